@@ -1,12 +1,12 @@
-"""Makes docs/cost-rules.md from the operators' records in `otel_quant/cost/operators/`."""
+"""Makes docs/cost-rules.md from the operators' rules in `otel_quant/cost/operators/`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from otel_quant.cost.operators import all_operators, record
-from otel_quant.cost.operators.record import Operator
+from otel_quant.cost.operators import all_operators, rule
+from otel_quant.cost.operators.rule import Rule
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "cost-rules.md"
 
@@ -28,15 +28,15 @@ it takes the same figure. Nodes of an operator that is not costed, or not here, 
 """
 
 _CONSTANTS = {
-    "multiplication, addition, comparison": record.MUL,
-    "division": record.DIV,
-    "exp, pow": record.EXP,
-    "log": record.LOG,
-    "sin, cos": record.SIN,
-    "sqrt": record.SQRT,
-    "tanh": record.TANH,
-    "atan": record.ATAN,
-    "erf (onnx_tool: 0)": record.ERF,
+    "multiplication, addition, comparison": rule.MUL,
+    "division": rule.DIV,
+    "exp, pow": rule.EXP,
+    "log": rule.LOG,
+    "sin, cos": rule.SIN,
+    "sqrt": rule.SQRT,
+    "tanh": rule.TANH,
+    "atan": rule.ATAN,
+    "erf (onnx_tool: 0)": rule.ERF,
 }
 
 _TITLES = {
@@ -70,5 +70,5 @@ def _rows(domain: str) -> Iterator[str]:
         yield f"| {' '.join(sorted(names))} | {'yes' if contraction else ''} | {words} |"
 
 
-def _words(operator: Operator) -> str:
+def _words(operator: Rule) -> str:
     return operator.words.replace("|", "\\|").replace("*", "\\*")

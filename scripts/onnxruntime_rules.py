@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from otel_quant.cost.graph import ModelGraph, Runtime, runtime_here
+from otel_quant.cost.graph import ModelGraph, Onnxruntime, runtime_here
 from scripts.workspace import uv
 
 _WEIGHTS: Final[Mapping[str, tuple[int, ...]]] = {
@@ -221,7 +221,7 @@ def seen(path: Path, *, arm: bool) -> str:
 _IN_FLOAT: Final = {"Conv", "FusedConv", "Gemm", "FusedGemm", "MatMul", "FusedMatMul"}
 
 
-def expected(path: Path, runtime: Runtime) -> str:
+def expected(path: Path, runtime: Onnxruntime) -> str:
     """Returns the same as the rules have it."""
     graph = ModelGraph(str(path), {}, {}, runtime)
     op = next(op for op in graph.ops if op.kind in _WEIGHTS)
@@ -232,7 +232,7 @@ def expected(path: Path, runtime: Runtime) -> str:
     return "integers" if op in graph.fused.on_integers else "float"
 
 
-def compared(runtime: Runtime) -> Iterator[tuple[Form, str, str]]:
+def compared(runtime: Onnxruntime) -> Iterator[tuple[Form, str, str]]:
     """Yields each form, with what is seen of it and what is expected."""
     import onnx
 

@@ -5,25 +5,27 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.execution import (
-    MAX_MACS,
     RULE_SETS,
-    TOO_MANY_MACS,
     VIEWS,
-    Run,
+    AsStored,
+    Execution,
+    branches_taken,
     executions,
     memory_views,
+    multiplied,
     precision_of,
 )
 from otel_quant.cost.inputs import BoundInputs, InputShape, bind_inputs
 from otel_quant.cost.model_reader import read_model
 from otel_quant.cost.operation import RULE_ERRORS, SHOWN, Operation, Shape, Value
 from otel_quant.cost.operators import operator_of
-from otel_quant.cost.operators.record import NO_PRECISION
+from otel_quant.cost.operators.rule import NO_PRECISION
 from otel_quant.cost.results import (
     AssumedBranch,
     InFloat,
@@ -37,10 +39,6 @@ from otel_quant.cost.results import (
 )
 from otel_quant.cost.structure import CostError, Model, Tensor, printable
 from otel_quant.cost.walk import MAX_NODES, Walk
-
-if TYPE_CHECKING:
-    from otel_quant.cost.fused import Fused
-    from otel_quant.cost.runtimes import Obstacle
 
 
 def analyze(
@@ -82,7 +80,7 @@ def analyze(
             argument makes no sense.
     """
     _chosen("rules", "rule set", rules, RULE_SETS)
-    view = view or ("fused" if rules == "corrected" else "file")
+    view = view or RULE_SETS[rules].view
     _chosen("view", "view", view, VIEWS)
     deadline = None if time_limit is None else monotonic() + time_limit
     if sparsity and hasattr(model, "SerializeToString"):
@@ -104,62 +102,54 @@ class _Analysis:
 
     def __init__(self, walk: Walk, bound: BoundInputs, rules: str, view: str) -> None:
         self.sparsity_of: Callable[[Operation], WeightSparsity | None] | None = None
-        self._walk, self._bound, self._model = walk, bound, walk.model
-        self._rules, self._view_name = rules, view
-        self._corrected = rules == "corrected"
-        self._fused: Fused | None = None
-        self._dequantized = 0  # Contractions of dequantized integers
-        self._in_float: dict[Obstacle, list[Operation]] = {}  # Those expected to run in float
+        self._walk, self._bound = walk, bound
+        self._rules_name, self._rules = rules, RULE_SETS[rules]
+        self._view_name = view
+        self._types = AsStored()
         if walk.dequantizes:  # other models are not to wait for what this imports
-            from otel_quant.cost.fused import fused_kernels
+            from otel_quant.cost.fused import AsRun, fused_kernels
 
-            self._fused = fused_kernels(walk.ops, walk.outputs)
-        self._views = memory_views(walk, self._fused, corrected=self._corrected)
+            self._types = AsRun(fused_kernels(walk.ops, walk.outputs))
+        self._views = memory_views(walk, self._types.kernels, self._rules)
         self._view = self._views[view]
-        self._other_views = set(self._views.values()) - {self._view}
+        # Each is added to, the chosen one first.
+        self._added_to = dict.fromkeys((self._view, *self._views.values()))
+        self._nodes: list[NodeCost] = []
+        self._branches: list[AssumedBranch] = []
         self._makers: dict[Value, Operation] = {}
         self._shapes: dict[tuple[Shape | None, ...], tuple[Shape | None, ...]] = {}
-        self._read: set[Value] = set()  # Constants of the nodes so far
+        self._read: dict[Value, Tensor] = {}  # Constants of the nodes so far
+        self._left_out: set[Value | None] = set()  # What nodes read that are left out
 
     def cost(self, exclude: Collection[str], *, tensors: bool) -> ModelCost:
         """Costs what the walk has met; its list of operations is then empty."""
-        walk, bound = self._walk, self._bound
+        walk, bound, types = self._walk, self._bound, self._types
         made = tuple(_made_tensors(walk.ops)) if tensors else None
-        nodes: list[NodeCost] = []
-        branches: list[AssumedBranch] = []
-        excluded, left_out = dict.fromkeys(exclude, 0), set[Value | None]()
-        for run in executions(_handed_over(walk.ops), corrected=self._corrected):
-            if run.op.kind in excluded:
-                excluded[run.op.kind] += 1
-                left_out.update(run.op.inputs)
-            else:
-                nodes.append(self._node(run))
-            if run.assumed is not None:  # the nodes of that branch may count where the If does not
-                branches.append(self._branch(run.op, *run.assumed))
-        met = walk.constants.met
-        read = [each.weight for each in met if each.weight and each in self._read]
-        unread = [each.weight for each in met if each.weight and each not in self._read | left_out]
-        contraction = sum(node.macs_contraction or 0 for node in nodes)
-        counts = Counter(node.op_type for node in nodes)
+        excluded = self._take_nodes(exclude)
+        nodes, counts = self._nodes, _op_counts(self._nodes)
+        contraction = _sum(nodes, "macs_contraction")
         precisions = {kind: operator_of(kind).precision for kind in counts}
         uncosted = [node for node in nodes if node.macs is None]
-        heaviest = max(nodes, key=lambda node: node.memory_bytes or 0, default=None)
+        sized = (node for node in nodes if node.memory_bytes)
+        heaviest = max(sized, key=attrgetter("memory_bytes"), default=None)
         zeros = {node.sparsity.weight: node.sparsity for node in nodes if node.sparsity}
+        met, seen = walk.constants.met, self._read.keys() | self._left_out
+        unread = [value.weight for value in met if value.weight and value not in seen]
         return ModelCost(
-            path=self._model.source,
-            rules=self._rules,
+            path=walk.model.source,
+            rules=self._rules_name,
             view=self._view_name,
             views={name: Memory(it.bytes, it.peak_bytes) for name, it in self._views.items()},
-            macs=sum(node.macs or 0 for node in nodes),
+            macs=_sum(nodes, "macs"),
             macs_contraction=contraction,
-            backward_macs=sum(node.backward_macs or 0 for node in nodes),
-            params=sum(node.params for node in nodes),
-            weight_bytes=sum(weight.stored for weight in read),
-            unused_params=sum(weight.elements for weight in unread),
-            unused_weight_bytes=sum(weight.stored for weight in unread),
+            backward_macs=_sum(nodes, "backward_macs"),
+            params=_sum(nodes, "params"),
+            weight_bytes=_sum(self._read.values(), "stored"),
+            unused_params=_sum(unread, "elements"),
+            unused_weight_bytes=_sum(unread, "stored"),
             memory_bytes=self._view.bytes,
             peak_activation_bytes=self._view.peak_bytes,
-            file_bytes=file_bytes(self._model, met),
+            file_bytes=file_bytes(walk.model, met),
             nodes=tuple(nodes),
             op_counts=dict(counts.most_common()),
             quantize_nodes=sum(counts[kind] for kind, it in precisions.items() if it.quantizes),
@@ -169,45 +159,52 @@ class _Analysis:
             assumed=bound.assumed,
             overridden_dims=dict(bound.overridden),
             unused_dims=bound.unused,
-            uncosted_ops=dict(Counter(node.op_type for node in uncosted)),
+            uncosted_ops=dict(_op_counts(uncosted)),
             unsized_tensors=self._view.unsized,
             unknown_nodes=tuple(_unknown_nodes(uncosted)),
-            max_memory_node=heaviest.name if heaviest and heaviest.memory_bytes else None,
+            max_memory_node=heaviest and heaviest.name,
             sparsity=tuple(zeros.values()) if self.sparsity_of else None,
             excluded=excluded,
             tensors=made,
-            quantized_contractions=self._dequantized,
+            quantized_contractions=types.quantized,
             in_float=tuple(
                 InFloat(dict(Counter(op.kind for op in ops)), ops[0].name, *obstacle)
-                for obstacle, ops in self._in_float.items()
+                for obstacle, ops in types.in_float.items()
             ),
             expected_precision=_mix(nodes, "expected_precision", contraction),
-            assumed_branches=tuple(branches),
-            runtime=self._fused.runtime.title if self._fused and self._dequantized else "",
+            assumed_branches=tuple(self._branches),
+            runtime=types.runtime,
         )
 
-    def _node(self, run: Run) -> NodeCost:
+    def _take_nodes(self, exclude: Collection[str]) -> dict[str, int]:
+        """Costs all nodes but those of operators that are left out; returns how many those are."""
+        excluded = dict.fromkeys(exclude, 0)
+        for run in executions(_handed_over(self._walk.ops), self._rules):
+            if run.op.kind in excluded:
+                excluded[run.op.kind] += 1
+                self._left_out.update(run.op.inputs)
+            else:
+                self._nodes.append(self._node(run))
+            if run.assumed is not None:  # the nodes of that branch may count where the If does not
+                self._branches.append(self._branch(run.op, *run.assumed))
+        return excluded
+
+    def _node(self, run: Execution) -> NodeCost:
         """The record of a node; they come in order of execution."""
         op = run.op
         if operator_of(op.kind).precision is not NO_PRECISION:
             self._makers.update(dict.fromkeys(op.outputs, op))
         params, held = self._constants_of(run)
-        memory, moved = self._view.add(op, held)
-        for view in self._other_views:
-            view.add(op, held)
-        macs = inner = backward = None
-        unknown = run.unknown
-        if run.macs is not None and run.times is not None and run.macs.total * run.times > MAX_MACS:
-            unknown = f"{op.title}: it runs {run.times:,} times; {TOO_MANY_MACS}"
-        elif run.macs is not None and run.times is not None:
-            # By one an integer would be made anew, for each node.
-            macs = run.macs.total if run.times == 1 else run.macs.total * run.times
-            inner = run.macs.contraction if run.times == 1 else run.macs.contraction * run.times
+        (memory, moved), *_ = [view.add(op, held) for view in self._added_to]
+        found, unknown = run.all_macs()
+        macs = inner = backward = precision = expected = None
+        if found is not None:
+            unknown = self._unsized(op, memory)
+            inner, macs = found
             backward = macs + inner
-        elif run.macs is not None and run.macs.total == 0:
-            macs = inner = backward = 0
-        precision = precision_of(op, self._makers) if inner else None
-        expected = precision if precision is None else self._expected(op, precision)
+        if inner:
+            precision = precision_of(op, self._makers)
+            expected = self._types.expected(op, precision)
         return NodeCost(
             op.name,
             op.kind,
@@ -220,79 +217,77 @@ class _Analysis:
             self._shared([value.shape for value in op.outputs]),
             precision,
             None if self.sparsity_of is None else self.sparsity_of(op),
-            unknown if macs is None else self._unsized(op, memory),
-            None if moved is None or run.times is None else moved * run.times,
+            unknown,
+            multiplied(moved, run.times),
             expected,
         )
 
-    def _expected(self, op: Operation, stored: str) -> str:
-        """What a contraction is expected to execute in."""
-        if self._fused is None:
-            return stored
-        from otel_quant.cost.fused import executed_in
-
-        found = executed_in(op, stored, self._fused)
-        if found is None:
-            return stored
-        expected, obstacle = found
-        self._dequantized += 1
-        if obstacle is not None:
-            self._in_float.setdefault(obstacle, []).append(op)
-        return expected
-
     def _branch(self, op: Operation, taken: int, macs: Sequence[int | None]) -> AssumedBranch:
-        condition, option = op.input(0) if op.has(0) else None, ""
-        if condition is not None and self._bound.values.get(condition.name) is condition:
-            shape = "x".join(map(str, condition.shape or ()))
-            option = option_text("--input", f"{condition.name}:bool:{shape}:VALUE")
+        """The record of a branch that was assumed, with what would give the condition."""
+        options = [
+            option_text("--input", f"{name}:bool:{'x'.join(map(str, value.shape or ()))}:VALUE")
+            for name, value in self._bound.values.items()
+            if value in op.inputs[:1]
+        ]
         words: tuple[Literal["then", "else"], ...] = ("then", "else")
-        return AssumedBranch(op.name, words[taken], macs[taken], macs[1 - taken], option)
+        return AssumedBranch(op.name, words[taken], macs[taken], macs[1 - taken], "".join(options))
 
     def _shared(self, shapes: Sequence[Shape | None]) -> tuple[Shape | None, ...]:
         """Shapes as the tuple that all nodes with the same ones have."""
         found = tuple(shapes)
         return self._shapes.setdefault(found, found)
 
-    def _constants_of(self, run: Run) -> tuple[int, int]:
+    def _constants_of(self, run: Execution) -> tuple[int, int]:
         """Elements and bytes of the constants that an execution is the first to read."""
         elements = size = 0
+        of_nodes = self._walk.constants.of_nodes
         for op in (run.op, *run.idle):
             given = [each for body in (*op.bodies, *op.branches) for each in body.outputs]
             for i, value in enumerate((*op.inputs, *given)):
                 if value is None or value.weight is None or value in self._read:
                     continue
-                self._read.add(value)
-                of_node = value in self._walk.constants.of_nodes
-                if not self._corrected and (of_node or not value.weight.dims):
-                    continue
-                elements += _elements(op, i, value.weight)
-                size += value.weight.stored
+                self._read[value] = weight = value.weight
+                if self._rules.counts(weight, of_node=value in of_nodes):
+                    elements += _elements(op, i, weight)
+                    size += weight.stored
         return elements, size
 
     def _unsized(self, op: Operation, memory: int | None) -> str | None:
         """Why the memory of a node or the shape of a result is not known; None if both are."""
         if memory is None:
-            value = next(value for value in self._view.results(op) if value.bytes is None)
+            unsized = (value for value in self._view.results(op) if value.bytes is None)
         else:
-            unsized = (value for value in op.outputs if value.kind == "tensor")
-            found = next((value for value in unsized if value.size is None), None)
-            if found is None:
-                return None
-            value = found
+            tensors = (value for value in op.outputs if value.kind == "tensor")
+            unsized = (value for value in tensors if value.size is None)
+        value = next(unsized, None)
+        if value is None:
+            return None
         if value.unknown is not None:
             return value.unknown
-        kind = dtypes.name_of(value.dtype) if value.kind == "tensor" else value.kind
-        name = printable(value.name, SHOWN)
-        return f"{op.title}: the size of its result '{name}' is not known, which is of type {kind}"
+        what = f"the size of its result '{printable(value.name, SHOWN)}'"
+        return f"{op.title}: {what} is not known, which is of type {_type_of(value)}"
+
+
+def _type_of(value: Value) -> str:
+    return dtypes.name_of(value.dtype) if value.kind == "tensor" else value.kind
+
+
+def _sum(records: Iterable[NodeCost | Tensor], key: str) -> int:
+    """The sum of what is known of records."""
+    return sum(getattr(record, key) or 0 for record in records)
+
+
+def _op_counts(nodes: Iterable[NodeCost]) -> Counter[str]:
+    return Counter(node.op_type for node in nodes)
 
 
 def _mix(nodes: Iterable[NodeCost], key: str, whole: int) -> dict[str, float]:
     """Shares of contractions by type, the largest first."""
     mix: Counter[str] = Counter()
     for node in nodes:
-        if (name := getattr(node, key)) is not None:
-            mix[name] += node.macs_contraction or 0
-    return {name: macs / whole for name, macs in mix.most_common() if whole}
+        if node.macs_contraction:  # others have no type
+            mix[getattr(node, key)] += node.macs_contraction
+    return {name: macs / whole for name, macs in mix.most_common()}
 
 
 def _chosen(what: str, title: str, name: object, choices: Collection[str]) -> None:
@@ -322,30 +317,26 @@ def _handed_over(ops: list[Operation]) -> Iterator[Operation]:
 
 
 def _made_tensors(
-    ops: Iterable[Operation], *, in_body: bool = False, known: Collection[int] = ()
+    ops: Iterable[Operation], *, in_body: bool = False, known: Collection[Value] = ()
 ) -> Iterator[TensorCost]:
     """Yields what operations and their bodies make, in order of execution."""
     for op in ops:
-        own = {id(value) for value in op.outputs} if op.inlined else set()
-        branches = op.branches if op.taken is None else [op.branches[op.taken]]
-        for body in (*op.bodies, *branches):
+        own = op.outputs if op.inlined else ()
+        for body in (*op.bodies, *branches_taken(op)):
             yield from _made_tensors(body.ops, in_body=True, known=own)
         for name, value in zip(op.node.outputs, op.outputs, strict=False):
-            if name and id(value) not in known:
-                is_tensor = value.kind in ("tensor", "unknown")
-                dtype = dtypes.name_of(value.dtype) if is_tensor else value.kind
-                yield TensorCost(name, dtype, value.shape, value.bytes, op.name, in_body)
+            if name and value not in known:
+                yield TensorCost(name, _type_of(value), value.shape, value.bytes, op.name, in_body)
 
 
-def _unknown_nodes(uncosted: Iterable[NodeCost]) -> Iterator[UnknownNodes]:
+def _unknown_nodes(uncosted: Sequence[NodeCost]) -> Iterator[UnknownNodes]:
     """Yields the nodes without known MACs: those without a rule, then those without a shape."""
-    lacking: dict[Literal["rule", "shape"], list[NodeCost]] = {"rule": [], "shape": []}
-    for node in uncosted:
-        lacking["shape" if operator_of(node.op_type).costed else "rule"].append(node)
-    for lack, nodes in lacking.items():
+    lacks: tuple[tuple[Literal["rule", "shape"], bool], ...] = (("rule", False), ("shape", True))
+    for lack, costed in lacks:
+        nodes = [node for node in uncosted if operator_of(node.op_type).costed is costed]
         if nodes:
-            ops = dict(Counter(node.op_type for node in nodes))
-            yield UnknownNodes(lack, ops, nodes[0].name, nodes[0].unknown_reason or "")
+            ops, reason = dict(_op_counts(nodes)), nodes[0].unknown_reason
+            yield UnknownNodes(lack, ops, nodes[0].name, reason or "")
 
 
 def file_bytes(model: Model, weights: Iterable[Value]) -> int:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
-from typing import TYPE_CHECKING, Final, NamedTuple
+from itertools import accumulate, chain
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.operation import (
@@ -23,148 +24,214 @@ from otel_quant.cost.operation import (
     reason_of,
 )
 from otel_quant.cost.operators import operator_of
+from otel_quant.cost.operators.record import Formula, Operator, total
+from otel_quant.cost.structure import Tensor
 from otel_quant.cost.walk import Walk
 
 if TYPE_CHECKING:
-    from otel_quant.cost.fused import Fused, Kernel
+    from otel_quant.cost.runtimes import Obstacle
 
-MAX_MACS: Final = (1 << 63) - 1
+_MAX_MACS: Final = (1 << 63) - 1
 """MACs that a node may have: what an attribute of a span can hold, and years of a GPU's work."""
 
-TOO_MANY_MACS: Final = f"that is more than {MAX_MACS:,} MACs, which no machine runs"
+_TOO_MANY_MACS: Final = f"that is more than {_MAX_MACS:,} MACs, which no machine runs"
 
 
 class Macs(NamedTuple):
-    """MACs of one execution of a node."""
+    """MACs of a node."""
 
     contraction: int  # Multiply-adds of contractions
     total: int  # All of them
 
 
-def macs_of(op: Operation, *, corrected: bool) -> Macs:
-    """Returns what one execution of a node costs, its bodies left out.
+class RuleSet:
+    """A way of reading the operators' formulas; this one is ``corrected``."""
 
-    What onnx_tool does otherwise beside the formulas: a rank-0 tensor has no element, what depends
-    only on constants is computed in each run, and a Constant node's tensor is no parameter.
+    view = "fused"  # What memory is of unless told
+
+    def macs(self, op: Operation) -> Macs:
+        """Returns what one execution of a node costs, its bodies left out."""
+        operator = operator_of(op.kind)
+        if (
+            operator.has_results
+            and op.outputs
+            and op.outputs[0].constant  # all() takes as long as the rest of this
+            and all(value.constant for value in op.outputs)
+        ):
+            return Macs(0, 0)
+        return _by_formulas(op, operator)
+
+    def counts(self, constant: Tensor, *, of_node: bool) -> bool:
+        """Whether a constant is a parameter; ``of_node``: of a Constant node."""
+        return True
+
+    def takes_memory(self, result: Value) -> bool:
+        """Whether a result takes memory when the model runs."""
+        return not result.constant
+
+    def uncounted(self, results: Sequence[Value]) -> int:
+        """Returns the bytes of results that are no memory of their node."""
+        return 0
+
+
+class _OnnxTool(RuleSet):
+    """What onnx_tool does otherwise beside the formulas.
+
+    A rank-0 tensor has no element, what depends only on constants is computed in each run, and a
+    Constant node's tensor is no parameter.
     """
-    operator = operator_of(op.kind)
-    if (
-        corrected
-        and operator.has_results
-        and op.outputs
-        and op.outputs[0].constant  # all() takes as long as the rest of this
-        and all(value.constant for value in op.outputs)
-    ):
-        return Macs(0, 0)
-    tool = None if corrected else operator.tool
-    if tool is None and not operator.costed:
-        raise UnknownError(operator.words)
-    inner = _counted(operator.contraction(op)) if operator.contraction is not None else 0
-    if tool is not None:
-        total = _counted(tool(op))
+
+    view = "file"
+
+    def macs(self, op: Operation) -> Macs:
+        operator = operator_of(op.kind)
+        if operator.tool is None:
+            return _by_formulas(op, operator)
+        inner = _counted(operator.contraction, op)
+        total = _counted(operator.tool, op)
         return Macs(min(inner, total), total)
-    rest = _counted(operator.rest(op)) if operator.rest is not None else 0
-    return Macs(inner, inner + rest)
+
+    def counts(self, constant: Tensor, *, of_node: bool) -> bool:
+        return bool(constant.dims) and not of_node
+
+    def takes_memory(self, result: Value) -> bool:
+        return True
+
+    def uncounted(self, results: Sequence[Value]) -> int:
+        return sum(value.bytes or 0 for value in results if value.shape == ())
 
 
-def _counted(macs: object) -> int:
-    """Checks that a formula gave a count; of a kernel below zero or a rank too low it gives none."""
+CORRECTED: Final = RuleSet()
+RULE_SETS: Final = {"corrected": CORRECTED, "onnx_tool": _OnnxTool()}
+"""By the names that users give."""
+
+
+def _by_formulas(op: Operation, operator: Operator) -> Macs:
+    if not operator.costed:
+        raise UnknownError(operator.words)
+    inner = _counted(operator.contraction, op)
+    return Macs(inner, inner + _counted(operator.rest, op))
+
+
+def _counted(formula: Formula | None, op: Operation) -> int:
+    """Checks that a formula gives a count; of a kernel below zero or a rank too low it gives none."""
+    macs: object = formula(op) if formula is not None else 0
     if not isinstance(macs, int) or macs < 0:
         raise UnknownError(
             "its cost formula gives no count of MACs: a length or attribute is wrong"
         )
-    if macs > MAX_MACS:
-        raise UnknownError(TOO_MANY_MACS)
+    if macs > _MAX_MACS:
+        raise UnknownError(_TOO_MANY_MACS)
     return macs
 
 
-RULE_SETS: Final = ("corrected", "onnx_tool")
-"""Ways of reading the operators' formulas."""
-
-
-class Run(NamedTuple):
+class Execution(NamedTuple):
     """An operation as it is executed."""
 
     op: Operation  # The operation
     times: int | None  # How often; None if that is not known
     macs: Macs | None  # Of one execution; None if they are not known
     unknown: str | None  # Why ``times`` or ``macs`` is not known; None if both are
-    idle: Sequence[Operation]  # Operations of branches not taken, whose constants it answers for
+    idle: Sequence[Operation] = ()  # Of branches not taken, whose constants it answers for
     # Of a node with branches that takes one on a condition that is not known: which is taken here,
     # and the MACs of each, None where they are not known
     assumed: tuple[int, Sequence[int | None]] | None = None
 
+    def all_macs(self) -> tuple[Macs | None, str | None]:
+        """Returns the MACs of all its executions, or None and why they are not known."""
+        if self.macs is None or self.macs.total == 0:  # none remain none, however often
+            return self.macs, self.unknown
+        macs = self.macs
+        if self.times is None:
+            return None, self.unknown
+        if self.times != 1:  # by one the integers would be made anew, for each node
+            macs = Macs(macs.contraction * self.times, macs.total * self.times)
+        if macs.total > _MAX_MACS:
+            return None, f"{self.op.title}: it runs {self.times:,} times; {_TOO_MANY_MACS}"
+        return macs, None
+
 
 def executions(
     ops: Iterable[Operation],
-    *,
-    corrected: bool = True,
+    rules: RuleSet = CORRECTED,
     times: int | None = 1,
     unknown: str | None = None,
-) -> Iterator[Run]:
+) -> Iterator[Execution]:
     """Yields operations in order of execution, bodies in place; of branches the taken or dearest."""
     for op in ops:
-        if not op.bodies and not op.branches:
-            yield _run(op, corrected, times, unknown)
-            continue
-        idle: list[Operation] = []
-        assumed: tuple[int, Sequence[int | None]] | None = None
-        inner: list[Run] = []
-        endless: str | None = None
-        for body in op.bodies:
-            often = None if times is None or body.times is None else times * body.times
-            if body.times is None:
-                endless = endless or body.unknown
-            why = unknown if times is None else endless
-            inner += executions(body.ops, corrected=corrected, times=often, unknown=why)
         if op.branches:
-            costed = [
-                list(executions(body.ops, corrected=corrected, times=times, unknown=unknown))
-                for body in op.branches
-            ]
-            taken = op.taken
-            if taken is None:
-                taken = max(range(len(costed)), key=lambda i: _total(costed[i]))
-                assumed = taken, [_known_total(runs) for runs in costed]
-            inner += costed.pop(taken)
-            idle = [idle_op for runs in costed for run in runs for idle_op in (run.op, *run.idle)]
-        if endless is not None and not op.inlined:
-            yield Run(op, times, None, unknown or endless, idle)
-        elif not op.inlined:
-            yield _run(op, corrected, times, unknown)._replace(idle=idle, assumed=assumed)
-        yield from inner
+            yield from _of_branches(op, rules, times, unknown)
+        elif op.bodies:
+            yield from _of_body(op, rules, times, unknown)
+        else:
+            yield _execution(op, rules, times, unknown)
 
 
-def _run(op: Operation, corrected: bool, times: int | None, unknown: str | None) -> Run:
+def _execution(op: Operation, rules: RuleSet, times: int | None, unknown: str | None) -> Execution:
     macs: Macs | None = None
     try:
-        macs = macs_of(op, corrected=corrected)
+        macs = rules.macs(op)
     except RULE_ERRORS as error:
         unknown = unknown or _unsized(op) or reason_of(error, op, "cost rule")
-    return Run(op, times, macs, unknown, ())
+    return Execution(op, times, macs, unknown)
 
 
-def _total(runs: list[Run]) -> int:
-    return sum((run.times or 0) * run.macs.total for run in runs if run.macs is not None)
+def _of_body(
+    op: Operation, rules: RuleSet, times: int | None, unknown: str | None
+) -> Iterator[Execution]:
+    """Yields a loop or a call, which itself is nothing, and what it runs."""
+    (body,) = op.bodies
+    why = unknown
+    if body.times is None:
+        why = unknown or body.unknown
+        yield Execution(op, times, None, why)
+    elif not op.inlined:
+        yield _execution(op, rules, times, unknown)
+    yield from executions(body.ops, rules, multiplied(times, body.times), why)
 
 
-def _known_total(runs: list[Run]) -> int | None:
-    known = all(run.macs is not None and run.times is not None for run in runs)
-    return _total(runs) if known else None
+def _of_branches(
+    op: Operation, rules: RuleSet, times: int | None, unknown: str | None
+) -> Iterator[Execution]:
+    """Yields an If and the branch that it takes; the dearest where the condition is not known."""
+    costed = [list(executions(body.ops, rules, times, unknown)) for body in op.branches]
+    taken, assumed = op.taken, None
+    if taken is None:
+        macs = [
+            [multiplied(run.macs and run.macs.total, run.times) for run in runs] for runs in costed
+        ]
+        known = [sum(filter(None, each)) for each in macs]
+        taken = known.index(max(known))
+        assumed = taken, list(map(total, macs))
+    inner = costed.pop(taken)
+    idle = [each for run in chain.from_iterable(costed) for each in (run.op, *run.idle)]
+    yield _execution(op, rules, times, unknown)._replace(idle=idle, assumed=assumed)
+    yield from inner
+
+
+def multiplied(count: int | None, times: int | None) -> int | None:
+    """Returns a count times a number; None if either is not known."""
+    return None if count is None or times is None else count * times
 
 
 def _unsized(op: Operation) -> str | None:
     """Why an operator that has a formula could not give a shape to put into it; None if it could."""
     if not operator_of(op.kind).costed:
         return None
-    reasons = (value.unknown for value in op.outputs if value.size is None)
-    return next((reason for reason in reasons if reason is not None), None)
+    return next(
+        (value.unknown for value in op.outputs if value.unknown and value.size is None), None
+    )
 
 
 _MAX_STEPS: Final = 16
 """Operators that are looked through behind one operand."""
 
-_WIDTH: Final = ("int2", "int4", "float4", "float8", "int8", "int16")
+_DEQUANTIZED: Final = dtypes.QUANTIZED | {dtypes.UNKNOWN: "", dtypes.INT32: ""}
+"""What a DequantizeLinear's operand is quantized to; a bias of int32 is no such type."""
+
+_WIDTHS: Final = {
+    name: i for i, name in enumerate(("int2", "int4", "float4", "float8", "int8", "int16"))
+}
 
 
 def precision_of(op: Operation, makers: Mapping[Value, Operation]) -> str:
@@ -180,40 +247,64 @@ def precision_of(op: Operation, makers: Mapping[Value, Operation]) -> str:
             return rule.executes_in(op)
         except UnknownError:  # an attribute of the wrong type
             return "unknown"
-    values = [op.inputs[i] for i in rule.operands if i < len(op.inputs)]
-    stored = [_stored(value, makers) for value in values if value is not None]
-    quantized = [name for name in stored if name is not None]
-    if quantized and len(quantized) == len(stored):
-        return max(quantized, key=lambda name: _WIDTH.index(name) if name in _WIDTH else -1)
-    if len(stored) == 2 and stored[1] is not None:
+    stored = [_stored(op.input(i), makers) for i in rule.operands if op.has(i)]
+    if stored and all(stored):
+        return max(stored, key=lambda name: _WIDTHS.get(name, -1))
+    if len(stored) == 2 and stored[1]:
         return f"{stored[1]} weight-only"
-    first = values[0] if values else None
-    return dtypes.name_of(first.dtype) if first is not None else "unknown"
+    return dtypes.name_of(op.dtype(rule.operands[0]))
 
 
-def _stored(value: Value, makers: Mapping[Value, Operation]) -> str | None:
-    """The quantized type behind an operand, or None if it is a float one."""
+def _stored(value: Value, makers: Mapping[Value, Operation]) -> str:
+    """The quantized type behind an operand; empty if it is a float one."""
     for _ in range(_MAX_STEPS):
         if value.dtype in dtypes.QUANTIZED:
             return dtypes.QUANTIZED[value.dtype]
         maker = makers.get(value)
-        if maker is None or not maker.inputs:
-            return None
-        source = maker.inputs[0]
-        if source is None:
-            return None
-        rule = operator_of(maker.kind).precision
-        if rule.rounds_to:
-            return rule.rounds_to
+        if maker is None or not maker.has(0):
+            return ""
+        rule, value = operator_of(maker.kind).precision, maker.input(0)
         if rule.dequantizes:
-            if source.dtype in dtypes.QUANTIZED:
-                return dtypes.QUANTIZED[source.dtype]
-            name = dtypes.name_of(source.dtype)
-            return None if source.dtype in (dtypes.UNKNOWN, dtypes.INT32) else name
+            return _DEQUANTIZED.get(value.dtype, dtypes.name_of(value.dtype))
         if not rule.moves:
-            return None
-        value = source
-    return None
+            return rule.rounds_to
+    return ""
+
+
+class MemoryAccess(NamedTuple):
+    """Tensors in memory that an operation reads and makes as a runtime executes it."""
+
+    reads: Sequence[Value | None]
+    makes: Sequence[Value]  # Empty if it is part of another's kernel
+
+
+Kernels: TypeAlias = Mapping[Operation, MemoryAccess]
+"""What operations read and make where a runtime does not execute them as they are in the file."""
+
+
+class AsStored:
+    """What contractions are expected to execute in: what they are stored in, of a float model."""
+
+    kernels: Kernels = MappingProxyType({})
+
+    def __init__(self) -> None:
+        self.quantized = 0  # Contractions of dequantized integers
+        self.in_float: dict[Obstacle, list[Operation]] = {}  # Those expected to run in float
+        self.runtime = ""  # Title of the runtime that this is of, if there are any
+
+    def expected(self, op: Operation, stored: str) -> str:
+        """Returns the type that a contraction is expected to execute in; they come in order."""
+        return stored
+
+
+def named_results(op: Operation) -> list[Value]:
+    """Returns the results of an operation that are not left out."""
+    return [value for value, name in zip(op.outputs, op.node.outputs, strict=False) if name]
+
+
+def branches_taken(op: Operation) -> Sequence[Body]:
+    """Returns the branch that an operation takes, all of them where that is not known."""
+    return op.branches if op.taken is None else [op.branches[op.taken]]
 
 
 VIEWS: Final = ("fused", "file")
@@ -223,67 +314,60 @@ VIEWS: Final = ("fused", "file")
 class MemoryView:
     """Memory in one view, added up node by node."""
 
-    def __init__(self, kernels: Mapping[Operation, Kernel], walk: Walk, *, corrected: bool) -> None:
+    def __init__(self, kernels: Kernels, walk: Walk, rules: RuleSet = CORRECTED) -> None:
         self._kernels = kernels
-        self._corrected = corrected
+        self._rules = rules
         self.bytes = 0
         self.peak_bytes = _Timeline(kernels).peak(walk)
         self.unsized = 0
 
     def add(self, op: Operation, held: int) -> tuple[int | None, int | None]:
-        """Adds a node that is executed."""
+        """Adds a node that is executed, with the bytes of constants that it is the first to read.
+
+        Returns the bytes of these and its results, and the bytes that it moves; None where they
+        are not known.
+        """
         if op.kind == "Constant":
             self.bytes += held
             return held, 0
-        memory: int | None = held + (_folded(op, held) if self._kernels else 0)
-        moved = self._read(op)
+        read = self._read(op)
         if operator_of(op.kind).results_in_bodies:
             self.bytes += held
-            return held, moved
-        for value in self.results(op):
-            size = value.bytes
-            if size is None:
-                self.unsized += 1
-                memory = moved = None
-            else:
-                if memory is not None and (self._corrected or value.shape != ()):
-                    memory += size
-                if moved is not None:
-                    moved += size
-        self.bytes += memory or 0
-        return memory, moved
+            return held, read
+        results = self.results(op)
+        sizes = [value.bytes for value in results]
+        self.unsized += sizes.count(None)
+        written = total(sizes)
+        if written is None:
+            return None, None
+        folded = _folded(op, held) if self._kernels else 0
+        memory = held + folded + written - self._rules.uncounted(results)
+        self.bytes += memory
+        return memory, total((read, written))
 
     def _read(self, op: Operation) -> int | None:
         """Bytes that one execution of a node reads; None if they are not known."""
-        kernel = self._kernels.get(op)
-        total = 0
-        seen: list[Value] = []
-        for value in op.inputs if kernel is None else kernel.reads:
-            if value is None or value in seen:  # an operand given twice is read once
-                continue
-            seen.append(value)
-            size = value.bytes if value.weight is None else value.weight.stored
-            if size is None:
-                return None
-            total += size
-        return total
+        reads, _ = self._kernels.get(op, (op.inputs, ()))
+        operands = dict.fromkeys(reads)  # one given twice is read once
+        return total(
+            [
+                value.bytes if value.weight is None else value.weight.stored
+                for value in operands
+                if value is not None
+            ]
+        )
 
     def results(self, op: Operation) -> list[Value]:
         """Returns what takes memory of an operation's results when the model runs."""
         kernel = self._kernels.get(op)
-        if kernel is None:
-            made = [value for value, name in zip(op.outputs, op.node.outputs, strict=False) if name]
-        else:
-            made = list(kernel.makes)
-        return [value for value in made if not (self._corrected and value.constant)]
+        made = named_results(op) if kernel is None else kernel.makes
+        return list(filter(self._rules.takes_memory, made))
 
 
-def memory_views(walk: Walk, fused: Fused | None, *, corrected: bool) -> dict[str, MemoryView]:
+def memory_views(walk: Walk, kernels: Kernels, rules: RuleSet = CORRECTED) -> dict[str, MemoryView]:
     """Returns an empty view of memory for each of ``VIEWS``."""
-    file = MemoryView({}, walk, corrected=corrected)
-    if fused is None:
-        return dict.fromkeys(VIEWS, file)
-    return {"fused": MemoryView(fused.kernels, walk, corrected=corrected), "file": file}
+    file = MemoryView({}, walk, rules)
+    return {"fused": MemoryView(kernels, walk, rules) if kernels else file, "file": file}
 
 
 def _folded(op: Operation, held: int) -> int:
@@ -304,7 +388,7 @@ class _Timeline:
     do not count. A view keeps the tensor behind it alive. Tensors of unknown size count nothing.
     """
 
-    def __init__(self, kernels: Mapping[Operation, Kernel]) -> None:
+    def __init__(self, kernels: Kernels) -> None:
         self.now = 0
         self._kernels = kernels
         self._behind: dict[Value, Value] = {}
@@ -353,9 +437,7 @@ class _Timeline:
         """Runs operations one after the other, calls of functions in place."""
         for op in executed(ops):
             self.now += 1
-            kernel = self._kernels.get(op)
-            reads = op.inputs if kernel is None else kernel.reads
-            makes = op.outputs if kernel is None else kernel.makes
+            reads, makes = self._kernels.get(op, (op.inputs, op.outputs))
             for value in reads:
                 if value is not None:
                     self.read(value)
@@ -372,16 +454,8 @@ class _Timeline:
         start = self.now
         self._around.append({self._root(value) for value in op.inputs if value is not None})
         for body in op.bodies:
-            for value in op.outputs[len(body.carried) :]:  # a slice comes with each iteration
-                self.make(value)
-            self._run_body(body)
-            for item, result in zip(body.carried, op.outputs, strict=False):
-                if item.first is not None and self._root(item.leaving) is item.entering:
-                    # No iteration changes it: it is the same tensor all the time.
-                    self._unchanged.add(item.entering)
-                    self._behind[result] = self._root(item.first)
-        chosen = op.branches if op.taken is None else [op.branches[op.taken]]
-        for body in chosen:
+            self._run_loop(body, op.outputs)
+        for body in branches_taken(op):
             self._run_body(body)
         self.now += 1
         used = self._around.pop()
@@ -391,6 +465,16 @@ class _Timeline:
                 self._last[index] = self.now
         if self._around:
             self._around[-1] |= used
+
+    def _run_loop(self, body: Body, results: Sequence[Value]) -> None:
+        for value in results[len(body.carried) :]:  # a slice comes with each iteration
+            self.make(value)
+        self._run_body(body)
+        for item, result in zip(body.carried, results, strict=False):
+            if item.first is not None and self._root(item.leaving) is item.entering:
+                # No iteration changes it: it is the same tensor all the time.
+                self._unchanged.add(item.entering)
+                self._behind[result] = self._root(item.first)
 
     def _run_body(self, body: Body) -> None:
         if body.times == 0:

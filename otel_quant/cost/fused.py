@@ -8,29 +8,28 @@ onnxruntime runs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from math import nan
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from math import inf, nan
 from typing import Final, NamedTuple
 
 from otel_quant.cost import dtypes, runtimes
-from otel_quant.cost.operation import Data, Operation, Value, executed
+from otel_quant.cost.execution import AsStored, MemoryAccess, named_results
+from otel_quant.cost.operation import Operation, Value, executed
 from otel_quant.cost.operators import operator_of
-from otel_quant.cost.runtimes import (
-    BYTES,
-    CARRIES,
-    FUSIONS,
-    WORDS,
-    Fusion,
-    Obstacle,
-    Quantized,
-    Runtime,
-    runtime_here,
-)
+from otel_quant.cost.runtimes import CARRIES, FUSIONS, Fusion, Obstacle, Quantized, same
 
 QUANTIZES: Final = frozenset({"QuantizeLinear", "com.microsoft:QuantizeLinear"})
 DEQUANTIZES: Final = frozenset({"DequantizeLinear", "com.microsoft:DequantizeLinear"})
 
 _CLAMPS: Final = frozenset({"Clip", "Relu"})
+
+_OPERANDS: Final = {
+    **dict.fromkeys(_CLAMPS, 1),
+    **dict.fromkeys(QUANTIZES | DEQUANTIZES, 2),
+    **{kind: rule.first + (rule.many or 1) for kind, rule in FUSIONS.items()},
+}
+"""Operands that have to be there, else a model is broken and the node is left as it is."""
 
 _LIMITS: Final = {
     dtypes.INT8: (-128, 127),
@@ -40,31 +39,23 @@ _LIMITS: Final = {
 }
 
 
-class Kernel(NamedTuple):
-    """An operation as a runtime executes it."""
-
-    reads: Sequence[Value | None]  # Tensors in memory that it reads
-    # Tensors that it writes to memory; none if it is part of another's kernel
-    makes: Sequence[Value]
-
-
 class Fused(NamedTuple):
     """What a runtime makes of a quantized graph, bodies included."""
 
     # What operations read and make where it differs from the file
-    kernels: dict[Operation, Kernel]
+    kernels: dict[Operation, MemoryAccess]
     on_integers: set[Operation]  # Operations that have a kernel on integers
     # Contractions of floats by integers that are one kernel (MatMulNBits), and those integers
     by_weights: dict[Operation, Value]
     obstacles: dict[Operation, Obstacle]  # Why others, whose operands are quantized, have none
-    runtime: Runtime  # What runs it
+    runtime: runtimes.Onnxruntime  # What runs it
 
 
 def fused_kernels(
-    ops: Sequence[Operation], outputs: Iterable[Value], runtime: Runtime | None = None
+    ops: Sequence[Operation], outputs: Iterable[Value], runtime: runtimes.Onnxruntime | None = None
 ) -> Fused:
     """Returns where kernels on integers are used, by the onnxruntime that is here unless told."""
-    fused = Fused({}, set(), {}, {}, runtime or runtime_here())
+    fused = Fused({}, set(), {}, {}, runtime or runtimes.runtime_here())
     _fuse(ops, outputs, fused)
     return fused
 
@@ -76,66 +67,107 @@ def _fuse(ops: Sequence[Operation], outputs: Iterable[Value], fused: Fused) -> s
     for op in graph:
         for body in (*op.bodies, *op.branches):
             captured |= _fuse(body.ops, body.outputs, fused)
-    found = _Graph(graph, set(outputs), captured, fused)
+    found = _Graph(list(filter(_is_complete, graph)), set(outputs), captured, fused)
     fused.kernels.update(found.kernels())
     fused.on_integers.update(found.fused)
     return found.read
 
 
+def _is_complete(op: Operation) -> bool:
+    return bool(op.outputs) and all(map(op.has, range(_OPERANDS.get(op.kind, 0))))
+
+
+class _Candidate(NamedTuple):
+    """An operator that may have a kernel on integers."""
+
+    op: Operation
+    rule: Fusion
+    held: list[Quantized]  # Its operands, as far as they are integers
+    found: Sequence[Quantized]  # What its results are quantized to
+    quantized: bool  # Whether all of them are
+
+
 class _Graph:
-    """The operations of one graph, bodies left out: a kernel does not reach into a body."""
+    """The operations of one graph, bodies left out: a kernel does not reach into a body.
+
+    First backward, to find what is quantized as soon as it is made:
+
+    Case 1: one QuantizeLinear alone reads a value.
+    Case 2: a Relu or Clip limits its result no more than the quantization behind it does. It is
+        left out.
+    Case 3: an operator only moves elements. The quantization is moved before it.
+
+    Then forward, to find what is integers:
+
+    Case 4: a DequantizeLinear takes them.
+    Case 5: a QuantizeLinear makes the same ones again of what was dequantized. It is left out.
+    Case 6: an operator has a kernel on integers, or for floats by integers.
+    Case 7: a quantization was moved to where a value is made.
+    """
 
     def __init__(
         self, ops: Sequence[Operation], outputs: set[Value], captured: set[Value], into: Fused
     ) -> None:
         self._ops = ops
-        self._runtime = into.runtime
-        self._by_weights = into.by_weights
-        self._obstacles = into.obstacles
-        self._captured = captured
+        self._operating = [op for op in ops if op.has(0)]
+        self._runtime, self._rules = into.runtime, into.runtime.rules
+        self._by_weights, self._obstacles = into.by_weights, into.obstacles
         self._kept = kept = outputs | captured
-        self._makers = {value: op for op in ops for value in op.outputs}
-        self._edges: dict[Value, int] = {}
-        # How many operands read a constant of one element, by its type and that. onnxruntime makes those one.
-        self._scalars = Counter[tuple[int, Data | None]]()
-        self._readers: dict[Value, Operation] = {}  # The last one
-        self._quantizers: set[Value] = set()
+        self._kinds = {value: op.kind for op in ops for value in op.outputs}
         self._twins = _twins(ops, kept)
-        for op in ops:
-            if op.outputs and op.outputs[0] in self._twins:
-                continue
-            for value in op.inputs:
-                if value is not None:
-                    self._edges[value] = self._edges.get(value, 0) + 1
-                    if value.constant and value.shape == ():
-                        self._scalars[value.dtype, value.data] += 1
-                    self._readers[value] = op
-            if op.kind in QUANTIZES and op.has(0):
-                self._quantizers.add(op.input(0))
-        self.read = kept | set(self._edges)
+        reading = [
+            (value, op)
+            for op in ops
+            if op.outputs[0] not in self._twins
+            for value in op.inputs
+            if value is not None
+        ]
+        self._readers = dict(reading)  # The last one
+        self._edges = Counter(value for value, _ in reading)
+        # How many operands read a constant of one element. onnxruntime makes those one.
+        self._scalars = Counter(same(value) for value, _ in reading if value.shape == ())
+        self.read = kept | self._edges.keys()
+        quantizers = {op.input(0) for op in ops if op.kind in QUANTIZES}
+        self._quantizers = quantizers
+        # Floats that are made in any case
+        self._floats = captured | quantizers | (kept & self._edges.keys())
         self._wanted: dict[Value, Quantized] = {}
-        self._held: dict[Value, Quantized] = {}
+        self._held: dict[Value | None, Quantized] = {}
         self._foreign: set[Value] = set()  # Made by operators that dequantize as others do
-        self.fused: dict[Operation, list[Quantized]] = {}
+        # Operations that have a kernel on integers, and the integers that it makes in place of results
+        self.fused: dict[Operation, list[Value]] = {}
+        self._moves: dict[
+            Value, Value
+        ] = {}  # Integers in place of a value that no node of the file makes
         self._clamped: dict[Value, Value] = {}
         self._only_quantizes: set[Operation] = set()
         self._at_rest: set[Value] = set()  # quantizations are moved before operators are left out
+        self._integers: dict[Value | None, Value] = {}  # What is read in place of floats or twins
         self._shares = self._shared()
 
     def _shared(self) -> dict[Value, int]:
-        """How many nodes read integers, each with a DequantizeLinear of its own."""
-        found: dict[Value, int] = {}
-        for op in self._ops:
-            if op.has(0):
-                integers, count = self._twins.get(op.input(0), op.input(0)), 1
-                if op.kind in DEQUANTIZES and op.outputs:
-                    count = self._reads(op.outputs[0])
-                found[integers] = found.get(integers, integers in self._kept) + count
-        return found
+        """How many nodes read what a QuantizeLinear makes, each with a DequantizeLinear of its own."""
+        found = Counter[Value]()
+        for op in self._operating:
+            reads = self._reads(op.outputs[0]) if op.kind in DEQUANTIZES else 1
+            found[self._first(op.input(0))] += reads
+        return {
+            value: reads + (value in self._kept)
+            for value, reads in found.items()
+            if self._kinds.get(value) in QUANTIZES
+        }
+
+    def _first(self, integers: Value) -> Value:
+        """The integers that others are equal to."""
+        return self._twins.get(integers, integers)
 
     def _reads(self, value: Value) -> int:
         """How many operands read a value, those outside the graph as one."""
-        return self._edges.get(value, 0) + (value in self._kept)
+        return self._edges[value] + (value in self._kept)
+
+    def _alone(self, value: Value) -> bool:
+        """Whether one operand, and nothing outside, reads a value."""
+        return self._edges[value] == 1 and value not in self._kept
 
     def _dtype(self, integers: Value, zero_point: Value | None, readers: int) -> int:
         """The type of the results of a QuantizeLinear when they are run.
@@ -153,306 +185,259 @@ class _Graph:
 
     def _conversion(self, op: Operation, integers: Value) -> Quantized:
         """What a node that quantizes or dequantizes makes or takes."""
-        scale, zero_point = (op.input(i) if op.has(i) else None for i in (1, 2))
-        maker, dtype = self._makers.get(integers), integers.dtype
-        if maker is not None and maker.kind in QUANTIZES:
-            dtype = self._dtype(integers, zero_point, self._shares.get(integers, 0))
-        return Quantized(integers, dtype, scale, zero_point)
+        zero_point = _operand(op, 2)
+        dtype = self._dtype(integers, zero_point, self._shares.get(integers, 0))
+        return Quantized(integers, dtype, op.input(1), zero_point, op.attributes)
 
     def _moved(self, held: Quantized, value: Value) -> Quantized:
         """What stands for another tensor with the same scale."""
         integers = Value(held.value.dtype, value.shape, name=value.name)
         dtype = self._dtype(integers, held.zero_point, self._reads(value))
-        return Quantized(integers, dtype, held.scale, held.zero_point, node=False)
+        return Quantized(integers, dtype, held.scale, held.zero_point)
 
-    def kernels(self) -> dict[Operation, Kernel]:
+    def kernels(self) -> dict[Operation, MemoryAccess]:
         """Returns what its operations read and make where it differs from the file."""
-        for op in reversed(self._ops):
+        for op in reversed(self._operating):
             self._look_behind(op)
-        for op in self._ops:
+        for op in self._operating:
             self._look_ahead(op)
-        return self._made()
-
-    def _alone(self, value: Value) -> bool:
-        """Whether one operand, and nothing outside, reads a value."""
-        return value in self._edges and self._reads(value) == 1
+        return self._accesses()
 
     def _look_behind(self, op: Operation) -> None:
         """Finds what is quantized as soon as it is made."""
-        if not op.has(0) or not op.outputs:
-            return
-        value = op.input(0)
+        value, result = op.input(0), op.outputs[0]
+        wanted = self._wanted.get(result)
         if op.kind in QUANTIZES:
-            if self._alone(value) and op.outputs[0] not in self._twins:
-                self._wanted[value] = self._conversion(op, op.outputs[0])
+            if self._alone(value) and result not in self._twins:
+                self._wanted[value] = self._conversion(op, result)  # Case 1
+        elif wanted is None:
             return
-        wanted = self._wanted.get(op.outputs[0])
-        if wanted is None:
-            return
-        if op.kind in _CLAMPS and _clamps_nothing(op, wanted):
-            maker = self._makers.get(value)
-            moves = maker is not None and maker.kind in FUSIONS.keys() - CARRIES
-            if wanted.node or (moves and self._alone(value)):
-                self._clamped[op.outputs[0]] = value
-                if self._alone(value):
-                    self._wanted[value] = wanted
-                    self._at_rest.add(value)
-            else:  # what is moved has no node that would take this one's place
-                self._only_quantizes.add(op)
+        elif op.kind in _CLAMPS and _clamps_nothing(op, wanted):
+            self._leave_out(op, wanted)  # Case 2
         elif (
             op.kind in CARRIES
             and wanted.even
             and self._alone(value)
-            and op.outputs[0] not in self._at_rest
+            and result not in self._at_rest
+            and value in self._kinds
+            and self._kinds[value] not in DEQUANTIZES
         ):
-            maker = self._makers.get(value)
-            if maker is not None and maker.kind not in DEQUANTIZES:
-                self._wanted[value] = self._moved(wanted, value)
+            self._wanted[value] = moved = self._moved(wanted, value)  # Case 3
+            self._moves[value] = moved.value
+
+    def _leave_out(self, op: Operation, wanted: Quantized) -> None:
+        """Leaves out a Relu or Clip that the quantization behind it makes superfluous."""
+        value, result = op.input(0), op.outputs[0]
+        is_alone, is_moved = self._alone(value), result in self._moves
+        if is_moved and not (is_alone and self._kinds.get(value) in FUSIONS.keys() - CARRIES):
+            self._only_quantizes.add(op)  # no node would take this one's place
+            return
+        self._clamped[result] = value
+        if is_alone:
+            self._wanted[value] = wanted
+            self._at_rest.add(value)
+        if is_moved:
+            self._moves[value] = wanted.value
 
     def _look_ahead(self, op: Operation) -> None:
-        """Finds the operators whose operands are integers and whose results will be."""
-        if op.kind in DEQUANTIZES:
-            if op.has(0) and op.outputs:
-                integers = self._twins.get(op.input(0), op.input(0))
-                self._held[op.outputs[0]] = self._conversion(op, integers)
-            return
-        if not op.outputs or not op.has(0):
-            return
-        precision = operator_of(op.kind).precision
+        """Finds what is integers, and what runs on them."""
+        result = op.outputs[0]
+        if op.kind in DEQUANTIZES:  # Case 4
+            self._held[result] = self._conversion(op, self._first(op.input(0)))
+        elif op.kind in QUANTIZES:  # Case 5
+            source = self._held.get(self._source(op))
+            is_same = source is not None and source.equals(self._conversion(op, result))
+            if source is not None and is_same and result not in self._kept:
+                self._twins[result] = source.value
+        else:
+            self._look_at(op)
+            if result in self._moves:  # Case 7
+                self._held.setdefault(result, self._wanted[result])
+
+    def _look_at(self, op: Operation) -> None:
+        """Case 6: notes the kernel of an operator, or what is in the way of one."""
+        precision, rule = operator_of(op.kind).precision, FUSIONS.get(op.kind)
         if precision.dequantizes or precision.rounds_to:
             self._foreign.add(op.outputs[0])
-        if op.kind in QUANTIZES:
-            # Of integers that were dequantized in the same way nothing new is made.
-            source, result = self._held.get(self._source(op)), op.outputs[0]
-            same = source is not None and source.equals(self._conversion(op, result))
-            if source is not None and same and result not in self._kept:
-                self._twins[result] = source.value
+        if rule is None or op.opset < rule.since:
             return
-        rule = FUSIONS.get(op.kind)
-        value = op.outputs[0]
-        if rule is not None and op.opset >= rule.since:
-            results = self._results(op, rule)
-            if rule.weight and not isinstance(results, list):
-                results = self._weighted(op, results)
-            if isinstance(results, Obstacle):
-                self._obstacles[op] = results
-            elif results is not None:
-                self.fused[op] = results
-        wanted = self._wanted.get(value)
-        if wanted is not None and not wanted.node and value not in self._held:
-            self._held[value] = wanted
-
-    def _results(self, op: Operation, rule: Fusion) -> list[Quantized] | Obstacle | None:
-        """What a kernel makes in place of results; empty for the results.
-
-        An obstacle if there is no kernel, None if an operand is not quantized.
-        """
-        operands = [self._operand(op, i) for i in rule.operands(op)]
-        held = [item for item in operands if item is not None]
-        if any(op.has(i) and op.input(i) in self._foreign for i in rule.operands(op)):
-            return runtimes.FOREIGN
-        if not held or len(held) != len(operands):
-            return None
-        dtype = held[0].dtype
-        others = {item.dtype for item in held[1:]}
-        if rule.weight:
-            fits = others <= ({dtypes.INT8} if dtype == dtypes.INT8 else BYTES)
+        operands = [op.inputs[i] for i in rule.operands(op)]
+        held = [self._held[value] for value in operands if value in self._held]
+        results = named_results(op)
+        found = [self._wanted[value] for value in results if value in self._wanted]
+        it = _Candidate(op, rule, held, found, quantized=len(found) == len(results))
+        weights = self._weights(op, rule)
+        if weights is not None:
+            obstacles = self._against_weights(op, weights)
+        elif not self._foreign.isdisjoint(operands):
+            obstacles = iter([runtimes.FOREIGN])
+        elif len(held) == len(operands):
+            obstacles = self._against_integers(it)
+        else:  # of floats
+            return
+        obstacle = next(obstacles, None)
+        if obstacle is not None:
+            self._obstacles[op] = obstacle
+        elif weights is not None:
+            self._by_weights[op] = weights.value
+        elif rule.result == "equal" and not it.quantized:  # it can be at once
+            self._held[op.outputs[0]] = moved = self._moved(held[0], op.outputs[0])
+            self.fused[op] = [moved.value]
         else:
-            fits = others <= {dtype}
-        if dtype == dtypes.INT8 and not rule.signed and not self._runtime.arm:
-            return runtimes.SIGNED
-        if dtype not in rule.types or not fits:
-            return self._other_types(held)
-        if rule.result == "plain":
-            return []
-        wanted = [self._wanted.get(value) for value in _named(op)]
-        found = [item for item in wanted if item is not None]
-        quantized = len(found) == len(wanted)
-        if (bias := self._against_bias(op, rule, held, quantized=quantized)) is not None:
-            return bias
-        if not quantized:
-            if rule.result == "either" and op.outputs[0] not in self._quantizers:
-                clamped = runtimes.BEFORE_A_CLAMP if self._before_a_clamp(op) else None
-                return self._takes(op, held, quantized=False) or clamped or []
-            carried = self._carried_on(op, held[0]) if rule.result == "equal" else None
-            return runtimes.NOT_QUANTIZED if carried is None else carried
-        if any(item.dtype != dtype for item in found):
-            return self._other_types([*held, *found])
-        if rule.result == "equal" and not all(held[0].equals(item) for item in found):
-            return runtimes.OTHER_SCALE
-        return (self._takes(op, held, quantized=True) if rule.weight else None) or found
+            self.fused[op] = [item.value for item in found]
+
+    def _against_integers(self, it: _Candidate) -> Iterator[Obstacle]:
+        """Yields what is in the way of a kernel on integers, which makes one of three things.
+
+        Case 1: the integers of its results, if all are quantized.
+        Case 2: its results, if they need not be.
+        Case 3: integers with the scale of its operand, if they could be at once.
+        """
+        yield from self._against_types(it)
+        yield from self._against_bias(it)
+        if it.rule.result == "plain":
+            return  # its results are no numbers that could be quantized
+        if it.quantized:  # Case 1
+            if not {it.held[0].dtype}.issuperset(item.dtype for item in it.found):
+                yield self._other_types([*it.held, *it.found])
+            if it.rule.result == "equal" and not all(map(it.held[0].equals, it.found)):
+                yield runtimes.OTHER_SCALE
+            if it.rule.weight:
+                yield from self._against_scales(it)
+        elif it.rule.result == "either" and it.op.outputs[0] not in self._quantizers:  # Case 2
+            yield from self._against_scales(it)
+            if self._before_a_clamp(it.op):
+                yield runtimes.BEFORE_A_CLAMP
+        elif it.rule.result != "equal" or not self._carries_on(it):  # else Case 3
+            yield runtimes.NOT_QUANTIZED
+
+    def _against_types(self, it: _Candidate) -> Iterator[Obstacle]:
+        """Yields why a kernel on integers does not take the types of its operands."""
+        dtype, *others = (item.dtype for item in it.held)
+        if dtype == dtypes.INT8 and not it.rule.signed and not self._runtime.arm:
+            yield runtimes.SIGNED
+        if dtype not in it.rule.types or not it.rule.types[dtype].issuperset(others):
+            yield self._other_types(it.held)
 
     def _other_types(self, items: Sequence[Quantized]) -> Obstacle:
         """The obstacle of operands and results that are not of the types that a kernel takes."""
-        moved = [item for item in items if not item.value.constant]
-        signed = any(item.dtype == dtypes.INT8 for item in moved)
-        if signed and not self._runtime.arm and all(item.dtype in BYTES for item in items):
+        moved = {item.dtype for item in items if not item.value.constant}
+        found = dict.fromkeys(item.dtype for item in items)
+        if dtypes.INT8 in moved and not self._runtime.arm and found.keys() <= runtimes.BYTES:
             return runtimes.SIGNED
-        names = " and ".join(dict.fromkeys(dtypes.name_of(item.dtype) for item in items))
+        names = " and ".join(map(dtypes.name_of, found))
         return Obstacle(f"its operands and result are {names}", runtimes.EIGHT_BITS)
 
-    def _takes(self, op: Operation, held: list[Quantized], *, quantized: bool) -> Obstacle | None:
-        """Why the kernel on integers does not take the scales or zero points of a weight."""
-        spared = op.kind in self._runtime.rules.spared and (quantized or op.kind == "Gemm")
-        needs_zeros = held[:2] if op.kind == "Gemm" else held[:1] * (held[0].dtype == dtypes.INT8)
+    def _against_bias(self, it: _Candidate) -> Iterator[Obstacle]:
+        """Yields why a kernel on integers does not take the bias."""
+        if it.rule.bias is None or not it.op.has(it.rule.bias):
+            return
+        value = it.op.input(it.rule.bias)
+        bias = self._held.get(value)
+        dtype = value.dtype if bias is None else bias.dtype
+        if bias is None and it.quantized and self._rules.float_bias and value.constant:
+            return  # it is quantized when the model is loaded
+        if bias is None or dtype != dtypes.INT32:
+            yield Obstacle(f"the bias is {dtypes.name_of(dtype)}", "a bias of int32")
+        elif it.op.attributes.get("beta", 1.0) != 1.0:
+            yield runtimes.BETA
+        elif it.op.kind in self._rules.bias_scale and not runtimes.is_product(bias, *it.held):
+            yield runtimes.BIAS_SCALE
+
+    def _against_scales(self, it: _Candidate) -> Iterator[Obstacle]:
+        """Yields why the kernel on integers does not take the scales or zero points of a weight."""
+        is_gemm = it.op.kind == "Gemm"
+        spared = (it.op.kind, it.quantized) in self._rules.spared
+        needs_zeros = it.held if is_gemm else it.held[:1] * (it.held[0].dtype == dtypes.INT8)
         if any(item.zero_point is None for item in needs_zeros):
-            obstacle, spared = runtimes.NO_ZERO_POINT, spared and op.kind == "Gemm"
-        elif self._has_other_scales(op, held[1], exactly=spared and op.kind == "MatMul"):
-            obstacle = runtimes.OTHER_SCALES
-        else:
-            return None
-        if spared:
-            return obstacle
-        why = f"{obstacle.reason}, with which its kernel on integers fails"
-        return Obstacle(why, obstacle.remedy)
-
-    def _has_other_scales(self, op: Operation, weight: Quantized, *, exactly: bool) -> bool:
-        """Whether a weight has other scales than one, or as many as there are output channels.
-
-        ``exactly``: along the axis of the output channels of a matrix, too.
-        """
-        scales = None if weight.scale is None else weight.scale.size
-        shape, maker = op.outputs[0].shape, self._makers.get(op.input(1))
-        if scales is None or scales == 1 or not shape:
-            return False
-        if scales != shape[1 if op.kind == "Conv" else -1]:
-            return True
-        axis = maker.attributes.get("axis", 1) if maker and maker.kind in DEQUANTIZES else -1
-        return exactly and axis not in (-1, len(weight.value.shape or ()) - 1)
+            yield _spared(runtimes.NO_ZERO_POINT, spared=spared and is_gemm)
+        elif _has_other_scales(it.op, it.held[1], exactly=spared and not is_gemm):
+            yield _spared(runtimes.OTHER_SCALES, spared=spared)
 
     def _before_a_clamp(self, op: Operation) -> bool:
         """Whether a Relu or Clip alone reads a result, which one other reads in turn.
 
         onnxruntime takes it for a part of the QuantizeLinear behind, and finds none.
         """
-        reader = self._readers.get(op.outputs[0]) if self._alone(op.outputs[0]) else None
-        clamped = reader.outputs[:1] if reader is not None and reader.kind in _CLAMPS else ()
-        return any(map(self._alone, clamped))
+        if not self._alone(op.outputs[0]):
+            return False
+        reader = self._readers[op.outputs[0]]
+        return reader.kind in _CLAMPS and self._alone(reader.outputs[0])
 
-    def _weighted(self, op: Operation, otherwise: Obstacle | None) -> Obstacle | None:
-        """Finds whether a contraction of floats by integers has a kernel; why it has none."""
-        first, weights = (self._operand(op, i) for i in (0, 1))
-        rules = self._runtime.rules
-        if weights is None or not weights.value.constant:
-            return otherwise
-        words = first is not None and first.value.dtype in WORDS and rules.words
-        if first is not None and not (words and op.kind in rules.by_weights):
-            return otherwise
-        obstacle = self._against_weights(op, weights)
-        if obstacle is None:
-            self._by_weights[op] = weights.value
-        return obstacle
-
-    def _against_weights(self, op: Operation, weights: Quantized) -> Obstacle | None:
-        rules = self._runtime.rules
-        if op.kind not in rules.by_weights:
-            return runtimes.NO_WEIGHT_KERNEL if weights.value.dtype in BYTES else runtimes.NO_KERNEL
-        if weights.value.dtype not in rules.weights:
-            name = dtypes.name_of(weights.value.dtype)
-            bits = "4" if rules.only_blocks else "2, 4 or 8"
-            why = f"there is no kernel for floats by weights of {name}"
-            return Obstacle(why, f"weights of {bits} bits")
-        value = op.input(1)
-        # Equal DequantizeLinear nodes are made one before.
-        read = {self._edges.get(each) for each in (value, weights.value)}
-        shared = read != {1} or value in self._kept
-        if shared and not rules.shared_weights:
-            return runtimes.WEIGHTS_SHARED
-        scale = weights.scale
-        shared = scale is not None and self._scalars[scale.dtype, scale.data] > 1
-        against = runtimes.against_scales(self._makers[value], weights, rules, shared=shared)
-        if against is None and op.kind == "Gemm" and not runtimes.is_plain_gemm(op, weights.value):
-            against = runtimes.NO_PLAIN_GEMM
-        if against is not None:
-            return against
-        result = op.outputs[0]
-        wanted = self._wanted.get(result)
-        words_behind = wanted is not None and wanted.value.dtype in WORDS and rules.words
-        if (result in self._quantizers or wanted is not None) and not words_behind:
-            return runtimes.RESULT_QUANTIZED
-        clamped = not words_behind and self._before_a_clamp(op)
-        return runtimes.CLAMPED_FLOATS if clamped else None
-
-    def _against_bias(
-        self, op: Operation, rule: Fusion, held: Sequence[Quantized], *, quantized: bool
-    ) -> Obstacle | None:
-        """Why a kernel on integers does not take the bias."""
-        if rule.bias is None or not op.has(rule.bias):
+    def _weights(self, op: Operation, rule: Fusion) -> Quantized | None:
+        """The constant integers by which a contraction multiplies floats; None if it does not."""
+        if not rule.weight:
             return None
-        bias = self._operand(op, rule.bias)
-        at_load = self._runtime.rules.float_bias and op.input(rule.bias).constant
-        if bias is None and quantized and at_load:
-            return None  # it is quantized when the model is loaded
-        dtype = op.dtype(rule.bias) if bias is None else bias.dtype
-        if bias is None or dtype != dtypes.INT32:
-            return Obstacle(f"the bias is {dtypes.name_of(dtype)}", "a bias of int32")
-        if op.kind == "Gemm" and op.attributes.get("beta", 1.0) != 1.0:
-            return runtimes.BETA
-        if (
-            op.kind == "Conv"
-            and self._runtime.rules.bias_scale
-            and not runtimes.is_product(bias, *held)
-        ):
-            return runtimes.BIAS_SCALE
-        return None
+        first, weights = map(self._held.get, op.inputs[:2])
+        of_floats = first is None or first.value.dtype in self._rules.words.get(op.kind, ())
+        is_constant = weights is not None and weights.value.constant
+        return weights if of_floats and is_constant else None
 
-    def _carried_on(self, op: Operation, held: Quantized) -> list[Quantized] | None:
-        """A result that is not quantized but keeps its operand's scale: it could be at once."""
-        value = op.outputs[0]
-        if (
-            op.kind not in CARRIES
-            or len(_named(op)) != 1
-            or not held.even
-            or held.zero_point is None
-            or value in self._captured
-            or value in self._quantizers
-            or (value in self._kept and value in self._edges)
-        ):
-            return None
-        self._held[value] = moved = self._moved(held, value)
-        return [moved]
+    def _against_weights(self, op: Operation, weights: Quantized) -> Iterator[Obstacle]:
+        """Yields what is in the way of a kernel for floats by integers.
 
-    def _operand(self, op: Operation, i: int) -> Quantized | None:
-        return self._held.get(op.input(i)) if op.has(i) else None
+        Case 1: the operator or the integers are of none of the types that have one.
+        Case 2: others read the weights, too.
+        Case 3: their scales are not what the kernel takes.
+        Case 4: a Gemm does more than multiply and add.
+        Case 5: the result is quantized, other than to words where the kernel takes those.
+        Case 6: onnxruntime looks for a QuantizeLinear behind a Relu or Clip.
+        """
+        rules, value, dtype = self._rules, op.input(1), weights.value.dtype
+        if op.kind not in rules.by_weights:  # Case 1
+            yield runtimes.NO_WEIGHT_KERNEL if dtype in runtimes.BYTES else runtimes.NO_KERNEL
+        if dtype not in rules.weights:
+            why = f"there is no kernel for floats by weights of {dtypes.name_of(dtype)}"
+            yield Obstacle(why, f"weights of {rules.bits} bits")
+        is_own = self._alone(value) and self._edges[weights.value] == 1
+        if not (is_own or rules.shared_weights):  # Case 2
+            yield runtimes.WEIGHTS_SHARED
+        shared = self._scalars[same(weights.scale)] > 1 and not rules.shared_weights
+        yield from runtimes.against_scales(weights, rules, shared=shared)  # Case 3
+        if op.kind == "Gemm" and not runtimes.is_plain_gemm(op, weights.shape):  # Case 4
+            yield runtimes.NO_PLAIN_GEMM
+        wanted = self._wanted.get(op.outputs[0])
+        if wanted is not None and wanted.value.dtype in rules.words.get(op.kind, ()):
+            return
+        if wanted is not None or op.outputs[0] in self._quantizers:  # Case 5
+            yield runtimes.RESULT_QUANTIZED
+        if self._before_a_clamp(op):  # Case 6
+            yield runtimes.CLAMPED_FLOATS
 
-    def _made(self) -> dict[Operation, Kernel]:
-        """Kernels, once it is known who still needs floats."""
-        rules = {op: FUSIONS[op.kind] for op in self._ops if op in self.fused}
-        floats = set(self._kept)
-        reads: dict[Operation, list[Value | None]] = {}
-        for op in self._ops:
-            rule = rules.get(op)
-            taken = list(op.inputs)
-            if self._twins:
-                taken = [value and self._twins.get(value, value) for value in taken]
-            if rule is not None:
-                for i in (*rule.operands(op), *(() if rule.bias is None else (rule.bias,))):
-                    held = self._operand(op, i)
-                    if held is not None:
-                        taken[i] = held.value
-            elif op in self._by_weights:
-                taken[1] = self._by_weights[op]
-            reads[op] = taken
-        made = {item.value for items in self.fused.values() for item in items}
-        made |= set(self._twins) | set(self._clamped)
+    def _carries_on(self, it: _Candidate) -> bool:
+        """Whether a result that is not quantized, but keeps its operand's scale, could be at once."""
+        return (
+            it.op.kind in CARRIES
+            and len(named_results(it.op)) == 1
+            and it.held[0].even
+            and it.held[0].zero_point is not None
+            and it.op.outputs[0] not in self._floats
+        )
+
+    def _accesses(self) -> dict[Operation, MemoryAccess]:
+        """What operations read and make, once it is known who still needs floats."""
+        made = {*chain.from_iterable(self.fused.values()), *self._twins, *self._clamped}
         # Their results are made by others, or by none.
-        gone = {
-            op
-            for op in self._ops
-            if op.kind in QUANTIZES | _CLAMPS and op.outputs and op.outputs[0] in made
-        }
-        for op in self._ops:
-            if op in gone:
-                reads[op] = []
-            elif op.kind in QUANTIZES and op.has(0):
-                reads[op] = [self._source(op), *op.inputs[1:]]
-            floats.update(value for value in reads[op] if value is not None)
-        found: dict[Operation, Kernel] = {}
-        for op in self._ops:
-            makes = self._makes(op, floats, gone)
+        gone = {op for op in self._ops if op.kind in QUANTIZES | _CLAMPS and op.outputs[0] in made}
+        self._integers = self._twins | {value: item.value for value, item in self._held.items()}
+        reads = {op: self._read_by(op) for op in self._ops if op not in gone}
+        floats = self._kept.union(chain.from_iterable(reads.values()))
+        found = dict.fromkeys(gone, MemoryAccess([], []))
+        for op, read in reads.items():
+            makes = self._made_by(op, floats)
             if makes is not None:
-                found[op] = Kernel(reads[op] if makes else [], makes)
+                found[op] = MemoryAccess(read if makes else [], makes)
         return found
+
+    def _read_by(self, op: Operation) -> Sequence[Value | None]:
+        """What an operation reads from memory."""
+        if op.kind in QUANTIZES:
+            return [self._source(op), *op.inputs[1:]]
+        instead = self._integers if op in self.fused else self._twins
+        read = [instead.get(value, value) for value in op.inputs]
+        if op in self._by_weights:
+            read[1] = self._by_weights[op]
+        return read
 
     def _source(self, op: Operation) -> Value:
         """What a node quantizes, operators that need not run left out."""
@@ -461,96 +446,117 @@ class _Graph:
             source = self._clamped[source]
         return source
 
-    def _makes(
-        self, op: Operation, floats: set[Value], gone: set[Operation]
-    ) -> Sequence[Value] | None:
+    def _made_by(self, op: Operation, floats: set[Value | None]) -> Sequence[Value] | None:
         """What an operation writes to memory; None if it is the same as in the file."""
-        if op in gone:
-            return []
-        if op.kind in QUANTIZES:
-            return op.outputs
         needed = [value for value in op.outputs if value in floats]
         if op.kind in DEQUANTIZES:
             return needed
-        items = self.fused.get(op)
-        if items:
-            return [*(item.value for item in items), *needed]
-        if items is not None or op in self._by_weights:
+        if op.kind in QUANTIZES or op in self._by_weights:
             return op.outputs
-        moved = [
-            item.value
-            for value in op.outputs
-            if (item := self._wanted.get(value)) is not None and not item.node
-        ]
+        if op in self.fused:
+            return [*self.fused[op], *needed] if self.fused[op] else op.outputs
+        moved = [self._moves[value] for value in op.outputs if value in self._moves]
         floats_made = needed if op in self._only_quantizes else op.outputs
         return [*floats_made, *moved] if moved else None
 
 
-def _twins(ops: Sequence[Operation], kept: set[Value]) -> dict[Value, Value]:
+def _twins(ops: Sequence[Operation], kept: set[Value]) -> dict[Value | None, Value]:
     """Results of nodes that quantize a tensor once more in the same way -> the first's result."""
     firsts: dict[tuple[object, ...], Value] = {}
-    twins: dict[Value, Value] = {}
+    twins: dict[Value | None, Value] = {}
     for op in ops:
-        if op.kind not in QUANTIZES or not op.outputs or not op.has(0):
-            continue
-        result = op.outputs[0]
-        how = (
-            None if value is None else (value.dtype, value.data) if value.data else value
-            for value in op.inputs[1:]
-        )
-        first = firsts.setdefault((op.input(0), result.dtype, *how), result)
-        if first is not result and result not in kept:
-            twins[result] = first
+        if op.kind in QUANTIZES:
+            result = op.outputs[0]
+            how = (op.input(0), result.dtype, *map(same, op.inputs[1:]))
+            first = firsts.setdefault(how, result)
+            if first is not result and result not in kept:
+                twins[result] = first
     return twins
 
 
-def _named(op: Operation) -> list[Value]:
-    return [value for value, name in zip(op.outputs, op.node.outputs, strict=False) if name]
+def _spared(obstacle: Obstacle, *, spared: bool) -> Obstacle:
+    """An obstacle that onnxruntime knows, or runs into."""
+    if spared:
+        return obstacle
+    why = f"{obstacle.reason}, with which its kernel on integers fails"
+    return Obstacle(why, obstacle.remedy)
+
+
+def _has_other_scales(op: Operation, weight: Quantized, *, exactly: bool) -> bool:
+    """Whether a weight has other scales than one, or as many as there are output channels.
+
+    ``exactly``: along the axis of the output channels of a matrix, too.
+    """
+    shape, scales = op.outputs[0].shape, weight.scale.size
+    if scales in (None, 1) or not shape:
+        return False
+    if scales != shape[1 if op.kind == "Conv" else -1]:
+        return True
+    return exactly and weight.attributes.get("axis", 1) not in (-1, len(weight.shape) - 1)
 
 
 def _clamps_nothing(op: Operation, wanted: Quantized) -> bool:
     """Whether quantization alone limits the result as much as a Relu or Clip does."""
-    limits = _LIMITS.get(wanted.value.dtype)
-    scale = None if wanted.scale is None else _number(wanted.scale)
-    zero = 0.0 if wanted.zero_point is None else _number(wanted.zero_point)
-    if limits is None or not scale or zero is None or not wanted.even:
-        return False
-    low, high = (0.0, None) if op.kind == "Relu" else _clip_limits(op)
-    return (low is None or low / scale + zero < limits[0] + 0.5) and (
-        high is None or high / scale + zero > limits[1] - 0.5
+    lowest, highest = _LIMITS.get(wanted.value.dtype, (nan, nan))
+    low, high = _clip_limits(op)
+    scale, zero = _number(wanted.scale, nan), _number(wanted.zero_point, 0)
+    return (
+        wanted.even
+        and scale != 0
+        and low / scale + zero < lowest + 0.5
+        and high / scale + zero > highest - 0.5
     )
 
 
-def _clip_limits(op: Operation) -> list[float | None]:
-    """A Clip's limits; NaN, which no number is below or above, for one that is not known."""
+def _clip_limits(op: Operation) -> tuple[float, float]:
+    """The limits of a Relu or Clip; NaN, which no number is below or above, for one that is not known."""
+    if op.kind == "Relu":
+        return 0, inf
     if op.attributes:  # before version 11 of the operator set
-        return [nan, nan]
-    numbers = (_number(op.input(i)) if op.has(i) else None for i in (1, 2))
-    return [nan if each is None and op.has(i) else each for i, each in enumerate(numbers, 1)]
+        return nan, nan
+    return _number(_operand(op, 1), -inf), _number(_operand(op, 2), inf)
 
 
-def _number(value: Value) -> float | None:
-    data = value.data
-    return float(data[0]) if data and len(data) == 1 and data[0] is not None else None
+def _operand(op: Operation, i: int) -> Value | None:
+    return op.inputs[i] if i < len(op.inputs) else None
 
 
-def executed_in(op: Operation, stored: str, fused: Fused) -> tuple[str, Obstacle | None] | None:
-    """Returns what a contraction of dequantized integers is expected to execute in, and why in float.
+def _number(value: Value | None, otherwise: float) -> float:
+    """The number that a value is; another where it is left out, NaN where it is not known."""
+    if value is None:
+        return otherwise
+    found = runtimes.numbers(value)
+    return found[0] if len(found) == 1 else nan
 
-    ``stored`` is the type that the file asks for. None for a contraction of others.
-    """
-    rule, floats = operator_of(op.kind).precision, dtypes.name_of(op.dtype(0))
-    if rule.executes_in is not None or stored == floats:
-        return None
-    if not all(op.dtype(i) in dtypes.ARITHMETIC for i in rule.operands):
-        return None
-    if op in fused.on_integers:
-        return stored, None
-    if op in fused.by_weights:
-        return f"{dtypes.QUANTIZED[fused.by_weights[op].dtype]} weight-only", None
-    otherwise = runtimes.NO_KERNEL
-    if op.kind in FUSIONS:
-        otherwise = (
-            runtimes.NO_WEIGHT_KERNEL if stored.endswith("weight-only") else runtimes.NOT_DIRECTLY
-        )
-    return floats, fused.obstacles.get(op, otherwise)
+
+class AsRun(AsStored):
+    """What contractions are expected to execute in by onnxruntime."""
+
+    def __init__(self, fused: Fused) -> None:
+        super().__init__()
+        self.kernels = fused.kernels
+        self._fused, self._title = fused, fused.runtime.title
+
+    def expected(self, op: Operation, stored: str) -> str:
+        """Returns the type that a contraction is expected to execute in; they come in order."""
+        rule, floats = operator_of(op.kind).precision, dtypes.name_of(op.dtype(0))
+        given = {op.dtype(i) for i in rule.operands}
+        if rule.executes_in is not None or stored == floats or not given <= dtypes.ARITHMETIC:
+            return stored
+        self.quantized += 1
+        self.runtime = self._title
+        if op in self._fused.on_integers:
+            return stored
+        if op in self._fused.by_weights:
+            return f"{dtypes.QUANTIZED[self._fused.by_weights[op].dtype]} weight-only"
+        self.in_float.setdefault(self._obstacle(op, stored), []).append(op)
+        return floats
+
+    def _obstacle(self, op: Operation, stored: str) -> Obstacle:
+        """Why a contraction runs in float."""
+        if op in self._fused.obstacles:
+            return self._fused.obstacles[op]
+        if op.kind not in FUSIONS:
+            return runtimes.NO_KERNEL
+        is_by_weights = stored.endswith("weight-only")
+        return runtimes.NO_WEIGHT_KERNEL if is_by_weights else runtimes.NOT_DIRECTLY

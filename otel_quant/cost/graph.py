@@ -6,11 +6,12 @@ What is here and in :mod:`otel_quant.cost` itself is all that others use of the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.analysis import file_bytes
-from otel_quant.cost.execution import Run, executions
+from otel_quant.cost.execution import Execution, executions
 from otel_quant.cost.fused import DEQUANTIZES, QUANTIZES, Fused, fused_kernels
 from otel_quant.cost.inputs import BoundInputs, InputSpec, bind_inputs
 from otel_quant.cost.model_reader import read_model
@@ -23,7 +24,7 @@ from otel_quant.cost.runtimes import (
     NOT_QUANTIZED,
     Fusion,
     Obstacle,
-    Runtime,
+    Onnxruntime,
     runtime_here,
 )
 from otel_quant.cost.structure import Graph, Model, Node, node_name, printable
@@ -31,7 +32,7 @@ from otel_quant.cost.walk import Walk
 
 __all__ = [
     "CARRIES", "DEQUANTIZES", "FUSIONS", "NOT_QUANTIZED", "NO_KERNEL", "QDQ", "QUANTIZES", "Fusion", "Graph",
-    "ModelGraph", "Node", "Obstacle", "Operation", "Runtime", "Value", "converts", "dtypes", "node_name",
+    "ModelGraph", "Node", "Obstacle", "Onnxruntime", "Operation", "Value", "converts", "dtypes", "node_name",
     "printable", "read_graph", "runtime_here",
 ]  # fmt: skip
 
@@ -58,7 +59,7 @@ class ModelGraph:
         path: str,
         inputs: Mapping[str, InputSpec],
         dims: Mapping[str, int],
-        runtime: Runtime | None = None,
+        runtime: Onnxruntime | None = None,
     ) -> None:
         self.model: Model = read_model(path)
         self.bound: BoundInputs = bind_inputs(self.model.graph, inputs, path, dims=dims)
@@ -66,7 +67,7 @@ class ModelGraph:
         self.main: Sequence[Operation] = walk.ops  # without operations of bodies
         self.fused: Fused = fused_kernels(walk.ops, walk.outputs, runtime)
         self.outputs = frozenset(info.name for info in self.model.graph.outputs)
-        self.runs: dict[Operation, Run] = {run.op: run for run in executions(self.main)}
+        self.runs: dict[Operation, Execution] = {run.op: run for run in executions(self.main)}
         self.ops: Sequence[Operation] = list(self.runs)
         self._readers: dict[Value, list[Operation]] = {}
         self._makers: dict[Value, Operation] = {}
@@ -74,11 +75,9 @@ class ModelGraph:
             name: op for op in self.main if op.kind != "Constant" for name in op.node.outputs
         }
         for op in self.ops:
-            for value in op.outputs:
-                self._makers[value] = op
-            for operand in op.inputs:
-                if operand is not None:
-                    self._readers.setdefault(operand, []).append(op)
+            self._makers |= dict.fromkeys(op.outputs, op)
+            for operand in op.given:
+                self._readers.setdefault(operand, []).append(op)
 
     def maker(self, value: Value) -> Operation | None:
         """Returns the node that makes a value; None for inputs and constants."""
@@ -112,5 +111,4 @@ class ModelGraph:
     @property
     def file_bytes(self) -> int:
         """Bytes of the file and of those that its constants lie in."""
-        values = (value for op in self.ops for value in op.inputs if value is not None)
-        return file_bytes(self.model, values)
+        return file_bytes(self.model, chain.from_iterable(op.given for op in self.ops))

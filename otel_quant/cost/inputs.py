@@ -18,7 +18,7 @@ from math import prod
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeGuard
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.operation import MAX_DATA, Value
+from otel_quant.cost.operation import MAX_DATA, Shape, Value
 from otel_quant.cost.results import Assumption, option_text
 from otel_quant.cost.structure import CostError, Dim, Graph, Type, printable
 
@@ -105,20 +105,18 @@ def parse_dims(texts: Iterable[str]) -> dict[str, int]:
 
 
 def _parse(text: str) -> tuple[str, InputSpec]:
-    name, equals, shape = text.rpartition("=")
-    if equals and name and (lengths := _shape(shape)) is not None:
+    name, _, shape = text.rpartition("=")
+    if name and (lengths := _shape(shape)) is not None:
         return name, InputSpec(lengths)
-    parts = text.split(":")
-    for behind in (2, 3):  # type and shape, perhaps values; the name may contain colons
-        dtype = dtypes.code_of(parts[-behind]) if len(parts) > behind else dtypes.UNKNOWN
-        name = ":".join(parts[:-behind])
-        if dtype == dtypes.UNKNOWN or not name:
-            continue
-        if (lengths := _shape(parts[1 - behind])) is not None:
-            data = _numbers(parts[-1], dtype, text) if behind == 3 else None
-            return name, InputSpec(lengths, dtype, data)
+    for colons in (2, 3):  # type and shape, perhaps values; the name may contain colons
+        parts = ["", "", "", *text.rsplit(":", colons)]
+        name, dtype, shape, *values = parts[-colons - 1 :]
+        code = dtypes.code_of(dtype)
+        if name and code != dtypes.UNKNOWN and (lengths := _shape(shape)) is not None:
+            data = _numbers(values[0], code, text) if values else None
+            return name, InputSpec(lengths, code, data)
     name, _, shape = text.rpartition(":")
-    if name and parts[0] and shape and (lengths := _shape(shape)) is not None:
+    if name and not text.startswith(":") and shape and (lengths := _shape(shape)) is not None:
         return name, InputSpec(lengths)
     raise _wrong(
         f"{printable(text)!r} is not understood",
@@ -191,12 +189,8 @@ def parts_of(text: str, names: Collection[str]) -> frozenset[str] | None:
     if text.isidentifier():
         return None
     found: set[str] = set()
-
-    def note(name: str) -> None:
-        found.add(name)
-
     try:
-        _evaluated(text, note)
+        _evaluated(text, found.add)
     except _NotAnExpressionError:
         return frozenset() if re.search(r"[+*/()%]", text) else None
     if found == {text} or (re.match(_HYPHENATED, text) and found.isdisjoint(names)):
@@ -218,20 +212,19 @@ class Symbols:
 
     def __init__(self, known: Mapping[str, int]) -> None:
         self._known = known
-        self._computed: dict[str, int | None] = {}
+        self._lengths: dict[Dim, int | None] = dict(known.items())
 
     def length(self, dim: Dim) -> int | None:
         """Returns a declared length; None if it is not known."""
         if isinstance(dim, int):
             return dim if dim >= 0 else None
-        if dim is None:
-            return None
-        found = self._known.get(dim)
-        if found is not None or dim.isidentifier():
-            return found
-        if dim not in self._computed:
-            self._computed[dim] = self.computed(dim)
-        return self._computed[dim]
+        if dim not in self._lengths:
+            self._lengths[dim] = None if not dim or dim.isidentifier() else self.computed(dim)
+        return self._lengths[dim]
+
+    def shape(self, dims: tuple[Dim, ...] | None) -> Shape | None:
+        """Returns a declared shape; None if not even its rank is declared."""
+        return None if dims is None else tuple(map(self.length, dims))
 
     def computed(self, text: str) -> int | None:
         """Returns what an expression gives, whatever is known of it as a whole."""
@@ -272,28 +265,33 @@ def _evaluated(text: str, lookup: Callable[[str], int | None]) -> int | None:
         names.append(match.group())
         return f"_{len(names) - 1}"
 
-    def value_of(node: ast.expr) -> int | None:
-        match node:
-            case ast.Constant(value=int(number)):
-                return number
-            case ast.Name(id=name):
-                return lookup(names[int(name[1:])])
-            case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return value_of(ast.BinOp(ast.Constant(0), ast.Sub(), operand))
-            case ast.BinOp(left=left, op=kind, right=right):
-                function, a, b = _OPERATORS[type(kind).__name__], value_of(left), value_of(right)
-                return None if a is None or b is None else function(a, b)
-        raise _NotAnExpressionError(type(node).__name__)
-
     try:
         if len(text) > _MAX_TEXT:
             raise ValueError
-        value = value_of(ast.parse(re.sub(_NAME, placeholder, text.strip()), mode="eval").body)
+        tree = ast.parse(re.sub(_NAME, placeholder, text.strip()), mode="eval")
+        value = _value_of(tree.body, lambda name: lookup(names[int(name[1:])]))
     except ZeroDivisionError:
         return None
     except (SyntaxError, ValueError, TypeError, LookupError, MemoryError, RecursionError):
         raise _NotAnExpressionError(text) from None
     return value if value is not None and 0 <= value < _MAX_NUMBER else None
+
+
+def _value_of(node: ast.expr, lookup: Callable[[str], int | None]) -> int | None:
+    import ast
+
+    match node:
+        case ast.Constant(value=int(number)):
+            return number
+        case ast.Name(id=name):
+            return lookup(name)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return _value_of(ast.BinOp(ast.Constant(0), ast.Sub(), operand), lookup)
+        case ast.BinOp(left=left, op=kind, right=right):
+            function = _OPERATORS[type(kind).__name__]
+            a, b = _value_of(left, lookup), _value_of(right, lookup)
+            return None if a is None or b is None else function(a, b)
+    raise _NotAnExpressionError(type(node).__name__)
 
 
 _ASSUMED: Final = 1
@@ -327,29 +325,42 @@ def bind_inputs(
     """
     static = {tensor.name for tensor in graph.initializers}
     inputs = {info.name: info.type for info in graph.inputs if info.name not in static}
-    lengths = _checked_dims(dims)
+    lengths = _checked_dims(dims or {})
     learned = _Learned(inputs, lengths, source)
     for name, shape in (given or {}).items():
         learned.learn(name, shape)
     learned.refuse_contradictions()
     assumed = dict.fromkeys(learned.names_left_open(), _ASSUMED)
     symbols = Symbols({**assumed, **learned.lengths})
-    assumptions = {name: Assumption(name, length) for name, length in assumed.items()}
+    assumptions = [Assumption(name, length) for name, length in assumed.items()]
     values: dict[str, Value] = {}
     for name, declared in inputs.items():
         if name in learned.given:
-            spec, chosen = learned.given[name]
-            data = spec.data if len(spec.data or ()) <= MAX_DATA else None
-            values[name] = Value(spec.dtype or declared.dtype, chosen, data, name=name)
-        elif declared.kind in ("tensor", "unknown"):
+            values[name] = _given_value(name, declared, *learned.given[name])
+        elif declared.may_be_tensor:
             values[name], unnamed = _assumed_value(name, declared, symbols)
-            assumptions |= {each.name: each for each in unnamed}
-    unused: tuple[str, ...] = ()
-    if lengths:
-        known = _names_of(graph).union(*(spec.shape for spec, _ in learned.given.values()))
-        unused = tuple(name for name in lengths if name not in known)
-    assumed_lengths = tuple(assumptions.values())
-    return BoundInputs(values, symbols, assumed_lengths, learned.overridden, lengths, unused)
+            assumptions += unnamed
+    by_name = {each.name: each for each in assumptions}
+    unused = _unused(graph, lengths, [spec.shape for spec, _ in learned.given.values()])
+    return BoundInputs(
+        values, symbols, tuple(by_name.values()), learned.overridden, lengths, unused
+    )
+
+
+def _unused(
+    graph: Graph, dims: Mapping[str, int], given: Sequence[Sequence[int | str]]
+) -> tuple[str, ...]:
+    """The names of given lengths that neither the model nor a given shape has."""
+    if not dims:
+        return ()
+    known = _names_of(graph).union(*given)
+    return tuple(name for name in dims if name not in known)
+
+
+def _given_value(name: str, declared: Type, spec: InputSpec, lengths: tuple[int, ...]) -> Value:
+    """An input as the caller gives it."""
+    data = spec.data if len(spec.data or ()) <= MAX_DATA else None
+    return Value(spec.dtype or declared.dtype, lengths, data, name=name)
 
 
 class _Learned:
@@ -385,9 +396,7 @@ class _Learned:
         self._refuse_misfit(name, spec, shape)
         lengths = dict(self.lengths)
         overridden = {}
-        for axis, (dim, length) in enumerate(
-            zip(self._inputs[name].shape or (), shape, strict=False)
-        ):
+        for axis, (dim, length) in enumerate(self._pairs(name, shape)):
             if isinstance(dim, int) and 0 <= dim != length:
                 overridden[f"{name}[{axis}]"] = (dim, length)
             elif is_name(dim) and (before := lengths.setdefault(dim, length)) != length:
@@ -405,7 +414,7 @@ class _Learned:
                 f"has no input {printable(name)!r}{_by(spec)}",
                 expected=f"one of {names}" if names else "none",
             )
-        if declared.kind not in ("tensor", "unknown"):
+        if not declared.may_be_tensor:
             given, expected = "a shape", f"none, as it is of type {declared.kind}"
         elif dtypes.UNKNOWN not in (spec.dtype, declared.dtype) and spec.dtype != declared.dtype:
             given = f"type {dtypes.name_of(spec.dtype)}"
@@ -420,12 +429,17 @@ class _Learned:
     def refuse_contradictions(self) -> None:
         """Raises CostError if a given length is not what its expression gives."""
         symbols = Symbols(self.lengths)
-        for name, (spec, shape) in self.given.items():
-            for dim, length in zip(self._inputs[name].shape or (), shape, strict=False):
-                if is_name(dim) and not dim.isidentifier() and not spec.if_fits:
+        exact = {name: each for name, each in self.given.items() if not each[0].if_fits}
+        for name, (spec, shape) in exact.items():
+            for dim, length in self._pairs(name, shape):
+                if is_name(dim) and not dim.isidentifier():
                     computed = symbols.computed(dim)
                     if computed not in (None, length):
                         raise self._contradiction(name, dim, length, computed, spec)
+
+    def _pairs(self, name: str, shape: tuple[int, ...]) -> Iterator[tuple[Dim, int]]:
+        """The lengths of an input as the model declares them, and as they are given."""
+        return zip(self._inputs[name].shape or (), shape, strict=False)
 
     def names_left_open(self) -> Iterator[str]:
         """Yields the names whose lengths nothing decides."""
@@ -456,24 +470,26 @@ def _assumed_value(
     if declared.shape is None:
         value.unknown = f"{title} has no declared shape; {option} gives it one"
         return value, ()
-    lengths = [symbols.length(dim) for dim in declared.shape]
+    lengths = [*map(symbols.length, declared.shape)]
+    shape = tuple(_ASSUMED if length is None else length for length in lengths)
     unnamed = []
     for axis, dim in enumerate(declared.shape):
-        if lengths[axis] is None and is_name(dim):
+        if lengths[axis] is not None:
+            continue
+        if is_name(dim):
             value.unknown = (
                 f"{title}: the length '{printable(dim)}' of axis {axis} cannot be computed; "
                 f"{option} gives it"
             )
-        elif lengths[axis] is None:
+        else:
             lengths[axis] = _ASSUMED
-            unnamed.append(axis)
+            unnamed.append(Assumption(f"{name}[{axis}]", _ASSUMED, name, shape))
     value.shape = tuple(lengths)
-    shape = tuple(_ASSUMED if length is None else length for length in lengths)
-    return value, [Assumption(f"{name}[{axis}]", _ASSUMED, name, shape) for axis in unnamed]
+    return value, unnamed
 
 
-def _checked_dims(dims: Mapping[str, int] | None) -> Mapping[str, int]:
-    for name, length in (dims or {}).items():
+def _checked_dims(dims: Mapping[str, int]) -> Mapping[str, int]:
+    for name, length in dims.items():
         _check_length("dimension", name, length)
         if is_anonymous(name):
             raise CostError(
@@ -481,7 +497,7 @@ def _checked_dims(dims: Mapping[str, int] | None) -> Mapping[str, int]:
                 f"{printable(name)!r} names no dimension",
                 expected="a name; a length without one is given with its input's shape",
             )
-    return dims or {}
+    return dims
 
 
 def _check_length(what: str, name: str, length: int) -> None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
+from itertools import chain
 from math import prod
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.structure import (
@@ -39,6 +41,7 @@ from otel_quant.cost.wire import (
     LENGTH,
     MODEL,
     VARINT,
+    Field,
     Reader,
     float32,
     no_model,
@@ -71,14 +74,18 @@ _INT_VALUES: Final = 2048
 _FLOAT_VALUES: Final = 64
 """Elements of a float constant that is kept: scales of a Resize, exponents, scalars."""
 
-_PAYLOADS: Final = frozenset({4, 5, 6, 7, 9, 10, 11})
-"""Fields of a TensorProto that hold elements."""
+_INTEGER_PAYLOADS: Final = frozenset({5, 7, 11})
+_FLOAT_PAYLOADS: Final = {4: dtypes.FLOAT, 10: dtypes.DOUBLE}
+_PAYLOADS: Final = _INTEGER_PAYLOADS | {*_FLOAT_PAYLOADS, 9}
+"""Fields of a TensorProto that hold elements, but for texts; 9 as they are in memory."""
 
-_TYPE_KINDS: Final[dict[int, Kind]] = {
-    1: "tensor", 4: "sequence", 5: "map", 9: "optional"
-}  # fmt: skip
-"""Fields of a TypeProto."""
+_OUTSIDE: Final = 1
+"""Location of the elements of a TensorProto that are in another file."""
 
+_TYPE_KINDS: Final[dict[int, Kind]] = {4: "sequence", 5: "map", 9: "optional"}
+"""Fields of a TypeProto, but for tensors."""
+
+_NO_TYPE: Final = Type()
 _LIST_TYPES: Final = frozenset({6, 7, 8, 9, 10, 12, 14})
 _NO_ATTRIBUTES: Final[Mapping[str, Attribute]] = MappingProxyType({})
 _DEFAULTS: Final[dict[int, Attribute]] = {1: 0.0, 2: 0, 3: b""}
@@ -138,11 +145,28 @@ def _without_weights(proto: Any) -> tuple[bytes, int]:
     return light.SerializeToString(), proto.ByteSize()
 
 
+_Read: TypeAlias = Callable[[Field], Any]
+
+_Fields: TypeAlias = Mapping[int, tuple[str, _Read, bool]]
+"""Of a message, by number: the fields' names in ``onnx.proto``, one name for those that exclude each other, what reads
+them, and whether they may be there several times. Of others the last one counts."""
+
+_Message: TypeAlias = defaultdict[str, Any]
+"""The fields of a message by name; a list of those that may be there several times."""
+
+
+_NamedFields: TypeAlias = Mapping[int, tuple[str, _Read]]
+
+
+def _table(once: _NamedFields, several: _NamedFields = MappingProxyType({})) -> _Fields:
+    single = {number: (*each, False) for number, each in once.items()}
+    return {**single, **{number: (*each, True) for number, each in several.items()}}
+
+
 class _ModelReader:
     """Turns the fields of a :class:`Reader` into the structure of :mod:`otel_quant.cost.structure`.
 
-    Every method reads one field or message that ends at the position given, and leaves the
-    reader there or before it.
+    What the tables name reads one field, and leaves the reader at its end or before it.
     """
 
     def __init__(self, reader: Reader) -> None:
@@ -150,298 +174,170 @@ class _ModelReader:
         self._kept = 0
         self._names: dict[bytes, str] = {}
         self._depth = 0
+        self._rank = 0  # of the shape that is read
         self._graph_reached = False
+        name, info, integer = self._name, self._value_info, self._integer
+        tensor, graph, node = self._tensor, self._graph, self._node
+        opset, attribute = self._opset, self._attribute
+        self._model_fields = _table(
+            {7: ("graph", graph)}, {8: ("opset_import", opset), 25: ("functions", self._function)}
+        )
+        self._graph_fields = _table({}, {
+            1: ("node", node), 5: ("initializer", tensor),
+            11: ("input", info), 12: ("output", info), 13: ("value_info", info),
+        })  # fmt: skip
+        self._node_fields = _table(
+            {
+                3: ("name", self._node_name), 4: ("op_type", name), 7: ("domain", name),
+                8: ("overload", name),
+            },
+            {1: ("input", name), 2: ("output", name), 5: ("attribute", attribute)},
+        )  # fmt: skip
+        self._attribute_fields = _table(
+            {
+                1: ("name", name), 20: ("type", _raw), 21: ("ref_attr_name", name),
+                2: ("value", self._float), 3: ("value", integer), 4: ("value", self._text),
+                5: ("value", tensor), 6: ("value", graph),
+            },
+            {7: ("list", self._floats), 8: ("list", self._integers), 9: ("list", self._texts)},
+        )  # fmt: skip
+        self._function_fields = _table(
+            {1: ("name", name), 10: ("domain", name), 13: ("overload", name)},
+            {
+                4: ("input", name), 5: ("output", name), 7: ("node", node),
+                9: ("opset_import", opset), 11: ("attribute_proto", attribute),
+            },
+        )  # fmt: skip
+        self._opset_fields = _table({1: ("domain", name), 2: ("version", integer)})
+        self._info_fields = _table({1: ("name", name), 2: ("type", self._type)})
+        self._type_fields = _table(
+            {1: ("value", self._tensor_type), **dict.fromkeys(_TYPE_KINDS, ("value", _opaque_type))}
+        )
+        self._tensor_type_fields = _table({1: ("elem_type", integer), 2: ("shape", self._shape)})
+        self._shape_fields = _table({}, {1: ("dim", self._dim)})
+        self._tensor_fields = _table(
+            {2: ("data_type", integer), 8: ("name", name), 14: ("data_location", _raw)},
+            {
+                1: ("dims", self._dims), 13: ("external_data", self._entry),
+                **dict.fromkeys(_PAYLOADS, ("payload", self._payload)),
+            },
+        )  # fmt: skip
+        self._entry_fields = _table({1: ("key", name), 2: ("value", name)})
 
     def model(self) -> Model:
         """Reads a ModelProto that fills the file."""
         reader = self._reader
-        messages = {7: self._graph, 8: self._opset, 25: self._function}
         try:
-            found = self._collected(reader.size, messages)
-            if not found[7]:
+            found = self._message((0, LENGTH, reader.size), self._model_fields)
+            if "graph" not in found:
                 raise CostError(reader.source, "it has no graph", expected=MODEL)
         except CostError as error:
             if self._graph_reached or reader.is_late():
                 raise
             raise no_model(reader, error) from error
-        functions = {(each.domain, each.name, each.overload): each for each in found[25]}
-        return Model(reader.source, found[7][-1], functions, dict(found[8]), reader.size)
+        functions = {(each.domain, each.name, each.overload): each for each in found["functions"]}
+        opsets = dict(found["opset_import"])
+        return Model(reader.source, found["graph"], functions, opsets, reader.size)
 
-    def _collected(
-        self, end: int, messages: Mapping[int, Callable[[int], Any]], names: Collection[int] = ()
-    ) -> dict[int, list[Any]]:
-        """Reads some fields of a message, those that are messages by the methods given."""
-        found: dict[int, list[Any]] = {number: [] for number in (*messages, *names)}
-        for number, kind, value in self._reader.fields(end):
-            read = messages.get(number)
-            if read is not None:
-                found[number].append(read(self._stop(number, kind, value)))
-            elif number in found:
-                found[number].append(self._name(number, kind, value))
+    def _message(self, field: Field, fields: _Fields) -> _Message:
+        """Reads those fields of a message that its table has."""
+        found: _Message = defaultdict(list)
+        for inner in self._reader.fields(self._stop(field)):
+            known = fields.get(inner[0])
+            if known is None:
+                continue
+            name, read, several = known
+            if several:
+                found[name].append(read(inner))
+            else:
+                found[name] = read(inner)
         return found
 
-    def _graph(self, end: int) -> Graph:
+    def _graph(self, field: Field) -> Graph:
         self._graph_reached = True
         self._depth += 1
         if self._depth > _MAX_GRAPH_DEPTH:
             raise self._too_many(
                 f"graphs nested more than {_MAX_GRAPH_DEPTH} deep", _MAX_GRAPH_DEPTH
             )
-        info, tensor = self._value_info, self._tensor
-        messages = {1: self._node, 5: tensor, 11: info, 12: info, 13: info}
-        found = self._collected(end, messages)
+        found = self._message(field, self._graph_fields)
         self._depth -= 1
-        nodes, inputs, outputs, infos = (tuple(found[number]) for number in (1, 11, 12, 13))
-        return Graph(nodes, inputs, outputs, infos, tuple(found[5]))
+        parts = ("node", "input", "output", "value_info", "initializer")
+        return Graph(*(tuple(found[name]) for name in parts))
 
-    def _node(self, end: int) -> Node:
+    def _node(self, field: Field) -> Node:
         self._keep(_RECORD)
-        name = op_type = domain = overload = ""
-        inputs: list[str] = []
-        outputs: list[str] = []
-        attributes: dict[str, Attribute] = {}
-        for number, kind, value in self._reader.fields(end):
-            if number == 1:
-                inputs.append(self._name(number, kind, value))
-            elif number == 2:
-                outputs.append(self._name(number, kind, value))
-            elif number == 4:
-                op_type = self._name(number, kind, value)
-            elif number == 5:
-                key, attribute = self._attribute(self._stop(number, kind, value))
-                attributes[key] = attribute
-            elif number == 3:
-                name = self._name(number, kind, value, recurs=False)
-            elif number == 7:
-                domain = self._name(number, kind, value)
-            elif number == 8:
-                overload = self._name(number, kind, value)
+        found = self._message(field, self._node_fields)
+        inputs, outputs = tuple(found["input"]), tuple(found["output"])
         self._keep(8 * (len(inputs) + len(outputs)))
         return Node(
-            name,
-            op_type,
-            _domain(domain),
-            tuple(inputs),
-            tuple(outputs),
-            attributes or _NO_ATTRIBUTES,
-            overload,
+            found.get("name", ""),
+            found.get("op_type", ""),
+            _domain(found),
+            inputs,
+            outputs,
+            dict(found["attribute"]) or _NO_ATTRIBUTES,
+            found.get("overload", ""),
         )
 
-    def _attribute(self, end: int) -> tuple[str, Attribute]:
+    def _attribute(self, field: Field) -> tuple[str, Attribute]:
         """Reads an AttributeProto; returns its name and value."""
         self._keep(_RECORD)
-        messages: Mapping[int, Callable[[int], Attribute]] = {5: self._tensor, 6: self._graph}
-        name = reference = ""
-        declared = count = 0
-        single: Attribute | None = None
-        many: list[Any] = []
-        for number, kind, value in self._reader.fields(end):
-            if number == 1:
-                name = self._name(number, kind, value)
-            elif number in (2, 3):
-                self._want(number, kind, VARINT if number == 3 else FIXED32)
-                single = signed(value) if number == 3 else float32(value)
-            elif number == 20:
-                declared = value
-            elif number == 21:
-                reference = self._name(number, kind, value)
-            elif number in (7, 8):
-                count += self._numbers(number, kind, value, many)
-            elif number == 9:
-                self._want(number, kind, LENGTH)
-                count += 1
-                if count <= _MAX_LIST:
-                    many.append(self._text(value))
-            elif number == 4:
-                self._want(number, kind, LENGTH)
-                single = self._text(value)
-            elif number in messages:
-                single = messages[number](self._stop(number, kind, value))
+        found = self._message(field, self._attribute_fields)
+        name, declared = found.get("name", ""), found.get("type", 0)
+        reference, parts = found.get("ref_attr_name", ""), found["list"]
         if reference:
             return name, Reference(reference)
-        if single is not None and declared not in _LIST_TYPES:
-            return name, single
+        if "value" in found and declared not in _LIST_TYPES:
+            return name, found["value"]
+        count = sum(part.length if isinstance(part, Elided) else len(part) for part in parts)
         if count > _MAX_LIST:
             return name, Elided(count)
-        if many or declared in _LIST_TYPES:
-            return name, tuple(many)
+        items = tuple(chain.from_iterable(parts))
+        if items or declared in _LIST_TYPES:
+            return name, items
         return name, _DEFAULTS.get(declared, 0)
 
-    def _text(self, length: int) -> bytes | Elided:
+    def _float(self, field: Field) -> float:
+        self._want(field, FIXED32)
+        return float32(field[2])
+
+    def _integer(self, field: Field) -> int:
+        _, kind, value = field
+        if kind != VARINT:
+            self._want(field, VARINT)
+        return signed(value)
+
+    def _text(self, field: Field) -> bytes | Elided:
+        self._want(field, LENGTH)
+        length = field[2]
         if length > _MAX_LIST:
             return Elided(length)
         self._keep(_NUMBER + length)
         return self._reader.take(length)
 
-    def _function(self, end: int) -> Function:
-        messages = {7: self._node, 9: self._opset, 11: self._attribute}
-        found = self._collected(end, messages, names=(1, 4, 5, 10, 13))
-        name, domain, overload = ((found[number] or [""])[-1] for number in (1, 10, 13))
-        inputs, outputs, nodes = (tuple(found[number]) for number in (4, 5, 7))
-        attributes, opsets = dict(found[11]), dict(found[9])
-        return Function(name, _domain(domain), overload, inputs, outputs, nodes, attributes, opsets)
+    def _texts(self, field: Field) -> Sequence[bytes | Elided]:
+        return (self._text(field),)
 
-    def _opset(self, end: int) -> tuple[str, int]:
-        domain = ""
-        version = 0
-        for number, kind, value in self._reader.fields(end):
-            if number == 1:
-                domain = self._name(number, kind, value)
-            elif number == 2:
-                self._want(number, kind, VARINT)
-                version = signed(value)
-        return _domain(domain), version
-
-    def _value_info(self, end: int) -> ValueInfo:
-        """Reads a ValueInfoProto."""
-        self._keep(_RECORD)
-        found = self._collected(end, {2: self._type}, names=(1,))
-        return ValueInfo((found[1] or [""])[-1], (found[2] or [Type()])[-1])
-
-    def _type(self, end: int) -> Type:
-        """Reads a TypeProto; of sequences, optionals and maps not what they hold."""
-        reader = self._reader
-        result = Type()
-        for number, kind, value in reader.fields(end):
-            if number not in _TYPE_KINDS:
-                continue
-            dtype, shape = 0, None
-            if _TYPE_KINDS[number] == "tensor":
-                for inner, inner_kind, content in reader.fields(self._stop(number, kind, value)):
-                    if inner == 1:
-                        self._want(inner, inner_kind, VARINT)
-                        dtype = content
-                    elif inner == 2:
-                        shape = self._shape(self._stop(inner, inner_kind, content))
-            result = Type(_TYPE_KINDS[number], dtype, shape)
-        return result
-
-    def _shape(self, end: int) -> tuple[Dim, ...]:
-        reader = self._reader
-        dims: list[Dim] = []
-        for number, kind, value in reader.fields(end):
-            if number != 1:
-                continue
-            dim: Dim = None
-            for inner, inner_kind, content in reader.fields(self._stop(number, kind, value)):
-                if inner == 1 and inner_kind == VARINT:
-                    dim = signed(content)
-                elif inner == 2:
-                    dim = self._name(inner, inner_kind, content) or None
-            dims.append(dim)
-            self._keep(_NUMBER)
-            self._check_rank(len(dims))
-        return tuple(dims)
-
-    def _tensor(self, end: int) -> Tensor:
-        """Reads a TensorProto; keeps its values if they are few."""
-        reader = self._reader
-        self._keep(_RECORD)
-        name = ""
-        dtype = 0
-        dims: list[int] = []
-        spans: list[Span] = []
-        packed = True
-        outside = False
-        entries: dict[str, str] = {}
-        for number, kind, value in reader.fields(end):
-            if number == 1:
-                self._dims(kind, value, dims)
-            elif number == 2:
-                self._want(number, kind, VARINT)
-                dtype = value
-            elif number == 8:
-                name = self._name(number, kind, value)
-            elif number in _PAYLOADS:
-                if kind != LENGTH:
-                    packed = False
-                elif number != 6:
-                    spans.append(Span(number, reader.pos, value))
-            elif number == 13:
-                entry = self._collected(self._stop(number, kind, value), {}, names=(1, 2))
-                entries["".join(entry[1][-1:])] = "".join(entry[2][-1:])
-            elif number == 14:
-                outside = value == 1
-        for dim in dims:
-            if dim < 0:
-                raise reader.error(
-                    f"tensor {printable(name)} has a dimension {dim}", "a length of 0 or more"
-                )
-        count = prod(dims)
-        external = self._external(name, entries) if outside else None
-        stored = dtypes.stored_bytes(dtype, count)
-        if external is not None and external.length:  # 0 is as good as none to onnxruntime
-            # A length beyond what the shape needs is not believed.
-            stored = external.length if stored is None else min(stored, external.length)
-        if stored is None:
-            stored = sum(span.length for span in spans)
-        values = None
-        if not outside and count <= _INT_VALUES and packed:
-            values = self._values(dtype, count, spans)
-        kept = tuple(spans) if packed else ()
-        return Tensor(name, dtype, tuple(dims), stored, values, kept, external)
-
-    def _values(self, dtype: int, count: int, spans: list[Span]) -> tuple[int | float, ...] | None:
-        if dtype in dtypes.FLOATS and count > _FLOAT_VALUES:
-            return None
-        if count == 0:
-            return ()
-        if len(spans) != 1:
-            return None
-        field, offset, length = spans[0]
-        reader = self._reader
-        before = reader.pos
-        reader.pos = offset
-        found: tuple[int | float, ...] | None = None
-        try:
-            if field == 9 and length <= 8 * _INT_VALUES:
-                found = _decode_raw(dtype, count, reader.take(length))
-            elif field in (5, 7, 11) and length <= 10 * _INT_VALUES:
-                found = _decode_ints(dtype, self._packed(length))
-            elif field == 4 and length == 4 * count:
-                found = struct.unpack(f"<{count}f", reader.take(length))
-            elif field == 10 and length == 8 * count:
-                found = struct.unpack(f"<{count}d", reader.take(length))
-        finally:
-            reader.pos = before
-        self._keep(_NUMBER * len(found or ()))
-        return found if found is not None and len(found) == count else None
-
-    def _external(self, name: str, entries: dict[str, str]) -> External:
-        found: dict[str, int] = {}
-        for key in ("offset", "length"):
-            text = entries.get(key)
-            if text is None:
-                continue
-            if not (text.isascii() and text.isdigit() and len(text) < 20):
-                raise self._reader.error(
-                    f"tensor {printable(name)} has external {key} {printable(text)!r}",
-                    "a number of bytes",
-                )
-            found[key] = int(text)
-        return External(entries.get("location", ""), found.get("offset", 0), found.get("length"))
-
-    def _numbers(self, number: int, kind: int, value: int, into: list[int | float]) -> int:
-        """Reads one element of a repeated number, or all where they are packed.
-
-        Returns how many there are; where they are too many to keep, none is read.
-        """
-        integers = number == 8
+    def _floats(self, field: Field) -> Sequence[float] | Elided:
+        """Reads one element of a list, or all where they are packed; none where they are too many to keep."""
+        _, kind, length = field
         if kind != LENGTH:
-            self._want(number, kind, VARINT if integers else FIXED32)
             self._keep(_NUMBER)
-            into.append(signed(value) if integers else float32(value))
-            return 1
-        count = value if integers else value // 4
+            return (self._float(field),)
+        count = length // 4
         if count > _MAX_LIST:
-            return count
-        if integers:
-            found: Sequence[int | float] = self._packed(value)
-        else:
-            self._keep(_NUMBER * count)
-            found = struct.unpack(f"<{count}f", self._reader.take(4 * count))
-        into += found
-        return len(found)
+            return Elided(count)
+        self._keep(_NUMBER * count)
+        return struct.unpack(f"<{count}f", self._reader.take(4 * count))
+
+    def _integers(self, field: Field) -> Sequence[int] | Elided:
+        """Reads one element of a list, or all where they are packed; none where they are too many to keep."""
+        _, kind, length = field
+        if kind != LENGTH:
+            self._keep(_NUMBER)
+            return (self._integer(field),)
+        return Elided(length) if length > _MAX_LIST else self._packed(length)
 
     def _packed(self, length: int) -> list[int]:
         reader = self._reader
@@ -452,15 +348,127 @@ class _ModelReader:
         self._keep(_NUMBER * len(found))
         return found
 
-    def _dims(self, kind: int, value: int, dims: list[int]) -> None:
+    def _function(self, field: Field) -> Function:
+        found = self._message(field, self._function_fields)
+        name, overload = found.get("name", ""), found.get("overload", "")
+        inputs, outputs, nodes = (tuple(found[part]) for part in ("input", "output", "node"))
+        defaults, opsets = dict(found["attribute_proto"]), dict(found["opset_import"])
+        return Function(name, _domain(found), overload, inputs, outputs, nodes, defaults, opsets)
+
+    def _opset(self, field: Field) -> tuple[str, int]:
+        found = self._message(field, self._opset_fields)
+        return _domain(found), found.get("version", 0)
+
+    def _value_info(self, field: Field) -> ValueInfo:
+        self._keep(_RECORD)
+        found = self._message(field, self._info_fields)
+        return ValueInfo(found.get("name", ""), found.get("type", _NO_TYPE))
+
+    def _type(self, field: Field) -> Type:
+        """Reads a TypeProto; of sequences, optionals and maps not what they hold."""
+        found: Type = self._message(field, self._type_fields).get("value", _NO_TYPE)
+        return found
+
+    def _tensor_type(self, field: Field) -> Type:
+        found = self._message(field, self._tensor_type_fields)
+        return Type("tensor", found.get("elem_type", 0), found.get("shape"))
+
+    def _shape(self, field: Field) -> tuple[Dim, ...]:
+        self._rank = 0
+        return tuple(self._message(field, self._shape_fields)["dim"])
+
+    def _dim(self, field: Field) -> Dim:
+        dim: Dim = None
+        for inner in self._reader.fields(self._stop(field)):
+            number, kind, value = inner
+            if number == 1 and kind == VARINT:
+                dim = signed(value)
+            elif number == 2:
+                dim = self._name(inner) or None
+        self._keep(_NUMBER)
+        self._add_rank(1)
+        return dim
+
+    def _tensor(self, field: Field) -> Tensor:
+        """Reads a TensorProto; keeps its values if they are few."""
+        self._keep(_RECORD)
+        self._rank = 0
+        found = self._message(field, self._tensor_fields)
+        name, dtype = found.get("name", ""), found.get("data_type", 0)
+        dims = tuple(chain.from_iterable(found["dims"]))
+        for dim in dims:
+            if dim < 0:
+                raise self._reader.error(
+                    f"tensor {printable(name)} has a dimension {dim}", "a length of 0 or more"
+                )
+        spans = () if None in found["payload"] else tuple(found["payload"])
+        external, values = None, None
+        if found.get("data_location", 0) == _OUTSIDE:
+            external = self._external(name, dict(found["external_data"]))
+        else:
+            values = self._values(dtype, prod(dims), spans)
+        # A length beyond what the shape needs is not believed; 0 is as good as none to onnxruntime.
+        declared = (external.length if external else 0) or None
+        sizes = [dtypes.stored_bytes(dtype, prod(dims)), declared]
+        payload = sum(span.length for span in spans)
+        stored = min((size for size in sizes if size is not None), default=payload)
+        return Tensor(name, dtype, dims, stored, values, spans, external)
+
+    def _dims(self, field: Field) -> Sequence[int]:
+        """Reads one length, or all where they are packed."""
+        _, kind, value = field
         if kind == LENGTH:
             self._check_rank(value // 10)  # the least that so many bytes can hold
-            dims.extend(self._packed(value))
+            found = self._packed(value)
         else:
-            self._want(1, kind, VARINT)
             self._keep(_NUMBER)
-            dims.append(signed(value))
-        self._check_rank(len(dims))
+            found = [self._integer(field)]
+        self._add_rank(len(found))
+        return found
+
+    def _payload(self, field: Field) -> Span | None:
+        """Where elements lie; None where they are not packed."""
+        number, kind, length = field
+        return Span(number, self._reader.pos, length) if kind == LENGTH else None
+
+    def _entry(self, field: Field) -> tuple[str, str]:
+        found = self._message(field, self._entry_fields)
+        return found.get("key", ""), found.get("value", "")
+
+    def _values(
+        self, dtype: int, count: int, spans: Sequence[Span]
+    ) -> tuple[int | float, ...] | None:
+        """The elements of a tensor that may be a shape, a list of axes or a scale."""
+        if count > (_FLOAT_VALUES if dtype in dtypes.FLOATS else _INT_VALUES):
+            return None
+        if count == 0 or len(spans) != 1:
+            return None if count else ()
+        field, self._reader.pos, length = spans[0]
+        found: tuple[int | float, ...] | None = None
+        if field in _INTEGER_PAYLOADS and length <= 10 * _INT_VALUES:
+            found = _decode_ints(dtype, self._packed(length))
+        elif field not in _INTEGER_PAYLOADS and length <= 8 * _INT_VALUES:
+            stored_as = _FLOAT_PAYLOADS.get(field, dtype)
+            found = _decode_raw(stored_as, count, self._reader.take(length))
+        self._keep(_NUMBER * len(found or ()))
+        return found if found is not None and len(found) == count else None
+
+    def _external(self, name: str, entries: Mapping[str, str]) -> External:
+        numbers: dict[str, int] = {}
+        for key in ("offset", "length"):
+            text = entries.get(key, "0")
+            if not (text.isascii() and text.isdigit() and len(text) < 20):
+                raise self._reader.error(
+                    f"tensor {printable(name)} has external {key} {printable(text)!r}",
+                    "a number of bytes",
+                )
+            numbers[key] = int(text)
+        length = numbers["length"] if "length" in entries else None
+        return External(entries.get("location", ""), numbers["offset"], length)
+
+    def _add_rank(self, axes: int) -> None:
+        self._rank += axes
+        self._check_rank(self._rank)
 
     def _check_rank(self, rank: int) -> None:
         if rank > _MAX_RANK:
@@ -469,32 +477,43 @@ class _ModelReader:
     def _too_many(self, problem: str, most: int) -> CostError:
         return self._reader.error(problem, f"at most {most:,}")
 
-    def _want(self, number: int, kind: int, expected: int) -> None:
+    def _want(self, field: Field, expected: int) -> None:
+        number, kind, _ = field
         if kind != expected:
             raise self._reader.error(
                 f"field {number} has wire type {kind} instead of {expected}", MODEL
             )
 
-    def _stop(self, number: int, kind: int, length: int) -> int:
+    def _stop(self, field: Field) -> int:
         """Where a message ends that begins here."""
-        if kind != LENGTH:
-            self._want(number, kind, LENGTH)
-        return self._reader.pos + length
+        if field[1] != LENGTH:
+            self._want(field, LENGTH)
+        return self._reader.pos + field[2]
 
-    def _name(self, number: int, kind: int, length: int, *, recurs: bool = True) -> str:
-        """Reads a string; equal ones are one object, since names recur as inputs, but for nodes'."""
-        if kind != LENGTH:
-            self._want(number, kind, LENGTH)
-        if length > _MAX_NAME:
-            raise self._too_many(f"a name of {length:,} bytes", _MAX_NAME)
+    def _name(self, field: Field) -> str:
+        """Reads a string; equal ones are one object, since names recur as inputs."""
+        _, kind, length = field
+        if kind != LENGTH or length > _MAX_NAME:
+            self._check_name(field)
         raw = self._reader.take(length)
-        text = self._names.get(raw) if recurs else None
+        text = self._names.get(raw)
         if text is None:
-            text = raw.decode("utf-8", "backslashreplace")
-            self._keep(_RECORD + 2 * length)
-            if recurs:
-                self._names[raw] = text
+            text = self._names[raw] = self._decoded(raw)
         return text
+
+    def _node_name(self, field: Field) -> str:
+        """Reads a string that does not recur."""
+        self._check_name(field)
+        return self._decoded(self._reader.take(field[2]))
+
+    def _check_name(self, field: Field) -> None:
+        self._want(field, LENGTH)
+        if field[2] > _MAX_NAME:
+            raise self._too_many(f"a name of {field[2]:,} bytes", _MAX_NAME)
+
+    def _decoded(self, raw: bytes) -> str:
+        self._keep(_RECORD + 2 * len(raw))
+        return raw.decode("utf-8", "backslashreplace")
 
     def _keep(self, size: int) -> None:
         self._kept += size
@@ -503,7 +522,16 @@ class _ModelReader:
             raise self._too_many(problem, _MAX_KEPT)
 
 
-def _domain(name: str) -> str:
+def _raw(field: Field) -> int:
+    return field[2]
+
+
+def _opaque_type(field: Field) -> Type:
+    return Type(_TYPE_KINDS[field[0]])
+
+
+def _domain(found: _Message) -> str:
+    name: str = found.get("domain", "")
     return "" if name == "ai.onnx" else name
 
 
@@ -516,14 +544,20 @@ def _decode_raw(dtype: int, count: int, data: bytes) -> tuple[int | float, ...] 
     return struct.unpack(f"<{count}{letter}", data)
 
 
+def _half(bits: int) -> float:
+    value: float = struct.unpack("<e", (bits & 0xFFFF).to_bytes(2, "little"))[0]
+    return value
+
+
+_FROM_INTEGERS: Final[dict[int, Callable[[int], int | float]]] = {
+    **dict.fromkeys(dtypes.INTEGERS | {dtypes.BOOL}, int),
+    **dict.fromkeys((dtypes.UINT32, dtypes.UINT64), lambda value: value & 0xFFFFFFFFFFFFFFFF),
+    dtypes.FLOAT16: _half,
+    dtypes.BFLOAT16: lambda bits: float32((bits & 0xFFFF) << 16),
+}
+"""What ``int32_data``, ``int64_data`` or ``uint64_data`` hold of each type."""
+
+
 def _decode_ints(dtype: int, raw: list[int]) -> tuple[int | float, ...] | None:
-    """Values of ``int32_data``, ``int64_data`` or ``uint64_data``."""
-    if dtype == dtypes.FLOAT16:
-        return tuple(struct.unpack("<e", (v & 0xFFFF).to_bytes(2, "little"))[0] for v in raw)
-    if dtype == dtypes.BFLOAT16:
-        return tuple(float32((v & 0xFFFF) << 16) for v in raw)
-    if dtype in (dtypes.UINT32, dtypes.UINT64):
-        return tuple(v & 0xFFFFFFFFFFFFFFFF for v in raw)
-    if dtype in dtypes.INTEGERS or dtype == dtypes.BOOL:
-        return tuple(raw)
-    return None
+    decode = _FROM_INTEGERS.get(dtype)
+    return None if decode is None else tuple(map(decode, raw))

@@ -6,9 +6,9 @@ None: nothing here guesses.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
-from typing import Any, Final, NamedTuple, TypeAlias, cast
+from typing import Final, NamedTuple, TypeAlias, TypeVar, cast
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.structure import Attribute, Kind, Node, Tensor, printable
@@ -61,41 +61,51 @@ class Value:
             return None
         return dtypes.stored_bytes(self.dtype, count)
 
+    def explain(self, why: str) -> None:
+        """Gives the reason why the size is not known, if it is not and none is given yet."""
+        if self.unknown is None and self.size is None:
+            self.unknown = why
+
 
 def volume(shape: Shape | None) -> int | None:
     """Returns the number of elements (rank 0 has one), or None where it is not known."""
     if shape is None:
         return None
-    known = [dim for dim in shape if dim is not None]
-    if len(known) < len(shape):
-        return 0 if 0 in known else None
-    return prod(known)
+    if None in shape:
+        return 0 if 0 in shape else None
+    return prod(cast("tuple[int, ...]", shape))
 
 
-def merged(values: list[Value]) -> Value:
+_Item = TypeVar("_Item")
+
+
+def first_known(items: Iterable[_Item | None]) -> _Item | None:
+    """Returns the first item that is not None; None if there is none."""
+    return next((item for item in items if item is not None), None)
+
+
+def _common(items: Sequence[_Item], otherwise: _Item) -> _Item:
+    """What all items are, else another."""
+    return items[0] if items.count(items[0]) == len(items) else otherwise
+
+
+def merged(*values: Value) -> Value:
     """Returns what is true of every one of ``values``, as after an If."""
-    first = values[0]
-    result = Value(kind=first.kind)
-    result.unknown = next((value.unknown for value in values if value.unknown is not None), None)
-    if any(value.kind != first.kind for value in values):
-        result.kind = "unknown"
-        return result
-    if all(value.dtype == first.dtype for value in values):
-        result.dtype = first.dtype
-    shapes = [value.shape for value in values]
-    result.shape = common_shape(shapes)
-    if all(value.data is not None and value.data == first.data for value in values):
-        result.data = first.data
+    result = Value(kind=_common([value.kind for value in values], "unknown"))
+    result.unknown = first_known(value.unknown for value in values)
+    if result.kind == values[0].kind:
+        result.dtype = _common([value.dtype for value in values], dtypes.UNKNOWN)
+        result.shape = _common_shape([value.shape for value in values])
+        result.data = _common([value.data for value in values], None)
     return result
 
 
-def common_shape(shapes: list[Shape | None]) -> Shape | None:
-    """Returns the shape in which every dimension that differs is unknown."""
-    first = shapes[0]
-    if first is None or any(shape is None or len(shape) != len(first) for shape in shapes):
+def _common_shape(shapes: Sequence[Shape | None]) -> Shape | None:
+    """The shape in which every dimension that differs is unknown."""
+    ranked = [shape for shape in shapes if shape is not None]
+    if len(ranked) < len(shapes) or len(set(map(len, ranked))) > 1:
         return None
-    columns = zip(*(shape for shape in shapes if shape is not None), strict=True)
-    return tuple(column[0] if len(set(column)) == 1 else None for column in columns)
+    return tuple(_common(lengths, None) for lengths in zip(*ranked, strict=True))
 
 
 SHOWN: Final = 80
@@ -111,7 +121,7 @@ class UnknownError(Exception):
         self.cause = cause
 
 
-class MisfitError(UnknownError):
+class MismatchError(UnknownError):
     """Operands do not fit together: no runtime runs the node, whatever the model declares."""
 
 
@@ -149,6 +159,7 @@ class Operation:
         "attributes",
         "bodies",
         "branches",
+        "given",
         "inputs",
         "kind",
         "name",
@@ -172,6 +183,10 @@ class Operation:
         self.kind = kind
         self.node = node
         self.inputs = inputs
+        given = tuple(filter(None, inputs)) if None in inputs else inputs
+        self.given = cast(
+            "Sequence[Value]", given
+        )  # shared: another list would cost as much as the rest
         self.outputs = outputs
         self.attributes = attributes
         self.opset = opset
@@ -224,6 +239,10 @@ class Operation:
         """Returns operand ``i``'s number of elements, or raises UnknownError."""
         return prod(self.dims(i))
 
+    def size_if_given(self, i: int) -> int:
+        """Returns operand ``i``'s number of elements, 0 if it is left out."""
+        return self.size(i) if self.has(i) else 0
+
     def out_size(self) -> int:
         """Returns the first result's number of elements, or raises UnknownError."""
         return prod(self.out())
@@ -235,33 +254,35 @@ class Operation:
             raise UnknownError(f"the elements of {_named(i, value)} are not known", value.unknown)
         return value.data
 
+    def known_data(self, i: int) -> Data:
+        """Returns operand ``i``'s elements; none if they are not known or it is left out."""
+        return self.input(i).data or () if self.has(i) else ()
+
     def ints(self, i: int) -> tuple[int, ...]:
         """Returns operand ``i``'s elements as integers, or raises UnknownError."""
-        return tuple(int(item) for item in self._whole_data(i))
+        return tuple(map(int, self._whole_data(i)))
 
     def floats(self, i: int) -> tuple[float, ...]:
         """Returns operand ``i``'s elements as floats, or raises UnknownError."""
-        return tuple(float(item) for item in self._whole_data(i))
+        return tuple(map(float, self._whole_data(i)))
 
-    def _whole_data(self, i: int) -> list[int | float]:
+    def _whole_data(self, i: int) -> tuple[int | float, ...]:
         data = self.data(i)
-        found = [item for item in data if item is not None]
-        if len(found) != len(data):
+        if None in data:
             value = self.input(i)
             raise UnknownError(f"not all elements of {_named(i, value)} are known", value.unknown)
-        return found
+        return cast("tuple[int | float, ...]", data)
 
-    def _attribute(self, name: str, expected: str, *kinds: type) -> Any:
-        """An attribute, None if it is not given."""
-        value = self.attributes.get(name)
-        if value is not None and type(value) not in kinds:  # records are tuples, too
+    def _attribute(self, name: str, expected: str, default: _Item) -> _Item:
+        """An attribute of the type of its default."""
+        value = self.attributes.get(name, default)
+        if type(value) is not type(default):  # named tuples are tuples, too
             raise UnknownError(f"attribute '{printable(name, SHOWN)}' is not {expected}")
         return value
 
     def attr(self, name: str, default: int) -> int:
         """Returns an integer attribute."""
-        value: int | None = self._attribute(name, "an integer", int)
-        return default if value is None else value
+        return self._attribute(name, "an integer", default)
 
     def axis(self, default: int, *, extra: int = 0) -> int:
         """Returns the attribute ``axis`` of operand 0, or of so many axes more, counted from the front."""
@@ -269,13 +290,18 @@ class Operation:
 
     def attr_ints(self, name: str) -> tuple[int, ...] | None:
         """Returns an attribute that is a list of integers, None if it is not given."""
-        value = self._attribute(name, "a list of integers", tuple)
-        return None if value is None else tuple(item for item in value if isinstance(item, int))
+        if name not in self.attributes:
+            return None
+        items: tuple[object, ...] = self._attribute(name, "a list of integers", ())
+        return tuple(item for item in items if isinstance(item, int))
+
+    def attr_list(self, name: str, default: Sequence[int] = ()) -> Sequence[int]:
+        """Returns an attribute that is a list of integers, another if it is empty or not given."""
+        return self.attr_ints(name) or default
 
     def attr_str(self, name: str, default: str) -> str:
         """Returns a string attribute."""
-        value: bytes | None = self._attribute(name, "a text", bytes)
-        return default if value is None else value.decode("utf-8", "replace")
+        return self._attribute(name, "a text", default.encode()).decode("utf-8", "replace")
 
     def attr_choice(self, name: str, default: str, choices: Mapping[str, int]) -> int:
         """Returns the entry of a table for a string attribute."""
@@ -305,10 +331,9 @@ def executed(ops: Sequence[Operation]) -> Iterator[Operation]:
 
 def known(lengths: Sequence[int | None], what: str, cause: str | None = None) -> tuple[int, ...]:
     """Returns lengths that all have to be known."""
-    found = tuple(length for length in lengths if length is not None)
-    if len(found) != len(lengths):
+    if None in lengths:
         raise UnknownError(f"a length of {what} is not known", cause)
-    return found
+    return cast("tuple[int, ...]", tuple(lengths))
 
 
 def axis_of(axis: int, rank: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from otel_quant.cost.operation import SHOWN, Shape
 from otel_quant.cost.structure import printable
@@ -312,51 +312,35 @@ class ModelCost(NamedTuple):
         ``overridden_dims``, ``unknown_nodes``, ``runtime``, ``in_float``, ``unused_params`` and ``unused_weight_bytes``
         only if there are any.
         """
-        total = [
-            "macs",
-            "macs_contraction",
-            "backward_macs",
-            "params",
-            "weight_bytes",
-            "memory_bytes",
-            "peak_activation_bytes",
-        ]
-        if self.unused_params:
-            total += ["unused_params", "unused_weight_bytes"]
-        lengths = {it.name: {"length": it.length, "option": it.option} for it in self.assumed}
-        branches = [each._asdict() for each in self.assumed_branches]
-        overridden = {
-            name: {"model": model, "given": given}
-            for name, (model, given) in self.overridden_dims.items()
-        }
-        in_float = {"of": self.quantized_contractions, "nodes": _counted(self.in_float)}
-        tensors = [
-            {**each._asdict(), "shape": None if each.shape is None else list(each.shape)}
-            for each in self.tensors or ()
-        ]
-        for tensor in tensors:
-            del tensor["in_body"]
-        return {
+        total = [*_TOTAL, *(_UNUSED if self.unused_params else ())]
+        found: JsonObject = {
             "path": self.path,
             "rules": self.rules,
             "view": self.view,
-            **({"assumed": lengths} if lengths else {}),
-            **({"assumed_branches": branches} if branches else {}),
+            "assumed": {it.name: {"length": it.length, "option": it.option} for it in self.assumed},
+            "assumed_branches": [each._asdict() for each in self.assumed_branches],
             "total": {name: getattr(self, name) for name in total},
             "views": {name: found._asdict() for name, found in self.views.items()},
             "nodes": [self.node_json(node) for node in self.nodes],
             "precision": dict(self.precision),
             "expected_precision": dict(self.expected_precision),
             "uncosted_ops": dict(self.uncosted_ops),
-            **({"unknown_nodes": _counted(self.unknown_nodes)} if self.unknown_nodes else {}),
+            "unknown_nodes": _counted(self.unknown_nodes),
             "symbolic_dims": dict(self.symbolic_dims),
             "max_memory_node": self.max_memory_node,
-            **({"overridden_dims": overridden} if overridden else {}),
-            **({"runtime": self.runtime} if self.runtime else {}),
-            **({"in_float": in_float} if self.in_float else {}),
-            **({"excluded": dict(self.excluded)} if self.excluded else {}),
-            **({} if self.tensors is None else {"tensors": tensors}),
+            "overridden_dims": {
+                name: {"model": model, "given": given}
+                for name, (model, given) in self.overridden_dims.items()
+            },
+            "runtime": self.runtime,
+            "in_float": self.in_float
+            and {"of": self.quantized_contractions, "nodes": _counted(self.in_float)},
+            "excluded": dict(self.excluded),
         }
+        found = {name: value for name, value in found.items() if value or name not in _IF_ANY}
+        if self.tensors is not None:
+            found["tensors"] = list(map(_tensor_json, self.tensors))
+        return found
 
     def node_json(self, node: NodeCost) -> JsonObject:
         """Returns the object of one node."""
@@ -368,8 +352,8 @@ class ModelCost(NamedTuple):
             "memory_bytes": node.memory_bytes,
             "moved_bytes": node.moved_bytes,
             "intensity": node.intensity,
-            "inputs": [None if shape is None else list(shape) for shape in node.inputs],
-            "outputs": [None if shape is None else list(shape) for shape in node.outputs],
+            "inputs": list(map(_lengths, node.inputs)),
+            "outputs": list(map(_lengths, node.outputs)),
         }
         if node.unknown_reason is not None:
             found["unknown_reason"] = node.unknown_reason
@@ -377,6 +361,27 @@ class ModelCost(NamedTuple):
             zeros = node.sparsity
             found["sparsity"] = zeros and {**zeros._asdict(), "block": list(zeros.block)}
         return found
+
+
+_TOTAL: Final = (
+    "macs", "macs_contraction", "backward_macs", "params", "weight_bytes", "memory_bytes",
+    "peak_activation_bytes",
+)  # fmt: skip
+_UNUSED: Final = ("unused_params", "unused_weight_bytes")
+_IF_ANY: Final = (
+    "assumed", "assumed_branches", "excluded", "in_float", "overridden_dims", "runtime", "unknown_nodes",
+)  # fmt: skip
+"""What the JSON of a model has only if there are any."""
+
+
+def _tensor_json(tensor: TensorCost) -> JsonObject:
+    found = tensor._asdict()
+    del found["in_body"]
+    return {**found, "shape": _lengths(tensor.shape)}
+
+
+def _lengths(shape: Shape | None) -> list[int | None] | None:
+    return None if shape is None else list(shape)
 
 
 def _counted(groups: Sequence[UnknownNodes] | Sequence[InFloat]) -> list[JsonObject]:

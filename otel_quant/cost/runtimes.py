@@ -14,16 +14,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from math import nan
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.operation import Operation, Value
+from otel_quant.cost.operation import Operation, Shape, Value
+from otel_quant.cost.structure import Attribute
 
 BYTES: Final = frozenset({dtypes.INT8, dtypes.UINT8})
 WORDS: Final = frozenset({dtypes.INT16, dtypes.UINT16})
 NARROW: Final = BYTES | {dtypes.INT4, dtypes.UINT4, dtypes.INT2, dtypes.UINT2}
+
+_ALIKE: Final = {dtype: frozenset({dtype}) for dtype in BYTES}
+_WEIGHTS: Final = {dtypes.INT8: frozenset({dtypes.INT8}), dtypes.UINT8: BYTES}
 
 
 class Fusion(NamedTuple):
@@ -31,8 +37,9 @@ class Fusion(NamedTuple):
 
     first: int = 0  # The first operand that has to be dequantized
     many: int | None = 1  # How many have to be, from there; None for all that the node has
-    types: frozenset[int] = BYTES  # What the first may be quantized to
-    weight: bool = False  # The second is a weight, of 8 bits, and signed if the first is
+    # What the first may be quantized to -> what the others then may be
+    types: Mapping[int, frozenset[int]] = _ALIKE
+    weight: bool = False  # The second is a weight
     signed: bool = True  # The first may be int8 on x86-64 too
     # Where an operand is that has to be dequantized from int32 or a constant, if it is there;
     # None for none
@@ -50,7 +57,7 @@ class Fusion(NamedTuple):
 
 _ONE: Final = Fusion()
 _ALL: Final = Fusion(many=None)
-_MOVE: Final = Fusion(types=BYTES | WORDS, result="equal")
+_MOVE: Final = Fusion(types=dict.fromkeys(BYTES | WORDS, frozenset()), result="equal")
 _MOVING: Final = (
     "Expand", "Flatten", "Gather", "GatherElements", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose",
     "Unsqueeze",
@@ -60,9 +67,9 @@ FUSIONS: Final[Mapping[str, Fusion]] = {
     **dict.fromkeys(("AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid", "Softmax"), _ONE),
     **dict.fromkeys(("Add", "Mul", "Concat"), _ALL),
     "Where": Fusion(first=1, many=2),
-    "Conv": Fusion(many=2, weight=True, signed=False, bias=2),
-    "MatMul": Fusion(many=2, weight=True, signed=False, result="either"),
-    "Gemm": Fusion(many=2, weight=True, bias=2, result="either"),
+    "Conv": Fusion(many=2, types=_WEIGHTS, weight=True, signed=False, bias=2),
+    "MatMul": Fusion(many=2, types=_WEIGHTS, weight=True, signed=False, result="either"),
+    "Gemm": Fusion(many=2, types=_WEIGHTS, weight=True, bias=2, result="either"),
     "ArgMax": Fusion(result="plain"),
     "MaxPool": Fusion(result="equal", since=12),
     **dict.fromkeys(("DepthToSpace", "ReduceMax", "ReduceMin", "Resize"), Fusion(result="equal")),
@@ -80,27 +87,35 @@ class Version(NamedTuple):
     # Operators of which MatMulNBits takes the place where a constant is dequantized for operand 1
     by_weights: frozenset[str] = frozenset({"MatMul", "Gemm"})
     weights: frozenset[int] = NARROW  # The types of such constants
-    only_blocks: bool = False  # Such constants have to be quantized in blocks
-    words: bool = False  # MatMulNBits beside 16-bit activations, too
+    bits: str = "2, 4 or 8"  # The same in words
+    # How such constants may be quantized, beside blocks along axis 0: with one scale, or columns
+    layouts: frozenset[str] = frozenset({"one", "columns"})
+    # Types of 16-bit activations beside which MatMulNBits takes their place, too
+    words: Mapping[str, frozenset[int]] = MappingProxyType({})
     shared_weights: bool = False  # MatMulNBits for weights or scales that others read, too
     float_bias: bool = True  # A bias in float is quantized when the model is loaded
-    bias_scale: bool = True  # The scale of a Conv's bias has to be the scale of the products
-    # Operators that are left in float where the kernel on integers does not take the scales or
-    # zero points of the weight; of others the kernel is used, and fails when it is run
-    spared: frozenset[str] = frozenset()
+    # Operators the scale of whose bias has to be the scale of the products
+    bias_scale: frozenset[str] = frozenset({"Conv"})
+    # Operators, and whether their results are quantized, that are left in float where the kernel on
+    # integers does not take the scales or zero points of the weight; of others it is used, and fails
+    spared: frozenset[tuple[str, bool]] = frozenset()
 
 
 _FOUR_BITS: Final = frozenset({dtypes.INT4, dtypes.UINT4})
 
-_1_23: Final = Version(frozenset({"MatMul"}), _FOUR_BITS, only_blocks=True, bias_scale=False)
+_1_23: Final = Version(frozenset({"MatMul"}), _FOUR_BITS, "4", frozenset(), bias_scale=frozenset())
+_1_22: Final = _1_23._replace(float_bias=False)
 _1_27: Final = Version()
+_GEMMS: Final = frozenset({("Gemm", True), ("Gemm", False)})
 VERSIONS: Final[Mapping[str, Version]] = {
-    "1.22": _1_23._replace(float_bias=False),
+    "1.22": _1_22,
     "1.23": _1_23,
-    "1.25": _1_27._replace(bias_scale=False, shared_weights=True),
+    "1.25": _1_27._replace(bias_scale=frozenset(), shared_weights=True),
     "1.27": _1_27,
-    "1.28": _1_27._replace(spared=frozenset({"Gemm"})),
-    "1.32": _1_27._replace(spared=frozenset({"Gemm", "MatMul"}), words=True),
+    "1.28": _1_27._replace(spared=_GEMMS),
+    "1.32": _1_27._replace(
+        spared=_GEMMS | {("MatMul", True)}, words=dict.fromkeys(("Gemm", "MatMul"), WORDS)
+    ),
 }
 """By the first version that has them. Older ones than the first, which nothing here supports, are taken for it."""
 
@@ -108,7 +123,7 @@ NEWEST: Final = "1.32.0"
 """The newest version that the rules were compared with by running."""
 
 
-class Runtime(NamedTuple):
+class Onnxruntime(NamedTuple):
     """An onnxruntime, and the processor that it runs on."""
 
     version: str = NEWEST
@@ -118,8 +133,8 @@ class Runtime(NamedTuple):
     @property
     def rules(self) -> Version:
         """What holds for its version."""
-        found = [rules for since, rules in VERSIONS.items() if _key(since) <= _key(self.version)]
-        return (found or list(VERSIONS.values())[:1])[-1]
+        known = [rules for since, rules in VERSIONS.items() if _key(since) <= _key(self.version)]
+        return [_1_22, *known][-1]
 
     @property
     def title(self) -> str:
@@ -131,13 +146,13 @@ class Runtime(NamedTuple):
         return f"{title} (by the rules of {NEWEST}, the newest that is known)" if newer else title
 
 
-def runtime_here() -> Runtime:
+def runtime_here() -> Onnxruntime:
     """Returns the onnxruntime that this Python would import, else the newest that is known."""
     # As platform.machine(), which takes 2 ms to import
     machine = os.uname().machine if hasattr(os, "uname") else os.environ["PROCESSOR_ARCHITECTURE"]
     arm = machine.lower().startswith(("arm", "aarch64"))
     version = _installed_version()
-    return Runtime(version or NEWEST, arm, installed=version is not None)
+    return Onnxruntime(version or NEWEST, arm, installed=version is not None)
 
 
 def _installed_version() -> str | None:
@@ -148,8 +163,8 @@ def _installed_version() -> str | None:
     if spec is None or not isinstance(spec.loader, SourceFileLoader):
         return None
     with suppress(ImportError):  # it cannot be read
-        found = re.search(r'(?m)^__version__ = "([^"]+)"', spec.loader.get_source(spec.name) or "")
-        return found[1] if found else None
+        source = spec.loader.get_source(spec.name) or ""
+        return next(iter(re.findall(r'(?m)^__version__ = "([^"]+)"', source)), None)
     return None
 
 
@@ -169,25 +184,30 @@ class Quantized(NamedTuple):
 
     value: Value  # The integers
     dtype: int  # Their type when they are run; onnxruntime makes some int8 uint8
-    scale: Value | None  # Their scale
+    scale: Value  # Their scale
     zero_point: Value | None  # Their zero point; None if it is left out
-    # Whether a node of the file makes them, or they are where one would be moved to
-    node: bool = True
+    # Of the node that converts them
+    attributes: Mapping[str, Attribute] = MappingProxyType({})
+
+    @property
+    def shape(self) -> Shape:
+        """Their lengths; none where the rank is not known."""
+        return self.value.shape or ()
 
     @property
     def even(self) -> bool:
         """Whether scale and zero point are constants, one number each."""
-        scale, zero = self.scale, self.zero_point
-        return scale is not None and is_single(scale) and (zero is None or is_single(zero))
+        return is_single(self.scale) and (self.zero_point is None or is_single(self.zero_point))
 
     def equals(self, other: Quantized) -> bool:
         """Whether the integers of either can be used for the other's."""
-        pairs = ((self.scale, other.scale), (self.zero_point, other.zero_point))
         return (
             self.even
             and other.even
             and self.value.dtype == other.value.dtype
-            and all(a is not None and b is not None and _same(a, b) for a, b in pairs)
+            and self.zero_point is not None
+            and same(self.scale) == same(other.scale)
+            and same(self.zero_point) == same(other.zero_point)
         )
 
 
@@ -196,8 +216,9 @@ def is_single(value: Value) -> bool:
     return value.constant and value.size == 1
 
 
-def _same(a: Value, b: Value) -> bool:
-    return a is b or (a.data is not None and a.dtype == b.dtype and a.data == b.data)
+def same(value: Value | None) -> object:
+    """Returns what equal constants have in common: their elements if these are few."""
+    return (value.dtype, value.data) if value is not None and value.data else value
 
 
 NOT_QUANTIZED: Final = Obstacle(
@@ -265,45 +286,66 @@ def is_product(bias: Quantized, x: Quantized, weight: Quantized) -> bool:
 
     Where scales are too many to be kept, it is taken to have.
     """
-    of_bias, of_x, of_weight = (item.scale and item.scale.data for item in (bias, x, weight))
-    if not of_bias or not of_x or not of_weight:
-        return True
+    of_bias, of_x, of_weight = map(numbers, (bias.scale, x.scale, weight.scale))
     for i in range(max(len(of_bias), len(of_weight))):
         found, one, other = (each[i % len(each)] for each in (of_bias, of_x, of_weight))
-        if found is None or one is None or other is None:
-            return True
         if abs(found - one * other) > 1e-6 + 0.01 * abs(one * other):
             return False
     return True
 
 
-def against_scales(
-    maker: Operation, weights: Quantized, rules: Version, *, shared: bool
-) -> Obstacle | None:
-    """Why the kernel for floats by integers does not take weights with their scales; `shared`: with others."""
-    scale, zero_point = weights.scale, weights.zero_point
-    shape, scales = weights.value.shape or (), None if scale is None else scale.shape
-    axis, size = (maker.attributes.get(name, i) for name, i in (("axis", 1), ("block_size", 0)))
-    otherwise = _OTHER_BLOCKS if rules.only_blocks else _OTHER_GROUPS
-    is_plain = scale is not None and scale.constant and len(shape) == 2
-    if zero_point is not None and not (zero_point.constant and zero_point.shape == scales):
-        is_plain = False
-    if not is_plain:
-        return otherwise
-    if isinstance(size, int) and size:
-        return None if axis == 0 and size >= 16 and not size & (size - 1) else otherwise
-    if axis == 0 and scales == shape[:1]:
-        return _BY_ROWS
-    alone = not shared or rules.shared_weights
-    fits = alone if scales == () else axis == 1 and scales == shape[1:]
-    return None if fits and not rules.only_blocks else otherwise
+def numbers(value: Value) -> list[float]:
+    """Returns the elements of a constant; NaN, which nothing is beyond, for what is not known."""
+    return [nan if item is None else float(item) for item in value.data or (None,)]
 
 
-def is_plain_gemm(op: Operation, weights: Value) -> bool:
+def against_scales(weights: Quantized, rules: Version, *, shared: bool) -> Iterator[Obstacle]:
+    """Yields why the kernel for floats by integers does not take the scales of weights.
+
+    ``shared``: others read the scales too, and the version minds.
+    """
+    layout = _layout(weights)
+    if layout == "rows":
+        yield _BY_ROWS
+    elif layout not in rules.layouts | {"blocks"} or (layout == "one" and shared):
+        yield _OTHER_GROUPS if rules.layouts else _OTHER_BLOCKS
+
+
+_BLOCKS: Final = tuple((0, 1 << bits) for bits in range(4, 31))
+"""Axis and length of the blocks that there are kernels for."""
+
+
+def _layout(weights: Quantized) -> str:
+    """How the scales of a matrix are laid out; empty for other ones, and of what is no matrix.
+
+    Case 1: the scales or zero points are computed, or not alike.
+    Case 2: one for each block of 16, 32, 64 ... rows in each column.
+    Case 3: one.
+    Case 4: one for each row, over which the products are summed.
+    Case 5: one for each column.
+    """
+    shape, grid, given = weights.shape, weights.scale.shape, weights.attributes
+    axis, block = given.get("axis", 1), given.get("block_size", 0)
+    constants = (weights.scale, weights.zero_point or weights.scale)
+    if len(shape) != 2 or not all(each.constant and each.shape == grid for each in constants):
+        return ""  # Case 1
+    if block:  # Case 2
+        return "blocks" if (axis, block) in _BLOCKS else ""
+    if grid == ():  # Case 3
+        return "one"
+    if (axis, grid) == (0, shape[:1]):  # Case 4
+        return "rows"
+    return "columns" if (axis, grid) == (1, shape[1:]) else ""  # Case 5
+
+
+_PLAIN: Final = {"transA": 0, "transB": 0, "alpha": 1.0}
+
+
+def is_plain_gemm(op: Operation, weights: Shape) -> bool:
     """Whether a Gemm is a MatMul, and perhaps adds a bias."""
     given = op.attributes
-    if given.get("transA") or given.get("transB") or given.get("alpha", 1.0) != 1.0:
+    if any(given.get(name, plain) != plain for name, plain in _PLAIN.items()):
         return False
     if not op.has(2):
         return True
-    return given.get("beta", 1.0) == 1.0 and op.input(2).shape == (weights.shape or ())[1:]
+    return given.get("beta", 1.0) == 1.0 and op.input(2).shape == weights[1:]

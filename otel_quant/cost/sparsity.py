@@ -16,13 +16,14 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from io import BytesIO, FileIO
 from math import prod, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.operation import Operation
+from otel_quant.cost.operation import Operation, UnknownError
 from otel_quant.cost.operators import operator_of
 from otel_quant.cost.results import WeightSparsity
 from otel_quant.cost.structure import CostError, Tensor, printable
@@ -134,18 +135,17 @@ def weight_sparsity(
 def _input_axis(op: Operation) -> int:
     """The axis that is summed over: hardware skips two of four zeros along it."""
     if op.kind == "Gemm":
-        return 1 if op.attributes.get("transB", 0) else 0
-    return 0 if "MatMul" in op.kind else 1
+        return int(bool(op.attributes.get("transB", 0)))
+    return int("MatMul" not in op.kind)
 
 
 def _zero_point(op: Operation, i: int) -> tuple[int, ...]:
     """The stored values that mean zero: one, or one per channel."""
-    where = operator_of(op.kind).precision.zero_point
-    if where is None or where[0] != i or not op.has(where[1]):
-        return (0,)
-    data = op.input(where[1]).data or ()
-    known = tuple(int(item) for item in data if item is not None)
-    return known if known and len(known) == len(data) else (0,)
+    weight, zero_point = operator_of(op.kind).precision.zero_point or (None, 0)
+    if weight == i:
+        with suppress(UnknownError):  # it is left out, or they are too many to be kept
+            return op.ints(zero_point) or (0,)
+    return (0,)
 
 
 def _zeros(

@@ -120,6 +120,11 @@ class Type(NamedTuple):
     # Declared dimensions of a tensor; None if not even the rank is declared
     shape: tuple[Dim, ...] | None = None
 
+    @property
+    def may_be_tensor(self) -> bool:
+        """Whether it is not another type's."""
+        return self.kind in ("tensor", "unknown")
+
 
 class ValueInfo(NamedTuple):
     """A name and its declared type."""
@@ -220,10 +225,9 @@ def ordered(nodes: tuple[Node, ...], source: str) -> tuple[Node, ...]:
     maker = {output: i for i, node in enumerate(nodes) for output in node.outputs if output}
     if _are_ordered(nodes, maker):
         return nodes
-    waits = [{maker[name] for name in _reads(node) if name in maker} for node in nodes]
+    waits = [_makers(node, maker) - {i} for i, node in enumerate(nodes)]
     readers: dict[int, list[int]] = {}
     for i, wait in enumerate(waits):
-        wait.discard(i)
         for before in wait:
             readers.setdefault(before, []).append(i)
     ready = [i for i, wait in enumerate(waits) if not wait]  # ascending, so a heap
@@ -235,21 +239,26 @@ def ordered(nodes: tuple[Node, ...], source: str) -> tuple[Node, ...]:
             waits[reader].discard(i)
             if not waits[reader]:
                 heappush(ready, reader)
-    if len(result) != len(nodes):
-        stuck = next(node for node, wait in zip(nodes, waits, strict=True) if wait)
-        raise CostError(
-            source,
-            f"node {printable(stuck.name or stuck.op_type)} depends on its own result",
-            expected="nodes that can be ordered, each after those whose results it reads",
-        )
+    for node, wait in zip(nodes, waits, strict=True):
+        if wait:
+            raise CostError(
+                source,
+                f"node {printable(node.name or node.op_type)} depends on its own result",
+                expected="nodes that can be ordered, each after those whose results it reads",
+            )
     return tuple(result)
+
+
+def _makers(node: Node, maker: dict[str, int]) -> set[int]:
+    """Which nodes make what a node reads."""
+    return {maker[name] for name in _reads(node) & maker.keys()}
 
 
 def _are_ordered(nodes: tuple[Node, ...], maker: dict[str, int]) -> bool:
     for i, node in enumerate(nodes):
         # A set for each node would take half of the time and of the memory of reading them.
         for name in _reads(node) if node.attributes else node.inputs:
-            if name and maker.get(name, -1) > i:
+            if maker.get(name, -1) > i:  # an operand left out has no maker
                 return False
     return True
 
@@ -266,9 +275,8 @@ def _reads(node: Node) -> set[str]:
 
 def _outer_names(graph: Graph) -> set[str]:
     """Names that a subgraph reads from the graphs around it."""
-    inner = {info.name for info in graph.inputs}
-    inner.update(tensor.name for tensor in graph.initializers)
-    read: set[str] = {info.name for info in graph.outputs}
+    inner = {info.name for info in graph.inputs} | {each.name for each in graph.initializers}
+    read = {info.name for info in graph.outputs}
     for node in graph.nodes:
         inner.update(node.outputs)
         read |= _reads(node)

@@ -14,30 +14,34 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
+from operator import attrgetter
 from time import monotonic
-from typing import Final, TypeAlias
+from typing import Final
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.inputs import BoundInputs, Symbols, is_anonymous
+from otel_quant.cost.inputs import BoundInputs, Symbols, is_name
 from otel_quant.cost.operation import (
     MAX_DATA,
     RULE_ERRORS,
     Body,
-    MisfitError,
+    MismatchError,
     Operation,
+    Shape,
     UnknownError,
     Value,
     reason_of,
 )
 from otel_quant.cost.operators import operator_of
-from otel_quant.cost.operators.record import Operator, RunGraph, folded, folding_effort
+from otel_quant.cost.operators.rule import Fold, Rule, RunGraph, folded, folding_effort
 from otel_quant.cost.results import option_text
 from otel_quant.cost.structure import (
     LONGER,
     Attribute,
     CostError,
+    Dim,
     Function,
     Graph,
+    Kind,
     Model,
     Node,
     Reference,
@@ -69,11 +73,9 @@ _LOOK_EVERY: Final = 0xFF
 _TITLE_CHARACTERS: Final = 32
 """Characters of a name that are as much work to copy as one operand."""
 
-_CARRIES_SHAPES: Final = frozenset({dtypes.INT32, dtypes.INT64, dtypes.BOOL})
+_CARRY_SHAPES: Final = frozenset({dtypes.INT32, dtypes.INT64, dtypes.BOOL})
 _FIRST_CARRIES_SHAPES: Final = frozenset({"ConstantOfShape", "Loop", "Range"})
 """Operators whose first operand decides on a size; the first operand of others is data."""
-_MOST_VALUES: Final = 64
-"""Elements of an input that a user may be asked for."""
 
 
 class Budget:
@@ -145,26 +147,23 @@ class Constants:
 
     def node(self, node: Node, attributes: Mapping[str, Attribute]) -> Value:
         """Returns the value of a Constant node."""
-        own = attributes is node.attributes
-        value = self._known.get(id(node)) if own else None
+        # What a function's caller gives is another constant in each call.
+        known = self._known if attributes is node.attributes else {}
+        value = known.get(id(node))
         if value is None:
-            value = self._of(attributes)
+            value = known[id(node)] = self._of(attributes)
             self.of_nodes.add(value)
-            if own:
-                self._known[id(node)] = value
         return value
 
     def _of(self, attributes: Mapping[str, Attribute]) -> Value:
         for name, held in attributes.items():
             if name == "value" and isinstance(held, Tensor):
                 return self.tensor(held)
-            dtype, is_list = _OF_VALUES.get(name[:7]), type(held) is tuple
-            if dtype is not None and (is_list or isinstance(held, int | float | bytes)):
-                items = held if type(held) is tuple else (held,)
-                numbers = tuple(item for item in items if isinstance(item, int | float))
-                kept = numbers if numbers and len(numbers) == len(items) <= MAX_DATA else None
-                stored = dtypes.stored_bytes(dtype, len(items)) or 0
-                return self._made(Tensor("", dtype, (len(items),) * is_list, stored, kept))
+            dtype = _OF_VALUES.get(name[:7])
+            if dtype is not None and type(held) is tuple:
+                return self._made(_constant_of(dtype, held, (len(held),)))
+            if dtype is not None and isinstance(held, int | float | bytes):
+                return self._made(_constant_of(dtype, (held,), ()))
         value = Value()
         value.constant = True
         return value
@@ -177,8 +176,24 @@ class Constants:
         return value
 
 
-_Scope: TypeAlias = ChainMap[str, Value | None]
-"""The values of one graph by name, None for what a call leaves out; behind them those around it."""
+def _constant_of(dtype: int, items: Sequence[object], dims: tuple[int, ...]) -> Tensor:
+    """The tensor of a Constant's attribute; its elements if they are few numbers."""
+    numbers = tuple(item for item in items if isinstance(item, int | float))
+    kept = numbers if 0 < len(numbers) == len(items) <= MAX_DATA else None
+    return Tensor("", dtype, dims, dtypes.stored_bytes(dtype, len(items)) or 0, kept)
+
+
+class _Scope(ChainMap[str, "Value | None"]):
+    """The values of one graph by name, None for what a call leaves out; behind them those around it."""
+
+    def __missing__(self, name: str) -> Value:
+        """What nothing makes, in an invalid model; its rest may be right."""
+        value = self[name] = Value(name=name)
+        value.unknown = f"nothing in the model makes '{printable(name)}'"
+        return value
+
+
+_CONSTANT: Final = attrgetter("constant")
 
 
 class Walk:
@@ -200,25 +215,25 @@ class Walk:
         self._symbols = bound.symbols
         self._given = Symbols(bound.dims)
         self._trust_declared = not bound.overridden
+        self._askable = _askable(bound.values)
         self._misfit: Operation | None = None  # the last one whose operands do not fit
         self._opsets = model.opsets
         self._orders: dict[int, tuple[Node, ...]] = {}
         self.budget.check_time()
-        self.ops, self.outputs = self._graph(model.graph, self.inputs, None, "")
+        self.ops, self.outputs = self._graph(model.graph, self.inputs, _Scope(), "")
 
     def _graph(
-        self, graph: Graph, inputs: Mapping[str, Value], outer: _Scope | None, prefix: str
+        self, graph: Graph, inputs: Mapping[str, Value], outer: _Scope, prefix: str
     ) -> tuple[list[Operation], list[Value]]:
         self.budget.enter()
         self.budget.spend(sum(map(len, graph[1:])))  # all but its nodes
-        scope = _Scope() if outer is None else outer.new_child()
-        for tensor in graph.initializers:
-            scope[tensor.name] = self.constants.tensor(tensor)
+        scope = outer.new_child()
+        own = scope.maps[0]
+        own.update((tensor.name, self.constants.tensor(tensor)) for tensor in graph.initializers)
+        own.update(inputs)
         for info in graph.inputs:
-            if info.name in inputs:
-                scope[info.name] = inputs[info.name]
-            elif info.name not in scope.maps[0]:
-                scope[info.name] = self._declared(info.type, info.name)
+            if info.name not in own:
+                own[info.name] = self._declared(info.type, info.name)
         hints = {info.name: info.type for info in (*graph.outputs, *graph.value_info)}
         ops = self._nodes(graph.nodes, scope, prefix, {}, hints)
         outputs = [
@@ -229,19 +244,15 @@ class Walk:
 
     def _declared(self, declared: Type, name: str = "") -> Value:
         """A value as a model declares it, symbols as this walk assumes them."""
-        value = Value(declared.dtype, name=name)
-        if declared.kind not in ("tensor", "unknown"):
-            value.kind = declared.kind
-        elif declared.shape is not None:
-            value.shape = tuple(self._symbols.length(dim) for dim in declared.shape)
-        return value
+        kind: Kind = "tensor" if declared.may_be_tensor else declared.kind
+        return Value(declared.dtype, self._symbols.shape(declared.shape), name=name, kind=kind)
 
     def _nodes(
         self,
         nodes: tuple[Node, ...],
         scope: _Scope,
         prefix: str,
-        arguments: Mapping[str, Attribute] | None,
+        arguments: Mapping[str, Attribute],
         hints: Mapping[str, Type],
     ) -> list[Operation]:
         order = self._orders.get(id(nodes))
@@ -284,46 +295,39 @@ class Walk:
         attributes: Mapping[str, Attribute],
         hints: Mapping[str, Type],
     ) -> Operation:
-        inputs: list[Value | None] = []
-        for name in node.inputs:
-            if not name:
-                inputs.append(None)
-                continue
-            value = scope.maps[0].get(name) or scope.get(name)
-            if value is None and name not in scope:  # an invalid model; its rest may be right
-                value = scope[name] = Value(name=name)
-                value.unknown = f"nothing in the model makes '{printable(name)}'"
-            inputs.append(value)
+        own = scope.maps[0]  # nearly always what is read
+        inputs = [own.get(name) or scope[name] if name else None for name in node.inputs]
         kind = f"{node.domain}:{node.op_type}" if node.domain else node.op_type
         opset = self._opsets.get(node.domain, 0)
         op = Operation(title, kind, node, tuple(inputs), (), attributes, opset)
-        function = self.model.functions.get((node.domain, node.op_type, node.overload))
-        operator = operator_of(kind)
-        self.dequantizes |= operator.precision.dequantizes or bool(operator.precision.rounds_to)
-        if function is not None:
-            outputs = self._call(function, op)
-        elif operator.bodies is not None:
-            depth = self.budget.depth
-            outputs = operator.bodies(op, self._runner(op, scope))
-            self.budget.depth = depth
-            if any(body.times is None for body in op.bodies):
-                option = self._option_for_data(op)
-                op.bodies = [each._replace(unknown=each.unknown + option) for each in op.bodies]
-        else:
-            outputs = self._apply(op, operator)
-        made: list[Value] = []
-        for i, name in enumerate(node.outputs):
-            value = outputs[i] if i < len(outputs) else _missing(op, i)
+        outputs = self._results(op, scope)[: len(node.outputs)]
+        while len(outputs) < len(node.outputs):
+            outputs.append(_missing(op, len(outputs)))
+        op.outputs = tuple(outputs)
+        for name, value in zip(node.outputs, outputs, strict=True):
             if name:
-                shape = value.shape
-                if (shape is None or None in shape) and value.kind == "tensor" and name in hints:
+                if name in hints:
                     self._take_hint(op, value, hints[name])
-                if not value.name:
-                    value.name = name
-                scope[name] = value
-            made.append(value)
-        op.outputs = tuple(made)
+                value.name = value.name or name
+                own[name] = value
         return op
+
+    def _results(self, op: Operation, scope: _Scope) -> list[Value]:
+        """What a local function, graphs that an operator runs, or an operator's rule gives."""
+        node, operator = op.node, operator_of(op.kind)
+        self.dequantizes |= operator.precision.dequantizes or bool(operator.precision.rounds_to)
+        function = self.model.functions.get((node.domain, node.op_type, node.overload))
+        if function is not None:
+            return self._call(function, op)
+        if operator.bodies is None:
+            return self._apply(op, operator)
+        depth = self.budget.depth
+        outputs = operator.bodies(op, self._runner(op, scope))
+        self.budget.depth = depth
+        if any(body.times is None for body in op.bodies):
+            option = self._option_for_data(op)
+            op.bodies = [each._replace(unknown=each.unknown + option) for each in op.bodies]
+        return outputs
 
     def _runner(self, op: Operation, scope: _Scope) -> RunGraph:
         """What walks the graphs that an operation runs, with the names around it."""
@@ -342,66 +346,55 @@ class Walk:
 
         return run
 
-    def _apply(self, op: Operation, operator: Operator) -> list[Value]:
+    def _apply(self, op: Operation, operator: Rule) -> list[Value]:
         """Applies an operator's shape rule and folding; returns its results."""
-        wanted = len(op.node.outputs)
-        outputs: list[Value] = []
-        failure: str | None = None
-        if not operator.has_results:
-            failure = _cause(op) or f"{op.title}: {operator.words}"
-        else:
-            try:
-                outputs = operator.results(op, wanted)
-            except RULE_ERRORS as error:
-                failure = reason_of(error, op, "shape rule")
-                if isinstance(error, MisfitError):
-                    self._misfit = op
-                outputs = [Value(operator.dtype(op, i)) for i in range(wanted)]
-        if operator.fold is not None and self.budget.allows(folding_effort(op, outputs)):
-            try:
-                folded(operator.fold, op, outputs)
-            except UnknownError:
-                pass  # its elements are not known
-            except RULE_ERRORS as error:
-                for value in outputs:
-                    value.unknown = reason_of(error, op, "folding rule")
-        while len(outputs) < wanted:
-            outputs.append(Value())
-        constant = (
-            bool(op.inputs)
-            and not operator.random
-            and operator.contraction is None  # counted even on constants, as papers do
-            and (op.inputs[0] is None or op.inputs[0].constant)  # all() is slow
-            and all(value is None or value.constant for value in op.inputs)
-        )
+        outputs, failure = self._inferred(op, operator)
+        if operator.fold is not None:
+            self._fold(operator.fold, op, outputs)
         cause = failure or _cause(op)
+        constant = bool(op.inputs) and all(map(_CONSTANT, op.given)) and operator.keeps_constants
         for value in outputs:
             value.constant = constant
-            if value.unknown is None and cause is not None:
+            if value.unknown is None:
                 value.unknown = cause
-            elif value.unknown is None and value.kind == "tensor" and value.size is None:
-                value.unknown = (
-                    f"{op.title}: the size of its result depends on data{self._option_for_data(op)}"
-                )
+            if value.unknown is None and value.kind == "tensor" and value.size is None:
+                options = self._option_for_data(op)
+                value.unknown = f"{op.title}: the size of its result depends on data{options}"
         return outputs
+
+    def _inferred(self, op: Operation, operator: Rule) -> tuple[list[Value], str | None]:
+        """Returns what a shape rule gives, and why it gives nothing."""
+        wanted = len(op.node.outputs)
+        if not operator.has_results:
+            return [Value() for _ in range(wanted)], _cause(op) or f"{op.title}: {operator.words}"
+        try:
+            outputs = operator.results(op, wanted)
+        except RULE_ERRORS as error:
+            if isinstance(error, MismatchError):
+                self._misfit = op
+            outputs = [Value(operator.dtype(op, i)) for i in range(wanted)]
+            return outputs, reason_of(error, op, "shape rule")
+        while len(outputs) < wanted:
+            outputs.append(Value())
+        return outputs, None
+
+    def _fold(self, fold: Fold, op: Operation, outputs: list[Value]) -> None:
+        """Computes the elements of small results."""
+        effort = folding_effort(op, outputs)
+        if effort is None or not self.budget.allows(effort):
+            return
+        try:
+            folded(fold, op, outputs)
+        except UnknownError:
+            pass  # its elements are not known
+        except RULE_ERRORS as error:
+            for value in outputs:
+                value.unknown = reason_of(error, op, "folding rule")
 
     def _option_for_data(self, op: Operation) -> str:
         """What gives the elements of the inputs on which a node depends, as part of a reason."""
-        options: list[str] = []
-        for i, value in enumerate(op.inputs):
-            if (
-                value is not None
-                and value.data is None
-                and (i > 0 or op.kind in _FIRST_CARRIES_SHAPES)
-                and self.inputs.get(value.name) is value
-                and value.dtype in _CARRIES_SHAPES
-                and value.size is not None
-                and value.size <= _MOST_VALUES
-                and len(value.shape or ()) < 2
-            ):
-                shape = "x".join(map(str, value.shape or ()))
-                name = f"{value.name}:{dtypes.name_of(value.dtype)}:{shape}:VALUES"
-                options.append(option_text("--input", name))
+        first = 0 if op.kind in _FIRST_CARRIES_SHAPES else 1
+        options = [self._askable[value] for value in op.inputs[first:] if value in self._askable]
         return f"; what it depends on is set with {' '.join(options)}" if options else ""
 
     def _call(self, function: Function, op: Operation) -> list[Value]:
@@ -427,32 +420,53 @@ class Walk:
         not follow other inputs. Of a shape that is known in part, the lengths whose names the
         caller gave.
         """
-        if declared.kind != "tensor" or declared.shape is None or op is self._misfit:
+        shape, dims = value.shape, declared.shape
+        is_known = shape is not None and None not in shape
+        if is_known or value.kind != "tensor" or dims is None or op is self._misfit:
             return
-        if value.shape is None:
-            hint = self._declared(declared)
-            if self._trust_declared and value.dtype in (dtypes.UNKNOWN, hint.dtype):
-                value.dtype = hint.dtype
-                value.shape = hint.shape
-        elif len(value.shape) == len(declared.shape):
-            value.shape = tuple(
-                self._given.length(dim) if length is None and isinstance(dim, str) else length
-                for length, dim in zip(value.shape, declared.shape, strict=True)
-            )
+        if shape is not None:
+            value.shape = self._completed(shape, dims)
+        elif self._trust_declared and value.dtype in (dtypes.UNKNOWN, declared.dtype):
+            value.dtype = declared.dtype
+            value.shape = self._symbols.shape(dims)
         if value.size is not None:
             value.unknown = None
         elif value.unknown is not None and value.unknown.startswith(op.title):
-            value.unknown += _option_of(value, declared)
+            value.unknown += _option_of(value, dims)
+
+    def _completed(self, shape: Shape, dims: tuple[Dim, ...]) -> Shape:
+        """A shape with the lengths whose names the caller gave."""
+        if len(shape) != len(dims):
+            return shape
+        names = (dim if isinstance(dim, str) else None for dim in dims)
+        pairs = zip(shape, names, strict=True)
+        return tuple(self._given.length(dim) if length is None else length for length, dim in pairs)
+
+
+_SHAPES_OF_SHAPES: Final[frozenset[Shape | None]] = frozenset({(), *((n,) for n in range(65))})
+"""Of an input whose elements a user may be asked for."""
+
+
+def _askable(inputs: Mapping[str, Value]) -> dict[Value | None, str]:
+    """The inputs that may carry shapes and whose elements are not given, with what gives them."""
+    found: dict[Value | None, str] = {}
+    for value in inputs.values():
+        carries_shapes = value.dtype in _CARRY_SHAPES and value.shape in _SHAPES_OF_SHAPES
+        if carries_shapes and value.data is None:
+            lengths = "x".join(map(str, value.shape or ()))
+            name = f"{value.name}:{dtypes.name_of(value.dtype)}:{lengths}:VALUES"
+            found[value] = option_text("--input", name)
+    return found
 
 
 def _resolved(
-    attributes: Mapping[str, Attribute], arguments: Mapping[str, Attribute] | None
+    attributes: Mapping[str, Attribute], arguments: Mapping[str, Attribute]
 ) -> Mapping[str, Attribute]:
     """A node's attributes with references to its function's attributes replaced."""
-    if not attributes or not any(isinstance(value, Reference) for value in attributes.values()):
+    if Reference not in map(type, attributes.values()):
         return attributes
     given = {
-        name: (arguments or {}).get(value.name) if isinstance(value, Reference) else value
+        name: arguments.get(value.name) if isinstance(value, Reference) else value
         for name, value in attributes.items()
     }
     return {name: value for name, value in given.items() if value is not None}
@@ -468,19 +482,16 @@ def _missing(op: Operation, i: int) -> Value:
 
 def _cause(op: Operation) -> str | None:
     """Why something of an operation's operands is not known; the first of those without a size."""
-    found = None
-    for value in op.inputs:
-        if value is not None and value.unknown is not None:
-            if value.size is None:
-                return value.unknown
-            found = found or value.unknown
-    return found
+    lacking = [value for value in op.given if value.unknown is not None]
+    if not lacking:
+        return None
+    return min(lacking, key=lambda value: value.size is not None).unknown
 
 
-def _option_of(value: Value, declared: Type) -> str:
+def _option_of(value: Value, dims: Sequence[Dim]) -> str:
     """What gives a result the length that it lacks, as part of a reason."""
-    for i, dim in enumerate(declared.shape or ()):
-        known = value.shape is not None and value.shape[i] is not None
-        if isinstance(dim, str) and not known and not is_anonymous(dim):
+    lengths = value.shape or (None,) * len(dims)
+    for length, dim in zip(lengths, dims, strict=False):
+        if length is None and is_name(dim):
             return f"; {option_text('--dim', f'{dim}=LENGTH')} gives it"
     return ""

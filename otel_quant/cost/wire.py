@@ -23,6 +23,8 @@ VARINT: Final = 0
 FIXED64: Final = 1
 LENGTH: Final = 2
 FIXED32: Final = 5
+_FIXED: Final = {FIXED32: 4, FIXED64: 8}
+"""Bytes of the fields that have a fixed length."""
 
 WINDOW: Final = 32 * 1024
 """Bytes read at a time. Small, because after each skipped payload one window is read."""
@@ -101,10 +103,8 @@ class Reader:
                 self.pos = stop
             elif kind == VARINT:
                 yield number, VARINT, self.varint()
-            elif kind == FIXED32:
-                yield number, FIXED32, int.from_bytes(self.take(4), "little")
-            elif kind == FIXED64:
-                yield number, FIXED64, int.from_bytes(self.take(8), "little")
+            elif kind in _FIXED:
+                yield number, kind, int.from_bytes(self.take(_FIXED[kind]), "little")
             else:
                 raise self.error(f"field {number} has wire type {kind}", MODEL, start)
         if self.pos > end:

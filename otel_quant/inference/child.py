@@ -35,7 +35,7 @@ def answer_requests(runtime: str, answers: int, folder: Path) -> NoReturn:
     requests: SimpleQueue[str] = SimpleQueue()
     Thread(target=_take_requests, args=(read, requests, folder), daemon=True).start()
     module = import_module(f"otel_quant.inference.{runtime}_session")
-    session = module.Session(folder)
+    session = getattr(module, f"{runtime.title()}Session")(folder)
     with os.fdopen(answers, "w", encoding="utf-8") as out:
         while True:
             request = json.loads(requests.get())
@@ -75,6 +75,11 @@ def status(key: str) -> int | None:
         return None
     found = re.search(rf"^{key}:\s*([0-9]+) kB$", text, re.MULTILINE)
     return None if found is None else int(found[1]) * 1024
+
+
+def growth(before: int | None, after: int | None) -> int | None:
+    """Returns how many bytes were added; None where one of the two is not known."""
+    return None if before is None or after is None else max(0, after - before)
 
 
 def reset_mark() -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import chain
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 from otel_quant.cost.graph import (
     CARRIES,
@@ -23,8 +25,9 @@ from otel_quant.cost.graph import (
     dtypes,
     printable,
 )
-from otel_quant.inference.comparing import Findings, Found
+from otel_quant.inference.findings import Findings, Found
 from otel_quant.inference.onnx_kernels import FileGraph, Part, Placed
+from otel_quant.inference.results import grouped
 from otel_quant.schema.units import counted
 
 _OPTIMIZER: Final = "onnxruntime/core/optimizer/"
@@ -38,7 +41,7 @@ _LISTED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class OnnxEvidence:
     """What is looked at."""
 
     file: FileGraph  # The model's file
@@ -47,8 +50,12 @@ class Evidence:
     level: str  # Level of graph optimization
     parts: Sequence[Part] = ()  # The graph before fusion, by provider; empty if that is not known
 
+    def of(self, op_types: Collection[str]) -> Sequence[Placed]:
+        """Returns the kernels of some operators."""
+        return [kernel for kernel in self.kernels if kernel.ran.op_type in op_types]
 
-FINDINGS: Final = Findings[Evidence]()
+
+FINDINGS: Final = Findings[OnnxEvidence]()
 
 
 def title(op: Operation) -> str:
@@ -59,82 +66,112 @@ def title(op: Operation) -> str:
 def listed(names: Sequence[str]) -> str:
     """Returns the first names of several, and how many more there are."""
     shown = [f"`{printable(name, _LONGEST)}`" for name in names[:_LISTED]]
-    more = len(names) - len(shown)
-    if more:
-        return f"{', '.join(shown)} and {more:,} more"
-    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+    if more := len(names) - len(shown):
+        shown.append(f"{more:,} more")
+    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
 
 
-_KINDS: Final = frozenset({"QuantizeLinear", "DequantizeLinear"})
 _CLAMPS: Final = frozenset({"Clip", "Relu"})
 _QUARK: Final = "com.amd.quark:"
 
+_QDQ_TYPES: Final = frozenset({"QuantizeLinear", "DequantizeLinear"})
+"""Kernels of conversions that were not fused."""
+
+_OTHER_NUMBERS: Final = Obstacle(
+    "integers are converted to another type, scale or zero point", "the same ones in both"
+)
 _NOT_HERE: Final = Obstacle("onnxruntime has no kernel on integers for it as it is", "")
+
+_IN_FLOAT: Final = frozenset(
+    {
+        "Conv", "ConvTranspose", "FusedConv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul",
+        "NhwcFusedConv",
+    }
+)  # fmt: skip
+"""Contractions of floats, as operators of files and as kernels."""
 
 _SELECTORS: Final = f"{_OPTIMIZER}qdq_transformer/selectors_actions/qdq_selectors.cc"
 
 
+class _Island(NamedTuple):
+    """A node that did not run on integers, though integers are next to it."""
+
+    node: Operation
+    why: Obstacle
+    conversions: Sequence[Placed]  # Kernels of the conversions next to it
+    own: Sequence[Placed]  # Kernels that did its work in float
+    weights: Operation | None  # What dequantizes its constant weights, if it ran in float
+
+    def found(self, text: str) -> Found:
+        """Returns the finding of a text."""
+        reason, kernels = self.why.reason, [*self.conversions, *self.own]
+        alike = f"{self.node.node.op_type}: {reason}"
+        return Found(self.node.name, kernels, f"{text}: {reason}", self.why.remedy, alike)
+
+
 @FINDINGS.row("in_float", _SELECTORS)
-def _in_float(evidence: Evidence) -> Iterator[Found]:
+def _in_float(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields contractions that ran in float although their weights are integers."""
-    for node, why, conversions, own in _islands(evidence):
-        weights = _integer_weights(evidence.file, node) if own else None
-        if weights is not None:
-            held = dtypes.name_of(weights.input(0).dtype)
-            text = f"{title(node)} ran in float although its weights are {held}: {why.reason}"
-            alike = f"{node.node.op_type}: {why.reason}"
-            yield Found(node.name, [*conversions, *own], text, why.remedy, alike)
+    for island in _islands(evidence):
+        if island.weights is not None:
+            held = dtypes.name_of(island.weights.input(0).dtype)
+            yield island.found(f"{title(island.node)} ran in float although its weights are {held}")
 
 
 @FINDINGS.row("unfused", _SELECTORS)
-def _unfused(evidence: Evidence) -> Iterator[Found]:
+def _unfused(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields other conversions that ran as kernels of their own, with what ran in float between them."""
-    for node, why, conversions, own in _islands(evidence):
-        if own and _integer_weights(evidence.file, node) is not None:
-            continue
-        were = "was" if len({each.place for each in conversions}) == 1 else "were"
-        beside = "each other" if node.node.op_type in _KINDS else title(node)
-        text = f"{_named(conversions)} {were} not fused with {beside}: {why.reason}"
-        alike = f"{node.node.op_type}: {why.reason}"
-        yield Found(node.name, [*conversions, *own], text, why.remedy, alike)
+    for island in _islands(evidence):
+        if island.weights is None:
+            were = "was" if len({each.place for each in island.conversions}) == 1 else "were"
+            beside = "each other" if island.node.kind in QDQ else title(island.node)
+            yield island.found(f"{_named(island.conversions)} {were} not fused with {beside}")
 
 
-def _islands(
-    evidence: Evidence,
-) -> Iterator[tuple[Operation, Obstacle, Sequence[Placed], Sequence[Placed]]]:
-    """Yields nodes without a kernel on integers, why, the conversions beside them, and kernels in float."""
+def _islands(evidence: OnnxEvidence) -> Iterator[_Island]:
+    """Yields the nodes without a kernel on integers, for each reason."""
+    weights = _integer_weights(evidence.file)
     groups: dict[tuple[Operation, Obstacle], list[Placed]] = {}
     own: dict[Operation, list[Placed]] = {}
     for kernel in evidence.kernels:
-        op = kernel.node
-        if op and kernel.ran.op_type in _KINDS and op.node.op_type in _KINDS:
-            if (reason := _reason(evidence, op)) is not None:
+        if kernel.node is not None and kernel.node.kind in QDQ and kernel.ran.op_type in _QDQ_TYPES:
+            if (reason := _reason(evidence, kernel.node)) is not None:
                 groups.setdefault(reason, []).append(kernel)
             continue
-        weighted = [op for op in kernel.nodes if _integer_weights(evidence.file, op) is not None]
-        for op in weighted or kernel.nodes:
-            if _ran_in_float(kernel, op):
-                own.setdefault(op, []).append(kernel)
-                weights = _integer_weights(evidence.file, op)
-                if weights is not None and (why := _why(evidence, op, weights)) is not None:
-                    groups.setdefault((op, why), [])
+        for op in _nodes_in_float(kernel, weights):
+            own.setdefault(op, []).append(kernel)
+            if op in weights and (why := _why(evidence, op, weights[op])) is not None:
+                groups.setdefault((op, why), [])
     for (node, why), conversions in groups.items():
-        yield node, why, conversions, own.pop(node, ())
+        floats = own.pop(node, ())
+        yield _Island(node, why, conversions, floats, weights.get(node) if floats else None)
 
 
-def _ran_in_float(kernel: Placed, op: Operation) -> bool:
-    if op.node.op_type in _IN_FLOAT:
-        return kernel.ran.op_type in _IN_FLOAT
-    return any(each.startswith("float") for each in kernel.ran.outputs)
+def _integer_weights(file: FileGraph) -> Mapping[Operation, Operation]:
+    """Returns by contraction the DequantizeLinear of its constant weights."""
+    found = {
+        op: _dequantizer(file, op.input(1))
+        for op in file.ops
+        if op.node.op_type in _IN_FLOAT and op.has(1)
+    }
+    return {op: each for op, each in found.items() if each and each.input(0).constant}
+
+
+def _nodes_in_float(kernel: Placed, weights: Collection[Operation]) -> Sequence[Operation]:
+    """Returns the nodes whose work a kernel did in float: those with integers as weights, if it has any."""
+    in_float = kernel.ran.op_type in _IN_FLOAT
+    makes_floats = any(each.startswith("float") for each in kernel.ran.outputs)
+    nodes = [op for op in kernel.nodes if op in weights] or kernel.nodes
+    return [op for op in nodes if (in_float if op.node.op_type in _IN_FLOAT else makes_floats)]
 
 
 @FINDINGS.row("unfused", "AMD Quark's custom operators, quark.onnx")
-def _foreign(evidence: Evidence) -> Iterator[Found]:
+def _foreign(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields the conversions of AMD Quark's own operators: onnxruntime does not fuse them."""
     kernels = [
         kernel
         for kernel in evidence.kernels
-        if (op := kernel.node) is not None and op.kind.startswith(_QUARK) and converts(op.kind)
+        if (op := kernel.node) and op.kind.startswith(_QUARK) and converts(op.kind)
     ]
     if kernels:
         text = (
@@ -149,138 +186,124 @@ def _named(kernels: Sequence[Placed]) -> str:
     return f"{operators} {listed(list(dict.fromkeys(each.place for each in kernels)))}"
 
 
-def _reason(evidence: Evidence, op: Operation) -> tuple[Operation, Obstacle] | None:
-    """Returns why a conversion was not fused; None if it has to run whatever is behind it."""
-    file = evidence.file
-    beside: Sequence[Operation | None] = ()
-    if op.kind in QUANTIZES and not file.is_input(op.input(0)):
-        maker = file.maker(op.input(0))
-        if maker is not None and maker.kind in _CLAMPS:
-            # It is a part of the kernel in front, if there is one.
-            maker = file.maker(maker.input(0)) or maker
-        beside = [maker]
-    elif op.kind not in QUANTIZES and not file.is_given_out(op.outputs[0]):
+def _reason(evidence: OnnxEvidence, op: Operation) -> tuple[Operation, Obstacle] | None:
+    """Returns why a conversion was not fused, and the node; None if it has to run whatever is behind it."""
+    # Of two that change the scale, the first stands for both.
+    found = [
+        (op if node.kind in QUANTIZES else node, why)
+        for node in _beside(evidence.file, op)
+        if (why := _why(evidence, node, op)) is not None
+    ]
+    on_integers = evidence.file.fused.on_integers
+    return min(found, key=lambda each: each[0] in on_integers, default=None)
+
+
+def _beside(file: FileGraph, op: Operation) -> Iterator[Operation]:
+    """Yields the nodes that a conversion could be fused with: in front of one that quantizes, else behind it."""
+    if op.kind in QUANTIZES:
+        for maker in filter(None, [file.maker(op.input(0))]):
+            # A clamp is a part of the kernel in front, if there is one.
+            clamped = file.maker(maker.input(0)) if maker.kind in _CLAMPS else None
+            yield clamped or maker
+    elif not file.is_given_out(op.outputs[0]):
         # A constant is taken for an operand of what reads it in another shape.
         read = file.users if op.input(0).constant else file.readers
-        beside = list(read(op.outputs[0]))
-    found = [(node, why) for node in beside if node and (why := _why(evidence, node, op))]
-    if op.kind in DEQUANTIZES:  # of two that change the scale, the first stands for both
-        found = [(op if node.kind in QUANTIZES else node, why) for node, why in found]
-    known = [each for each in found if each[0] not in file.fused.on_integers]
-    return next(iter(known or found), None)
+        yield from read(op.outputs[0])
 
 
-def _why(evidence: Evidence, at: Operation, op: Operation) -> Obstacle | None:
-    """Returns why there is no kernel on integers for the node next to a conversion."""
-    file, fused = evidence.file, evidence.file.fused
-    if evidence.level not in _FUSES_QUANTIZED:
-        level = f"the level of graph optimization is {evidence.level}"
-        return Obstacle(level, f"level {' or '.join(_FUSES_QUANTIZED)}")
-    if at.kind in QDQ:
-        first, then = (op, at) if op.kind in DEQUANTIZES else (at, op)
-        if first.kind not in DEQUANTIZES or then.kind not in QUANTIZES:
-            return None
-        return Obstacle(
-            "integers are converted to another type, scale or zero point", "the same ones in both"
-        )
-    if at in fused.obstacles:
-        known, other = fused.obstacles[at], _also_read(file, at)
-        return Obstacle(other, known.remedy) if other and known is NOT_QUANTIZED else known
-    rule = FUSIONS.get(at.kind)
-    if rule is None:
+def _why(evidence: OnnxEvidence, at: Operation, op: Operation) -> Obstacle | None:
+    """Returns why there is no kernel on integers for the node next to a conversion.
+
+    Case 1: there is none for any node at this level of optimization.
+    Case 2: the node is a conversion too; None unless the two stand for a change of scale.
+    Case 3: the analysis of the file knows an obstacle.
+    Case 4: no operator of its kind has a kernel, or not in this opset.
+    Case 5: the file would allow one; None if another reader of what is dequantized is the reason.
+    Case 6: its operands do not allow one.
+    """
+    file, fused, level = evidence.file, evidence.file.fused, evidence.level
+    if level not in _FUSES_QUANTIZED:  # Case 1
+        remedy = f"level {' or '.join(_FUSES_QUANTIZED)}"
+        return Obstacle(f"the level of graph optimization is {level}", remedy)
+    if at.kind in QDQ:  # Case 2
+        changes_scale = (at.kind in QUANTIZES) != (op.kind in QUANTIZES)
+        return _OTHER_NUMBERS if changes_scale else None
+    known, rule = fused.obstacles.get(at), FUSIONS.get(at.kind)
+    if known is not None:  # Case 3
+        return _read_otherwise(file, at, known) if known is NOT_QUANTIZED else known
+    if rule is None:  # Case 4
         return NO_KERNEL
     if at.opset < rule.since:
         since = f"from opset {rule.since} on; this is {at.opset}"
         return Obstacle(f"there is a kernel on integers for it {since}", f"opset {rule.since}")
-    if at in fused.on_integers or at in fused.by_weights:
+    if at in fused.by_weights or at in fused.on_integers:  # Case 5
         if op.kind in DEQUANTIZES and len(file.readers(op.outputs[0])) > 1:
-            return None  # another reader is the reason
-        if other := _also_read(file, at):
-            return Obstacle(other, NOT_QUANTIZED.remedy)
-        if at in fused.by_weights:
-            return _NOT_HERE
-    return _of_operands(file, at, rule)
+            return None
+        otherwise = _NOT_HERE if at in fused.by_weights else _of_operands(file, at, rule)
+        return _read_otherwise(file, at, otherwise)
+    return _of_operands(file, at, rule)  # Case 6
 
 
 def _dequantizer(file: FileGraph, value: Value) -> Operation | None:
     """Returns the DequantizeLinear that makes a value, perhaps in another shape."""
-    while (maker := file.maker(value)) is not None and maker.kind in CARRIES and maker.has(0):
-        value = maker.input(0)
-    return maker if maker is not None and maker.kind in DEQUANTIZES else None
+    found = file.past(file.maker(value), CARRIES)
+    return found if found and found.kind in DEQUANTIZES else None
 
 
-def _also_read(file: FileGraph, op: Operation) -> str:
-    """What is wrong with a result that not its QuantizeLinear alone reads; empty if nothing is."""
-    readers = file.readers(op.outputs[0]) if op.outputs else ()
-    if not any(each.kind in QUANTIZES for each in readers):
-        return ""
-    if file.is_output(op.outputs[0]):
-        return "its result is also an output of the model"
+def _read_otherwise(file: FileGraph, op: Operation, known: Obstacle) -> Obstacle:
+    """Returns that not its QuantizeLinear alone reads a result, or another obstacle where that is not so."""
+    readers = file.readers(op.outputs[0])
     others = [each for each in readers if each.kind not in QUANTIZES]
+    if len(others) == len(readers):  # it is not quantized
+        return known
+    if file.is_output(op.outputs[0]):
+        return Obstacle("its result is also an output of the model", NOT_QUANTIZED.remedy)
     if others:
-        return f"its result is also read by {title(others[0])}"
-    return "its result is quantized twice" if len(readers) > 1 else ""
+        also = f"its result is also read by {title(others[0])}"
+        return Obstacle(also, NOT_QUANTIZED.remedy)
+    is_twice = len(readers) > 1
+    return Obstacle("its result is quantized twice", NOT_QUANTIZED.remedy) if is_twice else known
 
 
 def _of_operands(file: FileGraph, at: Operation, rule: Fusion) -> Obstacle:
-    """Why there is no kernel for what operands are."""
+    """Returns why there is no kernel for what operands are."""
     missing = []
-    for i in (*rule.operands(at), *(() if rule.bias is None else (rule.bias,))):
-        if not at.has(i):
-            continue
+    for i in filter(at.has, (*rule.operands(at), *filter(None, [rule.bias]))):
         value = at.input(i)
         maker, dequantizer = file.maker(value), _dequantizer(file, value)
-        if maker is not dequantizer and maker is not None and dequantizer is not None:
+        if dequantizer is None:
+            missing.append((i, value.name))
+        elif maker is not None and maker is not dequantizer:
             why = f"{title(maker)} stands between it and the DequantizeLinear of operand {i}"
             return Obstacle(why, "a DequantizeLinear right in front of it")
-        # A bias of floats is quantized when the model is loaded.
-        if dequantizer is None and i != rule.bias:
-            missing.append(value.name)
-    if not missing:
+    # A bias of floats is quantized when the model is loaded.
+    names = [name for i, name in missing if i != rule.bias]
+    if not names:
         return _NOT_HERE
-    why = f"{listed(missing)} {'do' if missing[1:] else 'does'} not come from a DequantizeLinear"
+    why = f"{listed(names)} {'do' if names[1:] else 'does'} not come from a DequantizeLinear"
     return Obstacle(why, "QuantizeLinear and DequantizeLinear in front of each")
 
 
-def _channel_axis(op: Operation) -> int | None:
-    """Returns the axis along which an operand has several scales; None if it has one."""
-    axis, shape = op.attributes.get("axis", 1), op.input(0).shape
-    if not op.has(1) or op.input(1).size == 1 or not isinstance(axis, int) or not shape:
-        return None
-    return axis % len(shape)
-
-
 @FINDINGS.row("axis", "onnxruntime/core/providers/cpu/quantization/qlinearconv.cc")
-def _other_axis(evidence: Evidence) -> Iterator[Found]:
+def _other_axis(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields convolutions on integers whose weights have scales along another axis than 0."""
-    for kernel in evidence.kernels:
-        for op in kernel.nodes if kernel.ran.op_type == "QLinearConv" else ():
-            if op.node.op_type != "Conv" or not op.has(1):
-                continue
-            maker = _dequantizer(evidence.file, op.input(1))
-            if maker is not None and (axis := _channel_axis(maker)):
-                text = (
-                    f"the weights of {title(op)} are quantized along axis {axis}, and its kernel takes "
-                    "their scales for axis 0: its results differ from the file's"
-                )
-                yield Found(op.name, [kernel], text, "axis 0, of the output channels")
+    kernels = evidence.of({"QLinearConv"})
+    convolutions = ((each, op) for each in kernels for op in each.nodes if op.kind == "Conv")
+    for kernel, op in convolutions:
+        if axis := _channel_axis(_dequantizer(evidence.file, op.input(1))):
+            text = (
+                f"the weights of {title(op)} are quantized along axis {axis}, and its kernel takes "
+                "their scales for axis 0: its results differ from the file's"
+            )
+            yield Found(op.name, [kernel], text, "axis 0, of the output channels")
 
 
-_IN_FLOAT: Final = frozenset(
-    {
-        "Conv", "ConvTranspose", "FusedConv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul",
-        "NhwcFusedConv",
-    }
-)  # fmt: skip
-"""Contractions of floats, as operators of files and as kernels."""
-
-
-def _integer_weights(file: FileGraph, op: Operation) -> Operation | None:
-    """Returns the DequantizeLinear of a contraction's constant weights."""
-    if op.node.op_type not in _IN_FLOAT or not op.has(1):
-        return None
-    found = _dequantizer(file, op.input(1))
-    return found if found is not None and found.input(0).constant else None
+def _channel_axis(dequantizer: Operation | None) -> int:
+    """Returns the axis along which an operand has several scales; 0 if it has one."""
+    if dequantizer is None or dequantizer.input(1).size == 1:
+        return 0
+    axis, shape = dequantizer.attributes.get("axis", 1), dequantizer.input(0).shape
+    return axis % len(shape) if isinstance(axis, int) and shape else 0
 
 
 _CPU: Final = "CPUExecutionProvider"
@@ -300,93 +323,86 @@ _DOES: Final[Mapping[str, str]] = {
 @FINDINGS.row(
     "inserted", f"{_OPTIMIZER}insert_cast_transformer.cc, nhwc_transformer.cc, nchwc_transformer.cc"
 )
-def _inserted(evidence: Evidence) -> Iterator[Found]:
+def _inserted(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields conversions that the runtime has inserted, except at the model's ends."""
-    moved = _moved(evidence)
-    for kernel in evidence.kernels:
+    # Nodes of the file that are gone: the optimizer has moved them elsewhere.
+    gone = set(filter(_varying, evidence.file.ops)) - _nodes_of(evidence.kernels)
+    moved = Counter(op.node.op_type for op in gone)
+    for kernel in evidence.of(_DOES):
         op_type = kernel.ran.op_type
-        if not kernel.inserted or op_type not in _DOES:
+        if not kernel.inserted or (op_type != "Cast" and _at_an_end(evidence.file, kernel)):
             continue
-        if op_type != "Cast" and _at_an_end(evidence.file, kernel):
-            continue
-        if moved[op_type] > 0:
-            moved[op_type] -= 1
-            continue
-        text = f"onnxruntime inserted a {op_type} {_where(kernel)}: it {_DOES[op_type]}"
-        yield Found(kernel.place, [kernel], text, "", op_type)
+        moved[op_type] -= 1
+        if moved[op_type] < 0:
+            text = f"onnxruntime inserted a {op_type} {_where(kernel)}: it {_DOES[op_type]}"
+            yield Found(kernel.place, [kernel], text, "", op_type)
 
 
-def _moved(evidence: Evidence) -> Counter[str]:
-    """Counts the nodes of the file that are gone: the optimizer has moved them elsewhere."""
-    ran = {op for kernel in evidence.kernels for op in kernel.nodes}
-    return Counter(
-        op.node.op_type
-        for op in evidence.file.ops
-        if op not in ran
-        and op.node.op_type in _DOES
-        and not all(value is None or value.constant for value in op.inputs)
-    )
+def _nodes_of(kernels: Iterable[Placed]) -> set[Operation]:
+    """Returns the nodes of the file that kernels did the work of."""
+    return set(chain.from_iterable(kernel.nodes for kernel in kernels))
+
+
+def _varying(op: Operation) -> Sequence[Value]:
+    """Returns the operands of a node that are no constants."""
+    return [value for value in op.inputs if value and not value.constant]
 
 
 def _where(kernel: Placed) -> str:
+    """Returns where an inserted kernel is; empty if that is not known."""
     before, after = kernel.before, kernel.after
-    if before is not None and after is not None and before is not after:
-        return f"between {title(before)} and {title(after)}"
-    if after is not None:
-        return f"{'next to' if before is after else 'in front of'} {title(after)}"
-    return "" if before is None else f"behind {title(before)}"
+    if after is None:
+        return "" if before is None else f"behind {title(before)}"
+    if before is None:
+        return f"in front of {title(after)}"
+    if before is after:
+        return f"next to {title(after)}"
+    return f"between {title(before)} and {title(after)}"
 
 
 def _at_an_end(file: FileGraph, kernel: Placed) -> bool:
     """Whether nothing but a conversion stands between a kernel and an input or output."""
     before, after = kernel.before, kernel.after
-    at_input = before is None or (
-        before.kind in QUANTIZES and before.has(0) and file.is_input(before.input(0))
-    )
-    at_output = after is None or (
-        after.kind in DEQUANTIZES and any(map(file.is_given_out, after.outputs))
-    )
-    return (at_input and after is not None) or (at_output and before is not None)
+    if before is None or after is None:
+        return before is not after
+    at_input = before.kind in QUANTIZES and file.is_input(before.input(0))
+    return at_input or (after.kind in DEQUANTIZES and any(map(file.is_given_out, after.outputs)))
 
 
 @FINDINGS.row("memcpy", f"{_OPTIMIZER}transformer_memcpy.cc")
-def _copies(evidence: Evidence) -> Iterator[Found]:
+def _copies(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields copies between the memories of two providers."""
-    for kernel in evidence.kernels:
-        if kernel.ran.op_type in _MEMCPY:
-            text = f"a tensor is copied between providers {_where(kernel)}".rstrip()
-            yield Found(kernel.place, [kernel], text)
+    for kernel in evidence.of(_MEMCPY):
+        text = f"a tensor is copied between providers {_where(kernel)}".rstrip()
+        yield Found(kernel.place, [kernel], text)
 
 
 @FINDINGS.row("fallback", "onnxruntime/core/framework/graph_partitioner.cc")
-def _fallback(evidence: Evidence) -> Iterator[Found]:
+def _fallback(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields nodes that ran on the CPU although another provider was asked for before it."""
     wanted = next(iter(evidence.asked), _CPU)
+    if wanted == _CPU:
+        return
     taken = Counter(
         op_type for part in evidence.parts if part.provider == wanted for _, op_type in part.nodes
     )
-    groups: dict[tuple[str, str], list[Placed]] = {}
-    for kernel in evidence.kernels if wanted != _CPU else ():
-        ran = kernel.ran
-        if ran.provider != wanted and ran.op_type not in _MEMCPY:
-            op_type = kernel.node.node.op_type if kernel.node else ran.op_type
-            groups.setdefault((op_type, ran.provider), []).append(kernel)
+    others = (each for each in evidence.kernels if each.ran.provider != wanted)
+    computing = (each for each in others if each.ran.op_type not in _MEMCPY)
+    groups = grouped(computing, attrgetter("op_type", "ran.provider"))
     for (op_type, provider), kernels in groups.items():
         names = [kernel.place for kernel in kernels]
         text = f"{op_type} {listed(names)} ran on {provider} and not on {wanted}"
         if evidence.parts:
-            others = f"{taken[op_type]:,} other" if taken[op_type] else "no"
-            text += f", which took {others} {op_type} of the file"
+            count = f"{taken[op_type]:,} other" if taken[op_type] else "no"
+            text += f", which took {count} {op_type} of the file"
         yield Found(names[0], kernels, text)
 
 
 @FINDINGS.row("compiled", "onnxruntime/core/framework/graph_partitioner.cc")
-def _compiled(evidence: Evidence) -> Iterator[Found]:
+def _compiled(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields what providers have compiled: findings of other kinds are not looked for in it."""
-    groups: dict[str, list[Placed]] = {}
-    for kernel in evidence.kernels:
-        if kernel.ran.is_compiled:
-            groups.setdefault(kernel.ran.provider, []).append(kernel)
+    compiled = (kernel for kernel in evidence.kernels if kernel.ran.is_compiled)
+    groups = grouped(compiled, attrgetter("ran.provider"))
     every = sum(op.kind != "Constant" for op in evidence.file.ops)
     for provider, kernels in groups.items():
         count = sum(kernel.ran.nodes for kernel in kernels)
@@ -407,10 +423,10 @@ _ONE_BY_ONE: Final = frozenset(
 @FINDINGS.row(
     "scalar", "onnxruntime/contrib_ops/cpu/quantization/qlinear_lookup_table.cc, qlinear_pool.cc"
 )
-def _scalar(evidence: Evidence) -> Iterator[Found]:
+def _scalar(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields kernels without a vectorized path."""
-    for kernel in evidence.kernels:
-        if kernel.ran.op_type in _ONE_BY_ONE and kernel.ran.provider == _CPU:
+    for kernel in evidence.of(_ONE_BY_ONE):
+        if kernel.ran.provider == _CPU:
             own = next((op for op in kernel.nodes if op.kind not in QDQ), kernel.node)
             of = "" if own is None else f" of {title(own)}"
             text = f"the kernel {kernel.ran.op_type}{of} has no vectorized path"
@@ -424,13 +440,11 @@ _RANKS: Final = 64
 
 
 @FINDINGS.row("shapes", "onnxruntime.ai/docs/tutorials/mobile/helpers")
-def _computed_shapes(evidence: Evidence) -> Iterator[Found]:
+def _computed_shapes(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields what computes shapes in every run because an input has a length that is not fixed."""
-    if not evidence.file.has_open_lengths:
-        return
-    of_shapes = _from_shapes(evidence.file)
+    of_shapes = _from_shapes(evidence.file) if evidence.file.has_open_lengths else set()
     kernels = [each for each in evidence.kernels if each.nodes and of_shapes.issuperset(each.nodes)]
-    ran = {op for kernel in kernels for op in kernel.nodes}
+    ran = _nodes_of(kernels)
     if names := [op.name for op in evidence.file.ops if op in ran]:
         why = "compute shapes in every run because lengths of the inputs are not fixed"
         remedy = "fixed lengths (python -m onnxruntime.tools.make_dynamic_shape_fixed)"
@@ -441,8 +455,10 @@ def _from_shapes(file: FileGraph) -> set[Operation]:
     """Returns the nodes that make numbers of a shape, from Shape and constants alone."""
     found: set[Operation] = set()
     for op in file.ops:
-        makers = [file.maker(value) for value in op.inputs if value and not value.constant]
-        small = all(value.dtype in _LENGTHS and (value.size or 0) <= _RANKS for value in op.outputs)
-        if op.kind == "Shape" or (makers and small and all(each in found for each in makers)):
+        makers = [file.maker(value) for value in _varying(op)]
+        are_lengths = all(value.dtype in _LENGTHS for value in op.outputs)
+        is_small = all((value.size or 0) <= _RANKS for value in op.outputs)
+        is_computed = makers and found.issuperset(makers) and are_lengths and is_small
+        if op.kind == "Shape" or is_computed:
             found.add(op)
     return found

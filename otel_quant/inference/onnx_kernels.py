@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -17,6 +19,7 @@ from otel_quant.cost.graph import (
     DEQUANTIZES,
     QDQ,
     QUANTIZES,
+    Graph,
     ModelGraph,
     Node,
     Operation,
@@ -27,7 +30,13 @@ from otel_quant.cost.graph import (
     printable,
     read_graph,
 )
-from otel_quant.inference.results import CONVERSIONS, RanKernel, is_of_few_bits, tensor_text
+from otel_quant.inference.results import (
+    CONVERSIONS,
+    RanKernel,
+    grouped,
+    is_of_few_bits,
+    tensor_text,
+)
 
 _KERNEL: Final = "_kernel_time"
 _RUN: Final = "model_run"
@@ -43,7 +52,7 @@ _NAMES: Final = {"float": "float32", "double": "float64"}
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class OnnxProfile:
     """What the profiler has seen in the faster half of the runs.
 
     Of the others something else on the machine has made many slower, by a single kernel each.
@@ -69,7 +78,7 @@ def _events(path: Path) -> Iterator[Mapping[str, Any]]:
                 yield json.loads(line.rstrip(b","))
 
 
-def read_profile(path: Path, warmup: int = 1) -> Profile:
+def read_profile(path: Path, warmup: int = 1) -> OnnxProfile:
     """Reads a profile."""
     first: dict[_Key, Mapping[str, Any]] = {}
     events: list[tuple[int, int, _Key]] = []  # begin, end, kernel
@@ -105,7 +114,8 @@ def read_profile(path: Path, warmup: int = 1) -> Profile:
         )
         for key, args in first.items()
     )
-    return Profile(kernels, tuple(runs), _number(last.get("mem_in_use_peak")))
+    used = str(last.get("mem_in_use_peak"))
+    return OnnxProfile(kernels, tuple(runs), int(used) if used.isdecimal() else None)
 
 
 def _calls_and_times(
@@ -131,10 +141,6 @@ def _calls_and_times(
     return calls, +micros  # none below zero
 
 
-def _number(text: object) -> int | None:
-    return int(text) if isinstance(text, str) and text.isdecimal() else None
-
-
 def _tensors(listed: Sequence[Mapping[str, Sequence[int]]]) -> tuple[str, ...]:
     return tuple(
         tensor_text(_NAMES.get(dtype, dtype), shape)
@@ -151,9 +157,6 @@ _MOST_BEHIND: Final = 4
 _MOST_READERS: Final = 8
 """Nodes that read a constant which shows where a kernel belongs; more may share a zero point."""
 
-_MOST: Final = 2000
-"""Nodes of the file that one kernel may do the work of."""
-
 _LONGEST: Final = 120
 """Characters of a name in a result."""
 
@@ -166,14 +169,12 @@ class FileGraph(ModelGraph):
 
     def __init__(self, path: str, inputs: Mapping[str, InputSpec], dims: Mapping[str, int]) -> None:
         super().__init__(path, inputs, dims)
-        self._by_name: dict[str, Operation] = {}
-        for op in self.ops:
-            self._by_name.setdefault(node_name(op.node), op)
-        self._of_constant: dict[str, list[Operation]] = {}
+        # Of several with the same name the first
+        self._by_name = {node_name(op.node): op for op in reversed(self.ops)}
+        self._read_by: defaultdict[str, list[Operation]] = defaultdict(list)
         for op in self.main:
-            for name in filter(None, op.node.inputs):
-                if self.maker_of(name) is None and name not in self.bound.values:
-                    self._of_constant.setdefault(name, []).append(op)
+            for name in op.node.inputs:
+                self._read_by[name].append(op)
 
     def is_given_out(self, value: Value) -> bool:
         """Whether the model gives a value out, perhaps through an Identity, which stays for its name."""
@@ -181,10 +182,9 @@ class FileGraph(ModelGraph):
             op.kind == "Identity" and self.is_given_out(op.outputs[0]) for op in self.readers(value)
         )
 
-    def computed_by(self, tensor: str) -> Operation | None:
-        """Returns the node that makes a tensor, or the one before those that only quantize it."""
-        op = self.maker_of(tensor)
-        while op is not None and op.kind in QDQ:
+    def past(self, op: Operation | None, kinds: Collection[str]) -> Operation | None:
+        """Returns a node or, of some operators, the first other one in front by first operands."""
+        while op is not None and op.kind in kinds and op.has(0):
             op = self.maker(op.input(0))
         return op
 
@@ -202,26 +202,27 @@ class FileGraph(ModelGraph):
 
     def of_constants(self, names: Iterable[str], op_type: str) -> Operation | None:
         """Returns the node, of a kernel's operator, that most of some constants belong to."""
-        counts: Counter[Operation] = Counter()
-        for name in names:
-            readers = self._of_constant.get(name, ())
-            for op in readers if len(readers) <= _MOST_READERS else ():
-                maker = self.maker(op.input(0)) if op.kind in QUANTIZES else op
-                known = (
-                    self.users(op.outputs[0]) if op.kind in DEQUANTIZES else filter(None, [maker])
-                )
-                counts.update(each for each in known if each.node.op_type in op_type)
-        (op, most), *others = [*counts.most_common(2), (None, 0)]
-        return op if others and most > others[0][1] else None
+        counts = Counter(
+            op for name in names for op in self._owners(name) if op.node.op_type in op_type
+        )
+        [(found, most), (_, next_most)] = [*counts.most_common(2), (None, 0), (None, 0)][:2]
+        return found if most > next_most else None
+
+    def _owners(self, constant: str) -> Iterator[Operation]:
+        """Yields the nodes that a constant belongs to: of conversions the nodes that they convert for."""
+        is_computed = constant in self.bound.values or self.maker_of(constant) is not None
+        readers = () if is_computed else self._read_by.get(constant, ())
+        for op in readers if len(readers) <= _MOST_READERS else ():
+            if op.kind in DEQUANTIZES:
+                yield from self.users(op.outputs[0])
+            else:
+                yield from filter(None, [self.maker(op.input(0)) if op.kind in QUANTIZES else op])
 
     def named_before(self, name: str) -> Operation | None:
         """Returns the node whose name, or whose tensor's, a name begins with, as made ones do."""
-        for end in range(len(name) - 1, 0, -1):
-            begin = name[:end]
-            op = None if name[end].isalnum() else self._by_name.get(begin) or self.maker_of(begin)
-            if op is not None:
-                return op
-        return None
+        begins = (name[:end] for end in range(len(name) - 1, 0, -1) if not name[end].isalnum())
+        known = (self._by_name.get(begin) or self.maker_of(begin) for begin in begins)
+        return next(filter(None, known), None)
 
     @property
     def weight_bytes(self) -> int:
@@ -246,14 +247,10 @@ class FileGraph(ModelGraph):
     @property
     def has_open_lengths(self) -> bool:
         """Whether an input has a length that is not fixed."""
-        return any(
-            shape is None or not all(isinstance(each, int) for each in shape)
-            for shape in (
-                info.type.shape
-                for info in self.model.graph.inputs
-                if info.name in self.bound.values
-            )
-        )
+        inputs = (each for each in self.model.graph.inputs if each.name in self.bound.values)
+        shapes = [each.type.shape for each in inputs]
+        lengths = chain.from_iterable(filter(None, shapes))
+        return None in shapes or not all(isinstance(length, int) for length in lengths)
 
 
 class RanGraph:
@@ -261,59 +258,56 @@ class RanGraph:
 
     def __init__(self, path: str | Path | None) -> None:
         self.weight_bytes: int | None = None
-        self.nodes: dict[str, Node] = {}
-        self._unnamed: dict[str, list[Node]] = {}  # By operator, in the order in which they run
-        self.makers: dict[str, Node] = {}
-        self.readers: dict[str, list[Node]] = {}
-        self._constants: dict[str, str] = {}
-        try:
-            graph = read_graph(str(path)) if path is not None else None
-        except CostError:
-            graph = None
-        if graph is None:
-            return
-        self.weight_bytes = sum(tensor.stored for tensor in graph.initializers)
-        for each in graph.initializers:
-            self._constants[each.name] = tensor_text(dtypes.name_of(each.dtype), each.dims)
+        graph = Graph()
+        with suppress(CostError):
+            if path is not None:
+                graph = read_graph(str(path))
+                self.weight_bytes = sum(tensor.stored for tensor in graph.initializers)
+        self.constants = {
+            each.name: tensor_text(dtypes.name_of(each.dtype), each.dims)
+            for each in graph.initializers
+        }
+        self.nodes = {node.name: node for node in graph.nodes if node.name}
+        unnamed = (node for node in graph.nodes if not node.name)
+        self._unnamed = grouped(unnamed, attrgetter("op_type"))  # in the order in which they run
+        self.makers = {name: node for node in graph.nodes for name in node.outputs if name}
+        self.readers: defaultdict[str, list[Node]] = defaultdict(list)
         for node in graph.nodes:
-            if node.name:
-                self.nodes[node.name] = node
-            else:
-                self._unnamed.setdefault(node.op_type, []).append(node)
-            self.makers.update((name, node) for name in node.outputs if name)
             for name in filter(None, node.inputs):
-                self.readers.setdefault(name, []).append(node)
+                self.readers[name].append(node)
 
     def nodes_of(self, kernels: Sequence[RanKernel]) -> list[Node | None]:
         """Returns the nodes of kernels in the order in which they ran, which tells those without a name."""
-        found = [self.nodes.get(each.name) for each in kernels]
-        unnamed: dict[str, list[int]] = {}
-        for place, each in enumerate(kernels):
-            if found[place] is None and each.name.removeprefix(f"{each.op_type}_").isdecimal():
-                unnamed.setdefault(each.op_type, []).append(place)
-        for op_type, places in unnamed.items():
-            nodes = self._unnamed.get(op_type, ())
-            if len(nodes) == len(places):  # else some may be of the body of an If
-                for place, node in zip(places, nodes, strict=True):
-                    found[place] = node
-        return found
+        unnamed = Counter(each.op_type for each in kernels if self._is_unnamed(each))
+        left = {  # of each operator, unless some may be of the body of an If
+            op_type: iter(nodes if len(nodes) == unnamed[op_type] else ())
+            for op_type, nodes in self._unnamed.items()
+        }
+        return [
+            next(left.get(each.op_type, iter(())), None)
+            if self._is_unnamed(each)
+            else self.nodes.get(each.name)
+            for each in kernels
+        ]
 
-    def is_constant(self, tensor: str) -> bool:
-        """Whether a tensor is a constant of the graph."""
-        return tensor in self._constants
+    def _is_unnamed(self, kernel: RanKernel) -> bool:
+        """Whether a kernel has the number of a node in place of its name."""
+        number = kernel.name.removeprefix(f"{kernel.op_type}_")
+        return number.isdecimal() and kernel.name not in self.nodes
 
-    def operands(self, kernel: RanKernel, node: Node | None) -> tuple[str, ...]:
+    def operands(self, kernel: RanKernel, node: Node) -> tuple[str, ...]:
         """Returns a kernel's operands, with packed constants, which the profile leaves out, if that is certain."""
-        names = [] if node is None else [name for name in node.inputs if name]
+        names = list(filter(None, node.inputs))
         found: list[str] = []
-        left = list(kernel.inputs)
+        left = kernel.inputs
         for name in names:
-            constant = self._constants.get(name)
-            if constant is not None and (not left or left[0] != constant):
+            constant = self.constants.get(name, "")
+            if constant and left[:1] != (constant,):
                 found.append(constant)
-            elif left:
-                found.append(left.pop(0))
-        return tuple(found) if len(found) == len(names) and not left else kernel.inputs
+            else:
+                found += left[:1]
+                left = left[1:]
+        return kernel.inputs if left or len(found) < len(names) else tuple(found)
 
 
 class Part(NamedTuple):
@@ -328,16 +322,16 @@ class Placed:
     """A kernel with its place in the file."""
 
     ran: RanKernel  # With the constants that its operands lack in the profile
-    # Nodes of the file that it does the work of; the one that it is named by first, if it is
-    nodes: tuple[Operation, ...]
-    inserted: bool  # Whether the runtime has inserted it: no node of the file asks for it
-    before: Operation | None  # The node of the file in front of it, if it was inserted
-    after: Operation | None  # The one behind it
+    nodes: tuple[Operation, ...]  # Nodes of the file that it does the work of
+    node: Operation | None = None  # The first of them, that it is named by; None if it is compiled
+    inserted: bool = False  # Whether the runtime has inserted it: no node of the file asks for it
+    before: Operation | None = None  # The node of the file in front of it, if it was inserted
+    after: Operation | None = None  # The one behind it
 
     @property
-    def node(self) -> Operation | None:
-        """The node that it is named by."""
-        return self.nodes[0] if self.nodes and not self.ran.is_compiled else None
+    def op_type(self) -> str:
+        """The operator of the node that it is named by, else its own."""
+        return self.ran.op_type if self.node is None else self.node.node.op_type
 
     @property
     def place(self) -> str:
@@ -356,41 +350,22 @@ class Placed:
         return self.ran.micros
 
 
+_UNKNOWN: Final = Node("", "", "", (), (), {})
+"""Node of a kernel that is not known in the graph that ran."""
+
+
 def placed(
-    profile: Profile, file: FileGraph, ran: RanGraph, parts: Sequence[Part] = ()
+    profile: OnnxProfile, file: FileGraph, ran: RanGraph, parts: Sequence[Part] = ()
 ) -> list[Placed]:
     """Returns the kernels of a profile that ran, in order of their first execution."""
-    join = _Join(file, ran)
-    found = []
     compilers = {kernel.provider for kernel in profile.kernels if _part(kernel) is not None}
-    compiled = [part for part in parts if part.provider in compilers]
-    for kernel, node in zip(profile.kernels, ran.nodes_of(profile.kernels), strict=True):
-        if not kernel.calls:
-            continue
-        own = file.named(kernel.name)
-        part = _part(kernel)
-        if part is None:
-            nodes = join.nodes(kernel, own, node)
-            count = len(nodes)
-        else:
-            nodes, count = _within(compiled[part : part + 1], file)
-        asked_for = own is not None or any(op.node.op_type == kernel.op_type for op in nodes)
-        inserted = kernel.op_type in CONVERSIONS and not asked_for
-        before, after = join.around(kernel, node) if inserted else (None, None)
-        nodes = () if inserted else nodes
-        macs = file.macs(nodes)
-        known = replace(
-            kernel,
-            name=printable(kernel.name, _LONGEST),
-            node=_place(nodes) if nodes and part is None else None,
-            nodes=0 if inserted else count,
-            inputs=ran.operands(kernel, node)[:_MOST_TENSORS],
-            outputs=kernel.outputs[:_MOST_TENSORS],
-            macs=macs,
-            is_compiled=part is not None,
-        )
-        found.append(Placed(known, nodes, inserted, before, after))
-    return found
+    join = _Join(file, ran, [part for part in parts if part.provider in compilers])
+    nodes = ran.nodes_of(profile.kernels)
+    return [
+        join.placed(kernel, node or _UNKNOWN)
+        for kernel, node in zip(profile.kernels, nodes, strict=True)
+        if kernel.calls
+    ]
 
 
 def _place(nodes: Sequence[Operation]) -> str:
@@ -410,78 +385,114 @@ def _part(kernel: RanKernel) -> int | None:
     return int(number) if kernel.name.startswith(head) and number.isdecimal() else None
 
 
-def _within(parts: Sequence[Part], file: FileGraph) -> tuple[tuple[Operation, ...], int]:
-    """Returns those nodes of the file in parts that are known by their names, and the number of all."""
-    nodes = [node for part in parts for node in part.nodes]
-    named = (file.named(name) or file.named_before(name) for name, _ in nodes if name)
-    known = tuple(dict.fromkeys(op for op in named if op is not None))
-    return known, len(known) + sum(not name for name, _ in nodes)
-
-
 class _Join:
-    def __init__(self, file: FileGraph, ran: RanGraph) -> None:
-        self._file, self._ran = file, ran
+    """Joins kernels to the nodes of the file, by the graph that onnxruntime has made of it."""
 
-    def nodes(
-        self, kernel: RanKernel, own: Operation | None, node: Node | None
+    def __init__(self, file: FileGraph, ran: RanGraph, compiled: Sequence[Part]) -> None:
+        self._file, self._ran, self._compiled = file, ran, compiled
+
+    def placed(self, kernel: RanKernel, node: Node) -> Placed:
+        """Returns a kernel with its place, by its node in the graph that ran.
+
+        Case 1: a provider has compiled it of a part of the graph.
+        Case 2: it is a conversion that no node of the file asks for, and stands between two of them.
+        Case 3: it does the work of nodes of the file.
+        """
+        shown = replace(
+            kernel,
+            name=printable(kernel.name, _LONGEST),
+            inputs=self._ran.operands(kernel, node)[:_MOST_TENSORS],
+            outputs=kernel.outputs[:_MOST_TENSORS],
+        )
+        if (number := _part(kernel)) is not None:  # Case 1
+            nodes, count = self._within(self._compiled[number : number + 1])
+            macs = self._file.macs(nodes)
+            return Placed(replace(shown, nodes=count, macs=macs, is_compiled=True), nodes)
+        nodes = self._nodes(kernel, node)
+        is_asked_for = self._file.named(kernel.name) or any(
+            op.node.op_type == kernel.op_type for op in nodes
+        )
+        if kernel.op_type in CONVERSIONS and not is_asked_for:  # Case 2
+            return Placed(shown, (), None, True, *self._around(kernel, node))
+        place = _place(nodes) if nodes else None  # Case 3
+        macs = self._file.macs(nodes)
+        shown = replace(shown, node=place, nodes=len(nodes), macs=macs)
+        return Placed(shown, nodes, next(iter(nodes), None))
+
+    def _within(self, parts: Sequence[Part]) -> tuple[tuple[Operation, ...], int]:
+        """Returns those nodes of the file in parts that are known by their names, and the number of all."""
+        file, names = self._file, [name for part in parts for name, _ in part.nodes]
+        known = (file.named(name) or file.named_before(name) for name in names if name)
+        found = tuple(dict.fromkeys(filter(None, known)))
+        return found, len(found) + names.count("")
+
+    def _nodes(self, kernel: RanKernel, node: Node) -> tuple[Operation, ...]:
+        """Returns the nodes that a kernel does the work of, the one of its name first.
+
+        Case 1: no node has its name: what its node covers, or the nearest node by other marks.
+        Case 2: what its node covers, with the node of its name among it.
+        Case 3: the node of its name alone, since it covers others.
+        """
+        covered, own = self._covered(node), self._file.named(kernel.name)
+        if own is None:  # Case 1
+            found = covered or tuple(filter(None, [self._near(kernel.name, kernel.op_type, node)]))
+        elif own in covered:  # Case 2
+            found = tuple(dict.fromkeys((own, *covered)))
+        else:  # Case 3
+            found = (own,)
+        return self._with_contraction(kernel.op_type, found)
+
+    def _with_contraction(
+        self, op_type: str, nodes: tuple[Operation, ...]
     ) -> tuple[Operation, ...]:
-        """Returns the nodes that a kernel does the work of, the one of its name first."""
-        found = () if node is None else self._covered(node)
-        if own is not None:
-            found = (own, *(op for op in found if op is not own)) if own in found else (own,)
-        elif not found and (near := self._near(kernel.name, kernel.op_type, node)) is not None:
-            found = (near,)
-        kind = next((each for each in _FUSED_WITH_MORE if each in kernel.op_type), None)
-        if not found or kind is None or any(kind in op.node.op_type for op in found):
-            return found
-        # A Conv that has been fused with the Relu behind it may have the Relu's name.
-        behind: list[Operation] = []
-        op: Operation | None = found[0]
-        while op is not None and len(behind) < _MOST_BEHIND and op.has(0):
-            behind.append(op)
-            op = self._file.maker(op.input(0))
-            if op is not None and op.node.op_type == kind:
-                return (op, *behind[::-1])
-        return found
+        """Adds what is in front: a Conv that has been fused with the Relu behind it may have the Relu's name."""
+        kind = next((each for each in _FUSED_WITH_MORE if each in op_type), None)
+        if kind is None or any(kind in op.node.op_type for op in nodes):
+            return nodes
+        passed = list(nodes[:1])
+        while passed and len(passed) <= _MOST_BEHIND and passed[-1].has(0):
+            op = self._file.maker(passed[-1].input(0))
+            if op is None:
+                break
+            passed.append(op)
+            if op.node.op_type == kind:
+                return tuple(reversed(passed))
+        return nodes
 
     def _covered(self, node: Node) -> tuple[Operation, ...]:
-        """Returns the nodes of the file between what a node reads and what it makes."""
-        reads = set(node.inputs)
+        """Returns the nodes of the file between what a node reads and what it makes; none if it is not certain."""
+        file, reads = self._file, {"", *node.inputs}
         found: dict[Operation, None] = {}
-        left = [name for name in node.outputs if name]
+        left = list(filter(None, node.outputs))
         while left:
             tensor = left.pop()
-            op = self._file.maker_of(tensor)
-            if op is None:
-                if tensor in self._file.bound.values or tensor in node.outputs:
-                    return ()  # it reaches beyond what the node reads: the name means another
-                continue
-            if op not in found:
+            op = file.maker_of(tensor)
+            if op is not None and op not in found:
                 found[op] = None
-                left += [name for name in op.node.inputs if name and name not in reads]
-            if len(found) > _MOST:
-                return ()
+                left += [name for name in op.node.inputs if name not in reads]
+            elif op is None and (tensor in file.bound.values or tensor in node.outputs):
+                return ()  # it reaches beyond what the node reads: the name means another
         return tuple(found)
 
-    def around(
-        self, kernel: RanKernel, node: Node | None
-    ) -> tuple[Operation | None, Operation | None]:
+    def _around(self, kernel: RanKernel, node: Node) -> tuple[Operation | None, Operation | None]:
         """Returns the nodes of the file in front of an inserted kernel and behind it."""
-        if node is None:
+        if node is _UNKNOWN:
             named = self._file.named_before(kernel.name)
             return named, named  # on which side of it is not known
-        makers = [self._ran.makers[name] for name in node.inputs[:1] if name in self._ran.makers]
-        readers = [reader for name in node.outputs for reader in self._ran.readers.get(name, ())]
-        before, after = (
-            next(filter(None, map(self._of, each)), None) for each in (makers, readers)
-        )
-        return before, after
+        makers = map(self._ran.makers.get, node.inputs[:1])
+        readers = (reader for name in node.outputs for reader in self._ran.readers.get(name, ()))
+        return self._first_of(makers), self._first_of(readers)
+
+    def _first_of(self, nodes: Iterable[Node | None]) -> Operation | None:
+        """Returns the first node of the file that is known of nodes of the graph that ran."""
+        known = (self._of(node) for node in nodes if node is not None)
+        return next(filter(None, known), None)
 
     def _of(self, node: Node) -> Operation | None:
         covered = next(iter(self._covered(node)), None)
         return self._file.named(node.name) or covered or self._near(node.name, node.op_type, node)
 
-    def _near(self, name: str, op_type: str, node: Node | None) -> Operation | None:
+    def _near(self, name: str, op_type: str, node: Node) -> Operation | None:
         """Returns the node whose tensors a kernel has, by its name or by its constants."""
-        known = () if node is None else filter(self._ran.is_constant, node.inputs)
-        return self._file.named_before(name) or self._file.of_constants(known, op_type)
+        constants = filter(self._ran.constants.get, node.inputs)
+        return self._file.named_before(name) or self._file.of_constants(constants, op_type)

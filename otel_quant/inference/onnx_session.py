@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import LastResort
-from otel_quant.inference.child import MemoryMark, status, timed
+from otel_quant.inference.arrays import save_arrays
+from otel_quant.inference.child import MemoryMark, growth, status, timed
 
 _TYPES: Final = {
     "tensor(float)": "float32",
@@ -27,7 +28,7 @@ _TYPES: Final = {
 """Types as onnxruntime and as numpy name them."""
 
 
-class MisfitError(Exception):
+class SessionRequestError(Exception):
     """What the user asked for does not fit the model or this onnxruntime."""
 
 
@@ -35,36 +36,43 @@ def feeds(inputs: Sequence[Any], feed: Mapping[str, Any]) -> dict[str, Any]:
     """Returns an array for each input: of a file, or else as values, indices and types have it."""
     import numpy as np
 
-    path, given = feed["data"], {}
-    if path is not None:
-        with np.load(path, allow_pickle=False) as file:
-            given = {name: file[name] for name in file.files}
+    path = feed["data"]
+    if path is None:
+        return {each.name: _made(each.name, _type_of(each), feed) for each in inputs}
+    with np.load(path, allow_pickle=False) as file:
+        arrays = dict(file)
     names = [each.name for each in inputs]
-    for name in given:
+    for name in arrays:
         if name not in names:
-            raise MisfitError(
+            raise SessionRequestError(
                 f"{path} has {name!r}, which is no input; expected {', '.join(names)}"
             )
-    found = {}
-    for each in inputs:
-        name, dtype = each.name, _TYPES.get(each.type)
-        if dtype is None:
-            raise MisfitError(f"input {name!r} is {each.type}; expected tensors of numbers")
-        if path is None:
-            found[name] = _made(name, dtype, feed)
-        elif name not in given:
-            raise MisfitError(f"{path} has no {name!r}, which the model takes")
-        else:
-            found[name], shape = given[name], given[name].shape
-            fits = len(each.shape) == len(shape) and all(
-                wanted == own or not isinstance(wanted, int)
-                for wanted, own in zip(each.shape, shape, strict=True)
-            )
-            if str(found[name].dtype) != dtype or not fits:
-                raise MisfitError(
-                    f"{path}: {name!r} is {found[name].dtype} {list(shape)}; expected {dtype} "
-                    f"{each.shape}"
-                )
+    return {each.name: _fitting(each, arrays, path) for each in inputs}
+
+
+def _type_of(wanted: Any) -> str:
+    """Returns the type of an input as numpy names it."""
+    if wanted.type not in _TYPES:
+        raise SessionRequestError(
+            f"input {wanted.name!r} is {wanted.type}; expected tensors of numbers"
+        )
+    return _TYPES[wanted.type]
+
+
+def _fitting(wanted: Any, arrays: Mapping[str, Any], path: str) -> Any:
+    """Returns the array of a file that an input takes."""
+    name, dtype = wanted.name, _type_of(wanted)
+    if name not in arrays:
+        raise SessionRequestError(f"{path} has no {name!r}, which the model takes")
+    found = arrays[name]
+    fits = len(wanted.shape) == found.ndim and all(
+        length == own or not isinstance(length, int)
+        for length, own in zip(wanted.shape, found.shape, strict=True)
+    )
+    if str(found.dtype) != dtype or not fits:
+        raise SessionRequestError(
+            f"{path}: {name!r} is {found.dtype} {list(found.shape)}; expected {dtype} {wanted.shape}"
+        )
     return found
 
 
@@ -78,10 +86,11 @@ def _made(name: str, dtype: str, feed: Mapping[str, Any]) -> Any:
     random = np.random.default_rng(zlib.crc32(name.encode()))
     if dtype.startswith("float"):
         return random.standard_normal(shape, np.float32).astype(dtype)
-    high = 256 if dtype.endswith("int8") else 2  # 0 and 1 are indices of any table
-    if dtype == "int8":
-        return random.integers(-128, 128, shape).astype(dtype)
-    return random.integers(0, 2 if dtype == "bool" else high, shape).astype(dtype)
+    low, high = _RANGES.get(dtype, (0, 2))  # 0 and 1 are indices of any table
+    return random.integers(low, high, shape).astype(dtype)
+
+
+_RANGES: Final = {"int8": (-128, 128), "uint8": (0, 256)}
 
 
 _QUIET: Final = 3
@@ -93,7 +102,14 @@ _LARGE: Final = 1024
 """Bytes from which a weight goes into a file beside the saved graph."""
 
 
-class Session:
+_LEVELS: Final = {
+    "disable": "ORT_DISABLE_ALL", "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED", "all": "ORT_ENABLE_ALL",
+}  # fmt: skip
+"""Levels of graph optimization as onnxruntime names them."""
+
+
+class OnnxSession:
     """The sessions of one model; its methods are what a parent may ask."""
 
     def __init__(self, folder: Path) -> None:
@@ -114,25 +130,27 @@ class Session:
         for name, _ in options["providers"]:
             if name not in known:
                 expected = f"expected one of {', '.join(known)}"
-                raise MisfitError(f"provider {name!r} is not in this onnxruntime; {expected}")
+                raise SessionRequestError(
+                    f"provider {name!r} is not in this onnxruntime; {expected}"
+                )
         names = options["custom_ops"]
         self._libraries = [_of_quark() if name == "quark" else name for name in names]
         before = status("VmRSS")
         began = time.perf_counter()
         self._session = self._new_session()
         made = time.perf_counter() - began
-        after = status("VmRSS")
+        grown = growth(before, status("VmRSS"))
         self._feeds = feeds(self._session.get_inputs(), feed)
-        first = self._times(1)
-        warm = self._times(max(1, options["warmup"]))
+        [first] = self._times(1)
+        warm = sorted(self._times(max(1, options["warmup"])))
         return {
             "version": onnxruntime.__version__,
             "providers": self._session.get_providers(),
             "inputs": {name: [str(each.dtype), *each.shape] for name, each in self._feeds.items()},
             "made": made,
-            "first": first[0],
-            "warm": sorted(warm)[len(warm) // 2],
-            "grown": None if after is None or before is None else max(0, after - before),
+            "first": first,
+            "warm": warm[len(warm) // 2],
+            "grown": grown,
         }
 
     def run(self, times: int) -> list[float]:
@@ -149,13 +167,8 @@ class Session:
 
     def outputs(self, path: str) -> list[str]:
         """Writes the outputs of a run, ``a0``, ``a1`` and so on; returns their names."""
-        import numpy as np
-
-        found = self._session.run(None, self._feeds)
-        names = [each.name for each in self._session.get_outputs()]
-        arrays = [isinstance(each, np.ndarray) and each.dtype.kind in "fiub" for each in found]
-        np.savez(path, **{f"a{i}": each for i, each in enumerate(found) if arrays[i]})
-        return names
+        save_arrays(self._session.run(None, self._feeds), path)
+        return [each.name for each in self._session.get_outputs()]
 
     def profile(self, runs: int, saves_graph: bool) -> Any:
         """Runs a second session with its profiler on."""
@@ -203,9 +216,8 @@ class Session:
 
         made = onnxruntime.SessionOptions()
         made.log_severity_level = _QUIET
-        level = self._options["level"].upper()
-        name = "ORT_DISABLE_ALL" if level == "DISABLE" else f"ORT_ENABLE_{level}"
-        made.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, name)
+        level = _LEVELS[self._options["level"]]
+        made.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
         if self._options["threads"] is not None:
             made.intra_op_num_threads = self._options["threads"]
         for library in self._libraries:
@@ -228,7 +240,7 @@ class Session:
 def _of_quark() -> str:
     """Returns the library of AMD Quark's operators, whose import loads what the library needs."""
     if find_spec("quark") is None:
-        raise MisfitError("--custom-ops quark: Quark is not installed; expected amd-quark")
+        raise SessionRequestError("--custom-ops quark: Quark is not installed; expected amd-quark")
     from quark.onnx import get_library_path
 
     return str(get_library_path())
@@ -237,7 +249,7 @@ def _of_quark() -> str:
 def text_of(error: Exception) -> str:
     """Returns an error as it is sent to the parent."""
     text = str(error)
-    if isinstance(error, MisfitError):
+    if isinstance(error, SessionRequestError):
         return text
     if _QUARK in text:
         text = f"it has operators of AMD Quark; expected --custom-ops quark: {text}"

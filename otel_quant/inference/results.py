@@ -9,15 +9,19 @@ from __future__ import annotations
 import json
 import math
 import re
-import types
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
-from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from inspect import signature
+from itertools import chain
+from operator import attrgetter, itemgetter
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 SCHEMA: Final = 1
 """Version of the JSON: raised when a key changes its meaning or goes away."""
 
 Role = Literal["float", "quantized"]
+
+_ROLES: Final[Mapping[bool | None, Role]] = {True: "quantized", False: "float"}
 
 CONVERSIONS: Final = frozenset(
     {"Cast", "Transpose", "ReorderInput", "ReorderOutput", "MemcpyFromHost", "MemcpyToHost"}
@@ -61,6 +65,11 @@ class Latency:
         """Times as fast as the first model; None where there is none to compare with."""
         return 1 / self.ratio if self.ratio else None
 
+    @property
+    def clear_speedup(self) -> float | None:
+        """The same where the machine was quiet enough to tell the two apart."""
+        return self.speedup if self.is_apart else None
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
@@ -81,6 +90,16 @@ class MemoryUse:
     allocated: int | None = None  # Bytes that a run allocates, as torch's profiler adds them up
     alive: int | None = None  # The most of them that was held at once
     gpu: int | None = None  # Of a variant the mark of torch's allocator, over all GPUs
+
+    @property
+    def highest(self) -> int | None:
+        """The mark of where it ran."""
+        return self.gpu or self.peak
+
+    @property
+    def weights(self) -> int | None:
+        """Its constants."""
+        return self.weights_on_disk or self.weights_in_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +172,11 @@ def backend_kernels(
     ran: Iterable[tuple[tuple[str, str, str, str], str]],
 ) -> tuple[BackendKernel, ...]:
     """Counts what has run in which module, the most frequent first."""
-    modules: dict[tuple[str, str, str, str], list[str]] = {}
-    for key, module in ran:
-        modules.setdefault(key, []).append(module)
-    found = [
-        BackendKernel(*key, len(within), within[0], len(set(within)))
-        for key, within in modules.items()
-    ]
+    found = []
+    for (library, primitive, implementation, types), alike in grouped(ran, itemgetter(0)).items():
+        modules = [module for _, module in alike]
+        where = len(modules), modules[0], len(set(modules))
+        found.append(BackendKernel(library, primitive, implementation, types, *where))
     return tuple(sorted(found, key=lambda each: -each.calls))
 
 
@@ -184,31 +201,22 @@ class Ran:
     @property
     def operators(self) -> tuple[RanKernel, ...]:
         """The kernels of each operator and provider as one, the slowest first."""
-        groups: dict[tuple[str, str], list[RanKernel]] = {}
-        for kernel in self.kernels:
-            groups.setdefault((kernel.op_type, kernel.provider), []).append(kernel)
+        groups = grouped(self.kernels, attrgetter("op_type", "provider"))
         found = [together(op_type, alike) for (op_type, _), alike in groups.items()]
         return tuple(sorted(found, key=lambda each: -each.micros))
 
 
+_ADDED: Final = ("nodes", "micros", "share", "calls", "macs", "allocated")
+"""What kernels have together is the sum of what is known of each."""
+
+
 def together(name: str, kernels: Sequence[RanKernel]) -> RanKernel:
     """Returns kernels as one."""
-    return replace(
-        kernels[0],
-        name=name,
-        node=None,
-        nodes=sum(each.nodes for each in kernels),
-        micros=sum(each.micros for each in kernels),
-        share=sum(each.share for each in kernels),
-        calls=sum(each.calls for each in kernels),
-        inputs=(),
-        outputs=(),
-        macs=_sum([each.macs for each in kernels]),
-        allocated=_sum([each.allocated for each in kernels]),
-    )
+    sums = {added: _sum(getattr(each, added) for each in kernels) for added in _ADDED}
+    return replace(kernels[0], name=name, node=None, inputs=(), outputs=(), **sums)
 
 
-def _sum(values: Sequence[int | None]) -> int | None:
+def _sum(values: Iterable[Any]) -> Any:
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
@@ -259,6 +267,11 @@ class Accuracy:
     problem: str = ""  # Why it could not be told; empty if it could
 
     @property
+    def lowest_sqnr(self) -> float | None:
+        """The lowest SQNR that is known, in dB."""
+        return min((each.sqnr for each in self.outputs if each.sqnr is not None), default=None)
+
+    @property
     def worst(self) -> OutputError | None:
         """The output that is furthest off; None if none is known."""
         known = (each for each in self.outputs if each.max_abs is not None)
@@ -302,7 +315,7 @@ class ModelResult:
     @property
     def role(self) -> Role | None:
         """What it is; None if that is not known."""
-        return None if self.is_quantized is None else "quantized" if self.is_quantized else "float"
+        return _ROLES.get(self.is_quantized)
 
     @property
     def converting(self) -> float | None:
@@ -315,10 +328,12 @@ class ModelResult:
     @property
     def main_provider(self) -> str | None:
         """Who took most of the time."""
-        times: dict[str, float] = {}
-        for operator in () if self.ran is None else self.ran.operators:
-            times[operator.provider] = times.get(operator.provider, 0.0) + operator.micros
-        return max(times, key=lambda each: times[each], default=next(iter(self.providers), None))
+        operators = () if self.ran is None else self.ran.operators
+        times = {
+            provider: sum(each.micros for each in alike)
+            for provider, alike in grouped(operators, attrgetter("provider")).items()
+        }
+        return max(times, key=times.__getitem__, default=next(iter(self.providers), None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,10 +382,30 @@ class InferenceResult:
         for each, model in zip(plain["models"], self.models, strict=True):
             if model.ran is not None:
                 each["ran"] |= {
-                    name: getattr(model.ran, name) for name in ("kernel_micros", "between_micros")
+                    "kernel_micros": model.ran.kernel_micros,
+                    "between_micros": model.ran.between_micros,
+                    "operators": list(map(asdict, model.ran.operators)),
                 }
-                each["ran"]["operators"] = list(map(asdict, model.ran.operators))
-        return json.dumps(_known(plain), ensure_ascii=False) + "\n"
+        # Without what is not known, and numbers that JSON does not have.
+        known = json.loads(
+            json.dumps(plain),
+            parse_float=lambda text: float(f"{float(text):.6g}"),
+            parse_constant=lambda _: None,
+            object_hook=lambda found: {key: found[key] for key in found if found[key] is not None},
+        )
+        return json.dumps(known, ensure_ascii=False) + "\n"
+
+
+_Item = TypeVar("_Item")
+_Key = TypeVar("_Key")
+
+
+def grouped(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, list[_Item]]:
+    """Returns items by their keys, in the order in which each key comes first."""
+    groups: dict[_Key, list[_Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def is_of_few_bits(type_name: str) -> bool:
@@ -381,12 +416,10 @@ def is_of_few_bits(type_name: str) -> bool:
 def merged_facts(facts: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     """Returns what is known of models as one list: what differs is listed for each by its name."""
     found: dict[str, str] = {}
-    for fact in dict.fromkeys(fact for known in facts.values() for fact in known):
-        texts = {name: known[fact] for name, known in facts.items() if known.get(fact)}
-        if len(set(texts.values())) == 1:
-            found[fact] = next(iter(texts.values()))
-        else:
-            found |= {f"{fact} of {name}": text for name, text in texts.items()}
+    for fact in dict.fromkeys(chain.from_iterable(facts.values())):
+        texts = {f"{fact} of {name}": each[fact] for name, each in facts.items() if each.get(fact)}
+        values = set(texts.values())
+        found |= {fact: values.pop()} if len(values) == 1 else texts
     return found
 
 
@@ -397,46 +430,41 @@ def tensor_text(dtype: object, shape: Iterable[int]) -> str:
 
 def _of_bench(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns a ``bench.json`` as it was until November 2026 in the form of today."""
-    models = []
-    for variant in document["variants"]:
-        latency, memory = variant.get("call"), variant.get("memory")
-        if latency and "speedup" in latency:
-            latency["ratio"] = 1 / latency["speedup"]
-        if memory is not None:
-            keys = {"peak": "process", "load_peak": "until_timed", "gpu": "gpu"}
-            memory = {name: memory.get(key) for name, key in keys.items()}
-            memory["weights_on_disk"] = variant.get("disk")
-        outputs = [variant["error"]] if "error" in variant else []
-        accuracy = {"outputs": outputs, "problem": variant.get("error_problem", "")}
-        providers = list(filter(None, [variant.get("provider")]))
-        changed = {
-            "path": variant["name"],
-            "providers": providers,
-            "latency": latency,
-            "memory": memory,
-            "accuracy": accuracy if any(accuracy.values()) else None,
-        }
-        models.append({**variant, **changed})
+    models = list(map(_of_variant, document["variants"]))
     runtime, version = runtime_of(document["settings"])
     return {**document, "models": models, "runtime": runtime, "version": version}
+
+
+def _of_variant(variant: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns a variant of such a file as a model of today."""
+    latency, memory = variant.get("call"), variant.get("memory")
+    if latency and "speedup" in latency:
+        latency["ratio"] = 1 / latency["speedup"]
+    if memory is not None:
+        memory = {
+            "peak": memory.get("process"),
+            "load_peak": memory.get("until_timed"),
+            "gpu": memory.get("gpu"),
+            "weights_on_disk": variant.get("disk"),
+        }
+    accuracy = {
+        "outputs": [variant["error"]] if "error" in variant else [],
+        "problem": variant.get("error_problem", ""),
+    }
+    return {
+        **variant,
+        "path": variant["name"],
+        "providers": list(filter(None, [variant.get("provider")])),
+        "latency": latency,
+        "memory": memory,
+        "accuracy": accuracy if any(accuracy.values()) else None,
+    }
 
 
 def runtime_of(settings: Mapping[str, str]) -> tuple[str, str]:
     """Returns what has run most variants, and its version; empty if nothing is known."""
     library = next((name for name in ("torch", "onnxruntime") if name in settings), "")
     return library, settings.get(library, "")
-
-
-def _known(value: Any) -> Any:
-    """Leaves out what is not known, and numbers that JSON does not have."""
-    if isinstance(value, dict):
-        found = {key: _known(each) for key, each in value.items()}
-        return {key: each for key, each in found.items() if each is not None}
-    if isinstance(value, list | tuple):
-        return [_known(each) for each in value]
-    if isinstance(value, float):
-        return float(f"{value:.6g}") if math.isfinite(value) else None
-    return value
 
 
 def read_result(text: str) -> InferenceResult:
@@ -454,26 +482,33 @@ def read_result(text: str) -> InferenceResult:
     return found
 
 
+_PLAIN: Final[Mapping[Any, tuple[type, ...]]] = {
+    str: (str,), bool: (bool,), int: (int,), float: (float, int),
+}  # fmt: skip
+"""What JSON may have for a plain value."""
+
+
 def _made(kind: Any, value: Any) -> Any:
+    """Returns what a JSON value is as one of the types of the records above."""
     origin, arguments = get_origin(kind), get_args(kind)
-    if origin in (Union, types.UnionType):
-        inner = next(each for each in arguments if each is not type(None))
-        return None if value is None else _made(inner, value)
+    if type(value) in _PLAIN.get(kind, ()):
+        return kind(value)
+    if type(None) in arguments:
+        return None if value is None else _made(arguments[0], value)
     if origin is tuple and isinstance(value, list):
         return tuple(_made(arguments[0], each) for each in value)
     if origin is Mapping and isinstance(value, dict):
         return {str(key): _made(arguments[1], each) for key, each in value.items()}
     if is_dataclass(kind) and isinstance(value, dict):
-        hints, record = get_type_hints(kind), kind
-        assert isinstance(record, type)
-        return record(**{
-            each.name: _made(hints[each.name], value.get(each.name))
-            for each in fields(kind)
-            if each.name in value
-            or (each.default is MISSING and each.default_factory is MISSING)
-        })  # fmt: skip
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if origin is None and isinstance(value, kind) and isinstance(value, bool) == (kind is bool):
-        return value
+        return _record(kind, value)
     raise ValueError(f"{value!r:.80} is not {kind}")
+
+
+def _record(kind: Any, value: Mapping[str, Any]) -> Any:
+    """Returns a record; what it has to have is None where the JSON has left that out."""
+    needed = [
+        name for name, each in signature(kind).parameters.items() if each.default is each.empty
+    ]
+    given = {**dict.fromkeys(needed), **value}
+    hints = get_type_hints(kind)
+    return kind(**{name: _made(hints[name], given[name]) for name in hints if name in given})

@@ -15,26 +15,30 @@ import sys
 import tempfile
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from math import inf
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
 from otel_quant.cost import CostError, InputSpec
-from otel_quant.cost.graph import printable
-from otel_quant.inference.comparing import Arrays, Subject, saved_arrays
+from otel_quant.cost.graph import QDQ, printable
+from otel_quant.inference.arrays import saved_arrays
 from otel_quant.inference.onnx_kernels import (
     FileGraph,
+    OnnxProfile,
     Part,
     Placed,
-    Profile,
     RanGraph,
     placed,
     read_profile,
 )
-from otel_quant.inference.results import tensor_text
+from otel_quant.inference.outputs import tensor_errors
+from otel_quant.inference.results import Accuracy, tensor_text
+from otel_quant.inference.rounds import MeasuredModel
+from otel_quant.inference.torch_session import VariantsError
 
 _FOLDERS: Final = ("TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 """Variables that name a folder for what a process leaves behind: onnxruntime has a file of its own
@@ -106,7 +110,7 @@ class ModelProcess:
         if "error" not in answer:
             return answer["result"]
         self.close()
-        raise ModelError(printable(_first_line(answer["error"]), 2 * _SHOWN))
+        raise ModelError(printable(" ".join(answer["error"].split()), _SHOWN))
 
     def restart(self) -> None:
         """Ends the process, if there is one, and starts another one that finds its files."""
@@ -167,7 +171,7 @@ class _Running:
         code = self._process.wait()
         self._output.seek(0)
         lines = [line for line in self._output.read().splitlines() if line.strip()]
-        why = f"; its last line: {_first_line(lines[-1])}" if lines else ""
+        why = f"; its last line: {lines[-1]}" if lines else ""
         if code >= 0:
             return f"the process that ran it ended with exit code {code}{why}"
         name = signal.Signals(-code).name
@@ -194,11 +198,6 @@ def _uninterrupted() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _first_line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}..."
 
 
 _QUARK: Final = "com.amd.quark:"
@@ -244,8 +243,31 @@ class Options:
     dims: Mapping[str, int] = field(default_factory=dict)
     data: str | None = None
 
+    @property
+    def runs_text(self) -> str:
+        """How many runs of each model are timed, in words."""
+        return f"{self.seconds:g} s each" if self.runs is None else str(self.runs)
 
-class InProcess(Subject):
+
+_Model = TypeVar("_Model", bound="InProcess")
+_Given = ParamSpec("_Given")
+
+
+def attempted(
+    method: Callable[Concatenate[_Model, _Given], None],
+) -> Callable[Concatenate[_Model, _Given], None]:
+    """Has a method do nothing of a model that has failed, and end where the model fails."""
+
+    @wraps(method)
+    def attempt(model: _Model, /, *given: _Given.args, **named: _Given.kwargs) -> None:
+        if not model.problem:
+            with suppress(ModelError):
+                method(model, *given, **named)
+
+    return attempt
+
+
+class InProcess(MeasuredModel):
     """A model in processes of its own, one after another."""
 
     kind: str  # What runs it
@@ -262,9 +284,10 @@ class InProcess(Subject):
         self.quantize: float | None = None  # seconds
         self.marks: list[Mapping[str, int | None]] = []  # bytes, until it is timed and meanwhile
         self.disk: int | None = None  # bytes
+        self.memory: Mapping[str, int | None] = {}  # bytes; what else is known, as in MemoryUse
         self.is_quantized: bool | None = None
-        self.outputs: Arrays | None = None
         self.no_outputs = ""  # why there are none
+        self.is_finished = False  # whether all is known but the times of later processes
 
     @abstractmethod
     def prepare(self) -> None:
@@ -272,36 +295,54 @@ class InProcess(Subject):
 
     @abstractmethod
     def _make(self) -> Any:
-        """Makes the model in its process and calls it there; None if that failed."""
+        """Makes the model in its process and calls it there."""
 
     @abstractmethod
     def finish(self) -> None:
-        """Takes what is to be known after the rounds."""
+        """Takes what is to be known after the rounds; nothing of one that has failed."""
 
+    def stop(self) -> None:
+        """Leaves out processes without a round, and a variant that is not finished."""
+        self.processes = list(filter(None, self.processes))
+        if not self.is_finished:
+            self.problem = self.problem or "stopped before it was measured"
+
+    def accuracy(self, base: MeasuredModel) -> Accuracy:
+        """Compares the outputs with the base's, if both have been fed the same."""
+        assert isinstance(base, InProcess)
+        if self.fed != base.fed:
+            return Accuracy(problem=f"it has other inputs than {base.name}")
+        for each in (base, self):
+            if each.no_outputs:
+                return Accuracy(problem=f"there are no outputs of {each.name}: {each.no_outputs}")
+        return self._with_layers(super().accuracy(base), base)
+
+    def _with_layers(self, found: Accuracy, base: InProcess) -> Accuracy:
+        """Adds how far each tensor is off from the base's, where that is asked for."""
+        return found
+
+    @attempted
     def repeat(self) -> None:
         """Makes and calls it in a new process, since a process may be slow for as long as it lives."""
         self.processes.append([])
+        self.spent = 0.0
         self.process.restart()
         self._make()
 
     def ask(self, doing: str, request: str, **arguments: Any) -> Any:
-        """Asks the process; None if something has failed, or does now."""
-        if self.problem:
-            return None
+        """Asks the process; where that fails, the model has failed."""
         try:
             return self.process.ask(request, **arguments)
         except ModelError as error:
             number = len(self.processes)
             which = f" in process {number}" if number > 1 else ""
             self.problem = f"{doing}{which} failed: {error}"
-            return None
+            raise
 
-    def take_marks(self, resets: bool) -> bool:
-        """Takes the marks of the highest memory; returns whether it could."""
+    def take_marks(self, resets: bool) -> None:
+        """Takes the marks of the highest memory."""
         doing = "its first call" if resets else "timing it"
-        if (marks := self.ask(doing, "marks", resets=resets)) is not None:
-            self.marks.append(marks)
-        return marks is not None
+        self.marks.append(self.ask(doing, "marks", resets=resets))
 
     def take_outputs(self) -> None:
         """Takes the outputs of a call; if that fails, the times stand all the same."""
@@ -313,45 +354,42 @@ class InProcess(Subject):
 
 
 class TorchVariant(InProcess):
-    """A variant of a script that torch runs; of one process it is known that it has loaded the script."""
+    """A variant of a script that torch runs."""
 
     kind = "torch"
     runs_are_known = False
 
-    def __init__(
-        self, name: str, reference: str, options: Options, script: ModelProcess | None = None
-    ) -> None:
-        super().__init__(name, script or script_process(options))
-        self._has_script = script is not None
+    def __init__(self, name: str, reference: str, options: Options) -> None:
+        super().__init__(name, ModelProcess("torch", huge_pages=True, timeout=options.timeout))
+        self.has_script = False  # whether the process has loaded the script already
         self._reference, self._threads = reference, options.threads
 
+    @attempted
     def prepare(self) -> None:
         """Makes the variant and calls it for the first times."""
-        found = self._make()
-        if found is None or not self.take_marks(resets=True):
-            return
-        made, self.first = found
-        self.quantize, self.providers, self.facts = made["took"], [made["provider"]], made["facts"]
+        made, self.first = self._make()
+        self.take_marks(resets=True)
+        self.quantize, self.facts = made["took"], made["facts"]
+        self.providers = [made["provider"]]
 
     def _make(self) -> Any:
-        if not self._has_script:
+        if not self.has_script:
             loaded = self.ask("loading the script", "load", reference=self._reference)
             if len(self.processes) == 1:  # whose outputs are compared
-                self.fed = loaded["fed"] if loaded is not None else {}
-        self._has_script = False  # another process has not loaded it
+                self.fed = loaded["fed"]
+        self.has_script = False  # another process has not loaded it
         made = self.ask("making it", "make", name=self.name, threads=self._threads)
-        first = self.ask("its first call", "first")
-        return None if made is None or first is None else (made, first)
+        return made, self.ask("its first call", "first")
 
+    @attempted
     def time(self, seconds: float, runs: int | None) -> None:
         """Adds a round of so many seconds by torch's ``Timer``; of one call at least."""
-        if (times := self.ask("timing it", "time", seconds=seconds)) is not None:
-            self.processes[-1].append(times)
+        self.processes[-1].append(self.ask("timing it", "time", seconds=seconds))
 
+    @attempted
     def finish(self) -> None:
         """Takes the marks of memory, the size of the state dict and the outputs."""
-        if not self.take_marks(resets=False):
-            return
+        self.take_marks(resets=False)
         try:
             weights = self.process.ask("weights")
         except ModelError as error:
@@ -361,9 +399,44 @@ class TorchVariant(InProcess):
         self.take_outputs()  # last: its process ends where they cannot be had
 
 
-def script_process(options: Options) -> ModelProcess:
-    """Returns the process of a script's variant."""
-    return ModelProcess("torch", huge_pages=True, timeout=options.timeout)
+class Script:
+    """A script of variants, loaded in a process that becomes its first torch variant's."""
+
+    def __init__(self, reference: str, options: Options) -> None:
+        self.reference = reference
+        self.process = ModelProcess("torch", huge_pages=True, timeout=options.timeout)
+        self._options = options
+        self._fed: Mapping[str, str] = {}
+        self._loading = 0.0  # seconds
+
+    def load(self) -> Sequence[InProcess]:
+        """Loads the script; returns its variants, which are torch's or ONNX files."""
+        began = time.perf_counter()
+        try:
+            loaded = self.process.ask("load", reference=self.reference)
+        except ModelError as error:
+            text, path = str(error), self.reference.rpartition(":")[0] or self.reference
+            why = text if text.startswith(path) else f"{self.reference}: {text}"
+            raise VariantsError(why) from error
+        self._fed, self._loading = loaded["fed"], time.perf_counter() - began
+        return [
+            TorchVariant(name, self.reference, self._options)
+            if path is None
+            else OnnxModel(name, path, self._options, is_profiled=False)
+            for name, path in loaded["onnx"].items()
+        ]
+
+    def hand_over(self, variants: Sequence[InProcess]) -> None:
+        """Leaves its inputs for ONNX files, and its process to the first variant that needs the script."""
+        for file in variants:
+            if isinstance(file, OnnxModel):
+                file.take_inputs(self.process, self._fed)
+        first = next((each for each in variants if isinstance(each, TorchVariant)), None)
+        if first is None:
+            self.process.close()
+        else:
+            first.process, first.has_script = self.process, True
+            first.fed, first.loading = self._fed, self._loading
 
 
 class OnnxModel(InProcess):
@@ -376,45 +449,46 @@ class OnnxModel(InProcess):
         super().__init__(name, process)
         self.path, self.options, self.is_profiled = path, options, is_profiled
         self.file: FileGraph
-        self.grown: int | None = None  # bytes, by the session
-        self.profile: Profile | None = None
+        self.profile: OnnxProfile | None = None
         self.kernels: list[Placed] = []
         self.parts: Sequence[Part] = ()  # empty where onnxruntime does not tell
-        self.weights_in_memory: int | None = None  # bytes
+        self._grown: int | None = None  # bytes, by the session
         self._feed: Mapping[str, Any] = {}  # shapes, values, file of the inputs
         self._of_script = ""  # file of the inputs that a script has left
 
+    @attempted
     def take_inputs(self, script: ModelProcess, fed: Mapping[str, str]) -> None:
         """Has the process of a script leave its inputs for the file."""
         path = self._of_script = str(self.process.folder / "inputs.npz")
-        try:
+        with self._loading():
             names = list(FileGraph(self.path, {}, self.options.dims).bound.values)
-            problem = script.ask("save_inputs", path=path, names=names)
-        except (CostError, ModelError) as error:
-            problem = str(error)
-        if problem:
-            self._cannot_load(problem)
+            if problem := script.ask("save_inputs", path=path, names=names):
+                raise ModelError(problem)
         self.options, self.fed = replace(self.options, data=path), fed
 
-    def _cannot_load(self, why: str) -> None:
-        self.problem = f"loading it failed: {printable(why.removeprefix(f'{self.path}: '), 600)}"
-        self.process.close()
+    @contextmanager
+    def _loading(self) -> Iterator[None]:
+        """Has the model fail where it cannot be read or fed."""
+        try:
+            yield
+        except (CostError, ModelError) as error:
+            why = printable(str(error).removeprefix(f"{self.path}: "), 600)
+            self.problem = f"loading it failed: {why}"
+            self.process.close()
+            raise ModelError(why) from error
 
+    @attempted
     def prepare(self) -> None:
         """Reads the file, makes the session and runs it for the first times."""
-        if self.problem:
-            return
-        try:
+        with self._loading():
             self._read()
-        except CostError as error:
-            self._cannot_load(str(error))
-            return
-        loaded = self._make()
-        if loaded is None or not self.take_marks(resets=True):
+        try:
+            loaded = self._make()
+            self.take_marks(resets=True)
+        finally:
             if self._of_script:  # a temporary file, of which nobody knows
                 self.problem = self.problem.replace(self._of_script, "the script's inputs")
-            return
-        self.first, self.compile, self.grown = [loaded["first"]], loaded["made"], loaded["grown"]
+        self.first, self.compile, self._grown = [loaded["first"]], loaded["made"], loaded["grown"]
         self.fed = self.fed or {
             printable(name, 120): tensor_text(dtype, shape)
             for name, (dtype, *shape) in loaded["inputs"].items()
@@ -429,17 +503,15 @@ class OnnxModel(InProcess):
     def _read(self) -> None:
         """Reads the file, and finds out what it is fed."""
         data, inputs = self.options.data, self.options.inputs
-        known = dict(inputs) if data is None else {**_shapes_in(data), **inputs}
-        self.file = FileGraph(self.path, known, self.options.dims)
-        shapes: dict[str, tuple[int, ...]] = {}
-        for name, value in self.file.bound.values.items():
-            if value.shape is None or None in value.shape:
+        self.file = FileGraph(self.path, {**_shapes_in(data), **inputs}, self.options.dims)
+        shapes = {name: value.shape for name, value in self.file.bound.values.items()}
+        for name, shape in shapes.items():
+            if shape is None or None in shape:
                 raise CostError(
                     self.path,
                     f"the shape of input {name!r} is not known",
                     expected=f"--input {name}=1x3x8x8 or the like",
                 )
-            shapes[name] = tuple(length or 0 for length in value.shape)
         values = {name: each.data for name, each in inputs.items() if each.data is not None}
         self._feed = {"shapes": shapes, "values": values, "data": data}
         if data is None:
@@ -454,24 +526,25 @@ class OnnxModel(InProcess):
             # Quark's library takes 700 MB, which others need not have.
             options["custom_ops"] = [each for each in options["custom_ops"] if each != "quark"]
         loaded = self.ask("loading it", "load", path=self.path, options=options, feed=self._feed)
-        self.warm = self.warm if loaded is None else loaded["warm"]
+        self.warm = loaded["warm"]
         return loaded
 
+    @attempted
     def time(self, seconds: float, runs: int | None) -> None:
         """Adds a round: of so many runs, or of as many as fit into so many seconds."""
-        if times := self.ask("timing it", "run", times=runs or self.runs_in(seconds)):
-            self.processes[-1].append(times)
+        times = runs or self.runs_in(seconds)
+        self.processes[-1].append(self.ask("timing it", "run", times=times))
 
+    @attempted
     def finish(self) -> None:
         """Takes the mark of memory and the outputs, and profiles another session if that is wanted."""
-        if not self.take_marks(resets=False):
-            return
+        self.take_marks(resets=False)
         self.take_outputs()
-        if self.is_profiled and self.outputs is None:
+        if self.is_profiled:
             self.problem = self.no_outputs
-        elif self.is_profiled:
             self._profile()
 
+    @attempted
     def _profile(self) -> None:
         fitting = int(self.options.seconds / self.warm)
         names = (name.removesuffix("ExecutionProvider") for name, _ in self.options.providers)
@@ -483,23 +556,43 @@ class OnnxModel(InProcess):
             runs=max(_FEWEST_PROFILED, most),
             saves_graph=self.file.weight_bytes <= _MOST_SAVED and not compiles,
         )
-        if found is None:
-            return
         profile = read_profile(Path(found["file"]))
         if not profile.runs:
             self.problem = "onnxruntime left no profile of its runs"
             self.process.close()
             return
         ran = RanGraph(found["graph"])
-        self.weights_in_memory = ran.weight_bytes
+        self.memory = {
+            "grown": self._grown,
+            "arena_used": profile.arena_used,
+            "weights_in_memory": ran.weight_bytes,
+        }
         self.parts = [Part(*each) for each in found["assigned"]]
         self.profile, self.kernels = profile, placed(profile, self.file, ran, self.parts)
 
+    def _with_layers(self, found: Accuracy, base: InProcess) -> Accuracy:
+        """Adds how far each tensor is off from the base's, by onnxruntime's debugger."""
+        if not self.options.layers:
+            return found
+        try:
+            layers = self.process.ask("layers", first=base.name)
+        except ModelError as error:  # what was measured before stands
+            return replace(found, problem=f"--layers: {error}")
+        if not layers:
+            why = "--layers: no tensor of the model is quantized and dequantized again"
+            return replace(found, problem=why)
+        # The nodes that make them, or those before the ones that only quantize them.
+        makers = {name: self.file.past(self.file.maker_of(name), QDQ) for name in layers}
+        nodes = {name: op.name for name, op in makers.items() if op is not None}
+        return replace(found, layers=tensor_errors(layers, nodes))
 
-def _shapes_in(path: str) -> dict[str, InputSpec]:
+
+def _shapes_in(path: str | None) -> dict[str, InputSpec]:
     """Returns the shapes of a file's arrays; what does not fit a model is reported when it is fed."""
     import numpy as np
 
+    if path is None:
+        return {}
     try:
         with np.load(os.fspath(path), allow_pickle=False) as file:
             return {name: InputSpec(file[name].shape, if_fits=True) for name in file.files}

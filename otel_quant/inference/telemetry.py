@@ -22,7 +22,7 @@ from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.export.otel.automatic_providers import PROVIDERS, Providers
 from otel_quant.export.otel.logs import emit_event
 from otel_quant.export.otel.service_name import made_name, model_name
-from otel_quant.inference.results import InferenceResult, ModelResult, RanKernel
+from otel_quant.inference.results import Finding, InferenceResult, ModelResult, RanKernel
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import METRIC_BY_NAME
 from otel_quant.schema.events import present
@@ -98,19 +98,18 @@ class _Report:
         span.end(ended_ns)
 
     def _model(self, name: str, model: ModelResult, above: Context) -> Span:
+        """Sends a model's span, log records of what ran and was found, and metrics; the span is still open."""
         labels = {**self._run, semconv.MODEL_NAME: name, semconv.MODEL_ROLE: model.role}
         figures = _figures_of(model)
-        paths, memory, ran = self._belongs.paths, model.memory, model.ran
+        paths = self._belongs.paths
         problem = model.problem if paths and model.problem else None
         attributes = {
             **labels,
             **self._library,
             semconv.INFERENCE_PROVIDER: model.main_provider,
             semconv.MODEL_PATH: model.path if paths and _is_file(model, self._result) else None,
-            semconv.INFERENCE_RUNS: model.latency and model.latency.runs,
-            semconv.INFERENCE_WEIGHTS: memory
-            and (memory.weights_on_disk or memory.weights_in_memory),
-            semconv.INFERENCE_KERNEL_TIME: ran and ran.kernel_micros / 1e6,
+            **_of_parts(model, _ATTRIBUTES),
+            semconv.INFERENCE_KERNEL_TIME: model.ran and model.ran.kernel_micros / 1e6,
             semconv.INFERENCE_PROBLEM: problem,
             **figures,
         }
@@ -119,23 +118,27 @@ class _Report:
             span.set_status(StatusCode.ERROR, problem)
             text = problem or "the model could not be measured"
             self._emit(semconv.INFERENCE_FAILED_EVENT, text, labels, context, SeverityNumber.WARN)
-        for operator in ran.operators[:MOST_OPERATORS] if ran is not None else ():
-            self._timed(operator, None, labels, context)
-        for kernel in ran.kernels[:MOST_OPERATORS] if ran is not None else ():
-            self._timed(kernel, kernel.node or kernel.name, labels, context)
+        if model.ran is not None:
+            for operator in model.ran.operators[:MOST_OPERATORS]:
+                self._timed(operator, None, labels, context)
+            for kernel in model.ran.kernels[:MOST_OPERATORS]:
+                self._timed(kernel, kernel.node or kernel.name, labels, context)
         for finding in model.findings[:MOST_FINDINGS]:
-            told = {
-                **labels,
-                semconv.FINDING_KIND: finding.kind,
-                semconv.FINDING_NODE: finding.node,
-                semconv.FINDING_SHARE: finding.share,
-            }
-            self._emit(semconv.FINDING_EVENT, finding.sentence, told, context)
+            self._found(finding, labels, context)
         keyed = present({**labels, semconv.INFERENCE_PROVIDER: model.main_provider})
-        for metric, value in figures.items():
-            if value is not None:
-                self._set(metric, value, keyed, context)
+        for metric, value in present(figures).items():
+            self._set(metric, value, keyed, context)
         return span
+
+    def _found(self, finding: Finding, labels: Mapping[str, Any], context: Context) -> None:
+        """Sends a finding."""
+        told = {
+            **labels,
+            semconv.FINDING_KIND: finding.kind,
+            semconv.FINDING_NODE: finding.node,
+            semconv.FINDING_SHARE: finding.share,
+        }
+        self._emit(semconv.FINDING_EVENT, finding.sentence, told, context)
 
     def _timed(
         self, timed: RanKernel, name: str | None, labels: Mapping[str, Any], context: Context
@@ -171,7 +174,7 @@ class _Report:
     ) -> None:
         emit_event(self._logger, event, text, attributes, context, time.time_ns(), severity)
 
-    def _set(self, name: str, value: float, labels: Mapping[str, Any], context: Context) -> None:
+    def _set(self, name: str, value: Any, labels: Mapping[str, Any], context: Context) -> None:
         metric = METRIC_BY_NAME[name]
         gauge = self._meter.create_gauge(name, metric.unit, metric.brief)
         gauge.set(value, labels, context)
@@ -205,17 +208,34 @@ def _name_of_process() -> str:
     return made_name(None, time.time_ns())
 
 
-def _figures_of(model: ModelResult) -> dict[str, float | None]:
-    """Returns what the gauges of a model show, and its span."""
-    latency, memory, ran = model.latency, model.memory, model.ran
-    errors = () if model.accuracy is None else model.accuracy.outputs
+_FIGURES: Final[Mapping[str, tuple[str, str]]] = {
+    semconv.INFERENCE_MEDIAN: ("latency", "median"),
+    semconv.INFERENCE_P10: ("latency", "p10"),
+    semconv.INFERENCE_P90: ("latency", "p90"),
+    semconv.INFERENCE_MEMORY_PEAK: ("memory", "highest"),
+    semconv.INFERENCE_SPEEDUP: ("latency", "clear_speedup"),
+    semconv.INFERENCE_SQNR: ("accuracy", "lowest_sqnr"),
+}
+"""What the gauges of a model show: which part of its result has it, and the field there."""
+
+_ATTRIBUTES: Final[Mapping[str, tuple[str, str]]] = {
+    semconv.INFERENCE_RUNS: ("latency", "runs"),
+    semconv.INFERENCE_WEIGHTS: ("memory", "weights"),
+}
+"""What its span has besides."""
+
+
+def _of_parts(model: ModelResult, table: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    """Returns fields of the parts of a result; None where a part was not measured."""
     return {
-        semconv.INFERENCE_MEDIAN: latency.median if latency else None,
-        semconv.INFERENCE_P10: latency.p10 if latency else None,
-        semconv.INFERENCE_P90: latency.p90 if latency else None,
-        semconv.INFERENCE_MEMORY_PEAK: (memory.gpu or memory.peak) if memory else None,
-        semconv.INFERENCE_SPEEDUP: latency.speedup if latency and latency.is_apart else None,
-        semconv.INFERENCE_SQNR: min((e.sqnr for e in errors if e.sqnr is not None), default=None),
-        semconv.INFERENCE_FINDINGS: None if ran is None else len(model.findings),
+        name: getattr(getattr(model, part), field, None) for name, (part, field) in table.items()
+    }
+
+
+def _figures_of(model: ModelResult) -> dict[str, Any]:
+    """Returns what the gauges of a model show, and its span."""
+    return {
+        **_of_parts(model, _FIGURES),
+        semconv.INFERENCE_FINDINGS: None if model.ran is None else len(model.findings),
         semconv.INFERENCE_CONVERSIONS: model.converting,
     }

@@ -5,24 +5,14 @@ from __future__ import annotations
 import platform
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from operator import attrgetter
 from typing import Final, NamedTuple
 
-from otel_quant.inference.comparing import Findings, Found
-from otel_quant.inference.results import BackendKernel, is_of_few_bits
-from otel_quant.inference.torch_parts import (
-    CONVERT,
-    DEQUANTIZE,
-    OBSERVE,
-    QUANTIZE,
-    computes,
-    contracts,
-    kind_of,
-    makes_floats,
-    multiplies,
-    place_name,
-    shown,
-)
-from otel_quant.inference.torch_profile import Kernel, changes_of_type
+from otel_quant.inference import torch_parts
+from otel_quant.inference.findings import Findings, Found
+from otel_quant.inference.results import BackendKernel, grouped, is_of_few_bits
+from otel_quant.inference.torch_profile import TorchOperator, around, changes_of_type
 
 
 class Origin(NamedTuple):
@@ -48,23 +38,24 @@ class Flow:
     within: dict[int, int] = field(default_factory=dict)
 
 
-def flow_of(kernels: Sequence[Kernel]) -> Flow:
+def flow_of(kernels: Sequence[TorchOperator]) -> Flow:
     """Follows what is dequantized through a run."""
-    walk = _Walk(kernels)
+    flow = _StorageFlow(kernels)
     within: list[int] = []
-    for place, parent in enumerate([*(kernel.parent for kernel in kernels), None]):
-        while within and within[-1] != parent:
-            walk.leave(within.pop())
-        if place < len(kernels):
-            walk.enter(place, within)
-            within.append(place)
-    return walk.found
+    for place, kernel in enumerate(kernels):
+        while within and within[-1] != kernel.parent:
+            flow.leave(within.pop())
+        flow.enter(place, within)
+        within.append(place)
+    for place in reversed(within):
+        flow.leave(place)
+    return flow.found
 
 
-class _Walk:
+class _StorageFlow:
     """Follows the memory of tensors from operator to operator."""
 
-    def __init__(self, kernels: Sequence[Kernel]) -> None:
+    def __init__(self, kernels: Sequence[TorchOperator]) -> None:
         self.found = Flow()
         self._kernels = kernels
         self._made: dict[int, Origin] = {}
@@ -74,64 +65,78 @@ class _Walk:
 
     def enter(self, place: int, within: Sequence[int]) -> None:
         """Looks at what an operator takes."""
-        kernel = self._kernels[place]
-        kind = kind_of(kernel.name)
-        names = [self._kernels[each].name for each in within]
-        if kind == DEQUANTIZE and within and kind_of(names[0]) is None:
-            outermost = self._kernels[within[0]]
-            taken = {each.storage for each in kernel.inputs if is_of_few_bits(each.dtype)}
-            if taken & {each.storage for each in outermost.inputs}:
-                self.found.within.setdefault(within[0], place)
-        if any(kind_of(name) is not None for name in names):
+        kernel, outer = self._kernels[place], [self._kernels[each].name for each in within]
+        kind = torch_parts.kind_of(kernel.name)
+        if kind == torch_parts.DEQUANTIZE:
+            self._dequantized(kernel, place, within[:1])
+        if any(map(torch_parts.kind_of, outer)):
             return
-        if contracts(kernel.name) and not any(map(contracts, names)):
-            self._multiplied(place)
-        elif kind == QUANTIZE:
-            for origin in filter(None, (self._computed.get(x.storage) for x in kernel.inputs[:1])):
+        if kind == torch_parts.QUANTIZE:
+            self._quantized(kernel, place)
+        elif torch_parts.contracts(kernel.name) and not any(map(torch_parts.contracts, outer)):
+            self._multiplied(kernel, place)
+
+    def _dequantized(self, kernel: TorchOperator, place: int, outermost: Sequence[int]) -> None:
+        """Notes that an operator around it has taken the integers itself."""
+        integers = {each.storage for each in kernel.inputs if is_of_few_bits(each.dtype)}
+        for outer in outermost:
+            around = self._kernels[outer]
+            if around.reads & integers and torch_parts.kind_of(around.name) is None:
+                self.found.within.setdefault(outer, place)
+
+    def _quantized(self, kernel: TorchOperator, place: int) -> None:
+        """Notes that what was computed of dequantized numbers is quantized again."""
+        for operand in kernel.inputs[:1]:
+            if operand.storage in self._computed:
+                origin = self._computed[operand.storage]
                 self.found.between.append((origin.maker, origin.place, place))
 
-    def _multiplied(self, place: int) -> None:
-        storages = [operand.storage for operand in self._kernels[place].inputs]
-        origins = [self._made[each] for each in storages if each in self._made]
+    def _multiplied(self, kernel: TorchOperator, place: int) -> None:
+        """Notes that dequantized numbers are multiplied; what has dequantized them counts once."""
+        origins = self._origins(kernel)
         if origins:
             weights = next((each.dtype for each in origins if each.is_constant), "")
             makers = dict.fromkeys(each.maker for each in origins if each.maker not in self._used)
             self._used.update(makers)
             self.found.in_float.append((place, weights, tuple(makers)))
 
-    def leave(self, place: int) -> None:
-        """Notes what an operator has written."""
-        kernel = self._kernels[place]
-        read = {each.storage for each in kernel.inputs}
-        for result in kernel.outputs:
-            if result.storage in read:
-                continue  # a view of it, or written in place
-            self._written.add(result.storage)
-            self._computed.pop(result.storage, None)
-            origin = self._origin(place)
-            if origin is None:
-                self._made.pop(result.storage, None)
-            elif computes(kernel.name) and origin.maker != place:
-                self._made.pop(result.storage, None)
-                if kernel.parent is None and not contracts(kernel.name):
-                    self._computed[result.storage] = origin
-            else:
-                self._made[result.storage] = origin
+    def _origins(self, kernel: TorchOperator) -> list[Origin]:
+        """Returns where the operands of an operator come from that were integers before."""
+        storages = (operand.storage for operand in kernel.inputs)
+        return [self._made[storage] for storage in storages if storage in self._made]
 
-    def _origin(self, place: int) -> Origin | None:
-        """Returns where the result of an operator comes from, if it was integers before."""
+    def leave(self, place: int) -> None:
+        """Notes what an operator has written: a result that is no operand, which would be a view of it."""
         kernel = self._kernels[place]
-        first = kernel.inputs[0] if kernel.inputs else None
-        if first is not None and is_of_few_bits(first.dtype):
-            to_float = kernel.outputs and not is_of_few_bits(kernel.outputs[0].dtype)
-            if kind_of(kernel.name) == DEQUANTIZE or (makes_floats(kernel.name) and to_float):
-                is_constant = first.storage not in self._written
-                return Origin(place, first.dtype, is_constant, place)
-            return None
-        for operand in kernel.inputs:
-            if (known := self._made.get(operand.storage)) is not None:
-                return known._replace(place=place) if computes(kernel.name) else known
-        return None
+        origin = self._origin(kernel, place)
+        is_followed = kernel.parent is None and not torch_parts.contracts(kernel.name)
+        written = {each.storage for each in kernel.outputs} - kernel.reads
+        self._written |= written
+        for storage in written:
+            self._computed.pop(storage, None)
+            self._made.pop(storage, None)
+            if origin is None:
+                continue
+            if not torch_parts.computes(kernel.name) or origin.maker == place:
+                self._made[storage] = origin
+            elif is_followed:
+                self._computed[storage] = origin
+
+    def _origin(self, kernel: TorchOperator, place: int) -> Origin | None:
+        """Returns where the result of an operator comes from, if it was integers before."""
+        for first in kernel.inputs[:1]:
+            if is_of_few_bits(first.dtype):
+                found = Origin(place, first.dtype, first.storage not in self._written, place)
+                return found if _makes_floats(kernel) else None
+        known = next(iter(self._origins(kernel)), None)
+        return known._replace(place=place) if known and torch_parts.computes(kernel.name) else known
+
+
+def _makes_floats(kernel: TorchOperator) -> bool:
+    """Whether an operator that takes integers dequantizes them."""
+    if kernel.name in torch_parts.MAKES_FLOATS:
+        return not any(is_of_few_bits(each.dtype) for each in kernel.outputs[:1])
+    return torch_parts.kind_of(kernel.name) == torch_parts.DEQUANTIZE
 
 
 _SLOW: Final = frozenset(
@@ -150,10 +155,10 @@ _OF_X86: Final = frozenset({"x86_64", "AMD64", "i686"})
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class TorchEvidence:
     """What defects are looked for in."""
 
-    kernels: Sequence[Kernel]  # Operators in the order in which they begin
+    kernels: Sequence[TorchOperator]  # Operators in the order in which they begin
     backend: Sequence[BackendKernel]  # What libraries below them have run
     engine: str  # The quantized engine in force
     flow: Flow  # Where numbers are dequantized for the operators
@@ -162,7 +167,7 @@ class Evidence:
     machine: str = platform.machine()  # The processor's architecture
 
 
-FINDINGS: Final = Findings[Evidence]()
+FINDINGS: Final = Findings[TorchEvidence]()
 
 _X86_GUIDE: Final = (
     "docs.pytorch.org, PyTorch 2 Export Quantization with X86 Backend through Inductor"
@@ -171,18 +176,22 @@ _TORCH: Final = "aten/src/ATen/native"
 """A folder of PyTorch's repository."""
 
 
-def _found(kernel: Kernel, why: str, remedy: str = "", also: Sequence[Kernel] = ()) -> Found:
+def _found(
+    kernel: TorchOperator, why: str, remedy: str = "", also: Sequence[TorchOperator] = ()
+) -> Found:
     """Returns what was found of an operator, whose time includes all that runs within it."""
-    place, name = place_name(kernel.module), shown(kernel.name)
+    place, name = torch_parts.place_name(kernel.module), torch_parts.shown(kernel.name)
     return Found(place, [kernel, *also], f"{name} of `{place}` {why}", remedy, f"{name} {why}")
 
 
-def _outermost(kernel: Kernel, kernels: Sequence[Kernel]) -> Kernel:
-    return kernel if kernel.parent is None else _outermost(kernels[kernel.parent], kernels)
+def _is_outermost(kernel: TorchOperator, kernels: Sequence[TorchOperator]) -> bool:
+    """Whether an operator ran within no other of its module."""
+    return kernel.parent is None or kernels[kernel.parent].module != kernel.module
 
 
 @FINDINGS.row("in_float", _X86_GUIDE)
-def _in_float(evidence: Evidence) -> Iterator[Found]:
+def _in_float(evidence: TorchEvidence) -> Iterator[Found]:
+    """Yields products and convolutions of what was integers before."""
     kernels = evidence.kernels
     for place, weights, dequantized in evidence.flow.in_float:
         dtype = next((each.dtype for each in kernels[place].outputs), "float")
@@ -199,14 +208,16 @@ def _in_float(evidence: Evidence) -> Iterator[Found]:
 
 
 @FINDINGS.row("in_float", f"{_TORCH}/quantized, of PyTorch's repository")
-def _within(evidence: Evidence) -> Iterator[Found]:
+def _within(evidence: TorchEvidence) -> Iterator[Found]:
+    """Yields operators that take integers and compute in float within themselves."""
     for place, dequantized in evidence.flow.within.items():
         dtype = evidence.kernels[dequantized].inputs[0].dtype
         yield _found(evidence.kernels[place], f"takes {dtype}, dequantizes it and runs in float")
 
 
 @FINDINGS.row("unfused", _X86_GUIDE)
-def _between(evidence: Evidence) -> Iterator[Found]:
+def _between(evidence: TorchEvidence) -> Iterator[Found]:
+    """Yields what ran in float between an operator that dequantizes and one that quantizes."""
     kernels = evidence.kernels
     for places in evidence.flow.between:
         why = "ran in float between an operator that dequantizes and one that quantizes"
@@ -215,45 +226,50 @@ def _between(evidence: Evidence) -> Iterator[Found]:
 
 
 @FINDINGS.row("inserted", "torch.profiler")
-def _converted(evidence: Evidence) -> Iterator[Found]:
+def _converted(evidence: TorchEvidence) -> Iterator[Found]:
+    """Yields conversions between types, but for those that an operator in float is named with."""
     kernels = evidence.kernels
     named = {id(kernels[place]) for _, _, places in evidence.flow.in_float for place in places}
     for kind, types, kernel in changes_of_type(kernels):
-        within = kernel if kernel.parent is None else kernels[kernel.parent]
-        if kind == CONVERT and named.isdisjoint({id(kernel), id(within)}):
+        innermost = map(id, (kernel, *islice(around(kernel, kernels), 1)))
+        if kind == torch_parts.CONVERT and named.isdisjoint(innermost):
             yield _found(kernel, f"converts {types}")
 
 
 @FINDINGS.row("inserted", f"{_TORCH}/quantized/cpu/qconv.cpp, of PyTorch's repository")
-def _reordered(evidence: Evidence) -> Iterator[Found]:
+def _reordered(evidence: TorchEvidence) -> Iterator[Found]:
+    """Yields copies to another layout within quantized convolutions."""
     for kernel in evidence.kernels:
-        outer = _outermost(kernel, evidence.kernels)
+        outer = [kernel, *around(kernel, evidence.kernels)][-1]
         if kernel.name == "aten::clone" and outer.name.startswith("quantized::conv"):
             why = "copies what it takes to another layout, channels last"
             found = _found(outer, why, "inputs of the model in torch.channels_last")
-            yield found._replace(place=place_name(kernel.module), kernels=[kernel])
+            yield found._replace(place=torch_parts.place_name(kernel.module), kernels=[kernel])
 
 
 @FINDINGS.row("observed", "torchao/quantization/pt2e, of torchao's repository")
-def _observed(evidence: Evidence) -> Iterator[Found]:
-    groups: dict[str, list[Kernel]] = {}
-    for kernel in evidence.kernels:
-        outer = None if kernel.parent is None else evidence.kernels[kernel.parent]
-        observes = kernel.module in evidence.observers or kind_of(kernel.name) == OBSERVE
-        if observes and (outer is None or outer.module != kernel.module):
-            groups.setdefault(kernel.module, []).append(kernel)
+def _observed(evidence: TorchEvidence) -> Iterator[Found]:
+    """Yields modules that still observe numbers, which are there to be converted."""
+    observing = (
+        kernel
+        for kernel in evidence.kernels
+        if kernel.module in evidence.observers
+        or torch_parts.kind_of(kernel.name) == torch_parts.OBSERVE
+    )
+    outermost = (each for each in observing if _is_outermost(each, evidence.kernels))
     why = "still observes numbers or imitates their quantization: the model was not converted"
-    for module, kernels in groups.items():
-        name = place_name(module)
+    for module, kernels in grouped(outermost, attrgetter("module")).items():
+        name = torch_parts.place_name(module)
         yield Found(name, kernels, f"`{name}` {why}", "the converted model", why)
 
 
 @FINDINGS.row("fallback", f"{_TORCH}/quantized/cpu/qnnpack, of PyTorch's repository")
-def _engine(evidence: Evidence) -> Iterator[Found]:
+def _engine(evidence: TorchEvidence) -> Iterator[Found]:
+    """Yields operators of an engine that is made for another processor."""
     ran = [each for each in evidence.kernels if each.name.startswith("quantized::")]
     if ran and evidence.engine == "qnnpack" and evidence.machine in _OF_X86:
         yield Found(
-            place_name(""),
+            torch_parts.place_name(""),
             [each for each in ran if each.parent is None],
             "the quantized engine is qnnpack, which is made for ARM and uses no more than SSE2 on x86",
             "torch.backends.quantized.engine = 'x86' before the model is converted and run",
@@ -261,28 +277,28 @@ def _engine(evidence: Evidence) -> Iterator[Found]:
 
 
 @FINDINGS.row("fallback", f"{_TORCH}/Convolution.cpp, of PyTorch's repository")
-def _slow(evidence: Evidence) -> Iterator[Found]:
-    for kernel in evidence.kernels:
-        size = kernel.inputs[1].shape[2:] if len(kernel.inputs) > 1 else ()
+def _slow(evidence: TorchEvidence) -> Iterator[Found]:
+    """Yields convolutions that torch makes of matrix products."""
+    for kernel in (each for each in evidence.kernels if each.name in _SLOW):
         # Of a kernel of one point such a product is the best that there is.
-        if kernel.name in _SLOW and any(each != 1 for each in size):
+        if any(set(weights.shape[2:]) - {1} for weights in kernel.inputs[1:2]):
             why = "is torch's own convolution by matrix products, not one of oneDNN's kernels"
             yield _found(kernel, why)
 
 
 @FINDINGS.row("scalar", "oneDNN's guide, Verbose Mode")
-def _reference(evidence: Evidence) -> Iterator[Found]:
+def _reference(evidence: TorchEvidence) -> Iterator[Found]:
+    """Yields kernels of oneDNN without vector instructions."""
     for each in evidence.backend:
         if each.implementation.startswith(_REFERENCE):
             why = f"ran without vector instructions: {each.implementation} ({each.types})"
-            name = place_name(each.node)
+            name = torch_parts.place_name(each.node)
             text = f"{each.library}'s {each.primitive} of `{name}` {why}"
             # Its time is the time of the module's products, or of all that it runs if it has none.
-            own = [kernel for kernel in evidence.kernels if kernel.module == each.node]
             outermost = [
                 kernel
-                for kernel in own
-                if kernel.parent is None or evidence.kernels[kernel.parent].module != each.node
+                for kernel in evidence.kernels
+                if kernel.module == each.node and _is_outermost(kernel, evidence.kernels)
             ]
-            products = [kernel for kernel in outermost if multiplies(kernel.name)]
+            products = [kernel for kernel in outermost if torch_parts.multiplies(kernel.name)]
             yield Found(name, products or outermost, text, "", f"{each.primitive} {why}")

@@ -18,22 +18,17 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
+from statistics import median_high
 from typing import Any, Final, NoReturn, TypeVar
 
 from otel_quant.base import machine
 from otel_quant.base.fault_boundary import LastResort
 from otel_quant.cost.graph import printable
-from otel_quant.inference.child import reset_mark, status, timed
-from otel_quant.inference.comparing import (
-    Subject,
-    arrays_in,
-    compared_outputs,
-    latency,
-    take_turns,
-    with_slower,
-)
+from otel_quant.inference import torch_parts, torch_session
+from otel_quant.inference.arrays import arrays_in
+from otel_quant.inference.child import growth, reset_mark, status, timed
+from otel_quant.inference.findings import with_slower
 from otel_quant.inference.results import (
-    Accuracy,
     BackendKernel,
     InferenceResult,
     MemoryUse,
@@ -41,27 +36,10 @@ from otel_quant.inference.results import (
     backend_kernels,
     tensor_text,
 )
+from otel_quant.inference.rounds import MeasuredModel, beside, take_turns
 from otel_quant.inference.subjects import Options
-from otel_quant.inference.torch_findings import FINDINGS, Evidence, flow_of
-from otel_quant.inference.torch_parts import (
-    in_quotes,
-    module_ranges,
-    observers_of,
-    path_in,
-    type_of,
-)
+from otel_quant.inference.torch_findings import FINDINGS, TorchEvidence, flow_of
 from otel_quant.inference.torch_profile import conversions_of, kernels_on_gpu, profile, ran_of
-from otel_quant.inference.torch_session import (
-    SEED,
-    VariantsError,
-    arguments,
-    error_text,
-    has_quantized_weights,
-    load_variants,
-    made,
-    onnx_path,
-    saved_bytes,
-)
 
 
 @contextmanager
@@ -112,13 +90,12 @@ _MOST_INPUTS: Final = 8
 _Result = TypeVar("_Result")
 
 
-class TorchModel(Subject):
+class TorchModel(MeasuredModel):
     """One model while it is measured."""
 
     def __init__(self, name: str, model: object, inputs: object) -> None:
         super().__init__(name)
         self.result = ModelResult(printable(name, _LONGEST_NAME))
-        self.outputs: Mapping[str, Any] = {}
         self._model: Any = None
         self._given = model, inputs
         self._args: tuple[Any, ...] = ()
@@ -131,15 +108,15 @@ class TorchModel(Subject):
         import torch
 
         model, given = self._given
-        if (path := onnx_path(model)) is not None:
-            raise VariantsError(
+        if (path := torch_session.onnx_path(model)) is not None:
+            raise torch_session.VariantsError(
                 f"{path} is an ONNX file; expected a PyTorch model (otel-quant inference measures "
                 "ONNX files by themselves)"
             )
         with torch.random.fork_rng(devices=[]):  # so that random weights are the same in all
-            self._model, given = made(model, given)
+            self._model, given = torch_session.made(model, given)
         self._engine = str(torch.backends.quantized.engine)
-        self._args, self._kwargs = arguments(given)
+        self._args, self._kwargs = torch_session.arguments(given)
         tensors = [*self._args, *self._kwargs.values()]
         if isinstance(self._model, torch.nn.Module):
             tensors += [*self._model.parameters(), *self._model.buffers()]
@@ -147,15 +124,14 @@ class TorchModel(Subject):
         self._on_gpu = any(isinstance(each, torch.Tensor) and each.is_cuda for each in tensors)
         kept.enter_context(left_unchanged(self._model))
         self.first = timed(self.call, 1)
-        warm = sorted(timed(self.call, max(1, warmup)))
-        self.warm = warm[len(warm) // 2]
+        self.warm = median_high(timed(self.call, max(1, warmup)))
 
     def _shown_inputs(self) -> Iterator[tuple[str, str]]:
         many = len(self._args) > 1
         named = {f"input {i}" if many else "input": each for i, each in enumerate(self._args)}
         for name, value in list({**named, **self._kwargs}.items())[:_MOST_INPUTS]:
             if hasattr(value, "dtype") and hasattr(value, "shape"):
-                dtype = type_of(str(value.dtype).removeprefix("torch."))
+                dtype = torch_parts.type_of(str(value.dtype).removeprefix("torch."))
                 yield printable(name), tensor_text(dtype, value.shape)
 
     def time(self, seconds: float, runs: int | None) -> None:
@@ -183,8 +159,10 @@ class TorchModel(Subject):
             self.call()
             peak = torch.cuda.max_memory_allocated()
             copied = Copied(peak, peak - before)
-            torch.cuda.manual_seed(SEED)
-        torch.default_generator.manual_seed(SEED)  # what a model draws is the same in each
+            torch.cuda.manual_seed(torch_session.SEED)
+        torch.default_generator.manual_seed(
+            torch_session.SEED
+        )  # what a model draws is the same in each
         self.outputs = dict(arrays_in(self.call(), "output"))
         seen = profile(self._model, self.call, int(seconds / max(self.warm, 1e-9)), on_gpu)
         if not on_gpu:
@@ -194,8 +172,8 @@ class TorchModel(Subject):
             why = f"not known: {copied.problem}"
             facts["memory of a run and kernels below the operators"] = why
         backend = kernels_on_gpu(seen) if on_gpu else copied.kernels
-        flow, observers = flow_of(seen.kernels), observers_of(self._model)
-        evidence = Evidence(seen.kernels, backend, self._engine, flow, observers)
+        flow, observers = flow_of(seen.kernels), torch_parts.observers_of(self._model)
+        evidence = TorchEvidence(seen.kernels, backend, self._engine, flow, observers)
         device = "cuda" if on_gpu else "cpu"
         self.result = replace(
             self.result,
@@ -203,7 +181,7 @@ class TorchModel(Subject):
             memory=MemoryUse(
                 copied.peak,
                 None,
-                weights_on_disk=saved_bytes(self._model),
+                weights_on_disk=torch_session.saved_bytes(self._model),
                 run_growth=copied.growth,
                 allocated=seen.allocated,
                 alive=seen.alive,
@@ -213,7 +191,7 @@ class TorchModel(Subject):
             conversions=conversions_of(seen),
             backend=backend,
             facts=facts,
-            is_quantized=has_quantized_weights(self._model)
+            is_quantized=torch_session.has_quantized_weights(self._model)
             or any(_OF_INTEGERS.search(each.name) for each in seen.kernels),
         )
 
@@ -230,7 +208,7 @@ class TorchModel(Subject):
         assert end.error is not None
         inputs = self.result.inputs
         fed = ", ".join(f"{name} {shown}" for name, shown in inputs.items())
-        text = str(end.error) if isinstance(end.error, VariantsError) else error_text(end.error)
+        text = torch_session.text_of(end.error)
         self.problem = printable(f"{text} (called with {fed})" if fed else text, _LONGEST)
         self.result = ModelResult(self.result.path, self.problem, inputs=inputs)
         return None
@@ -266,7 +244,7 @@ def measure_models(
     settings = {
         "threads": str(torch.get_num_threads()),
         "vector instructions": torch.backends.cpu.get_cpu_capability(),
-        "runs": f"{options.seconds:g} s each" if options.runs is None else str(options.runs),
+        "runs": options.runs_text,
     }
     return InferenceResult(
         with_slower([_compared(each, subjects[0]) for each in subjects]),
@@ -281,13 +259,8 @@ def measure_models(
 def _compared(subject: TorchModel, first: TorchModel) -> ModelResult:
     if subject.problem:
         return subject.result
-    beside = None if subject is first or first.problem else first
-    accuracy = None
-    if beside is not None:
-        accuracy = compared_outputs(beside.outputs, subject.outputs)
-    elif subject is not first:
-        accuracy = Accuracy(problem=f"{first.name} was not measured")
-    return replace(subject.result, latency=latency(subject, beside), accuracy=accuracy)
+    latency, accuracy = beside(subject, first)
+    return replace(subject.result, latency=latency, accuracy=accuracy)
 
 
 _QUIET: Final[Mapping[str, str]] = {"KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}
@@ -303,7 +276,7 @@ def measure_script(reference: str, options: Options) -> InferenceResult:
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     with _output_to_errors():
-        models, inputs = load_variants(reference)
+        models, inputs = torch_session.load_variants(reference)
         if options.threads is not None:
             import torch
 
@@ -337,6 +310,9 @@ MODULE: Final = "otel-quant module "
 """Prefix of a line that names the module that runs from there on."""
 
 
+_INSTRUCTIONS: Final = re.compile(r",isa:([^,]*)")
+
+
 def read_verbose(text: str) -> tuple[tuple[BackendKernel, ...], Mapping[str, str]]:
     """Reads what was written in a run: kernels, the most frequent first, and instruction sets."""
     facts: dict[str, str] = {}
@@ -344,14 +320,13 @@ def read_verbose(text: str) -> tuple[tuple[BackendKernel, ...], Mapping[str, str
     module = ""
     for line in text.splitlines():
         if line.startswith(MODULE):
-            module = path_in(line[len(MODULE) :])
+            module = torch_parts.path_in(line[len(MODULE) :])
         elif line.startswith("onednn_verbose,"):
             fields = line.split(",")
-            for each in fields:
-                if each.startswith("isa:"):
-                    facts["oneDNN's instruction set"] = printable(each[4:], _LONGEST_NAME)
+            for isa in _INSTRUCTIONS.findall(line):
+                facts["oneDNN's instruction set"] = printable(isa, _LONGEST_NAME)
             # Behind it: engine, primitive, implementation, direction, descriptors of memory, and more.
-            rest = fields[fields.index("exec") + 1 :] if "exec" in fields else []
+            rest = line.partition(",exec,")[2].split(",")
             if len(rest) > 4 and "graph" not in fields:
                 types = (descriptor.split(":")[:2] for descriptor in rest[4].split())
                 shown = " ".join(":".join(filter(None, pair)) for pair in types)
@@ -453,9 +428,8 @@ def _look(model: Any, run: Callable[[], object], write: int, threads: int) -> No
         before = status("VmRSS")
         run()
         peak = status("VmHWM") if is_set else None
-        growth = max(0, peak - before) if peak is not None and before is not None else None
         _listen(model, run)
-        os.write(write, json.dumps([peak, growth]).encode() + b"\n")
+        os.write(write, json.dumps([peak, growth(before, peak)]).encode() + b"\n")
 
 
 def _listen(model: Any, run: Callable[[], object]) -> None:
@@ -465,7 +439,7 @@ def _listen(model: Any, run: Callable[[], object]) -> None:
     at: list[str] = [""]
 
     def tell() -> None:
-        os.write(1, f"{MODULE}{in_quotes(at[-1])}\n".encode())
+        os.write(1, f"{MODULE}{torch_parts.in_quotes(at[-1])}\n".encode())
 
     def enter(path: str) -> Callable[[], object]:
         at.append(path)
@@ -479,5 +453,5 @@ def _listen(model: Any, run: Callable[[], object]) -> None:
 
     library: Any = torch.backends.mkldnn  # not all of it has types
     if library.is_available():
-        with library.verbose(library.VERBOSE_ON), module_ranges(model, enter):
+        with library.verbose(library.VERBOSE_ON), torch_parts.module_ranges(model, enter):
             run()

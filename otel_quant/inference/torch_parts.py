@@ -68,32 +68,49 @@ def is_compiled(module: Any) -> bool:
     return hasattr(module, _ORIGINAL) or getattr(module, "_compiled_call_impl", None) is not None
 
 
+class _OpenRanges:
+    """The ranges of modules that run, in the thread that has made this."""
+
+    def __init__(self, modules: Mapping[str, Any], enter: Enter) -> None:
+        self._paths = {id(module): path for path, module in modules.items()}
+        self._enter = enter
+        self._thread = threading.get_ident()
+        self._open: list[tuple[int, Callable[[], object]]] = []
+
+    def _has(self, module: Any) -> bool:
+        """Whether a module has ranges where this is called."""
+        return id(module) in self._paths and threading.get_ident() == self._thread
+
+    def begin(self, module: Any, _: Any) -> None:
+        """Begins the range of a module."""
+        if self._has(module):
+            self._open.append((id(module), self._enter(self._paths[id(module)])))
+
+    def end(self, module: Any, *_: Any) -> None:
+        """Ends the range of a module, and those within it that an error has left open."""
+        at = None
+        while self._open and self._has(module) and at != id(module):
+            at, leave = self._open.pop()
+            leave()
+
+    def end_all(self) -> None:
+        """Ends what is still open."""
+        for _, leave in reversed(self._open):
+            leave()
+
+
 @contextmanager
 def module_ranges(model: Any, enter: Enter) -> Iterator[None]:
     """Has a range begin and end with each module, or module that a node of a graph names, in the block."""
     import torch
     from torch.nn.modules import module as hooks
 
-    paths = {id(module): name for name, module in module_paths(model).items()}
-    thread = threading.get_ident()
-    open_ranges: list[tuple[int, Callable[[], object]]] = []
-
-    def begin(module: Any, _: Any) -> None:
-        path = paths.get(id(module))
-        if path is not None and threading.get_ident() == thread:
-            open_ranges.append((id(module), enter(path)))
-
-    def end(module: Any, *_: Any) -> None:
-        if id(module) in paths and threading.get_ident() == thread:
-            while open_ranges:
-                at, leave = open_ranges.pop()
-                leave()
-                if at == id(module):
-                    break
-
-    if not paths:
+    modules = module_paths(model)
+    if not modules:
         yield
         return
+    ranges = _OpenRanges(modules, enter)
+    begin, end = ranges.begin, ranges.end
     if "torch._dynamo" in sys.modules:  # it would compile the hooks
         hidden: Callable[[Any], Any] = torch.compiler.disable
         begin, end = hidden(begin), hidden(end)
@@ -101,10 +118,10 @@ def module_ranges(model: Any, enter: Enter) -> Iterator[None]:
         if any(map(is_compiled, model.modules())):  # it warns of hooks
             kept.enter_context(warnings.catch_warnings())
             warnings.simplefilter("ignore")
-        for path, module in module_paths(model).items():
+        for path, module in modules.items():
             if isinstance(module, torch.fx.GraphModule):
                 kept.enter_context(_node_ranges(path, module, enter))
-        kept.callback(lambda: [leave() for _, leave in reversed(open_ranges)])
+        kept.callback(ranges.end_all)
         kept.callback(hooks.register_module_forward_hook(end, always_call=True).remove)
         kept.callback(hooks.register_module_forward_pre_hook(begin).remove)
         yield
@@ -184,12 +201,21 @@ _KINDS: Final[Mapping[str, re.Pattern[str]]] = {
 }
 """Operators that change how numbers are stored, by what they do. Those within them belong to them."""
 
-_CONTRACTIONS: Final = re.compile(
-    r"(aten|mkldnn|mkl|onednn)::_?(mkl_)?(linear|conv(_transpose)?[123]d|convolution|convolution_pointwise"
-    r"|linear_pointwise|matmul|einsum|mm|bmm|addmm|baddbmm)"
+contracts: Final = cache(
+    re.compile(
+        r"(aten|mkldnn|mkl|onednn)::_?(mkl_)?(linear|conv(_transpose)?[123]d|convolution|convolution_pointwise"
+        r"|linear_pointwise|matmul|einsum|mm|bmm|addmm|baddbmm)"
+    ).fullmatch
 )
+"""Whether an operator is a matrix product or a convolution of floats."""
 
-_PRODUCTS: Final = re.compile(r"\w+::_?(.*_)?(linear|conv|mm|matmul|addmm|bmm|baddbmm).*")
+multiplies: Final = cache(
+    re.compile(r"\w+::_?(.*_)?(linear|conv|mm|matmul|addmm|bmm|baddbmm).*").fullmatch
+)
+"""Whether an operator is a matrix product or a convolution of whatever type."""
+
+allocates: Final = re.compile(r"aten::(_?empty(_.*)?|new_empty(_.*)?|resize_)").fullmatch
+"""Whether an operator only allocates, for the operator within which it runs."""
 
 COPY: Final = "aten::copy_"
 """Operator of a conversion: its first operand is what is written, its second what is read."""
@@ -197,10 +223,10 @@ COPY: Final = "aten::copy_"
 COPIES: Final = frozenset({"aten::to", "aten::_to_copy", COPY})
 """Operators that contain nothing but a copy."""
 
-_ARITHMETIC: Final = frozenset({"aten::mul", "aten::sub", "aten::div"})
-"""Operators that make floats of integers where the other operand, a scale, is one."""
+MAKES_FLOATS: Final = COPIES | {"aten::mul", "aten::sub", "aten::div"}
+"""Operators that dequantize where they take integers and return floats, as with a scale."""
 
-_WITHOUT_COMPUTING: Final = frozenset(
+_WITHOUT_COMPUTING: Final = COPIES | frozenset(
     f"aten::{name}"
     for name in (
         "_reshape_alias", "_unsafe_view", "alias", "as_strided", "chunk", "clone", "contiguous", "detach",
@@ -216,17 +242,10 @@ COMPILED: Final = "## Call CompiledFxGraph "
 _GENERATED: Final = (COMPILED, "cpp_", "triton_")
 
 _TYPES: Final[Mapping[str, str]] = {
-    "float": "float32",
-    "double": "float64",
-    "signed char": "int8",
-    "unsigned char": "uint8",
-    "short int": "int16",
-    "int": "int32",
-    "long int": "int64",
-    "long": "int64",
-    "Half": "float16",
-    "BFloat16": "bfloat16",
-}
+    "float": "float32", "double": "float64", "Half": "float16", "BFloat16": "bfloat16",
+    "signed char": "int8", "unsigned char": "uint8", "short int": "int16", "int": "int32",
+    "long int": "int64", "long": "int64",
+}  # fmt: skip
 """Types that the profiler has under C++'s names."""
 
 
@@ -242,26 +261,9 @@ def is_operator(name: str) -> bool:
     return "::" in name or name.startswith(_GENERATED)
 
 
-@cache
-def contracts(name: str) -> bool:
-    """Whether an operator is a matrix product or a convolution of floats."""
-    return _CONTRACTIONS.fullmatch(name) is not None
-
-
-@cache
-def multiplies(name: str) -> bool:
-    """Whether an operator is a matrix product or a convolution of whatever type."""
-    return _PRODUCTS.fullmatch(name) is not None
-
-
-def makes_floats(name: str) -> bool:
-    """Whether an operator that takes integers and returns floats dequantizes them."""
-    return name in COPIES or name in _ARITHMETIC
-
-
 def computes(name: str) -> bool:
     """Whether an operator computes something, rather than to look at a tensor in another way."""
-    return name not in _WITHOUT_COMPUTING and name not in COPIES and kind_of(name) is None
+    return name not in _WITHOUT_COMPUTING and kind_of(name) is None
 
 
 @cache
@@ -269,14 +271,6 @@ def type_of(name: str) -> str:
     """Returns a type as torch names it in Python."""
     plain = name.removeprefix("c10::")
     return _TYPES.get(plain, plain.lower())
-
-
-_ALLOCATES: Final = re.compile(r"aten::(_?empty(_.*)?|new_empty(_.*)?|resize_)")
-
-
-def allocates(name: str) -> bool:
-    """Whether an operator only allocates, for the operator within which it runs."""
-    return _ALLOCATES.fullmatch(name) is not None
 
 
 def shown(name: str) -> str:

@@ -7,38 +7,27 @@ import re
 import tempfile
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import islice, takewhile
+from math import inf
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.base.fault_boundary import LastResort
 from otel_quant.cost.graph import printable
+from otel_quant.inference import torch_parts
 from otel_quant.inference.results import (
     BackendKernel,
     Conversion,
     Ran,
     RanKernel,
     backend_kernels,
+    grouped,
     tensor_text,
-)
-from otel_quant.inference.torch_parts import (
-    CONVERT,
-    COPIES,
-    COPY,
-    SCALES,
-    allocates,
-    in_quotes,
-    is_operator,
-    kind_of,
-    module_ranges,
-    path_in,
-    place_name,
-    shown,
-    type_of,
 )
 
 _TENSOR: Final = re.compile(r"Tensor\(([^)]*)\)")
@@ -85,7 +74,7 @@ def read_operands(path: Path, names: Sequence[str]) -> Sequence[Operands]:
     except (OSError, ValueError):
         return ()
     began = sorted(nodes, key=lambda node: int(node["id"]))
-    seen = [node for node in began if is_operator(node["name"])]
+    seen = [node for node in began if torch_parts.is_operator(node["name"])]
     if [node["name"] for node in seen] != list(names):
         return ()
     return [(tuple(_operands(node["inputs"])), tuple(_operands(node["outputs"]))) for node in seen]
@@ -95,13 +84,13 @@ def _operands(side: Mapping[str, Sequence[Any]]) -> Iterator[Operand]:
     for value, shape, kind in zip(side["values"], side["shapes"], side["types"], strict=False):
         types = _TENSOR.findall(kind)
         if kind.startswith("Tensor("):
-            yield Operand(type_of(types[0]), tuple(shape), value[1])
+            yield Operand(torch_parts.type_of(types[0]), tuple(shape), value[1])
         elif types and isinstance(value, list) and len(value) == len(shape) == len(types):
             for one, lengths, dtype in zip(value, shape, types, strict=True):
-                yield Operand(type_of(dtype), tuple(lengths), one[1])
+                yield Operand(torch_parts.type_of(dtype), tuple(lengths), one[1])
 
 
-class Event(NamedTuple):
+class ProfilerEvent(NamedTuple):
     """An event of the profiler; times in nanoseconds."""
 
     begin: int  # When it began
@@ -116,14 +105,14 @@ class Event(NamedTuple):
 class Events(NamedTuple):
     """What a session of the profiler has seen."""
 
-    found: Sequence[Event]  # Operators, ranges and what allocates, in order
+    found: Sequence[ProfilerEvent]  # Operators, ranges and what allocates, in order
     # Nanoseconds of kernels of a GPU with their names, by the number of the operator that has
     # started them
     on_device: Mapping[int, Sequence[tuple[str, int]]]
 
 
 @dataclass(slots=True)
-class Kernel:
+class TorchOperator:
     """An operator as it ran, in one run or in the mean of several; times in nanoseconds."""
 
     name: str  # Its name
@@ -148,9 +137,20 @@ class Kernel:
         return _MICRO * self.total
 
     @property
+    def reads(self) -> Set[int]:
+        """The memory of what it takes."""
+        return {each.storage for each in self.inputs}
+
+    @property
+    def alike(self) -> tuple[str, ...]:
+        """What operators that are shown as one have in common: module, name, and operands."""
+        sides = (", ".join(map(str, side)) for side in (self.inputs, self.outputs))
+        return (self.module, self.name, *sides)
+
+    @property
     def title(self) -> str:
         """Its name and its module as results have them."""
-        return f"{place_name(self.module)}: {shown(self.name)}"
+        return f"{torch_parts.place_name(self.module)}: {torch_parts.shown(self.name)}"
 
 
 @dataclass(slots=True)
@@ -158,7 +158,7 @@ class RunTree:
     """One run."""
 
     length: int  # Its time in nanoseconds
-    operators: list[Kernel] = field(default_factory=list)  # In the order in which they began
+    operators: list[TorchOperator] = field(default_factory=list)  # In the order in which they began
     allocated: int = 0  # Bytes that were allocated
     alive: int = 0  # The most of them that was held at once
 
@@ -168,11 +168,18 @@ class RunTree:
         return tuple(each.name for each in self.operators)
 
 
+def around(operator: TorchOperator, operators: Sequence[TorchOperator]) -> Iterator[TorchOperator]:
+    """Yields the operators within which one of them ran, from the inside out."""
+    while operator.parent is not None:
+        operator = operators[operator.parent]
+        yield operator
+
+
 def events_of(results: Any) -> Events:
     """Reads what a session of the profiler has left."""
     from torch._C._autograd import DeviceType
 
-    found: list[Event] = []
+    found: list[ProfilerEvent] = []
     on_device: dict[int, list[tuple[str, int]]] = {}
     cpu = DeviceType.CPU
     for event in results.events():
@@ -183,10 +190,10 @@ def events_of(results: Any) -> Events:
                 on_device.setdefault(started_by, []).append((name, event.duration_ns()))
         elif name == MEMORY:
             begin, thread = event.start_ns(), event.start_thread_id()
-            found.append(Event(begin, 0, name, thread, size=event.nbytes()))
+            found.append(ProfilerEvent(begin, 0, name, thread, size=event.nbytes()))
         else:
             found.append(
-                Event(
+                ProfilerEvent(
                     event.start_ns(),
                     event.duration_ns(),
                     name,
@@ -203,9 +210,9 @@ def runs_of(events: Events) -> list[RunTree]:
     return [_run(event, events) for event in events.found if event.name == RUN]
 
 
-def _run(bound: Event, events: Events) -> RunTree:
+def _run(bound: ProfilerEvent, events: Events) -> RunTree:
     run = RunTree(bound.length)
-    threads: dict[int, list[Event]] = {bound.thread: []}
+    threads: dict[int, list[ProfilerEvent]] = {bound.thread: []}
     first = bisect_left(events.found, bound.begin, key=lambda each: each.begin)
     until = bound.begin + bound.length
     alive = 0
@@ -230,48 +237,47 @@ def _run(bound: Event, events: Events) -> RunTree:
 
 
 class _Open(NamedTuple):
-    """A range that has not ended: its end, its module, and the operator that it is or is within."""
+    """A range that has not ended."""
 
-    end: int
+    end: float
     module: str
-    operator: int | None
+    place: int | None  # Place of the operator that it is or is within
+    operator: TorchOperator  # This operator
     is_operator: bool
 
 
-def _add_thread(operators: list[Kernel], events: Sequence[Event]) -> None:
+def _add_thread(operators: list[TorchOperator], events: Sequence[ProfilerEvent]) -> None:
     """Adds the operators of a thread, each with what ran within it and what it has allocated."""
-    outermost = _Open(0, "", None, False)
-    stack: list[_Open] = []
+    outside = TorchOperator("", "", None, 0, 0)  # what is in no operator
+    stack = [_Open(inf, "", None, outside, False)]
     # What holds others before them; what is allocated as a range begins is within it.
     for event in sorted(events, key=lambda each: (each.begin, each.name == MEMORY, -each.length)):
-        while stack and stack[-1].end <= event.begin:
+        while stack[-1].end <= event.begin:
             stack.pop()
-        outer = stack[-1] if stack else outermost
-        at = outer.operator
+        outer, length = stack[-1], event.length
+        inner = outer._replace(end=event.begin + length, is_operator=False)
+        if outer.is_operator:
+            outer.operator.own -= length
         if event.name == MEMORY:
-            if at is not None:
-                operators[at].allocated += max(0, event.size)
-            continue
-        if outer.is_operator and at is not None:
-            operators[at].own -= event.length
-        end = event.begin + event.length
-        if event.is_range and event.name.startswith(MODULE):
-            stack.append(_Open(end, path_in(event.name[len(MODULE) :]), at, False))
-        elif not is_operator(event.name):
-            stack.append(_Open(end, outer.module, at, False))
+            outer.operator.allocated += max(0, event.size)
+        elif event.is_range and event.name.startswith(MODULE):
+            stack.append(inner._replace(module=torch_parts.path_in(event.name[len(MODULE) :])))
+        elif torch_parts.is_operator(event.name):
+            at, name = outer.place, event.name
+            made = TorchOperator(name, outer.module, at, length, length, number=event.number)
+            stack.append(inner._replace(place=len(operators), operator=made, is_operator=True))
+            operators.append(made)
         else:
-            stack.append(_Open(end, outer.module, len(operators), True))
-            length, number = event.length, event.number
-            operators.append(Kernel(event.name, outer.module, at, length, length, number=number))
+            stack.append(inner)
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class TorchProfile:
     """What the profiler has seen of a model."""
 
     runs: int  # Runs whose mean this is
     run_micros: float  # Time of a run, in microseconds
-    kernels: tuple[Kernel, ...]  # In the order in which they run
+    kernels: tuple[TorchOperator, ...]  # In the order in which they run
     allocated: int  # Bytes that a run allocates
     alive: int  # The most of them that is held at once
 
@@ -281,7 +287,7 @@ class Profile:
         return sum(kernel.micros for kernel in self.kernels)
 
 
-def profile(model: Any, run: Callable[[], object], fitting: int, on_gpu: bool) -> Profile:
+def profile(model: Any, run: Callable[[], object], fitting: int, on_gpu: bool) -> TorchProfile:
     """Profiles a model.
 
     The first session looks at operands, memory and modules, and is slow. The others only take the
@@ -312,7 +318,7 @@ def profile(model: Any, run: Callable[[], object], fitting: int, on_gpu: bool) -
                 on_device=tuple(name for name, _ in seen.on_device.get(operator.number, ())),
             )
         )
-    return Profile(
+    return TorchProfile(
         len(counted),
         _MICRO * fmean(tree.length for tree in counted),
         tuple(kernels),
@@ -329,13 +335,13 @@ def _look(
 
     def enter(path: str) -> Callable[[], object]:
         opened = ExitStack()
-        opened.enter_context(record_function(MODULE + in_quotes(path)))
+        opened.enter_context(record_function(MODULE + torch_parts.in_quotes(path)))
         return opened.close
 
     def observed() -> None:
         observer.start()
         try:
-            with module_ranges(model, enter):
+            with torch_parts.module_ranges(model, enter):
                 run()
         finally:
             observer.stop()
@@ -369,19 +375,18 @@ def _session(run: Callable[[], object], count: int, on_gpu: bool, memory: bool =
     return events_of(session.profiler.kineto_results)
 
 
-def ran_of(profile: Profile, device: str) -> Ran:
+def ran_of(profile: TorchProfile, device: str) -> Ran:
     """Returns what ran, as other runtimes have it: operators of one kind in a module together."""
     kernels = profile.kernels
     own_bytes = [kernel.allocated for kernel in kernels]
     for place in reversed(range(len(kernels))):
         parent = kernels[place].parent
-        if parent is not None and allocates(kernels[place].name):  # for the one that it is within
+        if parent is not None and torch_parts.allocates(
+            kernels[place].name
+        ):  # for the one that it is within
             own_bytes[parent] += own_bytes[place]
             own_bytes[place] = 0
-    groups: dict[tuple[object, ...], list[int]] = {}
-    for place, kernel in enumerate(kernels):
-        taken, made = (tuple(map(str, side)) for side in (kernel.inputs, kernel.outputs))
-        groups.setdefault((kernel.module, kernel.name, taken, made), []).append(place)
+    groups = grouped(range(len(kernels)), lambda place: kernels[place].alike)
     whole = profile.kernel_micros or 1.0
     counts: Counter[str] = Counter()
     found = []
@@ -392,8 +397,8 @@ def ran_of(profile: Profile, device: str) -> Ran:
         found.append(
             RanKernel(
                 name=first.title if number == 1 else f"{first.title} #{number}",
-                op_type=shown(first.name),
-                node=place_name(first.module),
+                op_type=torch_parts.shown(first.name),
+                node=torch_parts.place_name(first.module),
                 nodes=1,
                 provider=device,
                 micros=micros,
@@ -408,7 +413,7 @@ def ran_of(profile: Profile, device: str) -> Ran:
     return Ran(profile.runs, profile.run_micros, tuple(slowest))
 
 
-def kernels_on_gpu(profile: Profile) -> tuple[BackendKernel, ...]:
+def kernels_on_gpu(profile: TorchProfile) -> tuple[BackendKernel, ...]:
     """Returns the kernels of a GPU that operators have started, the most frequent first."""
     return backend_kernels(
         (("GPU", printable(name, _LONGEST), "", ""), kernel.module)
@@ -417,34 +422,32 @@ def kernels_on_gpu(profile: Profile) -> tuple[BackendKernel, ...]:
     )
 
 
-def conversions_of(profile: Profile) -> tuple[Conversion, ...]:
+def conversions_of(profile: TorchProfile) -> tuple[Conversion, ...]:
     """Counts and times what quantizes, dequantizes, observes and converts, the slowest first."""
-    groups: dict[tuple[str, str], list[float]] = {}
-    for kind, types, kernel in changes_of_type(profile.kernels):
-        groups.setdefault((kind, types), []).append(kernel.time)
     whole = profile.kernel_micros or 1.0
-    found = [
-        Conversion(*key, len(times), sum(times), sum(times) / whole)
-        for key, times in groups.items()
-    ]
+    found = []
+    for (kind, types), alike in grouped(changes_of_type(profile.kernels), itemgetter(0, 1)).items():
+        micros = sum(kernel.time for _, _, kernel in alike)
+        found.append(Conversion(kind, types, len(alike), micros, micros / whole))
     return tuple(sorted(found, key=lambda each: -each.micros))
 
 
-def changes_of_type(kernels: Sequence[Kernel]) -> Iterator[tuple[str, str, Kernel]]:
+def changes_of_type(kernels: Sequence[TorchOperator]) -> Iterator[tuple[str, str, TorchOperator]]:
     """Yields what changes the type of tensors, with what runs within it: what it does, types, operator."""
-    within: list[bool] = []
     for kernel in kernels:
-        kind = kind_of(kernel.name)
-        inside = kernel.parent is not None and within[kernel.parent]
-        within.append(inside or kind is not None)
-        if inside:
-            continue
+        outer = list(around(kernel, kernels))
+        if any(torch_parts.kind_of(each.name) for each in outer):
+            continue  # it belongs to what it is within
+        kind = torch_parts.kind_of(kernel.name)
         types = [each.dtype for each in kernel.inputs[:2]]
         if kind is not None:
-            result = () if kind == SCALES else kernel.outputs[:1]
-            yield kind, " -> ".join([*types[:1], *(each.dtype for each in result)]), kernel
-        elif kernel.name == COPY and len(set(types)) == 2 and kernel.inputs[0].shape:
-            outermost = kernel
-            while outermost.parent is not None and kernels[outermost.parent].name in COPIES:
-                outermost = kernels[outermost.parent]
-            yield CONVERT, f"{types[1]} -> {types[0]}", outermost  # what is written is the first
+            results = [each.dtype for each in kernel.outputs[:1]]
+            yield (
+                kind,
+                " -> ".join([*types[:1], *(results if kind != torch_parts.SCALES else ())]),
+                kernel,
+            )
+        elif kernel.name == torch_parts.COPY and len(set(types)) == 2 and kernel.inputs[0].shape:
+            copies = takewhile(lambda each: each.name in torch_parts.COPIES, outer)
+            # What is written is the first.
+            yield torch_parts.CONVERT, f"{types[1]} -> {types[0]}", [kernel, *copies][-1]

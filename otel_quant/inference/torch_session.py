@@ -17,8 +17,8 @@ from typing import Any, Final
 from wrapt import register_post_import_hook
 
 from otel_quant.base.fault_boundary import LastResort
+from otel_quant.inference.arrays import arrays_in, as_array, leaves, save_arrays
 from otel_quant.inference.child import MemoryMark, timed
-from otel_quant.inference.comparing import arrays_in, as_array
 from otel_quant.inference.results import is_of_few_bits, tensor_text
 
 SEED: Final = 0
@@ -116,8 +116,9 @@ def onnx_path(model: object) -> str | None:
 
 def error_text(error: BaseException) -> str:
     """Returns an error's class and its first line, with the next where that only announces it."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = " ".join(lines[: 2 if lines[:1] and lines[0].endswith(":") else 1])
+    lines = list(filter(None, map(str.strip, str(error).splitlines())))
+    announces = "".join(lines[:1]).endswith(":")
+    text = " ".join(lines[: 2 if announces else 1])
     return f"{type(error).__name__}: {_cut(text)}" if text else type(error).__name__
 
 
@@ -150,13 +151,13 @@ def _variants(found: object) -> tuple[Mapping[str, object], object]:
     for name, model in models.items():
         if not isinstance(name, str):
             raise ValueError(f"{_shown(name)} as the name of a model")
-        if not (callable(model) or (onnx_path(model) or "").endswith(".onnx")):
+        if not (callable(model) or str(onnx_path(model)).endswith(".onnx")):
             raise ValueError(f"{_shown(model)} as model {name!r}")
     return dict(models), inputs
 
 
 def _shown(value: object) -> str:
-    if value is None or isinstance(value, str | int | float):
+    if isinstance(value, str | int | float | None):
         return _cut(repr(value))
     return f"a {type(value).__name__}"
 
@@ -210,25 +211,18 @@ def _plain(value: Any) -> Iterator[Any]:
     """Yields the tensors of which something consists."""
     import torch
 
-    if isinstance(value, Mapping):
-        for each in value.values():
-            yield from _plain(each)
-    elif isinstance(value, tuple | list):
-        for each in value:
-            yield from _plain(each)
-    elif isinstance(value, torch.Tensor):
-        if hasattr(value, "__tensor_flatten__"):
-            for name in value.__tensor_flatten__()[0]:
-                yield from _plain(getattr(value, name))
-        else:
-            yield value
+    for _, each in leaves(value):
+        if hasattr(each, "__tensor_flatten__"):
+            yield from _plain([getattr(each, name) for name in each.__tensor_flatten__()[0]])
+        elif isinstance(each, torch.Tensor):
+            yield each
 
 
 _FIRST_CALLS: Final = 3
 """Calls before the timed ones; some compilers work in more than the first."""
 
 
-class Session:
+class TorchSession:
     """One variant of a script; its parent asks for its methods in this order."""
 
     def __init__(self, _: Path) -> None:
@@ -319,13 +313,12 @@ class Session:
 
     def outputs(self, path: str) -> list[str]:
         """Writes the outputs of a call, ``a0``, ``a1`` and so on; returns their names."""
-        import numpy as np
         import torch
 
         torch.manual_seed(SEED)
-        found = list(arrays_in(self._call(), "output"))
-        np.savez(path, **{f"a{i}": each for i, (_, each) in enumerate(found)})
-        return [name for name, _ in found]
+        found = dict(arrays_in(self._call(), "output"))
+        save_arrays(list(found.values()), path)
+        return list(found)
 
     def weights(self) -> Any:
         """Returns the bytes of the saved state dict and whether it is quantized; None if unknown."""

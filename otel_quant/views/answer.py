@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from heapq import nlargest
 from operator import attrgetter, itemgetter
 from pathlib import PurePath
-from typing import Final
+from typing import Final, TypeGuard
 
 from otel_quant.diagnosis.bounds import (
     CALIBRATION_DATA,
@@ -52,6 +52,7 @@ from otel_quant.views.text import listed, of_limit, phrase, printable
 _LONGEST_NAME: Final = 120
 _LONGEST_LINE: Final = 60
 _LONGEST_MESSAGE: Final = 400
+_message: Final = partial(cut, longest=_LONGEST_MESSAGE)
 _MOST_PATHS: Final = 3
 _MOST_BOUNDS: Final = 5
 _MOST_GROWING: Final = 10
@@ -99,7 +100,7 @@ def outcome(recording: Recording, subject: ShownProcess) -> str:
     length, where = duration_text(recording.duration), _where(recording, subject)
     if recording.state == "ended":
         broken = sum(run.is_broken for run in recording.runs)
-        but = phrase(", but {} within it did not end well", broken, _runs_text)
+        but = phrase(", but {} within it did not end well", broken, partial(counted, thing="run"))
         return f"{program} finished in {length}{but}"
     if recording.state == "running":
         return f"{program} had been running for {length} when this was made{phrase(': {}', where)}"
@@ -107,15 +108,10 @@ def outcome(recording: Recording, subject: ShownProcess) -> str:
     if recording.state == "lost" and not recording.path.is_dir():
         # Quark's profiler, which may still be running, holds no lock on its file.
         return f"{program} has no end record (killed, or still running); last seen after {length}{place}"
-    was = _WAS.get(recording.state, "")
+    was = "was " if recording.state == "killed" else ""
     return (
         f"{program} {was}{ended_as(recording)} after {length}{place}{_why(_ending_of(recording))}"
     )
-
-
-_WAS: Final = {"killed": "was "}
-
-_runs_text: Final = partial(counted, thing="run")
 
 
 def _where(recording: Recording, subject: ShownProcess) -> str:
@@ -145,11 +141,9 @@ def _error(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     # The line above names the step of a run that has an ending.
     is_above = recording.ending is not None and len(recording.runs) == 1
     if runs and (not steps or (is_above and runs[0].error_message)):
-        text = _error_text(runs[0].error, runs[0].error_message)
-        yield f"{_failed(recording, runs[0])}{text}."
+        yield f"{_failed(recording, runs[0])}{_error_text(runs[0])}."
     elif steps:
-        text = _error_text(steps[0].error, steps[0].error_message)
-        yield f"{cut(steps[0].name, _LONGEST_NAME)} raised {text}."
+        yield f"{cut(steps[0].name, _LONGEST_NAME)} raised {_error_text(steps[0])}."
 
 
 def _failed(recording: Recording, run: RecordedRun) -> str:
@@ -160,18 +154,13 @@ def _failed(recording: Recording, run: RecordedRun) -> str:
     who = _program_of(recording, run.attributes)
     is_alike = has_ended and who == _program_of(recording, recording.origin)
     name = process_name(run) if is_alike or run.rank is not None else who
-    return f"{name} {_FAILED.get(run.state, 'failed with')} "
+    how = "was killed by" if run.state == "killed" else "failed with"
+    return f"{name} {how} "
 
 
-_FAILED: Final = {"killed": "was killed by"}
-
-
-def _error_text(error: str | None, message: str | None) -> str:
-    text = phrase(": {}", message, _message)
-    return f"{cut(error or '', _LONGEST_NAME)}{text}".rstrip(".")
-
-
-_message: Final = partial(cut, longest=_LONGEST_MESSAGE)
+def _error_text(failed: RecordedRun | RecordedStep) -> str:
+    text = phrase(": {}", failed.error_message, _message)
+    return f"{cut(str(failed.error), _LONGEST_NAME)}{text}".rstrip(".")
 
 
 def _path(names: Sequence[str]) -> str:
@@ -330,8 +319,11 @@ _MOST: Final = 8
 _FULL: Final = 0.8
 """Part of the machine's memory from which on it counts who else used it."""
 
-_CERTAIN: Final = {"known": "known from", "guessed": "guessed from"}
-_OUT_OF_MEMORY: Final = {"known": ": out of memory", "guessed": ": out of memory, probably"}
+_CERTAIN: Final[Mapping[str | None, str]] = {"known": "known from", "guessed": "guessed from"}
+_OUT_OF_MEMORY: Final[Mapping[str | None, str]] = {
+    "known": ": out of memory",
+    "guessed": ": out of memory, probably",
+}
 
 _named: Final = partial(cut, longest=_LONGEST)
 
@@ -356,7 +348,7 @@ def ended_as(recording: Recording) -> str:
 
 def ending_lines(ending: Ending | None) -> list[str]:
     """Returns the lines on an ending; none for a program that ended well."""
-    if ending is None or not _is_worth_telling(ending):
+    if not _is_worth_telling(ending):
         return []
     facts = [*ending_facts(ending), *(("would help", each) for each in _advice(ending))]
     lines = [_headline(ending), *(f"  {name}: {text}" for name, text in facts)]
@@ -365,7 +357,7 @@ def ending_lines(ending: Ending | None) -> list[str]:
 
 def ending_parts(ending: Ending | None) -> Iterator[Part]:
     """Yields what is known of an ending beside the answer, and what would help."""
-    if ending is None or not _is_worth_telling(ending):
+    if not _is_worth_telling(ending):
         return
     died = [("process", _headline(ending))] if ending.process is not None else []
     if rows := [*died, *ending_facts(ending)]:
@@ -378,9 +370,11 @@ def _advice(ending: Ending) -> list[str]:
     return [f"{each.text} [{each.source}]" for each in ending.advice]
 
 
-def _is_worth_telling(ending: Ending) -> bool:
+def _is_worth_telling(ending: Ending | None) -> TypeGuard[Ending]:
     """Returns whether there is more to report than an exit code."""
-    return any((ending.signal, ending.process, ending.open_steps, ending.error))
+    return ending is not None and any(
+        (ending.signal, ending.process, ending.open_steps, ending.error)
+    )
 
 
 def _headline(ending: Ending) -> str:
@@ -398,7 +392,7 @@ def _headline(ending: Ending) -> str:
 def _why(ending: Ending) -> str:
     """Returns the cause, to be put behind what happened; empty if it is not known."""
     cause = phrase(": {}", ending.cause, _named)
-    return _OUT_OF_MEMORY.get(ending.out_of_memory or "", cause)
+    return _OUT_OF_MEMORY.get(ending.out_of_memory, cause)
 
 
 def ending_facts(ending: Ending) -> Iterator[tuple[str, str]]:
@@ -408,10 +402,10 @@ def ending_facts(ending: Ending) -> Iterator[tuple[str, str]]:
     is_known = any((is_named, ending.signal, ending.process, ending.out_of_memory))
     if ending.evidence is not None and is_known:
         otherwise = "because" if is_named else "evidence"
-        yield _CERTAIN.get(ending.out_of_memory or "", otherwise), _named(ending.evidence)
+        yield _CERTAIN.get(ending.out_of_memory, otherwise), _named(ending.evidence)
     if len(ending.open_steps) > 1:
         yield "open steps", _listed(ending.open_steps, WITHIN)
-    if ending.memory is not None or ending.memory_limit is not None:
+    if (ending.memory, ending.memory_limit) != (None, None):
         yield "memory", _memory(ending)
     if ending.processes:
         sizes = [f"{cut(each, _LONGEST_NAME)} {size(of)}" for each, of in ending.processes]

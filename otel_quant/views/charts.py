@@ -38,13 +38,6 @@ class ChartSeries(NamedTuple):
     style: Style = "main"  # How it is drawn
 
 
-class LimitLine(NamedTuple):
-    """A limit that is drawn across a chart."""
-
-    label: str
-    value: float
-
-
 class Mark(NamedTuple):
     """A point with a label."""
 
@@ -72,7 +65,7 @@ class Chart(NamedTuple):
     unit: Unit  # Unit of its values
     times: Sequence[float]  # Seconds since the recording began, ascending
     series: Sequence[ChartSeries]  # Its series; stacked ones from the bottom
-    limit: LimitLine | None = None  # The limit in force
+    limit: float | None = None  # The limit in force, in the unit of the values
     mark: Mark | None = None  # Its highest value
     summary: str = ""  # What it shows in one sentence, for who cannot see it
     note: str = ""  # What has to be known to read it
@@ -94,8 +87,8 @@ class Chart(NamedTuple):
         values = chain.from_iterable(each.values for each in self.series)
         marked = self.mark.value if self.mark is not None else 0.0
         highest: float = max(chain(filter(None, values), sums, (marked, 0.0)))
-        if self.limit is not None and highest >= _NEAR * self.limit.value:
-            return 1.06 * max(highest, self.limit.value)
+        if self.limit is not None and highest >= _NEAR * self.limit:
+            return 1.06 * max(highest, self.limit)
         return 1.12 * highest or 1.0
 
 
@@ -127,7 +120,7 @@ def chart_data(chart: Chart) -> dict[str, object]:
         data["start"], data["every"] = round(chart.times[0], 3), round(chart.every, 6)
         data["count"] = len(chart.times)
     if chart.limit is not None:
-        data["limit"] = chart.limit._asdict()
+        data["limit"] = {"label": "limit", "value": chart.limit}
     if chart.mark is not None:
         data["mark"] = chart.mark._replace(time=round(chart.mark.time, 3))._asdict()
     return data
@@ -174,20 +167,16 @@ class Outline(NamedTuple):
 def outline_of(chart: Chart, steps: Sequence[Band], until: float) -> Outline:
     """Returns the outline of a chart."""
     top, limit, lowest = chart.top, None, 0.0
-    if chart.limit is not None and chart.limit.value <= top:
-        limit = _from_top(chart.limit.value, top)
+    if chart.limit is not None and chart.limit <= top:
+        limit = _from_top(chart.limit, top)
         lowest = limit + _APART
-    main, second = (
-        [[*_lines(chart, each.values, until)] for each in chart.series if each.style == style]
-        for style in ("main", "second")
-    )
-    first = main[0] if main else []
+    main = [*chain.from_iterable(_paths(chart, "main", until))]
     bands = [band for band in steps if chart.is_large and band.row < _ROWS]
     ticks = [] if chart.is_flat else [share * top for share in _QUARTERS[1:-1]]
     return Outline(
-        area="".join(f"{_path([_floor(line[0]), *line, _floor(line[-1])])}Z" for line in first),
-        line="".join(map(_path, first)),
-        second=["".join(map(_path, each)) for each in second],
+        area="".join(f"{_path([_floor(line[0]), *line, _floor(line[-1])])}Z" for line in main),
+        line="".join(map(_path, main)),
+        second=["".join(map(_path, lines)) for lines in _paths(chart, "second", until)],
         limit=limit,
         bands=bands,
         rows=max((band.row + 1 for band in bands), default=0),
@@ -218,6 +207,12 @@ def _value_text(value: float, unit: Unit) -> str:
 def _from_top(value: float, top: float) -> float:
     """Returns the height of a value, in percent from the top."""
     return 100 * (1 - value / top)
+
+
+def _paths(chart: Chart, style: Style, until: float) -> Iterator[list[list[str]]]:
+    """Yields the lines of each series of a style."""
+    shown = (each.values for each in chart.series if each.style == style)
+    return (list(_lines(chart, values, until)) for values in shown)
 
 
 def _path(points: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import re
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, chain, repeat, takewhile
@@ -20,7 +21,7 @@ from otel_quant.recordings.model import LAUNCHER, PlacedStep, Recording, number,
 from otel_quant.schema import semconv
 from otel_quant.schema.figures import RESOURCES, Figure
 from otel_quant.schema.units import clock_text, cut, digits_text, size
-from otel_quant.views.charts import Band, Chart, ChartSeries, LimitLine, Mark, Style, Values
+from otel_quant.views.charts import Band, Chart, ChartSeries, Mark, Style, Values
 from otel_quant.views.steps import BEFORE, ShownProcess, memory_limit, most_telling, subject_of
 from otel_quant.views.text import number_text, of_limit, phrase
 
@@ -143,12 +144,11 @@ def _coarse(curve: RecordedCurve, began_ns: int, start: float, every: float, cou
     for position, bucket in sorted(curve.curve.buckets.items()):
         # From the middle of the bucket, so that no rounding puts it into the one before.
         into = buckets[min(count - 1, int((offset + (position + 0.5) * length - start) / every))]
-        for name, level in bucket.levels.items():
-            if (known := into.levels.get(name)) is None:
-                into.levels[name] = Level(level.lowest, level.highest, level.last, level.at)
-            else:
-                known.merge(level)
-        into.totals |= bucket.totals
+        copied = {
+            name: Level(level.lowest, level.highest, level.last, level.at)
+            for name, level in bucket.levels.items()
+        }
+        into.merge(Bucket(position, copied, bucket.totals))
     _extend_the_program(buckets)
     return Grid(start, every, buckets, offset)
 
@@ -166,25 +166,23 @@ def _sum(parts: Sequence[Grid]) -> Grid:
     """Adds up the last values of curves: only those were there at one time, the highest were not."""
     start, every = parts[0].start, parts[0].every
     buckets = [Bucket(at) for at in range(len(parts[0].buckets))]
-    every_bucket = chain.from_iterable(part.buckets for part in parts)
-    for name in dict.fromkeys(chain.from_iterable((*b.levels, *b.totals) for b in every_bucket)):
+    given = chain.from_iterable(part.buckets for part in parts)
+    for name in dict.fromkeys(chain.from_iterable((*b.levels, *b.totals) for b in given)):
         is_level = name not in series.TOTALS
         values = [_held(part.values(name, "last"), is_level) for part in parts]
-        # What each process reads of the same device or folder counts once.
-        added = max if name == series.CACHE or _is_of_a_device(name) else sum
         for bucket, row in zip(buckets, zip(*values, strict=True), strict=True):
             known = [value for value in row if value is not None]
+            # What each process reads of the same device or folder counts once.
+            value = max(known, default=0.0) if _SHARED.fullmatch(name) else sum(known)
             if known and is_level:
-                value, middle = added(known), round((bucket.position + 0.5) * every * 1000)
+                middle = round((bucket.position + 0.5) * every * 1000)
                 bucket.levels[name] = Level(value, value, value, middle)
             elif known:
-                bucket.totals[name] = added(known)
+                bucket.totals[name] = value
     return Grid(start, every, buckets, start, len(parts))
 
 
-def _is_of_a_device(name: str) -> bool:
-    gpu = series.gpu_of(name)
-    return gpu is not None and gpu[1] == series.USED
+_SHARED: Final = re.compile(rf"{series.CACHE}|gpu\.[0-9]+\.{series.USED}")
 
 
 def _newer(last: float | None, value: float | None) -> float | None:
@@ -201,7 +199,7 @@ def _held(values: Values, ends: bool) -> Values:
 # --- the charts of a recording ------------------------------------------------------------
 
 
-_LEVELS: Final[Mapping[str, Figure]] = {
+LEVELS: Final[Mapping[str, Figure]] = {
     figure.curve: figure
     for resource in RESOURCES
     for figure in resource.figures
@@ -209,7 +207,14 @@ _LEVELS: Final[Mapping[str, Figure]] = {
 }
 """The figures that rise and fall and have a series, by its name."""
 
-_TITLES: Final = {name: figure.brief for name, figure in _LEVELS.items()} | {
+OTHER_LEVELS: Final[Mapping[str, str]] = {
+    name: figure.heading.lower() or figure.name
+    for name, figure in LEVELS.items()
+    if name != series.MEMORY
+}
+"""What the levels beside memory are called, by the names of their series."""
+
+_TITLES: Final = {name: figure.brief for name, figure in LEVELS.items()} | {
     series.MEMORY: "Memory of the process tree",
     series.CACHE: "Growth of the cache directory",
 }
@@ -241,14 +246,9 @@ def _from_curve(grid: Grid, recording: Recording, steps: Sequence[PlacedStep]) -
         )  # fmt: skip
     yield from _gpus(grid, recording, steps)
     yield from _rates(grid, recording.duration)
-    for name, figure in _LEVELS.items():
-        if name in grid.levels and name != series.MEMORY:
-            yield _level(grid, steps, name, [ChartSeries(label_of(figure), grid.values(name))])
-
-
-def label_of(figure: Figure) -> str:
-    """Returns what a figure is called beside others."""
-    return figure.heading.lower() or figure.name
+    for name, label in OTHER_LEVELS.items():
+        if name in grid.levels:
+            yield _level(grid, steps, name, [ChartSeries(label, grid.values(name))])
 
 
 def _of_memory(grid: Grid) -> list[ChartSeries]:
@@ -257,15 +257,20 @@ def _of_memory(grid: Grid) -> list[ChartSeries]:
     program, *children = [name for name in grid.levels if name.startswith(series.PROCESS)] or [""]
     if not children:
         return [memory, ChartSeries("lowest", grid.values(series.MEMORY, "lowest"), "lowest")]
-    kept = [program, *heapq.nlargest(MOST, children, key=lambda name: grid.peak(name)[0])]
-    columns = [grid.values(name, "last") for name in kept]
+    largest = heapq.nlargest(MOST, children, key=lambda name: grid.peak(name)[0])
     layers = [
-        ChartSeries(cut(name.removeprefix(series.PROCESS), _LONGEST_NAME), column, "stacked")
-        for name, column in zip(kept, columns, strict=True)
+        ChartSeries(
+            cut(name.removeprefix(series.PROCESS), _LONGEST_NAME),
+            grid.values(name, "last"),
+            "stacked",
+        )
+        for name in (program, *largest)
     ]
+    totals = grid.values(series.MEMORY, "last")
+    shown = zip(*(each.values for each in layers), strict=True)
     rest = tuple(
-        None if total is None else max(0.0, total - sum(value or 0.0 for value in row))
-        for total, *row in zip(grid.values(series.MEMORY, "last"), *columns, strict=True)
+        None if total is None else max(0.0, total - sum(filter(None, row)))
+        for total, row in zip(totals, shown, strict=True)
     )
     if any(rest):
         layers.append(ChartSeries("other processes", rest, "stacked"))
@@ -318,8 +323,8 @@ def _level(
     inside = [cut(each.step.name, _LONGEST_NAME) for each in (step_at(steps, at),) if each]
     summary = f"Highest {text} at {clock_text(at)}{phrase(' in {}', ''.join(inside))}"
     return Chart(
-        chart or _id_of(name), title, _UNITS.get(unit, unit), grid.times, shown,
-        limit=_limit_line(limit),
+        chart or name.replace(".", "-"), title, _UNITS.get(unit, unit), grid.times, shown,
+        limit=limit,
         mark=Mark(f"peak {text}", at, peak),
         summary=f"{summary}{phrase(', {}', of_limit(peak, limit))}.",
         note=note,
@@ -332,18 +337,10 @@ _UNITS: Final = {"By": "bytes"}
 """How a chart names a unit, where it does not take the figure's."""
 
 
-def _id_of(name: str) -> str:
-    return name.replace(".", "-")
-
-
 def _title_and_unit(name: str) -> tuple[str, str]:
     """Returns the title of a level's chart, and the unit of its figure."""
     gpu = series.gpu_of(name)
-    return (_TITLES[name], _LEVELS[name].unit) if gpu is None else (f"Memory of GPU {gpu[0]}", "By")
-
-
-def _limit_line(limit: float | None) -> LimitLine | None:
-    return None if limit is None else LimitLine("limit", limit)
+    return (_TITLES[name], LEVELS[name].unit) if gpu is None else (f"Memory of GPU {gpu[0]}", "By")
 
 
 def _rates(grid: Grid, until: float) -> Iterator[Chart]:
@@ -380,7 +377,7 @@ def _from_checkpoints(recording: Recording, subject: ShownProcess) -> Iterator[C
         times, values = zip(*points, strict=True)
         yield Chart(
             series.MEMORY, _TITLES[series.MEMORY], "bytes", times, [ChartSeries("memory", values)],
-            limit=_limit_line(memory_limit(recording)),
+            limit=memory_limit(recording),
             summary=f"Highest {size(max(values))} at a checkpoint.",
             note="Read at checkpoints only: what was between two of them is not known.",
             is_large=True,
@@ -437,27 +434,25 @@ def comparison_charts(
 ) -> Iterator[Chart]:
     """Yields the charts of the levels that a run has, memory first."""
     sides = [_levels(run) for run in runs]
-    note = _NOTE if all(is_read for _, is_read in sides) else f"{_NOTE} {_CHECKPOINTS}"
     every = time.until / _CELLS_OF_TWO
     times = tuple((cell + 0.5) * every for cell in range(_CELLS_OF_TWO))
-    every_name = {name for levels, _ in sides for name in levels}
-    for name in sorted(every_name, key=lambda name: (name != series.MEMORY, name)):
-        known = [(side, levels[name]) for side, (levels, _) in enumerate(sides) if name in levels]
-        is_memory, (title, unit) = name == series.MEMORY, _title_and_unit(name)
-        peaks = [
-            f"{names[side]} up to {number_text(max(value for _, value in points), unit)}"
-            for side, points in known
-        ]
+    notes = {series.MEMORY: _NOTE if all(read for _, read in sides) else f"{_NOTE} {_CHECKPOINTS}"}
+    known = {name for levels, _ in sides for name in levels}
+    for name in sorted(known, key=lambda name: (name != series.MEMORY, name)):
+        title, unit = _title_and_unit(name)
+        peaks, lines = [], []
+        for side, (levels, _) in enumerate(sides):
+            if points := levels.get(name):
+                highest = number_text(max(value for _, value in points), unit)
+                peaks.append(f"{names[side]} up to {highest}")
+                placed = _placed(points, side, time)
+                lines.append(ChartSeries(names[side], placed, _STYLES[side]))
         yield Chart(
-            _id_of(name), title, _UNITS.get(unit, unit), times,
-            [
-                ChartSeries(names[side], _placed(points, side, time), _STYLES[side])
-                for side, points in reversed(known)
-            ],
+            name.replace(".", "-"), title, _UNITS.get(unit, unit), times, lines[::-1],
             summary=f"{', '.join(peaks)}.",
-            note=note if is_memory else "",
+            note=notes.get(name, ""),
             every=every,
-            is_large=is_memory,
+            is_large=name == series.MEMORY,
         )  # fmt: skip
 
 
@@ -479,7 +474,7 @@ def _levels(run: ComparedRun) -> tuple[dict[str, _Points], bool]:
         for (index, of), name in gpus.items()
         if of != series.USED or (index, series.PROCESS_USED) not in gpus
     )
-    known = (name for name in grid.levels if name in _LEVELS)
+    known = (name for name in grid.levels if name in LEVELS)
     found = {name: grid.points(name) for name in (*known, *of_gpus)}
     if series.MEMORY in found:
         return found, True

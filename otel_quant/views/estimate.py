@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from otel_quant.cost.estimate import Estimate, EstimatedModel, Figure
+from otel_quant.cost.estimate import Estimate, EstimatedModel, EstimatePart
 from otel_quant.schema.units import counted, size
 from otel_quant.views.cost import assumptions
 from otel_quant.views.document import Cell, Column, Document, Facts, Lines, Part, Table, UnitCell
@@ -83,7 +83,7 @@ _COLUMNS: Final = (
 )
 
 
-def _figures(estimate: Estimate) -> Iterator[tuple[str, Figure]]:
+def _figures(estimate: Estimate) -> Iterator[tuple[str, EstimatePart]]:
     for kind, figures in (("memory", estimate.memory), ("disk", estimate.disk)):
         for figure in figures:
             yield kind, figure

@@ -11,14 +11,14 @@ import functools
 import hashlib
 import re
 from collections.abc import Sequence
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_quant.base.files import replace_whole
 from otel_quant.schema.units import share_text, size
 from otel_quant.version import VERSION
-from otel_quant.views.document import Charts, Document, Row, Table, UnitCell
+from otel_quant.views.document import Cell, Charts, Column, Document, Row, Table, UnitCell
 from otel_quant.views.text import Texts, cell_text, printable, row_of
 
 if TYPE_CHECKING:
@@ -145,25 +145,30 @@ class _Page:
         texts = Texts(table, one_unit=table.is_sortable)
         is_text = [each.is_text or each.unit == "time" for each in texts.columns]
         headings = zip(texts.headings, texts.units, texts.columns, strict=True)
-        bars = [at for at, each in enumerate(table.columns) if each.is_bar]
         given = list(map(row_of, table.rows))
-        drawn = [cell for row in given for at, cell in enumerate(row.cells) if at in bars]
-        longest = max((cell for cell in drawn if isinstance(cell, int | float)), default=0.0)
+        bars = [list(map(_bar, row.cells, texts.columns)) for row in given]
+        known = (length for length in chain.from_iterable(bars) if length is not None)
+        longest = max(known, default=0.0)
         rows = []
-        for row in given:
+        for row, lengths in zip(given, bars, strict=True):
             cells = list(texts.of(row.cells))
             missing = len(texts.columns) - len(cells)
             if row.remark and not missing:
                 cells[0] = f"{cells[0]} ({row.remark})"
             titles = [cell.title if isinstance(cell, UnitCell) else "" for cell in row.cells]
-            shares = [
-                100 * cell / longest
-                if at in bars and longest and isinstance(cell, int | float)
-                else None
-                for at, cell in enumerate(row.cells)
-            ]
+            shares = [_share(length, longest) for length in lengths]
             rows.append((row, [*zip(cells, is_text, titles, shares, strict=False)], missing))
         return {"columns": list(zip(headings, is_text, strict=True)), "rows": rows}
+
+
+def _bar(cell: Cell, column: Column[Any]) -> float | None:
+    """Returns how long the bar of a cell is, in the column's unit; None without one."""
+    return cell if column.is_bar and isinstance(cell, int | float) else None
+
+
+def _share(length: float | None, longest: float) -> float | None:
+    """Returns the length of a bar in percent of the longest."""
+    return 100 * length / longest if length is not None and longest else None
 
 
 def _whole(table: Table) -> tuple[Texts, list[tuple[Row, Sequence[str]]]]:

@@ -516,12 +516,7 @@ _KERNELS: Final[Sequence[Column[_Ran]]] = (
 _VARIANTS: Final[Sequence[Column[ModelResult]]] = (
     *(each for each in _MODELS if each.heading != "vs. baseline"),
     Column("kind", value=attrgetter("kind")),
-    Column(
-        "speedup",
-        value=lambda model: (
-            model.latency.speedup if model.latency and model.latency.is_apart else None
-        ),
-    ),
+    Column("speedup", value=_of("latency", "clear_speedup")),
     Column("problem", value=lambda model: model.problem or _accuracy(model).problem),
 )
 """The table of models for programs: with a number in place of words."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from statistics import median
 from typing import Final, NamedTuple
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from otel_quant.format.event_file import BENCH, INFERENCE
 from otel_quant.recordings import summary
 from otel_quant.recordings.compared_runs import FACTS
-from otel_quant.recordings.model import STATES, WORST_FIRST, RecordedRun, Recording, State
+from otel_quant.recordings.model import STATES, WORST_FIRST, RecordedRun, Recording, State, StepPath
 from otel_quant.recordings.reader import stacks_in
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import GROUPS
@@ -70,37 +70,38 @@ def document(recording: Recording) -> Document:
 
 
 def _parts(recording: Recording, subject: ShownProcess) -> Iterator[Part]:
-    charts = charts_of(recording, subject)
+    charts, stacks = charts_of(recording, subject), stacks_in(recording)
     processes, process_tables = _processes_of(recording)
-    lines = Lines((*sentences(recording, subject), *([processes] if processes else [])))
+    lines = Lines([*sentences(recording, subject), *processes])
     meters = Meters(tuple(_meters(recording, charts)))
     yield Section("Summary", (lines, meters), layout="answer")
     if recording.problems:
         yield Lines(("Parts of this recording could not be read:",))
         yield Lines(recording.problems, is_bad=True).first(_MOST_PROBLEMS)
-    if known := list(ending_parts(recording.ending)):
-        yield Section("Post-mortem", known, id="post-mortem", layout="post-mortem")
-    yield Section("Over time", tuple(_curves(recording, subject, charts)))
-    stacks = stacks_in(recording)
-    if subject.steps:
-        caption = f"Steps of {subject.name}, {subject.why}" if subject.why else "Steps"
-        table = step_table(
-            recording, subject.runs, caption=caption, with_rates=True, links=links_of(stacks)
-        )
-        yield Section("Steps", (table,))
-    if layers := accuracy_tables(recording):
-        yield Section("Accuracy of layers", layers)
-    if stacks:
-        yield Section("Python lines", page_parts(stacks))
-    if process_tables:
-        yield Section("Processes", process_tables)
-    if models := list(model_parts(recording, with_layers=True)):
-        yield Section("Models", models)
+    ending = list(ending_parts(recording.ending))
+    sections = (
+        Section("Post-mortem", ending, id="post-mortem", layout="post-mortem"),
+        Section("Over time", list(_curves(recording, subject, charts))),
+        Section("Steps", _steps(recording, subject, links_of(stacks))),
+        Section("Accuracy of layers", accuracy_tables(recording)),
+        Section("Python lines", page_parts(stacks) if stacks else []),
+        Section("Processes", process_tables),
+        Section("Models", list(model_parts(recording, with_layers=True))),
+    )
+    yield from (section for section in sections if section.parts)
     if any((recording.path / name).exists() for name in (INFERENCE, BENCH)):
         from otel_quant.views.inference import recorded_sections  # seldom needed, takes 10 ms
 
         yield from recorded_sections(recording.path)
     yield _origin(recording, subject)
+
+
+def _steps(
+    recording: Recording, subject: ShownProcess, links: Mapping[StepPath, str]
+) -> list[Table]:
+    caption = f"Steps of {subject.name}, {subject.why}" if subject.why else "Steps"
+    table = step_table(recording, subject.runs, caption=caption, with_rates=True, links=links)
+    return [table] if subject.steps else []
 
 
 def _curves(recording: Recording, subject: ShownProcess, charts: list[Chart]) -> Iterator[Part]:
@@ -109,7 +110,7 @@ def _curves(recording: Recording, subject: ShownProcess, charts: list[Chart]) ->
         return
     if subject.why:
         yield Lines((f"The bands are the steps of {subject.name}.",))
-    until = max((recording.duration, *(time for chart in charts for time in chart.times[-1:])))
+    until = max(recording.duration, *(max(chart.times, default=0.0) for chart in charts))
     yield Charts(charts, bands_of(subject.steps), until)
 
 
@@ -121,8 +122,7 @@ def _meters(
         yield f"Memory peak{whose(recording, peak)}", peak.value, memory_limit(recording)
     for chart in charts:
         if chart.id.startswith("gpu-") and chart.mark is not None:
-            limit = chart.limit.value if chart.limit is not None else None
-            yield f"GPU {chart.id.removeprefix('gpu-')} peak", chart.mark.value, limit
+            yield f"GPU {chart.id.removeprefix('gpu-')} peak", chart.mark.value, chart.limit
 
 
 _LONGEST_NAME: Final = 120
@@ -150,8 +150,7 @@ class _Process(NamedTuple):
 
     @property
     def state(self) -> State:
-        states = {run.state for run in self.runs}
-        return next(state for state in WORST_FIRST if state in states)
+        return min((run.state for run in self.runs), key=WORST_FIRST.index)
 
 
 _COLUMNS: Final = (
@@ -173,51 +172,58 @@ _COLUMNS: Final = (
 _COMMAND: Final = Column[_Process]("Command", None, lambda each: _command(each.runs[0]))
 
 
+_COLUMNS_OF_UNLIKE: Final = (_COLUMNS[0], _COMMAND, *_COLUMNS[1:4], *_COLUMNS[5:])
+
+
 def _command(run: RecordedRun) -> str:
     return cut(str(run.attributes.get(semconv.PROCESS_COMMAND_LINE, "")), _LONGEST_NAME)
 
 
-def _processes_of(recording: Recording) -> tuple[str, list[Table]]:
+def _processes_of(recording: Recording) -> tuple[list[str], list[Table]]:
     """Returns a sentence on several processes, and their tables; nothing for a single one.
 
     A process that has started others waits for them: only those are compared that one has started.
     """
     families = _families(recording)
-    left = dict(
-        families
-    )  # an id may recur: of processes that name each other as parent none is the first
+    # An id may recur: of processes that name each other as parent none is the first
+    left = dict(families)
     processes = [each for above in families for each in _in_order(left, above)]
     if len(processes) < 2:
-        return "", []
-    tables = []
-    if common := sorted(
-        chain(*map(_common_steps, families.values())), key=lambda each: -each.longest
-    ):
-        caption = "The same step in processes beside each other"
-        table = Table.of(_IMBALANCE, common, id="imbalance", caption=caption)
-        tables.append(table.first(_MOST_STEPS, "shorter step"))
+        return [], []
+    steps = chain.from_iterable(map(_common_steps, families.values()))
+    common = sorted(steps, key=lambda each: -each.longest)
+    caption = "The same step in processes beside each other"
+    imbalance = Table.of(_IMBALANCE, common, id="imbalance", caption=caption)
     # Ranks have one command, stages of a script one each
     is_alike = len({_command(each.runs[0]) for each in processes}) == 1
     table = Table.of(
-        _COLUMNS if is_alike else (_COLUMNS[0], _COMMAND, *_COLUMNS[1:4], *_COLUMNS[5:]),
+        _COLUMNS if is_alike else _COLUMNS_OF_UNLIKE,
         processes,
         row=lambda each, cells: Row(cells, each.depth, state=each.state),
         id="processes",
-        caption="Processes, slowest first"
-        if len(families) == 1
-        else "Processes: below each those that it has started, slowest first",
+        caption=_SLOWEST_FIRST if len(families) == 1 else _SLOWEST_BELOW,
     )
+    tables = [imbalance.first(_MOST_STEPS, "shorter step")] if common else []
     tables.append(table.first(_MOST_PROCESSES, "process", "processes"))
-    sentence = f"{len(processes):,} processes"
-    family = next((each for each in families.values() if len(each) > 1), None)
-    if family is not None:
-        beside = f" of {len(family):,} beside each other" if len(family) < len(processes) else ""
-        sentence += (
-            f": {family[0].name} took longest{beside} with {duration_text(family[0].seconds)}"
-        )
-        if any(_common_steps(family)) and family[0].ratio:
-            sentence += f", {share_text(family[0].ratio - 1)} more than the median"
-    return f"{sentence}.", tables
+    return [_sentence(processes, families.values())], tables
+
+
+_SLOWEST_FIRST: Final = "Processes, slowest first"
+_SLOWEST_BELOW: Final = "Processes: below each those that it has started, slowest first"
+
+
+def _sentence(processes: Sequence[_Process], families: Iterable[Sequence[_Process]]) -> str:
+    """Returns how many processes there are, and which of the first that are beside each other took longest."""
+    text = f"{len(processes):,} processes"
+    family = next((each for each in families if len(each) > 1), None)
+    if family is None:
+        return f"{text}."
+    slowest = family[0]
+    beside = f" of {len(family):,} beside each other" if len(family) < len(processes) else ""
+    text += f": {slowest.name} took longest{beside} with {duration_text(slowest.seconds)}"
+    if slowest.ratio and any(_common_steps(family)):
+        text += f", {share_text(slowest.ratio - 1)} more than the median"
+    return f"{text}."
 
 
 def _families(recording: Recording) -> dict[int | None, list[_Process]]:
@@ -227,22 +233,20 @@ def _families(recording: Recording) -> dict[int | None, list[_Process]]:
     families: dict[int | None, list[_Process]] = {None: []}
     for runs in every.values():
         above = runs[0].parent_pid if runs[0].parent_pid in pids else None
+        # A worker has the rank of the process that has started it.
+        name = process_name(runs[0]) if above is None else f"process {runs[0].process}"
         peaks = (summary.peak_of_run(recording, run) for run in runs)
-        process = _Process(
-            # A worker has the rank of the process that has started it.
-            process_name(runs[0]) if above is None else f"process {runs[0].process}",
-            runs,
-            runs[0].start,
-            end_of(runs, recording.duration),
-            max((peak.value for peak in peaks if peak is not None), default=None),
-        )
-        families.setdefault(above, []).append(process)
-    for family in families.values():
-        typical = median(each.seconds for each in family) if len(family) > 1 else 0.0
-        ratios = (each.seconds / typical if typical else 0.0 for each in family)
-        family[:] = [each._replace(ratio=ratio) for each, ratio in zip(family, ratios, strict=True)]
-        family.sort(key=lambda each: -each.seconds)
-    return families
+        highest = max((peak.value for peak in peaks if peak is not None), default=None)
+        end = end_of(runs, recording.duration)
+        families.setdefault(above, []).append(_Process(name, runs, runs[0].start, end, highest))
+    return {above: _slowest_first(family) for above, family in families.items()}
+
+
+def _slowest_first(family: Sequence[_Process]) -> list[_Process]:
+    """Returns processes beside each other, each with its time to their median."""
+    typical = median(each.seconds for each in family) if len(family) > 1 else 0.0
+    compared = [each._replace(ratio=each.seconds / typical if typical else 0.0) for each in family]
+    return sorted(compared, key=lambda each: -each.seconds)
 
 
 def _in_order(
@@ -286,11 +290,10 @@ _IMBALANCE: Final = (
 def _common_steps(processes: Sequence[_Process]) -> Iterator[_CommonStep]:
     found: dict[str, _CommonStep] = {}
     for process in processes:
-        for step in (step for run in process.runs for step in run.steps):
-            each = found.setdefault(step.name, _CommonStep(step.name, {}))
+        for step in chain.from_iterable(run.steps for run in process.runs):
+            seconds = found.setdefault(step.name, _CommonStep(step.name, {})).seconds
             end = step.end if step.end is not None else process.end
-            before = each.seconds.get(process.name, 0.0)
-            each.seconds[process.name] = before + end - step.start
+            seconds[process.name] = seconds.get(process.name, 0.0) + end - step.start
     yield from (each for each in found.values() if len(each.seconds) > 1)
 
 
@@ -311,11 +314,11 @@ def _origin(recording: Recording, subject: ShownProcess) -> Section:
     for run in subject.runs:
         facts = {name: value for name, value in run.attributes.items() if name in _FACTS} | facts
     named = [name for name in _FACTS if name in facts]  # in the order of the table
+    left = {name: facts[name] for name in (*named, *facts)}
     lists = []
     for title, beginnings in GROUPS:
-        names = [name for name in dict.fromkeys((*named, *facts)) if name.startswith(beginnings)]
-        rows = [_fact(name, facts.pop(name)) for name in names if name in facts]
-        lists.append(Facts(rows, title))
+        names = [name for name in left if name.startswith(beginnings)]
+        lists.append(Facts([_fact(name, left.pop(name)) for name in names], title))
     lists.append(Facts([("folder or file", str(recording.path))], "Recording"))
     shown = [each for each in lists if each.rows]
     return Section("What made this run", (Section("", shown, layout="facts"),))
@@ -324,7 +327,7 @@ def _origin(recording: Recording, subject: ShownProcess) -> Section:
 def _fact(name: str, value: object) -> tuple[str, Cell]:
     known, unit = _FACTS.get(name, (name, ""))
     if isinstance(value, bool):
-        return known, "yes" if value else "no"
+        return known, value
     if unit and isinstance(value, int | float):
         return known, UnitCell(value, unit)
     return known, cut(listed(value), _LONGEST)

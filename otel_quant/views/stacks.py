@@ -213,9 +213,7 @@ class _Difference(NamedTuple):
     unit: str
     words: str
     of: Callable[[Amounts], float]  # Seconds, or bytes of growth
-    noise: Callable[
-        [float], float
-    ]  # The least difference of two amounts that is none, by their sum
+    noise: Callable[[float], float]  # How much it may be by chance, by the sum of two amounts
     in_flame: float = 1  # What a flame counts in, of the unit
     flag: int = 1  # What a flame has of a row that differs clearly
 

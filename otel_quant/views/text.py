@@ -104,7 +104,6 @@ _LARGEST: Final = 1 << 64
 
 _EACH: Final[Mapping[str, Callable[[float], str]]] = {
     **BY_UNIT,
-    "x": lambda value: f"x {value:.2f}",
     "time": lambda value: moment_text(value, "minutes"),
     "M": count_text,
 }
@@ -122,7 +121,7 @@ def number_text(value: float, unit: str = "", digits: int | None = None) -> str:
     if digits is None and unit in _EACH and not isnan(value):
         return _EACH[unit](value)
     if unit == "x":
-        return f"x {value:.{digits}f}"
+        return f"x {value:.{2 if digits is None else digits}f}"
     shown_in = "%" if unit == "1" else unit
     plain = _plain_text(value, digits, _IN.get(shown_in, 1))
     return plain if unit[:1] in ("", "{") else f"{plain} {shown_in}"
@@ -163,11 +162,9 @@ class Texts:
         """Chooses the units; with ``one_unit`` every column of numbers has one."""
         self.columns: Sequence[Column[object]] = table.columns
         made = [_writer(table, at, one_unit) for at in range(len(self.columns))]
-        self._writers = [write for _, write in made]
-        units = [(each.heading, unit) for each, (unit, _) in zip(self.columns, made, strict=True)]
-        # A column without a name has the name of its unit.
-        self.headings = tuple(heading or unit for heading, unit in units)
-        self.units = tuple(unit if heading else "" for heading, unit in units)
+        self._writers = [write for _, _, write in made]
+        self.headings = tuple(heading for heading, _, _ in made)
+        self.units = tuple(unit for _, unit, _ in made)
 
     @property
     def headings_with_units(self) -> list[str]:
@@ -197,18 +194,22 @@ def cells_of(row: Row | Sequence[Cell]) -> Sequence[Cell]:
     return row_of(row).cells
 
 
-def _writer(table: Table, at: int, one_unit: bool) -> tuple[str, Callable[[Cell], str]]:
-    """Returns the unit in the heading of a column, and what writes its cells."""
+def _writer(table: Table, at: int, one_unit: bool) -> tuple[str, str, Callable[[Cell], str]]:
+    """Returns the heading of a column, the unit behind it, and what writes its cells."""
     column: Column[object] = table.columns[at]
     unit, digits = column.unit, column.digits
     if unit is None:
         longest = column.longest or sys.maxsize
-        return "", lambda cell: shortened(cell_text(cell), longest)
+        return column.heading, "", lambda cell: shortened(cell_text(cell), longest)
     if column.shown_in is None and not (one_unit and unit in _ONE):
-        return "", _numbers(column, unit, lambda value: number_text(value, unit, digits))
+        each = _numbers(column, unit, lambda value: number_text(value, unit, digits))
+        return column.heading, "", each
     shown_in, scale, usual = _one_unit(unit, column.shown_in or _ONE.get(unit, ""), table, at)
     digits = usual if digits is None else digits
-    return shown_in, _numbers(column, unit, lambda value: _plain_text(value, digits, scale))
+    write = _numbers(column, unit, lambda value: _plain_text(value, digits, scale))
+    # A column without a name has the name of its unit.
+    names = (column.heading, shown_in) if column.heading else (shown_in, "")
+    return *names, write
 
 
 def _one_unit(unit: str, shown_in: str, table: Table, at: int) -> tuple[str, float, int | None]:

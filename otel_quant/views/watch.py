@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 
@@ -17,13 +18,14 @@ from otel_quant.recordings import summary
 from otel_quant.recordings.model import PlacedStep, Recording, State, number, steps_in
 from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
-from otel_quant.schema.figures import RESOURCES
+from otel_quant.schema.figures import MEMORY, RESOURCES
 from otel_quant.schema.units import clock_text, duration_text, share_text, size
 from otel_quant.views.answer import ended_as, ending_lines, exceeded, time_left
-from otel_quant.views.curves import grid_of
+from otel_quant.views.charts import Values
+from otel_quant.views.curves import LEVELS, NO_GRID, OTHER_LEVELS, grid_of
 from otel_quant.views.document import Column, Document, Row, Table
-from otel_quant.views.steps import process_name
-from otel_quant.views.text import number_text, printable
+from otel_quant.views.steps import memory_limit, process_name
+from otel_quant.views.text import number_text, phrase, printable
 from otel_quant.views.writers import terminal_text
 
 if TYPE_CHECKING:
@@ -46,11 +48,14 @@ class Usage(NamedTuple):
     @property
     def text(self) -> str:
         """Figures in words: ``7.52 GB, peak 8.10 GB, limit 16.0 GB (50.6 % of it)``."""
-        texts = [number_text(self.now, self.unit)] if self.now is not None else []
-        if self.peak is not None:
-            texts.append(f"peak {number_text(self.peak, self.unit)}")
+        known = ((self.now, "{}"), (self.peak, "peak {}"))
+        texts = [
+            words.format(number_text(value, self.unit))
+            for value, words in known
+            if value is not None
+        ]
         if self.limit is not None:
-            share = f" ({share_text(self.peak / self.limit)} of it)" if self.peak else ""
+            share = phrase(" ({} of it)", (self.peak or 0) / self.limit, share_text)
             texts.append(f"limit {size(self.limit)}{share}")
         return ", ".join(texts)
 
@@ -60,14 +65,12 @@ class Looked:
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
-        placed = steps_in(recording)
         # The steps of all runs, in the order in which they opened
-        self.steps = sorted(placed, key=lambda each: each.step.start)
+        self.steps = sorted(steps_in(recording), key=lambda each: each.step.start)
         self._summaries = summary.steps_of(recording)
-        self.grid = grid_of(recording.curves, recording.began_ns)
-        self._levels = self.grid.levels if self.grid is not None else []
-        command = recording.origin.get(semconv.PROCESS_COMMAND_LINE)
-        self.program = printable(str(command or recording.path.name))
+        self.grid = grid_of(recording.curves, recording.began_ns) or NO_GRID
+        command = recording.origin.get(semconv.PROCESS_COMMAND_LINE, recording.path.name)
+        self.program = printable(str(command))
 
     def name(self, each: PlacedStep) -> str:
         """Returns the name of a step, and of its run if there are several."""
@@ -80,36 +83,35 @@ class Looked:
 
     def memory(self) -> Usage:
         """Returns the memory of all processes: the newest figure, the peak and the limit."""
-        if self.grid is not None and series.MEMORY in self._levels:
-            now: float | None = self.grid.newest(series.MEMORY)
-        else:
-            read = (each.last.attributes for each in self.recording.runs if each.last is not None)
-            known = (number(each, f"{semconv.READING_PREFIX}memory") for each in read)
-            now = max(filter(None, known), default=None)
-        limit = summary.limit(self.recording)
+        now = self.grid.newest(series.MEMORY)
+        if now is None:
+            lasts = [each.last.attributes for each in self.recording.runs if each.last is not None]
+            read = (number(last, f"{semconv.READING_PREFIX}{MEMORY.name}") for last in lasts)
+            now = max(filter(None, read), default=None)
         peak = summary.value(self.recording, summary.MEMORY_PEAK)
-        return Usage("memory", now, peak, None if limit is None else limit.value)
+        return Usage("memory", now, peak, memory_limit(self.recording))
 
     def usage(self) -> Iterator[Usage]:
-        """Yields what is used: memory, each GPU, the caches and what has been read and written."""
+        """Yields what is used: memory, each GPU, other levels, and what has been read and written."""
         yield self.memory()
-        if self.grid is None:
-            return
-        for name in sorted(self._levels):
-            now, (peak, _) = self.grid.newest(name), self.grid.peak(name)
-            gpu = series.gpu_of(name)
+        grid = self.grid
+        for name in sorted(grid.levels):
+            now, (peak, _), gpu = grid.newest(name), grid.peak(name), series.gpu_of(name)
             if gpu is not None and gpu[1] == series.USED:
                 yield Usage(f"GPU {gpu[0]}", now, peak)
-            elif name == series.CACHE and peak:
-                yield Usage("caches", now, peak)
-        for resource in RESOURCES:
-            for figure in resource.figures:
-                total = self.grid.newest(figure.curve) if figure.is_total else None
-                if figure.heading and total is not None:
-                    yield Usage(
-                        f"{resource.name} {figure.heading.lower()}", total, unit=figure.unit
-                    )
+            elif name in OTHER_LEVELS and peak:
+                yield Usage(OTHER_LEVELS[name], now, peak, unit=LEVELS[name].unit)
+        for resource, figure in _TOTALS:
+            if (total := grid.newest(figure.curve)) is not None:
+                yield Usage(f"{resource.name} {figure.heading.lower()}", total, unit=figure.unit)
 
+
+_TOTALS: Final = [
+    (resource, figure)
+    for resource in RESOURCES
+    for figure in resource.figures
+    if figure.is_total and figure.heading
+]
 
 _SILENT: Final = 5.0
 """Seconds after which a reading is shown as old; there is one each second."""
@@ -117,11 +119,9 @@ _SILENT: Final = 5.0
 
 def _progress(each: PlacedStep) -> list[str]:
     """Returns how far a step has come: ``sample 37 of 512``, ``about 30 min left``, and its line."""
-    step = each.step
-    line = f"at {printable(step.line.short)}" if step.line is not None else ""
-    silent = (
-        each.end - each.run.last.time if step.end is None and each.run.last is not None else 0.0
-    )
+    step, last = each.step, each.run.last
+    line = phrase("at {}", step.line, lambda line: printable(line.short))
+    silent = each.end - last.time if last is not None and step.end is None else 0.0
     if line and silent > _SILENT:  # something holds the GIL, or the process is stopped
         line += f" {duration_text(silent)} ago"
     return list(filter(None, (str(step.counts), time_left(each.run, step), line)))
@@ -143,26 +143,10 @@ class PlainView:
     def lines(self, recording: Recording) -> Iterator[str]:
         """Yields what is new."""
         looked, now = Looked(recording), recording.duration
-        news: list[tuple[float, str]] = []
+        news = sorted(self._of_steps(looked), key=itemgetter(0))
         if not self._next:
             self._next = _EVERY
-            news.append((0.0, looked.program))
-        for each in looked.steps:
-            step, key, text = each.step, (each.run.id, each.step.index), looked.name(each)
-            if key not in self._told:
-                news.append((step.start, f"{text} began"))
-            if step.end is not None and not self._told.get(key, False):
-                peak = looked.peak(each)
-                texts = [f"took {duration_text(step.end - step.start)}"]
-                texts += [f"peak {size(peak)}"] if peak is not None else []
-                if step.error is not None:
-                    texts.append(
-                        printable(": ".join(filter(None, (step.error, step.error_message))))
-                    )
-                verb = "failed" if step.error is not None else "ended"
-                news.append((step.end, f"{text} {verb}: {', '.join(texts)}"))
-            self._told[key] = step.end is not None
-        news.sort(key=lambda each: each[0])
+            news.insert(0, (0.0, looked.program))
         if recording.state != "running":
             news.append((now, f"{ended_as(recording)} after {duration_text(now)}"))
         elif now >= self._next:
@@ -171,6 +155,30 @@ class PlainView:
         for at, text in news:
             clock = time.localtime(recording.began_ns / 1e9 + at)
             yield f"{time.strftime('%H:%M:%S', clock)} {text}"
+
+    def _of_steps(self, looked: Looked) -> Iterator[tuple[float, str]]:
+        """Yields which steps began and ended since the last look, each with its time."""
+        for each in looked.steps:
+            step, key = each.step, (each.run.id, each.step.index)
+            if key not in self._told:
+                yield step.start, f"{looked.name(each)} began"
+            if step.end is not None and not self._told.get(key, False):
+                yield step.end, _ended(looked, each)
+            self._told[key] = step.end is not None
+
+
+def _ended(looked: Looked, each: PlacedStep) -> str:
+    """Returns how a step ended: ``Calibration ended: took 8.75 s, peak 1.90 GB``."""
+    step, peak = each.step, looked.peak(each)
+    verb, why = "ended", ""
+    if step.error is not None:
+        verb, why = "failed", ": ".join(filter(None, (step.error, step.error_message)))
+    texts = [
+        f"took {duration_text((step.end or 0.0) - step.start)}",
+        "" if peak is None else f"peak {size(peak)}",
+        printable(why),
+    ]
+    return f"{looked.name(each)} {verb}: {', '.join(filter(None, texts))}"
 
 
 def _now(looked: Looked) -> str:
@@ -213,13 +221,18 @@ def screen(looked: Looked, width: int, height: int, log: Sequence[str] = ()) -> 
     from rich.text import Text
 
     recording = looked.recording
-    below = [*(_curve(looked, width) if height >= _LOWEST else ())]
+    limits = [
+        f"{looked.name(each)}: {text}"
+        for each in looked.steps
+        if each.step.end is None and (text := exceeded(each.run, each.step))
+    ]
     uses = [use for use in looked.usage() if use.now is not None or use.peak is not None]
-    below += [(f"{use.name:13}{use.text}", "") for use in uses]
-    for each in looked.steps:
-        if each.step.end is None and (text := exceeded(each.run, each.step)):
-            below.append((f"{looked.name(each)}: {text}", "bold red"))
-    below += [(line, "") for line in ending_lines(recording.ending)]
+    below = [
+        *(_curve(looked, width) if height >= _LOWEST else ()),
+        *((f"{use.name:13}{use.text}", "") for use in uses),
+        *((line, "bold red") for line in limits),
+        *((line, "") for line in ending_lines(recording.ending)),
+    ]
     if log:
         below += [("", ""), ("last lines of the output", "dim")]
         below += [(printable(each), "") for each in log[-_LOG_ROWS:]]
@@ -260,28 +273,30 @@ def _steps(looked: Looked, rows: int, width: int) -> Iterator[tuple[str, str]]:
 
 def _curve(looked: Looked, width: int) -> Iterator[tuple[str, str]]:
     """Yields memory over time as rows of blocks, with the limit where it is near."""
-    read = looked.grid.values(series.MEMORY) if looked.grid is not None else ()
-    highest, limit = (
-        max((value or 0.0 for value in read), default=0.0),
-        looked.memory().limit or 0.0,
-    )
-    if looked.grid is None or not highest:
+    grid, limit = looked.grid, looked.memory().limit or 0.0
+    values = _stretches(grid.values(series.MEMORY), max(10, width - _AXIS - len(_LIMIT)))
+    highest = max(values, default=0.0)
+    if not highest:
         return
-    count = min(len(read), max(10, width - _AXIS - len(_LIMIT)))
-    values: list[float] = []
-    for at in range(count):  # a stretch without a reading is as the one before
-        part = read[at * len(read) // count : (at + 1) * len(read) // count]
-        values.append(max(filter(None, part), default=values[-1] if values else 0.0))
     is_near = highest > limit / 2 > 0
     top = max(highest, limit) if is_near else highest
+    labels = {_CURVE_ROWS: (size(top), _LIMIT if is_near else "")}
     for row in range(_CURVE_ROWS, 0, -1):
-        is_top = row == _CURVE_ROWS
         filled = (value / top * _CURVE_ROWS - (row - 1) for value in values)
         blocks = "".join(_EIGHTHS[max(0, min(8, round(each * 8)))] for each in filled)
-        label = f"{size(top) if is_top else '':>{_AXIS - 1}} "
-        yield f"{label}{blocks}{_LIMIT if is_top and is_near else ''}", "cyan"
-    length = looked.grid.start + len(read) * looked.grid.every
+        label, limit_text = labels.get(row, ("", ""))
+        yield f"{label:>{_AXIS - 1}} {blocks}{limit_text}", "cyan"
+    length = grid.start + len(grid.buckets) * grid.every
     yield f"{'':{_AXIS}}0:00{clock_text(length):>{max(0, len(values) - 4)}}", "dim"
+
+
+def _stretches(read: Values, most: int) -> list[float]:
+    """Returns the highest value of each of so many stretches; one without a reading is as the one before."""
+    values = [0.0]
+    for at in range(count := min(len(read), most)):
+        part = read[at * len(read) // count : (at + 1) * len(read) // count]
+        values.append(max(filter(None, part), default=values[-1]))
+    return values[1:]
 
 
 # --- look after look ----------------------------------------------------------------------

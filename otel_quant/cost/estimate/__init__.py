@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Final, Literal, TypeAlias
@@ -35,7 +35,7 @@ _BOTH: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Library:
+class QuantizationLibrary:
     """What all methods of a library have in common."""
 
     name: str  # ``onnxruntime`` or ``quark``
@@ -61,7 +61,7 @@ class Library:
 class Method:
     """How a calibration method holds memory."""
 
-    library: Library  # Whose it is
+    library: QuantizationLibrary  # Whose it is
     name: str  # As the library names it
     # Of how many samples all calibrated tensors are kept at once; None for all samples
     kept: int | None
@@ -80,7 +80,7 @@ class Method:
         return f"{self.library.name}:{self.name}"
 
 
-ONNXRUNTIME: Final = Library(
+ONNXRUNTIME: Final = QuantizationLibrary(
     name="onnxruntime",
     versions="onnxruntime 1.31, onnx 1.22, Python 3.11, Linux x86-64",
     base=84_000_000,
@@ -98,7 +98,7 @@ ONNXRUNTIME: Final = Library(
     torch=535_000_000,
 )
 
-QUARK: Final = Library(
+QUARK: Final = QuantizationLibrary(
     name="quark",
     versions="amd-quark 0.13, torch 2.13 for CPUs, onnxruntime 1.31, Python 3.11, Linux x86-64",
     base=805_000_000,
@@ -141,17 +141,16 @@ class UnknownMethodError(ValueError):
 
 def methods(names: Sequence[str] = ()) -> tuple[Method, ...]:
     """Returns the methods that are asked for."""
-    wanted = [name.lower() for name in names]
-    for name, lower in zip(names, wanted, strict=True):
-        if not any(lower in _names(method) for method in METHODS):
-            known = ", ".join(method.title for method in METHODS)
+    known = {name for method in METHODS for name in _names(method)}
+    for name in names:
+        if name.lower() not in known:
+            titles = ", ".join(method.title for method in METHODS)
             raise UnknownMethodError(
-                f"{name!r} is no calibration method; expected one of {known}, or only the part "
+                f"{name!r} is no calibration method; expected one of {titles}, or only the part "
                 "before or behind the colon"
             )
-    return tuple(
-        method for method in METHODS if not wanted or not _names(method).isdisjoint(wanted)
-    )
+    wanted = {name.lower() for name in names} or known
+    return tuple(method for method in METHODS if not wanted.isdisjoint(_names(method)))
 
 
 def _names(method: Method) -> set[str]:
@@ -163,7 +162,7 @@ Answer: TypeAlias = Literal["yes", "no", "perhaps"]
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class EstimatePart:
     """One part of an estimate."""
 
     name: str  # What the memory holds
@@ -179,8 +178,8 @@ class Estimate:
     method: str  # The calibration method, as the library names it
     samples: int  # Calibration samples
     # The parts of the process's largest resident memory; they add up to ``peak``
-    memory: tuple[Figure, ...]
-    disk: tuple[Figure, ...]  # The parts of what lies in temporary folders at most
+    memory: tuple[EstimatePart, ...]
+    disk: tuple[EstimatePart, ...]  # The parts of what lies in temporary folders at most
     lowest: int  # Bytes that the peak is expected to have at least
     # Bytes that it is expected to have at most; None where sizes of tensors are not known, so
     # that there is no such bound
@@ -193,19 +192,19 @@ class Estimate:
     @property
     def peak(self) -> int:
         """Largest resident memory of the process, in bytes."""
-        return sum(figure.bytes for figure in self.memory)
+        return sum(part.bytes for part in self.memory)
 
     @property
     def disk_bytes(self) -> int:
         """Bytes in temporary folders at most."""
-        return sum(figure.bytes for figure in self.disk)
+        return sum(part.bytes for part in self.disk)
 
     def fits(self, limit: int) -> Answer:
         """Returns whether it fits into a number of bytes."""
         if self.lowest > limit:
             return "no"
-        is_bounded = self.highest is not None and self.highest <= limit
-        return "yes" if is_bounded and self.is_installed else "perhaps"
+        is_below = self.highest is not None and self.highest <= limit and self.is_installed
+        return "yes" if is_below else "perhaps"
 
 
 _PROBED_BELOW: Final = 0.1
@@ -221,83 +220,62 @@ def estimate(model: EstimatedModel, method: Method, samples: int) -> Estimate:
         for tensor in model.activations
         if tensor.bytes is not None and tensor.calibrated(library.quantized, library.removed)
     ]
-    weights, calibrated, count = model.weight_bytes, sum(sizes), len(sizes)
-    kept = samples if method.kept is None else min(method.kept, samples)
-    tensors, kept_samples = counted(count, "calibrated tensor"), counted(kept, "sample")
-    memory = _figures(
-        ("libraries", library.base, f"assumed: as measured with {library.versions}"),
-        (
-            "model copies",
-            library.model_copies * weights,
-            f"{library.model_copies} x {size(weights)} of weights: {library.copies_are}",
-        ),
-        (
-            "session",
-            model.cost.peak_activation_bytes,
-            "largest sum of activations that one run holds at once",
-        ),
-        (
-            "activations kept",
-            kept * calibrated,
-            f"{kept_samples} x {size(calibrated)} of {tensors}",
-        ),
-        (
-            "values of one tensor",
-            method.tensor_copies * kept * max(sizes, default=0),
-            f"{method.tensor_copies} copies x {kept_samples} x {size(max(sizes, default=0))} of the "
-            "largest calibrated tensor",
-        ),
-        (
-            "histograms",
-            method.bins * method.bin_bytes * count,
-            f"{tensors} x {method.bins:,} bins x {method.bin_bytes} B",
-        ),
-        (
-            "inputs kept",
-            samples * model.input_bytes if library.keeps_inputs else 0,
-            f"{counted(samples, 'sample')} x {size(model.input_bytes)} of inputs",
-        ),
-    )
-    files = (
-        "model files",
-        library.disk_copies * weights,
-        f"{library.disk_copies} x {size(weights)} of weights: {library.disk_copies_are}",
-    )
-    cache = (
-        "activation cache",
-        method.disk_samples * calibrated,
-        f"{counted(method.disk_samples, 'sample')} x {size(calibrated)} of {tensors}",
-    )
-    prepared = (
-        "model being prepared",
-        library.preparing_copies * weights,
-        f"{library.preparing_copies} x {size(weights)} of weights, before the calibration",
-    )
-    disk = _figures(files, max(cache, prepared, key=lambda part: part[1]))
+    memory = tuple(part for part in _memory(model, method, samples, sizes) if part.bytes)
+    disk = tuple(part for part in _disk(model, method, sizes) if part.bytes)
     torch = library.torch if find_spec("torch") is not None else 0
     is_installed = find_spec(library.name) is not None
     found = Estimate(library.name, method.name, samples, memory, disk, 0, 0, 0, torch, is_installed)
     return _bounded(found, method.below, None if model.unsized else method.above)
 
 
-def _figures(*parts: tuple[str, int, str]) -> tuple[Figure, ...]:
-    return tuple(Figure(*part) for part in parts if part[1])
+def _memory(
+    model: EstimatedModel, method: Method, samples: int, sizes: Sequence[int]
+) -> Iterator[EstimatePart]:
+    """Yields the parts of the largest resident memory; ``sizes`` are those of calibrated tensors."""
+    library = method.library
+    calibrated, largest, count = sum(sizes), max(sizes, default=0), len(sizes)
+    kept = samples if method.kept is None else min(method.kept, samples)
+    tensors, kept_samples = counted(count, "calibrated tensor"), counted(kept, "sample")
+    yield EstimatePart("libraries", library.base, f"assumed: as measured with {library.versions}")
+    yield _copies("model copies", library.model_copies, model, f": {library.copies_are}")
+    live = "largest sum of activations that one run holds at once"
+    yield EstimatePart("session", model.cost.peak_activation_bytes, live)
+    text = f"{kept_samples} x {size(calibrated)} of {tensors}"
+    yield EstimatePart("activations kept", kept * calibrated, text)
+    text = f"{method.tensor_copies} copies x {kept_samples} x {size(largest)} of the largest calibrated tensor"
+    yield EstimatePart("values of one tensor", method.tensor_copies * kept * largest, text)
+    text = f"{tensors} x {method.bins:,} bins x {method.bin_bytes} B"
+    yield EstimatePart("histograms", method.bins * method.bin_bytes * count, text)
+    text = f"{counted(samples, 'sample')} x {size(model.input_bytes)} of inputs"
+    yield EstimatePart("inputs kept", samples * model.input_bytes * library.keeps_inputs, text)
+
+
+def _disk(model: EstimatedModel, method: Method, sizes: Sequence[int]) -> Iterator[EstimatePart]:
+    """Yields the parts of what lies in temporary folders at most."""
+    library, tensors = method.library, counted(len(sizes), "calibrated tensor")
+    yield _copies("model files", library.disk_copies, model, f": {library.disk_copies_are}")
+    text = f"{counted(method.disk_samples, 'sample')} x {size(sum(sizes))} of {tensors}"
+    cache = EstimatePart("activation cache", method.disk_samples * sum(sizes), text)
+    when = ", before the calibration"
+    prepared = _copies("model being prepared", library.preparing_copies, model, when)
+    yield max(cache, prepared, key=lambda part: part.bytes)
+
+
+def _copies(name: str, copies: int, model: EstimatedModel, what: str) -> EstimatePart:
+    weights = model.weight_bytes
+    return EstimatePart(name, copies * weights, f"{copies} x {size(weights)} of weights{what}")
 
 
 def extrapolated(wanted: Estimate, probed: Estimate, measured: int, torch: int) -> Estimate:
     """Extrapolates from a real run with few samples, and from what torch took in it."""
     further = wanted.samples - probed.samples
-    memory = _figures(
-        ("real run", measured, f"measured: peak of a run of {counted(probed.samples, 'sample')}"),
-        (
-            "further samples",
-            wanted.peak - probed.peak,
-            f"what the arithmetic adds for {counted(further, 'more sample')}",
-        ),
-    )
-    found = replace(
-        wanted, memory=memory, probed=probed.samples, torch=torch if wanted.torch else 0
-    )
+    ran = f"measured: peak of a run of {counted(probed.samples, 'sample')}"
+    added = f"what the arithmetic adds for {counted(further, 'more sample')}"
+    more = wanted.peak - probed.peak
+    parts = EstimatePart("real run", measured, ran), EstimatePart("further samples", more, added)
+    memory = tuple(part for part in parts if part.bytes)
+    torch = torch if wanted.torch else 0
+    found = replace(wanted, memory=memory, probed=probed.samples, torch=torch)
     return _bounded(found, _PROBED_BELOW, None if wanted.highest is None else _PROBED_ABOVE)
 
 
@@ -336,7 +314,7 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Activation:
+class ActivationTensor:
     """A tensor of the main graph that is no constant."""
 
     dtype: str  # Its element type, ``float32`` for example
@@ -361,7 +339,7 @@ class EstimatedModel:
     weight_bytes: int  # Bytes of its constants, those that no node reads included
     inputs: tuple[TensorCost, ...]  # Its inputs of known shape
     input_bytes: int  # Bytes of all of them
-    activations: tuple[Activation, ...]  # Tensors of the main graph: inputs, and what nodes make
+    activations: tuple[ActivationTensor, ...]  # Inputs of the main graph, and what its nodes make
     unsized: int  # How many of these have no known size; estimates leave them out
     layers: Mapping[str, Layer]  # The layers with the largest estimates, by whose arithmetic
 
@@ -395,7 +373,7 @@ def read(
     )
     made = [tensor for tensor in cost.tensors or () if not tensor.in_body]
     activations = tuple(
-        Activation(
+        ActivationTensor(
             each.dtype, each.bytes, made_by.get(each.name, ""), frozenset(operators[each.name])
         )
         for each in (*given, *made)

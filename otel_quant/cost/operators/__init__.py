@@ -1,6 +1,6 @@
 """All operators by name: ``Conv``, or ``com.microsoft:Attention`` outside ONNX's own domain.
 
-A new operator is one record in the table of its family, and a case in the family's test.
+A new operator is one rule in the table of its family, and a case in the family's test.
 """
 
 from __future__ import annotations
@@ -9,36 +9,36 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from otel_quant.cost.operators import contraction, control, elementwise, layout, windows
-from otel_quant.cost.operators.record import (
+from otel_quant.cost.operators.rule import (
     ADD,
     CMP,
     MUL,
     T1,
-    Operator,
     Precision,
+    Rule,
     like,
     per_output,
     same,
 )
 
-_known: Final[dict[str, Operator]] = {
+_known: Final[dict[str, Rule]] = {
     **elementwise.TABLE,
     **windows.TABLE,
     **contraction.TABLE,
     **layout.TABLE,
     **control.TABLE,
 }
-"""Records of the domains that have been loaded; ONNX's own from the start."""
+"""Rules of the domains that have been loaded; ONNX's own from the start."""
 
 
-def _microsoft() -> Mapping[str, Operator]:
+def _microsoft() -> Mapping[str, Rule]:
     from otel_quant.cost.operators.microsoft import TABLE
 
     return TABLE
 
 
-def _quark() -> Mapping[str, Operator]:
-    def rounded(to: str) -> Operator:
+def _quark() -> Mapping[str, Rule]:
+    def rounded(to: str) -> Rule:
         rest = per_output(CMP + 2 * MUL + ADD)
         return same("maximum, scale, round, scale", rest)._replace(
             precision=Precision(rounds_to=to)
@@ -55,25 +55,25 @@ def _quark() -> Mapping[str, Operator]:
     }
 
 
-_DOMAINS: Final[dict[str, Callable[[], Mapping[str, Operator]]]] = {
+_DOMAINS: Final[dict[str, Callable[[], Mapping[str, Rule]]]] = {
     "com.microsoft": _microsoft,
     "com.amd.quark": _quark,
     "com.vai.quantize": _quark,
 }
 """Loaded when a model uses one: the command starts sooner and in less memory without them."""
 
-_NO_OPERATOR: Final = Operator("no rule is known for this operator", None)
+_NO_OPERATOR: Final = Rule("no rule is known for this operator", None)
 
 
-def operator_of(kind: str) -> Operator:
-    """Returns the record of an operator; an empty one if it is not known."""
+def operator_of(kind: str) -> Rule:
+    """Returns the rule of an operator; an empty one if it is not known."""
     if kind not in _known and ":" in kind:
         _load(kind.rpartition(":")[0])
     return _known.get(kind, _NO_OPERATOR)
 
 
-def all_operators() -> Mapping[str, Operator]:
-    """Returns the records of all operators, by name."""
+def all_operators() -> Mapping[str, Rule]:
+    """Returns the rules of all operators, by name."""
     for domain in tuple(_DOMAINS):
         _load(domain)
     return _known

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import Final, NamedTuple, TypeAlias
 
-from otel_quant.cost.operation import Operation, Shape, UnknownError, known
-from otel_quant.cost.operators.record import (
+from otel_quant.cost.operation import Operation, Shape, UnknownError, first_known, known
+from otel_quant.cost.operators.rule import (
     ADD,
     EXP,
     INT32,
@@ -22,8 +22,8 @@ from otel_quant.cost.operators.record import (
     T0,
     TANH,
     Formula,
-    Operator,
     Precision,
+    Rule,
     ShapesOf,
     Types,
     added,
@@ -41,9 +41,8 @@ from otel_quant.cost.operators.windows import conv_products
 
 def product(a: Shape, b: Shape) -> Shape:
     """Returns the shape of ``matmul(a, b)``: vectors, and batch dimensions broadcast."""
-    agree("summed lengths of the operands", a[-1], b[-2 if len(b) > 1 else 0])
-    rows = (a[-2],) if len(a) > 1 else ()
-    columns = (b[-1],) if len(b) > 1 else ()
+    agree("summed lengths of the operands", a[-1], b[-2:][0])
+    rows, columns = a[-2:-1], b[1:][-1:]  # a vector has none
     return (*broadcast((a[:-2], b[:-2])), *rows, *columns)
 
 
@@ -62,12 +61,17 @@ def gemm(b: int) -> ShapesOf:
     """Matrix product with operand ``b``, with transposes by attribute."""
 
     def shapes(op: Operation) -> Sequence[Shape]:
-        row, summed = op.shape(0)[:: -1 if op.attr("transA", 0) else 1]
-        also_summed, column = op.shape(b)[:: -1 if op.attr("transB", 0) else 1]
+        row, summed = _matrix(op, 0, "transA")
+        also_summed, column = _matrix(op, b, "transB")
         agree("summed lengths of the operands", summed, also_summed)
         return [(row, column)]
 
     return shapes
+
+
+def _matrix(op: Operation, i: int, transpose: str) -> Shape:
+    """Rows and columns of an operand, transposed by attribute."""
+    return op.shape(i)[:: -1 if op.attr(transpose, 0) else 1]
 
 
 def gemm_products(op: Operation) -> int:
@@ -77,9 +81,8 @@ def gemm_products(op: Operation) -> int:
 
 
 def _matmul_tool(op: Operation) -> int:
-    weight = op.dims(1)
-    bias = 1 if len(op.inputs) == 3 else 0
-    return volume0(op.out()) * ((weight[-2] if len(weight) > 1 else 1) + bias)
+    bias = len(op.inputs) == 3
+    return volume0(op.out()) * (prod(op.dims(1)[-2:-1]) + bias)
 
 
 _MAX_EQUATION: Final = 1024
@@ -115,11 +118,11 @@ def _label_lengths(op: Operation) -> dict[str, int | None]:
     lengths: dict[str, int | None] = {}
     for i, labels in enumerate(operands):
         for label, length in zip(labels, op.shape(i), strict=True):
-            before = lengths.get(label)
-            if before not in (None, 1) and length not in (None, 1):
+            before = lengths.setdefault(label, length)
+            if before in (None, 1):
+                lengths[label] = before if length is None else length
+            elif length != 1:
                 agree("lengths of one letter", before, length)
-            elif label not in lengths or before in (None, 1):
-                lengths[label] = length if length is not None else before
     return lengths
 
 
@@ -142,7 +145,7 @@ def _einsum_products(op: Operation) -> int:
 
 
 def _combinations(op: Operation, lengths: Mapping[str, int | None], labels: Iterable[str]) -> int:
-    cause = next((value.unknown for value in op.inputs if value and value.unknown), None)
+    cause = first_known(value.unknown for value in op.given)
     return prod(known([lengths[label] for label in labels], "an operand", cause))
 
 
@@ -173,27 +176,26 @@ def steps(op: Operation) -> int:
     return data[0] * data[1]
 
 
-def _recurrent(words: str, gates: int, per_state: int, *, tool: bool = True) -> Operator:
+def _recurrent(words: str, gates: int, per_state: int) -> Rule:
     """Both matrices once per step; biases, and per state the activations and the blend."""
 
     def rest(op: Operation) -> int:
         directions, _, hidden = op.dims(2)
-        bias = op.size(3) * steps(op) if op.has(3) else 0
-        return bias + steps(op) * directions * hidden * (per_state + gates * ADD)
+        states = directions * hidden * (per_state + gates * ADD)
+        return (op.size_if_given(3) + states) * steps(op)
 
     def as_onnx_tool(op: Operation) -> int:
-        matrices = op.size(1) + op.size(2) + (op.size(3) if op.has(3) else 0)
-        hidden = op.dims(1)[1] // gates
-        return steps(op) * (matrices + hidden * (per_state + gates * ADD))
+        states = op.dims(1)[1] // gates * (per_state + gates * ADD)
+        return (op.size(1) + op.size(2) + op.size_if_given(3) + states) * steps(op)
 
-    return Operator(
-        f"(|W|+|R|)*b*s; biases; {words}",
-        _states,
-        T0,
-        lambda op: (op.size(1) + op.size(2)) * steps(op),
-        rest,
-        as_onnx_tool if tool else None,
+    return Rule(
+        f"(|W|+|R|)*b*s; biases; {words}", _states, T0, recurrent_products, rest, as_onnx_tool
     )
+
+
+def recurrent_products(op: Operation) -> int:
+    """Both matrices once per step."""
+    return (op.size(1) + op.size(2)) * steps(op)
 
 
 Length: TypeAlias = int | None
@@ -277,40 +279,34 @@ def attention(
     sizes: SizesOf,
     shapes: ShapesOf,
     *masks: int,
-    projects: bool = False,
+    projection: Formula = zero,
     rest: Formula = zero,
     types: Types = T0,
-) -> Operator:
-    """Scores and their application to the values; a causal mask is not skipped.
+) -> Rule:
+    """Scores and their application to the values; a causal mask is not skipped."""
 
-    The operator may project its input itself, by operand 1, with a bias in operand 2.
-    """
-
-    def met(op: Operation) -> int:
+    def scores(op: Operation) -> int:
         found = sizes(op)
-        scores = {"batch": found.batch, "heads": found.heads, "queries": found.queries}
-        scores["keys"] = found.keys
-        missing = ", ".join(name for name, length in scores.items() if length is None)
-        lengths = list(scores.values())
+        lengths = (found.batch, found.heads, found.queries, found.keys)
+        names = zip(("batch", "heads", "queries", "keys"), lengths, strict=True)
+        missing = ", ".join(name for name, length in names if length is None)
         return prod(known(lengths, f"an attention ({missing})", op.input(0).unknown))
 
     def products(op: Operation) -> int:
         found = sizes(op)
         heads = known((found.size, found.value_size), "an attention head", op.input(0).unknown)
-        projection = tokens_of(op, found) * op.size(1) if projects else 0
-        return projection + met(op) * sum(heads)
+        return projection(op) + scores(op) * sum(heads)
 
     def others(op: Operation) -> int:
-        bias = tokens_of(op, sizes(op)) * op.size(2) if projects and op.has(2) else 0
-        return bias + met(op) * _score_macs(op, masks) + rest(op)
+        return rest(op) + scores(op) * _score_macs(op, masks)
 
-    return Operator(words, shapes, types, products, others)
+    return Rule(words, shapes, types, products, others)
 
 
 def _score_macs(op: Operation, masks: Sequence[int]) -> int:
     """What one score takes: scale, softmax, masks, and a cap if there is one."""
     cap = TANH + 2 if op.attributes.get("softcap") else 0
-    return SOFTMAX + 1 + cap + sum(1 for mask in masks if op.has(mask))
+    return SOFTMAX + 1 + cap + sum(map(op.has, masks))
 
 
 def _state_sizes(op: Operation) -> tuple[int, int, int, int, int]:
@@ -358,9 +354,9 @@ _ACTIVATIONS: Final = {"none": 0, "silu": EXP + MUL, "swish": EXP + MUL}
 
 _ONE_DIRECTION: Final = "(onnx_tool: states of one direction)"
 
-TABLE: Final[dict[str, Operator]] = {
-    "MatMul": Operator("|y|*K", matmul(1), T0, last_axis, tool=_matmul_tool),
-    "MatMulInteger": Operator(
+TABLE: Final[dict[str, Rule]] = {
+    "MatMul": Rule("|y|*K", matmul(1), T0, last_axis, tool=_matmul_tool),
+    "MatMulInteger": Rule(
         "|y|*K; zero points are free (onnx_tool: one is a bias)",
         matmul(1),
         INT32,
@@ -368,7 +364,7 @@ TABLE: Final[dict[str, Operator]] = {
         tool=_matmul_tool,
         precision=Precision(zero_point=(1, 3)),
     ),
-    "QLinearMatMul": Operator(
+    "QLinearMatMul": Rule(
         "|y|*K",
         matmul(3),
         like(7),
@@ -376,8 +372,8 @@ TABLE: Final[dict[str, Operator]] = {
         tool=lambda op: volume0(op.dims(0)) * op.dims(3)[-1],
         precision=Precision(operands=(0, 3), zero_point=(3, 5)),
     ),
-    "Gemm": Operator("|y|*K, +|y| with C", gemm(1), T0, gemm_products, present(2)),
-    "Einsum": Operator(
+    "Gemm": Rule("|y|*K, +|y| with C", gemm(1), T0, gemm_products, present(2)),
+    "Einsum": Rule(
         "product over the letters, operands pairwise",
         lambda op: [tuple(map(_label_lengths(op).__getitem__, _terms(op)[1]))],
         T0,
@@ -386,16 +382,16 @@ TABLE: Final[dict[str, Operator]] = {
     ),
     "LSTM": _recurrent(f"180 per state {_ONE_DIRECTION}", 4, 3 * EXP + 2 * TANH + 4),
     "GRU": _recurrent(f"110 per state {_ONE_DIRECTION}", 3, 2 * EXP + TANH + 5),
-    "RNN": _recurrent("tanh per state", 1, TANH, tool=False),
+    "RNN": _recurrent("tanh per state", 1, TANH)._replace(tool=None),
     "Attention": attention("scores and weighted values; softmax", _sizes, _attention, 3),
-    "LinearAttention": Operator(
+    "LinearAttention": Rule(
         "per token: key times value, state times query, of a delta also times key; decay",
         _linear,
         (*T0, lambda op: op.dtype(3 if op.has(3) else 0)),
         _linear_products,
         _linear_rest,
     ),
-    "CausalConvWithState": Operator(
+    "CausalConvWithState": Rule(
         "|y|*|W[1:]|, bias, activation",
         _causal_conv,
         T0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain, repeat
 from typing import Final
 
 from otel_quant.cost import dtypes
@@ -12,21 +13,22 @@ from otel_quant.cost.operation import (
     Body,
     Carried,
     Operation,
-    Shape,
     UnknownError,
     Value,
     axis_of,
+    first_known,
     merged,
     reason_of,
 )
-from otel_quant.cost.operators.record import (
+from otel_quant.cost.operators.rule import (
     BodyRule,
-    Operator,
+    Rule,
     RunGraph,
     ValuesOf,
     first_of,
     total,
     with_dim,
+    without,
     zero,
 )
 from otel_quant.cost.structure import CostError, printable
@@ -50,9 +52,8 @@ def _if(op: Operation, run: RunGraph) -> list[Value]:
         return list(branches[op.taken].outputs)
     results = []
     for pair in zip(branches[0].outputs, branches[1].outputs, strict=False):
-        value = merged(list(pair))
-        if value.size is None and value.unknown is None:
-            value.unknown = f"{op.title}: its branches give results of different shapes"
+        value = merged(*pair)
+        value.explain(f"{op.title}: its branches give results of different shapes")
         results.append(value)
     return results
 
@@ -77,65 +78,65 @@ def _iterated(
 
 def _loop(op: Operation, run: RunGraph) -> list[Value]:
     """A body, a trip count, and values carried from one iteration to the next."""
-    carried = _entering(op.inputs[2:])
+    initial = _given(op.inputs[2:])
+    carried = _entering(initial)
     counter = Value(dtypes.INT64, (), name="iteration")
     going = Value(dtypes.BOOL, (), (1,))  # else the body would not run
     ops, outputs, entering = _iterated(op, run, [counter, going], carried, [])
     handed = [Carried(*item) for item in zip(op.inputs[2:], entering, outputs[1:], strict=False)]
     times = _trips(op, outputs)
     op.bodies = [Body(ops, times, _UNKNOWN_TIMES.format(op.title), outputs, handed)]
-    results = [_copied(value) for value in carried]
-    if times == 0:
-        results = [_copied(value) for value in op.inputs[2:]]
-    return results + [_stacked(op, value, times, 0) for value in outputs[1 + len(carried) :]]
+    results = map(_copied, initial if times == 0 else carried)
+    return [*results, *(_stacked(op, value, times, 0) for value in outputs[1 + len(carried) :])]
 
 
 def _trips(op: Operation, outputs: Sequence[Value]) -> int | None:
     """Iterations, if they are counted and nothing in the body can end them."""
-    limit, start = first_of(op, 0), first_of(op, 1)
-    if op.has(1) and start == 0:
+    limit, start = first_of(op, 0), first_of(op, 1) if op.has(1) else 1
+    if start == 0:
         return 0
-    if limit is None or (op.has(1) and start is None) or not outputs or outputs[0].data != (1,):
+    if limit is None or start is None or [value.data for value in outputs[:1]] != [(1,)]:
         return None
     return max(0, limit)
 
 
-def _copied(value: Value | None, name: str = "") -> Value:
+def _given(values: Sequence[Value | None]) -> list[Value]:
+    """Operands; nothing is known of one that is left out."""
+    return [value or Value() for value in values]
+
+
+def _copied(value: Value, name: str = "") -> Value:
     """A value of the same type and shape; its elements are not known."""
-    if value is None:
-        return Value()
     result = Value(value.dtype, value.shape, kind=value.kind, name=name)
     result.unknown = value.unknown
     return result
 
 
-def _entering(values: Sequence[Value | None]) -> list[Value]:
+def _entering(values: Sequence[Value]) -> list[Value]:
     """What holds in every iteration of values that iterations change: not their elements."""
-    return [_copied(value, "" if value is None else value.name) for value in values]
+    return [_copied(value, value.name) for value in values]
 
 
 def _widen(title: str, carried: list[Value], after: list[Value]) -> bool:
     """Drops from each carried value what an iteration changes; returns whether anything was."""
     changed = False
     for i, (before, new) in enumerate(zip(carried, after, strict=False)):
-        both = merged([before, new])
+        both = merged(before, new)
         both.data = None
-        if both.size is None and both.unknown is None:
-            both.unknown = f"{title}: the shape of '{printable(before.name)}' changes as it runs"
-        if both.shape != before.shape or both.dtype != before.dtype or both.kind != before.kind:
-            changed = True
+        both.explain(f"{title}: the shape of '{printable(before.name)}' changes as it runs")
+        was = (before.shape, before.dtype, before.kind)
+        changed |= (both.shape, both.dtype, both.kind) != was
         carried[i] = both
     return changed
 
 
 def _stacked(op: Operation, value: Value, times: int | None, axis: int) -> Value:
     """A scan output: one slice per iteration along a new axis."""
-    shape: Shape | None = None
+    result = Value(value.dtype)
+    result.unknown = value.unknown
     if value.shape is not None:
         at = axis + len(value.shape) + 1 if axis < 0 else axis
-        shape = (*value.shape[:at], times, *value.shape[at:])
-    result = Value(value.dtype, shape)
-    result.unknown = value.unknown
+        result.shape = (*value.shape[:at], times, *value.shape[at:])
     if times is None and result.unknown is None:
         result.unknown = _UNKNOWN_TIMES.format(op.title)
     return result
@@ -147,25 +148,30 @@ def _scan(op: Operation, run: RunGraph) -> list[Value]:
     if 0 < op.opset < 9:
         raise UnknownError("a Scan of version 8 has another form; version 9 or later is expected")
     states = op.inputs[: len(op.inputs) - count]
-    carried = _entering(states)
-    axes = op.attr_ints("scan_input_axes") or (0,) * count
-    slices: list[Value] = []
-    times: int | None = None
-    for value, axis in zip(op.inputs[len(states) :], axes, strict=False):
-        piece = Value() if value is None else Value(value.dtype)
-        if value is not None and value.shape is not None:
-            at = axis_of(axis, len(value.shape))
-            times = value.shape[at] if times is None else times
-            piece.shape = (*value.shape[:at], *value.shape[at + 1 :])
-        slices.append(piece)
+    carried = _entering(_given(states))
+    times, slices = _sliced(op, _given(op.inputs[len(states) :]))
     ops, outputs, entering = _iterated(op, run, [], carried, slices)
     handed = [Carried(*item) for item in zip(states, entering, outputs, strict=False)]
     op.bodies = [Body(ops, times, _UNKNOWN_TIMES.format(op.title), outputs, handed)]
-    out_axes = op.attr_ints("scan_output_axes") or ()
-    return [_copied(value) for value in carried] + [
-        _stacked(op, value, times, out_axes[i] if i < len(out_axes) else 0)
-        for i, value in enumerate(outputs[len(carried) :])
-    ]
+    scanned = outputs[len(carried) :]
+    axes = chain(op.attr_list("scan_output_axes"), repeat(0))
+    stacked = (_stacked(op, value, times, axis) for value, axis in zip(scanned, axes, strict=False))
+    return [*map(_copied, carried), *stacked]
+
+
+def _sliced(op: Operation, values: list[Value]) -> tuple[int | None, list[Value]]:
+    """How many slices a Scan takes, None if that is not known, and what one of each operand is."""
+    slices: list[Value] = []
+    lengths: list[int | None] = []
+    axes = op.attr_list("scan_input_axes", (0,) * len(values))
+    for value, axis in zip(values, axes, strict=False):
+        piece = Value(value.dtype)
+        if value.shape is not None:
+            at = axis_of(axis, len(value.shape))
+            lengths += value.shape[at : at + 1]
+            piece.shape = without(value.shape, (at,))
+        slices.append(piece)
+    return first_known(lengths), slices
 
 
 def _safely(rule: BodyRule) -> BodyRule:
@@ -185,7 +191,7 @@ def _safely(rule: BodyRule) -> BodyRule:
     return results
 
 
-_BODIES: Final = Operator("nothing itself; what it runs is costed", None, rest=zero)
+_BODIES: Final = Rule("nothing itself; what it runs is costed", None, rest=zero)
 
 
 def _sequence(items: Sequence[Value] | None) -> list[Value]:
@@ -199,26 +205,31 @@ def _at(op: Operation) -> list[Value]:
     items, at = op.input(0).items, first_of(op, 1)
     if not items:
         return [Value(kind="unknown")]
-    return [merged(list(items) if at is None else [items[at]])]
+    return [merged(*items) if at is None else merged(items[at])]
 
 
 def _parts(op: Operation) -> list[Value]:
     """Parts of a tensor along an axis: of given lengths, of one length, or single slices."""
     shape, axis = op.shape(0), op.axis(0)
-    length = shape[axis]
-    if op.has(1) and op.input(1).shape != ():
-        sizes: Sequence[int] = op.ints(1)
-    elif length is None:
+    sizes = _part_lengths(op, shape[axis])
+    if sizes is None:
         return _sequence(None)
-    else:
-        size = op.ints(1)[0] if op.has(1) else 1
-        if size < 1 or -(-length // size) > MAX_DATA:
-            return _sequence(None)
-        sizes = [min(size, length - start) for start in range(0, length, size)]
     keeps = op.has(1) or op.attr("keepdims", 1)
-    rest = (*shape[:axis], *shape[axis + 1 :])
+    rest = without(shape, (axis,))
     shapes = (with_dim(shape, axis, size) if keeps else rest for size in sizes)
     return _sequence([Value(op.dtype(0), each) for each in shapes])
+
+
+def _part_lengths(op: Operation, length: int | None) -> Sequence[int] | None:
+    """The lengths of the parts of an axis; None if they are not known or too many to follow."""
+    if op.has(1) and op.input(1).shape != ():
+        return op.ints(1)
+    if length is None:
+        return None
+    size = op.ints(1)[0] if op.has(1) else 1
+    if size < 1 or -(-length // size) > MAX_DATA:
+        return None
+    return [min(size, length - start) for start in range(0, length, size)]
 
 
 def _joined(op: Operation) -> list[Value]:
@@ -228,24 +239,22 @@ def _joined(op: Operation) -> list[Value]:
     if not shapes or len(shapes) < len(items) or len({len(shape) for shape in shapes}) > 1:
         return [Value()]
     first, dtype, stacked = shapes[0], items[0].dtype, op.attr("new_axis", 0)
-    axis = axis_of(op.attr("axis", 0), len(first) + (1 if stacked else 0))
+    axis = axis_of(op.attr("axis", 0), len(first) + bool(stacked))
     if stacked:
         return [Value(dtype, (*first[:axis], len(shapes), *first[axis:]))]
     return [Value(dtype, with_dim(first, axis, total([shape[axis] for shape in shapes])))]
 
 
-def _of(values: ValuesOf) -> Operator:
-    return Operator("moves or makes elements", None, rest=zero, values=values)
+def _of(values: ValuesOf) -> Rule:
+    return Rule("moves or makes elements", None, rest=zero, values=values)
 
 
-TABLE: Final[dict[str, Operator]] = {
+TABLE: Final[dict[str, Rule]] = {
     "If": _BODIES._replace(bodies=_safely(_if), results_in_bodies=True),
     "Loop": _BODIES._replace(bodies=_safely(_loop)),
     "Scan": _BODIES._replace(bodies=_safely(_scan)),
     # As torch's exporters write them; sequences that grow, such as in a loop, are not followed.
-    "SequenceConstruct": _of(
-        lambda op: _sequence([each for each in op.inputs if each is not None])
-    ),
+    "SequenceConstruct": _of(lambda op: _sequence(op.given)),
     "SequenceAt": _of(_at),
     "SplitToSequence": _of(_parts),
     "ConcatFromSequence": _of(_joined),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from itertools import product
+from itertools import product, starmap
 from math import prod
-from typing import Final
+from typing import Any, Final
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.operation import Data, Operation, Shape, UnknownError, Value, axis_of
-from otel_quant.cost.operators.record import (
+from otel_quant.cost.operators.rule import (
     ADD,
     ATAN,
     BOOL,
@@ -35,8 +35,8 @@ from otel_quant.cost.operators.record import (
     UINT8,
     Fold,
     Formula,
-    Operator,
     Precision,
+    Rule,
     Scalar,
     ShapesOf,
     Types,
@@ -52,12 +52,14 @@ from otel_quant.cost.operators.record import (
     named,
     not_costed,
     per_input,
+    per_input0,
     per_output,
     per_output0,
     same,
     same_shape,
     stretched,
     volume0,
+    without,
     zero,
 )
 
@@ -65,20 +67,26 @@ from otel_quant.cost.operators.record import (
 def _fold_each(function: Callable[..., Scalar], operands: int | None = None) -> Fold:
     """Element by element, operands broadcast; an unknown operand makes an unknown result."""
 
-    def element(row: tuple[Scalar, ...]) -> Scalar:
+    def element(*row: Scalar) -> Scalar:
         try:
             return None if None in row else function(*row)
         except (ZeroDivisionError, OverflowError, ValueError):
             return None
 
     def fold(op: Operation, outputs: list[Value]) -> list[Data]:
-        values = [value for value in op.inputs if value is not None]
-        if operands not in (None, len(values)) or any(value.data is None for value in values):
+        if operands not in (None, len(op.given)) or any(value.data is None for value in op.given):
             raise UnknownError("an operand is left out, or none of its elements is known")
-        columns = [stretched(value, fixed(outputs[0])) for value in values]
-        return [tuple(map(element, zip(*columns, strict=True)))]
+        return [_each_row(element, op.given, outputs)]
 
     return fold
+
+
+def _each_row(
+    function: Callable[..., Scalar], values: Sequence[Value], outputs: list[Value]
+) -> Data:
+    """The function of the elements that operands, broadcast, have at the same place."""
+    columns = [stretched(value, fixed(outputs[0])) for value in values]
+    return tuple(starmap(function, zip(*columns, strict=True)))
 
 
 def _divided(a: int | float, b: int | float) -> int | float:
@@ -104,12 +112,7 @@ def _fold_mod(op: Operation, outputs: list[Value]) -> list[Data]:
 
 def _fold_rows(function: Callable[..., Scalar], operands: int) -> Fold:
     """Element by element; the function is given unknown elements too."""
-
-    def fold(op: Operation, outputs: list[Value]) -> list[Data]:
-        columns = (stretched(op.input(i), fixed(outputs[0])) for i in range(operands))
-        return [tuple(function(*row) for row in zip(*columns, strict=True))]
-
-    return fold
+    return lambda op, outputs: [_each_row(function, list(map(op.input, range(operands))), outputs)]
 
 
 def _chosen(test: Scalar, a: Scalar, b: Scalar) -> Scalar:
@@ -136,48 +139,60 @@ def _fold_scatter_nd(op: Operation, outputs: list[Value]) -> list[Data]:
 
 def _nary(extra: int = 0) -> Formula:
     """N - 1 combinations per result of n operands."""
-    return lambda op: (max(1, sum(v is not None for v in op.inputs) - 1) + extra) * op.out_size()
+    return lambda op: (max(1, len(op.given) - 1) + extra) * op.out_size()
+
+
+_POSITIVE: Final[dict[Scalar, int]] = {
+    0.5: SQRT, **{n: (n.bit_length() + n.bit_count() - 2) * MUL for n in range(1, 65)}
+}  # fmt: skip
+_POWERS: Final[dict[Scalar, int]] = {
+    0: 0,
+    **_POSITIVE,
+    **{-n: macs + DIV for n, macs in _POSITIVE.items() if n},
+}
+"""MACs of a power by its exponent; of others it is an exponential."""
 
 
 def _power(op: Operation) -> int:
     """x^2 is one multiplication, not an exponential; so with every small constant exponent."""
-    data = op.input(1).data if op.has(1) else None
-    exponent = data[0] if data is not None and len(data) == 1 else None
-    size = abs(exponent) if exponent is not None else 0.1
-    if size != 0.5 and not (float(size).is_integer() and size <= 64):
-        return EXP * op.out_size()
-    bits = int(size)
-    macs = SQRT if size == 0.5 else max(0, bits.bit_length() + bits.bit_count() - 2) * MUL
-    return (macs + (DIV if exponent is not None and exponent < 0 else 0)) * op.out_size()
+    data = op.known_data(1)
+    exponent = data[0] if len(data) == 1 else None
+    return _POWERS.get(exponent, EXP) * op.out_size()
 
 
 _CAST: Final[Types] = (lambda op: op.attr("to", 0),)
 _NAMED_OR_SAME: Final = named("dtype", T0)
 
 
-def _unary(macs: int, function: Callable[..., Scalar]) -> Operator:
+def _as_in_onnx_tool(macs: int, tool: int) -> Rule:
+    """A number of MACs per result, and onnx_tool's number."""
+    words = f"{macs} per result (onnx_tool: {tool})"
+    return elementwise(macs)._replace(words=words, tool=per_output0(tool))
+
+
+def _unary(macs: int, function: Callable[..., Scalar]) -> Rule:
     return elementwise(macs, fold=_fold_each(function, 1))
 
 
-def _binary(
-    macs: int, function: Callable[..., Scalar] | None, types: Types = T0, fold: Fold | None = None
-) -> Operator:
-    if function is not None:
-        fold = _fold_each(function, 2)
-    return elementwise(macs, broadcast_all, types, fold)
+def _binary(macs: int, function: Callable[..., Scalar], types: Types = T0) -> Rule:
+    return elementwise(macs, broadcast_all, types, _fold_each(function, 2))
 
 
-def _extreme(fold: Fold) -> Operator:
+def _logic(function: Callable[..., Scalar]) -> Rule:
+    return elementwise(CMP, broadcast_all, BOOL, _fold_rows(function, 2))
+
+
+def _extreme(fold: Fold) -> Rule:
     words = "n-1 per result (onnx_tool: 1)"
-    return Operator(words, broadcast_all, T0, rest=_nary(), tool=per_output0(CMP), fold=fold)
+    return Rule(words, broadcast_all, T0, rest=_nary(), tool=per_output0(CMP), fold=fold)
 
 
-def _random(shapes: ShapesOf, types: Types, tool: Formula | None = None) -> Operator:
-    why = "depends on the generator of random numbers" + (" (onnx_tool: 0)" if tool else "")
+def _random(shapes: ShapesOf, types: Types, tool: Formula | None = None, words: str = "") -> Rule:
+    why = f"depends on the generator of random numbers{words}"
     return not_costed(why, shapes, types, tool)._replace(random=True)
 
 
-_BITWISE: Final = _binary(1, None)
+_BITWISE: Final = elementwise(1, broadcast_all)
 _SCATTER: Final = same(
     "|updates| if it reduces (onnx_tool: 0)",
     lambda op: op.size(2) if op.attr_str("reduction", "none") != "none" else 0,
@@ -188,17 +203,14 @@ _FREE: Final = free(same_shape)
 
 def _without(shape: Shape, gone: set[int], keep: int) -> Shape:
     """A shape whose reduced axes are left out, or kept with length 1."""
-    if keep:
-        return tuple(1 if i in gone else dim for i, dim in enumerate(shape))
-    return tuple(dim for i, dim in enumerate(shape) if i not in gone)
+    return tuple(1 if i in gone else dim for i, dim in enumerate(shape) if keep or i not in gone)
 
 
 def _gone(op: Operation) -> set[int]:
     """The axes that a reduction takes away; all of them where none are named."""
-    axes, rank = axes_operand(op), len(op.shape(0))
-    if not axes and op.attr("noop_with_empty_axes", 0):
-        return set()
-    return {axis_of(axis, rank) for axis in axes} if axes else set(range(rank))
+    rank = len(op.shape(0))
+    axes = axes_operand(op) or (() if op.attr("noop_with_empty_axes", 0) else range(rank))
+    return {axis_of(axis, rank) for axis in axes}
 
 
 def _reduced(op: Operation) -> Sequence[Shape]:
@@ -209,26 +221,20 @@ def _fold_reduced(function: Callable[[list[int | float]], int | float]) -> Fold:
     """Elements along axes combined by a function."""
 
     def fold(op: Operation, outputs: list[Value]) -> list[Data]:
-        gone, groups = _gone(op), dict[tuple[int, ...], list[Scalar]]()
+        gone, groups = _gone(op), dict[Shape, list[Any]]()
         for item, position in zip(op.data(0), product(*map(range, op.dims(0))), strict=True):
-            key = tuple(at for i, at in enumerate(position) if i not in gone)
-            groups.setdefault(key, []).append(item)
-        known = ([item for item in group if item is not None] for group in groups.values())
-        pairs = zip(known, groups.values(), strict=True)
-        return [tuple(function(some) if len(some) == len(all_) else None for some, all_ in pairs)]
+            groups.setdefault(without(position, gone), []).append(item)
+        return [tuple(None if None in group else function(group) for group in groups.values())]
 
     return fold
 
 
 def _reduction(
-    words: str, per_element: int, per_result: int = 0, *, tool: int = 0, fold: Fold | None = None
-) -> Operator:
+    words: str, per_element: int, per_result: int = 0, fold: Fold | None = None, *, tool: int = 0
+) -> Rule:
     rest = added(per_input(per_element), per_output(per_result))
-
-    def tools(op: Operation) -> int:
-        return (tool or per_element) * volume0(op.dims(0))
-
-    return Operator(words, _reduced, T0, rest=rest, tool=tools, fold=fold)
+    tools = per_input0(tool or per_element)
+    return Rule(words, _reduced, T0, rest=rest, tool=tools, fold=fold)
 
 
 def _rows(op: Operation) -> int:
@@ -260,7 +266,7 @@ def _layer(op: Operation) -> Sequence[Shape]:
 _LAYER_TYPES: Final = (*T0, lambda op: op.attr("stash_type", 1))  # of mean and deviation
 
 
-_ARG: Final = Operator(
+_ARG: Final = Rule(
     "|x| comparisons (onnx_tool: 0)",
     lambda op: [_without(op.shape(0), {op.axis(0)}, op.attr("keepdims", 1))],
     INT64,
@@ -268,12 +274,12 @@ _ARG: Final = Operator(
     tool=zero,
 )
 
-TABLE: Final[dict[str, Operator]] = {
+TABLE: Final[dict[str, Rule]] = {
     "Add": _binary(ADD, operator.add),
     "Sub": _binary(ADD, operator.sub),
     "Mul": _binary(MUL, operator.mul),
     "Div": _binary(DIV, _divided),
-    "Mod": _binary(1, None, fold=_fold_mod),
+    "Mod": elementwise(1, broadcast_all, fold=_fold_mod),
     "Neg": _unary(1, operator.neg),
     "Abs": _unary(1, abs),
     "Relu": _unary(CMP, lambda a: max(a, 0)),
@@ -290,12 +296,8 @@ TABLE: Final[dict[str, Operator]] = {
     "Less": _binary(CMP, lambda a, b: int(a < b), BOOL),
     "LessOrEqual": _binary(CMP, lambda a, b: int(a <= b), BOOL),
     "Xor": _binary(CMP, lambda a, b: int(bool(a) != bool(b)), BOOL),
-    "And": _binary(
-        CMP, None, BOOL, _fold_rows(lambda *row: 0 if 0 in row else None if None in row else 1, 2)
-    ),
-    "Or": _binary(
-        CMP, None, BOOL, _fold_rows(lambda *row: 1 if any(row) else None if None in row else 0, 2)
-    ),
+    "And": _logic(lambda *row: 0 if 0 in row else None if None in row else 1),
+    "Or": _logic(lambda *row: 1 if any(row) else None if None in row else 0),
     **dict.fromkeys(("BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor"), _BITWISE),
     **dict.fromkeys(("BitwiseNot", "CumProd", "CumSum", "Hardmax"), elementwise(1)),
     "LeakyRelu": elementwise(2),
@@ -329,12 +331,12 @@ TABLE: Final[dict[str, Operator]] = {
     "Asinh": elementwise(LOG + SQRT + 3),
     "Acosh": elementwise(LOG + SQRT + 3),
     "Atanh": elementwise(LOG + 2 * ADD + DIV + MUL),
-    "Tanh": elementwise(TANH, tool=2 * TANH),
-    "Atan": elementwise(ATAN, tool=2 * ATAN),
-    "Erf": elementwise(ERF, tool=0),
+    "Tanh": _as_in_onnx_tool(TANH, 2 * TANH),
+    "Atan": _as_in_onnx_tool(ATAN, 2 * ATAN),
+    "Erf": _as_in_onnx_tool(ERF, 0),
     "Max": _extreme(_fold_each(lambda *terms: max(terms))),
     "Min": _extreme(_fold_each(lambda *terms: min(terms))),
-    "Sum": Operator(
+    "Sum": Rule(
         "n-1 per result",
         broadcast_all,
         T0,
@@ -342,8 +344,8 @@ TABLE: Final[dict[str, Operator]] = {
         tool=lambda op: (len(op.inputs) - 1) * volume0(op.out()),
         fold=_fold_each(lambda *terms: sum(terms)),
     ),
-    "Mean": Operator("n-1 and a division per result", broadcast_all, T0, rest=_nary(DIV)),
-    "Pow": Operator(
+    "Mean": Rule("n-1 and a division per result", broadcast_all, T0, rest=_nary(DIV)),
+    "Pow": Rule(
         "by a constant exponent, else 32 (onnx_tool: 32)",
         broadcast_all,
         T0,
@@ -369,7 +371,7 @@ TABLE: Final[dict[str, Operator]] = {
     "DequantizeLinear": elementwise(
         MUL + ADD, types=(lambda op: op.attr("output_dtype", 0) or op.dtype(1),)
     )._replace(precision=Precision(dequantizes=True, zero_point=(0, 2))),
-    "DynamicQuantizeLinear": Operator(
+    "DynamicQuantizeLinear": Rule(
         "minimum, maximum, scale, shift",
         lambda op: [op.shape(0), (), ()],
         UINT8 + FLOAT + UINT8,
@@ -399,7 +401,8 @@ TABLE: Final[dict[str, Operator]] = {
         _random(lambda op: [op.attr_ints("shape")], named("dtype", FLOAT)),
     ),
     **dict.fromkeys(
-        ("RandomNormalLike", "RandomUniformLike"), _random(same_shape, _NAMED_OR_SAME, zero)
+        ("RandomNormalLike", "RandomUniformLike"),
+        _random(same_shape, _NAMED_OR_SAME, zero, " (onnx_tool: 0)"),
     ),
     "ReduceMean": _reduction("|x| + 4|y| (onnx_tool: |x|)", ADD, DIV),
     "ReduceSum": _reduction("|x|", ADD, fold=_fold_reduced(sum)),
@@ -413,7 +416,7 @@ TABLE: Final[dict[str, Operator]] = {
     "ReduceLogSumExp": _reduction("33|x| + 43|y|", EXP + ADD, LOG),
     "ArgMax": _ARG,
     "ArgMin": _ARG,
-    "BatchNormalization": Operator(
+    "BatchNormalization": Rule(
         "3 per element, 28 per channel (onnx_tool: 31 per element)",
         _batch,
         T0 + like(3),
@@ -430,7 +433,7 @@ TABLE: Final[dict[str, Operator]] = {
         "7 per element, 29 per group",
         normalized(7, lambda op: op.dims(0)[0] * op.attr("num_groups", 1)),
     ),
-    "LayerNormalization": Operator(
+    "LayerNormalization": Rule(
         "7 per element, 29 per row (onnx_tool: rows of one axis)",
         _layer,
         _LAYER_TYPES,
@@ -440,7 +443,7 @@ TABLE: Final[dict[str, Operator]] = {
         ),
     ),
     "RMSNormalization": same("3 per element, 29 per row", normalized(3, _rows)),
-    "SimplifiedLayerNormalization": Operator(
+    "SimplifiedLayerNormalization": Rule(
         "3 per element, 29 per row", _layer, _LAYER_TYPES, rest=normalized(3, _rows)
     ),
     "MeanVarianceNormalization": same(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import chain
 from math import ceil, prod
 from typing import Final
@@ -10,22 +10,23 @@ from typing import Final
 from otel_quant.cost.operation import (
     MAX_DATA,
     Data,
-    MisfitError,
+    MismatchError,
     Operation,
     Shape,
     UnknownError,
     Value,
     axis_of,
+    first_known,
     volume,
 )
-from otel_quant.cost.operators.record import (
+from otel_quant.cost.operators.rule import (
     CMP,
     FLOAT,
     INT64,
     MOVES,
     T0,
     Fold,
-    Operator,
+    Rule,
     Scalar,
     ShapesOf,
     agree,
@@ -44,7 +45,9 @@ from otel_quant.cost.operators.record import (
     taken,
     target_shape,
     total,
+    whole,
     with_dim,
+    without,
     zero,
 )
 
@@ -53,23 +56,27 @@ def _reshaped(op: Operation) -> Sequence[Shape]:
     """0 copies a length, -1 takes what is left."""
     source = op.shape(0)
     attribute = op.attr_ints("shape")
-    target: Shape = attribute if attribute is not None else target_shape(op, 1)
-    copied = set() if op.attr("allowzero", 0) else {i for i, dim in enumerate(target) if dim == 0}
-    result = [
-        source[i] if i in copied else None if dim == -1 else dim for i, dim in enumerate(target)
-    ]
-    open_axes = [i for i, dim in enumerate(result) if dim is None and i not in copied]
+    target = target_shape(op, 1) if attribute is None else attribute
+    copied = _places_of(() if op.attr("allowzero", 0) else (0,), target)
+    open_axes = _places_of((-1, None), target)
+    result = [source[i] if i in copied else dim for i, dim in enumerate(target)]
+    for axis in open_axes:
+        result[axis] = None
     # What is copied is on both sides and cancels out, known or not.
-    rest = volume(tuple(dim for i, dim in enumerate(source) if i not in copied))
-    fixed = prod(dim for i, dim in enumerate(result) if dim is not None and i not in copied)
+    rest = volume(without(source, copied))
+    fixed = volume(without(target, copied + open_axes)) or 0
     misfit = f"{list(source)} cannot be reshaped to {result}"
-    if rest is not None and fixed > 0 and len(open_axes) == 1:
+    if len(open_axes) == 1 and rest is not None and fixed > 0:
         if rest % fixed:
-            raise MisfitError(f"{misfit}: no length fits the open axis")
+            raise MismatchError(f"{misfit}: no length fits the open axis")
         result[open_axes[0]] = rest // fixed
     elif None not in result and volume(source) not in (None, volume(tuple(result))):
-        raise MisfitError(f"{misfit}: other element counts")
+        raise MismatchError(f"{misfit}: other element counts")
     return [tuple(result)]
+
+
+def _places_of(wanted: Collection[int | None], lengths: Shape) -> list[int]:
+    return [i for i, dim in enumerate(lengths) if dim in wanted]
 
 
 def _flatten(op: Operation) -> Sequence[Shape]:
@@ -83,14 +90,12 @@ def _flatten(op: Operation) -> Sequence[Shape]:
 def _squeeze(op: Operation) -> Sequence[Shape]:
     shape = op.shape(0)
     axes = axes_operand(op)
-    if axes is None:
-        if None in shape:
-            raise UnknownError(
-                "no axes are named, and which have length 1 is not known", op.input(0).unknown
-            )
-        return [tuple(dim for dim in shape if dim != 1)]
-    gone = {axis_of(axis, len(shape)) for axis in axes}
-    return [tuple(dim for i, dim in enumerate(shape) if i not in gone)]
+    if axes is None and None in shape:
+        raise UnknownError(
+            "no axes are named, and which have length 1 is not known", op.input(0).unknown
+        )
+    gone = _places_of((1,), shape) if axes is None else axes
+    return [without(shape, {axis_of(axis, len(shape)) for axis in gone})]
 
 
 def _unsqueeze(op: Operation) -> Sequence[Shape]:
@@ -125,7 +130,7 @@ def _concat(op: Operation) -> Sequence[Shape]:
             result.append(total(column))
         else:
             agree(f"lengths of axis {i} of the operands", *column)
-            result.append(next((dim for dim in column if dim is not None), None))
+            result.append(first_known(column))
     return [tuple(result)]
 
 
@@ -134,17 +139,20 @@ def _split(op: Operation) -> Sequence[Shape]:
     shape = op.shape(0)
     axis = op.axis(0)
     count = len(op.node.outputs)
-    parts: Sequence[int | float | None] | None = op.attr_ints("split")
+    parts: Shape | None = op.attr_ints("split")
     if op.has(1):
-        parts = op.input(1).data or (None,) * count
+        parts = whole(op.known_data(1)) or (None,) * count
     if parts is None:
-        length = shape[axis]
-        if length is None:
-            parts = (None,) * count
-        else:
-            size = ceil(length / count)
-            parts = [min(size, max(0, length - size * i)) for i in range(count)]
-    return [with_dim(shape, axis, None if part is None else int(part)) for part in parts]
+        parts = _equal_parts(shape[axis], count)
+    return [with_dim(shape, axis, part) for part in parts]
+
+
+def _equal_parts(length: int | None, count: int) -> Shape:
+    """The lengths of so many parts, the last one perhaps shorter."""
+    if length is None:
+        return (None,) * count
+    size = ceil(length / count)
+    return tuple(min(size, max(0, length - size * i)) for i in range(count))
 
 
 def _slices(op: Operation) -> list[tuple[int, int | None, int | None, int]]:
@@ -152,21 +160,17 @@ def _slices(op: Operation) -> list[tuple[int, int | None, int | None, int]]:
     rank = len(op.shape(0))
     if op.has(1):
         starts, ends = target_shape(op, 1), target_shape(op, 2)
-        axes = op.ints(3) if op.has(3) else range(len(starts))
+        axes: Sequence[int] = op.ints(3) if op.has(3) else range(len(starts))
         steps = op.ints(4) if op.has(4) else (1,) * len(starts)
     else:
-        starts, ends = op.attr_ints("starts") or (), op.attr_ints("ends") or ()
-        axes, steps = op.attr_ints("axes") or range(len(starts)), (1,) * len(starts)
-    return [(axis_of(axis, rank), starts[i], ends[i], int(steps[i])) for i, axis in enumerate(axes)]
+        starts, ends = tuple(op.attr_list("starts")), tuple(op.attr_list("ends"))
+        axes, steps = op.attr_list("axes", range(len(starts))), (1,) * len(starts)
+    return [(axis_of(axis, rank), starts[i], ends[i], steps[i]) for i, axis in enumerate(axes)]
 
 
 def _taken(start: int, end: int, step: int, length: int) -> range:
-    """Which elements of an axis a slice takes; ONNX's bounds beyond it mean its end, on either side."""
-    low, high = (0, length) if step > 0 else (-1, length - 1)
-    start = start + length if start < 0 else start
-    end = end + length if end < 0 else end
-    end = min(max(end, low), length)
-    return range(length)[min(max(start, 0), high) : None if end < 0 else end : step]
+    """Which elements of an axis a slice takes; as in Python, but a start before the front is the front."""
+    return range(length)[max(start, -length) : end : step]
 
 
 def _sliced(op: Operation) -> Sequence[Shape]:
@@ -216,21 +220,26 @@ def _pad(op: Operation) -> Sequence[Shape]:
     shape = op.shape(0)
     if op.has(1) and op.input(1).data is None:
         return [(None,) * len(shape)]
-    pads = op.data(1) if op.has(1) else op.attr_ints("pads") or op.attr_ints("paddings") or ()
+    pads = whole(op.data(1)) if op.has(1) else op.attr_list("pads", op.attr_list("paddings"))
     axes = op.ints(3) if op.has(3) else range(len(shape))
     result = list(shape)
     for axis, *around in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
         at = axis_of(axis, len(shape))
-        result[at] = total((result[at], *(None if each is None else int(each) for each in around)))
+        result[at] = total((result[at], *around))
     return [tuple(result)]
 
 
-def _blocks(op: Operation, *, spread: bool) -> Sequence[Shape]:
-    """DepthToSpace spreads blocks of channels over height and width; SpaceToDepth gathers them."""
+def _depth_to_space(op: Operation) -> Sequence[Shape]:
+    """Blocks of channels spread over height and width."""
     batch, channels, height, width = op.dims(0)
     block = op.attr("blocksize", 1)
-    if spread:
-        return [(batch, channels // block**2, height * block, width * block)]
+    return [(batch, channels // block**2, height * block, width * block)]
+
+
+def _space_to_depth(op: Operation) -> Sequence[Shape]:
+    """Blocks of height and width gathered into channels."""
+    batch, channels, height, width = op.dims(0)
+    block = op.attr("blocksize", 1)
     return [(batch, channels * block**2, height // block, width // block)]
 
 
@@ -248,7 +257,7 @@ def _fold_concat(op: Operation, outputs: list[Value]) -> list[Data]:
     values = [op.input(i) for i in range(len(op.inputs))]
     if any(value.size is None or value.size > MAX_DATA for value in values):
         return []
-    columns = [value.data or (None,) * (value.size or 0) for value in values]
+    columns = [value.data or (None,) * prod(fixed(value)) for value in values]
     outer = prod(fixed(outputs[0])[: op.axis(0)])
     rows = (
         [data[row * len(data) // outer :][: len(data) // outer] for data in columns]
@@ -294,14 +303,14 @@ def _fold_range(op: Operation, outputs: list[Value]) -> list[Data]:
     start, step = op.data(0)[0], op.data(2)[0]
     if start is None or step is None:
         return []
-    return [tuple(start + i * step for i in range(outputs[0].size or 0))]
+    return [tuple(start + i * step for i in range(prod(fixed(outputs[0]))))]
 
 
 def _fold_filled(op: Operation, outputs: list[Value]) -> list[Data]:
     """One value everywhere, 0 unless it is given."""
     tensor = op.attr_tensor("value")
     fill = (0,) if tensor is None else tensor.values
-    return [(fill[0],) * (outputs[0].size or 0)] if fill else []
+    return [fill[:1] * prod(fixed(outputs[0]))] if fill else []
 
 
 def _lengths(op: Operation) -> Shape:
@@ -310,12 +319,12 @@ def _lengths(op: Operation) -> Shape:
     return op.shape(0)[op.attr("start", 0) : end]
 
 
-def _moves(shapes: ShapesOf, fold: Fold, *, view: bool = False) -> Operator:
+def _moves(shapes: ShapesOf, fold: Fold, *, view: bool = False) -> Rule:
     """An operator whose result has elements of its first operand."""
     return free(shapes, T0, fold, MOVES, view)
 
 
-TABLE: Final[dict[str, Operator]] = {
+TABLE: Final[dict[str, Rule]] = {
     "Reshape": _moves(_reshaped, copied, view=True),
     "Flatten": _moves(_flatten, copied, view=True),
     "Squeeze": _moves(_squeeze, copied, view=True),
@@ -333,8 +342,8 @@ TABLE: Final[dict[str, Operator]] = {
     "GatherElements": free(lambda op: [op.shape(1)]),
     "GatherND": free(_gather_nd),
     "Pad": free(_pad),
-    "DepthToSpace": free(lambda op: _blocks(op, spread=True)),
-    "SpaceToDepth": free(lambda op: _blocks(op, spread=False)),
+    "DepthToSpace": free(_depth_to_space),
+    "SpaceToDepth": free(_space_to_depth),
     "OneHot": free(
         lambda op: [
             (*op.shape(0)[: (axis := op.axis(-1, extra=1))], first_of(op, 1), *op.shape(0)[axis:])
@@ -350,7 +359,7 @@ TABLE: Final[dict[str, Operator]] = {
     "Shape": free(lambda op: [(len(_lengths(op)),)], INT64, lambda op, outputs: [_lengths(op)]),
     "Size": free(lambda op: [()], INT64, lambda op, outputs: [(op.size(0),)]),
     "NonZero": free(lambda op: [(len(op.shape(0)), None)], INT64),
-    "TopK": Operator(
+    "TopK": Rule(
         "|x| comparisons at least (onnx_tool: 0)",
         lambda op: (
             [with_dim(op.shape(0), op.axis(-1), first_of(op, 1) if op.has(1) else op.attr("k", 0))]

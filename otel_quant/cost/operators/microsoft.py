@@ -7,7 +7,7 @@ GPU is left out. A fused operator costs what the operators that it fuses cost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Final, TypeVar
 
@@ -24,10 +24,12 @@ from otel_quant.cost.operators.contraction import (
     matmul,
     per_head,
     product,
+    recurrent_products,
     steps,
+    tokens_of,
 )
 from otel_quant.cost.operators.elementwise import normalized
-from otel_quant.cost.operators.record import (
+from otel_quant.cost.operators.rule import (
     ADD,
     DIV,
     EXP,
@@ -41,17 +43,18 @@ from otel_quant.cost.operators.record import (
     T0,
     T1,
     Formula,
-    Operator,
     Precision,
+    Rule,
     ShapesOf,
     Types,
     added,
     agree,
     broadcast_of,
+    elements_of,
     first_of,
+    given,
     like,
     per_input,
-    per_operand,
     per_output,
     present,
     same,
@@ -89,19 +92,19 @@ def _activation(op: Operation) -> int:
 # Embeddings and normalizations.
 
 
-def _skipped(per_element: int, bias: int) -> Operator:
+def _skipped(per_element: int, bias: int) -> Rule:
     """A residual, perhaps a bias, and the normalization of the last axis."""
     norm = normalized(per_element + ADD, lambda op: prod(op.dims(0)[:-1]))
-    return Operator(
+    return Rule(
         f"residual, bias, {per_element} per element, 29 per row",
         # The result, mean and deviation per row, and the sum with the residual.
         lambda op: [(shape := op.shape(0)), (*shape[:-1], 1), (*shape[:-1], 1), shape],
         T0 + FLOAT + FLOAT + T0,
-        rest=added(norm, per_operand(bias, ADD, of=0)),
+        rest=added(norm, given(bias, per_input(ADD))),
     )
 
 
-def _embedded(words: str, types: Types, per_embedding: int) -> Operator:
+def _embedded(words: str, types: Types, per_embedding: int) -> Rule:
     """Two embeddings or three, their sum, then a LayerNormalization; also a mask index and the sum."""
 
     def shapes(op: Operation) -> Sequence[Shape]:
@@ -113,7 +116,7 @@ def _embedded(words: str, types: Types, per_embedding: int) -> Operator:
         per_element = 7 + per_embedding * (3 if op.has(1) else 2) - 1
         return per_element * op.out_size() + ROW * prod(op.out()[:-1])
 
-    return Operator(words, shapes, types, rest=rest)
+    return Rule(words, shapes, types, rest=rest)
 
 
 # Products.
@@ -122,9 +125,11 @@ def _embedded(words: str, types: Types, per_embedding: int) -> Operator:
 def _fused_operand(op: Operation, i: int) -> Shape:
     """The operand as FusedMatMul reads it; ``transBatch`` moves the first axis before the last."""
     shape, letter = op.shape(i), "AB"[i]
-    if len(shape) > 1 and op.attr(f"transBatch{letter}", 0):
+    if len(shape) < 2:
+        return shape
+    if op.attr(f"transBatch{letter}", 0):
         shape = (*shape[1:-1], shape[0], shape[-1])
-    if len(shape) > 1 and op.attr(f"trans{letter}", 0):
+    if op.attr(f"trans{letter}", 0):
         shape = (*shape[:-2], shape[-1], shape[-2])
     return shape
 
@@ -159,9 +164,8 @@ def _in_bytes(i: int, bits: str, own: str = "") -> Formula:
     """Elements of operand ``i``, of which a byte holds several; attribute ``own`` goes first."""
 
     def elements(op: Operation) -> int:
-        if op.dtype(i) != dtypes.UINT8:
-            return op.size(i)
-        return op.size(i) * 8 // op.attr(own, op.attr(bits, 4))
+        bytes_each = op.dtype(i) == dtypes.UINT8
+        return op.size(i) * 8 // op.attr(own, op.attr(bits, 4)) if bytes_each else op.size(i)
 
     return elements
 
@@ -174,20 +178,23 @@ def _weight_only(bits: str) -> Precision:
     return Precision(executes_in=lambda op: f"int{op.attr(bits, 4)} weight-only")
 
 
-def _experts(weights: tuple[int, ...], bits: str) -> Formula:
-    """Each token through k experts: tokens * k * weights of one expert."""
+def _experts(weights: Mapping[int, Formula]) -> Formula:
+    """Each token through k experts: tokens * k * weights of one expert, by operand."""
 
     def macs(op: Operation) -> int:
-        elements = 0
-        for layer, i in enumerate(weights, 1):
-            if op.has(i):
-                size = _in_bytes(i, bits, f"fc{layer}_{bits}")(op) if bits else op.size(i)
-                elements += size // op.dims(i)[0]
+        there = filter(op.has, weights)
+        elements = sum(weights[i](op) // op.dims(i)[0] for i in there)
         if not elements:
             raise UnknownError("no weight of the experts is given")
         return prod(op.dims(0)[:-1]) * op.attr("k", 1) * elements
 
     return macs
+
+
+def _expert_elements(*operands: int) -> dict[int, Formula]:
+    """Elements of operands of QMoE, one for each layer."""
+    bits = "expert_weight_bits"
+    return {i: _in_bytes(i, bits, f"fc{layer}_{bits}") for layer, i in enumerate(operands, 1)}
 
 
 def _dynamic_lstm(op: Operation) -> Sequence[Shape]:
@@ -217,11 +224,9 @@ def _self_attention(past: int) -> SizesOf:
     def sizes(op: Operation) -> AttentionSizes:
         batch, queries, _ = op.shape(0)
         heads = op.attr("num_heads", 0)
-        split = op.attr_ints("qkv_hidden_sizes")
-        third = per_head(op.shape(1)[1], 3) if not split else None
-        hidden, value_hidden = (split[0], split[2]) if split else (third, third)
+        split: Shape = op.attr_ints("qkv_hidden_sizes") or (per_head(op.shape(1)[1], 3),) * 3
         keys = total((queries, op.shape(past)[3])) if op.has(past) else queries
-        size, value_size = per_head(hidden, heads), per_head(value_hidden, heads)
+        size, value_size = per_head(split[0], heads), per_head(split[2], heads)
         return AttentionSizes(batch, heads, heads, queries, keys, size, value_size, keys)
 
     return _plain(sizes, "past_present_share_buffer")
@@ -268,7 +273,7 @@ def _separate_caches(sizes: SizesOf) -> ShapesOf:
     return shapes
 
 
-def _projecting(sizes: SizesOf, mask: int, scale: int = 0) -> Operator:
+def _projecting(sizes: SizesOf, mask: int, scale: int = 0) -> Rule:
     """Attention that also projects its input: batch * length * |W|."""
     words = "projection, scores, weighted values"
 
@@ -276,7 +281,11 @@ def _projecting(sizes: SizesOf, mask: int, scale: int = 0) -> Operator:
         found = sizes(op)  # keys and values of the present are in one tensor
         return [found.joined, (2, found.batch, found.heads, found.present, found.size)]
 
-    return attention(words, sizes, shapes, mask, projects=True, types=like(scale))
+    def projected(i: int) -> Formula:
+        return lambda op: tokens_of(op, sizes(op)) * op.size(i)
+
+    weight, bias = projected(1), given(2, projected(2))
+    return attention(words, sizes, shapes, mask, projection=weight, rest=bias, types=like(scale))
 
 
 def _rotated(op: Operation) -> int:
@@ -300,10 +309,10 @@ def _q_concat(op: Operation) -> Sequence[Shape]:
 
 def _rescaled(
     words: str, shapes: ShapesOf, macs: int = 0, extra: Formula = zero, types: Types = T0
-) -> Operator:
+) -> Rule:
     """An operator on integers that dequantizes its operands and quantizes its result."""
     rest = added(per_output(macs + _REQUANTIZE), extra)
-    return Operator(words, shapes, types, rest=rest)
+    return Rule(words, shapes, types, rest=rest)
 
 
 # What else models have.
@@ -320,12 +329,12 @@ def _gather_block_quantized(op: Operation) -> Sequence[Shape]:
 
 _CONV_REST: Final = added(present(2), present(3), _activation)
 _FOUR_BIT: Final = _executes_in("4-bit float weight-only")
-_MATMUL: Final = Operator("|y|*K", matmul(1), T0, last_axis)
+_MATMUL: Final = Rule("|y|*K", matmul(1), T0, last_axis)
 _MEAN: Final = added(per_input(ADD), per_output(DIV))
 
 _LAST: Final = "channels_last"
 
-TABLE: Final[dict[str, Operator]] = {
+TABLE: Final[dict[str, Rule]] = {
     "Gelu": same(
         "erf 50 per result (onnx_tool: 34)", per_output(GELU_ERF), elementwise.TABLE["Gelu"].tool
     ),
@@ -341,13 +350,13 @@ TABLE: Final[dict[str, Operator]] = {
         "sums of dequantized rows and LayerNormalization", like(8) + INT32, 3
     ),
     "RotaryEmbedding": elementwise.TABLE["RotaryEmbedding"],
-    "FusedConv": Operator(
+    "FusedConv": Rule(
         "Conv, bias, residual, activation", conv(1), T0, conv_products(1), _CONV_REST
     ),
-    "FusedGemm": Operator(
+    "FusedGemm": Rule(
         "Gemm, activation", gemm(1), T0, gemm_products, added(present(2), _activation)
     ),
-    "FusedMatMul": Operator(
+    "FusedMatMul": Rule(
         "|y|*K",
         lambda op: [product(_fused_operand(op, 0), _fused_operand(op, 1))],
         T0,
@@ -355,7 +364,7 @@ TABLE: Final[dict[str, Operator]] = {
             op.out_size() * known(_fused_operand(op, 0), "operand 0", op.input(0).unknown)[-1]
         ),
     ),
-    "MatMulNBits": Operator(
+    "MatMulNBits": Rule(
         "|y|*K, bias",
         _block_quantized,
         T0,
@@ -364,7 +373,7 @@ TABLE: Final[dict[str, Operator]] = {
         precision=_weight_only("bits"),
         packed={1: _elements, 3: _zero_points},
     ),
-    "MatMulBnb4": Operator(
+    "MatMulBnb4": Rule(
         "|y|*K", _block_quantized, T0, _summed, precision=_FOUR_BIT, packed={1: _elements}
     ),
     "MatMulIntegerToFloat": _MATMUL._replace(
@@ -378,17 +387,17 @@ TABLE: Final[dict[str, Operator]] = {
         rest=added(per_input(4), per_output(MUL), present(4)),
         precision=Precision(executes_in=lambda op: "int8", zero_point=(1, 3)),
     ),
-    "DynamicQuantizeLSTM": Operator(
+    "DynamicQuantizeLSTM": Rule(
         "(|W|+|R|)*b*s; biases; 180 per state",
         _dynamic_lstm,
         T0,
-        lambda op: (op.size(1) + op.size(2)) * steps(op),
+        recurrent_products,
         lambda op: (
-            steps(op) * (per_operand(3, 1)(op) + 180 * op.dims(1)[0] * op.attr("hidden_size", 0))
+            steps(op) * (op.size_if_given(3) + 180 * op.dims(1)[0] * op.attr("hidden_size", 0))
         ),
         precision=_executes_in("int8"),
     ),
-    "QGemm": Operator(
+    "QGemm": Rule(
         "Gemm, bias",
         gemm(3),
         (lambda op: op.dtype(8) if op.has(8) else dtypes.FLOAT,),
@@ -412,20 +421,18 @@ TABLE: Final[dict[str, Operator]] = {
     ),
     "QuantizeLinear": elementwise.TABLE["QuantizeLinear"],
     "DequantizeLinear": elementwise.TABLE["DequantizeLinear"]._replace(types=T1),
-    "MoE": same("k experts per token", zero)._replace(contraction=_experts((2, 4, 6), "")),
-    "QMoE": Operator(
+    "MoE": same("k experts per token", zero)._replace(
+        contraction=_experts({i: elements_of(i) for i in (2, 4, 6)})
+    ),
+    "QMoE": Rule(
         "k experts per token",
         same_shape,
         T0,
-        _experts((2, 5, 8), "expert_weight_bits"),
+        _experts(_expert_elements(2, 5, 8)),
         precision=_weight_only("expert_weight_bits"),
-        packed={
-            i: _in_bytes(i, "expert_weight_bits", f"fc{layer}_expert_weight_bits")
-            for layer, operands in ((1, (2, 11)), (2, (5, 12)), (3, (8, 13)))
-            for i in operands
-        },
+        packed=_expert_elements(2, 5, 8) | _expert_elements(11, 12, 13),
     ),
-    "GatherBlockQuantized": Operator(
+    "GatherBlockQuantized": Rule(
         "a multiplication per result",
         _gather_block_quantized,
         like(2),

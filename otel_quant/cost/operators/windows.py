@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import floor, prod
-from typing import Final
+from typing import Final, TypeAlias
 
 from otel_quant.cost.operation import Operation, Shape, UnknownError, axis_of, known
-from otel_quant.cost.operators.record import (
+from otel_quant.cost.operators.rule import (
     ADD,
     CMP,
     DIV,
@@ -17,8 +17,8 @@ from otel_quant.cost.operators.record import (
     SQRT,
     T0,
     Formula,
-    Operator,
     Precision,
+    Rule,
     ShapesOf,
     added,
     agree,
@@ -33,12 +33,14 @@ from otel_quant.cost.operators.record import (
     zero,
 )
 
+_Slid: TypeAlias = tuple[int, int, int, int]
 
-def _slid(op: Operation, rank: int) -> list[tuple[int, int, int, int]]:
+
+def _slid(op: Operation, rank: int) -> list[_Slid]:
     """Stride, dilation, and padding before and behind, of each axis."""
-    strides = op.attr_ints("strides") or (1,) * rank
-    dilations = op.attr_ints("dilations") or (1,) * rank
-    pads = op.attr_ints("pads") or (0,) * (2 * rank)
+    strides = op.attr_list("strides", (1,) * rank)
+    dilations = op.attr_list("dilations", (1,) * rank)
+    pads = op.attr_list("pads", (0,) * (2 * rank))
     if op.attr_str("auto_pad", "NOTSET") == "VALID":
         pads = (0,) * (2 * rank)
     return [(strides[i], dilations[i], pads[i], pads[i + rank]) for i in range(rank)]
@@ -49,32 +51,31 @@ def _is_same(op: Operation) -> bool:
     return op.attr_str("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER")
 
 
-def _windows(op: Operation, spatial: Shape, kernel: Sequence[int | None], *, pool: bool) -> Shape:
-    """Returns the lengths after sliding a window over ``spatial`` by the attributes."""
-    rank = len(spatial)
-    result: list[int | None] = []
-    slid = zip(spatial, kernel, _slid(op, rank), strict=True)
-    for length, size, (stride, dilation, before, behind) in slid:
-        if length is None or size is None:
-            result.append(None)
-            continue
-        if _is_same(op):
-            result.append(-(-length // stride))
-            continue
-        reach = dilation * (size - 1) + 1
-        room = length + before + behind - reach
-        if room < 0:
-            raise UnknownError(
-                f"a window of {reach} is longer than an axis of {length} with {before + behind} of "
-                "padding"
-            )
-        count = room // stride + 1
-        if pool and op.attr("ceil_mode", 0):
-            count = -(-room // stride) + 1
-            if (count - 1) * stride >= length + before:  # it would start in the padding
-                count -= 1
-        result.append(count)
-    return tuple(result)
+def _windows(op: Operation, spatial: Shape, kernel: Shape) -> Shape:
+    """Returns how often a window fits along each axis, by the attributes."""
+    slid = zip(spatial, kernel, _slid(op, len(spatial)), strict=True)
+    return tuple(_fitting(op, *each) for each in slid)
+
+
+def _fitting(op: Operation, length: int | None, size: int | None, slid: _Slid) -> int | None:
+    """How often a window fits along one axis."""
+    stride, dilation, before, behind = slid
+    if length is None or size is None:
+        return None
+    if _is_same(op):
+        return -(-length // stride)
+    reach = dilation * (size - 1) + 1
+    room = length + before + behind - reach
+    if room < 0:
+        raise UnknownError(
+            f"a window of {reach} is longer than an axis of {length} with {before + behind} of "
+            "padding"
+        )
+    if not op.attr("ceil_mode", 0):  # with which the last window may reach beyond the end
+        return room // stride + 1
+    steps = -(-room // stride)
+    in_padding = steps * stride >= length + before  # where none starts
+    return steps + 1 - in_padding
 
 
 def conv(w: int) -> ShapesOf:
@@ -83,10 +84,13 @@ def conv(w: int) -> ShapesOf:
     def shapes(op: Operation) -> Sequence[Shape]:
         data, filters = op.shape(0), op.shape(w)
         agree("channels of input and weight", data[1], scaled(filters[1], op.attr("group", 1)))
-        kernel = op.attr_ints("kernel_shape") or filters[2:]
-        return [(data[0], filters[0], *_windows(op, data[2:], kernel, pool=False))]
+        return [(data[0], filters[0], *_windows(op, data[2:], _kernel(op, filters)))]
 
     return shapes
+
+
+def _kernel(op: Operation, filters: Shape) -> Shape:
+    return op.attr_ints("kernel_shape") or filters[2:]
 
 
 def conv_products(w: int) -> Formula:
@@ -95,7 +99,7 @@ def conv_products(w: int) -> Formula:
 
 
 def _conv_tool(op: Operation) -> int:
-    return op.out_size() * (prod(op.dims(1)[1:]) + (1 if len(op.inputs) > 2 else 0))
+    return op.out_size() * (prod(op.dims(1)[1:]) + (len(op.inputs) > 2))
 
 
 def _conv_transpose(op: Operation) -> Sequence[Shape]:
@@ -104,11 +108,10 @@ def _conv_transpose(op: Operation) -> Sequence[Shape]:
     agree("channels of input and weight", data[1], filters[0])
     rank = len(data) - 2
     head = (data[0], scaled(filters[1], op.attr("group", 1)))
-    given = op.attr_ints("output_shape")
+    given = op.attr_list("output_shape")
     if given:
         return [(*head, *given[-rank:])]
-    kernel = op.attr_ints("kernel_shape") or filters[2:]
-    extra = op.attr_ints("output_padding") or (0,) * rank
+    kernel, extra = _kernel(op, filters), op.attr_list("output_padding", (0,) * rank)
     result: list[int | None] = []
     for i, (stride, dilation, before, behind) in enumerate(_slid(op, rank)):
         length, size = data[2 + i], kernel[i]
@@ -124,8 +127,8 @@ def _conv_transpose(op: Operation) -> Sequence[Shape]:
 
 def pool(op: Operation) -> Sequence[Shape]:
     """Pooling; a second result has the indices."""
-    data = op.shape(0)
-    return [(*data[:2], *_windows(op, data[2:], op.attr_ints("kernel_shape") or (), pool=True))] * 2
+    data, kernel = op.shape(0), op.attr_list("kernel_shape")
+    return [(*data[:2], *_windows(op, data[2:], tuple(kernel)))] * 2
 
 
 def global_pool(op: Operation) -> Sequence[Shape]:
@@ -136,11 +139,11 @@ def global_pool(op: Operation) -> Sequence[Shape]:
 
 def pool_macs(op: Operation) -> int:
     """As many MACs for each result as a window has elements."""
-    return op.out_size() * prod(op.attr_ints("kernel_shape") or ())
+    return op.out_size() * prod(op.attr_list("kernel_shape"))
 
 
 def _pool_tool(op: Operation) -> int:
-    kernel = op.attr_ints("kernel_shape") or (3, 3)
+    kernel = op.attr_list("kernel_shape", (3, 3))
     return volume0(op.out()) * kernel[0] * (kernel[1] if len(kernel) == 2 else 1)
 
 
@@ -166,7 +169,7 @@ def _resize(op: Operation) -> Sequence[Shape]:
     """Resize and Upsample: lengths times scales, or sizes as given."""
     shape = op.shape(0)
     rank = len(shape)
-    axes = tuple(axis_of(axis, rank) for axis in op.attr_ints("axes") or range(rank))
+    axes = tuple(axis_of(axis, rank) for axis in op.attr_list("axes", range(rank)))
     old = 0 < op.opset < 11 or op.kind == "Upsample"
     if not old and op.has(3) and op.input(3).shape != (0,):
         return [_resized_to(op, shape, axes, target_shape(op, 3))]
@@ -193,14 +196,14 @@ def _resized_to(op: Operation, shape: Shape, axes: tuple[int, ...], sizes: Shape
     return tuple(result.values())
 
 
-_POOLED: Final = Operator(
+_POOLED: Final = Rule(
     "window size per result (onnx_tool: two axes at most)",
     pool,
     T0 + INT64,
     rest=pool_macs,
     tool=_pool_tool,
 )
-_RESIZED: Final = Operator(
+_RESIZED: Final = Rule(
     "nearest 0, linear 4, cubic 8 per result",
     _resize,
     T0,
@@ -208,16 +211,16 @@ _RESIZED: Final = Operator(
 )
 
 
-def _global(words: str, per_element: int, per_result: int = 0) -> Operator:
+def _global(words: str, per_element: int, per_result: int = 0) -> Rule:
     rest = added(per_input(per_element), per_output(per_result))
-    return Operator(words, global_pool, T0, rest=rest)
+    return Rule(words, global_pool, T0, rest=rest)
 
 
-TABLE: Final[dict[str, Operator]] = {
-    "Conv": Operator(
+TABLE: Final[dict[str, Rule]] = {
+    "Conv": Rule(
         "|y|*|W[1:]|, +|y| with bias", conv(1), T0, conv_products(1), present(2), _conv_tool
     ),
-    "ConvTranspose": Operator(
+    "ConvTranspose": Rule(
         "|x|*|W[1:]|, +|y| with bias (onnx_tool: |y|*|W[1:]|)",
         _conv_transpose,
         T0,
@@ -226,17 +229,17 @@ TABLE: Final[dict[str, Operator]] = {
         present(2),
         _conv_tool,
     ),
-    "DeformConv": Operator(
+    "DeformConv": Rule(
         "|y|*|W[1:]| and bilinear sampling of each tap",
         conv(1),
         T0,
         conv_products(1),
         lambda op: 4 * op.out_size() // op.dims(1)[0] * prod(op.dims(1)[1:]),
     ),
-    "ConvInteger": Operator(
+    "ConvInteger": Rule(
         "|y|*|W[1:]|", conv(1), INT32, conv_products(1), precision=Precision(zero_point=(1, 3))
     ),
-    "QLinearConv": Operator(
+    "QLinearConv": Rule(
         "|y|*|W[1:]|, +|y| with bias",
         conv(3),
         like(7),
@@ -246,7 +249,7 @@ TABLE: Final[dict[str, Operator]] = {
     ),
     "MaxPool": _POOLED,
     "AveragePool": _POOLED,
-    "LpPool": Operator(
+    "LpPool": Rule(
         "window size and a square root per result",
         pool,
         T0 + INT64,
@@ -255,7 +258,7 @@ TABLE: Final[dict[str, Operator]] = {
     "GlobalAveragePool": _global("|x| + 4|y|", ADD, DIV),
     "GlobalMaxPool": _global("|x|", CMP),
     "GlobalLpPool": _global("|x| and a square root per result", MUL, SQRT),
-    "RoiAlign": Operator(
+    "RoiAlign": Rule(
         "5 per sample of a result (onnx_tool: 0)",
         lambda op: [
             (
@@ -269,7 +272,7 @@ TABLE: Final[dict[str, Operator]] = {
         rest=_roi_align,
         tool=zero,
     ),
-    "GridSample": Operator(
+    "GridSample": Rule(
         "2 or 4 taps per axis and result (onnx_tool: 0)",
         lambda op: [(*op.shape(0)[:2], *op.shape(1)[1:-1])],
         T0,

@@ -40,7 +40,7 @@
   short["bytes/s"] = (value) => (value === 0 ? "0" : `${short.bytes(value)}/s`);
   for (const { unit } of charts) {
     units[unit] ||= plain(unit);
-    short[unit] ||= plain(unit);
+    short[unit] ||= units[unit];
   }
   const clock = (seconds) => {
     const all = Math.round(seconds);

@@ -89,7 +89,7 @@ def run_by_the_fused_view(path: Path, *, arm: bool = False) -> dict[str, int]:
     bound = bind_inputs(model.graph, None, str(path))
     walk = Walk(model, bound)
     fused = fused_kernels(walk.ops, walk.outputs, runtime_here()._replace(arm=arm))
-    memory = memory_views(walk, fused, corrected=True)["fused"]
+    memory = memory_views(walk, fused.kernels)["fused"]
     made = {run.op.name: memory.add(run.op, 0)[0] for run in executions(walk.ops)}
     return {name: size for name, size in made.items() if size != 0}
 

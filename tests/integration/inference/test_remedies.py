@@ -15,7 +15,7 @@ import onnx
 import pytest
 
 from otel_quant.cost import fused, runtimes
-from otel_quant.cost.graph import ModelGraph, Runtime
+from otel_quant.cost.graph import ModelGraph, Onnxruntime
 from otel_quant.inference import onnx_findings
 from otel_quant.inference.results import Finding, ModelResult
 from otel_quant.inference.subjects import Options
@@ -96,7 +96,7 @@ def test_the_remedy_for_a_16_bit_convolution_is_8_bits_in_every_version(
     version: str, tmp_path: Path
 ) -> None:
     onnx.save(built(Form("Conv", "uint16", y="uint16")), tmp_path / "model.onnx")
-    graph = ModelGraph(str(tmp_path / "model.onnx"), {}, {}, Runtime(version))
+    graph = ModelGraph(str(tmp_path / "model.onnx"), {}, {}, Onnxruntime(version))
     [obstacle] = graph.fused.obstacles.values()
     assert obstacle.remedy.startswith("8 bits")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from otel_quant.cost.operators.record import DIV, ERF, EXP, SQRT, TANH
+from otel_quant.cost.operators.rule import DIV, ERF, EXP, SQRT, TANH
 from tests.unit.cost.operator_case import RNG, Case, floats, ints, octets
 
 SOFTMAX = EXP + DIV

@@ -11,7 +11,7 @@ import onnx.parser
 import pytest
 
 from otel_quant.cost import InFloat, ModelCost, analyze
-from otel_quant.cost.runtimes import NEWEST, Runtime, runtime_here
+from otel_quant.cost.runtimes import NEWEST, Onnxruntime, runtime_here
 from scripts.onnxruntime_rules import Form, built, expected
 from tests.fixtures.commands import Commands
 
@@ -120,27 +120,27 @@ def test_each_onnxruntime_version_has_its_own_rules(
     path = tmp_path / "form.onnx"
     onnx.save(built(form), path)
     versions = f"1.{since - 1}.9", f"1.{since}.0"
-    assert [expected(path, Runtime(each)) for each in versions] == [before, then]
+    assert [expected(path, Onnxruntime(each)) for each in versions] == [before, then]
 
 
 @pytest.mark.parametrize(
     ("runtime", "title"),
     [
-        (Runtime("1.31.1"), "onnxruntime 1.31.1 on an x86-64 CPU"),
-        (Runtime("9.0.0", arm=True), f"onnxruntime 9.0.0 on an Arm CPU (by the rules of {NEWEST}, the newest that is known)"),
-        (Runtime(installed=False),
+        (Onnxruntime("1.31.1"), "onnxruntime 1.31.1 on an x86-64 CPU"),
+        (Onnxruntime("9.0.0", arm=True), f"onnxruntime 9.0.0 on an Arm CPU (by the rules of {NEWEST}, the newest that is known)"),
+        (Onnxruntime(installed=False),
          f"onnxruntime {NEWEST} on an x86-64 CPU (none is installed; this is the newest that is known)"),
     ],
 )  # fmt: skip
 def test_the_report_names_the_version_and_processor_of_its_rules(
-    runtime: Runtime, title: str
+    runtime: Onnxruntime, title: str
 ) -> None:
     assert runtime.title == title
 
 
 def test_an_unknown_version_has_the_rules_of_the_nearest() -> None:
-    assert Runtime("1.9.0").rules == Runtime("1.22.0").rules
-    assert Runtime("9.0.0").rules == Runtime(NEWEST).rules
+    assert Onnxruntime("1.9.0").rules == Onnxruntime("1.22.0").rules
+    assert Onnxruntime("9.0.0").rules == Onnxruntime(NEWEST).rules
 
 
 def test_the_report_begins_with_operators_in_float_and_json_has_them(

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from otel_quant.cost import analyze
-from otel_quant.cost.operators.record import DIV, ERF, EXP, SQRT, TANH
+from otel_quant.cost.operators.rule import DIV, ERF, EXP, SQRT, TANH
 from tests.unit.cost.text_models import one, text_cost
 
 SOFTMAX = EXP + DIV

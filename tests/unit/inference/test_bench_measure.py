@@ -11,8 +11,7 @@ from unittest.mock import ANY
 import numpy as np
 import pytest
 
-from otel_quant.inference import comparing as rounds
-from otel_quant.inference import measure
+from otel_quant.inference import measure, rounds
 from otel_quant.inference.measure import bench
 from otel_quant.inference.results import Accuracy, Latency, MemoryUse, ModelResult, OutputError
 from otel_quant.inference.subjects import InProcess, ModelProcess, Options

@@ -10,12 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otel_quant.inference.comparing import (
-    compared_outputs,
-    saved_arrays,
-    tensor_errors,
-    with_slower,
-)
+from otel_quant.inference.arrays import saved_arrays
+from otel_quant.inference.findings import with_slower
+from otel_quant.inference.outputs import compared_outputs, tensor_errors
 from otel_quant.inference.results import (
     Accuracy,
     Finding,

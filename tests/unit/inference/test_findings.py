@@ -14,16 +14,16 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from otel_quant.inference.onnx_findings import FINDINGS, Evidence
+from otel_quant.inference.onnx_findings import FINDINGS, OnnxEvidence
 from otel_quant.inference.onnx_kernels import (
     FileGraph,
+    OnnxProfile,
     Part,
-    Profile,
     RanGraph,
     placed,
     read_profile,
 )
-from otel_quant.inference.onnx_session import MisfitError, feeds
+from otel_quant.inference.onnx_session import SessionRequestError, feeds
 from otel_quant.inference.results import Finding, RanKernel
 from tests.fixtures.onnx_builder import Builder
 from tests.integration.inference.planted import compiled_in_part
@@ -56,8 +56,8 @@ def _kernel(
 def _found(
     file: FileGraph, ran: RanGraph, asked: list[str], *kernels: RanKernel
 ) -> tuple[Finding, ...]:
-    profile = Profile(kernels, ((0, 110),))
-    return FINDINGS.of(Evidence(file, placed(profile, file, ran), asked, "all"), 100.0)
+    profile = OnnxProfile(kernels, ((0, 110),))
+    return FINDINGS.of(OnnxEvidence(file, placed(profile, file, ran), asked, "all"), 100.0)
 
 
 def test_a_copy_and_the_node_that_caused_it_are_named(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_finding_explains_what_is_unknown_about_compiled_nodes(tmp_path: Path)
         assert [first.is_compiled, det.is_compiled, second.is_compiled] == [True, False, True]
         assert first.macs == (16 * 16 * 9 * 32 * 32 if parts else None)
         assert (first.node, det.node, second.node) == (None, "det", None)
-        evidence = Evidence(file, kernels, [compiler], "all", parts)
+        evidence = OnnxEvidence(file, kernels, [compiler], "all", parts)
         every = FINDINGS.of(evidence, sum(each.ran.micros for each in kernels))
         return [(each.kind, each.node, each.sentence.partition(" (")[0]) for each in every]
 
@@ -154,7 +154,7 @@ def test_a_finding_explains_what_is_unknown_about_compiled_nodes(tmp_path: Path)
     with_det = [parts[0]._replace(nodes=[*parts[0].nodes, ("", "Det")]), *parts[1:]]
     kernels = placed(profile, file, RanGraph(None), with_det)
     assert kernels[0].ran.nodes == 7
-    [_, fallback] = FINDINGS.of(Evidence(file, kernels, [compiler], "all", with_det), 1.0)
+    [_, fallback] = FINDINGS.of(OnnxEvidence(file, kernels, [compiler], "all", with_det), 1.0)
     assert f"{outside}, which took 1 other Det of the file" in fallback.sentence
 
 
@@ -202,7 +202,7 @@ def test_the_faster_half_of_the_runs_after_the_first_is_used(tmp_path: Path) -> 
         ("float32 1x8", "float32 8x2"), ("float32 1x2",), None, None,
     )  # fmt: skip
     profile = read_profile(path)
-    assert profile == Profile((kernel,), ((200, 20), (400, 24)), arena_used=96)
+    assert profile == OnnxProfile((kernel,), ((200, 20), (400, 24)), arena_used=96)
     assert profile.run_micros == 22
 
 
@@ -238,7 +238,7 @@ def test_a_truncated_file_has_the_runs_before_the_cut(tmp_path: Path) -> None:
     path.write_text(path.read_text()[:-60] + "\n")
     assert read_profile(path, warmup=0).runs == ((100, 20),)
     path.write_text("")
-    assert read_profile(path) == Profile((), ())
+    assert read_profile(path) == OnnxProfile((), ())
 
 
 NOTHING_GIVEN: Mapping[str, Any] = {"values": {}, "data": None}
@@ -309,5 +309,5 @@ def test_values_that_do_not_fit_raise_an_error(
     if arrays is not None:
         path = str(tmp_path / "inputs.npz")
         np.savez(path, **arrays)
-    with pytest.raises(MisfitError, match=f"^{re.escape(problem.format(path=path))}$"):
+    with pytest.raises(SessionRequestError, match=f"^{re.escape(problem.format(path=path))}$"):
         _fed(_inputs(**inputs), data=path)

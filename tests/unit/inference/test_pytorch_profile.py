@@ -10,15 +10,15 @@ import pytest
 
 from otel_quant.inference import torch_profile
 from otel_quant.inference.results import BackendKernel
-from otel_quant.inference.torch_findings import FINDINGS, Evidence, flow_of
+from otel_quant.inference.torch_findings import FINDINGS, TorchEvidence, flow_of
 from otel_quant.inference.torch_models import read_verbose
 from otel_quant.inference.torch_parts import shown
 from otel_quant.inference.torch_profile import (
-    Event,
     Events,
-    Kernel,
     Operand,
-    Profile,
+    ProfilerEvent,
+    TorchOperator,
+    TorchProfile,
     kernels_on_gpu,
     profile,
     ran_of,
@@ -27,9 +27,9 @@ from otel_quant.inference.torch_profile import (
 )
 
 
-def _event(name: str, begin: int, end: int, thread: int = 1, number: int = 0) -> Event:
+def _event(name: str, begin: int, end: int, thread: int = 1, number: int = 0) -> ProfilerEvent:
     is_range = name.startswith("otel-quant") or "::" not in name
-    return Event(begin, end - begin, name, thread, number, is_range)
+    return ProfilerEvent(begin, end - begin, name, thread, number, is_range)
 
 
 def test_a_run_is_a_tree_with_own_times_modules_and_allocations() -> None:
@@ -47,7 +47,7 @@ def test_a_run_is_a_tree_with_own_times_modules_and_allocations() -> None:
             _event("Torch-Compiled Region: 0/0", 200, 215),
             _event("## Call CompiledFxGraph f12345678 ##", 201, 214, number=6),
             *(
-                Event(begin, 0, "[memory]", 1, size=size)
+                ProfilerEvent(begin, 0, "[memory]", 1, size=size)
                 for begin, size in ((5, 7), (13, 64), (26, 1000), (39, -1000), (75, 500), (90, -571))
             ),
         ]),
@@ -56,11 +56,11 @@ def test_a_run_is_a_tree_with_own_times_modules_and_allocations() -> None:
     first, second = runs_of(events)
     assert (first.length, first.allocated, first.alive) == (100, 1571, 1071)
     assert first.operators == [
-        Kernel("aten::linear", "fc", None, 38 - 8 - 20, 38, 0, 1),
-        Kernel("aten::t", "fc", 0, 8, 8, 64, 2),
-        Kernel("aten::addmm", "fc", 0, 15, 15, 1000, 3),
-        Kernel("aten::relu", "", None, 10, 10, 500, 4),
-        Kernel("aten::sum", "", None, 10, 10, 0, 5),
+        TorchOperator("aten::linear", "fc", None, 38 - 8 - 20, 38, 0, 1),
+        TorchOperator("aten::t", "fc", 0, 8, 8, 64, 2),
+        TorchOperator("aten::addmm", "fc", 0, 15, 15, 1000, 3),
+        TorchOperator("aten::relu", "", None, 10, 10, 500, 4),
+        TorchOperator("aten::sum", "", None, 10, 10, 0, 5),
     ]
     assert [(each.name, each.own) for each in second.operators] == [
         ("## Call CompiledFxGraph f12345678 ##", 13)
@@ -71,8 +71,8 @@ def test_a_run_is_a_tree_with_own_times_modules_and_allocations() -> None:
 def test_the_faster_half_of_the_runs_with_the_same_operators_is_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def runs(*lengths: int, other: str = "aten::mm") -> list[Event]:
-        events: list[Event] = []
+    def runs(*lengths: int, other: str = "aten::mm") -> list[ProfilerEvent]:
+        events: list[ProfilerEvent] = []
         for length in lengths:
             begin = 10_000 * len(events)
             name = other if length == 500 else "aten::mm"
@@ -87,8 +87,8 @@ def test_the_faster_half_of_the_runs_with_the_same_operators_is_used(
     [what_ran] = runs_of(looked)
     monkeypatch.setattr(torch_profile, "_look", lambda *_: (looked, what_ran, {}))
     monkeypatch.setattr(torch_profile, "_session", lambda *_: timed)
-    assert profile(None, lambda: None, 5, on_gpu=False) == Profile(
-        2, 1.5, (Kernel("aten::mm", "", None, 750.0, 750.0),), 0, 0
+    assert profile(None, lambda: None, 5, on_gpu=False) == TorchProfile(
+        2, 1.5, (TorchOperator("aten::mm", "", None, 750.0, 750.0),), 0, 0
     )
 
 
@@ -110,7 +110,7 @@ def test_gpu_kernels_have_their_module() -> None:
         _kernel("aten::mm", [], [], on_device=("gemm", "bias")),
         _kernel("aten::mm", [], [], module="head", on_device=("gemm", "gemm")),
     )
-    assert kernels_on_gpu(Profile(1, 30.0, kernels, 0, 0)) == (
+    assert kernels_on_gpu(TorchProfile(1, 30.0, kernels, 0, 0)) == (
         BackendKernel("GPU", "gemm", "", "", 3, "fc", 2),
         BackendKernel("GPU", "bias", "", "", 1, "fc", 1),
     )
@@ -122,10 +122,12 @@ def _tensor(storage: int, dtype: str, *shape: int) -> Operand:
 
 def _kernel(
     name: str, inputs: list[Operand], outputs: list[Operand], parent: int | None = None, **more: Any
-) -> Kernel:
+) -> TorchOperator:
     """Returns an operator of 10 us, or of ``own`` and ``total`` nanoseconds."""
     values = {"module": "fc", "own": 10_000, "total": 10_000} | more
-    return Kernel(name, parent=parent, inputs=tuple(inputs), outputs=tuple(outputs), **values)
+    return TorchOperator(
+        name, parent=parent, inputs=tuple(inputs), outputs=tuple(outputs), **values
+    )
 
 
 def _node(number: int, name: str, inputs: dict[str, Any], outputs: dict[str, Any]) -> Any:
@@ -169,7 +171,7 @@ def test_equal_operators_of_a_module_are_one_kernel_with_their_allocations() -> 
         _kernel("aten::add", [x], [y], allocated=256, own=6_000),
         _kernel("aten::add", [y, y], [y], own=6_000),
     )
-    ran = ran_of(Profile(3, 30.0, kernels, 512, 512), "cpu")
+    ran = ran_of(TorchProfile(3, 30.0, kernels, 512, 512), "cpu")
     assert [
         (each.name, each.calls, each.micros, each.share, each.allocated) for each in ran.kernels
     ] == [
@@ -184,8 +186,10 @@ def test_equal_operators_of_a_module_are_one_kernel_with_their_allocations() -> 
     assert (ran.run_micros, ran.kernel_micros, ran.between_micros) == (30.0, 20.0, 10.0)
 
 
-def _found(*kernels: Kernel, engine: str = "x86", machine: str = "x86_64", **more: Any) -> Any:
-    evidence = Evidence(
+def _found(
+    *kernels: TorchOperator, engine: str = "x86", machine: str = "x86_64", **more: Any
+) -> Any:
+    evidence = TorchEvidence(
         kernels, more.pop("backend", ()), engine, flow_of(kernels), machine=machine, **more
     )
     found = FINDINGS.of(evidence, sum(kernel.micros for kernel in kernels))
@@ -283,7 +287,7 @@ def test_a_finding_for_a_kernel_without_vector_instructions_has_the_operators_ti
 def test_slow_convolutions_are_named_unless_their_kernel_is_1x1() -> None:
     image, result = _tensor(1, "float32", 1, 8, 4, 4), _tensor(2, "float32", 1, 8, 4, 4)
 
-    def convolution(*shape: int) -> Kernel:
+    def convolution(*shape: int) -> TorchOperator:
         weights = _tensor(3, "float32", *shape)
         return _kernel("aten::_slow_conv2d_forward", [image, weights], [result])
 

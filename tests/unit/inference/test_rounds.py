@@ -7,22 +7,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from otel_quant.inference.comparing import (
-    Subject,
-    compared,
-    is_settled,
-    latency,
-    noise,
-    take_turns,
-    without_extremes,
-)
+from otel_quant.inference.latency_statistics import compared, is_settled, noise, without_extremes
 from otel_quant.inference.results import Latency
+from otel_quant.inference.rounds import MeasuredModel, latency, take_turns
 
 QUIET = [10.0, 10.01, 10.02, 9.99, 10.0, 10.01, 9.98, 10.0, 10.0, 10.01]
 SLOWER = [2 * time for time in QUIET]
 
 
-class Known(Subject):
+class Known(MeasuredModel):
     """A model whose times are known."""
 
     def __init__(

@@ -193,7 +193,7 @@ def test_costing_a_model_loads_no_other_command_no_logging_and_no_rules_of_other
     rules = {name for name in loaded if name.startswith("otel_quant.cost.operators.")}
     assert commands == {f"otel_quant.cli.{name}" for name in ("command", "cost", "parser")}
     assert {name.rpartition(".")[2] for name in rules} == {
-        "contraction", "control", "elementwise", "layout", "record", "windows",
+        "contraction", "control", "elementwise", "layout", "rule", "windows",
     }  # fmt: skip
     avoided = {"csv", "dataclasses", "json", "logging", "pathlib", "threading"}
     # From Python 3.14 on argparse, which is Python's own, loads one of them.

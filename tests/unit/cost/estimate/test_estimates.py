@@ -17,7 +17,7 @@ from otel_quant.cost import parse_inputs
 from otel_quant.cost.estimate import (
     METHODS,
     Estimate,
-    Figure,
+    EstimatePart,
     Layer,
     UnknownMethodError,
     estimate,
@@ -69,7 +69,7 @@ def estimated(path: Path, method: str, samples: int) -> Estimate:
     return estimate(read(path, dims={"N": 1}), found, samples)
 
 
-def sizes(found: tuple[Figure, ...]) -> dict[str, int]:
+def sizes(found: tuple[EstimatePart, ...]) -> dict[str, int]:
     return {figure.name: figure.bytes for figure in found}
 
 
@@ -115,8 +115,8 @@ def test_an_estimate_from_a_probe_adds_the_formula_to_the_measured_peak(net: Pat
     assert extrapolated(many, few, 90_000_000, 7) == Estimate(
         "onnxruntime", "Percentile", 10,
         (
-            Figure("real run", 90_000_000, "measured: peak of a run of 2 samples"),
-            Figure("further samples", further, "what the arithmetic adds for 8 more samples"),
+            EstimatePart("real run", 90_000_000, "measured: peak of a run of 2 samples"),
+            EstimatePart("further samples", further, "what the arithmetic adds for 8 more samples"),
         ),
         many.disk, lowest=round((90_000_000 + further) * 0.9),
         highest=round((90_000_000 + further) * 1.1), probed=2,
@@ -124,8 +124,8 @@ def test_an_estimate_from_a_probe_adds_the_formula_to_the_measured_peak(net: Pat
 
 
 def test_a_limit_is_answered_with_yes_no_or_perhaps() -> None:
-    found = Estimate("quark", "MinMax", 1, (Figure("all", 100, ""),), (), lowest=80, highest=110)
-    unbounded = Estimate("quark", "MinMax", 1, (Figure("all", 100, ""),), (), 80, None)
+    found = Estimate("quark", "MinMax", 1, (EstimatePart("all", 100, ""),), (), 80, 110)
+    unbounded = Estimate("quark", "MinMax", 1, (EstimatePart("all", 100, ""),), (), 80, None)
     assert replace(found, is_installed=False).fits(110) == "perhaps"
     answers = {79: "no", 80: "perhaps", 109: "perhaps", 110: "yes"}
     assert {limit: found.fits(limit) for limit in answers} == answers

@@ -1,6 +1,6 @@
-"""What is known of one operator, in one record, and the pieces that records are made of.
+"""An operator's rule, all that is known of it, and the pieces that rules are made of.
 
-Shape inference, folding, cost, precision, sparsity and liveness all read this record, so that
+Shape inference, folding, cost, precision, sparsity and liveness all read this rule, so that
 an operator cannot be known to one of them and forgotten by another.
 """
 
@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import product
 from math import prod
 from struct import pack, unpack
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, cast
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.operation import (
     MAX_DATA,
     RULE_ERRORS,
     Data,
-    MisfitError,
+    MismatchError,
     Operation,
     Shape,
     UnknownError,
@@ -38,7 +38,7 @@ Types: TypeAlias = tuple[Callable[[Operation], int], ...]
 
 ValuesOf: TypeAlias = Callable[[Operation], list[Value]]
 Fold: TypeAlias = Callable[[Operation, list[Value]], list[Data]]
-
+Scalar: TypeAlias = int | float | None
 
 RunGraph: TypeAlias = Callable[[str, Sequence[Value]], tuple[list[Operation], list[Value]]]
 """Walks a graph that is an attribute of a node; returns its operations, and its outputs."""
@@ -65,8 +65,8 @@ NO_PRECISION: Final = Precision()
 MOVES: Final = Precision(moves=True)
 
 
-class Operator(NamedTuple):
-    """One operator; without a formula it is one that is not costed."""
+class Rule(NamedTuple):
+    """The rule of one operator; without a formula it is not costed."""
 
     words: str  # The formula in words, or why there is none; for the documentation and reasons
     # None where ``values`` or ``bodies`` give the results, and of Constant, whose result is its tensor
@@ -96,6 +96,11 @@ class Operator(NamedTuple):
         return self.contraction is not None or self.rest is not None
 
     @property
+    def keeps_constants(self) -> bool:
+        """Whether it makes constants of constants; contractions count even then, as papers do."""
+        return self.contraction is None and not self.random
+
+    @property
     def has_results(self) -> bool:
         """Whether it has a rule for types and shapes of its results."""
         return self.shapes is not None or self.values is not None
@@ -104,27 +109,14 @@ class Operator(NamedTuple):
         """Returns what is known of a node's results."""
         if self.values is not None:
             return self.values(op)
-        shapes = () if self.shapes is None else self.shapes(op)
-        results = [Value(self.dtype(op, i)) for i in range(wanted)]
-        for value, shape in zip(results, shapes, strict=False):
-            if shape is not None and _is_possible(shape):
-                value.shape = tuple(shape)
-            elif shape is not None:
-                value.unknown = f"{op.title}: a result would have an impossible shape"
-        if wanted > len(shapes) or None in shapes:
-            unknown = f"{op.title}: its shape rule does not cover all of its results"
-            for value in results:
-                if value.shape is None and value.unknown is None:
-                    value.unknown = unknown
-        return results
+        shapes = self.shapes(op) if self.shapes is not None else ()
+        return [_result(op, self.dtype(op, i), *shapes[i : i + 1]) for i in range(wanted)]
 
     def dtype(self, op: Operation, i: int) -> int:
         """Returns result ``i``'s element type, UNKNOWN if even that is not known."""
-        if not self.types:
-            return dtypes.UNKNOWN
         try:
             return self.types[min(i, len(self.types) - 1)](op)
-        except RULE_ERRORS:
+        except RULE_ERRORS:  # there may be no type at all
             return dtypes.UNKNOWN
 
 
@@ -132,14 +124,17 @@ _MAX_RANK: Final = 64
 _MAX_DIM: Final = 1 << 63
 
 
-def _is_possible(shape: Shape) -> bool:
-    """Whether a tensor may have a shape: no negative length, nothing that no runtime has."""
-    if len(shape) > _MAX_RANK:
-        return False
-    for dim in shape:  # noqa: SIM110  # a generator takes three times as long
-        if dim is not None and not 0 <= dim < _MAX_DIM:
-            return False
-    return True
+def _result(op: Operation, dtype: int, shape: Shape | None = None) -> Value:
+    """A result of a type and shape; what no tensor of a runtime may have is an unknown shape."""
+    value = Value(dtype)
+    lengths = [dim for dim in shape or () if dim]  # lengths of 0 are possible
+    if shape is None:
+        value.unknown = f"{op.title}: its shape rule does not cover all of its results"
+    elif len(shape) > _MAX_RANK or (lengths and not 0 < min(lengths) <= max(lengths) < _MAX_DIM):
+        value.unknown = f"{op.title}: a result would have an impossible shape"
+    else:
+        value.shape = tuple(shape)
+    return value
 
 
 def like(i: int) -> Types:
@@ -181,15 +176,12 @@ def broadcast(shapes: Iterable[Shape]) -> Shape:
     for axis in range(-rank, 0):
         dims = {shape[axis] for shape in given if len(shape) >= -axis}
         dims.discard(1)
-        unknown = None in dims
+        unknown = dims & {None}
         dims.discard(None)
         if len(dims) > 1:
-            lengths = " and ".join(str(dim) for dim in dims)
-            raise MisfitError(f"lengths {lengths} of axis {axis} cannot be broadcast")
-        if dims:
-            result.append(dims.pop())
-        else:
-            result.append(None if unknown else 1)
+            lengths = " and ".join(map(str, dims))
+            raise MismatchError(f"lengths {lengths} of axis {axis} cannot be broadcast")
+        result.append((dims or unknown or {1}).pop())
     return tuple(result)
 
 
@@ -207,7 +199,7 @@ def agree(what: str, *lengths: int | None) -> None:
     """Checks that lengths that have to be equal are."""
     different = dict.fromkeys(length for length in lengths if length is not None)
     if len(different) > 1:
-        raise MisfitError(f"{what} differ: {', '.join(map(str, different))}")
+        raise MismatchError(f"{what} differ: {', '.join(map(str, different))}")
 
 
 def with_dim(shape: Shape, axis: int, dim: int | None) -> Shape:
@@ -215,10 +207,14 @@ def with_dim(shape: Shape, axis: int, dim: int | None) -> Shape:
     return (*shape[:axis], dim, *shape[axis + 1 :])
 
 
+def without(shape: Shape, axes: Collection[int]) -> Shape:
+    """Returns the lengths of the other axes."""
+    return tuple(dim for i, dim in enumerate(shape) if i not in axes)
+
+
 def total(lengths: Sequence[int | None]) -> int | None:
     """Returns the sum of lengths; None if one is not known."""
-    known = [length for length in lengths if length is not None]
-    return sum(known) if len(known) == len(lengths) else None
+    return None if None in lengths else sum(cast("Sequence[int]", lengths))
 
 
 def scaled(length: int | None, factor: int, divisor: int = 1) -> int | None:
@@ -228,8 +224,12 @@ def scaled(length: int | None, factor: int, divisor: int = 1) -> int | None:
 
 def first_of(op: Operation, i: int) -> int | None:
     """Returns the first element of an operand; None if it is left out or not known."""
-    data = op.input(i).data if op.has(i) else None
-    return None if not data or data[0] is None else int(data[0])
+    return next(iter(whole(op.known_data(i)[:1])), None)
+
+
+def whole(items: Iterable[Scalar]) -> Shape:
+    """Returns elements as integers, None for one that is not known."""
+    return tuple(None if item is None else int(item) for item in items)
 
 
 # What scalar functions take, as onnx_tool counts the instructions of a usual sequence for them.
@@ -275,19 +275,29 @@ def per_output0(macs: int) -> Formula:
     return lambda op: macs * volume0(op.out())
 
 
+def per_input0(macs: int) -> Formula:
+    """As :func:`per_input`, rank 0 counted as onnx_tool does."""
+    return lambda op: macs * volume0(op.dims(0))
+
+
+def elements_of(i: int) -> Formula:
+    """A MAC for each element of operand ``i``."""
+    return lambda op: op.size(i)
+
+
 def per_input(macs: int) -> Formula:
     """A number of MACs for each element of the first operand."""
     return lambda op: macs * op.size(0)
 
 
-def per_operand(i: int, macs: int, of: int | None = None) -> Formula:
-    """A number of MACs for each element of an operand, or of operand ``of``, if it is there."""
-    return lambda op: macs * op.size(i if of is None else of) if op.has(i) else 0
+def given(i: int, formula: Formula) -> Formula:
+    """A formula if operand ``i`` is there, else nothing."""
+    return lambda op: formula(op) if op.has(i) else 0
 
 
 def present(i: int) -> Formula:
     """A MAC per result if operand ``i`` is there: a bias, a residual."""
-    return lambda op: op.out_size() if op.has(i) else 0
+    return given(i, per_output(1))
 
 
 def added(*formulas: Formula) -> Formula:
@@ -295,22 +305,17 @@ def added(*formulas: Formula) -> Formula:
     return lambda op: sum(formula(op) for formula in formulas)
 
 
-def same(words: str, rest: Formula, tool: Formula | None = None) -> Operator:
+def same(words: str, rest: Formula, tool: Formula | None = None) -> Rule:
     """An operator whose results have the first operand's shape and type."""
-    return Operator(words, same_shape, T0, rest=rest, tool=tool)
+    return Rule(words, same_shape, T0, rest=rest, tool=tool)
 
 
 def elementwise(
-    macs: int,
-    shapes: ShapesOf = same_shape,
-    types: Types = T0,
-    fold: Fold | None = None,
-    tool: int | None = None,
-) -> Operator:
-    """A number of MACs per result, and onnx_tool's number where it differs."""
-    words = f"{macs} per result" + ("" if tool is None else f" (onnx_tool: {tool})")
-    tools = per_output0(macs if tool is None else tool)
-    return Operator(words, shapes, types, rest=per_output(macs), tool=tools, fold=fold)
+    macs: int, shapes: ShapesOf = same_shape, types: Types = T0, fold: Fold | None = None
+) -> Rule:
+    """A number of MACs per result."""
+    rest, tool = per_output(macs), per_output0(macs)
+    return Rule(f"{macs} per result", shapes, types, rest=rest, tool=tool, fold=fold)
 
 
 def free(
@@ -319,24 +324,20 @@ def free(
     fold: Fold | None = None,
     precision: Precision = NO_PRECISION,
     view: bool = False,
-) -> Operator:
+) -> Rule:
     """An operator that computes nothing."""
     words = "moves or makes elements"
-    return Operator(words, shapes, types, rest=zero, fold=fold, precision=precision, view=view)
+    return Rule(words, shapes, types, rest=zero, fold=fold, precision=precision, view=view)
 
 
-def not_costed(
-    why: str, shapes: ShapesOf, types: Types = T0, tool: Formula | None = None
-) -> Operator:
+def not_costed(why: str, shapes: ShapesOf, types: Types = T0, tool: Formula | None = None) -> Rule:
     """An operator without a formula, and the reason."""
-    return Operator(f"not costed: {why}", shapes, types, tool=tool)
+    return Rule(f"not costed: {why}", shapes, types, tool=tool)
 
 
 # Elements of the small tensors that carry shapes. Each is known or not by itself: Concat([batch, -1, 768])
 # is known in two places even where the batch is not. Floats are rounded to float32, because a Resize's scale
 # that went through float32 decides whether a length is 13 or 14.
-
-Scalar: TypeAlias = int | float | None
 
 _MAX_TARGET: Final = 64
 """Dimensions that a shape given as a tensor may have."""
@@ -344,51 +345,50 @@ _MAX_TARGET: Final = 64
 
 def folded(fold: Fold, op: Operation, outputs: list[Value]) -> None:
     """Sets the elements of the results that can be known."""
-    size = outputs[0].size if outputs else None
-    if size is None or size > MAX_DATA:
-        return
-    if size == 0:  # its other lengths may be anything, so that nothing may loop over them
+    if outputs[0].size == 0:  # its other lengths may be anything, and nothing may loop over them
         outputs[0].data = ()
         return
     for value, data in zip(outputs, fold(op, outputs), strict=False):
-        if len(data) == value.size and (not data or any(item is not None for item in data)):
+        if len(data) == value.size and set(data) != {None}:
             value.data = tuple(_typed(item, value.dtype) for item in data)
 
 
-def folding_effort(op: Operation, outputs: list[Value]) -> int:
-    """Returns how many elements are looked at, at most, to compute the results' elements."""
+def folding_effort(op: Operation, outputs: list[Value]) -> int | None:
+    """Returns how many elements are looked at, at most, to compute the results'; None if they are too many."""
     size = outputs[0].size if outputs else None
     if size is None or size > MAX_DATA:
-        return 0
-    known = sum(len(value.data) for value in op.inputs if value is not None and value.data)
-    return known + size * (1 + len(op.inputs))
+        return None
+    return sum(len(value.data or ()) for value in op.given) + size * (1 + len(op.inputs))
+
+
+def _rounded(value: float, form: str) -> float:
+    rounded: float = unpack(form, pack(form, value))[0]
+    return rounded
 
 
 def single(value: float) -> float:
     """Returns the value rounded to float32, in which runtimes scale lengths."""
-    rounded: float = unpack("<f", pack("<f", value))[0]
-    return rounded
+    return _rounded(value, "<f")
+
+
+_FORMS: Final = {
+    dtypes.FLOAT: ("<f", 3e38), dtypes.FLOAT16: ("<e", 65504.0), dtypes.DOUBLE: ("<d", math.inf)
+}  # fmt: skip
+"""In struct, and what elements have to stay below to be followed."""
 
 
 def _typed(item: Scalar, dtype: int) -> Scalar:
     """The element as its type holds it."""
     if item is None:
         return None
-    if dtype in dtypes.FLOATS:
-        if dtype == dtypes.DOUBLE or not math.isfinite(item):
-            return float(item)
-        if dtype == dtypes.FLOAT:
-            return single(float(item)) if abs(item) < 3e38 else None
-        if dtype == dtypes.FLOAT16 and abs(item) < 65504:
-            half: float = unpack("<e", pack("<e", item))[0]
-            return half
-        return None
     if dtype == dtypes.BOOL:
         return int(bool(item))
-    if isinstance(item, float) and not math.isfinite(item):
-        return None
-    whole = int(item)
-    return whole if -(1 << 63) <= whole < 1 << 64 else None
+    if dtype not in dtypes.FLOATS:
+        return int(item) if -(1 << 63) <= item < 1 << 64 else None
+    if not math.isfinite(item):
+        return float(item)
+    form, limit = _FORMS.get(dtype, ("", 0.0))
+    return _rounded(item, form) if abs(item) < limit else None
 
 
 def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
@@ -437,7 +437,7 @@ def target_shape(op: Operation, i: int) -> tuple[int | None, ...]:
     """Returns a shape given as a tensor; if only its length is known, that many unknowns."""
     data = op.input(i).data
     if data is not None:
-        return tuple(None if item is None else int(item) for item in data)
+        return whole(data)
     shape = op.dims(i)
     if len(shape) != 1 or shape[0] > _MAX_TARGET:
         raise UnknownError(

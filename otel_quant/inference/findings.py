@@ -1,0 +1,105 @@
+"""The table of findings: a row is a function that looks for one kind of defect, beside its source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+
+from otel_quant.inference.results import Finding, ModelResult
+from otel_quant.schema.units import share_text, speed_text
+
+_LONGEST: Final = 120
+
+_Evidence = TypeVar("_Evidence")
+
+
+class Timed(Protocol):
+    """A kernel whose time counts for a finding: its name in results, and microseconds of a run."""
+
+    @property
+    def title(self) -> str:
+        """Its name."""
+
+    @property
+    def time(self) -> float:
+        """Its microseconds."""
+
+
+class Found(NamedTuple):
+    """Something that a row of the table has found."""
+
+    place: str  # Node of the file, or module
+    kernels: Sequence[Timed]  # Those whose time it is
+    text: str  # What is wrong, without the share
+    remedy: str = ""  # What would change it; empty if nothing is known
+    # The text for several findings of a kind with the same reason; empty for `text`
+    alike: str = ""
+
+    def finding(self, kind: str, source: str, whole: float) -> Finding:
+        """Returns the finding, with its share of the time of all kernels in microseconds."""
+        from otel_quant.cost.graph import printable  # nothing that the process of a model needs
+
+        micros = sum(kernel.time for kernel in self.kernels)
+        share = micros / whole
+        fix = f"; fix: {self.remedy}" if self.remedy else ""
+        return Finding(
+            kind,
+            printable(self.place, _LONGEST),
+            f"{self.text} ({share_text(share)} of the time){fix}",
+            self.remedy,
+            micros,
+            share,
+            tuple(printable(kernel.title, _LONGEST) for kernel in self.kernels),
+            source,
+            printable(self.alike or self.text),
+        )
+
+
+class Findings(Generic[_Evidence]):
+    """The rows of a runtime, in the order in which a run is looked at."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[str, str, Callable[[_Evidence], Iterable[Found]]]] = []
+
+    def row(self, kind: str, source: str) -> Callable[[Any], Any]:
+        """Adds a function: the kind of what it finds, and the source that documents it."""
+
+        def add(find: Callable[[_Evidence], Iterable[Found]]) -> Any:
+            self._rows.append((kind, source, find))
+            return find
+
+        return add
+
+    def of(self, evidence: _Evidence, whole: float) -> tuple[Finding, ...]:
+        """Returns the findings of a run, what took longest first, with its share of the time."""
+        made = [
+            found.finding(kind, source, whole or 1.0)
+            for kind, source, find in self._rows
+            for found in find(evidence)
+        ]
+        return tuple(sorted(made, key=lambda each: -each.micros))
+
+
+def with_slower(models: Sequence[ModelResult]) -> tuple[ModelResult, ...]:
+    """Adds to each quantized model that is slower than the first, a float one, that it is."""
+    return tuple(
+        replace(model, findings=(*_slower(model, models[0]), *model.findings)) for model in models
+    )
+
+
+def _slower(model: ModelResult, first: ModelResult) -> Iterator[Finding]:
+    own, other = model.latency, first.latency
+    if (first.role, model.role) != ("float", "quantized") or model.inputs != first.inputs:
+        return
+    if own is None or other is None or not (own.is_apart and own.ratio and own.ratio > 1):
+        return
+    text = (
+        f"it is {speed_text(own.ratio)} than the float model, where rounds differ by "
+        f"{share_text(own.noise)} (the float model's by {share_text(other.noise)})"
+    )
+    if model.converting:
+        text += f"; {share_text(model.converting)} of the time of its kernels only converts"
+    longer = 1 - 1 / own.ratio
+    micros, source = 1e6 * own.median * longer, "docs/inference.md"
+    yield Finding("slower", "(model)", text, "", micros, longer, (), source, "slower")

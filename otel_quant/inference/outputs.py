@@ -1,0 +1,69 @@
+"""How far outputs of a model, and its tensors, are off from the first model's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from otel_quant.inference.arrays import Arrays
+from otel_quant.inference.results import Accuracy, OutputError, TensorError
+
+
+def compared_outputs(first: Arrays, other: Arrays) -> Accuracy:
+    """Compares outputs, by their places if no name is the same."""
+    if first.keys().isdisjoint(other):
+        names = [*other, *list(first)[len(other) :]]
+        first = dict(zip(names, first.values(), strict=False))
+    problems = [] if first and other else ["one of the two returns no tensors"]
+    errors: list[OutputError] = []
+    for name in dict.fromkeys([*other, *first]):
+        expected: Any = first.get(name)
+        actual: Any = other.get(name)
+        if misfit := _misfit(name, expected, actual):
+            problems.append(misfit)
+        elif actual.size:
+            errors.append(_error(name, expected, actual))
+            if errors[-1].max_abs is None:
+                problems.append(f"output {name!r} has values that are not finite")
+    return Accuracy(tuple(errors), (), next(iter(problems), ""))
+
+
+def _misfit(name: str, expected: Any, actual: Any) -> str:
+    """Returns why two outputs cannot be compared; empty if they can."""
+    if expected is None or actual is None:
+        return f"only one of the two has an output {name!r}"
+    if expected.shape != actual.shape:
+        return f"output {name!r} is {list(actual.shape)}, not {list(expected.shape)}"
+    return ""
+
+
+def _error(name: str, expected: Any, actual: Any) -> OutputError:
+    """Returns how far an output is off; nothing is known if a value is not finite."""
+    import numpy as np
+
+    is_complex = np.iscomplexobj(expected) or np.iscomplexobj(actual)
+    kind = np.complex128 if is_complex else np.float64
+    a, b = (each.astype(kind).ravel().view(np.float64) for each in (expected, actual))
+    if not (np.isfinite(a).all() and np.isfinite(b).all()):
+        return OutputError(name, None, None, None)
+    noise, signal = float(((a - b) ** 2).sum()), float((a**2).sum())
+    lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return OutputError(
+        name,
+        10 * float(np.log10(signal / noise)) if signal and noise else None,
+        min(1.0, float(a @ b) / lengths) if lengths else None,
+        float(np.abs(a - b).max()),
+    )
+
+
+def tensor_errors(
+    found: Mapping[str, Mapping[str, float]], nodes: Mapping[str, str]
+) -> tuple[TensorError, ...]:
+    """Returns what the debugger has found with the nodes that make the tensors, the worst first."""
+    worst_first = sorted(
+        found.items(), key=lambda item: item[1].get("all", item[1].get("own", 0.0))
+    )
+    return tuple(
+        TensorError(name, each.get("own"), each.get("all"), nodes.get(name, ""))
+        for name, each in worst_first
+    )

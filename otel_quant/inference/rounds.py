@@ -1,0 +1,126 @@
+"""Rounds in which models take turns: who runs when, when there are enough, and what comes of the times.
+
+Each model runs in each round, so that a busy machine hits all alike, and where it has several
+processes each of them has rounds of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import chain, pairwise, repeat
+from math import ceil
+from statistics import median, quantiles
+from typing import ClassVar, Final
+
+from otel_quant.inference.arrays import Arrays
+from otel_quant.inference.latency_statistics import compared, is_settled, noise, without_extremes
+from otel_quant.inference.outputs import compared_outputs
+from otel_quant.inference.results import Accuracy, Latency
+
+ROUND: Final = 0.2
+"""Seconds of a model in a round; torch's own default of a range."""
+
+ROUNDS: Final = 10
+"""Rounds of a model, or of each of its processes, if time suffices."""
+
+_FEWEST: Final = 5
+"""Rounds of models that are slow, all processes together; fewer could hardly be compared."""
+
+_MOST_RUNS: Final = 1000
+"""Runs of a model in a round."""
+
+
+class MeasuredModel(ABC):
+    """One model while it is measured."""
+
+    runs_are_known: ClassVar[bool] = True  # Whether each time is of one run
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.problem = ""  # why it cannot be measured; empty as long as it can
+        self.first: Sequence[float] = ()  # seconds of its first calls
+        self.warm = 1.0  # seconds of a usual call
+        self.processes: list[list[Sequence[float]]] = [[]]  # seconds of calls, by process and round
+        self.spent = 0.0  # seconds that the rounds of the newest process took
+        self.outputs: Arrays = {}
+
+    @abstractmethod
+    def time(self, seconds: float, runs: int | None) -> None:
+        """Adds a round: of so many runs, or of so many seconds."""
+
+    def runs_in(self, seconds: float) -> int:
+        """Returns how many runs fit into so many seconds, one at least."""
+        return min(_MOST_RUNS, ceil(seconds / self.warm))
+
+    def accuracy(self, base: MeasuredModel) -> Accuracy:
+        """Compares the outputs with the base's."""
+        return compared_outputs(base.outputs, self.outputs)
+
+    def medians(self) -> Sequence[Sequence[float]]:
+        """Returns the seconds of a call in each round, by process."""
+        return [list(map(median, rounds)) for rounds in self.processes]
+
+
+def take_turns(
+    models: Sequence[MeasuredModel], seconds: float, runs: int | None = None, processes: int = 1
+) -> None:
+    """Has models run in rounds: so many runs in all, or until more would change little or time is over."""
+    shares: Iterable[int | None] = repeat(None) if runs is None else _shares(runs)
+    for number, share in enumerate(shares):
+        alive = [each for each in models if not each.problem]
+        if not alive or (share is None and _is_enough(alive, number, seconds, processes)):
+            return
+        turn = number % len(alive)
+        for model in [*alive[turn:], *alive[:turn]]:  # the first of a round is after a pause
+            began = time.perf_counter()
+            model.time(min(ROUND, seconds / ROUNDS), share)
+            model.spent += time.perf_counter() - began
+
+
+def _shares(runs: int) -> Sequence[int]:
+    """Returns how many of all runs are in each round."""
+    rounds = min(ROUNDS, runs)
+    ends = [runs * number // rounds for number in range(rounds + 1)]
+    return [end - begin for begin, end in pairwise(ends)]
+
+
+def _is_enough(alive: Sequence[MeasuredModel], number: int, seconds: float, processes: int) -> bool:
+    """Whether rounds so far suffice: time is over after the fewest, or more would change little."""
+    is_over = max(each.spent for each in alive) >= seconds / processes
+    if is_over and number >= ceil(_FEWEST / processes):
+        return True
+    return number >= ROUNDS and all(is_settled(each.medians()[-1], processes) for each in alive)
+
+
+def latency(own: MeasuredModel, beside: MeasuredModel | None) -> Latency:
+    """Sums up the times of a model, compared with another's if there is one."""
+    medians = own.medians()
+    times = list(chain.from_iterable(chain.from_iterable(own.processes)))
+    # With a single run, each figure is that run.
+    tenths = quantiles(times, n=10, method="inclusive") if len(times) > 1 else times
+    processes = tuple(map(median, medians))
+    found = Latency(
+        without_extremes(processes),
+        tenths[0],
+        tenths[-1],
+        len(times) if own.runs_are_known else None,
+        own.first[0],
+        noise(list(chain.from_iterable(medians))),
+        processes=processes,
+    )
+    if beside is None:
+        return found
+    ratio, is_apart = compared(medians, beside.medians())
+    return replace(found, ratio=ratio, is_apart=is_apart)
+
+
+def beside(model: MeasuredModel, base: MeasuredModel) -> tuple[Latency, Accuracy | None]:
+    """Returns the latency and the accuracy of a model compared with its base, which has no accuracy."""
+    if model is base:
+        return latency(model, None), None
+    if base.problem:
+        return latency(model, None), Accuracy(problem=f"{base.name} was not measured")
+    return latency(model, base), model.accuracy(base)

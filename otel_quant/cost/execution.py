@@ -24,7 +24,7 @@ from otel_quant.cost.operation import (
     reason_of,
 )
 from otel_quant.cost.operators import operator_of
-from otel_quant.cost.operators.record import Formula, Operator, total
+from otel_quant.cost.operators.rule import Formula, Rule, total
 from otel_quant.cost.structure import Tensor
 from otel_quant.cost.walk import Walk
 
@@ -106,7 +106,7 @@ RULE_SETS: Final = {"corrected": CORRECTED, "onnx_tool": _OnnxTool()}
 """By the names that users give."""
 
 
-def _by_formulas(op: Operation, operator: Operator) -> Macs:
+def _by_formulas(op: Operation, operator: Rule) -> Macs:
     if not operator.costed:
         raise UnknownError(operator.words)
     inner = _counted(operator.contraction, op)

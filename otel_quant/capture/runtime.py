@@ -57,7 +57,7 @@ from otel_quant.export.quark_yaml.sink import QuarkYamlSink
 from otel_quant.export.recording_sink import RecordingSink
 from otel_quant.format.event_file import PROFILE, choose_folder, make_folder
 from otel_quant.schema.events import Sink
-from otel_quant.schema.figures import RESOURCES, Number
+from otel_quant.schema.figures import RESOURCES, TREE_MEMORY, Number
 from otel_quant.schema.readings import CostedModel, Reading, RunInfo, StepInfo
 from otel_quant.schema.settings import Settings
 
@@ -421,7 +421,7 @@ class Runtime:
 
     def _peak_now(self) -> Number | None:
         recorder = self.latest_run
-        return recorder.peaks.figures.get("memory") if recorder is not None else None
+        return recorder.peaks.figures.get(TREE_MEMORY.name) if recorder is not None else None
 
     def _reading_now(self) -> Reading | None:
         recorder = self.latest_run

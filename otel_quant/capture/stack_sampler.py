@@ -7,6 +7,7 @@ can be taken; the next one, when it returns, counts for all of that time, and se
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import sysconfig
@@ -136,10 +137,13 @@ class StackSampler:
             return {}, None
         beside = beside or _Beside()
         with FAULTS.kept_in("what bounds a step"):
-            grows, known = beside.growth.line(), cpus if isinstance(cpus, int | float) else None
-            evidence = Evidence(root, seconds, figures, known, run.limits.memory)
-            evidence.per_sample = grows.per_sample if grows is not None else None
-            evidence.gpu = beside.busy / beside.readings if beside.readings else None
+            evidence = Evidence(root, seconds, figures, limit=run.limits.memory or math.nan)
+            if isinstance(cpus, int | float):
+                evidence.cpus = cpus
+            if (grows := beside.growth.line()) is not None:
+                evidence.per_sample = grows.per_sample
+            if beside.readings:
+                evidence.gpu = beside.busy / beside.readings
             if (bound := bound_of(evidence)) is not None:
                 named = (semconv.STEP_BOUND_BY, semconv.STEP_BOUND_EVIDENCE)
                 return dict(zip(named, bound, strict=True)), top_lines(evidence.by_line)

@@ -117,10 +117,10 @@ def run_ids_of(run: RunInfo) -> dict[str, AttributeValue]:
 
 def cost_of(cost: CostedModel) -> dict[str, AttributeValue]:
     """Returns the totals of a costed model."""
-    return {f"quant.model.{cost.role}.{name}": value for name, value in cost.figures.items()}
+    return {semconv.of_model(cost.role, name): value for name, value in cost.figures.items()}
 
 
-def present(attributes: Mapping[str, Any]) -> dict[str, AttributeValue]:
+def present(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Returns attributes without those that are None."""
     return {key: value for key, value in attributes.items() if value is not None}
 

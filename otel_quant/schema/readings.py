@@ -29,17 +29,20 @@ class Unit:
     share: str  # Gauge: those that were begun, divided by all
     consumed: str  # Kind of event in a recording: how many were begun by a time
     expected: str  # Field of a recording's state: how many there are
+    growth: Mapping[str, str]  # Attribute of a forecast: how much a resource grows with each
 
 
 UNITS: Final[Mapping[str, Unit]] = {
     "layer": Unit(
         semconv.LAYER_COUNT, semconv.LAYER_TOTAL, semconv.STEP_LAYERS, semconv.STEP_LAYER_PROGRESS,
         "layers.begun", "expected_layers",
+        {"memory": semconv.FORECAST_MEMORY_PER_LAYER, "gpu": semconv.FORECAST_GPU_MEMORY_PER_LAYER},
     ),
     "sample": Unit(
         semconv.CALIBRATION_SAMPLE_COUNT, semconv.CALIBRATION_SAMPLE_TOTAL,
         semconv.CALIBRATION_SAMPLES, semconv.CALIBRATION_PROGRESS,
         "samples.consumed", "expected",
+        {"memory": semconv.FORECAST_MEMORY_PER_SAMPLE, "gpu": semconv.FORECAST_GPU_MEMORY_PER_SAMPLE},
     ),
 }  # fmt: skip
 """By name, in the order in which texts have them."""

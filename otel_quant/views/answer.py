@@ -169,7 +169,7 @@ def _path(names: Sequence[str]) -> str:
 
 
 def _peak_sentence(
-    recording: Recording, subject: ShownProcess, peak: summary.Known | None
+    recording: Recording, subject: ShownProcess, peak: summary.KnownValue | None
 ) -> Iterator[str]:
     if peak is None:
         return
@@ -221,7 +221,7 @@ def _growth_text(recording: Recording, each: PlacedStep, grown: summary.Growing)
     return f"{text}: a leak, or data that is kept.{_to_try(MEMORY_GROWTH, each)}"
 
 
-def whose(recording: Recording, peak: summary.Known) -> str:
+def whose(recording: Recording, peak: summary.KnownValue) -> str:
     """Returns which of several processes a peak is of; empty if it is of all of them."""
     is_single = len({run.process for run in recording.runs}) == 1
     if peak.run is None or peak.source in ("launcher", "ending") or is_single:

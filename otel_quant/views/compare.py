@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from otel_quant.recordings import summary
 from otel_quant.recordings.compared_runs import CONFIGURATION, ComparedRun, common_time
-from otel_quant.recordings.gate import Check, Verdict
+from otel_quant.recordings.gate import Check, GateVerdict
 from otel_quant.recordings.model import StepPath, name_text, path_text
 from otel_quant.recordings.side_by_side import (
     Comparison,
@@ -20,7 +20,7 @@ from otel_quant.recordings.side_by_side import (
     FigureRow,
     Sample,
     Side,
-    StepRow,
+    StepSides,
 )
 from otel_quant.schema.catalog import QUANTITIES
 from otel_quant.schema.figures import PREFIX
@@ -62,7 +62,7 @@ _RUNS_ALONE: Final = (
 
 
 def document(
-    comparison: Comparison, verdict: Verdict | None, *, with_curves: bool = False
+    comparison: Comparison, verdict: GateVerdict | None, *, with_curves: bool = False
 ) -> Document:
     """Returns a comparison as a document; ``with_curves`` for a page, which has the verdict as title."""
     names = [side.name for side in comparison.sides]
@@ -83,7 +83,9 @@ def document(
     )
 
 
-def _parts(comparison: Comparison, verdict: Verdict | None, with_curves: bool) -> Iterator[Part]:
+def _parts(
+    comparison: Comparison, verdict: GateVerdict | None, with_curves: bool
+) -> Iterator[Part]:
     """Yields the answer first, the curves, then what differs, the most important first."""
     yield from _answer(comparison, verdict, is_page=with_curves)
     yield from Lines.of(_settings(comparison))
@@ -101,7 +103,9 @@ def _parts(comparison: Comparison, verdict: Verdict | None, with_curves: bool) -
     yield from _facts(comparison)
 
 
-def _answer(comparison: Comparison, verdict: Verdict | None, *, is_page: bool) -> Iterator[Part]:
+def _answer(
+    comparison: Comparison, verdict: GateVerdict | None, *, is_page: bool
+) -> Iterator[Part]:
     """Yields the verdict with the checks that led to it, then a sentence for each side."""
     headlines = [f"{line}." for line in _headlines(comparison)]
     if verdict is None:
@@ -163,7 +167,7 @@ def _kind(found: Difference | None) -> str:
     return "unclear" if found.change else "equal"
 
 
-def _difference(row: StepRow, name: str, at: int) -> Difference:
+def _difference(row: StepSides, name: str, at: int) -> Difference:
     """Returns how a figure differs on a side but the base, which the number counts from 0."""
     figure = row.figures.get(name)
     return (figure and figure.differences[at]) or _NOT_KNOWN
@@ -219,7 +223,7 @@ def _settings(comparison: Comparison) -> Iterator[str]:
             yield f"{side.name} has another configuration than {base.name}: {shown}."
 
 
-def _where_most(comparison: Comparison, name: str, at: int) -> StepRow | None:
+def _where_most(comparison: Comparison, name: str, at: int) -> StepSides | None:
     """Returns the step that differs most in the direction of the total: the innermost with half of it."""
     total, *steps = (_difference(row, name, at) for row in comparison.rows)
     found = [
@@ -244,7 +248,7 @@ def _where_most(comparison: Comparison, name: str, at: int) -> StepRow | None:
 class _Placed(NamedTuple):
     """A figure of a step, or of the total."""
 
-    row: StepRow
+    row: StepSides
     figure: FigureRow
     name: str  # The figure's
     unit: str  # The figure's
@@ -327,7 +331,7 @@ def _names_text(figures: Sequence[_Placed]) -> str:
     return f"{', '.join(texts[:_MOST_NAMED])}{more}"
 
 
-def _step_name(row: StepRow) -> str:
+def _step_name(row: StepSides) -> str:
     return cut(path_text(row.path[-2:]), _LONGEST_NAME)
 
 
@@ -340,7 +344,7 @@ def _weight(comparison: Comparison, row: FigureRow) -> float:
     return (largest / total if total > 0 else 0.0) + any(each.is_clear for each in changes)
 
 
-def _notes(comparison: Comparison, row: StepRow) -> Iterator[str]:
+def _notes(comparison: Comparison, row: StepSides) -> Iterator[str]:
     """Yields what has to be known of a step: which sides have it, and where it did not end well."""
     having = [side.name for side, runs in zip(comparison.sides, row.runs, strict=True) if runs]
     if len(having) < len(comparison.sides):
@@ -411,7 +415,7 @@ _PARTS: Final = {
 """Figures that are added up to another one."""
 
 
-def _samples(row: StepRow, name: str) -> Sequence[Sample | None]:
+def _samples(row: StepSides, name: str) -> Sequence[Sample | None]:
     """Returns the values of a figure on each side; None on each for one that no side has."""
     figure = row.figures.get(name)
     return (None,) * len(row.runs) if figure is None else figure.samples
@@ -433,7 +437,7 @@ def _is_telling(each: _Placed) -> bool:
     return each.name not in _PARTS and "clear" in map(_kind, figure.differences)
 
 
-def _is_busy(row: StepRow) -> bool:
+def _is_busy(row: StepSides) -> bool:
     """Whether threads had to wait for a processor for a part of a run's time that can be seen."""
     lasted = _samples(row, summary.DURATION)
     return any(
@@ -494,7 +498,7 @@ def _sheet_cells(row: FigureRow) -> Iterator[Cell]:
             yield None if found is None else _WORDS[found.is_clear]
 
 
-def _data(comparison: Comparison, verdict: Verdict | None) -> dict[str, Any]:
+def _data(comparison: Comparison, verdict: GateVerdict | None) -> dict[str, Any]:
     data: dict[str, Any] = {
         "sides": [
             {

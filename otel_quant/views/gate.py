@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any, Final
 
 from otel_quant.recordings.compared_runs import FactDifference
-from otel_quant.recordings.gate import Check, Verdict
+from otel_quant.recordings.gate import Check, GateVerdict
 from otel_quant.recordings.model import path_text
 from otel_quant.recordings.side_by_side import Comparison, Sample
 from otel_quant.recordings.summary import WAITS
@@ -87,14 +87,14 @@ def _has_waited(sample: Sample) -> bool:
     return abs(sample.median_alone - sample.median) > SEEN * abs(sample.median)
 
 
-def outcome_text(verdict: Verdict) -> str:
+def outcome_text(verdict: GateVerdict) -> str:
     """Returns the outcome with the number of checks that led to it: ``worse: 3 of 12 checks``."""
     led = sum(check.outcome == verdict.outcome for check in verdict.checks)
     outcome = "within the limits" if verdict.outcome == "within" else verdict.outcome
     return f"{outcome}: {led:,} of {counted(len(verdict.checks), 'check')}"
 
 
-def verdict_text(comparison: Comparison, verdict: Verdict) -> str:
+def verdict_text(comparison: Comparison, verdict: GateVerdict) -> str:
     """Returns the outcome of a gate that fails, and the first of the checks that led to it, in a line."""
     led = [check for check in verdict.checks if check.outcome == verdict.outcome]
     named = list(dict.fromkeys(check_lines(comparison, led)))
@@ -117,7 +117,7 @@ def spread_text(figure: Quantity, sample: Sample) -> str:
 _UNITS: Final = {"By": "B", "{sample}/s": "samples/s", "1": "share"}
 
 
-def as_junit(comparison: Comparison, verdict: Verdict) -> str:
+def as_junit(comparison: Comparison, verdict: GateVerdict) -> str:
     """Returns the checks as JUnit XML: worse is a failure, not comparable an error."""
     from xml.etree import ElementTree
 

@@ -198,7 +198,7 @@ def _of_step(value: Callable[[StepTableRow, RecordedStep], Any]) -> Value:
 
 
 def _part(figure: Figure, part: Part) -> Value:
-    name, checkpoint = figure.attribute(part), f"quant.checkpoint.{figure.checkpoint}"
+    name, checkpoint = figure.attribute(part), semconv.CHECKPOINT_PREFIX + figure.checkpoint
 
     def change(row: StepTableRow) -> float | None:
         before, after = (number(each.attributes, checkpoint) for each in (row.first, row.last))

@@ -15,8 +15,9 @@ from typing import Any, Final, TypeAlias
 from otel_quant.base.log import LOG
 from otel_quant.schema import semconv
 from otel_quant.schema.events import present, run_ids_of
-from otel_quant.schema.figures import TOTAL, Figure, Number, Part, Resource
+from otel_quant.schema.figures import TOTAL, TREE_MEMORY, Figure, Number, Part, Resource
 from otel_quant.schema.readings import (
+    UNITS,
     AttributeValue,
     Counts,
     GrowthForecast,
@@ -47,7 +48,10 @@ MOST_OF_STEP: Final = 64
 of the program that a span shows and all of ours they stay below the 128 that the SDK keeps by default;
 it drops those that were set first."""
 
-_FORECASTS: Final = {"memory": "quant.forecast.memory.", "gpu": "quant.forecast.gpu.memory."}
+_FORECASTS: Final = {
+    "memory": (semconv.FORECAST_MEMORY, semconv.FORECAST_MEMORY_LIMIT),
+    "gpu": (semconv.FORECAST_GPU_MEMORY, semconv.FORECAST_GPU_MEMORY_LIMIT),
+}
 
 
 def run_identity_of(run: RunInfo) -> dict[str, AttributeValue]:
@@ -106,9 +110,9 @@ class FigureAttributes:
         found: dict[str, AttributeValue] = {}
         for name, rows in self._rows:
             _add(found, rows, before.get(name), after.get(name), highest)
-        for name, source in peaks.sources.items():
-            found[f"{semconv.PREFIX}{name}.peak_source"] = source
-        memory = highest.get("memory")
+        if (source := peaks.sources.get(TREE_MEMORY.name)) is not None:
+            found[semconv.MEMORY_PEAK_SOURCE] = source
+        memory = highest.get(TREE_MEMORY.name)
         if memory is not None and memory_limit:
             found[semconv.MEMORY_PEAK_RATIO] = round(memory / memory_limit, _DIGITS)
         return found
@@ -118,7 +122,7 @@ class FigureAttributes:
     ) -> Iterator[dict[str, AttributeValue]]:
         """Yields what was used of each device between two readings."""
         for resource, rows in self._devices:
-            first, last = start.resources.get(resource.name), end.resources.get(resource.name)
+            first, last = (each.resources.get(resource.name, ()) for each in (start, end))
             for before, after in resource.devices(first, last):
                 device = after or before
                 found = present(
@@ -170,12 +174,12 @@ def accuracy_of(layers: Sequence[LayerAccuracy], count: int) -> dict[str, Attrib
 
 def growth_of(growth: GrowthForecast) -> dict[str, AttributeValue]:
     """Returns where memory that grows will be after the last sample or layer."""
-    stem = _FORECASTS[growth.resource]
+    at_end, limit = _FORECASTS[growth.resource]
     return present(
         {
-            f"{stem}at_end": growth.at_end,
-            f"{stem}per_{growth.unit}": growth.per_unit,
-            f"{stem}limit": growth.limit,
+            at_end: growth.at_end,
+            UNITS[growth.unit].growth[growth.resource]: growth.per_unit,
+            limit: growth.limit,
             semconv.HW_ID: growth.device,
         }
     )

@@ -23,7 +23,7 @@ from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Place
 from otel_quant.schema.events import Attributes, Event, cost_of, identity_of, present, run_ids_of
-from otel_quant.schema.figures import Resource
+from otel_quant.schema.figures import TREE_MEMORY, Resource
 from otel_quant.schema.readings import (
     AttributeValue,
     CostedModel,
@@ -164,7 +164,7 @@ class EventMaker:
                 self._copy_to_run({semconv.INPUT_PATH: cost.path})
             for copied in (self._of_run, self._of_period):
                 for name in [
-                    each for each in copied if each.startswith(f"quant.model.{cost.role}.")
+                    each for each in copied if each.startswith(semconv.of_model(cost.role))
                 ]:
                     del copied[name]
                 copied |= cost_of(cost)
@@ -184,7 +184,7 @@ class EventMaker:
             semconv.PROCESS_PID: run.pid,
             semconv.READING_ELAPSED: elapsed,
             semconv.READING_MEMORY_LIMIT: run.limits.memory,
-            semconv.READING_MEMORY_PEAK: peaks.figures.get("memory"),
+            semconv.READING_MEMORY_PEAK: peaks.figures.get(TREE_MEMORY.name),
             semconv.READING_OPEN_STEPS: tuple(step.info.label for step in steps) or None,
             **self._figures.at_reading(reading, self.baseline),
             **(open_step_of(steps[-1]) if steps else {}),

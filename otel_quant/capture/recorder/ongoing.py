@@ -21,7 +21,7 @@ from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.recorder.attributes import growth_of
 from otel_quant.diagnosis.growth import Growth
 from otel_quant.schema.events import EVENTS, Event, Sink, method_of
-from otel_quant.schema.figures import Figure, Number, Resource
+from otel_quant.schema.figures import MEMORY, TREE_MEMORY, Figure, Number, Resource
 from otel_quant.schema.readings import (
     AttributeValue,
     Counts,
@@ -37,7 +37,7 @@ from otel_quant.schema.readings import (
     StepProgress,
 )
 
-_MEMORY = "memory"
+_MEMORY: Final = TREE_MEMORY.name
 
 
 _Tracked = Mapping[str, tuple[tuple[Figure, ...], tuple[Figure, ...]]]
@@ -47,7 +47,9 @@ _Tracked = Mapping[str, tuple[tuple[Figure, ...], tuple[Figure, ...]]]
 def with_peaks(resources: Sequence[Resource]) -> _Tracked:
     """Returns the resources that have peaks beside memory, which is tracked in its own way."""
     found = {each.name: (_peaks(each.figures), _peaks(each.device_figures)) for each in resources}
-    return {name: tracked for name, tracked in found.items() if name != _MEMORY and any(tracked)}
+    return {
+        name: tracked for name, tracked in found.items() if name != MEMORY.name and any(tracked)
+    }
 
 
 def _peaks(figures: Sequence[Figure]) -> tuple[Figure, ...]:
@@ -86,7 +88,7 @@ class PeakTracker:
         is_late = order < self._latest
         if not is_late:
             self._latest = order
-        memory = resources.get(_MEMORY)
+        memory = resources.get(MEMORY.name)
         if memory is not None:
             if memory.tree_rss > self._sampled:
                 self._sampled = memory.tree_rss

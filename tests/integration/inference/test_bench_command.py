@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from otel_quant.schema import semconv
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.recorded import RecordedFolder
 from tests.integration.inference.conftest import run as run_command
@@ -342,22 +343,22 @@ def test_results_are_sent_if_an_endpoint_is_configured(
     baseline, other, failed = otlp.children(span)
     figures = known["int8.onnx"]
     assert baseline.attributes == {
-        "quant.run.name": "nightly 17",
-        "quant.library.name": "onnxruntime",
-        "quant.library.version": json.loads(out)["version"],
-        "quant.model.name": "int8",
-        "quant.model.role": "quantized",
-        "quant.model.path": "int8.onnx",
-        "quant.inference.provider": "CPUExecutionProvider",
+        semconv.RUN_NAME: "nightly 17",
+        semconv.LIBRARY_NAME: "onnxruntime",
+        semconv.LIBRARY_VERSION: json.loads(out)["version"],
+        semconv.MODEL_NAME: "int8",
+        semconv.MODEL_ROLE: "quantized",
+        semconv.MODEL_PATH: "int8.onnx",
+        semconv.INFERENCE_PROVIDER: "CPUExecutionProvider",
         **{
             f"quant.inference.duration.{name}": pytest.approx(figures["latency"][name], rel=1e-4)
             for name in ("median", "p10", "p90")
         },
-        "quant.inference.runs": figures["latency"]["runs"],
-        "quant.inference.memory.peak": figures["memory"]["peak"],
-        "quant.inference.weights": figures["memory"]["weights_on_disk"],
+        semconv.INFERENCE_RUNS: figures["latency"]["runs"],
+        semconv.INFERENCE_MEMORY_PEAK: figures["memory"]["peak"],
+        semconv.INFERENCE_WEIGHTS: figures["memory"]["weights_on_disk"],
     }
-    assert other.attributes["quant.model.role"] == "float"
+    assert other.attributes[semconv.MODEL_ROLE] == "float"
     assert (failed.status, failed.status_message) == ("ERROR", known["missing.onnx"]["problem"])
 
 

@@ -18,6 +18,7 @@ from otel_quant.capture.probes import gpu, gpu_devices
 from otel_quant.capture.probes.gpu import GpuProbe, with_torch_memory
 from otel_quant.capture.probes.gpu_devices import open_amd, select_visible
 from otel_quant.export.otel.logs import Impairments
+from otel_quant.schema import semconv
 from otel_quant.schema.readings import GpuActivity, GpuReading, Reading
 from tests.fixtures.amd_sysfs import TOTAL, add_gpu, add_node
 from tests.fixtures.fake_nvml import FakeGpu, FakeNvml
@@ -368,19 +369,19 @@ def test_a_gpu_is_impaired_when_it_is_throttled_or_its_memory_fails() -> None:
         silent = GpuReading(0, "GPU-a", None, 5)
         return list(impairments.new_in(Reading(0, 0, {"gpu": (silent, gpu)})))
 
-    device = {"hw.id": "GPU-b", "hw.name": "NVIDIA H200", "quant.gpu.device.memory_errors": 2}
+    device = {"hw.id": "GPU-b", "hw.name": "NVIDIA H200", semconv.GPU_MEMORY_ERRORS: 2}
     assert told((), 2) == []  # errors from before the run
     assert told(("power brake",), 2) == [
         (
             "GPU 1 (GPU-b): slowed down by power brake",
-            {**device, "quant.gpu.device.slowed_by": ("power brake",)},
+            {**device, semconv.GPU_SLOWED_BY: ("power brake",)},
         )
     ]
     assert told(("power brake",), 2) == []
     assert told((), 3) == [
         (
             "GPU 1 (GPU-b): 3 errors of its memory that could not be corrected",
-            {**device, "quant.gpu.device.memory_errors": 3},
+            {**device, semconv.GPU_MEMORY_ERRORS: 3},
         )
     ]
     assert told(None, None) == []

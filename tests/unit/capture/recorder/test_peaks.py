@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from otel_quant.capture.recorder.ongoing import Ongoing, PeakTracker, with_peaks
-from otel_quant.schema.figures import RESOURCES
+from otel_quant.schema.figures import ALL_GPUS_MEMORY, RESOURCES, TREE_MEMORY
 from otel_quant.schema.readings import GpuReading, MemoryReading, Peaks, Reading
 
 MIB = 1 << 20
@@ -50,7 +50,8 @@ def peaks_of(*readings: MemoryReading | None) -> Peaks:
 
 
 def peak(total: int, source: str, process: int) -> Peaks:
-    return Peaks({"memory": total * MIB}, {"memory": source}, process_memory=process * MIB)
+    name = TREE_MEMORY.name
+    return Peaks({name: total * MIB}, {name: source}, process_memory=process * MIB)
 
 
 SAMPLE = MemoryReading(120 * MIB, 120 * MIB, is_brief=True)
@@ -161,7 +162,7 @@ def test_gpus_have_a_peak_of_the_sum_and_a_peak_of_each_device() -> None:
     tracker.fold(reading(None, gpu(0, 30, 5), gpu(1, 5, None)))
     tracker.fold(reading(None, gpu(0, 15, 9), gpu(1, 15, None)))
     assert tracker.result() == Peaks(
-        {"gpu.memory": 35},
+        {ALL_GPUS_MEMORY.name: 35},
         devices={"gpu": {0: {"memory": 30, "process_memory": 9}, 1: {"memory": 20}}},
     )
 

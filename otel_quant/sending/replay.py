@@ -104,8 +104,7 @@ class Replay:
             }
             self._of_run = {**self._of_run, **present(of_limit)}
         self._peak = number(self._of_run, semconv.MEMORY_PEAK)
-        # By index; the checkpoints of the run have none.
-        self._infos: dict[int | None, StepInfo] = {step.index: _step_of(step) for step in run.steps}
+        self._infos: dict[int | None, StepInfo] = {s.index: _step_of(s) for s in run.steps}
         self._steps: dict[int | None, RecordedStep] = {step.index: step for step in run.steps}
         # When the run (None) and its steps began, by the wall clock: a process reads its two clocks one
         # after the other, and telemetry has the one, the recording's times are by the other.
@@ -324,7 +323,7 @@ class Replay:
 
     # --- within -----------------------------------------------------------------------------
 
-    def _with_peak(self, attributes: Attributes, peak: summary.Known | None) -> Attributes:
+    def _with_peak(self, attributes: Attributes, peak: summary.KnownValue | None) -> Attributes:
         """Returns attributes with the peak that all commands show, and its share of the limit."""
         if peak is None:
             return attributes
@@ -400,7 +399,7 @@ def _context(above: SpanContext | None) -> Context:
     return Context() if above is None else set_span_in_context(NonRecordingSpan(above), Context())
 
 
-def _info_of(run: RecordedRun, limit: summary.Limit | None) -> RunInfo:
+def _info_of(run: RecordedRun, limit: summary.MemoryLimit | None) -> RunInfo:
     first: Mapping[str, Any] = run.steps[0].attributes if run.steps else {}
     model = first.get(semconv.INPUT_PATH)
     return RunInfo(

@@ -54,9 +54,8 @@ def emit_event(
     """Emits a log record that is an event: with a name, for what happened at a moment.
 
     All of it can be had from a recording: Loki takes the record that `otel-quant send` sends for the same.
+    No attribute may be None: to look for one here would take a hundredth of a step.
     """
-    if None in attributes.values():
-        attributes = present(attributes)
     record = LogRecord(
         timestamp=time_ns,
         observed_timestamp=time_ns,
@@ -119,7 +118,7 @@ class LogsSink(Sink):
         """Sends its lines of code, what the step used of each device, and its end."""
         if event.top_lines is not None:
             names = (semconv.STEP_BOUND_BY, semconv.STEP_BOUND_EVIDENCE)
-            bound = {name: event.attributes.get(name) for name in names}
+            bound = present({name: event.attributes.get(name) for name in names})
             self._emit_of(event, semconv.LINES_EVENT, event.top_lines, self._ids_in(event) | bound)
         self._emit_devices(event)
         self.checkpoint(event)
@@ -195,7 +194,8 @@ class LogsSink(Sink):
             semconv.ACCURACY_UNIT: layer.unit,
             semconv.ACCURACY_INDEX: layer.number,
         }
-        self._emit_of(event, semconv.LAYER_EVENT, f"{layer.layer}: {layer.measure}", attributes)
+        text = f"{layer.layer}: {layer.measure}"
+        self._emit_of(event, semconv.LAYER_EVENT, text, present(attributes))
         self._send()
 
     def models_costed(self, event: Event) -> None:
@@ -207,7 +207,7 @@ class LogsSink(Sink):
                 name, severity = semconv.COST_FAILED_EVENT, _WARN
                 body = {"message": cost.error}
             known = {**self._run_ids, semconv.MODEL_ROLE: cost.role, semconv.MODEL_PATH: cost.path}
-            self._emit(name, body, known, self._context_of(None), cost.end_ns, severity)
+            self._emit(name, body, present(known), self._context_of(None), cost.end_ns, severity)
         self._send()
 
     def run_killed(self, event: Event) -> None:
@@ -218,7 +218,7 @@ class LogsSink(Sink):
                 step = innermost.info
                 attributes |= {**_labels_of(step), **innermost.counts.attributes()}
             ended = replace(event, step=step)
-            self._emit_of(ended, semconv.ENDING_EVENT, event.name, attributes, _ERROR)
+            self._emit_of(ended, semconv.ENDING_EVENT, event.name, present(attributes), _ERROR)
 
     def _emit_devices(self, event: Event) -> None:
         for device in event.devices:

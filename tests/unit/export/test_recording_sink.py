@@ -19,6 +19,7 @@ from otel_quant.format.fields import LeftOut, fields_of_events
 from otel_quant.format.series import TOTALS
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.reader import read
+from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Place
 from otel_quant.schema.events import EVENTS, Event, EventKind
 from otel_quant.schema.figures import RESOURCES
@@ -32,9 +33,10 @@ WORK = """
 import os, signal, sys, time
 import otel_quant
 from otel_quant.capture.runtime import RUNTIME
+from otel_quant.schema import semconv
 
 def calibrate(total, count, before=lambda: None):
-    with otel_quant.step("Model Quantization", attributes={"quant.config.name": "XINT8"}):
+    with otel_quant.step("Model Quantization", attributes={semconv.CONFIG_NAME: "XINT8"}):
         with otel_quant.step("Calibration"):
             step = RUNTIME.current_step()
             RUNTIME.recorder.expect(step, "sample", total)
@@ -90,21 +92,21 @@ except ValueError:
         ("Export", None, "failed", None, "ValueError", "no room left"),
     ]
     outer = run_.steps[0].attributes
-    assert outer["quant.config.name"] == "XINT8"
-    assert outer["quant.memory.peak"] >= outer["quant.memory.start"] > 1 << 20
-    assert run_.steps[1].attributes["quant.calibration.item_count"] == 16
+    assert outer[semconv.CONFIG_NAME] == "XINT8"
+    assert outer[semconv.MEMORY_PEAK] >= outer[semconv.MEMORY_START] > 1 << 20
+    assert run_.steps[1].attributes[semconv.CALIBRATION_ITEM_COUNT] == 16
     names = ["Start", "Model Quantization Start", "Calibration Start", "Calibration End",
              "Model Quantization End", "Model Loaded", "Export Start", "Export End", "End"]  # fmt: skip
     assert [checkpoint.name for checkpoint in run_.checkpoints] == names
     assert run_.custom == {"accuracy": 0.5}
     assert {point.attributes["quant.custom.accuracy"] for point in run_.checkpoints} == {0.5}
-    assert run_.attributes["quant.run.steps"] == 3
+    assert run_.attributes[semconv.RUN_STEPS] == 3
     assert recording.origin["process.command_line"].startswith("python")
     assert (folder / "quark_profile.yaml").read_text().count('\n- step: "') == len(names)
     assert list(folder.glob("*.last_reading.json")) == []
     curve = recording.curves[run_.process].curve
     highest = max(bucket.levels["memory"].highest for bucket in curve.buckets.values())
-    assert highest <= run_.attributes["quant.memory.peak"]
+    assert highest <= run_.attributes[semconv.MEMORY_PEAK]
 
 
 def test_steps_and_the_run_have_what_they_used_of_each_gpu(tmp_path: Path) -> None:
@@ -115,7 +117,7 @@ def test_steps_and_the_run_have_what_they_used_of_each_gpu(tmp_path: Path) -> No
     (run_,) = recording_at(tmp_path).runs
     used = tuple(figures.of_devices(START, LATER, PEAKS))
     assert [device["hw.id"] for device in used] == ["GPU-0", "GPU-1"]
-    assert used[0]["quant.gpu.device.torch_allocated.peak"] == 11
+    assert used[0][semconv.GPU_ALLOCATED_PEAK] == 11
     assert run_.steps[0].devices == used
     assert run_.devices == used
 
@@ -158,7 +160,7 @@ for step in calibrate(512, 3):
     last = run_.last
     assert last is not None
     assert last.open_steps == (0, 1)
-    assert last.attributes["quant.reading.memory"] > 200 << 20
+    assert last.attributes[semconv.READING_MEMORY] > 200 << 20
     assert killed - (recording.began_ns / 1e9 + last.time) < 2
     curve = recording.curves[run_.process]
     newest = max(bucket.levels["memory"].at for bucket in curve.curve.buckets.values())

@@ -124,6 +124,25 @@ def test_no_module_imports_itself_through_others_not_even_for_types() -> None:
     TopologicalSorter({module: imports_of(module) - {module} for module in MODULES}).prepare()
 
 
+_BRANCHES: Final = (
+    ast.If, ast.For, ast.While, ast.IfExp, ast.BoolOp, ast.comprehension, ast.ExceptHandler, ast.match_case,
+)  # fmt: skip
+
+
+def test_no_function_has_more_than_20_branches_or_60_lines() -> None:
+    found = {
+        f"{module}.{node.name}"
+        for module in MODULES
+        for node in ast.walk(tree_of(module))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (
+            sum(isinstance(each, _BRANCHES) for each in ast.walk(node)) > 20
+            or (node.end_lineno or 0) - node.lineno >= 60
+        )
+    }
+    assert found == set()
+
+
 def test_no_module_has_the_name_of_a_public_function() -> None:
     import otel_quant
 

@@ -24,12 +24,10 @@ from otel_quant.format.event_file import (
     as_json,
     complete_manifest,
     create_manifest,
-    curve_path,
     open_events,
     parent_pid,
+    process_file,
     stacks_as_lists,
-    stacks_path,
-    state_path,
 )
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Place
@@ -230,12 +228,12 @@ class RecordingSink(Sink):
         )
         self._has_failed = False
         self._process, self._events = process, events
-        self._state = StateFile(state_path(self.folder, process))
+        self._state = StateFile(process_file(self.folder, "state", process))
         argv0 = Path(sys.orig_argv[0]).name if sys.orig_argv else ""
         fields = {"pid": event.run.pid, "parent_pid": parent_pid(), "argv0": argv0}
         events.write("process.started", event.time_ns, event.clock_ns, fields)
         if not self._is_launched:
-            path = curve_path(self.folder, process)
+            path = process_file(self.folder, "curve", process)
             self._curve = _OwnCurve(path, event.reading, self._interval)
 
     def _write(self, event: Event, more: Mapping[str, Any] = _NO_FIELDS, kind: str = "") -> None:
@@ -264,7 +262,7 @@ class RecordingSink(Sink):
         began = time.thread_time_ns()
         try:
             found = {"schema": SCHEMA, "run": event.run.id, **stacks_as_lists(event.stacks)}
-            path = stacks_path(self.folder, self._process, event.run.id)
+            path = process_file(self.folder, "stacks", self._process, event.run.id)
             replace_whole(path, as_json(found).encode())
         finally:  # a write that fails costs as much
             cost = time.thread_time_ns() - began
@@ -298,20 +296,18 @@ class _OwnCurve:
     def add(self, reading: Reading) -> None:
         """Adds a reading."""
         levels = curve_levels(reading.resources)
-        if reading.memory is not None:
-            children = {pid: rss for pid, rss, _ in reading.memory.children}
-            processes = {os.getpid(): reading.memory.rss, **children}
-            if reading.clock_ns - self._looked_ns >= _LOOK_NS:
-                self._looked_ns = reading.clock_ns
-                with self._lock:
+        totals = curve_totals(reading.resources, self._first.resources)
+        with self._lock:
+            if reading.memory is not None:
+                children = {pid: rss for pid, rss, _ in reading.memory.children}
+                processes = {os.getpid(): reading.memory.rss, **children}
+                if reading.clock_ns - self._looked_ns >= _LOOK_NS:
+                    self._looked_ns = reading.clock_ns
                     for name in self._largest.look(processes):
                         self._file.drop(series.PROCESS + name)
-            for name, rss in self._largest.series(processes).items():
-                levels[series.PROCESS + name] = rss
-        with self._lock:
-            self._file.add(
-                reading.clock_ns, levels, curve_totals(reading.resources, self._first.resources)
-            )
+                for name, rss in self._largest.series(processes).items():
+                    levels[series.PROCESS + name] = rss
+            self._file.add(reading.clock_ns, levels, totals)
 
     def flush(self, last: Reading) -> None:
         """Writes all, with the last reading of a run."""

@@ -53,31 +53,18 @@ INFERENCE: Final = "inference.json"
 BENCH: Final = "bench.json"
 """What `otel-quant bench --record` adds."""
 
-_EVENTS: Final = "events.{}.jsonl"
-_CURVE: Final = "curve.{}.jsonl"
-_STATE: Final = "state.{}.json"
-_STACKS: Final = "stacks.{}.{}.json"
+_FILES: Final = {
+    "events": "events.{}.jsonl", "curve": "curve.{}.jsonl", "state": "state.{}.json",
+    "stacks": "stacks.{}.{}.json",
+}  # fmt: skip
 _PROCESS: Final = re.compile(r"(events|curve|state)\.([0-9]+(?:-[0-9]+)?)\.jsonl?")
 
 
-def events_path(folder: Path, process: str) -> Path:
-    """Returns the path of the events of a process."""
-    return folder / _EVENTS.format(process)
-
-
-def curve_path(folder: Path, process: str) -> Path:
-    """Returns the path of the curve that a process has taken."""
-    return folder / _CURVE.format(process)
-
-
-def state_path(folder: Path, process: str) -> Path:
-    """Returns the path of the file that has what a process does now."""
-    return folder / _STATE.format(process)
-
-
-def stacks_path(folder: Path, process: str, run: str) -> Path:
-    """Returns the path of the stacks of a run of a process."""
-    return folder / _STACKS.format(process, run)
+def process_file(
+    folder: Path, kind: Literal["events", "curve", "state", "stacks"], process: str, run: str = ""
+) -> Path:
+    """Returns the path of a file of a process; the stacks have one for each of its runs."""
+    return folder / _FILES[kind].format(process, run)
 
 
 def processes_in(folder: Path) -> list[str]:
@@ -332,7 +319,7 @@ def open_events(folder: Path) -> tuple[str, EventFile]:
     for number in itertools.count():
         process = f"{pid}-{number}" if number else str(pid)
         try:
-            return process, EventFile(events_path(folder, process))
+            return process, EventFile(process_file(folder, "events", process))
         except FileExistsError:
             continue
     raise AssertionError("unreachable")
@@ -346,7 +333,7 @@ def _is_another(folder: Path, rank: int | None) -> bool:
         return False
     if not processes:
         return (folder / MANIFEST).exists()
-    events = [events_path(folder, process) for process in processes]
+    events = [process_file(folder, "events", process) for process in processes]
     if any(is_held(path) for path in events):
         return False
     return rank is None or not any(_is_sibling(path) for path in events)

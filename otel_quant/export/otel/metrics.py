@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from opentelemetry import metrics, trace
 from opentelemetry.context import Context
-from opentelemetry.metrics import CallbackOptions, Instrument, Meter, MeterProvider, Observation
+from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
@@ -111,7 +111,6 @@ class MetricsSink(Sink):
         provider: MeterProvider | None = None,
         peak_now: Callable[[], Number | None] = lambda: None,
     ) -> None:
-        self._resources = resources
         self._of_steps = tuple(
             (figure.attribute(series.part), series)
             for resource in resources
@@ -131,13 +130,20 @@ class MetricsSink(Sink):
         self._custom = CustomGauges(self._meter)
         self._runs = _RunTimes(peak_now)
         self.forget()
-        observers = self._observers()
+        observers = self._observers(resources)
         self._write: dict[str, Callable[..., None]] = {}
         for metric in catalog.METRICS:
-            if "<" not in metric.name:
-                instrument = self._create(metric, observers.get(metric.name))
-                if metric.instrument in _WRITES:
-                    self._write[metric.name] = getattr(instrument, _WRITES[metric.instrument])
+            if "<" in metric.name:
+                continue
+            more: dict[str, Any] = {}
+            if metric.name in observers:
+                more["callbacks"] = [observers[metric.name]]
+            elif metric.instrument == "histogram":
+                more["explicit_bucket_boundaries_advisory"] = metric.buckets
+            create = getattr(self._meter, f"create_{metric.instrument}")
+            made = create(metric.name, unit=metric.unit, description=metric.brief, **more)
+            if metric.instrument in _WRITES:
+                self._write[metric.name] = getattr(made, _WRITES[metric.instrument])
 
     def forget(self) -> None:
         """Drops the run. In a forked child, a thread that does not exist may hold the lock."""
@@ -156,11 +162,11 @@ class MetricsSink(Sink):
         self._progress: dict[str, dict[_Kind, _Progress]] = {unit: {} for unit in UNITS}
         self._forecasts: dict[_Kind, Forecast] = {}
 
-    def _observers(self) -> dict[str, _Observe]:
+    def _observers(self, resources: Sequence[Resource]) -> dict[str, _Observe]:
         """Returns what observes each metric that is not written, by its name."""
         partial = functools.partial
         live: dict[str, list[_Live]] = {}
-        for resource in self._resources:
+        for resource in resources:
             for figure in (*resource.figures, *resource.device_figures):
                 if figure.live is not None:
                     of_devices = figure in resource.device_figures
@@ -279,16 +285,6 @@ class MetricsSink(Sink):
         self.flush()
 
     # --- within -----------------------------------------------------------------------------
-
-    def _create(self, metric: Metric, observe: _Observe | None) -> Instrument:
-        more: dict[str, Any] = {}
-        if observe is not None:
-            more["callbacks"] = [observe]
-        elif metric.instrument == "histogram":
-            more["explicit_bucket_boundaries_advisory"] = metric.buckets
-        create = getattr(self._meter, f"create_{metric.instrument}")
-        made: Instrument = create(metric.name, unit=metric.unit, description=metric.brief, **more)
-        return made
 
     def _rows_of(self, kind: _Kind, error: str | None) -> _Rows:
         labels: _Labels = _labels_of(kind, error)

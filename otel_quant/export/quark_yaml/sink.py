@@ -23,7 +23,7 @@ from __future__ import annotations
 import functools
 import re
 import threading
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from json.encoder import encode_basestring
 from pathlib import Path
 from typing import Any, Final
@@ -150,7 +150,7 @@ class QuarkYamlSink(Sink):
         self._file: profile_file.ProfileFile | None = None
         self._last_reading: StateFile | None = None
         self._is_over = False
-        self._kept: list[str] | None = None
+        self._outputs: list[Callable[[str], None]] = []  # What takes the text once the run begins
         self._costs: list[CostedModel] = []
         self._facts: dict[str, Any] = {}  # What is known of the run by its steps so far, by key
         self._told: set[object] = set()  # Libraries of the steps so far, with their versions
@@ -166,7 +166,7 @@ class QuarkYamlSink(Sink):
     def keep(self, pieces: list[str]) -> bool:
         """Keeps the text in memory too, before the run begins; not for a strict file."""
         if not self._strict:
-            self._kept = pieces
+            self._outputs = [pieces.append]
         return not self._strict
 
     def move(self, path: str | Path) -> None:
@@ -185,10 +185,10 @@ class QuarkYamlSink(Sink):
         of_run = _mapping(_section(PROFILE_RUN, event.attributes), "  ", "  ")
         text = _HEADER if self._strict else f"{_HEADER}{_RUN}{of_run}\n"
         text += _RECORDS + self._record(event)
-        if self._kept is not None:
-            self._kept.append(text)
+        self._put(text)
         if self._requested is not None:
             self._file = profile_file.create(self._requested, text, parents=self._makes_folders)
+            self._outputs.append(self._file.write)
 
     def step_started(self, event: Event) -> None:
         """Writes the record; a strict file contains only the steps that Quark's file has."""
@@ -205,7 +205,7 @@ class QuarkYamlSink(Sink):
 
     def checkpoint(self, event: Event) -> None:
         """Writes the record."""
-        if self._is_on:
+        if self._outputs:
             self._put(self._record(event))
 
     def models_costed(self, event: Event) -> None:
@@ -232,7 +232,7 @@ class QuarkYamlSink(Sink):
     def run_ended(self, event: Event) -> None:
         """Writes the last record, the summary, the definitions and the costs, and closes the file."""
         try:
-            for piece in self._last_pieces(event) if self._is_on else ():
+            for piece in self._last_pieces(event) if self._outputs else ():
                 # If the disk has no room for one piece, the next ones are still tried.
                 with FAULTS.kept_in(f"sink {self.name}"):
                     self._put(piece)
@@ -249,19 +249,14 @@ class QuarkYamlSink(Sink):
         for file in (self._file, self._last_reading):
             if file is not None:
                 file.forget()
-        self._file = self._last_reading = self._kept = None
+        self._file = self._last_reading = None
+        self._outputs = []
 
     # --- within -----------------------------------------------------------------------------
 
-    @property
-    def _is_on(self) -> bool:
-        return self._file is not None or bool(self._kept)
-
     def _put(self, text: str) -> None:
-        if self._kept is not None:
-            self._kept.append(text)
-        if self._file is not None:
-            self._file.write(text)
+        for write in self._outputs:
+            write(text)
 
     def _remove_last_reading(self) -> None:
         if self._last_reading is not None:
@@ -298,7 +293,7 @@ class QuarkYamlSink(Sink):
 
     def _leaves_out(self, event: Event) -> bool:
         is_ours = event.step is not None and event.step.filled_in
-        return not self._is_on or (self._strict and is_ours)
+        return not self._outputs or (self._strict and is_ours)
 
     def _record(self, event: Event) -> str:
         columns = self._metrics.columns(event, strict=self._strict)

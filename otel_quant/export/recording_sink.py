@@ -126,7 +126,7 @@ class RecordingSink(Sink):
         with self._lock:
             self._run = None
         if self._made_manifest:
-            complete_manifest(self.folder, ended=event.time_ns, origin=_origin_in(event))
+            complete_manifest(self.folder, _origin_in(event), ended=event.time_ns)
         if self._curve is not None and event.reading is not None:
             self._curve.flush(event.reading)
         self._write_stacks(event)  # last: without room for them, the rest is whole

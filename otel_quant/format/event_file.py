@@ -19,7 +19,6 @@ launcher alone adds `ending` and `summary` (the highest value of each level of i
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import itertools
 import json
@@ -220,10 +219,7 @@ def _step_text(index: int, counts: Counts, line: Place | None) -> str:
 
 
 def create_manifest(
-    folder: Path,
-    began_ns: int,
-    made_by: Literal["launcher", "process"],
-    origin: Mapping[str, Any] | None = None,
+    folder: Path, began_ns: int, made_by: Literal["launcher", "process"], origin: Mapping[str, Any]
 ) -> bool:
     """Makes the manifest, unless there is one. Missing folders are made."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -232,7 +228,7 @@ def create_manifest(
         "began": began_ns,
         "made_by": made_by,
         "pid": os.getpid(),
-        "origin": dict(origin or {}),
+        "origin": origin,
     }
     try:
         with (folder / MANIFEST).open("xb", buffering=0) as file:
@@ -242,15 +238,10 @@ def create_manifest(
     return True
 
 
-def complete_manifest(folder: Path, **fields: Any) -> None:
-    """Adds fields to the manifest and replaces it whole."""
+def complete_manifest(folder: Path, origin: Mapping[str, Any], **fields: Any) -> None:
+    """Adds to what made the recording, and other fields, and replaces the manifest whole."""
     known = load_manifest(folder)
-    for name, value in fields.items():
-        if name == "origin":
-            known[name] = {**known.get(name, {}), **value}
-        else:
-            is_record = dataclasses.is_dataclass(value) and not isinstance(value, type)
-            known[name] = dataclasses.asdict(value) if is_record else value
+    known |= {"origin": {**known.get("origin", {}), **origin}, **fields}
     path, data = folder / MANIFEST, as_json(known).encode() + b"\n"
     try:
         replace_whole(path, data)
@@ -316,13 +307,12 @@ def make_folder(folder: Path, *, names_paths: bool) -> bool:
 def open_events(folder: Path) -> tuple[str, EventFile]:
     """Makes the file of this process's events."""
     pid = os.getpid()
-    for number in itertools.count():
-        process = f"{pid}-{number}" if number else str(pid)
+    process, numbers = str(pid), itertools.count(1)
+    while True:
         try:
             return process, EventFile(process_file(folder, "events", process))
         except FileExistsError:
-            continue
-    raise AssertionError("unreachable")
+            process = f"{pid}-{next(numbers)}"
 
 
 def _is_another(folder: Path, rank: int | None) -> bool:
@@ -334,9 +324,9 @@ def _is_another(folder: Path, rank: int | None) -> bool:
     if not processes:
         return (folder / MANIFEST).exists()
     events = [process_file(folder, "events", process) for process in processes]
-    if any(is_held(path) for path in events):
+    if any(map(is_held, events)):
         return False
-    return rank is None or not any(_is_sibling(path) for path in events)
+    return rank is None or not any(map(_is_sibling, events))
 
 
 def _is_sibling(path: Path) -> bool:

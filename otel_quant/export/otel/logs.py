@@ -282,14 +282,15 @@ class Impairments:
             activity = gpu.activity
             if activity is None:
                 continue
-            before, self._known[gpu.id] = self._known.get(gpu.id), activity
-            reasons = set(activity.slowed_by or ()) - set((before and before.slowed_by) or ())
-            errors = activity.memory_errors or 0
-            failed = before is not None and errors > (before.memory_errors or 0)
-            if not reasons and not failed:
+            before = self._known.get(gpu.id, GpuActivity(memory_errors=activity.memory_errors))
+            self._known[gpu.id] = activity
+            texts, errors = [], activity.memory_errors or 0
+            if reasons := set(activity.slowed_by or ()).difference(before.slowed_by or ()):
+                texts.append(f"slowed down by {', '.join(sorted(reasons))}")
+            if errors > (before.memory_errors or 0):
+                texts.append(f"{errors} errors of its memory that could not be corrected")
+            if not texts:
                 continue
-            texts = [f"slowed down by {', '.join(sorted(reasons))}"] if reasons else []
-            texts += [f"{errors} errors of its memory that could not be corrected"] * failed
             attributes = {
                 semconv.HW_ID: gpu.id,
                 semconv.HW_NAME: gpu.name,

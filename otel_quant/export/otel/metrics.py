@@ -269,8 +269,9 @@ class MetricsSink(Sink):
     def checkpoint(self, event: Event) -> None:
         """Records the values of custom metrics."""
         if event.custom:
-            kind = _kind_of(event.step)[:2] if event.step is not None else None
-            self._custom.set(event.custom, _labels_of((*kind, None)) if kind is not None else {})
+            step = event.step
+            labels = {} if step is None else _labels_of((*_kind_of(step)[:2], None))
+            self._custom.set(event.custom, labels)
 
     def flush(self) -> None:
         """Gives the SDK what steps have written to counters and gauges since the last time."""

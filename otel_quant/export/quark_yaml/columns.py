@@ -179,18 +179,18 @@ def _context_at_end(reading: Reading, baseline: Reading, peaks: Peaks) -> Metric
 
 
 def _context_of(reading: Reading, baseline: Reading) -> MetricContext:
-    before, now, used = baseline.resources, reading.resources, total_used(reading.gpus)
+    used = total_used(reading.gpus)
     context = MetricContext(
         start_time=baseline.time_ns / _SECOND,
-        base_memory=before["memory"].tree_rss if "memory" in before else 0,
+        base_memory=getattr(baseline.memory, "tree_rss", 0),
         process=_process(os.getpid()),
-        current_memory=now["memory"].tree_rss if "memory" in now else 0,
+        current_memory=getattr(reading.memory, "tree_rss", 0),
         gpu_available=used is not None,
         gpu_baseline_memory=total_used(baseline.gpus) or 0,
         gpu_current_memory=used or 0,
         elapsed=(reading.clock_ns - baseline.clock_ns) / 1e9,
     )
-    first, disk = before.get("disk"), now.get("disk")
+    first, disk = (each.resources.get("disk") for each in (baseline, reading))
     if first and disk:
         context.disk_io_available = True
         context.baseline_disk_read_bytes = first.read

@@ -12,7 +12,6 @@ from _thread import RLock
 
 TYPE_CHECKING = False  # not typing's, which takes a third of Python's own start to load
 if TYPE_CHECKING:
-    import logging
     import threading
     from collections.abc import Callable, Iterable
     from typing import Any, Final
@@ -24,8 +23,7 @@ _LONGEST: Final = 500
 class Faults:
     """Suppresses exceptions and logs the first of each origin."""
 
-    def __init__(self, log: logging.Logger | None = None) -> None:
-        self._log = log
+    def __init__(self) -> None:
         self.counts: dict[str, int] = {}
         self._boundaries: dict[str, Boundary] = {}
         self.names_paths = True
@@ -69,11 +67,10 @@ class Faults:
 
             from otel_quant.base.log import LOG
 
-            log = self._log or LOG
-            with_traceback = self.names_paths and log.isEnabledFor(DEBUG)
+            with_traceback = self.names_paths and LOG.isEnabledFor(DEBUG)
             name = type(error).__name__
             text = str(error) if self.names_paths else getattr(error, "strerror", None)
-            log.warning(
+            LOG.warning(
                 "%s failed and is skipped; the program goes on without it: %s",
                 origin,
                 name if text is None else f"{name}: {text}",

@@ -59,11 +59,6 @@ class HeldFile:
         # False: another process writes this file. None: there are no locks here.
         self.is_locked = _hold(self._descriptor) if self._is_regular else None
 
-    @property
-    def size(self) -> int:
-        """Bytes in the file."""
-        return self._checked()
-
     def append(self, data: bytes, size: int | None = None) -> None:
         """Appends lines, all or none; `size` is the file's size, if it was just asked for."""
         with self._lock:

@@ -146,18 +146,13 @@ class NotARecordingError(ValueError):
 class NewerSchemaError(ValueError):
     """A recording was written by a newer otel-quant."""
 
-    def __init__(self, where: str, schema: int) -> None:
-        super().__init__(
-            f"{where}; this otel-quant reads {SCHEMA} and less: read it with a newer one"
-        )
-        self.schema = schema
-
 
 def refuse_newer(path: Path, record: Any) -> None:
     """Raises :class:`NewerSchemaError` if a newer otel-quant has written a record of a file."""
     schema = record.get("schema") if type(record) is dict else None
     if type(schema) is int and schema > SCHEMA:
-        raise NewerSchemaError(f"{path}: schema {schema}", schema)
+        known = f"this otel-quant reads {SCHEMA} and less: read it with a newer one"
+        raise NewerSchemaError(f"{path}: schema {schema}; {known}")
 
 
 def mapping_in(path: Path) -> dict[str, Any] | None:

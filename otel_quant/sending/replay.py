@@ -341,7 +341,14 @@ class Replay:
     def _cut_at(self) -> float:
         """Returns when a run that has not ended was cut, as far as that is known."""
         run, ending = self._run, self._ending
-        return _latest(run) if ending is None else max(run.start, ending.time)
+        if ending is not None:
+            return max(run.start, ending.time)
+        return max(
+            run.start,
+            *(checkpoint.time for checkpoint in run.checkpoints),
+            *(time for step in run.steps for time, _ in step.progress[-1:]),
+            *([run.last.time] if run.last is not None else []),
+        )
 
     def _end_of_task(self, next_step: RecordedStep) -> float:
         """Returns when the task before a step was over."""
@@ -458,14 +465,4 @@ def _attributes_of(ending: Ending) -> Mapping[str, Any]:
             semconv.ENDING_MEMORY_PER_SAMPLE: ending.memory_per_sample,
             semconv.ENDING_MEMORY_PER_LAYER: ending.memory_per_layer,
         }
-    )
-
-
-def _latest(run: RecordedRun) -> float:
-    """Returns the last time that is known of a run."""
-    return max(
-        run.start,
-        *(checkpoint.time for checkpoint in run.checkpoints),
-        *(time for step in run.steps for time, _ in step.progress[-1:]),
-        *([run.last.time] if run.last is not None else []),
     )

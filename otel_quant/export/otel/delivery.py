@@ -85,15 +85,15 @@ class Delivery:
     def drain(self, timeout: float) -> bool:
         """Sends everything, except for signals that were given up."""
         deadline = time.monotonic() + timeout
-        asked = [
-            (flusher.signal, flusher.flush())
+        asked = {
+            flusher.signal: flusher.flush()
             for flusher in self._flushers
             if flusher.signal not in self._given_up
-        ]
-        self._late = [signal for signal, _ in asked]  # of a wait that is interrupted
+        }
+        self._late = list(asked)  # of a wait that is interrupted
         self._late = [
             signal
-            for signal, flushed in asked
+            for signal, flushed in asked.items()
             if not flushed.wait(max(0.0, deadline - time.monotonic()))
         ]
         return not self._late

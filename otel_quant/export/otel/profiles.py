@@ -54,6 +54,10 @@ class ProfilesSink(Sink):
         self, send: Callable[[Any], None], ids_of: Callable[[StepInfo | None], SpanIds | None]
     ) -> None:
         self._send, self._ids_of = send, ids_of
+        self.forget()
+
+    def forget(self) -> None:
+        """Drops the parent's steps."""
         self._steps: dict[int, _Step] = {}
         self._resource: Attributes | None = None  # The resource of the run's span
 
@@ -82,11 +86,6 @@ class ProfilesSink(Sink):
                         request.add(each, root, event.time_ns)
                 if request.profiles:
                     self._send(request.message)
-
-    def forget(self) -> None:
-        """Drops the parent's steps."""
-        self._steps = {}
-        self._resource = None
 
 
 class _Request:

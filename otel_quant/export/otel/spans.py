@@ -79,15 +79,19 @@ class SpansSink(Sink):
         self._tracer: Tracer = get(semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL)
         self._provider_found = provider_found
         self._run_span_started = run_span_started
-        self._run: Event | None = None  # Its start
         self._ids: dict[str, AttributeValue] = {}  # What every span of the run has
-        self._root: _OpenSpan | None = None
         self._started_ns = 0
-        # Reentrant: starting a span may call user code that opens a step.
-        self._root_lock = threading.RLock()
         self._has_profiles = has_profiles  # Whether the profiles of steps are sent
-        self._spans: dict[int, _OpenSpan] = {}
         self._costs: list[tuple[CostedModel, Span]] = []
+        self.forget()
+
+    def forget(self) -> None:
+        """Drops the parent's spans; the parent ends them."""
+        self._run: Event | None = None  # Its start
+        self._root: _OpenSpan | None = None
+        # Reentrant: starting a span may call user code that opens a step. A thread of the parent may hold it.
+        self._root_lock = threading.RLock()
+        self._spans: dict[int, _OpenSpan] = {}
 
     def run_started(self, event: Event) -> None:
         """Starts the root span."""
@@ -183,12 +187,6 @@ class SpansSink(Sink):
                 span.end(end_time=max(event.time_ns, getattr(span, "start_time", 0)))
         self._end_root(event)
         self._run = None
-
-    def forget(self) -> None:
-        """Drops the parent's spans; the parent ends them."""
-        self._run = self._root = None
-        self._root_lock = threading.RLock()  # a thread of the parent may hold it
-        self._spans = {}
 
     def ids_of(self, item: StepInfo | CostedModel | None) -> SpanIds | None:
         """Returns the identifiers of the span of a step or a costed model, or of the run's if None.

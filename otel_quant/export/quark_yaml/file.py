@@ -135,7 +135,7 @@ class ProfileFile(HeldFile):
         """Appends a piece; it is in the file when this returns."""
         data = text.encode()
         with self._lock:
-            start = self.size
+            start = self._checked()
             if _fits(len(data), PAGE - start % PAGE):
                 self.append(data, start)
             elif max(map(len, data.splitlines(keepends=True))) <= PAGE:

@@ -35,7 +35,7 @@ from otel_quant.export.quark_yaml.file import beside
 from otel_quant.format.event_file import LAST_READING, StateFile
 from otel_quant.format.fields import PROFILE_RUN, PROFILE_RUN_END
 from otel_quant.schema import semconv
-from otel_quant.schema.events import Attributes, Event, Sink, present
+from otel_quant.schema.events import Attributes, Event, Sink, encodable, present
 from otel_quant.schema.figures import GPU, GPU_MEMORY
 from otel_quant.schema.readings import CostedModel, Peaks, Reading
 
@@ -52,12 +52,7 @@ _COMMENT_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 @functools.lru_cache(maxsize=256)
 def quoted(text: str) -> str:
     """Writes a string as a YAML double-quoted scalar, which has all escapes of JSON."""
-    return _printable(encode_basestring(_without_surrogates(text)))
-
-
-def _without_surrogates(text: str) -> str:
-    # An Enum's own __str__ returns the member's name.
-    return str.__str__(text).encode("utf-8", "backslashreplace").decode()
+    return _printable(encode_basestring(encodable(text)))
 
 
 def _printable(text: str) -> str:
@@ -94,7 +89,7 @@ def inline(value: object) -> str:
 
 def comment(text: str) -> list[str]:
     """Splits a text into lines for a comment; no line can end the comment early."""
-    return [_printable(line) for line in _COMMENT_BREAK.split(_without_surrogates(text))]
+    return [_printable(line) for line in _COMMENT_BREAK.split(encodable(text))]
 
 
 def number(value: float) -> str:
@@ -307,7 +302,8 @@ class QuarkYamlSink(Sink):
     def _new_facts(self, event: Event) -> str:
         """Returns, as comments, facts about the run that a step has and that were not known before it."""
         step, method = event.step, event.attributes.get(semconv.CALIBRATION_METHOD)
-        of_step = (step.library, step.library_version) if step is not None else None
+        assert step is not None
+        of_step = step.library, step.library_version
         is_known = of_step in self._told and (method is None or "calibration_method" in self._facts)
         samples = event.counts.samples
         if self._strict or (is_known and not samples):
@@ -315,8 +311,8 @@ class QuarkYamlSink(Sink):
         with self._lock:  # steps of several threads may begin and end at the same time
             self._told.add(of_step)
             before, now = self._facts, dict(self._facts)
-            if step is not None and step.library is not None:
-                library = " ".join(filter(None, (step.library, step.library_version)))
+            if step.library is not None:
+                library = " ".join(filter(None, of_step))
                 now["libraries"] = list(dict.fromkeys((*now.get("libraries", ()), library)))
             if method is not None:
                 now.setdefault("calibration_method", method)

@@ -141,12 +141,10 @@ class Replay:
             if event.kind == "reading.taken":
                 logs.send_reading(event)
                 sinks = ()
-            elif event.kind == "run.killed":
-                sinks = (logs, spans)
+            elif event.kind in ("step.ended", "run.ended", "run.killed"):
+                sinks = (metrics, logs, spans)  # a span ends after what refers to it
             elif only_unended:
                 sinks = (spans,)
-            elif event.kind in ("step.ended", "run.ended"):
-                sinks = (metrics, logs, spans)  # a span ends after what refers to it
             if event.step is not None:
                 _add_counts(metrics, event.step, event.counts)
             for sink in sinks:

@@ -314,9 +314,9 @@ class MetricsSink(Sink):
 
     def _observe_progress(self, unit: str, options: CallbackOptions) -> Iterable[Observation]:
         with self._lock:
-            shares = [(kind, each.share()) for kind, each in self._progress[unit].items()]
-        for kind, share in shares:
-            if share is not None:
+            progress = dict(self._progress[unit])
+        for kind, each in progress.items():
+            if (share := each.share()) is not None:
                 yield Observation(share, _labels_of(kind))
 
     def _observe_forecast(self, field: str, options: CallbackOptions) -> Iterable[Observation]:
@@ -412,14 +412,10 @@ class _Run:
 
     began: float  # Seconds since the epoch
     identity: dict[str, Any]  # Attributes of the point that has its start
+    name: dict[str, Any]  # Attributes of its other points
     ended: float | None = None  # Seconds since the epoch; None while it goes on
     # Highest memory of a run that has ended, in bytes; None if it was not measured
     peak: Any = None
-
-    @property
-    def name(self) -> dict[str, Any]:
-        """Attributes of its other points."""
-        return {semconv.RUN_NAME: self.identity[semconv.RUN_NAME]}
 
 
 class _RunTimes:
@@ -446,7 +442,8 @@ class _RunTimes:
             semconv.CONFIG_NAME: run.config,
         }
         with self._lock:
-            self._runs[run.id] = _Run(event.time_ns / 1e9, present(identity))
+            name = {semconv.RUN_NAME: run.name}
+            self._runs[run.id] = _Run(event.time_ns / 1e9, present(identity), name)
 
     def ended(self, event: Event) -> None:
         """Notes that a run has ended."""

@@ -61,11 +61,8 @@ class ProgramMetrics:
         self.checkpoint_metrics += [FigureMetric(figure) for _, figure in self._figures]
         self.summary_metrics: list[Metric] = [metric() for metric in SUMMARY_METRICS]
         self._built_in = list(self.checkpoint_metrics)
-        self._columns = [
-            (metric.name, self._of_event[metric.name])
-            for metric in self._built_in
-            if metric.name in self._of_event
-        ]
+        of = self._of_event
+        self._columns = [(m.name, of[m.name]) for m in self._built_in if m.name in of]
 
     def at_checkpoint(self, name: str, reading: Reading, baseline: Reading) -> dict[str, object]:
         """Returns the values of the program's own metrics at a checkpoint, by name."""

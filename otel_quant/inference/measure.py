@@ -14,10 +14,11 @@ from typing import Final
 from otel_quant.base import machine
 from otel_quant.cost.graph import runtime_here
 from otel_quant.inference.findings import with_slower
+from otel_quant.inference.model_process import with_huge_pages
 from otel_quant.inference.onnx_findings import FINDINGS, OnnxEvidence
 from otel_quant.inference.results import InferenceResult, MemoryUse, ModelResult, Ran, runtime_of
 from otel_quant.inference.rounds import beside, take_turns
-from otel_quant.inference.subjects import InProcess, OnnxModel, Options, Script, with_huge_pages
+from otel_quant.inference.subjects import InProcess, OnnxModel, Options, Script
 from otel_quant.inference.torch_session import VariantsError
 
 PROCESSES: Final = 5

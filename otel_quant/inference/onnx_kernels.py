@@ -157,6 +157,9 @@ _MOST_BEHIND: Final = 4
 _MOST_READERS: Final = 8
 """Nodes that read a constant which shows where a kernel belongs; more may share a zero point."""
 
+_MOST: Final = 2000
+"""Nodes of the file that one kernel may do the work of."""
+
 _LONGEST: Final = 120
 """Characters of a name in a result."""
 
@@ -464,7 +467,7 @@ class _Join:
         file, reads = self._file, {"", *node.inputs}
         found: dict[Operation, None] = {}
         left = list(filter(None, node.outputs))
-        while left:
+        while left and len(found) <= _MOST:
             tensor = left.pop()
             op = file.maker_of(tensor)
             if op is not None and op not in found:
@@ -472,7 +475,7 @@ class _Join:
                 left += [name for name in op.node.inputs if name not in reads]
             elif op is None and (tensor in file.bound.values or tensor in node.outputs):
                 return ()  # it reaches beyond what the node reads: the name means another
-        return tuple(found)
+        return tuple(found) if len(found) <= _MOST else ()
 
     def _around(self, kernel: RanKernel, node: Node) -> tuple[Operation | None, Operation | None]:
         """Returns the nodes of the file in front of an inserted kernel and behind it."""

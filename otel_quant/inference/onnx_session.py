@@ -167,7 +167,7 @@ class OnnxSession:
 
     def outputs(self, path: str) -> list[str]:
         """Writes the outputs of a run, ``a0``, ``a1`` and so on; returns their names."""
-        save_arrays(self._session.run(None, self._feeds), path)
+        save_arrays(self._session.run(None, self._feeds), path, "fiub")
         return [each.name for each in self._session.get_outputs()]
 
     def profile(self, runs: int, saves_graph: bool) -> Any:

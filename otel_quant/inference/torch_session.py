@@ -317,7 +317,7 @@ class TorchSession:
 
         torch.manual_seed(SEED)
         found = dict(arrays_in(self._call(), "output"))
-        save_arrays(list(found.values()), path)
+        save_arrays(list(found.values()), path, "fiubc")
         return list(found)
 
     def weights(self) -> Any:

@@ -49,8 +49,9 @@ def save_arrays(values: Sequence[Any], path: str, kinds: str) -> None:
     """Saves the arrays of numpy's kinds among outputs, each by its place: ``a0``, ``a1`` and so on."""
     import numpy as np
 
-    found = [(i, each) for i, each in enumerate(values) if isinstance(each, np.ndarray)]
-    np.savez(path, **{f"a{i}": each for i, each in found if each.dtype.kind in kinds})
+    saved = {f"a{i}": each for i, each in enumerate(values) if isinstance(each, np.ndarray)}
+    kept: dict[str, Any] = {key: each for key, each in saved.items() if each.dtype.kind in kinds}
+    np.savez(path, **kept)
 
 
 def saved_arrays(names: Sequence[str], path: Path) -> Arrays:

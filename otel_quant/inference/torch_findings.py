@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from otel_quant.inference import torch_parts
 from otel_quant.inference.findings import Findings, Found
-from otel_quant.inference.results import BackendKernel, grouped, is_of_few_bits
+from otel_quant.inference.results import BackendKernel, grouped, has_few_bits
 from otel_quant.inference.torch_profile import TorchOperator, around, changes_of_type
 
 
@@ -78,7 +78,7 @@ class _StorageFlow:
 
     def _dequantized(self, kernel: TorchOperator, place: int, outermost: Sequence[int]) -> None:
         """Notes that an operator around it has taken the integers itself."""
-        integers = {each.storage for each in kernel.inputs if is_of_few_bits(each.dtype)}
+        integers = {each.storage for each in kernel.inputs if has_few_bits(each.dtype)}
         for outer in outermost:
             around = self._kernels[outer]
             if around.reads & integers and torch_parts.kind_of(around.name) is None:
@@ -125,7 +125,7 @@ class _StorageFlow:
     def _origin(self, kernel: TorchOperator, place: int) -> Origin | None:
         """Returns where the result of an operator comes from, if it was integers before."""
         for first in kernel.inputs[:1]:
-            if is_of_few_bits(first.dtype):
+            if has_few_bits(first.dtype):
                 found = Origin(place, first.dtype, first.storage not in self._written, place)
                 return found if _makes_floats(kernel) else None
         known = next(iter(self._origins(kernel)), None)
@@ -135,7 +135,7 @@ class _StorageFlow:
 def _makes_floats(kernel: TorchOperator) -> bool:
     """Whether an operator that takes integers dequantizes them."""
     if kernel.name in torch_parts.MAKES_FLOATS:
-        return not any(is_of_few_bits(each.dtype) for each in kernel.outputs[:1])
+        return not any(has_few_bits(each.dtype) for each in kernel.outputs[:1])
     return torch_parts.kind_of(kernel.name) == torch_parts.DEQUANTIZE
 
 

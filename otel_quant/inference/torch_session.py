@@ -19,7 +19,7 @@ from wrapt import register_post_import_hook
 from otel_quant.base.fault_boundary import LastResort
 from otel_quant.inference.arrays import arrays_in, as_array, leaves, save_arrays
 from otel_quant.inference.child import MemoryMark, timed
-from otel_quant.inference.results import is_of_few_bits, tensor_text
+from otel_quant.inference.results import has_few_bits, tensor_text
 
 SEED: Final = 0
 """What random numbers begin with before the script is loaded."""
@@ -204,7 +204,7 @@ def has_quantized_weights(model: Any) -> bool | None:
         return True  # its tensors may pack several numbers into 32 bits
     if any(name.rpartition(".")[2] in _PACKED for name in weights):
         return True
-    return any(is_of_few_bits(str(each.dtype).removeprefix("torch.")) for each in _plain(weights))
+    return any(has_few_bits(str(each.dtype).removeprefix("torch.")) for each in _plain(weights))
 
 
 def _plain(value: Any) -> Iterator[Any]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from inspect import signature
 from itertools import chain
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 SCHEMA: Final = 1
@@ -173,7 +173,7 @@ def backend_kernels(
 ) -> tuple[BackendKernel, ...]:
     """Counts what has run in which module, the most frequent first."""
     found = []
-    for told, alike in grouped(ran, itemgetter(0)).items():
+    for told, alike in grouped(ran, lambda each: each[0]).items():
         modules = [module for _, module in alike]
         found.append(BackendKernel(*told, len(modules), modules[0], len(set(modules))))
     return tuple(sorted(found, key=lambda each: -each.calls))
@@ -492,8 +492,9 @@ def _made(kind: Any, value: Any) -> Any:
     if origin is Mapping and isinstance(value, dict):
         return {str(key): _made(arguments[1], each) for key, each in value.items()}
     if is_dataclass(kind) and isinstance(value, dict):
-        parameters, hints = signature(kind).parameters.items(), get_type_hints(kind)
+        record: Any = kind
+        parameters, hints = signature(record).parameters.items(), get_type_hints(record)
         # What it has to have is None where the JSON has left that out.
         given = {name: None for name, each in parameters if each.default is each.empty} | value
-        return kind(**{name: _made(hints[name], given[name]) for name in hints if name in given})
+        return record(**{name: _made(hints[name], given[name]) for name in hints if name in given})
     raise ValueError(f"{value!r:.80} is not {kind}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -15,17 +16,10 @@ from otel_quant.cost import CostError, InputSpec
 from otel_quant.cost.graph import QDQ, printable
 from otel_quant.inference.arrays import saved_arrays
 from otel_quant.inference.model_process import ModelError, ModelProcess
-from otel_quant.inference.onnx_kernels import (
-    FileGraph,
-    OnnxProfile,
-    Part,
-    Placed,
-    RanGraph,
-    placed,
-    read_profile,
-)
+from otel_quant.inference.onnx_findings import FINDINGS, OnnxEvidence
+from otel_quant.inference.onnx_kernels import FileGraph, Part, RanGraph, placed, read_profile
 from otel_quant.inference.outputs import tensor_errors
-from otel_quant.inference.results import Accuracy, tensor_text
+from otel_quant.inference.results import Accuracy, Ran, tensor_text
 from otel_quant.inference.rounds import MeasuredModel
 from otel_quant.inference.torch_session import VariantsError
 
@@ -114,6 +108,7 @@ class InProcess(MeasuredModel):
         self.marks: list[Mapping[str, int | None]] = []  # bytes, until it is timed and meanwhile
         self.disk: int | None = None  # bytes
         self.memory: Mapping[str, int | None] = {}  # bytes; what else is known, as in MemoryUse
+        self.detail: Mapping[str, Any] = {}  # what a profiler has seen, as in ModelResult
         self.is_quantized: bool | None = None
         self.no_outputs = ""  # why there are none
         self.is_finished = False  # whether all is known but the times of later processes
@@ -126,9 +121,19 @@ class InProcess(MeasuredModel):
     def _make(self) -> Any:
         """Makes the model in its process and calls it there."""
 
-    @abstractmethod
+    @attempted
     def finish(self) -> None:
-        """Takes what is to be known after the rounds; nothing of one that has failed."""
+        """Takes what is to be known after the rounds; if a call fails, the times stand all the same."""
+        self.take_marks(resets=False)
+        path = self.process.folder / "outputs.npz"
+        try:
+            self._weigh()
+            self.outputs = saved_arrays(self.process.ask("outputs", path=str(path)), path)
+        except ModelError as error:
+            self.no_outputs = str(error)
+
+    def _weigh(self) -> None:
+        """Asks for the size of the weights, if only the process knows it."""
 
     def stop(self) -> None:
         """Leaves out processes without a round, and a variant that is not finished."""
@@ -173,14 +178,6 @@ class InProcess(MeasuredModel):
         doing = "its first call" if resets else "timing it"
         self.marks.append(self.ask(doing, "marks", resets=resets))
 
-    def take_outputs(self) -> None:
-        """Takes the outputs of a call; if that fails, the times stand all the same."""
-        path = self.process.folder / "outputs.npz"
-        try:
-            self.outputs = saved_arrays(self.process.ask("outputs", path=str(path)), path)
-        except ModelError as error:
-            self.no_outputs = str(error)
-
 
 class TorchVariant(InProcess):
     """A variant of a script that torch runs."""
@@ -215,17 +212,9 @@ class TorchVariant(InProcess):
         """Adds a round of so many seconds by torch's ``Timer``; of one call at least."""
         self.processes[-1].append(self.ask("timing it", "time", seconds=seconds))
 
-    @attempted
-    def finish(self) -> None:
-        """Takes the marks of memory, the size of the state dict and the outputs."""
-        self.take_marks(resets=False)
-        try:
-            weights = self.process.ask("weights")
-        except ModelError as error:
-            self.no_outputs = str(error)
-            return
+    def _weigh(self) -> None:
+        weights = self.process.ask("weights")
         self.disk, self.is_quantized = weights["bytes"], weights["is_quantized"]
-        self.take_outputs()  # last: its process ends where they cannot be had
 
 
 class Script:
@@ -260,12 +249,11 @@ class Script:
         for file in variants:
             if isinstance(file, OnnxModel):
                 file.take_inputs(self.process, self._fed)
-        first = next((each for each in variants if isinstance(each, TorchVariant)), None)
-        if first is None:
-            self.process.close()
-        else:
+        for first in (each for each in variants if isinstance(each, TorchVariant)):
             first.process, first.has_script = self.process, True
             first.fed, first.loading = self._fed, self._loading
+            return
+        self.process.close()
 
 
 class OnnxModel(InProcess):
@@ -278,9 +266,6 @@ class OnnxModel(InProcess):
         super().__init__(name, process)
         self.path, self.options, self.is_profiled = path, options, is_profiled
         self.file: FileGraph
-        self.profile: OnnxProfile | None = None
-        self.kernels: list[Placed] = []
-        self.parts: Sequence[Part] = ()  # empty where onnxruntime does not tell
         self._grown: int | None = None  # bytes, by the session
         self._feed: Mapping[str, Any] = {}  # shapes, values, file of the inputs
         self._of_script = ""  # file of the inputs that a script has left
@@ -364,13 +349,11 @@ class OnnxModel(InProcess):
         times = runs or self.runs_in(seconds)
         self.processes[-1].append(self.ask("timing it", "run", times=times))
 
-    @attempted
     def finish(self) -> None:
         """Takes the mark of memory and the outputs, and profiles another session if that is wanted."""
-        self.take_marks(resets=False)
-        self.take_outputs()
+        super().finish()
         if self.is_profiled:
-            self.problem = self.no_outputs
+            self.problem = self.problem or self.no_outputs
             self._profile()
 
     @attempted
@@ -385,19 +368,27 @@ class OnnxModel(InProcess):
             runs=max(_FEWEST_PROFILED, most),
             saves_graph=self.file.weight_bytes <= _MOST_SAVED and not compiles,
         )
-        profile = read_profile(Path(found["file"]))
+        profile, graph = read_profile(Path(found["file"])), RanGraph(found["graph"])
         if not profile.runs:
             self.problem = "onnxruntime left no profile of its runs"
             self.process.close()
             return
-        ran = RanGraph(found["graph"])
         self.memory = {
             "grown": self._grown,
             "arena_used": profile.arena_used,
-            "weights_in_memory": ran.weight_bytes,
+            "weights_in_memory": graph.weight_bytes,
         }
-        self.parts = [Part(*each) for each in found["assigned"]]
-        self.profile, self.kernels = profile, placed(profile, self.file, ran, self.parts)
+        parts = [Part(*each) for each in found["assigned"]]
+        kernels = placed(profile, self.file, graph, parts)
+        slowest = sorted((each.ran for each in kernels), key=lambda each: -each.micros)
+        ran = Ran(len(profile.runs), profile.run_micros, tuple(slowest))
+        asked = [name for name, _ in self.options.providers]
+        evidence = OnnxEvidence(self.file, kernels, asked, self.options.level, parts)
+        self.detail = {
+            "assigned": dict(Counter(part.provider for part in parts for _ in part.nodes)) or None,
+            "ran": ran,
+            "findings": FINDINGS.of(evidence, ran.kernel_micros),
+        }
 
     def _with_layers(self, found: Accuracy, base: InProcess) -> Accuracy:
         """Adds how far each tensor is off from the base's, by onnxruntime's debugger."""

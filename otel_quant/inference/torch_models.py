@@ -38,7 +38,7 @@ from otel_quant.inference.results import (
 )
 from otel_quant.inference.rounds import MeasuredModel, beside, take_turns
 from otel_quant.inference.subjects import Options
-from otel_quant.inference.torch_findings import FINDINGS, TorchEvidence, flow_of
+from otel_quant.inference.torch_findings import FINDINGS, Flow, TorchEvidence
 from otel_quant.inference.torch_profile import conversions_of, kernels_on_gpu, profile, ran_of
 
 
@@ -172,7 +172,7 @@ class TorchModel(MeasuredModel):
             why = f"not known: {copied.problem}"
             facts["memory of a run and kernels below the operators"] = why
         backend = kernels_on_gpu(seen) if on_gpu else copied.kernels
-        flow, observers = flow_of(seen.kernels), torch_parts.observers_of(self._model)
+        flow, observers = Flow(seen.kernels), torch_parts.observers_of(self._model)
         evidence = TorchEvidence(seen.kernels, backend, self._engine, flow, observers)
         device = "cuda" if on_gpu else "cpu"
         self.result = replace(

@@ -55,10 +55,10 @@ def measure_files(paths: Sequence[str], options: Options) -> InferenceResult:
 def _result(model: InProcess, base: InProcess) -> ModelResult:
     """Returns what is known of any model, with its time and outputs compared with another's."""
     result = ModelResult(model.name, model.problem, assumed=model.assumed, kind=model.kind)
-    if model.problem:
+    result = beside(result, model, base)
+    if result.latency is None:
         return result
-    latency, accuracy = beside(model, base)
-    usual = latency.processes[0]
+    usual = result.latency.processes[0]
     before, timed = model.marks
     return replace(
         result,
@@ -66,7 +66,6 @@ def _result(model: InProcess, base: InProcess) -> ModelResult:
         facts=model.facts,
         is_quantized=model.is_quantized,
         providers=tuple(model.providers),
-        latency=latency,
         memory=MemoryUse(
             timed["process"],
             before["process"],
@@ -76,7 +75,6 @@ def _result(model: InProcess, base: InProcess) -> ModelResult:
         ),
         quantize=model.quantize,
         compile=model.compile + sum(max(0.0, each - usual) for each in model.first),
-        accuracy=accuracy,
         **model.detail,
     )
 

@@ -15,16 +15,11 @@ from otel_quant.inference.arrays import save_arrays
 from otel_quant.inference.child import MemoryMark, growth, status, timed
 
 _TYPES: Final = {
-    "tensor(float)": "float32",
-    "tensor(double)": "float64",
-    "tensor(float16)": "float16",
-    "tensor(bool)": "bool",
-    **{
-        f"tensor({sign}int{bits})": f"{sign}int{bits}"
-        for sign in ("", "u")
-        for bits in (8, 16, 32, 64)
-    },
-}
+    "tensor(float)": "float32", "tensor(double)": "float64",
+    **{f"tensor({name})": name for name in (
+        "float16", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+    )},
+}  # fmt: skip
 """Types as onnxruntime and as numpy name them."""
 
 

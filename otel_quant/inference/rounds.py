@@ -18,7 +18,7 @@ from typing import ClassVar, Final
 from otel_quant.inference.arrays import Arrays
 from otel_quant.inference.latency_statistics import compared, is_settled, noise, without_extremes
 from otel_quant.inference.outputs import compared_outputs
-from otel_quant.inference.results import Accuracy, Latency
+from otel_quant.inference.results import Accuracy, Latency, ModelResult
 
 ROUND: Final = 0.2
 """Seconds of a model in a round; torch's own default of a range."""
@@ -117,10 +117,13 @@ def latency(own: MeasuredModel, beside: MeasuredModel | None) -> Latency:
     return replace(found, ratio=ratio, is_apart=is_apart)
 
 
-def beside(model: MeasuredModel, base: MeasuredModel) -> tuple[Latency, Accuracy | None]:
-    """Returns the latency and the accuracy of a model compared with its base, which has no accuracy."""
+def beside(result: ModelResult, model: MeasuredModel, base: MeasuredModel) -> ModelResult:
+    """Adds latency and accuracy of a model that was measured, compared with its base, which has none."""
+    if model.problem:
+        return result
     if model is base:
-        return latency(model, None), None
+        return replace(result, latency=latency(model, None))
     if base.problem:
-        return latency(model, None), Accuracy(problem=f"{base.name} was not measured")
-    return latency(model, base), model.accuracy(base)
+        unknown = Accuracy(problem=f"{base.name} was not measured")
+        return replace(result, latency=latency(model, None), accuracy=unknown)
+    return replace(result, latency=latency(model, base), accuracy=model.accuracy(base))

@@ -247,20 +247,13 @@ def measure_models(
         "runs": options.runs_text,
     }
     return InferenceResult(
-        with_slower([_compared(each, subjects[0]) for each in subjects]),
+        with_slower([beside(each.result, each, subjects[0]) for each in subjects]),
         str(torch.__version__),
         settings,
         load,
         machine.processors(),
         "torch",
     )
-
-
-def _compared(subject: TorchModel, first: TorchModel) -> ModelResult:
-    if subject.problem:
-        return subject.result
-    latency, accuracy = beside(subject, first)
-    return replace(subject.result, latency=latency, accuracy=accuracy)
 
 
 _QUIET: Final[Mapping[str, str]] = {"KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}

@@ -209,9 +209,8 @@ class FileGraph(graph.ModelGraph):
     @property
     def weight_bytes(self) -> int:
         """Bytes of its constants."""
-        operands = (value for op in self.ops for value in op.inputs if value is not None)
-        weights = {id(each): each.weight.stored for each in operands if each.weight is not None}
-        return sum(weights.values())
+        operands = set(chain.from_iterable(op.given for op in self.ops))
+        return sum(each.weight.stored for each in operands if each.weight is not None)
 
     @property
     def is_quantized(self) -> bool:
@@ -221,7 +220,7 @@ class FileGraph(graph.ModelGraph):
             or (
                 run.macs is not None
                 and run.macs.contraction
-                and any(has_few_bits(dtypes.name_of(each.dtype)) for each in op.inputs if each)
+                and any(has_few_bits(dtypes.name_of(each.dtype)) for each in op.given)
             )
             for op, run in self.runs.items()
         )

@@ -39,18 +39,16 @@ def feeds(inputs: Sequence[Any], feed: Mapping[str, Any]) -> dict[str, Any]:
     names = [each.name for each in inputs]
     for name in arrays:
         if name not in names:
-            raise SessionRequestError(
-                f"{path} has {name!r}, which is no input; expected {', '.join(names)}"
-            )
+            why = f"which is no input; expected {', '.join(names)}"
+            raise SessionRequestError(f"{path} has {name!r}, {why}")
     return {each.name: _fitting(each, arrays, path) for each in inputs}
 
 
 def _type_of(wanted: Any) -> str:
     """Returns the type of an input as numpy names it."""
     if wanted.type not in _TYPES:
-        raise SessionRequestError(
-            f"input {wanted.name!r} is {wanted.type}; expected tensors of numbers"
-        )
+        why = f"is {wanted.type}; expected tensors of numbers"
+        raise SessionRequestError(f"input {wanted.name!r} {why}")
     return _TYPES[wanted.type]
 
 
@@ -65,9 +63,8 @@ def _fitting(wanted: Any, arrays: Mapping[str, Any], path: str) -> Any:
         for length, own in zip(wanted.shape, found.shape, strict=True)
     )
     if str(found.dtype) != dtype or not fits:
-        raise SessionRequestError(
-            f"{path}: {name!r} is {found.dtype} {list(found.shape)}; expected {dtype} {wanted.shape}"
-        )
+        why = f"is {found.dtype} {list(found.shape)}; expected {dtype} {wanted.shape}"
+        raise SessionRequestError(f"{path}: {name!r} {why}")
     return found
 
 
@@ -87,7 +84,6 @@ def _made(name: str, dtype: str, feed: Mapping[str, Any]) -> Any:
 
 _RANGES: Final = {"int8": (-128, 128), "uint8": (0, 256)}
 
-
 _QUIET: Final = 3
 """Only errors are logged."""
 
@@ -95,7 +91,6 @@ _QUARK: Final = "com.amd.quark:"
 
 _LARGE: Final = 1024
 """Bytes from which a weight goes into a file beside the saved graph."""
-
 
 _LEVELS: Final = {
     "disable": "ORT_DISABLE_ALL", "basic": "ORT_ENABLE_BASIC",
@@ -124,10 +119,8 @@ class OnnxSession:
         known = onnxruntime.get_available_providers()
         for name, _ in options["providers"]:
             if name not in known:
-                expected = f"expected one of {', '.join(known)}"
-                raise SessionRequestError(
-                    f"provider {name!r} is not in this onnxruntime; {expected}"
-                )
+                why = f"is not in this onnxruntime; expected one of {', '.join(known)}"
+                raise SessionRequestError(f"provider {name!r} {why}")
         names = options["custom_ops"]
         self._libraries = [_of_quark() if name == "quark" else name for name in names]
         before = status("VmRSS")

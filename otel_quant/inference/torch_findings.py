@@ -21,8 +21,9 @@ class Origin(NamedTuple):
     place: int  # The operator that has made it of integers, or the one that has computed it of such
     dtype: str  # Type of the integers
     is_constant: bool  # Whether no operator of the run has written these
-    # The operator that has dequantized it; ``place`` itself unless something was computed
-    maker: int
+    maker: (
+        int  # The operator that has dequantized it; ``place`` itself unless something was computed
+    )
 
 
 class Flow:

@@ -152,17 +152,15 @@ class TorchModel(MeasuredModel):
         """Sees what runs, in how much memory, and what comes out."""
         import torch
 
-        on_gpu, copied = self._on_gpu, Copied()
+        on_gpu, seed = self._on_gpu, torch_session.SEED  # what a model draws is the same in each
         if on_gpu:
             torch.cuda.reset_peak_memory_stats()
             before = torch.cuda.memory_allocated()
             self.call()
             peak = torch.cuda.max_memory_allocated()
             copied = Copied(peak, peak - before)
-            torch.cuda.manual_seed(torch_session.SEED)
-        torch.default_generator.manual_seed(
-            torch_session.SEED
-        )  # what a model draws is the same in each
+            torch.cuda.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         self.outputs = dict(arrays_in(self.call(), "output"))
         seen = profile(self._model, self.call, int(seconds / max(self.warm, 1e-9)), on_gpu)
         if not on_gpu:
@@ -174,18 +172,12 @@ class TorchModel(MeasuredModel):
         backend = kernels_on_gpu(seen) if on_gpu else copied.kernels
         flow, observers = Flow(seen.kernels), torch_parts.observers_of(self._model)
         evidence = TorchEvidence(seen.kernels, backend, self._engine, flow, observers)
-        device = "cuda" if on_gpu else "cpu"
+        device, saved = "cuda" if on_gpu else "cpu", torch_session.saved_bytes(self._model)
+        memory = MemoryUse(copied.peak, None, weights_on_disk=saved, run_growth=copied.growth)
         self.result = replace(
             self.result,
             providers=(device,),
-            memory=MemoryUse(
-                copied.peak,
-                None,
-                weights_on_disk=torch_session.saved_bytes(self._model),
-                run_growth=copied.growth,
-                allocated=seen.allocated,
-                alive=seen.alive,
-            ),
+            memory=replace(memory, allocated=seen.allocated, alive=seen.alive),
             ran=ran_of(seen, device),
             findings=FINDINGS.of(evidence, seen.kernel_micros),
             conversions=conversions_of(seen),
@@ -246,14 +238,9 @@ def measure_models(
         "vector instructions": torch.backends.cpu.get_cpu_capability(),
         "runs": options.runs_text,
     }
-    return InferenceResult(
-        with_slower([beside(each.result, each, subjects[0]) for each in subjects]),
-        str(torch.__version__),
-        settings,
-        load,
-        machine.processors(),
-        "torch",
-    )
+    models = with_slower([beside(each.result, each, subjects[0]) for each in subjects])
+    version, cores = str(torch.__version__), machine.processors()
+    return InferenceResult(models, version, settings, load, cores, "torch")
 
 
 _QUIET: Final[Mapping[str, str]] = {"KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}

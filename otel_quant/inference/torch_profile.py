@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import islice, takewhile
+from itertools import takewhile
 from math import inf
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -205,12 +205,10 @@ def runs_of(events: Events) -> list[RunTree]:
 def _run(bound: ProfilerEvent, events: Events) -> RunTree:
     run = RunTree(bound.length)
     threads: dict[int, list[ProfilerEvent]] = {bound.thread: []}
-    first = bisect_left(events.found, bound.begin, key=lambda each: each.begin)
-    until = bound.begin + bound.length
+    first = bisect_left(events.found, bound.begin, key=attrgetter("begin"))
+    until = bisect_left(events.found, bound.begin + bound.length, key=attrgetter("begin"))
     alive = 0
-    for event in islice(events.found, first, None):
-        if event.begin >= until:
-            break
+    for event in events.found[first:until]:
         if event.name != RUN:
             threads.setdefault(event.thread, []).append(event)
             alive += event.size
@@ -366,11 +364,11 @@ def ran_of(profile: TorchProfile, device: str) -> Ran:
     found = []
     for places in groups.values():
         first, micros = kernels[places[0]], sum(kernels[place].micros for place in places)
-        counts[first.title] += 1
-        number = counts[first.title]
+        name = first.title
+        counts[name] += 1
         found.append(
             RanKernel(
-                name=first.title if number == 1 else f"{first.title} #{number}",
+                name=name if counts[name] == 1 else f"{name} #{counts[name]}",
                 op_type=torch_parts.shown(first.name),
                 node=torch_parts.place_name(first.module),
                 nodes=1,

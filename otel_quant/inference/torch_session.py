@@ -38,8 +38,8 @@ class VariantsError(Exception):
 
 def load_variants(reference: str) -> tuple[Mapping[str, object], object]:
     """Loads a script, with seeded random numbers; returns its models by name, and their inputs."""
-    path, colon, name = reference.rpartition(":")
-    if not (colon and path and name.isidentifier()):
+    path, _, name = reference.rpartition(":")
+    if not (path and name.isidentifier()):
         raise VariantsError(
             f"{reference}: is not a function of a script; expected {_FORM}, or an .onnx file"
         )
@@ -270,23 +270,14 @@ class TorchSession:
         self._model, inputs = made(model, self._inputs)
         took = time.perf_counter() - began
         args, kwargs = arguments(inputs)
-        call = self._model
+        call, threads = self._model, torch.get_num_threads()
         self._call = lambda: call(*args, **kwargs)
         torch.set_grad_enabled(False)
-        self._timer = Timer(
-            "call(*args, **kwargs)",
-            globals={"call": call, "args": args, "kwargs": kwargs},
-            num_threads=torch.get_num_threads(),
-        )
-        return {
-            "took": None if model is call else took,
-            "provider": "cuda" if _gpus() else "cpu",
-            "facts": {
-                "torch": torch.__version__,
-                "threads of torch": str(torch.get_num_threads()),
-                "GPU": torch.cuda.get_device_name() if _gpus() else "",
-            },
-        }
+        names = {"call": call, "args": args, "kwargs": kwargs}
+        self._timer = Timer("call(*args, **kwargs)", globals=names, num_threads=threads)
+        provider, gpu = ("cuda", torch.cuda.get_device_name()) if _gpus() else ("cpu", "")
+        facts = {"torch": torch.__version__, "threads of torch": str(threads), "GPU": gpu}
+        return {"took": None if model is call else took, "provider": provider, "facts": facts}
 
     def first(self) -> list[float]:
         """Calls it for the first times; returns the seconds of each call."""

@@ -44,17 +44,10 @@ class Found(NamedTuple):
         micros = sum(kernel.time for kernel in self.kernels)
         share = micros / whole
         fix = f"; fix: {self.remedy}" if self.remedy else ""
-        return Finding(
-            kind,
-            printable(self.place, _LONGEST),
-            f"{self.text} ({share_text(share)} of the time){fix}",
-            self.remedy,
-            micros,
-            share,
-            tuple(printable(kernel.title, _LONGEST) for kernel in self.kernels),
-            source,
-            printable(self.alike or self.text),
-        )
+        text = f"{self.text} ({share_text(share)} of the time){fix}"
+        names = tuple(printable(kernel.title, _LONGEST) for kernel in self.kernels)
+        place, alike = printable(self.place, _LONGEST), printable(self.alike or self.text)
+        return Finding(kind, place, text, self.remedy, micros, share, names, source, alike)
 
 
 class Findings(Generic[_Evidence]):

@@ -60,19 +60,15 @@ def _result(model: InProcess, base: InProcess) -> ModelResult:
         return result
     usual = result.latency.processes[0]
     before, timed = model.marks
+    gpu, disk = timed.get("gpu"), model.disk
+    memory = MemoryUse(timed["process"], before["process"], weights_on_disk=disk, gpu=gpu)
     return replace(
         result,
         inputs={name: text.partition(" (")[0] for name, text in model.fed.items()},
         facts=model.facts,
         is_quantized=model.is_quantized,
         providers=tuple(model.providers),
-        memory=MemoryUse(
-            timed["process"],
-            before["process"],
-            weights_on_disk=model.disk,
-            gpu=timed.get("gpu"),
-            **model.memory,
-        ),
+        memory=replace(memory, **model.memory),
         quantize=model.quantize,
         compile=model.compile + sum(max(0.0, each - usual) for each in model.first),
         **model.detail,

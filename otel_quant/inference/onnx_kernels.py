@@ -20,6 +20,7 @@ from otel_quant.inference.results import CONVERSIONS, RanKernel, grouped, has_fe
 
 _KERNEL: Final = "_kernel_time"
 _RUN: Final = "model_run"
+_SIDES: Final = "input", "output"
 
 _Key: TypeAlias = tuple[str, object]
 """Name and number of a kernel, since nodes need not have different names."""
@@ -78,23 +79,14 @@ def read_profile(path: Path, warmup: int = 1) -> OnnxProfile:
     holders = {key for key, args in first.items() if args.get("op_name") in _BODIES}
     calls, micros = _calls_and_times(events, runs, holders)
     count, total = len(runs) or 1, sum(micros.values()) or 1
-    kernels = tuple(
-        RanKernel(
-            key[0],
-            args.get("op_name", ""),
-            None,
-            0,
-            args.get("provider", ""),
-            micros[key] / count,
-            micros[key] / total,
-            calls[key] / count,
-            _tensors(args.get("input_type_shape", ())),
-            _tensors(args.get("output_type_shape", ())),
-        )
-        for key, args in first.items()
-    )
+    kernels = []
+    for key, args in first.items():
+        op_type, provider = args.get("op_name", ""), args.get("provider", "")
+        means = micros[key] / count, micros[key] / total, calls[key] / count
+        inputs, outputs = (_tensors(args.get(f"{side}_type_shape", ())) for side in _SIDES)
+        kernels.append(RanKernel(key[0], op_type, None, 0, provider, *means, inputs, outputs))
     used = str(last.get("mem_in_use_peak"))
-    return OnnxProfile(kernels, tuple(runs), int(used) if used.isdecimal() else None)
+    return OnnxProfile(tuple(kernels), tuple(runs), int(used) if used.isdecimal() else None)
 
 
 def _calls_and_times(

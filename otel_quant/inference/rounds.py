@@ -102,19 +102,11 @@ def latency(own: MeasuredModel, beside: MeasuredModel | None) -> Latency:
     # With a single run, each figure is that run.
     tenths = quantiles(times, n=10, method="inclusive") if len(times) > 1 else times
     processes = tuple(map(median, medians))
-    found = Latency(
-        without_extremes(processes),
-        tenths[0],
-        tenths[-1],
-        len(times) if own.runs_are_known else None,
-        own.first[0],
-        noise(list(chain.from_iterable(medians))),
-        processes=processes,
-    )
-    if beside is None:
-        return found
-    ratio, is_apart = compared(medians, beside.medians())
-    return replace(found, ratio=ratio, is_apart=is_apart)
+    usual, spread = without_extremes(processes), noise(list(chain.from_iterable(medians)))
+    runs = len(times) if own.runs_are_known else None
+    ratio, is_apart = compared(medians, beside.medians()) if beside else (None, None)
+    deciles = tenths[0], tenths[-1]
+    return Latency(usual, *deciles, runs, own.first[0], spread, ratio, is_apart, processes)
 
 
 def beside(result: ModelResult, model: MeasuredModel, base: MeasuredModel) -> ModelResult:

@@ -35,7 +35,9 @@ _MOST_PROFILED: Final = 40
 _FEWEST_PROFILED: Final = 2
 """Runs of the profiled session after its first one."""
 
-_OWN_KERNELS: Final = frozenset({"CPU", "CUDA", "ROCM", "Azure"})
+_OWN_KERNELS: Final = frozenset(
+    f"{name}ExecutionProvider" for name in ("CPU", "CUDA", "ROCM", "Azure")
+)
 """Providers that compile nothing. The graph of others cannot be written, and to try it would have
 them compile the model once more."""
 
@@ -360,15 +362,12 @@ class OnnxModel(InProcess):
     @attempted
     def _profile(self) -> None:
         fitting = int(self.options.seconds / self.warm)
-        names = (name.removesuffix("ExecutionProvider") for name, _ in self.options.providers)
-        compiles = not _OWN_KERNELS.issuperset(names)
+        asked = [name for name, _ in self.options.providers]
+        compiles = not _OWN_KERNELS.issuperset(asked)
+        saves = self.file.weight_bytes <= _MOST_SAVED and not compiles
         most = min(_MOST_PROFILED, _EVENTS // max(1, len(self.file.ops)), fitting)
-        found = self.ask(
-            "profiling it",
-            "profile",
-            runs=max(_FEWEST_PROFILED, most),
-            saves_graph=self.file.weight_bytes <= _MOST_SAVED and not compiles,
-        )
+        runs = max(_FEWEST_PROFILED, most)
+        found = self.ask("profiling it", "profile", runs=runs, saves_graph=saves)
         profile, graph = read_profile(Path(found["file"])), RanGraph(found["graph"])
         if not profile.runs:
             self.problem = "onnxruntime left no profile of its runs"
@@ -383,7 +382,6 @@ class OnnxModel(InProcess):
         kernels = placed(profile, self.file, graph, parts)
         slowest = sorted((each.ran for each in kernels), key=lambda each: -each.micros)
         ran = Ran(len(profile.runs), profile.run_micros, tuple(slowest))
-        asked = [name for name, _ in self.options.providers]
         evidence = OnnxEvidence(self.file, kernels, asked, self.options.level, parts)
         self.detail = {
             "assigned": dict(Counter(part.provider for part in parts for _ in part.nodes)) or None,

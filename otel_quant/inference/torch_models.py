@@ -238,9 +238,9 @@ def measure_models(
         "vector instructions": torch.backends.cpu.get_cpu_capability(),
         "runs": options.runs_text,
     }
-    models = with_slower([beside(each.result, each, subjects[0]) for each in subjects])
+    results = with_slower([beside(each.result, each, subjects[0]) for each in subjects])
     version, cores = str(torch.__version__), machine.processors()
-    return InferenceResult(models, version, settings, load, cores, "torch")
+    return InferenceResult(results, version, settings, load, cores, "torch")
 
 
 _QUIET: Final[Mapping[str, str]] = {"KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from math import inf
 from operator import attrgetter, itemgetter
@@ -364,23 +364,14 @@ def ran_of(profile: TorchProfile, device: str) -> Ran:
     found = []
     for places in groups.values():
         first, micros = kernels[places[0]], sum(kernels[place].micros for place in places)
-        name = first.title
-        counts[name] += 1
-        found.append(
-            RanKernel(
-                name=name if counts[name] == 1 else f"{name} #{counts[name]}",
-                op_type=torch_parts.shown(first.name),
-                node=torch_parts.place_name(first.module),
-                nodes=1,
-                provider=device,
-                micros=micros,
-                share=micros / whole,
-                calls=float(len(places)),
-                inputs=tuple(map(str, first.inputs[:_MOST_TENSORS])),
-                outputs=tuple(map(str, first.outputs[:_MOST_TENSORS])),
-                allocated=sum(own_bytes[place] for place in places),
-            )
-        )
+        title, means = first.title, (micros, micros / whole, float(len(places)))
+        counts[title] += 1
+        name = title if counts[title] == 1 else f"{title} #{counts[title]}"
+        op_type, module = torch_parts.shown(first.name), torch_parts.place_name(first.module)
+        inputs = tuple(map(str, first.inputs[:_MOST_TENSORS]))
+        outputs = tuple(map(str, first.outputs[:_MOST_TENSORS]))
+        made = RanKernel(name, op_type, module, 1, device, *means, inputs, outputs)
+        found.append(replace(made, allocated=sum(own_bytes[place] for place in places)))
     slowest = sorted(found, key=lambda each: -each.micros)
     return Ran(profile.runs, profile.run_micros, tuple(slowest))
 

@@ -14,23 +14,20 @@ _LONGEST: Final = 120
 _Evidence = TypeVar("_Evidence")
 
 
-class Timed(Protocol):
+class _Timed(Protocol):
     """A kernel whose time counts for a finding: its name in results, and microseconds of a run."""
 
     @property
-    def title(self) -> str:
-        """Its name."""
-
+    def title(self) -> str: ...
     @property
-    def time(self) -> float:
-        """Its microseconds."""
+    def time(self) -> float: ...
 
 
 class Found(NamedTuple):
     """Something that a row of the table has found."""
 
     place: str  # Node of the file, or module
-    kernels: Sequence[Timed]  # Those whose time it is
+    kernels: Sequence[_Timed]  # Those whose time it is
     text: str  # What is wrong, without the share
     remedy: str = ""  # What would change it; empty if nothing is known
     alike: str = (

@@ -88,10 +88,8 @@ def bench(
         variants = _variants(references, options, kept, tell)
         named = (each for each in variants if options.baseline in (None, each.name))
         if (base := next(named, None)) is None:
-            raise VariantsError(
-                f"--baseline {options.baseline!r} is none of the variants; expected one of "
-                f"{', '.join(each.name for each in variants)}"
-            )
+            why = f"expected one of {', '.join(each.name for each in variants)}"
+            raise VariantsError(f"--baseline {options.baseline!r} is none of the variants; {why}")
         try:
             for together in [[each] for each in variants] if options.one_by_one else [variants]:
                 _measure(together, options, tell)

@@ -147,10 +147,7 @@ class _Running:
             if time.monotonic() >= until:
                 return {"error": f"no answer within {timeout:g} s (--timeout)"}
         line = self._answers.readline()
-        answer: Mapping[str, Any] = (
-            json.loads(line) if line.endswith("\n") else {"error": self._death()}
-        )
-        return answer
+        return dict(json.loads(line)) if line.endswith("\n") else {"error": self._death()}
 
     def _death(self) -> str:
         code = self._process.wait()

@@ -388,11 +388,9 @@ def _compiled(evidence: OnnxEvidence) -> Iterator[Found]:
     for provider, kernels in groups.items():
         count = sum(kernel.ran.nodes for kernel in kernels)
         nodes = f"{count:,} of {counted(every, 'node')}" if count else "an unknown number of nodes"
-        text = (
-            f"{provider} has compiled {nodes} of the file into {counted(len(kernels), 'kernel')}: "
-            "which types they ran in and what was fused there is not known"
-        )
-        yield Found(kernels[0].place, kernels, text)
+        text = f"{provider} has compiled {nodes} of the file into {counted(len(kernels), 'kernel')}"
+        unknown = "which types they ran in and what was fused there is not known"
+        yield Found(kernels[0].place, kernels, f"{text}: {unknown}")
 
 
 _ONE_BY_ONE: Final = frozenset(

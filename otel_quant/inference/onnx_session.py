@@ -131,15 +131,10 @@ class OnnxSession:
         self._feeds = feeds(self._session.get_inputs(), feed)
         [first] = self._times(1)
         warm = sorted(self._times(max(1, options["warmup"])))
-        return {
-            "version": onnxruntime.__version__,
-            "providers": self._session.get_providers(),
-            "inputs": {name: [str(each.dtype), *each.shape] for name, each in self._feeds.items()},
-            "made": made,
-            "first": first,
-            "warm": warm[len(warm) // 2],
-            "grown": grown,
-        }
+        told = {"version": onnxruntime.__version__, "providers": self._session.get_providers()}
+        seconds = {"made": made, "first": first, "warm": warm[len(warm) // 2]}
+        inputs = {name: [str(each.dtype), *each.shape] for name, each in self._feeds.items()}
+        return {**told, **seconds, "inputs": inputs, "grown": grown}
 
     def run(self, times: int) -> list[float]:
         """Runs the session; returns the seconds of each run but one before them."""
@@ -171,14 +166,10 @@ class OnnxSession:
         for _ in range(1 + runs):  # the first is beside threads of the other session
             session.run(None, self._feeds)
         assigned = getattr(session, "get_provider_graph_assignment_info", list)  # onnxruntime 1.24
-        return {
-            "assigned": [
-                [part.ep_name, [[node.name, node.op_type] for node in part.get_nodes()]]
-                for part in assigned()
-            ],
-            "file": session.end_profiling(),
-            "graph": str(graph) if graph.exists() else None,
-        }
+        listed = ((part.ep_name, part.get_nodes()) for part in assigned())
+        parts = [[name, [[each.name, each.op_type] for each in nodes]] for name, nodes in listed]
+        left = str(graph) if graph.exists() else None
+        return {"assigned": parts, "file": session.end_profiling(), "graph": left}
 
     def layers(self, first: str) -> dict[str, dict[str, float]]:
         """Returns by tensor SQNR in dB, of its quantization and of all before it, by onnxruntime's debugger."""

@@ -421,29 +421,17 @@ def tensor_text(dtype: object, shape: Iterable[int]) -> str:
     return f"{dtype} {'x'.join(map(str, shape)) or 'scalar'}"
 
 
-def _of_bench(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns a ``bench.json`` as it was until November 2026 in the form of today."""
-    models = list(map(_of_variant, document["variants"]))
-    runtime, version = runtime_of(document["settings"])
-    return {**document, "models": models, "runtime": runtime, "version": version}
-
-
 def _of_variant(variant: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns a variant of such a file as a model of today."""
+    """Returns a variant of a ``bench.json`` as it was until November 2026 as a model of today."""
     latency, memory = variant.get("call"), variant.get("memory")
     if latency and "speedup" in latency:
         latency["ratio"] = 1 / latency["speedup"]
     if memory is not None:
-        memory = {
-            "peak": memory.get("process"),
-            "load_peak": memory.get("until_timed"),
-            "gpu": memory.get("gpu"),
-            "weights_on_disk": variant.get("disk"),
-        }
-    accuracy = {
-        "outputs": [variant["error"]] if "error" in variant else [],
-        "problem": variant.get("error_problem", ""),
-    }
+        keys = {"peak": "process", "load_peak": "until_timed", "gpu": "gpu"}
+        memory = {key: memory.get(former) for key, former in keys.items()}
+        memory["weights_on_disk"] = variant.get("disk")
+    outputs = [variant["error"]] if "error" in variant else []
+    accuracy = {"outputs": outputs, "problem": variant.get("error_problem", "")}
     return {
         **variant,
         "path": variant["name"],
@@ -467,9 +455,11 @@ def read_result(text: str) -> InferenceResult:
         raise ValueError(f"the schema is not {SCHEMA}")
     if "variants" in document:
         try:
-            document = _of_bench(document)
+            models = list(map(_of_variant, document["variants"]))
+            runtime, version = runtime_of(document["settings"])
         except (AttributeError, KeyError, TypeError, ZeroDivisionError) as error:
             raise ValueError(f"not a result of variants: {error}") from error
+        document |= {"models": models, "runtime": runtime, "version": version}
     found: InferenceResult = _made(InferenceResult, document)
     return found
 

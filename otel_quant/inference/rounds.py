@@ -68,7 +68,11 @@ def take_turns(
     models: Sequence[MeasuredModel], seconds: float, runs: int | None = None, processes: int = 1
 ) -> None:
     """Has models run in rounds: so many runs in all, or until more would change little or time is over."""
-    shares: Iterable[int | None] = repeat(None) if runs is None else _shares(runs)
+    shares: Iterable[int | None] = repeat(None)
+    if runs is not None:
+        rounds = min(ROUNDS, runs)
+        ends = [runs * number // rounds for number in range(rounds + 1)]
+        shares = [end - begin for begin, end in pairwise(ends)]
     for number, share in enumerate(shares):
         alive = [each for each in models if not each.problem]
         if not alive or (share is None and _is_enough(alive, number, seconds, processes)):
@@ -78,13 +82,6 @@ def take_turns(
             began = time.perf_counter()
             model.time(min(ROUND, seconds / ROUNDS), share)
             model.spent += time.perf_counter() - began
-
-
-def _shares(runs: int) -> Sequence[int]:
-    """Returns how many of all runs are in each round."""
-    rounds = min(ROUNDS, runs)
-    ends = [runs * number // rounds for number in range(rounds + 1)]
-    return [end - begin for begin, end in pairwise(ends)]
 
 
 def _is_enough(alive: Sequence[MeasuredModel], number: int, seconds: float, processes: int) -> bool:

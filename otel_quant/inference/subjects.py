@@ -324,11 +324,8 @@ class OnnxModel(InProcess):
         shapes = {name: value.shape for name, value in self.file.bound.values.items()}
         for name, shape in shapes.items():
             if shape is None or None in shape:
-                raise CostError(
-                    self.path,
-                    f"the shape of input {name!r} is not known",
-                    expected=f"--input {name}=1x3x8x8 or the like",
-                )
+                why, like = f"the shape of input {name!r} is not known", f"{name}=1x3x8x8"
+                raise CostError(self.path, why, expected=f"--input {like} or the like")
         values = {name: each.data for name, each in inputs.items() if each.data is not None}
         self._feed = {"shapes": shapes, "values": values, "data": data}
         if data is None:
@@ -383,11 +380,9 @@ class OnnxModel(InProcess):
         slowest = sorted((each.ran for each in kernels), key=lambda each: -each.micros)
         ran = Ran(len(profile.runs), profile.run_micros, tuple(slowest))
         evidence = OnnxEvidence(self.file, kernels, asked, self.options.level, parts)
-        self.detail = {
-            "assigned": dict(Counter(part.provider for part in parts for _ in part.nodes)) or None,
-            "ran": ran,
-            "findings": FINDINGS.of(evidence, ran.kernel_micros),
-        }
+        findings = FINDINGS.of(evidence, ran.kernel_micros)
+        assigned = dict(Counter(part.provider for part in parts for _ in part.nodes)) or None
+        self.detail = {"assigned": assigned, "ran": ran, "findings": findings}
 
     def _with_layers(self, found: Accuracy, base: InProcess) -> Accuracy:
         """Adds how far each tensor is off from the base's, by onnxruntime's debugger."""

@@ -53,11 +53,12 @@ def left_unchanged(model: Any) -> Iterator[None]:
 
     modules = list(model.modules()) if isinstance(model, torch.nn.Module) else []
     training = [module for module in modules if getattr(module, "training", False)]
-    buffers = [
-        (module, name, buffer, _version(buffer), buffer.detach().clone())
-        for module in modules
-        for name, buffer in module.named_buffers(recurse=False)
-    ]
+    buffers = []
+    for module in modules:
+        for name, buffer in module.named_buffers(recurse=False):
+            # Torch counts the changes of a tensor, unless it was made in inference mode.
+            version = None if buffer.is_inference() else buffer._version
+            buffers.append((module, name, buffer, version, buffer.detach().clone()))
     for module in training:
         module.training = False
     try:
@@ -73,11 +74,6 @@ def left_unchanged(model: Any) -> Iterator[None]:
                     if buffer.shape != copy.shape:
                         buffer.resize_(copy.shape)
                     buffer.copy_(copy)
-
-
-def _version(tensor: Any) -> int | None:
-    """Returns how often a tensor was changed; None where torch does not count."""
-    return None if tensor.is_inference() else tensor._version
 
 
 _OF_INTEGERS: Final = re.compile(r"quantize|int[248]|_int_mm")
@@ -170,8 +166,9 @@ class TorchModel(MeasuredModel):
             why = f"not known: {copied.problem}"
             facts["memory of a run and kernels below the operators"] = why
         backend = kernels_on_gpu(seen) if on_gpu else copied.kernels
-        flow, observers = Flow(seen.kernels), torch_parts.observers_of(self._model)
-        evidence = TorchEvidence(seen.kernels, backend, self._engine, flow, observers)
+        modules = torch_parts.module_paths(self._model).items()
+        observers = {path for path, module in modules if hasattr(module, "calculate_qparams")}
+        evidence = TorchEvidence(seen.kernels, backend, self._engine, Flow(seen.kernels), observers)
         device, saved = "cuda" if on_gpu else "cpu", torch_session.saved_bytes(self._model)
         memory = MemoryUse(copied.peak, None, weights_on_disk=saved, run_growth=copied.growth)
         self.result = replace(

@@ -56,13 +56,6 @@ def module_paths(model: Any) -> Mapping[str, Any]:
     return {name: module for name, module in modules.items() if not name.startswith(within)}
 
 
-def observers_of(model: Any) -> frozenset[str]:
-    """Returns the paths of the modules that observe numbers or imitate their quantization."""
-    return frozenset(
-        path for path, module in module_paths(model).items() if hasattr(module, "calculate_qparams")
-    )
-
-
 def is_compiled(module: Any) -> bool:
     """Whether a module is one that torch.compile has made, or that is compiled in place."""
     return hasattr(module, _ORIGINAL) or getattr(module, "_compiled_call_impl", None) is not None

@@ -236,14 +236,12 @@ class TorchSession:
     def load(self, reference: str) -> Any:
         """Loads the script and returns which variants it has, and what they are called with."""
         self._models, self._inputs = load_variants(reference)
-        return {
-            "onnx": {name: onnx_path(model) for name, model in self._models.items()},
-            "fed": {
-                name: f"{tensor_text(each.dtype, each.shape)} "
-                f"(checksum {zlib.crc32(each.tobytes()):08x})"
-                for name, each in arrays_in(self._inputs, "input")
-            },
+        fed = {
+            name: f"{tensor_text(each.dtype, each.shape)} (checksum {zlib.crc32(each.tobytes()):08x})"
+            for name, each in arrays_in(self._inputs, "input")
         }
+        onnx = {name: onnx_path(model) for name, model in self._models.items()}
+        return {"onnx": onnx, "fed": fed}
 
     def save_inputs(self, path: str, names: list[str]) -> str:
         """Writes the inputs for an ONNX file: by their names, or else in the order of its own."""

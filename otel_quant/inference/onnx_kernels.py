@@ -20,7 +20,6 @@ from otel_quant.inference.results import CONVERSIONS, RanKernel, grouped, has_fe
 
 _KERNEL: Final = "_kernel_time"
 _RUN: Final = "model_run"
-_SIDES: Final = "input", "output"
 
 _Key: TypeAlias = tuple[str, object]
 """Name and number of a kernel, since nodes need not have different names."""
@@ -83,7 +82,7 @@ def read_profile(path: Path, warmup: int = 1) -> OnnxProfile:
     for key, args in first.items():
         op_type, provider = args.get("op_name", ""), args.get("provider", "")
         means = micros[key] / count, micros[key] / total, calls[key] / count
-        inputs, outputs = (_tensors(args.get(f"{side}_type_shape", ())) for side in _SIDES)
+        inputs, outputs = _tensors(args, "input"), _tensors(args, "output")
         kernels.append(RanKernel(key[0], op_type, None, 0, provider, *means, inputs, outputs))
     used = str(last.get("mem_in_use_peak"))
     return OnnxProfile(tuple(kernels), tuple(runs), int(used) if used.isdecimal() else None)
@@ -112,12 +111,9 @@ def _calls_and_times(
     return calls, +micros  # none below zero
 
 
-def _tensors(listed: Sequence[Mapping[str, Sequence[int]]]) -> tuple[str, ...]:
-    return tuple(
-        tensor_text(_NAMES.get(dtype, dtype), shape)
-        for each in listed
-        for dtype, shape in each.items()
-    )
+def _tensors(args: Mapping[str, Any], side: str) -> tuple[str, ...]:
+    listed = chain.from_iterable(each.items() for each in args.get(f"{side}_type_shape", ()))
+    return tuple(tensor_text(_NAMES.get(dtype, dtype), shape) for dtype, shape in listed)
 
 
 _FUSED_WITH_MORE: Final = ("Conv", "Gemm", "MatMul")
@@ -184,9 +180,10 @@ class FileGraph(graph.ModelGraph):
 
     def _owners(self, constant: str) -> Iterator[Operation]:
         """Yields the nodes that a constant belongs to: of conversions the nodes that they convert for."""
-        is_computed = constant in self.bound.values or self.maker_of(constant) is not None
-        readers = () if is_computed else self._read_by.get(constant, ())
-        for op in readers if len(readers) <= _MOST_READERS else ():
+        readers = self._read_by.get(constant, ())
+        if constant in self.bound.values or self.maker_of(constant) or len(readers) > _MOST_READERS:
+            return
+        for op in readers:
             if op.kind in graph.DEQUANTIZES:
                 yield from self.users(op.outputs[0])
             elif owner := self.maker(op.input(0)) if op.kind in graph.QUANTIZES else op:

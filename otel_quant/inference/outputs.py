@@ -19,22 +19,15 @@ def compared_outputs(first: Arrays, other: Arrays) -> Accuracy:
     for name in dict.fromkeys([*other, *first]):
         expected: Any = first.get(name)
         actual: Any = other.get(name)
-        if misfit := _misfit(name, expected, actual):
-            problems.append(misfit)
+        if expected is None or actual is None:
+            problems.append(f"only one of the two has an output {name!r}")
+        elif expected.shape != actual.shape:
+            problems.append(f"output {name!r} is {list(actual.shape)}, not {list(expected.shape)}")
         elif actual.size:
             errors.append(_error(name, expected, actual))
             if errors[-1].max_abs is None:
                 problems.append(f"output {name!r} has values that are not finite")
     return Accuracy(tuple(errors), (), next(iter(problems), ""))
-
-
-def _misfit(name: str, expected: Any, actual: Any) -> str:
-    """Returns why two outputs cannot be compared; empty if they can."""
-    if expected is None or actual is None:
-        return f"only one of the two has an output {name!r}"
-    if expected.shape != actual.shape:
-        return f"output {name!r} is {list(actual.shape)}, not {list(expected.shape)}"
-    return ""
 
 
 def _error(name: str, expected: Any, actual: Any) -> OutputError:

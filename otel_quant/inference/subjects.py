@@ -204,8 +204,7 @@ class TorchVariant(InProcess):
     def _make(self) -> Any:
         if not self.has_script:
             loaded = self.ask("loading the script", "load", reference=self._reference)
-            if len(self.processes) == 1:  # whose outputs are compared
-                self.fed = loaded["fed"]
+            self.fed = self.fed or loaded["fed"]  # of the first process, whose outputs are compared
         self.has_script = False  # another process has not loaded it
         made = self.ask("making it", "make", name=self.name, threads=self._threads)
         return made, self.ask("its first call", "first")

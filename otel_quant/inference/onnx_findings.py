@@ -435,9 +435,8 @@ def _from_shapes(file: FileGraph) -> set[Operation]:
     found: set[Operation] = set()
     for op in file.ops:
         makers = [file.maker(value) for value in _varying(op)]
-        are_lengths = all(value.dtype in _LENGTHS for value in op.outputs)
-        is_small = all((value.size or 0) <= _RANKS for value in op.outputs)
-        is_computed = makers and found.issuperset(makers) and are_lengths and is_small
-        if op.kind == "Shape" or is_computed:
+        sizes = [value.size or 0 for value in op.outputs if value.dtype in _LENGTHS]
+        are_lengths = len(sizes) == len(op.outputs) and max(sizes, default=0) <= _RANKS
+        if op.kind == "Shape" or (makers and are_lengths and found.issuperset(makers)):
             found.add(op)
     return found

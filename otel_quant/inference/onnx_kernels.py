@@ -425,16 +425,18 @@ class _Join:
     def _covered(self, node: Node) -> tuple[Operation, ...]:
         """Returns the nodes of the file between what a node reads and what it makes; none if it is not certain."""
         file, reads = self._file, {"", *node.inputs}
+        beyond = {*file.bound.values, *node.outputs}
         found: dict[Operation, None] = {}
         left = list(filter(None, node.outputs))
         while left and len(found) <= _MOST:
             tensor = left.pop()
             op = file.maker_of(tensor)
-            if op is not None and op not in found:
+            if op is None:
+                if tensor in beyond:
+                    return ()  # it reaches beyond what the node reads: the name means another
+            elif op not in found:
                 found[op] = None
                 left += [name for name in op.node.inputs if name not in reads]
-            elif op is None and (tensor in file.bound.values or tensor in node.outputs):
-                return ()  # it reaches beyond what the node reads: the name means another
         return tuple(found) if len(found) <= _MOST else ()
 
     def _around(self, kernel: RanKernel, node: Node) -> tuple[Operation | None, Operation | None]:

@@ -145,7 +145,7 @@ def _without_weights(proto: Any) -> tuple[bytes, int]:
     return light.SerializeToString(), proto.ByteSize()
 
 
-_Read: TypeAlias = Callable[[Field], Any]
+_Read: TypeAlias = Callable[["_ModelReader", Field], Any]
 
 _Fields: TypeAlias = Mapping[int, tuple[str, _Read, bool]]
 """Of a message, by number: the fields' names in ``onnx.proto``, one name for those that exclude each other, what reads
@@ -153,14 +153,6 @@ them, and whether they may be there several times. Of others the last one counts
 
 _Message: TypeAlias = defaultdict[str, Any]
 """The fields of a message by name; a list of those that may be there several times."""
-
-
-_NamedFields: TypeAlias = Mapping[int, tuple[str, _Read]]
-
-
-def _table(once: _NamedFields, several: _NamedFields = MappingProxyType({})) -> _Fields:
-    single = {number: (*each, False) for number, each in once.items()}
-    return {**single, **{number: (*each, True) for number, each in several.items()}}
 
 
 class _ModelReader:
@@ -176,59 +168,12 @@ class _ModelReader:
         self._depth = 0
         self._rank = 0  # of the shape that is read
         self._graph_reached = False
-        name, info, integer = self._name, self._value_info, self._integer
-        tensor, graph, node = self._tensor, self._graph, self._node
-        opset, attribute = self._opset, self._attribute
-        self._model_fields = _table(
-            {7: ("graph", graph)}, {8: ("opset_import", opset), 25: ("functions", self._function)}
-        )
-        self._graph_fields = _table({}, {
-            1: ("node", node), 5: ("initializer", tensor),
-            11: ("input", info), 12: ("output", info), 13: ("value_info", info),
-        })  # fmt: skip
-        self._node_fields = _table(
-            {
-                3: ("name", self._node_name), 4: ("op_type", name), 7: ("domain", name),
-                8: ("overload", name),
-            },
-            {1: ("input", name), 2: ("output", name), 5: ("attribute", attribute)},
-        )  # fmt: skip
-        self._attribute_fields = _table(
-            {
-                1: ("name", name), 20: ("type", _raw), 21: ("ref_attr_name", name),
-                2: ("value", self._float), 3: ("value", integer), 4: ("value", self._text),
-                5: ("value", tensor), 6: ("value", graph),
-            },
-            {7: ("list", self._floats), 8: ("list", self._integers), 9: ("list", self._texts)},
-        )  # fmt: skip
-        self._function_fields = _table(
-            {1: ("name", name), 10: ("domain", name), 13: ("overload", name)},
-            {
-                4: ("input", name), 5: ("output", name), 7: ("node", node),
-                9: ("opset_import", opset), 11: ("attribute_proto", attribute),
-            },
-        )  # fmt: skip
-        self._opset_fields = _table({1: ("domain", name), 2: ("version", integer)})
-        self._info_fields = _table({1: ("name", name), 2: ("type", self._type)})
-        self._type_fields = _table(
-            {1: ("value", self._tensor_type), **dict.fromkeys(_TYPE_KINDS, ("value", _opaque_type))}
-        )
-        self._tensor_type_fields = _table({1: ("elem_type", integer), 2: ("shape", self._shape)})
-        self._shape_fields = _table({}, {1: ("dim", self._dim)})
-        self._tensor_fields = _table(
-            {2: ("data_type", integer), 8: ("name", name), 14: ("data_location", _raw)},
-            {
-                1: ("dims", self._dims), 13: ("external_data", self._entry),
-                **dict.fromkeys(_PAYLOADS, ("payload", self._payload)),
-            },
-        )  # fmt: skip
-        self._entry_fields = _table({1: ("key", name), 2: ("value", name)})
 
     def model(self) -> Model:
         """Reads a ModelProto that fills the file."""
         reader = self._reader
         try:
-            found = self._message((0, LENGTH, reader.size), self._model_fields)
+            found = self._message((0, LENGTH, reader.size), _MODEL)
             if "graph" not in found:
                 raise CostError(reader.source, "it has no graph", expected=MODEL)
         except CostError as error:
@@ -248,9 +193,9 @@ class _ModelReader:
                 continue
             name, read, several = known
             if several:
-                found[name].append(read(inner))
+                found[name].append(read(self, inner))
             else:
-                found[name] = read(inner)
+                found[name] = read(self, inner)
         return found
 
     def _graph(self, field: Field) -> Graph:
@@ -260,14 +205,14 @@ class _ModelReader:
             raise self._too_many(
                 f"graphs nested more than {_MAX_GRAPH_DEPTH} deep", _MAX_GRAPH_DEPTH
             )
-        found = self._message(field, self._graph_fields)
+        found = self._message(field, _GRAPH)
         self._depth -= 1
         parts = ("node", "input", "output", "value_info", "initializer")
         return Graph(*(tuple(found[name]) for name in parts))
 
     def _node(self, field: Field) -> Node:
         self._keep(_RECORD)
-        found = self._message(field, self._node_fields)
+        found = self._message(field, _NODE)
         inputs, outputs = tuple(found["input"]), tuple(found["output"])
         self._keep(8 * (len(inputs) + len(outputs)))
         return Node(
@@ -283,7 +228,7 @@ class _ModelReader:
     def _attribute(self, field: Field) -> tuple[str, Attribute]:
         """Reads an AttributeProto; returns its name and value."""
         self._keep(_RECORD)
-        found = self._message(field, self._attribute_fields)
+        found = self._message(field, _ATTRIBUTE)
         name, declared = found.get("name", ""), found.get("type", 0)
         reference, parts = found.get("ref_attr_name", ""), found["list"]
         if reference:
@@ -297,6 +242,9 @@ class _ModelReader:
         if items or declared in _LIST_TYPES:
             return name, items
         return name, _DEFAULTS.get(declared, 0)
+
+    def _raw(self, field: Field) -> int:
+        return field[2]
 
     def _float(self, field: Field) -> float:
         self._want(field, FIXED32)
@@ -349,33 +297,36 @@ class _ModelReader:
         return found
 
     def _function(self, field: Field) -> Function:
-        found = self._message(field, self._function_fields)
+        found = self._message(field, _FUNCTION)
         name, overload = found.get("name", ""), found.get("overload", "")
         inputs, outputs, nodes = (tuple(found[part]) for part in ("input", "output", "node"))
         defaults, opsets = dict(found["attribute_proto"]), dict(found["opset_import"])
         return Function(name, _domain(found), overload, inputs, outputs, nodes, defaults, opsets)
 
     def _opset(self, field: Field) -> tuple[str, int]:
-        found = self._message(field, self._opset_fields)
+        found = self._message(field, _OPSET)
         return _domain(found), found.get("version", 0)
 
     def _value_info(self, field: Field) -> ValueInfo:
         self._keep(_RECORD)
-        found = self._message(field, self._info_fields)
+        found = self._message(field, _INFO)
         return ValueInfo(found.get("name", ""), found.get("type", _NO_TYPE))
 
     def _type(self, field: Field) -> Type:
         """Reads a TypeProto; of sequences, optionals and maps not what they hold."""
-        found: Type = self._message(field, self._type_fields).get("value", _NO_TYPE)
+        found: Type = self._message(field, _TYPE).get("value", _NO_TYPE)
         return found
 
+    def _opaque_type(self, field: Field) -> Type:
+        return Type(_TYPE_KINDS[field[0]])
+
     def _tensor_type(self, field: Field) -> Type:
-        found = self._message(field, self._tensor_type_fields)
+        found = self._message(field, _TENSOR_TYPE)
         return Type("tensor", found.get("elem_type", 0), found.get("shape"))
 
     def _shape(self, field: Field) -> tuple[Dim, ...]:
         self._rank = 0
-        return tuple(self._message(field, self._shape_fields)["dim"])
+        return tuple(self._message(field, _SHAPE)["dim"])
 
     def _dim(self, field: Field) -> Dim:
         dim: Dim = None
@@ -393,7 +344,7 @@ class _ModelReader:
         """Reads a TensorProto; keeps its values if they are few."""
         self._keep(_RECORD)
         self._rank = 0
-        found = self._message(field, self._tensor_fields)
+        found = self._message(field, _TENSOR)
         name, dtype = found.get("name", ""), found.get("data_type", 0)
         dims = tuple(chain.from_iterable(found["dims"]))
         for dim in dims:
@@ -432,7 +383,7 @@ class _ModelReader:
         return Span(number, self._reader.pos, length) if kind == LENGTH else None
 
     def _entry(self, field: Field) -> tuple[str, str]:
-        found = self._message(field, self._entry_fields)
+        found = self._message(field, _ENTRY)
         return found.get("key", ""), found.get("value", "")
 
     def _values(
@@ -522,12 +473,60 @@ class _ModelReader:
             raise self._too_many(problem, _MAX_KEPT)
 
 
-def _raw(field: Field) -> int:
-    return field[2]
+_NamedFields: TypeAlias = Mapping[int, tuple[str, _Read]]
 
 
-def _opaque_type(field: Field) -> Type:
-    return Type(_TYPE_KINDS[field[0]])
+def _table(once: _NamedFields, several: _NamedFields = MappingProxyType({})) -> _Fields:
+    single = {number: (*each, False) for number, each in once.items()}
+    return {**single, **{number: (*each, True) for number, each in several.items()}}
+
+
+_of = _ModelReader
+_MODEL: Final = _table(
+    {7: ("graph", _of._graph)},
+    {8: ("opset_import", _of._opset), 25: ("functions", _of._function)},
+)
+_GRAPH: Final = _table({}, {
+    1: ("node", _of._node), 5: ("initializer", _of._tensor), 11: ("input", _of._value_info),
+    12: ("output", _of._value_info), 13: ("value_info", _of._value_info),
+})  # fmt: skip
+_NODE: Final = _table(
+    {
+        3: ("name", _of._node_name), 4: ("op_type", _of._name), 7: ("domain", _of._name),
+        8: ("overload", _of._name),
+    },
+    {1: ("input", _of._name), 2: ("output", _of._name), 5: ("attribute", _of._attribute)},
+)  # fmt: skip
+_ATTRIBUTE: Final = _table(
+    {
+        1: ("name", _of._name), 20: ("type", _of._raw), 21: ("ref_attr_name", _of._name),
+        2: ("value", _of._float), 3: ("value", _of._integer), 4: ("value", _of._text),
+        5: ("value", _of._tensor), 6: ("value", _of._graph),
+    },
+    {7: ("list", _of._floats), 8: ("list", _of._integers), 9: ("list", _of._texts)},
+)  # fmt: skip
+_FUNCTION: Final = _table(
+    {1: ("name", _of._name), 10: ("domain", _of._name), 13: ("overload", _of._name)},
+    {
+        4: ("input", _of._name), 5: ("output", _of._name), 7: ("node", _of._node),
+        9: ("opset_import", _of._opset), 11: ("attribute_proto", _of._attribute),
+    },
+)  # fmt: skip
+_OPSET: Final = _table({1: ("domain", _of._name), 2: ("version", _of._integer)})
+_INFO: Final = _table({1: ("name", _of._name), 2: ("type", _of._type)})
+_TYPE: Final = _table({
+    1: ("value", _of._tensor_type), **dict.fromkeys(_TYPE_KINDS, ("value", _of._opaque_type)),
+})  # fmt: skip
+_TENSOR_TYPE: Final = _table({1: ("elem_type", _of._integer), 2: ("shape", _of._shape)})
+_SHAPE: Final = _table({}, {1: ("dim", _of._dim)})
+_TENSOR: Final = _table(
+    {2: ("data_type", _of._integer), 8: ("name", _of._name), 14: ("data_location", _of._raw)},
+    {
+        1: ("dims", _of._dims), 13: ("external_data", _of._entry),
+        **dict.fromkeys(_PAYLOADS, ("payload", _of._payload)),
+    },
+)  # fmt: skip
+_ENTRY: Final = _table({1: ("key", _of._name), 2: ("value", _of._name)})
 
 
 def _domain(found: _Message) -> str:

@@ -15,7 +15,7 @@ from io import BytesIO
 from itertools import chain
 from math import prod
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.structure import (
@@ -166,7 +166,6 @@ class _ModelReader:
         self._kept = 0
         self._names: dict[bytes, str] = {}
         self._depth = 0
-        self._rank = 0  # of the shape that is read
         self._graph_reached = False
 
     def model(self) -> Model:
@@ -188,14 +187,12 @@ class _ModelReader:
         """Reads those fields of a message that its table has."""
         found: _Message = defaultdict(list)
         for inner in self._reader.fields(self._stop(field)):
-            known = fields.get(inner[0])
-            if known is None:
-                continue
-            name, read, several = known
-            if several:
-                found[name].append(read(self, inner))
-            else:
-                found[name] = read(self, inner)
+            if inner[0] in fields:
+                name, read, several = fields[inner[0]]
+                if several:
+                    found[name].append(read(self, inner))
+                else:
+                    found[name] = read(self, inner)
         return found
 
     def _graph(self, field: Field) -> Graph:
@@ -211,17 +208,29 @@ class _ModelReader:
         return Graph(*(tuple(found[name]) for name in parts))
 
     def _node(self, field: Field) -> Node:
-        self._keep(_RECORD)
-        found = self._message(field, _NODE)
-        inputs, outputs = tuple(found["input"]), tuple(found["output"])
-        self._keep(8 * (len(inputs) + len(outputs)))
+        found: dict[str, str] = {}
+        inputs: list[str] = []
+        outputs: list[str] = []
+        attributes: dict[str, Attribute] = {}
+        for inner in self._reader.fields(self._stop(field)):
+            number = inner[0]
+            if number == 1:
+                inputs.append(self._name(inner))
+            elif number == 2:
+                outputs.append(self._name(inner))
+            elif number == 5:
+                name, attributes[name] = self._attribute(inner)
+            elif number in _NODE:
+                name, read, _ = _NODE[number]
+                found[name] = read(self, inner)
+        self._keep(_RECORD + 8 * (len(inputs) + len(outputs)))
         return Node(
             found.get("name", ""),
             found.get("op_type", ""),
             _domain(found),
-            inputs,
-            outputs,
-            dict(found["attribute"]) or _NO_ATTRIBUTES,
+            tuple(inputs),
+            tuple(outputs),
+            attributes or _NO_ATTRIBUTES,
             found.get("overload", ""),
         )
 
@@ -230,11 +239,11 @@ class _ModelReader:
         self._keep(_RECORD)
         found = self._message(field, _ATTRIBUTE)
         name, declared = found.get("name", ""), found.get("type", 0)
-        reference, parts = found.get("ref_attr_name", ""), found["list"]
-        if reference:
-            return name, Reference(reference)
+        if found.get("ref_attr_name"):
+            return name, Reference(found["ref_attr_name"])
         if "value" in found and declared not in _LIST_TYPES:
             return name, found["value"]
+        parts = found["list"]
         count = sum(part.length if isinstance(part, Elided) else len(part) for part in parts)
         if count > _MAX_LIST:
             return name, Elided(count)
@@ -325,8 +334,9 @@ class _ModelReader:
         return Type("tensor", found.get("elem_type", 0), found.get("shape"))
 
     def _shape(self, field: Field) -> tuple[Dim, ...]:
-        self._rank = 0
-        return tuple(self._message(field, _SHAPE)["dim"])
+        dims = tuple(self._message(field, _SHAPE)["dim"])
+        self._check_rank(len(dims))
+        return dims
 
     def _dim(self, field: Field) -> Dim:
         dim: Dim = None
@@ -337,22 +347,23 @@ class _ModelReader:
             elif number == 2:
                 dim = self._name(inner) or None
         self._keep(_NUMBER)
-        self._add_rank(1)
         return dim
 
     def _tensor(self, field: Field) -> Tensor:
         """Reads a TensorProto; keeps its values if they are few."""
         self._keep(_RECORD)
-        self._rank = 0
         found = self._message(field, _TENSOR)
         name, dtype = found.get("name", ""), found.get("data_type", 0)
         dims = tuple(chain.from_iterable(found["dims"]))
+        self._check_rank(len(dims))
         for dim in dims:
             if dim < 0:
                 raise self._reader.error(
                     f"tensor {printable(name)} has a dimension {dim}", "a length of 0 or more"
                 )
-        spans = () if None in found["payload"] else tuple(found["payload"])
+        spans = tuple(found["payload"])
+        if None in spans:
+            spans = ()
         external, values = None, None
         if found.get("data_location", 0) == _OUTSIDE:
             external = self._external(name, dict(found["external_data"]))
@@ -370,12 +381,9 @@ class _ModelReader:
         _, kind, value = field
         if kind == LENGTH:
             self._check_rank(value // 10)  # the least that so many bytes can hold
-            found = self._packed(value)
-        else:
-            self._keep(_NUMBER)
-            found = [self._integer(field)]
-        self._add_rank(len(found))
-        return found
+            return self._packed(value)
+        self._keep(_NUMBER)
+        return (self._integer(field),)
 
     def _payload(self, field: Field) -> Span | None:
         """Where elements lie; None where they are not packed."""
@@ -417,10 +425,6 @@ class _ModelReader:
         length = numbers["length"] if "length" in entries else None
         return External(entries.get("location", ""), numbers["offset"], length)
 
-    def _add_rank(self, axes: int) -> None:
-        self._rank += axes
-        self._check_rank(self._rank)
-
     def _check_rank(self, rank: int) -> None:
         if rank > _MAX_RANK:
             raise self._too_many(f"a tensor of more than {_MAX_RANK} dimensions", _MAX_RANK)
@@ -445,7 +449,7 @@ class _ModelReader:
         """Reads a string; equal ones are one object, since names recur as inputs."""
         _, kind, length = field
         if kind != LENGTH or length > _MAX_NAME:
-            self._check_name(field)
+            self._refuse_name(field)
         raw = self._reader.take(length)
         text = self._names.get(raw)
         if text is None:
@@ -454,13 +458,14 @@ class _ModelReader:
 
     def _node_name(self, field: Field) -> str:
         """Reads a string that does not recur."""
-        self._check_name(field)
-        return self._decoded(self._reader.take(field[2]))
+        _, kind, length = field
+        if kind != LENGTH or length > _MAX_NAME:
+            self._refuse_name(field)
+        return self._decoded(self._reader.take(length))
 
-    def _check_name(self, field: Field) -> None:
+    def _refuse_name(self, field: Field) -> NoReturn:
         self._want(field, LENGTH)
-        if field[2] > _MAX_NAME:
-            raise self._too_many(f"a name of {field[2]:,} bytes", _MAX_NAME)
+        raise self._too_many(f"a name of {field[2]:,} bytes", _MAX_NAME)
 
     def _decoded(self, raw: bytes) -> str:
         self._keep(_RECORD + 2 * len(raw))
@@ -495,7 +500,6 @@ _NODE: Final = _table(
         3: ("name", _of._node_name), 4: ("op_type", _of._name), 7: ("domain", _of._name),
         8: ("overload", _of._name),
     },
-    {1: ("input", _of._name), 2: ("output", _of._name), 5: ("attribute", _of._attribute)},
 )  # fmt: skip
 _ATTRIBUTE: Final = _table(
     {

@@ -42,8 +42,9 @@ from otel_quant.launcher.start import TRACEPARENT
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import Ending, RecordedStep, Recording, forecast_of, steps_in
 from otel_quant.recordings.reader import read
-from otel_quant.recordings.summary import Limit
+from otel_quant.recordings.summary import MemoryLimit
 from otel_quant.schema import semconv
+from otel_quant.schema.readings import UNITS
 from otel_quant.schema.units import duration_text
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
     told = "" if error is None else f"{error}: {message}" if message else error
     cause = cause_of(Known(seen, victim, memory, told, shortage))
     limit, source = _limit(seen, victim, shortage, recording)
-    growth = _forecast(victim, step, f"quant.forecast.memory.per_{unit}")
+    growth = _forecast(victim, step, UNITS[unit].growth["memory"])
     if growth is None and step is not None:
         growth = _growth(step, memory, recording)
     leak = _leak(victim, recording)
@@ -227,7 +228,7 @@ def _limit(
     use = seen.uses.get(victim.pid or seen.pid)
     is_short = shortage is not None or victim.signal == "SIGABRT"  # of addresses, it may be
     known = [
-        Limit(value, source)
+        MemoryLimit(value, source)
         for value, source in (
             (seen.limits.memory, seen.limits.memory_source),
             (use.address_space if use is not None and is_short else None, "RLIMIT_AS"),

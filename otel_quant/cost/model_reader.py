@@ -26,9 +26,9 @@ from otel_quant.cost.structure import (
     External,
     Function,
     Graph,
+    GraphNode,
     Kind,
     Model,
-    Node,
     Reference,
     Span,
     Tensor,
@@ -207,7 +207,7 @@ class _ModelReader:
         parts = ("node", "input", "output", "value_info", "initializer")
         return Graph(*(tuple(found[name]) for name in parts))
 
-    def _node(self, field: Field) -> Node:
+    def _node(self, field: Field) -> GraphNode:
         found: dict[str, str] = {}
         inputs: list[str] = []
         outputs: list[str] = []
@@ -224,7 +224,7 @@ class _ModelReader:
                 name, read, _ = _NODE[number]
                 found[name] = read(self, inner)
         self._keep(_RECORD + 8 * (len(inputs) + len(outputs)))
-        return Node(
+        return GraphNode(
             found.get("name", ""),
             found.get("op_type", ""),
             _domain(found),
@@ -488,8 +488,7 @@ def _table(once: _NamedFields, several: _NamedFields = MappingProxyType({})) -> 
 
 _of = _ModelReader
 _MODEL: Final = _table(
-    {7: ("graph", _of._graph)},
-    {8: ("opset_import", _of._opset), 25: ("functions", _of._function)},
+    {7: ("graph", _of._graph)}, {8: ("opset_import", _of._opset), 25: ("functions", _of._function)}
 )
 _GRAPH: Final = _table({}, {
     1: ("node", _of._node), 5: ("initializer", _of._tensor), 11: ("input", _of._value_info),
@@ -533,7 +532,7 @@ _TENSOR: Final = _table(
 _ENTRY: Final = _table({1: ("key", _of._name), 2: ("value", _of._name)})
 
 
-def _domain(found: _Message) -> str:
+def _domain(found: Mapping[str, Any]) -> str:
     name: str = found.get("domain", "")
     return "" if name == "ai.onnx" else name
 

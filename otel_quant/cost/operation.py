@@ -11,7 +11,7 @@ from math import prod
 from typing import Final, NamedTuple, TypeAlias, TypeVar, cast
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.structure import Attribute, Kind, Node, Tensor, printable
+from otel_quant.cost.structure import Attribute, GraphNode, Kind, Tensor, printable
 
 Shape: TypeAlias = tuple[int | None, ...]
 """Lengths; None for one that is not known. A shape of unknown rank is None itself."""
@@ -144,7 +144,7 @@ class Carried(NamedTuple):
 class Body(NamedTuple):
     """Operations run as part of another: a branch, a loop's body, a function's."""
 
-    ops: Sequence[Operation]
+    ops: Sequence[TypedNode]
     times: int | None = 1  # How often; None if that is not known
     unknown: str = ""  # Why it is not
     outputs: Sequence[Value] = ()
@@ -152,7 +152,7 @@ class Body(NamedTuple):
     inlined: bool = False  # It is a local function's: the call itself is nothing
 
 
-class Operation:
+class TypedNode:
     """A node with its operands."""
 
     __slots__ = (
@@ -173,7 +173,7 @@ class Operation:
         self,
         name: str,
         kind: str,
-        node: Node,
+        node: GraphNode,
         inputs: Sequence[Value | None],
         outputs: Sequence[Value],
         attributes: Mapping[str, Attribute],
@@ -319,7 +319,7 @@ class Operation:
         return value if isinstance(value, Tensor) else None
 
 
-def executed(ops: Sequence[Operation]) -> Iterator[Operation]:
+def executed(ops: Sequence[TypedNode]) -> Iterator[TypedNode]:
     """Yields the operations of one graph in order, a function's operations in place of its call."""
     for op in ops:
         if op.bodies and op.inlined:
@@ -350,7 +350,7 @@ _MOST_SHAPES: Final = 4
 """Operands that a reason shows the shapes of."""
 
 
-def reason_of(error: Exception, op: Operation, rule: str) -> str:
+def reason_of(error: Exception, op: TypedNode, rule: str) -> str:
     """Returns why a rule failed, as one sentence with a node's name."""
     if isinstance(error, UnknownError):
         return error.cause or f"{op.title}: {error.problem}"

@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.operation import Operation, Shape, Value
+from otel_quant.cost.operation import Shape, TypedNode, Value
 from otel_quant.cost.structure import Attribute
 
 BYTES: Final = frozenset({dtypes.INT8, dtypes.UINT8})
@@ -49,7 +49,7 @@ class Fusion(NamedTuple):
     result: str = "quantized"
     since: int = 0  # First version of the operator set
 
-    def operands(self, op: Operation) -> range:
+    def operands(self, op: TypedNode) -> range:
         """Returns which operands have to be dequantized, but for the bias."""
         end = len(op.inputs) if self.many is None else self.first + self.many
         return range(self.first, end)
@@ -341,7 +341,7 @@ def _layout(weights: Quantized) -> str:
 _PLAIN: Final = {"transA": 0, "transB": 0, "alpha": 1.0}
 
 
-def is_plain_gemm(op: Operation, weights: Shape) -> bool:
+def is_plain_gemm(op: TypedNode, weights: Shape) -> bool:
     """Whether a Gemm is a MatMul, and perhaps adds a bias."""
     given = op.attributes
     if any(given.get(name, plain) != plain for name, plain in _PLAIN.items()):

@@ -133,7 +133,7 @@ class ValueInfo(NamedTuple):
     type: Type
 
 
-class Node(NamedTuple):
+class GraphNode(NamedTuple):
     """One operation."""
 
     name: str  # As in the file; may be empty, and need not be unique
@@ -149,7 +149,7 @@ _BEFORE_QUANTIZE: Final = "_QuantizeLinear_Input"
 """onnxruntime's quantizer gives the tensor of a result this ending, and the result's name to what it dequantizes."""
 
 
-def node_name(*nodes: Node) -> str:
+def node_name(*nodes: GraphNode) -> str:
     """Names a node, or nodes that run as one: as the first is named, or else by the tensor that they make.
 
     The tensor has the same name in a quantized file, where numbers of nodes differ.
@@ -162,7 +162,7 @@ def node_name(*nodes: Node) -> str:
 class Graph(NamedTuple):
     """A graph: the model's, or the body of a control-flow node."""
 
-    nodes: tuple[Node, ...] = ()
+    nodes: tuple[GraphNode, ...] = ()
     inputs: tuple[ValueInfo, ...] = ()
     outputs: tuple[ValueInfo, ...] = ()
     value_info: tuple[ValueInfo, ...] = ()
@@ -186,7 +186,7 @@ class Function(NamedTuple):
     overload: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    nodes: tuple[Node, ...]
+    nodes: tuple[GraphNode, ...]
     # Attributes that a call may leave out, with the value they then have
     defaults: Mapping[str, Attribute]
     opsets: Mapping[str, int]  # Operator set versions by domain
@@ -217,7 +217,7 @@ Attribute: TypeAlias = (
 )
 
 
-def ordered(nodes: tuple[Node, ...], source: str) -> tuple[Node, ...]:
+def ordered(nodes: tuple[GraphNode, ...], source: str) -> tuple[GraphNode, ...]:
     """Returns ``nodes`` in dependency order; a list already in order comes back as it is.
 
     Of the nodes that are ready, the first in the file comes first.
@@ -231,7 +231,7 @@ def ordered(nodes: tuple[Node, ...], source: str) -> tuple[Node, ...]:
         for before in wait:
             readers.setdefault(before, []).append(i)
     ready = [i for i, wait in enumerate(waits) if not wait]  # ascending, so a heap
-    result: list[Node] = []
+    result: list[GraphNode] = []
     while ready:
         i = heappop(ready)
         result.append(nodes[i])
@@ -249,12 +249,12 @@ def ordered(nodes: tuple[Node, ...], source: str) -> tuple[Node, ...]:
     return tuple(result)
 
 
-def _makers(node: Node, maker: dict[str, int]) -> set[int]:
+def _makers(node: GraphNode, maker: dict[str, int]) -> set[int]:
     """Which nodes make what a node reads."""
     return {maker[name] for name in _reads(node) & maker.keys()}
 
 
-def _are_ordered(nodes: tuple[Node, ...], maker: dict[str, int]) -> bool:
+def _are_ordered(nodes: tuple[GraphNode, ...], maker: dict[str, int]) -> bool:
     for i, node in enumerate(nodes):
         # A set for each node would take half of the time and of the memory of reading them.
         for name in _reads(node) if node.attributes else node.inputs:
@@ -263,7 +263,7 @@ def _are_ordered(nodes: tuple[Node, ...], maker: dict[str, int]) -> bool:
     return True
 
 
-def _reads(node: Node) -> set[str]:
+def _reads(node: GraphNode) -> set[str]:
     """Names that a node reads, those that its subgraphs take from outside among them."""
     names = set(node.inputs)
     for attribute in node.attributes.values():

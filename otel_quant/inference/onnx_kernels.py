@@ -20,9 +20,9 @@ from otel_quant.cost.graph import (
     QDQ,
     QUANTIZES,
     Graph,
+    GraphNode,
     ModelGraph,
-    Node,
-    Operation,
+    TypedNode,
     Value,
     converts,
     dtypes,
@@ -171,7 +171,7 @@ class FileGraph(ModelGraph):
         super().__init__(path, inputs, dims)
         # Of several with the same name the first
         self._by_name = {node_name(op.node): op for op in reversed(self.ops)}
-        self._read_by: defaultdict[str, list[Operation]] = defaultdict(list)
+        self._read_by: defaultdict[str, list[TypedNode]] = defaultdict(list)
         for op in self.main:
             for name in op.node.inputs:
                 self._read_by[name].append(op)
@@ -182,13 +182,13 @@ class FileGraph(ModelGraph):
             op.kind == "Identity" and self.is_given_out(op.outputs[0]) for op in self.readers(value)
         )
 
-    def past(self, op: Operation | None, kinds: Collection[str]) -> Operation | None:
+    def past(self, op: TypedNode | None, kinds: Collection[str]) -> TypedNode | None:
         """Returns a node or, of some operators, the first other one in front by first operands."""
         while op is not None and op.kind in kinds and op.has(0):
             op = self.maker(op.input(0))
         return op
 
-    def users(self, value: Value) -> Iterator[Operation]:
+    def users(self, value: Value) -> Iterator[TypedNode]:
         """Yields the nodes that read a value; for those that only change its shape their readers."""
         for op in self.readers(value):
             if op.kind in CARRIES:
@@ -196,11 +196,11 @@ class FileGraph(ModelGraph):
             else:
                 yield op
 
-    def named(self, name: str) -> Operation | None:
+    def named(self, name: str) -> TypedNode | None:
         """Returns the node of a name."""
         return self._by_name.get(name)
 
-    def of_constants(self, names: Iterable[str], op_type: str) -> Operation | None:
+    def of_constants(self, names: Iterable[str], op_type: str) -> TypedNode | None:
         """Returns the node, of a kernel's operator, that most of some constants belong to."""
         counts = Counter(
             op for name in names for op in self._owners(name) if op.node.op_type in op_type
@@ -208,7 +208,7 @@ class FileGraph(ModelGraph):
         [(found, most), (_, next_most)] = [*counts.most_common(2), (None, 0), (None, 0)][:2]
         return found if most > next_most else None
 
-    def _owners(self, constant: str) -> Iterator[Operation]:
+    def _owners(self, constant: str) -> Iterator[TypedNode]:
         """Yields the nodes that a constant belongs to: of conversions the nodes that they convert for."""
         is_computed = constant in self.bound.values or self.maker_of(constant) is not None
         readers = () if is_computed else self._read_by.get(constant, ())
@@ -218,7 +218,7 @@ class FileGraph(ModelGraph):
             else:
                 yield from filter(None, [self.maker(op.input(0)) if op.kind in QUANTIZES else op])
 
-    def named_before(self, name: str) -> Operation | None:
+    def named_before(self, name: str) -> TypedNode | None:
         """Returns the node whose name, or whose tensor's, a name begins with, as made ones do."""
         begins = (name[:end] for end in range(len(name) - 1, 0, -1) if not name[end].isalnum())
         known = (self._by_name.get(begin) or self.maker_of(begin) for begin in begins)
@@ -271,12 +271,12 @@ class RanGraph:
         unnamed = (node for node in graph.nodes if not node.name)
         self._unnamed = grouped(unnamed, attrgetter("op_type"))  # in the order in which they run
         self.makers = {name: node for node in graph.nodes for name in node.outputs if name}
-        self.readers: defaultdict[str, list[Node]] = defaultdict(list)
+        self.readers: defaultdict[str, list[GraphNode]] = defaultdict(list)
         for node in graph.nodes:
             for name in filter(None, node.inputs):
                 self.readers[name].append(node)
 
-    def nodes_of(self, kernels: Sequence[RanKernel]) -> list[Node | None]:
+    def nodes_of(self, kernels: Sequence[RanKernel]) -> list[GraphNode | None]:
         """Returns the nodes of kernels in the order in which they ran, which tells those without a name."""
         unnamed = Counter(each.op_type for each in kernels if self._is_unnamed(each))
         left = {  # of each operator, unless some may be of the body of an If
@@ -295,7 +295,7 @@ class RanGraph:
         number = kernel.name.removeprefix(f"{kernel.op_type}_")
         return number.isdecimal() and kernel.name not in self.nodes
 
-    def operands(self, kernel: RanKernel, node: Node) -> tuple[str, ...]:
+    def operands(self, kernel: RanKernel, node: GraphNode) -> tuple[str, ...]:
         """Returns a kernel's operands, with packed constants, which the profile leaves out, if that is certain."""
         names = list(filter(None, node.inputs))
         found: list[str] = []
@@ -322,11 +322,11 @@ class Placed:
     """A kernel with its place in the file."""
 
     ran: RanKernel  # With the constants that its operands lack in the profile
-    nodes: tuple[Operation, ...]  # Nodes of the file that it does the work of
-    node: Operation | None = None  # The first of them, that it is named by; None if it is compiled
+    nodes: tuple[TypedNode, ...]  # Nodes of the file that it does the work of
+    node: TypedNode | None = None  # The first of them, that it is named by; None if it is compiled
     inserted: bool = False  # Whether the runtime has inserted it: no node of the file asks for it
-    before: Operation | None = None  # The node of the file in front of it, if it was inserted
-    after: Operation | None = None  # The one behind it
+    before: TypedNode | None = None  # The node of the file in front of it, if it was inserted
+    after: TypedNode | None = None  # The one behind it
 
     @property
     def op_type(self) -> str:
@@ -350,7 +350,7 @@ class Placed:
         return self.ran.micros
 
 
-_UNKNOWN: Final = Node("", "", "", (), (), {})
+_UNKNOWN: Final = GraphNode("", "", "", (), (), {})
 """Node of a kernel that is not known in the graph that ran."""
 
 
@@ -368,7 +368,7 @@ def placed(
     ]
 
 
-def _place(nodes: Sequence[Operation]) -> str:
+def _place(nodes: Sequence[TypedNode]) -> str:
     """Returns what a kernel is called by whose first node is in the file."""
     kept = [op.node for op in nodes if op.kind not in QDQ]
     is_named = nodes[0].node.name or not kept
@@ -391,7 +391,7 @@ class _Join:
     def __init__(self, file: FileGraph, ran: RanGraph, compiled: Sequence[Part]) -> None:
         self._file, self._ran, self._compiled = file, ran, compiled
 
-    def placed(self, kernel: RanKernel, node: Node) -> Placed:
+    def placed(self, kernel: RanKernel, node: GraphNode) -> Placed:
         """Returns a kernel with its place, by its node in the graph that ran.
 
         Case 1: a provider has compiled it of a part of the graph.
@@ -419,14 +419,14 @@ class _Join:
         shown = replace(shown, node=place, nodes=len(nodes), macs=macs)
         return Placed(shown, nodes, next(iter(nodes), None))
 
-    def _within(self, parts: Sequence[Part]) -> tuple[tuple[Operation, ...], int]:
+    def _within(self, parts: Sequence[Part]) -> tuple[tuple[TypedNode, ...], int]:
         """Returns those nodes of the file in parts that are known by their names, and the number of all."""
         file, names = self._file, [name for part in parts for name, _ in part.nodes]
         known = (file.named(name) or file.named_before(name) for name in names if name)
         found = tuple(dict.fromkeys(filter(None, known)))
         return found, len(found) + names.count("")
 
-    def _nodes(self, kernel: RanKernel, node: Node) -> tuple[Operation, ...]:
+    def _nodes(self, kernel: RanKernel, node: GraphNode) -> tuple[TypedNode, ...]:
         """Returns the nodes that a kernel does the work of, the one of its name first.
 
         Case 1: no node has its name: what its node covers, or the nearest node by other marks.
@@ -443,8 +443,8 @@ class _Join:
         return self._with_contraction(kernel.op_type, found)
 
     def _with_contraction(
-        self, op_type: str, nodes: tuple[Operation, ...]
-    ) -> tuple[Operation, ...]:
+        self, op_type: str, nodes: tuple[TypedNode, ...]
+    ) -> tuple[TypedNode, ...]:
         """Adds what is in front: a Conv that has been fused with the Relu behind it may have the Relu's name."""
         kind = next((each for each in _FUSED_WITH_MORE if each in op_type), None)
         if kind is None or any(kind in op.node.op_type for op in nodes):
@@ -459,10 +459,10 @@ class _Join:
                 return tuple(reversed(passed))
         return nodes
 
-    def _covered(self, node: Node) -> tuple[Operation, ...]:
+    def _covered(self, node: GraphNode) -> tuple[TypedNode, ...]:
         """Returns the nodes of the file between what a node reads and what it makes; none if it is not certain."""
         file, reads = self._file, {"", *node.inputs}
-        found: dict[Operation, None] = {}
+        found: dict[TypedNode, None] = {}
         left = list(filter(None, node.outputs))
         while left:
             tensor = left.pop()
@@ -474,7 +474,9 @@ class _Join:
                 return ()  # it reaches beyond what the node reads: the name means another
         return tuple(found)
 
-    def _around(self, kernel: RanKernel, node: Node) -> tuple[Operation | None, Operation | None]:
+    def _around(
+        self, kernel: RanKernel, node: GraphNode
+    ) -> tuple[TypedNode | None, TypedNode | None]:
         """Returns the nodes of the file in front of an inserted kernel and behind it."""
         if node is _UNKNOWN:
             named = self._file.named_before(kernel.name)
@@ -483,16 +485,16 @@ class _Join:
         readers = (reader for name in node.outputs for reader in self._ran.readers.get(name, ()))
         return self._first_of(makers), self._first_of(readers)
 
-    def _first_of(self, nodes: Iterable[Node | None]) -> Operation | None:
+    def _first_of(self, nodes: Iterable[GraphNode | None]) -> TypedNode | None:
         """Returns the first node of the file that is known of nodes of the graph that ran."""
         known = (self._of(node) for node in nodes if node is not None)
         return next(filter(None, known), None)
 
-    def _of(self, node: Node) -> Operation | None:
+    def _of(self, node: GraphNode) -> TypedNode | None:
         covered = next(iter(self._covered(node)), None)
         return self._file.named(node.name) or covered or self._near(node.name, node.op_type, node)
 
-    def _near(self, name: str, op_type: str, node: Node) -> Operation | None:
+    def _near(self, name: str, op_type: str, node: GraphNode) -> TypedNode | None:
         """Returns the node whose tensors a kernel has, by its name or by its constants."""
         constants = filter(self._ran.constants.get, node.inputs)
         return self._file.named_before(name) or self._file.of_constants(constants, op_type)

@@ -24,7 +24,7 @@ from typing import Final, Literal, TypeAlias
 from otel_quant.cost import InputSpec, ModelCost, TensorCost, analyze, dtypes
 from otel_quant.cost.model_reader import read_model
 from otel_quant.cost.operation import volume
-from otel_quant.cost.structure import Graph, Node
+from otel_quant.cost.structure import Graph, GraphNode
 from otel_quant.schema.units import counted, size
 
 _BOTH: Final = (
@@ -419,7 +419,9 @@ def _largest_layers(
     return found
 
 
-def _tuned(node: Node, weights: Mapping[str, int], elements: Mapping[str, int]) -> Layer | None:
+def _tuned(
+    node: GraphNode, weights: Mapping[str, int], elements: Mapping[str, int]
+) -> Layer | None:
     """Returns Quark's estimate of a layer; None if it has no weight, or no result of known size."""
     if len(node.inputs) < 2 or node.inputs[1] not in weights or node.outputs[0] not in elements:
         return None

@@ -10,7 +10,7 @@ from math import prod
 from typing import Any, Final
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.operation import Data, Operation, Shape, UnknownError, Value, axis_of
+from otel_quant.cost.operation import Data, Shape, TypedNode, UnknownError, Value, axis_of
 from otel_quant.cost.operators.rule import (
     ADD,
     ATAN,
@@ -73,7 +73,7 @@ def _fold_each(function: Callable[..., Scalar], operands: int | None = None) -> 
         except (ZeroDivisionError, OverflowError, ValueError):
             return None
 
-    def fold(op: Operation, outputs: list[Value]) -> list[Data]:
+    def fold(op: TypedNode, outputs: list[Value]) -> list[Data]:
         if operands not in (None, len(op.given)) or any(value.data is None for value in op.given):
             raise UnknownError("an operand is left out, or none of its elements is known")
         return [_each_row(element, op.given, outputs)]
@@ -105,7 +105,7 @@ def _raised(a: int | float, b: int | float) -> int | float | None:
     return None if isinstance(result, complex) else result
 
 
-def _fold_mod(op: Operation, outputs: list[Value]) -> list[Data]:
+def _fold_mod(op: TypedNode, outputs: list[Value]) -> list[Data]:
     """Mod: the divisor's sign, or the dividend's with ``fmod``."""
     return _fold_each(math.fmod if op.attr("fmod", 0) else operator.mod, 2)(op, outputs)
 
@@ -122,12 +122,12 @@ def _chosen(test: Scalar, a: Scalar, b: Scalar) -> Scalar:
     return a if test else b
 
 
-def _fold_cast(op: Operation, outputs: list[Value]) -> list[Data]:
+def _fold_cast(op: TypedNode, outputs: list[Value]) -> list[Data]:
     """Cast: the operand's elements; none as text."""
     return [] if outputs[0].dtype == dtypes.STRING else [op.data(0)]
 
 
-def _fold_scatter_nd(op: Operation, outputs: list[Value]) -> list[Data]:
+def _fold_scatter_nd(op: TypedNode, outputs: list[Value]) -> list[Data]:
     """Replaces single elements of a vector, as exporters do to build a shape."""
     if op.attr_str("reduction", "none") != "none" or len(op.dims(0)) != 1:
         return []
@@ -153,7 +153,7 @@ _POWERS: Final[dict[Scalar, int]] = {
 """MACs of a power by its exponent; of others it is an exponential."""
 
 
-def _power(op: Operation) -> int:
+def _power(op: TypedNode) -> int:
     """x^2 is one multiplication, not an exponential; so with every small constant exponent."""
     data = op.known_data(1)
     exponent = data[0] if len(data) == 1 else None
@@ -206,21 +206,21 @@ def _without(shape: Shape, gone: set[int], keep: int) -> Shape:
     return tuple(1 if i in gone else dim for i, dim in enumerate(shape) if keep or i not in gone)
 
 
-def _gone(op: Operation) -> set[int]:
+def _gone(op: TypedNode) -> set[int]:
     """The axes that a reduction takes away; all of them where none are named."""
     rank = len(op.shape(0))
     axes = axes_operand(op) or (() if op.attr("noop_with_empty_axes", 0) else range(rank))
     return {axis_of(axis, rank) for axis in axes}
 
 
-def _reduced(op: Operation) -> Sequence[Shape]:
+def _reduced(op: TypedNode) -> Sequence[Shape]:
     return [_without(op.shape(0), _gone(op), op.attr("keepdims", 1))]
 
 
 def _fold_reduced(function: Callable[[list[int | float]], int | float]) -> Fold:
     """Elements along axes combined by a function."""
 
-    def fold(op: Operation, outputs: list[Value]) -> list[Data]:
+    def fold(op: TypedNode, outputs: list[Value]) -> list[Data]:
         gone, groups = _gone(op), dict[Shape, list[Any]]()
         for item, position in zip(op.data(0), product(*map(range, op.dims(0))), strict=True):
             groups.setdefault(without(position, gone), []).append(item)
@@ -237,7 +237,7 @@ def _reduction(
     return Rule(words, _reduced, T0, rest=rest, tool=tools, fold=fold)
 
 
-def _rows(op: Operation) -> int:
+def _rows(op: TypedNode) -> int:
     shape = op.dims(0)
     axis = op.attr("axis", -1)
     return prod(shape[: axis + len(shape) if axis < 0 else axis])
@@ -248,7 +248,7 @@ def normalized(per_element: int, rows: Formula) -> Formula:
     return lambda op: per_element * op.size(0) + ROW * rows(op)
 
 
-def _batch(op: Operation) -> Sequence[Shape]:
+def _batch(op: TypedNode) -> Sequence[Shape]:
     """The data's shape, then one value per channel."""
     data, channels = op.shape(0), op.shape(1)
     if len(data) > 1:
@@ -256,7 +256,7 @@ def _batch(op: Operation) -> Sequence[Shape]:
     return [data, channels, channels, channels, channels]
 
 
-def _layer(op: Operation) -> Sequence[Shape]:
+def _layer(op: TypedNode) -> Sequence[Shape]:
     """Mean and inverse deviation keep the axes before ``axis``."""
     shape, axis = op.shape(0), op.axis(-1)
     row = (*shape[:axis], *(1,) * (len(shape) - axis))

@@ -336,48 +336,22 @@ TABLE: Final[dict[str, Rule]] = {
     "Erf": _as_in_onnx_tool(ERF, 0),
     "Max": _extreme(_fold_each(lambda *terms: max(terms))),
     "Min": _extreme(_fold_each(lambda *terms: min(terms))),
-    "Sum": Rule(
-        "n-1 per result",
-        broadcast_all,
-        T0,
-        rest=_nary(),
-        tool=lambda op: (len(op.inputs) - 1) * volume0(op.out()),
-        fold=_fold_each(lambda *terms: sum(terms)),
-    ),
+    "Sum": Rule("n-1 per result", broadcast_all, T0, rest=_nary(),
+        tool=lambda op: (len(op.inputs) - 1) * volume0(op.out()), fold=_fold_each(lambda *terms: sum(terms))),
     "Mean": Rule("n-1 and a division per result", broadcast_all, T0, rest=_nary(DIV)),
-    "Pow": Rule(
-        "by a constant exponent, else 32 (onnx_tool: 32)",
-        broadcast_all,
-        T0,
-        rest=_power,
-        tool=per_output0(EXP),
-        fold=_fold_each(_raised, 2),
-    ),
-    "Gelu": same(
-        "erf 50, or tanh 46, per result (onnx_tool: 34)",
-        lambda op: (
-            op.out_size()
-            * (GELU_ERF if op.attr_str("approximate", "none") == "none" else GELU_TANH)
-        ),
-        per_output0(EXP + 2 * MUL),
-    ),
+    "Pow": Rule("by a constant exponent, else 32 (onnx_tool: 32)", broadcast_all, T0, rest=_power,
+        tool=per_output0(EXP), fold=_fold_each(_raised, 2)),
+    "Gelu": same("erf 50, or tanh 46, per result (onnx_tool: 34)",
+        lambda op: op.out_size() * (GELU_ERF if op.attr_str("approximate", "none") == "none" else GELU_TANH),
+        per_output0(EXP + 2 * MUL)),
     "RotaryEmbedding": same("a rotation: 3 per element", per_input(3)),
     "QuantizeLinear": elementwise(
-        MUL + ADD,
-        types=(
-            lambda op: op.dtype(2) if op.has(2) else op.attr("output_dtype", 0) or dtypes.UINT8,
-        ),
+        MUL + ADD, types=(lambda op: op.dtype(2) if op.has(2) else op.attr("output_dtype", 0) or dtypes.UINT8,)
     )._replace(precision=Precision(quantizes=True)),
-    "DequantizeLinear": elementwise(
-        MUL + ADD, types=(lambda op: op.attr("output_dtype", 0) or op.dtype(1),)
-    )._replace(precision=Precision(dequantizes=True, zero_point=(0, 2))),
-    "DynamicQuantizeLinear": Rule(
-        "minimum, maximum, scale, shift",
-        lambda op: [op.shape(0), (), ()],
-        UINT8 + FLOAT + UINT8,
-        rest=per_output(4),
-        precision=Precision(quantizes=True),
-    ),
+    "DequantizeLinear": elementwise(MUL + ADD, types=(lambda op: op.attr("output_dtype", 0) or op.dtype(1),))._replace(
+        precision=Precision(dequantizes=True, zero_point=(0, 2))),
+    "DynamicQuantizeLinear": Rule("minimum, maximum, scale, shift", lambda op: [op.shape(0), (), ()],
+        UINT8 + FLOAT + UINT8, rest=per_output(4), precision=Precision(quantizes=True)),
     **dict.fromkeys(("IsInf", "IsNaN"), free(same_shape, BOOL)),
     "Where": free(broadcast_all, T1, _fold_rows(_chosen, 3)),
     "Cast": free(same_shape, _CAST, _fold_cast, MOVES),
@@ -396,14 +370,10 @@ TABLE: Final[dict[str, Rule]] = {
     "ScatterElements": _SCATTER,
     "ScatterND": _SCATTER._replace(fold=_fold_scatter_nd),
     "Bernoulli": _random(same_shape, _NAMED_OR_SAME),
-    **dict.fromkeys(
-        ("RandomNormal", "RandomUniform"),
-        _random(lambda op: [op.attr_ints("shape")], named("dtype", FLOAT)),
-    ),
-    **dict.fromkeys(
-        ("RandomNormalLike", "RandomUniformLike"),
-        _random(same_shape, _NAMED_OR_SAME, zero, " (onnx_tool: 0)"),
-    ),
+    **dict.fromkeys(("RandomNormal", "RandomUniform"),
+        _random(lambda op: [op.attr_ints("shape")], named("dtype", FLOAT))),
+    **dict.fromkeys(("RandomNormalLike", "RandomUniformLike"),
+        _random(same_shape, _NAMED_OR_SAME, zero, " (onnx_tool: 0)")),
     "ReduceMean": _reduction("|x| + 4|y| (onnx_tool: |x|)", ADD, DIV),
     "ReduceSum": _reduction("|x|", ADD, fold=_fold_reduced(sum)),
     "ReduceProd": _reduction("|x|", MUL, fold=_fold_reduced(prod)),
@@ -424,39 +394,18 @@ TABLE: Final[dict[str, Rule]] = {
         rest=lambda op: 3 * op.out_size() + (SQRT + DIV) * op.size(1),
         tool=per_output0(2 * ADD + SQRT + DIV + MUL),
     ),
-    "InstanceNormalization": same(
-        "7 per element, 29 per channel (onnx_tool: 7 per element)",
-        normalized(7, lambda op: prod(op.dims(0)[:2])),
-        per_output0(7),
-    ),
-    "GroupNormalization": same(
-        "7 per element, 29 per group",
-        normalized(7, lambda op: op.dims(0)[0] * op.attr("num_groups", 1)),
-    ),
-    "LayerNormalization": Rule(
-        "7 per element, 29 per row (onnx_tool: rows of one axis)",
-        _layer,
-        _LAYER_TYPES,
+    "InstanceNormalization": same("7 per element, 29 per channel (onnx_tool: 7 per element)",
+        normalized(7, lambda op: prod(op.dims(0)[:2])), per_output0(7)),
+    "GroupNormalization": same("7 per element, 29 per group",
+        normalized(7, lambda op: op.dims(0)[0] * op.attr("num_groups", 1))),
+    "LayerNormalization": Rule("7 per element, 29 per row (onnx_tool: rows of one axis)", _layer, _LAYER_TYPES,
         rest=normalized(7, _rows),
-        tool=lambda op: (
-            7 * (size := volume0(op.dims(0))) + ROW * (size // op.dims(0)[op.attr("axis", -1)])
-        ),
-    ),
+        tool=lambda op: 7 * (size := volume0(op.dims(0))) + ROW * (size // op.dims(0)[op.attr("axis", -1)])),
     "RMSNormalization": same("3 per element, 29 per row", normalized(3, _rows)),
-    "SimplifiedLayerNormalization": Rule(
-        "3 per element, 29 per row", _layer, _LAYER_TYPES, rest=normalized(3, _rows)
-    ),
-    "MeanVarianceNormalization": same(
-        "5 per element, 29 per channel", normalized(5, lambda op: op.dims(0)[1])
-    ),
-    "LpNormalization": same(
-        "5 per element, a square root per row (onnx_tool: 33 per element)",
-        lambda op: (
-            (MUL + DIV) * op.size(0) + SQRT * (op.size(0) // max(1, op.dims(0)[op.axis(-1)]))
-        ),
-        per_output0(EXP + ADD),
-    ),
-    "LRN": same(
-        "37 + size per element", lambda op: (DIV + EXP + ADD + op.attr("size", 1)) * op.out_size()
-    ),
-}
+    "SimplifiedLayerNormalization": Rule("3 per element, 29 per row", _layer, _LAYER_TYPES, rest=normalized(3, _rows)),
+    "MeanVarianceNormalization": same("5 per element, 29 per channel", normalized(5, lambda op: op.dims(0)[1])),
+    "LpNormalization": same("5 per element, a square root per row (onnx_tool: 33 per element)",
+        lambda op: (MUL + DIV) * op.size(0) + SQRT * (op.size(0) // max(1, op.dims(0)[op.axis(-1)])),
+        per_output0(EXP + ADD)),
+    "LRN": same("37 + size per element", lambda op: (DIV + EXP + ADD + op.attr("size", 1)) * op.out_size()),
+}  # fmt: skip

@@ -334,45 +334,25 @@ TABLE: Final[dict[str, Rule]] = {
     "Split": _moves(_split, _fold_split),
     "Slice": _moves(_sliced, _fold_slice),
     "Gather": _moves(lambda op: [gathered(op.shape(0), op.shape(1), op.axis(0))], _fold_gather),
-    "Expand": _moves(
-        lambda op: [broadcast((op.shape(0), target_shape(op, 1)))],
-        lambda op, outputs: [stretched(op.input(0), fixed(outputs[0]))],
-    ),
+    "Expand": _moves(lambda op: [broadcast((op.shape(0), target_shape(op, 1)))],
+        lambda op, outputs: [stretched(op.input(0), fixed(outputs[0]))]),
     "Tile": free(_tile),
     "GatherElements": free(lambda op: [op.shape(1)]),
     "GatherND": free(_gather_nd),
     "Pad": free(_pad),
     "DepthToSpace": free(_depth_to_space),
     "SpaceToDepth": free(_space_to_depth),
-    "OneHot": free(
-        lambda op: [
-            (*op.shape(0)[: (axis := op.axis(-1, extra=1))], first_of(op, 1), *op.shape(0)[axis:])
-        ],
-        like(2),
-    ),
+    "OneHot": free(lambda op: [(*op.shape(0)[: (axis := op.axis(-1, extra=1))], first_of(op, 1), *op.shape(0)[axis:])],
+        like(2)),
     "Range": free(_range, fold=_fold_range),
-    "ConstantOfShape": free(
-        lambda op: [target_shape(op, 0)],
-        (lambda op: FLOAT[0](op) if (fill := op.attr_tensor("value")) is None else fill.dtype,),
-        _fold_filled,
-    ),
+    "ConstantOfShape": free(lambda op: [target_shape(op, 0)],
+        (lambda op: FLOAT[0](op) if (fill := op.attr_tensor("value")) is None else fill.dtype,), _fold_filled),
     "Shape": free(lambda op: [(len(_lengths(op)),)], INT64, lambda op, outputs: [_lengths(op)]),
     "Size": free(lambda op: [()], INT64, lambda op, outputs: [(op.size(0),)]),
     "NonZero": free(lambda op: [(len(op.shape(0)), None)], INT64),
-    "TopK": Rule(
-        "|x| comparisons at least (onnx_tool: 0)",
-        lambda op: (
-            [with_dim(op.shape(0), op.axis(-1), first_of(op, 1) if op.has(1) else op.attr("k", 0))]
-            * 2
-        ),
-        T0 + INT64,
-        rest=per_input(CMP),
-        tool=zero,
-    ),
-    "NonMaxSuppression": not_costed(
-        "the number of boxes compared is data (onnx_tool: 0)",
-        lambda op: [(None, 3)],
-        INT64,
-        tool=zero,
-    ),
-}
+    "TopK": Rule("|x| comparisons at least (onnx_tool: 0)",
+        lambda op: [with_dim(op.shape(0), op.axis(-1), first_of(op, 1) if op.has(1) else op.attr("k", 0))] * 2,
+        T0 + INT64, rest=per_input(CMP), tool=zero),
+    "NonMaxSuppression": not_costed("the number of boxes compared is data (onnx_tool: 0)", lambda op: [(None, 3)],
+        INT64, tool=zero),
+}  # fmt: skip

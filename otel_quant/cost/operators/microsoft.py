@@ -335,76 +335,32 @@ _MEAN: Final = added(per_input(ADD), per_output(DIV))
 _LAST: Final = "channels_last"
 
 TABLE: Final[dict[str, Rule]] = {
-    "Gelu": same(
-        "erf 50 per result (onnx_tool: 34)", per_output(GELU_ERF), elementwise.TABLE["Gelu"].tool
-    ),
+    "Gelu": same("erf 50 per result (onnx_tool: 34)", per_output(GELU_ERF), elementwise.TABLE["Gelu"].tool),
     "BiasGelu": same("an addition and a Gelu", per_output(ADD + GELU_ERF)),
     "FastGelu": same("tanh and the polynomial around it", added(per_output(GELU_TANH), present(1))),
     "QuickGelu": same("x * sigmoid(ax)", per_output(EXP + 2 * MUL)),
     "SkipLayerNormalization": _skipped(7, 4),
     "SkipSimplifiedLayerNormalization": _skipped(3, 3),
-    "EmbedLayerNormalization": _embedded(
-        "sums and LayerNormalization", like(2) + INT32 + like(2), 1
-    ),
-    "QEmbedLayerNormalization": _embedded(
-        "sums of dequantized rows and LayerNormalization", like(8) + INT32, 3
-    ),
+    "EmbedLayerNormalization": _embedded("sums and LayerNormalization", like(2) + INT32 + like(2), 1),
+    "QEmbedLayerNormalization": _embedded("sums of dequantized rows and LayerNormalization", like(8) + INT32, 3),
     "RotaryEmbedding": elementwise.TABLE["RotaryEmbedding"],
-    "FusedConv": Rule(
-        "Conv, bias, residual, activation", conv(1), T0, conv_products(1), _CONV_REST
-    ),
-    "FusedGemm": Rule(
-        "Gemm, activation", gemm(1), T0, gemm_products, added(present(2), _activation)
-    ),
-    "FusedMatMul": Rule(
-        "|y|*K",
-        lambda op: [product(_fused_operand(op, 0), _fused_operand(op, 1))],
-        T0,
-        lambda op: (
-            op.out_size() * known(_fused_operand(op, 0), "operand 0", op.input(0).unknown)[-1]
-        ),
-    ),
-    "MatMulNBits": Rule(
-        "|y|*K, bias",
-        _block_quantized,
-        T0,
-        _summed,
-        present(5),
-        precision=_weight_only("bits"),
-        packed={1: _elements, 3: _zero_points},
-    ),
-    "MatMulBnb4": Rule(
-        "|y|*K", _block_quantized, T0, _summed, precision=_FOUR_BIT, packed={1: _elements}
-    ),
-    "MatMulIntegerToFloat": _MATMUL._replace(
-        words="|y|*K, scale, bias",
-        types=like(2),
-        rest=added(per_output(MUL), present(6)),
-        precision=Precision(zero_point=(1, 5)),
-    ),
-    "DynamicQuantizeMatMul": _MATMUL._replace(
-        words="|y|*K, quantization of the input, scale, bias",
+    "FusedConv": Rule("Conv, bias, residual, activation", conv(1), T0, conv_products(1), _CONV_REST),
+    "FusedGemm": Rule("Gemm, activation", gemm(1), T0, gemm_products, added(present(2), _activation)),
+    "FusedMatMul": Rule("|y|*K", lambda op: [product(_fused_operand(op, 0), _fused_operand(op, 1))], T0,
+        lambda op: op.out_size() * known(_fused_operand(op, 0), "operand 0", op.input(0).unknown)[-1]),
+    "MatMulNBits": Rule("|y|*K, bias", _block_quantized, T0, _summed, present(5), precision=_weight_only("bits"),
+        packed={1: _elements, 3: _zero_points}),
+    "MatMulBnb4": Rule("|y|*K", _block_quantized, T0, _summed, precision=_FOUR_BIT, packed={1: _elements}),
+    "MatMulIntegerToFloat": _MATMUL._replace(words="|y|*K, scale, bias", types=like(2),
+        rest=added(per_output(MUL), present(6)), precision=Precision(zero_point=(1, 5))),
+    "DynamicQuantizeMatMul": _MATMUL._replace(words="|y|*K, quantization of the input, scale, bias",
         rest=added(per_input(4), per_output(MUL), present(4)),
-        precision=Precision(executes_in=lambda op: "int8", zero_point=(1, 3)),
-    ),
-    "DynamicQuantizeLSTM": Rule(
-        "(|W|+|R|)*b*s; biases; 180 per state",
-        _dynamic_lstm,
-        T0,
-        recurrent_products,
-        lambda op: (
-            steps(op) * (op.size_if_given(3) + 180 * op.dims(1)[0] * op.attr("hidden_size", 0))
-        ),
-        precision=_executes_in("int8"),
-    ),
-    "QGemm": Rule(
-        "Gemm, bias",
-        gemm(3),
-        (lambda op: op.dtype(8) if op.has(8) else dtypes.FLOAT,),
-        gemm_products,
-        present(6),
-        precision=Precision(operands=(0, 3), zero_point=(3, 5)),
-    ),
+        precision=Precision(executes_in=lambda op: "int8", zero_point=(1, 3))),
+    "DynamicQuantizeLSTM": Rule("(|W|+|R|)*b*s; biases; 180 per state", _dynamic_lstm, T0, recurrent_products,
+        lambda op: steps(op) * (op.size_if_given(3) + 180 * op.dims(1)[0] * op.attr("hidden_size", 0)),
+        precision=_executes_in("int8")),
+    "QGemm": Rule("Gemm, bias", gemm(3), (lambda op: op.dtype(8) if op.has(8) else dtypes.FLOAT,), gemm_products,
+        present(6), precision=Precision(operands=(0, 3), zero_point=(3, 5))),
     "QLinearConv": windows.TABLE["QLinearConv"]._replace(shapes=_plain(conv(3), _LAST)),
     "QLinearAdd": _rescaled("operands rescaled", broadcast_of(0, 3), ADD),
     "QLinearMul": _rescaled("operands rescaled", broadcast_of(0, 3), MUL),
@@ -413,42 +369,18 @@ TABLE: Final[dict[str, Rule]] = {
     "QLinearSoftmax": _rescaled("softmax, rescaled", same_shape, SOFTMAX),
     "QLinearConcat": _rescaled("operands rescaled", _q_concat, types=T1),
     "QLinearWhere": _rescaled("operands rescaled", broadcast_of(0, 1, 4), types=T1),
-    "QLinearGlobalAveragePool": _rescaled(
-        "|x| + 4|y|, rescaled", _plain(global_pool, _LAST), extra=_MEAN
-    ),
-    "QLinearAveragePool": _rescaled(
-        "window size per result, rescaled", _plain(pool, _LAST), extra=pool_macs
-    ),
+    "QLinearGlobalAveragePool": _rescaled("|x| + 4|y|, rescaled", _plain(global_pool, _LAST), extra=_MEAN),
+    "QLinearAveragePool": _rescaled("window size per result, rescaled", _plain(pool, _LAST), extra=pool_macs),
     "QuantizeLinear": elementwise.TABLE["QuantizeLinear"],
     "DequantizeLinear": elementwise.TABLE["DequantizeLinear"]._replace(types=T1),
-    "MoE": same("k experts per token", zero)._replace(
-        contraction=_experts({i: elements_of(i) for i in (2, 4, 6)})
-    ),
-    "QMoE": Rule(
-        "k experts per token",
-        same_shape,
-        T0,
-        _experts(_expert_elements(2, 5, 8)),
-        precision=_weight_only("expert_weight_bits"),
-        packed=_expert_elements(2, 5, 8) | _expert_elements(11, 12, 13),
-    ),
-    "GatherBlockQuantized": Rule(
-        "a multiplication per result",
-        _gather_block_quantized,
-        like(2),
-        rest=per_output(MUL + ADD),
-        packed={0: _in_bytes(0, "bits"), 3: _in_bytes(3, "bits")},
-    ),
+    "MoE": same("k experts per token", zero)._replace(contraction=_experts({i: elements_of(i) for i in (2, 4, 6)})),
+    "QMoE": Rule("k experts per token", same_shape, T0, _experts(_expert_elements(2, 5, 8)),
+        precision=_weight_only("expert_weight_bits"), packed=_expert_elements(2, 5, 8) | _expert_elements(11, 12, 13)),
+    "GatherBlockQuantized": Rule("a multiplication per result", _gather_block_quantized, like(2),
+        rest=per_output(MUL + ADD), packed={0: _in_bytes(0, "bits"), 3: _in_bytes(3, "bits")}),
     "Attention": _projecting(_self_attention(4), 3),
     "QAttention": _projecting(_self_attention(8), 5, 3),
-    "MultiHeadAttention": attention(
-        "scores and weighted values", _multi_head, _separate_caches(_multi_head), 4, 5
-    ),
-    "GroupQueryAttention": attention(
-        "scores and weighted values; rotation",
-        _grouped,
-        _separate_caches(_grouped),
-        10,
-        rest=_rotated,
-    ),
-}
+    "MultiHeadAttention": attention("scores and weighted values", _multi_head, _separate_caches(_multi_head), 4, 5),
+    "GroupQueryAttention": attention("scores and weighted values; rotation", _grouped, _separate_caches(_grouped), 10,
+        rest=_rotated),
+}  # fmt: skip

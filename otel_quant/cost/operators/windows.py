@@ -217,9 +217,7 @@ def _global(words: str, per_element: int, per_result: int = 0) -> Rule:
 
 
 TABLE: Final[dict[str, Rule]] = {
-    "Conv": Rule(
-        "|y|*|W[1:]|, +|y| with bias", conv(1), T0, conv_products(1), present(2), _conv_tool
-    ),
+    "Conv": Rule("|y|*|W[1:]|, +|y| with bias", conv(1), T0, conv_products(1), present(2), _conv_tool),
     "ConvTranspose": Rule(
         "|x|*|W[1:]|, +|y| with bias (onnx_tool: |y|*|W[1:]|)",
         _conv_transpose,
@@ -229,56 +227,23 @@ TABLE: Final[dict[str, Rule]] = {
         present(2),
         _conv_tool,
     ),
-    "DeformConv": Rule(
-        "|y|*|W[1:]| and bilinear sampling of each tap",
-        conv(1),
-        T0,
-        conv_products(1),
-        lambda op: 4 * op.out_size() // op.dims(1)[0] * prod(op.dims(1)[1:]),
-    ),
-    "ConvInteger": Rule(
-        "|y|*|W[1:]|", conv(1), INT32, conv_products(1), precision=Precision(zero_point=(1, 3))
-    ),
-    "QLinearConv": Rule(
-        "|y|*|W[1:]|, +|y| with bias",
-        conv(3),
-        like(7),
-        conv_products(3),
-        present(8),
-        precision=Precision(operands=(0, 3), zero_point=(3, 5)),
-    ),
+    "DeformConv": Rule("|y|*|W[1:]| and bilinear sampling of each tap", conv(1), T0, conv_products(1),
+        lambda op: 4 * op.out_size() // op.dims(1)[0] * prod(op.dims(1)[1:])),
+    "ConvInteger": Rule("|y|*|W[1:]|", conv(1), INT32, conv_products(1), precision=Precision(zero_point=(1, 3))),
+    "QLinearConv": Rule("|y|*|W[1:]|, +|y| with bias", conv(3), like(7), conv_products(3), present(8),
+        precision=Precision(operands=(0, 3), zero_point=(3, 5))),
     "MaxPool": _POOLED,
     "AveragePool": _POOLED,
-    "LpPool": Rule(
-        "window size and a square root per result",
-        pool,
-        T0 + INT64,
-        rest=added(pool_macs, per_output(SQRT)),
-    ),
+    "LpPool": Rule("window size and a square root per result", pool, T0 + INT64,
+        rest=added(pool_macs, per_output(SQRT))),
     "GlobalAveragePool": _global("|x| + 4|y|", ADD, DIV),
     "GlobalMaxPool": _global("|x|", CMP),
     "GlobalLpPool": _global("|x| and a square root per result", MUL, SQRT),
-    "RoiAlign": Rule(
-        "5 per sample of a result (onnx_tool: 0)",
-        lambda op: [
-            (
-                op.shape(1)[0],
-                op.shape(0)[1],
-                op.attr("output_height", 1),
-                op.attr("output_width", 1),
-            )
-        ],
-        T0,
-        rest=_roi_align,
-        tool=zero,
-    ),
-    "GridSample": Rule(
-        "2 or 4 taps per axis and result (onnx_tool: 0)",
-        lambda op: [(*op.shape(0)[:2], *op.shape(1)[1:-1])],
-        T0,
-        rest=_grid_sample,
-        tool=zero,
-    ),
+    "RoiAlign": Rule("5 per sample of a result (onnx_tool: 0)",
+        lambda op: [(op.shape(1)[0], op.shape(0)[1], op.attr("output_height", 1), op.attr("output_width", 1))], T0,
+        rest=_roi_align, tool=zero),
+    "GridSample": Rule("2 or 4 taps per axis and result (onnx_tool: 0)",
+        lambda op: [(*op.shape(0)[:2], *op.shape(1)[1:-1])], T0, rest=_grid_sample, tool=zero),
     "Resize": _RESIZED,
     "Upsample": _RESIZED,
-}
+}  # fmt: skip

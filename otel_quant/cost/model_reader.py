@@ -122,11 +122,8 @@ def _without_weights(proto: Any) -> tuple[bytes, int]:
     nor has to fit into one protobuf message (two gigabytes at most).
     """
     if not (hasattr(proto, "graph") and hasattr(proto, "SerializeToString")):
-        raise CostError(
-            f"<{type(proto).__name__}>",
-            "is not a model",
-            expected="a path, bytes or an onnx.ModelProto",
-        )
+        expected = "a path, bytes or an onnx.ModelProto"
+        raise CostError(f"<{type(proto).__name__}>", "is not a model", expected=expected)
     light = type(proto)()
     light.ir_version, light.producer_name = proto.ir_version, proto.producer_name
     light.opset_import.extend(proto.opset_import)
@@ -196,12 +193,12 @@ class _ModelReader:
         return found
 
     def _graph(self, field: Field) -> Graph:
+        self._want(field, LENGTH)
         self._graph_reached = True
         self._depth += 1
         if self._depth > _MAX_GRAPH_DEPTH:
-            raise self._too_many(
-                f"graphs nested more than {_MAX_GRAPH_DEPTH} deep", _MAX_GRAPH_DEPTH
-            )
+            problem = f"graphs nested more than {_MAX_GRAPH_DEPTH} deep"
+            raise self._too_many(problem, _MAX_GRAPH_DEPTH)
         found = self._message(field, _GRAPH)
         self._depth -= 1
         parts = ("node", "input", "output", "value_info", "initializer")
@@ -358,9 +355,8 @@ class _ModelReader:
         self._check_rank(len(dims))
         for dim in dims:
             if dim < 0:
-                raise self._reader.error(
-                    f"tensor {printable(name)} has a dimension {dim}", "a length of 0 or more"
-                )
+                problem = f"tensor {printable(name)} has a dimension {dim}"
+                raise self._reader.error(problem, "a length of 0 or more")
         spans = tuple(found["payload"])
         if None in spans:
             spans = ()
@@ -405,7 +401,8 @@ class _ModelReader:
         field, self._reader.pos, length = spans[0]
         found: tuple[int | float, ...] | None = None
         if field in _INTEGER_PAYLOADS and length <= 10 * _INT_VALUES:
-            found = _decode_ints(dtype, self._packed(length))
+            decode, numbers = _FROM_INTEGERS.get(dtype), self._packed(length)
+            found = decode and tuple(map(decode, numbers))
         elif field not in _INTEGER_PAYLOADS and length <= 8 * _INT_VALUES:
             stored_as = _FLOAT_PAYLOADS.get(field, dtype)
             found = _decode_raw(stored_as, count, self._reader.take(length))
@@ -417,10 +414,8 @@ class _ModelReader:
         for key in ("offset", "length"):
             text = entries.get(key, "0")
             if not (text.isascii() and text.isdigit() and len(text) < 20):
-                raise self._reader.error(
-                    f"tensor {printable(name)} has external {key} {printable(text)!r}",
-                    "a number of bytes",
-                )
+                problem = f"tensor {printable(name)} has external {key} {printable(text)!r}"
+                raise self._reader.error(problem, "a number of bytes")
             numbers[key] = int(text)
         length = numbers["length"] if "length" in entries else None
         return External(entries.get("location", ""), numbers["offset"], length)
@@ -435,9 +430,8 @@ class _ModelReader:
     def _want(self, field: Field, expected: int) -> None:
         number, kind, _ = field
         if kind != expected:
-            raise self._reader.error(
-                f"field {number} has wire type {kind} instead of {expected}", MODEL
-            )
+            problem = f"field {number} has wire type {kind} instead of {expected}"
+            raise self._reader.error(problem, MODEL)
 
     def _stop(self, field: Field) -> int:
         """Where a message ends that begins here."""
@@ -478,58 +472,47 @@ class _ModelReader:
             raise self._too_many(problem, _MAX_KEPT)
 
 
-_NamedFields: TypeAlias = Mapping[int, tuple[str, _Read]]
-
-
-def _table(once: _NamedFields, several: _NamedFields = MappingProxyType({})) -> _Fields:
-    single = {number: (*each, False) for number, each in once.items()}
-    return {**single, **{number: (*each, True) for number, each in several.items()}}
-
-
+_ONE, _MANY = False, True
 _of = _ModelReader
-_MODEL: Final = _table(
-    {7: ("graph", _of._graph)}, {8: ("opset_import", _of._opset), 25: ("functions", _of._function)}
-)
-_GRAPH: Final = _table({}, {
-    1: ("node", _of._node), 5: ("initializer", _of._tensor), 11: ("input", _of._value_info),
-    12: ("output", _of._value_info), 13: ("value_info", _of._value_info),
-})  # fmt: skip
-_NODE: Final = _table(
-    {
-        3: ("name", _of._node_name), 4: ("op_type", _of._name), 7: ("domain", _of._name),
-        8: ("overload", _of._name),
-    },
-)  # fmt: skip
-_ATTRIBUTE: Final = _table(
-    {
-        1: ("name", _of._name), 20: ("type", _of._raw), 21: ("ref_attr_name", _of._name),
-        2: ("value", _of._float), 3: ("value", _of._integer), 4: ("value", _of._text),
-        5: ("value", _of._tensor), 6: ("value", _of._graph),
-    },
-    {7: ("list", _of._floats), 8: ("list", _of._integers), 9: ("list", _of._texts)},
-)  # fmt: skip
-_FUNCTION: Final = _table(
-    {1: ("name", _of._name), 10: ("domain", _of._name), 13: ("overload", _of._name)},
-    {
-        4: ("input", _of._name), 5: ("output", _of._name), 7: ("node", _of._node),
-        9: ("opset_import", _of._opset), 11: ("attribute_proto", _of._attribute),
-    },
-)  # fmt: skip
-_OPSET: Final = _table({1: ("domain", _of._name), 2: ("version", _of._integer)})
-_INFO: Final = _table({1: ("name", _of._name), 2: ("type", _of._type)})
-_TYPE: Final = _table({
-    1: ("value", _of._tensor_type), **dict.fromkeys(_TYPE_KINDS, ("value", _of._opaque_type)),
-})  # fmt: skip
-_TENSOR_TYPE: Final = _table({1: ("elem_type", _of._integer), 2: ("shape", _of._shape)})
-_SHAPE: Final = _table({}, {1: ("dim", _of._dim)})
-_TENSOR: Final = _table(
-    {2: ("data_type", _of._integer), 8: ("name", _of._name), 14: ("data_location", _of._raw)},
-    {
-        1: ("dims", _of._dims), 13: ("external_data", _of._entry),
-        **dict.fromkeys(_PAYLOADS, ("payload", _of._payload)),
-    },
-)  # fmt: skip
-_ENTRY: Final = _table({1: ("key", _of._name), 2: ("value", _of._name)})
+
+_MODEL: Final[_Fields] = {
+    7: ("graph", _of._graph, _ONE), 8: ("opset_import", _of._opset, _MANY), 25: ("functions", _of._function, _MANY),
+}  # fmt: skip
+_GRAPH: Final[_Fields] = {
+    1: ("node", _of._node, _MANY), 5: ("initializer", _of._tensor, _MANY), 11: ("input", _of._value_info, _MANY),
+    12: ("output", _of._value_info, _MANY), 13: ("value_info", _of._value_info, _MANY),
+}  # fmt: skip
+_NODE: Final[_Fields] = {
+    3: ("name", _of._node_name, _ONE), 4: ("op_type", _of._name, _ONE), 7: ("domain", _of._name, _ONE),
+    8: ("overload", _of._name, _ONE),
+}  # fmt: skip
+_ATTRIBUTE: Final[_Fields] = {
+    1: ("name", _of._name, _ONE), 20: ("type", _of._raw, _ONE), 21: ("ref_attr_name", _of._name, _ONE),
+    2: ("value", _of._float, _ONE), 3: ("value", _of._integer, _ONE), 4: ("value", _of._text, _ONE),
+    5: ("value", _of._tensor, _ONE), 6: ("value", _of._graph, _ONE),
+    7: ("list", _of._floats, _MANY), 8: ("list", _of._integers, _MANY), 9: ("list", _of._texts, _MANY),
+}  # fmt: skip
+_FUNCTION: Final[_Fields] = {
+    1: ("name", _of._name, _ONE), 10: ("domain", _of._name, _ONE), 13: ("overload", _of._name, _ONE),
+    4: ("input", _of._name, _MANY), 5: ("output", _of._name, _MANY), 7: ("node", _of._node, _MANY),
+    9: ("opset_import", _of._opset, _MANY), 11: ("attribute_proto", _of._attribute, _MANY),
+}  # fmt: skip
+_OPSET: Final[_Fields] = {1: ("domain", _of._name, _ONE), 2: ("version", _of._integer, _ONE)}
+_INFO: Final[_Fields] = {1: ("name", _of._name, _ONE), 2: ("type", _of._type, _ONE)}
+_TYPE: Final[_Fields] = {
+    1: ("value", _of._tensor_type, _ONE), **dict.fromkeys(_TYPE_KINDS, ("value", _of._opaque_type, _ONE)),
+}  # fmt: skip
+_TENSOR_TYPE: Final[_Fields] = {
+    1: ("elem_type", _of._integer, _ONE),
+    2: ("shape", _of._shape, _ONE),
+}
+_SHAPE: Final[_Fields] = {1: ("dim", _of._dim, _MANY)}
+_TENSOR: Final[_Fields] = {
+    2: ("data_type", _of._integer, _ONE), 8: ("name", _of._name, _ONE), 14: ("data_location", _of._raw, _ONE),
+    1: ("dims", _of._dims, _MANY), 13: ("external_data", _of._entry, _MANY),
+    **dict.fromkeys(_PAYLOADS, ("payload", _of._payload, _MANY)),
+}  # fmt: skip
+_ENTRY: Final[_Fields] = {1: ("key", _of._name, _ONE), 2: ("value", _of._name, _ONE)}
 
 
 def _domain(found: Mapping[str, Any]) -> str:
@@ -546,20 +529,10 @@ def _decode_raw(dtype: int, count: int, data: bytes) -> tuple[int | float, ...] 
     return struct.unpack(f"<{count}{letter}", data)
 
 
-def _half(bits: int) -> float:
-    value: float = struct.unpack("<e", (bits & 0xFFFF).to_bytes(2, "little"))[0]
-    return value
-
-
 _FROM_INTEGERS: Final[dict[int, Callable[[int], int | float]]] = {
     **dict.fromkeys(dtypes.INTEGERS | {dtypes.BOOL}, int),
     **dict.fromkeys((dtypes.UINT32, dtypes.UINT64), lambda value: value & 0xFFFFFFFFFFFFFFFF),
-    dtypes.FLOAT16: _half,
+    dtypes.FLOAT16: lambda bits: struct.unpack("<e", (bits & 0xFFFF).to_bytes(2, "little"))[0],
     dtypes.BFLOAT16: lambda bits: float32((bits & 0xFFFF) << 16),
 }
 """What ``int32_data``, ``int64_data`` or ``uint64_data`` hold of each type."""
-
-
-def _decode_ints(dtype: int, raw: list[int]) -> tuple[int | float, ...] | None:
-    decode = _FROM_INTEGERS.get(dtype)
-    return None if decode is None else tuple(map(decode, raw))

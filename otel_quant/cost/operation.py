@@ -156,18 +156,8 @@ class TypedNode:
     """A node with its operands."""
 
     __slots__ = (
-        "attributes",
-        "bodies",
-        "branches",
-        "given",
-        "inputs",
-        "kind",
-        "name",
-        "node",
-        "opset",
-        "outputs",
-        "taken",
-    )
+        "attributes", "bodies", "branches", "given", "inputs", "kind", "name", "node", "opset", "outputs", "taken",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -183,10 +173,9 @@ class TypedNode:
         self.kind = kind
         self.node = node
         self.inputs = inputs
+        # Shared where it can be: another list would cost as much as the rest.
         given = tuple(filter(None, inputs)) if None in inputs else inputs
-        self.given = cast(
-            "Sequence[Value]", given
-        )  # shared: another list would cost as much as the rest
+        self.given = cast("Sequence[Value]", given)
         self.outputs = outputs
         self.attributes = attributes
         self.opset = opset
@@ -307,10 +296,9 @@ class TypedNode:
         """Returns the entry of a table for a string attribute."""
         value = self.attr_str(name, default)
         if value not in choices:
-            raise UnknownError(
-                f"attribute '{name}' is '{printable(value, SHOWN)}'; "
-                f"expected one of {', '.join(choice or 'none' for choice in choices)}"
-            )
+            expected = ", ".join(choice or "none" for choice in choices)
+            problem = f"attribute '{name}' is '{printable(value, SHOWN)}'"
+            raise UnknownError(f"{problem}; expected one of {expected}")
         return choices[value]
 
     def attr_tensor(self, name: str) -> Tensor | None:
@@ -339,10 +327,8 @@ def known(lengths: Sequence[int | None], what: str, cause: str | None = None) ->
 def axis_of(axis: int, rank: int) -> int:
     """Returns an axis counted from the front."""
     if not -rank <= axis < max(rank, 1):
-        raise UnknownError(
-            f"axis {axis} of a tensor of {rank} dimensions; "
-            f"{-rank} to {max(rank, 1) - 1} is expected"
-        )
+        expected = f"{-rank} to {max(rank, 1) - 1} is expected"
+        raise UnknownError(f"axis {axis} of a tensor of {rank} dimensions; {expected}")
     return axis + rank if axis < 0 else axis
 
 

@@ -87,20 +87,14 @@ def _external(model: Path, tensor: Tensor) -> _Opened:
         reason = error.strerror if isinstance(error, OSError) else error
         raise CostError(str(model), f"{what} cannot be opened: {reason}") from error
     if file is None:
-        raise CostError(
-            str(model),
-            f"{what} lies outside the model's folder",
-            expected="a file in that folder; links are resolved",
-        )
+        expected = "a file in that folder; links are resolved"
+        raise CostError(str(model), f"{what} lies outside the model's folder", expected=expected)
     found = os.fstat(file.fileno())
     end = tensor.external.offset + tensor.stored
     if not stat.S_ISREG(found.st_mode) or end > found.st_size:
         file.close()
-        raise CostError(
-            str(model),
-            f"{what} has {found.st_size} bytes",
-            expected=f"a regular file of at least {end} bytes",
-        )
+        expected = f"a regular file of at least {end} bytes"
+        raise CostError(str(model), f"{what} has {found.st_size} bytes", expected=expected)
     return file, tensor.external.offset, tensor.stored
 
 

@@ -94,11 +94,10 @@ class Budget:
         self._work += work
         most, most_work = self._most
         if self._operations > most or self._work > most_work:
+            problem = f"unfolds into more than {most:,} operations or {most_work:,} operands and attributes"
+            expected = "fewer; --max-nodes raises both limits"
             raise CostError(
-                self._source,
-                f"unfolds into more than {most:,} operations or {most_work:,} operands and "
-                "attributes, functions and bodies included",
-                expected="fewer; --max-nodes raises both limits",
+                self._source, f"{problem}, functions and bodies included", expected=expected
             )
         if operations and not self._operations & _LOOK_EVERY:
             self.check_time()
@@ -114,11 +113,8 @@ class Budget:
         """Goes one graph or function deeper; ``depth`` is set back by the caller."""
         self.depth += 1
         if self.depth > _MAX_DEPTH:
-            raise CostError(
-                self._source,
-                f"functions or graphs are nested more than {_MAX_DEPTH} deep",
-                expected="no function that calls itself",
-            )
+            problem = f"functions or graphs are nested more than {_MAX_DEPTH} deep"
+            raise CostError(self._source, problem, expected="no function that calls itself")
 
     def check_time(self) -> None:
         """Raises CostError if the time limit has passed."""
@@ -335,11 +331,9 @@ class Walk:
         def run(attribute: str, inputs: Sequence[Value]) -> tuple[list[TypedNode], list[Value]]:
             graph = op.attributes.get(attribute)
             if not isinstance(graph, Graph):
-                raise CostError(
-                    self.model.source,
-                    f"{op.title} has no attribute {attribute!r}",
-                    expected="a graph, which this operator runs",
-                )
+                problem = f"{op.title} has no attribute {attribute!r}"
+                expected = "a graph, which this operator runs"
+                raise CostError(self.model.source, problem, expected=expected)
             values = zip((info.name for info in graph.inputs), inputs, strict=False)
             prefix = f"{op.name}/{attribute.removesuffix('_branch')}/"
             return self._graph(graph, dict(values), scope, prefix)
@@ -424,23 +418,21 @@ class Walk:
         is_known = shape is not None and None not in shape
         if is_known or value.kind != "tensor" or dims is None or op is self._misfit:
             return
-        if shape is not None:
-            value.shape = self._completed(shape, dims)
-        elif self._trust_declared and value.dtype in (dtypes.UNKNOWN, declared.dtype):
+        if shape is not None and len(shape) == len(dims):
+            names = (dim if isinstance(dim, str) else None for dim in dims)
+            pairs = zip(shape, map(self._given.length, names), strict=True)
+            value.shape = tuple(given if length is None else length for length, given in pairs)
+        elif (
+            shape is None
+            and self._trust_declared
+            and value.dtype in (dtypes.UNKNOWN, declared.dtype)
+        ):
             value.dtype = declared.dtype
             value.shape = self._symbols.shape(dims)
         if value.size is not None:
             value.unknown = None
         elif value.unknown is not None and value.unknown.startswith(op.title):
             value.unknown += _option_of(value, dims)
-
-    def _completed(self, shape: Shape, dims: tuple[Dim, ...]) -> Shape:
-        """A shape with the lengths whose names the caller gave."""
-        if len(shape) != len(dims):
-            return shape
-        names = (dim if isinstance(dim, str) else None for dim in dims)
-        pairs = zip(shape, names, strict=True)
-        return tuple(self._given.length(dim) if length is None else length for length, dim in pairs)
 
 
 _SHAPES_OF_SHAPES: Final[frozenset[Shape | None]] = frozenset({(), *((n,) for n in range(65))})

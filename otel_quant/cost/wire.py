@@ -64,9 +64,8 @@ class Reader:
 
     def error(self, problem: str, expected: str = "", offset: int | None = None) -> CostError:
         """Returns the error for this position, to be raised."""
-        return CostError(
-            self.source, problem, expected=expected, offset=self.pos if offset is None else offset
-        )
+        at = self.pos if offset is None else offset
+        return CostError(self.source, problem, expected=expected, offset=at)
 
     def fields(self, end: int) -> Iterator[Field]:
         """Yields the fields between here and ``end``.
@@ -99,11 +98,9 @@ class Reader:
                     value = self.varint()
                 stop = self.pos + value if kind == LENGTH else self.pos
                 if stop > end and kind == LENGTH:
-                    raise self.error(
-                        f"field {number} claims {value} bytes where {max(0, end - self.pos)} are left",
-                        "a whole ONNX file; this one is truncated or damaged",
-                        start,
-                    )
+                    problem = f"field {number} claims {value} bytes where {max(0, end - self.pos)} are left"
+                    expected = "a whole ONNX file; this one is truncated or damaged"
+                    raise self.error(problem, expected, start)
                 yield number, kind, value
                 self.pos = stop
             elif kind in _FIXED:
@@ -237,9 +234,6 @@ def no_model(reader: Reader, error: CostError) -> CostError:
         and all(letter.isprintable() or letter.isspace() for letter in text)
     ):
         return CostError(reader.source, "is a text file", expected=MODEL)
-    return CostError(
-        reader.source,
-        f"is not an ONNX model, or only a part of one: {error.problem}",
-        expected=error.expected or MODEL,
-        offset=error.offset,
-    )
+    problem = f"is not an ONNX model, or only a part of one: {error.problem}"
+    expected = error.expected or MODEL
+    return CostError(reader.source, problem, expected=expected, offset=error.offset)

@@ -67,10 +67,8 @@ def _fitting(op: TypedNode, length: int | None, size: int | None, slid: _Slid) -
     reach = dilation * (size - 1) + 1
     room = length + before + behind - reach
     if room < 0:
-        raise UnknownError(
-            f"a window of {reach} is longer than an axis of {length} with {before + behind} of "
-            "padding"
-        )
+        axis = f"an axis of {length} with {before + behind} of padding"
+        raise UnknownError(f"a window of {reach} is longer than {axis}")
     if not op.attr("ceil_mode", 0):  # with which the last window may reach beyond the end
         return room // stride + 1
     steps = -(-room // stride)

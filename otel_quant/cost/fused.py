@@ -32,11 +32,8 @@ _OPERANDS: Final = {
 """Operands that have to be there, else a model is broken and the node is left as it is."""
 
 _LIMITS: Final = {
-    dtypes.INT8: (-128, 127),
-    dtypes.UINT8: (0, 255),
-    dtypes.INT16: (-32768, 32767),
-    dtypes.UINT16: (0, 65535),
-}
+    dtypes.INT8: (-128, 127), dtypes.UINT8: (0, 255), dtypes.INT16: (-32768, 32767), dtypes.UINT16: (0, 65535),
+}  # fmt: skip
 
 
 class Fused(NamedTuple):
@@ -127,8 +124,7 @@ class _Graph:
         # How many operands read a constant of one element. onnxruntime makes those one.
         self._scalars = Counter(same(value) for value, _ in reading if value.shape == ())
         self.read = kept | self._edges.keys()
-        quantizers = {op.input(0) for op in ops if op.kind in QUANTIZES}
-        self._quantizers = quantizers
+        self._quantizers = quantizers = {op.input(0) for op in ops if op.kind in QUANTIZES}
         # Floats that are made in any case
         self._floats = captured | quantizers | (kept & self._edges.keys())
         self._wanted: dict[Value, Quantized] = {}
@@ -136,9 +132,8 @@ class _Graph:
         self._foreign: set[Value] = set()  # Made by operators that dequantize as others do
         # Operations that have a kernel on integers, and the integers that it makes in place of results
         self.fused: dict[TypedNode, list[Value]] = {}
-        self._moves: dict[
-            Value, Value
-        ] = {}  # Integers in place of a value that no node of the file makes
+        # Integers in place of a value that no node of the file makes
+        self._moves: dict[Value, Value] = {}
         self._clamped: dict[Value, Value] = {}
         self._only_quantizes: set[TypedNode] = set()
         self._at_rest: set[Value] = set()  # quantizations are moved before operators are left out
@@ -185,7 +180,7 @@ class _Graph:
 
     def _conversion(self, op: TypedNode, integers: Value) -> Quantized:
         """What a node that quantizes or dequantizes makes or takes."""
-        zero_point = _operand(op, 2)
+        zero_point = op.operand(2)
         dtype = self._dtype(integers, zero_point, self._shares.get(integers, 0))
         return Quantized(integers, dtype, op.input(1), zero_point, op.attributes)
 
@@ -514,11 +509,7 @@ def _clip_limits(op: TypedNode) -> tuple[float, float]:
         return 0, inf
     if op.attributes:  # before version 11 of the operator set
         return nan, nan
-    return _number(_operand(op, 1), -inf), _number(_operand(op, 2), inf)
-
-
-def _operand(op: TypedNode, i: int) -> Value | None:
-    return op.inputs[i] if i < len(op.inputs) else None
+    return _number(op.operand(1), -inf), _number(op.operand(2), inf)
 
 
 def _number(value: Value | None, otherwise: float) -> float:

@@ -240,13 +240,9 @@ class _NotAnExpressionError(ValueError):
 
 
 _OPERATORS: Final[dict[str, Callable[[int, int], int | None]]] = {
-    "Add": operator.add,
-    "Sub": operator.sub,
-    "Mult": operator.mul,
-    "Div": lambda a, b: None if a % b else a // b,
-    "FloorDiv": operator.floordiv,
-    "Mod": operator.mod,
-}
+    "Add": operator.add, "Sub": operator.sub, "Mult": operator.mul, "FloorDiv": operator.floordiv,
+    "Mod": operator.mod, "Div": lambda a, b: None if a % b else a // b,
+}  # fmt: skip
 """By the names that Python's syntax tree has for them."""
 
 

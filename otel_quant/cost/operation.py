@@ -197,8 +197,12 @@ class TypedNode:
         """Returns whether operand ``i`` is there."""
         return i < len(self.inputs) and self.inputs[i] is not None
 
+    def operand(self, i: int) -> Value | None:
+        """Returns operand ``i``; None if it is left out."""
+        return self.inputs[i] if i < len(self.inputs) else None
+
     def input(self, i: int) -> Value:
-        """Returns operand ``i``."""
+        """Returns operand ``i``, which has to be there."""
         value = self.inputs[i] if i < len(self.inputs) else None
         if value is None:
             raise UnknownError(f"operand {i} is left out")
@@ -206,7 +210,7 @@ class TypedNode:
 
     def dtype(self, i: int) -> int:
         """Returns operand ``i``'s element type, UNKNOWN if it is left out."""
-        value = self.inputs[i] if i < len(self.inputs) else None
+        value = self.operand(i)
         return dtypes.UNKNOWN if value is None else value.dtype
 
     def shape(self, i: int) -> Shape:

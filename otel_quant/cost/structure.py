@@ -204,17 +204,9 @@ class Model(NamedTuple):
 
 
 Attribute: TypeAlias = (
-    int
-    | float
-    | bytes
-    | Tensor
-    | Graph
-    | Elided
-    | Reference
-    | tuple[int, ...]
-    | tuple[float, ...]
-    | tuple[bytes, ...]
-)
+    int | float | bytes | Tensor | Graph | Elided | Reference
+    | tuple[int, ...] | tuple[float, ...] | tuple[bytes, ...]
+)  # fmt: skip
 
 
 def ordered(nodes: tuple[GraphNode, ...], source: str) -> tuple[GraphNode, ...]:

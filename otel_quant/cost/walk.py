@@ -420,8 +420,10 @@ class Walk:
             return
         if shape is not None and len(shape) == len(dims):
             names = (dim if isinstance(dim, str) else None for dim in dims)
-            pairs = zip(shape, map(self._given.length, names), strict=True)
-            value.shape = tuple(given if length is None else length for length, given in pairs)
+            value.shape = tuple(
+                self._given.length(name) if length is None else length
+                for length, name in zip(shape, names, strict=True)
+            )
         elif (
             shape is None
             and self._trust_declared

@@ -105,11 +105,6 @@ def _raised(a: int | float, b: int | float) -> int | float | None:
     return None if isinstance(result, complex) else result
 
 
-def _fold_mod(op: TypedNode, outputs: list[Value]) -> list[Data]:
-    """Mod: the divisor's sign, or the dividend's with ``fmod``."""
-    return _fold_each(math.fmod if op.attr("fmod", 0) else operator.mod, 2)(op, outputs)
-
-
 def _fold_rows(function: Callable[..., Scalar], operands: int) -> Fold:
     """Element by element; the function is given unknown elements too."""
     return lambda op, outputs: [_each_row(function, list(map(op.input, range(operands))), outputs)]
@@ -193,11 +188,8 @@ def _random(shapes: ShapesOf, types: Types, tool: Formula | None = None, words: 
 
 
 _BITWISE: Final = elementwise(1, broadcast_all)
-_SCATTER: Final = same(
-    "|updates| if it reduces (onnx_tool: 0)",
-    lambda op: op.size(2) if op.attr_str("reduction", "none") != "none" else 0,
-    zero,
-)
+_SCATTER: Final = same("|updates| if it reduces (onnx_tool: 0)",
+    lambda op: op.size(2) if op.attr_str("reduction", "none") != "none" else 0, zero)  # fmt: skip
 _FREE: Final = free(same_shape)
 
 
@@ -266,20 +258,18 @@ def _layer(op: TypedNode) -> Sequence[Shape]:
 _LAYER_TYPES: Final = (*T0, lambda op: op.attr("stash_type", 1))  # of mean and deviation
 
 
-_ARG: Final = Rule(
-    "|x| comparisons (onnx_tool: 0)",
+_ARG: Final = Rule("|x| comparisons (onnx_tool: 0)",
     lambda op: [_without(op.shape(0), {op.axis(0)}, op.attr("keepdims", 1))],
-    INT64,
-    rest=per_input(CMP),
-    tool=zero,
-)
+    INT64, rest=per_input(CMP), tool=zero)  # fmt: skip
 
 TABLE: Final[dict[str, Rule]] = {
     "Add": _binary(ADD, operator.add),
     "Sub": _binary(ADD, operator.sub),
     "Mul": _binary(MUL, operator.mul),
     "Div": _binary(DIV, _divided),
-    "Mod": elementwise(1, broadcast_all, fold=_fold_mod),
+    # The divisor's sign, or the dividend's with ``fmod``.
+    "Mod": elementwise(1, broadcast_all, fold=lambda op, outputs: (
+        _fold_each(math.fmod if op.attr("fmod", 0) else operator.mod, 2)(op, outputs))),
     "Neg": _unary(1, operator.neg),
     "Abs": _unary(1, abs),
     "Relu": _unary(CMP, lambda a: max(a, 0)),

@@ -81,26 +81,22 @@ def _places_of(wanted: Collection[int | None], lengths: Shape) -> list[int]:
 
 def _flatten(op: TypedNode) -> Sequence[Shape]:
     """The axes before ``axis`` and those from it on, each made one."""
-    shape = op.shape(0)
-    axis = op.attr("axis", 1)
+    shape, axis = op.shape(0), op.attr("axis", 1)
     axis = axis + len(shape) if axis < 0 else axis
     return [(volume(shape[:axis]), volume(shape[axis:]))]
 
 
 def _squeeze(op: TypedNode) -> Sequence[Shape]:
-    shape = op.shape(0)
-    axes = axes_operand(op)
+    shape, axes = op.shape(0), axes_operand(op)
     if axes is None and None in shape:
-        raise UnknownError(
-            "no axes are named, and which have length 1 is not known", op.input(0).unknown
-        )
+        problem = "no axes are named, and which have length 1 is not known"
+        raise UnknownError(problem, op.input(0).unknown)
     gone = _places_of((1,), shape) if axes is None else axes
     return [without(shape, {axis_of(axis, len(shape)) for axis in gone})]
 
 
 def _unsqueeze(op: TypedNode) -> Sequence[Shape]:
-    shape = op.shape(0)
-    axes = axes_operand(op)
+    shape, axes = op.shape(0), axes_operand(op)
     if axes is None:
         raise UnknownError("neither the attribute 'axes' nor operand 1 is given")
     rank = len(shape) + len(axes)
@@ -136,9 +132,7 @@ def _concat(op: TypedNode) -> Sequence[Shape]:
 
 def _split(op: TypedNode) -> Sequence[Shape]:
     """Parts of given lengths along ``axis``, or equal ones."""
-    shape = op.shape(0)
-    axis = op.axis(0)
-    count = len(op.node.outputs)
+    shape, axis, count = op.shape(0), op.axis(0), len(op.node.outputs)
     parts: Shape | None = op.attr_ints("split")
     if op.has(1):
         parts = whole(op.known_data(1)) or (None,) * count

@@ -67,16 +67,9 @@ from otel_quant.cost.operators.rule import (
 from otel_quant.cost.operators.windows import conv, conv_products, global_pool, pool, pool_macs
 
 _ACTIVATIONS: Final = {
-    "": 0,
-    "Relu": 1,
-    "LeakyRelu": 2,
-    "Clip": 2,
-    "HardSigmoid": 4,
-    "Sigmoid": EXP,
-    "Tanh": EXP + 6,
-    "Gelu": GELU_ERF,
-    "FastGelu": GELU_TANH,
-}
+    "": 0, "Relu": 1, "LeakyRelu": 2, "Clip": 2, "HardSigmoid": 4, "Sigmoid": EXP, "Tanh": EXP + 6,
+    "Gelu": GELU_ERF, "FastGelu": GELU_TANH,
+}  # fmt: skip
 
 _Found = TypeVar("_Found")
 

@@ -194,19 +194,10 @@ def _resized_to(op: TypedNode, shape: Shape, axes: tuple[int, ...], sizes: Shape
     return tuple(result.values())
 
 
-_POOLED: Final = Rule(
-    "window size per result (onnx_tool: two axes at most)",
-    pool,
-    T0 + INT64,
-    rest=pool_macs,
-    tool=_pool_tool,
-)
-_RESIZED: Final = Rule(
-    "nearest 0, linear 4, cubic 8 per result",
-    _resize,
-    T0,
-    rest=lambda op: op.attr_choice("mode", "nearest", _RESIZE) * op.out_size(),
-)
+_POOLED: Final = Rule("window size per result (onnx_tool: two axes at most)",
+    pool, T0 + INT64, rest=pool_macs, tool=_pool_tool)  # fmt: skip
+_RESIZED: Final = Rule("nearest 0, linear 4, cubic 8 per result",
+    _resize, T0, rest=lambda op: op.attr_choice("mode", "nearest", _RESIZE) * op.out_size())  # fmt: skip
 
 
 def _global(words: str, per_element: int, per_result: int = 0) -> Rule:

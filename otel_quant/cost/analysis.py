@@ -278,7 +278,7 @@ def _sum(records: Iterable[NodeCost | Tensor], key: str) -> int:
 
 
 def _op_counts(nodes: Iterable[NodeCost]) -> Counter[str]:
-    return Counter(node.op_type for node in nodes)
+    return Counter(map(attrgetter("op_type"), nodes))
 
 
 def _mix(nodes: Iterable[NodeCost], key: str, whole: int) -> dict[str, float]:

@@ -452,7 +452,7 @@ class _Timeline:
     def _run_bodies(self, op: TypedNode) -> None:
         """Runs what an operation runs; its operands and what is captured live until then."""
         start = self.now
-        self._around.append({self._root(value) for value in op.inputs if value is not None})
+        self._around.append(set(map(self._root, op.given)))
         for body in op.bodies:
             self._run_loop(body, op.outputs)
         for body in branches_taken(op):

@@ -113,11 +113,7 @@ class _Graph:
         self._kinds = {value: op.kind for op in ops for value in op.outputs}
         self._twins = _twins(ops, kept)
         reading = [
-            (value, op)
-            for op in ops
-            if op.outputs[0] not in self._twins
-            for value in op.inputs
-            if value is not None
+            (value, op) for op in ops if op.outputs[0] not in self._twins for value in op.given
         ]
         self._readers = dict(reading)  # The last one
         self._edges = Counter(value for value, _ in reading)

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from otel_quant.cost import graph
-from otel_quant.cost.graph import QDQ, Fusion, Obstacle, Operation, Value, dtypes, printable
+from otel_quant.cost.graph import QDQ, Fusion, Obstacle, TypedNode, Value, dtypes, printable
 from otel_quant.inference.findings import Findings, Found
 from otel_quant.inference.onnx_kernels import FileGraph, Part, Placed
 from otel_quant.inference.results import grouped
@@ -44,7 +44,7 @@ class OnnxEvidence:
 FINDINGS: Final = Findings[OnnxEvidence]()
 
 
-def title(op: Operation) -> str:
+def title(op: TypedNode) -> str:
     """Returns a node's operator and name as sentences have them."""
     return f"{op.node.op_type} `{printable(op.name, _LONGEST)}`"
 
@@ -82,11 +82,11 @@ _SELECTORS: Final = f"{_OPTIMIZER}qdq_transformer/selectors_actions/qdq_selector
 class _Island(NamedTuple):
     """A node that did not run on integers, though integers are next to it."""
 
-    node: Operation
+    node: TypedNode
     why: Obstacle
     conversions: Sequence[Placed]  # Kernels of the conversions next to it
     own: Sequence[Placed]  # Kernels that did its work in float
-    weights: Operation | None  # What dequantizes its constant weights, if it ran in float
+    weights: TypedNode | None  # What dequantizes its constant weights, if it ran in float
 
     def found(self, text: str) -> Found:
         """Returns the finding of a text."""
@@ -117,8 +117,8 @@ def _unfused(evidence: OnnxEvidence) -> Iterator[Found]:
 def _islands(evidence: OnnxEvidence) -> Iterator[_Island]:
     """Yields the nodes without a kernel on integers, for each reason."""
     weights = _integer_weights(evidence.file)
-    groups: dict[tuple[Operation, Obstacle], list[Placed]] = {}
-    own: dict[Operation, list[Placed]] = {}
+    groups: dict[tuple[TypedNode, Obstacle], list[Placed]] = {}
+    own: dict[TypedNode, list[Placed]] = {}
     for kernel in evidence.kernels:
         if kernel.node is not None and kernel.node.kind in QDQ and kernel.ran.op_type in _QDQ_TYPES:
             if (reason := _reason(evidence, kernel.node)) is not None:
@@ -133,14 +133,14 @@ def _islands(evidence: OnnxEvidence) -> Iterator[_Island]:
         yield _Island(node, why, conversions, floats, weights.get(node) if floats else None)
 
 
-def _integer_weights(file: FileGraph) -> Mapping[Operation, Operation]:
+def _integer_weights(file: FileGraph) -> Mapping[TypedNode, TypedNode]:
     """Returns by contraction the DequantizeLinear of its constant weights."""
     contractions = (op for op in file.ops if op.node.op_type in _IN_FLOAT and op.has(1))
     found = ((op, _dequantizer(file, op.input(1))) for op in contractions)
     return {op: each for op, each in found if each and each.input(0).constant}
 
 
-def _nodes_in_float(kernel: Placed, weights: Collection[Operation]) -> Sequence[Operation]:
+def _nodes_in_float(kernel: Placed, weights: Collection[TypedNode]) -> Sequence[TypedNode]:
     """Returns the nodes whose work a kernel did in float: those with integers as weights, if it has any."""
     in_float = kernel.ran.op_type in _IN_FLOAT
     makes_floats = any(each.startswith("float") for each in kernel.ran.outputs)
@@ -167,7 +167,7 @@ def _named(kernels: Sequence[Placed]) -> str:
     return f"{operators} {listed(list(dict.fromkeys(each.place for each in kernels)))}"
 
 
-def _reason(evidence: OnnxEvidence, op: Operation) -> tuple[Operation, Obstacle] | None:
+def _reason(evidence: OnnxEvidence, op: TypedNode) -> tuple[TypedNode, Obstacle] | None:
     """Returns why a conversion was not fused, and the node; None if it has to run whatever is behind it."""
     # Of two that change the scale, the first stands for both.
     found = [
@@ -178,7 +178,7 @@ def _reason(evidence: OnnxEvidence, op: Operation) -> tuple[Operation, Obstacle]
     return min(found, key=lambda at: at[0] in evidence.file.fused.on_integers, default=None)
 
 
-def _beside(file: FileGraph, op: Operation) -> Iterator[Operation]:
+def _beside(file: FileGraph, op: TypedNode) -> Iterator[TypedNode]:
     """Yields the nodes that a conversion could be fused with: in front of one that quantizes, else behind it."""
     if op.kind in graph.QUANTIZES:
         for maker in filter(None, [file.maker(op.input(0))]):
@@ -191,7 +191,7 @@ def _beside(file: FileGraph, op: Operation) -> Iterator[Operation]:
         yield from read(op.outputs[0])
 
 
-def _why(evidence: OnnxEvidence, at: Operation, op: Operation) -> Obstacle | None:
+def _why(evidence: OnnxEvidence, at: TypedNode, op: TypedNode) -> Obstacle | None:
     """Returns why there is no kernel on integers for the node next to a conversion.
 
     Case 1: there is none for any node at this level of optimization.
@@ -224,13 +224,13 @@ def _why(evidence: OnnxEvidence, at: Operation, op: Operation) -> Obstacle | Non
     return _of_operands(file, at, rule)  # Case 6
 
 
-def _dequantizer(file: FileGraph, value: Value) -> Operation | None:
+def _dequantizer(file: FileGraph, value: Value) -> TypedNode | None:
     """Returns the DequantizeLinear that makes a value, perhaps in another shape."""
     found = file.past(file.maker(value), graph.CARRIES)
     return found if found and found.kind in graph.DEQUANTIZES else None
 
 
-def _read_otherwise(file: FileGraph, op: Operation, known: Obstacle) -> Obstacle:
+def _read_otherwise(file: FileGraph, op: TypedNode, known: Obstacle) -> Obstacle:
     """Returns that not its QuantizeLinear alone reads a result, or another obstacle where that is not so."""
     readers = file.readers(op.outputs[0])
     others = [each for each in readers if each.kind not in graph.QUANTIZES]
@@ -247,7 +247,7 @@ def _read_otherwise(file: FileGraph, op: Operation, known: Obstacle) -> Obstacle
     return Obstacle(why, graph.NOT_QUANTIZED.remedy)
 
 
-def _of_operands(file: FileGraph, at: Operation, rule: Fusion) -> Obstacle:
+def _of_operands(file: FileGraph, at: TypedNode, rule: Fusion) -> Obstacle:
     """Returns why there is no kernel for what operands are."""
     names = []
     for i in filter(at.has, (*rule.operands(at), *filter(None, [rule.bias]))):
@@ -278,7 +278,7 @@ def _other_axis(evidence: OnnxEvidence) -> Iterator[Found]:
             yield Found(op.name, [kernel], text, "axis 0, of the output channels")
 
 
-def _channel_axis(dequantizer: Operation | None) -> int:
+def _channel_axis(dequantizer: TypedNode | None) -> int:
     """Returns the axis along which an operand has several scales; 0 if it has one."""
     if dequantizer is None or dequantizer.input(1).size == 1:
         return 0
@@ -318,12 +318,12 @@ def _inserted(evidence: OnnxEvidence) -> Iterator[Found]:
             yield Found(kernel.place, [kernel], text, "", op_type)
 
 
-def _nodes_of(kernels: Iterable[Placed]) -> set[Operation]:
+def _nodes_of(kernels: Iterable[Placed]) -> set[TypedNode]:
     """Returns the nodes of the file that kernels did the work of."""
     return set(chain.from_iterable(kernel.nodes for kernel in kernels))
 
 
-def _varying(op: Operation) -> Sequence[Value]:
+def _varying(op: TypedNode) -> Sequence[Value]:
     """Returns the operands of a node that are no constants."""
     return [value for value in op.given if not value.constant]
 
@@ -430,9 +430,9 @@ def _computed_shapes(evidence: OnnxEvidence) -> Iterator[Found]:
         yield Found(names[0], kernels, f"{listed(names)} {why}", remedy)
 
 
-def _from_shapes(file: FileGraph) -> set[Operation]:
+def _from_shapes(file: FileGraph) -> set[TypedNode]:
     """Returns the nodes that make numbers of a shape, from Shape and constants alone."""
-    found: set[Operation] = set()
+    found: set[TypedNode] = set()
     for op in file.ops:
         makers = [file.maker(value) for value in _varying(op)]
         sizes = [value.size or 0 for value in op.outputs if value.dtype in _LENGTHS]

@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.cost import CostError, InputSpec, graph
-from otel_quant.cost.graph import Node, Operation, Value, dtypes, node_name, printable
+from otel_quant.cost.graph import GraphNode, TypedNode, Value, dtypes, node_name, printable
 from otel_quant.inference.results import CONVERSIONS, RanKernel, grouped, has_few_bits, tensor_text
 
 _KERNEL: Final = "_kernel_time"
@@ -141,7 +141,7 @@ class FileGraph(graph.ModelGraph):
         super().__init__(path, inputs, dims)
         # Of several with the same name the first
         self.named = {node_name(op.node): op for op in reversed(self.ops)}.get
-        self._read_by: defaultdict[str, list[Operation]] = defaultdict(list)
+        self._read_by: defaultdict[str, list[TypedNode]] = defaultdict(list)
         for op in self.main:
             for name in op.node.inputs:
                 self._read_by[name].append(op)
@@ -152,17 +152,17 @@ class FileGraph(graph.ModelGraph):
             op.kind == "Identity" and self.is_given_out(op.outputs[0]) for op in self.readers(value)
         )
 
-    def in_front(self, op: Operation | None) -> Iterator[Operation]:
+    def in_front(self, op: TypedNode | None) -> Iterator[TypedNode]:
         """Yields a node and those in front of it, by first operands."""
         while op is not None:
             yield op
             op = self.maker(op.input(0)) if op.has(0) else None
 
-    def past(self, op: Operation | None, kinds: Collection[str]) -> Operation | None:
+    def past(self, op: TypedNode | None, kinds: Collection[str]) -> TypedNode | None:
         """Returns a node or, of some operators, the first other one in front by first operands."""
         return next((each for each in self.in_front(op) if each.kind not in kinds), None)
 
-    def users(self, value: Value) -> Iterator[Operation]:
+    def users(self, value: Value) -> Iterator[TypedNode]:
         """Yields the nodes that read a value; for those that only change its shape their readers."""
         for op in self.readers(value):
             if op.kind in graph.CARRIES:
@@ -170,7 +170,7 @@ class FileGraph(graph.ModelGraph):
             else:
                 yield op
 
-    def of_constants(self, names: Iterable[str], op_type: str) -> Operation | None:
+    def of_constants(self, names: Iterable[str], op_type: str) -> TypedNode | None:
         """Returns the node, of a kernel's operator, that most of some constants belong to."""
         counts = Counter(
             op for name in names for op in self._owners(name) if op.node.op_type in op_type
@@ -178,7 +178,7 @@ class FileGraph(graph.ModelGraph):
         [(found, most), (_, next_most)] = [*counts.most_common(2), (None, 0), (None, 0)][:2]
         return found if most > next_most else None
 
-    def _owners(self, constant: str) -> Iterator[Operation]:
+    def _owners(self, constant: str) -> Iterator[TypedNode]:
         """Yields the nodes that a constant belongs to: of conversions the nodes that they convert for."""
         readers = self._read_by.get(constant, ())
         if constant in self.bound.values or self.maker_of(constant) or len(readers) > _MOST_READERS:
@@ -189,7 +189,7 @@ class FileGraph(graph.ModelGraph):
             elif owner := self.maker(op.input(0)) if op.kind in graph.QUANTIZES else op:
                 yield owner
 
-    def named_before(self, name: str) -> Operation | None:
+    def named_before(self, name: str) -> TypedNode | None:
         """Returns the node whose name, or whose tensor's, a name begins with, as made ones do."""
         begins = (name[:end] for end in range(len(name) - 1, 0, -1) if not name[end].isalnum())
         known = (self.named(begin) or self.maker_of(begin) for begin in begins)
@@ -241,12 +241,12 @@ class RanGraph:
         unnamed = (node for node in ran.nodes if not node.name)
         self._unnamed = grouped(unnamed, attrgetter("op_type"))  # in the order in which they run
         self.makers = {name: node for node in ran.nodes for name in node.outputs if name}
-        self.readers: defaultdict[str, list[Node]] = defaultdict(list)
+        self.readers: defaultdict[str, list[GraphNode]] = defaultdict(list)
         for node in ran.nodes:
             for name in filter(None, node.inputs):
                 self.readers[name].append(node)
 
-    def nodes_of(self, kernels: Sequence[RanKernel]) -> list[Node | None]:
+    def nodes_of(self, kernels: Sequence[RanKernel]) -> list[GraphNode | None]:
         """Returns the nodes of kernels in the order in which they ran, which tells those without a name."""
         unnamed = Counter(each.op_type for each in kernels if self._is_unnamed(each))
         left = {  # of each operator, unless some may be of the body of an If
@@ -265,7 +265,7 @@ class RanGraph:
         number = kernel.name.removeprefix(f"{kernel.op_type}_")
         return number.isdecimal() and kernel.name not in self.nodes
 
-    def operands(self, kernel: RanKernel, node: Node) -> tuple[str, ...]:
+    def operands(self, kernel: RanKernel, node: GraphNode) -> tuple[str, ...]:
         """Returns a kernel's operands, with packed constants, which the profile leaves out, if that is certain."""
         names = list(filter(None, node.inputs))
         found: list[str] = []
@@ -291,11 +291,11 @@ class Placed:
     """A kernel with its place in the file."""
 
     ran: RanKernel  # With the constants that its operands lack in the profile
-    nodes: tuple[Operation, ...]  # Nodes of the file that it does the work of
-    node: Operation | None = None  # The first of them, that it is named by; None if it is compiled
+    nodes: tuple[TypedNode, ...]  # Nodes of the file that it does the work of
+    node: TypedNode | None = None  # The first of them, that it is named by; None if it is compiled
     inserted: bool = False  # Whether the runtime has inserted it: no node of the file asks for it
-    before: Operation | None = None  # The node of the file in front of it, if it was inserted
-    after: Operation | None = None  # The one behind it
+    before: TypedNode | None = None  # The node of the file in front of it, if it was inserted
+    after: TypedNode | None = None  # The one behind it
 
     @property
     def op_type(self) -> str:
@@ -319,8 +319,8 @@ class Placed:
         return self.ran.micros
 
 
-_UNKNOWN: Final = Node("", "", "", (), (), {})
-"""Node of a kernel that is not known in the graph that ran."""
+_UNKNOWN: Final = GraphNode("", "", "", (), (), {})
+"""GraphNode of a kernel that is not known in the graph that ran."""
 
 
 def placed(
@@ -337,7 +337,7 @@ def placed(
     ]
 
 
-def _place(nodes: Sequence[Operation]) -> str:
+def _place(nodes: Sequence[TypedNode]) -> str:
     """Returns what a kernel is called by whose first node is in the file."""
     kept = [op.node for op in nodes if op.kind not in graph.QDQ]
     is_named = nodes[0].node.name or not kept
@@ -360,7 +360,7 @@ class _Join:
     def __init__(self, file: FileGraph, ran: RanGraph, compiled: Sequence[Part]) -> None:
         self._file, self._ran, self._compiled = file, ran, compiled
 
-    def placed(self, kernel: RanKernel, node: Node) -> Placed:
+    def placed(self, kernel: RanKernel, node: GraphNode) -> Placed:
         """Returns a kernel with its place, by its node in the graph that ran.
 
         Case 1: a provider has compiled it of a part of the graph.
@@ -388,14 +388,14 @@ class _Join:
         shown = replace(shown, node=place, nodes=len(nodes), macs=macs)
         return Placed(shown, nodes, next(iter(nodes), None))
 
-    def _within(self, parts: Sequence[Part]) -> tuple[tuple[Operation, ...], int]:
+    def _within(self, parts: Sequence[Part]) -> tuple[tuple[TypedNode, ...], int]:
         """Returns those nodes of the file in parts that are known by their names, and the number of all."""
         file, names = self._file, [name for part in parts for name, _ in part.nodes]
         known = (file.named(name) or file.named_before(name) for name in names if name)
         found = tuple(dict.fromkeys(filter(None, known)))
         return found, len(found) + names.count("")
 
-    def _nodes(self, kernel: RanKernel, node: Node) -> tuple[Operation, ...]:
+    def _nodes(self, kernel: RanKernel, node: GraphNode) -> tuple[TypedNode, ...]:
         """Returns the nodes that a kernel does the work of, the one of its name first.
 
         Case 1: no node has its name: what its node covers, or the nearest node by other marks.
@@ -412,8 +412,8 @@ class _Join:
         return self._with_contraction(kernel.op_type, found)
 
     def _with_contraction(
-        self, op_type: str, nodes: tuple[Operation, ...]
-    ) -> tuple[Operation, ...]:
+        self, op_type: str, nodes: tuple[TypedNode, ...]
+    ) -> tuple[TypedNode, ...]:
         """Adds what is in front: a Conv that has been fused with the Relu behind it may have the Relu's name."""
         kind = next((each for each in _FUSED_WITH_MORE if each in op_type), None)
         if kind is None or any(kind in op.node.op_type for op in nodes):
@@ -422,11 +422,11 @@ class _Join:
         at = next((i for i, op in enumerate(front) if op.node.op_type == kind), None)
         return nodes if at is None else tuple(reversed(front[: at + 1]))
 
-    def _covered(self, node: Node) -> tuple[Operation, ...]:
+    def _covered(self, node: GraphNode) -> tuple[TypedNode, ...]:
         """Returns the nodes of the file between what a node reads and what it makes; none if it is not certain."""
         file, reads = self._file, {"", *node.inputs}
         beyond = {*file.bound.values, *node.outputs}
-        found: dict[Operation, None] = {}
+        found: dict[TypedNode, None] = {}
         left = list(filter(None, node.outputs))
         while left and len(found) <= _MOST:
             tensor = left.pop()
@@ -439,7 +439,9 @@ class _Join:
                 left += [name for name in op.node.inputs if name not in reads]
         return tuple(found) if len(found) <= _MOST else ()
 
-    def _around(self, kernel: RanKernel, node: Node) -> tuple[Operation | None, Operation | None]:
+    def _around(
+        self, kernel: RanKernel, node: GraphNode
+    ) -> tuple[TypedNode | None, TypedNode | None]:
         """Returns the nodes of the file in front of an inserted kernel and behind it."""
         if node is _UNKNOWN:
             named = self._file.named_before(kernel.name)
@@ -448,7 +450,7 @@ class _Join:
         readers = (reader for name in node.outputs for reader in self._ran.readers.get(name, ()))
         return self._first_of(makers), self._first_of(readers)
 
-    def _first_of(self, nodes: Iterable[Node | None]) -> Operation | None:
+    def _first_of(self, nodes: Iterable[GraphNode | None]) -> TypedNode | None:
         """Returns the first node of the file that is known of nodes of the graph that ran."""
         for node in filter(None, nodes):
             known = self._file.named(node.name) or next(iter(self._covered(node)), None)
@@ -456,7 +458,7 @@ class _Join:
                 return found
         return None
 
-    def _near(self, name: str, op_type: str, node: Node) -> Operation | None:
+    def _near(self, name: str, op_type: str, node: GraphNode) -> TypedNode | None:
         """Returns the node whose tensors a kernel has, by its name or by its constants."""
         constants = filter(self._ran.constants.get, node.inputs)
         return self._file.named_before(name) or self._file.of_constants(constants, op_type)

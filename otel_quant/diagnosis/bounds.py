@@ -7,7 +7,8 @@ verdict is given where one thing takes most of the time; else the verdict is tha
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple
@@ -91,10 +92,15 @@ class Evidence:
         return 1 - (seen.cpu + seen.waiting) / seen.time if seen.cpu else 0.0
 
     @property
-    def cores(self) -> float | None:
-        """Processors that the process tree has used, on average."""
+    def cores(self) -> float:
+        """Processors that the process tree has used, on average; NaN if that is not known."""
         user, system = map(self.figures.get, ("quant.cpu.user", "quant.cpu.system"))
-        return None if user is None or system is None else (user + system) / self.duration
+        return math.nan if user is None or system is None else (user + system) / self.duration
+
+    @property
+    def load(self) -> float:
+        """Share of the processors that it may use; NaN if that is not known."""
+        return self.cores / (self.cpus or math.nan)
 
     def rate(self, *names: str) -> float:
         """Returns the sum of figures in a second."""
@@ -126,18 +132,14 @@ def _percent(share: float) -> str:
 Lines = tuple[Place, ...]
 
 
-def _most_at(line_of: Callable[[Lines], Place | None]) -> Callable[[Evidence], str | None]:
-    """Returns what finds whether most of the time is in stacks that have a line, and which line has most of it."""
-
-    def find(evidence: Evidence) -> str | None:
-        found = ((line_of(lines), own) for lines, own in evidence.stacks)
-        times = by_last_line(((line,), own) for line, own in found if line is not None)
-        share = total_of(times.values()).time / evidence.total.time
-        if share < _MOST:
-            return None
-        return f"{_percent(share)} of its time, most at {max(times, key=lambda line: times[line].time).short}"
-
-    return find
+def _most_at(evidence: Evidence, line_of: Callable[[Lines], Place | None]) -> str | None:
+    """Returns which line has most of the time, if most of it is in stacks that have a line."""
+    found = ((line_of(lines), own) for lines, own in evidence.stacks)
+    times = by_last_line(((line,), own) for line, own in found if line is not None)
+    share = total_of(times.values()).time / evidence.total.time
+    if share < _MOST:
+        return None
+    return f"{_percent(share)} of its time, most at {max(times, key=lambda line: times[line].time).short}"
 
 
 def _waiting_for_a_build(lines: Lines) -> Place | None:
@@ -149,11 +151,8 @@ def _waiting_for_a_build(lines: Lines) -> Place | None:
     return callers[-1] if callers and callers[-1].library == "torch" else None
 
 
-def _importing(lines: Lines) -> Place | None:
-    pairs = itertools.pairwise(lines)
-    return next(
-        (above for above, line in pairs if line.file == "<frozen importlib._bootstrap>"), None
-    )
+def _first(lines: Iterable[Place]) -> Place | None:
+    return next(iter(lines), None)
 
 
 def _taking_data(lines: Lines) -> Place | None:
@@ -166,11 +165,11 @@ def _taking_data(lines: Lines) -> Place | None:
 
 
 def _calibration_data(evidence: Evidence) -> str | None:
-    if evidence.figures.get("quant.calibration.sample_count"):
-        return _most_at(_taking_data)(evidence)
-    # Quark takes all samples in a step of its own before it calibrates.
-    return _most_at(lambda lines: _taking_data(lines) if any(map(_is_reader, lines)) else None)(
-        evidence
+    # Quark takes all samples in a step of its own before it calibrates: then the program's reader shows it.
+    counts = evidence.figures.get("quant.calibration.sample_count")
+    return _most_at(
+        evidence,
+        lambda lines: _taking_data(lines) if counts or any(map(_is_reader, lines)) else None,
     )
 
 
@@ -197,14 +196,10 @@ def _gpu_idle(evidence: Evidence) -> str | None:
 
 
 def _others_have_the_processors(evidence: Evidence) -> str | None:
-    waiting, cores, cpus = (
-        evidence.total.waiting / evidence.total.time,
-        evidence.cores,
-        evidence.cpus,
-    )
-    if waiting < _WAITS or cores is None or cpus is None or cores >= _BUSY * cpus:
-        return None  # else the program's own threads have them
-    return f"its thread waited {_percent(waiting)} of its time for a processor, while the program used {cores:.1f} of {cpus:g}"
+    waiting = evidence.total.waiting / evidence.total.time
+    if waiting >= _WAITS and evidence.load < _BUSY:  # else the program's own threads have them
+        return f"its thread waited {_percent(waiting)} of its time for a processor, while the program used {evidence.cores:.1f} of {evidence.cpus:g}"
+    return None
 
 
 def _page_faults(evidence: Evidence) -> str | None:
@@ -224,23 +219,22 @@ def _disk(evidence: Evidence) -> str | None:
 
 
 def _waiting(evidence: Evidence) -> str | None:
-    if evidence.blocked < _BUSY or evidence.cores is None or evidence.cores > 1 - _BUSY:
-        return None
-    return f"its thread was blocked {_percent(evidence.blocked)} of its time, and the program used {evidence.cores:.2f} processors; {evidence.line}"
+    if evidence.blocked >= _BUSY and evidence.cores <= 1 - _BUSY:
+        return f"its thread was blocked {_percent(evidence.blocked)} of its time, and the program used {evidence.cores:.2f} processors; {evidence.line}"
+    return None
 
 
 def _one_processor(evidence: Evidence) -> str | None:
-    ran, cores, cpus = evidence.total.cpu / evidence.total.time, evidence.cores, evidence.cpus
-    if ran < _BUSY or cores is None or cpus is None or cores > _ONE or cpus < 2:
-        return None
-    return f"it used {cores:.1f} of {cpus:g} processors, and its thread ran {_percent(ran)} of its time; {evidence.line}"
+    ran, cpus = evidence.total.cpu / evidence.total.time, evidence.cpus or 0
+    if ran >= _BUSY and evidence.cores <= _ONE and cpus >= 2:
+        return f"it used {evidence.cores:.1f} of {cpus:g} processors, and its thread ran {_percent(ran)} of its time; {evidence.line}"
+    return None
 
 
 def _all_processors(evidence: Evidence) -> str | None:
-    cores, cpus = evidence.cores, evidence.cpus
-    if cores is None or cpus is None or cores < _BUSY * cpus:
-        return None
-    return f"it used {cores:.1f} of {cpus:g} processors; {evidence.line}"
+    if evidence.load >= _BUSY:
+        return f"it used {evidence.cores:.1f} of {evidence.cpus:g} processors; {evidence.line}"
+    return None
 
 
 CALIBRATION_DATA: Final = "calibration_data"
@@ -264,13 +258,14 @@ class Verdict(NamedTuple):
 
 VERDICTS: Final = (
     Verdict("lock_file", "a lock file that another build holds, or one that was killed has left",
-        _most_at(lambda lines: lines[-1] if lines[-1].file.endswith("torch/utils/file_baton.py") else None),
+        lambda e: _most_at(e, lambda lines: _first(each for each in lines[-1:] if each.file.endswith("torch/utils/file_baton.py"))),
         remedy="if no other build is running, delete the file lock below TORCH_EXTENSIONS_DIR"),
-    Verdict("other_build", "another build, which has the lock that it waits for", _most_at(_waiting_for_a_build)),
+    Verdict("other_build", "another build, which has the lock that it waits for", lambda e: _most_at(e, _waiting_for_a_build)),
     Verdict(COMPILING, "compiling code",
-        _most_at(lambda lines: next((each for each in lines if each.file.startswith(_COMPILERS)), None)),
+        lambda e: _most_at(e, lambda lines: _first(each for each in lines if each.file.startswith(_COMPILERS))),
         remedy="keep what was compiled for the next run, in TORCH_EXTENSIONS_DIR and TORCHINDUCTOR_CACHE_DIR"),
-    Verdict(IMPORTING, "importing modules", _most_at(_importing)),
+    Verdict(IMPORTING, "importing modules",
+        lambda e: _most_at(e, lambda lines: _first(above for above, line in itertools.pairwise(lines) if line.file == "<frozen importlib._bootstrap>"))),
     Verdict(MEMORY_GROWTH, "memory that grows with each sample", _memory_growth),
     Verdict(CALIBRATION_DATA, "the loader of the calibration data", _calibration_data,
         remedy="load the next samples in another thread while one is calibrated"),
@@ -284,23 +279,20 @@ VERDICTS: Final = (
 )  # fmt: skip
 """The first that finds its evidence counts."""
 
-_BY_NAME: Final = {verdict.name: verdict for verdict in VERDICTS}
+_WORDS: Final = {NOTHING_STANDS_OUT: "nothing stands out"} | {
+    each.name: f"{'' if each.certainty == 'known' else 'probably '}bound by {each.words}"
+    for each in VERDICTS
+}
+_REMEDIES: Final = {verdict.name: verdict.remedy for verdict in VERDICTS}
 
 
 def words_of(name: str) -> str:
     """Returns a verdict in words, for the name of a step before it; of an unknown one its name."""
-    if name == NOTHING_STANDS_OUT:
-        return "nothing stands out"
-    verdict = _BY_NAME.get(name)
-    if verdict is None:
-        return f"bound by {name}"
-    probably = "" if verdict.certainty == "known" else "probably "
-    return f"{probably}bound by {verdict.words}"
+    return _WORDS.get(name, f"bound by {name}")
 
 
 def remedy_of(name: str, method: str = "") -> str:
     """Returns what helped against it where it was tried, with a calibration method; else nothing."""
     if name == MEMORY_GROWTH and method.endswith(_KEEPING):
         return f"calibrate with MinMax instead of {method}, which keeps every activation"
-    verdict = _BY_NAME.get(name)
-    return verdict.remedy if verdict is not None else ""
+    return _REMEDIES.get(name, "")

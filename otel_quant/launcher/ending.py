@@ -27,6 +27,7 @@ from otel_quant.format import series
 from otel_quant.format.event_file import complete_manifest, create_manifest, processes_in
 from otel_quant.launcher.causes import (
     ENDS_WORKERS,
+    NO_STEP,
     Known,
     Situation,
     Victim,
@@ -42,7 +43,6 @@ from otel_quant.launcher.start import TRACEPARENT
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import Ending, RecordedStep, Recording, forecast_of, steps_in
 from otel_quant.recordings.reader import read
-from otel_quant.recordings.summary import Limit
 from otel_quant.schema import semconv
 from otel_quant.schema.units import duration_text
 
@@ -87,32 +87,32 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
     shortage = shortage_in(error, message)
     last = _last_of(victim, seen)
     memory = _memory_then(seen, victim, last, recording)
-    told = "" if error is None else f"{error}: {message}" if message else error
+    told = ": ".join(filter(None, (error, message)))
     cause = cause_of(Known(seen, victim, memory, told, shortage))
     limit, source = _limit(seen, victim, shortage, recording)
     growth = _forecast(victim, step, f"quant.forecast.memory.per_{unit}")
     if growth is None and step is not None:
         growth = _growth(step, memory, recording)
     leak = _leak(victim, recording)
-    situation = Situation(
-        step=step or (victim.steps[-1] if victim.steps else None),
-        run=victim.run,
-        where=shortage or ("host" if cause.out_of_memory is not None else None),
-        memory=memory,
-        limit=limit,
-        limit_source=source,
-        growth=growth,
-        leak=leak,
-        forecast=_forecast(victim, step, semconv.FORECAST_MEMORY),
-        gpus=seen.gpus,
+    advice = advice_for(
+        Situation(
+            step=step or next(reversed(victim.steps), NO_STEP),
+            run=victim.run.attributes if victim.run is not None else {},
+            where=shortage or ("host" if cause.out_of_memory is not None else None),
+            memory=memory or 0,
+            limit=limit or 0,
+            limit_source=source,
+            growth=growth or 0,
+            leak=leak or 0,
+            forecast=_forecast(victim, step, semconv.FORECAST_MEMORY),
+            gpus=seen.gpus,
+        )
     )
-    return dataclasses.replace(
+    plain = dataclasses.replace(
         plain,
         cause=cause.name,
         out_of_memory=cause.out_of_memory,
         evidence=cause.evidence,
-        process=_process(victim) if victim.pid != seen.pid else None,
-        process_signal=victim.signal if victim.pid != seen.pid else None,
         error=error,
         where=_where(victim, step),
         open_steps=tuple(each.name for each in victim.steps),
@@ -124,8 +124,11 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
         memory_per_second=leak,
         memory_of_others=seen.memory_of_others,
         processes=last.processes if last is not None else (),
-        advice=advice_for(situation),
+        advice=advice,
     )
+    if victim.pid == seen.pid:
+        return plain
+    return dataclasses.replace(plain, process=_process(victim), process_signal=victim.signal)
 
 
 def plain_ending(seen: Observation, began_ns: int) -> Ending:
@@ -176,9 +179,8 @@ def _where(victim: Victim, step: RecordedStep | None) -> str | None:
     line = _line(victim, innermost)
     if step is None:
         return f"{innermost.name}{line}"
-    return (
-        f"{step.name}, {step.counts}{'' if step is innermost else f', in {innermost.name}'}{line}"
-    )
+    inner = "" if step is innermost else f", in {innermost.name}"
+    return f"{step.name}, {step.counts}{inner}{line}"
 
 
 def _line(victim: Victim, step: RecordedStep) -> str:
@@ -226,17 +228,13 @@ def _limit(
         return (full.limit, f"gpu {full.index}") if full is not None else (None, None)
     use = seen.uses.get(victim.pid or seen.pid)
     is_short = shortage is not None or victim.signal == "SIGABRT"  # of addresses, it may be
-    known = [
-        Limit(value, source)
-        for value, source in (
-            (seen.limits.memory, seen.limits.memory_source),
-            (use.address_space if use is not None and is_short else None, "RLIMIT_AS"),
-            summary.limit(recording) or (None, None),
-        )
-        if value is not None
-    ]
-    smallest = min(known, key=lambda each: each.value, default=None)
-    return (None, None) if smallest is None else (int(smallest.value), smallest.source)
+    found = (
+        (seen.limits.memory, seen.limits.memory_source),
+        (use.address_space if use is not None and is_short else None, "RLIMIT_AS"),
+        summary.limit(recording) or (None, None),
+    )
+    known = [(int(value), source) for value, source in found if value is not None]
+    return min(known, key=lambda each: each[0], default=(None, None))
 
 
 def _growth(step: RecordedStep, memory: int | None, recording: Recording) -> int | None:

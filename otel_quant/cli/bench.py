@@ -22,7 +22,6 @@ from otel_quant.views.text import printable
 
 _MOST_PROCESSES: Final = 1000
 
-
 _ARGUMENTS: Final = (
     option("variants", nargs="+", metavar="VARIANTS", help="script.py:function that returns models and inputs, and ONNX files"),
     option("--baseline", metavar="NAME", help="compare the others with this one (default: the first)"),
@@ -61,7 +60,6 @@ def _tell(line: str) -> None:
 
 
 COMMAND: Final = Command(
-    name="bench",
     brief="measure variants of a model side by side: time, memory, size, error",
     description=(
         "Runs variants of a model, each in a process of its own, and shows side by side how fast they "

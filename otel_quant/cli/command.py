@@ -35,11 +35,10 @@ class UserError(Exception):
 
 
 class Command:
-    """One subcommand."""
+    """One subcommand; its name is that of its module."""
 
     def __init__(
         self,
-        name: str,  # The name that the user types
         brief: str,  # One line for the list of commands
         arguments: Sequence[AddArgument],
         # Runs it; returns the exit code or raises :class:`UserError`
@@ -48,7 +47,7 @@ class Command:
         examples: tuple[str, str],  # Arguments, for the last lines of it
         prints: bool = True,  # Whether it cannot do without standard output
     ) -> None:
-        self.name, self.brief, self.description, self.examples = name, brief, description, examples
+        self.brief, self.description, self.examples = brief, description, examples
         self.arguments, self.run, self.prints = arguments, run, prints
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

@@ -32,7 +32,6 @@ _NOT_COMPARABLE: Final = 3
 
 _SUMMARY: Final = "GITHUB_STEP_SUMMARY"
 
-
 _ARGUMENTS: Final = (
     option("runs", nargs="*", metavar="RUN", help="the base, and one or more that are compared with it: a recording or a quark_profile.yaml each"),
     option("--base", nargs="+", metavar="RUN", help="several runs of the base"),
@@ -144,7 +143,6 @@ def _write(name: str, text: str, mode: str = "w") -> None:
 
 
 COMMAND: Final = Command(
-    name="compare",
     brief="compare runs step by step, and fail where one is worse",
     description=(
         "Compares recordings and profiles step by step: time, memory, GPU memory, disk, caches, CPU, "

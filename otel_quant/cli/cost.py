@@ -32,7 +32,6 @@ INCOMPLETE: Final = 3
 
 _MAX_NODES: Final = 100_000_000
 
-
 _ARGUMENTS: Final = (
     option("models", nargs="+", metavar="MODEL", help="an ONNX file; further ones, right behind it, are compared with the first"),
     add_format,
@@ -107,11 +106,10 @@ def _inputs(texts: Sequence[str], models: Sequence[str]) -> Mapping[str, dict[st
     """Returns the shapes that are given for all models, under an empty name, and for one each."""
     from otel_quant.cost import parse_inputs
 
-    names = {path: path for path in models}
     files = [os.path.basename(path) for path in models]  # noqa: PTH119  # pathlib takes 2 ms to import
-    names |= {
-        file: path for file, path in zip(files, models, strict=True) if files.count(file) == 1
-    }
+    pairs = zip(files, models, strict=True)
+    names = dict(zip(models, models, strict=True))
+    names |= {file: path for file, path in pairs if files.count(file) == 1}
     groups: dict[str, list[str]] = {"": []}
     for text in texts:
         named = [name for name in names if text.startswith(f"{name}:")]
@@ -151,7 +149,6 @@ def _unknown(costs: Sequence[ModelCost]) -> list[str]:
 
 
 COMMAND: Final = Command(
-    name="cost",
     brief="print the MACs, parameters and memory of ONNX models",
     description=(
         "Prints what ONNX models cost: MACs, parameters, memory, precision. The models are not "

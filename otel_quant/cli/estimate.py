@@ -85,7 +85,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 COMMAND: Final = Command(
-    name="estimate",
     brief="print what memory a quantization will need, before it is started",
     description=(
         "Prints how much memory and disk space the calibration methods of onnxruntime and AMD "

@@ -33,31 +33,27 @@ _ARGUMENTS: Final = (
     option("--top", type=number("nodes", MOST_RUNS), default=10, metavar="N", help="nodes of each model in tables (default: %(default)s)"),
 )  # fmt: skip
 
-
 _OF_FILES: Final = ("input", "dim", "data", "provider", "level", "custom_ops", "layers")
 """Options that make no sense with a script."""
-
-
-def _is_script(model: str) -> bool:
-    return model.partition(":")[0].endswith(".py")
 
 
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
     from otel_quant.format.event_file import INFERENCE
 
-    script = next(filter(_is_script, options.models), None)
-    if script and len(options.models) > 1:
-        raise UserError(
-            f"{script} with other models; expected a script alone: its function returns the models that "
-            "are compared",
-            MISUSED,
-        )
-    if script:
+    module, needed, extra = "onnxruntime", "onnxruntime", "inference"
+    if script := next(
+        (each for each in options.models if each.partition(":")[0].endswith(".py")), ""
+    ):
+        if len(options.models) > 1:
+            raise UserError(
+                f"{script} with other models; expected a script alone: its function returns the models that "
+                "are compared",
+                MISUSED,
+            )
         refuse_with_script(options, script, _OF_FILES)
-    if find_spec("torch" if script else "onnxruntime") is None:
-        needed = "PyTorch" if script else "onnxruntime"
-        extra = "torch" if script else "inference"
+        module, needed, extra = "torch", "PyTorch", "torch"
+    if find_spec(module) is None:
         raise UserError(f"{needed} is not installed; expected: pip install otel-quant[{extra}]")
     asked = measure_options(options)
 
@@ -65,7 +61,7 @@ def _run(options: argparse.Namespace) -> int:
         if script:
             from otel_quant.inference.torch_models import measure_script
 
-            return measure_script(options.models[0], asked)
+            return measure_script(script, asked)
         from otel_quant.inference.measure import measure_files
 
         return measure_files(options.models, asked)
@@ -77,7 +73,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 COMMAND: Final = Command(
-    name="inference",
     brief="benchmark models: latency, memory, kernels, findings",
     description=(
         "Runs ONNX models with onnxruntime, each in a process of its own, and shows side by side how "

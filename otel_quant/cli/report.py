@@ -27,10 +27,8 @@ def _run(options: argparse.Namespace) -> int:
         sys.stdout.write(html)
         return 0
     source = Path(options.recording)
-    if options.output is not None:
-        target = Path(options.output)
-    else:
-        target = source / REPORT if source.is_dir() else source.with_suffix(".html")
+    beside = source / REPORT if source.is_dir() else source.with_suffix(".html")
+    target = beside if options.output is None else Path(options.output)
     expected = "expected a file that can be written: -o FILE names another"
     with user_errors(ValueError, exit_code=1, path=target, expected=expected):
         size = write_page(target, html)
@@ -39,7 +37,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 COMMAND: Final = Command(
-    name="report",
     brief="make an HTML page of a recording",
     description=(
         "Makes one HTML page of a recording: how the run ended and what peaked where, its curves "

@@ -19,7 +19,6 @@ _VALUE: Final = "memory.peak"
 _WHEN: Final = "when"
 _EXPECTED: Final = "expected a folder with recordings or quark_profile.yaml files below it"
 
-
 _ARGUMENTS: Final = (
     option("folders", nargs="+", metavar="DIR", help="a folder; recordings and profiles below it are read"),
     option("--where", action="append", default=[], metavar="NAME=VALUE", help="only these runs: calibration.method=MinMax, 'memory.peak>12 GiB'; also !=, <, <=, >=; all of several hold"),
@@ -84,7 +83,6 @@ def _sorted(rows: Sequence[Row], name: str, options: argparse.Namespace) -> list
 
 
 COMMAND: Final = Command(
-    name="runs",
     brief="list the runs below folders, or make a table of them",
     description=(
         "Finds recordings and quark_profile.yaml files below folders and prints a row for each. "

@@ -70,7 +70,6 @@ def _result_in(file: Path) -> InferenceResult:
 
 
 COMMAND: Final = Command(
-    name="send",
     brief="send a recording's telemetry to an OTLP endpoint",
     description=(
         "Sends the spans, log records and metrics of a recording under their own times and ids to "

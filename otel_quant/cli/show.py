@@ -19,7 +19,6 @@ from otel_quant.cli.stacks import LINES, print_stacks
 _MOST_STEPS: Final = 1000
 """Steps of a run that are shown to people; programs get all."""
 
-
 _ARGUMENTS: Final = (
     option("files", nargs="+", metavar="PATH", help="a recording or a quark_profile.yaml"),
     option("--stacks", action="store_true", help="the lines of code that took the time and the memory, as `otel-quant stacks` prints them"),
@@ -44,7 +43,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 COMMAND: Final = Command(
-    name="show",
     brief="print the steps of a recording or a quark_profile.yaml",
     description=(
         "Prints the steps of recordings and profiles with their time, memory and disk I/O, and how "

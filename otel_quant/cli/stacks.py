@@ -72,7 +72,6 @@ def print_stacks(path: str, step: str | None, by: Literal["time", "memory"], for
 
 
 COMMAND: Final = Command(
-    name="stacks",
     brief="print the Python lines that took the time and the memory of steps",
     description=(
         "Prints which lines of code the steps of a recording have spent their time at, and at which "

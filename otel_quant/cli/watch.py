@@ -31,7 +31,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 COMMAND: Final = Command(
-    name="watch",
     brief="show a recording while it is being made",
     description=(
         "Shows the open steps of a recording, how far they have come, memory, GPUs and disk, once a "

@@ -283,7 +283,6 @@ _ROWS: Final[tuple[Callable[[Known], Cause | None], ...]] = (
 )
 """The first that finds something counts."""
 
-
 # --- errors that mean that memory ran out ---------------------------------------------------
 
 Where = Literal["host", "gpu"]
@@ -333,7 +332,6 @@ _MOST: Final = 5
 
 _SPARE: Final = 1.1
 """What is asked for, as a multiple of what is expected: samples differ."""
-
 
 NO_STEP: Final = RecordedStep(index=0, name="", kind="", start=0.0, state="lost")
 

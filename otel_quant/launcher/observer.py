@@ -118,7 +118,6 @@ _LOOK_NS: Final = 1_000_000_000
 """Nanoseconds between two looks at names, limits and counters. Also the age of readings that count
 for what a program held that was killed for want of memory: it is freed while the kernel works."""
 
-
 _OWN_WAY: Final = frozenset({"memory", "gpu", "cache"})
 """Resources that are not read as the others are: caches only the program's processes know."""
 

@@ -249,7 +249,6 @@ def _first(parameters: Sequence[str]) -> inspect.Signature:
 Models = list[tuple[Literal["float", "quantized"], Any]]
 """Role and model (a path or an ``onnx.ModelProto``) of each model of an operation."""
 
-
 # --- setting and removing ------------------------------------------------------------------
 
 _MISSING = object()
@@ -348,10 +347,7 @@ class Hooks:
                     "%s has no %s in this version; that hook is left out", hook.module, hook.target
                 )
                 return
-            if any(
-                patched is holder and attribute == name and after is before
-                for patched, attribute, _, after in self._patches
-            ):
+            if any(after is before for *_, after in self._patches):
                 return  # it is ours
             after = _wrapped(before, hook, owner)
             places = [(holder, name)]

@@ -90,10 +90,10 @@ def around() -> tuple[Operation, ...]:
     return found
 
 
-def _within(
-    outer: Mapping[str, AttributeValue], attributes: Mapping[str, AttributeValue]
-) -> dict[str, AttributeValue]:
+def _within(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
     """Returns attributes with the outer call's; only the outermost call has the complete configuration."""
+    operation = innermost()
+    outer = operation.attributes if operation is not None else _NOTHING
     found = {**outer, **attributes}
     if semconv.CONFIG_HASH in outer:
         found[semconv.CONFIG_HASH] = outer[semconv.CONFIG_HASH]
@@ -105,9 +105,7 @@ def operating(
     owner: str, attributes: Mapping[str, AttributeValue], *, costs_models: bool = False
 ) -> Iterator[Operation]:
     """Marks a block as an operation."""
-    outer = innermost()
-    inherited = outer.attributes if outer is not None else _NOTHING
-    operation = Operation(owner, _within(inherited, attributes), costs_models)
+    operation = Operation(owner, _within(attributes), costs_models)
     token = _AROUND.set((*_AROUND.get(), operation))
     RUNTIME.operations.append(operation)
     try:
@@ -181,27 +179,21 @@ def attributes_of(
     with_paths = RUNTIME.settings.paths
     found = (of_arguments(arguments, config) if config else {}) | dict(usual(arguments))
     for path, attribute in (*FILES.items(), *reversed(sources)):
-        _add(found, attribute, value_at(arguments, path), with_paths)
-    module = next(
-        (each for each in arguments.values() if hasattr(type(each), "named_modules")), None
-    )
-    if module is not None and semconv.INPUT_PATH not in found:
-        found[semconv.MODEL_NAME] = _name_of(module, with_paths)
+        value = value_at(arguments, path)
+        if attribute in (semconv.INPUT_PATH, semconv.OUTPUT_PATH):
+            if with_paths and isinstance(value, str | os.PathLike):
+                found[attribute] = os.fspath(value)
+        elif isinstance(value, enum.Enum):
+            found[attribute] = value.name
+        elif isinstance(value, bool | int | float | str):
+            found[attribute] = value
+    modules = [each for each in arguments.values() if hasattr(type(each), "named_modules")]
+    if modules and semconv.INPUT_PATH not in found:
+        # By the name that the hub or its folder has, else its class
+        name = getattr(modules[0], "name_or_path", None) if with_paths else None
+        known = model_name(name) if isinstance(name, str) else None
+        found[semconv.MODEL_NAME] = known or type(modules[0]).__name__
     return found
-
-
-def _name_of(module: Any, with_paths: bool) -> str:
-    """Returns what a model of torch is called: by the hub or its folder, else its class."""
-    name = getattr(module, "name_or_path", None) if with_paths else None
-    return (model_name(name) if isinstance(name, str) else None) or type(module).__name__
-
-
-def _add(found: dict[str, AttributeValue], attribute: str, value: Any, with_paths: bool) -> None:
-    if attribute in (semconv.INPUT_PATH, semconv.OUTPUT_PATH):
-        if with_paths and isinstance(value, str | os.PathLike):
-            found[attribute] = os.fspath(value)
-    elif isinstance(value, bool | int | float | str | enum.Enum):
-        found[attribute] = value.name if isinstance(value, enum.Enum) else value
 
 
 # --- models ---------------------------------------------------------------------------
@@ -318,13 +310,11 @@ def open_library_step(
     kind: str, library: Library, attributes: Mapping[str, AttributeValue] = _NOTHING, **more: Any
 ) -> OpenStep | None:
     """Opens a step of a library, with the attributes of the operations around it below its own."""
-    operation = innermost()
-    inherited = operation.attributes if operation is not None else _NOTHING
     return RUNTIME.recorder.open(
         kind,
         library=library.distribution,
         library_version=version_of(library),
-        attributes=completed(_within(inherited, attributes)),
+        attributes=completed(_within(attributes)),
         **more,
     )
 
@@ -383,10 +373,8 @@ def _as_calibration(library: Library, passed: Any) -> Any:
     """Makes a function that is passed to a call a step; the forward passes of its model are its samples."""
     if not callable(passed):
         return passed
-    hook, name = (
-        Hook("", "", STEP, ProfileStep.CALIBRATION, before=COUNT_PASSES),
-        qualified_name(passed),
-    )
+    hook = Hook("", "", STEP, ProfileStep.CALIBRATION, before=COUNT_PASSES)
+    name = qualified_name(passed)
     return as_library_step(observed(passed, hook, library, name), hook, library, name)
 
 

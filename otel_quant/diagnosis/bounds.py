@@ -50,6 +50,13 @@ _KEEPING: Final = ("Percentile", "Entropy")
 """Calibration methods that keep all that they have seen of an activation, at the end of their names."""
 
 
+class Share(float):
+    """A share, as text in percent."""
+
+    def __str__(self) -> str:
+        return f"{100 * self:.0f} %"
+
+
 class Bound(NamedTuple):
     """What bounds a step."""
 
@@ -85,10 +92,25 @@ class Evidence:
         return by_last_line(self.stacks)
 
     @property
-    def blocked(self) -> float:
+    def computed(self) -> Share:
+        """Share of the time that the GPUs computed; 0 if that is not known."""
+        return Share(self.gpu or 0.0)
+
+    @property
+    def ran(self) -> Share:
+        """Share of the time in which its thread ran."""
+        return Share(self.total.cpu / self.total.time)
+
+    @property
+    def waited(self) -> Share:
+        """Share of the time in which its thread waited for a processor."""
+        return Share(self.total.waiting / self.total.time)
+
+    @property
+    def blocked(self) -> Share:
         """Share of the time in which its thread neither ran nor waited for a processor."""
         seen = self.total
-        return 1 - (seen.cpu + seen.waiting) / seen.time if seen.cpu else 0.0
+        return Share(1 - (seen.cpu + seen.waiting) / seen.time if seen.cpu else 0.0)
 
     @property
     def cores(self) -> float:
@@ -110,7 +132,7 @@ class Evidence:
         """The line with the most time of its own, with its share."""
         place = max(self.by_line, key=lambda place: self.by_line[place].time)
         share = self.by_line[place].time / self.total.time
-        return f"{_percent(share)} of its time at {place.short}"
+        return f"{Share(share)} of its time at {place.short}"
 
 
 def bound_of(evidence: Evidence) -> Bound | None:
@@ -124,10 +146,6 @@ def bound_of(evidence: Evidence) -> Bound | None:
     return Bound(NOTHING_STANDS_OUT, f"at most {evidence.line}")
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
-
-
 Lines = tuple[Place, ...]
 
 
@@ -138,7 +156,9 @@ def _most_at(evidence: Evidence, line_of: Callable[[Lines], Place | None]) -> st
     share = total_of(times.values()).time / evidence.total.time
     if share < _MOST:
         return None
-    return f"{_percent(share)} of its time, most at {max(times, key=lambda line: times[line].time).short}"
+    return (
+        f"{Share(share)} of its time, most at {max(times, key=lambda line: times[line].time).short}"
+    )
 
 
 def _waiting_for_a_build(lines: Lines) -> Place | None:
@@ -176,64 +196,39 @@ def _is_reader(line: Place) -> bool:
     return line.is_own and line.function.endswith("get_next")
 
 
+def _if(holds: Callable[[Evidence], bool], text: str) -> Callable[[Evidence], str | None]:
+    """Returns what finds evidence where something holds: a text with attributes of the evidence in braces."""
+    return lambda evidence: text.format(e=evidence) if holds(evidence) else None
+
+
 def _memory_growth(evidence: Evidence) -> str | None:
     samples = evidence.figures.get("quant.calibration.sample_count") or 0
     each, limit, lines = evidence.per_sample or 0.0, evidence.limit or 0, evidence.by_line
     if not limit or each * samples < _GROWS * limit:
         return None
-    text = f"{size(each)} with each of {samples:,} samples, {_percent(each * samples / limit)} of the limit of {size(limit)}"
+    text = f"{size(each)} with each of {samples:,} samples, {Share(each * samples / limit)} of the limit of {size(limit)}"
     place = max(lines, key=lambda place: lines[place].grown)
     if evidence.total.grown:
-        text += f"; {_percent(lines[place].grown / evidence.total.grown)} of the growth at {place.short}"
+        text += (
+            f"; {Share(lines[place].grown / evidence.total.grown)} of the growth at {place.short}"
+        )
     return text
-
-
-def _gpu_idle(evidence: Evidence) -> str | None:
-    if evidence.gpu is None or evidence.gpu > _IDLE or evidence.blocked > _MOST:
-        return None
-    return f"the GPU computed {_percent(evidence.gpu)} of its time, and its thread was blocked {_percent(evidence.blocked)}; {evidence.line}"
-
-
-def _others_have_the_processors(evidence: Evidence) -> str | None:
-    waiting = evidence.total.waiting / evidence.total.time
-    if waiting >= _WAITS and evidence.load < _BUSY:  # else the program's own threads have them
-        return f"its thread waited {_percent(waiting)} of its time for a processor, while the program used {evidence.cores:.1f} of {evidence.cpus:g}"
-    return None
 
 
 def _page_faults(evidence: Evidence) -> str | None:
     rate = evidence.rate("quant.page_faults.major")
     if evidence.blocked < _WAITS or rate < _FAULTS:
         return None
-    return f"{rate:,.0f} page faults a second read from storage; its thread was blocked {_percent(evidence.blocked)} of its time"
+    return f"{rate:,.0f} page faults a second read from storage; its thread was blocked {evidence.blocked} of its time"
 
 
 def _disk(evidence: Evidence) -> str | None:
     rate = evidence.rate("quant.disk.read", "quant.disk.write")
     if evidence.blocked < _MOST or rate < _RATE:
         return None
-    text = f"{rate / 1e6:,.0f} MB a second read and written; its thread was blocked {_percent(evidence.blocked)} of its time"
+    text = f"{rate / 1e6:,.0f} MB a second read and written; its thread was blocked {evidence.blocked} of its time"
     cache = evidence.figures.get("quant.cache.disk.peak")
     return f"{text}; its cache directory grew by {size(cache)}" if cache else text
-
-
-def _waiting(evidence: Evidence) -> str | None:
-    if evidence.blocked >= _BUSY and evidence.cores <= 1 - _BUSY:
-        return f"its thread was blocked {_percent(evidence.blocked)} of its time, and the program used {evidence.cores:.2f} processors; {evidence.line}"
-    return None
-
-
-def _one_processor(evidence: Evidence) -> str | None:
-    ran, cpus = evidence.total.cpu / evidence.total.time, evidence.cpus or 0
-    if ran >= _BUSY and evidence.cores <= _ONE and cpus >= 2:
-        return f"it used {evidence.cores:.1f} of {cpus:g} processors, and its thread ran {_percent(ran)} of its time; {evidence.line}"
-    return None
-
-
-def _all_processors(evidence: Evidence) -> str | None:
-    if evidence.load >= _BUSY:
-        return f"it used {evidence.cores:.1f} of {evidence.cpus:g} processors; {evidence.line}"
-    return None
 
 
 CALIBRATION_DATA: Final = "calibration_data"
@@ -268,13 +263,23 @@ VERDICTS: Final = (
     Verdict(MEMORY_GROWTH, "memory that grows with each sample", _memory_growth),
     Verdict(CALIBRATION_DATA, "the loader of the calibration data", _calibration_data,
         remedy="load the next samples in another thread while one is calibrated"),
-    Verdict("gpu_idle", "Python, for which the GPU waits", _gpu_idle, "probable"),
-    Verdict(OTHER_PROGRAMS, "other programs that have the processors", _others_have_the_processors, "probable"),
-    Verdict("all_processors", "the processors, all of which it uses", _all_processors),
+    Verdict("gpu_idle", "Python, for which the GPU waits",
+        _if(lambda e: e.gpu is not None and e.gpu <= _IDLE and e.blocked <= _MOST,
+            "the GPU computed {e.computed} of its time, and its thread was blocked {e.blocked}; {e.line}"), "probable"),
+    Verdict(OTHER_PROGRAMS, "other programs that have the processors",
+        # Else the program's own threads have them.
+        _if(lambda e: e.waited >= _WAITS and e.load < _BUSY,
+            "its thread waited {e.waited} of its time for a processor, while the program used {e.cores:.1f} of {e.cpus:g}"), "probable"),
+    Verdict("all_processors", "the processors, all of which it uses",
+        _if(lambda e: e.load >= _BUSY, "it used {e.cores:.1f} of {e.cpus:g} processors; {e.line}")),
     Verdict("page_faults", "reading mapped files or swapped memory", _page_faults, "probable"),
     Verdict("disk", "the disk", _disk, "probable"),
-    Verdict("waiting", "waiting", _waiting),
-    Verdict("one_processor", "one processor of several", _one_processor),
+    Verdict("waiting", "waiting",
+        _if(lambda e: e.blocked >= _BUSY and e.cores <= 1 - _BUSY,
+            "its thread was blocked {e.blocked} of its time, and the program used {e.cores:.2f} processors; {e.line}")),
+    Verdict("one_processor", "one processor of several",
+        _if(lambda e: e.ran >= _BUSY and e.cores <= _ONE and (e.cpus or 0) >= 2,
+            "it used {e.cores:.1f} of {e.cpus:g} processors, and its thread ran {e.ran} of its time; {e.line}")),
 )  # fmt: skip
 """The first that finds its evidence counts."""
 

@@ -41,7 +41,8 @@ class Command:
         self,
         brief: str,  # One line for the list of commands
         arguments: Sequence[AddArgument],
-        # Runs it; returns the exit code or raises :class:`UserError`
+        # Runs it; returns the exit code or raises :class:`UserError`. It imports what only it needs
+        # itself: the other commands are not to wait for that.
         run: Callable[[Any], int],
         description: str,  # First lines of its help
         examples: tuple[str, str],  # Arguments, for the last lines of it

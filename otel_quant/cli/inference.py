@@ -21,24 +21,11 @@ if TYPE_CHECKING:
     from otel_quant.inference.results import InferenceResult
 
 
-_ARGUMENTS: Final = (
-    option("models", nargs="+", metavar="MODEL", help="an ONNX file, or script.py:function of PyTorch models; others are compared with the first"),
-    *MODEL_ARGUMENTS,
-    either(
-        option("--runs", type=number("runs", MOST_RUNS), metavar="N", help="timed runs of each model"),
-        option("--seconds", type=SECONDS, default=3.0, metavar="S", help="time for the timed runs of each model (default: %(default).0f)"),
-    ),
-    option("--warmup", type=number("runs", MOST_RUNS), default=3, metavar="N", help="runs before (default: %(default)s)"),
-    option("--layers", action="store_true", help="also compare each quantized tensor with the first model's, by onnxruntime's debugger"),
-    option("--top", type=number("nodes", MOST_RUNS), default=10, metavar="N", help="nodes of each model in tables (default: %(default)s)"),
-)  # fmt: skip
-
 _OF_FILES: Final = ("input", "dim", "data", "provider", "level", "custom_ops", "layers")
 """Options that make no sense with a script."""
 
 
 def _run(options: argparse.Namespace) -> int:
-    # Only now: the other commands are not to wait for these.
     from otel_quant.format.event_file import INFERENCE
 
     module, needed, extra = "onnxruntime", "onnxruntime", "inference"
@@ -82,6 +69,16 @@ COMMAND: Final = Command(
         f"measured, {FAILED} one could not be, {MISUSED} the command line makes no sense."
     ),
     examples=("float.onnx int8.onnx", "float.onnx int8.onnx --dim batch=1 --layers"),
-    arguments=_ARGUMENTS,
+    arguments=(
+        option("models", nargs="+", metavar="MODEL", help="an ONNX file, or script.py:function of PyTorch models; others are compared with the first"),
+        *MODEL_ARGUMENTS,
+        either(
+            option("--runs", type=number("runs", MOST_RUNS), metavar="N", help="timed runs of each model"),
+            option("--seconds", type=SECONDS, default=3.0, metavar="S", help="time for the timed runs of each model (default: %(default).0f)"),
+        ),
+        option("--warmup", type=number("runs", MOST_RUNS), default=3, metavar="N", help="runs before (default: %(default)s)"),
+        option("--layers", action="store_true", help="also compare each quantized tensor with the first model's, by onnxruntime's debugger"),
+        option("--top", type=number("nodes", MOST_RUNS), default=10, metavar="N", help="nodes of each model in tables (default: %(default)s)"),
+    ),
     run=_run,
-)
+)  # fmt: skip

@@ -25,18 +25,7 @@ from otel_quant.base.log import LOG
 from otel_quant.capture.recorder.run_info import git_head, shown_command
 from otel_quant.format import series
 from otel_quant.format.event_file import complete_manifest, create_manifest, processes_in
-from otel_quant.launcher.causes import (
-    ENDS_WORKERS,
-    NO_STEP,
-    Known,
-    Situation,
-    Victim,
-    Where,
-    advice_for,
-    cause_of,
-    find_victim,
-    shortage_in,
-)
+from otel_quant.launcher import causes
 from otel_quant.launcher.observer import INTERVAL, LastSeen, Observation, Observer, with_mark
 from otel_quant.launcher.program import signal_name
 from otel_quant.launcher.start import TRACEPARENT
@@ -69,7 +58,7 @@ def ending_in(folder: Path, began_ns: int, seen: Observation) -> Ending:
     with FAULTS.kept_in("recording of the end"):
         if seen.exit_code == 0:  # most programs: of their steps, which may be many, none is needed
             recording = read(folder, in_brief=True)
-            if find_victim(seen, recording) is None:
+            if causes.find_victim(seen, recording) is None:
                 return plain_ending(seen, recording.began_ns)
         recording = read(folder)
     return ending_of(seen, recording)
@@ -78,25 +67,25 @@ def ending_in(folder: Path, began_ns: int, seen: Observation) -> Ending:
 def ending_of(seen: Observation, recording: Recording) -> Ending:
     """Returns how the program has ended."""
     plain = plain_ending(seen, recording.began_ns)
-    victim = find_victim(seen, recording)
+    victim = causes.find_victim(seen, recording)
     if victim is None:
         return plain
     step = next((each for each in reversed(victim.steps) if each.counts), None)
     unit = (step and step.counts.newest) or "sample"
     error, message = _error_of(victim)
-    shortage = shortage_in(error, message)
+    shortage = causes.shortage_in(error, message)
     last = _last_of(victim, seen)
     memory = _memory_then(seen, victim, last, recording)
     told = ": ".join(filter(None, (error, message)))
-    cause = cause_of(Known(seen, victim, memory, told, shortage))
+    cause = causes.cause_of(causes.Known(seen, victim, memory, told, shortage))
     limit, source = _limit(seen, victim, shortage, recording)
     growth = _forecast(victim, step, f"quant.forecast.memory.per_{unit}")
     if growth is None and step is not None:
         growth = _growth(step, memory, recording)
     leak = _leak(victim, recording)
-    advice = advice_for(
-        Situation(
-            step=step or next(reversed(victim.steps), NO_STEP),
+    advice = causes.advice_for(
+        causes.Situation(
+            step=step or next(reversed(victim.steps), causes.NO_STEP),
             run=victim.run.attributes if victim.run is not None else {},
             where=shortage or ("host" if cause.out_of_memory is not None else None),
             memory=memory or 0,
@@ -155,24 +144,24 @@ def failed_in(folder: Path, seen: Observation) -> list[dict[str, object]]:
         }
         for each in seen.exits.values()
         if (each.pid in recorded or each.name.startswith("python"))
-        and seen.signals.get(each.pid) not in ENDS_WORKERS
+        and seen.signals.get(each.pid) not in causes.ENDS_WORKERS
     ]  # fmt: skip
 
 
-def _last_of(victim: Victim, seen: Observation) -> LastSeen | None:
+def _last_of(victim: causes.Victim, seen: Observation) -> LastSeen | None:
     """Returns the last moment of a process; of one that is not known, the one that held most."""
     if victim.pid is None:
         return max(seen.last_seen.values(), key=lambda last: last.memory, default=None)
     return seen.last_seen.get(victim.pid) or seen.last_seen.get(seen.pid)
 
 
-def _process(victim: Victim) -> str:
+def _process(victim: causes.Victim) -> str:
     process = "a child process" if victim.pid is None else f"process {victim.pid}"
     rank = victim.run.rank if victim.run is not None else None
     return process if rank is None else f"rank {rank} ({process})"
 
 
-def _where(victim: Victim, step: RecordedStep | None) -> str | None:
+def _where(victim: causes.Victim, step: RecordedStep | None) -> str | None:
     if not victim.steps:
         return None
     innermost = victim.steps[-1]
@@ -183,7 +172,7 @@ def _where(victim: Victim, step: RecordedStep | None) -> str | None:
     return f"{step.name}, {step.counts}{inner}{line}"
 
 
-def _line(victim: Victim, step: RecordedStep) -> str:
+def _line(victim: causes.Victim, step: RecordedStep) -> str:
     if step.line is None:
         return ""
     last = victim.run.last if victim.run is not None else None
@@ -193,7 +182,7 @@ def _line(victim: Victim, step: RecordedStep) -> str:
     return f", at {step.line.short}{before}"
 
 
-def _error_of(victim: Victim) -> tuple[str | None, str | None]:
+def _error_of(victim: causes.Victim) -> tuple[str | None, str | None]:
     if victim.run is None or victim.run.end is None:
         return None, None
     if victim.steps:
@@ -202,7 +191,7 @@ def _error_of(victim: Victim) -> tuple[str | None, str | None]:
 
 
 def _memory_then(
-    seen: Observation, victim: Victim, last: LastSeen | None, recording: Recording
+    seen: Observation, victim: causes.Victim, last: LastSeen | None, recording: Recording
 ) -> int | None:
     """Returns RSS of the process tree when it happened."""
     if victim.run is not None and victim.run.end is not None:
@@ -220,7 +209,7 @@ def _memory_then(
 
 
 def _limit(
-    seen: Observation, victim: Victim, shortage: Where | None, recording: Recording
+    seen: Observation, victim: causes.Victim, shortage: causes.Where | None, recording: Recording
 ) -> tuple[int | None, str | None]:
     """Returns the limit in force and its source; of a GPU that was full, the GPU's."""
     if shortage == "gpu":
@@ -258,7 +247,7 @@ def _growth(step: RecordedStep, memory: int | None, recording: Recording) -> int
     return round(statistics.median(slopes)) if slopes else None
 
 
-def _leak(victim: Victim, recording: Recording) -> int | None:
+def _leak(victim: causes.Victim, recording: Recording) -> int | None:
     """Returns the growth of memory each second that went on until the end of the innermost step."""
     for each in reversed(steps_in(recording)):
         if victim.steps and each.step is victim.steps[-1]:
@@ -267,7 +256,7 @@ def _leak(victim: Victim, recording: Recording) -> int | None:
     return None
 
 
-def _forecast(victim: Victim, step: RecordedStep | None, name: str) -> int | None:
+def _forecast(victim: causes.Victim, step: RecordedStep | None, name: str) -> int | None:
     """Returns a figure in bytes as the newest forecast of the process has it."""
     if victim.run is None or step is None:
         return None

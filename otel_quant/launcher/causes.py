@@ -321,7 +321,7 @@ def shortage_in(error: str | None, message: str | None) -> Where | None:
         return None
     text = message or ""
     for row in SHORTAGES:
-        if re.fullmatch(row.error, error) and (not row.message or re.search(row.message, text)):
+        if re.fullmatch(row.error, error) and re.search(row.message, text):
             return row.where or ("gpu" if _GPU.search(text) else "host")
     return None
 

@@ -118,6 +118,9 @@ _LOOK_NS: Final = 1_000_000_000
 """Nanoseconds between two looks at names, limits and counters. Also the age of readings that count
 for what a program held that was killed for want of memory: it is freed while the kernel works."""
 
+_UNIT: Final = 1 if sys.platform == "darwin" else 1024
+"""Bytes in which getrusage(2) and wait4(2) give the highest RSS."""
+
 _OWN_WAY: Final = frozenset({"memory", "gpu", "cache"})
 """Resources that are not read as the others are: caches only the program's processes know."""
 
@@ -156,7 +159,7 @@ class Observer:
         # A program is started as a copy of this process, whose memory is in the kernel's mark.
         self._mark_before = 0
         if sys.platform != "win32":
-            self._mark_before = _bytes(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+            self._mark_before = _UNIT * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
     def start(self) -> None:
         """Starts a thread that takes readings. To be called as soon as the program runs."""
@@ -187,7 +190,7 @@ class Observer:
         how: Any = {"exit_code": code} if code >= 0 else {"signal": signal_name(-code)}
         seen = Observation(pid=self._pid, time_ns=time_ns, **how)
         with FAULTS.kept_in("observer, end"):
-            seen = self._observation(seen, _bytes(max_rss or 0))
+            seen = self._observation(seen, _UNIT * (max_rss or 0))
         with FAULTS.kept_in("observer, file"):
             if self._curve is not None:
                 memory = with_mark(seen.last_seen.get(self._pid), seen.mark)
@@ -304,10 +307,6 @@ class Observer:
             memory_of_others=self._surroundings.memory_of_others,
             gpus=self._recent[-1].resources.get("gpu", ()) if self._recent else (),
         )
-
-
-def _bytes(max_rss: int) -> int:
-    return max_rss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _totals(reading: TreeReading) -> dict[str, Number]:

@@ -341,7 +341,7 @@ class Hooks:
                 holder = getattr(holder, part, None)
             # vars(), not getattr: an inherited method is wrapped where it is defined,
             # and a static method must stay one.
-            before = vars(holder).get(name, _MISSING) if holder is not None else _MISSING
+            before = getattr(holder, "__dict__", {}).get(name, _MISSING)
             if before is _MISSING:
                 LOG.debug(
                     "%s has no %s in this version; that hook is left out", hook.module, hook.target

@@ -389,16 +389,16 @@ def _as_operation(function: Function, hook: Hook, library: Library) -> Function:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         bound: dict[str, Any] = {}
         attributes: dict[str, AttributeValue] = {}
+        find = None
         with FAULTS.kept_in(origin):
+            find = find_models if _costs_its_models(library) else None
             bound = arguments.bound(args, kwargs)
             if hook.wrapper == ENTRY_POINT:
                 attributes |= attributes_of(bound, hook.sources, hook.config)
             if describe is not None:
                 attributes |= describe(bound)
-        find = find_models if find_models is not None and _costs_its_models(library) else None
-        with operating(
-            library.distribution, attributes, costs_models=find is not None
-        ) as operation:
+        costs = find is not None
+        with operating(library.distribution, attributes, costs_models=costs) as operation:
             with _failed_step_of(hook.target, library):
                 result = function(*args, **kwargs)
             if find is not None:
@@ -428,12 +428,9 @@ def _failed_step_of(name: str, library: Library) -> Iterator[None]:
 
 def _costs_its_models(library: Library) -> bool:
     """Whether an operation that begins now costs its models, and not one around it."""
-    with FAULTS.kept_in("model cost"):
-        built_on_it = distributions_built_on(library)
-        return not any(each.costs_models for each in _AROUND.get()) and not any(
-            each.owner in built_on_it for each in around()
-        )
-    return False
+    built_on_it = distributions_built_on(library)
+    is_costed = any(each.costs_models for each in _AROUND.get())
+    return not is_costed and not any(each.owner in built_on_it for each in around())
 
 
 def _report_models(find: Callable[[], Models], operation: Operation) -> None:

@@ -21,7 +21,7 @@ from otel_quant.recordings.side_by_side import (
     FigureRow,
     Sample,
     Side,
-    StepRow,
+    StepSides,
     difference,
 )
 from otel_quant.recordings.summary import BY_NAME
@@ -54,11 +54,13 @@ def worse_of(rows: Mapping[StepPath, Sequence[Sequence[float]]], limit: str) -> 
     return {check.path for check in verdict.checks if check.outcome == "worse"}
 
 
-def _row(path: StepPath, *sides: tuple[float, ...]) -> StepRow:
+def _row(path: StepPath, *sides: tuple[float, ...]) -> StepSides:
     base, new = map(Sample, sides)
     figure = FigureRow(_DURATION, (base, new), (difference(base, new, _DURATION.matters),))
     ended: frozenset[State] = frozenset({"ended"})
-    return StepRow(path, (len(base.values), len(new.values)), (ended, ended), {"duration": figure})
+    return StepSides(
+        path, (len(base.values), len(new.values)), (ended, ended), {"duration": figure}
+    )
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ from otel_quant.views.text import printable, terminal_width
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_quant.recordings.gate import Limit, Verdict
+    from otel_quant.recordings.gate import GateLimit, GateVerdict
     from otel_quant.recordings.side_by_side import Comparison, Side
 
 
@@ -70,7 +70,7 @@ def _names(options: argparse.Namespace) -> list[list[str]]:
     return [[name] for name in options.runs]
 
 
-def _limits(options: argparse.Namespace) -> list[Limit]:
+def _limits(options: argparse.Namespace) -> list[GateLimit]:
     from otel_quant.recordings.gate import LimitError, find, load, parse
 
     path = Path(options.config) if options.config else find(Path())
@@ -93,7 +93,7 @@ def _sides(names: Sequence[Sequence[str]]) -> list[Side]:
 
 
 def _write_all(
-    options: argparse.Namespace, comparison: Comparison, verdict: Verdict | None
+    options: argparse.Namespace, comparison: Comparison, verdict: GateVerdict | None
 ) -> None:
     from otel_quant.views.compare import document
     from otel_quant.views.gate import as_action_benchmark, as_bencher, as_junit

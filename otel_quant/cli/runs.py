@@ -7,13 +7,19 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from otel_quant.cli.command import Command, add_format, option, print_document, user_errors
+from otel_quant.schema import semconv
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_quant.recordings.runs import Row
 
-_TABLE: Final = {"rows": "model", "columns": "calibration.method", "value": "memory.peak"}
+_TABLE: Final = {
+    "rows": "model",
+    "columns": semconv.short(semconv.CALIBRATION_METHOD),
+    "value": semconv.short(semconv.MEMORY_PEAK),
+}
+"""The names of a table that are not given."""
 _WHEN: Final = "when"
 _EXPECTED: Final = "expected a folder with recordings or quark_profile.yaml files below it"
 

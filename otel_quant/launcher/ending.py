@@ -33,6 +33,7 @@ from otel_quant.recordings import summary
 from otel_quant.recordings.model import Ending, RecordedStep, Recording, forecast_of, steps_in
 from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
+from otel_quant.schema.readings import UNITS
 from otel_quant.schema.units import duration_text
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
     told = ": ".join(filter(None, (error, message)))
     cause = causes.cause_of(causes.Known(seen, victim, memory, told, shortage))
     limit, source = _limit(seen, victim, shortage, recording)
-    growth = _forecast(victim, step, f"quant.forecast.memory.per_{unit}")
+    growth = _forecast(victim, step, UNITS[unit].growth["memory"])
     if growth is None and step is not None:
         growth = _growth(step, memory, recording)
     leak = _leak(victim, recording)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, count, pairwise
 from pathlib import PurePath
 from typing import Final, NamedTuple, TypeAlias
 
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import (
+    Attributes,
+    Ending,
     RecordedStep,
     Recording,
     State,
@@ -58,12 +59,19 @@ class ComparedRun:
     when_read: str | None  # When memory was read; None if it was not
     has_more_steps: bool  # Than are compared
 
+    def at(self, path: StepPath) -> tuple[Figures, State] | None:
+        """Returns the figures and the state of a step or the total; None if it has no such step."""
+        if path == TOTAL:
+            return self.total, self.recording.state
+        step = self.steps.get(path)
+        return None if step is None else (step.figures, step.step.state)
+
 
 def compared_runs(
     names: Sequence[Sequence[str]], read: Callable[[str], Recording]
 ) -> list[list[ComparedRun]]:
     """Returns the recordings of each side as they are compared."""
-    found = {name: read(name) for side in names for name in side}
+    found = {name: read(name) for name in chain.from_iterable(names)}
     of_runs = not all(map(is_of_program, found.values()))
     made = {name: compared_run(name, each, of_runs=of_runs) for name, each in found.items()}
     return [[made[name] for name in side] for side in names]
@@ -88,9 +96,8 @@ def compared_run(name: str, recording: Recording, *, of_runs: bool = False) -> C
 
 def _steps(recording: Recording) -> dict[StepPath, ComparedStep]:
     """Returns the steps of all processes; steps of the first have no process in their path."""
-    numbers: dict[str, int] = {}
-    for run in recording.runs:
-        numbers.setdefault(run.process, len(numbers))
+    processes = dict.fromkeys(run.process for run in recording.runs)
+    numbers = dict(zip(processes, count(), strict=False))
     of_run = summary.steps_of(recording)
     found: dict[StepPath, ComparedStep] = {}
     in_order = sorted(steps_in(recording), key=lambda each: numbers[each.run.process])
@@ -108,23 +115,21 @@ def _partial(recording: Recording) -> str:
         return f"could not be read whole: {recording.problems[0]}"
     if recording.state in _PARTIAL:
         return _PARTIAL[recording.state]
-    outermost = summary.outermost_runs(recording)
-    if not outermost:
+    runs = outermost_runs(recording)
+    if not runs:
         return "has no run: the program has opened no step"
-    return _PARTIAL["lost"] if any(run.end is None for run in outermost) else ""
+    return _PARTIAL["lost"] if any(run.end is None for run in runs) else ""
 
 
 def _failure(recording: Recording) -> str:
-    ending = recording.ending
-    error = next((run.error for run in recording.runs if run.error), None)
-    if ending is not None and ending.signal is not None:
-        how = f"was killed by {ending.signal}"
-    elif error is not None:
-        how = f"failed with {error}"
-    elif ending is not None and ending.exit_code:
-        how = f"failed with exit code {ending.exit_code}"
-    else:
-        how = "failed"
+    """Returns how a recording failed, and in which step."""
+    ending = recording.ending or Ending(time=0.0)
+    causes = (
+        ("was killed by", ending.signal),
+        *(("failed with", run.error) for run in recording.runs),
+        ("failed with exit code", ending.exit_code),
+    )
+    how = next((f"{verb} {cause}" for verb, cause in causes if cause), "failed")
     stopped = [step for run in recording.runs for step in run.steps if step.state != "ended"]
     return f"{how} in {stopped[-1].name}" if stopped else how
 
@@ -157,7 +162,7 @@ def common_time(base: ComparedRun, new: ComparedRun) -> CommonTime:
     moments = [(0.0, 0.0), (base.recording.duration, new.recording.duration)]
     for moment in _in_both(base, new):
         at = bisect_left(moments, moment)
-        before, after = moments[at - 1] if at else moments[0], moments[min(at, len(moments) - 1)]
+        before, after = moments[max(0, at - 1)], moments[min(at, len(moments) - 1)]
         if before[1] <= moment[1] <= after[1] and before[0] <= moment[0] <= after[0]:
             moments.insert(at, moment)
     lengths = (max(b - a, d - c) for (a, c), (b, d) in pairwise(moments))
@@ -229,8 +234,8 @@ FACTS: Final[tuple[Fact, ...]] = (
     Fact("layer of the worst", semconv.ACCURACY_WORST_LAYER),
     Fact("model read", semconv.INPUT_PATH),
     Fact("model written", semconv.OUTPUT_PATH),
-    Fact("SHA-256 of the float model", "quant.model.float.sha256"),
-    Fact("SHA-256 of the quantized model", "quant.model.quantized.sha256"),
+    Fact("SHA-256 of the float model", semconv.of_model("float", "sha256")),
+    Fact("SHA-256 of the quantized model", semconv.of_model("quantized", "sha256")),
     Fact("processes of the launcher", semconv.RUN_WORLD_SIZE, _TIME_MEMORY_GPU),
     Fact("machine", semconv.HOST_NAME),
     Fact("system", semconv.OS_DESCRIPTION, _TIME),
@@ -251,6 +256,12 @@ FACTS: Final[tuple[Fact, ...]] = (
 """What may differ, in the order in which it is shown. RSS depends on the number of threads, which
 follows the processors; the processor's model and the system change how fast it is reached."""
 
+_SCRIPT: Final = Fact("script", "", _ALL)
+_WHEN_READ: Final = Fact("memory was read", "", frozenset({MEMORY_PEAK}))
+_ALWAYS: Final = (_SCRIPT, _WHEN_READ, *FACTS)
+_PROCESSES: Final = Fact("recorded processes", "", _ALL)
+"""Of profiles: one has one process, and nobody knows what the others had added to its whole."""
+
 
 @dataclass(frozen=True, slots=True)
 class FactDifference:
@@ -266,67 +277,52 @@ class FactDifference:
     def is_unlike(self, at: int) -> bool:
         """Whether a side is known to differ from the base."""
         base, new = self.values[0], self.values[at]
-        return bool(base and new) and not (_are_among(base, new) and _are_among(new, base))
+        return bool(base and new and (_beside(base, new) or _beside(new, base)))
 
 
 def fact_differences(sides: Sequence[Sequence[ComparedRun]]) -> list[FactDifference]:
     """Returns in what sides differ. A fact that is not known of a side changes nothing: the side may be alike."""
-    libraries = dict.fromkeys(name for side in sides for run in side for name in _libraries(run))
-    facts: list[tuple[Fact, Callable[[ComparedRun], Value | None]]] = [
-        (Fact("script", "", _ALL), _script),
-        (Fact("memory was read", "", frozenset({MEMORY_PEAK})), lambda run: run.when_read),
-        *((fact, partial(_value, name=fact.attribute)) for fact in FACTS),
-        *(
-            (Fact(name, "", _TIME_MEMORY_GPU), partial(_version, library=name))
-            for name in libraries
-        ),
-    ]
-    if not all(is_of_program(run.recording) for side in sides for run in side):
-        # A profile has one process, and nobody knows what the others had added to its whole.
-        facts.append((Fact("recorded processes", "", _ALL), _processes))
+    known = [[*map(_facts_of, side)] for side in sides]
+    every_fact = chain.from_iterable(chain.from_iterable(known))
+    facts = [each for each in dict.fromkeys((*_ALWAYS, *every_fact)) if each != _PROCESSES]
+    if not all(is_of_program(run.recording) for run in chain.from_iterable(sides)):
+        facts.append(_PROCESSES)
     found = []
-    for fact, value_of in facts:
-        values = tuple(_distinct(map(value_of, side)) for side in sides)
-        known = [value for side in values for value in side]
-        differs = not all(_is_alike(value, known[0]) for value in known)
-        if differs or (known and not all(values)):
+    for fact in facts:
+        values = tuple(_distinct(each[fact] for each in side if fact in each) for side in known)
+        every = _distinct(chain.from_iterable(values))
+        differs = len(every) > 1
+        if differs or (every and not all(values)):
             changes = fact.changes if differs else _NOTHING
             found.append(FactDifference(fact.name, values, changes, fact.unit, fact.is_setting))
     return found
 
 
-def without_common_step(base: Sequence[ComparedRun], new: Sequence[ComparedRun]) -> bool:
-    """Whether two sides have steps, and none of them in common."""
-    first, second = ({path for run in side for path in run.steps} for side in (base, new))
-    return bool(first) and bool(second) and first.isdisjoint(second)
-
-
-def _version(run: ComparedRun, library: str) -> Value | None:
-    return _libraries(run).get(library)
-
-
-def _value(run: ComparedRun, name: str) -> Value | None:
-    """Returns the values of an attribute, wherever a recording has them, each once."""
+def _facts_of(run: ComparedRun) -> dict[Fact, Value]:
+    """Returns what is known of a run."""
     sources = [
         run.recording.origin,
         *(each.attributes for each in run.recording.runs),
         *(each.step.attributes for each in run.steps.values()),
     ]
-    found = dict.fromkeys(
-        ", ".join(map(str, value)) if isinstance(value, tuple) else value
-        for source in sources
-        if (value := source.get(name)) is not None
-    )
+    known = {fact: _value_in(sources, fact.attribute) for fact in FACTS}
+    versions = {Fact(name, "", _TIME_MEMORY_GPU): each for name, each in _libraries(run).items()}
+    processes = len(outermost_runs(run.recording))
+    others = {_SCRIPT: _script(run), _WHEN_READ: run.when_read, _PROCESSES: processes}
+    return {fact: value for fact, value in (known | versions | others).items() if value is not None}
+
+
+def _value_in(sources: Iterable[Attributes], name: str) -> Value | None:
+    """Returns the values of an attribute, wherever a recording has them, each once."""
+    values = (source[name] for source in sources if name in source)
+    texts = (", ".join(map(str, each)) if isinstance(each, tuple) else each for each in values)
+    found = dict.fromkeys(texts)
     return ", ".join(map(str, found)) if len(found) > 1 else next(iter(found), None)
 
 
 def _script(run: ComparedRun) -> str | None:
     command = run.recording.origin.get(semconv.PROCESS_COMMAND_LINE)
-    return script_of(command) if isinstance(command, str) and command else None
-
-
-def _processes(run: ComparedRun) -> int:
-    return len(outermost_runs(run.recording))
+    return script_of(command) if isinstance(command, str) else None
 
 
 def _when_read(recording: Recording) -> str | None:
@@ -334,33 +330,30 @@ def _when_read(recording: Recording) -> str | None:
     known = peak(recording)
     if known is None:
         return None
-    sampled = any(
-        name in attributes
-        for each in recording.runs
-        for attributes in (each.attributes, each.last.attributes if each.last else {})
-        for name in (semconv.MEMORY_PEAK, semconv.READING_MEMORY_PEAK)
-    )
+    marks = {semconv.MEMORY_PEAK, semconv.READING_MEMORY_PEAK}
+    sampled = any(marks & {*run.attributes, *run.last_read} for run in recording.runs)
     all_the_time = sampled or known.source in ("launcher", "ending", "process", "sampled")
     return "all the time" if all_the_time else "at checkpoints"
 
 
 def _libraries(run: ComparedRun) -> Mapping[str, str]:
     listed = run.recording.origin.get(semconv.LIBRARIES)
-    names = [listed] if isinstance(listed, str) else listed if isinstance(listed, tuple) else []
+    names = listed if isinstance(listed, tuple) else (listed,)
     pairs = (str(each).rpartition(" ") for each in names)
     return {name: version for name, _, version in pairs if name}
 
 
-def _distinct(values: Iterable[Value | None]) -> tuple[Value, ...]:
-    found: dict[Value, None] = {}
+def _distinct(values: Iterable[Value]) -> tuple[Value, ...]:
+    """Returns values, of those that are alike the first."""
+    found: list[Value] = []
     for value in values:
-        if value is not None and not any(_is_alike(value, other) for other in found):
-            found[value] = None
+        found += _beside((value,), found)
     return tuple(found)
 
 
-def _are_among(values: Iterable[Value], others: Sequence[Value]) -> bool:
-    return all(any(_is_alike(value, other) for other in others) for value in values)
+def _beside(values: Iterable[Value], others: Sequence[Value]) -> list[Value]:
+    """Returns the values that are like none of some others."""
+    return [value for value in values if not any(_is_alike(value, other) for other in others)]
 
 
 def _is_alike(first: Value, second: Value) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from sys import intern
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_quant.format.fields import LeftOut, attributes
 from otel_quant.recordings.model import (
+    Attributes,
     LastReading,
     RecordedCheckpoint,
     RecordedRun,
@@ -44,6 +45,7 @@ class ReadRun:
         self._custom: dict[str, Any] = {}
         self._checkpoints: list[RecordedCheckpoint] = []
         self._models: list[Mapping[str, Any]] = []
+        self._events: list[tuple[str, _Event]] = []
 
     @property
     def is_open(self) -> bool:
@@ -57,94 +59,108 @@ class ReadRun:
 
     def take(self, kind: str, event: _Event, at: float) -> None:
         """Takes an event. Raises KeyError or ValueError if it is of a step that has not begun."""
-        given = event.get("attributes", {})
-        match kind:
-            case "step.started":
-                index, name = event["index"], event["name"]
-                self._open[index] = {
-                    "index": index, "name": name, "kind": event["step_kind"], "start": at,
-                    "attributes": given, "counts": Counts(), "progress": [], **_known(event, _OF_STEP),
-                }  # fmt: skip
-                self._checkpoint(f"{name} Start", "start", event, at, index)
-            case "step.ended":
-                index = event["index"]
-                step = self._open[index]
-                if event.get("samples") is not None:
-                    _counted(step, "sample", event["samples"], at)
-                # Former versions have no other trace of layers, and a short step ends before one is written.
-                for unit, names in UNITS.items():
-                    if type(done := given.get(names.count)) is int:
-                        step["counts"].setdefault(unit, Count(0, given.get(names.total)))
-                        _counted(step, unit, done, at)
-                del self._open[index]
-                step["attributes"].update(given)
-                step |= _known(event, _OUTCOME)
-                state: State = "failed" if event.get("error") else "ended"
-                self._closed[index] = _recorded_step(step, state, at)
-                self._checkpoint(f"{step['name']} End", "end", event, at, index)
-            case "samples.expected" | "layers.expected":
-                step = self._open[event["index"]]
-                step["counts"].expect(kind.partition("s.")[0], event["total"])
-                step["progress"] = [(at, 0)]
-            case "samples.consumed" | "layers.begun":
-                _all_counted(self._open[event["index"]], event, at)
-            case "layer.measured":
-                known = LayerAccuracy(
-                    event["layer"], event["measure"], event.get("value"), event.get("better"),
-                    event.get("unit"), event["number"], event["time"],
-                )  # fmt: skip
-                self._open[event["index"]].setdefault("layers", []).append(known)
-            case "checkpoint":
-                self._checkpoint(event["name"], "point", event, at, event.get("step"))
-            case "models.costed":
-                self._models += event["models"]
-            case "heartbeat":
-                for unit in UNITS:
-                    for number, done in event.get(f"{unit}s", {}).items():
-                        _counted(self._open[int(number)], unit, done, at)
-                self._known["last"] = LastReading(
-                    time=at, attributes=given, open_steps=tuple(self._open)
-                )
-            case "run.started":
-                self._known |= _known(event, _OF_RUN)
-                self._attributes |= given
-                self._checkpoint("Start", "start", event, at)
-            case "run.attributes":
-                self._attributes |= given
-                if "span_id" in event:
-                    span = _known(event, (*_SPAN, "resource"))
-                    self._known |= {"parent_span_id": None, **span}
-                else:
-                    self._known |= _known(event, ("trace_id",))
-            case "run.ended":
-                self._known |= {"end": at, **_known(event, _OUTCOME)}
-                self._attributes |= given
-                self._custom |= event.get("custom", {})
-                self._checkpoint("End", "end", event, at)
+        if (take := _TAKES.get(kind)) is not None:
+            take(self, event, at)
+        else:
+            self._events.append((kind, event))
+
+    def _run_started(self, event: _Event, at: float) -> None:
+        self._known |= _known(event, _OF_RUN)
+        self._attributes |= _attributes(event)
+        self._checkpoint("Start", "start", event, at)
+
+    def _run_attributes(self, event: _Event, _: float) -> None:
+        """Takes what is known later; with a span, the run has begun another, which may have none above."""
+        self._attributes |= _attributes(event)
+        if "span_id" in event:
+            self._known["parent_span_id"] = None
+            self._known |= _known(event, (*_SPAN, "resource"))
+        self._known |= _known(event, ("trace_id",))
+
+    def _run_ended(self, event: _Event, at: float) -> None:
+        self._known |= {"end": at, **_known(event, _OUTCOME)}
+        self._attributes |= _attributes(event)
+        self._custom |= event.get("custom", {})
+        self._checkpoint("End", "end", event, at)
+
+    def _step_started(self, event: _Event, at: float) -> None:
+        index, name = event["index"], event["name"]
+        self._open[index] = {
+            "index": index, "name": name, "kind": event["step_kind"], "start": at, "layers": [],
+            "attributes": _attributes(event), "counts": Counts(), "progress": [],
+            **_known(event, _OF_STEP),
+        }  # fmt: skip
+        self._checkpoint(f"{name} Start", "start", event, at, index)
+
+    def _step_ended(self, event: _Event, at: float) -> None:
+        index, given = event["index"], _attributes(event)
+        step = self._open[index]
+        _counted(step, "sample", event.get("samples", 0), at)
+        # Former versions have no other trace of layers, and a short step ends before one is written.
+        for unit, names in UNITS.items():
+            if type(done := given.get(names.count)) is int:
+                step["counts"].setdefault(unit, Count(0, given.get(names.total)))
+                _counted(step, unit, done, at)
+        del self._open[index]
+        step["attributes"].update(given)
+        step |= _known(event, _OUTCOME)
+        self._closed[index] = _recorded_step(step, _state_of(event), at)
+        self._checkpoint(f"{step['name']} End", "end", event, at, index)
+
+    def _samples_expected(self, event: _Event, at: float) -> None:
+        self._expected("sample", event, at)
+
+    def _layers_expected(self, event: _Event, at: float) -> None:
+        self._expected("layer", event, at)
+
+    def _expected(self, unit: str, event: _Event, at: float) -> None:
+        step = self._open[event["index"]]
+        step["counts"].expect(unit, event["total"])
+        step["progress"] = [(at, 0)]
+
+    def _consumed(self, event: _Event, at: float) -> None:
+        _all_counted(self._open[event["index"]], event, at)
+
+    def _layer_measured(self, event: _Event, _: float) -> None:
+        known = LayerAccuracy(
+            event["layer"], event["measure"], event.get("value"), event.get("better"),
+            event.get("unit"), event["number"], event["time"],
+        )  # fmt: skip
+        self._open[event["index"]]["layers"].append(known)
+
+    def _point(self, event: _Event, at: float) -> None:
+        self._checkpoint(event["name"], "point", event, at, event.get("step"))
+
+    def _models_costed(self, event: _Event, _: float) -> None:
+        self._models += event["models"]
+
+    def _heartbeat(self, event: _Event, at: float) -> None:
+        for unit in UNITS:
+            for number, done in event.get(f"{unit}s", {}).items():
+                _counted(self._open[int(number)], unit, done, at)
+        self._read(at, _attributes(event), tuple(self._open))
+
+    def _read(self, at: float, attributes: Attributes, open_steps: tuple[int, ...]) -> None:
+        self._known["last"] = LastReading(time=at, attributes=attributes, open_steps=open_steps)
 
     def state_known(self, state: Mapping[str, Any], at: float) -> None:
         """Takes what the state file has: the newest reading, and how far open steps are."""
-        steps = state.get("steps", ())
-        for each in steps:
-            step = self._open.get(each["index"])
-            if step is None:
-                continue
-            step["line"] = each.get("line")
+        steps = {each["index"]: each for each in state.get("steps", ())}
+        for index in steps.keys() & self._open.keys():
+            step, known = self._open[index], steps[index]
+            step["line"] = known.get("line")
             for unit, names in UNITS.items():
-                total = each.get(names.expected)
-                if total is not None and step["counts"].get(unit, Count()).total != total:
+                total = known.get(names.expected)
+                if total not in (None, step["counts"].get(unit, Count()).total):
                     step["counts"].expect(unit, total)
             # The counts are newer than the reading beside them: they are written at once.
-            _all_counted(step, each, max(at, step["start"]))
+            _all_counted(step, known, max(at, step["start"]))
         if given := state.get("attributes"):
-            named = tuple(self._open) or tuple(each["index"] for each in steps)
-            self._known["last"] = LastReading(time=at, attributes=given, open_steps=named)
+            self._read(at, given, tuple(self._open) or tuple(steps))
 
     def recorded(self, state_of_open: State = "lost") -> RecordedRun:
         """Returns what has been read."""
-        state = state_of_open
-        if not self.is_open:
-            state = "failed" if self._known.get("error") else "ended"
+        state = state_of_open if self.is_open else _state_of(self._known)
         still_open = {index: _recorded_step(step, state) for index, step in self._open.items()}
         steps = tuple(step for _, step in sorted((self._closed | still_open).items()))
         return RecordedRun(
@@ -154,20 +170,21 @@ class ReadRun:
             steps=steps,
             checkpoints=tuple(self._checkpoints),
             models=tuple(self._models),
+            events=tuple(self._events),
             custom=self._custom,
         )
 
     def _of_models(self) -> dict[str, Any]:
         """Returns what the run's span has of its models: the last of each role."""
-        last = {model.get("role"): model for model in self._models}
+        last = {str(model.get("role")): model for model in self._models}
         found = {
-            f"quant.model.{role}.{name}": value
+            semconv.of_model(role, name): value
             for role, model in last.items()
             for name, value in model["figures"].items()
         }
-        for model in self._models:
+        for model in reversed(self._models):  # the first counts
             if model.get("role") == "float" and "path" in model:
-                found.setdefault(semconv.INPUT_PATH, model["path"])
+                found[semconv.INPUT_PATH] = model["path"]
         return attributes.take(found, LeftOut()) or {}  # in a profile a figure may be anything
 
     def _checkpoint(
@@ -183,10 +200,36 @@ class ReadRun:
         )
 
 
+_TAKES: Final[Mapping[str, Callable[[ReadRun, _Event, float], None]]] = {
+    "run.started": ReadRun._run_started,
+    "run.attributes": ReadRun._run_attributes,
+    "run.ended": ReadRun._run_ended,
+    "step.started": ReadRun._step_started,
+    "step.ended": ReadRun._step_ended,
+    "samples.expected": ReadRun._samples_expected,
+    "layers.expected": ReadRun._layers_expected,
+    "samples.consumed": ReadRun._consumed,
+    "layers.begun": ReadRun._consumed,
+    "layer.measured": ReadRun._layer_measured,
+    "checkpoint": ReadRun._point,
+    "models.costed": ReadRun._models_costed,
+    "heartbeat": ReadRun._heartbeat,
+}
+"""What a run takes of each kind of event."""
+
+
+def _attributes(event: _Event) -> dict[str, Any]:
+    given: dict[str, Any] = event.get("attributes", {})
+    return given
+
+
+def _state_of(ended: Mapping[str, Any]) -> State:
+    return "failed" if ended.get("error") else "ended"
+
+
 def _recorded_step(step: dict[str, Any], state: State, end: float | None = None) -> RecordedStep:
-    step["progress"] = tuple(step["progress"])
-    step["layers"] = tuple(step.get("layers", ()))
-    return RecordedStep(**step, state=state, end=end)
+    known = {**step, "progress": tuple(step["progress"]), "layers": tuple(step["layers"])}
+    return RecordedStep(**known, state=state, end=end)
 
 
 def _all_counted(step: dict[str, Any], event: _Event, at: float) -> None:
@@ -209,9 +252,8 @@ def _of_steps(steps: Iterable[RecordedStep]) -> dict[str, Any]:
     """Returns what the run's span has of its steps: the first value of each."""
     found: dict[str, Any] = {}
     for step in steps:
-        for name in semconv.COPIED_TO_RUN:
-            if name in step.attributes:
-                found.setdefault(name, step.attributes[name])
+        known = _known(step.attributes, semconv.COPIED_TO_RUN)
+        found |= {name: value for name, value in known.items() if name not in found}
     return found
 
 

@@ -17,6 +17,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -28,7 +29,7 @@ from otel_quant.recordings.side_by_side import (
     Difference,
     Sample,
     Side,
-    StepRow,
+    StepSides,
     can_tell,
     mann_whitney,
     student,
@@ -46,7 +47,7 @@ EXIT_CODES: Final[Mapping[Outcome, int]] = {"within": 0, "worse": 1, "not compar
 class Check:
     """A limit, applied to one step of one side."""
 
-    limit: Limit | None = None  # The limit; None for whether the runs can be judged at all
+    limit: GateLimit | None = None  # The limit; None for whether the runs can be judged at all
     path: StepPath = TOTAL  # The step; empty for the total, or where no step fits
     side: Side  # The side that is judged
     outcome: Outcome  # Its result
@@ -59,7 +60,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class GateVerdict:
     """What a gate finds."""
 
     checks: tuple[Check, ...]  # Every check, the worst outcome first
@@ -79,7 +80,7 @@ class _Test(NamedTuple):
     """A figure of a side that is compared with the base, before it is judged."""
 
     check: Check  # Its result if it is worse
-    limit: Limit
+    limit: GateLimit
     base: Sample
     new: Sample
     waits: float | None
@@ -101,21 +102,24 @@ class _Test(NamedTuple):
         return max(values) - min(values) > _allowed(self.limit, min(values))
 
 
-def judge(comparison: Comparison, limits: Sequence[Limit], *, force: bool) -> Verdict:
-    """Judges each side but the base by limits."""
+def judge(comparison: Comparison, limits: Sequence[GateLimit], *, force: bool) -> GateVerdict:
+    """Judges each side but the base by limits; `force`: whatever else differs between them."""
+    if force:
+        alike = (False,) * len(comparison.unrelated)
+        comparison = replace(comparison, differences=(), unrelated=alike)
     found: list[Check | _Test] = []
     unusable = [*_standing(comparison.sides[0], is_new=False)]
     for at, side in enumerate(comparison.sides[1:], 1):
         broken = [*unusable, *_standing(side, is_new=True)]
         found += broken
-        if not broken:
-            for limit in limits:
-                found += _checks(comparison, at, limit, force=force)
+        for limit in () if broken else limits:
+            found += _checks(comparison, at, limit)
     checks = [each for each in found if isinstance(each, Check)]
     tests = [each for each in found if isinstance(each, _Test)]
-    checks += _judged([each for each in tests if each.check.path == TOTAL], force=force)
+    totals = [each for each in tests if each.check.path == TOTAL]
+    checks += _judged(totals, force=force)
     checks += _judged([each for each in tests if each.check.path != TOTAL], force=force)
-    return Verdict(tuple(sorted(checks, key=_worst_first)))
+    return GateVerdict(tuple(sorted(checks, key=_worst_first)))
 
 
 _ORDER: Final[tuple[Outcome, ...]] = ("worse", "not comparable", "within")
@@ -138,33 +142,24 @@ def _standing(side: Side, *, is_new: bool) -> Iterator[Check]:
             yield Check(side=side, outcome=outcome, why=f"{run.name} {run.why}")
 
 
-def _checks(
-    comparison: Comparison, at: int, limit: Limit, *, force: bool
-) -> Iterator[Check | _Test]:
+def _checks(comparison: Comparison, at: int, limit: GateLimit) -> Iterator[Check | _Test]:
     """Yields what a limit finds on a side, and what is to be tested for it."""
-    side = comparison.sides[at]
-    if not limit.is_budget and not force:
-        if comparison.unrelated[at - 1]:
-            why = "no step is in both: these are runs of different programs"
-            yield Check(limit=limit, side=side, outcome="not comparable", why=why)
-            return
-        facts = tuple(
-            each
-            for each in comparison.differences
-            if {limit.figure.kind, limit.figure.name} & each.changes and each.is_unlike(at)
-        )
-        if facts:
-            yield Check(limit=limit, side=side, outcome="not comparable", facts=facts)
-            return
+    refused = Check(limit=limit, side=comparison.sides[at], outcome="not comparable")
+    if comparison.unrelated[at - 1] and not limit.is_budget:
+        why = "no step is in both: these are runs of different programs"
+        yield replace(refused, why=why)
+        return
+    kinds = {limit.figure.kind, limit.figure.name}
+    facts = [each for each in comparison.differences if kinds & each.changes and each.is_unlike(at)]
+    if facts and not limit.is_budget:
+        yield replace(refused, facts=tuple(facts))
+        return
     rows = [row for row in comparison.rows if _is_meant(limit, row.path)]
-    found = [_check(comparison, at, limit, row) for row in rows]
-    yield from (each for each in found if each is not None)
-    if not any(found):
-        why = _missing(comparison, at, limit, rows)
-        yield Check(limit=limit, side=side, outcome="not comparable", why=why)
+    found = [check for row in rows for check in _check(comparison, at, limit, row)]
+    yield from found or [replace(refused, why=_missing(comparison, at, limit, rows))]
 
 
-def _is_meant(limit: Limit, path: StepPath) -> bool:
+def _is_meant(limit: GateLimit, path: StepPath) -> bool:
     if limit.step is None:
         return path == TOTAL or not limit.is_budget
     asked = limit.step.lower()
@@ -172,43 +167,45 @@ def _is_meant(limit: Limit, path: StepPath) -> bool:
     return asked in names
 
 
-def _check(comparison: Comparison, at: int, limit: Limit, row: StepRow) -> Check | _Test | None:
-    """Returns the check of one step, or what has to be tested; None if the figure is not known there."""
-    side = comparison.sides[at]
-    if "failed" in row.states[at] and "failed" not in row.states[0]:
-        return Check(limit=limit, path=row.path, side=side, outcome="worse", why="has failed")
+def _check(
+    comparison: Comparison, at: int, limit: GateLimit, row: StepSides
+) -> Iterator[Check | _Test]:
+    """Yields the check of one step, or what has to be tested; nothing if the figure is not known there."""
+    check = Check(limit=limit, path=row.path, side=comparison.sides[at], outcome="worse")
     figure = row.figures.get(limit.figure.name)
-    new = figure.samples[at] if figure is not None else None
-    if figure is None or new is None:
-        return None
-    base, difference = figure.samples[0], figure.differences[at - 1]
-    check = Check(
-        limit=limit, path=row.path, side=side, outcome="worse", base=base, new=new,
-        difference=difference,
-    )  # fmt: skip
-    if limit.is_budget:
-        is_worse = new.highest > limit.amount if limit.sign == "<=" else new.lowest < limit.amount
-        return check if is_worse else replace(check, outcome="within")
-    return None if base is None else _Test(check, limit, base, new, _waits(row, at))
+    if "failed" in row.states[at] and "failed" not in row.states[0]:
+        yield replace(check, why="has failed")
+    elif figure is not None and (new := figure.samples[at]) is not None:
+        base = figure.samples[0]
+        check = replace(check, base=base, new=new, difference=figure.differences[at - 1])
+        if limit.is_budget:
+            is_worse = _is_over(limit, new)
+            yield check if is_worse else replace(check, outcome="within")
+        elif base is not None:
+            yield _Test(check, limit, base, new, _waits(row, at))
+
+
+def _is_over(budget: GateLimit, sample: Sample) -> bool:
+    if budget.sign == "<=":
+        return sample.highest > budget.amount
+    return sample.lowest < budget.amount
 
 
 def _judged(tests: Sequence[_Test], *, force: bool) -> Iterator[Check]:
     """Judges what is tested together."""
-    left = sum(test.may_fail for test in tests)
-    level = ALPHA / max(1, left)
-    found = [(test, _p(test, level)) for test in tests]
-    rare = set()
-    for low in sorted(p for test, p in found if p is not None and test.may_fail):
-        if low > ALPHA / left:
-            break
-        rare.add(low)
-        left -= 1
+    number = sum(test.may_fail for test in tests)
+    found = [(test, _p(test, ALPHA / max(1, number))) for test in tests]
+    rare = _rare([p for test, p in found if p is not None and test.may_fail], number)
     for test, p in found:
-        outcome = _outcome(test, None if p is None else p in rare)
-        if outcome == "not comparable" and not force:
-            yield replace(test.check, outcome=outcome, waits=test.waits)
-        else:
-            yield test.check if outcome != "within" else replace(test.check, outcome=outcome)
+        outcome = _outcome(test, None if p is None else p in rare, force=force)
+        waits = test.waits if outcome == "not comparable" else None
+        yield replace(test.check, outcome=outcome, waits=waits)
+
+
+def _rare(found: Sequence[float], number: int) -> set[float]:
+    """Returns those p of a number of tests that are not by chance, by Holm's method."""
+    steps = zip(sorted(found), range(number, 0, -1), strict=False)
+    return {p for p, _ in takewhile(lambda step: step[0] <= ALPHA / step[1], steps)}
 
 
 def _p(test: _Test, level: float) -> float | None:
@@ -223,12 +220,12 @@ def _p(test: _Test, level: float) -> float | None:
     return student(test.base.alone, test.new.alone)
 
 
-def _outcome(test: _Test, is_rare: bool | None) -> Outcome:
+def _outcome(test: _Test, is_rare: bool | None, *, force: bool) -> Outcome:
     """Judges whether a side is worse than the base by more than the limit, and by more than noise.
 
     Judged is what is left of a time without the wait of the main thread for a processor. With too
     few runs to tell noise (`is_rare` is None), the best run has to be worse than the worst of the
-    base by as much; and where that may be the wait of other threads, nobody knows.
+    base by as much; and where that may be the wait of other threads, nobody knows, and `force` decides.
     """
     limit, base, new, sign = test.limit, test.base, test.new, test.sign
     if test.change <= _allowed(limit, base.median_alone):
@@ -240,31 +237,33 @@ def _outcome(test: _Test, is_rare: bool | None) -> Outcome:
     allowed = _allowed(limit, reference)
     if sign * (best(new.alone) - reference) <= allowed:
         return "within"
-    return "worse" if sign * (best(new.bounds) - reference) > allowed else "not comparable"
+    is_sure = force or sign * (best(new.bounds) - reference) > allowed
+    return "worse" if is_sure else "not comparable"
 
 
-def _waits(row: StepRow, at: int) -> float | None:
+def _waits(row: StepSides, at: int) -> float | None:
     """Returns the longest waits of a run of a side."""
     samples = [row.figures[name].samples[at] for name in WAITS if name in row.figures]
     return max((sample.highest for sample in samples if sample is not None), default=None)
 
 
-def _allowed(limit: Limit, base: float) -> float:
+def _allowed(limit: GateLimit, base: float) -> float:
     if not limit.is_share:
         return limit.amount
     return max(limit.amount * base, limit.figure.matters)
 
 
-def _missing(comparison: Comparison, at: int, limit: Limit, rows: Sequence[StepRow]) -> str:
+def _missing(comparison: Comparison, at: int, limit: GateLimit, rows: Sequence[StepSides]) -> str:
     """Returns why a limit could be applied nowhere."""
+    name = limit.figure.name
+    figures = [row.figures[name] for row in rows if name in row.figures]
     for place in (at,) if limit.is_budget else (0, at):
         side = comparison.sides[place].name
         if limit.step is not None and not any(row.runs[place] for row in rows):
             return f"no step {limit.step!r} in {side}"
-        figures = [row.figures.get(limit.figure.name) for row in rows]
-        if not any(figure is not None and figure.samples[place] for figure in figures):
-            return f"{limit.figure.name} is not known of {side}"
-    return f"{limit.figure.name} is in no step that is in both"
+        if not any(figure.samples[place] for figure in figures):
+            return f"{name} is not known of {side}"
+    return f"{name} is in no step that is in both"
 
 
 # --- limits -------------------------------------------------------------------------------
@@ -277,7 +276,9 @@ _EXPRESSION: Final = re.compile(
 )
 _AMOUNT: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*|%)")
 
-_GATED_BY: Final[Mapping[str, str]] = {GPU_PEAK: GPU_ALLOCATED}
+_GATED_BY: Final[Mapping[str, str]] = {
+    name: GPU_ALLOCATED for name, quantity in BY_NAME.items() if quantity.name == GPU_PEAK
+}
 """What allocators reserve differs by gigabytes between identical runs; what is allocated does not."""
 
 FORM: Final = "[STEP:]FIGURE=10%, [STEP:]FIGURE=500MiB or [STEP:]FIGURE<=12GiB"
@@ -288,7 +289,7 @@ class LimitError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class GateLimit:
     """A limit."""
 
     text: str  # As it was written
@@ -311,7 +312,7 @@ class Limit:
         return self.text.rstrip().endswith(BINARY)
 
 
-def parse(text: str) -> Limit:
+def parse(text: str) -> GateLimit:
     """Returns the limit that a text has."""
     found = _EXPRESSION.fullmatch(text)
     if found is None:
@@ -340,7 +341,7 @@ def parse(text: str) -> Limit:
             f"expected {', '.join(allowed)}"
         )
     value = float(amount[1]) * units[amount[2]]
-    return Limit(text, found["step"], figure, found["sign"], value, is_share)
+    return GateLimit(text, found["step"], figure, found["sign"], value, is_share)
 
 
 # --- the limits of a repository ----------------------------------------------------------
@@ -363,7 +364,7 @@ def find(start: Path) -> Path | None:
     return None
 
 
-def load(path: Path) -> list[Limit]:
+def load(path: Path) -> list[GateLimit]:
     """Returns the limits of a file."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))

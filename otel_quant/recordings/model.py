@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
-from otel_quant.format.curve import RecordedCurve
+from otel_quant.format.curve import Curve, RecordedCurve
 from otel_quant.schema.code_lines import Place
 from otel_quant.schema.readings import Counts
 
@@ -51,6 +54,9 @@ STATES: Final[Mapping[State, StateWords]] = {
 LAUNCHER: Final = "launcher"
 """Name of the curve that the launcher has made of all processes."""
 
+_NO_CURVE: Final = RecordedCurve(0, 0, Curve(1))
+_Made = TypeVar("_Made")
+
 Certainty = Literal["known", "guessed"]
 
 
@@ -82,6 +88,11 @@ class RecordedStep:
     def samples(self) -> int | None:
         """Calibration samples consumed so far, each a batch; None if none were counted."""
         return self.counts.samples
+
+    @property
+    def lasted(self) -> float | None:
+        """Seconds from its start to its end; None of one that has not ended."""
+        return None if self.end is None else self.end - self.start
 
 
 class RecordedCheckpoint(NamedTuple):
@@ -127,6 +138,8 @@ class RecordedRun:
     # Static cost of the models: ``role`` and ``path``, ``figures`` (names as
     # ``quant.model.<role>...`` without that beginning), ``heaviest`` nodes, ``error``
     models: tuple[Mapping[str, Any], ...] = ()
+    # Kind and fields of the events of which nothing else here is made
+    events: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     # Values of the program's own metrics, by name
     custom: Mapping[str, Any] = field(default_factory=dict)
     # Totals that a profile ends with, by its own keys; empty in a folder
@@ -140,6 +153,11 @@ class RecordedRun:
     span_id: str | None = None  # The run's span, 16 hexadecimal digits
     parent_span_id: str | None = None  # The span above; None if it is the outermost of its trace
     resource: Attributes = field(default_factory=dict)  # The resource of its telemetry
+
+    @property
+    def last_read(self) -> Attributes:
+        """The attributes of its last reading; none without one."""
+        return _NOTHING if self.last is None else self.last.attributes
 
     @property
     def is_unended(self) -> bool:
@@ -189,6 +207,13 @@ class Ending:
     processes: tuple[tuple[str, int], ...] = ()  # The largest, with their RSS in bytes
     advice: tuple[Advice, ...] = ()  # What would help, most useful first
 
+    @property
+    def state(self) -> State:
+        """How it left the program."""
+        if self.signal is not None:
+            return "killed"
+        return "failed" if self.exit_code else "ended"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
@@ -211,11 +236,36 @@ class Recording:
     # What its readers have worked out of all that is above, and ask for more than once
     memo: dict[object, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
+    def once(self, key: object, make: Callable[[], _Made]) -> _Made:
+        """Returns what is made of the recording, the first time that it is asked for."""
+        if key not in self.memo:
+            self.memo[key] = make()
+        made: _Made = self.memo[key]
+        return made
+
+    def curve(self, process: str) -> tuple[float, Curve]:
+        """Returns the curve of a process or of the launcher, and when it began; without it an empty one."""
+        found = self.curves.get(process, _NO_CURVE)
+        return (found.began_ns - self.began_ns) / 1e9, found.curve
+
 
 def number(attributes: Attributes, name: str) -> float | None:
     """Returns the number that attributes have under a name; None if it is absent or no number."""
     value = attributes.get(name)
     return value if type(value) is int or type(value) is float else None
+
+
+def known(values: Iterable[float | None]) -> list[float]:
+    """Returns those of some values that are known."""
+    return [each for each in values if each is not None]
+
+
+def numbers(attributes: Attributes, names: Iterable[str]) -> list[float]:
+    """Returns the numbers that attributes have under some names."""
+    return [each for name in names if (each := number(attributes, name)) is not None]
+
+
+_SCRIPTS: Final = (".py", ".sh", ".ipynb")
 
 
 def script_of(command: str) -> str | None:
@@ -224,14 +274,17 @@ def script_of(command: str) -> str | None:
         words = shlex.split(command)
     except ValueError:  # it has been cut
         words = command.split()
-    for word in words:
-        if word.endswith((".py", ".sh", ".ipynb")):
-            return str(PurePath(word))
-    for option in ("-m", "-c"):
-        if option in words[1:-1]:
-            return f"{option} {words[words.index(option) + 1]}"
-    known = [word for word in words if word != "<path>"]
-    return PurePath(known[0]).name if len(known) == len(words) and known else None
+    candidates = (
+        *(str(PurePath(word)) for word in words if word.endswith(_SCRIPTS)),
+        *(
+            f"{option} {value}"
+            for option in ("-m", "-c")
+            for before, value in pairwise(words[1:])
+            if before == option
+        ),
+        *(PurePath(word).name for word in words[:1] if "<path>" not in words),
+    )
+    return next(iter(candidates), None)
 
 
 # --- the steps of runs as a tree ----------------------------------------------------------
@@ -247,10 +300,14 @@ class PlacedStep:
 
     step: RecordedStep
     run: RecordedRun
-    depth: int  # Steps around it
     path: StepPath
     end: float  # When it ended; of an open step the end of what is known
     own: float  # Seconds that no step within it took
+
+    @property
+    def depth(self) -> int:
+        """How many steps are around it."""
+        return len(self.path) - 1
 
     @property
     def duration(self) -> float:
@@ -267,9 +324,7 @@ def steps_in(
     recording: Recording, runs: Sequence[RecordedRun] | None = None
 ) -> Sequence[PlacedStep]:
     """Returns the steps of a recording, or of some of its runs, as :func:`placed_steps` does."""
-    every = recording.memo.get("steps")
-    if every is None:
-        every = recording.memo["steps"] = placed_steps(recording.runs, recording.duration)
+    every = recording.once("steps", lambda: placed_steps(recording.runs, recording.duration))
     if runs is None or len(runs) == len(recording.runs):
         return every
     wanted = set(map(id, runs))
@@ -279,23 +334,22 @@ def steps_in(
 def placed_steps(runs: Iterable[RecordedRun], until: float) -> list[PlacedStep]:
     """Returns the steps of runs: run by run, in the order in which they opened."""
     placed: list[PlacedStep] = []
-    seen: dict[tuple[str, StepPath], dict[str, int]] = {}
+    of_that_name: Counter[tuple[str, StepPath]] = Counter()
     for run in runs:
         places: dict[int | None, PlacedStep] = {}
-        for step in sorted(run.steps, key=lambda each: each.index):
+        last_known = until if run.gone is None else run.gone
+        for step in sorted(run.steps, key=attrgetter("index")):
             above = places.get(step.parent)
-            depth, around = (0, ()) if above is None else (above.depth + 1, above.path)
-            names = seen.setdefault((run.process, around), {})
-            number = names[step.name] = names.get(step.name, 0) + 1
-            end = step.end
-            if end is None:
-                end = max(until if run.gone is None else run.gone, step.start)
+            around = () if above is None else above.path
+            unnumbered = run.process, (*around, (step.name, 0))
+            of_that_name[unnumbered] += 1
+            path = (*around, (step.name, of_that_name[unnumbered]))
+            end = max(last_known, step.start) if step.end is None else step.end
             seconds = max(0.0, end - step.start)
-            place = PlacedStep(step, run, depth, (*around, (step.name, number)), end, seconds)
-            places[step.index] = place
+            places[step.index] = PlacedStep(step, run, path, end, seconds)
             if above is not None:
                 above.own = max(0.0, above.own - seconds)
-            placed.append(place)
+        placed += places.values()
     return placed
 
 

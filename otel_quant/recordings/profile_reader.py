@@ -13,8 +13,9 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_quant.base.files import is_held, open_regular
 from otel_quant.format.event_file import (
@@ -25,12 +26,11 @@ from otel_quant.format.event_file import (
     mapping_in,
 )
 from otel_quant.format.fields import PROFILE_RUN, PROFILE_RUN_END, STATE, LeftOut
-from otel_quant.format.series import CACHE_GROWTH
 from otel_quant.recordings.events_reader import ReadRun
 from otel_quant.recordings.model import Recording, State, number
 from otel_quant.schema import semconv
 from otel_quant.schema.events import present
-from otel_quant.schema.figures import RESOURCES, Figure
+from otel_quant.schema.figures import RESOURCES, Figure, Part
 from otel_quant.schema.readings import ALL_STEPS, ProfileStep
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 HEADER: Final = "# Quark Profiling Results\n"
 
 Record = dict[str, object]
+_NOTHING: Final[Mapping[str, Any]] = {}
 
 MIB: Final = 1 << 20
 _SECOND: Final = 1_000_000_000  # an int: with 1e9, today's nanoseconds would be rounded twice
@@ -51,6 +52,12 @@ COLUMNS: Final[Mapping[str, Figure]] = {
     if figure.column is not None
 }
 """The figure of each column of a checkpoint."""
+
+_SCALES: Final = {
+    key: figure.column.scale if figure.column is not None and figure.unit == "By" else 0
+    for key, figure in COLUMNS.items()
+}
+"""What a column is multiplied by for bytes; 0 for one that is of something else."""
 
 PEAKS: Final = {
     "peak_memory_mb": semconv.MEMORY_PEAK,
@@ -65,7 +72,7 @@ OF_RUN: Final = {
     "calibration_method": semconv.CALIBRATION_METHOD,
     "calibration_samples": semconv.CALIBRATION_SAMPLE_COUNT,
     "calibration_items": semconv.CALIBRATION_ITEM_COUNT,
-    "gpu_memory_limit_share": "quant.gpu.memory.peak_ratio",
+    "gpu_memory_limit_share": f"{semconv.GPU_MEMORY_PEAK}_ratio",
     "revision": semconv.VCS_REVISION,
 }
 """Keys of the sections on the run, and the attributes that they are."""
@@ -75,7 +82,7 @@ _OF_SUMMARY: Final = {
     "peak_gpu_memory_mb": semconv.GPU_MEMORY_PEAK,
     "total_disk_read_mb": semconv.DISK_READ,
     "total_disk_write_mb": semconv.DISK_WRITE,
-    "peak_cache_dir_disk_usage_mb": CACHE_GROWTH,
+    "peak_cache_dir_disk_usage_mb": semconv.CACHE_GROWTH,
 }
 """Figures of the summary in MiB, and the attributes that they are."""
 
@@ -91,7 +98,8 @@ _DEFINITION: Final = "# - "
 # the run since the step.
 _COMMENT: Final = re.compile(r"  # (\w+): (.+)")
 _SAMPLES: Final = "calibration_samples"
-_FACTS: Final = frozenset({"libraries", "calibration_method", _SAMPLES})
+_OF_STEP: Final = frozenset({*PEAKS, _SAMPLES})
+_OF_RUN_SO_FAR: Final = frozenset({"libraries", "calibration_method", _SAMPLES})
 _NUMBER: Final = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _WORDS: Final[dict[str, object]] = {
     "true": True, "false": False, "null": None, "none": None, "~": None, ".nan": math.nan,
@@ -112,7 +120,7 @@ def read_profile(path: Path, *, in_brief: bool = False) -> Recording:
             f"{path}: the file {found}; expected the records of a run, which writes the first as "
             "it begins"
         )
-    reading = None if profile.complete else _last_reading(path, profile)
+    reading = {} if profile.complete else _last_reading(path, profile)
     return recording_of(profile, path, reading, "running" if is_held(path) else "lost")
 
 
@@ -128,28 +136,27 @@ def _ends_of(text: str) -> str:
     return text[:second] + text[last:] if text.startswith(_LAST_RECORD, last) else text
 
 
-def _last_reading(path: Path, profile: Profile) -> dict[str, Any] | None:
+def _last_reading(path: Path, profile: ProfileText) -> dict[str, Any]:
     """Returns what a run was doing and using shortly before it was killed: its state, as a folder has it.
 
     The files of a folder are told apart by the time of the run's first checkpoint, because a profile
-    may have been renamed or copied since, and Quark's own has no id.
+    may have been renamed or copied since, and Quark's own has no id. Empty without one.
     """
     began, latest = (_number(profile.records[place], "timestamp") for place in (0, -1))
     for candidate in sorted(path.parent.glob(f"*{LAST_READING}")):
-        try:
-            state = STATE.take(mapping_in(candidate), LeftOut())
-        except NewerSchemaError:  # of another run, of another version
-            continue
-        if state is not None and began is not None and state.get("began", 0) / _SECOND == began:
-            return state if state["time"] / _SECOND >= (latest or began) else None
-    return None
+        state: dict[str, Any] = {}
+        with suppress(NewerSchemaError):  # of another run, of another version
+            state = STATE.take(mapping_in(candidate), LeftOut()) or {}
+        if state.get("began", -1) / _SECOND == began:
+            return state if state["time"] / _SECOND >= (latest or began) else {}
+    return {}
 
 
 # --- the text -----------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
-class Profile:
+class ProfileText:
     """The sections of a file, as they stand there."""
 
     # The checkpoints that are complete, in order
@@ -164,55 +171,75 @@ class Profile:
     complete: bool = True
 
 
-def parse(text: str) -> Profile:
+def parse(text: str) -> ProfileText:
     """Reads a profile."""
-    body, line_break, rest = text.rpartition("\n")
-    lines = body.split("\n") if line_break else []
+    *lines, rest = text.split("\n")
     if "memory_usage:" not in lines:
-        return Profile(complete=False)
-    profile = Profile(complete=not rest)
-    sections = {
-        "memory_usage": profile.records,
-        "onnx_model_cost": profile.costs,
-        "run": [profile.run],
-        "run_end": [profile.run],
-    }
-    section: list[Record] | None = None
+        return ProfileText(complete=False)
+    reader = _LineReader()
     for line in lines:
-        if not line.strip() or line.startswith("#"):
-            continue
-        entry = _ENTRY.fullmatch(line)
-        if entry is None:
-            if (comment := _COMMENT.fullmatch(line)) is not None:
-                name, value = comment.groups()
-                if name in PEAKS and section:
-                    section[-1][name] = _value(value)
-                elif name in _FACTS:
-                    profile.run[name] = _value(value)
-                    if name == _SAMPLES and section:
-                        section[-1][name] = _value(value)
-            continue
-        value = (entry["value"] or "").strip()
-        key = str(_value(entry["key"]))
-        if not entry["indent"]:
-            section = sections.get(key) if not value else None
-            if value:
-                profile.summary[key] = _value(value)
-        elif section is not None:
-            if entry["indent"] == "- ":
-                section.append({})
-            if section:
-                section[-1][key] = _value(value)
-    records = profile.records
-    ended = bool(records) and records[-1].get("step") == "End" and bool(profile.summary)
+        reader.take(line)
+    profile = reader.profile
+    has_end = _newest(profile.records).get("step") == "End" and bool(profile.summary)
     # The definitions come after the summary.
-    profile.complete &= ended and any(line.startswith(_DEFINITION) for line in lines)
-    if not ended and len(records) > 1:
-        # Every complete record has this key, so a record without it is truncated.
-        always = [key for key in records[0] if all(key in record for record in records[:-1])]
-        if always and always[-1] not in records[-1]:
-            records.pop()
+    has_definitions = any(line.startswith(_DEFINITION) for line in lines)
+    profile.complete = has_end and has_definitions and not rest
+    if not has_end and len(profile.records) > 1:
+        _drop_truncated(profile.records)
     return profile
+
+
+class _LineReader:
+    """A profile while its lines are read."""
+
+    def __init__(self) -> None:
+        self.profile = ProfileText()
+        self._sections = {
+            "memory_usage": self.profile.records,
+            "onnx_model_cost": self.profile.costs,
+            "run": [self.profile.run],
+            "run_end": [self.profile.run],
+        }
+        # Of the section that is being read: one that is not known is thrown away
+        self._records: list[Record] = []
+
+    def take(self, line: str) -> None:
+        """Takes a line: a key with its value, or a comment of ours; any other has nothing to read."""
+        if (entry := _ENTRY.fullmatch(line)) is not None:
+            self._take_entry(**entry.groupdict(default=""))
+        elif (comment := _COMMENT.fullmatch(line)) is not None:
+            self._take_comment(comment[1], _value(comment[2]))
+
+    def _take_entry(self, indent: str, key: str, value: str) -> None:
+        name, text = str(_value(key)), value.strip()
+        if not indent:
+            self._records = [] if text else self._sections.get(name, [])
+            if text:
+                self.profile.summary[name] = _value(text)
+            return
+        if indent == "- ":
+            self._records.append({})
+        _newest(self._records)[name] = _value(text)
+
+    def _take_comment(self, name: str, value: object) -> None:
+        if name in _OF_STEP:
+            _newest(self._records)[name] = value
+        if name in _OF_RUN_SO_FAR:
+            self.profile.run[name] = value
+
+
+def _newest(records: list[Record]) -> Record:
+    """Returns the record that is being read; before the first, one that is thrown away."""
+    return records[-1] if records else {}
+
+
+def _drop_truncated(records: list[Record]) -> None:
+    """Removes the last record if it is truncated: it lacks the last key that every complete one has."""
+    *complete, last = records
+    shared = set(complete[0]).intersection(*complete)
+    always = [key for key in complete[0] if key in shared]
+    if not last.keys() >= {*always[-1:]}:
+        records.pop()
 
 
 def _value(text: str) -> object:
@@ -221,7 +248,7 @@ def _value(text: str) -> object:
         with suppress(ValueError, RecursionError):
             return json.loads(text, parse_constant=_refuse)
     if text.startswith('"'):  # Quark escapes nothing
-        return text[1:-1] if len(text) > 1 and text.endswith('"') else text[1:]
+        return text[1:].removesuffix('"')
     if _NUMBER.fullmatch(text):
         return int(text) if text.lstrip("+-").isdecimal() and len(text) < 4000 else float(text)
     return _WORDS.get(text.lower(), text)
@@ -235,107 +262,132 @@ def _refuse(constant: str) -> object:
 
 
 def recording_of(
-    profile: Profile,
+    profile: ProfileText,
     path: Path,
-    reading: dict[str, Any] | None = None,
+    reading: Mapping[str, Any] = _NOTHING,
     state_of_open: State = "lost",
 ) -> Recording:
     """Returns a profile as a recording of one run: its records are the events of a folder."""
-    last = (reading or {}).get("attributes", {})
-    run_id = str(profile.run.get("id") or (reading or {}).get("run") or "")
-    run = ReadRun(run_id, 0.0, path.name)
+    last = reading.get("attributes", {})
+    read_at = number(last, semconv.READING_ELAPSED) or 0.0
+    run = ReadRun(str(profile.run.get("id") or reading.get("run", "")), 0.0, path.name)
     attributes = _of_run(profile)
     for kind, event, at in _events(profile, attributes):
         run.take(kind, event, at)
-    if reading is not None:
-        # By their names: a strict profile lacks some steps, so that their numbers differ. There is room for the innermost.
-        names, steps = last.get(semconv.READING_OPEN_STEPS, ()), reading.get("steps", ())
-        numbers = {name: index for index, name in run.open_steps.items()}
-        pairs = zip(reversed(names), reversed(steps), strict=False)
-        known = [{**each, "index": numbers[name]} for name, each in pairs if name in numbers]
-        run.state_known({**reading, "steps": known}, number(last, semconv.READING_ELAPSED) or 0.0)
-    is_over = not run.is_open
+    # By their names: a strict profile lacks some steps, so that their numbers differ. There is room for the innermost.
+    names, steps = last.get(semconv.READING_OPEN_STEPS, ()), reading.get("steps", ())
+    numbers = {name: index for index, name in run.open_steps.items()}
+    pairs = zip(reversed(names), reversed(steps), strict=False)
+    known = [{**each, "index": numbers[name]} for name, each in pairs if name in numbers]
+    run.state_known({**reading, "steps": known}, read_at)
     recorded = run.recorded(state_of_open)
-    latest = recorded.checkpoints[-1].time
+    is_cut = not run.is_open and not profile.complete
     return Recording(
         path=path,
         began_ns=round((_number(profile.records[0], "timestamp") or 0.0) * 1e9),
         state=recorded.state,
-        duration=max(latest, recorded.last.time if recorded.last is not None else 0.0),
+        duration=max(recorded.checkpoints[-1].time, read_at),
         origin={name: value for name, value in attributes.items() if name in semconv.ORIGIN},
         runs=(
             replace(recorded, pid=_whole(last.get(semconv.PROCESS_PID)), summary=profile.summary),
         ),
-        problems=("the file has no end",) if is_over and not profile.complete else (),
+        problems=("the file has no end",) if is_cut else (),
     )
 
 
-def _events(profile: Profile, attributes: Record) -> Iterator[tuple[str, dict[str, Any], float]]:
+def _events(
+    profile: ProfileText, attributes: Record
+) -> Iterator[tuple[str, dict[str, Any], float]]:
     """Yields what has happened, with its time: the names of records show what opens and closes."""
-    count = 0
-    still_open: list[tuple[int, str, Record]] = []  # index, name and first record of each step
     if profile.costs:
         yield "models.costed", {"models": list(map(_model, profile.costs))}, 0.0
     known = {"rank": _whole(profile.run.get("rank")), "attributes": attributes}
-    if not any(record.get("step") == "Start" for record in profile.records):
+    if all(record.get("step") != "Start" for record in profile.records):
         yield "run.attributes", known, 0.0
+    ended = {"error": _ended_by(profile.run)}
+    steps = _StepsByName({"Start": ("run.started", known), "End": ("run.ended", ended)})
     for record in profile.records:
-        name, at = str(record.get("step", "")), _number(record, _TIME) or 0.0
-        levels = _levels(record, semconv.CHECKPOINT_PREFIX)
-        event: dict[str, Any] = {"checkpoint": levels, "custom": _custom(record)}
-        stem = name.removesuffix(_CLOSES)
-        closed = next((each for each in reversed(still_open) if each[1] == stem), None)
-        innermost = still_open[-1][0] if still_open else None
-        if name == "Start":
-            kind = "run.started"
-            event |= known
-        elif name == "End":
-            kind = "run.ended"
-            event |= _error(record, profile.run)
-        elif name.endswith(_OPENS):
-            kind, stem = "step.started", name.removesuffix(_OPENS)
-            event |= {"index": count, "name": stem, "parent": innermost}
-            event["step_kind"] = stem if stem in ALL_STEPS else ProfileStep.USER_DEFINED
-            still_open.append((count, stem, record))
-            count += 1
-        elif name.endswith(_CLOSES) and closed is not None:
-            kind = "step.ended"
-            event |= {"index": closed[0], **_error(record), "samples": _whole(record.get(_SAMPLES))}
-            event["attributes"] = _of_step(closed[2], record)
-            still_open.remove(closed)
-        else:
-            kind = "checkpoint"
-            event |= {"name": name, "step": innermost}
-        yield kind, event, at
+        kind, event = steps.event_of(str(record.get("step", "")), record)
+        event |= {"checkpoint": _levels(record), "custom": _custom(record)}
+        yield kind, event, _number(record, _TIME) or 0.0
 
 
-def _error(record: Record, run: Record | None = None) -> dict[str, str | None]:
-    """Returns the exception that a record has, or the section on the run's end."""
-    error, ended = record.get("error"), str((run or {}).get("ended", ""))
-    if not error and ended.startswith(_WITH):
-        error = ended.removeprefix(_WITH)
-    message = record.get("error_message")
-    return {
-        "error": str(error) if error else None,
-        "error_message": None if message is None else str(message),
-    }
+class _OpenStep(NamedTuple):
+    position: int
+    name: str
+    first: Record
 
+
+class _StepsByName:
+    """The steps of a profile that are open, by the names of its records."""
+
+    def __init__(self, of_run: Mapping[str, tuple[str, Mapping[str, Any]]]) -> None:
+        self._of_run = of_run
+        self._open: list[_OpenStep] = []
+        self._numbers = count()
+
+    def event_of(self, name: str, record: Record) -> tuple[str, dict[str, Any]]:
+        """Returns the kind of event that a record is, with its fields.
+
+        Case 1: the run's own ``Start`` or ``End``. Case 2: ``NAME Start``. Case 3: ``NAME End``, and
+        a step of that name is open. Case 4: any other, a checkpoint.
+        """
+        if name in self._of_run:  # Case 1
+            kind, known = self._of_run[name]
+            return kind, {**known, **_error(record)}
+        innermost = self._open[-1].position if self._open else None
+        if name.endswith(_OPENS):  # Case 2
+            step = _OpenStep(next(self._numbers), name.removesuffix(_OPENS), record)
+            self._open.append(step)
+            of_ours = step.name if step.name in ALL_STEPS else ProfileStep.USER_DEFINED
+            fields = {"index": step.position, "name": step.name, "step_kind": of_ours}
+            return "step.started", {**fields, "parent": innermost}
+        closed = [step for step in self._open if step.name + _CLOSES == name]
+        if not closed:  # Case 4
+            return "checkpoint", {"name": name, "step": innermost}
+        step = closed[-1]  # Case 3
+        self._open.remove(step)
+        samples = present({"samples": _whole(record.get(_SAMPLES))})
+        of_step = {"index": step.position, "attributes": _of_step(step.first, record)}
+        return "step.ended", {**of_step, **samples, **_error(record)}
+
+
+def _error(record: Record) -> dict[str, str]:
+    """Returns the exception that a record has."""
+    return {name: str(record[name]) for name in _ERROR if record.get(name) not in (None, "")}
+
+
+def _ended_by(run: Record) -> str | None:
+    """Returns the exception that the section on the run's end has."""
+    ended = str(run.get("ended", ""))
+    return ended.removeprefix(_WITH) if ended.startswith(_WITH) else None
+
+
+_ERROR: Final = ("error", "error_message")
 
 _WITH: Final = "with "
 """Begins the text on an exception in the section on the end."""
 
 
 def _of_step(first: Record, last: Record) -> dict[str, Any]:
-    found: dict[str, Any] = {name: _number(last, key, MIB) for key, name in PEAKS.items()}
-    for key, figure in COLUMNS.items():
-        before, after = (_number(record, key, _scale(figure)) for record in (first, last))
-        change = None if before is None or after is None else after - before
-        known = {"start": before, "end": after, "delta": change}
-        found |= {figure.attribute(part): known[part] for part in figure.parts if part in known}
-    return dict(present(found))
+    """Returns the attributes of a step by its first and its last record."""
+    before, after = _figures(first), _figures(last)
+    parts: Mapping[Part, Mapping[str, float]] = {
+        "start": before,
+        "end": after,
+        "delta": {key: after[key] - before[key] for key in before.keys() & after.keys()},
+    }
+    peaks = {name: _number(last, key, MIB) for key, name in PEAKS.items()}
+    return present(peaks) | {
+        figure.attribute(part): parts[part][key]
+        for key, figure in COLUMNS.items()
+        for part in figure.parts
+        if key in parts.get(part, ())
+    }
 
 
-def _of_run(profile: Profile) -> dict[str, Any]:
+def _of_run(profile: ProfileText) -> dict[str, Any]:
+    """Returns the attributes of the run, of which the summary has some in the end."""
     found: dict[str, Any] = {
         name: _number(profile.run, key, MIB)
         if key.endswith("_mb")
@@ -343,25 +395,24 @@ def _of_run(profile: Profile) -> dict[str, Any]:
         for key, name in OF_RUN.items()
     }
     of_summary = {name: _number(profile.summary, key, MIB) for key, name in _OF_SUMMARY.items()}
-    return dict(present(found)) | present(of_summary)
+    return present(found) | present(of_summary)
 
 
-def _levels(record: Record, prefix: str) -> dict[str, Any]:
-    levels = {
-        prefix + figure.checkpoint: _number(record, key, _scale(figure))
-        for key, figure in COLUMNS.items()
-        if figure.checkpoint
+def _figures(record: Record) -> dict[str, float]:
+    """Returns the figures of a record by their keys, sizes in bytes."""
+    return present({key: _number(record, key, scale) for key, scale in _SCALES.items()})
+
+
+def _levels(record: Record) -> dict[str, Any]:
+    """Returns the figures of a record by the attributes of checkpoints."""
+    return {
+        semconv.CHECKPOINT_PREFIX + COLUMNS[key].checkpoint: value
+        for key, value in _figures(record).items()
+        if COLUMNS[key].checkpoint
     }
-    return dict(present(levels))
 
 
-def _scale(figure: Figure) -> int:
-    return figure.column.scale if figure.column is not None and figure.unit == "By" else 0
-
-
-_OF_CHECKPOINT: Final = frozenset(
-    {"step", "timestamp", _TIME, "error", "error_message", _SAMPLES, *COLUMNS, *PEAKS}
-)
+_OF_CHECKPOINT: Final = frozenset({"step", "timestamp", _TIME, *_ERROR, _SAMPLES, *COLUMNS, *PEAKS})
 
 
 def _custom(record: Record) -> Record:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -65,11 +65,10 @@ class _Folder:
         self._path, self._in_brief = path, in_brief
         self._processes = processes_in(path)
         self._problems: list[str] = []
-        left_out = LeftOut()
-        self._made = MANIFEST.take(load_manifest(path), left_out) or {}
-        self._problems += left_out.in_words(MANIFEST_NAME)
+        with self._noting(path / MANIFEST_NAME) as left_out:
+            self._made = MANIFEST.take(load_manifest(path), left_out) or {}
         self._launcher = curve_path(path, LAUNCHER)
-        if not self._processes and not self._made and not self._launcher.exists():
+        if not (self._processes or self._made or self._launcher.exists()):
             raise NotARecordingError(
                 f"{path}: has no {MANIFEST_NAME} and no events.<pid>.jsonl; {EXPECTED}"
             )
@@ -78,111 +77,115 @@ class _Folder:
             self._problems.append(f"{MANIFEST_NAME} is missing or has been cut")
             self._began_ns = min(map(self._first_ns, self._processes), default=0)
         self._ending = _ending_of(self._made.get("ending")) or ending
-        self._failed = {each["pid"]: each for each in self._made.get("failed", ())}
+        self._failed = {
+            each["pid"]: self._failed_run(each) for each in self._made.get("failed", ())
+        }
+        self._clocks: dict[str, int] = {}  # What to add to the monotonic clock of each process
         self._latest = 0.0  # when the last that is known was written, in seconds
 
     def read(self) -> Recording:
         runs = [run for process in self._processes for run in self._runs_of(process)]
-        known = {run.pid for run in runs}
-        runs += [self._without_run(each) for pid, each in self._failed.items() if pid not in known]
+        with_run = {run.pid for run in runs}
+        runs += [run for pid, run in self._failed.items() if pid not in with_run]
         runs.sort(key=lambda run: run.start)
         curves, made = self._curves(runs), self._made
-        ended = self._made.get("ended")
-        if self._ending is not None:
-            self._latest = max(self._latest, self._ending.time)
-        elif ended is not None:
-            self._latest = max(self._latest, (ended - self._began_ns) / 1e9)
+        ended = made.get("ended", self._began_ns)
+        over = (ended - self._began_ns) / 1e9 if self._ending is None else self._ending.time
         of_first = runs[0].attributes if runs else {}
         by_run = {name: each for name, each in of_first.items() if name in semconv.ORIGIN}
         return Recording(
             path=self._path,
             began_ns=self._began_ns,
-            state=self._state(runs, is_over=ended is not None),
-            duration=self._latest,
-            origin={**by_run, **self._made.get("origin", {})},
+            state=self._state(runs),
+            duration=max(self._latest, over),
+            origin={**by_run, **made.get("origin", {})},
             runs=tuple(runs),
             curves=curves,
             ending=self._ending,
-            launcher=self._made.get("pid") if self._made.get("made_by") == "launcher" else None,
+            launcher=made.get("pid") if made.get("made_by") == "launcher" else None,
             span=(made["trace_id"], made["span_id"])
             if made.keys() >= {"trace_id", "span_id"}
             else None,
             problems=tuple(self._problems),
         )
 
-    def _runs_of(self, process: str) -> Iterator[RecordedRun]:
-        """Yields the runs of a process, from its events and its state."""
-        reading: dict[str, ReadRun] = {}
-        path, left_out = events_path(self._path, process), LeftOut()
-        offset: int | None = None  # of the recording's time and the process's monotonic clock
-        parent: int | None = None
-        try:
-            for kind, event in _read_events(path, left_out, in_brief=self._in_brief):
-                if offset is None:
-                    offset = self._offset(event)
-                at = self._seconds(event, offset)
-                if kind == "process.started":
-                    parent = event["parent_pid"]
-                    continue
-                if kind == "run.started":
-                    reading[event["run"]] = ReadRun(event["run"], at, process, parent)
-                try:
-                    reading[event["run"]].take(kind, event, at)
-                except (KeyError, ValueError):
-                    left_out[f"{kind} of what has not started"] += 1
-        except OSError as error:
-            self._problems.append(f"{path.name} cannot be read: {error.strerror or error}")
+    @contextmanager
+    def _noting(self, path: Path) -> Iterator[LeftOut]:
+        """Notes what is left out of a file while it is read."""
+        left_out = LeftOut()
+        yield left_out
         self._problems += left_out.in_words(path.name)
-        if not reading or any(run.is_open for run in reading.values()):
-            name, path, left_out = path.name, state_path(self._path, process), LeftOut()
-            state = STATE.take(mapping_in(path), left_out)
-            self._problems += left_out.in_words(path.name)
-            if state is not None:
-                if why := state.get("problem"):
-                    self._problems.append(
-                        f"{name}: the process could not write all of its events: {why}"
-                    )
-                at = self._seconds(state, self._offset(state) if offset is None else offset)
-                # Without a run its events are gone.
-                run = reading.setdefault(state["run"], ReadRun(state["run"], at, process))
-                if run.is_open:
-                    run.state_known(state, at)
-        is_open = any(run.is_open for run in reading.values())
-        open_state = self._open_state(process) if is_open else "lost"
-        failed = self._failed.get(int(process.partition("-")[0]))
-        how = {} if failed is None else self._how(failed)
-        runs = [run.recorded(how.get("state", open_state)) for run in reading.values()]
-        if runs and runs[-1].error is None:
-            runs[-1] = replace(runs[-1], **how)
-        yield from runs
 
-    def _without_run(self, failed: Mapping[str, Any]) -> RecordedRun:
-        """Returns a run without steps for a process that failed before it had one."""
-        how = self._how(failed)
+    def _runs_of(self, process: str) -> list[RecordedRun]:
+        """Returns the runs of a process, from its events and its state."""
+        runs = self._runs_in_events(process)
+        failed = self._failed.get(int(process.partition("-")[0]))
+        of_open: State = "lost"
+        if not runs or any(run.is_open for run in runs.values()):
+            self._add_state(process, runs)
+            of_open = self._open_state(process) if failed is None else failed.state
+        found = [run.recorded(of_open) for run in runs.values()]
+        if failed is not None and found and found[-1].error is None:
+            state, error, gone = failed.state, failed.error, failed.gone
+            found[-1] = replace(found[-1], state=state, error=error, gone=gone)
+        return found
+
+    def _runs_in_events(self, process: str) -> dict[str, ReadRun]:
+        """Returns what the events of a process tell of its runs, by their identifiers."""
+        runs: dict[str, ReadRun] = {}
+        parent: int | None = None
+        path = events_path(self._path, process)
+        with self._noting(path) as left_out:
+            try:
+                for kind, event in _read_events(path, left_out, in_brief=self._in_brief):
+                    at = self._seconds(process, event)
+                    if kind == "process.started":
+                        parent = event["parent_pid"]
+                        continue
+                    if kind == "run.started":
+                        runs[event["run"]] = ReadRun(event["run"], at, process, parent)
+                    try:
+                        runs[event["run"]].take(kind, event, at)
+                    except (KeyError, ValueError):
+                        left_out[f"{kind} of what has not started"] += 1
+            except OSError as error:
+                self._problems.append(f"{path.name} cannot be read: {reason_of(error)}")
+        return runs
+
+    def _add_state(self, process: str, runs: dict[str, ReadRun]) -> None:
+        """Adds the newest of a process whose run has not ended, and a run if its events are gone."""
+        path = state_path(self._path, process)
+        with self._noting(path) as left_out:
+            state = STATE.take(mapping_in(path), left_out)
+        if state is None:
+            return
+        if why := state.get("problem"):
+            name = events_path(self._path, process).name
+            self._problems.append(f"{name}: the process could not write all of its events: {why}")
+        at = self._seconds(process, state)
+        run = runs.setdefault(state["run"], ReadRun(state["run"], at, process))
+        if run.is_open:
+            run.state_known(state, at)
+
+    def _failed_run(self, failed: Mapping[str, Any]) -> RecordedRun:
+        """Returns a run without steps for a process that failed, which may have had none of its own."""
+        name, gone = failed.get("signal"), max(0, failed["ended"] - self._began_ns) / 1e9
         return RecordedRun(
             id=f"{failed['pid']}-{failed['began']}",
             process=str(failed["pid"]),
             pid=failed["pid"],
             start=max(0, failed["began"] - self._began_ns) / 1e9,
-            end=how["gone"],
+            end=gone,
+            gone=gone,
+            state="killed" if name else "failed",
             attributes={semconv.PROCESS_COMMAND_LINE: failed["name"]},
-            **how,
+            error=name or f"exit code {failed.get('exit_code')}",
         )
 
-    def _how(self, failed: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns what is known of the end of a run whose process failed."""
-        name = failed.get("signal")
-        return {
-            "state": "killed" if name else "failed",
-            "error": name or f"exit code {failed.get('exit_code')}",
-            "gone": max(0, failed["ended"] - self._began_ns) / 1e9,
-        }
-
-    def _offset(self, event: Mapping[str, Any]) -> int:
-        return int(event["time"]) - self._began_ns - int(event["clock"])
-
-    def _seconds(self, event: Mapping[str, Any], offset: int) -> float:
-        at: float = max(0, event["clock"] + offset) / 1e9
+    def _seconds(self, process: str, event: Mapping[str, Any]) -> float:
+        """Returns when a process wrote something; the first thing relates its monotonic clock to our time."""
+        offset = event["time"] - self._began_ns - event["clock"]
+        at: float = max(0, event["clock"] + self._clocks.setdefault(process, offset)) / 1e9
         self._latest = max(self._latest, at)
         return at
 
@@ -200,25 +203,28 @@ class _Folder:
         wanted = [*self._processes, LAUNCHER]
         if self._in_brief:
             stopped = dict.fromkeys(run.process for run in runs if run.end is None)
-            summary = self._made.get("summary")
-            wanted = [*stopped] if summary is not None else [*stopped, LAUNCHER]
-            if summary is not None:
-                found[LAUNCHER] = RecordedCurve(self._began_ns, 0, _curve_of(summary))
+            wanted = [*stopped, LAUNCHER]
+            if "summary" in self._made:
+                wanted.remove(LAUNCHER)
+                curve = _curve_of(self._made["summary"])
+                found[LAUNCHER] = RecordedCurve(self._began_ns, 0, curve)
         for process in wanted:
-            path, left_out = curve_path(self._path, process), LeftOut()
+            path = curve_path(self._path, process)
             try:
-                curve = found[process] = read_curve(path, left_out)
+                with self._noting(path) as left_out:
+                    found[process] = self._curve(path, left_out)
             except FileNotFoundError:
                 continue
             except NewerSchemaError:
                 raise
             except (OSError, ValueError) as error:
-                why = error.strerror if isinstance(error, OSError) else error
-                self._problems.append(f"{path.name} is left out: {why}")
-                continue
-            self._problems += left_out.in_words(path.name)
-            last = max(curve.curve.buckets, default=0) * curve.curve.length / 1000
-            self._latest = max(self._latest, (curve.began_ns - self._began_ns) / 1e9 + last)
+                self._problems.append(f"{path.name} is left out: {reason_of(error)}")
+        return found
+
+    def _curve(self, path: Path, left_out: LeftOut) -> RecordedCurve:
+        found = read_curve(path, left_out)
+        last = max(found.curve.buckets, default=0) * found.curve.length / 1000
+        self._latest = max(self._latest, (found.began_ns - self._began_ns) / 1e9 + last)
         return found
 
     def _open_state(self, process: str) -> State:
@@ -227,29 +233,24 @@ class _Folder:
         is_over = self._ending is not None and not LOCKS_EXIST
         if not is_over and is_held(events_path(self._path, process)):
             return "running"
-        state = _state_at(self._ending)
-        return "lost" if state == "ended" else state
+        if self._ending is None or self._ending.state == "ended":
+            return "lost"
+        return self._ending.state
 
-    def _state(self, runs: list[RecordedRun], *, is_over: bool) -> State:
+    def _state(self, runs: list[RecordedRun]) -> State:
         """Returns the state of the recording: as the launcher saw it end, else by its runs."""
         if self._ending is not None:
-            return _state_at(self._ending)
-        states = {run.state for run in runs}
-        if "running" in states or is_held(self._launcher):
+            return self._ending.state
+        states = {run.state for run in runs} or {"ended" if "ended" in self._made else "lost"}
+        if is_held(self._launcher):
             return "running"
-        if "lost" in states:
-            return "lost"
-        if "failed" in states:
-            return "failed"
-        return "ended" if runs or is_over else "lost"
+        order: tuple[State, ...] = ("running", "lost", "failed")
+        return next((state for state in order if state in states), "ended")
 
 
-def _state_at(ending: Ending | None) -> State:
-    if ending is None:
-        return "lost"
-    if ending.signal is not None:
-        return "killed"
-    return "failed" if ending.exit_code else "ended"
+def reason_of(error: Exception) -> str:
+    """Returns why a file could not be read; the system's reason without the path."""
+    return getattr(error, "strerror", None) or str(error)
 
 
 def _ending_of(found: dict[str, Any] | None) -> Ending | None:
@@ -308,13 +309,13 @@ def _events(
     """Yields the events of lines; a last line that a kill has cut is none, and nothing is left out."""
     for event in _decoded(lines, left_out):
         refuse_newer(path, event)
-        kind = event.get("kind") if type(event) is dict else None
-        if type(kind) is not str or (fields := EVENTS.get(kind)) is None:
+        fields = EVENTS.get(str(event.get("kind"))) if type(event) is dict else None
+        if fields is None:
             continue
         if (known := fields.take(event, left_out)) is not None:
-            yield kind, known
+            yield fields.name, known
         else:
-            left_out[kind] += 1
+            left_out[fields.name] += 1
 
 
 def _decoded(lines: Iterable[bytes], left_out: LeftOut) -> Iterator[Any]:
@@ -359,7 +360,7 @@ def stacks_in(recording: Recording, runs: Sequence[RecordedRun] | None = None) -
     """Returns what was seen of all or some runs of a recording, stack by stack; nothing of a profile."""
     steps = {(each.run.id, str(each.step.index)): each for each in steps_in(recording)}
     found: list[SeenStack] = []
-    for run in (runs or recording.runs) if recording.path.is_dir() else ():
+    for run in runs or recording.runs:
         left_out = LeftOut()
         path = stacks_path(recording.path, run.process, run.id)
         known = STACKS.take(mapping_in(path), left_out)

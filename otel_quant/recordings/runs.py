@@ -22,6 +22,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -36,9 +37,10 @@ from otel_quant.format.event_file import (
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.profile_reader import HEADER
-from otel_quant.recordings.reader import read
+from otel_quant.recordings.reader import read, reason_of
 from otel_quant.recordings.summary import BY_NAME, DISK_WRITE, DURATION, MEMORY_PEAK, MEMORY_SEEN
 from otel_quant.schema import catalog, semconv
+from otel_quant.schema.events import present
 from otel_quant.schema.units import BY_UNIT, UNITS, digits_text, moment_text
 
 if TYPE_CHECKING:
@@ -100,6 +102,7 @@ _ATTRIBUTES: Final = {
     for role in ("float", "quantized")
 }
 _UNITS: Final = {
+    **{name.removeprefix(semconv.PREFIX): unit for name, unit in _ATTRIBUTES.items()},
     **_ATTRIBUTES,
     **{figure.name: figure.unit for figure in BY_NAME.values()},
     **{field.name: field.unit for field in LISTED},
@@ -110,13 +113,20 @@ _OF_RUNS: Final = ("model.", "custom.")
 _NOT_BRIEF: Final = frozenset(
     {semconv.CALIBRATION_SAMPLE_RATE.removeprefix(semconv.PREFIX), MEMORY_SEEN}
 )
+_BRIEF: Final = frozenset({*NAMES, FAILED} | (BY_NAME.keys() - _NOT_BRIEF))
+
+_BY_UNIT: Final[Mapping[str, Callable[[float], str]]] = {
+    **BY_UNIT,
+    TIME: partial(moment_text, to="minutes"),
+}
 
 _BAD: Final = frozenset({"killed", "lost", "running"})
 
 
 def name_of(text: str) -> str:
-    """Returns the name that a user means: ``quant.`` may stand before it."""
-    return text.strip().removeprefix(semconv.PREFIX)
+    """Returns the name that a user means: ``quant.`` may stand before it, and it may be a former one."""
+    name = semconv.short(text.strip())
+    return semconv.short(catalog.FORMER.get(semconv.PREFIX + name, name))
 
 
 def attribute_of(name: str) -> str:
@@ -126,21 +136,18 @@ def attribute_of(name: str) -> str:
 
 def is_known(name: str) -> bool:
     """Returns whether a run may have a value of that name."""
-    return name in _UNITS or semconv.PREFIX + name in _UNITS
+    return name in _UNITS
 
 
 def unit_of(name: str) -> str:
     """Returns the unit of a name's values; empty for texts, numbers of things and unknown names."""
-    return _UNITS.get(name) or _UNITS.get(semconv.PREFIX + name, "")
+    return _UNITS.get(name, "")
 
 
 def is_brief(names: Iterable[str]) -> bool:
     """Returns whether runs have all of these names without their steps."""
     return all(
-        name in (*NAMES, FAILED)
-        or (name in BY_NAME and name not in _NOT_BRIEF)
-        or attribute_of(name) in _OF_RUN
-        or name.startswith(_OF_RUNS)
+        name in _BRIEF or attribute_of(name) in _OF_RUN or name.startswith(_OF_RUNS)
         for name in names
     )
 
@@ -157,14 +164,11 @@ def text_of(value: Value | None, unit: str) -> str:
     if isinstance(value, tuple):
         return ", ".join(map(str, value))
     if isinstance(value, bool):
-        return "true" if value else "false"
+        return str(value).lower()
     if isinstance(value, str) or not math.isfinite(value):
         return str(value)
-    if unit == TIME:
-        return moment_text(value, "minutes")
-    if unit in BY_UNIT:
-        return BY_UNIT[unit](value)
-    return f"{value:,}" if isinstance(value, int) else digits_text(value)
+    in_words = _BY_UNIT.get(unit, "{:,}".format if isinstance(value, int) else digits_text)
+    return in_words(value)
 
 
 # --- conditions: ``calibration.method=MinMax``, ``memory.peak > 12 GiB`` --------------------
@@ -197,22 +201,20 @@ class Condition:
         found = row.get(self.name)
         if found is None:
             return self.comparison == "!="
-        compare = _COMPARISONS[self.comparison]
-        if isinstance(found, int | float) and not isinstance(found, bool):
+        if type(found) in (int, float):
             if self.number is None:
                 raise ConditionError(
                     f"{self.text}: {self.value!r} is no number; {self.name} is one, such as "
                     f"{text_of(found, unit_of(self.name))}"
                 )
-            return compare(found, self.number)
+            return _COMPARISONS[self.comparison](found, self.number)
         if self.comparison not in ("=", "!="):
             raise ConditionError(
                 f"{self.text}: {self.name} is a text, such as {text_of(found, '')}; expected "
                 f"{self.name}=... or {self.name}!=..."
             )
-        if isinstance(found, tuple):
-            return (self.value in found) == (self.comparison == "=")
-        return compare(text_of(found, ""), self.value)
+        texts = found if isinstance(found, tuple) else (text_of(found, ""),)
+        return (self.value in texts) == (self.comparison == "=")
 
 
 def parse(text: str) -> Condition:
@@ -237,7 +239,7 @@ def select(rows: Sequence[Row], conditions: Sequence[Condition]) -> list[Row]:
 
 def require_name(rows: Sequence[Row], name: str, text: str) -> None:
     """Makes sure that runs may have a value of a name."""
-    if rows and not is_known(name) and not any(name in row for row in rows):
+    if rows and not is_known(name) and name not in {*chain.from_iterable(rows)}:
         raise ConditionError(
             f"{text}: no run has {name!r}; expected a column of the list (model, status, "
             "memory.peak, ...) or an attribute of docs/telemetry.md without `quant.`"
@@ -314,22 +316,15 @@ def pivot(
     beside = (MODEL_SIZE, ACTIVATION_SIZE) if of_rows == MODEL else ()
     if LIBRARY not in (of_rows, of_columns) and len({run.get(LIBRARY) for run in runs}) > 1:
         beside = (LIBRARY, *beside)
+    counted = [
+        run for run in runs if run.get(value) is not None and (any_status or run[STATUS] == "ended")
+    ]
     found: dict[tuple[str, tuple[Value | None, ...]], dict[str, list[float]]] = {}
-    counted = 0
-    for run in runs:
-        figure = run.get(value)
-        if figure is None or not (any_status or run[STATUS] == "ended"):
-            continue
-        if isinstance(figure, bool | str | tuple):
-            raise ConditionError(
-                f"--value {value}: {text_of(figure, '')!r} is no figure; expected a name such as "
-                "memory.peak or duration"
-            )
-        counted += 1
-        row = text_of(run.get(of_rows), ""), tuple(run.get(name) for name in beside)
+    for run in counted:
+        row = text_of(run.get(of_rows), ""), tuple(map(run.get, beside))
         column = text_of(run.get(of_columns), "")
-        found.setdefault(row, {}).setdefault(column, []).append(figure)
-    columns = tuple(sorted({column for cells in found.values() for column in cells}))
+        found.setdefault(row, {}).setdefault(column, []).append(_figure(run[value], value))
+    columns = tuple(sorted({*chain.from_iterable(found.values())}))
     return Pivot(
         of_rows=of_rows,
         of_columns=of_columns,
@@ -340,16 +335,24 @@ def pivot(
             PivotRow(name, known, tuple(_cell(cells.get(column)) for column in columns))
             for (name, known), cells in sorted(found.items(), key=lambda item: str(item[0]))
         ),
-        left_out=len(runs) - counted,
+        left_out=len(runs) - len(counted),
     )
+
+
+def _figure(value: Value, name: str) -> float:
+    if isinstance(value, bool | str | tuple):
+        raise ConditionError(
+            f"--value {name}: {text_of(value, '')!r} is no figure; expected a name such as "
+            "memory.peak or duration"
+        )
+    return value
 
 
 def _cell(figures: list[float] | None) -> Cell | None:
     return Cell(statistics.median(figures), len(figures)) if figures else None
 
 
-if TYPE_CHECKING:
-    from otel_quant.schema.readings import AttributeValue
+# --- recordings and profiles below folders ------------------------------------------------
 
 _HEADER: Final = HEADER.encode()
 _YAML: Final = (".yaml", ".yml")
@@ -387,7 +390,7 @@ def _below(top: str) -> Iterator[str | Unreadable]:
             with os.scandir(folder) as listed:
                 entries = sorted(listed, key=lambda entry: entry.name)
         except OSError as error:
-            yield Unreadable(folder, error.strerror or str(error))
+            yield Unreadable(folder, reason_of(error))
             continue
         if _is_recording(folder, {entry.name for entry in entries}):
             yield folder
@@ -478,8 +481,8 @@ def _row_at(path: str, names: Sequence[str], in_brief: bool) -> _Read:
     try:
         recording = read(Path(path), in_brief=in_brief)
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        return None, [Unreadable(path, reason.removeprefix(f"{path}: ") or type(error).__name__)]
+        reason = reason_of(error).removeprefix(f"{path}: ")
+        return None, [Unreadable(path, reason or type(error).__name__)]
     # That a profile has no end is its status.
     problems = recording.problems if recording.path.is_dir() else ()
     return row_of(recording, names), [Unreadable(path, each) for each in problems]
@@ -487,34 +490,36 @@ def _row_at(path: str, names: Sequence[str], in_brief: bool) -> _Read:
 
 def row_of(recording: Recording, names: Iterable[str]) -> Row:
     """Returns the row of a recording."""
-    attributes: dict[str, AttributeValue] = {}
-    for run in reversed(recording.runs):
-        for step in reversed(run.steps):
-            attributes.update(step.attributes)
-    attributes.update(recording.origin)
-    for run in reversed(recording.runs):  # of several the first counts
-        attributes.update((semconv.CUSTOM_PREFIX + key, each) for key, each in run.custom.items())
-        attributes.update(run.attributes)
-
-    def value_of(name: str) -> Value | None:
-        known = summary.value(recording, name) if name in summary.BY_NAME else None
-        return attributes.get(attribute_of(name)) if known is None else known
-
-    failed = sum(run.is_broken for run in recording.runs)
+    runs = recording.runs
+    sources: list[Mapping[str, Any]] = [recording.origin]
+    for run in reversed(runs):  # of several the first counts
+        custom = {semconv.CUSTOM_PREFIX + key: each for key, each in run.custom.items()}
+        sources += (custom, run.attributes)
+    steps = chain.from_iterable(run.steps for run in runs)
+    attributes: dict[str, Value] = {}
+    for each in (*reversed([step.attributes for step in steps]), *sources):
+        attributes.update(each)
+    value_of = partial(_value_of, recording, attributes)
+    failed = sum(run.is_broken for run in runs) if recording.state == "ended" else 0
+    path, name = attributes.get(semconv.INPUT_PATH), attributes.get(semconv.MODEL_NAME)
     made = {
-        MODEL: _model_name(attributes.get(semconv.INPUT_PATH))
-        or attributes.get(semconv.MODEL_NAME),
+        MODEL: _model_name(path) or name,
         MODEL_SIZE: value_of(f"{_FLOAT}size"),
         ACTIVATION_SIZE: _difference(
             value_of(f"{_FLOAT}memory"), value_of(f"{_FLOAT}weight_bytes")
         ),
         STATUS: recording.state,
-        FAILED: failed if failed and recording.state == "ended" else None,
+        FAILED: failed or None,
         WHEN: recording.began_ns / 1e9 or None,
         PATH: os.fspath(recording.path),
     }
-    row = {name: made[name] if name in made else value_of(name) for name in names}
-    return {name: value for name, value in row.items() if value is not None}
+    return present({each: made[each] if each in made else value_of(each) for each in names})
+
+
+def _value_of(recording: Recording, attributes: Mapping[str, Value], name: str) -> Value | None:
+    """Returns the quantity of a name, else the attribute."""
+    quantity = summary.value(recording, name) if name in summary.BY_NAME else None
+    return attributes.get(attribute_of(name)) if quantity is None else quantity
 
 
 def _model_name(path: AttributeValue | None) -> str | None:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Final
 
 from otel_quant.recordings.compared_runs import (
@@ -24,7 +24,6 @@ from otel_quant.recordings.compared_runs import (
     FactDifference,
     Figures,
     fact_differences,
-    without_common_step,
 )
 from otel_quant.recordings.model import State, StepPath
 from otel_quant.recordings.summary import CPU_TIME, CPU_WAIT, CPU_WAITS, DURATION, SAMPLE_RATE
@@ -38,6 +37,16 @@ class Side:
     name: str  # ``base``, ``new``; ``new 1``, ``new 2`` of several
     runs: tuple[ComparedRun, ...]  # The runs, at least one
 
+    @property
+    def paths(self) -> dict[StepPath, None]:
+        """The steps of all runs, in their order."""
+        return dict.fromkeys(chain.from_iterable(run.steps for run in self.runs))
+
+    def at(self, path: StepPath) -> list[tuple[Figures, State, float | None]]:
+        """Returns figures, state and number of processors of each run that has a step."""
+        found = [(run.at(path), run.cpus) for run in self.runs]
+        return [(*known, cpus) for known, cpus in found if known is not None]
+
 
 @dataclass(frozen=True, slots=True)
 class FigureRow:
@@ -50,7 +59,7 @@ class FigureRow:
 
 
 @dataclass(frozen=True, slots=True)
-class StepRow:
+class StepSides:
     """A step on all sides, or the total."""
 
     path: StepPath  # The step; empty for the total
@@ -64,7 +73,7 @@ class Comparison:
     """Sides, beside each other."""
 
     sides: tuple[Side, ...]  # The sides, the base first
-    rows: tuple[StepRow, ...]  # The total, then the steps in their order
+    rows: tuple[StepSides, ...]  # The total, then the steps in their order
     # What differs beside the figures, for each side but the base
     differences: tuple[FactDifference, ...]
     # For each side but the base whether it has no step in common with it
@@ -73,69 +82,57 @@ class Comparison:
 
 def side_by_side(sides: Sequence[Side]) -> Comparison:
     """Returns sides beside each other."""
-    order = _in_order([path for run in side.runs for path in run.steps] for side in sides)
-    rows = [_row(sides, TOTAL), *(_row(sides, path) for path in order)]
+    paths = [side.paths for side in sides]
+    base = paths[0]
     return Comparison(
         sides=tuple(sides),
-        rows=tuple(rows),
+        rows=tuple(_row(sides, path) for path in (TOTAL, *_in_order(paths))),
         differences=tuple(fact_differences([side.runs for side in sides])),
-        unrelated=tuple(without_common_step(sides[0].runs, side.runs) for side in sides[1:]),
+        unrelated=tuple(bool(base and each) and base.keys().isdisjoint(each) for each in paths[1:]),
     )
 
 
-def _in_order(sides: Iterable[Sequence[StepPath]]) -> list[StepPath]:
+def _in_order(sides: Iterable[Iterable[StepPath]]) -> list[StepPath]:
     """Returns the paths of all sides, each once: one that a side adds after the one before it."""
     order: list[StepPath] = []
     for paths in sides:
         known = set(order)
         added: dict[StepPath, list[StepPath]] = {}
         before = TOTAL
-        for path in dict.fromkeys(paths):
+        for path in paths:
             if path in known:
                 before = path
             else:
                 added.setdefault(before, []).append(path)
-        order = [each for path in (TOTAL, *order) for each in (path, *added.get(path, ())) if each]
+        after = ((path, *added.get(path, ())) for path in (TOTAL, *order))
+        order = [*chain.from_iterable(after)][1:]
     return order
 
 
-def _row(sides: Sequence[Side], path: StepPath) -> StepRow:
-    found = [[each for each in side.runs if path == TOTAL or path in each.steps] for side in sides]
-    figures = [[(_figures(run, path), run.cpus) for run in side] for side in found]
-    tells_waits = all(CPU_WAIT in each for side in figures for each, _ in side)
+def _row(sides: Sequence[Side], path: StepPath) -> StepSides:
+    """Returns the total of all sides, or a step."""
+    found = [side.at(path) for side in sides]
+    tells_waits = all(CPU_WAIT in each for each, *_ in chain.from_iterable(found))
     rows: dict[str, FigureRow] = {}
     for figure in QUANTITIES:
-        samples = tuple(_sample(figure.name, side, tells_waits) for side in figures)
+        samples = tuple(_sample(figure.name, side, tells_waits) for side in found)
         if any(samples):
-            base = samples[0]
-            rows[figure.name] = FigureRow(
-                figure,
-                samples,
-                tuple(
-                    difference(base, new, figure.matters) if base and new else None
-                    for new in samples[1:]
-                ),
-            )
-    return StepRow(
-        path,
-        tuple(map(len, found)),
-        tuple(frozenset(_state(run, path) for run in side) for side in found),
-        rows,
-    )
+            rows[figure.name] = FigureRow(figure, samples, _differences(figure, *samples))
+    states = tuple(frozenset(state for _, state, _ in side) for side in found)
+    return StepSides(path, tuple(map(len, found)), states, rows)
 
 
-def _figures(run: ComparedRun, path: StepPath) -> Figures:
-    return run.total if path == TOTAL else run.steps[path].figures
-
-
-def _state(run: ComparedRun, path: StepPath) -> State:
-    return run.recording.state if path == TOTAL else run.steps[path].step.state
+def _differences(
+    figure: Quantity, base: Sample | None, *others: Sample | None
+) -> tuple[Difference | None, ...]:
+    return tuple(difference(base, new, figure.matters) if base and new else None for new in others)
 
 
 def _sample(
-    name: str, runs: Iterable[tuple[Figures, float | None]], tells_waits: bool
+    name: str, runs: Sequence[tuple[Figures, State, float | None]], tells_waits: bool
 ) -> Sample | None:
-    known = [(figures, cpus) for figures, cpus in runs if name in figures]
+    """Returns a figure of the runs of a side; None where no run has it."""
+    known = [(figures, cpus) for figures, _, cpus in runs if name in figures]
     if not known:
         return None
     values = tuple(figures[name] for figures, _ in known)

@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from heapq import nlargest
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Final, Literal, NamedTuple
 
 from otel_quant.diagnosis.growth import Growth
+from otel_quant.format.series import MEMORY
 from otel_quant.recordings.model import (
     LAUNCHER,
     Attributes,
@@ -27,12 +28,15 @@ from otel_quant.recordings.model import (
     RecordedStep,
     Recording,
     StepPath,
+    known,
     number,
+    numbers,
     step_at,
     steps_in,
 )
 from otel_quant.schema import semconv
-from otel_quant.schema.catalog import QUANTITIES, Quantity
+from otel_quant.schema.catalog import FORMER, QUANTITIES, Quantity
+from otel_quant.schema.events import present
 
 Source = Literal[
     "kernel", "sampled", "launcher", "process", "checkpoints", "last reading", "ending"
@@ -43,24 +47,31 @@ program ended."""
 
 DURATION: Final = "duration"
 CPU_TIME: Final = "cpu.time"
-CPU_WAIT: Final = "cpu.wait"
+CPU_WAIT: Final = semconv.short(semconv.CPU_WAIT)
 CPU_WAITS: Final = "cpu.waits"
-SAMPLE_RATE: Final = "calibration.sample_rate"
-MEMORY_PEAK: Final = "memory.peak"
+SAMPLE_RATE: Final = semconv.short(semconv.CALIBRATION_SAMPLE_RATE)
+MEMORY_PEAK: Final = semconv.short(semconv.MEMORY_PEAK)
 MEMORY_SEEN: Final = "memory.seen"
-GPU_PEAK: Final = "gpu.memory.peak"
+GPU_PEAK: Final = semconv.short(semconv.GPU_MEMORY_PEAK)
 GPU_ALLOCATED: Final = "gpu.torch_allocated.peak"
-DISK_WRITE: Final = "disk.write"
-CACHE_PEAK: Final = "cache.disk.peak"
-PROCESS_PEAK: Final = "memory.process_peak"
+DISK_WRITE: Final = semconv.short(semconv.DISK_WRITE)
+CACHE_PEAK: Final = semconv.short(semconv.CACHE_GROWTH)
+PROCESS_PEAK: Final = semconv.short(semconv.MEMORY_PROCESS_PEAK)
 
 _OF_STEPS: Final = tuple(quantity for quantity in QUANTITIES if quantity.is_of_steps)
+_ASKED_FOR: Final = frozenset(
+    each.name for each in _OF_STEPS if not each.attributes or each.curve or each.name == SAMPLE_RATE
+)
+"""Those that a step may have without an attribute of its own."""
 
 WAITS: Final = (CPU_WAIT, CPU_WAITS)
 """Quantities of the machine's other work rather than of the program."""
 
-BY_NAME: Final[Mapping[str, Quantity]] = {
-    name: quantity for quantity in QUANTITIES for name in (quantity.name, *quantity.former)
+_PRESENT: Final = {quantity.name: quantity for quantity in QUANTITIES}
+_FORMER: Final = {semconv.short(old): semconv.short(new) for old, new in FORMER.items()}
+
+BY_NAME: Final[Mapping[str, Quantity]] = _PRESENT | {
+    old: _PRESENT[new] for old, new in _FORMER.items() if new in _PRESENT
 }
 """Every quantity by its name, and by those that it had before."""
 
@@ -73,7 +84,7 @@ _MOST_PLACES: Final = 8
 _AT_LEAST: Final[frozenset[Source]] = frozenset({"checkpoints", "last reading"})
 
 
-class Known(NamedTuple):
+class KnownValue(NamedTuple):
     """A value, with what is known of where and when it was."""
 
     value: float
@@ -89,7 +100,7 @@ class Known(NamedTuple):
         return self.source in _AT_LEAST
 
 
-class Limit(NamedTuple):
+class MemoryLimit(NamedTuple):
     """A limit of memory."""
 
     value: float  # Bytes
@@ -101,40 +112,37 @@ class Limit(NamedTuple):
 
 def values(recording: Recording) -> dict[str, float]:
     """Returns the quantities of the recording that are known."""
-    found = {quantity.name: value(recording, quantity.name) for quantity in QUANTITIES}
-    return {name: each for name, each in found.items() if each is not None}
+    return present({each.name: value(recording, each.name) for each in QUANTITIES})
 
 
 def value(recording: Recording, name: str) -> float | None:
     """Returns a quantity of the recording: of all its processes together."""
     quantity = BY_NAME[name]
-    found: float | None
     if name == DURATION:
-        found = recording.duration
+        found: float | None = recording.duration
     elif name == SAMPLE_RATE:
         found = _sample_rate(recording)
     elif quantity.kind == "cost":  # runs have it of their models: the last counts
-        costs = (_sum(run.attributes, quantity) for run in reversed(recording.runs))
-        found = next((known for known in costs if known is not None), None)
+        costs = known(_sum(run.attributes, quantity) for run in reversed(recording.runs))
+        found = next(iter(costs), None)
     elif quantity.over_steps == "sum":
         found = _total(recording, quantity)
     elif quantity.over_processes == "sum":
         found = _sum_of_highest(recording, quantity)
     else:
-        found = max((each.value for each in _everywhere(recording, quantity)), default=None)
-    return found if found is not None and math.isfinite(found) else None  # a file may have any
+        found = _highest(each.value for each in _everywhere(recording, quantity))
+    return _finite(found)
 
 
-def peak(recording: Recording, name: str = MEMORY_PEAK) -> Known | None:
+def peak(recording: Recording, name: str = MEMORY_PEAK) -> KnownValue | None:
     """Returns the highest value of the recording, and where it was: as :func:`value` has it."""
-    if ("peak", name) not in recording.memo:
-        every = _everywhere(recording, BY_NAME[name])
-        recording.memo["peak", name] = _placed(every, recording, recording.runs)
-    found: Known | None = recording.memo["peak", name]
-    return found
+    every = _everywhere(recording, BY_NAME[name])
+    return recording.once(("peak", name), lambda: _placed(every, recording, recording.runs))
 
 
-def peak_of_run(recording: Recording, run: RecordedRun, name: str = MEMORY_PEAK) -> Known | None:
+def peak_of_run(
+    recording: Recording, run: RecordedRun, name: str = MEMORY_PEAK
+) -> KnownValue | None:
     """Returns the same of one run; for the only run of the program itself, the recording's."""
     own = [each for each in recording.runs if each.process == run.process]
     if len(own) == 1 and (len(recording.runs) == 1 or _is_the_program(recording, run)):
@@ -142,21 +150,23 @@ def peak_of_run(recording: Recording, run: RecordedRun, name: str = MEMORY_PEAK)
     return _placed(_of_run(recording, run, BY_NAME[name]), recording, (run,))
 
 
-def limit(recording: Recording, run: RecordedRun | None = None) -> Limit | None:
+def limit(recording: Recording, run: RecordedRun | None = None) -> MemoryLimit | None:
     """Returns the limit of memory in force: the smallest that is known of the recording, or of a run."""
     runs = recording.runs if run is None else (run,)
+    origins = (*(each.attributes for each in runs), recording.origin)
     found = [
-        (number(attributes, semconv.MEMORY_LIMIT), attributes.get(semconv.MEMORY_LIMIT_SOURCE))
-        for attributes in (*(each.attributes for each in runs), recording.origin)
+        (number(each, semconv.MEMORY_LIMIT), each.get(semconv.MEMORY_LIMIT_SOURCE))
+        for each in origins
     ]
-    lasts = [each.last.attributes for each in runs if each.last is not None]
-    found += [(number(last, semconv.READING_MEMORY_LIMIT), None) for last in lasts]
+    found += [(number(each.last_read, semconv.READING_MEMORY_LIMIT), None) for each in runs]
     ending = recording.ending
     # Of a GPU that was full, the ending has the GPU's limit, of addresses that were too few theirs.
     if ending is not None and ending.memory_limit_source in (None, "cgroup", "physical"):
         found.append((ending.memory_limit, ending.memory_limit_source))
-    known = [Limit(each, None if source is None else str(source)) for each, source in found if each]
-    return min(known, key=lambda each: (each.value, each.source is None), default=None)
+    limits = [
+        MemoryLimit(most, None if source is None else str(source)) for most, source in found if most
+    ]
+    return min(limits, key=lambda each: (each.value, each.source is None), default=None)
 
 
 def is_of_program(recording: Recording) -> bool:
@@ -168,9 +178,10 @@ def of_runs(recording: Recording) -> Recording:
     """Returns a recording as its processes know it: from the first step of a run to its exit."""
     runs = outermost_runs(recording)
     ends = [recording.duration if run.end is None else run.end for run in runs]
+    starts = [run.start for run in runs]
     return replace(
         recording,
-        duration=max(ends, default=0.0) - min((run.start for run in runs), default=0.0),
+        duration=max(ends, default=0.0) - min(starts, default=0.0),
         curves={name: curve for name, curve in recording.curves.items() if name != LAUNCHER},
         ending=None,
         launcher=None,
@@ -184,23 +195,22 @@ def outermost_runs(recording: Recording) -> list[RecordedRun]:
 
 
 def _total(recording: Recording, quantity: Quantity) -> float | None:
-    curve = recording.curves.get(LAUNCHER)
-    if quantity.curve and curve is not None:
-        buckets = curve.curve.buckets.values()
-        return _highest(each.totals.get(quantity.curve) for each in buckets)
+    """Returns what a quantity that adds up comes to: by the launcher's curve, else by the runs."""
+    if quantity.curve and LAUNCHER in recording.curves:
+        return windows(recording, quantity.curve).total
     if quantity.over_processes == "highest":
         return _highest(_sum(run.attributes, quantity) for run in recording.runs)
-    found = [_sum(run.attributes, quantity) for run in outermost_runs(recording)]
-    known = [each for each in found if each is not None]
-    return sum(known) if known and len(known) == len(found) else None
+    runs = outermost_runs(recording)
+    found = known(_sum(run.attributes, quantity) for run in runs)
+    return sum(found) if found and len(found) == len(runs) else None
 
 
 def _sum_of_highest(recording: Recording, quantity: Quantity) -> float | None:
     """Returns the sum over all processes; of what one process has several of, the highest counts."""
     highest: dict[str, float] = {}
     for run in recording.runs:
-        for known in _of_run(recording, run, quantity):
-            highest[run.process] = max(known.value, highest.get(run.process, known.value))
+        for each in _of_run(recording, run, quantity):
+            highest[run.process] = max(each.value, highest.get(run.process, each.value))
     return sum(highest.values()) if highest else None
 
 
@@ -221,38 +231,25 @@ def _sample_rate(recording: Recording) -> float | None:
 # --- all that is known --------------------------------------------------------------------
 
 
-def _everywhere(recording: Recording, quantity: Quantity) -> Iterator[Known]:
+def _everywhere(recording: Recording, quantity: Quantity) -> Iterator[KnownValue]:
     """Yields all that is known of a quantity that does not add up."""
-    yield from _of_curve(recording, quantity.curve)
+    for at, highest in windows(recording, quantity.curve).peak:
+        yield KnownValue(highest, "launcher", at)
     ending = recording.ending
-    if ending is not None and ending.memory is not None and quantity.name == MEMORY_PEAK:
-        yield Known(ending.memory, "ending")
+    if quantity.name == MEMORY_PEAK and ending is not None:
+        yield from _from("ending", [ending.memory])
     for run in recording.runs:
         yield from _of_run(recording, run, quantity)
 
 
-def _of_curve(recording: Recording, name: str, run: RecordedRun | None = None) -> Iterator[Known]:
-    """Yields the highest value of the launcher's curve, or of the curve of a run's process."""
-    curve = recording.curves.get(LAUNCHER if run is None else run.process)
-    buckets = curve.curve.buckets.values() if curve is not None and name else ()
-    levels = [each.levels[name] for each in buckets if name in each.levels]
-    if curve is not None and levels:
-        highest = max(levels, key=lambda each: each.highest)
-        at = (curve.began_ns - recording.began_ns) / 1e9 + highest.at / 1000
-        yield Known(highest.highest, "launcher" if run is None else "process", at, run)
-
-
-def _of_run(recording: Recording, run: RecordedRun, quantity: Quantity) -> Iterator[Known]:
+def _of_run(recording: Recording, run: RecordedRun, quantity: Quantity) -> Iterator[KnownValue]:
+    """Yields all that the process of a run knows of a quantity."""
     for step in run.steps:
         yield from _of_attributes(step.attributes, step.devices, quantity, run, step)
     yield from _of_attributes(run.attributes, run.devices, quantity, run)
-    for name in quantity.at_least:
-        if (mark := number(run.attributes, name)) is not None:
-            yield Known(mark, "kernel", run=run)
-    if run.last is not None:
-        for name in (quantity.reading, quantity.now, *quantity.attributes):
-            if (read := number(run.last.attributes, name)) is not None:
-                yield Known(read, "last reading", run=run)
+    yield from _from("kernel", numbers(run.attributes, quantity.at_least), run)
+    read = numbers(run.last_read, (quantity.reading, quantity.now, *quantity.attributes))
+    yield from _from("last reading", read, run)
     if quantity.checkpoint:
         points = (
             (seen, point.time)
@@ -261,10 +258,11 @@ def _of_run(recording: Recording, run: RecordedRun, quantity: Quantity) -> Itera
         )
         # Of no more than these it is looked up where they were.
         for highest, time in nlargest(_MOST_PLACES, points, key=itemgetter(0)):
-            yield Known(highest, "checkpoints", time, run)
+            yield KnownValue(highest, "checkpoints", time, run)
     # The end record of a run already has what its process's curve has.
     if run.end is None and LAUNCHER not in recording.curves:
-        yield from _of_curve(recording, quantity.curve, run)
+        for at, highest in windows(recording, quantity.curve, run.process).peak:
+            yield KnownValue(highest, "process", at, run)
 
 
 def _of_attributes(
@@ -273,14 +271,23 @@ def _of_attributes(
     quantity: Quantity,
     run: RecordedRun,
     step: RecordedStep | None = None,
-) -> Iterator[Known]:
+) -> Iterator[KnownValue]:
+    """Yields what the span of a run or a step knows of a quantity, and the records of its devices."""
     if (found := _sum(attributes, quantity)) is not None:
         is_exact = attributes.get(f"{quantity.attributes[0]}_source") == "kernel"
-        yield Known(found, "kernel" if is_exact else "sampled", None, run, step)
-    if quantity.device:
-        known = [number(device, quantity.device) for device in devices]
-        if total := [each for each in known if each is not None]:
-            yield Known(sum(total), "sampled", None, run, step)
+        yield KnownValue(found, "kernel" if is_exact else "sampled", None, run, step)
+    if devices and (total := known(number(device, quantity.device) for device in devices)):
+        yield KnownValue(sum(total), "sampled", None, run, step)
+
+
+def _from(
+    source: Source,
+    values: Iterable[float | None],
+    run: RecordedRun | None = None,
+    step: RecordedStep | None = None,
+) -> list[KnownValue]:
+    """Returns the values of a source that are known."""
+    return [KnownValue(each, source, None, run, step) for each in known(values)]
 
 
 def _sum(attributes: Attributes, quantity: Quantity) -> float | None:
@@ -295,30 +302,31 @@ def _sum(attributes: Attributes, quantity: Quantity) -> float | None:
 
 
 def _placed(
-    every: Iterable[Known], recording: Recording, runs: Sequence[RecordedRun]
-) -> Known | None:
-    """Returns the highest; of those that are equal as far as can be told, the one that knows where."""
-    found = list(every)
-    highest = max((each.value for each in found), default=None)
-    if highest is None:
+    every: Iterable[KnownValue], recording: Recording, runs: Sequence[RecordedRun]
+) -> KnownValue | None:
+    """Returns the highest; of those that are equal as far as can be told, the one that knows where.
+
+    Case 1: one knows when it was, and a step was open then. Case 2: one is of a step. Case 3: none
+    of the two.
+    """
+    found = sorted(every, key=lambda each: -each.value)
+    if not found:
         return None
+    highest = found[0].value
+    steps = steps_in(recording, runs)
     sources = [each.source for each in found if each.value == highest]
     source = "kernel" if "kernel" in sources else sources[0]
-    steps = steps_in(recording, runs)
     near = [each for each in found if each.value >= _NEAR * highest]
     timed = [each for each in near if each.time is not None]
-    for each in sorted(timed, key=lambda each: -each.value)[:_MOST_PLACES]:
-        if (place := step_at(steps, each.time or 0.0)) is not None:
-            return Known(highest, source, each.time, place.run, place.step, place.path)
-    # Of steps that are equal the last: it is the innermost.
-    owned = max(
-        (each for each in reversed(near) if each.step), key=lambda each: each.value, default=None
-    )
-    if owned is not None:
-        path = next(each.path for each in steps if each.step is owned.step)
-        return owned._replace(value=highest, source=source, path=path)
-    best = max(timed or near, key=lambda each: each.value)
-    return best._replace(value=highest, source=source)
+    for each in timed[:_MOST_PLACES]:
+        if (place := step_at(steps, each.time or 0.0)) is not None:  # Case 1
+            return KnownValue(highest, source, each.time, place.run, place.step, place.path)
+    owned = [each for each in near if each.step]
+    if owned:  # Case 2: of steps that are equal the last, because it is the innermost
+        last = [each for each in owned if each.value == owned[0].value][-1]
+        path = next(each.path for each in steps if each.step is last.step)
+        return last._replace(value=highest, source=source, path=path)
+    return (timed or near)[0]._replace(value=highest, source=source)  # Case 3
 
 
 def steps_of(recording: Recording) -> Callable[[PlacedStep], StepSummary]:
@@ -339,66 +347,59 @@ class StepSummary:
         self._is_the_program = _is_the_program(recording, run)
         self._is_alone = all(each.process == run.process for each in outermost_runs(recording))
         self._checkpoints: dict[str, list[float | None]] = {}
-        self._windows: dict[str, Windows] = {}
 
     def values(self, step: RecordedStep) -> dict[str, float]:
         """Returns the quantities of a step that are known."""
-        found: dict[str, float] = {}
-        for each in _OF_STEPS:
-            # Of most figures a step has nothing, and there may be 100,000 steps.
-            is_absent = each.attributes and each.attributes[0] not in step.attributes
-            if is_absent and not each.curve and each.name != SAMPLE_RATE:
-                continue
-            if (value := self.value(step, each.name)) is not None:
-                found[each.name] = value
-        return found
+        # Of most figures a step has nothing, and there may be 100,000 steps.
+        wanted = [
+            each.name
+            for each in _OF_STEPS
+            if each.name in _ASKED_FOR or each.attributes[0] in step.attributes
+        ]
+        return present({name: self.value(step, name) for name in wanted})
 
     def value(self, step: RecordedStep, name: str) -> float | None:
         """Returns a quantity of a step."""
         quantity = BY_NAME[name]
-        if quantity.name == DURATION:
-            return None if step.end is None else step.end - step.start
-        if quantity.name == SAMPLE_RATE:
-            seconds = 0.0 if step.end is None else step.end - step.start
-            told = _sum(step.attributes, quantity) if seconds else None
-            return step.samples / seconds if told is None and step.samples and seconds else told
-        if quantity.over_steps == "sum":
-            if quantity.attributes or step.end is None:
-                return _sum(step.attributes, quantity)
-            return self._window(quantity.curve).rise(step.start, step.end)
-        known = self.peak(step, name)
-        return known.value if known is not None and math.isfinite(known.value) else None
+        if name == DURATION:
+            return step.lasted
+        if name == SAMPLE_RATE:
+            return _rate_of(step)
+        if quantity.over_steps != "sum":
+            highest = self.peak(step, name)
+            return None if highest is None else _finite(highest.value)
+        if quantity.attributes or step.end is None:
+            return _sum(step.attributes, quantity)
+        return windows(self._recording, quantity.curve).rise(step.start, step.end)
 
-    def peak(self, step: RecordedStep, name: str = MEMORY_PEAK) -> Known | None:
+    def peak(self, step: RecordedStep, name: str = MEMORY_PEAK) -> KnownValue | None:
         """Returns the highest value during a step; None if nothing has looked between its checkpoints."""
         quantity = BY_NAME[name]
         found = [*_of_attributes(step.attributes, step.devices, quantity, self._run, step)]
         if not quantity.attributes and not quantity.device:  # what is read at checkpoints alone
-            found += self._seen_at_checkpoints(step, quantity.checkpoint)
+            seen = self._seen_at_checkpoints(step, quantity.checkpoint)
+            found += _from("checkpoints", (seen,), self._run, step)
         # Of an open step nothing else is known: what a shell around its process held is little.
-        has_curve = self._is_the_program or (step.end is None and self._is_alone)
-        if has_curve and quantity.curve:
+        if self._is_the_program or (step.end is None and self._is_alone):
             end = math.inf if step.end is None else step.end
-            if (highest := self._window(quantity.curve).highest(step.start, end)) is not None:
-                found.append(Known(highest, "launcher", None, self._run, step))
-        return max(found, key=lambda each: each.value, default=None)
+            highest = windows(self._recording, quantity.curve).highest(step.start, end)
+            found += _from("launcher", (highest,), self._run, step)
+        return max(found, key=attrgetter("value"), default=None)
 
     def seen(self, step: RecordedStep, name: str = MEMORY_PEAK) -> float | None:
         """Returns the highest value at a step's checkpoints and in the last reading within it."""
-        quantity = BY_NAME[name]
-        found = [each.value for each in self._seen_at_checkpoints(step, quantity.checkpoint)]
-        last = self._run.last
+        quantity, last = BY_NAME[name], self._run.last
+        found = [self._seen_at_checkpoints(step, quantity.checkpoint)]
         if step.end is None and last is not None and last.time >= step.start:
-            found += [now for now in (number(last.attributes, quantity.now),) if now is not None]
-        return max(found, default=None)
+            found.append(number(last.attributes, quantity.now))
+        return _highest(found)
 
-    def _seen_at_checkpoints(self, step: RecordedStep, name: str) -> Iterator[Known]:
+    def _seen_at_checkpoints(self, step: RecordedStep, name: str) -> float | None:
         if name not in self._checkpoints:
             points = self._run.checkpoints
             self._checkpoints[name] = [number(each.attributes, name) for each in points]
         first, until = self._positions.get(step.index, (0, 0))
-        if (seen := _highest(self._checkpoints[name][first:until])) is not None:
-            yield Known(seen, "checkpoints", None, self._run, step)
+        return _highest(self._checkpoints[name][first:until])
 
     @cached_property
     def _positions(self) -> dict[int | None, tuple[int, int | None]]:
@@ -411,10 +412,18 @@ class StepSummary:
                 found[point.step] = found[point.step][0], at + 1
         return found
 
-    def _window(self, name: str) -> Windows:
-        if name not in self._windows:
-            self._windows[name] = Windows(self._recording, name)
-        return self._windows[name]
+
+def _rate_of(step: RecordedStep) -> float | None:
+    """Returns the samples per second of a step that has ended: as it was measured, else as they were counted."""
+    measured = number(step.attributes, semconv.CALIBRATION_SAMPLE_RATE)
+    if not step.lasted:
+        return None
+    return step.samples / step.lasted if measured is None and step.samples else measured
+
+
+def windows(recording: Recording, name: str, process: str = LAUNCHER) -> Windows:
+    """Returns a series of the launcher's curve, or of the curve of a process."""
+    return recording.once((process, name), lambda: Windows(recording, name, process))
 
 
 def _is_the_program(recording: Recording, run: RecordedRun) -> bool:
@@ -423,34 +432,42 @@ def _is_the_program(recording: Recording, run: RecordedRun) -> bool:
 
 
 class Windows:
-    """A series of the launcher's curve between any two moments, in seconds since the recording began."""
+    """A series of a curve between any two moments, in seconds since the recording began."""
 
-    def __init__(self, recording: Recording, name: str) -> None:
-        curve = recording.curves.get(LAUNCHER)
-        buckets = [] if curve is None else list(curve.curve.buckets.values())
-        begin = 0.0 if curve is None else (curve.began_ns - recording.began_ns) / 1e9
-        self._length = 0.0 if curve is None else curve.curve.length / 1000
-        levels = sorted(
+    def __init__(self, recording: Recording, name: str, process: str = LAUNCHER) -> None:
+        begin, curve = recording.curve(process)
+        buckets = curve.buckets.values()
+        self._length = curve.length / 1000
+        self._levels = sorted(
             (begin + each.levels[name].at / 1000, each.levels[name].highest)
             for each in buckets
             if name in each.levels
         )
-        self._times = [time for time, _ in levels]
-        self._levels = [value for _, value in levels]
         totals = [each for each in buckets if name in each.totals]
         self._starts = [begin + each.position * self._length for each in totals]
         self._sums = [0.0, *(each.totals[name] for each in totals)]
 
+    @property
+    def peak(self) -> list[tuple[float, float]]:
+        """When the highest value of all was first read, and the value; empty without one."""
+        return nlargest(1, self._levels, key=itemgetter(1))
+
+    @property
+    def total(self) -> float | None:
+        """The highest value of a total; None without one."""
+        return max(self._sums[1:], default=None)
+
     def highest(self, start: float, end: float) -> float | None:
         """Returns the highest value that was read between two moments."""
         # A reading's time is cut to milliseconds: it may have been taken one later.
-        first, until = bisect_left(self._times, start), bisect_right(self._times, end - 1e-3)
-        return _highest(self._levels[first:until])
+        first = bisect_left(self._levels, start, key=itemgetter(0))
+        within = self._levels[first : bisect_right(self._levels, end - 1e-3, key=itemgetter(0))]
+        return max((value for _, value in within), default=None)
 
     def at(self, time: float) -> float | None:
         """Returns the highest value of the newest reading at a moment."""
-        before = bisect_right(self._times, time)
-        return self._levels[before - 1] if before else None
+        before = bisect_right(self._levels, time, key=itemgetter(0))
+        return self._levels[before - 1][1] if before else None
 
     def rise(self, start: float, end: float) -> float | None:
         """Returns by how much a total rose, at most."""
@@ -482,13 +499,13 @@ class Growing(NamedTuple):
 def growing(recording: Recording, each: PlacedStep) -> Growing | None:
     """Returns how memory goes on growing within a step; None if it does not."""
     name = LAUNCHER if LAUNCHER in recording.curves else each.run.process
-    curve, seconds = recording.curves.get(name), each.duration
-    if curve is None or seconds < _GROWTH_LASTS:
+    began, curve = recording.curve(name)
+    begin, seconds = began - each.step.start, each.duration
+    if seconds < _GROWTH_LASTS:
         return None
-    begin = (curve.began_ns - recording.began_ns) / 1e9 - each.step.start
     growth = Growth()
-    for bucket in curve.curve.buckets.values():
-        level = bucket.levels.get("memory")
+    for bucket in curve.buckets.values():
+        level = bucket.levels.get(MEMORY)
         if level is not None and 0 <= (at := begin + level.at / 1000) <= seconds:
             growth.add(round(1000 * at), level.lowest)
     line = growth.line()
@@ -502,7 +519,12 @@ def growing(recording: Recording, each: PlacedStep) -> Growing | None:
 
 
 def _highest(values: Iterable[float | None]) -> float | None:
-    return max((each for each in values if each is not None), default=None)
+    return max(known(values), default=None)
+
+
+def _finite(value: float | None) -> float | None:
+    """Returns a value that is known and finite: a file may have any."""
+    return value if math.isfinite(value or 0.0) else None
 
 
 # --- processors ---------------------------------------------------------------------------

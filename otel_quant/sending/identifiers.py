@@ -27,7 +27,7 @@ class Identifiers:
         self._recording = recording
         self.program = recording.span or _made_program(recording)
         self._starters = {_key(run): self._starter(run) for run in recording.runs}
-        self._steps = {
+        self._steps: dict[tuple[tuple[str, str], int | None], RecordedStep] = {
             (_key(run), step.index): step for run in recording.runs for step in run.steps
         }
 
@@ -37,14 +37,12 @@ class Identifiers:
 
     def above_run(self, run: RecordedRun) -> SpanContext | None:
         """Returns the ids of the span above a run's; None at the top of a trace."""
-        if run.span_id is None:
-            starter = self._starters[_key(run)]
-            if starter is not None:
-                above, step = starter
-                return self.of_run(above) if step is None else self.of_step(above, step)
-        span_id = run.parent_span_id
-        if self.program is not None and _is_without_trace(run):
-            _, span_id = self.program
+        starter = self._starters[_key(run)]
+        if starter is not None:
+            above, step = starter
+            return self.of_run(above) if step is None else self.of_step(above, step)
+        program = self._program_of(run)
+        span_id = run.parent_span_id if program is None else program[1]
         return None if span_id is None else self._context(run, span_id)
 
     def of_step(self, run: RecordedRun, step: RecordedStep) -> SpanContext:
@@ -55,9 +53,8 @@ class Identifiers:
         """Returns the ids of the span above a step's."""
         if step.span_id is not None and step.parent_span_id is not None:
             return self._context(run, step.parent_span_id)
-        if step.parent is None or (_key(run), step.parent) not in self._steps:
-            return self.of_run(run)
-        return self.of_step(run, self._steps[_key(run), step.parent])
+        above = self._steps.get((_key(run), step.parent))
+        return self.of_run(run) if above is None else self.of_step(run, above)
 
     def of_cost(self, run: RecordedRun, number: int) -> SpanContext:
         """Returns the ids of the span of a model's cost."""
@@ -75,17 +72,18 @@ class Identifiers:
         return SpanContext(int(self._trace(run), 16), int(span_id, 16), False, SAMPLED)
 
     def _trace(self, run: RecordedRun) -> str:
-        if run.span_id is None:
-            starter = self._starters[_key(run)]
-            if starter is not None:
-                return self._trace(starter[0])
-        if self.program is not None and _is_without_trace(run):
-            return self.program[0]
-        return run.trace_id or _made(run, "trace", 16)
+        starter, program = self._starters[_key(run)], self._program_of(run)
+        if starter is not None:
+            return self._trace(starter[0])
+        return run.trace_id or _made(run, "trace", 16) if program is None else program[0]
+
+    def _program_of(self, run: RecordedRun) -> tuple[str, str] | None:
+        """Returns trace and id of the program's span, where a run is in its trace."""
+        return self.program if _is_without_trace(run) else None
 
     def _starter(self, run: RecordedRun) -> tuple[RecordedRun, RecordedStep | None] | None:
-        """Returns the run whose process has started this one's, and the step that was open then."""
-        for other in self._recording.runs:
+        """Returns the run whose process has started one without ids, and the step that was open then."""
+        for other in self._recording.runs if run.span_id is None else ():
             if other.pid == run.parent_pid is not None and _is_open(other, run.start):
                 open_then = [step for step in other.steps if _is_open(step, run.start)]
                 return other, open_then[-1] if open_then else None

@@ -104,8 +104,8 @@ class Replay:
             }
             self._of_run = {**self._of_run, **present(limit)}
         self._peak = number(self._of_run, semconv.MEMORY_PEAK)
-        self._infos = {step.index: _step_of(step) for step in run.steps}
-        self._steps = {step.index: step for step in run.steps}
+        self._infos: dict[int | None, StepInfo] = {s.index: _step_of(s) for s in run.steps}
+        self._steps: dict[int | None, RecordedStep] = {step.index: step for step in run.steps}
         # When the run (None) and its steps began, by the wall clock: a process reads its two clocks one
         # after the other, and telemetry has the one, the recording's times are by the other.
         self._starts: dict[int | None, int] = {}
@@ -230,6 +230,10 @@ class Replay:
             if "began" in known and "ended" in known:
                 model = _model_of(known)
                 yield self._event("models.costed", model.end_ns, models=(model,), sequence=position)
+        for kind, line in run.events:
+            known = {name: line[name] for name in ("name", "attributes") if name in line}
+            step = self._infos.get(line.get("index", -1))
+            yield self._event(kind, line["time"], step=step, **known)
         if end is not None:
             yield end
         elif run.state != "running":
@@ -240,57 +244,79 @@ class Replay:
     def _checkpoint(
         self, number: int, checkpoint: RecordedCheckpoint, latest: dict[str, Any]
     ) -> Event:
-        run, prefix = self._run, semconv.CUSTOM_PREFIX
-        step = None if checkpoint.step is None else self._steps.get(checkpoint.step)
+        step = self._steps.get(checkpoint.step)
         kind = _KINDS.get((checkpoint.phase, step is not None), "checkpoint")
-        item: RecordedRun | RecordedStep = run if step is None else step
+        shown = checkpoint.attributes
         custom = {
-            name.removeprefix(prefix): value
-            for name, value in checkpoint.attributes.items()
-            if name.startswith(prefix)
+            name.removeprefix(semconv.CUSTOM_PREFIX): value
+            for name, value in shown.items()
+            if name.startswith(semconv.CUSTOM_PREFIX)
         }
         latest |= custom
-        known: dict[str, Any] = {}
-        if kind == "run.started":
-            known["attributes"] = {
-                name: value for name, value in self._of_run.items() if name in _KNOWN_AT_START
-            }
-        elif kind != "checkpoint":
-            known["attributes"] = (
-                self._of_run
-                if step is None
-                else self._with_peak(step.attributes, self._steps_known.peak(step))
-            )
-        if kind.endswith("ended"):
-            known |= {
-                "began_ns": self._starts.get(checkpoint.step, self._ns(item.start)),
-                "lasted_ns": self._ns(checkpoint.time) - self._ns(item.start),
-                "error": item.error,
-                "latest_custom": dict(run.custom if step is None else latest),
-            }
-        if kind == "step.ended" and step is not None:
-            known |= {"counts": step.counts, "error_message": step.error_message}
-            if semconv.STEP_BOUND_BY in step.attributes:
-                own = (each for each in self._stacks if each.step and each.step.step is step)
-                known["top_lines"] = top_lines(by_line(own))
         time_ns = self._ns(checkpoint.time) if checkpoint.wall_ns is None else checkpoint.wall_ns
         if checkpoint.phase == "start":
             self._starts[checkpoint.step] = time_ns
         return self._event(
             kind,
             time_ns,
-            step=None if step is None else self._infos[step.index],
+            step=self._infos.get(checkpoint.step),
             name=checkpoint.name,
             sequence=number,
-            elapsed=round(checkpoint.time - run.start, 9),
+            elapsed=round(checkpoint.time - self._run.start, 9),
             checkpoint={
                 name: value
-                for name, value in checkpoint.attributes.items()
-                if not name.startswith(prefix)
+                for name, value in shown.items()
+                if not name.startswith(semconv.CUSTOM_PREFIX)
             },
             custom=custom,
-            **known,
+            **(
+                self._of_run_event(kind, checkpoint)
+                if step is None
+                else self._of_step_event(kind, step, checkpoint, latest)
+            ),
         )
+
+    def _of_run_event(self, kind: str, checkpoint: RecordedCheckpoint) -> dict[str, Any]:
+        """Returns what an event of the run has beside what all checkpoints have."""
+        if kind == "run.ended":
+            custom = dict(self._run.custom)
+            ended = self._ended(self._run, checkpoint)
+            return {"attributes": self._of_run, "latest_custom": custom, **ended}
+        if kind == "run.started":
+            known = {name: self._of_run[name] for name in self._of_run if name in _KNOWN_AT_START}
+            return {"attributes": known}
+        return {}
+
+    def _of_step_event(
+        self, kind: str, step: RecordedStep, checkpoint: RecordedCheckpoint, latest: Attributes
+    ) -> dict[str, Any]:
+        """Returns what an event of a step has beside what all checkpoints have."""
+        if kind == "checkpoint":
+            return {}
+        attributes = self._with_peak(step.attributes, self._steps_known.peak(step))
+        known: dict[str, Any] = {"attributes": attributes}
+        if kind == "step.started":
+            return known
+        known |= {
+            "latest_custom": dict(latest),
+            "counts": step.counts,
+            "error_message": step.error_message,
+            **self._ended(step, checkpoint),
+        }
+        if semconv.STEP_BOUND_BY in step.attributes:
+            own = (each for each in self._stacks if each.step and each.step.step is step)
+            known["top_lines"] = top_lines(by_line(own))
+        return known
+
+    def _ended(
+        self, item: RecordedRun | RecordedStep, checkpoint: RecordedCheckpoint
+    ) -> dict[str, Any]:
+        start = self._ns(item.start)
+        return {
+            "began_ns": self._starts.get(checkpoint.step, start),
+            "lasted_ns": self._ns(checkpoint.time) - start,
+            "error": item.error,
+        }
 
     def _last_reading(self) -> Event:
         last = self._run.last
@@ -333,7 +359,7 @@ class Replay:
 
     # --- within -----------------------------------------------------------------------------
 
-    def _with_peak(self, attributes: Attributes, peak: summary.Known | None) -> Attributes:
+    def _with_peak(self, attributes: Attributes, peak: summary.KnownValue | None) -> Attributes:
         """Returns attributes with the peak that all commands show, and its share of the limit."""
         if peak is None:
             return attributes
@@ -414,7 +440,7 @@ def _context(above: SpanContext | None) -> Context:
     return Context() if above is None else set_span_in_context(NonRecordingSpan(above), Context())
 
 
-def _info_of(run: RecordedRun, limit: summary.Limit | None) -> RunInfo:
+def _info_of(run: RecordedRun, limit: summary.MemoryLimit | None) -> RunInfo:
     first: Mapping[str, Any] = run.steps[0].attributes if run.steps else {}
     model = first.get(semconv.INPUT_PATH)
     return RunInfo(

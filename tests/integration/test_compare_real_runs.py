@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from otel_quant.recordings.compared_runs import ComparedRun, compared_run
-from otel_quant.recordings.gate import Verdict, judge, parse
+from otel_quant.recordings.gate import GateVerdict, judge, parse
 from otel_quant.recordings.model import path_text
 from otel_quant.recordings.reader import read
 from otel_quant.recordings.side_by_side import Side, side_by_side
@@ -99,12 +99,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[ComparedRun], l
     return same, worse
 
 
-def verdict(base: Sequence[ComparedRun], new: Sequence[ComparedRun], *limits: str) -> Verdict:
+def verdict(base: Sequence[ComparedRun], new: Sequence[ComparedRun], *limits: str) -> GateVerdict:
     sides = Side("base", tuple(base)), Side("new", tuple(new))
     return judge(side_by_side(sides), [parse(limit) for limit in limits], force=False)
 
 
-def worse_in(found: Verdict) -> set[tuple[str, str]]:
+def worse_in(found: GateVerdict) -> set[tuple[str, str]]:
     return {
         (path_text(check.path), check.limit.text)
         for check in found.checks

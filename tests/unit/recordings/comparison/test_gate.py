@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from benchmarks.gate import SLOWER, worse, worse_of
 from otel_quant.recordings.compared_runs import TOTAL, FactDifference, Value
-from otel_quant.recordings.gate import Limit, LimitError, find, judge, load, parse
+from otel_quant.recordings.gate import GateLimit, LimitError, find, judge, load, parse
 from otel_quant.recordings.model import State
 from otel_quant.recordings.side_by_side import (
     Comparison,
@@ -19,13 +19,13 @@ from otel_quant.recordings.side_by_side import (
     FigureRow,
     Sample,
     Side,
-    StepRow,
+    StepSides,
     can_tell,
     difference,
     mann_whitney,
     student,
 )
-from otel_quant.recordings.summary import BY_NAME
+from otel_quant.recordings.summary import BY_NAME, GPU_ALLOCATED, MEMORY_PEAK, SAMPLE_RATE
 
 MIB = 1 << 20
 
@@ -73,7 +73,7 @@ def test_a_figure_is_worse_only_if_noise_cannot_explain_the_difference(
 ) -> None:
     asked = parse(limit)
     row = FigureRow(asked.figure, (base, new), (difference(base, new),))
-    whole = StepRow(TOTAL, (1, 1), (frozenset(), frozenset()), {asked.figure.name: row})
+    whole = StepSides(TOTAL, (1, 1), (frozenset(), frozenset()), {asked.figure.name: row})
     sides = Side("base", ()), Side("new", ())
     waits = several(3), several(4, 5)
     whole.figures["cpu.waits"] = FigureRow(BY_NAME["cpu.waits"], waits, (difference(*waits),))
@@ -103,7 +103,7 @@ def test_sides_that_differ_from_the_base_in_a_fact_are_not_comparable(
     samples = several(10), several(20), several(20)
     both = (difference(samples[0], samples[1]),) * 2
     rows = {limit.figure.name: FigureRow(limit.figure, samples, both)}
-    whole = StepRow(TOTAL, (1, 1, 1), (frozenset(),) * 3, rows)
+    whole = StepSides(TOTAL, (1, 1, 1), (frozenset(),) * 3, rows)
     sides = tuple(Side(name, ()) for name in ("base", "new 1", "new 2"))
     verdict = judge(Comparison(sides, (whole,), (fact,), (False, False)), [limit], force=False)
     assert [check.outcome for check in verdict.checks if check.side is sides[1]] == [outcome]
@@ -116,7 +116,7 @@ def test_a_step_that_has_failed_is_worse_unless_it_failed_in_the_base_too(
     limit = parse("duration=20%")
     samples = several(10), several(10)
     rows = {limit.figure.name: FigureRow(limit.figure, samples, (difference(*samples),))}
-    step = StepRow((("Export", 1),), (1, 1), (frozenset({base}), frozenset({"failed"})), rows)
+    step = StepSides((("Export", 1),), (1, 1), (frozenset({base}), frozenset({"failed"})), rows)
     sides = Side("base", ()), Side("new", ())
     verdict = judge(Comparison(sides, (step,), (), (False,)), [limit], force=False)
     assert [check.outcome for check in verdict.checks] == [outcome]
@@ -183,23 +183,25 @@ def test_a_regression_in_one_of_twenty_steps_is_found(runs: int, factor: float) 
 @pytest.mark.parametrize(
     ("text", "step", "figure", "sign", "amount", "is_share"),
     [
-        ("memory.peak=10%", None, "memory.peak", "=", 0.1, True),
+        ("memory.peak=10%", None, MEMORY_PEAK, "=", 0.1, True),
         (" duration = 12.5 % ", None, "duration", "=", 0.125, True),
-        ("Calibration:memory.peak=500MiB", "Calibration", "memory.peak", "=", 500 << 20, False),
-        ("memory.peak <= 12 GiB", None, "memory.peak", "<=", 12 << 30, False),
+        ("Calibration:memory.peak=500MiB", "Calibration", MEMORY_PEAK, "=", 500 << 20, False),
+        ("memory.peak <= 12 GiB", None, MEMORY_PEAK, "<=", 12 << 30, False),
         ("total:duration<=1.5h", "total", "duration", "<=", 5400, False),
         ("Load: all of it:duration=90 s", "Load: all of it", "duration", "=", 90, False),
         ("A=B <= C:cpu.time=5min", "A=B <= C", "cpu.time", "=", 300, False),
-        ("calibration.sample_rate >= 40", None, "calibration.sample_rate", ">=", 40, False),
+        ("calibration.sample_rate >= 40", None, SAMPLE_RATE, ">=", 40, False),
         ("model.quantized.macs<=4G", None, "model.quantized.macs", "<=", 4e9, False),
         ("model.quantized.integer_mac_share>=95%", None, "model.quantized.integer_mac_share", ">=", 0.95, False),
-        ("gpu.memory.peak=5%", None, "gpu.torch_allocated.peak", "=", 0.05, True),
+        ("gpu.memory.peak=5%", None, GPU_ALLOCATED, "=", 0.05, True),
     ],
 )  # fmt: skip
 def test_a_limit_has_a_step_a_figure_and_an_amount(
     text: str, step: str | None, figure: str, sign: str, amount: float, is_share: bool
 ) -> None:
-    assert parse(text) == Limit(text, step, BY_NAME[figure], sign, pytest.approx(amount), is_share)
+    assert parse(text) == GateLimit(
+        text, step, BY_NAME[figure], sign, pytest.approx(amount), is_share
+    )
 
 
 @pytest.mark.parametrize(

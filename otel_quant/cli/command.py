@@ -155,13 +155,12 @@ _PIECES: Final = 4096
 """Pieces of a document that are written at once."""
 
 
-def add_format(parser: argparse.ArgumentParser) -> None:
-    """Adds ``--format``, for what is printed."""
+def add_format(parser: Any, for_tools: Sequence[str] = (), note: str = "") -> None:
+    """Adds ``--format``, for what is printed; with more formats, and a note on them."""
     from otel_quant.views.writers import FORMATS
 
-    parser.add_argument(
-        "--format", choices=FORMATS, default=FORMATS[0], help="default: %(default)s"
-    )
+    forms, words = (*FORMATS, *for_tools), f"default: %(default)s{note}"
+    parser.add_argument("--format", choices=forms, default=forms[0], help=words)
 
 
 def shapes_of_models(

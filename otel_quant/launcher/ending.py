@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_quant.base.destinations import sends
 from otel_quant.base.environment import settings_from
@@ -98,6 +98,7 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
             gpus=seen.gpus,
         )
     )
+    grown: dict[str, Any] = {f"memory_per_{unit}": growth}
     plain = dataclasses.replace(
         plain,
         cause=cause.name,
@@ -109,12 +110,11 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
         memory=memory,
         memory_limit=limit,
         memory_limit_source=source,
-        memory_per_sample=growth if unit == "sample" else None,
-        memory_per_layer=growth if unit == "layer" else None,
         memory_per_second=leak,
         memory_of_others=seen.memory_of_others,
         processes=last.processes if last is not None else (),
         advice=advice,
+        **grown,
     )
     if victim.pid == seen.pid:
         return plain
@@ -325,10 +325,8 @@ class LaunchedRecording:
     ) -> None:
         self._folder, self._began_ns = folder, began_ns
         # The ids of the span above the spans of the program's processes
-        ours = environ.get(TRACEPARENT) if TRACEPARENT not in os.environ else None
-        self._span = (
-            dict(zip(("trace_id", "span_id"), ours.split("-")[1:3], strict=True)) if ours else {}
-        )
+        ours = "" if TRACEPARENT in os.environ else environ.get(TRACEPARENT, "")
+        self._span = dict(zip(("trace_id", "span_id"), ours.split("-")[1:3], strict=False))
         self._observer: Observer | None = None
         settings = settings_from(environ, warn=False)
         self._exit_timeout = settings.exit_timeout

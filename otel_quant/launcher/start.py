@@ -33,15 +33,9 @@ RECORD: Final = "OTEL_QUANT_RECORD"
 LAUNCHER_PID: Final = "OTEL_QUANT_LAUNCHER_PID"
 
 TRACEPARENT: Final = "TRACEPARENT"
-_OWN_TRACES: Final = frozenset(
-    {
-        TRACEPARENT,
-        "OTEL_TRACES_SAMPLER",
-        "OTEL_PROPAGATORS",
-        "OTEL_CONFIG_FILE",
-        "OTEL_SDK_DISABLED",
-    }
-)
+_OWN_TRACES: Final = frozenset({
+    TRACEPARENT, "OTEL_TRACES_SAMPLER", "OTEL_PROPAGATORS", "OTEL_CONFIG_FILE", "OTEL_SDK_DISABLED",
+})  # fmt: skip
 """Where one of these is set, it decides which trace a process is in."""
 
 _SCRIPTS: Final = (".py", ".sh")

@@ -177,9 +177,6 @@ class Arguments:
         self._defaults = {name: parameter.default for name, parameter in declared.items()}
         self._positional = [each.name for each in declared.values() if each.kind in _POSITIONAL]
 
-    def __contains__(self, parameter: str) -> bool:
-        return parameter in self._defaults
-
     def bound(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, is_whole: bool = True
     ) -> dict[str, Any]:
@@ -213,7 +210,7 @@ class Arguments:
         self, function: Callable[..., Any], parameter: str, change: Callable[[Any], Any]
     ) -> Callable[..., Any]:
         """Returns the function, called with one argument changed."""
-        if parameter not in self:
+        if parameter not in self._defaults:
             return function
         origin = f"argument {parameter} of {getattr(function, '__qualname__', function)}"
 

@@ -23,6 +23,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.capture import scope
 from otel_quant.capture.instruments.configuration import completed, of_arguments, usual
 from otel_quant.capture.instruments.hooks import (
     COUNT_PASSES,
@@ -41,7 +42,6 @@ from otel_quant.capture.instruments.hooks import (
 )
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
-from otel_quant.capture.scope import OPENING_A_STEP, Activation, as_step, is_failure, qualified_name
 from otel_quant.export.otel.service_name import model_name
 from otel_quant.schema import semconv
 from otel_quant.schema.readings import AttributeValue, ProfileStep, Reading
@@ -54,10 +54,10 @@ class Operation:
     owner: str  # Distribution of the library
     attributes: Mapping[str, AttributeValue]  # Of the steps within
     costs_models: bool = False
-    shared_step: Activation | None = None
+    shared_step: scope.Activation | None = None
     input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
-    def begin_shared_step(self, activation: Activation) -> None:
+    def begin_shared_step(self, activation: scope.Activation) -> None:
         """Begins a step that lasts until :meth:`end_shared_step`, or to the operation's end."""
         activation.resume()
         self.shared_step = activation
@@ -145,7 +145,12 @@ def enclosing_steps() -> Iterator[OpenStep]:
 
 
 def is_reported_already(label: str, library: Library) -> bool:
-    """Whether it is within a step of the same library (unless that nests steps of other names), or one built on it."""
+    """Whether it is within a step of the same library (unless that nests steps of other names), or one built on it.
+
+    Of wrappers that outlive their removal nothing is reported.
+    """
+    if not HOOKS.active:
+        return True
     built_on_it = distributions_built_on(library)
     for step in enclosing_steps():
         owner = step.info.library
@@ -245,48 +250,43 @@ def as_library_step(function: Function, hook: Hook, library: Library, name: str)
 
     def begin(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> OpenStep | None:
         kind = choose(arguments.bound(args, kwargs)) if choose else hook.step
-        if kind is None or not HOOKS.active or is_reported_already(kind, library):
+        if kind is None or is_reported_already(kind, library):
             return None
         attributes = attributes_of(arguments.bound(args, kwargs), hook.sources, hook.config)
         return open_library_step(kind, library, attributes, function=name, filled_in=hook.filled_in)
 
-    return as_step(function, begin)
+    return scope.as_step(function, begin)
 
 
 # The blocks (``with``) that the calling context is in, innermost last: the object that is entered, its step, and
 # what the library's table keeps of it.
-_Block = tuple[Any, Activation, list[Any]]
+_Block = tuple[Any, scope.Activation, list[Any]]
 BLOCKS: Final[ContextVar[tuple[_Block, ...]]] = ContextVar("otel_quant_blocks", default=())
 
 
-def activation_of(open_step: Callable[[], OpenStep | None] | None) -> Activation:
-    """Opens a step, if there is one to open."""
-    with FAULTS.kept_in(OPENING_A_STEP):
-        return Activation(open_step() if open_step is not None else None)
-    return Activation(None)
+def entering(function: Function, open_step: Callable[[], OpenStep | None]) -> Function:
+    """Makes a block that a function enters a step, if one opens."""
 
+    @wraps(function)
+    def wrapper(self: Any) -> Any:
+        result = function(self)
+        activation = scope.begun(open_step)
+        activation.resume()
+        BLOCKS.set((*BLOCKS.get(), (self, activation, [])))
+        return result
 
-def enter_block(owner: Any, activation: Activation) -> None:
-    """Makes the step of a block that is entered the current one."""
-    activation.resume()
-    BLOCKS.set((*BLOCKS.get(), (owner, activation, [])))
+    return wrapper
 
 
 def begin_block(function: Function, hook: Hook, library: Library) -> Function:
     """Begins the step **{step}**."""
 
     def open_step() -> OpenStep | None:
-        if not HOOKS.active or is_reported_already(hook.step, library):
+        if is_reported_already(hook.step, library):
             return None
         return open_library_step(hook.step, library, function=f"{hook.module}.{hook.target}")
 
-    @wraps(function)
-    def wrapper(self: Any) -> Any:
-        result = function(self)
-        enter_block(self, activation_of(open_step))
-        return result
-
-    return wrapper
+    return entering(function, open_step)
 
 
 def end_block(function: Function, hook: Hook, library: Library) -> Function:
@@ -374,7 +374,7 @@ def _as_calibration(library: Library, passed: Any) -> Any:
     if not callable(passed):
         return passed
     hook = Hook("", "", STEP, ProfileStep.CALIBRATION, before=COUNT_PASSES)
-    name = qualified_name(passed)
+    name = scope.qualified_name(passed)
     return as_library_step(observed(passed, hook, library, name), hook, library, name)
 
 
@@ -413,16 +413,16 @@ def _as_operation(function: Function, hook: Hook, library: Library) -> Function:
 def _failed_step_of(name: str, library: Library) -> Iterator[None]:
     """Makes a call that raises before its first step a step: nothing else would report it."""
     began: Reading | None = None
-    with FAULTS.kept_in(OPENING_A_STEP):
-        if HOOKS.active and not is_reported_already(name, library):
+    with FAULTS.kept_in(scope.OPENING_A_STEP):
+        if not is_reported_already(name, library):
             recorder = RUNTIME.recorder
             before, began = recorder.opened, recorder.reading_now()
     try:
         yield
     except BaseException as error:
-        if began is not None and is_failure(error) and recorder.opened == before:
-            with FAULTS.kept_in(OPENING_A_STEP):
-                Activation(open_library_step(name, library, began=began)).finish(error)
+        if began is not None and scope.is_failure(error) and recorder.opened == before:
+            with FAULTS.kept_in(scope.OPENING_A_STEP):
+                scope.Activation(open_library_step(name, library, began=began)).finish(error)
         raise
 
 

@@ -141,7 +141,7 @@ CPU_TIME: Final = "limit of CPU time"
 FILE_SIZE: Final = "limit of the size of a file"
 ADDRESS_SPACE: Final = "limit of the address space"
 DISK_FULL: Final = "disk full"
-OUT_OF: Final[dict[Where, str]] = {"host": "out of memory", "gpu": "out of GPU memory"}
+OUT_OF: Final[dict[Where | None, str]] = {"host": "out of memory", "gpu": "out of GPU memory"}
 """By an exception; the kernel's out-of-memory killer is known otherwise."""
 
 _UNSEEN: Final = 1.0
@@ -195,7 +195,8 @@ _NO_LIMITS: Final = ProcessUse(
 
 def cause_of(known: Known) -> Cause:
     """Returns why a process has ended; with the exception, where one ended it, in the evidence."""
-    found = next(filter(None, (row(known) for row in _ROWS)), Cause(None, None))
+    by_error = Cause(OUT_OF.get(known.shortage), None)
+    found = next(filter(None, (row(known) for row in _ROWS)), by_error)
     is_known = found.name is not None or found.out_of_memory == "known"
     job = None if is_known or known.victim.signal not in _SENT else known.seen.batch_job
     evidence = "; ".join(filter(None, (known.error, found.evidence, job)))
@@ -269,19 +270,14 @@ def _out_of_memory(known: Known) -> Cause | None:
     return None
 
 
-def _shortage(known: Known) -> Cause | None:
-    return Cause(OUT_OF[known.shortage], None) if known.shortage is not None else None
-
-
 _ROWS: Final[tuple[Callable[[Known], Cause | None], ...]] = (
     _cpu_time,
     _file_size,
     _disk,
     _address_space,
     _out_of_memory,
-    _shortage,
 )
-"""The first that finds something counts."""
+"""The first that finds something counts; else whose memory ran out, according to the exception."""
 
 # --- errors that mean that memory ran out ---------------------------------------------------
 

@@ -191,7 +191,22 @@ class Observer:
         how: Any = {"exit_code": code} if code >= 0 else {"signal": signal_name(-code)}
         seen = Observation(pid=self._pid, time_ns=time_ns, **how)
         with FAULTS.kept_in("observer, end"):
-            seen = self._observation(seen, _UNIT * (max_rss or 0))
+            mark, last = _UNIT * (max_rss or 0), self._recent[-1] if self._recent else None
+            for pid in last.processes if last is not None else ():
+                self._note_last(pid)
+            seen = dataclasses.replace(
+                seen,
+                last_seen=self._last_seen,
+                mark=mark if mark > max(self._mark_before, self._highest_mark) else None,
+                limits=self._surroundings.limits,
+                uses=self._surroundings.uses,
+                oom_kills=self._surroundings.oom_kills(),
+                disks=disks(self._folder, self._environ),
+                batch_job=batch_job(self._environ, (time_ns - self._began_ns) / 1e9),
+                exits=self._exits.failed,
+                memory_of_others=self._surroundings.memory_of_others,
+                gpus=last.resources.get("gpu", ()) if last is not None else (),
+            )
         with FAULTS.kept_in("observer, file"):
             if self._curve is not None:
                 memory = with_mark(seen.last_seen.get(self._pid), seen.mark)
@@ -291,23 +306,6 @@ class Observer:
         if self._cache is not None:
             levels[series.CACHE] = self._cache
         return levels
-
-    def _observation(self, seen: Observation, mark: int) -> Observation:
-        for pid in self._recent[-1].processes if self._recent else ():
-            self._note_last(pid)
-        return dataclasses.replace(
-            seen,
-            last_seen=self._last_seen,
-            mark=mark if mark > max(self._mark_before, self._highest_mark) else None,
-            limits=self._surroundings.limits,
-            uses=self._surroundings.uses,
-            oom_kills=self._surroundings.oom_kills(),
-            disks=disks(self._folder, self._environ),
-            batch_job=batch_job(self._environ, (seen.time_ns - self._began_ns) / 1e9),
-            exits=self._exits.failed,
-            memory_of_others=self._surroundings.memory_of_others,
-            gpus=self._recent[-1].resources.get("gpu", ()) if self._recent else (),
-        )
 
 
 def _totals(reading: TreeReading) -> dict[str, Number]:

@@ -163,12 +163,9 @@ def _become(
 
 def _stop(number: int) -> None:
     """Stops this process by a signal, as the program was stopped, until it is continued."""
-    if number == signal.SIGSTOP:
-        os.kill(os.getpid(), number)
-        return
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
-    os.kill(os.getpid(), number)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})  # stops here
+    os.kill(os.getpid(), number)  # stops here if it is SIGSTOP, which cannot be blocked
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})  # else stops here
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 

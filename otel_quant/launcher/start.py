@@ -170,10 +170,8 @@ def take_notes(folder: str) -> Sequence[str]:
 def why_no_step(notes: Sequence[str]) -> str:
     """Returns why there may be no step, in a few words."""
     found = _pythons(notes)
-    for outcome, reason in _REASONS:
-        if outcome in found:
-            return reason.format(python=found[outcome])
-    return _NO_PYTHON
+    known = (each.format(python=found[outcome]) for outcome, each in _REASONS if outcome in found)
+    return next(known, _NO_PYTHON)
 
 
 def why_nothing_sent(notes: Sequence[str]) -> str:

@@ -25,6 +25,7 @@ _Event = Mapping[str, Any]
 _SPAN: Final = ("trace_id", "span_id", "parent_span_id")
 _OF_STEP: Final = ("parent", *_SPAN)
 _OUTCOME: Final = ("devices", "error", "error_message")
+_NONE: Final = Count()
 _OF_RUN: Final = ("rank", "world_size", "resource", *_SPAN)
 
 
@@ -55,10 +56,6 @@ class ReadRun:
         """The names of the steps that are open, by index."""
         return {index: step["name"] for index, step in self._open.items()}
 
-    def take(self, kind: str, event: _Event, at: float) -> None:
-        """Takes an event. Raises KeyError or ValueError if it is of a step that has not begun."""
-        _TAKES[kind](self, event, at)
-
     def _run_started(self, event: _Event, at: float) -> None:
         self._known |= _known(event, _OF_RUN)
         self._attributes |= event.get("attributes", {})
@@ -81,7 +78,7 @@ class ReadRun:
     def _step_started(self, event: _Event, at: float) -> None:
         index, name = event["index"], event["name"]
         self._open[index] = {
-            "index": index, "name": name, "kind": event["step_kind"], "start": at, "layers": [],
+            "index": index, "name": name, "kind": event["step_kind"], "start": at, "layers": (),
             "attributes": event.get("attributes", {}), "counts": Counts(), "progress": [],
             **_known(event, _OF_STEP),
         }  # fmt: skip
@@ -115,7 +112,7 @@ class ReadRun:
             event["layer"], event["measure"], event.get("value"), event.get("better"),
             event.get("unit"), event["number"], event["time"],
         )  # fmt: skip
-        self._open[event["index"]]["layers"].append(known)
+        self._open[event["index"]]["layers"] += (known,)
 
     def _point(self, event: _Event, at: float) -> None:
         self._checkpoint(event["name"], "point", event, at, event.get("step"))
@@ -135,7 +132,7 @@ class ReadRun:
             step["line"] = known.get("line")
             for unit, names in UNITS.items():
                 total = known.get(names.expected)
-                if total not in (None, step["counts"].get(unit, Count()).total):
+                if total not in (None, step["counts"].get(unit, _NONE).total):
                     step["counts"].expect(unit, total)
             # The counts are newer than the reading beside them: they are written at once.
             _all_counted(step, known, max(at, step["start"]))
@@ -184,7 +181,7 @@ class ReadRun:
         )
 
 
-_TAKES: Final[Mapping[str, Callable[[ReadRun, _Event, float], None]]] = {
+TAKES: Final[Mapping[str, Callable[[ReadRun, _Event, float], None]]] = {
     "run.started": ReadRun._run_started,
     "run.attributes": ReadRun._run_attributes,
     "run.ended": ReadRun._run_ended,
@@ -199,7 +196,7 @@ _TAKES: Final[Mapping[str, Callable[[ReadRun, _Event, float], None]]] = {
     "models.costed": lambda run, event, _: run._models.extend(event["models"]),
     "heartbeat": ReadRun._heartbeat,
 }
-"""What a run takes of each kind of event."""
+"""What a run takes of each kind of event; KeyError or ValueError: it is of a step that has not begun."""
 
 
 def _state_of(ended: Mapping[str, Any]) -> State:
@@ -207,7 +204,7 @@ def _state_of(ended: Mapping[str, Any]) -> State:
 
 
 def _recorded_step(step: dict[str, Any], state: State, end: float | None = None) -> RecordedStep:
-    step |= {"progress": tuple(step["progress"]), "layers": tuple(step["layers"])}
+    step["progress"] = tuple(step["progress"])
     return RecordedStep(**step, state=state, end=end)
 
 
@@ -220,7 +217,7 @@ def _all_counted(step: dict[str, Any], event: _Event, at: float) -> None:
 def _counted(step: dict[str, Any], unit: str, done: int, at: float) -> None:
     """Notes how many samples or layers have been begun by a time."""
     counts: Counts = step["counts"]
-    before, total = counts.get(unit, Count())
+    before, total = counts.get(unit, _NONE)
     if done > before:
         counts[unit] = Count(done, total)
         if unit == counts.newest:

@@ -27,7 +27,7 @@ from otel_quant.format.event_file import (
 )
 from otel_quant.format.fields import PROFILE_RUN, PROFILE_RUN_END, STATE, LeftOut
 from otel_quant.format.series import CACHE_GROWTH
-from otel_quant.recordings.events_reader import ReadRun
+from otel_quant.recordings.events_reader import TAKES, ReadRun
 from otel_quant.recordings.model import Recording, State, number
 from otel_quant.schema import semconv
 from otel_quant.schema.events import present
@@ -274,7 +274,7 @@ def recording_of(
     run = ReadRun(str(profile.run.get("id") or reading.get("run", "")), 0.0, path.name)
     attributes = _of_run(profile)
     for kind, event, at in _events(profile, attributes):
-        run.take(kind, event, at)
+        TAKES[kind](run, event, at)
     # By their names: a strict profile lacks some steps, so that their numbers differ. There is room for the innermost.
     names, steps = last.get(semconv.READING_OPEN_STEPS, ()), reading.get("steps", ())
     numbers = {name: index for index, name in run.open_steps.items()}

@@ -17,24 +17,11 @@ from typing import Any, Final
 
 from otel_quant.base.files import LOCKS_EXIST, is_held, open_regular
 from otel_quant.diagnosis.stack_trees import by_last_line
+from otel_quant.format import event_file
 from otel_quant.format.curve import Curve, RecordedCurve, read_curve
-from otel_quant.format.event_file import (
-    EXPECTED,
-    NewerSchemaError,
-    NotARecordingError,
-    curve_path,
-    events_path,
-    load_manifest,
-    mapping_in,
-    processes_in,
-    refuse_newer,
-    stacks_path,
-    state_path,
-)
-from otel_quant.format.event_file import MANIFEST as MANIFEST_NAME
 from otel_quant.format.fields import EVENTS, MANIFEST, STACKS, STATE, LeftOut
 from otel_quant.format.series import TOTALS
-from otel_quant.recordings.events_reader import ReadRun
+from otel_quant.recordings.events_reader import TAKES, ReadRun
 from otel_quant.recordings.model import (
     LAUNCHER,
     Advice,
@@ -63,18 +50,18 @@ class _Folder:
 
     def __init__(self, path: Path, ending: Ending | None, in_brief: bool) -> None:
         self._path, self._in_brief = path, in_brief
-        self._processes = processes_in(path)
+        self._processes = event_file.processes_in(path)
         self._problems: list[str] = []
-        with self._noting(path / MANIFEST_NAME) as left_out:
-            self._made = MANIFEST.take(load_manifest(path), left_out) or {}
-        self._launcher = curve_path(path, LAUNCHER)
+        with self._noting(path / event_file.MANIFEST) as left_out:
+            self._made = MANIFEST.take(event_file.load_manifest(path), left_out) or {}
+        self._launcher = event_file.curve_path(path, LAUNCHER)
         if not (self._processes or self._made or self._launcher.exists()):
-            raise NotARecordingError(
-                f"{path}: has no {MANIFEST_NAME} and no events.<pid>.jsonl; {EXPECTED}"
+            raise event_file.NotARecordingError(
+                f"{path}: has no {event_file.MANIFEST} and no events.<pid>.jsonl; {event_file.EXPECTED}"
             )
         self._began_ns: int = self._made.get("began", -1)
         if self._began_ns < 0:
-            self._problems.append(f"{MANIFEST_NAME} is missing or has been cut")
+            self._problems.append(f"{event_file.MANIFEST} is missing or has been cut")
             self._began_ns = min(map(self._first_ns, self._processes), default=0)
         self._ending = _ending_of(self._made.get("ending")) or ending
         self._failed = {
@@ -134,7 +121,7 @@ class _Folder:
         """Returns what the events of a process tell of its runs, by their identifiers."""
         runs: dict[str, ReadRun] = {}
         parent: int | None = None
-        path = events_path(self._path, process)
+        path = event_file.events_path(self._path, process)
         with self._noting(path) as left_out:
             try:
                 for kind, event in _read_events(path, left_out, in_brief=self._in_brief):
@@ -145,7 +132,7 @@ class _Folder:
                     if kind == "run.started":
                         runs[event["run"]] = ReadRun(event["run"], at, process, parent)
                     try:
-                        runs[event["run"]].take(kind, event, at)
+                        TAKES[kind](runs[event["run"]], event, at)
                     except (KeyError, ValueError):
                         left_out[f"{kind} of what has not started"] += 1
             except OSError as error:
@@ -154,13 +141,13 @@ class _Folder:
 
     def _add_state(self, process: str, runs: dict[str, ReadRun]) -> None:
         """Adds the newest of a process whose run has not ended, and a run if its events are gone."""
-        path = state_path(self._path, process)
+        path = event_file.state_path(self._path, process)
         with self._noting(path) as left_out:
-            state = STATE.take(mapping_in(path), left_out)
+            state = STATE.take(event_file.mapping_in(path), left_out)
         if state is None:
             return
         if why := state.get("problem"):
-            name = events_path(self._path, process).name
+            name = event_file.events_path(self._path, process).name
             self._problems.append(f"{name}: the process could not write all of its events: {why}")
         at = self._seconds(process, state)
         run = runs.setdefault(state["run"], ReadRun(state["run"], at, process))
@@ -184,14 +171,15 @@ class _Folder:
 
     def _seconds(self, process: str, event: Mapping[str, Any]) -> float:
         """Returns when a process wrote something; the first thing relates its monotonic clock to our time."""
-        offset = event["time"] - self._began_ns - event["clock"]
-        at: float = max(0, event["clock"] + self._clocks.setdefault(process, offset)) / 1e9
+        if process not in self._clocks:
+            self._clocks[process] = event["time"] - self._began_ns - event["clock"]
+        at: float = max(0, event["clock"] + self._clocks[process]) / 1e9
         self._latest = max(self._latest, at)
         return at
 
     def _first_ns(self, process: str) -> int:
         """Returns the wall clock of the first event of a process; 0 without any."""
-        path = events_path(self._path, process)
+        path = event_file.events_path(self._path, process)
         with suppress(OSError):
             for _, event in _read_events(path, LeftOut(), in_brief=False):
                 return int(event["time"])
@@ -209,29 +197,25 @@ class _Folder:
                 curve = _curve_of(self._made["summary"])
                 found[LAUNCHER] = RecordedCurve(self._began_ns, 0, curve)
         for process in wanted:
-            path = curve_path(self._path, process)
+            path = event_file.curve_path(self._path, process)
             try:
                 with self._noting(path) as left_out:
-                    found[process] = self._curve(path, left_out)
+                    known = found[process] = read_curve(path, left_out)
+                last = max(known.curve.buckets, default=0) * known.curve.length / 1000
+                self._latest = max(self._latest, (known.began_ns - self._began_ns) / 1e9 + last)
             except FileNotFoundError:
                 continue
-            except NewerSchemaError:
+            except event_file.NewerSchemaError:
                 raise
             except (OSError, ValueError) as error:
                 self._problems.append(f"{path.name} is left out: {reason_of(error)}")
-        return found
-
-    def _curve(self, path: Path, left_out: LeftOut) -> RecordedCurve:
-        found = read_curve(path, left_out)
-        last = max(found.curve.buckets, default=0) * found.curve.length / 1000
-        self._latest = max(self._latest, (found.began_ns - self._began_ns) / 1e9 + last)
         return found
 
     def _open_state(self, process: str) -> State:
         """Returns how a run of a process stands that has not ended."""
         # A child may go on after the program's end; without locks it cannot be told from one that ended now.
         is_over = self._ending is not None and not LOCKS_EXIST
-        if not is_over and is_held(events_path(self._path, process)):
+        if not is_over and is_held(event_file.events_path(self._path, process)):
             return "running"
         if self._ending is None or self._ending.state == "ended":
             return "lost"
@@ -308,7 +292,7 @@ def _events(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields the events of lines; a last line that a kill has cut is none, and nothing is left out."""
     for event in _decoded(lines, left_out):
-        refuse_newer(path, event)
+        event_file.refuse_newer(path, event)
         fields = EVENTS.get(str(event.get("kind"))) if type(event) is dict else None
         if fields is None:
             continue
@@ -362,8 +346,8 @@ def stacks_in(recording: Recording, runs: Sequence[RecordedRun] | None = None) -
     found: list[SeenStack] = []
     for run in runs or recording.runs:
         left_out = LeftOut()
-        path = stacks_path(recording.path, run.process, run.id)
-        known = STACKS.take(mapping_in(path), left_out)
+        path = event_file.stacks_path(recording.path, run.process, run.id)
+        known = STACKS.take(event_file.mapping_in(path), left_out)
         if known is None or left_out:  # without one of them, others have the wrong numbers
             continue
         for index, rows in known["steps"].items():

@@ -266,7 +266,7 @@ def _of_span(
     if (found := _sum(span.attributes, quantity)) is not None:
         is_exact = span.attributes.get(f"{quantity.attributes[0]}_source") == "kernel"
         yield KnownValue(found, "kernel" if is_exact else "sampled", None, run, step)
-    if found := known(number(device, quantity.device) for device in span.devices):
+    if span.devices and (found := known(number(each, quantity.device) for each in span.devices)):
         yield KnownValue(sum(found), "sampled", None, run, step)
 
 
@@ -282,10 +282,13 @@ def _from(
 
 def _sum(attributes: Attributes, quantity: Quantity) -> float | None:
     """Returns what attributes have of a quantity; None if one of its parts is not known."""
-    parts = numbers(attributes, quantity.attributes)
-    if not parts or len(parts) < len(quantity.attributes):
-        return None
-    return sum(parts, 0.0 if quantity.unit == "s" else 0)
+    total = 0.0 if quantity.unit == "s" else 0
+    for name in quantity.attributes:
+        part = number(attributes, name)
+        if part is None:
+            return None
+        total += part
+    return total if quantity.attributes else None
 
 
 def _placed(
@@ -364,7 +367,7 @@ class StepSummary:
             seen = self._seen_at_checkpoints(step, quantity.checkpoint)
             found += _from("checkpoints", (seen,), self._run, step)
         # Of an open step nothing else is known: what a shell around its process held is little.
-        if self._is_the_program or (step.end is None and self._is_alone):
+        if quantity.curve and (self._is_the_program or (step.end is None and self._is_alone)):
             end = math.inf if step.end is None else step.end
             highest = self._windows(quantity.curve).highest(step.start, end)
             found += _from("launcher", (highest,), self._run, step)

@@ -18,13 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_quant.base.files import is_held, open_regular
-from otel_quant.format.event_file import (
-    EXPECTED,
-    LAST_READING,
-    NewerSchemaError,
-    NotARecordingError,
-    mapping_in,
-)
+from otel_quant.format import event_file
 from otel_quant.format.fields import PROFILE_RUN, PROFILE_RUN_END, STATE, LeftOut
 from otel_quant.format.series import CACHE_GROWTH
 from otel_quant.recordings.events_reader import TAKES, ReadRun
@@ -113,9 +107,11 @@ def read_profile(path: Path, *, in_brief: bool = False) -> Recording:
     profile = parse(_ends_of(text) if in_brief else text)
     if not profile.records:
         if "memory_usage:" not in text and not HEADER.startswith(text[: len(HEADER)]):
-            raise NotARecordingError(f"{path}: no line 'memory_usage:'; {EXPECTED}")
+            raise event_file.NotARecordingError(
+                f"{path}: no line 'memory_usage:'; {event_file.EXPECTED}"
+            )
         found = "is empty" if not text.strip() else "ends before its first checkpoint"
-        raise NotARecordingError(
+        raise event_file.NotARecordingError(
             f"{path}: the file {found}; expected the records of a run, which writes the first as "
             "it begins"
         )
@@ -142,10 +138,10 @@ def _last_reading(path: Path, profile: ProfileText) -> dict[str, Any]:
     may have been renamed or copied since, and Quark's own has no id. Empty without one.
     """
     began, latest = (_number(profile.records[place], "timestamp") for place in (0, -1))
-    for candidate in sorted(path.parent.glob(f"*{LAST_READING}")):
+    for candidate in sorted(path.parent.glob(f"*{event_file.LAST_READING}")):
         state: dict[str, Any] = {}
-        with suppress(NewerSchemaError):  # of another run, of another version
-            state = STATE.take(mapping_in(candidate), LeftOut()) or {}
+        with suppress(event_file.NewerSchemaError):  # of another run, of another version
+            state = STATE.take(event_file.mapping_in(candidate), LeftOut()) or {}
         if state.get("began", -1) / _SECOND == began:
             return state if state["time"] / _SECOND >= (latest or began) else {}
     return {}
@@ -289,7 +285,10 @@ def _events(
     known = {"rank": _whole(profile.run.get("rank")), "attributes": attributes}
     ended = str(profile.run.get("ended", ""))
     error = ended.removeprefix(_WITH) if ended.startswith(_WITH) else None
-    of_run = {"Start": ("run.started", known), "End": ("run.ended", {"error": error})}
+    of_run: dict[str, tuple[str, Record]] = {
+        "Start": ("run.started", known),
+        "End": ("run.ended", {"error": error}),
+    }
     if all(record.get("step") != "Start" for record in profile.records):
         yield "run.attributes", known, 0.0
     numbers = count()

@@ -64,9 +64,8 @@ class _Folder:
             self._problems.append(f"{event_file.MANIFEST} is missing or has been cut")
             self._began_ns = min(map(self._first_ns, self._processes), default=0)
         self._ending = _ending_of(self._made.get("ending")) or ending
-        self._failed = {
-            each["pid"]: self._failed_run(each) for each in self._made.get("failed", ())
-        }
+        failed = map(self._failed_run, self._made.get("failed", ()))
+        self._failed = {each.pid: each for each in failed}
         self._clocks: dict[str, int] = {}  # What to add to the monotonic clock of each process
         self._latest = 0.0  # when the last that is known was written, in seconds
 

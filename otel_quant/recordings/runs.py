@@ -27,13 +27,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.base.machine import processors
-from otel_quant.format.event_file import (
-    MANIFEST,
-    PROFILE,
-    NewerSchemaError,
-    is_of_process,
-    load_manifest,
-)
+from otel_quant.format import event_file
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.profile_reader import HEADER
@@ -355,7 +349,7 @@ def _cell(figures: list[float] | None) -> Cell | None:
 
 _HEADER: Final = HEADER.encode()
 _YAML: Final = (".yaml", ".yml")
-_PROFILE: Final = Path(PROFILE).stem
+_PROFILE: Final = Path(event_file.PROFILE).stem
 
 
 class Unreadable(NamedTuple):
@@ -403,13 +397,13 @@ def _below(top: str) -> Iterator[str | Unreadable]:
 
 
 def _is_recording(folder: str, names: set[str]) -> bool:
-    if any(map(is_of_process, names)):
+    if any(map(event_file.is_of_process, names)):
         return True
-    if MANIFEST not in names:
+    if event_file.MANIFEST not in names:
         return False
     try:
-        made = load_manifest(Path(folder))
-    except NewerSchemaError:
+        made = event_file.load_manifest(Path(folder))
+    except event_file.NewerSchemaError:
         return True
     return not made or "made_by" in made  # other programs have manifests, too
 

@@ -117,15 +117,13 @@ def _row(sides: Sequence[Side], path: StepPath) -> StepSides:
     for figure in QUANTITIES:
         samples = tuple(_sample(figure.name, side, tells_waits) for side in found)
         if any(samples):
-            rows[figure.name] = FigureRow(figure, samples, _differences(figure, *samples))
+            base, *others = samples
+            differences = (
+                difference(base, new, figure.matters) if base and new else None for new in others
+            )
+            rows[figure.name] = FigureRow(figure, samples, tuple(differences))
     states = tuple(frozenset(state for _, state, _ in side) for side in found)
     return StepSides(path, tuple(map(len, found)), states, rows)
-
-
-def _differences(
-    figure: Quantity, base: Sample | None, *others: Sample | None
-) -> tuple[Difference | None, ...]:
-    return tuple(difference(base, new, figure.matters) if base and new else None for new in others)
 
 
 def _sample(

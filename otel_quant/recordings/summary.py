@@ -266,8 +266,8 @@ def _of_span(
     if (found := _sum(span.attributes, quantity)) is not None:
         is_exact = span.attributes.get(f"{quantity.attributes[0]}_source") == "kernel"
         yield KnownValue(found, "kernel" if is_exact else "sampled", None, run, step)
-    if span.devices and (found := known(number(each, quantity.device) for each in span.devices)):
-        yield KnownValue(sum(found), "sampled", None, run, step)
+    if span.devices and (used := known(number(each, quantity.device) for each in span.devices)):
+        yield KnownValue(sum(used), "sampled", None, run, step)
 
 
 def _from(
@@ -331,7 +331,6 @@ class StepSummary:
 
     def __init__(self, recording: Recording, run: RecordedRun) -> None:
         self._run = run
-        self.limit = limit(recording, run)
         self._is_the_program = _is_the_program(recording, run)
         self._is_alone = all(each.process == run.process for each in outermost_runs(recording))
         points = run.checkpoints

@@ -284,9 +284,10 @@ def fact_differences(sides: Sequence[Sequence[ComparedRun]]) -> list[FactDiffere
     """Returns in what sides differ. A fact that is not known of a side changes nothing: the side may be alike."""
     known = [[*map(_facts_of, side)] for side in sides]
     every_fact = chain.from_iterable(chain.from_iterable(known))
-    facts = [each for each in dict.fromkeys((*_ALWAYS, *every_fact)) if each != _PROCESSES]
+    facts = dict.fromkeys((*_ALWAYS, *every_fact))
+    del facts[_PROCESSES]
     if not all(is_of_program(run.recording) for run in chain.from_iterable(sides)):
-        facts.append(_PROCESSES)
+        facts[_PROCESSES] = None
     found = []
     for fact in facts:
         values = tuple(_distinct(each[fact] for each in side if fact in each) for side in known)

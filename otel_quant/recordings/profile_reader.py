@@ -282,13 +282,10 @@ def _events(
     """
     if profile.costs:
         yield "models.costed", {"models": list(map(_model, profile.costs))}, 0.0
-    known = {"rank": _whole(profile.run.get("rank")), "attributes": attributes}
+    known: dict[str, Any] = {"rank": _whole(profile.run.get("rank")), "attributes": attributes}
     ended = str(profile.run.get("ended", ""))
     error = ended.removeprefix(_WITH) if ended.startswith(_WITH) else None
-    of_run: dict[str, tuple[str, Record]] = {
-        "Start": ("run.started", known),
-        "End": ("run.ended", {"error": error}),
-    }
+    of_run = {"Start": ("run.started", known), "End": ("run.ended", dict[str, Any](error=error))}
     if all(record.get("step") != "Start" for record in profile.records):
         yield "run.attributes", known, 0.0
     numbers = count()

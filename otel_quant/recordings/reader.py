@@ -193,8 +193,10 @@ class _Folder:
             wanted = [*stopped, LAUNCHER]
             if "summary" in self._made:
                 wanted.remove(LAUNCHER)
-                curve = _curve_of(self._made["summary"])
-                found[LAUNCHER] = RecordedCurve(self._began_ns, 0, curve)
+                found[LAUNCHER] = launcher = RecordedCurve(self._began_ns, 0, Curve(1))
+                highest = dict(self._made["summary"])
+                totals = {name: highest.pop(name) for name in TOTALS & highest.keys()}
+                launcher.curve.add(0, highest, totals)  # as a curve of one bucket
         for process in wanted:
             path = event_file.curve_path(self._path, process)
             try:
@@ -241,14 +243,6 @@ def _ending_of(found: dict[str, Any] | None) -> Ending | None:
     if found is None:
         return None
     return Ending(**{**found, "advice": tuple(Advice(**each) for each in found.get("advice", ()))})
-
-
-def _curve_of(summary: Mapping[str, float]) -> Curve:
-    """Returns what the launcher's curve comes to, as a curve of one bucket."""
-    curve = Curve(1)
-    levels = {name: value for name, value in summary.items() if name not in TOTALS}
-    curve.add(0, levels, {name: summary[name] for name in TOTALS & summary.keys()})
-    return curve
 
 
 # --- lines --------------------------------------------------------------------------------

@@ -127,11 +127,6 @@ def attribute_of(name: str) -> str:
     return name if name in _ATTRIBUTES else semconv.PREFIX + name
 
 
-def is_known(name: str) -> bool:
-    """Returns whether a run may have a value of that name."""
-    return name in _UNITS
-
-
 def unit_of(name: str) -> str:
     """Returns the unit of a name's values; empty for texts, numbers of things and unknown names."""
     return _UNITS.get(name, "")
@@ -232,7 +227,7 @@ def select(rows: Sequence[Row], conditions: Sequence[Condition]) -> list[Row]:
 
 def require_name(rows: Sequence[Row], name: str, text: str) -> None:
     """Makes sure that runs may have a value of a name."""
-    if rows and not is_known(name) and name not in {*chain.from_iterable(rows)}:
+    if rows and name not in _UNITS and name not in {*chain.from_iterable(rows)}:
         raise ConditionError(
             f"{text}: no run has {name!r}; expected a column of the list (model, status, "
             "memory.peak, ...) or an attribute of docs/telemetry.md without `quant.`"
@@ -317,17 +312,18 @@ def pivot(
         row = text_of(run.get(of_rows), ""), tuple(map(run.get, beside))
         column = text_of(run.get(of_columns), "")
         found.setdefault(row, {}).setdefault(column, []).append(_figure(run[value], value))
+    rows = []
     columns = tuple(sorted({*chain.from_iterable(found.values())}))
+    for (name, known), figures in sorted(found.items(), key=lambda item: str(item[0])):
+        cells = {column: Cell(statistics.median(of), len(of)) for column, of in figures.items()}
+        rows.append(PivotRow(name, known, tuple(map(cells.get, columns))))
     return Pivot(
         of_rows=of_rows,
         of_columns=of_columns,
         value=value,
         beside=beside,
         columns=columns,
-        rows=tuple(
-            PivotRow(name, known, tuple(_cell(cells.get(column)) for column in columns))
-            for (name, known), cells in sorted(found.items(), key=lambda item: str(item[0]))
-        ),
+        rows=tuple(rows),
         left_out=len(runs) - len(counted),
     )
 
@@ -339,10 +335,6 @@ def _figure(value: Value, name: str) -> float:
             "memory.peak or duration"
         )
     return value
-
-
-def _cell(figures: list[float] | None) -> Cell | None:
-    return Cell(statistics.median(figures), len(figures)) if figures else None
 
 
 # --- recordings and profiles below folders ------------------------------------------------

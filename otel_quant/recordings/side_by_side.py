@@ -44,8 +44,7 @@ class Side:
 
     def at(self, path: StepPath) -> list[tuple[Figures, State, float | None]]:
         """Returns figures, state and number of processors of each run that has a step."""
-        found = [(run.at(path), run.cpus) for run in self.runs]
-        return [(*known, cpus) for known, cpus in found if known is not None]
+        return [(*known, run.cpus) for run in self.runs if (known := run.at(path)) is not None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -350,7 +350,13 @@ class StepSummary:
         if name == DURATION:
             return step.lasted
         if name == SAMPLE_RATE:
-            return _rate_of(step)
+            seconds, measured = (
+                step.lasted,
+                number(step.attributes, semconv.CALIBRATION_SAMPLE_RATE),
+            )
+            if seconds and step.samples and measured is None:
+                return step.samples / seconds
+            return measured if seconds else None
         if quantity.over_steps != "sum":
             highest = self.peak(step, name)
             return None if highest is None else highest.value
@@ -394,14 +400,6 @@ class StepSummary:
             elif point.phase == "end" and point.step in found:
                 found[point.step] = found[point.step][0], at + 1
         return found
-
-
-def _rate_of(step: RecordedStep) -> float | None:
-    """Returns the samples per second of a step that has ended: as it was measured, else as they were counted."""
-    measured = number(step.attributes, semconv.CALIBRATION_SAMPLE_RATE)
-    if not step.lasted:
-        return None
-    return step.samples / step.lasted if measured is None and step.samples else measured
 
 
 def windows(recording: Recording, name: str, process: str = LAUNCHER) -> Windows:

@@ -52,9 +52,9 @@ class ReadRun:
         return self._known["end"] is None
 
     @property
-    def open_steps(self) -> dict[int, str]:
-        """The names of the steps that are open, by index."""
-        return {index: step["name"] for index, step in self._open.items()}
+    def open_steps(self) -> dict[str, int]:
+        """The indices of the steps that are open, by name."""
+        return {step["name"]: index for index, step in self._open.items()}
 
     def _run_started(self, event: _Event, at: float) -> None:
         self._known |= _known(event, _OF_RUN)
@@ -108,10 +108,8 @@ class ReadRun:
         _all_counted(self._open[event["index"]], event, at)
 
     def _layer_measured(self, event: _Event, _: float) -> None:
-        known = LayerAccuracy(
-            event["layer"], event["measure"], event.get("value"), event.get("better"),
-            event.get("unit"), event["number"], event["time"],
-        )  # fmt: skip
+        names = ("layer", "measure", "value", "better", "unit", "number", "time")
+        known = LayerAccuracy(*map(event.get, names))
         self._open[event["index"]]["layers"] += (known,)
 
     def _point(self, event: _Event, at: float) -> None:
@@ -145,10 +143,15 @@ class ReadRun:
         state = state_of_open if self.is_open else _state_of(self._known)
         still_open = {index: _recorded_step(step, state) for index, step in self._open.items()}
         steps = tuple(step for _, step in sorted((self._closed | still_open).items()))
+        of_steps: dict[
+            str, Any
+        ] = {}  # what the run's span has of its steps: the first value of each
+        for each in steps:
+            of_steps |= _known(each.attributes, semconv.COPIED_TO_RUN) | of_steps
         return RecordedRun(
             **self._known,
             state=state,
-            attributes={**self._of_models(), **_of_steps(steps), **self._attributes},
+            attributes={**self._of_models(), **of_steps, **self._attributes},
             steps=steps,
             checkpoints=tuple(self._checkpoints),
             models=tuple(self._models),
@@ -222,14 +225,6 @@ def _counted(step: dict[str, Any], unit: str, done: int, at: float) -> None:
         counts[unit] = Count(done, total)
         if unit == counts.newest:
             step["progress"].append((at, done))
-
-
-def _of_steps(steps: Iterable[RecordedStep]) -> dict[str, Any]:
-    """Returns what the run's span has of its steps: the first value of each."""
-    found: dict[str, Any] = {}
-    for step in steps:
-        found |= _known(step.attributes, semconv.COPIED_TO_RUN) | found
-    return found
 
 
 def _known(event: _Event, names: Iterable[str]) -> dict[str, Any]:

@@ -268,8 +268,6 @@ _AMOUNT: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*|%)")
 _GATED_BY: Final[Mapping[str, str]] = {GPU_PEAK: GPU_ALLOCATED}
 """What allocators reserve differs by gigabytes between identical runs; what is allocated does not."""
 
-FORM: Final = "[STEP:]FIGURE=10%, [STEP:]FIGURE=500MiB or [STEP:]FIGURE<=12GiB"
-
 
 class LimitError(ValueError):
     """A text is no limit; the message gives the reason."""
@@ -303,7 +301,8 @@ def parse(text: str) -> GateLimit:
     """Returns the limit that a text has."""
     found = _EXPRESSION.fullmatch(text)
     if found is None:
-        raise LimitError(f"{text!r} is no limit; expected {FORM}")
+        form = "[STEP:]FIGURE=10%, [STEP:]FIGURE=500MiB or [STEP:]FIGURE<=12GiB"
+        raise LimitError(f"{text!r} is no limit; expected {form}")
     name = found["figure"]
     figure = BY_NAME.get(_GATED_BY.get(name, name))
     if figure is None:

@@ -258,11 +258,6 @@ def known(values: Iterable[float | None]) -> list[float]:
     return [each for each in values if each is not None]
 
 
-def numbers(attributes: Attributes, names: Iterable[str]) -> list[float]:
-    """Returns the numbers that attributes have under some names."""
-    return [each for name in names if (each := number(attributes, name)) is not None]
-
-
 _SCRIPTS: Final = (".py", ".sh", ".ipynb")
 
 

@@ -253,7 +253,7 @@ def recording_of(
         TAKES[kind](run, event, at)
     # By their names: a strict profile lacks some steps, so that their numbers differ. There is room for the innermost.
     names, steps = last.get(semconv.READING_OPEN_STEPS, ()), reading.get("steps", ())
-    numbers = {name: index for index, name in run.open_steps.items()}
+    numbers = run.open_steps
     pairs = zip(reversed(names), reversed(steps), strict=False)
     known = [{**each, "index": numbers[name]} for name, each in pairs if name in numbers]
     run.state_known({**reading, "steps": known}, read_at)

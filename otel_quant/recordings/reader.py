@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from otel_quant.base.files import LOCKS_EXIST, is_held, open_regular
 from otel_quant.diagnosis.stack_trees import by_last_line
@@ -247,6 +247,8 @@ def _ending_of(found: dict[str, Any] | None) -> Ending | None:
 
 # --- lines --------------------------------------------------------------------------------
 
+_Events: TypeAlias = Iterator[tuple[str, dict[str, Any]]]
+
 _DECODE: Final = json.JSONDecoder().decode
 """Without finding out the encoding of each line."""
 
@@ -258,9 +260,7 @@ _OURS: Final = re.compile(rb'\{"schema":\d+,"time":\d+,"clock":\d+,"kind":"(?!ru
 at. What another program has written anew, as `jq` does, is."""
 
 
-def _read_events(
-    path: Path, left_out: LeftOut, *, in_brief: bool
-) -> Iterator[tuple[str, dict[str, Any]]]:
+def _read_events(path: Path, left_out: LeftOut, *, in_brief: bool) -> _Events:
     """Yields the events of a process; in brief, if all of its runs have ended, only events of the runs.
 
     The last event of a run repeats what its steps know of the run.
@@ -280,9 +280,7 @@ def _read_events(
         yield from _events(path, lines, left_out)
 
 
-def _events(
-    path: Path, lines: Iterable[bytes], left_out: LeftOut
-) -> Iterator[tuple[str, dict[str, Any]]]:
+def _events(path: Path, lines: Iterable[bytes], left_out: LeftOut) -> _Events:
     """Yields the events of lines; a last line that a kill has cut is none, and nothing is left out."""
     for event in _decoded(lines, left_out):
         event_file.refuse_newer(path, event)

@@ -32,7 +32,14 @@ from otel_quant.recordings import summary
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.profile_reader import HEADER
 from otel_quant.recordings.reader import read, reason_of
-from otel_quant.recordings.summary import BY_NAME, DISK_WRITE, DURATION, MEMORY_PEAK, MEMORY_SEEN
+from otel_quant.recordings.summary import (
+    BY_NAME,
+    DISK_WRITE,
+    DURATION,
+    MEMORY_PEAK,
+    MEMORY_SEEN,
+    SAMPLE_RATE,
+)
 from otel_quant.schema import catalog, semconv
 from otel_quant.schema.events import present
 from otel_quant.schema.units import BY_UNIT, UNITS, digits_text, moment_text
@@ -103,16 +110,11 @@ _UNITS: Final = {
     FAILED: "",
 }
 _OF_RUN: Final = {attribute.name for attribute in catalog.attributes_on("run")}
-_OF_RUNS: Final = ("model.", "custom.")
-_NOT_BRIEF: Final = frozenset(
-    {semconv.CALIBRATION_SAMPLE_RATE.removeprefix(semconv.PREFIX), MEMORY_SEEN}
-)
-_BRIEF: Final = frozenset({*NAMES, FAILED} | (BY_NAME.keys() - _NOT_BRIEF))
+_BRIEF: Final = {*NAMES, FAILED, *BY_NAME} - {SAMPLE_RATE, MEMORY_SEEN}
 
 _BY_UNIT: Final[Mapping[str, Callable[[float], str]]] = {
-    **BY_UNIT,
-    TIME: partial(moment_text, to="minutes"),
-}
+    **BY_UNIT, TIME: partial(moment_text, to="minutes"),
+}  # fmt: skip
 
 _BAD: Final = frozenset({"killed", "lost", "running"})
 
@@ -135,7 +137,7 @@ def unit_of(name: str) -> str:
 def is_brief(names: Iterable[str]) -> bool:
     """Returns whether runs have all of these names without their steps."""
     return all(
-        name in _BRIEF or attribute_of(name) in _OF_RUN or name.startswith(_OF_RUNS)
+        name in _BRIEF or attribute_of(name) in _OF_RUN or name.startswith(("model.", "custom."))
         for name in names
     )
 
@@ -317,15 +319,8 @@ def pivot(
     for (name, known), figures in sorted(found.items(), key=lambda item: str(item[0])):
         cells = {column: Cell(statistics.median(of), len(of)) for column, of in figures.items()}
         rows.append(PivotRow(name, known, tuple(map(cells.get, columns))))
-    return Pivot(
-        of_rows=of_rows,
-        of_columns=of_columns,
-        value=value,
-        beside=beside,
-        columns=columns,
-        rows=tuple(rows),
-        left_out=len(runs) - len(counted),
-    )
+    left_out = len(runs) - len(counted)
+    return Pivot(of_rows, of_columns, value, beside, columns, tuple(rows), left_out)
 
 
 def _figure(value: Value, name: str) -> float:
@@ -340,7 +335,6 @@ def _figure(value: Value, name: str) -> float:
 # --- recordings and profiles below folders ------------------------------------------------
 
 _HEADER: Final = HEADER.encode()
-_YAML: Final = (".yaml", ".yml")
 _PROFILE: Final = Path(event_file.PROFILE).stem
 
 
@@ -381,7 +375,7 @@ def _below(top: str) -> Iterator[str | Unreadable]:
             yield folder
             continue
         for entry in entries:
-            if entry.name.endswith(_YAML) and entry.is_file() and _is_profile(entry):
+            if entry.name.endswith((".yaml", ".yml")) and entry.is_file() and _is_profile(entry):
                 yield entry.path
         folders += [
             entry.path for entry in reversed(entries) if entry.is_dir(follow_symlinks=False)
@@ -419,10 +413,6 @@ _CHUNK: Final = 100
 
 _IGNORE_INTERRUPT: Final = (signal.SIGINT, signal.SIG_IGN)
 """Ctrl-C reaches every process; the first ends the others."""
-
-_MODEL_FILE: Final = ".onnx"
-_SAYS_NOTHING: Final = "model"
-"""Name of a file that exporters give every model: the folder has the model's name."""
 
 _FLOAT: Final = "model.float."
 
@@ -511,8 +501,9 @@ def _model_name(path: AttributeValue | None) -> str | None:
     if not path:
         return None
     whole = PurePath(str(path))
-    name = whole.name.removesuffix(_MODEL_FILE)
-    return name if name != _SAYS_NOTHING else whole.parent.name or name
+    name = whole.name.removesuffix(".onnx")
+    # Exporters give every model the same name: the folder has its own.
+    return name if name != "model" else whole.parent.name or name
 
 
 def _difference(whole: Value | None, part: Value | None) -> float | None:

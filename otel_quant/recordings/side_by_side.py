@@ -37,11 +37,6 @@ class Side:
     name: str  # ``base``, ``new``; ``new 1``, ``new 2`` of several
     runs: tuple[ComparedRun, ...]  # The runs, at least one
 
-    @property
-    def paths(self) -> dict[StepPath, None]:
-        """The steps of all runs, in their order."""
-        return dict.fromkeys(chain.from_iterable(run.steps for run in self.runs))
-
     def at(self, path: StepPath) -> list[tuple[Figures, State, float | None]]:
         """Returns figures, state and number of processors of each run that has a step."""
         return [(*known, run.cpus) for run in self.runs if (known := run.at(path)) is not None]
@@ -81,7 +76,8 @@ class Comparison:
 
 def side_by_side(sides: Sequence[Side]) -> Comparison:
     """Returns sides beside each other."""
-    paths = [side.paths for side in sides]
+    steps = [chain.from_iterable(run.steps for run in side.runs) for side in sides]
+    paths = [*map(dict.fromkeys, steps)]
     base = paths[0]
     return Comparison(
         sides=tuple(sides),

@@ -30,7 +30,6 @@ from otel_quant.recordings.model import (
     StepPath,
     known,
     number,
-    numbers,
     step_at,
     steps_in,
 )
@@ -79,8 +78,6 @@ _NEAR: Final = 0.99
 _MOST_PLACES: Final = 8
 """Values of which it is looked up which step was open then."""
 
-_AT_LEAST: Final[frozenset[Source]] = frozenset({"checkpoints", "last reading"})
-
 
 class KnownValue(NamedTuple):
     """A value, with what is known of where and when it was."""
@@ -95,7 +92,7 @@ class KnownValue(NamedTuple):
     @property
     def is_least(self) -> bool:
         """Whether the true value may be higher, because nothing has looked in between."""
-        return self.source in _AT_LEAST
+        return self.source in ("checkpoints", "last reading")
 
 
 class MemoryLimit(NamedTuple):
@@ -191,7 +188,8 @@ def outermost_runs(recording: Recording) -> list[RecordedRun]:
 def _total(recording: Recording, quantity: Quantity) -> float | None:
     """Returns what a quantity that adds up comes to: by the launcher's curve, else by the runs."""
     if quantity.curve and LAUNCHER in recording.curves:
-        return windows(recording, quantity.curve).total
+        buckets = recording.curves[LAUNCHER].curve.buckets.values()
+        return _highest(each.totals.get(quantity.curve) for each in buckets)
     if quantity.over_processes == "highest":
         return _highest(_sum(run.attributes, quantity) for run in recording.runs)
     runs = outermost_runs(recording)
@@ -222,6 +220,12 @@ def _sample_rate(recording: Recording) -> float | None:
     return samples / seconds if seconds else None
 
 
+def processors(recording: Recording) -> float | None:
+    """Returns how many processors the program may use; None if that is not known."""
+    every = (recording.origin, *(run.attributes for run in recording.runs))
+    return min(filter(None, (number(each, semconv.CPU_LIMIT) for each in every)), default=None)
+
+
 # --- all that is known --------------------------------------------------------------------
 
 
@@ -240,9 +244,10 @@ def _of_run(recording: Recording, run: RecordedRun, quantity: Quantity) -> Itera
     """Yields all that the process of a run knows of a quantity."""
     for step in (*run.steps, None):
         yield from _of_span(quantity, run, step)
-    yield from _from("kernel", numbers(run.attributes, quantity.at_least), run)
-    read = numbers(run.last_read, (quantity.reading, quantity.now, *quantity.attributes))
-    yield from _from("last reading", read, run)
+    marks = (number(run.attributes, name) for name in quantity.at_least)
+    yield from _from("kernel", marks, run)
+    names = (quantity.reading, quantity.now, *quantity.attributes)
+    yield from _from("last reading", (number(run.last_read, name) for name in names), run)
     if quantity.checkpoint:
         points = (
             (seen, point.time)
@@ -435,11 +440,6 @@ class Windows:
         """When the highest value of all was first read, and the value; empty without one."""
         return nlargest(1, zip(self._times, self._levels, strict=True), key=itemgetter(1))
 
-    @property
-    def total(self) -> float | None:
-        """The highest value of a total; None without one."""
-        return max(self._sums[1:], default=None)
-
     def highest(self, start: float, end: float) -> float | None:
         """Returns the highest value that was read between two moments."""
         # A reading's time is cut to milliseconds: it may have been taken one later.
@@ -502,12 +502,3 @@ def growing(recording: Recording, each: PlacedStep) -> Growing | None:
 
 def _highest(values: Iterable[float | None]) -> float | None:
     return max(known(values), default=None)
-
-
-# --- processors ---------------------------------------------------------------------------
-
-
-def processors(recording: Recording) -> float | None:
-    """Returns how many processors the program may use; None if that is not known."""
-    every = (recording.origin, *(run.attributes for run in recording.runs))
-    return min(filter(None, (number(each, semconv.CPU_LIMIT) for each in every)), default=None)

@@ -108,8 +108,10 @@ class ReadRun:
         _all_counted(self._open[event["index"]], event, at)
 
     def _layer_measured(self, event: _Event, _: float) -> None:
-        names = ("layer", "measure", "value", "better", "unit", "number", "time")
-        known = LayerAccuracy(*map(event.get, names))
+        known = LayerAccuracy(
+            event["layer"], event["measure"], event.get("value"), event.get("better"),
+            event.get("unit"), event["number"], event["time"],
+        )  # fmt: skip
         self._open[event["index"]]["layers"] += (known,)
 
     def _point(self, event: _Event, at: float) -> None:
@@ -147,7 +149,8 @@ class ReadRun:
             str, Any
         ] = {}  # what the run's span has of its steps: the first value of each
         for each in steps:
-            of_steps |= _known(each.attributes, semconv.COPIED_TO_RUN) | of_steps
+            if copied := _known(each.attributes, semconv.COPIED_TO_RUN):
+                of_steps |= copied | of_steps
         return RecordedRun(
             **self._known,
             state=state,

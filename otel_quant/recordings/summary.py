@@ -231,8 +231,7 @@ def processors(recording: Recording) -> float | None:
 
 def _everywhere(recording: Recording, quantity: Quantity) -> Iterator[KnownValue]:
     """Yields all that is known of a quantity that does not add up."""
-    for at, highest in windows(recording, quantity.curve).peak:
-        yield KnownValue(highest, "launcher", at)
+    yield from _of_curve(recording, quantity.curve)
     ending = recording.ending
     if quantity.name == MEMORY_PEAK and ending is not None:
         yield from _from("ending", [ending.memory])
@@ -259,8 +258,19 @@ def _of_run(recording: Recording, run: RecordedRun, quantity: Quantity) -> Itera
             yield KnownValue(highest, "checkpoints", time, run)
     # The end record of a run already has what its process's curve has.
     if run.end is None and LAUNCHER not in recording.curves:
-        for at, highest in windows(recording, quantity.curve, run.process).peak:
-            yield KnownValue(highest, "process", at, run)
+        yield from _of_curve(recording, quantity.curve, run)
+
+
+def _of_curve(
+    recording: Recording, name: str, run: RecordedRun | None = None
+) -> Iterator[KnownValue]:
+    """Yields the highest value of the launcher's curve, or of the curve of a run's process."""
+    source: Source = "launcher" if run is None else "process"
+    begin, curve = recording.curve(LAUNCHER if run is None else run.process)
+    levels = [each.levels[name] for each in curve.buckets.values() if name in each.levels]
+    if levels:
+        highest = max(levels, key=attrgetter("highest"))
+        yield KnownValue(highest.highest, source, begin + highest.at / 1000, run)
 
 
 def _of_span(
@@ -407,9 +417,9 @@ class StepSummary:
         return found
 
 
-def windows(recording: Recording, name: str, process: str = LAUNCHER) -> Windows:
-    """Returns a series of the launcher's curve, or of the curve of a process."""
-    return recording.once((process, name), lambda: Windows(recording, name, process))
+def windows(recording: Recording, name: str) -> Windows:
+    """Returns a series of the launcher's curve."""
+    return recording.once(("windows", name), lambda: Windows(recording, name))
 
 
 def _is_the_program(recording: Recording, run: RecordedRun) -> bool:
@@ -418,10 +428,10 @@ def _is_the_program(recording: Recording, run: RecordedRun) -> bool:
 
 
 class Windows:
-    """A series of a curve between any two moments, in seconds since the recording began."""
+    """A series of the launcher's curve between any two moments, in seconds since the recording began."""
 
-    def __init__(self, recording: Recording, name: str, process: str = LAUNCHER) -> None:
-        begin, curve = recording.curve(process)
+    def __init__(self, recording: Recording, name: str) -> None:
+        begin, curve = recording.curve(LAUNCHER)
         buckets = curve.buckets.values()
         self._length = curve.length / 1000
         levels = sorted(
@@ -434,11 +444,6 @@ class Windows:
         totals = [each for each in buckets if name in each.totals]
         self._starts = [begin + each.position * self._length for each in totals]
         self._sums = [0.0, *(each.totals[name] for each in totals)]
-
-    @property
-    def peak(self) -> list[tuple[float, float]]:
-        """When the highest value of all was first read, and the value; empty without one."""
-        return nlargest(1, zip(self._times, self._levels, strict=True), key=itemgetter(1))
 
     def highest(self, start: float, end: float) -> float | None:
         """Returns the highest value that was read between two moments."""

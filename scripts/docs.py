@@ -1,4 +1,4 @@
-"""Writes every file that is made from the code: the pages in docs/ and the dashboards.
+"""Writes every file that is made from the code: the pages in docs/ and the dashboards. Other pages get present names.
 
     .venv/bin/python scripts/docs.py
 
@@ -19,6 +19,7 @@ from scripts import (
     compare_docs,
     cost_rules_docs,
     libraries_docs,
+    present_names,
     recording_docs,
     registry_docs,
     telemetry_docs,
@@ -43,7 +44,8 @@ def documents() -> dict[Path, str]:
         recording_docs.SCHEMA: recording_docs.schema(),
         registry_docs.MANIFEST: registry_docs.manifest(),
     }
-    return {**pages, **more, **dashboards.documents()}
+    made = {**pages, **more, **dashboards.documents()}
+    return {**made, **present_names.documents(made)}
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from otel_quant.format.fields import CURVE, EVENTS, MANIFEST, STACKS, STATE, Fields, whole
+from scripts.present_names import with_present_names
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "recording.md"
@@ -66,7 +67,7 @@ def _with(fields: Fields, more: dict[str, Any]) -> dict[str, Any]:
 def with_table(path: Path, head: str, rows: Iterable[Iterable[str]]) -> str:
     """Returns a page with other rows in its only table that has that head."""
     lines = "".join(f"| {' | '.join(row)} |\n" for row in rows)
-    page = path.read_text(encoding="utf-8")
+    page = with_present_names(path.read_text(encoding="utf-8"))
     made, count = re.subn(rf"(?<={re.escape(head)})(\| .*\n)+", lambda _: lines, page)
     if count != 1:
         raise ValueError(f"{path}: expected one table with the head {head!r}, found {count}")

@@ -17,7 +17,7 @@ from otel_quant.schema.semconv import Attribute, Place
 from otel_quant.version import VERSION
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "registry" / "quant.yaml"
+PAGE = ROOT / "docs/registry/quant.yaml"
 MANIFEST = ROOT / "docs" / "registry" / "manifest.yaml"
 
 CONVENTIONS = semconv.SCHEMA_URL.rpartition("/")[2]

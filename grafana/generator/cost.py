@@ -87,7 +87,7 @@ def _figures(role: str) -> panels.Panel:
             *(names.model(role, figure) for figure in FIGURES),
         ]
     )
-    prefix = f"quant.model.{role}."
+    prefix = semconv.of_model(role)
     table = panels.transformed(
         panels.grid(
             f"{role.title()} models",
@@ -135,7 +135,7 @@ def _precision(role: str, mix: str) -> panels.Panel:
     figures = {f"{mix}.{each.replace(' ', '_').replace('-', '_')}": each for each in PRECISIONS}
     does = "are stored in" if mix == "precision" else "onnxruntime is expected to run in"
     selected = ", ".join(names.model(role, figure) for figure in figures)
-    prefix = f"quant.model.{role}."
+    prefix = semconv.of_model(role)
     return panels.transformed(
         panels.grid(
             f"{'Precision' if mix == 'precision' else 'Expected precision'} of the {role} models",

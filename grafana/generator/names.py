@@ -7,6 +7,8 @@ each metric what `prometheus` returns.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from otel_quant.schema import catalog, semconv
 from otel_quant.schema.figures import Metric
 
@@ -36,14 +38,23 @@ CHOSEN = f"{RUN_NAME}=~`${{run:regex}}`, {SEARCHED}"
 characters; the data sources escape characters of regular expressions only where several can be chosen."""
 
 
+def renamed(old: str, metric: Metric) -> Iterator[tuple[str, str]]:
+    """Yields the series of a metric under a former name, and what their names begin with, each with its present name."""
+    yield _stem(old, metric), _stem(metric.name, metric)
+    yield from zip(_names(old, metric), _names(metric.name, metric), strict=True)
+
+
 def prometheus(metric: str) -> tuple[str, ...]:
     """Returns the names of a metric's series: one, or three for a histogram."""
     return _names(metric, catalog.METRIC_BY_NAME[metric])
 
 
 def _names(name: str, made: Metric) -> tuple[str, ...]:
-    base = name.replace(".", "_") + _UNITS.get(made.unit, "")
-    return tuple(base + suffix for suffix in _SUFFIXES.get(made.instrument, ("",)))
+    return tuple(_stem(name, made) + suffix for suffix in _SUFFIXES.get(made.instrument, ("",)))
+
+
+def _stem(name: str, made: Metric) -> str:
+    return name.replace(".", "_") + _UNITS.get(made.unit, "")
 
 
 def series(metric: str, matchers: str = "", *, part: str = "") -> str:
@@ -101,9 +112,9 @@ def span(attribute: str) -> str:
 
 def model(role: str, figure: str) -> str:
     """Returns a model's figure in TraceQL."""
-    name = f"quant.model.<role>.{figure}"
+    name = semconv.of_model("<role>", figure)
     mix, dot, _ = figure.partition("precision.")
-    _check(f"quant.model.<role>.{mix}precision.<type>" if dot else name)
+    _check(semconv.of_model("<role>", f"{mix}precision.<type>") if dot else name)
     return f"span.{name.replace('<role>', role)}"
 
 

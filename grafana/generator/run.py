@@ -51,10 +51,7 @@ def _open_steps(range_: str) -> str:
     return f"({begun} unless ({ended} >= {begun}))"
 
 
-KNOWN = ("memory.peak", "gpu.memory.peak", "disk.read", "disk.write")
-"""Quantities with a column that is named below; any other with a heading has one by itself."""
-
-STEP_COLUMNS = {
+_NAMED_COLUMNS = {
     semconv.RUN_RANK: ("Rank", "none"),
     semconv.STEP_INDEX: ("Step", "none"),
     panels.SPAN_NAME: ("Name", None),
@@ -70,10 +67,14 @@ STEP_COLUMNS = {
     semconv.MAJOR_FAULTS: ("Major faults", "short"),
     semconv.CALIBRATION_SAMPLE_COUNT: ("Batches", "short"),
     semconv.STEP_BOUND_BY: ("Bound by", None),
+}
+
+STEP_COLUMNS = {
+    **_NAMED_COLUMNS,
     **{
         each.attributes[0]: (each.heading.capitalize(), panels.UNITS.get(each.unit, "short"))
         for each in QUANTITIES
-        if each.heading and len(each.attributes) == 1 and each.name not in KNOWN
+        if each.heading and len(each.attributes) == 1 and each.attributes[0] not in _NAMED_COLUMNS
     },
     semconv.ERROR_TYPE: ("Error", None),
 }
@@ -127,7 +128,7 @@ def dashboard() -> builders.Dashboard:
 
 SHOWN = (
     semconv.RUN_MEMORY_USAGE, semconv.RUN_DISK_IO, semconv.RUN_GPU_MEMORY_USAGE, semconv.RUN_GPU_MEMORY_LIMIT,
-    "hw.gpu.utilization", "hw.power", "hw.temperature", "quant.run.gpu.clock",
+    semconv.GPU_UTILIZATION, semconv.GPU_POWER, semconv.GPU_TEMPERATURE, semconv.GPU_CLOCK,
 )  # fmt: skip
 """Metrics of resources that have a chart above; the schema's others have one made from it."""
 
@@ -146,7 +147,7 @@ def _others(where_empty: str, *, devices: bool) -> list[panels.Panel]:
                 series = f"rate({series}[$__rate_interval])"
             charts[metric.name] = (
                 panels.chart(
-                    metric.name.removeprefix("quant.run.")
+                    metric.name.removeprefix(semconv.RUN_PREFIX)
                     .replace(".", " ")
                     .replace("_", " ")
                     .removesuffix(" usage")
@@ -291,10 +292,10 @@ def _gpu() -> panels.Panel:
 
 def _gpu_activity() -> list[panels.Panel]:
     shown = (
-        ("GPU utilization", "Share of the last moments in which each GPU computed. Low while a step is slow: it waits for data or for the CPU.", "percentunit", "hw.gpu.utilization"),
-        ("GPU power", "Electric power of each GPU. Well below the others at the same work: something holds it back, see the warnings.", "watt", "hw.power"),
-        ("GPU temperature", "Temperature of each GPU's chip. A warning marks when heat begins to slow it down.", "celsius", "hw.temperature"),
-        ("GPU clock", "Clock of each GPU's processors. If it falls under load, see the warnings for why.", "hertz", "quant.run.gpu.clock"),
+        ("GPU utilization", "Share of the last moments in which each GPU computed. Low while a step is slow: it waits for data or for the CPU.", "percentunit", semconv.GPU_UTILIZATION),
+        ("GPU power", "Electric power of each GPU. Well below the others at the same work: something holds it back, see the warnings.", "watt", semconv.GPU_POWER),
+        ("GPU temperature", "Temperature of each GPU's chip. A warning marks when heat begins to slow it down.", "celsius", semconv.GPU_TEMPERATURE),
+        ("GPU clock", "Clock of each GPU's processors. If it falls under load, see the warnings for why.", "hertz", semconv.GPU_CLOCK),
     )  # fmt: skip
     return [
         panels.chart(
@@ -343,7 +344,9 @@ def _cpu() -> panels.Panel:
 
 
 def _steps() -> panels.Panel:
-    selected = [name for name in STEP_COLUMNS if name.startswith(("quant.", "error."))]
+    selected = [
+        name for name in STEP_COLUMNS if name.startswith((semconv.PREFIX, semconv.ERROR_TYPE))
+    ]
     # Tempo gives a span's name only where it is asked for.
     query = (
         f"{{ {names.span(semconv.STEP_NAME)} != nil && {panels.TRACES_OF_RUNS} }}"
@@ -355,7 +358,7 @@ def _steps() -> panels.Panel:
         f"What each ended step cost; click a name for its trace. Sort by peak to find the one to make smaller, by duration for the one to make faster. A peak from the kernel is exact, a sampled one may have been missed by a little. Of more than {panels.MOST_SPANS} ranks, as many are shown.",
         panels.TEXT,
         panels.traceql(query),
-    ).no_value("No step has ended, or its span has not arrived").with_transformation(panels.numbers(*(name for name, (_, unit) in STEP_COLUMNS.items() if unit and name.startswith("quant."))))  # fmt: skip
+    ).no_value("No step has ended, or its span has not arrived").with_transformation(panels.numbers(*(name for name, (_, unit) in STEP_COLUMNS.items() if unit and name.startswith(semconv.PREFIX))))  # fmt: skip
     table = (
         panels.transformed(
             table,

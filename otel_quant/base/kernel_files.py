@@ -29,6 +29,9 @@ _MOST_OPEN: Final = 200
 _OPEN: Final[dict[str, int]] = {}
 """Descriptors by path."""
 
+_WRITTEN: Final[dict[str, tuple[int, int] | None]] = {}
+"""Device and inode, by path, of those that are open to write."""
+
 _bytes_read = 0  # By all threads; the probes, which read nearly all of it, take turns
 
 
@@ -72,6 +75,30 @@ def _kept_open(path: str) -> bytes:
     if _OPEN.setdefault(path, descriptor) != descriptor:
         os.close(descriptor)  # another thread has just opened it
     return _counted(content)
+
+
+def write_process(pid: int, name: str, content: bytes) -> None:
+    """Writes to a file about a process, which stays open; to no file of the program that has got its number since."""
+    path = f"/proc/{pid or 'self'}/{name}"
+    descriptor = _OPEN.get(path)
+    if descriptor is None or _identity_of(descriptor) != _WRITTEN.get(path):
+        descriptor = open_apart(path, os.O_WRONLY)
+        _WRITTEN[path], _OPEN[path] = _identity_of(descriptor), descriptor
+    try:
+        os.write(descriptor, content)
+    except ProcessLookupError:
+        forget(path)
+        raise
+    if len(_OPEN) > _MOST_OPEN:
+        forget(path)
+
+
+def _identity_of(descriptor: int) -> tuple[int, int] | None:
+    try:
+        status = os.fstat(descriptor)
+    except OSError:
+        return None  # the program has closed it
+    return status.st_dev, status.st_ino
 
 
 def forget_processes_but(pids: Collection[int]) -> None:
@@ -126,6 +153,15 @@ def read_proc(path: str) -> bytes:
         return _counted(content)
     finally:
         os.close(handle)
+
+
+def text_of(path: Path, most: int = -1) -> str:
+    """Returns the first characters of a file, or all; nothing of one that cannot be read."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return file.read(most).strip()
+    except OSError:
+        return ""
 
 
 def number_in(status: bytes, key: bytes) -> int | None:

@@ -57,7 +57,7 @@ from otel_quant.export.quark_yaml.sink import QuarkYamlSink
 from otel_quant.export.recording_sink import RecordingSink
 from otel_quant.format.event_file import PROFILE, choose_folder, make_folder
 from otel_quant.schema.events import Sink
-from otel_quant.schema.figures import RESOURCES, Number
+from otel_quant.schema.figures import RESOURCES, TREE_MEMORY, Number
 from otel_quant.schema.readings import CostedModel, Reading, RunInfo, StepInfo
 from otel_quant.schema.settings import Settings
 
@@ -69,7 +69,7 @@ class Runtime:
         self.delivery = Delivery()
         self.metrics = ProgramMetrics(RESOURCES)
         self._lock = threading.RLock()
-        self._recorder: Recorder | None = None
+        self._recorder = _no_run()
         self._ended: Recorder | None = None  # the last one, once another has been made
         self._settings: Settings | None = None
         self._sinks: tuple[Sink, ...] | None = None
@@ -95,35 +95,38 @@ class Runtime:
         """The run under way, or a new one; one that records nothing where the program suppresses instrumentation."""
         if not is_instrumentation_enabled():
             return _no_run()
-        recorder = self._recorder
-        if recorder is None or (recorder.ended and not self._exiting):
+        if self._is_over:
             with self._lock:
-                recorder = self._recorder
-                if recorder is None or (recorder.ended and not self._exiting):
+                if self._is_over:
                     self._ended = self.latest_run
-                    recorder = self._recorder = self._recorder_for(request_of_run())
-        return recorder
+                    self._recorder = self._recorder_for(request_of_run())
+        return self._recorder
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether the next step begins another run; at exit it does not, if there was one."""
+        recorder = self._recorder
+        return recorder.ended and not (self._exiting and recorder.baseline is not None)
 
     @property
     def latest_run(self) -> Recorder | None:
         """The run under way, or else the last that has ended; None before the first."""
         recorder = self._recorder
-        return recorder if recorder is not None and recorder.baseline is not None else self._ended
+        return recorder if recorder.baseline is not None else self._ended
 
     @property
     def is_running(self) -> bool:
         """Whether a run has begun and not ended."""
         recorder = self._recorder
-        return recorder is not None and recorder.baseline is not None and not recorder.ended
+        return recorder.baseline is not None and not recorder.ended
 
     def current_step(self) -> OpenStep | None:
         """Returns the innermost open step of the calling context."""
-        recorder = self._recorder
-        return current_step(recorder) if recorder is not None else None
+        return current_step(self._recorder)
 
     def end_run(self, error: BaseException | None = None, only: Recorder | None = None) -> None:
         """Ends the run, if one is under way. The next step begins another."""
-        if self._recorder is not None and only in (None, self._recorder):
+        if only in (None, self._recorder):
             self._recorder.end(error)
             self._settings = None
 
@@ -159,7 +162,7 @@ class Runtime:
                     "OTEL_QUANT_PROFILE, or give the path before the first step",
                     path if self.settings.paths else "the local file",
                 )
-            elif self._recorder is not None:
+            else:
                 request = requested_by(self.settings, PROGRAM_REQUEST.latest)
                 assert request is not None
                 self._profile_sink.move(self._path_of(request, self._recorder.info))
@@ -175,18 +178,14 @@ class Runtime:
         with self._lock:
             if sink not in self._added_sinks:
                 self._added_sinks = (*self._added_sinks, sink)
-                if self._recorder is not None:
-                    self._recorder.add_sink(sink)
+                self._recorder.add_sink(sink)
 
     def child_carrier(self, begin: bool) -> dict[str, str]:
         """Returns the trace context for a child process, by header name, and the run's name."""
         if begin:
             self.recorder.start()
-        recorder = self._recorder
-        if recorder is None or not self.is_running or self._spans is None:
-            return {}
-        headers = self._spans.carrier()
-        return {**headers, CARRIER_KEY: recorder.info.name} if headers else {}
+        headers = self._spans.carrier() if self.is_running and self._spans is not None else {}
+        return {**headers, CARRIER_KEY: self._recorder.info.name} if headers else {}
 
     def report_if_idle(self) -> None:
         """In a worker, ends the root span and sends everything, unless something is open."""
@@ -202,7 +201,8 @@ class Runtime:
             self.end_run()
             for sink in self._sinks or ():
                 sink.forget()
-            self._recorder = self._ended = self._sinks = self._spans = None
+            self._recorder = _no_run()
+            self._ended = self._sinks = self._spans = None
 
     # --- exit and fork --------------------------------------------------------------------
 
@@ -246,7 +246,7 @@ class Runtime:
     def after_fork_in_child(self) -> None:
         """In a forked child: the parent's run is not this process's."""
         self._lock = threading.RLock()
-        recorder, self._recorder = self._recorder, None
+        recorder, self._recorder = self._recorder, _no_run()
         (_, recording), self._recording = self._recording, (None, None)
         self._ended = None
         self._settings = None
@@ -255,8 +255,7 @@ class Runtime:
         PARENT.is_worker = True
         self.delivery.after_fork_in_child()
         AUTOMATIC_PROVIDERS.pop("profiles", None)  # with the parent's requests and connections
-        if recorder is not None:
-            recorder.forget()
+        recorder.forget()
         if recording is not None:
             recording.forget()
 
@@ -421,7 +420,7 @@ class Runtime:
 
     def _peak_now(self) -> Number | None:
         recorder = self.latest_run
-        return recorder.peaks.figures.get("memory") if recorder is not None else None
+        return recorder.peaks.figures.get(TREE_MEMORY.name) if recorder is not None else None
 
     def _reading_now(self) -> Reading | None:
         recorder = self.latest_run
@@ -443,7 +442,7 @@ def _error_at_exit() -> BaseException | None:
 
 def _no_run() -> Recorder:
     """Returns a recorder that records nothing."""
-    nothing = Recorder(RunInfo(id="", pid=os.getpid()), Probes(), ())
+    nothing = Recorder(RunInfo(id="", pid=os.getpid()), Probes(()), ())
     nothing.forget()
     return nothing
 

@@ -7,7 +7,9 @@ can be taken; the next one, when it returns, counts for all of that time, and se
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import sys
 import sysconfig
 import threading
@@ -15,7 +17,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.kernel_files import forget, read_kept
@@ -33,6 +35,9 @@ STACKS_SHARE: Final = 0.001
 _MOST_PLACES: Final = 20_000
 """Positions in code whose lines are remembered: to find out a line takes as long as all else of a frame."""
 
+_Use: TypeAlias = tuple[int, int, int]
+"""What a thread has run and waited for a processor, in ns, and how often it has got one."""
+
 _NOT_RUN: Final = 0, 0, 0
 
 _OURS: Final = str(Path(__file__).parents[1]) + os.sep
@@ -41,7 +46,7 @@ _STANDARD: Final = tuple(
     for name in ("stdlib", "platstdlib")
     if sysconfig.get_path(name)
 )
-_INSTALLED: Final = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+_INSTALLED: Final = re.compile(r".*[/\\](?:site|dist)-packages[/\\](.*)", re.DOTALL)
 
 
 @dataclass(slots=True)
@@ -51,6 +56,30 @@ class _Beside:
     growth: Growth = field(default_factory=Growth)  # Memory, by calibration samples
     busy: float = 0.0  # Sum of the shares of the time that the program's GPUs computed
     readings: int = 0  # How many were added up
+
+
+class _SinceLast(NamedTuple):
+    """What lies between two samples. 0 stands for unknown."""
+
+    last_ns: int  # Monotonic clock
+    now_ns: int
+    rss_before: int  # bytes
+    rss: int
+
+    def from_start_of(self, step: OpenStep) -> _SinceLast:
+        """Returns the part since a step has begun."""
+        memory = step.start.memory
+        before = memory.rss if memory is not None else self.rss_before
+        return _SinceLast(step.start.clock_ns, self.now_ns, before, self.rss)
+
+    def amounts(self, ran: int, waited: int, is_busiest: bool) -> Amounts:
+        """Returns what is booked to the line of a thread: it alone takes memory if it is the busiest."""
+        time = max(0, self.now_ns - (self.last_ns or self.now_ns))
+        # Of a new thread with the identifier of one that ended, it is less than 0.
+        ran = min(max(0, ran), time)
+        waited = min(max(0, waited), time - ran)
+        grown = self.rss - self.rss_before if is_busiest and self.rss and self.rss_before else 0
+        return Amounts(time, ran, waited, max(0, grown), max(0, -grown))
 
 
 class StackSampler:
@@ -69,84 +98,92 @@ class StackSampler:
         self._seen: dict[int, tuple[str, ...]] = {}
         self._beside: dict[int, _Beside] = {}  # Of open steps, by index
         self._schedstats: dict[int | None, str] = {}  # Of each thread, the kernel's file
-        # What each thread has run and waited, in ns, and how often it has got a processor
-        self._threads: dict[int, tuple[int, int, int]] = {}
+        self._threads: dict[int, _Use] = {}  # Of each thread, since it began
         self._stacks: dict[int, list[Place]] = {}  # Of each thread, at the last sample
 
     def take(self, steps: Mapping[int, OpenStep], reading: Reading) -> None:
         """Takes a sample of the open steps, by index; `reading` was read just before."""
-        rss = reading.memory.rss if reading.memory is not None else 0
-        now, last_ns, last_rss = reading.clock_ns, self._last_ns, self._last_rss
-        self._last_ns, self._last_rss = now, rss
+        since = self._since_last(reading)
         for index in self._seen.keys() - steps.keys():
             self.stacks.settle(index, self._seen.pop(index))
         # A thread is in the innermost of its steps, which was opened last.
         innermost = {step.info.thread: step for step in steps.values()}
-        for inner in innermost.values():
-            if inner.counts or reading.gpus:
-                self._add_beside(inner, reading)
+        for step in innermost.values():
+            self._add_beside(step, reading)
         self.newest = newest = {}
-        if not innermost and not self._of_every_thread:
-            return
         every = self._of_every_thread
         frames = sys._current_frames() if every else {}
-        threads = frames.keys() - {threading.get_ident()} if every else innermost
-        used, last, seen = self._used(threads), self._stacks, {}
-        for thread in threads:
-            # One that has not run since has the stack that it had: to ask for frames is half the cost.
-            if used.get(thread) == _NOT_RUN and thread in last:
-                seen[thread] = last[thread]
-            else:
-                frames = frames or sys._current_frames()
-                seen[thread] = self._lines(frames.get(thread))
-        frames.clear()  # a frame that is held keeps the program's objects alive
-        self._stacks = seen
+        threads = frames.keys() - {threading.get_ident()} if every else innermost.keys()
+        if not threads:
+            return
+        used = self._used(threads)
+        self._stacks = self._stacks_of(threads, used, frames)
         # Memory is of the process: of several threads, the one that has run most has taken it.
-        busiest = max(innermost or seen, key=lambda each: used.get(each, _NOT_RUN))
-        for thread, lines in seen.items():
+        busiest = max(innermost or threads, key=lambda each: used.get(each, _NOT_RUN))
+        for thread, lines in self._stacks.items():
             if not lines:
                 continue
-            began_ns, before, index = last_ns or now, last_rss, OUTSIDE
-            ran, waited, _ = used.get(thread, _NOT_RUN)
-            if (step := innermost.get(thread)) is not None:
-                index, start = step.info.index, step.start
+            index, own, (ran, waited, _) = OUTSIDE, since, used.get(thread, _NOT_RUN)
+            if thread in innermost:
+                step = innermost[thread]
+                index = step.info.index
                 newest[index] = lines[-1]
                 if index not in self._seen:
                     self._seen[index] = tuple(each.info.label for each in step.outwards())
-                if start.clock_ns > last_ns:
-                    began_ns = start.clock_ns
-                    before = start.memory.rss if start.memory else last_rss
-                    if thread in self._threads:
-                        ran = self._threads[thread][0] - step.thread_ns
-            time = max(0, now - began_ns)
-            # Of a new thread with the identifier of one that ended, it is less than 0.
-            ran = min(max(0, ran), time)
-            waited = min(max(0, waited), time - ran)
-            grown = rss - before if thread == busiest and rss and before else 0
-            amounts = Amounts(time, ran, waited, max(0, grown), max(0, -grown))
-            self.stacks.add(index, lines, amounts)
+                if step.start.clock_ns > since.last_ns:
+                    own = since.from_start_of(step)
+                    ran = self._threads.get(thread, _NOT_RUN)[0] - step.thread_ns
+            self.stacks.add(index, lines, own.amounts(ran, waited, thread == busiest))
 
     def bound_of(
         self, step: OpenStep, seconds: float, figures: Mapping[str, Any], run: RunInfo
     ) -> tuple[dict[str, AttributeValue], dict[str, Any] | None]:
         """Returns what bounds a step that ends, and its top lines; nothing if little was seen of it."""
-        beside = self._beside.pop(step.info.index, None)
-        root, cpus = self.stacks.steps.get(step.info.index), run.origin.get(semconv.CPU_LIMIT)
+        known_beside, root = (
+            self._beside.pop(step.info.index, None),
+            self.stacks.steps.get(step.info.index),
+        )
         if root is None:
             return {}, None
-        beside = beside or _Beside()
+        beside, cpus = known_beside or _Beside(), run.origin.get(semconv.CPU_LIMIT)
         with FAULTS.kept_in("what bounds a step"):
-            grows, known = beside.growth.line(), cpus if isinstance(cpus, int | float) else None
-            evidence = Evidence(root, seconds, figures, known, run.limits.memory)
-            evidence.per_sample = grows.per_sample if grows is not None else None
-            evidence.gpu = beside.busy / beside.readings if beside.readings else None
+            evidence = Evidence(root, seconds, figures, limit=run.limits.memory or math.nan)
+            if isinstance(cpus, int | float):
+                evidence.cpus = cpus
+            if (grows := beside.growth.line()) is not None:
+                evidence.per_sample = grows.per_sample
+            if beside.readings:
+                evidence.gpu = beside.busy / beside.readings
             if (bound := bound_of(evidence)) is not None:
                 named = (semconv.STEP_BOUND_BY, semconv.STEP_BOUND_EVIDENCE)
                 return dict(zip(named, bound, strict=True)), top_lines(evidence.by_line)
         return {}, None
 
+    def _since_last(self, reading: Reading) -> _SinceLast:
+        """Returns what lies between the last sample and this one."""
+        rss = reading.memory.rss if reading.memory is not None else 0
+        since = _SinceLast(self._last_ns, reading.clock_ns, self._last_rss, rss)
+        self._last_ns, self._last_rss = reading.clock_ns, rss
+        return since
+
+    def _stacks_of(
+        self, threads: Collection[int], used: Mapping[int, _Use], frames: dict[int, FrameType]
+    ) -> dict[int, list[Place]]:
+        """Returns the lines of each thread's stack."""
+        stacks = {}
+        for thread in threads:
+            # One that has not run since has the stack that it had: to ask for frames is half the cost.
+            if used.get(thread) == _NOT_RUN and thread in self._stacks:
+                stacks[thread] = self._stacks[thread]
+            else:
+                frames = frames or sys._current_frames()
+                stacks[thread] = self._lines(frames.get(thread))
+        frames.clear()  # a frame that is held keeps the program's objects alive
+        return stacks
+
     def _add_beside(self, step: OpenStep, reading: Reading) -> None:
         """Adds the memory at a calibration sample, and how busy the GPUs are that the program has memory on."""
+        samples = step.counts.samples
         busy = [
             gpu.activity.utilization
             for gpu in reading.gpus
@@ -154,15 +191,15 @@ class StackSampler:
             and gpu.activity.utilization is not None
             and (gpu.process_used or gpu.torch_allocated)
         ]
-        if not busy and not step.counts.samples:
+        if not busy and not samples:
             return
         beside = self._beside.setdefault(step.info.index, _Beside())
         beside.busy += sum(busy)
         beside.readings += len(busy)
-        if (samples := step.counts.samples) and reading.memory is not None:
+        if samples and reading.memory is not None:
             beside.growth.add(samples, reading.memory.tree_rss)
 
-    def _used(self, threads: Collection[int]) -> dict[int, tuple[int, int, int]]:
+    def _used(self, threads: Collection[int]) -> dict[int, _Use]:
         """Returns how long threads have run, and waited for a processor, since the last sample, and their turns."""
         before, self._threads, used = self._threads, {}, {}
         if not self._schedstats.keys() >= set(threads):
@@ -209,16 +246,13 @@ class StackSampler:
         file, library = code.co_filename, ""
         if file.startswith(_OURS):
             return None
-        installed = [
-            below for folder in _INSTALLED if (below := file.rpartition(folder)[2]) != file
-        ]
-        standard = [file.removeprefix(folder) for folder in _STANDARD if file.startswith(folder)]
-        if installed:
-            file = installed[0]
-            library = file.partition(os.sep)[0].removesuffix(".py")
-            file = file.replace(os.sep, "/")
-        elif standard or file.startswith("<frozen "):
-            file, library = standard[0] if standard else file, "python"
+        if (installed := _INSTALLED.fullmatch(file)) is not None:
+            file = installed[1].replace(os.sep, "/")
+            library = file.partition("/")[0].removesuffix(".py")
+        elif file.startswith((*_STANDARD, "<frozen ")):
+            library = "python"
+            for folder in _STANDARD:
+                file = file.removeprefix(folder)
         elif not self._names_paths:
             file = Path(file).name
         # Neither a file of a recording nor OTLP takes half of a surrogate pair, as in a name that is no UTF-8.

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from otel_quant.cli.command import Command, add_format, option, print_document, user_errors
+from otel_quant.schema import semconv
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
     from otel_quant.recordings.runs import Row
 
 _ROWS: Final = "model"
-_COLUMNS: Final = "calibration.method"
-_VALUE: Final = "memory.peak"
+_COLUMNS: Final = semconv.short(semconv.CALIBRATION_METHOD)
+_VALUE: Final = semconv.short(semconv.MEMORY_PEAK)
 _WHEN: Final = "when"
 _EXPECTED: Final = "expected a folder with recordings or quark_profile.yaml files below it"
 

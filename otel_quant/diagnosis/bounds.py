@@ -7,13 +7,16 @@ verdict is given where one thing takes most of the time; else the verdict is tha
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple
 
 from otel_quant.diagnosis.stack_trees import by_last_line
+from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import NOTHING, Amounts, Node, Place, total_of
+from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.units import size
 
 _SHORTEST: Final = 1.0
@@ -37,6 +40,14 @@ _IDLE: Final = 0.2
 _RATE: Final = 20e6
 """Bytes a second, read and written, below which a disk is hardly what a step waits for."""
 
+_FIGURES: Final = frozenset(each.name for each in semconv.ATTRIBUTES).union(
+    figure.attribute(part)
+    for resource in RESOURCES
+    for figure in resource.figures
+    for part in figure.parts
+)
+"""Attributes that a step may have."""
+
 _COMPILERS: Final = ("torch/_dynamo/convert_frame.py", "torch/_inductor/graph.py", "torch/utils/cpp_extension.py", "triton/compiler/", "numba/core/")  # fmt: skip
 """Files that only a compilation goes through. Others of TorchDynamo, TorchInductor and Triton also call what
 they have compiled, as often as it runs."""
@@ -45,6 +56,8 @@ _TAKE_DATA: Final = ("onnxruntime/", "quark/", "torch/utils/data/")
 """Code that calls the program for calibration data. Libraries call programs for much else: IPython and
 click for all that they do, ``torch.nn`` for a model's ``forward``."""
 
+
+_IMPORT: Final = "<frozen importlib._bootstrap>"
 
 _KEEPING: Final = ("Percentile", "Entropy")
 """Calibration methods that keep all that they have seen of an activation, at the end of their names."""
@@ -59,15 +72,15 @@ class Bound(NamedTuple):
 
 @dataclass
 class Evidence:
-    """What is known of a step."""
+    """What is known of a step. What is not known is NaN: no comparison with it holds, so no verdict is given by it."""
 
     root: Node
     duration: float  # Seconds
     figures: Mapping[str, Any]  # Attributes of its span
-    cpus: float | None  # Processors that the process may use
-    limit: int | None = None  # Bytes of memory that it may use
-    per_sample: float | None = None  # Bytes by which memory grows with each sample, if it does
-    gpu: float | None = None  # Share of the time that the GPUs computed on which it has memory
+    cpus: float = math.nan  # Processors that the process may use
+    limit: float = math.nan  # Bytes of memory that it may use
+    per_sample: float = math.nan  # Bytes by which memory grows with each sample, if it does
+    gpu: float = math.nan  # Share of the time that the GPUs computed on which it has memory
 
     @cached_property
     def stacks(self) -> list[tuple[tuple[Place, ...], Amounts]]:
@@ -91,14 +104,31 @@ class Evidence:
         return 1 - (seen.cpu + seen.waiting) / seen.time if seen.cpu else 0.0
 
     @property
-    def cores(self) -> float | None:
+    def cores(self) -> float:
         """Processors that the process tree has used, on average."""
-        user, system = map(self.figures.get, ("quant.cpu.user", "quant.cpu.system"))
-        return None if user is None or system is None else (user + system) / self.duration
+        used = (self.figure(name, math.nan) for name in (semconv.CPU_USER, semconv.CPU_SYSTEM))
+        return sum(used) / self.duration
+
+    @property
+    def ran(self) -> float:
+        """Share of the time in which its thread was on a processor."""
+        return self.total.cpu / self.total.time
+
+    @property
+    def waiting(self) -> float:
+        """Share of the time in which its thread waited for a processor."""
+        return self.total.waiting / self.total.time
+
+    def figure(self, name: str, unmeasured: float = 0) -> float:
+        """Returns a figure of the step. Of a name that no table has it raises a LookupError."""
+        if name not in _FIGURES:
+            raise LookupError(f"no table of the schema has a figure {name!r}")
+        value: float = self.figures.get(name, unmeasured)
+        return value
 
     def rate(self, *names: str) -> float:
         """Returns the sum of figures in a second."""
-        return sum(self.figures.get(name) or 0 for name in names) / self.duration
+        return sum(map(self.figure, names)) / self.duration
 
     @property
     def line(self) -> str:
@@ -114,7 +144,7 @@ def bound_of(evidence: Evidence) -> Bound | None:
     if seen < max(_SHORTEST, _MOST * evidence.duration):
         return None
     for verdict in VERDICTS:
-        if (found := verdict.find(evidence)) is not None:
+        if found := verdict.find(evidence):
             return Bound(verdict.name, found)
     return Bound(NOTHING_STANDS_OUT, f"at most {evidence.line}")
 
@@ -123,19 +153,22 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
+# What finds a verdict returns its evidence, or nothing.
+
 Lines = tuple[Place, ...]
 
 
-def _most_at(line_of: Callable[[Lines], Place | None]) -> Callable[[Evidence], str | None]:
+def _most_at(line_of: Callable[[Lines], Place | None]) -> Callable[[Evidence], str]:
     """Returns what finds whether most of the time is in stacks that have a line, and which line has most of it."""
 
-    def find(evidence: Evidence) -> str | None:
+    def find(evidence: Evidence) -> str:
         found = ((line_of(lines), own) for lines, own in evidence.stacks)
         times = by_last_line(((line,), own) for line, own in found if line is not None)
         share = total_of(times.values()).time / evidence.total.time
         if share < _MOST:
-            return None
-        return f"{_percent(share)} of its time, most at {max(times, key=lambda line: times[line].time).short}"
+            return ""
+        most = max(times, key=lambda line: times[line].time)
+        return f"{_percent(share)} of its time, most at {most.short}"
 
     return find
 
@@ -143,17 +176,16 @@ def _most_at(line_of: Callable[[Lines], Place | None]) -> Callable[[Evidence], s
 def _waiting_for_a_build(lines: Lines) -> Place | None:
     """Returns PyTorch's line that waits for a lock of the package filelock: the kernel frees it when its holder dies."""
     above = list(itertools.takewhile(lambda line: not line.file.startswith("filelock/"), lines))
-    if not any(line.function.endswith(".acquire") for line in lines[len(above) :]):
-        return None
+    is_waiting = any(line.function.endswith(".acquire") for line in lines[len(above) :])
     callers = [line for line in above if line.file != "torch/utils/_filelock.py"]
-    return callers[-1] if callers and callers[-1].library == "torch" else None
+    is_torch = bool(callers) and callers[-1].library == "torch"
+    return callers[-1] if is_waiting and is_torch else None
 
 
 def _importing(lines: Lines) -> Place | None:
+    """Returns the line that imports a module."""
     pairs = itertools.pairwise(lines)
-    return next(
-        (above for above, line in pairs if line.file == "<frozen importlib._bootstrap>"), None
-    )
+    return next((above for above, line in pairs if line.file == _IMPORT), None)
 
 
 def _taking_data(lines: Lines) -> Place | None:
@@ -165,82 +197,47 @@ def _taking_data(lines: Lines) -> Place | None:
     return None
 
 
-def _calibration_data(evidence: Evidence) -> str | None:
-    if evidence.figures.get("quant.calibration.sample_count"):
-        return _most_at(_taking_data)(evidence)
-    # Quark takes all samples in a step of its own before it calibrates.
-    return _most_at(lambda lines: _taking_data(lines) if any(map(_is_reader, lines)) else None)(
-        evidence
-    )
+def _reading_data(lines: Lines) -> Place | None:
+    """The same, only below a data reader: Quark takes all samples in a step of its own before it calibrates."""
+    has_reader = any(line.is_own and line.function.endswith("get_next") for line in lines)
+    return _taking_data(lines) if has_reader else None
 
 
-def _is_reader(line: Place) -> bool:
-    return line.is_own and line.function.endswith("get_next")
+def _calibration_data(evidence: Evidence) -> str:
+    """Most of the time is in the program's code that yields the calibration data."""
+    is_calibration = evidence.figure(semconv.CALIBRATION_SAMPLE_COUNT) > 0
+    return _most_at(_taking_data if is_calibration else _reading_data)(evidence)
 
 
-def _memory_growth(evidence: Evidence) -> str | None:
-    samples = evidence.figures.get("quant.calibration.sample_count") or 0
-    each, limit, lines = evidence.per_sample or 0.0, evidence.limit or 0, evidence.by_line
-    if not limit or each * samples < _GROWS * limit:
-        return None
-    text = f"{size(each)} with each of {samples:,} samples, {_percent(each * samples / limit)} of the limit of {size(limit)}"
+def _memory_growth(evidence: Evidence) -> str:
+    """Each sample adds memory, and all of them a good part of the limit."""
+    each, limit, lines = evidence.per_sample, evidence.limit, evidence.by_line
+    samples, all_growth = evidence.figure(semconv.CALIBRATION_SAMPLE_COUNT), evidence.total.grown
+    share = each * samples / limit
+    if math.isnan(share) or share < _GROWS:
+        return ""
+    text = f"{size(each)} with each of {samples:,} samples, {_percent(share)} of the limit of {size(limit)}"
     place = max(lines, key=lambda place: lines[place].grown)
-    if evidence.total.grown:
-        text += f"; {_percent(lines[place].grown / evidence.total.grown)} of the growth at {place.short}"
+    if all_growth:
+        text += f"; {_percent(lines[place].grown / all_growth)} of the growth at {place.short}"
     return text
 
 
-def _gpu_idle(evidence: Evidence) -> str | None:
-    if evidence.gpu is None or evidence.gpu > _IDLE or evidence.blocked > _MOST:
-        return None
-    return f"the GPU computed {_percent(evidence.gpu)} of its time, and its thread was blocked {_percent(evidence.blocked)}; {evidence.line}"
-
-
-def _others_have_the_processors(evidence: Evidence) -> str | None:
-    waiting, cores, cpus = (
-        evidence.total.waiting / evidence.total.time,
-        evidence.cores,
-        evidence.cpus,
-    )
-    if waiting < _WAITS or cores is None or cpus is None or cores >= _BUSY * cpus:
-        return None  # else the program's own threads have them
-    return f"its thread waited {_percent(waiting)} of its time for a processor, while the program used {cores:.1f} of {cpus:g}"
-
-
-def _page_faults(evidence: Evidence) -> str | None:
-    rate = evidence.rate("quant.page_faults.major")
-    if evidence.blocked < _WAITS or rate < _FAULTS:
-        return None
-    return f"{rate:,.0f} page faults a second read from storage; its thread was blocked {_percent(evidence.blocked)} of its time"
-
-
-def _disk(evidence: Evidence) -> str | None:
-    rate = evidence.rate("quant.disk.read", "quant.disk.write")
-    if evidence.blocked < _MOST or rate < _RATE:
-        return None
-    text = f"{rate / 1e6:,.0f} MB a second read and written; its thread was blocked {_percent(evidence.blocked)} of its time"
-    cache = evidence.figures.get("quant.cache.disk.peak")
+def _disk(evidence: Evidence) -> str:
+    """The disk is busy while the thread is blocked."""
+    rate, blocked = evidence.rate(semconv.DISK_READ, semconv.DISK_WRITE), evidence.blocked
+    if blocked < _MOST or rate < _RATE:
+        return ""
+    text = f"{rate / 1e6:,.0f} MB a second read and written; its thread was blocked {_percent(blocked)} of its time"
+    cache = evidence.figure(semconv.CACHE_GROWTH)
     return f"{text}; its cache directory grew by {size(cache)}" if cache else text
 
 
-def _waiting(evidence: Evidence) -> str | None:
-    if evidence.blocked < _BUSY or evidence.cores is None or evidence.cores > 1 - _BUSY:
-        return None
-    return f"its thread was blocked {_percent(evidence.blocked)} of its time, and the program used {evidence.cores:.2f} processors; {evidence.line}"
-
-
-def _one_processor(evidence: Evidence) -> str | None:
-    ran, cores, cpus = evidence.total.cpu / evidence.total.time, evidence.cores, evidence.cpus
-    if ran < _BUSY or cores is None or cpus is None or cores > _ONE or cpus < 2:
-        return None
-    return f"it used {cores:.1f} of {cpus:g} processors, and its thread ran {_percent(ran)} of its time; {evidence.line}"
-
-
-def _all_processors(evidence: Evidence) -> str | None:
-    cores, cpus = evidence.cores, evidence.cpus
-    if cores is None or cpus is None or cores < _BUSY * cpus:
-        return None
-    return f"it used {cores:.1f} of {cpus:g} processors; {evidence.line}"
+def _where(
+    holds: Callable[[Evidence], bool], words: Callable[[Evidence], str]
+) -> Callable[[Evidence], str]:
+    """Returns what finds the evidence in these words where that holds."""
+    return lambda evidence: words(evidence) if holds(evidence) else ""
 
 
 CALIBRATION_DATA: Final = "calibration_data"
@@ -256,7 +253,7 @@ class Verdict(NamedTuple):
 
     name: str  # Value of ``quant.step.bound_by``
     words: str  # After "bound by"
-    find: Callable[[Evidence], str | None]  # Finds its evidence
+    find: Callable[[Evidence], str]  # Finds its evidence; empty where there is none
     certainty: Literal["known", "probable"] = "known"
     # What helped where it was tried (benchmarks/remedies.py); empty where nothing was
     remedy: str = ""
@@ -274,33 +271,48 @@ VERDICTS: Final = (
     Verdict(MEMORY_GROWTH, "memory that grows with each sample", _memory_growth),
     Verdict(CALIBRATION_DATA, "the loader of the calibration data", _calibration_data,
         remedy="load the next samples in another thread while one is calibrated"),
-    Verdict("gpu_idle", "Python, for which the GPU waits", _gpu_idle, "probable"),
-    Verdict(OTHER_PROGRAMS, "other programs that have the processors", _others_have_the_processors, "probable"),
-    Verdict("all_processors", "the processors, all of which it uses", _all_processors),
-    Verdict("page_faults", "reading mapped files or swapped memory", _page_faults, "probable"),
+    Verdict("gpu_idle", "Python, for which the GPU waits", _where(
+        lambda step: step.gpu <= _IDLE and step.blocked <= _MOST,
+        lambda step: f"the GPU computed {_percent(step.gpu)} of its time, and its thread was blocked {_percent(step.blocked)}; {step.line}",
+    ), "probable"),
+    Verdict(OTHER_PROGRAMS, "other programs that have the processors", _where(
+        lambda step: step.waiting >= _WAITS and step.cores < _BUSY * step.cpus,  # else its own threads have them
+        lambda step: f"its thread waited {_percent(step.waiting)} of its time for a processor, while the program used {step.cores:.1f} of {step.cpus:g}",
+    ), "probable"),
+    Verdict("all_processors", "the processors, all of which it uses", _where(
+        lambda step: step.cores >= _BUSY * step.cpus,
+        lambda step: f"it used {step.cores:.1f} of {step.cpus:g} processors; {step.line}",
+    )),
+    Verdict("page_faults", "reading mapped files or swapped memory", _where(
+        lambda step: step.blocked >= _WAITS and step.rate(semconv.MAJOR_FAULTS) >= _FAULTS,
+        lambda step: f"{step.rate(semconv.MAJOR_FAULTS):,.0f} page faults a second read from storage; its thread was blocked {_percent(step.blocked)} of its time",
+    ), "probable"),
     Verdict("disk", "the disk", _disk, "probable"),
-    Verdict("waiting", "waiting", _waiting),
-    Verdict("one_processor", "one processor of several", _one_processor),
+    Verdict("waiting", "waiting", _where(
+        lambda step: step.blocked >= _BUSY and step.cores <= 1 - _BUSY,
+        lambda step: f"its thread was blocked {_percent(step.blocked)} of its time, and the program used {step.cores:.2f} processors; {step.line}",
+    )),
+    Verdict("one_processor", "one processor of several", _where(
+        lambda step: step.ran >= _BUSY and step.cores <= _ONE and step.cpus >= 2,
+        lambda step: f"it used {step.cores:.1f} of {step.cpus:g} processors, and its thread ran {_percent(step.ran)} of its time; {step.line}",
+    )),
 )  # fmt: skip
 """The first that finds its evidence counts."""
 
-_BY_NAME: Final = {verdict.name: verdict for verdict in VERDICTS}
+_PROBABLY: Final = {"known": "", "probable": "probably "}
+_WORDS: Final = {NOTHING_STANDS_OUT: "nothing stands out"} | {
+    each.name: f"{_PROBABLY[each.certainty]}bound by {each.words}" for each in VERDICTS
+}
+_REMEDIES: Final = {each.name: each.remedy for each in VERDICTS}
 
 
 def words_of(name: str) -> str:
     """Returns a verdict in words, for the name of a step before it; of an unknown one its name."""
-    if name == NOTHING_STANDS_OUT:
-        return "nothing stands out"
-    verdict = _BY_NAME.get(name)
-    if verdict is None:
-        return f"bound by {name}"
-    probably = "" if verdict.certainty == "known" else "probably "
-    return f"{probably}bound by {verdict.words}"
+    return _WORDS.get(name, f"bound by {name}")
 
 
 def remedy_of(name: str, method: str = "") -> str:
     """Returns what helped against it where it was tried, with a calibration method; else nothing."""
     if name == MEMORY_GROWTH and method.endswith(_KEEPING):
         return f"calibrate with MinMax instead of {method}, which keeps every activation"
-    verdict = _BY_NAME.get(name)
-    return verdict.remedy if verdict is not None else ""
+    return _REMEDIES.get(name, "")

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from otel_quant.schema.figures import RESOURCES
+from otel_quant.schema import semconv
+from otel_quant.schema.figures import ALL_GPUS_MEMORY, CACHE_GROWTH, RESOURCES
 
 MEMORY: Final = "memory"  # RSS of the process tree
 CACHE: Final = "cache"  # Most that one of the library's cache directories has grown
@@ -23,10 +24,10 @@ PROCESS: Final = "process."  # Beginning of a process's own RSS; the largest pro
 USED: Final = "used"
 PROCESS_USED: Final = "process_used"
 
-CACHE_GROWTH: Final = "quant.cache.disk.peak"
-"""The attribute of a reading with this growth for a run, in ``state.<pid>.json``."""
-
-STATE_PEAKS: Final = {"cache.disk": CACHE_GROWTH, "gpu.memory": "quant.reading.gpu_memory_peak"}
+STATE_PEAKS: Final = {
+    CACHE_GROWTH.name: semconv.CACHE_GROWTH,
+    ALL_GPUS_MEMORY.name: f"{semconv.READING_PREFIX}{ALL_GPUS_MEMORY.checkpoint}_peak",
+}
 """Peaks of a run that are in its state and on no log record: figure and attribute."""
 
 TOTALS: Final = frozenset({CPU, CPU_WAITS}) | {

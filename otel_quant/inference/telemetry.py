@@ -172,7 +172,8 @@ class _Report:
         context: Context,
         severity: SeverityNumber = SeverityNumber.INFO,
     ) -> None:
-        emit_event(self._logger, event, text, attributes, context, time.time_ns(), severity)
+        known = present(attributes)
+        emit_event(self._logger, event, text, known, context, time.time_ns(), severity)
 
     def _set(self, name: str, value: Any, labels: Mapping[str, Any], context: Context) -> None:
         metric = METRIC_BY_NAME[name]

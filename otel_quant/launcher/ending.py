@@ -44,6 +44,7 @@ from otel_quant.recordings.model import Ending, RecordedStep, Recording, forecas
 from otel_quant.recordings.reader import read
 from otel_quant.recordings.summary import MemoryLimit
 from otel_quant.schema import semconv
+from otel_quant.schema.readings import UNITS
 from otel_quant.schema.units import duration_text
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
     told = "" if error is None else f"{error}: {message}" if message else error
     cause = cause_of(Known(seen, victim, memory, told, shortage))
     limit, source = _limit(seen, victim, shortage, recording)
-    growth = _forecast(victim, step, f"quant.forecast.memory.per_{unit}")
+    growth = _forecast(victim, step, UNITS[unit].growth["memory"])
     if growth is None and step is not None:
         growth = _growth(step, memory, recording)
     leak = _leak(victim, recording)

@@ -25,7 +25,7 @@ from otel_quant.capture.probes.memory import (
 )
 from otel_quant.format.curve import name_of
 from otel_quant.format.event_file import state_path
-from otel_quant.format.series import CACHE_GROWTH
+from otel_quant.schema import semconv
 from otel_quant.schema.readings import Limits
 from otel_quant.schema.units import duration_text, size
 
@@ -283,5 +283,5 @@ def cache_growth(folder: Path) -> int | None:
     for path in folder.glob(state_path(folder, "*").name):
         # There may be none yet, or it is just being written.
         with suppress(OSError, ValueError, LookupError, TypeError):
-            found.append(int(json.loads(path.read_bytes())["attributes"][CACHE_GROWTH]))
+            found.append(int(json.loads(path.read_bytes())["attributes"][semconv.CACHE_GROWTH]))
     return max(found, default=None)

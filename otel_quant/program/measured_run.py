@@ -27,7 +27,7 @@ from otel_quant.views.document import Document, Lines
 _FIGURES: Final = {
     each.name.removeprefix(semconv.PREFIX).replace(".", "_"): each
     for each in ATTRIBUTES
-    if each.places == ("run", "step") and (each.unit or each.name == "quant.memory.peak_source")
+    if each.places == ("run", "step") and (each.unit or each.name == semconv.MEMORY_PEAK_SOURCE)
 }
 """What runs and steps have in common, by the name of its field."""
 

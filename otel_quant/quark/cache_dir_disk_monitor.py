@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from otel_quant.capture.probes.counters import size_of
+from otel_quant.capture.probes.cache_directories import size_of
 from otel_quant.capture.probes.readers import Sampler
 
 _MIB: Final = 1 << 20

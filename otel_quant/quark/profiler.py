@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final, TypeVar
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
-from otel_quant.capture.probes.counters import CACHE_DIRECTORIES
+from otel_quant.capture.probes.cache_directories import CACHE_DIRECTORIES
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import Activation, as_step, qualified_name
@@ -23,7 +23,7 @@ from otel_quant.export.quark_yaml.file import DEFAULT_PATH
 from otel_quant.export.quark_yaml.metrics import Metric
 from otel_quant.program.instrumentor import QuantInstrumentor
 from otel_quant.schema.events import Event, Sink
-from otel_quant.schema.figures import total_used
+from otel_quant.schema.figures import ALL_GPUS_MEMORY, total_used
 from otel_quant.schema.readings import DiskReading, Reading
 from otel_quant.schema.readings import ProfileStep as ProfileStep
 from otel_quant.schema.settings import QUARK_PROFILING
@@ -155,7 +155,7 @@ class GlobalProfiler:
     def gpu_peak_memory(self) -> int:
         """Highest memory in use on all visible GPUs so far, in bytes; 0 if unknown."""
         run = RUNTIME.latest_run if self.enabled else None
-        return int(run.peaks.figures.get("gpu.memory", 0)) if run is not None else 0
+        return int(run.peaks.figures.get(ALL_GPUS_MEMORY.name, 0)) if run is not None else 0
 
     @property
     def baseline_disk_read(self) -> int:

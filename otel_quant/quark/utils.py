@@ -15,9 +15,10 @@ from typing import Any
 import psutil
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.capture.probes.counters import DiskProbe, descendants
+from otel_quant.capture.probes.disk import DiskProbe
 from otel_quant.capture.probes.gpu import GPUS
 from otel_quant.capture.probes.memory import MemoryProbe
+from otel_quant.capture.probes.process_tree import descendants
 from otel_quant.schema.figures import total_used
 from otel_quant.schema.readings import GpuReading
 

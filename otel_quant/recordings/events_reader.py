@@ -45,6 +45,7 @@ class ReadRun:
         self._custom: dict[str, Any] = {}
         self._checkpoints: list[RecordedCheckpoint] = []
         self._models: list[Mapping[str, Any]] = []
+        self._events: list[tuple[str, _Event]] = []
 
     @property
     def is_open(self) -> bool:
@@ -55,6 +56,13 @@ class ReadRun:
     def open_steps(self) -> dict[str, int]:
         """The indices of the steps that are open, by name."""
         return {step["name"]: index for index, step in self._open.items()}
+
+    def take(self, kind: str, event: _Event, at: float) -> None:
+        """Takes an event. Raises KeyError or ValueError if it is of a step that has not begun."""
+        if (take := _TAKES.get(kind)) is not None:
+            take(self, event, at)
+        else:
+            self._events.append((kind, event))
 
     def _run_started(self, event: _Event, at: float) -> None:
         self._known |= _known(event, _OF_RUN)
@@ -158,6 +166,7 @@ class ReadRun:
             steps=steps,
             checkpoints=tuple(self._checkpoints),
             models=tuple(self._models),
+            events=tuple(self._events),
             custom=self._custom,
         )
 
@@ -187,7 +196,7 @@ class ReadRun:
         )
 
 
-TAKES: Final[Mapping[str, Callable[[ReadRun, _Event, float], None]]] = {
+_TAKES: Final[Mapping[str, Callable[[ReadRun, _Event, float], None]]] = {
     "run.started": ReadRun._run_started,
     "run.attributes": ReadRun._run_attributes,
     "run.ended": ReadRun._run_ended,
@@ -202,7 +211,7 @@ TAKES: Final[Mapping[str, Callable[[ReadRun, _Event, float], None]]] = {
     "models.costed": lambda run, event, _: run._models.extend(event["models"]),
     "heartbeat": ReadRun._heartbeat,
 }
-"""What a run takes of each kind of event; KeyError or ValueError: it is of a step that has not begun."""
+"""What a run takes of each kind of event."""
 
 
 def _state_of(ended: Mapping[str, Any]) -> State:

@@ -265,7 +265,9 @@ _EXPRESSION: Final = re.compile(
 )
 _AMOUNT: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*|%)")
 
-_GATED_BY: Final[Mapping[str, str]] = {GPU_PEAK: GPU_ALLOCATED}
+_GATED_BY: Final[Mapping[str, str]] = {
+    name: GPU_ALLOCATED for name, quantity in BY_NAME.items() if quantity.name == GPU_PEAK
+}
 """What allocators reserve differs by gigabytes between identical runs; what is allocated does not."""
 
 

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_quant.base.files import is_held, open_regular
 from otel_quant.format import event_file
 from otel_quant.format.fields import PROFILE_RUN, PROFILE_RUN_END, STATE, LeftOut
-from otel_quant.format.series import CACHE_GROWTH
-from otel_quant.recordings.events_reader import TAKES, ReadRun
+from otel_quant.recordings.events_reader import ReadRun
 from otel_quant.recordings.model import Recording, State, number
 from otel_quant.schema import semconv
 from otel_quant.schema.events import present
@@ -77,7 +76,7 @@ _OF_SUMMARY: Final = {
     "peak_gpu_memory_mb": semconv.GPU_MEMORY_PEAK,
     "total_disk_read_mb": semconv.DISK_READ,
     "total_disk_write_mb": semconv.DISK_WRITE,
-    "peak_cache_dir_disk_usage_mb": CACHE_GROWTH,
+    "peak_cache_dir_disk_usage_mb": semconv.CACHE_GROWTH,
 }
 """Figures of the summary in MiB, and the attributes that they are."""
 
@@ -250,7 +249,7 @@ def recording_of(
     run = ReadRun(str(profile.run.get("id") or reading.get("run", "")), 0.0, path.name)
     attributes = _of_run(profile)
     for kind, event, at in _events(profile, attributes):
-        TAKES[kind](run, event, at)
+        run.take(kind, event, at)
     # By their names: a strict profile lacks some steps, so that their numbers differ. There is room for the innermost.
     names, steps = last.get(semconv.READING_OPEN_STEPS, ()), reading.get("steps", ())
     numbers = run.open_steps

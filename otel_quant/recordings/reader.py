@@ -21,7 +21,7 @@ from otel_quant.format import event_file
 from otel_quant.format.curve import Curve, RecordedCurve, read_curve
 from otel_quant.format.fields import EVENTS, MANIFEST, STACKS, STATE, LeftOut
 from otel_quant.format.series import TOTALS
-from otel_quant.recordings.events_reader import TAKES, ReadRun
+from otel_quant.recordings.events_reader import ReadRun
 from otel_quant.recordings.model import (
     LAUNCHER,
     Advice,
@@ -131,7 +131,7 @@ class _Folder:
                     if kind == "run.started":
                         runs[event["run"]] = ReadRun(event["run"], at, process, parent)
                     try:
-                        TAKES[kind](runs[event["run"]], event, at)
+                        runs[event["run"]].take(kind, event, at)
                     except (KeyError, ValueError):
                         left_out[f"{kind} of what has not started"] += 1
             except OSError as error:

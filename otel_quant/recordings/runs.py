@@ -120,8 +120,9 @@ _BAD: Final = frozenset({"killed", "lost", "running"})
 
 
 def name_of(text: str) -> str:
-    """Returns the name that a user means: ``quant.`` may stand before it."""
-    return text.strip().removeprefix(semconv.PREFIX)
+    """Returns the name that a user means: ``quant.`` may stand before it, and it may be a former one."""
+    name = semconv.short(text.strip())
+    return semconv.short(catalog.FORMER.get(semconv.PREFIX + name, name))
 
 
 def attribute_of(name: str) -> str:

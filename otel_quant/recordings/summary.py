@@ -34,7 +34,7 @@ from otel_quant.recordings.model import (
     steps_in,
 )
 from otel_quant.schema import semconv
-from otel_quant.schema.catalog import QUANTITIES, Quantity
+from otel_quant.schema.catalog import FORMER, QUANTITIES, Quantity
 from otel_quant.schema.events import present
 
 Source = Literal[
@@ -46,22 +46,25 @@ program ended."""
 
 DURATION: Final = "duration"
 CPU_TIME: Final = "cpu.time"
-CPU_WAIT: Final = "cpu.wait"
+CPU_WAIT: Final = semconv.short(semconv.CPU_WAIT)
 CPU_WAITS: Final = "cpu.waits"
-SAMPLE_RATE: Final = "calibration.sample_rate"
-MEMORY_PEAK: Final = "memory.peak"
+SAMPLE_RATE: Final = semconv.short(semconv.CALIBRATION_SAMPLE_RATE)
+MEMORY_PEAK: Final = semconv.short(semconv.MEMORY_PEAK)
 MEMORY_SEEN: Final = "memory.seen"
-GPU_PEAK: Final = "gpu.memory.peak"
+GPU_PEAK: Final = semconv.short(semconv.GPU_MEMORY_PEAK)
 GPU_ALLOCATED: Final = "gpu.torch_allocated.peak"
-DISK_WRITE: Final = "disk.write"
-CACHE_PEAK: Final = "cache.disk.peak"
-PROCESS_PEAK: Final = "memory.process_peak"
+DISK_WRITE: Final = semconv.short(semconv.DISK_WRITE)
+CACHE_PEAK: Final = semconv.short(semconv.CACHE_GROWTH)
+PROCESS_PEAK: Final = semconv.short(semconv.MEMORY_PROCESS_PEAK)
 
 WAITS: Final = (CPU_WAIT, CPU_WAITS)
 """Quantities of the machine's other work rather than of the program."""
 
-BY_NAME: Final[Mapping[str, Quantity]] = {
-    name: quantity for quantity in QUANTITIES for name in (quantity.name, *quantity.former)
+_PRESENT: Final = {quantity.name: quantity for quantity in QUANTITIES}
+_FORMER: Final = {semconv.short(old): semconv.short(new) for old, new in FORMER.items()}
+
+BY_NAME: Final[Mapping[str, Quantity]] = _PRESENT | {
+    old: _PRESENT[new] for old, new in _FORMER.items() if new in _PRESENT
 }
 """Every quantity by its name, and by those that it had before."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, product
 from typing import Final
 
 from otel_quant.schema import semconv
@@ -23,7 +23,6 @@ from otel_quant.schema.figures import (
     Over,
     Part,
     Resource,
-    Series,
 )
 from otel_quant.schema.semconv import Attribute, Place
 
@@ -42,18 +41,14 @@ def _figures() -> Iterator[tuple[str, Figure]]:
         yield from ((resource.device_stem, figure) for figure in resource.device_figures)
 
 
-def _series_of(figure: Figure) -> tuple[Series, ...]:
-    return figure.steps if figure.live is None else (*figure.steps, figure.live)
-
-
 def _metrics() -> Iterator[Metric]:
     for stem, figure in _figures():
         device = () if stem == PREFIX else (semconv.HW_ID,)
-        for series in _series_of(figure):
-            labels = (*series.labels, *device)
-            if series is not figure.live:
-                labels = (*semconv.STEP_LABELS, *labels, semconv.ERROR_TYPE)
+        for series in figure.steps:
+            labels = (*semconv.STEP_LABELS, *series.labels, *device, semconv.ERROR_TYPE)
             yield replace(series.metric, attributes=labels)
+        if figure.live is not None:
+            yield replace(figure.live.metric, attributes=(*figure.live.labels, *device))
 
 
 def _attributes_of(resource: Resource) -> Iterator[Attribute]:
@@ -67,10 +62,15 @@ def _attributes_of(resource: Resource) -> Iterator[Attribute]:
         yield from _parts_of(stem, figure, ("device",))
     for figure in resource.figures:
         if figure.checkpoint:
-            brief = f"{figure.brief}{', since the run began' if figure.is_total else ''}."
-            yield _attribute(semconv.CHECKPOINT_PREFIX, figure, brief, ("checkpoint",))
-            if resource.is_sampled:
-                yield _attribute(semconv.READING_PREFIX, figure, brief, ("reading",))
+            yield from _on_records(figure, resource.is_sampled)
+
+
+def _on_records(figure: Figure, is_sampled: bool) -> Iterator[Attribute]:
+    """Yields the attributes of records of checkpoints, and of readings if there are any in between."""
+    brief = f"{figure.brief}, since the run began." if figure.is_total else f"{figure.brief}."
+    yield _attribute(semconv.CHECKPOINT_PREFIX, figure, brief, ("checkpoint",))
+    if is_sampled:
+        yield _attribute(semconv.READING_PREFIX, figure, brief, ("reading",))
 
 
 def _parts_of(stem: str, figure: Figure, places: tuple[Place, ...]) -> Iterator[Attribute]:
@@ -82,7 +82,7 @@ def _parts_of(stem: str, figure: Figure, places: tuple[Place, ...]) -> Iterator[
 
 
 def _attribute(stem: str, figure: Figure, brief: str, places: tuple[Place, ...]) -> Attribute:
-    kind: semconv.Type = "double" if figure.unit in ("s", "1", "W") else "int"
+    kind: semconv.Type = "double" if "." in figure.example else "int"
     return Attribute(stem + figure.checkpoint, kind, figure.unit, brief, places, figure.example)
 
 
@@ -90,7 +90,7 @@ def _labels() -> Iterator[Attribute]:
     """Yields the attributes of metrics that tell figures of one metric apart."""
     values: dict[str, dict[str, None]] = {}
     for _, figure in _figures():
-        for series in _series_of(figure):
+        for series in figure.series:
             for key, value in series.labels.items():
                 values.setdefault(key, {})[value] = None
     for key, known in values.items():
@@ -165,85 +165,90 @@ class Quantity:
     is_smaller_better: bool = True
     is_of_steps: bool = True  # Steps have it too
     matters: float = 0.0  # Smallest difference that does
-    former: tuple[str, ...] = ()
 
 
-def _quantity(figure: Figure) -> Quantity | None:
-    """Returns the amount of a figure that only rises, or the peak of another; None without that part."""
-    part: Part = "delta" if figure.is_total else "peak"
-    if part not in figure.parts:
-        return None
+def _quantity(figure: Figure, part: Part, over: Over) -> Quantity:
+    """Returns the quantity that a part of a figure is."""
     attribute = figure.attribute(part)
-    read = "" if figure.is_total else figure.checkpoint
-    heading = figure.heading
-    over: Over = "sum" if figure.is_total else "highest"
     return Quantity(
-        attribute.removeprefix(PREFIX),
-        figure.unit,
-        figure.kind,
-        figure.brief if figure.is_total else f"{figure.brief}: the highest",
-        f"{heading} PEAK" if heading and figure.parts == LEVEL else heading,
-        (attribute,),
-        checkpoint=read and f"{semconv.CHECKPOINT_PREFIX}{read}",
-        reading=read and f"{semconv.READING_PREFIX}{read}_peak",
-        now=read and f"{semconv.READING_PREFIX}{read}",
-        curve=figure.curve,
-        over_processes=figure.over_processes or over,
-        over_steps=over,
+        semconv.short(attribute), figure.unit, figure.kind, figure.brief, figure.heading, (attribute,),
+        curve=figure.curve, over_processes=figure.over_processes or over, over_steps=over,
         is_smaller_better=figure.is_smaller_better,
         matters=MATTERS.get(figure.unit, 0.0) if figure.matters is None else figure.matters,
-        former=tuple(name if figure.is_total else f"{name}.{part}" for name in figure.former),
-    )
+    )  # fmt: skip
+
+
+def _peak(figure: Figure) -> Quantity:
+    """Returns the highest value of a figure that rises and falls, which records of the log have too."""
+    peak = replace(_quantity(figure, "peak", "highest"), brief=f"{figure.brief}: the highest")
+    if figure.parts == LEVEL:
+        peak = replace(peak, heading=f"{figure.heading} PEAK")
+    if figure.checkpoint:
+        now = semconv.READING_PREFIX + figure.checkpoint
+        checkpoint = semconv.CHECKPOINT_PREFIX + figure.checkpoint
+        peak = replace(peak, checkpoint=checkpoint, reading=f"{now}_peak", now=now)
+    return peak
+
+
+def _of_resources() -> Iterator[Quantity]:
+    """Yields the amounts of figures that only rise, and the peaks of others."""
+    for resource in RESOURCES:
+        for figure in resource.figures:
+            if figure.is_total:
+                yield _quantity(figure, "delta", "sum")
+            elif "peak" in figure.parts:
+                yield _peak(figure)
 
 
 def _of_models() -> Iterator[Quantity]:
-    for role in ("float", "quantized"):
-        for figure in MODEL_FIGURES:
-            if figure.compared:
-                name = f"model.{role}.{figure.name}"
-                yield Quantity(
-                    name, figure.unit, "cost", f"{role} model: {figure.compared}",
-                    attributes=(PREFIX + name,),
-                    is_smaller_better=figure.is_smaller_better,
-                    is_of_steps=False,
-                )  # fmt: skip
+    compared = [figure for figure in MODEL_FIGURES if figure.compared]
+    for role, figure in product(("float", "quantized"), compared):
+        attribute = semconv.of_model(role, figure.name)
+        yield Quantity(
+            semconv.short(attribute), figure.unit, "cost", f"{role} model: {figure.compared}",
+            attributes=(attribute,),
+            is_smaller_better=figure.is_smaller_better,
+            is_of_steps=False,
+        )  # fmt: skip
 
 
 def _quantities() -> Sequence[Quantity]:
-    every = (_quantity(figure) for resource in RESOURCES for figure in resource.figures)
-    made = {each.name: each for each in every if each is not None}
+    made = {each.name: each for each in _of_resources()}
     first = (
         Quantity("duration", "s", "time", "Time from start to end", "TIME", over_steps="sum", matters=0.25),
         Quantity(
             "cpu.time", "s", "time", "CPU time of the process tree", "CPU",
-            ("quant.cpu.user", "quant.cpu.system"), curve="cpu",
+            (semconv.CPU_USER, semconv.CPU_SYSTEM), curve="cpu",
             over_processes="sum", over_steps="sum", matters=0.25,
         ),
-        made.pop("cpu.wait"),
+        made.pop(semconv.short(semconv.CPU_WAIT)),
         Quantity(
             "cpu.waits", "s", "time", "Time for which threads waited for a processor, added up, at most",
             curve="cpu.waits", over_processes="sum", over_steps="sum", matters=0.25,
         ),
         Quantity(
-            "calibration.sample_rate", "{sample}/s", "time", "Calibration samples per second",
-            "SAMPLES/S",
-            attributes=("quant.calibration.sample_rate",), is_smaller_better=False,
+            semconv.short(semconv.CALIBRATION_SAMPLE_RATE), "{sample}/s", "time",
+            "Calibration samples per second", "SAMPLES/S",
+            attributes=(semconv.CALIBRATION_SAMPLE_RATE,), is_smaller_better=False,
         ),
         # The highest tree held at least what its main process held.
-        replace(made.pop("memory.peak"), at_least=("quant.memory.process_peak",)),
+        replace(
+            made.pop(semconv.short(semconv.MEMORY_PEAK)), at_least=(semconv.MEMORY_PROCESS_PEAK,)
+        ),
         Quantity(
             "memory.seen", "By", "memory", "RSS of the process tree: the highest at a checkpoint", "MEM SEEN",
-            checkpoint="quant.checkpoint.memory", matters=MATTERS["By"],
+            checkpoint=semconv.CHECKPOINT_MEMORY, matters=MATTERS["By"],
         ),
         Quantity(
-            "memory.process_peak", "By", "memory", "RSS of the main process alone: the highest",
-            attributes=("quant.memory.process_peak",), is_of_steps=False, matters=MATTERS["By"],
+            semconv.short(semconv.MEMORY_PROCESS_PEAK), "By", "memory",
+            "RSS of the main process alone: the highest",
+            attributes=(semconv.MEMORY_PROCESS_PEAK,), is_of_steps=False, matters=MATTERS["By"],
         ),
-        made.pop("gpu.memory.peak"),
+        made.pop(semconv.short(semconv.GPU_MEMORY_PEAK)),
         Quantity(
             "gpu.torch_allocated.peak", "By", "gpu", "Memory that torch has allocated on all GPUs: the highest",
             "GPU ALLOCATED",
-            device="quant.gpu.device.torch_allocated.peak", over_processes="sum",
+            device=semconv.GPU_ALLOCATED_PEAK, over_processes="sum",
             matters=MATTERS["By"],
         ),
     )  # fmt: skip

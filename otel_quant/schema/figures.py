@@ -124,7 +124,7 @@ class Figure:
                     f"{series.part!r}; expected one of {', '.join(self.parts) or 'none'}: add it "
                     "to the figure's parts"
                 )
-        object.__setattr__(self, "is_total", "end" not in self.parts and "delta" in self.parts)
+        object.__setattr__(self, "is_total", self.parts == TOTAL)
 
     def value(self, record: Any) -> Number | None:
         """Returns the figure of a probe's record; None if it was not measured."""
@@ -132,16 +132,27 @@ class Figure:
 
     def since(self, first: Any, record: Any) -> Number | None:
         """Returns the figure; if it only rises, the amount since the run's first record."""
-        value = None if record is None else self.of(record)
+        value = self.value(record)
         if value is None or not self.is_total:
             return value
-        before = None if first is None else self.of(first)
+        before = self.value(first)
         return None if before is None else value - before
 
-    def attribute(self, part: Part, stem: str = PREFIX) -> str:
+    @property
+    def series(self) -> tuple[Series, ...]:
+        """All metrics that show it."""
+        return (*self.steps, *filter(None, (self.live,)))
+
+    @property
+    def live_metric(self) -> str:
+        """The name of the metric that shows it during a run; empty for none."""
+        return "" if self.live is None else self.live.metric.name
+
+    def attribute(self, part: Part = "delta", stem: str = PREFIX) -> str:
         """Returns the name of the attribute that has a part; `stem` differs for devices."""
-        is_bare = self.is_total or self.parts == ("end",)
-        return stem + self.name if is_bare else f"{stem}{self.name}.{part}"
+        if self.parts in (TOTAL, ("end",)):
+            return stem + self.name
+        return f"{stem}{self.name}.{part}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,48 +178,41 @@ class Resource:
 
     def devices(self, first: Any, last: Any) -> Iterator[tuple[Any, Any]]:
         """Yields each device's records at two readings, by index; None where one lacks it."""
-        if not first and not last:
-            return
-        before, after = ({device.index: device for device in each or ()} for each in (first, last))
+        before, after = ({device.index: device for device in each} for each in (first, last))
         for index in sorted(before.keys() | after.keys()):
             yield before.get(index), after.get(index)
 
 
 # --- process memory -----------------------------------------------------------------------
 
+STEP_MEMORY_PEAK: Final = Metric(
+    "quant.step.memory.peak", "histogram", "By", "Highest RSS of the process tree during a step.",
+    # 64 MiB to 2 TiB, by doubling.
+    buckets=tuple(float(1 << power) for power in range(26, 42)),
+)  # fmt: skip
+STEP_MEMORY_GROWTH: Final = Metric(
+    "quant.step.memory.growth", "gauge", "By",
+    "RSS of the process tree at a step's end minus that at its start; for a step that ran more than once, the last time.",
+)  # fmt: skip
+
+TREE_MEMORY: Final = Figure(
+    "memory", "By", "RSS of the process tree", attrgetter("tree_rss"),
+    LEVEL, "806092800",
+    checkpoint="memory",
+    steps=(Series(STEP_MEMORY_PEAK, "peak"), Series(STEP_MEMORY_GROWTH)),
+    live=Series(
+        Metric(
+            "quant.run.memory.usage", "observable_gauge", "By", "RSS of the process tree now."
+        )
+    ),
+    column=YamlColumn("cpu_memory_mb", in_quark=True),
+    kind="memory", heading="MEM", curve="memory",
+)  # fmt: skip
+
 MEMORY: Final = Resource(
     "memory",
     (
-        Figure(
-            "memory", "By", "RSS of the process tree", attrgetter("tree_rss"),
-            LEVEL, "806092800",
-            checkpoint="memory",
-            steps=(
-                Series(
-                    Metric(
-                        "quant.step.memory.peak", "histogram", "By",
-                        "Highest RSS of the process tree during a step.",
-                        # 64 MiB to 2 TiB, by doubling.
-                        buckets=tuple(float(1 << power) for power in range(26, 42)),
-                    ),
-                    "peak",
-                ),
-                Series(
-                    Metric(
-                        "quant.step.memory.growth", "gauge", "By",
-                        "RSS of the process tree at a step's end minus that at its start; for a step that ran more than once, the last time.",
-                    )
-                ),
-            ),
-            live=Series(
-                Metric(
-                    "quant.run.memory.usage", "observable_gauge", "By",
-                    "RSS of the process tree now.",
-                )
-            ),
-            column=YamlColumn("cpu_memory_mb", in_quark=True),
-            kind="memory", heading="MEM", curve="memory",
-        ),
+        TREE_MEMORY,
         Figure(
             "process_memory", "By", "RSS of the main process", attrgetter("rss"),
             (), "806092800",
@@ -223,10 +227,8 @@ MEMORY: Final = Resource(
 
 def total_used(gpus: Collection[Any]) -> int | None:
     """Returns the memory in use on all GPUs, in bytes; None while one of them cannot be read."""
-    if not gpus or not all(gpu.is_whole for gpu in gpus):
-        return None
-    used: int = sum(gpu.used for gpu in gpus)
-    return used
+    used: list[int] = [gpu.used for gpu in gpus if gpu.is_whole]
+    return sum(used) if used and len(used) == len(gpus) else None
 
 
 def _of_device(
@@ -237,21 +239,23 @@ def _of_device(
     parts: tuple[Part, ...],
     example: str,
     live: tuple[str, str],
-    peak: Metric | None = None,
+    steps: tuple[Series, ...] = (),
     curve: str = "",
+    former: tuple[str, ...] = (),
 ) -> Figure:
     """Returns a figure of each GPU; `live` is the name of its metric of runs, and its description."""
     of_gpu = live[0].removeprefix("hw.").removeprefix("gpu.")
-    former = (f"quant.run.gpu.{of_gpu}",) if live[0].startswith("hw.") else ()
+    before = (f"quant.run.gpu.{of_gpu}",) if live[0].startswith("hw.") else ()
     return Figure(
         name, unit, brief, of, parts, example,
-        steps=() if peak is None else (Series(peak, "peak"),),
+        steps=steps,
         live=Series(
-            Metric(live[0], "observable_gauge", unit, live[1], former=former),
+            Metric(live[0], "observable_gauge", unit, live[1], former=before),
             labels={} if ".gpu." in live[0] else {"hw.type": "gpu"},  # other devices have it too
         ),
         kind="gpu" if unit == "By" else "activity",
         curve=curve,
+        former=former,
     )  # fmt: skip
 
 
@@ -263,55 +267,66 @@ def _activity(name: str, metric: str, unit: str, brief: str, example: str) -> Fi
     )  # fmt: skip
 
 
+ALL_GPUS_MEMORY: Final = Figure(
+    "gpu.memory", "By",
+    "Memory in use on all visible GPUs, by all processes; absent while one of them cannot be read",
+    total_used,
+    LEVEL, "2147483648",
+    checkpoint="gpu_memory",
+    column=YamlColumn("gpu_memory_mb", in_quark=True),
+    kind="gpu", heading="GPU",
+)  # fmt: skip
+
+STEP_GPU_MEMORY_PEAK: Final = Metric(
+    "quant.step.gpu.memory.peak", "gauge", "By",
+    "Highest memory in use on a visible GPU during a step, by all processes; for a step that ran more than once, the last time.",
+)  # fmt: skip
+GPU_MEMORY: Final = _of_device(
+    "memory", "By", "Memory in use on the device, by all processes",
+    attrgetter("used"), LEVEL, "2147483648",
+    ("hw.gpu.memory.usage", "Memory in use on a visible GPU, by all processes."),
+    (Series(STEP_GPU_MEMORY_PEAK, "peak"),),
+    "used",
+)  # fmt: skip
+GPU_MEMORY_LIMIT: Final = _of_device(
+    "memory.limit", "By", "Size of the device's memory",
+    attrgetter("limit"), ("end",), "150754820096",
+    ("hw.gpu.memory.limit", "Size of the memory of a visible GPU."),
+)  # fmt: skip
+TORCH_ALLOCATED: Final = _of_device(
+    "torch_allocated", "By", "Bytes that torch's caching allocator has allocated, if torch is in use",
+    attrgetter("torch_allocated"), LEVEL, "536870912",
+    ("quant.run.gpu.torch_allocated.usage", "Bytes that torch's caching allocator has allocated on a visible GPU."),
+)  # fmt: skip
+# fmt: off
+GPU_UTILIZATION: Final = _activity("utilization", "hw.gpu.utilization", "1", "Share of the last moments in which the GPU computed", "0.97")
+GPU_POWER: Final = _activity("power", "hw.power", "W", "Electric power of the GPU", "612.4")
+GPU_TEMPERATURE: Final = _activity("temperature", "hw.temperature", "Cel", "Temperature of the GPU's chip", "71")
+GPU_CLOCK: Final = _activity("clock", "quant.run.gpu.clock", "Hz", "Clock of the GPU's processors", "1755000000")
+# fmt: on
+
 GPU: Final = Resource(
     "gpu",
+    (ALL_GPUS_MEMORY,),
     (
-        Figure(
-            "gpu.memory", "By",
-            "Memory in use on all visible GPUs, by all processes; absent while one of them cannot be read",
-            total_used,
-            LEVEL, "2147483648",
-            checkpoint="gpu_memory",
-            column=YamlColumn("gpu_memory_mb", in_quark=True),
-            kind="gpu", heading="GPU",
-        ),
-    ),
-    (
-        _of_device(
-            "memory", "By", "Memory in use on the device, by all processes",
-            attrgetter("used"), LEVEL, "2147483648",
-            ("hw.gpu.memory.usage", "Memory in use on a visible GPU, by all processes."),
-            Metric(
-                "quant.step.gpu.memory.peak", "gauge", "By",
-                "Highest memory in use on a visible GPU during a step, by all processes; for a step that ran more than once, the last time.",
-            ),
-            "used",
-        ),
-        _of_device(
-            "memory.limit", "By", "Size of the device's memory",
-            attrgetter("limit"), ("end",), "150754820096",
-            ("hw.gpu.memory.limit", "Size of the memory of a visible GPU."),
-        ),
+        GPU_MEMORY,
+        GPU_MEMORY_LIMIT,
         _of_device(
             "process_memory", "By", "Memory of this process tree on the device, where the driver reports it",
             attrgetter("process_used"), LEVEL, "1610612736",
             ("quant.run.gpu.process_memory.usage", "Memory of the process tree on a visible GPU, where the driver reports it."),
             curve="process_used",
         ),
-        _of_device(
-            "torch_allocated", "By", "Bytes that torch's caching allocator has allocated, if torch is in use",
-            attrgetter("torch_allocated"), LEVEL, "536870912",
-            ("quant.run.gpu.torch_allocated.usage", "Bytes that torch's caching allocator has allocated on a visible GPU."),
-        ),
+        TORCH_ALLOCATED,
         _of_device(
             "torch_reserved", "By", "Bytes that torch's caching allocator has reserved, if torch is in use",
             attrgetter("torch_reserved"), LEVEL, "1073741824",
             ("quant.run.gpu.torch_reserved.usage", "Bytes that torch's caching allocator has reserved on a visible GPU."),
         ),
-        _activity("utilization", "hw.gpu.utilization", "1", "Share of the last moments in which the GPU computed", "0.97"),
-        _activity("power", "hw.power", "W", "Electric power of the GPU", "612.4"),
-        _activity("temperature", "hw.temperature", "Cel", "Temperature of the GPU's chip", "71"),
-        _activity("clock", "quant.run.gpu.clock", "Hz", "Clock of the GPU's processors", "1755000000"),
+        GPU_UTILIZATION,
+        GPU_POWER,
+        GPU_TEMPERATURE,
+        GPU_CLOCK,
         _activity("memory_clock", "quant.run.gpu.memory_clock", "Hz", "Clock of the GPU's memory", "2619000000"),
     ),
     is_sampled=True,
@@ -320,35 +335,37 @@ GPU: Final = Resource(
 
 # --- disk ---------------------------------------------------------------------------------
 
+STEP_DISK_IO: Final = Metric(
+    "quant.step.disk.io", "counter", "By", "Bytes moved to or from storage during steps."
+)
+RUN_DISK_IO: Final = Metric(
+    "quant.run.disk.io", "observable_counter", "By",
+    "Bytes that the process tree moved to or from storage since the run began.",
+)  # fmt: skip
+
 
 def _transfer(way: str, verb: str, example: str, heading: str) -> Figure:
     """Returns the bytes that the process tree moved to or from storage."""
     labels = {"disk.io.direction": way}
-    during = Metric(
-        "quant.step.disk.io", "counter", "By", "Bytes moved to or from storage during steps."
-    )
-    so_far = Metric(
-        "quant.run.disk.io",
-        "observable_counter",
-        "By",
-        "Bytes that the process tree moved to or from storage since the run began.",
-    )
     return Figure(
         f"disk.{way}", "By", f"Bytes that the process tree {verb} storage",
         attrgetter(way), TOTAL, example,
         checkpoint=f"disk_{way}",
-        steps=(Series(during, labels=labels),),
-        live=Series(so_far, labels=labels),
+        steps=(Series(STEP_DISK_IO, labels=labels),),
+        live=Series(RUN_DISK_IO, labels=labels),
         column=YamlColumn(f"disk_{way}_mb", in_quark=True),
         kind="disk", heading=heading, curve=f"disk.{way}",
     )  # fmt: skip
 
 
+DISK_READ: Final = _transfer("read", "fetched from", "102400000", "READ")
+DISK_WRITE: Final = _transfer("write", "sent to", "26214400", "WRITTEN")
+
 DISK: Final = Resource(
     "disk",
     (
-        _transfer("read", "fetched from", "102400000", "READ"),
-        _transfer("write", "sent to", "26214400", "WRITTEN"),
+        DISK_READ,
+        DISK_WRITE,
         Figure(
             "disk.read_chars", "By",
             "Bytes read through system calls, including those that were in the page cache",
@@ -363,67 +380,59 @@ DISK: Final = Resource(
 
 # --- processors ---------------------------------------------------------------------------
 
-_CPU_TIME = Metric("quant.step.cpu.time", "counter", "s", "CPU time spent during steps.")
+STEP_CPU_TIME: Final = Metric("quant.step.cpu.time", "counter", "s", "CPU time spent during steps.")
 
-CPU: Final = Resource(
-    "cpu",
-    (
-        Figure(
-            "cpu.user", "s", "CPU time of the process tree in user mode",
-            attrgetter("user"), TOTAL, "12.51",
-            steps=(Series(_CPU_TIME, labels={"cpu.mode": "user"}),), kind="time",
-        ),
-        Figure(
-            "cpu.system", "s", "CPU time of the process tree in the kernel",
-            attrgetter("system"), TOTAL, "0.73",
-            steps=(Series(_CPU_TIME, labels={"cpu.mode": "system"}),), kind="time",
-        ),
-        Figure(
-            "page_faults.major", "{fault}", "Page faults that had to wait for storage",
-            attrgetter("major_faults"), TOTAL, "3", kind="disk", matters=1000,
-        ),
-        Figure(
-            "cpu.wait", "s",
-            "Time for which the main thread was ready to run and waited for a processor that other "
-            "threads or programs used",
-            attrgetter("wait"), TOTAL, "0.31",
-            kind="time", curve="cpu.wait", over_processes="highest",
-        ),
-    ),
+CPU_USER: Final = Figure(
+    "cpu.user", "s", "CPU time of the process tree in user mode",
+    attrgetter("user"), TOTAL, "12.51",
+    steps=(Series(STEP_CPU_TIME, labels={"cpu.mode": "user"}),), kind="time",
 )  # fmt: skip
+CPU_SYSTEM: Final = Figure(
+    "cpu.system", "s", "CPU time of the process tree in the kernel",
+    attrgetter("system"), TOTAL, "0.73",
+    steps=(Series(STEP_CPU_TIME, labels={"cpu.mode": "system"}),), kind="time",
+)  # fmt: skip
+MAJOR_FAULTS: Final = Figure(
+    "page_faults.major", "{fault}", "Page faults that had to wait for storage",
+    attrgetter("major_faults"), TOTAL, "3", kind="disk", matters=1000,
+)  # fmt: skip
+CPU_WAIT: Final = Figure(
+    "cpu.wait", "s",
+    "Time for which the main thread was ready to run and waited for a processor that other "
+    "threads or programs used",
+    attrgetter("wait"), TOTAL, "0.31",
+    kind="time", curve="cpu.wait", over_processes="highest",
+)  # fmt: skip
+
+CPU: Final = Resource("cpu", (CPU_USER, CPU_SYSTEM, MAJOR_FAULTS, CPU_WAIT))
 
 # --- cache directories --------------------------------------------------------------------
 
-CACHE: Final = Resource(
-    "cache",
-    (
-        Figure(
-            "cache.disk", "By",
-            "Growth on disk of the cache directory that has grown most since it was made",
-            lambda growth: growth, ("peak",), "306429952",
-            steps=(
-                Series(
-                    Metric(
-                        "quant.step.cache.disk.peak", "histogram", "By",
-                        "Largest growth of a cache directory during a step.",
-                        # 1 MiB to 2 TiB, by a factor of 4.
-                        buckets=tuple(float(1 << power) for power in range(20, 42, 2)),
-                    ),
-                    "peak",
-                ),
+CACHE_GROWTH: Final = Figure(
+    "cache.disk", "By",
+    "Growth on disk of the cache directory that has grown most since it was made",
+    lambda growth: growth, ("peak",), "306429952",
+    steps=(
+        Series(
+            Metric(
+                "quant.step.cache.disk.peak", "histogram", "By",
+                "Largest growth of a cache directory during a step.",
+                # 1 MiB to 2 TiB, by a factor of 4.
+                buckets=tuple(float(1 << power) for power in range(20, 42, 2)),
             ),
-            live=Series(
-                Metric(
-                    "quant.run.cache.disk.usage", "observable_gauge", "By",
-                    "Growth on disk of the cache directory that has grown most since it was made, now.",
-                )
-            ),
-            kind="disk", heading="CACHES", curve="cache",
+            "peak",
         ),
     ),
-    is_sampled=True,
-    reads_proc=False,
+    live=Series(
+        Metric(
+            "quant.run.cache.disk.usage", "observable_gauge", "By",
+            "Growth on disk of the cache directory that has grown most since it was made, now.",
+        )
+    ),
+    kind="disk", heading="CACHES", curve="cache",
 )  # fmt: skip
+
+CACHE: Final = Resource("cache", (CACHE_GROWTH,), is_sampled=True, reads_proc=False)
 
 RESOURCES: Final[tuple[Resource, ...]] = (MEMORY, GPU, DISK, CPU, CACHE)
 """In the order of the documentation."""
@@ -431,6 +440,13 @@ RESOURCES: Final[tuple[Resource, ...]] = (MEMORY, GPU, DISK, CPU, CACHE)
 _CURVES: Final = tuple(
     (resource.name, figure) for resource in RESOURCES for figure in resource.figures if figure.curve
 )
+_CPU_TIME: Final = Figure(
+    "cpu.time", "s", "CPU time of the process tree", lambda cpu: cpu.user + cpu.system,
+    TOTAL, "13.24", curve="cpu",
+)  # fmt: skip
+_TOTALS: Final = (*(row for row in _CURVES if row[1].is_total), (CPU.name, _CPU_TIME))
+_LEVELS: Final = tuple(row for row in _CURVES if not row[1].is_total)
+_OF_GPUS: Final = tuple(figure for figure in GPU.device_figures if figure.curve)
 
 
 def curve_totals(
@@ -441,30 +457,25 @@ def curve_totals(
     They are the amounts since `first`; without it, since the measured program began.
     """
     found: dict[str, Number] = {}
-    for name, figure in _CURVES:
-        if figure.is_total:
-            record = records.get(name)
-            value = figure.value(record) if first is None else figure.since(first.get(name), record)
-            if value is not None:
-                found[figure.curve] = round(value, 3)
-    cpu, before = records.get("cpu"), (first or {}).get("cpu")
-    if cpu is not None and (first is None or before is not None):
-        spent = cpu.user + cpu.system - (before.user + before.system if before is not None else 0)
-        found["cpu"] = max(0.0, round(spent, 3))  # the kernel's sums may fall by a tick
+    for name, figure in _TOTALS:
+        record = records.get(name)
+        value = figure.value(record) if first is None else figure.since(first.get(name), record)
+        if value is not None:
+            found[figure.curve] = round(value, 3)
+    if _CPU_TIME.curve in found:  # the kernel's sums may fall by a tick
+        found[_CPU_TIME.curve] = max(0.0, found[_CPU_TIME.curve])
     return found
 
 
 def curve_levels(records: Mapping[str, Any]) -> dict[str, Number]:
     """Returns the levels that a curve has of the records of probes, each GPU's levels included."""
-    found: dict[str, Number] = {}
-    for name, figure in _CURVES:
-        if not figure.is_total and (value := figure.value(records.get(name))) is not None:
-            found[figure.curve] = value
-    for device in records.get("gpu", ()):
-        for figure in GPU.device_figures:
-            if figure.curve and (value := figure.value(device)) is not None:
-                found[f"gpu.{device.index}.{figure.curve}"] = value
-    return found
+    found = {figure.curve: figure.value(records.get(name)) for name, figure in _LEVELS}
+    found |= {
+        f"gpu.{device.index}.{figure.curve}": figure.value(device)
+        for device in records.get(GPU.name, ())
+        for figure in _OF_GPUS
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
 # --- costed models ------------------------------------------------------------------------

@@ -29,17 +29,20 @@ class Unit:
     share: str  # Gauge: those that were begun, divided by all
     consumed: str  # Kind of event in a recording: how many were begun by a time
     expected: str  # Field of a recording's state: how many there are
+    growth: Mapping[str, str]  # Attribute of a forecast: how much a resource grows with each
 
 
 UNITS: Final[Mapping[str, Unit]] = {
     "layer": Unit(
         semconv.LAYER_COUNT, semconv.LAYER_TOTAL, semconv.STEP_LAYERS, semconv.STEP_LAYER_PROGRESS,
         "layers.begun", "expected_layers",
+        {"memory": semconv.FORECAST_MEMORY_PER_LAYER, "gpu": semconv.FORECAST_GPU_MEMORY_PER_LAYER},
     ),
     "sample": Unit(
         semconv.CALIBRATION_SAMPLE_COUNT, semconv.CALIBRATION_SAMPLE_TOTAL,
         semconv.CALIBRATION_SAMPLES, semconv.CALIBRATION_PROGRESS,
         "samples.consumed", "expected",
+        {"memory": semconv.FORECAST_MEMORY_PER_SAMPLE, "gpu": semconv.FORECAST_GPU_MEMORY_PER_SAMPLE},
     ),
 }  # fmt: skip
 """By name, in the order in which texts have them."""
@@ -129,12 +132,13 @@ class MemoryReading(NamedTuple):
 
     def with_marks_lowered(self, pids: Collection[int]) -> MemoryReading:
         """Returns the same memory with the marks of this process and of some others reset."""
-        return self._replace(
-            high_water=self.rss,
-            children=tuple(
-                (pid, rss, rss if pid in pids else mark) for pid, rss, mark in self.children
-            ),
-            is_brief=False,
+        return MemoryReading(
+            self.rss,
+            self.tree_rss,
+            self.rss,
+            tuple((pid, rss, rss if pid in pids else mark) for pid, rss, mark in self.children),
+            self.reaped_high_water,
+            self.reaped_faults,
         )
 
 
@@ -196,6 +200,8 @@ class Reading(NamedTuple):
     # Position among the readings of memory in this process. Threads that read at the same time
     # may finish in another order.
     order: int = 0
+    # The same memory with the kernel's marks lowered to it, right after it was read (exact mode)
+    lowered: Reading | None = None
 
     @property
     def memory(self) -> MemoryReading | None:
@@ -275,7 +281,7 @@ class StepProgress:
 
     info: StepInfo  # Its description
     counts: Counts = field(default_factory=Counts)  # How many samples and layers it has begun
-    forecast: Forecast | None = None  # Where it will be after them; None without a total
+    forecast: Forecast = field(default_factory=Forecast)  # Where it will be after them
 
 
 @dataclass(frozen=True, slots=True)

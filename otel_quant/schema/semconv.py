@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal, ParamSpec, TypeVar
 
+from otel_quant.schema import figures
 from otel_quant.schema.figures import MODEL_FIGURES, Metric
 from otel_quant.schema.figures import PREFIX as PREFIX
 
@@ -86,31 +87,43 @@ _metric = _adder(Metric, _METRICS)
 
 # --- attributes ---------------------------------------------------------------------------
 
-# Of the names that resources make, only those that dashboards and sinks refer to are here.
-MEMORY_START: Final = "quant.memory.start"
-MEMORY_DELTA: Final = "quant.memory.delta"
-MEMORY_PEAK: Final = "quant.memory.peak"
-GPU_MEMORY_PEAK: Final = "quant.gpu.memory.peak"
-DISK_READ: Final = "quant.disk.read"
-DISK_WRITE: Final = "quant.disk.write"
-CPU_USER: Final = "quant.cpu.user"
-CPU_SYSTEM: Final = "quant.cpu.system"
-CPU_WAIT: Final = "quant.cpu.wait"
-MAJOR_FAULTS: Final = "quant.page_faults.major"
-DISK_IO_DIRECTION: Final = "disk.io.direction"
-CPU_MODE: Final = "cpu.mode"
-CHECKPOINT_MEMORY: Final = "quant.checkpoint.memory"
-DEVICE_INDEX: Final = "index"
-"""Last part of the name of the attribute that has a device's position."""
-
+RUN_PREFIX: Final = "quant.run."
 CHECKPOINT_PREFIX: Final = "quant.checkpoint."
 READING_PREFIX: Final = "quant.reading."
 CUSTOM_PREFIX: Final = "quant.custom."
 
+# Of the names that resources make, only those that other code refers to are here.
+MEMORY_START: Final = figures.TREE_MEMORY.attribute("start")
+MEMORY_END: Final = figures.TREE_MEMORY.attribute("end")
+MEMORY_DELTA: Final = figures.TREE_MEMORY.attribute("delta")
+MEMORY_PEAK: Final = figures.TREE_MEMORY.attribute("peak")
+GPU_MEMORY_PEAK: Final = figures.ALL_GPUS_MEMORY.attribute("peak")
+GPU_ALLOCATED_PEAK: Final = figures.TORCH_ALLOCATED.attribute("peak", figures.GPU.device_stem)
+DISK_READ: Final = figures.DISK_READ.attribute()
+DISK_WRITE: Final = figures.DISK_WRITE.attribute()
+CPU_USER: Final = figures.CPU_USER.attribute()
+CPU_SYSTEM: Final = figures.CPU_SYSTEM.attribute()
+CPU_WAIT: Final = figures.CPU_WAIT.attribute()
+MAJOR_FAULTS: Final = figures.MAJOR_FAULTS.attribute()
+CACHE_GROWTH: Final = figures.CACHE_GROWTH.attribute("peak")
+DISK_IO_DIRECTION: Final = "disk.io.direction"
+CPU_MODE: Final = "cpu.mode"
+CHECKPOINT_MEMORY: Final = CHECKPOINT_PREFIX + figures.TREE_MEMORY.checkpoint
+READING_MEMORY: Final = READING_PREFIX + figures.TREE_MEMORY.checkpoint
+DEVICE_INDEX: Final = "index"
+"""Last part of the name of the attribute that has a device's position."""
+
+_MODEL_PREFIX: Final = "quant.model."
+
+
+def short(name: str) -> str:
+    """Returns a name without ``quant.``, as users write it and as quantities have it."""
+    return name.removeprefix(PREFIX)
+
 
 def of_model(role: str, name: str = "") -> str:
     """Returns the attribute of a figure of a costed model; without a figure, the beginning of all of them."""
-    return f"{PREFIX}model.{role}.{name}"
+    return f"{_MODEL_PREFIX}{role}.{name}"
 
 
 EXCEPTION_EVENT: Final = "exception"
@@ -229,7 +242,7 @@ MODEL_ROLE: Final = _attribute("quant.model.role", "string", "", "`float` or `qu
 MODEL_PATH: Final = _attribute("quant.model.path", "string", "", "File that was costed or measured. Absent when OTEL_QUANT_PATHS is off.", ("cost", "measured model"), "models/resnet50_int8.onnx")
 MODEL_NAME: Final = _attribute("quant.model.name", "string", "", "What the program calls the model, else the last part of its path without `.onnx`; by its position, `model 2`, when OTEL_QUANT_PATHS is off. On the run, of a model of torch, the last part of its `name_or_path`, else its class.", ("run", "measured model", "operator", "finding", "metric"), "resnet50_int8")
 for _each in MODEL_FIGURES:
-    _attribute(f"quant.model.<role>.{_each.name}", _each.type, _each.unit, _each.brief, ("run", "cost"), _each.example)
+    _attribute(of_model("<role>", _each.name), _each.type, _each.unit, _each.brief, ("run", "cost"), _each.example)
 CHECKPOINT_NAME: Final = _attribute("quant.checkpoint.name", "string", "", "Name of the checkpoint, as in the YAML file.", ("checkpoint",), "Calibration Start")
 CHECKPOINT_PHASE: Final = _attribute("quant.checkpoint.phase", "string", "", "`start` or `end` of a step or of the run; `point` for any other checkpoint.", ("checkpoint",), "start")
 CHECKPOINT_SEQUENCE: Final = _attribute("quant.checkpoint.sequence", "int", "", "Position of the checkpoint in the run, from 0.", ("checkpoint",), "5")
@@ -251,11 +264,11 @@ ENDING_MEMORY_PER_SAMPLE: Final = _attribute("quant.ending.memory_per_sample", "
 ENDING_MEMORY_PER_LAYER: Final = _attribute("quant.ending.memory_per_layer", "int", "By", "Growth of memory with each layer.", ("run", "ending"), "1400000000")
 FORECAST_MEMORY: Final = _attribute("quant.forecast.memory.at_end", "int", "By", "Estimate of the RSS of the process tree after the last calibration sample or layer; absent unless memory grows with them. On the span of a step: the value in the warning.", ("step", "forecast", "reading"), "31138512896")
 FORECAST_MEMORY_PER_SAMPLE: Final = _attribute("quant.forecast.memory.per_sample", "int", "By", "Growth with each calibration sample, estimated.", ("step", "forecast", "reading"), "56623104")
-_attribute("quant.forecast.memory.per_layer", "int", "By", "Growth with each layer, estimated.", ("step", "forecast", "reading"), "1400000000")
+FORECAST_MEMORY_PER_LAYER: Final = _attribute("quant.forecast.memory.per_layer", "int", "By", "Growth with each layer, estimated.", ("step", "forecast", "reading"), "1400000000")
 FORECAST_MEMORY_LIMIT: Final = _attribute("quant.forecast.memory.limit", "int", "By", "Memory the process may use.", ("step", "forecast", "reading"), "25769803776")
 FORECAST_GPU_MEMORY: Final = _attribute("quant.forecast.gpu.memory.at_end", "int", "By", "Estimate of all memory in use on one GPU after the last calibration sample or layer; absent unless it grows with them.", ("step", "forecast", "reading"), "90194313216")
-_attribute("quant.forecast.gpu.memory.per_sample", "int", "By", "Growth with each calibration sample, estimated.", ("step", "forecast", "reading"), "104857600")
-_attribute("quant.forecast.gpu.memory.per_layer", "int", "By", "Growth with each layer, estimated.", ("step", "forecast", "reading"), "1400000000")
+FORECAST_GPU_MEMORY_PER_SAMPLE: Final = _attribute("quant.forecast.gpu.memory.per_sample", "int", "By", "Growth with each calibration sample, estimated.", ("step", "forecast", "reading"), "104857600")
+FORECAST_GPU_MEMORY_PER_LAYER: Final = _attribute("quant.forecast.gpu.memory.per_layer", "int", "By", "Growth with each layer, estimated.", ("step", "forecast", "reading"), "1400000000")
 FORECAST_GPU_MEMORY_LIMIT: Final = _attribute("quant.forecast.gpu.memory.limit", "int", "By", "Size of that GPU's memory.", ("step", "forecast", "reading"), "85899345920")
 FORECAST_TIME_LEFT: Final = _attribute("quant.forecast.time_left", "double", "s", "Estimate of the time until the last calibration sample of the step, or until its last layer is done.", ("forecast", "reading"), "1830.5")
 FORECAST_STALLED: Final = _attribute("quant.forecast.stalled", "double", "s", "Time since the last calibration sample or layer began, if the step has stalled: no further one came for 20 s and for ten times as long as the longest so far took. Absent otherwise.", ("forecast", "reading"), "312.4")
@@ -341,15 +354,19 @@ EVENTS: Final = tuple(_EVENTS)
 # --- metrics ------------------------------------------------------------------------------
 
 # Of the names that resources make, only those that dashboards refer to are here.
-STEP_MEMORY_PEAK: Final = "quant.step.memory.peak"
-STEP_MEMORY_GROWTH: Final = "quant.step.memory.growth"
-STEP_DISK_IO: Final = "quant.step.disk.io"
-STEP_CPU_TIME: Final = "quant.step.cpu.time"
-RUN_MEMORY_USAGE: Final = "quant.run.memory.usage"
-STEP_GPU_MEMORY_PEAK: Final = "quant.step.gpu.memory.peak"
-RUN_GPU_MEMORY_USAGE: Final = "hw.gpu.memory.usage"
-RUN_GPU_MEMORY_LIMIT: Final = "hw.gpu.memory.limit"
-RUN_DISK_IO: Final = "quant.run.disk.io"
+STEP_MEMORY_PEAK: Final = figures.STEP_MEMORY_PEAK.name
+STEP_MEMORY_GROWTH: Final = figures.STEP_MEMORY_GROWTH.name
+STEP_DISK_IO: Final = figures.STEP_DISK_IO.name
+STEP_CPU_TIME: Final = figures.STEP_CPU_TIME.name
+STEP_GPU_MEMORY_PEAK: Final = figures.STEP_GPU_MEMORY_PEAK.name
+RUN_MEMORY_USAGE: Final = figures.TREE_MEMORY.live_metric
+RUN_GPU_MEMORY_USAGE: Final = figures.GPU_MEMORY.live_metric
+RUN_GPU_MEMORY_LIMIT: Final = figures.GPU_MEMORY_LIMIT.live_metric
+GPU_UTILIZATION: Final = figures.GPU_UTILIZATION.live_metric
+GPU_POWER: Final = figures.GPU_POWER.live_metric
+GPU_TEMPERATURE: Final = figures.GPU_TEMPERATURE.live_metric
+GPU_CLOCK: Final = figures.GPU_CLOCK.live_metric
+RUN_DISK_IO: Final = figures.DISK_READ.live_metric
 
 STEP_LABELS: Final = (STEP_KIND, STEP_NAME, LIBRARY_NAME)
 """Attributes of the points of every metric of steps."""

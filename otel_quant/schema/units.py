@@ -29,9 +29,14 @@ UNITS: Final[Mapping[str, Mapping[str, float]]] = {
 }  # fmt: skip
 """What an amount may be written in, by its UCUM unit."""
 
-_SIZES: Final = ("B", "kB", "MB", "GB", "TB", "PB")
-_BINARY_SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-_IS_BINARY: Final = ContextVar("_IS_BINARY", default=False)
+_DECIMAL_SIZES: Final = ("B", "kB", "MB", "GB", "TB", "PB"), 1000
+_BINARY_SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB"), 1024
+_SIZES: Final = ContextVar("_SIZES", default=_DECIMAL_SIZES)
+"""Units of sizes, and how many of one are the next larger."""
+
+_ROUNDED: Final = ((99.95, 0), (9.995, 1), (0, 2))
+"""Sizes from which on that many decimals are shown: three digits."""
+
 _COUNTS: Final = ((10**12, "T"), (10**9, "G"), (10**6, "M"))
 _DIGITS: Final = 3
 
@@ -39,11 +44,11 @@ _DIGITS: Final = 3
 @contextmanager
 def binary_sizes(is_binary: bool) -> Iterator[None]:
     """Makes sizes within it binary (``16.0 GiB``): what was asked in GiB is answered in GiB."""
-    token = _IS_BINARY.set(is_binary or _IS_BINARY.get())
+    token = _SIZES.set(_BINARY_SIZES if is_binary else _SIZES.get())
     try:
         yield
     finally:
-        _IS_BINARY.reset(token)
+        _SIZES.reset(token)
 
 
 def size(number: float) -> str:
@@ -51,21 +56,22 @@ def size(number: float) -> str:
 
     The unit is decimal, except within :func:`binary_sizes`.
     """
-    names, base = (_BINARY_SIZES, 1024) if _IS_BINARY.get() else (_SIZES, 1000)
+    names, base = _SIZES.get()
     position, left = 0, abs(float(number))
     while left >= 999.5 and position < len(names) - 1:
         left, position = left / base, position + 1
-    digits = 0 if position == 0 or left >= 99.95 else 1 if left >= 9.995 else 2
-    return f"{'-' if number < 0 else ''}{left:.{digits}f} {names[position]}"
+    decimals = next(each for least, each in _ROUNDED if left >= least) if position else 0
+    return f"{'-' if number < 0 else ''}{left:.{decimals}f} {names[position]}"
 
 
 def size_unit(largest: float) -> tuple[str, float, int]:
     """Returns the unit in which all of some sizes are shown: its name, its bytes, digits."""
-    names, base = (_BINARY_SIZES, 1024) if _IS_BINARY.get() else (_SIZES, 1000)
-    if largest >= 10 * base**3:
-        return names[3], base**3, 2
-    power = 2 if largest >= base**2 or not largest else 1 if largest >= base else 0
-    return names[power], base**power, 1 if power else 0
+    names, base = _SIZES.get()
+    largest = largest or base**2  # of nothing in the unit that is most usual
+    for power, least, digits in ((3, 10 * base**3, 2), (2, base**2, 1), (1, base, 1)):
+        if largest >= least:
+            return names[power], base**power, digits
+    return names[0], 1, 0
 
 
 def count_text(value: float) -> str:

@@ -46,7 +46,7 @@ from otel_quant.schema.units import (
     size,
 )
 from otel_quant.views.document import Facts, Lines, Part, Section
-from otel_quant.views.steps import Subject, memory_limit, process_name
+from otel_quant.views.steps import ShownProcess, memory_limit, process_name
 from otel_quant.views.text import listed, of_limit, phrase, printable
 
 _LONGEST_NAME: Final = 120
@@ -69,7 +69,7 @@ _WORTH: Final = 0.05
 """Share of the run's time from which on a step matters."""
 
 
-def sentences(recording: Recording, subject: Subject) -> Iterator[str]:
+def sentences(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     """Yields the sentences that follow how it ended, the most important first."""
     yield from _error(recording, subject)
     yield from _peak_sentence(recording, subject, summary.peak(recording))
@@ -94,7 +94,7 @@ def _program_of(recording: Recording, attributes: Attributes) -> str:
     return cut(PurePath(program).name or program, _LONGEST_NAME)
 
 
-def outcome(recording: Recording, subject: Subject) -> str:
+def outcome(recording: Recording, subject: ShownProcess) -> str:
     """Returns how it ended, one sentence without its full stop."""
     program = _program_of(recording, recording.origin)
     length, where = duration_text(recording.duration), _where(recording, subject)
@@ -114,7 +114,7 @@ def outcome(recording: Recording, subject: Subject) -> str:
     )
 
 
-def _where(recording: Recording, subject: Subject) -> str:
+def _where(recording: Recording, subject: ShownProcess) -> str:
     """Returns what it was doing at the end, or which step failed."""
     if where := _ending_of(recording).where:
         return cut(where, _LONGEST_NAME + _LONGEST_LINE)
@@ -134,7 +134,7 @@ def _where(recording: Recording, subject: Subject) -> str:
     return f"{cut(step.name, _LONGEST_NAME)}{phrase(', {}', counts)}{line}"
 
 
-def _error(recording: Recording, subject: Subject) -> Iterator[str]:
+def _error(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     """Yields which exception ended a run, or the first step that one ended."""
     runs = [run for run in (*subject.runs, *recording.runs) if run.error is not None]
     steps = [each.step for each in subject.steps if each.step.error is not None]
@@ -169,7 +169,7 @@ def _path(names: Sequence[str]) -> str:
 
 
 def _peak_sentence(
-    recording: Recording, subject: Subject, peak: summary.KnownValue | None
+    recording: Recording, subject: ShownProcess, peak: summary.KnownValue | None
 ) -> Iterator[str]:
     if peak is None:
         return
@@ -184,7 +184,7 @@ def _peak_sentence(
     yield f"Memory{whose(recording, peak)} {verb} {size(peak.value)}{where}{when}{near}."
 
 
-def _growing(recording: Recording, subject: Subject) -> Iterator[str]:
+def _growing(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     """Yields the sentence on memory that goes on growing within a step: of several in the innermost."""
     # To load a model takes memory too, and ends soon; so do modules.
     least = _LONG * recording.duration
@@ -229,7 +229,7 @@ def whose(recording: Recording, peak: summary.KnownValue) -> str:
     return f" of {process_name(peak.run)}"
 
 
-def _time(recording: Recording, subject: Subject) -> Iterator[str]:
+def _time(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     steps = subject.steps
     whole = phrase(" of {}", recording.duration, duration_text)
     if len(steps) > 1:
@@ -271,7 +271,7 @@ def _waited(recording: Recording) -> Iterator[str]:
         yield f"For {duration_text(waited)} of {whole} its main thread waited for a processor: a busy machine."
 
 
-def _bounds(recording: Recording, subject: Subject, named: Sequence[str]) -> Iterator[str]:
+def _bounds(recording: Recording, subject: ShownProcess, named: Sequence[str]) -> Iterator[str]:
     """Yields what bounds the steps that matter, longest first, and what to try; not what was named already."""
     peak = summary.peak(recording)
     known = [
@@ -297,7 +297,7 @@ def _to_try(bound: str, each: PlacedStep) -> str:
     return phrase(" To try: {}.", remedy_of(bound, str(method)))
 
 
-def _written(recording: Recording, subject: Subject) -> Iterator[str]:
+def _written(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     written = phrase("wrote {} to disk", summary.value(recording, summary.DISK_WRITE), size)
     cache = summary.value(recording, summary.CACHE_PEAK)
     filled = phrase("filled its cache directory with {}", cache, size)

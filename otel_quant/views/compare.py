@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import product
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from otel_quant.recordings import summary
 from otel_quant.recordings.compared_runs import CONFIGURATION, ComparedRun, common_time
 from otel_quant.recordings.gate import Check, GateVerdict
 from otel_quant.recordings.model import StepPath, name_text, path_text
-from otel_quant.recordings.side_by_side import Comparison, FigureRow, Side, StepSides
-from otel_quant.recordings.summary import (
-    CPU_TIME,
-    DURATION,
-    GPU_PEAK,
-    MEMORY_PEAK,
-    MEMORY_SEEN,
-    PROCESS_PEAK,
-    WAITS,
-    is_of_program,
+from otel_quant.recordings.side_by_side import (
+    Comparison,
+    Difference,
+    FigureRow,
+    Sample,
+    Side,
+    StepSides,
 )
 from otel_quant.schema.catalog import QUANTITIES
 from otel_quant.schema.figures import PREFIX
@@ -33,13 +33,13 @@ from otel_quant.views.document import (
     Facts,
     Lines,
     Part,
-    Quantity,
     Section,
     Table,
+    UnitCell,
 )
 from otel_quant.views.gate import SEEN, check_lines, fact_text, outcome_text, spread_text
 from otel_quant.views.stacks import flame_of, lines_of
-from otel_quant.views.text import number_text
+from otel_quant.views.text import number_text, phrase
 
 _MOST_ROWS: Final = 40
 _MOST_NOTES: Final = 20
@@ -69,14 +69,15 @@ def document(
     title = f"{', '.join(names[:-1])} and {names[-1]} side by side"
     if len(names) == 2:
         title = next(_headlines(comparison), title)
+    is_bad = any(run.why for side in comparison.sides[1:] for run in side.runs)
     if verdict is not None:
         title = outcome_text(verdict).capitalize()
+        is_bad |= verdict.outcome != "within"
     return Document(
         _parts(comparison, verdict, with_curves),
         title=title,
         over="Runs side by side",
-        is_bad=(verdict is not None and verdict.outcome != "within")
-        or any(run.why for side in comparison.sides[1:] for run in side.runs),
+        is_bad=is_bad,
         sheet=lambda: _sheet(comparison),
         data=lambda: _data(comparison, verdict),
     )
@@ -86,32 +87,46 @@ def _parts(
     comparison: Comparison, verdict: GateVerdict | None, with_curves: bool
 ) -> Iterator[Part]:
     """Yields the answer first, the curves, then what differs, the most important first."""
-    if verdict is not None:
-        if not with_curves:
-            yield Lines((outcome_text(verdict),))
-        found = [check for check in verdict.checks if check.outcome != "within"]
-        if lines := list(dict.fromkeys(check_lines(comparison, found))):
-            yield Lines(lines, is_bad=True).first(_MOST_CHECKS)
-    headlines = [f"{line}." for line in _headlines(comparison)]
-    # Of two sides without limits, it is the title of the page.
-    if headlines and not (with_curves and verdict is None and len(headlines) == 1):
-        yield Lines(headlines)
-    if settings := list(_settings(comparison)):
-        yield Lines(settings)
+    yield from _answer(comparison, verdict, is_page=with_curves)
+    yield from Lines.of(_settings(comparison))
     if with_curves:
         yield Section("Over time", _curves(comparison))
-        for side in comparison.sides[1:]:
-            graph = flame_of((comparison.sides[0], side))
-            if graph is not None:
+        base, *others = comparison.sides
+        for side in others:
+            if graph := flame_of((base, side)):
                 yield Section(graph.title, (graph, Lines((_COLOURS.format(side.name),))))
     yield _figures(comparison)
     notes = ((row, ", ".join(_notes(comparison, row))) for row in comparison.rows[1:])
-    if points := [f"{_step_name(row)}: {text}" for row, text in notes if text]:
-        yield Lines(points, is_list=True).first(_MOST_NOTES)
+    points = (f"{_step_name(row)}: {text}" for row, text in notes if text)
+    yield from Lines.of(points, _MOST_NOTES, is_list=True)
     yield from _lines(comparison)
+    yield from _facts(comparison)
+
+
+def _answer(
+    comparison: Comparison, verdict: GateVerdict | None, *, is_page: bool
+) -> Iterator[Part]:
+    """Yields the verdict with the checks that led to it, then a sentence for each side."""
+    headlines = [f"{line}." for line in _headlines(comparison)]
+    if verdict is None:
+        # Of two sides it is the title of the page.
+        yield from Lines.of([] if is_page and len(headlines) == 1 else headlines)
+        return
+    if not is_page:
+        yield Lines((outcome_text(verdict),))
+    found = [check for check in verdict.checks if check.outcome != "within"]
+    yield from Lines.of(dict.fromkeys(check_lines(comparison, found)), _MOST_CHECKS, is_bad=True)
+    yield from Lines.of(headlines)
+
+
+def _facts(comparison: Comparison) -> Iterator[Part]:
+    """Yields what differs in what made the runs, and the runs."""
     if comparison.differences:
         yield Table(
-            (Column("DIFFERS"), *(Column(side.name.upper()) for side in comparison.sides)),
+            [
+                Column[Any](name)
+                for name in ("DIFFERS", *(side.name.upper() for side in comparison.sides))
+            ],
             [
                 (fact.name, *(fact_text(fact, at) for at in range(len(comparison.sides))))
                 for fact in comparison.differences
@@ -121,7 +136,7 @@ def _parts(
         )
     yield Facts(
         [
-            (side.name if not number else "", f"{run.name} ({run.why})" if run.why else run.name)
+            ("" if number else side.name, f"{run.name}{phrase(' ({})', run.why)}")
             for side in comparison.sides
             for number, run in enumerate(side.runs)
         ],
@@ -129,43 +144,63 @@ def _parts(
     )
 
 
+# --- the answer ---------------------------------------------------------------------------
+
 _HEADLINED: Final = {
-    MEMORY_PEAK: "memory",
-    GPU_PEAK: "GPU memory",
-    DURATION: "time",
-    CPU_TIME: "CPU time",
+    summary.MEMORY_PEAK: "memory",
+    summary.GPU_PEAK: "GPU memory",
+    summary.DURATION: "time",
+    summary.CPU_TIME: "CPU time",
 }
+_KINDS: Final = {"clear": "{}", "unclear": "{} cannot be told apart", "equal": "{} equal"}
+"""Kinds of differences, in the order in which a sentence has them, with its words."""
+
+_NOT_KNOWN: Final = Difference(0.0, None, None, is_clear=False)
+
+
+def _kind(found: Difference | None) -> str:
+    """Returns whether a difference is ``clear``, ``unclear``, ``equal`` or ``unknown``."""
+    if found is None:
+        return "unknown"
+    if found.is_clear:
+        return "clear"
+    return "unclear" if found.change else "equal"
+
+
+def _difference(row: StepSides, name: str, at: int) -> Difference:
+    """Returns how a figure differs on a side but the base, which the number counts from 0."""
+    figure = row.figures.get(name)
+    return (figure and figure.differences[at]) or _NOT_KNOWN
 
 
 def _headlines(comparison: Comparison) -> Iterator[str]:
     """Yields for each side but the base a sentence on the figures that matter most."""
     base, *others = comparison.sides
     for at, side in enumerate(others):
-        clear: list[str] = []
-        equal: list[str] = []
-        unclear: list[str] = []
+        found: dict[str, list[str]] = {kind: [] for kind in _KINDS}
         for name, words in _HEADLINED.items():
-            row = comparison.rows[0].figures.get(name)
-            change = row.differences[at] if row is not None else None
-            if change is None or change.ratio is None:
-                continue
-            if not change.is_clear:
-                (unclear if change.change else equal).append(words)
-                continue
-            amount = share_text(abs(change.ratio - 1))
-            where = _where_most(comparison, name, at, change.change)
-            most = f" (most in {cut(name_text(where.path), _LONGEST_NAME)})" if where else ""
-            clear.append(f"{amount} {'more' if change.change > 0 else 'less'} {words}{most}")
-        why = next((run.why for run in side.runs if run.why), "")
-        texts = [_joined(clear)] if clear else []
-        if clear and not why:
-            texts = [f"needs {texts[0]} than {base.name}"]
-        texts += [f"{_joined(unclear)} cannot be told apart"] if unclear else []
-        texts += [f"{_joined(equal)} equal"] if equal else []
-        if texts and (why or not clear):
+            change = _difference(comparison.rows[0], name, at)
+            if change.ratio is not None:
+                kind = _kind(change)
+                found[kind].append(_amount(comparison, name, at) if kind == "clear" else words)
+        texts = [form.format(_joined(found[kind])) for kind, form in _KINDS.items() if found[kind]]
+        why = next(filter(None, (run.why for run in side.runs)), "")
+        if found["clear"] and not why:
+            texts[0] = f"needs {texts[0]} than {base.name}"
+        elif texts:
             texts[0] = f"against {base.name}: {texts[0]}"
         if texts or why:
             yield f"{side.name} {'; '.join(filter(None, (why, *texts)))}"
+
+
+def _amount(comparison: Comparison, name: str, at: int) -> str:
+    """Returns by how much the total differs clearly, and in which step most: ``12.0 % less memory``."""
+    found = _difference(comparison.rows[0], name, at)
+    assert found.ratio is not None
+    where = _where_most(comparison, name, at)
+    most = phrase(" (most in {})", where, lambda row: cut(name_text(row.path), _LONGEST_NAME))
+    more = "more" if found.change > 0 else "less"
+    return f"{share_text(abs(found.ratio - 1))} {more} {_HEADLINED[name]}{most}"
 
 
 def _joined(texts: Sequence[str]) -> str:
@@ -174,28 +209,27 @@ def _joined(texts: Sequence[str]) -> str:
 
 def _settings(comparison: Comparison) -> Iterator[str]:
     """Yields for each side of another configuration than the base in which settings it differs."""
-    facts = {fact.name: fact for fact in comparison.differences}
-    of_all, library = facts.get(CONFIGURATION), facts.get("library")
     base, *others = comparison.sides
     for at, side in enumerate(others, 1):
+        unlike = {fact.name: fact for fact in comparison.differences if fact.is_unlike(at)}
         # Hashes of two libraries are of different things.
-        if of_all is None or not of_all.is_unlike(at) or (library and library.is_unlike(at)):
-            continue
-        unlike = [fact for fact in facts.values() if fact.is_setting and fact.is_unlike(at)]
-        texts = [f"{fact.name} {fact_text(fact, at)}, not {fact_text(fact, 0)}" for fact in unlike]
-        shown = "; ".join(texts) or "in settings without an attribute of their own"
-        yield f"{side.name} has another configuration than {base.name}: {shown}."
+        if CONFIGURATION in unlike and "library" not in unlike:
+            shown = "; ".join(
+                f"{fact.name} {fact_text(fact, at)}, not {fact_text(fact, 0)}"
+                for fact in unlike.values()
+                if fact.is_setting
+            )
+            shown = shown or "in settings without an attribute of their own"
+            yield f"{side.name} has another configuration than {base.name}: {shown}."
 
 
-def _where_most(comparison: Comparison, name: str, at: int, total: float) -> StepSides | None:
+def _where_most(comparison: Comparison, name: str, at: int) -> StepSides | None:
     """Returns the step that differs most in the direction of the total: the innermost with half of it."""
+    total, *steps = (_difference(row, name, at) for row in comparison.rows)
     found = [
-        (abs(change.change), row)
-        for row in comparison.rows[1:]
-        if name in row.figures
-        and (change := row.figures[name].differences[at]) is not None
-        and change.is_clear
-        and change.change * total > 0
+        (abs(each.change), row)
+        for row, each in zip(comparison.rows[1:], steps, strict=True)
+        if each.is_clear and each.change * total.change > 0
     ]
     if not found:
         return None
@@ -208,83 +242,92 @@ def _where_most(comparison: Comparison, name: str, at: int, total: float) -> Ste
     return max(within, key=itemgetter(0, 1))[2]
 
 
+# --- the figures that differ --------------------------------------------------------------
+
+
+class _Placed(NamedTuple):
+    """A figure of a step, or of the total."""
+
+    row: StepSides
+    figure: FigureRow
+    name: str  # The figure's
+    unit: str  # The figure's
+
+    @property
+    def group(self) -> str:
+        """Where it is shown: ``table``, or in the note ``of steps``, ``unclear`` or ``equal``."""
+        kinds = set(map(_kind, self.figure.differences))
+        if "clear" in kinds or (not self.row.path and "unknown" in kinds):
+            return "table"
+        if self.row.path:
+            return "nowhere" if kinds == {"unknown"} else "of steps"
+        return "unclear" if "unclear" in kinds else "equal"
+
+
+def _every_figure(comparison: Comparison) -> list[_Placed]:
+    return [
+        _Placed(row, each, name, each.figure.unit)
+        for row in comparison.rows
+        for name, each in row.figures.items()
+    ]
+
+
 def _figures(comparison: Comparison) -> Table | Lines:
     """Returns the figures that differ, the total's first, then the most important; and a note of the others."""
-    shown: list[tuple[StepSides, FigureRow]] = []
-    equal: list[FigureRow] = []
-    unclear: list[FigureRow] = []
-    of_steps, told = 0, set(_told_within(comparison))
-    for row in comparison.rows:
-        for name, each in row.figures.items():
-            if not _is_telling(row, name):
-                continue
-            changes = [found for found in each.differences if found and found.change]
-            is_clear = any(found.is_clear for found in changes)
-            if is_clear or (not row.path and None in each.differences):
-                if (row.path, name) not in told:
-                    shown.append((row, each))
-            elif row.path:
-                of_steps += any(each.differences)
-            else:
-                (unclear if changes else equal).append(each)
-    shown.sort(key=lambda pair: (bool(pair[0].path), -_weight(comparison, pair[1])))
-    notes = []
-    if any(
-        found and found.change and not found.is_clear
-        for _, each in shown
-        for found in each.differences
-    ):
-        notes.append(f"{_NOISE}: {_NOISE_MEANS}")
-    if len({is_of_program(run.recording) for side in comparison.sides for run in side.runs}) == 2:
-        notes.append(_RUNS_ALONE)
-    if any(run.has_more_steps for side in comparison.sides for run in side.runs):
-        notes.append(_FIRST_STEPS)
-    if unclear:
-        notes.append(f"{_NOISE_MEANS}, in total: {_names_text(unclear)}")
-    if equal:
-        notes.append(f"equal in total: {_names_text(equal)}")
-    if of_steps:
-        notes.append(
-            f"equal or not significantly different: {counted(of_steps, 'figure')} of steps"
-        )
+    groups: dict[str, list[_Placed]] = defaultdict(list)
+    for each in filter(_is_telling, _every_figure(comparison)):
+        groups[each.group].append(each)
+    told = set(_told_within(comparison))
+    shown = [each for each in groups["table"] if (each.row.path, each.name) not in told]
+    shown.sort(key=lambda each: (bool(each.row.path), -_weight(comparison, each.figure)))
+    runs = [run for side in comparison.sides for run in side.runs]
+    notes = {
+        f"{_NOISE}: {_NOISE_MEANS}": any(
+            "unclear" in map(_kind, each.figure.differences) for each in shown
+        ),
+        _RUNS_ALONE: len({summary.is_of_program(run.recording) for run in runs}) == 2,
+        _FIRST_STEPS: any(run.has_more_steps for run in runs),
+        f"{_NOISE_MEANS}, in total: {_names_text(groups['unclear'])}": groups["unclear"],
+        f"equal in total: {_names_text(groups['equal'])}": groups["equal"],
+        f"equal or not significantly different: {counted(len(groups['of steps']), 'figure')} of steps":
+            groups["of steps"],
+    }  # fmt: skip
+    texts = [text for text, holds in notes.items() if holds]
     if not shown:
-        return Lines(notes)
-    rows = [(_step_name(row), each.figure.name, *_cells(each)) for row, each in shown]
-    columns = [Column[Any]("STEP"), Column[Any]("FIGURE"), *_columns(comparison)]
-    if any(found := [_p_text(each) for _, each in shown]):
-        rows = [(*row, p) for row, p in zip(rows, found, strict=True)]
-        columns.append(Column("NOTE"))
-    table = Table(columns, rows, id="figures", caption="What differs", is_sortable=False)
+        return Lines(texts)
+    columns = [Column[Any]("STEP"), Column[Any]("FIGURE"), *_side_columns(comparison), _NOTE]
+    rows = [
+        (_step_name(row), name, *_cells(figure), _p_text(figure)) for row, figure, name, _ in shown
+    ]
+    width = len(columns) if any(row[-1] for row in rows) else len(columns) - 1
+    rows = [row[:width] for row in rows]
+    table = Table(columns[:width], rows, id="figures", caption="What differs", is_sortable=False)
     table = table.first(_MOST_ROWS, "smaller difference")
-    return table._replace(note="\n".join((*notes, *filter(None, (table.note,)))))
+    return table._replace(note="\n".join(filter(None, (*texts, table.note))))
 
 
 def _told_within(comparison: Comparison) -> Iterator[tuple[StepPath, str]]:
     """Yields steps and figures of which a step within makes nearly all of the differences."""
     by_path = {row.path: row.figures for row in comparison.rows[1:]}
-    for row in comparison.rows[1:]:
-        for name, inner in row.figures.items():
-            for outer in (row.path[:depth] for depth in range(1, len(row.path))):
-                around = by_path.get(outer, {}).get(name)
-                if around is not None and all(
-                    a is None or (b and b.is_clear and a.change * b.change >= _MOSTLY * a.change**2)
-                    for a, b in zip(around.differences, inner.differences, strict=True)
-                ):
-                    yield outer, name
+    for each in _every_figure(comparison):
+        for outer in (each.row.path[:depth] for depth in range(1, len(each.row.path))):
+            around = by_path.get(outer, {}).get(each.name)
+            if around is not None and all(
+                a is None or (b and b.is_clear and a.change * b.change >= _MOSTLY * a.change**2)
+                for a, b in zip(around.differences, each.figure.differences, strict=True)
+            ):
+                yield outer, each.name
 
 
-def _names_text(rows: Sequence[FigureRow]) -> str:
+def _names_text(figures: Sequence[_Placed]) -> str:
     """Returns the names of figures, the main ones first and with their values."""
     texts = []
-    for each in sorted(rows, key=lambda row: row.figure.name not in _HEADLINED):
-        values = (
-            number_text(sample.median, each.figure.unit)
-            for sample in each.samples
-            if sample and each.figure.name in _HEADLINED
-        )
-        value = ", ".join(dict.fromkeys(values))
-        texts.append(f"{each.figure.name} ({value})" if value else each.figure.name)
-    more = f" and {len(texts) - _MOST_NAMED} more" if len(texts) > _MOST_NAMED else ""
+    for each in sorted(figures, key=lambda each: each.name not in _HEADLINED):
+        samples = filter(None, each.figure.samples)
+        values = dict.fromkeys(number_text(sample.median, each.unit) for sample in samples)
+        shown = phrase(" ({})", each.name in _HEADLINED and values, ", ".join)
+        texts.append(f"{each.name}{shown}")
+    more = phrase(" and {} more", texts[_MOST_NAMED:], len)
     return f"{', '.join(texts[:_MOST_NAMED])}{more}"
 
 
@@ -295,11 +338,10 @@ def _step_name(row: StepSides) -> str:
 def _weight(comparison: Comparison, row: FigureRow) -> float:
     """Returns how much a difference matters: that which is clear first, by its share of the total."""
     whole = comparison.rows[0].figures.get(row.figure.name, row)
-    total = max((sample.median for sample in whole.samples if sample), default=0.0)
-    changes = [each for each in row.differences if each and each.change]
+    total = max(sample.median for sample in filter(None, whole.samples))
+    changes = list(filter(None, row.differences))
     largest = max((abs(each.change) for each in changes), default=0.0)
-    share = largest / total if total > 0 else 0.0
-    return share + any(each.is_clear for each in changes)
+    return (largest / total if total > 0 else 0.0) + any(each.is_clear for each in changes)
 
 
 def _notes(comparison: Comparison, row: StepSides) -> Iterator[str]:
@@ -316,18 +358,25 @@ def _notes(comparison: Comparison, row: StepSides) -> Iterator[str]:
 
 def _lines(comparison: Comparison) -> Iterator[Table]:
     """Yields the lines of code of the step that makes a difference of the total, where both sides know theirs."""
-    for at, side in enumerate(comparison.sides[1:]):
-        for name in (DURATION, MEMORY_PEAK):
-            row = comparison.rows[0].figures.get(name)
-            change = row.differences[at] if row is not None else None
-            if change is not None and change.is_clear:
-                where = _where_most(comparison, name, at, change.change)
-                if where is not None:
-                    of = comparison.sides[0], side
-                    yield from lines_of(of, where.path[-1][0], name == DURATION, change.change)
+    base, *others = comparison.sides
+    for (at, side), name in product(enumerate(others), (summary.DURATION, summary.MEMORY_PEAK)):
+        change = _difference(comparison.rows[0], name, at)
+        where = _where_most(comparison, name, at) if change.is_clear else None
+        if where is not None:
+            yield from lines_of(
+                (base, side), where.path[-1][0], name == summary.DURATION, change.change
+            )
 
 
-def _columns(comparison: Comparison) -> Iterator[Column[Any]]:
+_NOTE: Final = Column[Any]("NOTE")
+
+
+def _p_text(row: FigureRow) -> str:
+    """Returns what the test finds: ``p=0.008``; empty with a run on each side."""
+    return " ".join(f"p={each.p:.3f}" for each in row.differences if each and each.p is not None)
+
+
+def _side_columns(comparison: Comparison) -> Iterator[Column[Any]]:
     for number, side in enumerate(comparison.sides):
         title = "median ± largest distance of a run from it" if len(side.runs) > 1 else ""
         yield Column(side.name.upper(), "", absent="-", title=title)
@@ -337,22 +386,24 @@ def _columns(comparison: Comparison) -> Iterator[Column[Any]]:
 
 
 def _cells(row: FigureRow) -> Iterator[Cell]:
-    unit = row.figure.unit
     for number, sample in enumerate(row.samples):
         spread = "" if sample is None else spread_text(row.figure, sample)
-        yield None if sample is None else Quantity(sample.median, unit, after=spread)
-        each = row.differences[number - 1] if number else None
-        if each is not None and each.change and each.is_clear:
-            yield Quantity(each.change, unit, before="+" if each.change > 0 else "")
-            yield None if each.ratio is None else each.ratio - 1
-        elif number:
-            yield None if each is None else _NOISE if each.change else Quantity(0, "")
-            yield None
+        yield None if sample is None else UnitCell(sample.median, row.figure.unit, after=spread)
+        for found in row.differences[number - 1 : number]:
+            yield from _difference_cells(found, row.figure.unit)
 
 
-def _p_text(row: FigureRow) -> str:
-    """Returns what the test finds: ``p=0.008``; empty with a run on each side."""
-    return " ".join(f"p={each.p:.3f}" for each in row.differences if each and each.p is not None)
+_NOT_CLEAR: Final[Mapping[str, Cell]] = {"unclear": _NOISE, "equal": UnitCell(0, "")}
+"""What stands for a difference that is known, and not clear."""
+
+
+def _difference_cells(found: Difference | None, unit: str) -> tuple[Cell, Cell]:
+    """Returns a difference, and its share of the base where it is clear."""
+    if found is None or not found.is_clear:
+        return _NOT_CLEAR.get(_kind(found)), None
+    sign = "+" if found.change > 0 else ""
+    share = None if found.ratio is None else found.ratio - 1
+    return UnitCell(found.change, unit, before=sign), share
 
 
 _PARTS: Final = {
@@ -364,28 +415,36 @@ _PARTS: Final = {
 """Figures that are added up to another one."""
 
 
-def _is_telling(row: StepSides, name: str) -> bool:
+def _samples(row: StepSides, name: str) -> Sequence[Sample | None]:
+    """Returns the values of a figure on each side; None on each for one that no side has."""
+    figure = row.figures.get(name)
+    return (None,) * len(row.runs) if figure is None else figure.samples
+
+
+def _is_telling(each: _Placed) -> bool:
     """Whether a side has more than nothing of a figure, and no other figure tells more."""
-    of, peak = row.figures[name], row.figures.get(MEMORY_PEAK)
-    if not any(sample is not None and sample.highest for sample in of.samples):
+    row, figure = each.row, each.figure
+    if not any(sample.highest for sample in filter(None, figure.samples)):
         return False
-    if name in WAITS:  # the machine's part, once
+    if each.name in summary.WAITS:  # the machine's part, once
         return not row.path and _is_busy(row)
-    if name in (MEMORY_SEEN, PROCESS_PEAK) and peak is not None and all(peak.samples):
+    if each.name in (summary.MEMORY_SEEN, summary.PROCESS_PEAK) and all(
+        _samples(row, summary.MEMORY_PEAK)
+    ):
         return False
-    if of.figure.heading or of.figure.kind == "cost":
+    if figure.figure.heading or figure.figure.kind == "cost":
         return True
-    return name not in _PARTS and any(each is not None and each.is_clear for each in of.differences)
+    return each.name not in _PARTS and "clear" in map(_kind, figure.differences)
 
 
 def _is_busy(row: StepSides) -> bool:
     """Whether threads had to wait for a processor for a part of a run's time that can be seen."""
-    lasted = row.figures[DURATION].samples if DURATION in row.figures else ()
+    lasted = _samples(row, summary.DURATION)
     return any(
-        waited is not None and seconds is not None and waited.highest > SEEN * seconds.highest
-        for name in WAITS
-        if name in row.figures
-        for waited, seconds in zip(row.figures[name].samples, lasted, strict=False)
+        waited.highest > SEEN * seconds.highest
+        for name in summary.WAITS
+        for waited, seconds in zip(_samples(row, name), lasted, strict=True)
+        if waited and seconds
     )
 
 
@@ -412,24 +471,53 @@ def _median_run(side: Side) -> ComparedRun:
 # --- for programs -------------------------------------------------------------------------
 
 
+_SAMPLED: Final = ("median", "lowest", "highest")
+_COMPARED: Final = ("change", "ratio", "p", "is_clear")
+_WORDS: Final = {True: "yes", False: "no"}
+
+
+def _sheet(comparison: Comparison) -> Table:
+    """Returns a row for each figure of each step."""
+    names = ["step", "figure", "unit"]
+    for number, side in enumerate(comparison.sides):
+        known = ("runs", *_SAMPLED, *(_COMPARED if number else ()))
+        names += [f"{side.name.replace(' ', '_')}_{each}" for each in known]
+    rows = [
+        (path_text(each.row.path), each.name, each.unit, *_sheet_cells(each.figure))
+        for each in _every_figure(comparison)
+    ]
+    return Table([Column[Any](name) for name in names], rows)
+
+
+def _sheet_cells(row: FigureRow) -> Iterator[Cell]:
+    for number, sample in enumerate(row.samples):
+        yield len(getattr(sample, "values", ()))
+        yield from (getattr(sample, name, None) for name in _SAMPLED)
+        for found in row.differences[number - 1 : number]:
+            yield from (getattr(found, name, None) for name in _COMPARED[:-1])
+            yield None if found is None else _WORDS[found.is_clear]
+
+
 def _data(comparison: Comparison, verdict: GateVerdict | None) -> dict[str, Any]:
     data: dict[str, Any] = {
         "sides": [
-            {"name": side.name, "runs": list(map(_run_data, side.runs))}
+            {
+                "name": side.name,
+                "runs": [
+                    {"path": run.name, "state": run.recording.state, "problem": run.why or None}
+                    for run in side.runs
+                ],
+            }
             for side in comparison.sides
         ],
         "differs": [
-            {
-                "name": fact.name,
-                "values": [list(values) for values in fact.values],
-                "changes": sorted(fact.changes),
-            }
+            {"name": fact.name, "values": fact.values, "changes": sorted(fact.changes)}
             for fact in comparison.differences
         ],
         "rows": [
             {
                 "step": path_text(row.path),
-                "runs": list(row.runs),
+                "runs": row.runs,
                 "figures": {name: _figure_data(each) for name, each in row.figures.items()},
             }
             for row in comparison.rows
@@ -437,17 +525,12 @@ def _data(comparison: Comparison, verdict: GateVerdict | None) -> dict[str, Any]
     }
     if verdict is not None:
         texts = check_lines(comparison, verdict.checks)
-        checks = map(_check_data, verdict.checks, texts)
         data["gate"] = {
             "outcome": verdict.outcome,
             "exit_code": verdict.exit_code,
-            "checks": [*checks],
+            "checks": list(map(_check_data, verdict.checks, texts)),
         }
     return data
-
-
-def _run_data(run: ComparedRun) -> dict[str, Any]:
-    return {"path": run.name, "state": run.recording.state, "problem": run.why or None}
 
 
 def _figure_data(row: FigureRow) -> dict[str, Any]:
@@ -455,8 +538,7 @@ def _figure_data(row: FigureRow) -> dict[str, Any]:
         "unit": row.figure.unit,
         "is_smaller_better": row.figure.is_smaller_better,
         "sides": [
-            each
-            and {name: getattr(each, name) for name in _SAMPLED} | {"values": list(each.values)}
+            each and {name: getattr(each, name) for name in (*_SAMPLED, "values")}
             for each in row.samples
         ],
         "differences": [found and asdict(found) for found in row.differences],
@@ -474,31 +556,3 @@ def _check_data(check: Check, text: str) -> dict[str, Any]:
         "new": check.new and check.new.median,
         "text": text,
     }
-
-
-def _sheet(comparison: Comparison) -> Table:
-    """Returns a row for each figure of each step."""
-    names = ["step", "figure", "unit"]
-    for number, side in enumerate(comparison.sides):
-        known = ("runs", *_SAMPLED, *(_COMPARED if number else ()))
-        names += [f"{side.name.replace(' ', '_')}_{each}" for each in known]
-    rows = [
-        (path_text(row.path), each.figure.name, each.figure.unit, *_sheet_cells(each))
-        for row in comparison.rows
-        for each in row.figures.values()
-    ]
-    return Table([Column[Any](name) for name in names], rows)
-
-
-_SAMPLED: Final = ("median", "lowest", "highest")
-_COMPARED: Final = ("change", "ratio", "p", "is_clear")
-
-
-def _sheet_cells(row: FigureRow) -> Iterator[Cell]:
-    for number, sample in enumerate(row.samples):
-        yield len(sample.values) if sample else 0
-        yield from (getattr(sample, name, None) for name in _SAMPLED)
-        if number:
-            each = row.differences[number - 1]
-            yield from (getattr(each, name, None) for name in _COMPARED[:-1])
-            yield None if each is None else "yes" if each.is_clear else "no"

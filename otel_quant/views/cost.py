@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, chain
+from itertools import accumulate, chain, islice
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -22,12 +22,13 @@ from otel_quant.views.document import (
     Facts,
     Lines,
     Part,
-    Quantity,
     Row,
     Section,
     Table,
+    UnitCell,
+    records,
 )
-from otel_quant.views.text import number_text, precision_text, printable, types_text
+from otel_quant.views.text import cell_text, phrase, precision_text, printable, types_text
 
 SCHEMA: Final = 2
 """Version of the JSON contract: raised when a key changes its meaning or goes away."""
@@ -65,12 +66,12 @@ def document(models: Sequence[ModelCost], choices: Choices) -> Document:
 def _parts(models: Sequence[ModelCost], choices: Choices) -> Iterator[Part]:
     for model in () if choices.by == "comparison" else models:
         title = f"{model.path} (rules: {model.rules}, view: {model.view})"
-        intro = [Lines(texts)] if (texts := _intro(model)) else []
-        yield Section(title, chain(intro, _of_model(model, choices)))
+        yield Section(title, chain(Lines.of(_intro(model)), _of_model(model, choices)))
     for after in models[1:] if choices.compared else ():
         before = models[0]
-        texts = [f"{each.path}: {line}" for each in (before, after) for line in _intro(each)]
-        intro = [Lines(texts)] if texts and choices.by == "comparison" else []
+        # Beside the models themselves their own sections have it.
+        begun = (before, after) if choices.by == "comparison" else ()
+        intro = Lines.of(f"{each.path}: {line}" for each in begun for line in _intro(each))
         title = f"{before.path} -> {after.path} (view: {after.view})"
         yield Section(title, (*intro, _comparison(before, after)))
 
@@ -80,19 +81,23 @@ def _of_model(model: ModelCost, choices: Choices) -> Iterator[Part]:
         case None:
             yield Facts([*_summary(model), *_unknown_nodes(model), *_largest(model, choices)])
         case "total":
-            rows: list[tuple[str, Cell]] = [
-                (column.heading, "?" if value is None else value)
-                for column in _TOTALS
-                if (value := _value(column, model)) or value is None or column.key in _SIZES
-                if column.key not in _SAID_ELSEWHERE
-            ]
-            yield Facts([*rows, *_unknown_nodes(model)], caption="Total")
-        case by:
-            costs, row = _costs(model, by, choices.sort), _indented if by == "module" else None
-            shown, caption = costs[: choices.top], f"Per {'operator' if by == 'op' else by}"
-            left_out = len(costs) - len(shown)
-            note = f"({left_out:,} more)" if left_out else ""
-            yield Table.of(_columns(model, by), shown, row=row, caption=caption, note=note)
+            yield Facts([*_totals(model), *_unknown_nodes(model)], caption="Total")
+        case name:
+            by = _BY[name]
+            costs = by.costs(model, choices.sort)
+            shown = costs[: choices.top]
+            caption, note = f"Per {by.thing}", phrase("({:,} more)", len(costs) - len(shown), int)
+            yield Table.of(by.columns(model), shown, row=by.row, caption=caption, note=note)
+
+
+def _totals(model: ModelCost) -> list[tuple[str, Cell]]:
+    """Returns the totals, less the empty ones that are no sizes."""
+    found = [(column, column.value(model)) for column in _TOTALS]
+    return [
+        (column.heading, "?" if value is None else value)
+        for column, value in found
+        if column.key in _SIZES or (column.key not in _SAID_ELSEWHERE and value not in (0, ""))
+    ]
 
 
 def _indented(cost: GroupCost, cells: Sequence[Cell]) -> Row:
@@ -101,7 +106,7 @@ def _indented(cost: GroupCost, cells: Sequence[Cell]) -> Row:
 
 def _summary(model: ModelCost) -> Iterator[tuple[str, Cell]]:
     weights, memory, alive = (
-        number_text(each, "By")
+        cell_text(each, "By")
         for each in (model.weight_bytes, model.memory_bytes, model.peak_activation_bytes)
     )
     yield "MACs", f"{model.macs:,} ({model.macs_contraction:,} of contractions)"
@@ -112,16 +117,11 @@ def _summary(model: ModelCost) -> Iterator[tuple[str, Cell]]:
 
 def _largest(model: ModelCost, choices: Choices) -> Iterator[tuple[str, Cell]]:
     """Yields the nodes that cost most."""
-    nodes: Sequence[NodeCost] = _sorted(model.nodes, choices.sort or "macs")
+    nodes: Sequence[NodeCost] = _sorted(model.nodes, choices.sort)
     for i, node in enumerate(nodes[: choices.top or _LARGEST], 1):
-        share = f" ({100 * node.macs / model.macs:.2f} %)" if node.macs and model.macs else ""
-        macs = "?" if node.macs is None else f"{node.macs:,}"
-        memory = "?" if node.memory_bytes is None else number_text(node.memory_bytes, "By")
+        share = phrase(" ({:.2f} %)", model.macs and 100 * (node.macs or 0) / model.macs, float)
+        macs, memory = cell_text(node.macs) or "?", cell_text(node.memory_bytes, "By") or "?"
         yield f"largest node {i}", f"{node.name} ({node.op_type}): {macs} MACs{share}, {memory}"
-
-
-def _value(column: Column[Any], item: object) -> Any:
-    return None if column.value is None else column.value(item)
 
 
 # --- what was assumed ---------------------------------------------------------------------
@@ -143,8 +143,8 @@ def _branch(each: AssumedBranch) -> str:
     own, other = (
         "not known" if macs is None else f"{macs:,}" for macs in (each.macs, each.other_macs)
     )
-    option = f": {each.option} sets it" if each.option else ""
     taken = f"assumed that If '{each.node}' takes its {each.taken} branch"
+    option = phrase(": {} sets it", each.option)
     return f"{taken} (MACs: {own}; of the other: {other}){option}"
 
 
@@ -155,13 +155,12 @@ def all_assumptions(models: Sequence[ModelCost]) -> list[str]:
 
 def _intro(model: ModelCost) -> list[str]:
     """What a model's report begins with."""
-    changed, excluded = _overridden(model), _counted(model.excluded)
-    return [
-        *assumptions(model),
-        *([f"overridden {changed}"] if changed else []),
-        *([f"excluded {excluded}"] if excluded else []),
-        *([f"contractions: {_types(model)}"] if model.quantized_contractions else []),
-    ]
+    texts = {
+        "overridden": _overridden(model),
+        "excluded": _counted(model.excluded),
+        "contractions:": _types(model) if model.quantized_contractions else "",
+    }
+    return [*assumptions(model), *(f"{name} {text}" for name, text in texts.items() if text)]
 
 
 def _overridden(model: ModelCost) -> str:
@@ -182,16 +181,17 @@ _LACKS: Final = {"rule": "nodes without a rule", "shape": "nodes without a known
 def _unknown_nodes(model: ModelCost) -> Iterator[tuple[str, Cell]]:
     """Yields what the totals leave out, each with the first node, why, and what helps."""
     if model.unsized_tensors and not model.unknown_nodes:  # else theirs is the reason
-        reason = next((node.unknown_reason for node in model.nodes if node.unknown_reason), None)
-        if reason is not None:
-            yield "first of unknown size", reason
+        reasons = (node.unknown_reason for node in model.nodes)
+        yield from (
+            ("first of unknown size", reason) for reason in islice(filter(None, reasons), 1)
+        )
     for each in model.unknown_nodes:
-        yield _LACKS[each.lack], _counted(each.ops)
         reason = each.reason
         if f"'{each.first}'" not in reason:
             reason = f"node '{each.first}', because of {reason}"
         if each.lack == "shape" and model.assumed and "--" not in reason:
             reason += f"; lengths were assumed: {model.assumed[0].option} sets the first"
+        yield _LACKS[each.lack], _counted(each.ops)
         yield "  the first", reason
 
 
@@ -203,48 +203,18 @@ def _counted(counts: Mapping[str, int]) -> str:
 # --- nodes, operators, modules, tensors ---------------------------------------------------
 
 
-def _columns(model: ModelCost, by: str) -> Sequence[Column[Any]]:
-    match by:
-        case "node":
-            sparsity = _SPARSITY if model.sparsity is not None else ()
-            return (*_NODE, *_figures(model), *sparsity, *_SHAPES)
-        case "op" | "module":
-            name = _text(by, by.upper(), attrgetter("name"))
-            return (name, _number("nodes", "NODES"), *_figures(model))
-    return _TENSOR
-
-
-def _costs(model: ModelCost, by: str, sort: str | None) -> Sequence[Any]:
-    """Returns what has a line each."""
-    match by:
-        case "node":
-            return _sorted(model.nodes, sort or "macs")
-        case "op":
-            operators = _groups(model.nodes, lambda node: (node.op_type,))
-            return _sorted([*operators.values()], sort or "macs")
-        case "module":
-            modules = _groups(model.nodes, lambda node: _around(_module_path(node.name)))
-            in_order = enumerate(_sorted([*modules.values()], sort or "order"))
-            rank = {cost.name: at for at, cost in in_order}
-            places = {path: [rank[each] for each in _around(path.split("/"))] for path in modules}
-            return [modules[path] for path in sorted(modules, key=lambda path: places[path])]
-    tensors: Sequence[TensorCost] = model.tensors or ()
-    if sort == "memory":
-        return sorted(tensors, key=lambda tensor: tensor.bytes or 0, reverse=True)
-    return tensors
-
-
-_SORT_KEYS: Final[dict[str, Callable[[NodeCost | GroupCost], tuple[int, ...]]]] = {
+_SORT_KEYS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "macs": lambda cost: (cost.macs or 0, cost.memory_bytes or 0),
     "memory": lambda cost: (cost.memory_bytes or 0, cost.macs or 0),
     "params": lambda cost: (cost.params, cost.macs or 0),
+    "tensor memory": lambda tensor: tensor.bytes or 0,
 }
 """Largest first; what is equal keeps the order of execution."""
 
 
-def _sorted(costs: Sequence[Any], sort: str) -> Sequence[Any]:
-    """Returns costs, largest first, by what they are sorted by; as they are for ``order``."""
-    key = _SORT_KEYS.get(sort)
+def _sorted(costs: Sequence[Any], sort: str | None) -> Sequence[Any]:
+    """Returns costs, largest first, by their MACs or what else they are sorted by; as they are for ``order``."""
+    key = _SORT_KEYS.get(sort or "macs")
     return costs if key is None else sorted(costs, key=key, reverse=True)
 
 
@@ -306,6 +276,15 @@ def _module_path(name: str) -> list[str]:
     return parts[:-1] or ["(no module)"]
 
 
+def _modules(model: ModelCost, sort: str | None) -> Sequence[GroupCost]:
+    """Returns the modules, each behind the one that it is in."""
+    modules = _groups(model.nodes, lambda node: _around(_module_path(node.name)))
+    in_order = enumerate(_sorted([*modules.values()], sort or "order"))
+    rank = {cost.name: at for at, cost in in_order}
+    places = {path: [rank[each] for each in _around(path.split("/"))] for path in modules}
+    return [modules[path] for path in sorted(modules, key=lambda path: places[path])]
+
+
 # --- columns ------------------------------------------------------------------------------
 
 
@@ -357,7 +336,9 @@ def shape_text(shape: Sequence[int | None] | None) -> str | None:
     return "x".join("?" if length is None else str(length) for length in shape) or "scalar"
 
 
-_NODE: Final = (_text("node", "NODE", attrgetter("name")), _text("op", "OP", attrgetter("op_type")))
+_NAME: Final = attrgetter("name")
+_NODES: Final = _number("nodes", "NODES")
+_NODE: Final = (_text("node", "NODE", _NAME), _text("op", "OP", attrgetter("op_type")))
 _SPARSITY: Final = (
     _share("sparsity", _of_weight(lambda weight: weight.ratio), "ZEROS"),
     _number("sparsity_block", "BLOCK", _of_weight(lambda weight: "x".join(map(str, weight.block)))),
@@ -373,13 +354,12 @@ _SHAPES: Final = (
     _text("output", "OUTPUT", lambda node: shape_text(next(iter(node.outputs), None))),
 )
 _TENSOR: Final[tuple[Column[TensorCost], ...]] = (
-    _text("tensor", "TENSOR", attrgetter("name")),
+    _text("tensor", "TENSOR", _NAME),
     _text("dtype", "TYPE"),
     _text("shape", "SHAPE", lambda tensor: shape_text(tensor.shape)),
     _number("bytes", "BYTES"),
     _text("node", "NODE"),
 )
-
 
 _TOTALS: Final[tuple[Column[ModelCost], ...]] = (
     _number("macs", "MACs"),
@@ -419,6 +399,45 @@ _SAID_ELSEWHERE: Final = frozenset({"symbolic_dims", "overridden_dims", "uncoste
 """Totals that tables have in words, at the beginning or the end."""
 
 
+class _By(NamedTuple):
+    """What has a row each in a table of a model."""
+
+    thing: str  # In words
+    columns: Callable[[ModelCost], Sequence[Column[Any]]]
+    costs: Callable[[ModelCost, str | None], Sequence[Any]]  # In the order asked for
+    row: Callable[[Any, Sequence[Cell]], Row] | None = None
+
+
+_BY: Final[Mapping[str, _By]] = {
+    "node": _By(
+        "node",
+        lambda model: (
+            *_NODE, *_figures(model), *(() if model.sparsity is None else _SPARSITY), *_SHAPES
+        ),
+        lambda model, sort: _sorted(model.nodes, sort),
+    ),
+    "op": _By(
+        "operator",
+        lambda model: (_text("op", "OP", _NAME), _NODES, *_figures(model)),
+        lambda model, sort: _sorted(
+            [*_groups(model.nodes, lambda node: (node.op_type,)).values()], sort
+        ),
+    ),
+    "module": _By(
+        "module",
+        lambda model: (_text("module", "MODULE", _NAME), _NODES, *_figures(model)),
+        _modules,
+        _indented,
+    ),
+    "tensor": _By(
+        "tensor",
+        lambda _: _TENSOR,
+        lambda model, sort: _sorted(model.tensors or (), f"tensor {sort}"),
+    ),
+    "total": _By("model", lambda _: _TOTALS, lambda model, _: (model,)),
+}  # fmt: skip
+
+
 # --- what quantization bought -------------------------------------------------------------
 
 _SIZES: Final = (
@@ -441,17 +460,17 @@ class _Difference(NamedTuple):
     def ratio(self) -> float | None:
         """After by before, of sizes; None if there was nothing before, or it is no number of 64 bits."""
         try:
-            return self.after / self.before if self.before and self.is_size else None
-        except OverflowError:
+            return self.after / self.before if self.is_size else None
+        except ArithmeticError:
             return None
 
     @property
     def change(self) -> Cell:
         """What a table has of the two."""
         if self.is_size:
-            return "-" if self.ratio is None else Quantity(self.ratio, "x", digits=3)
+            return "-" if self.ratio is None else UnitCell(self.ratio, "x", digits=3)
         change = self.after - self.before
-        return Quantity(change, "", before="+" if change >= 0 else "")
+        return UnitCell(change, "", before="+" if change >= 0 else "")
 
 
 _UNCOSTED: Final = _number(
@@ -464,7 +483,8 @@ def _differences(before: ModelCost, after: ModelCost) -> Iterator[_Difference]:
     """Yields the figures of two models, but for the types of contractions."""
     for key in (*_SIZES, *_COUNTS):
         column = _COMPARED[key]
-        then, now = _value(column, before), _value(column, after)
+        then: Any = column.value(before)
+        now: Any = column.value(after)
         yield _Difference(key, column.heading, then, now, key in _SIZES)
 
 
@@ -486,13 +506,12 @@ def _comparison(before: ModelCost, after: ModelCost) -> Table:
     ]
     every = {(mix, name): shares for mix, name, *shares in _mixes(before, after)}
     known = dict.fromkeys(mix for mix, _ in every)
+    words = ", ".join(_MIXES[mix] for mix in known)
     for name in dict.fromkeys(name for _, name in every):
         pairs = [every.get((mix, name), [0.0, 0.0]) for mix in known]
-        shares = (
-            ", ".join(f"{100 * share:.2f} %" for share in of) for of in zip(*pairs, strict=True)
-        )
+        texts = [[f"{100 * share:.2f} %" for share in pair] for pair in pairs]
+        shares = map(", ".join, zip(*texts, strict=True))
         change = ", ".join(f"{100 * (now - then):+.2f}" for then, now in pairs)
-        words = ", ".join(_MIXES[mix] for mix in known)
         rows.append((f"contractions in {name} ({words})", *shares, f"{change} points"))
     columns = (
         Column[Any](""),
@@ -507,46 +526,48 @@ def _comparison(before: ModelCost, after: ModelCost) -> Table:
 
 
 def _sheet(models: Sequence[ModelCost], choices: Choices) -> Table:
-    model = Column[Any]("model")
     if choices.by == "comparison":
         names = ("baseline", "model", "figure", "before", "after", "ratio")
         return Table([Column(name) for name in names], _comparison_sheet(models))
-    if choices.by == "total":
-        rows = ((each.path, *(_value(column, each) for column in _TOTALS)) for each in models)
-        return Table((model, *_TOTALS), rows)
-    by = choices.by or "node"
-    return Table((model, *_columns(models[0], by)), _sheet_rows(models, by, choices))
+    by = _BY[choices.by or "node"]
+    columns = (Column[Any]("model"), *by.columns(models[0]))
+    return Table(columns, _sheet_rows(models, by, choices))
 
 
 def _sheet_rows(
-    models: Sequence[ModelCost], by: str, choices: Choices
+    models: Sequence[ModelCost], by: _By, choices: Choices
 ) -> Iterator[tuple[Cell, ...]]:
     for model in models:
-        values = [column.value for column in _columns(model, by) if column.value]
-        for cost in _costs(model, by, choices.sort)[: choices.top]:
-            yield (model.path, *[value(cost) for value in values])
+        values = [column.value for column in by.columns(model)]
+        for cost in by.costs(model, choices.sort)[: choices.top]:
+            yield (model.path, *(value(cost) for value in values))
 
 
 def _comparison_sheet(models: Sequence[ModelCost]) -> Iterator[tuple[Cell, ...]]:
     """Yields a row for each figure of two models."""
-    for after in models[1:]:
-        for each in _differences(models[0], after):
-            yield models[0].path, after.path, each.key, each.before, each.after, each.ratio
-        for mix, name, *shares in _mixes(models[0], after):
-            yield models[0].path, after.path, f"{mix}.{name}", *shares, None
+    before, *others = models
+    for after in others:
+        for each in _differences(before, after):
+            yield before.path, after.path, each.key, each.before, each.after, each.ratio
+        for mix, name, *shares in _mixes(before, after):
+            yield before.path, after.path, f"{mix}.{name}", *shares, None
 
 
 def _data(models: Sequence[ModelCost], choices: Choices) -> dict[str, object]:
-    found: dict[str, object] = {
+    before, *others = models
+    data: dict[str, object] = {
         "schema": SCHEMA,
         "models": [_model_data(model, choices) for model in models],
     }
-    if len(models) > 1 and choices.compared:
-        found["comparison"] = [_comparison_data(models[0], after) for after in models[1:]]
-    return found
+    if others and choices.compared:
+        data["comparison"] = [_comparison_data(before, after) for after in others]
+    return data
 
 
-_OF_MODULES: Final = ("nodes", "macs", "params", "memory_bytes", "intensity")
+_OF_MODULES: Final = (
+    _text("module", "MODULE", _NAME),
+    *(_number(key, key) for key in ("nodes", "macs", "params", "memory_bytes", "intensity")),
+)
 
 
 def _model_data(model: ModelCost, choices: Choices) -> dict[str, object]:
@@ -555,11 +576,7 @@ def _model_data(model: ModelCost, choices: Choices) -> dict[str, object]:
     if nodes:
         found["nodes"] = map(model.node_json, nodes)  # one at a time: there may be many
     if choices.by == "module":
-        modules: Sequence[GroupCost] = _costs(model, "module", choices.sort)[: choices.top]
-        found["modules"] = [
-            {"module": each.name} | {key: getattr(each, key) for key in _OF_MODULES}
-            for each in modules
-        ]
+        found["modules"] = [*records(_OF_MODULES, _modules(model, choices.sort)[: choices.top])]
     return found
 
 

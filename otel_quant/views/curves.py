@@ -22,7 +22,7 @@ from otel_quant.schema import semconv
 from otel_quant.schema.figures import RESOURCES, Figure
 from otel_quant.schema.units import clock_text, cut, digits_text, size
 from otel_quant.views.charts import Band, Chart, ChartSeries, Mark, Style, Values
-from otel_quant.views.steps import BEFORE, Subject, memory_limit, most_telling, subject_of
+from otel_quant.views.steps import BEFORE, ShownProcess, memory_limit, most_telling, subject_of
 from otel_quant.views.text import number_text, of_limit, phrase
 
 _LONGEST_NAME: Final = 40
@@ -220,7 +220,7 @@ _TITLES: Final = {name: figure.brief for name, figure in LEVELS.items()} | {
 }
 
 
-def charts_of(recording: Recording, subject: Subject) -> list[Chart]:
+def charts_of(recording: Recording, subject: ShownProcess) -> list[Chart]:
     """Returns the charts for which a recording has figures, the main one first."""
     grid = grid_of(_outermost(recording), recording.began_ns) or NO_GRID
     charts = list(_from_curve(grid, recording, subject.steps))
@@ -361,7 +361,7 @@ def _rates(grid: Grid, until: float) -> Iterator[Chart]:
         yield Chart("cpu", "CPU", "cores", grid.times, lines, summary=summary, every=grid.every)
 
 
-def _at_checkpoints(subject: Subject) -> list[tuple[float, float]]:
+def _at_checkpoints(subject: ShownProcess) -> list[tuple[float, float]]:
     """Returns the memory that was read at checkpoints, with the times."""
     return sorted(
         (point.time, value)
@@ -371,7 +371,7 @@ def _at_checkpoints(subject: Subject) -> list[tuple[float, float]]:
     )
 
 
-def _from_checkpoints(recording: Recording, subject: Subject) -> Iterator[Chart]:
+def _from_checkpoints(recording: Recording, subject: ShownProcess) -> Iterator[Chart]:
     """Yields a chart of what was read at the checkpoints, where no curve was taken."""
     if points := _at_checkpoints(subject):
         times, values = zip(*points, strict=True)

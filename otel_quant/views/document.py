@@ -21,15 +21,16 @@ A table of objects is made from columns that compute their cells::
         Column("median", "s", lambda each: each.median, key="median_seconds", shown_in="ms"),
         Column("peak", "By", lambda each: each.peak, key="peak_bytes", spare=1),
     )
-    Table.of(COLUMNS, models, caption="Latency")
+    Table.of(COLUMNS, models, caption="Latency")  # for people, and as CSV by the keys
+    records(COLUMNS, models)  # the same in JSON
 
-A cell is a text, a number in its column's unit, or a :class:`Quantity` where it has a unit or words of
-its own: ``Quantity(855e6, "By", before="≥ ")``. What is not known is None, never 0.
+A cell is a text, a number in its column's unit, or a :class:`UnitCell` where it has a unit or words of
+its own: ``UnitCell(855e6, "By", before="≥ ")``. What is not known is None, never 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ Item_contra = TypeVar("Item_contra", contravariant=True)
 Item = TypeVar("Item")
 
 
-class Quantity(NamedTuple):
+class UnitCell(NamedTuple):
     """A number with a unit of its own, or with words around it."""
 
     value: float | None  # In the unit; None where only the words are known
@@ -54,8 +55,12 @@ class Quantity(NamedTuple):
     title: str = ""  # What a page shows when it is pointed at
 
 
-Cell: TypeAlias = str | float | tuple[str | float, ...] | Quantity | None
+Cell: TypeAlias = str | float | tuple[str | float, ...] | UnitCell | None
 """Raw: bytes, seconds, a share from 0 to 1, a number of things, a text or texts. None: not known."""
+
+
+def _unknown(item: object) -> None:
+    """Computes the cells of a column whose table has its cells in rows."""
 
 
 class Column(NamedTuple, Generic[Item_contra]):
@@ -65,7 +70,7 @@ class Column(NamedTuple, Generic[Item_contra]):
     # UCUM unit of its numbers: ``By``, ``s``, ``1`` for shares, ``{sample}/s``; ``x`` for ratios,
     # ``time`` for moments in seconds since the epoch, empty for numbers of things; None: texts
     unit: str | None = None
-    value: Callable[[Item_contra], Cell] | None = None  # Computes a cell, for :meth:`Table.of`
+    value: Callable[[Item_contra], Cell] = _unknown  # Computes a cell, for :meth:`Table.of`
     key: str = ""  # Its name in CSV and JSON; the heading if empty
     # Unit of all its cells, which stands in the heading: ``MB``, ``ms``, ``%``; :data:`ONE`: that
     # which fits the largest; None: each cell has its own (but on a page that can be sorted)
@@ -129,17 +134,10 @@ class Table(NamedTuple):
         With ``known_only`` columns are left out of which no cell is known.
         """
         own = list(items)
-        cells = [
-            tuple(column.value(item) if column.value else None for column in columns)
-            for item in own
-        ]
         if known_only:
-            kept = [at for at in range(len(columns)) if any(each[at] is not None for each in cells)]
-            columns = [columns[at] for at in kept]
-            cells = [tuple(each[at] for at in kept) for each in cells]
-        rows: Rows = cells
-        if row is not None:
-            rows = [row(item, each) for item, each in zip(own, cells, strict=True)]
+            columns = known(columns, own)
+        cells = [tuple(column.value(item) for column in columns) for item in own]
+        rows: Rows = cells if row is None else list(map(row, own, cells))
         return cls(columns, rows, **fields)
 
     def first(self, most: int, thing: str, things: str = "") -> Table:
@@ -150,6 +148,17 @@ class Table(NamedTuple):
             return self
         note = f"{left_out:,} {thing if left_out == 1 else things or f'{thing}s'} left out."
         return self._replace(rows=rows[:most], note=f"{self.note} {note}".lstrip())
+
+
+def known(columns: Iterable[Column[Item]], items: Sequence[Item]) -> list[Column[Item]]:
+    """Returns the columns of which some cell is known."""
+    return [each for each in columns if any(each.value(item) is not None for item in items)]
+
+
+def records(columns: Iterable[Column[Item]], items: Iterable[Item]) -> Iterator[dict[str, Cell]]:
+    """Yields what JSON has of each item: its cells by the names of the columns."""
+    names = [(column.name, column.value) for column in columns]
+    return ({name: value(item) for name, value in names} for item in items)
 
 
 class Facts(NamedTuple):
@@ -166,6 +175,12 @@ class Lines(NamedTuple):
     lines: Sequence[str]
     is_list: bool = False  # Whether they are the points of a list
     is_bad: bool = False  # Whether a page marks them as what went wrong
+
+    @classmethod
+    def of(cls, lines: Iterable[str], most: int | None = None, **fields: bool) -> Iterator[Lines]:
+        """Yields lines as a part, with ``most`` no more than so many; nothing where there are none."""
+        if known := list(lines):
+            yield cls(known, **fields).first(most or len(known))
 
     def first(self, most: int) -> Lines:
         """Returns so many lines at most, and a last one with how many more there are."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 from otel_quant.cost.estimate import Estimate, EstimatedModel, EstimatePart
 from otel_quant.schema.units import counted, size
 from otel_quant.views.cost import assumptions
-from otel_quant.views.document import Cell, Column, Document, Facts, Lines, Part, Quantity, Table
+from otel_quant.views.document import Cell, Column, Document, Facts, Lines, Part, Table, UnitCell
 
 SCHEMA: Final = 1
 """Version of the JSON: raised when a key changes its meaning or goes away."""
@@ -47,16 +47,15 @@ def _title(path: str, estimates: Sequence[Estimate], limit: int | None) -> str:
 def _parts(
     model: EstimatedModel, estimates: Sequence[Estimate], limit: int | None, *, explained: bool
 ) -> Iterator[Part]:
-    if notes := _notes(model, estimates):
-        yield Lines(notes)
+    yield from Lines.of(_notes(model, estimates))
     activations = sum(tensor.bytes or 0 for tensor in model.activations)
     rows: list[tuple[str, Cell]] = [
-        ("weights", Quantity(model.weight_bytes, "By")),
-        ("inputs of a sample", Quantity(model.input_bytes, "By")),
-        ("activations of a sample", Quantity(activations, "By")),
+        ("weights", UnitCell(model.weight_bytes, "By")),
+        ("inputs of a sample", UnitCell(model.input_bytes, "By")),
+        ("activations of a sample", UnitCell(activations, "By")),
     ]
     for whose, layer in model.layers.items() if explained else ():
-        source = Quantity(layer.bytes, "By", f"{layer.name}, ", f": {layer.computed_from}")
+        source = UnitCell(layer.bytes, "By", f"{layer.name}, ", f": {layer.computed_from}")
         rows.append((f"largest layer by {whose}", source))
     yield Facts(rows, model.cost.path)
     columns = list(_COLUMNS)
@@ -65,7 +64,7 @@ def _parts(
     yield Table.of(columns, estimates, id="estimates", caption="Estimates")
     for each in estimates if explained else ():
         computed = [
-            (f"{kind}: {of.name}", Quantity(of.bytes, "By", after=f": {of.computed_from}"))
+            (f"{kind}: {of.name}", UnitCell(of.bytes, "By", after=f": {of.computed_from}"))
             for kind, of in _figures(each)
         ]
         yield Facts(computed, f"{each.library}:{each.method}")

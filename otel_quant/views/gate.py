@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Any, Final
 
 from otel_quant.recordings.compared_runs import FactDifference
@@ -14,7 +15,7 @@ from otel_quant.recordings.side_by_side import Comparison, Sample
 from otel_quant.recordings.summary import WAITS
 from otel_quant.schema.catalog import Quantity
 from otel_quant.schema.units import binary_sizes, counted, cut, duration_text
-from otel_quant.views.text import cell_text, number_text, printable
+from otel_quant.views.text import cell_text, number_text, phrase, printable
 
 _MOST_WORSE: Final = 3
 _LONGEST_FACT: Final = 200
@@ -98,7 +99,7 @@ def verdict_text(comparison: Comparison, verdict: GateVerdict) -> str:
     led = [check for check in verdict.checks if check.outcome == verdict.outcome]
     named = list(dict.fromkeys(check_lines(comparison, led)))
     first = [text.removeprefix(f"{verdict.outcome}: ") for text in named[:_MOST_WORSE]]
-    rest = f"; and {len(named) - len(first):,} more" if len(named) > len(first) else ""
+    rest = phrase("; and {:,} more", len(named) - len(first), int)
     return f"{verdict.outcome}: {'; '.join(first)}{rest}"
 
 
@@ -176,10 +177,10 @@ def as_bencher(comparison: Comparison) -> str:
 def _new_figures(comparison: Comparison) -> Iterator[tuple[str, Quantity, Sample]]:
     """Yields the figures of all sides but the base, less waits: they would be shown as a program that became worse."""
     several = len(comparison.sides) > 2
-    for at, side in enumerate(comparison.sides[1:], 1):
-        for row in comparison.rows:
-            name = path_text(row.path)
-            for each in row.figures.values():
-                sample = each.samples[at]
-                if sample is not None and each.figure.name not in WAITS:
-                    yield f"{side.name}: {name}" if several else name, each.figure, sample
+    for (at, side), row in product(enumerate(comparison.sides[1:], 1), comparison.rows):
+        step = path_text(row.path)
+        name = f"{side.name}: {step}" if several else step
+        for each in row.figures.values():
+            sample = each.samples[at]
+            if sample is not None and each.figure.name not in WAITS:
+                yield name, each.figure, sample

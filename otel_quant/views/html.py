@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_quant.base.files import replace_whole
 from otel_quant.schema.units import share_text, size
 from otel_quant.version import VERSION
-from otel_quant.views.document import Cell, Charts, Column, Document, Quantity, Row, Table
+from otel_quant.views.document import Cell, Charts, Column, Document, Row, Table, UnitCell
 from otel_quant.views.text import Texts, cell_text, printable, row_of
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class _Page:
             missing = len(texts.columns) - len(cells)
             if row.remark and not missing:
                 cells[0] = f"{cells[0]} ({row.remark})"
-            titles = [cell.title if isinstance(cell, Quantity) else "" for cell in row.cells]
+            titles = [cell.title if isinstance(cell, UnitCell) else "" for cell in row.cells]
             shares = [_share(length, longest) for length in lengths]
             rows.append((row, [*zip(cells, is_text, titles, shares, strict=False)], missing))
         return {"columns": list(zip(headings, is_text, strict=True)), "rows": rows}

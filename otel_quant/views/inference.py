@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from otel_quant.base.files import open_regular
 from otel_quant.format.event_file import BENCH, INFERENCE
 from otel_quant.inference.results import (
-    BackendKernel,
+    Accuracy,
     Conversion,
     Finding,
     InferenceResult,
+    MemoryUse,
     ModelResult,
     OutputError,
     Ran,
     RanKernel,
-    TensorError,
     merged_facts,
     read_result,
     together,
@@ -32,12 +33,12 @@ from otel_quant.views.document import (
     Facts,
     Lines,
     Part,
-    Quantity,
     Row,
     Section,
     Table,
+    UnitCell,
 )
-from otel_quant.views.text import number_text, shortened
+from otel_quant.views.text import cell_text, number_text, phrase, shortened
 from otel_quant.views.writers import written
 
 _LONGEST: Final = 48
@@ -57,11 +58,10 @@ def document(result: InferenceResult, top: int | None = None) -> Document:
     """Returns a result as a document, with so many nodes of each model; None: for a page."""
     title, *others = _verdict(result)
     over = _TITLES[BENCH] if result.baseline else f"Inference with {result.runtime}"
-    parts = _parts(result, _MOST if top is None else top, is_page=top is None)
+    parts: Iterable[Part] = _parts(result, _MOST if top is None else top, is_page=top is None)
     verdict = others if top is None else (title, *others)
-    return Document(
-        (*([Lines(verdict)] if verdict else []), *parts), title, over, sheet=lambda: _sheet(result)
-    )
+    parts = (*Lines.of(verdict), *parts)
+    return Document(parts, title, over, sheet=lambda: _sheet(result))
 
 
 def result_text(
@@ -93,39 +93,36 @@ def _parts(result: InferenceResult, rows: int, *, is_page: bool) -> Iterator[Par
     yield Table.of(
         _MODELS, result.models, row=_with_problem, known_only=True, id=name, caption="Models"
     )
-    unknown = [
-        f"{each.path}: its error is not known{' of all outputs' * bool(of.outputs)}: {of.problem}"
-        for each in result.models
-        if (of := each.accuracy) is not None and of.problem
-    ]
-    if unknown:
-        yield Lines(unknown)
-    measured = [model for model in result.models if not model.problem]
+    yield from Lines.of(_unknown_errors(result))
     node = "module" if result.runtime == "torch" else "node of the file"
-    for number, model in enumerate(measured):
-        if model is not result.first and (beside := _beside(result.first, model, node, rows)):
-            yield beside._replace(id=f"inference-layers-{number}")
-    for model in measured:
-        if model.ran is not None or model.findings:
-            yield Section(f"{model.path}: findings", (Lines(_findings(model), is_list=True),))
-    if any(model.ran is not None for model in measured):
-        yield _table(_MEMORY, measured, "memory", "Memory")
-    errors = [
-        (model.path, error)
+    measured = [model for model in result.models if not model.problem]
+    ran = [(number, model, model.ran) for number, model in enumerate(measured) if model.ran]
+    for number, model, of in ran:
+        if result.first.ran and model is not result.first:
+            yield from _beside(result.first, result.first.ran, model, of, node, rows, number)
+    yield from (
+        Section(f"{model.path}: findings", (Lines(_findings(model), is_list=True),))
         for model in measured
-        if model.accuracy is not None
-        for error in model.accuracy.outputs
-    ]
+        if model.ran or model.findings
+    )
+    if ran:
+        yield _table(_MEMORY, measured, "memory", "Memory")
+    errors = [(model.path, error) for model in measured for error in _accuracy(model).outputs]
     if len(errors) > len({path for path, _ in errors}):
         yield _table(_ERRORS, errors, "error", "Error of each output")
-    for number, model in enumerate(measured):
-        if model.ran is not None:
-            ran = _what_ran(model, model.ran, node, number, rows)
-            yield Section(f"{model.path}: what ran", tuple(ran))
+    for number, model, of in ran:
+        yield Section(f"{model.path}: what ran", tuple(_what_ran(model, of, node, number, rows)))
     settings = [(name, text) for name, text in _settings(result) if text]
     yield Facts(settings, "How it was measured" if is_page else "measured")
-    if result.command:
-        yield Lines((f"to repeat: {result.command}",))
+    yield from Lines.of([f"to repeat: {result.command}"] if result.command else ())
+
+
+def _unknown_errors(result: InferenceResult) -> Iterator[str]:
+    for model in result.models:
+        found = _accuracy(model)
+        if found.problem:
+            of = " of all outputs" * bool(found.outputs)
+            yield f"{model.path}: its error is not known{of}: {found.problem}"
 
 
 def _table(columns: Sequence[Column[Any]], items: Sequence[Any], name: str, caption: str) -> Table:
@@ -156,11 +153,9 @@ def _sentence(model: ModelResult, first: ModelResult) -> str:
         beside, noise = number_text(other.median, "ms"), share_text(max(own.noise, other.noise))
         text = f"{model.path} takes {takes} and {first.path} {beside}, which cannot be told apart: "
         text += f"rounds differ by {noise}"
-    if (error := _error(model)) is not None and error.sqnr is not None:
-        text += f"; SQNR {number_text(error.sqnr, 'dB', 1)}"
-    if model.findings:
-        text += f"; {counted(len(model.findings), 'finding')}"
-    return text
+    sqnr = cell_text(UnitCell(_error(model).sqnr, "dB", digits=1))
+    findings = phrase("; {}", len(model.findings), lambda number: counted(number, "finding"))
+    return f"{text}{phrase('; SQNR {}', sqnr)}{findings}"
 
 
 # --- how it was measured ------------------------------------------------------------------
@@ -185,7 +180,7 @@ def _settings(result: InferenceResult) -> Iterator[tuple[str, str]]:
     yield "machine", f"{counted(result.cores, 'core')}{load}"
     between = (("rounds", result.noise), ("processes", result.process_spread))
     noise = [f"{share_text(part)} between {of}" for of, part in between if part is not None]
-    yield "noise", f"{', '.join(noise)} at most" if noise else ""
+    yield "noise", phrase("{} at most", noise, ", ".join)
 
 
 # --- models side by side ------------------------------------------------------------------
@@ -208,20 +203,24 @@ def _with_problem(model: ModelResult, cells: Sequence[Cell]) -> Row:
     return Row(cells[:1], remark=shortened(model.problem, _LONGEST_PROBLEM))
 
 
-def _error(model: ModelResult) -> OutputError | None:
-    return None if model.accuracy is None else model.accuracy.worst
+_UNKNOWN_ERROR: Final = OutputError("", None, None, None)
 
 
-def _sqnr(error: OutputError | None) -> Cell:
-    if error is None:
-        return None
-    return Quantity(None, after="equal") if error.max_abs == 0 else error.sqnr
+def _accuracy(model: ModelResult) -> Accuracy:
+    return model.accuracy or Accuracy()
+
+
+def _error(model: ModelResult) -> OutputError:
+    return _accuracy(model).worst or _UNKNOWN_ERROR
+
+
+def _sqnr(error: OutputError) -> Cell:
+    return UnitCell(None, after="equal") if error.max_abs == 0 else error.sqnr
 
 
 def _peak(model: ModelResult) -> Cell:
-    if model.memory is None or model.memory.gpu is None:
-        return None if model.memory is None else model.memory.peak
-    return Quantity(model.memory.gpu, after=" of GPU")
+    memory = model.memory or MemoryUse(None, None)
+    return memory.peak if memory.gpu is None else UnitCell(memory.gpu, after=" of GPU")
 
 
 def _numbers(
@@ -243,7 +242,7 @@ _MODELS: Final[Sequence[Column[ModelResult]]] = (
     _numbers("to compile", "s", attrgetter("compile"), "s", key="compile_seconds", spare=7),
     _numbers("SQNR", "dB", lambda model: _sqnr(_error(model)), "dB", digits=1, key="sqnr_db"),
     _numbers(
-        "largest difference", "", lambda model: getattr(_error(model), "max_abs", None),
+        "largest difference", "", lambda model: _error(model).max_abs,
         key="largest_difference", spare=8,
     ),
 )  # fmt: skip
@@ -271,7 +270,7 @@ _ERRORS: Final[Sequence[Column[tuple[str, OutputError]]]] = (
     _numbers("largest difference", "", lambda of: of[1].max_abs),
 )
 
-_TENSORS: Final[Sequence[Column[TensorError]]] = (
+_TENSORS: Final[Sequence[Column[Any]]] = (
     Column("tensor, worst first", value=attrgetter("name"), longest=_LONGEST),
     _numbers("of its own", "dB", attrgetter("own"), "dB", digits=1),
     _numbers("of all before it too", "dB", attrgetter("all"), "dB", digits=1),
@@ -287,7 +286,7 @@ def _nodes(ran: Ran) -> dict[str, list[RanKernel]]:
     for each in ran.kernels:
         name = each.node or f"({'inserted' if each.is_conversion else 'no node'}) {each.name}"
         if each.is_compiled:
-            count = f"{counted(each.nodes, 'node')}, " if each.nodes else ""
+            count = phrase("{}, ", each.nodes, lambda number: counted(number, "node"))
             name = f"({count}compiled) {each.op_type}"
         groups.setdefault(name, []).append(each)
     return dict(sorted(groups.items(), key=lambda each: -_micros(each[1])))
@@ -310,7 +309,7 @@ def _row(
     name: str, nodes: Mapping[str, Sequence[RanKernel]], those: Sequence[str]
 ) -> RanKernel | None:
     """Returns the kernels of some nodes as one, with the operators of all; None if there are none."""
-    kernels = [kernel for node in those for kernel in nodes.get(node, ())]
+    kernels = list(chain.from_iterable(nodes.get(node, ()) for node in those))
     if not kernels:
         return None
     names = list(dict.fromkeys(each.op_type for each in kernels))
@@ -348,15 +347,14 @@ class _Pair:
         return " -> ".join(dict.fromkeys(each.partition(" ")[0] for each in known)) or None
 
 
-def _beside(first: ModelResult, model: ModelResult, node: str, rows: int) -> Table | None:
-    """Returns a model beside the first one, node by node; None if they have none in common."""
-    if first.ran is None or model.ran is None:
-        return None
-    before, after = _nodes(first.ran), _nodes(model.ran)
+def _beside(
+    first: ModelResult, its: Ran, model: ModelResult, ran: Ran, node: str, rows: int, number: int
+) -> Iterator[Table]:
+    """Yields a model beside the first one, node by node; nothing if they have none in common."""
+    before, after = _nodes(its), _nodes(ran)
     if before.keys().isdisjoint(after):
-        return None
-    layers = () if model.accuracy is None else model.accuracy.layers
-    errors = {each.node: each.all for each in layers}
+        return
+    errors = {each.node: each.all for each in _accuracy(model).layers}
     names = sorted(
         {**before, **after},
         key=lambda name: -max(_micros(nodes.get(name, ())) for nodes in (before, after)),
@@ -367,17 +365,17 @@ def _beside(first: ModelResult, model: ModelResult, node: str, rows: int) -> Tab
     ]
     columns: tuple[Column[Any], ...] = (
         Column(node, value=attrgetter("name"), longest=_LONGEST),
-        _numbers(
-            _tail(first.path), "s", lambda pair: _seconds(pair.before), "us", digits=1, is_bar=True
-        ),
-        _numbers(
-            _tail(model.path), "s", lambda pair: _seconds(pair.after), "us", digits=1, is_bar=True
-        ),
+        _time(_tail(first.path), lambda pair: _seconds(pair.before), is_bar=True),
+        _time(_tail(model.path), lambda pair: _seconds(pair.after), is_bar=True),
         Column("change", value=attrgetter("change"), absent=_ABSENT),
         Column("type", value=attrgetter("type"), absent=_ABSENT, spare=1),
         _numbers("error", "dB", attrgetter("error"), "dB", digits=1, spare=2),
     )
-    return Table.of(columns, pairs, known_only=True, caption=f"Time by {node.split(' ')[0]}")
+    yield _table(columns, pairs, f"layers-{number}", f"Time by {node.split(' ')[0]}")
+
+
+def _time(heading: str, value: Callable[[Any], Any], **more: Any) -> Column[Any]:
+    return _numbers(heading, "s", value, "us", digits=1, **more)
 
 
 def _tail(path: str) -> str:
@@ -403,22 +401,21 @@ def _what_ran(model: ModelResult, ran: Ran, node: str, number: int, rows: int) -
     yield operators.first(_MOST, "more operator")
     nodes = _nodes(ran)
     shown = [_row(name, nodes, those) for name, those in _folded(list(nodes), rows)]
-    columns = (Column(node, value=attrgetter("name"), longest=_LONGEST), *_NODES)
-    yield _table(columns, shown, f"nodes-{number}", f"By {node}")
+    of_nodes = (Column[Any](node, value=attrgetter("name"), longest=_LONGEST), *_NODES)
+    yield _table(of_nodes, shown, f"nodes-{number}", f"By {node}")
     if model.conversions:
         yield _table(_CONVERSIONS, model.conversions, f"conversions-{number}", "Changes of type")
-    if model.backend:
-        name = f"backend-{number}"
-        below = _table(_BACKEND, model.backend, name, "Kernels below the operators")
-        yield below.first(rows, "more kernel")
-    if model.accuracy is not None and model.accuracy.layers:
-        name = f"tensors-{number}"
-        tensors = _table(_TENSORS, model.accuracy.layers, name, "Error of each tensor")
-        yield tensors.first(rows, "more row")
+    for columns, items, kind, caption, more in (
+        (_BACKEND, model.backend, "backend", "Kernels below the operators", "kernel"),
+        (_TENSORS, _accuracy(model).layers, "tensors", "Error of each tensor", "row"),
+    ):
+        if items:
+            table = _table(columns, items, f"{kind}-{number}", caption)
+            yield table.first(rows, f"more {more}")
 
 
 _TIMED: Final[Sequence[Column[Any]]] = (
-    _numbers("time", "s", _seconds, "us", digits=1),
+    _time("time", _seconds),
     _numbers("share", "1", attrgetter("share")),
     _numbers("rate", "{MAC}/s", attrgetter("macs_per_second"), "GMAC/s", spare=3),
 )
@@ -445,7 +442,7 @@ _CONVERSIONS: Final[Sequence[Column[Conversion]]] = (
     *_TIMED[:2],
 )
 
-_BACKEND: Final[Sequence[Column[BackendKernel]]] = (
+_BACKEND: Final[Sequence[Column[Any]]] = (
     Column(
         "kernel below the operators",
         value=lambda each: f"{each.library} {each.primitive} {each.implementation}".rstrip(),
@@ -486,38 +483,40 @@ def _sheet(result: InferenceResult) -> Table:
     """Returns what CSV has: a line for each variant, or for each kernel of each model."""
     if result.baseline:
         return Table.of(_VARIANTS, result.models)
-    rows = [
-        (
-            model.path,
-            *(getattr(each, field) for field in _KERNEL_SHEET.values() if field),
-            "; ".join(each.inputs),
-            "; ".join(each.outputs),
-            "; ".join(one.sentence for one in model.findings if each.name in one.kernels),
-            each.allocated,
+    ran = ((model, model.ran) for model in result.models if model.ran is not None)
+    return Table.of(_KERNELS, ((model, kernel) for model, of in ran for kernel in of.kernels))
+
+
+def _of_kernel(heading: str, value: Callable[[RanKernel], Cell]) -> Column[_Ran]:
+    return Column(heading, value=lambda of: value(of[1]))
+
+
+_Ran: TypeAlias = tuple[ModelResult, RanKernel]
+_KERNELS: Final[Sequence[Column[_Ran]]] = (
+    Column("model", value=lambda of: of[0].path),
+    _of_kernel("kernel", attrgetter("name")),
+    _of_kernel("operator", attrgetter("op_type")),
+    *(
+        _of_kernel(name, attrgetter(name))
+        for name in (
+            "provider", "node", "micros", "share", "calls", "macs", "macs_per_second",
         )
-        for model in result.models
-        if model.ran is not None
-        for each in model.ran.kernels
-    ]
-    return Table([Column(name) for name in _KERNEL_SHEET], rows)
-
-
-_KERNEL_SHEET: Final[Mapping[str, str]] = {
-    "model": "",
-    "kernel": "name",
-    "operator": "op_type",
-    **{name: name for name in ("provider", "node", "micros", "share", "calls", "macs", "macs_per_second")},
-    **dict.fromkeys(("inputs", "outputs", "findings", "allocated"), ""),
-}  # fmt: skip
-"""Columns -> fields of a kernel; empty for what is made of several."""
+    ),
+    _of_kernel("inputs", lambda kernel: "; ".join(kernel.inputs)),
+    _of_kernel("outputs", lambda kernel: "; ".join(kernel.outputs)),
+    Column(
+        "findings",
+        value=lambda of: "; ".join(
+            each.sentence for each in of[0].findings if of[1].name in each.kernels
+        ),
+    ),
+    _of_kernel("allocated", attrgetter("allocated")),
+)  # fmt: skip
 
 _VARIANTS: Final[Sequence[Column[ModelResult]]] = (
     *(each for each in _MODELS if each.heading != "vs. baseline"),
     Column("kind", value=attrgetter("kind")),
     Column("speedup", value=_of("latency", "clear_speedup")),
-    Column(
-        "problem",
-        value=lambda model: model.problem or (model.accuracy.problem if model.accuracy else ""),
-    ),
+    Column("problem", value=lambda model: model.problem or _accuracy(model).problem),
 )
 """The table of models for programs: with a number in place of words."""

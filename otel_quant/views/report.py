@@ -29,16 +29,16 @@ from otel_quant.views.document import (
     Lines,
     Meters,
     Part,
-    Quantity,
     Row,
     Section,
     Table,
+    UnitCell,
 )
 from otel_quant.views.html import page_text
 from otel_quant.views.show import accuracy_tables, model_parts
 from otel_quant.views.stacks import links_of, page_parts
 from otel_quant.views.steps import (
-    Subject,
+    ShownProcess,
     by_process,
     end_of,
     memory_limit,
@@ -69,7 +69,7 @@ def document(recording: Recording) -> Document:
     )
 
 
-def _parts(recording: Recording, subject: Subject) -> Iterator[Part]:
+def _parts(recording: Recording, subject: ShownProcess) -> Iterator[Part]:
     charts, stacks = charts_of(recording, subject), stacks_in(recording)
     processes, process_tables = _processes_of(recording)
     lines = Lines([*sentences(recording, subject), *processes])
@@ -96,13 +96,15 @@ def _parts(recording: Recording, subject: Subject) -> Iterator[Part]:
     yield _origin(recording, subject)
 
 
-def _steps(recording: Recording, subject: Subject, links: Mapping[StepPath, str]) -> list[Table]:
+def _steps(
+    recording: Recording, subject: ShownProcess, links: Mapping[StepPath, str]
+) -> list[Table]:
     caption = f"Steps of {subject.name}, {subject.why}" if subject.why else "Steps"
     table = step_table(recording, subject.runs, caption=caption, with_rates=True, links=links)
     return [table] if subject.steps else []
 
 
-def _curves(recording: Recording, subject: Subject, charts: list[Chart]) -> Iterator[Part]:
+def _curves(recording: Recording, subject: ShownProcess, charts: list[Chart]) -> Iterator[Part]:
     if not charts:
         yield Lines(("No curve was recorded.",))
         return
@@ -306,7 +308,7 @@ _FACTS: Final = {fact.attribute: (fact.name, fact.unit) for fact in FACTS} | {
 """Names for people, as a comparison has them, with their units; any other attribute is shown by its own."""
 
 
-def _origin(recording: Recording, subject: Subject) -> Section:
+def _origin(recording: Recording, subject: ShownProcess) -> Section:
     """Returns what made a recording, in groups; empty ones are left out."""
     facts = dict(recording.origin)
     for run in subject.runs:
@@ -327,5 +329,5 @@ def _fact(name: str, value: object) -> tuple[str, Cell]:
     if isinstance(value, bool):
         return known, value
     if unit and isinstance(value, int | float):
-        return known, Quantity(value, unit)
+        return known, UnitCell(value, unit)
     return known, cut(listed(value), _LONGEST)

@@ -24,6 +24,7 @@ from otel_quant.recordings.runs import (
     is_least,
     unit_of,
 )
+from otel_quant.recordings.runs import Cell as PivotCell
 from otel_quant.recordings.runs import Row as Run
 from otel_quant.recordings.summary import MEMORY_PEAK
 from otel_quant.schema.units import counted
@@ -33,10 +34,10 @@ from otel_quant.views.document import (
     Document,
     Lines,
     Part,
-    Quantity,
     Row,
     Section,
     Table,
+    UnitCell,
 )
 from otel_quant.views.writers import moment_json
 
@@ -68,33 +69,29 @@ def document(
 
     ``names`` are asked for beside the list's columns; ``chosen`` is below which folders, and which runs.
     """
+    table = _list(runs, names) if pivot is None else _pivot(pivot)
+    parts: Iterable[Part] = (table,)
     if is_page and pivot is not None:
-        parts: Iterable[Part] = _page_parts(runs, names, pivot, unreadable)
-    elif pivot is not None:
-        parts = (_pivot(pivot),)
-    else:
-        parts = (_list(runs, names) if runs else Lines((f"no run {chosen}",)),)
+        parts = _page_parts(runs, names, pivot, unreadable)
+    elif not runs and pivot is None:
+        parts = (Lines((f"no run {chosen}",)),)
 
     def data() -> dict[str, Any]:
-        listed = [
-            {
-                name: moment_json(value)
-                if isinstance(value, float) and unit_of(name) == TIME
-                else value
-                for name, value in run.items()
-            }
-            for run in runs
-        ]
-        shown = {"runs": listed} if pivot is None else _pivot_data(pivot)
+        shown = {"runs": list(map(_run_data, runs))} if pivot is None else _pivot_data(pivot)
         return {**shown, "unreadable": [each._asdict() for each in unreadable]}
 
     return Document(
         parts,
         title=counted(len(runs), "run"),
         over=f"Quantization runs {chosen}",
-        sheet=lambda: _list(runs, names) if pivot is None else _pivot(pivot),
+        sheet=lambda: table,
         data=data,
     )
+
+
+def _run_data(run: Run) -> dict[str, Any]:
+    numbers = ((name, value) for name, value in run.items() if isinstance(value, float))
+    return {**run, **{name: moment_json(at) for name, at in numbers if unit_of(name) == TIME}}
 
 
 def unreadable_lines(unreadable: Sequence[Unreadable]) -> list[str]:
@@ -146,7 +143,7 @@ def _column(field: Field, runs: Sequence[Run]) -> Column[Run]:
     def value(run: Run) -> Cell:
         found = run.get(field.name)
         if field.name == MEMORY_PEAK and isinstance(found, int | float) and is_least(run):
-            return Quantity(found, before="≥ ")  # nothing has seen its end
+            return UnitCell(found, before="≥ ")  # nothing has seen its end
         if field.name == STATUS and FAILED in run:
             return f"{found}, {run[FAILED]} failed"
         return found
@@ -159,30 +156,23 @@ def _column(field: Field, runs: Sequence[Run]) -> Column[Run]:
 
 def _pivot(pivot: Pivot) -> Table:
     headings = {field.name: field.heading for field in LISTED} | {LIBRARY: "LIBRARY"}
-    return Table(
-        (
-            Column(headings.get(pivot.of_rows, pivot.of_rows), key=pivot.of_rows),
-            *(
-                Column(headings.get(name, name), unit_of(name) or None, key=name)
-                for name in pivot.beside
-            ),
-            *(Column[Any](name or _NONE, unit_of(pivot.value)) for name in pivot.columns),
+    first, *others = (headings.get(name, name) for name in (pivot.of_rows, *pivot.beside))
+    columns = [
+        Column[Any](first, key=pivot.of_rows),
+        *(
+            Column[Any](heading, unit_of(name) or None, key=name)
+            for heading, name in zip(others, pivot.beside, strict=True)
         ),
-        [
-            (
-                row.name or _NONE,
-                *row.beside,
-                *(
-                    Quantity(each.median, title=f"median of {counted(each.runs, 'run')}")
-                    if each is not None
-                    else None
-                    for each in row.cells
-                ),
-            )
-            for row in pivot.rows
-        ],
-        note=_note(pivot),
-    )
+        *(Column[Any](name or _NONE, unit_of(pivot.value)) for name in pivot.columns),
+    ]
+    rows = [(row.name or _NONE, *row.beside, *map(_median, row.cells)) for row in pivot.rows]
+    return Table(columns, rows, note=_note(pivot))
+
+
+def _median(cell: PivotCell | None) -> Cell:
+    if cell is None:
+        return None
+    return UnitCell(cell.median, title=f"median of {counted(cell.runs, 'run')}")
 
 
 def _note(pivot: Pivot) -> str:

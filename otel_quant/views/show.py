@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
+from operator import attrgetter
 from statistics import median
 from typing import Any, Final, TypeAlias
 
@@ -22,7 +24,7 @@ from otel_quant.recordings.model import (
 from otel_quant.recordings.profile_reader import COLUMNS as PROFILE_COLUMNS
 from otel_quant.recordings.profile_reader import OF_RUN, PEAKS
 from otel_quant.schema import semconv
-from otel_quant.schema.figures import MODEL_FIGURES
+from otel_quant.schema.figures import MODEL_FIGURES, ModelFigure
 from otel_quant.schema.readings import LayerAccuracy, worst_first
 from otel_quant.schema.units import counted, cut, duration_text, share_text, size
 from otel_quant.views.answer import ending_parts, outcome, sentences
@@ -33,22 +35,26 @@ from otel_quant.views.document import (
     Facts,
     Lines,
     Part,
-    Quantity,
     Section,
     Table,
+    UnitCell,
+    known,
+    records,
 )
 from otel_quant.views.steps import (
     COLUMNS,
     ShownRun,
+    StepTableRow,
     by_process,
     columns_of,
+    memory_limit,
     message_of,
     process_name,
     status_of,
     step_table,
     subject_of,
 )
-from otel_quant.views.text import cell_text, listed, precision_text
+from otel_quant.views.text import cell_text, listed, phrase, precision_text
 
 
 def document(recordings: Mapping[str, Recording], most_steps: int | None = None) -> Document:
@@ -73,8 +79,7 @@ def _recording_parts(name: str, recording: Recording, most_steps: int | None) ->
     subject = subject_of(recording)
     yield Lines([f"{outcome(recording, subject)}.", *sentences(recording, subject)])
     yield from ending_parts(recording.ending)
-    if recording.problems:
-        yield Lines(recording.problems)
+    yield from Lines.of(recording.problems)
     runs = _titled_runs(name, recording)
     is_pipeline = len(by_process(recording)) > 1 and len(subject.runs) == len(recording.runs)
     if is_pipeline:  # one process after another
@@ -92,17 +97,16 @@ def _pipeline_parts(recording: Recording, most_steps: int | None) -> Iterator[Pa
     table = step_table(recording, recording.runs, most_steps)
     if table.rows:
         yield table
-    rows: list[tuple[str, str]] = []
-    for run in recording.runs:
-        peak = summary.peak_of_run(recording, run)
-        memory = f", memory peak {size(peak.value)}" if peak is not None else ""
-        command = run.attributes.get(semconv.PROCESS_COMMAND_LINE, "")
-        rows.append(
-            (process_name(run), cut(f"{STATES[run.state].cell}{memory}: {command}", _LONGEST_FACT))
-        )
+    processes = [(process_name(run), _process_text(recording, run)) for run in recording.runs]
     shared = dict(_facts(recording, recording.runs[0]))
-    kept = ("memory limit", "host", "Python")
-    yield Facts([*rows, *((name, shared[name]) for name in kept if name in shared)])
+    yield Facts([*processes, *_picked(shared, "memory limit", "host", "Python").items()])
+
+
+def _process_text(recording: Recording, run: RecordedRun) -> str:
+    peak = summary.peak_of_run(recording, run)
+    memory = phrase(", memory peak {}", peak, lambda known: size(known.value))
+    command = run.attributes.get(semconv.PROCESS_COMMAND_LINE, "")
+    return cut(f"{STATES[run.state].cell}{memory}: {command}", _LONGEST_FACT)
 
 
 def _titled_runs(name: str, recording: Recording) -> dict[str, RecordedRun]:
@@ -111,7 +115,7 @@ def _titled_runs(name: str, recording: Recording) -> dict[str, RecordedRun]:
         return {name: recording.runs[0]}
     found: dict[str, RecordedRun] = {}
     for run in recording.runs:
-        rank = f", rank {run.rank}" if run.rank is not None else ""
+        rank = "" if run.rank is None else f", rank {run.rank}"
         title = f"{recording.path}: process {run.process}{rank}"
         found[title if title not in found else f"{title}, run {run.id}"] = run
     return found
@@ -164,42 +168,46 @@ _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
 """Name -> keys whose values are shown there, each with its text."""
 
 
-def _run_data(
-    recording: Recording, run: RecordedRun, peak: summary.KnownValue | None
-) -> dict[str, Any]:
-    """Returns what is known of a run with that peak of memory, by the keys of a profile."""
-    known: dict[str, Any] = {**recording.origin, **run.attributes}
-    known |= {semconv.RUN_ID: run.id, semconv.RUN_RANK: run.rank}
-    found: dict[str, Any] = {}
-    for key, name in OF_RUN.items():
-        value = known.get(name)
-        if isinstance(value, int | float) and key.endswith("_mb"):
-            value = _mebibytes(value)
-        if value not in (None, ""):
-            found[key] = list(value) if isinstance(value, tuple) else value
-    if counted := [step for step in run.steps if step.samples]:
-        found["calibration_samples"] = sum(step.samples or 0 for step in counted)
-        items = [step.attributes.get(semconv.CALIBRATION_ITEM_COUNT) for step in counted]
-        if all(isinstance(each, int) for each in items):
-            found["calibration_items"] = sum(each for each in items if isinstance(each, int))
-    limit = summary.limit(recording, run)
-    if limit is not None:
-        found["memory_limit_mb"] = _mebibytes(limit.value)
-        if limit.source is not None:
-            found["memory_limit_source"] = limit.source
-    if peak is not None:
-        found["tree_peak_memory_mb"] = _mebibytes(peak.value)
-        found["tree_peak_memory_source"] = peak.source
-        if limit is not None:
-            found["memory_limit_share"] = round(peak.value / limit.value, 4)
-    if run.end is not None:
-        found["ended"] = f"with {run.error}" if run.error else "without an exception"
-    return found
+def _run_data(recording: Recording, run: RecordedRun) -> dict[str, Any]:
+    """Returns what is known of a run, by the keys of a profile."""
+    of_run = {semconv.RUN_ID: run.id, semconv.RUN_RANK: run.rank}
+    known = {**recording.origin, **run.attributes, **of_run}
+    found = {key: _in_profile(key, known.get(name)) for key, name in OF_RUN.items()}
+    limit, peak = summary.limit(recording, run), summary.peak_of_run(recording, run)
+    ended = f"with {run.error}" if run.error else "without an exception"
+    return {key: value for key, value in found.items() if value not in (None, "")} | _known(
+        **_calibration(run),
+        memory_limit_mb=limit and _mebibytes(limit.value),
+        memory_limit_source=limit and limit.source,
+        tree_peak_memory_mb=peak and _mebibytes(peak.value),
+        tree_peak_memory_source=peak and peak.source,
+        memory_limit_share=peak and limit and round(peak.value / limit.value, 4),
+        ended=None if run.end is None else ended,
+    )
+
+
+def _in_profile(key: str, value: Any) -> Any:
+    """Returns an attribute as a profile has it."""
+    if isinstance(value, int | float) and key.endswith("_mb"):
+        return _mebibytes(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _calibration(run: RecordedRun) -> dict[str, int | None]:
+    """Returns the samples of all steps that count some, and the items where each of them knows its own."""
+    items: list[Any] = [
+        step.attributes.get(semconv.CALIBRATION_ITEM_COUNT) for step in run.steps if step.samples
+    ]
+    is_known = items and all(isinstance(each, int) for each in items)
+    return {
+        "calibration_samples": sum(step.samples or 0 for step in run.steps) or None,
+        "calibration_items": sum(items) if is_known else None,
+    }
 
 
 def _facts(recording: Recording, run: RecordedRun) -> Iterator[tuple[str, str]]:
     peak, limit = summary.peak_of_run(recording, run), summary.limit(recording, run)
-    data = _run_data(recording, run, peak)
+    data = _run_data(recording, run)
     if peak is not None and len(recording.runs) > 1:  # of one, it stands above
         yield "memory peak", ("at least " if peak.is_least else "") + size(peak.value)
     if limit is not None:
@@ -207,15 +215,20 @@ def _facts(recording: Recording, run: RecordedRun) -> Iterator[tuple[str, str]]:
     if isinstance(gpu_share := data.get("gpu_memory_limit_share"), int | float):
         yield "GPU memory peak", f"{share_text(gpu_share)} of the memory of the fullest GPU"
     if run.last is not None and run.end is None and recording.ending is None:
-        read = number(run.last.attributes, f"{semconv.READING_PREFIX}memory")
-        memory = "" if read is None else f": memory {size(read)}"
-        age = _age(recording, run.last)
-        ago = f"{age / _DAY:.0f} days" if age >= 2 * _DAY else duration_text(age)
-        yield "last reading", f"{ago} ago{memory}"
+        yield "last reading", _reading_text(recording, run.last)
     for name, forms in _TEXTS.items():
         values = [form.format(listed(data[key])) for key, form in forms.items() if key in data]
         if values:
             yield name, cut(", ".join(values), _LONGEST_FACT)
+
+
+def _reading_text(recording: Recording, last: LastReading) -> str:
+    """Returns the age of a reading, and its memory where that is known."""
+    read = number(last.attributes, f"{semconv.READING_PREFIX}memory")
+    memory = "" if read is None else f": memory {size(read)}"
+    age = _age(recording, last)
+    ago = f"{age / _DAY:.0f} days" if age >= 2 * _DAY else duration_text(age)
+    return f"{ago} ago{memory}"
 
 
 # --- layers -------------------------------------------------------------------------------
@@ -245,7 +258,7 @@ def _worst_layers(layers: Sequence[LayerAccuracy], step: str, name: str) -> Tabl
     first, finite = layers[0], [each.value for each in layers if each.value is not None]
     facts = [f"{first.better.capitalize()} values are better."] if first.better else []
     facts += [f"Median: {cell_text(_accuracy(median(finite)))}."] if finite else []
-    unit = f" ({first.unit})" if first.unit else ""
+    unit = phrase(" ({})", first.unit)
     columns = (
         Column[LayerAccuracy]("Layer", None, lambda each: cut(each.layer, _LONGEST_NAME)),
         Column[LayerAccuracy](
@@ -264,11 +277,12 @@ def _accuracy(value: float | None) -> Cell:
     if value is None:
         return "not finite"
     is_nearly_1 = 0.99 < value < 1  # of a cosine what it lacks counts
-    return Quantity(value, "", digits=6) if is_nearly_1 else value
+    return UnitCell(value, "", digits=6) if is_nearly_1 else value
 
 
 # --- models -------------------------------------------------------------------------------
 
+_EARLIER: Final = "{} left out: the last of each role counts."
 _ROLES: Final = {"float": "Before (float)", "quantized": "After (quantized)"}
 _LONGEST_NAME: Final = 120
 
@@ -281,17 +295,15 @@ def model_parts(recording: Recording, *, with_layers: bool = False) -> Iterator[
     if not every:
         return
     last = {str(model.get("role") or model.get("path") or "model"): model for model in every}
-    models = {role: last[role] for role in (*_ROLES, *last) if role in last}
+    models = _picked(last, *_ROLES, *last)
     yield _comparison(models)
-    notes = [line for role, model in models.items() for line in _notes(role, model)]
-    if left_out := len(every) - len(models):
-        notes.append(
-            f"{counted(left_out, 'earlier model')} left out: the last of each role counts."
-        )
-    if notes:
-        yield Lines(notes)
-    if with_layers:
-        yield from filter(lambda table: table.rows, (_layers(*each) for each in models.items()))
+    earlier = phrase(
+        _EARLIER, len(every) - len(models), lambda left: counted(left, "earlier model")
+    )
+    notes = chain(chain.from_iterable(map(_notes, models, models.values())), (earlier,))
+    yield from Lines.of(filter(None, notes))
+    tables = map(_layers, models, models.values())
+    yield from (table for table in tables if with_layers and table.rows)
 
 
 def _figures(model: Model) -> Mapping[str, Any]:
@@ -300,36 +312,46 @@ def _figures(model: Model) -> Mapping[str, Any]:
 
 
 def _comparison(models: Mapping[str, Model]) -> Table:
-    has_both = models.keys() >= _ROLES.keys()
-    columns = [Column[Any]("Model")]
-    columns += [Column(_ROLES.get(role, cut(role, _LONGEST_NAME)), "") for role in models]
-    columns += [Column("Change", "", spare=1)] if has_both else []
-    rows = []
-    for figure in MODEL_FIGURES:
-        values = [number(_figures(model), figure.name) for model in models.values()]
-        if figure.name == _RUN:  # it stands behind what is stored
-            continue
-        if figure.heading and any(value is not None for value in values):
-            unit = "M" if figure.unit.startswith("{") else figure.unit
-            cells: list[Cell] = [f"{figure.heading[0].upper()}{figure.heading[1:]}"]
-            behind = [_run(model) if figure.name == _STORED else "" for model in models.values()]
-            cells[0] = f"{cells[0]} (expected to run)" if any(behind) else cells[0]
-            pairs = zip(values, behind, strict=True)
-            cells += [Quantity(value, unit, after=run) for value, run in pairs]
-            rows.append([*cells, *([_change(*values[:2])] if has_both else [])])
-    return Table(columns, rows, id="models", caption="Models", is_sortable=False)
+    figures = list(map(_figures, models.values()))
+    columns: list[Column[Any]] = [Column("Model", value=partial(_heading, figures))]
+    columns += [
+        Column(_ROLES.get(role, cut(role, _LONGEST_NAME)), "", partial(_model_figure, each))
+        for role, each in zip(models, figures, strict=True)
+    ]
+    if models.keys() >= _ROLES.keys():
+        before, after, *_ = figures
+        columns.append(Column("Change", "", partial(_change, before, after), spare=1))
+    shown = [
+        figure
+        for figure in MODEL_FIGURES
+        if figure.heading and figure.name != _RUN  # which stands behind what is stored
+        if any(number(each, figure.name) is not None for each in figures)
+    ]
+    return Table.of(columns, shown, id="models", caption="Models", is_sortable=False)
 
 
 _STORED: Final = "integer_mac_share"
 _RUN: Final = "expected_integer_mac_share"
 
 
-def _run(model: Model) -> str:
-    share = number(_figures(model), _RUN)
+def _heading(models: Sequence[Model], figure: ModelFigure) -> str:
+    behind = any(_run(each, figure) for each in models)
+    return f"{figure.heading[0].upper()}{figure.heading[1:]}{' (expected to run)' * behind}"
+
+
+def _model_figure(figures: Model, figure: ModelFigure) -> Cell:
+    unit = "M" if figure.unit.startswith("{") else figure.unit
+    return UnitCell(number(figures, figure.name), unit, after=_run(figures, figure))
+
+
+def _run(figures: Model, figure: ModelFigure) -> str:
+    """Returns the share that is expected to run in integers, behind that which is stored in them."""
+    share = number(figures, _RUN) if figure.name == _STORED else None
     return "" if share is None else f" ({100 * share:.1f} %)"
 
 
-def _change(before: float | None, after: float | None) -> str:
+def _change(first: Model, second: Model, figure: ModelFigure) -> str:
+    before, after = number(first, figure.name), number(second, figure.name)
     if not before or after is None or max(before, after) > 1e300:  # a profile may have any
         return ""
     ratio = f"{after / before:.3g}"
@@ -366,25 +388,29 @@ def _layers(role: str, model: Model) -> Table:
 
 
 _MORE: Final = {
-    "input_shapes": "for inputs of",
-    "assumed": "assumed",
-    "uncosted_ops": "without known costs",
+    "input_shapes": "for inputs of {}",
+    "assumed": "assumed {}",
+    "uncosted_ops": "without known costs {}",
 }
 
 
 def _notes(role: str, model: Model) -> Iterator[str]:
     figures = _figures(model)
-    facts = [str(model["path"])] if model.get("path") else []
-    if figures.get("runtime"):
-        stored, expected = (_types(figures, each) for each in ("precision.", "expected_precision."))
-        reasons = [listed(figures.get("in_float", ()))] if figures.get("in_float") else []
-        text = precision_text(stored, expected, str(figures["runtime"]), reasons)
-        facts.append(f"contractions {text}")
-    facts += [f"{words} {listed(figures[key])}" for key, words in _MORE.items() if figures.get(key)]
-    if facts:
-        yield f"{role.capitalize()} model: {'; '.join(cut(each, _LONGEST_NOTE) for each in facts)}."
+    words = (phrase(form, figures.get(key), listed) for key, form in _MORE.items())
+    path = str(model.get("path") or "")
+    facts = filter(None, (path, *_contractions(figures), *words))
+    if text := "; ".join(cut(each, _LONGEST_NOTE) for each in facts):
+        yield f"{role.capitalize()} model: {text}."
     if model.get("error"):
         yield f"The {role} model could not be costed: {cut(str(model['error']), _LONGEST_FACT)}"
+
+
+def _contractions(figures: Mapping[str, Any]) -> Iterator[str]:
+    if figures.get("runtime"):
+        stored, expected = (_types(figures, each) for each in ("precision.", "expected_precision."))
+        reasons = list(filter(None, [phrase("{}", figures.get("in_float"), listed)]))
+        text = precision_text(stored, expected, str(figures["runtime"]), reasons)
+        yield f"contractions {text}"
 
 
 _RATIOS: Final = {"size": "size_ratio", "weight_bytes": "weight_bytes_ratio"}
@@ -394,17 +420,22 @@ def _costs(run: RecordedRun) -> Iterator[dict[str, Any]]:
     """Yields models by the keys of a profile, with the ratio of sizes to the float model's."""
     before: dict[str, Any] = {}
     for model in run.models:
-        cost = {key: model[key] for key in ("role", "path") if key in model}
-        cost |= model.get("figures", {})
-        cost |= {"error": model["error"]} if "error" in model else {}
+        cost = _picked(model, "role", "path") | model.get("figures", {}) | _picked(model, "error")
         if cost.get("role") == "float":
             before = cost
         elif cost.get("role") == "quantized":
-            for key, ratio in _RATIOS.items():
-                now, then = cost.get(key), before.get(key)
-                if isinstance(now, int) and isinstance(then, int) and 0 < then < 1 << 64 > now:
-                    cost[ratio] = round(now / then, 4)
+            cost |= _ratios(before, cost)
         yield cost
+
+
+def _ratios(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, float]:
+    """Returns ratios of sizes, which a profile may have as any value."""
+    sizes = {ratio: (before.get(key), after.get(key)) for key, ratio in _RATIOS.items()}
+    return {
+        ratio: round(now / then, 4)
+        for ratio, (then, now) in sizes.items()
+        if isinstance(now, int) and isinstance(then, int) and 0 < then < 1 << 64 > now
+    }
 
 
 _DAY: Final = 86_400.0
@@ -432,40 +463,32 @@ _OF_LAST_READING: Final = {
 """Attributes of a last reading, by the keys of the file that stands beside a profile."""
 
 
-def _mebibytes(value: float) -> float:
+def _mebibytes(value: float | None) -> float | None:
     """Returns bytes in MiB, with the digits that a profile has."""
-    return round(value / (1 << 20), 2)
+    return None if value is None else round(value / (1 << 20), 2)
 
 
 def _known(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+def _picked(values: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: values[key] for key in keys if key in values}
+
+
 def _data(recordings: Mapping[str, Recording]) -> Iterator[dict[str, Any]]:
     for name, recording in recordings.items():
-        limit = summary.limit(recording)
-        whole = {
-            "path": str(recording.path),
-            "state": recording.state,
-            "duration_secs": recording.duration,
-            **_known(
-                memory_peak=summary.value(recording, summary.MEMORY_PEAK),
-                memory_limit=None if limit is None else limit.value,
-            ),
-            "problems": list(recording.problems),
-            **({"ending": dataclasses.asdict(recording.ending)} if recording.ending else {}),
-        }
+        whole = _recording_data(recording)
         runs = _titled_runs(name, recording)
         for title, run in runs.items():
-            last = run.last if run.end is None else None
             yield {
                 "file": title,
                 "truncated": _is_truncated(recording, run),
-                "run": _run_data(recording, run, summary.peak_of_run(recording, run)),
+                "run": _run_data(recording, run),
                 "steps": _rows(ShownRun(recording, run)),
                 "summary": run.summary,
                 "onnx_model_cost": list(_costs(run)),
-                **({"last_reading": _last_reading(recording, run, last)} if last else {}),
+                **_known(last_reading=_last_reading(recording, run)),
                 "state": run.state,
                 "recording": whole,
             }
@@ -473,12 +496,28 @@ def _data(recordings: Mapping[str, Recording]) -> Iterator[dict[str, Any]]:
             yield {"file": name, "recording": whole}
 
 
-def _last_reading(recording: Recording, run: RecordedRun, last: LastReading) -> dict[str, Any]:
+def _recording_data(recording: Recording) -> dict[str, Any]:
+    return {
+        "path": str(recording.path),
+        "state": recording.state,
+        "duration_secs": recording.duration,
+        **_known(
+            memory_peak=summary.value(recording, summary.MEMORY_PEAK),
+            memory_limit=memory_limit(recording),
+        ),
+        "problems": list(recording.problems),
+        **_known(ending=recording.ending and dataclasses.asdict(recording.ending)),
+    }
+
+
+def _last_reading(recording: Recording, run: RecordedRun) -> dict[str, Any] | None:
+    """Returns the newest figures of a run that has no end; None without any."""
+    last = run.last
+    if last is None or run.end is not None:
+        return None
     began = recording.began_ns / 1e9
     figures = {
-        key: _mebibytes(value)
-        for key, name in _OF_LAST_READING.items()
-        if (value := number(last.attributes, name)) is not None
+        key: _mebibytes(number(last.attributes, name)) for key, name in _OF_LAST_READING.items()
     }
     return {
         "schema": 1,
@@ -487,7 +526,7 @@ def _last_reading(recording: Recording, run: RecordedRun, last: LastReading) -> 
         "run_started": began + run.start,
         "timestamp": began + last.time,
         "relative_time_secs": round(last.time - run.start, 6),
-        **figures,
+        **_known(**figures),
         "open_steps": [
             _known(
                 step=step.name,
@@ -503,32 +542,47 @@ def _last_reading(recording: Recording, run: RecordedRun, last: LastReading) -> 
 
 def _rows(run: ShownRun) -> Iterator[dict[str, Any]]:
     """Yields what programs get of each row: figures as Quark's file has them, sizes in MiB."""
-    columns = [(column.name, column.unit, column.value) for column in columns_of(run)]
-    texts = [("error_message", message_of), ("status", status_of)]
-    texts = [each for each in texts if any(each[1](row) is not None for row in run.rows)]
-    for row in run.rows:
-        found: dict[str, Any] = {"step": row.name, "depth": row.depth}
-        for name, unit, value_of in columns:
-            value: Any = value_of(row) if value_of is not None else None
-            found[name] = _mebibytes(value) if unit == "By" and value is not None else value
-        yield found | {name: text_of(row) for name, text_of in texts}
+    columns = [
+        *_FIRST,
+        *(_in_mebibytes(each) if each.unit == "By" else each for each in columns_of(run)),
+        *known(_LAST, run.rows),
+    ]
+    return records(columns, run.rows)
+
+
+_FIRST: Final = (
+    Column[StepTableRow]("step", value=attrgetter("name")),
+    Column[StepTableRow]("depth", value=attrgetter("depth")),
+)
+_LAST: Final = (
+    Column[StepTableRow]("error_message", value=message_of),
+    Column[StepTableRow]("status", value=status_of),
+)
+
+
+def _in_mebibytes(column: Column[StepTableRow]) -> Column[StepTableRow]:
+    def value(row: StepTableRow) -> float | None:
+        found: Any = column.value(row)
+        return _mebibytes(found)
+
+    return column._replace(value=value)
+
+
+def _run_texts(recording: Recording, run: RecordedRun) -> dict[str, str]:
+    return {f"run_{key}": listed(each) for key, each in _run_data(recording, run).items()}
 
 
 def _sheet(recordings: Mapping[str, Recording]) -> Table:
     """Returns the steps; what is known of a run is on each of its steps."""
-    runs: list[tuple[ShownRun, dict[str, str]]] = []
-    for name, recording in recordings.items():
-        for title, run in _titled_runs(name, recording).items():
-            if (shown := ShownRun(recording, run)).rows:
-                data = _run_data(recording, run, summary.peak_of_run(recording, run))
-                known = {f"run_{key}": listed(each) for key, each in data.items()}
-                runs.append((shown, {"file": title, **known}))
-    order = dict.fromkeys(("file", "step", "depth", *(column.key for column in COLUMNS)))
-    present = dict.fromkeys(chain(*((*next(_rows(shown)), *known) for shown, known in runs)))
-    names = [name for name in order | present if name in present]
-    rows = (
-        [row.get(name, known.get(name)) for name in names]
-        for shown, known in runs
-        for row in _rows(shown)
+    runs = [
+        (ShownRun(recording, run), {"file": title, **_run_texts(recording, run)})
+        for name, recording in recordings.items()
+        for title, run in _titled_runs(name, recording).items()
+    ]
+    present = dict.fromkeys(
+        chain(*((*next(_rows(shown)), *of_run) for shown, of_run in runs if shown.rows))
     )
-    return Table([Column[Any](name) for name in names], rows)
+    order = dict.fromkeys(("file", "step", "depth", *(column.key for column in COLUMNS)))
+    names = [name for name in order | present if name in present]
+    rows = ((of_run | row).get for shown, of_run in runs for row in _rows(shown))
+    return Table([Column[Any](name) for name in names], (list(map(get, names)) for get in rows))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -25,7 +26,7 @@ from otel_quant.schema import semconv
 from otel_quant.schema.catalog import QUANTITIES
 from otel_quant.schema.figures import MEMORY, RESOURCES, Figure, Part
 from otel_quant.schema.units import counted, cut, duration_text
-from otel_quant.views.document import ONE, Cell, Column, Quantity, Row, Table
+from otel_quant.views.document import ONE, Cell, Column, Row, Table, UnitCell, known
 
 # --- which are shown ----------------------------------------------------------------------
 
@@ -44,7 +45,7 @@ def most_telling(steps: Sequence[PlacedStep], most: int = MOST_STEPS) -> list[Pl
     return [steps[at] for at in sorted(sorted(range(len(steps)), key=rank)[:most])]
 
 
-class Subject(NamedTuple):
+class ShownProcess(NamedTuple):
     """The process whose steps are shown, or several that ran one after another, with those steps."""
 
     name: str  # The process in words: ``rank 3``, ``process 4711``
@@ -72,7 +73,7 @@ def by_process(recording: Recording) -> dict[str, list[RecordedRun]]:
     return processes
 
 
-def subject_of(recording: Recording) -> Subject:
+def subject_of(recording: Recording) -> ShownProcess:
     """Returns the process whose steps tell most: the first that did not end well, else the longest.
 
     Workers of another process that is recorded come after it. Processes that ran one after
@@ -80,16 +81,18 @@ def subject_of(recording: Recording) -> Subject:
     """
     processes = by_process(recording)
     if not processes:
-        return Subject("", (), ())
+        return ShownProcess("", (), ())
     pids = {run.pid for run in recording.runs if run.pid is not None}
     above = [runs for runs in processes.values() if runs[0].parent_pid not in pids]
     above.sort(key=lambda runs: runs[0].start)
-    if all(
-        end_of(one, recording.duration) <= next_one[0].start for one, next_one in pairwise(above)
-    ):
-        above = [[run for runs in above for run in runs]]
-    runs, why = _most_telling(above or list(processes.values()), recording.duration)
-    return Subject(process_name(runs[0]), runs, steps_in(recording, runs), why)
+    until = recording.duration
+    if all(end_of(one, until) <= after[0].start for one, after in pairwise(above)):
+        above = [list(chain(*above))]
+    runs, why = _most_telling(above or list(processes.values()), until)
+    return ShownProcess(process_name(runs[0]), runs, steps_in(recording, runs), why)
+
+
+_STOPPED: Final = tuple(each for each in WORST_FIRST if each not in ("running", "ended"))
 
 
 def _most_telling(
@@ -97,14 +100,12 @@ def _most_telling(
 ) -> tuple[list[RecordedRun], str]:
     if len(processes) == 1:
         return processes[0], ""
-    for state in WORST_FIRST[:-1]:
+    for state in _STOPPED:
         stopped = [runs for runs in processes if any(run.state == state for run in runs)]
-        if stopped and state != "running":
+        if stopped:
             first = min(stopped, key=lambda runs: end_of(runs, until))
             several = f"the first of {len(stopped):,} that {STATES[state].of_several}"
             return first, several if len(stopped) > 1 else f"which {STATES[state].verb}"
-        if stopped:
-            break
     longest = max(processes, key=lambda runs: end_of(runs, until) - runs[0].start)
     return longest, f"the slowest of {len(processes):,}"
 
@@ -125,8 +126,11 @@ _SPARE: Final = ("MEM START", "GPU START", "MEM END", "GPU END", "START", "READ"
 """Columns that a narrow terminal does without."""
 
 
+_NO_POINT: Final = RecordedCheckpoint("", 0.0)
+
+
 @dataclass(slots=True)
-class StepRow:
+class StepTableRow:
     """A step, a checkpoint that belongs to none, or time without a step."""
 
     of: ShownRun
@@ -135,8 +139,8 @@ class StepRow:
     seconds: float | None = None  # How long it took, or has taken so far
     depth: int = 0  # Steps around it
     step: RecordedStep | None = None  # None if it is none
-    first: RecordedCheckpoint | None = None  # At its start; of a checkpoint, itself
-    last: RecordedCheckpoint | None = None  # At its end
+    first: RecordedCheckpoint = _NO_POINT  # At its start; of a checkpoint, itself
+    last: RecordedCheckpoint = _NO_POINT  # At its end
 
 
 class ShownRun:
@@ -161,135 +165,136 @@ class ShownRun:
             return self.run.end - self.run.start
         return self.run.checkpoints[-1].time - self.run.start if self.run.checkpoints else 0.0
 
-    def _rows(self, placed: Sequence[PlacedStep] | None) -> Iterator[StepRow]:
+    def _rows(self, placed: Sequence[PlacedStep] | None) -> Iterator[StepTableRow]:
         every = steps_in(self.recording, [self.run]) if placed is None else placed
-        rows = {
-            each.step.index: StepRow(
+        rows: dict[int | None, StepTableRow] = {
+            each.step.index: StepTableRow(
                 self, each.step.name, each.step.start, each.duration, each.depth, each.step
             )
             for each in every
             if each.run is self.run
         }
         for point in self.run.checkpoints:
-            row = rows.get(point.step) if point.step is not None else None
+            row = rows.get(point.step)
             if point.phase == "point":
                 if placed is None:
-                    depth = 0 if row is None else row.depth + 1
-                    yield StepRow(
-                        self, point.name, point.time, depth=depth, first=point, last=point
-                    )
-            elif row is not None and point.phase == "end":
+                    depth = row.depth + 1 if row else 0
+                    yield StepTableRow(self, point.name, point.time, depth=depth, first=point)
+            elif row and point.phase == "end":
                 row.last = point
-            elif row is not None:
+            elif row:
                 row.first = point
                 yield row
-        yield from (row for row in rows.values() if row.first is None)
+        yield from (row for row in rows.values() if row.first is _NO_POINT)
 
 
-Value: TypeAlias = Callable[[StepRow], Any]
+Value: TypeAlias = Callable[[StepTableRow], Any]
 """Computes a figure of a row, in bytes and seconds; None if it is not known."""
 
 
+def _of_step(value: Callable[[StepTableRow, RecordedStep], Any]) -> Value:
+    """Returns what computes a value of rows that are steps; of others None."""
+    return lambda row: None if row.step is None else value(row, row.step)
+
+
 def _part(figure: Figure, part: Part) -> Value:
-    name, checkpoint = figure.attribute(part), f"quant.checkpoint.{figure.checkpoint}"
+    name, checkpoint = figure.attribute(part), semconv.CHECKPOINT_PREFIX + figure.checkpoint
 
-    def at(point: RecordedCheckpoint | None) -> float | None:
-        return None if point is None else number(point.attributes, checkpoint)
+    def change(row: StepTableRow) -> float | None:
+        before, after = (number(each.attributes, checkpoint) for each in (row.first, row.last))
+        return None if before is None or after is None else after - before
 
-    def value(row: StepRow) -> float | None:
-        found = number(row.step.attributes, name) if row.step is not None else None
+    parts: dict[str, Value] = {
+        "start": lambda row: number(row.first.attributes, checkpoint),
+        "end": lambda row: number(row.last.attributes, checkpoint),
+    }
+    at_checkpoints = parts.get(part, change)
+
+    def value(row: StepTableRow) -> Any:
+        found = None if row.step is None else number(row.step.attributes, name)
         if found is not None or checkpoint not in row.of.checkpoint_names:
             return found
-        before, after = at(row.first), at(row.last if row.step is not None else None)
-        change = None if before is None or after is None else after - before
-        return before if part == "start" else after if part == "end" else change
+        return at_checkpoints(row)
 
     return value
 
 
 def _quantity(name: str) -> Value:
-    return lambda row: None if row.step is None else row.of.steps.value(row.step, name)
+    return _of_step(lambda row, step: row.of.steps.value(step, name))
 
 
 def _seen(figure: Figure) -> Value:
-    start = _part(figure, "start")
-
-    def value(row: StepRow) -> float | None:
-        if row.step is None:
-            known: float | None = start(row)
-            return known
-        return row.of.steps.seen(row.step, f"{figure.name}.peak")
-
-    return value
+    start, name = _part(figure, "start"), f"{figure.name}.peak"
+    return lambda row: row.of.steps.seen(row.step, name) if row.step else start(row)
 
 
-def _share_of_limit(row: StepRow) -> float | None:
-    steps, limit = row.of.steps, row.of.limit
-    if limit is None or row.step is None:
-        return None
-    used = steps.value(row.step, summary.MEMORY_PEAK) or steps.seen(row.step)
-    return None if used is None else round(used / limit.value, 4)
+@_of_step
+def _share_of_limit(row: StepTableRow, step: RecordedStep) -> float | None:
+    used = row.of.steps.value(step, summary.MEMORY_PEAK) or row.of.steps.seen(step)
+    limit = row.of.limit
+    return None if used is None or limit is None else round(used / limit.value, 4)
 
 
-def _start(row: StepRow) -> float | None:
+def _start(row: StepTableRow) -> float | None:
     return None if row.start is None else round(row.start - row.of.run.start, _DECIMALS)
 
 
-def _duration(row: StepRow) -> float | None:
-    if row.step is None or row.step.end is None:
-        return None
-    return round(row.step.end - row.step.start, _DECIMALS)
+@_of_step
+def _duration(row: StepTableRow, step: RecordedStep) -> float | None:
+    return None if step.end is None else round(step.end - step.start, _DECIMALS)
 
 
-def _share_of_time(row: StepRow) -> float | None:
+def _share_of_time(row: StepTableRow) -> float | None:
     seconds, total = _duration(row), row.of.seconds
     return round(seconds / total, 4) if seconds is not None and total else None
 
 
-def status_of(row: StepRow) -> str:
+def status_of(row: StepTableRow) -> str:
     """Returns how a row stands: ``ok``, ``open``, the exception that ended it."""
     if row.step is None:
         return "point"
     return "open" if row.step.end is None else row.step.error or "ok"
 
 
-def message_of(row: StepRow) -> str | None:
-    """Returns the message of that exception."""
-    return row.step.error_message if row.step is not None else None
+message_of: Final = _of_step(lambda _, step: step.error_message)
+"""Returns the message of that exception."""
 
 
-_UNITS: Final = {"By": ("_mb", ONE), "s": ("_secs", ONE), "1": ("_share", ONE)}
-"""The end of a column's name for programs, as in Quark's file, and its unit in tables."""
+_ENDS: Final = {"By": "_mb", "s": "_secs", "1": "_share"}
+"""The end of a column's name for programs, as in Quark's file."""
 
 
 def _column(
     key: str, heading: str, unit: str, value: Value, digits: int | None = None, **more: Any
-) -> Column[StepRow]:
+) -> Column[StepTableRow]:
     spare = 1 + _SPARE.index(heading) if heading in _SPARE else 0
     more = {"shown_in": ONE, "absent": "-", "spare": spare, **more}
     return Column(heading, unit, value, key, digits=digits, **more)
 
 
-def _columns_of(figure: Figure) -> Iterator[Column[StepRow]]:
+def _columns_of(figure: Figure) -> Iterator[Column[StepTableRow]]:
     """Yields the columns of a figure that has a heading."""
-    suffix, _ = _UNITS.get(figure.unit, ("", ""))
+    end = _ENDS.get(figure.unit, "")
     name = figure.column.key if figure.column is not None else figure.name.replace(".", "_")
-    stem, heading, unit = name.removesuffix(suffix), figure.heading, figure.unit
+    stem = name.removesuffix(end)
+    delta, peak = _part(figure, "delta"), _quantity(f"{figure.name}.peak")
+
+    def column(part: str, word: str, value: Value, **more: Any) -> Column[StepTableRow]:
+        heading = f"{figure.heading} {word}".rstrip()
+        return _column(f"{stem}{part}{end}", heading, figure.unit, value, **more)
+
     if figure.is_total:
-        yield _column(f"{stem}{suffix}", heading, unit, _part(figure, "delta"), title=figure.brief)
+        yield column("", "", delta, title=figure.brief)
         return
-    peak = _quantity(f"{figure.name}.peak")
     if figure.parts == ("peak",):
-        yield _column(f"{stem}_peak{suffix}", heading, unit, peak, title=figure.brief)
+        yield column("_peak", "", peak, title=figure.brief)
         return
-    parts: list[tuple[Part, str]] = [("start", "START"), ("end", "END")]
-    for part, word in parts:
-        yield _column(f"{stem}_{part}{suffix}", f"{heading} {word}", unit, _part(figure, part))
+    yield column("_start", "START", _part(figure, "start"))
+    yield column("_end", "END", _part(figure, "end"))
     if figure in MEMORY.figures:
-        delta = _part(figure, "delta")
-        yield _column(f"{stem}_delta{suffix}", f"{heading} +/-", unit, delta, is_signed=True)
-    yield _column(f"{stem}_peak{suffix}", f"{heading} PEAK", unit, peak)
-    yield _column(f"{stem}_seen{suffix}", f"{heading} SEEN", unit, _seen(figure))
+        yield column("_delta", "+/-", delta, is_signed=True)
+    yield column("_peak", "PEAK", peak)
+    yield column("_seen", "SEEN", _seen(figure))
     if figure in MEMORY.figures:
         yield _column(f"{stem}_limit_share", "OF LIMIT", "1", _share_of_limit)
 
@@ -311,39 +316,33 @@ COLUMNS: Final = (
 """The figures that every run may have, in the order of the table."""
 
 
-def columns_of(run: ShownRun) -> list[Column[StepRow]]:
+def columns_of(run: ShownRun) -> list[Column[StepTableRow]]:
     """Returns the columns in which a row has a value; columns of the program's own metrics come last."""
-    return _known((*COLUMNS, *_custom_columns(run)), run.rows, with_seen=True)
+    return known((*COLUMNS, *_custom_columns(run)), run.rows)
 
 
-def _known(
-    columns: Iterable[Column[StepRow]], rows: Sequence[StepRow], *, with_seen: bool = False
-) -> list[Column[StepRow]]:
-    """Returns what is known; what was seen at checkpoints only where no peak is known."""
-    found: list[Column[StepRow]] = []
-    for column in columns:
-        peak = column.heading.replace(" SEEN", " PEAK")
-        has_peak = peak != column.heading and any(peak == each.heading for each in found)
-        value = column.value
-        if value and (with_seen or not has_peak) and any(value(row) is not None for row in rows):
-            found.append(column)
-    return found
+def _without_seen(columns: Sequence[Column[StepTableRow]]) -> list[Column[StepTableRow]]:
+    """Returns columns, less what was seen at checkpoints where a peak is known."""
+    peaks = {each.heading for each in columns}
+    return [
+        each for each in columns
+        if not each.heading.endswith(" SEEN") or each.heading.replace(" SEEN", " PEAK") not in peaks
+    ]  # fmt: skip
 
 
-def _custom_columns(run: ShownRun) -> Iterator[Column[StepRow]]:
+def _custom_columns(run: ShownRun) -> Iterator[Column[StepTableRow]]:
     for name in run.checkpoint_names:
         if name.startswith(semconv.CUSTOM_PREFIX):
             key = name.removeprefix(semconv.CUSTOM_PREFIX)
-            yield Column(key, "", _custom(name), key, absent="-")
+            yield Column(key, "", partial(_custom, name), key, absent="-")
 
 
-def _custom(name: str) -> Value:
-    def value(row: StepRow) -> Any:
-        point = row.last or row.first
-        return None if point is None else point.attributes.get(name)
+def _custom(name: str, row: StepTableRow) -> Any:
+    point = row.first if row.last is _NO_POINT else row.last
+    return point.attributes.get(name)
 
-    return value
 
+_NO_LINKS: Final[Mapping[StepPath, str]] = {}
 
 # --- their table --------------------------------------------------------------------------
 
@@ -355,7 +354,7 @@ def step_table(
     caption: str = "Steps",
     *,
     with_rates: bool = False,
-    links: Mapping[StepPath, str] | None = None,
+    links: Mapping[StepPath, str] = _NO_LINKS,
 ) -> Table:
     """Returns the steps of runs; of more than ``most`` those that did not end well, then the longest.
 
@@ -363,51 +362,55 @@ def step_table(
     page the names of steps lead to.
     """
     steps = steps_in(recording, runs)
-    link_of = {id(each.step): (links or {}).get(each.path, "") for each in steps}
     points = sum(point.phase == "point" for run in runs for point in run.checkpoints)
-    notes, shown_steps = [], None
+    notes, chosen = [], None
     if most is not None and len(steps) + points > most:
-        shown_steps = most_telling(steps, most)
-        kept = {id(each) for each in shown_steps}
-        longest = max((each.duration for each in steps if id(each) not in kept), default=0.0)
-        notes.append(
-            f"{counted(len(steps) - len(kept), 'step')} of {len(steps):,} left out, the shortest: "
-            f"none took more than {duration_text(longest)}."
-        )
-    shown_runs = [ShownRun(recording, run, shown_steps) for run in runs]
-    rows = [row for run in shown_runs for row in run.rows]
+        chosen = most_telling(steps, most)
+        notes.append(_left_out(steps, chosen))
+    shown = [ShownRun(recording, run, chosen) for run in runs]
+    rows = list(chain.from_iterable(run.rows for run in shown))
     if steps and len(runs) == len(recording.runs):
-        rows = _with_gaps(rows, steps, shown_runs[0])
-    custom = dict.fromkeys(each for run in shown_runs for each in _custom_columns(run))
-    rates = _RATES if with_rates else ()
-    columns = _known((*_SHOWN, *rates, *custom, _STATE), rows)
+        rows = _with_gaps(rows, steps, shown[0])
+    custom = dict.fromkeys(chain.from_iterable(map(_custom_columns, shown)))
+    every = (*_SHOWN, *(_RATES if with_rates else ()), *custom, _STATE)
+    columns = _without_seen(known(every, rows))
     if any(column.heading.endswith(" SEEN") for column in columns):
         has_reading = any(run.last and run.end is None for run in runs)
-        between = " and in the last reading" if has_reading else ", not between them"
-        notes.append(f"SEEN is the highest at the checkpoints{between}.")
-    return Table.of(
-        columns,
-        rows,
-        row=lambda row, cells: Row(
-            cells,
-            row.depth,
-            row.step.state if row.step else "ended",
-            link=link_of.get(id(row.step), ""),
-        ),
-        id="steps",
-        caption=caption,
-        note=" ".join(notes),
+        notes.append(_SEEN_AT[has_reading])
+    link_of = {id(each.step): links.get(each.path, "") for each in steps}
+
+    def placed(row: StepTableRow, cells: Sequence[Cell]) -> Row:
+        state = row.step.state if row.step else "ended"
+        return Row(cells, row.depth, state, link=link_of.get(id(row.step), ""))
+
+    note = " ".join(notes)
+    return Table.of(columns, rows, row=placed, id="steps", caption=caption, note=note)
+
+
+_SEEN_AT: Final = (
+    "SEEN is the highest at the checkpoints, not between them.",
+    "SEEN is the highest at the checkpoints and in the last reading.",
+)
+"""Without a last reading, and with one."""
+
+
+def _left_out(steps: Sequence[PlacedStep], chosen: Sequence[PlacedStep]) -> str:
+    kept = {id(each) for each in chosen}
+    longest = max((each.duration for each in steps if id(each) not in kept), default=0.0)
+    return (
+        f"{counted(len(steps) - len(kept), 'step')} of {len(steps):,} left out, the shortest: "
+        f"none took more than {duration_text(longest)}."
     )
 
 
 def _with_gaps(
-    rows: Sequence[StepRow], steps: Sequence[PlacedStep], run: ShownRun
-) -> list[StepRow]:
+    rows: Sequence[StepTableRow], steps: Sequence[PlacedStep], run: ShownRun
+) -> list[StepTableRow]:
     """Adds the time in which no step was open, so that the times add up to the run's."""
 
-    def gap(name: str, start: float | None, seconds: float) -> list[StepRow]:
+    def gap(name: str, start: float | None, seconds: float) -> list[StepTableRow]:
         is_seen = seconds >= _LEAST_GAP * run.recording.duration > 0
-        return [StepRow(run, name, start, seconds)] if is_seen else []
+        return [StepTableRow(run, name, start, seconds)] if is_seen else []
 
     first, last = min(each.step.start for each in steps), max(each.end for each in steps)
     return [
@@ -423,42 +426,37 @@ _LEAST_GAP: Final = 0.001
 """Share of the run's time below which a time without a step is not shown."""
 
 
-def _state_text(row: StepRow) -> str | None:
-    if row.step is None:
-        return None
-    state, error = STATES[row.step.state].cell, row.step.error
-    if row.step.state == "lost" and not row.of.recording.path.is_dir():
+@_of_step
+def _state_text(row: StepTableRow, step: RecordedStep) -> str:
+    if step.state == "lost" and not row.of.recording.path.is_dir():
         return "open"  # a file does not show whether its process is alive
-    if error is None:
-        return state
-    return f"{state}: {error}{f': {row.step.error_message}' if row.step.error_message else ''}"
+    texts = (STATES[step.state].cell, step.error, step.error and step.error_message)
+    return ": ".join(filter(None, texts))
 
 
-def _share_of_recording(row: StepRow) -> float | None:
+def _share_of_recording(row: StepTableRow) -> float | None:
     total = row.of.recording.duration
     return row.seconds / total if row.seconds is not None and total else None
 
 
-def _seen_of_open_steps(column: Column[StepRow], figure: Figure) -> Column[StepRow]:
+def _seen_of_open_steps(column: Column[StepTableRow], figure: Figure) -> Column[StepTableRow]:
     """Returns the column of a peak, which of a step that is open is at least what was seen."""
-    peak, seen = column.value, _seen(figure)
-    if not column.heading.endswith(" PEAK") or peak is None:
-        return column
+    seen = _seen(figure)
 
-    def value(row: StepRow) -> Cell:
-        found = peak(row)
-        is_open = row.step is not None and row.step.end is None
-        at_least = seen(row) if found is None and is_open else None
-        return found if at_least is None else Quantity(at_least, before="≥ ")
+    @_of_step
+    def value(row: StepTableRow, step: RecordedStep) -> Cell:
+        found = column.value(row)
+        at_least = seen(row) if found is None and step.end is None else None
+        return found if at_least is None else UnitCell(at_least, before="≥ ")
 
-    return column._replace(value=value)
+    return column._replace(value=value) if column.heading.endswith(" PEAK") else column
 
 
-_STATE: Final = Column[StepRow]("STATE", None, _state_text, longest=_LONGEST_STATE)
+_STATE: Final = Column[StepTableRow]("STATE", None, _state_text, longest=_LONGEST_STATE)
 _NOT_SHOWN: Final = frozenset({"cpu_memory_delta_mb", "gpu_memory_start_mb", "gpu_memory_end_mb"})
 _HAVE_A_COLUMN: Final = {"TIME", *(column.heading for column, _ in _FIGURES)}
 
-_SHOWN: Final[tuple[Column[StepRow], ...]] = (
+_SHOWN: Final[tuple[Column[StepTableRow], ...]] = (
     Column("STEP", None, lambda row: cut(row.name, _LONGEST_NAME)),
     _column("", "START", "s", lambda row: row.start, title="since the recording began"),
     _column("", "TIME", "s", lambda row: row.seconds),
@@ -469,7 +467,7 @@ _SHOWN: Final[tuple[Column[StepRow], ...]] = (
         if column.key not in _NOT_SHOWN
     ),
     Column(
-        "SAMPLES", "", lambda row: row.step.samples if row.step else None, title="calibration samples: batches", spare=1, absent="-"
+        "SAMPLES", "", _of_step(lambda _, step: step.samples), title="calibration samples: batches", spare=1, absent="-"
     ),
 )  # fmt: skip
 

@@ -20,7 +20,7 @@ from otel_quant.schema.units import (
     size,
     size_unit,
 )
-from otel_quant.views.document import Cell, Column, Quantity, Row, Table
+from otel_quant.views.document import Cell, Column, Row, Table, UnitCell
 
 # Characters that move the cursor, change colours or reverse the text.
 _UNSAFE: Final = re.compile(
@@ -148,7 +148,7 @@ def cell_text(cell: Cell, unit: str = "") -> str:
         return cell
     if isinstance(cell, int | float):
         return number_text(cell, unit)
-    if not isinstance(cell, Quantity):
+    if not isinstance(cell, UnitCell):
         return ", ".join(map(str, cell))
     if cell.value is None:
         return f"{cell.before}{cell.after}"
@@ -232,7 +232,7 @@ def _numbers(
         if isinstance(cell, int | float):
             sign = "+" if column.is_signed and cell > 0 else ""
             return f"{sign}{text(cell)}"
-        if not isinstance(cell, Quantity) or (cell.unit, cell.digits) != (None, None):
+        if not isinstance(cell, UnitCell) or (cell.unit, cell.digits) != (None, None):
             return cell_text(cell, unit)
         value = "" if cell.value is None else text(cell.value)
         return f"{cell.before}{value}{cell.after}"
@@ -242,4 +242,4 @@ def _numbers(
 
 def plain(cell: Cell) -> Any:
     """Returns a cell without words."""
-    return cell.value if isinstance(cell, Quantity) else cell
+    return cell.value if isinstance(cell, UnitCell) else cell

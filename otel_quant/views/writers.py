@@ -7,29 +7,21 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
-from itertools import chain
+from itertools import chain, islice
+from operator import call
 from types import GeneratorType
 from typing import Any, Final
 
 from otel_quant.schema.units import moment_text
-from otel_quant.views.document import (
-    Cell,
-    Column,
-    Document,
-    Facts,
-    Lines,
-    Part,
-    Row,
-    Section,
-    Table,
-)
+from otel_quant.views.document import Cell, Column, Document, Facts, Lines, Part, Section, Table
 from otel_quant.views.text import (
     Texts,
     cell_text,
     cells_of,
     listed,
+    phrase,
     plain,
     printable,
     row_of,
@@ -58,6 +50,14 @@ def written(document: Document, form: str, width: int | None = None) -> Iterator
     raise ValueError(f"{form!r} is no format; expected one of {', '.join(FORMATS)}")
 
 
+def _separated(parts: Iterable[Part], write: Callable[[Part], Iterator[str]]) -> Iterator[str]:
+    """Yields parts with an empty line between them."""
+    for number, part in enumerate(parts):
+        if number:
+            yield "\n"
+        yield from write(part)
+
+
 # --- Markdown, for pull requests ----------------------------------------------------------
 
 # Characters that end a cell, begin markup or HTML, or mention a person.
@@ -70,59 +70,54 @@ def _escaped(text: str) -> str:
 
 
 def _markdown_parts(parts: Iterable[Part], level: int) -> Iterator[str]:
-    for number, part in enumerate(parts):
-        if number:
-            yield "\n"
-        yield from _markdown(part, level)
+    return _separated(parts, lambda part: _markdown(part, level))
 
 
 def _markdown(part: Part, level: int) -> Iterator[str]:
+    heading = f"{'#' * level} {{}}\n\n"
     match part:
         case Table():
-            if part.title:
-                yield f"{_escaped(part.title)}\n\n"
-            if part.caption:
-                yield f"{'#' * level} {_escaped(part.caption)}\n\n"
+            yield phrase("{}\n\n", part.title, _escaped)
+            yield phrase(heading, part.caption, _escaped)
             yield from _markdown_table(part)
             if part.note:
-                yield "\n" + _markdown_lines(part.note.split("\n"), is_list=False)
+                yield "\n" + _markdown_lines(part.note.split("\n"))
         case Facts():
-            if part.title:
-                yield f"**{_escaped(part.title)}**\n\n"
-            elif part.caption:
-                yield f"{'#' * level} {_escaped(part.caption)}\n\n"
+            title = phrase("**{}**\n\n", part.title, _escaped)
+            yield title or phrase(heading, part.caption, _escaped)
             yield "|  |  |\n| --- | --- |\n"
-            yield from (
-                f"| {_escaped(name.strip())} | {_escaped(cell_text(value))} |\n"
-                for name, value in part.rows
-            )
-        case Lines():
-            yield _markdown_lines([line.strip() for line in part.lines], is_list=part.is_list)
+            for name, value in part.rows:
+                yield f"| {_escaped(name.strip())} | {_escaped(cell_text(value))} |\n"
+        case Lines(lines, is_list=True):
+            yield from (f"- {_escaped(line.strip())}\n" for line in lines)
+        case Lines(lines):
+            yield _markdown_lines(line.strip() for line in lines)
         case Section():
-            yield f"{'#' * level} {_escaped(part.title)}\n\n"
+            yield heading.format(_escaped(part.title))
             yield from _markdown_parts(part.parts, level + 1)
 
 
-def _markdown_lines(lines: Sequence[str], *, is_list: bool) -> str:
-    if is_list:
-        return "".join(f"- {_escaped(line)}\n" for line in lines)
+def _markdown_lines(lines: Iterable[str]) -> str:
     # A backslash at the end of a line is a line break.
     return "\\\n".join(map(_escaped, lines)) + "\n"
 
 
 def _markdown_table(table: Table) -> Iterator[str]:
     texts = Texts(table)
-    has_remarks = any(isinstance(row, Row) and row.remark for row in table.rows)
-    headings = [*texts.headings_with_units, *([""] if has_remarks else [])]
-    yield f"| {' | '.join(map(_escaped, headings))} |\n"
-    rule = ["---" if each.is_text else "---:" for each in texts.columns]
-    yield f"| {' | '.join([*rule, *(['---'] if has_remarks else [])])} |\n"
-    for row in map(row_of, table.rows):
-        shown = list(map(_escaped, texts.whole(row.cells)))
-        shown[0] = "\u00a0" * 2 * row.depth + shown[0]
-        shown += [_escaped(row.remark)] if has_remarks else []
-        yield f"| {' | '.join(shown)} |\n"
+    has_remarks = any(row.remark for row in map(row_of, table.rows))
+    columns = (*texts.columns, _REMARKS) if has_remarks else texts.columns
 
+    def line(cells: Iterable[str]) -> str:  # with the remarks last, where there are any
+        return f"| {' | '.join(islice(cells, len(columns)))} |\n"
+
+    yield line(map(_escaped, (*texts.headings_with_units, "")))
+    yield line("---" if each.is_text else "---:" for each in columns)
+    for row in map(row_of, table.rows):
+        first, *others = map(_escaped, (*texts.whole(row.cells), row.remark))
+        yield line((f"{_INDENT * row.depth}{first}", *others))
+
+
+_INDENT: Final = "\u00a0" * 2
 
 # --- Terminals ----------------------------------------------------------------------------
 
@@ -140,26 +135,22 @@ def terminal_text(document: Document, width: int | None = None) -> str:
 
 
 def _parted(parts: Iterable[Part], width: int | None) -> Iterator[str]:
-    for number, part in enumerate(parts):
-        if number:
-            yield "\n"
-        yield from _part(part, width)
+    return _separated(parts, lambda part: _part(part, width))
 
 
 def _part(part: Part, width: int | None) -> Iterator[str]:
     match part:
         case Table():
-            if part.title:
-                yield f"{printable(part.title)}\n\n"
+            yield phrase("{}\n\n", part.title, printable)
             yield from _table(part, width)
             yield from (f"{printable(line)}\n" for line in part.note.split("\n") if line)
         case Facts():
+            yield phrase("{}\n", part.title, printable)
             names = max((len(name) for name, _ in part.rows), default=0)
-            lines = [part.title] if part.title else []
-            lines += [f"{name:{names}}  {cell_text(value)}".rstrip() for name, value in part.rows]
-            yield from (f"{printable(line)}\n" for line in lines)
+            for name, value in part.rows:
+                yield printable(f"{name:{names}}  {cell_text(value)}".rstrip()) + "\n"
         case Lines():
-            mark = "- " if part.is_list else ""
+            mark = "- " * part.is_list
             yield from (f"{mark}{printable(line)}\n" for line in part.lines)
         case Section():
             yield f"{printable(part.title)}\n"
@@ -218,24 +209,24 @@ def _fitting(columns: Sequence[Column[Any]], widths: list[int], width: int | Non
     """
     if width is None:
         return widths
-    texts = {at for at, column in enumerate(columns) if column.is_text}
     kept = [at for at, each in enumerate(widths) if each or not at]
+    texts = {at for at in kept if columns[at].is_text}
 
-    def excess(longest: int) -> int:
-        known = (min(widths[at], longest) if at in texts else widths[at] for at in kept)
-        return sum(known) + 2 * (len(kept) - 1) - width
+    def shown(longest: int) -> dict[int, int]:
+        return {at: min(widths[at], longest if at in texts else widths[at]) for at in kept}
 
-    for at in sorted(kept, key=lambda at: columns[at].spare):
-        if columns[at].spare and excess(_READABLE) > 0:
+    def fits(longest: int) -> bool:
+        return sum(shown(longest).values()) + 2 * (len(kept) - 1) <= width
+
+    spare = [at for at in kept if columns[at].spare]
+    for at in sorted(spare, key=lambda at: columns[at].spare):
+        if not fits(_READABLE):
             kept.remove(at)
     for at in kept[:0:-1]:
-        if excess(_SHORTEST) > 0:
+        if not fits(_SHORTEST):
             kept.remove(at)
-    longest = next(each for each in range(width, 0, -1) if each == 1 or excess(each) <= 0)
-    return [
-        0 if at not in kept else min(each, longest) if at in texts else each
-        for at, each in enumerate(widths)
-    ]
+    fitting = shown(next(filter(fits, range(width, 1, -1)), 1))
+    return [fitting.get(at, 0) for at in range(len(widths))]
 
 
 def _padded(text: str, width: int, is_left: bool) -> str:
@@ -265,14 +256,13 @@ def csv_lines(document: Document) -> Iterator[str]:
     if document.sheet is None:
         return
     table = document.sheet()
-    moments = [at for at, column in enumerate(table.columns) if column.unit == "time"]
+    columns = [_CSV.get(column.unit, _csv_cell) for column in table.columns]
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    for cells in chain(([column.name for column in table.columns],), map(cells_of, table.rows)):
-        row = list(map(_csv_cell, cells))
-        for at in moments:
-            row[at] = moment_json(value) if isinstance(value := cells[at], int | float) else row[at]
-        writer.writerow(row)
+    names = [_csv_cell(column.name) for column in table.columns]
+    rows = (map(call, columns, cells_of(row)) for row in table.rows)
+    for texts in chain((names,), rows):
+        writer.writerow(texts)
         yield stream.getvalue()
         stream.seek(0)
         stream.truncate()
@@ -297,6 +287,13 @@ def _csv_cell(cell: Cell) -> str | int:
     return _FORMULA.sub(r"\1'", printable(listed(value)))
 
 
+def _csv_moment(cell: Cell) -> str | int:
+    return moment_json(cell) if isinstance(cell, int | float) else _csv_cell(cell)
+
+
+_CSV: Final[Mapping[str | None, Callable[[Cell], str | int]]] = {"time": _csv_moment}
+"""What writes cells of a unit; of all others :func:`_csv_cell`."""
+
 _DEEPEST: Final = 4
 """How deep objects and lists have a line for each item: a line for a number would be thousands."""
 
@@ -313,16 +310,10 @@ def _named(parts: Iterable[Part]) -> Iterator[tuple[str, Any]]:
         match part:
             case Table():
                 names = [column.name for column in part.columns]
+                rows = (zip(names, cells_of(row), strict=False) for row in part.rows)
                 yield (
                     part.id or "rows",
-                    [
-                        {
-                            name: plain(cell)
-                            for name, cell in zip(names, cells_of(row), strict=False)
-                            if cell is not None
-                        }
-                        for row in part.rows
-                    ],
+                    [{name: plain(cell) for name, cell in row if cell is not None} for row in rows],
                 )
             case Facts():
                 yield part.title or "facts", {name: plain(value) for name, value in part.rows}

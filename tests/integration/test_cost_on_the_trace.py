@@ -12,6 +12,7 @@ import yaml
 
 from otel_quant.cost import analyze
 from otel_quant.cost.graph import runtime_here
+from otel_quant.schema import semconv
 from tests.fixtures.onnx_builder import floats, model_of_text
 from tests.fixtures.otlp_messages import Span
 from tests.fixtures.otlp_receiver import OtlpReceiver
@@ -75,32 +76,24 @@ def test_both_models_are_costed_beside_the_steps(tmp_path: Path, otlp: OtlpRecei
     expected: dict[str, Any] = {}
     for span, role, name in models_costed(otlp, "int8.onnx"):
         cost = analyze(tmp_path / name)
+        share, stored = (1.0, "int8") if role == "quantized" else (0.0, "float32")
+        known = ("params", "macs", "backward_macs", "weight_bytes", "peak_activation_bytes", "max_memory_node")  # fmt: skip
         totals = {
-            f"quant.model.{role}.{figure}": value
+            semconv.of_model(role, figure): value
             for figure, value in {
-                "size": (tmp_path / name).stat().st_size,
-                "params": cost.params,
-                "macs": cost.macs,
-                "macs_contraction": 8 * 16 * 16 * 27,
-                "backward_macs": cost.backward_macs,
-                "weight_bytes": cost.weight_bytes,
-                "memory": cost.memory_bytes,
-                "peak_activation_bytes": cost.peak_activation_bytes,
-                "nodes": len(cost.nodes),
-                "qdq_nodes": cost.quantize_nodes + cost.dequantize_nodes,
-                "max_memory_node": cost.max_memory_node,
-                "input_shapes": ("x=1x3x16x16",),
-                "integer_mac_share": 1.0 if role == "quantized" else 0.0,
-                f"precision.{'int8' if role == 'quantized' else 'float32'}": 1.0,
-                "expected_integer_mac_share": 1.0 if role == "quantized" else 0.0,
-                f"expected_precision.{'int8' if role == 'quantized' else 'float32'}": 1.0,
+                **{name: getattr(cost, name) for name in known}, "nodes": len(cost.nodes),
+                "size": (tmp_path / name).stat().st_size, "macs_contraction": 8 * 16 * 16 * 27,
+                "memory": cost.memory_bytes, "qdq_nodes": cost.quantize_nodes + cost.dequantize_nodes,
+                "input_shapes": ("x=1x3x16x16",), "integer_mac_share": share,
+                f"precision.{stored}": 1.0, "expected_integer_mac_share": share,
+                f"expected_precision.{stored}": 1.0,
             }.items()
-        }
+        }  # fmt: skip
         if role == "quantized":
             totals["quant.model.quantized.runtime"] = runtime_here().title
         assert span.parent_id == root.span_id
         assert model_attributes(span.attributes) == {
-            **totals, "quant.model.role": role, "quant.model.path": name
+            **totals, semconv.MODEL_ROLE: role, semconv.MODEL_PATH: name
         }  # fmt: skip
         expected |= totals
     assert model_attributes(root.attributes) == expected
@@ -111,12 +104,12 @@ def test_both_models_are_costed_beside_the_steps(tmp_path: Path, otlp: OtlpRecei
             for span in spans:
                 assert step.end_ns <= span.start_ns or span.end_ns <= step.start_ns
 
-    records = otlp.records_of("quant.model.cost")
-    assert [record.attributes["quant.model.role"] for record in records] == ["float", "quantized"]
+    records = otlp.records_of(semconv.MODEL_COST_EVENT)
+    assert [record.attributes[semconv.MODEL_ROLE] for record in records] == ["float", "quantized"]
     assert records[0].body["heaviest"][0]["macs"] == 8 * 16 * 16 * 27
     for role in ("float", "quantized"):
         for figure in ("size", "params", "macs_contraction"):
-            point = otlp.point(f"quant.model.{figure}", **{"quant.model.role": role})
+            point = otlp.point(f"quant.model.{figure}", **{semconv.MODEL_ROLE: role})
             assert point.value == expected[f"quant.model.{role}.{figure}"]
 
     section = yaml.safe_load((tmp_path / "profile.yaml").read_text())["onnx_model_cost"]
@@ -184,14 +177,14 @@ def test_models_that_cannot_be_costed_are_warnings_and_the_script_continues(
         "OTEL_QUANT_COST_TIMEOUT"
     )
     reason = {"message": late}
-    identity = [{"quant.model.role": "float"}, {"quant.model.role": "quantized"}]
+    identity = [{semconv.MODEL_ROLE: "float"}, {semconv.MODEL_ROLE: "quantized"}]
     spans = otlp.spans_named("model cost")
     assert [model_attributes(span.attributes) for span in spans] == identity
     for span in spans:
         assert [(event.name, event.attributes) for event in span.events] == [
-            ("quant.model.cost_failed", reason)
+            (semconv.COST_FAILED_EVENT, reason)
         ]
-    records = otlp.records_of("quant.model.cost_failed")
+    records = otlp.records_of(semconv.COST_FAILED_EVENT)
     assert [model_attributes(record.attributes) for record in records] == identity
     assert [(record.severity, record.body) for record in records] == [("WARN", reason)] * 2
     assert model_attributes(otlp.span("quantization").attributes) == {}

@@ -85,7 +85,7 @@ def test_a_block_has_the_same_values_as_all_commands(tmp_path: Path) -> None:
     code = QUANTIZING + NOTEBOOK_SNIPPET + FIGURES
     found = figures_of(run_script(tmp_path, code, OTEL_QUANT_RECORD=str(folder))[0])
     recording = read(folder)
-    assert summary.value(recording, "memory.peak") == found["memory_peak"]
+    assert summary.value(recording, summary.MEMORY_PEAK) == found["memory_peak"]
     assert summary.limit(recording) == (found["memory_limit"], found["memory_limit_source"])
     known = {name: value for name, value in found["total"].items() if value is not None}
     attributes = {

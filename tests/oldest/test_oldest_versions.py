@@ -24,6 +24,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from otel_quant.schema import semconv
+
 SIGNALS = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
@@ -105,15 +107,15 @@ def test_every_signal_is_sent(tmp_path: Path) -> None:
             ["quantization", None, "UNSET"],
         ],
         "records": [
-            ["quant.run.started", "quantization started"],
-            *(["quant.checkpoint.taken", name]
+            [semconv.RUN_STARTED_EVENT, "quantization started"],
+            *([semconv.CHECKPOINT_EVENT, name]
             for name in ("Start", "Calibration Start", "inner Start", "inner End",
                          "Calibration End", "End"))
         ],
         "metrics": [
-            "quant.run.disk.io", "quant.run.last_seen", "quant.run.memory.limit", "quant.run.memory.peak",
-            "quant.run.memory.usage", "quant.run.start", "quant.step.active", "quant.step.cpu.time",
-            "quant.step.disk.io", "quant.step.duration", "quant.step.memory.growth", "quant.step.memory.peak",
+            semconv.RUN_DISK_IO, semconv.RUN_LAST_SEEN, semconv.RUN_MEMORY_LIMIT, semconv.RUN_MEMORY_PEAK,
+            semconv.RUN_MEMORY_USAGE, semconv.RUN_START, semconv.STEP_ACTIVE, semconv.STEP_CPU_TIME,
+            semconv.STEP_DISK_IO, semconv.STEP_DURATION, semconv.STEP_MEMORY_GROWTH, semconv.STEP_MEMORY_PEAK,
         ],
     }  # fmt: skip
 
@@ -177,11 +179,8 @@ def test_a_recording_is_sent_later(tmp_path: Path) -> None:
 )
 def test_the_environment_has_the_oldest_supported_versions() -> None:
     pinned = {
-        "opentelemetry-api": "1.38.0",
-        "opentelemetry-distro": "0.59b0",
-        "opentelemetry-exporter-otlp": "1.38.0",
-        "opentelemetry-instrumentation": "0.59b0",
-        "psutil": "5.9.0",
-        "wrapt": "1.14.0",
-    }
+        "opentelemetry-api": "1.38.0", "opentelemetry-distro": "0.59b0",
+        "opentelemetry-exporter-otlp": "1.38.0", "opentelemetry-instrumentation": "0.59b0",
+        "psutil": "5.9.0", "wrapt": "1.14.0",
+    }  # fmt: skip
     assert {name: version(name) for name in pinned} == pinned

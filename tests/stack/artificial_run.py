@@ -30,7 +30,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from otel_quant.diagnosis.stack_trees import top_lines
 from otel_quant.export.otel.service_name import model_name
-from otel_quant.schema import catalog, semconv
+from otel_quant.schema import catalog, figures, semconv
 from otel_quant.schema.code_lines import Amounts, Place
 
 STEPS = ("Model Caching", "Pre-process", "Calibration", "Quantization (Static)", "Post-process")
@@ -86,11 +86,9 @@ class ArtificialRun:
         self.ended: list[float] = []
         self.name = {semconv.RUN_NAME: NAME}
         self.start = {
-            **self.name,
-            semconv.INPUT_NAME: model_name(MODEL),
-            semconv.CALIBRATION_METHOD: METHOD,
+            **self.name, semconv.INPUT_NAME: model_name(MODEL), semconv.CALIBRATION_METHOD: METHOD,
             semconv.CONFIG_NAME: "XINT8",
-        }
+        }  # fmt: skip
         resource = Resource.create()
         self.spans = TracerProvider(resource=resource)
         self.spans.add_span_processor(
@@ -119,7 +117,7 @@ class ArtificialRun:
                 Observation(self.memory // 8, {semconv.DISK_IO_DIRECTION: "read"}),
                 Observation(self.memory // 16, {semconv.DISK_IO_DIRECTION: "write"}),
             ],
-            "quant.run.cache.disk.usage": lambda _: [Observation(self.memory // 4)],
+            figures.CACHE_GROWTH.live_metric: lambda _: [Observation(self.memory // 4)],
             **dict.fromkeys(GPU_METRICS, self.observe_gpu),
             semconv.CALIBRATION_PROGRESS: self.observe_progress,
             semconv.STEP_LAYER_PROGRESS: self.observe_progress,
@@ -224,7 +222,7 @@ class ArtificialRun:
         made = self.instruments
         made[semconv.STEP_DURATION].record(seconds, labels)
         made[semconv.STEP_MEMORY_PEAK].record(self.memory, labels)
-        made["quant.step.cache.disk.peak"].record(self.memory // 4, labels)
+        made[figures.CACHE_GROWTH.steps[0].metric.name].record(self.memory // 4, labels)
         made[semconv.STEP_MEMORY_GROWTH].set(self.memory // 4, labels)
         made["quant.custom.accuracy"].set(97.8, {semconv.STEP_KIND: labels[semconv.STEP_KIND]})
         made[semconv.STEP_GPU_MEMORY_PEAK].set(self.memory // 2, labels | GPU)
@@ -254,10 +252,8 @@ class ArtificialRun:
             self.cost("float", 1.0)
             self.cost("quantized", 0.26)
             root.set_attributes(attributes | self.name | {
-                semconv.MEMORY_PEAK: self.memory,
-                semconv.MEMORY_LIMIT: LIMIT,
-                semconv.MEMORY_PEAK_RATIO: self.memory / LIMIT,
-                semconv.INPUT_PATH: MODEL,
+                semconv.MEMORY_PEAK: self.memory, semconv.MEMORY_LIMIT: LIMIT,
+                semconv.MEMORY_PEAK_RATIO: self.memory / LIMIT, semconv.INPUT_PATH: MODEL,
                 semconv.CALIBRATION_METHOD: METHOD,
             })  # fmt: skip
             self.checkpoint("End", "point", None)

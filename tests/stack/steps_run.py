@@ -12,6 +12,7 @@ import time
 from opentelemetry import _logs, metrics, trace
 
 import otel_quant
+from otel_quant.schema import semconv
 
 STEPS = ("Pre-process", "Calibration", "Post-process")
 WITHIN = "of the program"
@@ -24,7 +25,7 @@ def run(end: str) -> None:
         hours = 2 if end == "slow" else 0
         trace.get_tracer("program").start_span(
             WITHIN,
-            attributes={"quant.memory.peak_ratio": 0.9 if end == "critical" else 0.5},
+            attributes={semconv.MEMORY_PEAK_RATIO: 0.9 if end == "critical" else 0.5},
             start_time=time.time_ns() - hours * 3600 * 10**9,
         ).end()
     with otel_quant.step(STEPS[1]):

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from otel_quant.schema import semconv
 from tests.stack.grafana_panels import Shown
 from tests.stack.many_runs import send
 from tests.stack.processes import Backends, eventually, instrumented, prometheus
@@ -159,7 +160,7 @@ import otel_quant
 
 # Steps of half a minute, which work a little and write to the disk.
 ends = time.monotonic() + {MINUTES * MINUTE}
-model = {{"quant.input.path": "models/resnet50.onnx", "quant.calibration.method": "Percentile"}}
+model = {{{semconv.INPUT_PATH!r}: "models/resnet50.onnx", {semconv.CALIBRATION_METHOD!r}: "Percentile"}}
 with tempfile.NamedTemporaryFile() as file:
     while time.monotonic() < ends:
         with otel_quant.step("Calibration", attributes=model):

@@ -35,7 +35,7 @@ from otel_quant.capture.instruments.steps import (
     is_reported_already,
     open_library_step,
 )
-from otel_quant.capture.probes.counters import CACHE_DIRECTORIES
+from otel_quant.capture.probes.cache_directories import CACHE_DIRECTORIES
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import qualified_name

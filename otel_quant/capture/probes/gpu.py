@@ -17,13 +17,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from otel_quant.base.log import LOG
-from otel_quant.capture.probes.gpu_devices import Devices, open_amd, open_nvml
+from otel_quant.capture.probes.gpu_amd import open_amd
+from otel_quant.capture.probes.gpu_devices import Devices, Platform
+from otel_quant.capture.probes.gpu_nvidia import open_nvml
 from otel_quant.schema.readings import GpuReading
-
-Platform = Literal["cuda", "hip"]
 
 
 def with_torch_memory(
@@ -35,14 +35,14 @@ def with_torch_memory(
     cuda = _initialised_cuda(platform, modules)
     if cuda is None or not readings:
         return readings
-    count = cuda.device_count()
-    by_uuid = {_uuid(cuda, position): position for position in range(count)}
-    matches = [by_uuid.get(reading.id.partition("-")[2]) for reading in readings]
-    if all(match is None for match in matches):
-        matches = [reading.index if reading.index < count else None for reading in readings]
+    positions = range(cuda.device_count())
+    by_uuid = {_uuid(cuda, position): position for position in positions}
+    uuids = {reading.index: reading.id.partition("-")[2] for reading in readings}
+    found = {index: by_uuid[uuid] for index, uuid in uuids.items() if uuid in by_uuid}
+    found = found or dict(enumerate(positions))
     return tuple(
-        reading if position is None else _with_figures(reading, cuda, position)
-        for reading, position in zip(readings, matches, strict=True)
+        _with_figures(each, cuda, found[each.index]) if each.index in found else each
+        for each in readings
     )
 
 
@@ -94,7 +94,7 @@ class GpuProbe:
         self._forking: set[int] = set()  # threads that fork, and hold the lock meanwhile
         self._usable = True
         self._waits = True  # for another thread's reading; False once a wait timed out
-        self._opened: tuple[tuple[Platform, Devices], ...] | None = None
+        self._opened: tuple[Devices, ...] | None = None
 
     def __call__(self, pids: Collection[int] = ()) -> tuple[GpuReading, ...]:
         """Takes a reading."""
@@ -118,26 +118,21 @@ class GpuProbe:
         tree = frozenset((os.getpid(), *pids))
         readings: list[GpuReading] = []
         first = 0
-        for platform, devices in self._opened:
-            own = with_torch_memory(devices.read(tree), platform)
+        for devices in self._opened:
+            own = with_torch_memory(devices.read(tree), devices.platform)
             readings += (replace(r, index=first + r.index) for r in own) if first else own
             first += devices.count
-        if len(readings) < sum(devices.readable for _, devices in self._opened):
+        if len(readings) < sum(devices.readable for devices in self._opened):
             readings = [replace(reading, is_whole=False) for reading in readings]
         return tuple(readings)
 
-    def _open(self) -> tuple[tuple[Platform, Devices], ...]:
+    def _open(self) -> tuple[Devices, ...]:
         if not self._usable:
             return ()
-        opened: list[tuple[Platform, Devices]] = []
-        nvidia = open_nvml(self._environ, self._root)
-        if nvidia is not None:
-            opened.append(("cuda", nvidia))
+        nvidia, amd = open_nvml(self._environ, self._root), None
         if nvidia is None or not nvidia.count or self._asks_for_amd():
             amd = open_amd(self._environ, self._root)
-            if amd is not None and amd.count:
-                opened.append(("hip", amd))
-        return tuple(opened)
+        return tuple(each for each in (nvidia, amd) if each is not None and each.count)
 
     def _asks_for_amd(self) -> bool:
         version = getattr(sys.modules.get("torch"), "version", None)

@@ -11,6 +11,7 @@ well: it limits addresses, not resident memory.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Collection, Iterable, Iterator
@@ -18,8 +19,15 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from otel_quant.base.files import open_apart
-from otel_quant.base.kernel_files import SELF, ask_psutil, number_in, read_kept, read_process
+from otel_quant.base.kernel_files import (
+    SELF,
+    ask_psutil,
+    number_in,
+    read_kept,
+    read_process,
+    text_of,
+    write_process,
+)
 from otel_quant.schema.readings import Limits, MemoryReading
 
 _LINUX = sys.platform == "linux"
@@ -75,15 +83,14 @@ class MemoryProbe:
 
     def sample(self, pids: Collection[int] = ()) -> MemoryReading:
         """Reads what is in use, in a third of the time: of a process without children the next mark tells the peak."""
-        if (
-            not _LINUX
-            or pids != self._pids
-            or (pids and time.monotonic() - self._read_at >= _MARKS_LAST)
-        ):
+        if not _LINUX or pids != self._pids:
+            return self(pids)
+        if not pids:
+            rss = _resident(self._statm)
+            return MemoryReading(rss, rss, is_brief=True)
+        if time.monotonic() - self._read_at >= _MARKS_LAST:
             return self(pids)
         rss, sizes, before = _resident(self._statm), self._sizes, self._last
-        if not pids:
-            return MemoryReading(rss, rss, is_brief=True)
         due = {*islice(sizes, _AT_ONCE), *self._moved}
         self._read_again(due)
         if rss + self._of_children > before + _MOVED:
@@ -98,26 +105,25 @@ class MemoryProbe:
         # Read first: an exited child's mark may be a copy of a mark that is read below, which
         # may have risen by then.
         reaped, faults = _of_reaped() if self._pid == SELF else (None, None)
-        rss, mark = _own(self._pid)
-        tree, highest = rss, max(self._highest_mark, mark or 0)
+        rss, mark = _rss_and_mark(self._pid)
+        tree = rss = rss or 0
+        highest = max(self._highest_mark, mark or 0)
         children = tuple(_of_children(pids, self._sizes)) if pids else ()
-        for _, rss_of_child, mark_of_child in children:
-            tree += rss_of_child
-            if mark_of_child is not None and mark_of_child > highest:
-                highest = mark_of_child
+        for _, of_child, its_mark in children:
+            tree += of_child
+            highest = max(highest, its_mark or 0)
         self._highest_mark = highest
         if pids or self._pids:
-            self._pids, self._last = pids, tree
+            self._pids, self._last, self._read_at = pids, tree, time.monotonic()
             self._sizes = {pid: size for pid, size, _ in children}
-            self._sum_up()
             self._moved &= self._sizes.keys()
-            self._read_at = time.monotonic()
+            self._sum_up()
         return MemoryReading(
             rss,
             tree,
             mark,
             children,
-            reaped if self._is_above_all_marks(reaped) else None,
+            reaped if self._is_above_all_marks(reaped or 0) else None,
             faults if mark is not None and not pids else None,
         )
 
@@ -142,7 +148,7 @@ class MemoryProbe:
         children = [(pid, size, None) for pid, size in self._sizes.items() if size]
         self._children, self._of_children = tuple(children), sum(self._sizes.values())
 
-    def _is_above_all_marks(self, reaped: int | None) -> bool:
+    def _is_above_all_marks(self, reaped: int) -> bool:
         """Whether the mark of exited descendants is above every mark read so far.
 
         Only then is it certainly a child's and certainly new. A child that calls exec starts
@@ -151,14 +157,12 @@ class MemoryProbe:
         just before its peak does not hide that peak.
         """
         highest = self._highest_mark
-        if reaped is None or reaped <= highest:
-            return False
-        return reaped > highest + max(_MARGIN, min(highest >> 5, _DRIFT))
+        return reaped > highest and reaped > highest + max(_MARGIN, min(highest >> 5, _DRIFT))
 
 
 def reset_high_water(pids: Collection[int] = ()) -> frozenset[int]:
     """Lowers the kernel's marks to the memory in use now (exact mode; Linux only)."""
-    _reset(os.getpid())
+    _reset(SELF)
     lowered: set[int] = set()
     for pid in pids:
         try:
@@ -170,19 +174,20 @@ def reset_high_water(pids: Collection[int] = ()) -> frozenset[int]:
 
 
 def _reset(pid: int) -> None:
-    handle = open_apart(f"/proc/{pid}/clear_refs", os.O_WRONLY)
-    try:
-        os.write(handle, b"5")  # proc(5): reset the peak resident set size
-    finally:
-        os.close(handle)
+    write_process(pid, "clear_refs", b"5")  # proc(5): reset the peak resident set size
 
 
-def _own(pid: int) -> tuple[int, int | None]:
-    """Returns RSS and mark in bytes."""
+def _rss_and_mark(pid: int) -> tuple[int | None, int | None]:
+    """Returns RSS and mark in bytes; a zombie and a kernel thread have neither."""
     if not _LINUX:
         return ask_psutil(pid, "memory_info").rss, None
-    rss, mark = _parse(read_process(pid, "status"))
-    return rss or 0, mark
+    status = read_process(pid, "status")
+    at = status.find(b"\nVmHWM:")
+    if at < 0:
+        return None, None
+    # The line after it, always, is VmRSS. One search for both: a step reads this of each child twice.
+    _, mark, _, _, rss, _ = status[at : at + 80].split(None, 5)
+    return int(rss) << 10, int(mark) << 10
 
 
 def _resident(statm: str) -> int:
@@ -193,36 +198,23 @@ def _resident(statm: str) -> int:
 def _of_children(pids: Collection[int], known: Collection[int]) -> Iterator[_Child]:
     for pid in pids:
         try:
-            if _LINUX:
-                status = read_process(pid, "status")
-                if pid not in known and _shares_memory(status):
-                    continue
-                rss, mark = _parse(status)
-            else:
-                rss, mark = ask_psutil(pid, "memory_info").rss, None
+            if _LINUX and pid not in known and _shares_memory(pid):
+                continue
+            rss, mark = _rss_and_mark(pid)
         except OSError:
             continue
         if rss is not None:  # a zombie has no memory left
             yield pid, rss, mark
 
 
-def _shares_memory(status: bytes) -> bool:
+def _shares_memory(pid: int) -> bool:
     """Whether a process is between vfork and exec, where the kernel shows its parent's figures for it."""
+    status = read_process(pid, "status")
     if number_in(status, b"\nRssFile:") is None:
         return False
     parent = number_in(status, b"\nPPid:") or 0
     parents = read_process(SELF if parent == os.getpid() else parent, "status")
     return all(number_in(status, key) == number_in(parents, key) for key in _ADDRESS_SPACE_KEYS)
-
-
-def _parse(status: bytes) -> tuple[int | None, int | None]:
-    """Returns RSS and mark in bytes; a zombie and a kernel thread have neither."""
-    at = status.find(b"\nVmHWM:")
-    if at < 0:
-        return None, None
-    # The line after it, always, is VmRSS. One search for both: a step reads this of each child twice.
-    _, mark, _, _, rss, _ = status[at : at + 80].split(None, 5)
-    return int(rss) << 10, int(mark) << 10
 
 
 def _of_reaped() -> tuple[int | None, int | None]:
@@ -253,31 +245,35 @@ has ended every process at once (``memory.oom.group``)."""
 
 HOST_OOM_COUNTER: Final = Path("/proc/vmstat")
 
+_GROUP: Final = re.compile(r"\d+:(?P<controllers>(?:[^:]*,)?memory(?:,[^:]*)?|):(?P<path>.*)")
+"""A line of a process's groups that has memory limits, in version 2 without controllers: cgroups(7)."""
+
+_MOUNT: Final = re.compile(
+    r"\S+ \S+ \S+ (?P<mounted>\S+) (?P<point>\S+) .*- "
+    r"(?:(?P<is_second>cgroup2) \S|cgroup \S+ (?:\S+,)?memory(?:,|$))"
+)
+"""A line of mountinfo that mounts control groups which can have memory limits: proc(5)."""
+
 _DEFAULT_MOUNTS: Final = {2: ("/", "/sys/fs/cgroup"), 1: ("/", "/sys/fs/cgroup/memory")}
 """By version, the control group that is mounted, and where."""
 
 
 def read_limits(root: Path = Path("/"), pid: int = SELF) -> Limits:
     """Reads the memory limit of a process: the smallest of its control group and those above, or physical memory."""
-    physical = _memory_of_machine(root)
-    cgroup = min(_cgroup_limits(root, pid), default=None)
-    if cgroup is not None and (physical is None or cgroup < physical):
-        return Limits(cgroup, "cgroup")
-    if physical is not None:
-        return Limits(physical, "physical")
-    return Limits()
+    found = [Limits(size, "physical") for size in _memory_of_machine(root)]
+    found += [Limits(size, "cgroup") for size in _cgroup_limits(root, pid)]
+    return min(found, key=lambda limit: limit.memory or 0, default=Limits())
 
 
-def _memory_of_machine(root: Path) -> int | None:
-    for line in _lines(root / "proc/meminfo"):
-        key, _, value = line.partition(":")
-        if key == "MemTotal":
-            return int(value.split()[0]) * 1024  # its "kB" are KiB
+def _memory_of_machine(root: Path) -> list[int]:
+    for line in text_of(root / "proc/meminfo").splitlines():
+        if line.startswith("MemTotal:"):
+            return [int(line.split()[1]) * 1024]  # its "kB" are KiB
     if root != Path("/"):
-        return None
+        return []
     import psutil  # elsewhere than on Linux
 
-    return int(psutil.virtual_memory().total)
+    return [int(psutil.virtual_memory().total)]
 
 
 def oom_counters(pid: int = SELF, root: Path = Path("/")) -> list[Path]:
@@ -290,7 +286,7 @@ def oom_counters(pid: int = SELF, root: Path = Path("/")) -> list[Path]:
 
 def oom_counts(counter: Path) -> dict[str, int]:
     """Returns what a counter has of kills; nothing if it cannot be read or the kernel is too old."""
-    found = (line.partition(" ") for line in _lines(counter))
+    found = (line.partition(" ") for line in text_of(counter).splitlines())
     return {key: int(value) for key, _, value in found if key in (KILLS, GROUP_KILLS)}
 
 
@@ -303,22 +299,19 @@ def _cgroup_limits(root: Path, pid: int) -> Iterator[int]:
 def _groups(root: Path, pid: int) -> Iterator[tuple[int, list[Path]]]:
     """Yields for each version the folders of a process's group and of all above it."""
     mounts = _mounts(root)
-    for line in _lines(root / f"proc/{pid or 'self'}/cgroup"):
-        number, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        version = 2 if number == "0" and not controllers else 1
-        if version == 2 or "memory" in controllers.split(","):
+    for line in text_of(root / f"proc/{pid or 'self'}/cgroup").splitlines():
+        if (group := _GROUP.fullmatch(line)) is not None:
+            version = 1 if group["controllers"] else 2
             mounted, point = mounts[version]
-            top, parts = root / point.lstrip("/"), _below_mount(mounted, path)
+            top, parts = root / point.lstrip("/"), _below_mount(mounted, group["path"])
             yield version, [top.joinpath(*parts[:n]) for n in range(len(parts), -1, -1)]
 
 
-def _limits_of(group: Path, file: str) -> Iterator[int]:
-    yield from _numbers(*_lines(group / file))
-    # Version 1's limit over all ancestors, including those outside a container.
-    for line in _lines(group / "memory.stat"):
-        if line.startswith("hierarchical_memory_limit "):
-            yield from _numbers(line.split()[1])
+def _limits_of(group: Path, file: str) -> list[int]:
+    # The second is version 1's limit over all ancestors, including those outside a container.
+    lines = *text_of(group / file).splitlines(), *text_of(group / "memory.stat").splitlines()
+    found = (line.removeprefix("hierarchical_memory_limit ") for line in lines)
+    return [int(each) for each in found if each.isdigit() and 0 < int(each) < _UNLIMITED]
 
 
 def _below_mount(mounted: str, path: str) -> tuple[str, ...]:
@@ -329,29 +322,12 @@ def _below_mount(mounted: str, path: str) -> tuple[str, ...]:
     return () if ".." in group.parts else group.parts[group.is_absolute() :]
 
 
-def _numbers(*values: str) -> Iterator[int]:
-    for value in values:
-        if value.isdigit() and 0 < int(value) < _UNLIMITED:  # version 2 writes "max"
-            yield int(value)
-
-
 def _mounts(root: Path) -> dict[int, tuple[str, str]]:
     """Finds the hierarchies that can have memory limits, by version, in mountinfo."""
     found = dict(_DEFAULT_MOUNTS)
-    for line in reversed(_lines(root / "proc/self/mountinfo")):  # the first line counts
-        mount, _, system = line.partition(" - ")
-        fields, kind = mount.split(), system.split()
-        if len(fields) < 5 or len(kind) < 3:
-            continue
-        if kind[0] == "cgroup2":
-            found[2] = fields[3], fields[4]
-        elif kind[0] == "cgroup" and "memory" in kind[2].split(","):
-            found[1] = fields[3], fields[4]
+    for line in reversed(
+        text_of(root / "proc/self/mountinfo").splitlines()
+    ):  # the first line counts
+        if (mount := _MOUNT.match(line)) is not None:
+            found[2 if mount["is_second"] else 1] = mount["mounted"], mount["point"]
     return found
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text("utf-8").splitlines()
-    except OSError:
-        return []

@@ -14,11 +14,14 @@ from typing import Any, Final, TypeAlias
 
 from otel_quant.base.fault_boundary import FAULTS, start_thread
 from otel_quant.base.kernel_files import SELF
-from otel_quant.capture.probes.counters import CACHE_DIRECTORIES, CpuProbe, DiskProbe, descendants
+from otel_quant.capture.probes.cache_directories import CACHE_DIRECTORIES
+from otel_quant.capture.probes.cpu import CpuProbe
+from otel_quant.capture.probes.disk import DiskProbe
 from otel_quant.capture.probes.gpu import GPUS
 from otel_quant.capture.probes.memory import MemoryProbe, reset_high_water
+from otel_quant.capture.probes.process_tree import descendants
 from otel_quant.schema.figures import RESOURCES, Resource
-from otel_quant.schema.readings import Reading
+from otel_quant.schema.readings import MemoryReading, Reading
 
 Probe: TypeAlias = Callable[[Collection[int]], Any]
 """Reads a resource, given the process ids of this process's descendants, parents first. Returns
@@ -35,6 +38,8 @@ PROBES: Final[Mapping[str, Callable[[int], Probe]]] = {
 """By the name of the resource in :data:`otel_quant.schema.figures.RESOURCES`: what makes the probe of the
 tree below a process, this one's or, for the launcher, the program's."""
 
+
+_MEMORY: Final = "memory"
 
 _LONGEST_GAP: Final = 20_000
 """Nanoseconds that may lie between reading the two clocks; usually there are 1,000."""
@@ -67,78 +72,80 @@ class Probes:
     def __init__(self, resources: Sequence[Resource] = RESOURCES, **instead: Probe) -> None:
         self.resources = tuple(resources)
         probes = {r.name: instead.get(r.name) or PROBES[r.name](SELF) for r in self.resources}
-        self._memory = probes.get("memory")
         self._pids: Collection[int] = ()  # the descendants
         self._looked = -_LOOK_LASTS  # when they were last looked for, by the monotonic clock
         self._has_answered = True  # Whether there is a GPU or a cache directory
-        self._serial = _sources([r for r in self.resources if r.reads_proc], probes)
-        self._concurrent = _sources([r for r in self.resources if not r.reads_proc], probes)
+        # Memory last: its marks may be lowered right after it.
+        serial = sorted(
+            (r for r in self.resources if r.reads_proc), key=lambda r: r.name == _MEMORY
+        )
+        self._serial, self._serial_between = _sources(serial, probes)
+        concurrent = [r for r in self.resources if not r.reads_proc]
+        self._concurrent, self._concurrent_between = _sources(concurrent, probes)
         # One thread at a time reads `/proc`: the kernel counts the bytes that any thread reads there as the
         # program's, and the disk probe can subtract only bytes of finished reads. Reentrant: a signal handler
         # may take a reading in the middle of one.
         self._turn = threading.RLock()
 
-    def read(self) -> Reading:
-        """Reads every resource. A resource whose probe fails is left out."""
-        return self._read(whole=True)
+    def read(self, *, lowers_marks: bool = False) -> Reading:
+        """Reads every resource, in the exact mode with the kernel's memory marks lowered right after it (Linux only).
+
+        A resource whose probe fails is left out.
+        """
+        return self._read(self._look(self._concurrent), self._serial, lowers_marks)
 
     def sample(self, *, totals: bool = False) -> Reading:
         """Reads the resources that have peaks: for example memory."""
-        return self._read(whole=False, totals=totals)
+        found = {}
+        if time.perf_counter_ns() - self._looked >= _LOOK_LASTS:
+            found = self._look(self._concurrent_between)
+        elif self._has_answered:  # what has nothing to tell may have it at the next look
+            found = FAULTS.call_each("probe", self._concurrent_between, self._pids)
+            self._has_answered = bool(found)
+        return self._read(found, self._serial if totals else self._serial_between)
 
-    def lower_marks(self, reading: Reading) -> tuple[Reading, Reading] | None:
-        """Lowers the kernel's memory marks to the memory in use now (exact mode, Linux only)."""
-        if reading.memory is None or self._memory is None:
-            return None
-        children = [pid for pid, _, _ in reading.memory.children]
-        is_ours = self._turn.acquire(timeout=_LONGEST_WAIT)
-        try:
-            order = next(_ORDER)
-            memory = self._memory(children)
-            if memory is None:
-                return None
-            lowered = reset_high_water(children)
-            after = memory.with_marks_lowered(lowered)
-            clocks = _clocks()
-            return (
-                Reading(*clocks, {"memory": memory}, order),
-                Reading(*clocks, {"memory": after}, next(_ORDER)),
-            )
-        finally:
-            if is_ours:
-                self._turn.release()
-
-    def _read(self, whole: bool, totals: bool = False) -> Reading:
-        found: dict[str, Any] = {}
-        now = time.perf_counter_ns()
-        is_look = whole or now - self._looked >= _LOOK_LASTS
-        if is_look:
-            self._pids, self._looked = _descendants() or (), now
-        pids = self._pids
+    def _look(self, sources: _Sources) -> dict[str, Any]:
+        """Looks for new processes, and reads what needs no turn."""
+        self._looked = time.perf_counter_ns()
+        self._pids = _descendants() or ()
         # GPUs first: the first reading loads over 10 MB to reach the drivers, which must not
         # look like growth of the first step. Without the lock: a driver that hangs in one
         # thread must not stop the others.
-        if is_look or self._has_answered:  # what has nothing to tell may have it at the next look
-            found = FAULTS.call_each("probe", self._concurrent[whole], pids)
-            self._has_answered = bool(found)
+        found = FAULTS.call_each("probe", sources, self._pids)
+        self._has_answered = bool(found)
+        return found
+
+    def _read(
+        self, found: dict[str, Any], sources: _Sources, lowers_marks: bool = False
+    ) -> Reading:
         is_ours = self._turn.acquire(timeout=_LONGEST_WAIT)
         try:
             # Numbered before memory is read, so that no reading counts as newer than it is.
             order = next(_ORDER)
-            found |= FAULTS.call_each("probe", self._serial[whole or totals], pids)
+            found |= FAULTS.call_each("probe", sources, self._pids)
+            lowered = _lowered(found.get(_MEMORY)) if lowers_marks else None
         finally:
             if is_ours:
                 self._turn.release()
-        return Reading(*_clocks(), found, order)
+        return Reading(*_clocks(), found, order, lowered)
+
+
+def _lowered(memory: MemoryReading | None) -> Reading | None:
+    """Lowers the marks to the memory in use; returns that, None if it cannot be done."""
+    if memory is not None:
+        with FAULTS.kept_in("probe memory (exact mode)"):
+            lowered = reset_high_water([pid for pid, _, _ in memory.children])
+            return Reading(0, 0, {_MEMORY: memory.with_marks_lowered(lowered)}, next(_ORDER))
+    return None
 
 
 def _sources(
     resources: Sequence[Resource], probes: Mapping[str, Probe]
 ) -> tuple[_Sources, _Sources]:
-    """Returns what is read between checkpoints, and what is read at them."""
-    at = tuple((each.name, probes[each.name]) for each in resources)
-    sampled = [each.name for each in resources if each.is_sampled]
-    return tuple((name, getattr(probes[name], "sample", probes[name])) for name in sampled), at
+    """Returns what is read at checkpoints, and what is read between them."""
+    sampled = [(r.name, probes[r.name]) for r in resources if r.is_sampled]
+    between = tuple((name, getattr(probe, "sample", probe)) for name, probe in sampled)
+    return tuple((r.name, probes[r.name]) for r in resources), between
 
 
 def _clocks() -> tuple[int, int]:

@@ -15,8 +15,9 @@ from typing import Any, Final, TypeAlias
 from otel_quant.base.log import LOG
 from otel_quant.schema import semconv
 from otel_quant.schema.events import present, run_ids_of
-from otel_quant.schema.figures import TOTAL, Figure, Number, Part, Resource
+from otel_quant.schema.figures import TOTAL, TREE_MEMORY, Figure, Number, Part, Resource
 from otel_quant.schema.readings import (
+    UNITS,
     AttributeValue,
     Counts,
     GrowthForecast,
@@ -47,7 +48,10 @@ MOST_OF_STEP: Final = 64
 of the program that a span shows and all of ours they stay below the 128 that the SDK keeps by default;
 it drops those that were set first."""
 
-_FORECASTS: Final = {"memory": "quant.forecast.memory.", "gpu": "quant.forecast.gpu.memory."}
+_FORECASTS: Final = {
+    "memory": (semconv.FORECAST_MEMORY, semconv.FORECAST_MEMORY_LIMIT),
+    "gpu": (semconv.FORECAST_GPU_MEMORY, semconv.FORECAST_GPU_MEMORY_LIMIT),
+}
 
 
 def run_identity_of(run: RunInfo) -> dict[str, AttributeValue]:
@@ -106,9 +110,9 @@ class FigureAttributes:
         found: dict[str, AttributeValue] = {}
         for name, rows in self._rows:
             _add(found, rows, before.get(name), after.get(name), highest)
-        for name, source in peaks.sources.items():
-            found[f"{semconv.PREFIX}{name}.peak_source"] = source
-        memory = highest.get("memory")
+        if (source := peaks.sources.get(TREE_MEMORY.name)) is not None:
+            found[semconv.MEMORY_PEAK_SOURCE] = source
+        memory = highest.get(TREE_MEMORY.name)
         if memory is not None and memory_limit:
             found[semconv.MEMORY_PEAK_RATIO] = round(memory / memory_limit, _DIGITS)
         return found
@@ -118,7 +122,7 @@ class FigureAttributes:
     ) -> Iterator[dict[str, AttributeValue]]:
         """Yields what was used of each device between two readings."""
         for resource, rows in self._devices:
-            first, last = start.resources.get(resource.name), end.resources.get(resource.name)
+            first, last = (each.resources.get(resource.name, ()) for each in (start, end))
             for before, after in resource.devices(first, last):
                 device = after or before
                 found = present(
@@ -153,29 +157,27 @@ def accuracy_of(layers: Sequence[LayerAccuracy], count: int) -> dict[str, Attrib
     """Returns what the values of the layers of a step come to, of several measures of the first; `count` is of all."""
     own = worst_first([each for each in layers if each.measure == layers[0].measure])
     finite = [each.value for each in own if each.value is not None]
-    worst = own[0] if own[0].better is not None or own[0].value is None else None
-    return present(
-        {
-            semconv.ACCURACY_MEASURE: own[0].measure,
-            semconv.ACCURACY_BETTER: own[0].better,
-            semconv.ACCURACY_UNIT: own[0].unit,
-            semconv.ACCURACY_COUNT: count,
-            semconv.ACCURACY_MINIMUM: min(finite, default=None),
-            semconv.ACCURACY_MEDIAN: median(finite) if finite else None,
-            semconv.ACCURACY_WORST: worst and worst.value,
-            semconv.ACCURACY_WORST_LAYER: worst and worst.layer,
-        }
-    )
+    known: dict[str, Any] = {
+        semconv.ACCURACY_MEASURE: own[0].measure,
+        semconv.ACCURACY_BETTER: own[0].better,
+        semconv.ACCURACY_UNIT: own[0].unit,
+        semconv.ACCURACY_COUNT: count,
+    }
+    if finite:
+        known |= {semconv.ACCURACY_MINIMUM: min(finite), semconv.ACCURACY_MEDIAN: median(finite)}
+    if own[0].better is not None or own[0].value is None:
+        known |= {semconv.ACCURACY_WORST: own[0].value, semconv.ACCURACY_WORST_LAYER: own[0].layer}
+    return present(known)
 
 
 def growth_of(growth: GrowthForecast) -> dict[str, AttributeValue]:
     """Returns where memory that grows will be after the last sample or layer."""
-    stem = _FORECASTS[growth.resource]
+    at_end, limit = _FORECASTS[growth.resource]
     return present(
         {
-            f"{stem}at_end": growth.at_end,
-            f"{stem}per_{growth.unit}": growth.per_unit,
-            f"{stem}limit": growth.limit,
+            at_end: growth.at_end,
+            UNITS[growth.unit].growth[growth.resource]: growth.per_unit,
+            limit: growth.limit,
             semconv.HW_ID: growth.device,
         }
     )
@@ -190,11 +192,10 @@ def open_step_of(step: StepProgress) -> dict[str, AttributeValue]:
         semconv.STEP_INDEX: info.index,
         semconv.LIBRARY_NAME: info.library,
         **step.counts.attributes(),
-        semconv.FORECAST_TIME_LEFT: forecast and forecast.time_left,
-        semconv.FORECAST_STALLED: forecast and forecast.stalled,
+        semconv.FORECAST_TIME_LEFT: forecast.time_left,
+        semconv.FORECAST_STALLED: forecast.stalled,
     }
-    growths = forecast.growths if forecast is not None else ()
-    for growth in sorted(growths, key=lambda each: each.at_end / each.limit):
+    for growth in sorted(forecast.growths, key=lambda each: each.at_end / each.limit):
         found |= growth_of(growth)
     return present(found)
 
@@ -244,29 +245,25 @@ def _add(
         delta = None if before is None or after is None else after - before
         values = {"start": before, "end": after, "delta": delta, "peak": peak}
         for part, attribute in parts:
-            value = values[part]
-            if value is not None:
-                found[attribute] = value if type(value) is int else round(value, _DIGITS)
+            if (value := values[part]) is not None:
+                found[attribute] = round(value, _DIGITS)
 
 
 def _add_totals(found: dict[str, AttributeValue], totals: _Totals, first: Any, last: Any) -> None:
     for attribute, of in totals:
         before, after = of(first), of(last)
         if before is not None and after is not None:
-            value = after - before
-            found[attribute] = value if type(value) is int else round(value, _DIGITS)
+            found[attribute] = round(after - before, _DIGITS)
 
 
 def _on_records(resources: Sequence[Resource], prefix: str) -> _OnRecords:
     found = []
     for resource in resources:
-        shown = [
-            (prefix + f.checkpoint, f.of, f.is_total) for f in resource.figures if f.checkpoint
-        ]
-        levels = tuple((name, of) for name, of, is_total in shown if not is_total)
-        totals = tuple((name, of) for name, of, is_total in shown if is_total)
-        if shown:
-            found.append((resource.name, levels, totals))
+        shown: dict[bool, list[tuple[str, _Of]]] = {False: [], True: []}
+        for figure in resource.figures:
+            if figure.checkpoint:
+                shown[figure.is_total].append((prefix + figure.checkpoint, figure.of))
+        found.append((resource.name, tuple(shown[False]), tuple(shown[True])))
     return tuple(found)
 
 
@@ -277,10 +274,8 @@ def _since(baseline: Reading, reading: Reading, rows: _OnRecords) -> dict[str, A
         if record is None:
             continue
         for attribute, of in levels:
-            value = of(record)
-            if value is not None:
+            if (value := of(record)) is not None:
                 found[attribute] = value
-        first = baseline.resources.get(resource) if totals else None
-        if first is not None:
+        if (first := baseline.resources.get(resource)) is not None:
             _add_totals(found, totals, first, record)
     return found

@@ -23,7 +23,7 @@ from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Place
 from otel_quant.schema.events import Attributes, Event, cost_of, identity_of, present, run_ids_of
-from otel_quant.schema.figures import Resource
+from otel_quant.schema.figures import TREE_MEMORY, Resource
 from otel_quant.schema.readings import (
     AttributeValue,
     CostedModel,
@@ -162,12 +162,8 @@ class EventMaker:
         for cost in costs:
             if cost.role == "float" and cost.path is not None:
                 self._copy_to_run({semconv.INPUT_PATH: cost.path})
-            for copied in (self._of_run, self._of_period):
-                for name in [
-                    each for each in copied if each.startswith(f"quant.model.{cost.role}.")
-                ]:
-                    del copied[name]
-                copied |= cost_of(cost)
+            self._of_run = _with_cost(self._of_run, cost)
+            self._of_period = _with_cost(self._of_period, cost)
         return self._bare("models.costed", now, models=tuple(costs))
 
     def reading_taken(
@@ -184,7 +180,7 @@ class EventMaker:
             semconv.PROCESS_PID: run.pid,
             semconv.READING_ELAPSED: elapsed,
             semconv.READING_MEMORY_LIMIT: run.limits.memory,
-            semconv.READING_MEMORY_PEAK: peaks.figures.get("memory"),
+            semconv.READING_MEMORY_PEAK: peaks.figures.get(TREE_MEMORY.name),
             semconv.READING_OPEN_STEPS: tuple(step.info.label for step in steps) or None,
             **self._figures.at_reading(reading, self.baseline),
             **(open_step_of(steps[-1]) if steps else {}),
@@ -298,6 +294,13 @@ class EventMaker:
             if name in attributes and name not in self._of_period:
                 self._of_run.setdefault(name, attributes[name])
                 self._of_period[name] = attributes[name]
+
+
+def _with_cost(known: Mapping[str, AttributeValue], cost: CostedModel) -> dict[str, AttributeValue]:
+    """Returns attributes with the totals of a model, in place of an earlier one's in its role."""
+    stem = semconv.of_model(cost.role)
+    others = {name: value for name, value in known.items() if not name.startswith(stem)}
+    return others | cost_of(cost)
 
 
 def _stall(step: StepProgress, seconds: float, line: Place | None) -> str:

@@ -14,11 +14,13 @@ from typing import Final
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
-from otel_quant.capture.probes.counters import CACHE_DIRECTORIES
+from otel_quant.capture.probes.cache_directories import CACHE_DIRECTORIES
 from otel_quant.capture.probes.readers import SHARE, Probes, Sampler
 from otel_quant.capture.recorder.events import EventMaker
-from otel_quant.capture.recorder.ongoing import Ongoing, OpenStep, Sinks, StepForecast, current_step
+from otel_quant.capture.recorder.ongoing import Ongoing, OpenStep, current_step
 from otel_quant.capture.recorder.run_info import completed
+from otel_quant.capture.recorder.sinks import Sinks
+from otel_quant.capture.recorder.step_forecast import StepForecast
 from otel_quant.capture.stack_sampler import STACKS_SHARE, StackSampler
 from otel_quant.export.otel.service_name import described
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
@@ -127,11 +129,7 @@ class Recorder:
 
     def reading_now(self) -> Reading:
         """Takes a reading between checkpoints, for metrics that show the run live."""
-        reading = self._probes.read()
-        with self._lock:
-            if not self.ended:
-                self._ongoing.fold(reading)
-        return reading
+        return self._folded(self._probes.read())
 
     def start(
         self, attributes: Mapping[str, AttributeValue] | None = None, began: Reading | None = None
@@ -141,7 +139,7 @@ class Recorder:
             with self._lock:  # another thread may just be sending the start to the sinks
                 if self._ongoing.whole is not None or self._ending:
                     return
-            reading = began or self._probes.read()
+            reading = began or self._probes.read(lowers_marks=self._exact_peaks)
             custom = self._events.custom_at(ProfileStep.START, reading, reading)
             with self._lock:
                 if self._ongoing.whole is not None or self._ending:
@@ -152,8 +150,6 @@ class Recorder:
                 events.baseline = reading
                 taken = events.take(ProfileStep.START, reading, custom)
                 self._sinks.send(events.run_started(taken))
-            if self._exact_peaks:
-                self._lower_marks(reading)
             with self._lock:
                 if not self._ending:
                     self._sampler.start()
@@ -232,7 +228,7 @@ class Recorder:
             step, is_open = None, False
             self._under_way.append(thread)
             try:
-                reading = began or self._probes.read()
+                reading = began or self._probes.read(lowers_marks=self._exact_peaks)
                 with self._lock:
                     if self._ending:
                         return None
@@ -256,8 +252,6 @@ class Recorder:
                     return None
                 self._sinks.send(self._events.step_started(info, attributes, taken))
                 is_open = True
-                if self._exact_peaks:
-                    self._lower_marks(reading)
                 return step
             finally:
                 self._under_way.remove(thread)
@@ -281,7 +275,7 @@ class Recorder:
                     self.close(each)
             self._under_way.append(thread)
             try:
-                reading = self._probes.read()
+                reading = self._probes.read(lowers_marks=self._exact_peaks)
                 with self._lock:
                     self._ongoing.fold(reading)
                     open_steps.pop(step.info.index, None)
@@ -291,8 +285,6 @@ class Recorder:
                 if taken is None:
                     return
                 self._sinks.send(self._events.step_ended(step, peaks, error, taken))
-                if self._exact_peaks:
-                    self._lower_marks(reading)
             except BaseException:  # Ctrl-C: the step has no end, but it is over
                 self._drop(step)
                 raise
@@ -308,14 +300,12 @@ class Recorder:
             current, thread = current_step(self), threading.get_ident()
             self._under_way.append(thread)
             try:
-                reading = self.reading_now()
+                reading = self._folded(self._probes.read(lowers_marks=self._exact_peaks))
                 taken = self._taken(name, reading)
                 if taken is None:
                     return
                 info = current.info if current else None
                 self._sinks.send(self._events.checkpoint(info, taken))
-                if self._exact_peaks:
-                    self._lower_marks(reading)
             finally:
                 self._under_way.remove(thread)
 
@@ -437,13 +427,11 @@ class Recorder:
         with self._lock:  # another thread may be going through the open steps
             self._ongoing.open.pop(step.info.index, None)
 
-    def _lower_marks(self, reading: Reading) -> None:
-        # Under the lock, so that readings with the lowered marks are folded after these two.
-        with FAULTS.kept_in("probe memory (exact mode)"), self._lock:
-            # Memory is read again: a mark that rose since the reading would be lost.
-            lowered = self._probes.lower_marks(reading)
-            if lowered is not None:
-                self._ongoing.marks_lowered(*lowered)
+    def _folded(self, reading: Reading) -> Reading:
+        with self._lock:
+            if not self.ended:
+                self._ongoing.fold(reading)
+        return reading
 
     def _reportable_steps(self) -> int:
         """Returns how many steps a report would cover; 0 while it has to wait."""

@@ -17,12 +17,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from otel_quant.base.kernel_files import ask_psutil
+from otel_quant.base.kernel_files import ask_psutil, text_of
 from otel_quant.base.machine import processors
 from otel_quant.capture.instruments import PACKAGES
 from otel_quant.capture.probes.memory import read_limits
 from otel_quant.schema import semconv
-from otel_quant.schema.events import present
 from otel_quant.schema.readings import AttributeValue, RunInfo
 from otel_quant.version import VERSION
 
@@ -70,24 +69,19 @@ def shown_command(arguments: Sequence[str], *, paths: bool) -> str:
 def _shown(arguments: Sequence[str], paths: bool) -> Iterator[str]:
     is_secret = False
     for argument in arguments:
-        if is_secret and not argument.startswith("-"):
-            yield _HIDDEN
-            is_secret = False
-            continue
         name, equals, value = argument.partition("=")
-        is_option = _OPTION.fullmatch(name) is not None
-        names_value = is_option or (bool(equals) and _ASSIGNED.fullmatch(name) is not None)
+        names_value = (_ASSIGNED if equals else _OPTION).fullmatch(name) is not None
         words = re.split("[-_.]", name.lower())
         names_secret = names_value and not _SECRET_WORDS.isdisjoint(words)
-        is_secret = names_secret and not equals
-        if names_secret and equals:
+        if is_secret and not argument.startswith("-"):
+            yield _HIDDEN
+        elif names_secret and equals:
             yield f"{name}={_HIDDEN}"
-        elif not is_option:
+        elif _OPTION.fullmatch(name) is None:
             yield _value(argument, paths)
-        elif equals:
-            yield f"{name}={_value(value, paths)}"
         else:
-            yield argument
+            yield f"{name}={_value(value, paths)}" if equals else argument
+        is_secret = names_secret and not equals
 
 
 def _value(text: str, paths: bool) -> str:
@@ -177,27 +171,20 @@ def git_head(folder: Path) -> tuple[str | None, str | None]:
         return None, None
     git = work_tree / ".git"
     if not git.is_dir():  # a work tree beside the first has a file that names its folder
-        git = work_tree / _text(git).removeprefix("gitdir: ")
-    head = _text(git / "HEAD")
+        git = work_tree / text_of(git).removeprefix("gitdir: ")
+    head = text_of(git / "HEAD")
     if not head.startswith("ref: "):
         return (head if _COMMIT.fullmatch(head) else None), None
     name = head.removeprefix("ref: ")
     # The folder of a further work tree names the one that it shares with the others.
-    shared = git / _text(git / "commondir")
-    commit = _text(git / name) or _text(shared / name) or _packed(shared / "packed-refs", name)
+    shared = git / text_of(git / "commondir")
+    commit = text_of(git / name) or text_of(shared / name) or _packed(shared / "packed-refs", name)
     return (commit if _COMMIT.fullmatch(commit) else None), name.removeprefix("refs/heads/")
 
 
 def _packed(path: Path, name: str) -> str:
-    lines = (line.partition(" ") for line in _text(path).splitlines())
+    lines = (line.partition(" ") for line in text_of(path).splitlines())
     return next((commit for commit, _, packed in lines if packed == name), "")
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
 
 
 # --- the run ------------------------------------------------------------------------------
@@ -229,7 +216,7 @@ def new_run_info(
     folder: Path | None = None,
 ) -> RunInfo:
     """Describes the run that is about to begin in this process."""
-    rank = _integer(environ.get("RANK"))
+    rank = _integer(environ.get("RANK", ""))
     return RunInfo(
         id=os.urandom(8).hex(),
         pid=os.getpid(),
@@ -237,7 +224,7 @@ def new_run_info(
         launched_ns=_launched_ns() if rank is not None else None,
         limits=read_limits(),
         rank=rank,
-        world_size=_integer(environ.get("WORLD_SIZE")),
+        world_size=_integer(environ.get("WORLD_SIZE", "")),
         parent_carrier=carrier
         or {
             header: environ[header.upper()]
@@ -275,6 +262,9 @@ def loaded_libraries() -> Iterator[str]:
         yield f"{distribution} {version}"
 
 
+_UNKNOWN: Final = (None, "", ())
+
+
 def _origin(
     environ: Mapping[str, str], paths: bool, arguments: bool, folder: Path | None
 ) -> dict[str, AttributeValue]:
@@ -283,7 +273,7 @@ def _origin(
     revision, ref = git_head(folder) if folder is not None else (None, None)
     command = shown_command(sys.orig_argv if arguments else sys.orig_argv[:1], paths=paths)
     known = {
-        semconv.PROCESS_COMMAND_LINE: command or None,
+        semconv.PROCESS_COMMAND_LINE: command,
         semconv.PYTHON_VERSION: platform.python_version(),
         semconv.HOST_NAME: machine.node,
         semconv.OS_DESCRIPTION: f"{machine.system} {machine.release} {machine.machine}",
@@ -293,12 +283,13 @@ def _origin(
         semconv.ADDRESS_SPACE_LIMIT: _resource_limit("RLIMIT_AS"),
         semconv.FILE_SIZE_LIMIT: _resource_limit("RLIMIT_FSIZE"),
         semconv.OTEL_QUANT_VERSION: VERSION,
-        semconv.GPU_DRIVERS: tuple(_gpu_drivers()) or None,
-        semconv.VCS_REVISION: revision or None,
-        semconv.VCS_REF: ref or None,
-        semconv.LIBRARIES: tuple(loaded_libraries()) or None,
+        semconv.GPU_DRIVERS: tuple(_gpu_drivers()),
+        semconv.VCS_REVISION: revision,
+        semconv.VCS_REF: ref,
+        semconv.LIBRARIES: tuple(loaded_libraries()),
     }
-    return {**ci_of(environ), **present(known)}
+    of_ci = ci_of(environ)
+    return {**of_ci, **{name: value for name, value in known.items() if value not in _UNKNOWN}}
 
 
 def _launched_ns() -> int | None:
@@ -309,12 +300,12 @@ def _launched_ns() -> int | None:
         return None
 
 
-def _integer(text: str | None) -> int | None:
-    return int(text) if text is not None and text.strip().isdecimal() else None
+def _integer(text: str) -> int | None:
+    return int(text) if text.strip().isdecimal() else None
 
 
 def _cpu_model() -> str | None:
-    for line in _beginning("/proc/cpuinfo").splitlines():
+    for line in text_of(Path("/proc/cpuinfo"), 4096).splitlines():
         name, _, value = line.partition(":")
         if name.strip() in ("model name", "Model"):
             return value.strip()
@@ -323,7 +314,7 @@ def _cpu_model() -> str | None:
 
 def _cpu_limit() -> float:
     """Returns the processors that this process may use."""
-    quota, _, period = _beginning("/sys/fs/cgroup/cpu.max").partition(" ")
+    quota, _, period = text_of(Path("/sys/fs/cgroup/cpu.max")).partition(" ")
     limit = int(quota) / int(period) if quota.isdecimal() and period.isdecimal() else math.inf
     return min(float(processors()), limit)
 
@@ -340,14 +331,5 @@ def _resource_limit(name: str) -> int | None:
 def _gpu_drivers() -> Iterator[str]:
     """Yields each driver with its version, as the kernel's modules tell it."""
     for driver in ("nvidia", "amdgpu"):
-        version = _beginning(f"/sys/module/{driver}/version")
-        if version:
+        if version := text_of(Path(f"/sys/module/{driver}/version")):
             yield f"{driver} {version}"
-
-
-def _beginning(path: str) -> str:
-    try:
-        with Path(path).open(encoding="utf-8", errors="replace") as file:
-            return file.read(4096).strip()
-    except OSError:
-        return ""

@@ -243,9 +243,7 @@ class MetricsSink(Sink):
 
     def reading_taken(self, event: Event) -> None:
         """Starts to observe the newest forecasts."""
-        newest = {
-            _kind_of(step.info): step.forecast for step in event.steps if step.forecast is not None
-        }
+        newest = {_kind_of(step.info): step.forecast for step in event.steps}
         if newest or self._forecasts:
             with self._lock:
                 self._forecasts = {kind: it for kind, it in newest.items() if self._active[kind]}

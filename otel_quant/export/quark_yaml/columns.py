@@ -20,7 +20,7 @@ from otel_quant.export.quark_yaml.metrics import (
     StepNameMetric,
     TimestampMetric,
 )
-from otel_quant.schema import semconv
+from otel_quant.schema import figures, semconv
 from otel_quant.schema.events import Event
 from otel_quant.schema.figures import Figure, Resource, YamlColumn, total_used
 from otel_quant.schema.readings import Peaks, Reading
@@ -164,7 +164,9 @@ class ProgramMetrics:
 def _context_at_end(reading: Reading, baseline: Reading, peaks: Peaks) -> MetricContext:
     """Describes a run that has ended to metrics."""
     context = _context_of(reading, baseline)
-    gpu_peak, grown = peaks.figures.get("gpu.memory"), peaks.figures.get("cache.disk")
+    gpu_peak, grown = map(
+        peaks.figures.get, (figures.ALL_GPUS_MEMORY.name, figures.CACHE_GROWTH.name)
+    )
     context.end_time = reading.time_ns / _SECOND
     context.gpu_available = gpu_peak is not None
     context.gpu_peak_memory = int(gpu_peak or 0)

@@ -36,6 +36,7 @@ from otel_quant.format.event_file import LAST_READING, StateFile
 from otel_quant.format.fields import PROFILE_RUN, PROFILE_RUN_END
 from otel_quant.schema import semconv
 from otel_quant.schema.events import Attributes, Event, Sink, present
+from otel_quant.schema.figures import GPU, GPU_MEMORY
 from otel_quant.schema.readings import CostedModel, Peaks, Reading
 
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
@@ -356,7 +357,8 @@ def _highest_gpu_share(peaks: Peaks, first: Reading) -> float | None:
     shares = [
         used / gpu.limit
         for gpu in first.gpus
-        if gpu.limit and (used := peaks.devices.get("gpu", {}).get(gpu.index, {}).get("memory"))
+        if gpu.limit
+        and (used := peaks.devices.get(GPU.name, {}).get(gpu.index, {}).get(GPU_MEMORY.name))
     ]
     return round(max(shares), _SHARE_DIGITS) if shares else None
 

@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from otel_quant.schema import semconv
 from tests.fixtures.fake_nvml import FakeGpu, FakeMig, FakeNvml, FakeProcess
+from tests.fixtures.figures import named
 from tests.fixtures.otlp_messages import Record
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import Workshop, clean_environment, run, run_script
@@ -72,12 +74,10 @@ def test_gpu_memory_by_device_and_process_tree_reaches_every_signal(
 
     finished = workshop.script(SOURCE).run(
         {
-            **otlp.environment("http/protobuf"),
-            **driver.env,
-            "OTEL_QUANT_PROFILE": "profile.yaml",
+            **otlp.environment("http/protobuf"), **driver.env, "OTEL_QUANT_PROFILE": "profile.yaml",
             "CUDA_VISIBLE_DEVICES": f"{FIRST},{SECOND}",
         }
-    )
+    )  # fmt: skip
     assert (finished.returncode, finished.stderr) == (0, "")
 
     usage = {
@@ -105,40 +105,40 @@ def test_gpu_memory_by_device_and_process_tree_reaches_every_signal(
         "device.memory.start": GIB, "device.memory.end": GIB,
         "device.memory.delta": 0, "device.memory.peak": GIB,
     }  # fmt: skip
-    devices = otlp.records_of("quant.device.used")
+    devices = otlp.records_of(semconv.DEVICE_EVENT)
     for span in (step, root):
         records = [record for record in devices if record.span_id == span.span_id]
         assert by_device(records) == {FIRST: of_first, SECOND: of_second}
         assert {record.trace_id for record in records} == {span.trace_id}
-    assert [record.attributes.get("quant.step.kind") for record in devices] == [
+    assert [record.attributes.get(semconv.STEP_KIND) for record in devices] == [
         "Calibration", "Calibration", None, None
     ]  # fmt: skip
     assert {record.attributes["hw.id"]: record.attributes["hw.name"] for record in devices} == {
         FIRST: "Fake A", SECOND: "Fake B"
     }  # fmt: skip
 
-    records = otlp.records_of("quant.checkpoint.taken")
-    in_use = [record.attributes["quant.checkpoint.gpu_memory"] for record in records]
+    records = otlp.records_of(semconv.CHECKPOINT_EVENT)
+    in_use = [record.attributes[named("quant.checkpoint.gpu_memory")] for record in records]
     assert in_use == [11 * GIB, 11 * GIB, 13 * GIB, 13 * GIB]
     for device, used, limit, peak in ((FIRST, 12, 80, 30), (SECOND, 1, 40, 1)):
-        in_step = dict.fromkeys(("quant.step.kind", "quant.step.name"), "Calibration")
+        in_step = dict.fromkeys((semconv.STEP_KIND, semconv.STEP_NAME), "Calibration")
         for metric, labels, value in (
             ("hw.gpu.memory.usage", {}, used),
             ("hw.gpu.memory.limit", {}, limit),
-            ("quant.step.gpu.memory.peak", in_step, peak),
+            (semconv.STEP_GPU_MEMORY_PEAK, in_step, peak),
         ):
             assert otlp.point(metric, **labels, hw__id=device).value == value * GIB
     is_gpu = {"hw.type": "gpu"}
     for metric, labels, value in (
         ("hw.gpu.utilization", {}, 0.97), ("hw.power", is_gpu, 612.4), ("hw.temperature", is_gpu, 71),
-        ("quant.run.gpu.clock", {}, 1_755_000_000), ("quant.run.gpu.memory_clock", {}, 2_619_000_000),
+        (semconv.GPU_CLOCK, {}, 1_755_000_000), (named("quant.run.gpu.memory_clock"), {}, 2_619_000_000),
     ):  # fmt: skip
         (point,) = otlp.latest_points(metric)
         assert (point.attributes, point.value) == ({"hw.id": FIRST, **labels}, value)
-    (impaired,) = otlp.records_of("quant.device.impaired")
+    (impaired,) = otlp.records_of(semconv.IMPAIRED_EVENT)
     assert impaired.body == f"GPU 0 ({FIRST}): slowed down by heat (by hardware)"
-    assert impaired.attributes["quant.gpu.device.slowed_by"] == ("heat (by hardware)",)
-    ours = otlp.point("quant.run.gpu.process_memory.usage", hw__id=FIRST)
+    assert impaired.attributes[semconv.GPU_SLOWED_BY] == ("heat (by hardware)",)
+    ours = otlp.point(named("quant.run.gpu.process_memory.usage"), hw__id=FIRST)
     assert ours.value == 3 * GIB
 
     text = (workshop.folder / "profile.yaml").read_text()

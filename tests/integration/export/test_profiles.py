@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 
 from otel_quant.recordings.reader import read, stacks_in
+from otel_quant.schema import semconv
 from tests.fixtures.otlp_messages import Frame, Profile
 from tests.fixtures.otlp_receiver import Mode, OtlpReceiver, Protocol
 from tests.fixtures.programs import PROGRAMS, Workshop, clean_environment, run
@@ -76,15 +77,15 @@ def check_recorded(profiles: list[Profile], otlp: OtlpReceiver, folder: Path) ->
         assert (trace, profile.time_ns) == (span.trace_id, span.start_ns)
         assert span.attributes["pyroscope.profile.id"] == span_id
         assert profile.duration_ns == pytest.approx(span.end_ns - span.start_ns, abs=1e6)
-        kept = ("quant.run.id", "quant.run.name")
-        kept += ("quant.step.name", "quant.step.kind", "quant.step.index")
+        kept = (semconv.RUN_ID, semconv.RUN_NAME)
+        kept += (semconv.STEP_NAME, semconv.STEP_KIND, semconv.STEP_INDEX)
         assert profile.attributes == {name: span.attributes[name] for name in kept}
-        assert profile.sample_attributes == [{"quant.step.name": span.name}]
+        assert profile.sample_attributes == [{semconv.STEP_NAME: span.name}]
         assert (profile.scope, profile.resource) == (span.scope, span.resource)
         units = {"time": ("nanoseconds", "wall"), "growth": ("bytes", "memory")}
         unit, period = units[profile.type]
         assert (profile.unit, profile.period) == (unit, (period, unit, 1))
-    by_name = {profile.attributes["quant.step.name"] for profile in profiles}
+    by_name = {profile.attributes[semconv.STEP_NAME] for profile in profiles}
     assert by_name == {"Holding", "Waiting", "Working"}
 
 
@@ -174,6 +175,6 @@ def test_profile_settings_override_the_settings_for_all_signals(
     }
     done = script.run(variables)
     assert (done.returncode, done.stderr) == (0, "")
-    assert {profile.attributes["quant.step.name"] for profile in own.profiles} == {"a"}
+    assert {profile.attributes[semconv.STEP_NAME] for profile in own.profiles} == {"a"}
     assert otlp.requests == []
     own.stop()

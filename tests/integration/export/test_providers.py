@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from otel_quant.schema import semconv
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import run_script
 
@@ -72,13 +73,13 @@ def test_untouched_exporters_report_steps_that_begin_after_the_providers_are_set
     assert errors == ""
     assert otlp.tree() == [("quantization", steps)]
     root = otlp.span("quantization")
-    assert root.attributes["quant.run.steps"] == 3
+    assert root.attributes[semconv.RUN_STEPS] == 3
     assert root.start_ns <= min(span.start_ns for span in otlp.spans)
-    records = otlp.records_of("quant.checkpoint.taken")
+    records = otlp.records_of(semconv.CHECKPOINT_EVENT)
     assert records[-1].body == "End"
     assert (records[-1].trace_id, records[-1].span_id) == (root.trace_id, root.span_id)
-    assert otlp.point("quant.step.duration", quant__step__kind="Calibration").count == 1
-    assert otlp.point("quant.run.memory.usage").value > 0
+    assert otlp.point(semconv.STEP_DURATION, quant__step__kind="Calibration").count == 1
+    assert otlp.point(semconv.RUN_MEMORY_USAGE).value > 0
 
 
 AUTOMATIC = """
@@ -133,7 +134,7 @@ def test_nothing_is_sent_once_the_providers_have_been_shut_down(
 
     assert errors == ""
     assert otlp.tree() == [("quantization", [("First", [])])]
-    assert [record.body for record in otlp.records_of("quant.checkpoint.taken")] == [
+    assert [record.body for record in otlp.records_of(semconv.CHECKPOINT_EVENT)] == [
         "Start", "First Start", "First End", "End"
     ]  # fmt: skip
 

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from otel_quant.schema import semconv
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import PROGRAMS, Workshop, clean_environment, run
 
@@ -31,6 +32,7 @@ print(os.environ.get("OTEL_SERVICE_NAME"), os.environ.get("OTEL_RESOURCE_ATTRIBU
 STARTING = """
 import multiprocessing, subprocess, sys
 import otel_quant
+from otel_quant.schema import semconv
 
 def work():
     with otel_quant.step("of a child"):
@@ -40,7 +42,7 @@ if __name__ == "__main__":
     if sys.argv[1:]:
         work()
     else:
-        model = {"quant.input.path": "models/small.onnx"}
+        model = {semconv.INPUT_PATH: "models/small.onnx"}
         with otel_quant.step("of the parent", attributes=model):
             for how in ("fork", "spawn"):
                 child = multiprocessing.get_context(how).Process(target=work)
@@ -113,7 +115,7 @@ def test_processes_share_the_service_and_the_generated_or_given_run_name(
     ran(workshop, otlp, *command, **variables)
     assert services(otlp) == [{service}] * 3
     assert otlp.span_names().count("of a child") == 3
-    starts = [point for point in otlp.points if point.metric == "quant.run.start"]
+    starts = [point for point in otlp.points if point.metric == semconv.RUN_START]
     given = variables.get("OTEL_RESOURCE_ATTRIBUTES")
     processes = {point.resource["process.pid"]: point.resource for point in starts}
     ids = {str(resource["service.instance.id"]) for resource in processes.values()}
@@ -130,5 +132,5 @@ def test_processes_share_the_service_and_the_generated_or_given_run_name(
             == record.resource["process.pid"]
         )
     sent = (*otlp.spans, *otlp.records, *starts)
-    (found,) = {one.attributes.get("quant.run.name") for one in sent}
+    (found,) = {one.attributes.get(semconv.RUN_NAME) for one in sent}
     assert re.fullmatch(name, str(found))

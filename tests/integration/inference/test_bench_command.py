@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from otel_quant.schema import semconv
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.recorded import RecordedFolder
 from tests.integration.inference.conftest import run as run_command
@@ -214,34 +215,18 @@ def test_unmeasurable_files_have_rows_and_the_others_are_recorded(
     ("arguments", "problem", "code"),
     [
         (("script.py:variants",), "script.py:variants raised ValueError: no weights (line 3)", 1),
-        (
-            ("script.py:dies",),
-            "script.py:dies: the process that ran it was ended by SIGKILL (probably out of memory)",
-            1,
-        ),
+        (("script.py:dies",), "script.py:dies: the process that ran it was ended by SIGKILL (probably out of memory)", 1),
         (("script.py:a", "script.py:b"), "script.py:b is a second script; expected one", 1),
-        (
-            ("float.onnx", "float.onnx"),
-            "'float.onnx' stands for two variants; expected each name once",
-            1,
-        ),
-        (
-            ("float.onnx", "--baseline", "int8"),
-            "--baseline 'int8' is none of the variants; expected one of float.onnx",
-            1,
-        ),
+        (("float.onnx", "float.onnx"), "'float.onnx' stands for two variants; expected each name once", 1),
+        (("float.onnx", "--baseline", "int8"), "--baseline 'int8' is none of the variants; expected one of float.onnx", 1),
         (
             ("script.py:variants", "--data", "inputs.npz"),
             "--data is for ONNX files; expected none of it with script.py:variants, whose function returns models and inputs",
             2,
         ),
-        (
-            ("float.onnx", "--record", "."),
-            "--record: . is no recording; expected a folder that `otel-quant run` made",
-            2,
-        ),
+        (("float.onnx", "--record", "."), "--record: . is no recording; expected a folder that `otel-quant run` made", 2),
     ],
-)
+)  # fmt: skip
 def test_invalid_input_is_reported_in_one_line(
     files: tuple[str, str], arguments: tuple[str, ...], problem: str, code: int, tmp_path: Path
 ) -> None:
@@ -342,22 +327,22 @@ def test_results_are_sent_if_an_endpoint_is_configured(
     baseline, other, failed = otlp.children(span)
     figures = known["int8.onnx"]
     assert baseline.attributes == {
-        "quant.run.name": "nightly 17",
-        "quant.library.name": "onnxruntime",
-        "quant.library.version": json.loads(out)["version"],
-        "quant.model.name": "int8",
-        "quant.model.role": "quantized",
-        "quant.model.path": "int8.onnx",
-        "quant.inference.provider": "CPUExecutionProvider",
+        semconv.RUN_NAME: "nightly 17",
+        semconv.LIBRARY_NAME: "onnxruntime",
+        semconv.LIBRARY_VERSION: json.loads(out)["version"],
+        semconv.MODEL_NAME: "int8",
+        semconv.MODEL_ROLE: "quantized",
+        semconv.MODEL_PATH: "int8.onnx",
+        semconv.INFERENCE_PROVIDER: "CPUExecutionProvider",
         **{
             f"quant.inference.duration.{name}": pytest.approx(figures["latency"][name], rel=1e-4)
             for name in ("median", "p10", "p90")
         },
-        "quant.inference.runs": figures["latency"]["runs"],
-        "quant.inference.memory.peak": figures["memory"]["peak"],
-        "quant.inference.weights": figures["memory"]["weights_on_disk"],
+        semconv.INFERENCE_RUNS: figures["latency"]["runs"],
+        semconv.INFERENCE_MEMORY_PEAK: figures["memory"]["peak"],
+        semconv.INFERENCE_WEIGHTS: figures["memory"]["weights_on_disk"],
     }
-    assert other.attributes["quant.model.role"] == "float"
+    assert other.attributes[semconv.MODEL_ROLE] == "float"
     assert (failed.status, failed.status_message) == ("ERROR", known["missing.onnx"]["problem"])
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from otel_quant.schema import semconv
 from tests.fixtures.otlp_receiver import Mode, OtlpReceiver
 from tests.fixtures.programs import Finished, clean_environment
 from tests.fixtures.programs import run as run_command
@@ -17,7 +18,7 @@ from tests.fixtures.recorded import RecordedFolder
 from tests.integration.inference.planted import unsupported_operator_between
 
 RUN = "nightly 17"
-ID = {"quant.run.name": RUN}
+ID = {semconv.RUN_NAME: RUN}
 LIBRARY = "onnxruntime"
 CPU = "CPUExecutionProvider"
 TRACE, ABOVE = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -56,15 +57,15 @@ def figures(model: dict[str, Any]) -> dict[str, Any]:
     ]
     errors = model.get("accuracy", {}).get("outputs", [])
     return {
-        "quant.inference.duration.median": latency["median"],
-        "quant.inference.duration.p10": latency["p10"],
-        "quant.inference.duration.p90": latency["p90"],
-        "quant.inference.memory.peak": model["memory"]["peak"],
-        "quant.inference.findings": len(model["findings"]),
-        "quant.inference.conversions": pytest.approx(sum(converting), rel=1e-4),
-        **({"quant.inference.sqnr": errors[0]["sqnr"]} if errors else {}),
+        semconv.INFERENCE_MEDIAN: latency["median"],
+        semconv.INFERENCE_P10: latency["p10"],
+        semconv.INFERENCE_P90: latency["p90"],
+        semconv.INFERENCE_MEMORY_PEAK: model["memory"]["peak"],
+        semconv.INFERENCE_FINDINGS: len(model["findings"]),
+        semconv.INFERENCE_CONVERSIONS: pytest.approx(sum(converting), rel=1e-4),
+        **({semconv.INFERENCE_SQNR: errors[0]["sqnr"]} if errors else {}),
         **(
-            {"quant.inference.speedup": pytest.approx(1 / latency["ratio"], rel=1e-4)}
+            {semconv.INFERENCE_SPEEDUP: pytest.approx(1 / latency["ratio"], rel=1e-4)}
             if latency.get("is_apart")
             else {}
         ),
@@ -85,28 +86,28 @@ def test_all_three_signals_have_the_results_of_the_command(
     )
     assert (done.returncode, done.stderr) == (1, f"otel-quant: none.onnx: {problem}\n")
     result = json.loads(done.stdout)
-    of_all = {**ID, "quant.library.name": LIBRARY, "quant.library.version": result["version"]}
+    of_all = {**ID, semconv.LIBRARY_NAME: LIBRARY, semconv.LIBRARY_VERSION: result["version"]}
 
     span = otlp.span("inference")
     assert (span.trace_id, span.parent_id, span.status) == (TRACE, ABOVE, "UNSET")
     assert known(span.attributes) == {
         **of_all,
-        "quant.inference.models": 4,
-        "quant.inference.noise": pytest.approx(result["noise"], rel=1e-4),
+        semconv.INFERENCE_MODELS: 4,
+        semconv.INFERENCE_NOISE: pytest.approx(result["noise"], rel=1e-4),
     }
-    spans = {each.attributes["quant.model.name"]: each for each in otlp.children(span)}
+    spans = {each.attributes[semconv.MODEL_NAME]: each for each in otlp.children(span)}
     assert sorted(otlp.span_names()) == ["inference", *["model inference"] * 4]
     labels = {
-        name: {**ID, "quant.model.name": name, "quant.model.role": role}
+        name: {**ID, semconv.MODEL_NAME: name, semconv.MODEL_ROLE: role}
         for name, role in (("float", "float"), ("int8", "quantized"), ("exp", "quantized"))
     }
     points: dict[str, dict[str, Any]] = {}
     for point in otlp.points:
-        if point.metric == "quant.inference.start":
+        if point.metric == semconv.INFERENCE_START:
             assert (point.attributes, point.value) == (ID, span.start_ns / 1e9)
         else:
-            name = point.attributes["quant.model.name"]
-            assert point.attributes == {**labels[name], "quant.inference.provider": CPU}
+            name = point.attributes[semconv.MODEL_NAME]
+            assert point.attributes == {**labels[name], semconv.INFERENCE_PROVIDER: CPU}
             points.setdefault(name, {})[point.metric] = point.value
             assert [each.span_id for each in point.exemplars] == [spans[name].span_id]
     types = {
@@ -122,20 +123,17 @@ def test_all_three_signals_have_the_results_of_the_command(
             **of_all,
             **labels[name],
             **figures(model),
-            "quant.inference.provider": CPU,
-            "quant.model.path": model["path"],
-            "quant.inference.runs": 4,
-            "quant.inference.weights": model["memory"]["weights_on_disk"],
-            "quant.inference.kernel_time": pytest.approx(ran["kernel_micros"] / 1e6, rel=1e-4),
+            semconv.INFERENCE_PROVIDER: CPU,
+            semconv.MODEL_PATH: model["path"],
+            semconv.INFERENCE_RUNS: 4,
+            semconv.INFERENCE_WEIGHTS: model["memory"]["weights_on_disk"],
+            semconv.INFERENCE_KERNEL_TIME: pytest.approx(ran["kernel_micros"] / 1e6, rel=1e-4),
         }
         records = [each for each in otlp.records if each.span_id == spans[name].span_id]
         assert [(each.event_name, each.body) for each in records] == [
-            *(("quant.inference.operator.timed", each["op_type"]) for each in ran["operators"]),
-            *(
-                ("quant.inference.operator.timed", each.get("node", each["name"]))
-                for each in ran["kernels"]
-            ),
-            *(("quant.inference.finding.made", each["sentence"]) for each in model["findings"]),
+            *((semconv.OPERATOR_EVENT, each["op_type"]) for each in ran["operators"]),
+            *((semconv.OPERATOR_EVENT, each.get("node", each["name"])) for each in ran["kernels"]),
+            *((semconv.FINDING_EVENT, each["sentence"]) for each in model["findings"]),
         ]
         # The contraction: which kernel takes longest differs on a busy machine.
         macs = [each.get("macs", 0) for each in ran["kernels"]]
@@ -143,54 +141,50 @@ def test_all_three_signals_have_the_results_of_the_command(
         kernel, record = ran["kernels"][at], records[len(ran["operators"]) + at]
         assert known(record.attributes) == {
             **labels[name],
-            "quant.inference.provider": CPU,
-            "quant.inference.operator.type": kernel["op_type"],
-            "quant.inference.operator.name": kernel["node"],
-            "quant.inference.operator.kernels": 1,
-            "quant.inference.operator.duration": pytest.approx(kernel["micros"] / 1e6, rel=1e-4),
-            "quant.inference.operator.share": kernel["share"],
-            "quant.inference.operator.types": types[name],
-            "quant.inference.operator.mac_rate": pytest.approx(
+            semconv.INFERENCE_PROVIDER: CPU,
+            semconv.OPERATOR_TYPE: kernel["op_type"],
+            semconv.OPERATOR_NAME: kernel["node"],
+            semconv.OPERATOR_KERNELS: 1,
+            semconv.OPERATOR_DURATION: pytest.approx(kernel["micros"] / 1e6, rel=1e-4),
+            semconv.OPERATOR_SHARE: kernel["share"],
+            semconv.OPERATOR_TYPES: types[name],
+            semconv.OPERATOR_MAC_RATE: pytest.approx(
                 1e6 * kernel["macs"] / kernel["micros"], rel=1e-4
             ),
         }
     # Beside it, on a busy machine, either quantized model may be slower than the float one.
-    kind = "quant.inference.finding.kind"
+    kind = semconv.FINDING_KIND
     (finding,) = (each for each in result["models"][2]["findings"] if each["kind"] == "unfused")
     (made,) = (
         each.attributes
-        for each in otlp.records_of("quant.inference.finding.made")
+        for each in otlp.records_of(semconv.FINDING_EVENT)
         if each.attributes[kind] == "unfused"
     )
     assert known(made) == {
-        **labels["exp"],
-        kind: "unfused",
-        "quant.inference.finding.node": "exp",
-        "quant.inference.finding.share": finding["share"],
-    }
+        **labels["exp"], kind: "unfused", semconv.FINDING_NODE: "exp",
+        semconv.FINDING_SHARE: finding["share"],
+    }  # fmt: skip
     failed = spans["none"]
     assert (failed.status, failed.status_message) == ("ERROR", problem)
     assert failed.attributes == {
-        **of_all,
-        "quant.model.name": "none",
-        "quant.model.path": "none.onnx",
-        "quant.inference.problem": problem,
-    }
-    (record,) = otlp.records_of("quant.inference.failed")
+        **of_all, semconv.MODEL_NAME: "none", semconv.MODEL_PATH: "none.onnx",
+        semconv.INFERENCE_PROBLEM: problem,
+    }  # fmt: skip
+    (record,) = otlp.records_of(semconv.INFERENCE_FAILED_EVENT)
     assert (record.body, record.severity, record.span_id) == (problem, "WARN", failed.span_id)
 
 
 def test_a_result_in_a_recording_is_a_child_of_its_run(folder: Path, otlp: OtlpReceiver) -> None:
     recorded = RecordedFolder(folder / "recording")
     process = recorded.process().begin(
-        trace_id=TRACE, span_id=ABOVE, attributes={"quant.run.name": "quantize float"}
+        trace_id=TRACE, span_id=ABOVE, attributes={semconv.RUN_NAME: "quantize float"}
     )
     process.end(2.0)
     done = run(folder, otlp.environment(), "float.onnx", "--record", "recording")
     assert (done.returncode, done.stderr) == (0, "")
     span = otlp.span("inference")
     assert (span.trace_id, span.parent_id) == (TRACE, ABOVE)
-    assert span.attributes["quant.run.name"] == "quantize float"
+    assert span.attributes[semconv.RUN_NAME] == "quantize float"
 
 
 def test_a_run_without_a_name_is_named_after_service_model_and_time(
@@ -200,7 +194,7 @@ def test_a_run_without_a_name_is_named_after_service_model_and_time(
     del environment["OTEL_SERVICE_NAME"]
     assert run(folder, environment, "float.onnx").returncode == 0
     span = otlp.span("inference")
-    service, model, time = span.attributes["quant.run.name"].split(" ")
+    service, model, time = span.attributes[semconv.RUN_NAME].split(" ")
     assert (service, model, time[-1], span.parent_id) == ("otel-quant", "float", "Z", "")
     assert span.resource["service.name"] == "otel-quant"
 
@@ -210,7 +204,7 @@ def test_no_text_that_may_contain_a_path_is_sent_if_paths_are_off(
 ) -> None:
     environment = otlp.environment() | {"OTEL_QUANT_PATHS": "false"}
     assert run(folder, environment, "float.onnx", "int8.onnx", "none.onnx").returncode == 1
-    names = [span.attributes["quant.model.name"] for span in otlp.spans_named("model inference")]
+    names = [span.attributes[semconv.MODEL_NAME] for span in otlp.spans_named("model inference")]
     assert sorted(names) == ["model 1", "model 2", "model 3"]
     assert ".onnx" not in str([otlp.spans, otlp.records, otlp.points])
 
@@ -223,7 +217,7 @@ def test_log_records_and_metrics_of_an_unsampled_trace_are_sent(
     assert (done.returncode, done.stderr) == (0, "")
     assert otlp.spans == []
     assert {record.trace_id for record in otlp.records} == {TRACE}
-    assert "quant.inference.duration.median" in otlp.metric_names()
+    assert semconv.INFERENCE_MEDIAN in otlp.metric_names()
 
 
 @pytest.mark.parametrize(
@@ -258,9 +252,9 @@ def test_telemetry_for_an_unreachable_endpoint_is_kept_and_sent_later(
         result["began_ns"], result["ended_ns"],
     )  # fmt: skip
     assert {p.metric: p.value for p in otlp.points} == {
-        "quant.inference.start": result["began_ns"] / 1e9, **figures(model),
+        semconv.INFERENCE_START: result["began_ns"] / 1e9, **figures(model),
     }  # fmt: skip
-    assert otlp.records_of("quant.inference.operator.timed")
+    assert otlp.records_of(semconv.OPERATOR_EVENT)
     ids = {(span.trace_id, span.span_id) for span in otlp.spans}
     again = run_command([sys.executable, "-m", "otel_quant", "send", kept], folder, environment)
     assert again.returncode == 0

@@ -12,6 +12,7 @@ import textwrap
 import pytest
 
 from otel_quant.recordings.reader import read
+from otel_quant.schema import semconv
 from scripts.interpreters import find
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import Launched, launcher
@@ -170,7 +171,7 @@ def test_an_endpoint_that_is_configured_is_used(launched: Launched, otlp: OtlpRe
     assert (ours.stdout, ours.stderr) == (f"{sorted(variables)}\n", "")
     assert otlp.span_names() == ["quantization", "A step"]
     assert otlp.records
-    assert "quant.step.duration" in otlp.metric_names()
+    assert semconv.STEP_DURATION in otlp.metric_names()
 
 
 def test_otlp_files_equal_the_files_of_opentelemetrys_exporter(launched: Launched) -> None:
@@ -182,10 +183,8 @@ def test_otlp_files_equal_the_files_of_opentelemetrys_exporter(launched: Launche
         if path.name.startswith(("traces", "metrics", "logs"))
     }
     assert {name: {key for line in lines for key in line} for name, lines in found.items()} == {
-        "traces": {"resourceSpans"},
-        "metrics": {"resourceMetrics"},
-        "logs": {"resourceLogs"},
-    }
+        "traces": {"resourceSpans"}, "metrics": {"resourceMetrics"}, "logs": {"resourceLogs"},
+    }  # fmt: skip
     spans = [
         span["name"]
         for line in found["traces"]
@@ -279,12 +278,9 @@ def test_each_stage_that_raises_is_shown_as_failed_by_every_command_and_in_the_r
 
 
 ENDS = {
-    "fits": ("print('ok')", "ok"),
-    "early": ("", "failed"),
-    "exits": ("sys.exit(3)", "failed"),
-    "leaves": ("os._exit(4)", "failed"),
-    "aborts": ("os.abort()", "killed"),
-}
+    "fits": ("print('ok')", "ok"), "early": ("", "failed"), "exits": ("sys.exit(3)", "failed"),
+    "leaves": ("os._exit(4)", "failed"), "aborts": ("os.abort()", "killed"),
+}  # fmt: skip
 KERNEL = tuple(map(int, re.findall("[0-9]+", platform.release())[:2]))
 
 

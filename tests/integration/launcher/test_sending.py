@@ -68,8 +68,8 @@ LIVE: Final = {
 
 MEASURED: Final = (
     *BEGINNINGS, "quant.checkpoint.",
-    "quant.calibration.sample_rate", "quant.run.id", "process.pid",
-    "quant.libraries",  # the SDK is one of them,
+    semconv.CALIBRATION_SAMPLE_RATE, semconv.RUN_ID, "process.pid",
+    semconv.LIBRARIES,  # the SDK is one of them,
 )  # fmt: skip
 """Beginnings of the names whose values differ between two runs."""
 
@@ -111,9 +111,9 @@ def without_stack_trace(span: Span) -> Span:
     return replace(span, events=events, status_message=" ".join(span.status_message.split()))
 
 
-PEAK: Final = "quant.memory.peak"
+PEAK: Final = semconv.MEMORY_PEAK
 PEAKS: Final = {
-    PEAK, f"{PEAK}_source", f"{PEAK}_ratio", "quant.step.memory.peak", "quant.run.memory.peak",
+    PEAK, f"{PEAK}_source", f"{PEAK}_ratio", semconv.STEP_MEMORY_PEAK, semconv.RUN_MEMORY_PEAK,
 }  # fmt: skip
 """Of what is sent later the launcher has seen more than the program."""
 
@@ -169,7 +169,7 @@ def test_a_sent_run_arrives_unchanged_when_sent_again(
         assert differences(span, other, ()) == {}
         assert other.attributes.get(PEAK, 0) >= span.attributes.get(PEAK, 0)
     (root,) = (span for span in sent[0] if span.name == "quantization")
-    assert root.attributes[PEAK] == summary.value(read(launched.recording), "memory.peak")
+    assert root.attributes[PEAK] == summary.value(read(launched.recording), summary.MEMORY_PEAK)
 
     def in_order(found: Iterable[Record]) -> list[Record]:
         return sorted(found, key=lambda r: (r.event_name, r.time_ns, str(r.attributes)))
@@ -281,10 +281,10 @@ def test_a_killed_run_arrives_with_its_open_spans_ended_under_their_own_ids_and_
         assert abs(span.end_ns - recording.began_ns - ending.time * 1e9) < 1e6
         assert span.attributes["error.type"] == "SIGKILL"
         assert span.resource["service.name"] == "quantize"
-    assert calibration.attributes["quant.calibration.sample_count"] == 3
-    assert calibration.attributes["quant.calibration.sample_total"] == 5
+    assert calibration.attributes[semconv.CALIBRATION_SAMPLE_COUNT] == 3
+    assert calibration.attributes[semconv.CALIBRATION_SAMPLE_TOTAL] == 5
     (told,) = (record for record in records if record.event_name == semconv.ENDING_EVENT)
-    assert told.attributes["quant.ending.memory"] == ending.memory
+    assert told.attributes[semconv.ENDING_MEMORY] == ending.memory
     assert (told.span_id, told.severity) == (calibration.span_id, "ERROR")
     if live:
         # Spans that had just ended may not have been sent before the kill: now they are.
@@ -328,7 +328,7 @@ def test_workers_are_children_of_the_step_that_started_them_and_ranks_are_roots(
         tasks = [("quantization", [("Calibration", []), ("Calibration", [])])]
     roots = [rank, rank, ("quantization", [("Dataset Loading", tasks)])]
     assert tree == [("program", roots)]
-    ranks = {span.attributes.get("quant.run.rank") for span in spans}
+    ranks = {span.attributes.get(semconv.RUN_RANK) for span in spans}
     assert ranks == {0, 1, None}
 
 
@@ -388,10 +388,8 @@ def test_the_processes_of_a_pipeline_are_one_trace_below_a_root_span(
     assert {span.trace_id for span in otlp.spans} == {root.trace_id}
     assert (root.status, root.status_message) == ("ERROR", "exit code 1")
     assert root.attributes == {
-        "process.command_line": "sh all.sh",
-        "process.exit.code": 1,
-        "error.type": "exit code 1",
-    }
+        "process.command_line": "sh all.sh", "process.exit.code": 1, "error.type": "exit code 1",
+    }  # fmt: skip
     ids = {span.span_id for span in otlp.spans}
     _, records, _ = received(otlp)
     assert {record.trace_id for record in records} == {root.trace_id}

@@ -12,6 +12,7 @@ from operator import itemgetter
 import pytest
 
 from otel_quant.recordings.reader import read
+from otel_quant.schema import semconv
 from tests.fixtures.fake_nvml import FakeGpu, FakeNvml, FakeProcess
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import FLOAT_MODEL, Finished, Launched, Workshop, reader
@@ -156,7 +157,7 @@ def test_the_stacks_of_a_thread_are_known_from_the_start_of_its_step(
         print(ran)
     """)
     holding, sleeping = read(launched.recording).runs[0].steps
-    assert sleeping.attributes["quant.step.bound_by"] == "waiting"
+    assert sleeping.attributes[semconv.STEP_BOUND_BY] == "waiting"
     (path,) = launched.recording.glob("stacks.*")
     rows = json.loads(path.read_bytes())["steps"][str(holding.index)]
     assert sum(row[3] for row in rows) / 1e9 == pytest.approx(float(done.stdout), rel=0.1)
@@ -192,9 +193,9 @@ def test_a_wait_for_another_build_is_not_taken_for_the_lock_file_of_a_killed_one
             other.stdin.close()
     """)
     steps = read(launched.recording).runs[0].steps
-    bounds = [step.attributes["quant.step.bound_by"] for step in steps]
+    bounds = [step.attributes[semconv.STEP_BOUND_BY] for step in steps]
     assert bounds == ["other_build", "lock_file", "waiting"]
-    evidence = str(steps[0].attributes["quant.step.bound_evidence"])
+    evidence = str(steps[0].attributes[semconv.STEP_BOUND_EVIDENCE])
     assert re.fullmatch(
         r"\d+ % of its time, most at _jit_compile \(cpp_extension\.py:\d+\)", evidence
     )
@@ -213,12 +214,14 @@ def test_a_gpu_that_waits_for_python_is_reported_with_lines_live_and_later(
     done = launched.run([sys.executable, str(script)], variables={**driver.env, **variables})
     assert done.returncode == 0, done.stderr
     step = otlp.span("Computing")
-    waits = step.attributes["quant.step.bound_by"] == "gpu_idle"
+    waits = step.attributes[semconv.STEP_BOUND_BY] == "gpu_idle"
     assert waits is (utilization == 3)
     assert ("probably bound by Python, for which the GPU waits: the GPU" in done.stderr) is waits
-    (live,) = (each for each in otlp.records_of("quant.lines.seen") if each.span_id == step.span_id)
+    (live,) = (
+        each for each in otlp.records_of(semconv.LINES_EVENT) if each.span_id == step.span_id
+    )
     assert live.trace_id == step.trace_id
-    for name in ("quant.step.bound_by", "quant.step.name"):
+    for name in (semconv.STEP_BOUND_BY, semconv.STEP_NAME):
         assert live.attributes[name] == step.attributes[name]
     first = live.body["time"][0]
     assert re.fullmatch(r"busy \(/.+/caf\\udce9/script\.py:\d+\)", first["line"])
@@ -226,7 +229,7 @@ def test_a_gpu_that_waits_for_python_is_reported_with_lines_live_and_later(
     assert len(live.body["time"]) <= 10
     sent = launched.otel_quant("send", launched.recording.name, variables=variables)
     assert sent.returncode == 0, sent.stderr
-    later = otlp.records_of("quant.lines.seen")[-1]
+    later = otlp.records_of(semconv.LINES_EVENT)[-1]
     assert later.span_id == live.span_id
     assert later.attributes == live.attributes
     assert {each["line"] for each in later.body["time"]} >= {first["line"]}
@@ -326,13 +329,13 @@ def test_a_data_reader_stall_is_reported_once_with_its_line_and_a_slow_sample_is
         r"Calibration, sample 4 of 6: no further sample for 2\d s, many times as long as any before, "
         r"at Reader\.get_next \(script\.py:21\)"
     )
-    records = otlp.records_of("quant.forecast.step_stalled")
+    records = otlp.records_of(semconv.STALL_EVENT)
     assert len(words.findall(done.stderr)) == len(records) == (1 if is_stalled else 0)
     for record in records:
         assert words.fullmatch(record.body)
         assert record.severity == "WARN"
-        assert 20 < record.attributes["quant.forecast.stalled"] < 26
-        assert record.attributes["quant.calibration.sample_count"] == 4
+        assert 20 < record.attributes[semconv.FORECAST_STALLED] < 26
+        assert record.attributes[semconv.CALIBRATION_SAMPLE_COUNT] == 4
         code = [record.attributes[f"code.{name}"] for name in ("function.name", "line.number")]
         assert code == ["Reader.get_next", 21]
         assert record.attributes["code.file.path"].endswith("script.py")

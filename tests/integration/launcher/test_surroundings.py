@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from otel_quant.launcher.start import ON_PYTHONPATH
+from otel_quant.schema import semconv
 from tests.fixtures.git import new_repository
 from tests.fixtures.programs import PYTHON, Launched, launcher
 
@@ -85,7 +86,7 @@ def test_uncommitted_changes_are_recorded_at_the_start_of_the_program(
     launched = Launched(repository)
     assert launched.run(["true"], "--out", str(tmp_path / "r")).returncode == 0
     manifest = json.loads((tmp_path / "r" / "manifest.json").read_text())
-    assert manifest["origin"].get("quant.vcs.dirty") is is_dirty
+    assert manifest["origin"].get(semconv.VCS_DIRTY) is is_dirty
 
 
 @pytest.mark.parametrize("programs", ["", None], ids=["without git", "outside of a repository"])

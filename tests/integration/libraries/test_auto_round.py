@@ -10,6 +10,7 @@ import re
 
 import pytest
 
+from otel_quant.schema import semconv
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.steps import layers_of, steps_below, steps_by
 from tests.integration.libraries.conftest import Program, each
@@ -30,25 +31,25 @@ SAVE = ("Export HF Safetensors", BASE + "save_quantized")
 SAVE_GGUF = ("Export GGUF", BASE + "save_quantized")
 FILE_TO_FILE = ("File-to-File Quantization", "compressors.model_free._ModelFreeCompressorCore.run")
 
-FROM_TINY = {"quant.input.path": "tiny"}
-TO_OUT = {"quant.format": "auto_round", "quant.output.path": "out"}
-TO_GGUF = {"quant.format": "gguf:q4_0", "quant.output.path": "outg"}
+FROM_TINY = {semconv.INPUT_PATH: "tiny"}
+TO_OUT = {semconv.FORMAT: "auto_round", semconv.OUTPUT_PATH: "out"}
+TO_GGUF = {semconv.FORMAT: "gguf:q4_0", semconv.OUTPUT_PATH: "outg"}
 INT4 = {
-    "quant.algorithms": ("SignRound",), "quant.bits": 4, "quant.block_size": 32,
-    "quant.granularity": "group", "quant.symmetric": True, "quant.weight.type": "int4",
+    semconv.ALGORITHMS: ("SignRound",), semconv.BITS: 4, semconv.BLOCK_SIZE: 32,
+    semconv.GRANULARITY: "group", semconv.SYMMETRIC: True, semconv.WEIGHT_TYPE: "int4",
 }  # fmt: skip
-NEAREST4 = {**INT4, "quant.algorithms": ("RTN",), "quant.config.name": "gguf:q4_0"}
+NEAREST4 = {**INT4, semconv.ALGORITHMS: ("RTN",), semconv.CONFIG_NAME: "gguf:q4_0"}
 NEAREST8 = {
-    "quant.activation.bits": 8, "quant.granularity": "channel", "quant.symmetric": True,
-    "quant.activation.type": "int8", "quant.algorithms": ("RTN",), "quant.bits": 8,
-    "quant.config.name": "INT8_W8A8", "quant.weight.type": "int8",
+    semconv.ACTIVATION_BITS: 8, semconv.GRANULARITY: "channel", semconv.SYMMETRIC: True,
+    semconv.ACTIVATION_TYPE: "int8", semconv.ALGORITHMS: ("RTN",), semconv.BITS: 8,
+    semconv.CONFIG_NAME: "INT8_W8A8", semconv.WEIGHT_TYPE: "int8",
 }  # fmt: skip
 SAMPLES = {
-    "quant.calibration.item_count": 8,
-    "quant.calibration.sample_count": 8,
-    "quant.calibration.sample_total": 8,
+    semconv.CALIBRATION_ITEM_COUNT: 8,
+    semconv.CALIBRATION_SAMPLE_COUNT: 8,
+    semconv.CALIBRATION_SAMPLE_TOTAL: 8,
 }
-TWO_BLOCKS = {"quant.layer_count": 2, "quant.layer_total": 2}
+TWO_BLOCKS = {semconv.LAYER_COUNT: 2, semconv.LAYER_TOTAL: 2}
 
 
 step = steps_by("auto-round", "auto_round.")
@@ -60,8 +61,8 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
     [root] = otlp.spans_named("quantization")
     saved = {**INT4, **TO_OUT}
     scheme = {
-        "quant.bits": 4, "quant.block_size": 32, "quant.config.name": "QuantizationScheme",
-        "quant.granularity": "group", "quant.symmetric": True, "quant.weight.type": "int4",
+        semconv.BITS: 4, semconv.BLOCK_SIZE: 32, semconv.CONFIG_NAME: "QuantizationScheme",
+        semconv.GRANULARITY: "group", semconv.SYMMETRIC: True, semconv.WEIGHT_TYPE: "int4",
     }  # fmt: skip
     steps = {
         "tuned": [
@@ -76,21 +77,21 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
             step(TUNE, saved,
                  step(CALIBRATE, {**saved, **SAMPLES}, step(READ, saved)),
                  step(BLOCKS, {**saved, **TWO_BLOCKS})),
-            step(SAVE, {**TO_OUT, "quant.output.path": "out/tiny-w4g32"}),
+            step(SAVE, {**TO_OUT, semconv.OUTPUT_PATH: "out/tiny-w4g32"}),
         ],
         "nearest": [
             step(PREPARE, {}),
             step(ROUND, {**NEAREST8, **TWO_BLOCKS}),
-            step(SAVE, {**TO_OUT, "quant.output.path": "out8"}),
+            step(SAVE, {**TO_OUT, semconv.OUTPUT_PATH: "out8"}),
         ],
         "file_to_file": [
-            step(FILE_TO_FILE, {**scheme, **FROM_TINY, **TO_OUT, "quant.output.path": "out4"}),
+            step(FILE_TO_FILE, {**scheme, **FROM_TINY, **TO_OUT, semconv.OUTPUT_PATH: "out4"}),
         ],
         "failing": [
             step(LOAD, FROM_TINY),
             step(PREPARE, TO_GGUF),
             step(ROUND, {**NEAREST4, **TO_GGUF, **TWO_BLOCKS}),
-            step(SAVE_GGUF, {**TO_GGUF, "quant.output.path": "outg/tiny-gguf",
+            step(SAVE_GGUF, {**TO_GGUF, semconv.OUTPUT_PATH: "outg/tiny-gguf",
                              "error.type": "NotImplementedError"}),
         ],
     }  # fmt: skip

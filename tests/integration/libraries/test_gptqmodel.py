@@ -6,6 +6,7 @@ import csv
 
 import pytest
 
+from otel_quant.schema import semconv
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.steps import layers_of, steps_below, steps_by
 from tests.integration.libraries.conftest import Program, each
@@ -20,29 +21,25 @@ def test_a_language_model_is_quantized_in_steps(program: Program, otlp: OtlpRece
     step = steps_by("gptqmodel", "gptqmodel.")
     capture = "looper.stage_inputs_capture.StageInputsCapture.cache_inputs"
     samples = {
-        "quant.calibration.item_count": 8,
-        "quant.calibration.sample_count": 4,
-        "quant.calibration.sample_total": 4,
+        semconv.CALIBRATION_ITEM_COUNT: 8,
+        semconv.CALIBRATION_SAMPLE_COUNT: 4,
+        semconv.CALIBRATION_SAMPLE_TOTAL: 4,
     }
     known = {
-        "quant.algorithms": ("gptq",), "quant.bits": 4, "quant.block_size": 32,
-        "quant.config.name": "GPTQConfig", "quant.granularity": "group", "quant.layer_count": 2,
-        "quant.layer_total": 2, "quant.symmetric": True,
+        semconv.ALGORITHMS: ("gptq",), semconv.BITS: 4, semconv.BLOCK_SIZE: 32,
+        semconv.CONFIG_NAME: "GPTQConfig", semconv.GRANULARITY: "group", semconv.LAYER_COUNT: 2,
+        semconv.LAYER_TOTAL: 2, semconv.SYMMETRIC: True,
     }  # fmt: skip
     steps = [
-        step(
-            ("Model Loading", "models.auto.GPTQModel.from_pretrained"), {"quant.input.path": "tiny"}
-        ),
+        step(("Model Loading", "models.auto.GPTQModel.from_pretrained"), {semconv.INPUT_PATH: "tiny"}),
         step(
             ("Model Quantization", "models.base.BaseQModel.quantize"),
             known,
             step(("Dataset Loading", "models.base.BaseQModel.prepare_dataset"), {}),
             step(("Calibration", capture), samples),
         ),
-        step(
-            ("Export HF Safetensors", "models.base.BaseQModel.save"), {"quant.output.path": "made"}
-        ),
-    ]
+        step(("Export HF Safetensors", "models.base.BaseQModel.save"), {semconv.OUTPUT_PATH: "made"}),
+    ]  # fmt: skip
     assert steps_below(otlp, root) == [("language model", {}, steps)]
     samples_then_layers = [
         *each("Calibration", "sample", 4),

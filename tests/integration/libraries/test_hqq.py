@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from otel_quant.schema import semconv
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.steps import steps_below, steps_by
 from tests.integration.libraries.conftest import Program
@@ -17,9 +18,9 @@ def test_layers_are_counted_but_are_not_steps(program: Program, otlp: OtlpReceiv
     [root] = otlp.spans_named("quantization")
     quantize = ("Model Quantization", "hqq.models.base.BaseHQQModel.quantize_model")
     known = {
-        "quant.bits": 4,
-        "quant.block_size": 64,
-        "quant.granularity": "group",
-        "quant.layer_count": 14,  # 2 x 7 modules
+        semconv.BITS: 4,
+        semconv.BLOCK_SIZE: 64,
+        semconv.GRANULARITY: "group",
+        semconv.LAYER_COUNT: 14,  # 2 x 7 modules
     }
     assert steps_below(otlp, root) == [("language model", {}, [steps_by("hqq")(quantize, known)])]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from otel_quant.schema import semconv
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.steps import layers_of, steps_below, steps_by
 from tests.integration.libraries.conftest import Program, each
@@ -23,41 +24,41 @@ SEQUENTIAL = ("Calibration", "pipelines.sequential.pipeline.SequentialPipeline._
 FILE_TO_FILE = ("File-to-File Quantization", "entrypoints.model_free.model_free_ptq")
 
 W8A16 = {
-    "quant.algorithms": ("QuantizationModifier",), "quant.bits": 8, "quant.block_size": 128,
-    "quant.config.name": "W8A16", "quant.granularity": "group", "quant.symmetric": True,
-    "quant.input.path": "tiny", "quant.weight.type": "int8",
+    semconv.ALGORITHMS: ("QuantizationModifier",), semconv.BITS: 8, semconv.BLOCK_SIZE: 128,
+    semconv.CONFIG_NAME: "W8A16", semconv.GRANULARITY: "group", semconv.SYMMETRIC: True,
+    semconv.INPUT_PATH: "tiny", semconv.WEIGHT_TYPE: "int8",
 }  # fmt: skip
 W4A16 = {
-    "quant.algorithms": ("GPTQModifier",), "quant.bits": 4, "quant.block_size": 128,
-    "quant.config.name": "W4A16", "quant.granularity": "group", "quant.symmetric": True,
-    "quant.weight.type": "int4",
+    semconv.ALGORITHMS: ("GPTQModifier",), semconv.BITS: 4, semconv.BLOCK_SIZE: 128,
+    semconv.CONFIG_NAME: "W4A16", semconv.GRANULARITY: "group", semconv.SYMMETRIC: True,
+    semconv.WEIGHT_TYPE: "int4",
 }  # fmt: skip
 W8A8 = {
-    "quant.activation.bits": 8, "quant.granularity": "channel", "quant.symmetric": True,
-    "quant.activation.type": "int8", "quant.algorithms": ("QuantizationModifier",), "quant.bits": 8,
-    "quant.config.name": "W8A8", "quant.weight.type": "int8",
+    semconv.ACTIVATION_BITS: 8, semconv.GRANULARITY: "channel", semconv.SYMMETRIC: True,
+    semconv.ACTIVATION_TYPE: "int8", semconv.ALGORITHMS: ("QuantizationModifier",), semconv.BITS: 8,
+    semconv.CONFIG_NAME: "W8A8", semconv.WEIGHT_TYPE: "int8",
 }  # fmt: skip
 SMOOTHED = {
     **W8A8,
-    "quant.algorithms": ("SmoothQuantModifier", "QuantizationModifier"),
-    "quant.output.path": "out",
+    semconv.ALGORITHMS: ("SmoothQuantModifier", "QuantizationModifier"),
+    semconv.OUTPUT_PATH: "out",
 }
 FP8 = {
-    "quant.activation.bits": 8, "quant.granularity": "tensor", "quant.symmetric": True,
-    "quant.activation.type": "float8", "quant.algorithms": ("QuantizationModifier",),
-    "quant.bits": 8, "quant.calibration.method": "static_minmax", "quant.config.name": "FP8",
-    "quant.weight.type": "float8",
+    semconv.ACTIVATION_BITS: 8, semconv.GRANULARITY: "tensor", semconv.SYMMETRIC: True,
+    semconv.ACTIVATION_TYPE: "float8", semconv.ALGORITHMS: ("QuantizationModifier",),
+    semconv.BITS: 8, semconv.CALIBRATION_METHOD: "static_minmax", semconv.CONFIG_NAME: "FP8",
+    semconv.WEIGHT_TYPE: "float8",
 }  # fmt: skip
-TO_OUT = {"quant.output.path": "out"}
+TO_OUT = {semconv.OUTPUT_PATH: "out"}
 
 
 def counted(samples: int) -> dict[str, Any]:
-    return {"quant.calibration.sample_count": samples, "quant.calibration.sample_total": samples}
+    return {semconv.CALIBRATION_SAMPLE_COUNT: samples, semconv.CALIBRATION_SAMPLE_TOTAL: samples}
 
 
 def counted_in_parts(samples: int, parts: int) -> dict[str, Any]:
     """Returns the attributes of a loop in which every part of the model takes all samples."""
-    layers = {"quant.layer_count": parts, "quant.layer_total": parts}
+    layers = {semconv.LAYER_COUNT: parts, semconv.LAYER_TOTAL: parts}
     return {**counted(samples * parts), **layers}
 
 
@@ -93,33 +94,33 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
             step(SEQUENTIAL, {**W4A16, **counted_in_parts(3, parts=3)}),
         ],
         "awq": [
-            step(INITIALIZE, {**W4A16, "quant.algorithms": ("AWQModifier", "QuantizationModifier")}),
-            step(SEQUENTIAL, {**W4A16, "quant.algorithms": ("AWQModifier",),
+            step(INITIALIZE, {**W4A16, semconv.ALGORITHMS: ("AWQModifier", "QuantizationModifier")}),
+            step(SEQUENTIAL, {**W4A16, semconv.ALGORITHMS: ("AWQModifier",),
                               **counted_in_parts(5, parts=3)}),
-            step(DATA_FREE, {**W4A16, "quant.algorithms": ("QuantizationModifier",)}),
+            step(DATA_FREE, {**W4A16, semconv.ALGORITHMS: ("QuantizationModifier",)}),
         ],
         "in_turn": [
             step(INITIALIZE, SMOOTHED),
-            step(SEQUENTIAL, {**SMOOTHED, "quant.algorithms": ("SmoothQuantModifier",),
+            step(SEQUENTIAL, {**SMOOTHED, semconv.ALGORITHMS: ("SmoothQuantModifier",),
                               **counted_in_parts(5, parts=3)}),
-            step(DATA_FREE, {**SMOOTHED, "quant.algorithms": ("QuantizationModifier",)}),
+            step(DATA_FREE, {**SMOOTHED, semconv.ALGORITHMS: ("QuantizationModifier",)}),
             export(SMOOTHED),
         ],
         "all_at_once": [
             step(INITIALIZE, FP8),
-            step(BASIC, {**FP8, **counted(5), "quant.calibration.item_count": 5}),
+            step(BASIC, {**FP8, **counted(5), semconv.CALIBRATION_ITEM_COUNT: 5}),
             export(TO_OUT),
             export(TO_OUT),
         ],
         "by_its_class": [
             step(INITIALIZE, TO_OUT),
-            step(DATA_FREE, {"quant.algorithms": ("QuantizationModifier",), "quant.bits": 8,
-                             "quant.granularity": "tensor",
-                             "quant.symmetric": True, "quant.weight.type": "int8", **TO_OUT}),
+            step(DATA_FREE, {semconv.ALGORITHMS: ("QuantizationModifier",), semconv.BITS: 8,
+                             semconv.GRANULARITY: "tensor",
+                             semconv.SYMMETRIC: True, semconv.WEIGHT_TYPE: "int8", **TO_OUT}),
             export(TO_OUT),
         ],
         "file_to_file": [
-            step(FILE_TO_FILE, {"quant.config.name": "FP8_DYNAMIC", "quant.input.path": "tiny",
+            step(FILE_TO_FILE, {semconv.CONFIG_NAME: "FP8_DYNAMIC", semconv.INPUT_PATH: "tiny",
                                 **TO_OUT}),
         ],
         "failing": [step(INITIALIZE, W8A8), step(BASIC, {**W8A8, "error.type": "KeyError"})],

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from otel_quant.schema import semconv
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.steps import layers_of, steps_below, steps_by
 from tests.integration.libraries.conftest import Program
@@ -26,31 +27,27 @@ SAVE = ("Post-process", LIBRARY + "quantization.save_load_entry.save")
 SAVE_WEIGHTS = ("Post-process", LIBRARY + "algorithms.weight_only.save_load.save")
 SAVE_EXPORTED = ("Post-process", LIBRARY + "algorithms.pt2e_quant.save_load.save")
 
-MLP = {"quant.layer_count": 2}
-LLAMA = {"quant.layer_count": 14}  # two layers of seven linear modules
+MLP = {semconv.LAYER_COUNT: 2}
+LLAMA = {semconv.LAYER_COUNT: 14}  # two layers of seven linear modules
 INT8 = {
-    "quant.activation.bits": 8, "quant.activation.type": "uint8", "quant.bits": 8,
-    "quant.calibration.method": "minmax", "quant.config.name": "INT8StaticQuantConfig",
-    "quant.granularity": "channel", "quant.weight.type": "int8",
+    semconv.ACTIVATION_BITS: 8, semconv.ACTIVATION_TYPE: "uint8", semconv.BITS: 8,
+    semconv.CALIBRATION_METHOD: "minmax", semconv.CONFIG_NAME: "INT8StaticQuantConfig",
+    semconv.GRANULARITY: "channel", semconv.WEIGHT_TYPE: "int8",
 }  # fmt: skip
-ENTROPY = {**INT8, "quant.calibration.method": "kl"}
+ENTROPY = {**INT8, semconv.CALIBRATION_METHOD: "kl"}
 DYNAMIC = {
-    "quant.activation.bits": 8, "quant.activation.type": "uint8", "quant.bits": 8,
-    "quant.config.name": "DynamicQuantConfig", "quant.granularity": "tensor",
-    "quant.weight.type": "int8",
+    semconv.ACTIVATION_BITS: 8, semconv.ACTIVATION_TYPE: "uint8", semconv.BITS: 8,
+    semconv.CONFIG_NAME: "DynamicQuantConfig", semconv.GRANULARITY: "tensor",
+    semconv.WEIGHT_TYPE: "int8",
 }  # fmt: skip
 FAILED = {"error.type": "KeyError"}
 
 
 def in_blocks(name: str, bits: int = 4) -> dict[str, Any]:
     return {
-        "quant.bits": bits,
-        "quant.block_size": 32,
-        "quant.config.name": name,
-        "quant.granularity": "group",
-        "quant.symmetric": True,
-        "quant.weight.type": f"int{bits}",
-    }
+        semconv.BITS: bits, semconv.BLOCK_SIZE: 32, semconv.CONFIG_NAME: name,
+        semconv.GRANULARITY: "group", semconv.SYMMETRIC: True, semconv.WEIGHT_TYPE: f"int{bits}",
+    }  # fmt: skip
 
 
 step = steps_by("neural-compressor")
@@ -58,7 +55,7 @@ step = steps_by("neural-compressor")
 
 def passes(items: int) -> dict[str, Any]:
     """Returns the attributes of three forward passes of a prepared model."""
-    return {"quant.calibration.item_count": items, "quant.calibration.sample_count": 3}
+    return {semconv.CALIBRATION_ITEM_COUNT: items, semconv.CALIBRATION_SAMPLE_COUNT: 3}
 
 
 def calibration(function: str, known: dict[str, Any]) -> Any:
@@ -71,14 +68,14 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
     [root] = otlp.spans_named("quantization")
     nearest = in_blocks("RTNConfig")
     hqq = in_blocks("HQQConfig")
-    del hqq["quant.symmetric"]  # it has no such setting
+    del hqq[semconv.SYMMETRIC]  # it has no such setting
     static = step(QUANTIZE, INT8, calibration("calibrate", {**INT8, **passes(12)}))
     steps = {
         "nearest": [step(PREPARE, nearest), step(CONVERT, {**nearest, **MLP})],
         "nearest_per_channel": [
-            step(QUANTIZE, {"quant.bits": 8, "quant.config.name": "RTNConfig",
-                            "quant.granularity": "channel", "quant.symmetric": True,
-                            "quant.weight.type": "int8", **MLP}),
+            step(QUANTIZE, {semconv.BITS: 8, semconv.CONFIG_NAME: "RTNConfig",
+                            semconv.GRANULARITY: "channel", semconv.SYMMETRIC: True,
+                            semconv.WEIGHT_TYPE: "int8", **MLP}),
         ],
         "gptq": [
             step(QUANTIZE, {**in_blocks("GPTQConfig"), **LLAMA},
@@ -90,8 +87,8 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
         ],
         "hqq": [step(QUANTIZE, {**hqq, **MLP})],
         "microscaling": [
-            step(QUANTIZE, {"quant.activation.bits": 8, "quant.activation.type": "int8", "quant.bits": 8,
-                            "quant.block_size": 32, "quant.granularity": "group", "quant.config.name": "MXQuantConfig", "quant.weight.type": "int8"}),
+            step(QUANTIZE, {semconv.ACTIVATION_BITS: 8, semconv.ACTIVATION_TYPE: "int8", semconv.BITS: 8,
+                            semconv.BLOCK_SIZE: 32, semconv.GRANULARITY: "group", semconv.CONFIG_NAME: "MXQuantConfig", semconv.WEIGHT_TYPE: "int8"}),
         ],
         "static": [static],
         "static_in_parts": [
@@ -101,7 +98,7 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
         ],
         "dynamic": [step(PREPARE, DYNAMIC), step(CONVERT, DYNAMIC)],
         "composed": [
-            step(QUANTIZE, {"quant.bits": 4, "quant.block_size": 32, "quant.granularity": "group", **MLP}),
+            step(QUANTIZE, {semconv.BITS: 4, semconv.BLOCK_SIZE: 32, semconv.GRANULARITY: "group", **MLP}),
         ],
         "tuned": [
             step(TUNE, {},
@@ -113,10 +110,10 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
         ],
         "saved": [
             step(QUANTIZE, {**nearest, **MLP}),
-            step(SAVE, {"quant.output.path": "saved"}),
-            step(SAVE_WEIGHTS, {"quant.output.path": "saved"}),
+            step(SAVE, {semconv.OUTPUT_PATH: "saved"}),
+            step(SAVE_WEIGHTS, {semconv.OUTPUT_PATH: "saved"}),
             static,
-            step(SAVE_EXPORTED, {"quant.output.path": "exported"}),
+            step(SAVE_EXPORTED, {semconv.OUTPUT_PATH: "exported"}),
         ],
         "failing": [
             step(QUANTIZE, {**ENTROPY, **FAILED},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from otel_quant.schema import semconv
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.steps import steps_below, steps_by
 from tests.integration.libraries.conftest import Program, each
@@ -20,31 +21,29 @@ def test_quantization_and_compression_report_their_steps(
     step = steps_by("nncf", "nncf.quantization.")
     quantize = ("Model Quantization", "quantize_model.quantize")
     compress = ("Model Quantization", "quantize_model.compress_weights")
-    weights = {"quant.bits": 8, "quant.weight.type": "int8"}
-    types = {**weights, "quant.activation.bits": 8, "quant.activation.type": "int8"}
+    weights = {semconv.BITS: 8, semconv.WEIGHT_TYPE: "int8"}
+    types = {**weights, semconv.ACTIVATION_BITS: 8, semconv.ACTIVATION_TYPE: "int8"}
     samples = {
-        "quant.calibration.item_count": 3,
-        "quant.calibration.sample_count": 3,
-        "quant.calibration.sample_total": 3,
+        semconv.CALIBRATION_ITEM_COUNT: 3,
+        semconv.CALIBRATION_SAMPLE_COUNT: 3,
+        semconv.CALIBRATION_SAMPLE_TOTAL: 3,
     }
-    layers = {"quant.layer_count": 2, "quant.layer_total": 2}
+    layers = {semconv.LAYER_COUNT: 2, semconv.LAYER_TOTAL: 2}
     calibration = step(
         ("Calibration", "algorithms.pipeline.collect_statistics"), {**types, **samples}
     )
     mixed = {
-        **types, "quant.backend": "ANY", "quant.config.name": "MIXED", "quant.config.samples": 3,
+        **types, semconv.BACKEND: "ANY", semconv.CONFIG_NAME: "MIXED", semconv.CONFIG_SAMPLES: 3,
     }  # fmt: skip
     symmetric = {
-        **weights,
-        "quant.config.name": "INT8_SYM",
-        "quant.config.samples": 128,
-        "quant.symmetric": True,
-    }
-    int4 = {"quant.bits": 4, "quant.weight.type": "int4"}
-    grouped = {**int4, "quant.algorithms": ("scale_estimation",), "quant.symmetric": True}
+        **weights, semconv.CONFIG_NAME: "INT8_SYM", semconv.CONFIG_SAMPLES: 128,
+        semconv.SYMMETRIC: True,
+    }  # fmt: skip
+    int4 = {semconv.BITS: 4, semconv.WEIGHT_TYPE: "int4"}
+    grouped = {**int4, semconv.ALGORITHMS: ("scale_estimation",), semconv.SYMMETRIC: True}
     by_data = {
-        **grouped, **layers, "quant.block_size": 16, "quant.config.name": "INT4_SYM",
-        "quant.config.samples": 3, "quant.granularity": "group",
+        **grouped, **layers, semconv.BLOCK_SIZE: 16, semconv.CONFIG_NAME: "INT4_SYM",
+        semconv.CONFIG_SAMPLES: 3, semconv.GRANULARITY: "group",
     }  # fmt: skip
     collect = "algorithms.weight_compression.algorithm.WeightCompression._collect_statistics"
     assert steps_below(otlp, root) == [

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from otel_quant.schema import semconv
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.steps import steps_below, steps_by
 from tests.integration.libraries.conftest import Program
@@ -18,36 +19,36 @@ QUANTIZE = ("Model Quantization", "torch.quantization.model_quant.quantize")
 CALIBRATE = ("Calibration", "torch.quantization.model_quant.calibrate")
 EXPORT = ("Export HF Safetensors", "torch.export.unified_export_hf.export_hf_checkpoint")
 INT8 = {
-    "quant.activation.bits": 8, "quant.activation.type": "int8", "quant.algorithms": ("max",),
-    "quant.bits": 8, "quant.config.name": "INT8_DEFAULT", "quant.granularity": "channel",
-    "quant.per_channel": True, "quant.weight.type": "int8",
+    semconv.ACTIVATION_BITS: 8, semconv.ACTIVATION_TYPE: "int8", semconv.ALGORITHMS: ("max",),
+    semconv.BITS: 8, semconv.CONFIG_NAME: "INT8_DEFAULT", semconv.GRANULARITY: "channel",
+    semconv.PER_CHANNEL: True, semconv.WEIGHT_TYPE: "int8",
 }  # fmt: skip
 FP8 = {
-    **INT8, "quant.activation.type": "float8", "quant.config.name": "FP8_DEFAULT",
-    "quant.granularity": "tensor", "quant.per_channel": False, "quant.weight.type": "float8",
+    **INT8, semconv.ACTIVATION_TYPE: "float8", semconv.CONFIG_NAME: "FP8_DEFAULT",
+    semconv.GRANULARITY: "tensor", semconv.PER_CHANNEL: False, semconv.WEIGHT_TYPE: "float8",
 }  # fmt: skip
 AWQ = {
-    "quant.algorithms": ("awq_lite",), "quant.bits": 4, "quant.block_size": 128,
-    "quant.config.name": "INT4_AWQ", "quant.granularity": "group", "quant.weight.type": "int4",
+    semconv.ALGORITHMS: ("awq_lite",), semconv.BITS: 4, semconv.BLOCK_SIZE: 128,
+    semconv.CONFIG_NAME: "INT4_AWQ", semconv.GRANULARITY: "group", semconv.WEIGHT_TYPE: "int4",
 }  # fmt: skip
 
 
 def quantized(known: dict[str, Any], passes: int, items: int) -> Any:
-    counts = {"quant.calibration.item_count": items, "quant.calibration.sample_count": passes}
+    counts = {semconv.CALIBRATION_ITEM_COUNT: items, semconv.CALIBRATION_SAMPLE_COUNT: passes}
     return step(QUANTIZE, known, step(CALIBRATE, {**known, **counts}))
 
 
 def onnx(method: str, named: str, collect: str) -> Any:
     below = steps_by("onnxruntime", "onnxruntime.quantization.", version=onnxruntime.__version__)
-    channels = {"quant.granularity": "channel", "quant.per_channel": True}
+    channels = {semconv.GRANULARITY: "channel", semconv.PER_CHANNEL: True}
     counts = {
-        "quant.calibration.item_count": 96,
-        "quant.calibration.method": named,
-        "quant.calibration.sample_count": 3,
+        semconv.CALIBRATION_ITEM_COUNT: 96,
+        semconv.CALIBRATION_METHOD: named,
+        semconv.CALIBRATION_SAMPLE_COUNT: 3,
     }
     return step(
         ("Model Quantization", "onnx.quantization.quantize.quantize"),
-        {"quant.bits": 8, "quant.calibration.method": method, "quant.weight.type": "int8"},
+        {semconv.BITS: 8, semconv.CALIBRATION_METHOD: method, semconv.WEIGHT_TYPE: "int8"},
         step(("Calibration", f"onnx.quantization.ort_patching._collect_data_{collect}"), counts),
         below(("Quantization (Static)", "qdq_quantizer.QDQQuantizer.quantize_model"), channels),
         below(("Post-process", "onnx_model.ONNXModel.save_model_to_file"), {}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from otel_quant.schema import semconv
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.steps import steps_below, steps_by
 from tests.integration.libraries.conftest import Program
@@ -24,15 +25,13 @@ def test_passes_are_steps_and_libraries_below_them_nest(
 
     def workflow(per_channel: bool, granularity: str) -> list[object]:
         known = {
-            "quant.bits": 8,
-            "quant.granularity": granularity,
-            "quant.per_channel": per_channel,
-            "quant.weight.type": "QInt8",
-        }
+            semconv.BITS: 8, semconv.GRANULARITY: granularity, semconv.PER_CHANNEL: per_channel,
+            semconv.WEIGHT_TYPE: "QInt8",
+        }  # fmt: skip
         within = [below(quantize, known), below(save, known)]
-        described = {"quant.granularity": granularity, "quant.per_channel": per_channel}
+        described = {semconv.GRANULARITY: granularity, semconv.PER_CHANNEL: per_channel}
         passes = [
-            step((name, run), {"quant.config.name": f"{name}Config", **described}, *steps)
+            step((name, run), {semconv.CONFIG_NAME: f"{name}Config", **described}, *steps)
             for name, steps in (("OnnxDynamicQuantization", within), ("OnnxPeepholeOptimizer", []))
         ]
         return [(f"workflow {per_channel=}", {}, passes)] + 2 * [("model cost", None)]
@@ -41,8 +40,8 @@ def test_passes_are_steps_and_libraries_below_them_nest(
 
     workflows = [each for each in otlp.children(root) if each.name != "model cost"]
     hashes = [
-        {each.attributes["quant.config.hash"] for each in otlp.children(w)} for w in workflows
+        {each.attributes[semconv.CONFIG_HASH] for each in otlp.children(w)} for w in workflows
     ]
     assert [len(each) for each in hashes] == [1, 1]
     assert hashes[0] != hashes[1]
-    assert root.attributes["quant.config.hash"] in hashes[0]
+    assert root.attributes[semconv.CONFIG_HASH] in hashes[0]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from otel_quant.schema import semconv
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.steps import layers_of, stable_attributes
 from tests.integration.libraries.conftest import Program
@@ -44,77 +45,58 @@ COSTED = [
 MODULE = "onnxruntime.quantization."
 
 CONFIGURED = {
-    "quant.activation.bits": 8, "quant.bits": 8, "quant.granularity": "channel",
-    "quant.activation.type": "QInt8", "quant.calibration.method": "MinMax", "quant.format": "QDQ",
-    "quant.input.path": "pre.onnx", "quant.output.path": "out.onnx", "quant.per_channel": True,
-    "quant.weight.type": "QInt8",
+    semconv.ACTIVATION_BITS: 8, semconv.BITS: 8, semconv.GRANULARITY: "channel",
+    semconv.ACTIVATION_TYPE: "QInt8", semconv.CALIBRATION_METHOD: "MinMax", semconv.FORMAT: "QDQ",
+    semconv.INPUT_PATH: "pre.onnx", semconv.OUTPUT_PATH: "out.onnx", semconv.PER_CHANNEL: True,
+    semconv.WEIGHT_TYPE: "QInt8",
+}  # fmt: skip
+
+DYNAMIC = {
+    semconv.INPUT_PATH: "float.onnx", semconv.OUTPUT_PATH: "out.onnx", semconv.BITS: 8,
+    semconv.GRANULARITY: "tensor", semconv.PER_CHANNEL: False, semconv.WEIGHT_TYPE: "QInt8",
 }  # fmt: skip
 
 ATTRIBUTES: dict[str, list[dict[str, Any]]] = {
     "static": [
         {
             "code.function.name": MODULE + "shape_inference.quant_pre_process",
-            "quant.input.path": "float.onnx",
-            "quant.output.path": "pre.onnx",
+            semconv.INPUT_PATH: "float.onnx", semconv.OUTPUT_PATH: "pre.onnx",
         },
         {
             "code.function.name": MODULE + "calibrate.MinMaxCalibrater.collect_data",
-            "quant.calibration.item_count": 5,
-            "quant.calibration.sample_count": 5,
-            **CONFIGURED,
+            semconv.CALIBRATION_ITEM_COUNT: 5, semconv.CALIBRATION_SAMPLE_COUNT: 5, **CONFIGURED,
         },
         {"code.function.name": MODULE + "qdq_quantizer.QDQQuantizer.quantize_model", **CONFIGURED},
         {"code.function.name": MODULE + "onnx_model.ONNXModel.save_model_to_file", **CONFIGURED},
     ],
     "dynamic": [
-        {
-            "code.function.name": MODULE + "onnx_quantizer.ONNXQuantizer.quantize_model",
-            "quant.input.path": "float.onnx",
-            "quant.output.path": "out.onnx",
-            "quant.bits": 8,
-            "quant.granularity": "tensor",
-            "quant.per_channel": False,
-            "quant.weight.type": "QInt8",
-        },
-        {
-            "code.function.name": MODULE + "onnx_model.ONNXModel.save_model_to_file",
-            "quant.input.path": "float.onnx",
-            "quant.output.path": "out.onnx",
-            "quant.bits": 8,
-            "quant.granularity": "tensor",
-            "quant.per_channel": False,
-            "quant.weight.type": "QInt8",
-        },
+        {"code.function.name": MODULE + "onnx_quantizer.ONNXQuantizer.quantize_model", **DYNAMIC},
+        {"code.function.name": MODULE + "onnx_model.ONNXModel.save_model_to_file", **DYNAMIC},
     ],
     "blocks": [
         {
             "code.function.name": MODULE + "matmul_nbits_quantizer.MatMulNBitsQuantizer.process",
-            "quant.algorithms": ("DEFAULT",),
-            "quant.bits": 4,
-            "quant.block_size": 32,
-            "quant.format": "QOperator",
-            "quant.granularity": "group",
-            "quant.symmetric": False,
-            "quant.input.path": "float.onnx",
+            semconv.ALGORITHMS: ("DEFAULT",), semconv.BITS: 4, semconv.BLOCK_SIZE: 32,
+            semconv.FORMAT: "QOperator", semconv.GRANULARITY: "group", semconv.SYMMETRIC: False,
+            semconv.INPUT_PATH: "float.onnx",
         },
         {
             "code.function.name": MODULE + "onnx_model.ONNXModel.save_model_to_file",
-            "quant.output.path": "out.onnx",
+            semconv.OUTPUT_PATH: "out.onnx",
         },
     ],
     "calibrator": [
         {
             "code.function.name": MODULE + "calibrate.HistogramCalibrater.collect_data",
-            "quant.calibration.method": "Entropy",
-            "quant.calibration.item_count": 5,
-            "quant.calibration.sample_count": 5,
+            semconv.CALIBRATION_METHOD: "Entropy", semconv.CALIBRATION_ITEM_COUNT: 5,
+            semconv.CALIBRATION_SAMPLE_COUNT: 5,
         },
         {
             "code.function.name": MODULE + "calibrate.HistogramCalibrater.compute_data",
-            "quant.calibration.method": "Entropy",
+            semconv.CALIBRATION_METHOD: "Entropy",
         },
     ],
-}
+}  # fmt: skip
 """What is known of the steps of some of them."""
 
 
@@ -141,10 +123,10 @@ def test_every_quantization_method_reports_its_steps(ran: Program) -> None:
     ]  # fmt: skip
 
     steps = {way.name: otlp.children(way) for way in ways}
-    common = {"quant.library.name": "onnxruntime", "quant.library.version": _version()}
+    common = {semconv.LIBRARY_NAME: "onnxruntime", semconv.LIBRARY_VERSION: _version()}
     for way, attributes in ATTRIBUTES.items():
         assert [stable_attributes(step) for step in steps[way]] == [
-            {**common, **expected, "quant.step.name": name, "quant.step.kind": name}
+            {**common, **expected, semconv.STEP_NAME: name, semconv.STEP_KIND: name}
             for expected, name in zip(attributes, STEPS[way], strict=True)
         ]
 
@@ -155,30 +137,26 @@ def test_every_quantization_method_reports_its_steps(ran: Program) -> None:
     }
     assert {
         way: (
-            attributes.get("quant.calibration.method"),
-            attributes.get("quant.calibration.sample_count"),
-            attributes.get("quant.calibration.sample_total"),
+            attributes.get(semconv.CALIBRATION_METHOD),
+            attributes.get(semconv.CALIBRATION_SAMPLE_COUNT),
+            attributes.get(semconv.CALIBRATION_SAMPLE_TOTAL),
         )
         for way, attributes in samples.items()
     } == {
-        "static": ("MinMax", 5, None),
-        "percentile": ("Percentile", 5, None),
-        "strided": ("MinMax", 5, 5),
-        "slotted": ("MinMax", 5, None),
-        "in_memory": ("MinMax", 5, None),
-        "configured": ("Entropy", 5, None),
-        "calibrator": ("Entropy", 5, None),
-        "errors": ("MinMax", 5, None),
+        "static": ("MinMax", 5, None), "percentile": ("Percentile", 5, None),
+        "strided": ("MinMax", 5, 5), "slotted": ("MinMax", 5, None),
+        "in_memory": ("MinMax", 5, None), "configured": ("Entropy", 5, None),
+        "calibrator": ("Entropy", 5, None), "errors": ("MinMax", 5, None),
         "failing": ("MinMax", None, None),
-    }
+    }  # fmt: skip
 
     failed = {span.name: span.status for span in otlp.spans if span.status == "ERROR"}
     assert failed == {"Calibration": "ERROR"}
     assert steps["failing"][0].attributes["error.type"] == "ValueError"
 
     costs = [span for span in otlp.children(root) if span.name == "model cost"]
-    paths = [span.attributes.get("quant.model.path") for span in costs]
-    roles = [span.attributes["quant.model.role"] for span in costs]
+    paths = [span.attributes.get(semconv.MODEL_PATH) for span in costs]
+    roles = [span.attributes[semconv.MODEL_ROLE] for span in costs]
     assert [paths[n : n + 2] for n in range(0, len(paths), 2)] == COSTED
     assert roles == ["float", "quantized"] * len(COSTED)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from otel_quant.recordings.reader import read
+from otel_quant.schema import semconv
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import Launched
 from tests.fixtures.steps import steps_below, steps_by
@@ -24,35 +25,35 @@ def test_steps_are_from_onnxruntime_and_arguments_from_optimum(
     step = steps_by("onnxruntime", "onnxruntime.quantization.")
     save = ("Post-process", "onnx_model.ONNXModel.save_model_to_file")
     given = {
-        "quant.activation.bits": 8, "quant.activation.type": "QUInt8", "quant.bits": 8,
-        "quant.config.name": "QuantizationConfig", "quant.input.path": "float.onnx",
+        semconv.ACTIVATION_BITS: 8, semconv.ACTIVATION_TYPE: "QUInt8", semconv.BITS: 8,
+        semconv.CONFIG_NAME: "QuantizationConfig", semconv.INPUT_PATH: "float.onnx",
     }  # fmt: skip
     static = {
-        **given, "quant.format": "QDQ", "quant.granularity": "tensor", "quant.per_channel": False,
-        "quant.weight.type": "QInt8",
+        **given, semconv.FORMAT: "QDQ", semconv.GRANULARITY: "tensor", semconv.PER_CHANNEL: False,
+        semconv.WEIGHT_TYPE: "QInt8",
     }  # fmt: skip
     dynamic = {
-        **given, "quant.format": "QOperator", "quant.granularity": "channel", "quant.per_channel": True,
-        "quant.weight.type": "QUInt8",
+        **given, semconv.FORMAT: "QOperator", semconv.GRANULARITY: "channel", semconv.PER_CHANNEL: True,
+        semconv.WEIGHT_TYPE: "QUInt8",
     }  # fmt: skip
     ways = {
         "static": [
             step(
                 ("Calibration", "calibrate.HistogramCalibrater.collect_data"),
                 {
-                    "quant.input.path": "float.onnx",
-                    "quant.calibration.method": "Percentile",
-                    "quant.calibration.sample_count": 5,
+                    semconv.INPUT_PATH: "float.onnx",
+                    semconv.CALIBRATION_METHOD: "Percentile",
+                    semconv.CALIBRATION_SAMPLE_COUNT: 5,
                 },
             ),
             step(("Quantization (Static)", "qdq_quantizer.QDQQuantizer.quantize_model"), static),
-            step(save, {**static, "quant.output.path": "static/float_quantized.onnx"}),
+            step(save, {**static, semconv.OUTPUT_PATH: "static/float_quantized.onnx"}),
         ],
         "dynamic": [
             step(
                 ("Quantization (Dynamic)", "onnx_quantizer.ONNXQuantizer.quantize_model"), dynamic
             ),
-            step(save, {**dynamic, "quant.output.path": "dynamic/float.onnx"}),
+            step(save, {**dynamic, semconv.OUTPUT_PATH: "dynamic/float.onnx"}),
         ],
     }
     reported = steps_below(otlp, root)
@@ -64,7 +65,7 @@ def test_steps_are_from_onnxruntime_and_arguments_from_optimum(
     ]  # fmt: skip
     # What ``fit`` has seen is known to ``quantize``, which is another call.
     for span in otlp.spans_named("model cost"):
-        role = span.attributes["quant.model.role"]
+        role = span.attributes[semconv.MODEL_ROLE]
         assert span.attributes[f"quant.model.{role}.input_shapes"] == ("x=1x64",)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from otel_quant.schema import semconv
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.steps import steps_below, steps_by
 from tests.integration.libraries.conftest import Program, each
@@ -18,15 +19,13 @@ def test_quantize_calibrate_and_freeze_are_steps(program: Program, otlp: OtlpRec
     step = steps_by("optimum-quanto", "optimum.quanto.")
     calibrate = ("Calibration", "calibrate.Calibration.__enter__")
     types = {
-        "quant.activation.bits": 8,
-        "quant.activation.type": "qint8",
-        "quant.bits": 8,
-        "quant.weight.type": "qint8",
-    }
+        semconv.ACTIVATION_BITS: 8, semconv.ACTIVATION_TYPE: "qint8", semconv.BITS: 8,
+        semconv.WEIGHT_TYPE: "qint8",
+    }  # fmt: skip
     in_place = [
         step(("Model Quantization", "quantize.quantize"), types),
-        step(calibrate, {"quant.calibration.item_count": 4, "quant.calibration.sample_count": 2}),
-        step(("Freeze Model", "quantize.freeze"), {"quant.layer_count": 2, "quant.layer_total": 2}),
+        step(calibrate, {semconv.CALIBRATION_ITEM_COUNT: 4, semconv.CALIBRATION_SAMPLE_COUNT: 2}),
+        step(("Freeze Model", "quantize.freeze"), {semconv.LAYER_COUNT: 2, semconv.LAYER_TOTAL: 2}),
     ]
     assert steps_below(otlp, root) == [
         ("in place", {}, in_place),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from otel_quant.schema import semconv
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.steps import steps_below, steps_by
 from tests.integration.libraries.conftest import Program
@@ -12,24 +13,24 @@ pytest.importorskip("torch.ao.quantization")
 
 step = steps_by("torch", "torch.ao.quantization.")
 
-FBGEMM = {"quant.backend": "fbgemm"}
+FBGEMM = {semconv.BACKEND: "fbgemm"}
 KNOWN = {
-    **FBGEMM, "quant.activation.bits": 8, "quant.activation.type": "quint8", "quant.bits": 8,
-    "quant.calibration.method": "HistogramObserver", "quant.granularity": "channel",
-    "quant.symmetric": True, "quant.weight.type": "qint8",
+    **FBGEMM, semconv.ACTIVATION_BITS: 8, semconv.ACTIVATION_TYPE: "quint8", semconv.BITS: 8,
+    semconv.CALIBRATION_METHOD: "HistogramObserver", semconv.GRANULARITY: "channel",
+    semconv.SYMMETRIC: True, semconv.WEIGHT_TYPE: "qint8",
 }  # fmt: skip
-TWO_PASSES = {**KNOWN, "quant.calibration.item_count": 4, "quant.calibration.sample_count": 2}
-ONE_PASS = {"quant.calibration.item_count": 2, "quant.calibration.sample_count": 1}
+TWO_PASSES = {**KNOWN, semconv.CALIBRATION_ITEM_COUNT: 4, semconv.CALIBRATION_SAMPLE_COUNT: 2}
+ONE_PASS = {semconv.CALIBRATION_ITEM_COUNT: 2, semconv.CALIBRATION_SAMPLE_COUNT: 1}
 PREPARE = ("Model Preparation", "quantize.prepare")
 CONVERT = ("Model Quantization", "quantize.convert")
 EAGER = [step(PREPARE, KNOWN), step(("Calibration", ""), TWO_PASSES), step(CONVERT, KNOWN)]
 CALIBRATE = steps_by("torch")(("Calibration", "__main__.calibrate"), TWO_PASSES)
 ALL_IN_ONE = [step(PREPARE, KNOWN), CALIBRATE, step(CONVERT, KNOWN)]
 DYNAMIC = ("Quantization (Dynamic)", "quantize.quantize_dynamic")
-QINT8 = {**FBGEMM, "quant.bits": 8, "quant.weight.type": "qint8"}
+QINT8 = {**FBGEMM, semconv.BITS: 8, semconv.WEIGHT_TYPE: "qint8"}
 FLOAT16 = {
-    **FBGEMM, "quant.activation.bits": 16, "quant.activation.type": "float16",
-    "quant.bits": 16, "quant.weight.type": "float16",
+    **FBGEMM, semconv.ACTIVATION_BITS: 16, semconv.ACTIVATION_TYPE: "float16",
+    semconv.BITS: 16, semconv.WEIGHT_TYPE: "float16",
 }  # fmt: skip
 
 
@@ -37,7 +38,7 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
     program("torch_own.py")
 
     [root] = otlp.spans_named("quantization")
-    assert root.attributes["quant.model.name"] == "Sequential"
+    assert root.attributes[semconv.MODEL_NAME] == "Sequential"
     steps = {
         "eager": EAGER,
         "copied": [
@@ -61,7 +62,7 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
         ],
         "failing": [step(PREPARE, {**FBGEMM, "error.type": "TypeError"})],
         "failing_in_calibration": [
-            step(PREPARE, KNOWN), step(("Calibration", ""), {**KNOWN, "quant.calibration.sample_count": 1}),
+            step(PREPARE, KNOWN), step(("Calibration", ""), {**KNOWN, semconv.CALIBRATION_SAMPLE_COUNT: 1}),
         ],
     }  # fmt: skip
     marked_by_the_program = 2 * [("User-Defined", {}, [])]  # once more, when nothing is watched

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from otel_quant.schema import semconv
 from tests.fixtures.otlp_receiver import OtlpReceiver, Protocol, Tree
 from tests.fixtures.programs import PROGRAMS, Finished, Ran, Workshop, clean_environment, steps_in
 from tests.fixtures.programs import run as run_command
@@ -105,7 +106,7 @@ def test_a_childs_spans_are_below_the_step_that_started_it_and_it_writes_its_own
     assert len({span.trace_id for span in otlp.spans}) == 1
     assert len({span.span_id for span in otlp.spans}) == len(otlp.spans)
     roots = [span for span in otlp.spans_named("quantization") if span.parent_id]
-    assert [root.attributes["quant.run.steps"] for root in roots] == [2] * children
+    assert [root.attributes[semconv.RUN_STEPS] for root in roots] == [2] * children
     own = [f"{how} {end}" for how in started for end in ("Start", "End")]
     assert steps_in(tmp_path / "profile.yaml") == ["Start", *own, "End"]
     # The worker of a pool writes one however many its tasks, and may have had all of them.
@@ -221,8 +222,8 @@ def test_a_forked_child_has_its_own_run_and_sampler(ran: Ran, otlp: OtlpReceiver
     printed = ran(FORKED, OTEL_QUANT_SAMPLE_INTERVAL="1")
     # A worker is one run, which lasts until it ends.
     assert json.loads(printed) == [[0, 1, 1]] * 20
-    run_of_parent = otlp.span("parent").attributes["quant.run.id"]
-    runs = {otlp.span(f"child {n}").attributes["quant.run.id"] for n in range(20)}
+    run_of_parent = otlp.span("parent").attributes[semconv.RUN_ID]
+    runs = {otlp.span(f"child {n}").attributes[semconv.RUN_ID] for n in range(20)}
     assert len(runs) == 20
     assert run_of_parent not in runs
 
@@ -245,7 +246,7 @@ def test_torchrun_ranks_are_root_spans_with_their_own_files(
     roots = otlp.spans_named("quantization")
     assert {(root.trace_id, root.parent_id) for root in roots} == {(TRACE, PARENT)}
     ranks = sorted(
-        (root.attributes["quant.run.rank"], root.attributes["quant.run.world_size"])
+        (root.attributes[semconv.RUN_RANK], root.attributes[semconv.RUN_WORLD_SIZE])
         for root in roots
     )
     assert ranks == [(0, 2), (1, 2)]

@@ -12,6 +12,7 @@ import subprocess
 import pytest
 
 from otel_quant.export.otel.delivery import FORK_PATIENCE
+from otel_quant.schema import semconv
 from tests.fixtures.otlp_receiver import Mode, OtlpReceiver, Protocol
 from tests.fixtures.programs import Workshop
 
@@ -145,7 +146,7 @@ def wait_for_the_first_part(process: subprocess.Popen[str], otlp: OtlpReceiver) 
     process.stdout.readline()
     assert otlp.wait_for(
         lambda it: (
-            len(it.records_of("quant.checkpoint.taken")) == 3 and it.span_names() == ["before"]
+            len(it.records_of(semconv.CHECKPOINT_EVENT)) == 3 and it.span_names() == ["before"]
         ),
         60,
     )
@@ -164,7 +165,7 @@ def wait_until_given_up(process: subprocess.Popen[str]) -> None:
 
 
 def everything_came(otlp: OtlpReceiver, checkpoints: list[str]) -> bool:
-    records = sorted(otlp.records_of("quant.checkpoint.taken"), key=lambda record: record.time_ns)
+    records = sorted(otlp.records_of(semconv.CHECKPOINT_EVENT), key=lambda record: record.time_ns)
     bodies = [record.body for record in records]
     spans = sorted(otlp.spans, key=lambda span: span.start_ns)
     steps = [span.name for span in spans if span.name != "quantization"]
@@ -189,7 +190,7 @@ def test_telemetry_of_an_outage_is_sent_when_the_endpoint_is_back(
     assert process.returncode == 5
     assert everything_came(otlp, [*CHECKPOINTS, "End"])
     assert len(otlp.spans_named("quantization")) == 1
-    assert otlp.point("quant.step.duration", quant__step__kind="User-Defined").count == len(STEPS)
+    assert otlp.point(semconv.STEP_DURATION, quant__step__kind="User-Defined").count == len(STEPS)
 
 
 FORKED = """

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from otel_quant.schema import semconv
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import Finished, Ran, Workshop
 
@@ -60,9 +61,9 @@ def profile_of(workshop: Workshop) -> tuple[list[str], bool]:
 
 
 def names_of(otlp: OtlpReceiver) -> list[str]:
-    records = otlp.records_of("quant.checkpoint.taken")
-    records.sort(key=lambda record: record.attributes["quant.checkpoint.sequence"])
-    return [record.attributes["quant.checkpoint.name"] for record in records]
+    records = otlp.records_of(semconv.CHECKPOINT_EVENT)
+    records.sort(key=lambda record: record.attributes[semconv.CHECKPOINT_SEQUENCE])
+    return [record.attributes[semconv.CHECKPOINT_NAME] for record in records]
 
 
 def test_an_uncaught_exception_is_unchanged_and_marks_step_and_run_as_failed(
@@ -92,8 +93,8 @@ with step("outer"):
         assert "in fail" in event.attributes["exception.stacktrace"]
     root = otlp.span("quantization")
     assert (root.status, root.attributes["error.type"]) == ("ERROR", "ValueError")
-    assert root.attributes["quant.run.steps"] == 3
-    assert root.attributes["quant.run.failed_steps"] == 2
+    assert root.attributes[semconv.RUN_STEPS] == 3
+    assert root.attributes[semconv.RUN_FAILED_STEPS] == 2
     names = [
         "Start", "good Start", "good End", "outer Start", "inner Start", "inner End", "outer End",
         "End",
@@ -204,8 +205,8 @@ def test_ended_spans_and_all_records_survive_os_exit_and_fatal_signals(
     ]  # fmt: skip
 
     def open_steps() -> dict[object, float]:
-        points = otlp.latest_points("quant.step.active")
-        return {point.attributes["quant.step.kind"]: point.value for point in points}
+        points = otlp.latest_points(semconv.STEP_ACTIVE)
+        return {point.attributes[semconv.STEP_KIND]: point.value for point in points}
 
     def mark_that_all_arrived() -> None:
         if otlp.wait_for(
@@ -234,9 +235,9 @@ with step("step"):
     assert otlp.span_names() == ["before", "inner"], "open spans are lost with the process"
     assert names_of(otlp) == survivors
     before, inner = otlp.by_start()
-    (started,) = otlp.records_of("quant.run.started")
+    (started,) = otlp.records_of(semconv.RUN_STARTED_EVENT)
     assert (before.trace_id, before.parent_id) == (started.trace_id, started.span_id)
-    of_step = otlp.records_of("quant.checkpoint.taken")[3]
+    of_step = otlp.records_of(semconv.CHECKPOINT_EVENT)[3]
     assert (of_step.trace_id, of_step.span_id) == (inner.trace_id, inner.parent_id)
     assert open_steps() == {"User-Defined": 1}, "metrics are sent once before their first minute"
     assert profile_of(workshop) == (survivors, False)
@@ -305,8 +306,8 @@ def test_a_seeded_program_draws_the_same_numbers_and_hundreds_of_steps_stay_uniq
     assert len({span.span_id for span in otlp.spans}) == len(otlp.spans) == 2 * (1 + count)
     steps = [("Calibration", [("within", [])])] * 3 + [("work", [("part", [])])] * 200
     assert otlp.tree() == [("quantization", steps)] * 2
-    indexes = [span.attributes.get("quant.step.index", -1) for span in otlp.spans]
+    indexes = [span.attributes.get(semconv.STEP_INDEX, -1) for span in otlp.spans]
     assert sorted(indexes) == sorted([-1, *range(count)] * 2)
-    records = otlp.records_of("quant.checkpoint.taken")
-    sequences = [record.attributes["quant.checkpoint.sequence"] for record in records]
+    records = otlp.records_of(semconv.CHECKPOINT_EVENT)
+    sequences = [record.attributes[semconv.CHECKPOINT_SEQUENCE] for record in records]
     assert sorted(sequences) == sorted([*range(2 + 2 * count)] * 2)

@@ -58,9 +58,9 @@ def test_a_killed_run_has_all_checkpoints_before_the_kill(
     chance = random.Random(4711)
 
     def arrived(pid: int) -> set[str]:
-        records = otlp.records_of("quant.checkpoint.taken")
+        records = otlp.records_of(semconv.CHECKPOINT_EVENT)
         taken = [each.attributes for each in records if each.attributes["process.pid"] == pid]
-        return {each["quant.checkpoint.name"] for each in taken}
+        return {each[semconv.CHECKPOINT_NAME] for each in taken}
 
     def missing(number: int, seconds: float) -> set[str]:
         """Kills a run some time after its first step has begun, which loads what measures."""
@@ -126,9 +126,9 @@ def test_the_last_reading_is_on_disk_and_at_the_endpoint_and_show_prints_it(
     held = int(process.stdout.readline())
 
     def sent() -> list[Record]:
-        readings = otlp.records_of("quant.reading.taken")
+        readings = otlp.records_of(semconv.READING_EVENT)
         return [
-            each for each in readings if each.attributes["quant.reading.memory"] > held - TOLERANCE
+            each for each in readings if each.attributes[semconv.READING_MEMORY] > held - TOLERANCE
         ]
 
     assert otlp.wait_for(lambda _: bool(sent()), 100)
@@ -137,7 +137,7 @@ def test_the_last_reading_is_on_disk_and_at_the_endpoint_and_show_prints_it(
 
     (path,) = workshop.folder.glob("profile.*.last_reading.json")
     reading = json.loads(path.read_text())
-    memory = reading["attributes"]["quant.reading.memory"]
+    memory = reading["attributes"][semconv.READING_MEMORY]
     assert memory == pytest.approx(held, abs=TOLERANCE)
     assert [step["index"] for step in reading["steps"]] == [0, 1]
     (document,) = json.loads(command.output("show", profile, "--format", "json"))
@@ -156,10 +156,10 @@ def test_the_last_reading_is_on_disk_and_at_the_endpoint_and_show_prints_it(
 
     attributes = sent()[0].attributes
     assert attributes["process.pid"] == process.pid
-    assert attributes["quant.step.name"] == "Calibration"
-    assert list(attributes["quant.reading.open_steps"]) == ["Model Quantization", "Calibration"]
-    assert attributes["quant.reading.memory"] == pytest.approx(held, abs=TOLERANCE)
-    start = otlp.records_of("quant.checkpoint.taken")[-1].attributes["quant.checkpoint.memory"]
+    assert attributes[semconv.STEP_NAME] == "Calibration"
+    assert list(attributes[semconv.READING_OPEN_STEPS]) == ["Model Quantization", "Calibration"]
+    assert attributes[semconv.READING_MEMORY] == pytest.approx(held, abs=TOLERANCE)
+    start = otlp.records_of(semconv.CHECKPOINT_EVENT)[-1].attributes[semconv.CHECKPOINT_MEMORY]
     assert start < SIZE / 2, "without the record, the start of the step would be what is known"
 
 
@@ -184,11 +184,11 @@ def test_each_span_of_a_run_or_worker_has_a_start_record_with_its_attributes(
     worked = [span.parent_id for span in otlp.spans_named("work")]
     assert len(worked) == 3
     assert set(worked) <= roots.keys()
-    started = otlp.records_of("quant.run.started")
+    started = otlp.records_of(semconv.RUN_STARTED_EVENT)
     assert {record.span_id for record in started} == roots.keys()
     names = {
-        "quant.run.id", "quant.run.name", "process.pid", "quant.memory.limit",
-        "quant.memory.limit_source",
+        semconv.RUN_ID, semconv.RUN_NAME, "process.pid", semconv.MEMORY_LIMIT,
+        semconv.MEMORY_LIMIT_SOURCE,
     }  # fmt: skip
     made_by = {"process.command_line", "process.runtime.version", "host.name", "os.description"}
     for record in started:

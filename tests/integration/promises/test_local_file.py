@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from otel_quant.schema import semconv
 from tests.fixtures.disks import small_disk
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import Workshop, run_script, steps_in
@@ -123,7 +124,7 @@ def test_all_steps_reach_the_endpoint_if_the_disk_is_full(
 
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (5, "done\n", 1)
     assert done.stderr.endswith(f"No space left on device: '{path}'\n")
-    assert otlp.span("quantization").attributes["quant.run.steps"] == 60
+    assert otlp.span("quantization").attributes[semconv.RUN_STEPS] == 60
     assert len(otlp.spans) == 61
 
 
@@ -159,5 +160,5 @@ def test_the_file_is_at_its_path_and_does_not_depend_on_trace_sampling(
     done = workshop.script(NESTED).run({**environment, **variables})
     assert (done.returncode, done.stderr) == (0, "")
     assert len(otlp.spans) == spans
-    assert [record.body for record in otlp.records_of("quant.checkpoint.taken")] == STEPS
+    assert [record.body for record in otlp.records_of(semconv.CHECKPOINT_EVENT)] == STEPS
     assert steps_in(workshop.folder / path) == STEPS

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
+from otel_quant.schema import semconv
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import EXPORTERS_ARE_READY, Ran
 
@@ -96,13 +97,13 @@ def run(ran: Ran, otlp: OtlpReceiver) -> Run:
 
 
 def peak_of(step: dict[str, object]) -> int:
-    peak = step["quant.memory.peak"]
+    peak = step[semconv.MEMORY_PEAK]
     assert isinstance(peak, int)
     return peak
 
 
 def rise_of(step: dict[str, object]) -> int:
-    start = step["quant.memory.start"]
+    start = step[semconv.MEMORY_START]
     assert isinstance(start, int)
     return peak_of(step) - start
 
@@ -120,10 +121,10 @@ print(json.dumps({"mark": status("VmHWM")}))
     )
     for name in ("outer", "inner", "quantization"):
         assert rise_of(steps[name]) == pytest.approx(SIZE, abs=TOLERANCE), name
-        assert steps[name]["quant.memory.peak_source"] == "kernel"
+        assert steps[name][semconv.MEMORY_PEAK_SOURCE] == "kernel"
     assert rise_of(steps["idle"]) < TOLERANCE
     assert facts["mark"] > SIZE
-    process_peak = steps["quantization"]["quant.memory.process_peak"]
+    process_peak = steps["quantization"][semconv.MEMORY_PROCESS_PEAK]
     assert process_peak == peak_of(steps["quantization"])
 
 
@@ -140,7 +141,7 @@ with otel_quant.step("low"):
         interval=20,
     )
     assert rise_of(steps["low"]) == pytest.approx(SIZE, abs=TOLERANCE)
-    assert steps["low"]["quant.memory.peak_source"] == "sampled"
+    assert steps["low"][semconv.MEMORY_PEAK_SOURCE] == "sampled"
 
 
 OF_A_CHILD = {
@@ -211,7 +212,7 @@ def test_the_spike_of_a_child_is_in_the_peak(run: Run, script: str) -> None:
         script + 'print(json.dumps({"expected": mark + rss}))', interval=20 if is_sampled else 0
     )
     assert peak_of(steps["step"]) == pytest.approx(facts["expected"], abs=TOLERANCE)
-    assert steps["step"]["quant.memory.peak_source"] == "sampled"
+    assert steps["step"][semconv.MEMORY_PEAK_SOURCE] == "sampled"
     assert "after" not in steps or rise_of(steps["after"]) < TOLERANCE
 
 
@@ -233,7 +234,7 @@ print(json.dumps({"alone": alone, "after": status("VmHWM")}))
     )
     for name in ("alone", "after"):
         assert peak_of(steps[name]) == pytest.approx(facts[name], abs=TOLERANCE)
-    assert {name: steps[name]["quant.memory.peak_source"] for name in steps} == {
+    assert {name: steps[name][semconv.MEMORY_PEAK_SOURCE] for name in steps} == {
         "quantization": "sampled", "alone": "kernel", "with a child": "sampled", "after": "kernel",
     }  # fmt: skip
 
@@ -291,9 +292,9 @@ print(json.dumps({"microseconds": round(lasted * 1e6)}))
     for name, spike in (("high", 500), ("outer", 100), ("middle", 50), ("inner", 50), ("quiet", 0)):
         expected = pytest.approx(spike * MIB, abs=max(0.02 * spike, 1) * MIB)
         assert rise_of(steps[name]) == expected, (name, facts)
-        assert steps[name]["quant.memory.peak_source"] == "kernel"
+        assert steps[name][semconv.MEMORY_PEAK_SOURCE] == "kernel"
     assert rise_of(steps["a child's low"]) == pytest.approx(100 * MIB, abs=2 * MIB)
-    assert steps["a child's low"]["quant.memory.peak_source"] == "sampled"
+    assert steps["a child's low"][semconv.MEMORY_PEAK_SOURCE] == "sampled"
 
 
 def test_neither_zombies_nor_a_hundred_short_lived_children_raise_the_peak(run: Run) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from otel_quant.schema import semconv
 from tests.fixtures.figures import ATTRIBUTES
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import Workshop
@@ -40,10 +41,10 @@ for number in range(3):
 print("done")
 sys.exit(5)
 """
-OF_PEAK = {"quant.memory.peak_source", "quant.memory.peak_ratio"}
+OF_PEAK = {semconv.MEMORY_PEAK_SOURCE, semconv.MEMORY_PEAK_RATIO}
 FIGURES = {**ATTRIBUTES, "memory": ATTRIBUTES["memory"] | OF_PEAK, "gpu": set(), "cache": set()}
 IDENTITY = {
-    "quant.run.id", "quant.run.name", "quant.step.name", "quant.step.kind", "quant.step.index",
+    semconv.RUN_ID, semconv.RUN_NAME, semconv.STEP_NAME, semconv.STEP_KIND, semconv.STEP_INDEX,
     "mine",
 }  # fmt: skip
 TREE = [("quantization", [("outer", [("inner", [])])] * 3)]
@@ -91,7 +92,7 @@ def test_a_probe_that_raises_loses_only_its_own_values(
     assert otlp.tree() == TREE
     expected = IDENTITY.union(*(keys for name, keys in FIGURES.items() if name not in broken))
     assert [set(span.attributes) for span in otlp.spans_named("outer")] == [expected] * 3
-    assert len(otlp.records_of("quant.checkpoint.taken")) == 14
+    assert len(otlp.records_of(semconv.CHECKPOINT_EVENT)) == 14
     assert len(profile_of(workshop)) == 14
 
 
@@ -106,8 +107,8 @@ def test_a_sink_that_raises_does_not_affect_the_others(
     }  # fmt: skip
     assert lines == [said(f"sink {origins[broken]}")]
     assert otlp.tree() == ([] if broken == "SpansSink" else TREE)
-    assert len(otlp.records_of("quant.checkpoint.taken")) == (0 if broken == "LogsSink" else 14)
-    assert ("quant.step.duration" in otlp.metric_names()) == (broken != "MetricsSink")
+    assert len(otlp.records_of(semconv.CHECKPOINT_EVENT)) == (0 if broken == "LogsSink" else 14)
+    assert (semconv.STEP_DURATION in otlp.metric_names()) == (broken != "MetricsSink")
     if broken == "QuarkYamlSink":
         assert not (workshop.folder / "profile.yaml").exists()
     else:
@@ -151,4 +152,4 @@ Histogram.record = broken
 """
     )
     assert sorted(lines) == [said("sink metrics"), said("sink spans")]
-    assert len(otlp.records_of("quant.checkpoint.taken")) == 14
+    assert len(otlp.records_of(semconv.CHECKPOINT_EVENT)) == 14

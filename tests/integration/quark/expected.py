@@ -6,12 +6,15 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
+from otel_quant.schema import semconv
+from tests.fixtures.figures import named
+
 USAGE: Final[dict[str, type]] = {
-    "quant.memory.start": int, "quant.memory.end": int, "quant.memory.delta": int,
-    "quant.memory.peak": int, "quant.memory.peak_source": str, "quant.memory.peak_ratio": float,
-    "quant.disk.read": int, "quant.disk.write": int, "quant.disk.read_chars": int,
-    "quant.disk.write_chars": int, "quant.cpu.user": float, "quant.cpu.system": float,
-    "quant.page_faults.major": int, "quant.cpu.wait": float,
+    semconv.MEMORY_START: int, semconv.MEMORY_END: int, semconv.MEMORY_DELTA: int,
+    semconv.MEMORY_PEAK: int, semconv.MEMORY_PEAK_SOURCE: str, semconv.MEMORY_PEAK_RATIO: float,
+    semconv.DISK_READ: int, semconv.DISK_WRITE: int, named("quant.disk.read_chars"): int,
+    named("quant.disk.write_chars"): int, semconv.CPU_USER: float, semconv.CPU_SYSTEM: float,
+    semconv.MAJOR_FAULTS: int, semconv.CPU_WAIT: float,
 }  # fmt: skip
 """What every step and the run have measured, on Linux and without a GPU."""
 
@@ -48,18 +51,18 @@ FILE_TO_FILE = (
 
 def _counted(samples: int, items: int) -> Known:
     return {
-        "quant.calibration.item_count": items,
-        "quant.calibration.sample_count": samples,
-        "quant.calibration.sample_total": samples,
+        semconv.CALIBRATION_ITEM_COUNT: items,
+        semconv.CALIBRATION_SAMPLE_COUNT: samples,
+        semconv.CALIBRATION_SAMPLE_TOTAL: samples,
     }
 
 
 def _described(calibration: str, activation: str, *algorithms: str) -> Known:
     return {
-        "quant.format": "QDQ", "quant.calibration.method": calibration,
-        "quant.activation.type": activation, "quant.activation.bits": 8,
-        "quant.weight.type": "QInt8", "quant.bits": 8, "quant.granularity": "tensor",
-        "quant.per_channel": False, "quant.algorithms": algorithms,
+        semconv.FORMAT: "QDQ", semconv.CALIBRATION_METHOD: calibration,
+        semconv.ACTIVATION_TYPE: activation, semconv.ACTIVATION_BITS: 8,
+        semconv.WEIGHT_TYPE: "QInt8", semconv.BITS: 8, semconv.GRANULARITY: "tensor",
+        semconv.PER_CHANNEL: False, semconv.ALGORITHMS: algorithms,
     }  # fmt: skip
 
 
@@ -71,7 +74,7 @@ def onnx_steps(step: Callable[..., Any], models: str, out: str) -> list[Any]:
 
     def given(model: str, made: str) -> Known:
         read, written = paths(model, made)
-        return {"quant.input.path": read, "quant.output.path": written}
+        return {semconv.INPUT_PATH: read, semconv.OUTPUT_PATH: written}
 
     def static(known: Known, samples: int, *of_post_process: Any) -> list[Any]:
         before = (CACHING, CHECKING, LOADING, PRE_PROCESS, CACHING, RUNNING)
@@ -87,55 +90,47 @@ def onnx_steps(step: Callable[..., Any], models: str, out: str) -> list[Any]:
 
     explicit = {
         **given("conv", "static"), **_described("Percentile", "QUInt8", "cle"),
-        "quant.granularity": "channel", "quant.per_channel": True,
+        semconv.GRANULARITY: "channel", semconv.PER_CHANNEL: True,
     }  # fmt: skip
     dynamic = {
-        **given("matmul", "dynamic"), "quant.weight.type": "QUInt8", "quant.bits": 8,
-        "quant.granularity": "tensor", "quant.per_channel": False,
+        **given("matmul", "dynamic"), semconv.WEIGHT_TYPE: "QUInt8", semconv.BITS: 8,
+        semconv.GRANULARITY: "tensor", semconv.PER_CHANNEL: False,
     }  # fmt: skip
-    preset = {**_described("MinMSE", "QUInt8", "cle"), "quant.config.name": "XINT8"}
+    preset = {**_described("MinMSE", "QUInt8", "cle"), semconv.CONFIG_NAME: "XINT8"}
     adaround = {
         **given("conv", "adaround"), **_described("MinMSE", "QInt8", "adaround"),
-        "quant.symmetric": True,
+        semconv.SYMMETRIC: True,
     }  # fmt: skip
     nbits = {
         **given("matmul", "nbits"), **_described("Percentile", "QInt8"),
-        "quant.bits": 4, "quant.block_size": 32, "quant.granularity": "group", "quant.symmetric": True,
+        semconv.BITS: 4, semconv.BLOCK_SIZE: 32, semconv.GRANULARITY: "group", semconv.SYMMETRIC: True,
     }  # fmt: skip
     of_nbits = (CACHING, CHECKING, LOADING, PRE_PROCESS, CACHING, NBITS, POST_PROCESS)
     return [
         *static(explicit, 3),
         *costs(*paths("conv", "static")),
         step(CACHING, dynamic),
-        step(DYNAMIC, {**dynamic, "quant.activation.bits": 8, "quant.activation.type": "QUInt8"}),
+        step(DYNAMIC, {**dynamic, semconv.ACTIVATION_BITS: 8, semconv.ACTIVATION_TYPE: "QUInt8"}),
         *costs(*paths("matmul", "dynamic")),
         *static(preset, 4),
         *costs(None, None),
-        *static(
-            adaround,
-            2,
-            step(FAST_FINETUNE, {**adaround, "quant.layer_count": 3, "quant.layer_total": 3}),
-        ),
+        *static(adaround, 2, step(FAST_FINETUNE, {**adaround, semconv.LAYER_COUNT: 3, semconv.LAYER_TOTAL: 3})),
         *costs(*paths("conv", "adaround")),
         *(step(each, nbits) for each in of_nbits),
         *costs(*paths("matmul", "nbits")),
-    ]
+    ]  # fmt: skip
 
 
 def torch_steps(step: Callable[..., Any], checkpoint: str, out: str) -> list[Any]:
     """Returns what is below the run of ``programs/torch_all.py``, given its arguments."""
     weights = {
-        "quant.bits": 8,
-        "quant.granularity": "channel",
-        "quant.symmetric": True,
-        "quant.weight.type": "int8",
-    }
+        semconv.BITS: 8, semconv.GRANULARITY: "channel", semconv.SYMMETRIC: True,
+        semconv.WEIGHT_TYPE: "int8",
+    }  # fmt: skip
     both = {
-        **weights,
-        "quant.activation.bits": 8,
-        "quant.activation.type": "int8",
-        "quant.calibration.method": "PerTensorMinMaxObserver",
-    }
+        **weights, semconv.ACTIVATION_BITS: 8, semconv.ACTIVATION_TYPE: "int8",
+        semconv.CALIBRATION_METHOD: "PerTensorMinMaxObserver",
+    }  # fmt: skip
 
     def quantization(known: Known, calibration: Any) -> Any:
         prepared = step(PREPARATION, known), step(ALGORITHMS, known)
@@ -143,14 +138,14 @@ def torch_steps(step: Callable[..., Any], checkpoint: str, out: str) -> list[Any
 
     calibrated = {**both, **_counted(3, items=6)}  # two in each
     parts = step(WEIGHTS, both), step(FORWARD, both)
-    files = {**weights, "quant.input.path": checkpoint, "quant.output.path": f"{out}/files"}
+    files = {**weights, semconv.INPUT_PATH: checkpoint, semconv.OUTPUT_PATH: f"{out}/files"}
     return [
         quantization(both, step(CALIBRATION_OF_TORCH, calibrated, *parts)),
         step(FREEZE, {}),
-        step(EXPORT_ONNX, {"quant.output.path": f"{out}/onnx"}),
+        step(EXPORT_ONNX, {semconv.OUTPUT_PATH: f"{out}/onnx"}),
         quantization(weights, step(CALIBRATION_OF_TORCH, weights, step(WEIGHTS, weights))),
         step(FREEZE, {}),
-        step(EXPORT_SAFETENSORS, {"quant.output.path": f"{out}/safetensors"}),
+        step(EXPORT_SAFETENSORS, {semconv.OUTPUT_PATH: f"{out}/safetensors"}),
         step(FILE_TO_FILE, files),
     ]
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from otel_quant.schema import semconv
 from tests.fixtures.programs import steps_in
 from tests.fixtures.steps import steps_below, steps_by
 from tests.integration.export.test_quark_file import read
@@ -85,8 +86,8 @@ def test_the_previous_quark_release_reports_the_same_steps_also_in_the_file(
     assert [cost["role"] for cost in costed] == ["float", "quantized"] * (len(costed) // 2)
     # One peak for each step, as the span has it.
     peaks = re.findall("^  # peak_memory_mb: ([0-9.]+)$", path.read_text(), re.MULTILINE)
-    spans = [span for span in otlp.spans if "quant.step.index" in span.attributes]
+    spans = [span for span in otlp.spans if semconv.STEP_INDEX in span.attributes]
     spans.sort(key=lambda span: span.end_ns)
     assert [float(peak) for peak in peaks] == [
-        pytest.approx(span.attributes["quant.memory.peak"] / 1024**2, abs=0.01) for span in spans
+        pytest.approx(span.attributes[semconv.MEMORY_PEAK] / 1024**2, abs=0.01) for span in spans
     ]

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from otel_quant.schema import catalog, semconv
-from tests.fixtures.figures import ATTRIBUTES
+from tests.fixtures.figures import ATTRIBUTES, named
 from tests.fixtures.steps import steps_below, steps_by
 from tests.integration.quark.conftest import FloatModels, QuarkRun
 from tests.integration.quark.expected import USAGE, checkpoints_of, onnx_steps, torch_steps
 
 pytestmark = pytest.mark.quark
 
-GROWN = "quant.cache.disk.peak"
+GROWN = semconv.CACHE_GROWTH
 FIGURES = set().union(*ATTRIBUTES.values())
 """Those that are not in `USAGE` were added since."""
 
@@ -36,15 +36,13 @@ def case(request: pytest.FixtureRequest, float_models: FloatModels) -> Case:
     """Each program, over one protocol."""
     step = steps_by("amd-quark", "quark.")
     of_onnx = {
-        "quant.library.name": "amd-quark",
-        "quant.calibration.method": "Percentile",
-        "quant.config.name": "XINT8",
-        "quant.input.path": f"{float_models.onnx}/conv.onnx",
-    }
+        semconv.LIBRARY_NAME: "amd-quark", semconv.CALIBRATION_METHOD: "Percentile",
+        semconv.CONFIG_NAME: "XINT8", semconv.INPUT_PATH: f"{float_models.onnx}/conv.onnx",
+    }  # fmt: skip
     of_torch = {
-        "quant.library.name": "amd-quark",
-        "quant.calibration.method": "PerTensorMinMaxObserver",
-        "quant.input.path": str(float_models.checkpoint),
+        semconv.LIBRARY_NAME: "amd-quark",
+        semconv.CALIBRATION_METHOD: "PerTensorMinMaxObserver",
+        semconv.INPUT_PATH: str(float_models.checkpoint),
     }
     if request.param == "torch over http":
         run = request.getfixturevalue("torch_run")
@@ -67,24 +65,24 @@ def test_the_spans_nest_as_the_steps_happened_with_their_arguments(case: Case) -
 def test_each_step_has_its_resource_use(case: Case) -> None:
     otlp = case.run.otlp
     root = otlp.span("quantization").attributes
-    spans = [span for span in otlp.by_start() if "quant.step.index" in span.attributes]
-    assert sorted(s.attributes["quant.step.index"] for s in spans) == [*range(len(spans))]
+    spans = [span for span in otlp.by_start() if semconv.STEP_INDEX in span.attributes]
+    assert sorted(s.attributes[semconv.STEP_INDEX] for s in spans) == [*range(len(spans))]
     for span in spans:
         used = span.attributes
         measured = dict(USAGE)
-        if "quant.calibration.sample_count" in used:
-            measured["quant.calibration.sample_rate"] = float
+        if semconv.CALIBRATION_SAMPLE_COUNT in used:
+            measured[semconv.CALIBRATION_SAMPLE_RATE] = float
         if GROWN in used:  # only where a cache directory exists
             measured[GROWN] = int
         assert {key: type(used.get(key)) for key in measured} == measured
-        ids = ("quant.run.id", "quant.run.name")
+        ids = (semconv.RUN_ID, semconv.RUN_NAME)
         assert [used[key] for key in ids] == [root[key] for key in ids]
-        assert used["quant.step.name"] == used["quant.step.kind"] == span.name
-        assert used["quant.memory.peak"] >= max(
-            used["quant.memory.start"], used["quant.memory.end"]
+        assert used[semconv.STEP_NAME] == used[semconv.STEP_KIND] == span.name
+        assert used[semconv.MEMORY_PEAK] >= max(
+            used[semconv.MEMORY_START], used[semconv.MEMORY_END]
         )
-        assert used["quant.memory.peak_source"] in ("kernel", "sampled")
-        assert used["quant.disk.write_chars"] >= 0
+        assert used[semconv.MEMORY_PEAK_SOURCE] in ("kernel", "sampled")
+        assert used[named("quant.disk.write_chars")] >= 0
 
 
 def test_the_root_describes_the_run(case: Case) -> None:
@@ -92,13 +90,13 @@ def test_the_root_describes_the_run(case: Case) -> None:
     root = otlp.span("quantization").attributes
     measured = {
         **USAGE,
-        "quant.run.id": str,
-        "quant.run.name": str,
-        "quant.config.hash": str,
-        "quant.memory.limit": int,
-        "quant.memory.limit_source": str,
-        "quant.memory.process_peak": int,
-        **({GROWN: int} if "quant.config.name" in case.of_the_run else {}),
+        semconv.RUN_ID: str,
+        semconv.RUN_NAME: str,
+        semconv.CONFIG_HASH: str,
+        semconv.MEMORY_LIMIT: int,
+        semconv.MEMORY_LIMIT_SOURCE: str,
+        semconv.MEMORY_PROCESS_PEAK: int,
+        **({GROWN: int} if semconv.CONFIG_NAME in case.of_the_run else {}),
     }
 
     found = {
@@ -108,42 +106,40 @@ def test_the_root_describes_the_run(case: Case) -> None:
     }
     assert any(library.startswith("amd-quark ") for library in root[semconv.LIBRARIES])
     assert found == {
-        **case.of_the_run,
-        "process.pid": found["process.pid"],
-        "quant.run.steps": len(checkpoints_of(case.steps)) // 2 - 1,
-        "quant.run.failed_steps": 0,
-    }
+        **case.of_the_run, "process.pid": found["process.pid"],
+        semconv.RUN_STEPS: len(checkpoints_of(case.steps)) // 2 - 1, semconv.RUN_FAILED_STEPS: 0,
+    }  # fmt: skip
     assert {key: type(root.get(key)) for key in measured} == measured
-    assert re.fullmatch("[0-9a-f]{16}", root["quant.run.id"])
-    assert root["quant.memory.start"] < root["quant.memory.end"] <= root["quant.memory.peak"]
+    assert re.fullmatch("[0-9a-f]{16}", root[semconv.RUN_ID])
+    assert root[semconv.MEMORY_START] < root[semconv.MEMORY_END] <= root[semconv.MEMORY_PEAK]
 
 
 def test_one_log_record_for_each_checkpoint_points_at_its_step(case: Case) -> None:
     otlp = case.run.otlp
-    records = otlp.records_of("quant.checkpoint.taken")
+    records = otlp.records_of(semconv.CHECKPOINT_EVENT)
     root = otlp.span("quantization")
-    span_of = {span.attributes.get("quant.step.index"): span for span in otlp.spans} | {None: root}
+    span_of = {span.attributes.get(semconv.STEP_INDEX): span for span in otlp.spans} | {None: root}
 
     expected = checkpoints_of(case.steps)
-    assert [(r.body, r.attributes.get("quant.step.index")) for r in records] == expected
+    assert [(r.body, r.attributes.get(semconv.STEP_INDEX)) for r in records] == expected
     for sequence, record in enumerate(records):
         attributes = record.attributes
-        span = span_of[attributes.get("quant.step.index")]
+        span = span_of[attributes.get(semconv.STEP_INDEX)]
         assert (record.trace_id, record.span_id) == (span.trace_id, span.span_id)
-        assert attributes["quant.checkpoint.sequence"] == sequence
-        assert attributes["quant.checkpoint.name"] == record.body
+        assert attributes[semconv.CHECKPOINT_SEQUENCE] == sequence
+        assert attributes[semconv.CHECKPOINT_NAME] == record.body
         # Durations of spans are from the monotonic clock, which differs a little from the wall clock.
         assert span.start_ns - 1e6 <= record.time_ns <= span.end_ns + 1e6
         assert (record.severity, record.severity_number) == ("INFO", 9)
         own = {
-            "quant.run.id", "quant.run.name", "process.pid", "quant.checkpoint.name", "quant.checkpoint.phase",
-            "quant.checkpoint.sequence", "quant.checkpoint.elapsed", "quant.checkpoint.memory",
-            "quant.checkpoint.process_memory", "quant.checkpoint.memory_limit",
-            "quant.checkpoint.disk_read", "quant.checkpoint.disk_write",
+            semconv.RUN_ID, semconv.RUN_NAME, "process.pid", semconv.CHECKPOINT_NAME, semconv.CHECKPOINT_PHASE,
+            semconv.CHECKPOINT_SEQUENCE, semconv.CHECKPOINT_ELAPSED, semconv.CHECKPOINT_MEMORY,
+            named("quant.checkpoint.process_memory"), semconv.CHECKPOINT_MEMORY_LIMIT,
+            named("quant.checkpoint.disk_read"), named("quant.checkpoint.disk_write"),
         }  # fmt: skip
         if span is not root:
             own |= {
-                "quant.step.name", "quant.step.kind", "quant.step.index", "quant.library.name",
+                semconv.STEP_NAME, semconv.STEP_KIND, semconv.STEP_INDEX, semconv.LIBRARY_NAME,
             }  # fmt: skip
         assert attributes.keys() == own
     # They are sent while the program runs, not with its last spans.
@@ -153,20 +149,20 @@ def test_one_log_record_for_each_checkpoint_points_at_its_step(case: Case) -> No
 def test_the_metrics_are_the_declared_ones(case: Case) -> None:
     otlp = case.run.otlp
     names = {
-        "quant.step.duration", "quant.step.memory.peak", "quant.step.memory.growth",
-        "quant.step.disk.io", "quant.step.cpu.time", "quant.step.active",
-        "quant.run.start", "quant.run.last_seen", "quant.run.end", "quant.run.memory.peak",
-        "quant.run.memory.usage", "quant.run.memory.limit", "quant.run.disk.io",
-        "quant.calibration.samples",
+        semconv.STEP_DURATION, semconv.STEP_MEMORY_PEAK, semconv.STEP_MEMORY_GROWTH,
+        semconv.STEP_DISK_IO, semconv.STEP_CPU_TIME, semconv.STEP_ACTIVE,
+        semconv.RUN_START, semconv.RUN_LAST_SEEN, semconv.RUN_END, semconv.RUN_MEMORY_PEAK,
+        semconv.RUN_MEMORY_USAGE, semconv.RUN_MEMORY_LIMIT, semconv.RUN_DISK_IO,
+        semconv.CALIBRATION_SAMPLES,
     }  # fmt: skip
     if GROWN in otlp.span("quantization").attributes:
-        names.add("quant.step.cache.disk.peak")
+        names.add(named("quant.step.cache.disk.peak"))
     if any(name == "model cost" for name, *_ in case.steps):
-        names |= {"quant.model.size", "quant.model.params", "quant.model.macs_contraction"}
+        names |= {semconv.MODEL_SIZE, semconv.MODEL_PARAMS, semconv.MODEL_MACS_CONTRACTION}
     # Torch's last calibration consumes no samples: how far an earlier one was may have been sent.
     at_times = {
-        "quant.calibration.progress", "quant.run.cache.disk.usage",
-        "quant.step.layer_progress", "quant.step.layers",
+        semconv.CALIBRATION_PROGRESS, named("quant.run.cache.disk.usage"),
+        semconv.STEP_LAYER_PROGRESS, semconv.STEP_LAYERS,
     }  # fmt: skip
     assert otlp.metric_names("otel_quant") - at_times == names
 
@@ -194,9 +190,9 @@ def test_no_attribute_is_undeclared(case: Case) -> None:
         )  # fmt: skip
         seen.append((place, span.attributes))
     seen += [
-        ("checkpoint", record.attributes) for record in otlp.records_of("quant.checkpoint.taken")
+        ("checkpoint", record.attributes) for record in otlp.records_of(semconv.CHECKPOINT_EVENT)
     ]
-    seen += [("run", record.attributes) for record in otlp.records_of("quant.run.started")]
+    seen += [("run", record.attributes) for record in otlp.records_of(semconv.RUN_STARTED_EVENT)]
     seen += [("metric", point.attributes) for point in otlp.points]
 
     undeclared = {

@@ -27,6 +27,7 @@ from otel_quant.recordings.compared_runs import compared_run
 from otel_quant.recordings.model import RecordedRun, Recording
 from otel_quant.recordings.reader import read
 from otel_quant.recordings.side_by_side import Side, side_by_side
+from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Amounts, Place
 from otel_quant.schema.readings import Count, Counts
 from otel_quant.views import compare, inference
@@ -218,15 +219,13 @@ def stairs(folder: Path) -> Recording:
             {
                 "memory": (second + 1) * 100 * built.MB,
                 "gpu.0.used": (second + 1) * 200 * built.MB,
-                "gpu.0.process_used": (second + 1) * 150 * built.MB,
-                "cache": second * built.MB,
+                "gpu.0.process_used": (second + 1) * 150 * built.MB, "cache": second * built.MB,
             },
             {
                 "disk.read": second * (second + 1) // 2 * built.MB,
-                "disk.write": second * 7 * built.MB,
-                "cpu": second * 1.5,
+                "disk.write": second * 7 * built.MB, "cpu": second * 1.5,
             },
-        )
+        )  # fmt: skip
     writer.close()
     steps = (
         built.step(0, "Loading", 0.0, 5.0),
@@ -238,8 +237,8 @@ def stairs(folder: Path) -> Recording:
     run = RecordedRun(
         id="1", process="7", start=0.0, end=20.0, state="ended", steps=steps,
         attributes={
-            "quant.memory.limit": 2000 * built.MB,
-            "quant.gpu.memory.limit": 8000 * built.MB, "quant.gpu.count": 1,
+            semconv.MEMORY_LIMIT: 2000 * built.MB,
+            semconv.GPU_MEMORY_LIMIT: 8000 * built.MB, semconv.GPU_COUNT: 1,
         },
     )  # fmt: skip
     curve = read_curve(folder / "curve.launcher.jsonl")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from otel_quant.schema import semconv
 from tests.fixtures.programs import run_script
 
 THREADS, TIMES = 4, 500
@@ -78,5 +79,5 @@ print(json.dumps([
 def test_counts_of_several_threads_are_complete(tmp_path: Path) -> None:
     counted, _ = run_script(tmp_path, COUNTING, OTEL_QUANT_SAMPLE_INTERVAL="0")
     every = THREADS * TIMES
-    metrics = {"quant.calibration.samples": every, "quant.calibration.progress": 1.0}
+    metrics = {semconv.CALIBRATION_SAMPLES: every, semconv.CALIBRATION_PROGRESS: 1.0}
     assert json.loads(counted) == [every, every, 8 * every, metrics, every, 0]

@@ -8,6 +8,7 @@ import pytest
 
 import otel_quant
 from otel_quant.recordings.reader import read
+from otel_quant.schema import semconv
 from tests.fixtures.programs import run_script
 
 RAISING = """
@@ -124,7 +125,7 @@ def test_a_library_call_that_fails_before_its_first_step_is_one_step(tmp_path: P
     [run] = read(tmp_path / "made").runs
     # Not the calls of a library that another is built on, unless the program calls it.
     assert [
-        (step.attributes["quant.library.name"], step.name, step.error) for step in run.steps
+        (step.attributes[semconv.LIBRARY_NAME], step.name, step.error) for step in run.steps
     ] == [
         ("outer", "outer", "ValueError"),
         ("inner", "inner", "KeyboardInterrupt"),
@@ -134,4 +135,4 @@ def test_a_library_call_that_fails_before_its_first_step_is_one_step(tmp_path: P
     assert first.end is not None
     assert first.end - first.start >= 0.2
     assert run.start <= first.start
-    assert first.attributes["quant.memory.delta"] >= 40_000_000
+    assert first.attributes[semconv.MEMORY_DELTA] >= 40_000_000

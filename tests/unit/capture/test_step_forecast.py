@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from otel_quant.capture.recorder.ongoing import StepForecast
+from otel_quant.capture.recorder.step_forecast import StepForecast
 from otel_quant.schema.readings import (
     Forecast,
     GpuReading,

@@ -20,6 +20,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from otel_quant import QuantInstrumentor, run, step
+from otel_quant.schema import semconv
 
 spans, records, reader = InMemorySpanExporter(), InMemoryLogRecordExporter(), InMemoryMetricReader()
 tracers, loggers = TracerProvider(), LoggerProvider()
@@ -36,11 +37,11 @@ with run():
         with suppress_instrumentation(), step("suppressed"):
             pass
 durations = [
-    point.attributes["quant.step.kind"]
+    point.attributes[semconv.STEP_KIND]
     for resource in getattr(reader.get_metrics_data(), "resource_metrics", ())
     for scope in resource.scope_metrics
     for metric in scope.metrics
-    if metric.name == "quant.step.duration"
+    if metric.name == semconv.STEP_DURATION
     for point in metric.data.data_points
 ]
 print([span.name for span in spans.get_finished_spans()])

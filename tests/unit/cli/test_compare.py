@@ -16,7 +16,10 @@ import pytest
 
 from otel_quant.format.event_file import EXPECTED
 from otel_quant.recordings.model import Ending
+from otel_quant.recordings.summary import CACHE_PEAK, DISK_WRITE, GPU_ALLOCATED, GPU_PEAK
+from otel_quant.schema import semconv
 from tests.fixtures.commands import Commands, Printed
+from tests.fixtures.figures import named
 from tests.fixtures.profiles import records
 from tests.fixtures.recorded import RecordedFolder
 from tests.unit.recordings.comparison.recorded_runs import MIB, record
@@ -76,7 +79,7 @@ def larger(new: str, percent: str, side: str = "") -> str:
     return "worse: " + "; ".join(f"{side}{path}: {figures}" for path in paths)
 
 
-TABLE = """\
+TABLE = f"""\
 new needs 10.0 % more memory (most in Calibration) and 13.9 % more time (most in Calibration) than base.
 
 STEP                              FIGURE          BASE      NEW  DIFFERENCE      %
@@ -86,7 +89,7 @@ total                             memory.peak  1.05 GB  1.15 GB     +105 MB  +10
 Model Quantization > Calibration  cpu.time      10.5 s   13.0 s     +2.50 s  +23.8
 Model Quantization > Calibration  duration      10.0 s   12.5 s     +2.50 s  +25.0
 Model Quantization > Calibration  memory.peak  1.05 GB  1.15 GB     +105 MB  +10.0
-equal in total: disk.write
+equal in total: {DISK_WRITE}
 
 - Model Quantization > Fine-tuning: only in new
 - Model Quantization > Post-process: only in base
@@ -111,7 +114,7 @@ def test_two_runs_are_compared_in_total_and_by_step(run: Run) -> None:
     record(Path("a"), origin={"vcs.ref.head.revision": "c1"})
     record(
         Path("b"), seconds=12.5, memory=1100,
-        origin={"vcs.ref.head.revision": "c2", "quant.libraries": ["onnxruntime 1.21.0"]},
+        origin={"vcs.ref.head.revision": "c2", semconv.LIBRARIES: ["onnxruntime 1.21.0"]},
         steps=("Model Quantization", "Calibration", "Fine-tuning"),
     )  # fmt: skip
     assert run("a", "b") == (0, TABLE, "")
@@ -125,7 +128,7 @@ def test_several_runs_on_a_side_have_median_spread_and_a_test(run: Run) -> None:
     assert code == 0
     assert [" ".join(line.split()) for line in total if line[:1] in "te"] == [
         "total memory.peak 1.05 GB ± 0 % 1.26 GB ± 0 % +211 MB +20.2 p=0.029",
-        "equal in total: disk.write",
+        f"equal in total: {DISK_WRITE}",
         "equal or not significantly different: 5 figures of steps",
     ]
 
@@ -199,7 +202,7 @@ def test_a_third_run_is_compared_with_the_base_too(run: Run) -> None:
          "worse: total: memory.peak 0.98 GiB, base 0.98 GiB (limit memory.peak <= 900 MiB)"),
         ({}, ["--fail-over", "Export:duration=5%"], 3, "not comparable: total: Export:duration=5%: no step 'Export' in base"),
         ({}, ["--fail-over", "cache.disk.peak=5%"], 3,
-         "not comparable: total: cache.disk.peak=5%: cache.disk.peak is not known of base"),
+         f"not comparable: total: cache.disk.peak=5%: {CACHE_PEAK} is not known of base"),
         ({"steps": ("Model Quantization", "Calibration", "Export")},
          ["--fail-over", "Export:cpu.time<=5s"], 3,
          "not comparable: total: Export:cpu.time<=5s: cpu.time is not known of new"),
@@ -226,12 +229,12 @@ def test_gpu_memory_is_judged_by_what_is_allocated_not_by_what_is_reserved(run: 
     code, _, err = run("base", "allocates", *limit)
     assert code == 1
     assert err.startswith(
-        "otel-quant: worse: Model Quantization > Calibration: gpu.torch_allocated.peak 9.44 GB, base "
+        f"otel-quant: worse: Model Quantization > Calibration: {GPU_ALLOCATED} 9.44 GB, base "
         "8.39 GB (+12.5 %, limit gpu.memory.peak=10%); "
     )
     record(Path("without"))
     assert why_not(run, "base", "without", *limit) == (
-        "total: gpu.memory.peak=10%: gpu.torch_allocated.peak is not known of new"
+        f"total: gpu.memory.peak=10%: {GPU_ALLOCATED} is not known of new"
     )
 
 
@@ -405,21 +408,21 @@ def test_the_first_sentence_names_the_step_that_the_difference_is_in(
     assert run("base", "new")[1].startswith(f"new needs {said} than base.\n")
 
 
-HASH = "quant.config.hash"
+HASH = semconv.CONFIG_HASH
 
 
 @pytest.mark.parametrize(
     ("base", "new", "said"),
     [
         (
-            {HASH: "aa", "quant.bits": 8, "quant.per_channel": False, "quant.format": "QDQ"},
-            {HASH: "bb", "quant.bits": 4, "quant.per_channel": True, "quant.format": "QDQ"},
+            {HASH: "aa", semconv.BITS: 8, semconv.PER_CHANNEL: False, semconv.FORMAT: "QDQ"},
+            {HASH: "bb", semconv.BITS: 4, semconv.PER_CHANNEL: True, semconv.FORMAT: "QDQ"},
             ": per channel yes, not no; bits 4, not 8.",
         ),
         ({HASH: "aa"}, {HASH: "bb"}, ": in settings without an attribute of their own."),
-        ({HASH: "aa", "quant.bits": 8}, {HASH: "aa", "quant.bits": 8}, ""),
+        ({HASH: "aa", semconv.BITS: 8}, {HASH: "aa", semconv.BITS: 8}, ""),
         ({}, {HASH: "bb"}, ""),
-        ({HASH: "aa", "quant.library.name": "hqq"}, {HASH: "bb", "quant.library.name": "nncf"}, ""),
+        ({HASH: "aa", semconv.LIBRARY_NAME: "hqq"}, {HASH: "bb", semconv.LIBRARY_NAME: "nncf"}, ""),
     ],
 )
 def test_one_line_names_the_settings_in_which_configurations_differ(
@@ -435,10 +438,11 @@ def test_one_line_names_the_settings_in_which_configurations_differ(
 
 
 def test_figures_that_do_not_differ_are_named_below_the_table(run: Run) -> None:
-    same = {"cpu.user": 5, "cpu.system": 0.5, "model.float.size": 400, "model.float.macs": 7}
-    of_base = {"disk.read": 50 << 20}
+    used = {named("cpu.user"): 5, named("cpu.system"): 0.5}
+    same = used | {"model.float.size": 400, "model.float.macs": 7}
+    of_base = {named("disk.read"): 50 << 20}
     for name, seconds, gpu, size in (("base", 10, 10**9, 100), ("new", 10.2, 2 * 10**9, 101)):
-        figures = {**same, "gpu.memory.peak": gpu, "model.quantized.size": size, "disk.write": size}
+        figures = {**same, GPU_PEAK: gpu, "model.quantized.size": size, DISK_WRITE: size}
         timed(name, {"A": {"": seconds}}, **figures, **(of_base if name == "base" else {}))
     sentence = (
         "new needs 100.0 % more GPU memory than base; time cannot be told apart; CPU time equal"
@@ -446,15 +450,15 @@ def test_figures_that_do_not_differ_are_named_below_the_table(run: Run) -> None:
     code, shown, _ = run("base", "new")
     assert (code, shown.splitlines()[0]) == (0, f"{sentence}.")
     notes = [
-        "not significant, or explained by CPU contention, in total: duration (10.0 s, 10.2 s), disk.write",
+        f"not significant, or explained by CPU contention, in total: duration (10.0 s, 10.2 s), {DISK_WRITE}",
         "equal in total: cpu.time (5.50 s), model.float.size, model.float.macs",
         "equal or not significantly different: 1 figure of steps",
     ]
     _, _, *rows = shown.split("\n\n")[1].splitlines()
     assert [line.split()[1] for line in rows[:-3]] == [
-        "gpu.memory.peak", "model.quantized.size", "disk.read",
+        GPU_PEAK, "model.quantized.size", named("disk.read"),
     ]  # fmt: skip
-    assert rows[-4].split() == ["total", "disk.read", "52.4", "MB", "-"]  # unknown is not equal
+    assert rows[-4].split()[1:] == [named("disk.read"), "52.4", "MB", "-"]  # unknown is not equal
     assert rows[-3:] == notes
     page = run("base", "new", "--format", "html")[1]
     assert page.count(sentence) == 2  # the title of the tab, and of the page
@@ -469,8 +473,8 @@ def test_a_profile_and_a_recording_are_compared_only_from_the_first_step(
     for rank in range(ranks):
         process = folder.process(4711 + rank).begin(9.0, f"{rank:016x}")
         step = process.step("Calibration", 10.0)
-        peak = {"attributes": {"quant.memory.peak": 310 * MIB}}
-        process.close(step, 12.0, checkpoint={"quant.checkpoint.memory": 300 * MIB}, **peak)
+        peak = {"attributes": {semconv.MEMORY_PEAK: 310 * MIB}}
+        process.close(step, 12.0, checkpoint={semconv.CHECKPOINT_MEMORY: 300 * MIB}, **peak)
         process.end(13.0, **peak)
     folder.curve([(at, {"memory": 900 * MIB}, {"cpu": at}) for at in (0.1, 11.0, 13.4)])
     folder.ended(Ending(time=13.5, exit_code=0, memory=900 * MIB), pid=1)
@@ -534,20 +538,20 @@ SCRIPTS = "script quantize.py in base, export.py in new (--force compares them a
         ({"host.cpu.model.name": "Xeon"}, "duration=20%",
          "CPU EPYC in base, Xeon in new (--force compares them all the same)"),
         ({"host.cpu.model.name": "Xeon"}, "memory.peak=10%", ""),
-        ({"quant.host.cpu_count": 64}, "memory.peak=10%", "CPUs 8 in base, 64 in new (--force compares them all the same)"),
-        ({"quant.libraries": ["onnxruntime 1.21.0"]}, "disk.write=10%", ""),
-        ({"quant.libraries": ["onnxruntime 1.21.0"]}, "memory.peak=10%",
+        ({semconv.CPU_COUNT: 64}, "memory.peak=10%", "CPUs 8 in base, 64 in new (--force compares them all the same)"),
+        ({semconv.LIBRARIES: ["onnxruntime 1.21.0"]}, "disk.write=10%", ""),
+        ({semconv.LIBRARIES: ["onnxruntime 1.21.0"]}, "memory.peak=10%",
          "onnxruntime 1.20.1 in base, 1.21.0 in new (--force compares them all the same)"),
-        ({"quant.memory.limit": 8 << 30}, "duration=20%",
+        ({semconv.MEMORY_LIMIT: 8 << 30}, "duration=20%",
          "limit of memory 17.2 GB in base, 8.59 GB in new (--force compares them all the same)"),
-        ({"quant.memory.limit": (16 << 30) - 4096}, "duration=20%", ""),
+        ({semconv.MEMORY_LIMIT: (16 << 30) - 4096}, "duration=20%", ""),
     ],
 )  # fmt: skip
 def test_unlike_runs_are_compared_only_in_unaffected_values_unless_forced(
     run: Run, origin: dict[str, Any], limit: str, said: str
 ) -> None:
-    record(Path("base"), origin={"quant.memory.limit": 16 << 30})
-    record(Path("new"), origin={"quant.memory.limit": 16 << 30, **origin})
+    record(Path("base"), origin={semconv.MEMORY_LIMIT: 16 << 30})
+    record(Path("new"), origin={semconv.MEMORY_LIMIT: 16 << 30, **origin})
     code, _, err = run("base", "new", "--fail-over", limit)
     expected = f"otel-quant: not comparable: {limit}: {said}\n" if said else ""
     assert (code, err) == (3 if said else 0, expected)

@@ -11,9 +11,13 @@ from pathlib import Path
 import pytest
 
 from otel_quant.recordings.model import Ending
+from otel_quant.recordings.summary import DISK_WRITE
+from otel_quant.schema import semconv
 from tests.fixtures.commands import Commands
 from tests.fixtures.recorded import RecordedFolder
 from tests.unit.recordings.runs.fleet import GB, write_fleet, write_recording
+
+METHOD, CONFIG = map(semconv.short, (semconv.CALIBRATION_METHOD, semconv.CONFIG_NAME))
 
 UNREADABLE = """\
 otel-quant: 3 paths could not be read, or not in all parts:
@@ -85,28 +89,26 @@ def test_a_table_has_the_models_with_their_sizes_and_the_memory_of_each_method(
     for number, peak in enumerate((3 * GB, 4 * GB)):
         write_recording(Path(f"runs/again/{number}"), method="LayerWisePercentile", peak=peak)
     arguments = ("--rows", "model", "--columns", "calibration.method", "--value", "memory.peak")
-    assert printed(*arguments) == """\
+    assert printed(*arguments) == f"""\
 MODEL        SIZE  ACTIVATIONS  (none)  Entropy  LayerWisePercentile   MinMax  Percentile
 --------  -------  -----------  ------  -------  -------------------  -------  ----------
 (none)                          734 MB
 bert       400 MB       101 MB          1.89 GB
 resnet50   102 MB       107 MB                               3.50 GB  2.00 GB
 yolo8     12.0 MB       107 MB                                                    1.00 GB
-memory.peak by model and calibration.method: the median where a cell has several runs, up to 2. 2 runs left out, which did not end well or have no memory.peak.
+memory.peak by model and {METHOD}: the median where a cell has several runs, up to 2. 2 runs left out, which did not end well or have no memory.peak.
 """  # fmt: skip
     assert printed(*arguments, "--format", "csv", "--where", "model=yolo8") == (
         "model,model.size,model.activation_size,Percentile\nyolo8,12000000,107000000,1000000000\n"
     )
     assert json.loads(printed(*arguments, "--format", "json", "--where", "status=killed")) == {
         "rows": "model",
-        "columns": "calibration.method",
+        "columns": METHOD,
         "value": "memory.peak",
         "unit": "By",
         "table": [
             {
-                "model": None,
-                "model.size": None,
-                "model.activation_size": None,
+                "model": None, "model.size": None, "model.activation_size": None,
                 "cells": {"MinMSE": {"median": 7_500_000_000, "runs": 1}},
             }
         ],
@@ -125,12 +127,12 @@ def test_runs_of_each_library_have_a_row_and_torch_models_have_a_name(
     tmp_path: Path, command: Commands
 ) -> None:
     for library, model in (
-        ("onnxruntime", {"quant.input.path": "m/net.onnx"}),
-        ("amd-quark", {"quant.input.path": "net.onnx"}),
-        ("torchao", {"quant.model.name": "Tiny"}),
+        ("onnxruntime", {semconv.INPUT_PATH: "m/net.onnx"}),
+        ("amd-quark", {semconv.INPUT_PATH: "net.onnx"}),
+        ("torchao", {semconv.MODEL_NAME: "Tiny"}),
     ):
         process = RecordedFolder(tmp_path / "own" / library).process().begin(0)
-        known = {"quant.library.name": library, "quant.memory.peak": len(library) * GB, **model}
+        known = {semconv.LIBRARY_NAME: library, semconv.MEMORY_PEAK: len(library) * GB, **model}
         process.end(3, attributes=known)
     _, _, *rows, _ = command.output("runs", tmp_path / "own", "--rows", "model").splitlines()
     assert [row.split() for row in rows] == [
@@ -141,12 +143,12 @@ def test_runs_of_each_library_have_a_row_and_torch_models_have_a_name(
 
 
 def test_any_two_fields_make_a_pivot_table(printed: Runs) -> None:
-    assert printed("--rows", "host.name", "--columns", "config.name", "--value", "duration") == """\
+    assert printed("--rows", "host.name", "--columns", "config.name", "--value", "duration") == f"""\
 host.name  (none)       XINT8
 ---------  ------  ----------
 (none)     50.0 s
 node7              1 min 00 s
-duration by host.name and config.name: the median where a cell has several runs, up to 2. 2 runs left out, which did not end well or have no duration.
+duration by host.name and {CONFIG}: the median where a cell has several runs, up to 2. 2 runs left out, which did not end well or have no duration.
 """  # fmt: skip
 
 
@@ -212,9 +214,9 @@ def test_a_requested_field_is_a_column(printed: Runs) -> None:
     text = printed("--format", "csv", "--where", "host.name=node7", "--sort", "cpu.time")
     first, *_ = csv.DictReader(io.StringIO(text))
     assert first == {
-        "model": "resnet50", "calibration.method": "MinMax", "config.name": "XINT8",
+        "model": "resnet50", METHOD: "MinMax", CONFIG: "XINT8",
         "status": "ended", "model.size": "102400000", "model.activation_size": "107000000",
-        "duration": "60", "memory.peak": "2000000000", "disk.write": "3000000",
+        "duration": "60", "memory.peak": "2000000000", DISK_WRITE: "3000000",
         "when": "2023-11-14T22:13:20Z", "host.name": "node7", "cpu.time": "12.5",
         "path": "runs/nightly/resnet",
     }  # fmt: skip

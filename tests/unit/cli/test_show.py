@@ -16,7 +16,9 @@ import pytest
 
 from otel_quant.format.event_file import EXPECTED
 from otel_quant.recordings.profile_reader import Record, parse
+from otel_quant.schema import semconv
 from tests.fixtures.commands import Commands
+from tests.fixtures.figures import named
 from tests.fixtures.profiles import records
 from tests.unit.cli.shown_profiles import (
     COMPLETE,
@@ -102,42 +104,28 @@ def test_json_has_the_same_figures_and_the_rest_of_the_file(complete: Path, show
     [document] = json.loads(show(complete, "--format", "json"))
 
     assert document["steps"][1] == {
-        "step": "Calibration",
-        "depth": 1,
-        "start_secs": 2.0,
-        "duration_secs": 11.5,
-        "duration_share": 0.7188,
-        "cpu_memory_start_mb": 200.0,
-        "cpu_memory_end_mb": 1800.25,
-        "cpu_memory_delta_mb": 1600.25,
-        "cpu_memory_seen_mb": 1800.25,
-        "gpu_memory_start_mb": 900.0,
-        "gpu_memory_end_mb": 800.0,
-        "gpu_memory_seen_mb": 900.0,
-        "disk_read_mb": 64.5,
-        "accuracy": None,
-        "status": "ValueError",
-    }
+        "step": "Calibration", "depth": 1, "start_secs": 2.0, "duration_secs": 11.5,
+        "duration_share": 0.7188, "cpu_memory_start_mb": 200.0, "cpu_memory_end_mb": 1800.25,
+        "cpu_memory_delta_mb": 1600.25, "cpu_memory_seen_mb": 1800.25, "gpu_memory_start_mb": 900.0,
+        "gpu_memory_end_mb": 800.0, "gpu_memory_seen_mb": 900.0, "disk_read_mb": 64.5,
+        "accuracy": None, "status": "ValueError",
+    }  # fmt: skip
     del document["steps"]
     assert document == {
         "file": str(complete),
         "truncated": False,
         "run": {
-            "tree_peak_memory_mb": 1900.12,
-            "tree_peak_memory_source": "kernel",
+            "tree_peak_memory_mb": 1900.12, "tree_peak_memory_source": "kernel",
             "ended": "without an exception",
         },
         "state": "ended",
         "recording": {
-            "path": str(complete),
-            "state": "ended",
-            "duration_secs": 16.0,
-            "memory_peak": round(1900.12 * (1 << 20)),
-            "problems": [],
+            "path": str(complete), "state": "ended", "duration_secs": 16.0,
+            "memory_peak": round(1900.12 * (1 << 20)), "problems": [],
         },
         "summary": {"total_quantization_time_seconds": 16.0, "peak_memory_mb": 1900.12},
         "onnx_model_cost": [{"role": "float", "macs": 4089, "precision": {"float32": 1.0}}],
-    }
+    }  # fmt: skip
 
 
 def test_a_killed_run_shows_its_open_steps_and_last_figures(complete: Path, show: Show) -> None:
@@ -267,10 +255,10 @@ READING: dict[str, Any] = {
     "run": "0123456789abcdef",
     "began": 1700000000500000000,
     "attributes": {
-        "process.pid": 4711, "quant.reading.elapsed": 62.0, "quant.reading.memory_limit": 8000 * MIB,
-        "quant.reading.memory": round(403.25 * MIB), "quant.reading.memory_peak": round(410.5 * MIB),
-        "quant.reading.gpu_memory": 35 * MIB, "quant.reading.gpu_memory_peak": 40 * MIB,
-        "quant.reading.open_steps": ["Model Quantization", "Calibration"],
+        "process.pid": 4711, semconv.READING_ELAPSED: 62.0, semconv.READING_MEMORY_LIMIT: 8000 * MIB,
+        semconv.READING_MEMORY: round(403.25 * MIB), semconv.READING_MEMORY_PEAK: round(410.5 * MIB),
+        named("quant.reading.gpu_memory"): 35 * MIB, named("quant.reading.gpu_memory_peak"): 40 * MIB,
+        semconv.READING_OPEN_STEPS: ["Model Quantization", "Calibration"],
     },
     "steps": [{"index": 0, "samples": 0, "expected": None}, {"index": 2, "samples": 37, "expected": 512}],
 }  # fmt: skip

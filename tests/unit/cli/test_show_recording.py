@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from otel_quant.recordings.model import Advice, Ending
+from otel_quant.schema import semconv
 from tests.fixtures.recorded import RecordedFolder
 from tests.unit.cli.shown_profiles import Show
 
@@ -22,20 +23,20 @@ def killed(path: Path) -> RecordedFolder:
     process = folder.process()
     process.begin(
         1,
-        attributes={"quant.memory.limit": 8000 * MIB, "quant.memory.limit_source": "cgroup"},
-        checkpoint={"quant.checkpoint.memory": 100 * MIB},
+        attributes={semconv.MEMORY_LIMIT: 8000 * MIB, semconv.MEMORY_LIMIT_SOURCE: "cgroup"},
+        checkpoint={semconv.CHECKPOINT_MEMORY: 100 * MIB},
     )
-    load = process.step("Load Model", 2, checkpoint={"quant.checkpoint.memory": 101 * MIB})
+    load = process.step("Load Model", 2, checkpoint={semconv.CHECKPOINT_MEMORY: 101 * MIB})
     process.close(
-        load, 3, attributes={"quant.memory.peak": 160 * MIB},
-        checkpoint={"quant.checkpoint.memory": 150 * MIB}, error="ValueError", error_message="no",
+        load, 3, attributes={semconv.MEMORY_PEAK: 160 * MIB},
+        checkpoint={semconv.CHECKPOINT_MEMORY: 150 * MIB}, error="ValueError", error_message="no",
     )  # fmt: skip
-    step = process.step("Calibration", 4, checkpoint={"quant.checkpoint.memory": 153 * MIB})
+    step = process.step("Calibration", 4, checkpoint={semconv.CHECKPOINT_MEMORY: 153 * MIB})
     process.state(
         61,
         [{"index": step, "samples": 37, "expected": 512}],
-        **{"quant.reading.memory": 7500 * MIB, "quant.reading.memory_peak": 7600 * MIB},
-        **{"quant.forecast.memory.at_end": 103 * 10**9, "quant.forecast.memory.limit": 8000 * MIB},
+        **{semconv.READING_MEMORY: 7500 * MIB, semconv.READING_MEMORY_PEAK: 7600 * MIB},
+        **{semconv.FORECAST_MEMORY: 103 * 10**9, semconv.FORECAST_MEMORY_LIMIT: 8000 * MIB},
     )
     process.gone()
     return folder
@@ -152,7 +153,7 @@ def test_items_of_calibrations_are_shown_if_every_sample_has_a_count(
     for run, items in (("a" * 16, (8, 16)), ("b" * 16, (8, None))):
         process.begin(0, run)
         for at, count in enumerate(items):
-            told = {} if count is None else {"quant.calibration.item_count": count}
+            told = {} if count is None else {semconv.CALIBRATION_ITEM_COUNT: count}
             index = process.step("Calibration", at)
             process.close(index, at + 0.5, samples=2, attributes=told)
         process.end(3, goes_on=True)
@@ -193,7 +194,7 @@ def test_the_table_has_the_thousand_most_important_steps_and_json_has_all(
 ) -> None:
     folder = RecordedFolder(tmp_path / "r")
     process = folder.process().begin(0)
-    checkpoint = {"checkpoint": {"quant.checkpoint.memory": 100 * MIB}}
+    checkpoint = {"checkpoint": {semconv.CHECKPOINT_MEMORY: 100 * MIB}}
     for number in range(1200):
         step = process.step(f"Layer {number}", number, **checkpoint)
         error = {"error": "ValueError"} if number == 7 else {}

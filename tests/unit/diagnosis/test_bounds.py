@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -50,25 +51,25 @@ def load(seconds: float) -> Seen:
 def evidence(
     *seen: Seen,
     cores: float = 2.0,
-    cpus: float | None = 4,
+    cpus: float = 4,
     duration: float = 10.0,
-    gpu: float | None = None,
-    per_sample: float | None = None,
+    gpu: float = math.nan,
+    per_sample: float = math.nan,
     **figures: float,
 ) -> Evidence:
-    """Returns the evidence of a step of ten seconds that uses two of four processors."""
+    """Returns the evidence of a step of ten seconds that uses two of four processors; figures by the schema's constants."""
     stacks = Stacks()
     for lines, seconds, (cpu, waiting) in seen:
         time = round(seconds * 1e9)
         stacks.add(0, lines, Amounts(time, round(cpu * time), round(waiting * time), time // 10))
-    known: dict[str, Any] = {"quant.cpu.user": cores * duration, "quant.cpu.system": 0.0}
-    known |= {name.replace("__", "."): value for name, value in figures.items()}
+    known: dict[str, Any] = {semconv.CPU_USER: cores * duration, semconv.CPU_SYSTEM: 0.0}
+    known |= {getattr(semconv, name): value for name, value in figures.items()}
     return Evidence(stacks.steps[0], duration, known, cpus, 8 * 10**9, per_sample, gpu)
 
 
 def under(*lines: Place) -> Evidence:
     """Returns the evidence of a calibration that was at a stack for all of its time."""
-    return evidence((lines, 10, RUNS), quant__calibration__sample_count=9)
+    return evidence((lines, 10, RUNS), CALIBRATION_SAMPLE_COUNT=9)
 
 
 AT_COLLECT = "100 % of its time at collect (calibrate.py:698)"
@@ -87,8 +88,8 @@ CASES = {
     "imports": (evidence(((MAIN, IMPORT, BUILD), 6, RUNS), work(4)), "compiling", "60 % of its time, most at load (cpp_extension.py:9)"),
     "imports of others": (evidence(((MAIN, IMPORT, COLLECT), 6, RUNS), work(4)), "importing", "60 % of its time, most at main (quantize.py:12)"),
     "imports for less": (evidence(((MAIN, IMPORT, COLLECT), 4, RUNS), work(6)), MIXED, "at most 100 % of its time at collect (calibrate.py:698)"),
-    "the loader": (evidence(load(6), work(4), quant__calibration__sample_count=9), "calibration_data", "60 % of its time, most at Reader.get_next (quantize.py:30)"),
-    "the loader for less": (evidence(load(4), work(6), quant__calibration__sample_count=9), MIXED, "at most 60 % of its time at collect (calibrate.py:698)"),
+    "the loader": (evidence(load(6), work(4), CALIBRATION_SAMPLE_COUNT=9), "calibration_data", "60 % of its time, most at Reader.get_next (quantize.py:30)"),
+    "the loader for less": (evidence(load(4), work(6), CALIBRATION_SAMPLE_COUNT=9), MIXED, "at most 60 % of its time at collect (calibrate.py:698)"),
     "all samples taken in a step before": (evidence(((MAIN, QUARK, LOADER, SLEEP), 6, RUNS), work(4)), "calibration_data", "60 % of its time, most at Reader.get_next (quantize.py:30)"),
     "a function of the program without samples": (evidence(((MAIN, QUARK, FORWARD), 6, RUNS), work(4)), MIXED, "at most 60 % of its time at Model.forward (quantize.py:44)"),
     "a loader in PyTorch": (under(MAIN, QUARK, FETCH, LOADER, SLEEP), "calibration_data", "100 % of its time, most at Reader.get_next (quantize.py:30)"),
@@ -99,15 +100,15 @@ CASES = {
     "other programs": (evidence(work(10, (0.5, 0.4)), cores=0.5), "other_programs", "its thread waited 40 % of its time for a processor, while the program used 0.5 of 4"),
     "other programs for less": (evidence(work(10, (0.5, 0.2)), cores=0.5), MIXED, f"at most {AT_COLLECT}"),
     "threads of its own": (evidence(work(10, (0.5, 0.4)), cores=3.5), "all_processors", f"it used 3.5 of 4 processors; {AT_COLLECT}"),
-    "page faults": (evidence(work(10, BLOCKED), quant__page_faults__major=3000), "page_faults", "300 page faults a second read from storage; its thread was blocked 90 % of its time"),
-    "fewer page faults": (evidence(work(10, BLOCKED), quant__page_faults__major=1000), MIXED, f"at most {AT_COLLECT}"),
-    "workers that write while they use all processors": (evidence(work(10, BLOCKED), cores=3.5, quant__disk__write=4e8, quant__page_faults__major=3000), "all_processors", f"it used 3.5 of 4 processors; {AT_COLLECT}"),
-    "the disk": (evidence(work(10, BLOCKED), quant__disk__read=3e8, quant__disk__write=1e8), "disk", "40 MB a second read and written; its thread was blocked 90 % of its time"),
-    "less of the disk": (evidence(work(10, BLOCKED), quant__disk__read=1e8), MIXED, f"at most {AT_COLLECT}"),
-    "the disk, by a cache": (evidence(work(10, BLOCKED), quant__disk__write=4e8, quant__cache__disk__peak=3e8), "disk", "40 MB a second read and written; its thread was blocked 90 % of its time; its cache directory grew by 300 MB"),
-    "memory by sample": (evidence(work(6), ((MAIN,), 4, RUNS), per_sample=20e6, quant__calibration__sample_count=100), "memory_growth", "20.0 MB with each of 100 samples, 25 % of the limit of 8.00 GB; 60 % of the growth at collect (calibrate.py:698)"),
-    "less memory by sample": (evidence(work(10), per_sample=10e6, quant__calibration__sample_count=100), MIXED, f"at most {AT_COLLECT}"),
-    "memory that does not grow with samples": (evidence(work(10), quant__calibration__sample_count=100), MIXED, f"at most {AT_COLLECT}"),
+    "page faults": (evidence(work(10, BLOCKED), MAJOR_FAULTS=3000), "page_faults", "300 page faults a second read from storage; its thread was blocked 90 % of its time"),
+    "fewer page faults": (evidence(work(10, BLOCKED), MAJOR_FAULTS=1000), MIXED, f"at most {AT_COLLECT}"),
+    "workers that write while they use all processors": (evidence(work(10, BLOCKED), cores=3.5, DISK_WRITE=4e8, MAJOR_FAULTS=3000), "all_processors", f"it used 3.5 of 4 processors; {AT_COLLECT}"),
+    "the disk": (evidence(work(10, BLOCKED), DISK_READ=3e8, DISK_WRITE=1e8), "disk", "40 MB a second read and written; its thread was blocked 90 % of its time"),
+    "less of the disk": (evidence(work(10, BLOCKED), DISK_READ=1e8), MIXED, f"at most {AT_COLLECT}"),
+    "the disk, by a cache": (evidence(work(10, BLOCKED), DISK_WRITE=4e8, CACHE_GROWTH=3e8), "disk", "40 MB a second read and written; its thread was blocked 90 % of its time; its cache directory grew by 300 MB"),
+    "memory by sample": (evidence(work(6), ((MAIN,), 4, RUNS), per_sample=20e6, CALIBRATION_SAMPLE_COUNT=100), "memory_growth", "20.0 MB with each of 100 samples, 25 % of the limit of 8.00 GB; 60 % of the growth at collect (calibrate.py:698)"),
+    "less memory by sample": (evidence(work(10), per_sample=10e6, CALIBRATION_SAMPLE_COUNT=100), MIXED, f"at most {AT_COLLECT}"),
+    "memory that does not grow with samples": (evidence(work(10), CALIBRATION_SAMPLE_COUNT=100), MIXED, f"at most {AT_COLLECT}"),
     "a GPU that waits": (evidence(work(10), gpu=0.05), "gpu_idle", f"the GPU computed 5 % of its time, and its thread was blocked 0 %; {AT_COLLECT}"),
     "a GPU that computes": (evidence(work(10), gpu=0.5), MIXED, f"at most {AT_COLLECT}"),
     "a GPU and a thread that both wait": (evidence(work(10, BLOCKED), gpu=0.05, cores=0.5), MIXED, f"at most {AT_COLLECT}"),
@@ -116,7 +117,7 @@ CASES = {
     "one processor": (evidence(work(10, (0.9, 0.0)), cores=1.0), "one_processor", f"it used 1.0 of 4 processors, and its thread ran 90 % of its time; {AT_COLLECT}"),
     "two processors": (evidence(work(10, (0.9, 0.0)), cores=1.5), MIXED, f"at most {AT_COLLECT}"),
     "the only processor": (evidence(work(10), cores=1.0, cpus=1), "all_processors", f"it used 1.0 of 1 processors; {AT_COLLECT}"),
-    "processors that are not known": (evidence(work(10), cores=1.0, cpus=None), MIXED, f"at most {AT_COLLECT}"),
+    "processors that are not known": (evidence(work(10), cores=1.0, cpus=math.nan), MIXED, f"at most {AT_COLLECT}"),
 }  # fmt: skip
 
 
@@ -124,6 +125,11 @@ CASES = {
 def test_a_bound_is_found_with_its_evidence(case: str) -> None:
     found, name, text = CASES[case]
     assert bound_of(found) == Bound(name, text)
+
+
+def test_a_figure_that_no_table_has_is_an_error() -> None:
+    with pytest.raises(LookupError, match="has a figure 'quant\\.disk\\.raed'"):
+        under(MAIN).rate(semconv.DISK_READ, "quant.disk.raed")
 
 
 def test_every_bound_has_a_test_case_and_a_text() -> None:

@@ -13,16 +13,20 @@ import pytest
 
 from otel_quant.base.files import PAGE
 from otel_quant.capture.recorder.attributes import FigureAttributes
+from otel_quant.export.otel.logs import LogsSink
 from otel_quant.export.recording_sink import RecordingSink
+from otel_quant.format import fields
 from otel_quant.format.event_file import StateFile
-from otel_quant.format.fields import LeftOut, fields_of_events
 from otel_quant.format.series import TOTALS
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.reader import read
+from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Place
 from otel_quant.schema.events import EVENTS, Event, EventKind
 from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.readings import Count, Counts
+from otel_quant.sending.identifiers import Identifiers
+from otel_quant.sending.replay import Replay
 from tests.fixtures import programs
 from tests.fixtures.programs import Finished, clean_environment, run_script
 from tests.fixtures.recording_schema import check_recording
@@ -32,9 +36,10 @@ WORK = """
 import os, signal, sys, time
 import otel_quant
 from otel_quant.capture.runtime import RUNTIME
+from otel_quant.schema import semconv
 
 def calibrate(total, count, before=lambda: None):
-    with otel_quant.step("Model Quantization", attributes={"quant.config.name": "XINT8"}):
+    with otel_quant.step("Model Quantization", attributes={semconv.CONFIG_NAME: "XINT8"}):
         with otel_quant.step("Calibration"):
             step = RUNTIME.current_step()
             RUNTIME.recorder.expect(step, "sample", total)
@@ -90,21 +95,21 @@ except ValueError:
         ("Export", None, "failed", None, "ValueError", "no room left"),
     ]
     outer = run_.steps[0].attributes
-    assert outer["quant.config.name"] == "XINT8"
-    assert outer["quant.memory.peak"] >= outer["quant.memory.start"] > 1 << 20
-    assert run_.steps[1].attributes["quant.calibration.item_count"] == 16
+    assert outer[semconv.CONFIG_NAME] == "XINT8"
+    assert outer[semconv.MEMORY_PEAK] >= outer[semconv.MEMORY_START] > 1 << 20
+    assert run_.steps[1].attributes[semconv.CALIBRATION_ITEM_COUNT] == 16
     names = ["Start", "Model Quantization Start", "Calibration Start", "Calibration End",
              "Model Quantization End", "Model Loaded", "Export Start", "Export End", "End"]  # fmt: skip
     assert [checkpoint.name for checkpoint in run_.checkpoints] == names
     assert run_.custom == {"accuracy": 0.5}
     assert {point.attributes["quant.custom.accuracy"] for point in run_.checkpoints} == {0.5}
-    assert run_.attributes["quant.run.steps"] == 3
+    assert run_.attributes[semconv.RUN_STEPS] == 3
     assert recording.origin["process.command_line"].startswith("python")
     assert (folder / "quark_profile.yaml").read_text().count('\n- step: "') == len(names)
     assert list(folder.glob("*.last_reading.json")) == []
     curve = recording.curves[run_.process].curve
     highest = max(bucket.levels["memory"].highest for bucket in curve.buckets.values())
-    assert highest <= run_.attributes["quant.memory.peak"]
+    assert highest <= run_.attributes[semconv.MEMORY_PEAK]
 
 
 def test_steps_and_the_run_have_what_they_used_of_each_gpu(tmp_path: Path) -> None:
@@ -115,7 +120,7 @@ def test_steps_and_the_run_have_what_they_used_of_each_gpu(tmp_path: Path) -> No
     (run_,) = recording_at(tmp_path).runs
     used = tuple(figures.of_devices(START, LATER, PEAKS))
     assert [device["hw.id"] for device in used] == ["GPU-0", "GPU-1"]
-    assert used[0]["quant.gpu.device.torch_allocated.peak"] == 11
+    assert used[0][semconv.GPU_ALLOCATED_PEAK] == 11
     assert run_.steps[0].devices == used
     assert run_.devices == used
 
@@ -158,7 +163,7 @@ for step in calibrate(512, 3):
     last = run_.last
     assert last is not None
     assert last.open_steps == (0, 1)
-    assert last.attributes["quant.reading.memory"] > 200 << 20
+    assert last.attributes[semconv.READING_MEMORY] > 200 << 20
     assert killed - (recording.began_ns / 1e9 + last.time) < 2
     curve = recording.curves[run_.process]
     newest = max(bucket.levels["memory"].at for bucket in curve.curve.buckets.values())
@@ -411,21 +416,32 @@ def test_the_state_stays_within_a_page_with_the_steps_that_opened_last(tmp_path:
     assert json.loads(path.read_bytes())["time"] == 2
 
 
-def test_a_new_kind_of_event_is_written_and_read_by_its_declaration_alone(
+def test_a_new_kind_of_event_is_written_read_and_sent_by_its_declaration_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind = EventKind("a model was shared", ("run", "index", "name"), ("attributes", "rank"))
     monkeypatch.setitem(EVENTS, "model.shared", kind)
-    sink = RecordingSink(tmp_path, lambda _: None, is_launched=True, interval=1)
-    more = {"run": RUN, "name": "small", "attributes": {"a": 1}}
+    monkeypatch.setitem(fields.EVENTS, "model.shared", fields.of_events()["model.shared"])
+    sink, more = (
+        RecordingSink(tmp_path, lambda _: None, is_launched=False, interval=1),
+        {"run": RUN},
+    )
     sink.receive(Event(kind="run.started", time_ns=1, clock_ns=1, reading=START, **more))
-    sink.receive(Event(kind="model.shared", time_ns=2, clock_ns=3, step=STEP, **more))
-    (path,) = tmp_path.glob("events.*.jsonl")
-    line = json.loads(path.read_text().splitlines()[-1])
-    assert line == {
-        "schema": 1, "time": 2, "clock": 3, "kind": "model.shared", "run": RUN.id, "index": 3,
-        "name": "small", "attributes": {"a": 1}, "rank": 1,
-    }  # fmt: skip
-    assert fields_of_events()["model.shared"].take(line, LeftOut()) == {
-        name: value for name, value in line.items() if name not in ("schema", "kind")
-    }
+    more |= {"step": STEP, "name": "small", "attributes": {"a": 1}}
+    sink.receive(Event(kind="step.started", time_ns=2, clock_ns=2, **more))
+    sink.receive(Event(kind="model.shared", time_ns=3, clock_ns=4, **more))
+
+    recording = read(tmp_path)
+    (run_,) = recording.runs
+    line = {"index": 3, "name": "small", "attributes": {"a": 1}, "rank": 1}
+    at = {"time": 3, "clock": 4, "run": RUN.id}
+    assert (recording.problems, run_.events) == ((), (("model.shared", at | line),))
+
+    sent: list[object] = []
+    monkeypatch.setattr(
+        LogsSink, "model_shared", lambda _, event: sent.append(event), raising=False
+    )
+    Replay(run_, recording, Identifiers(recording)).play()
+    assert [(each.time_ns, each.step.index, each.name, each.attributes) for each in sent] == [
+        (3, 3, "small", {"a": 1})
+    ]

@@ -20,9 +20,10 @@ from otel_quant.inference.results import (
     RanKernel,
 )
 from otel_quant.inference.telemetry import RunContext, report
+from otel_quant.schema import semconv
 from tests.unit.export.otel.signals import Signals
 
-RUN = {"quant.run.name": "my run"}
+RUN = {semconv.RUN_NAME: "my run"}
 
 
 def _kernel(op_type: str, node: str | None, provider: str = "CPU", **more: Any) -> RanKernel:
@@ -79,13 +80,13 @@ def test_ten_slowest_operators_and_kernels_and_twenty_findings_are_sent() -> Non
     report(replace(MEASURED, models=(model,)), 10, 20, RunContext(run="my run"), program.providers)
     records = [item.log_record for item in program.log_exporter.get_finished_logs()]
     assert [record.event_name for record in records] == [
-        *("quant.inference.operator.timed",) * 20, *("quant.inference.finding.made",) * 20,
+        *(semconv.OPERATOR_EVENT,) * 20, *(semconv.FINDING_EVENT,) * 20,
     ]  # fmt: skip
     assert [record.body for record in records[:3]] == ["Transpose", "QuantizeLinear", "QLinearConv"]
     assert [record.body for record in records[10:14]] == ["c", "q", "Transpose_7", "t"]
     values = {name: value for name, value, _ in program.values()}
-    assert values["quant.inference.findings"] == 25
-    assert values["quant.inference.speedup"] == 4.0
+    assert values[semconv.INFERENCE_FINDINGS] == 25
+    assert values[semconv.INFERENCE_SPEEDUP] == 4.0
 
 
 def test_the_main_provider_the_role_and_conversions_follow_from_the_kernels() -> None:
@@ -113,12 +114,12 @@ def test_variants_are_sent_baseline_first_and_without_insignificant_speedups() -
     assert [[each.get(f"quant.model.{name}") for name in names] for each in (first, int8, failed)] == [
         ["fp32", "float", None], ["int8", "quantized", "m/int8.onnx"], ["failed", None, None],
     ]  # fmt: skip
-    assert first["quant.inference.provider"] == "cpu"
+    assert first[semconv.INFERENCE_PROVIDER] == "cpu"
     assert {key: value for key, value in int8.items() if key.startswith("quant.inference.")} == {
-        "quant.inference.duration.median": 0.25,
-        "quant.inference.memory.peak": 9000,
+        semconv.INFERENCE_MEDIAN: 0.25,
+        semconv.INFERENCE_MEMORY_PEAK: 9000,
     }
-    assert failed["quant.inference.problem"] == "making it failed"
+    assert failed[semconv.INFERENCE_PROBLEM] == "making it failed"
 
 
 @pytest.mark.parametrize(("named", "name"), [("", "my run"), ("nightly", "nightly")])
@@ -128,7 +129,7 @@ def test_a_measurement_within_a_step_belongs_to_its_run_unless_another_is_named(
     program = Program()
     with program.tracers.get_tracer("x").start_as_current_span("Evaluate", attributes=RUN):
         report(MEASURED, 10, 20, RunContext(run=named), program.providers)
-    assert {labels["quant.run.name"] for _, _, labels in program.values()} == {name}
+    assert {labels[semconv.RUN_NAME] for _, _, labels in program.values()} == {name}
 
 
 def test_a_program_that_measures_again_has_new_values_and_no_new_series() -> None:
@@ -140,7 +141,7 @@ def test_a_program_that_measures_again_has_new_values_and_no_new_series() -> Non
     report(replace(MEASURED, models=(faster, INT8)), 30, 40, None, program.providers)
     after = program.values()
     assert len(after) == len(before)
-    assert {labels["quant.run.name"][-1:] for _, _, labels in after} == {"Z"}
+    assert {labels[semconv.RUN_NAME][-1:] for _, _, labels in after} == {"Z"}
     medians = [value for name, value, _ in after if name.endswith(".median")]
     assert sorted(medians) == [0.1, 0.2]
     assert 3e-8 in [value for _, value, _ in after]
@@ -151,7 +152,7 @@ def test_models_with_the_same_name_are_distinguished() -> None:
     models = tuple(ModelResult(path, "failed") for path in ("a/model.onnx", "b/model.onnx", ""))
     report(InferenceResult(models, "", {}, 0.5, 2), 10, 20, None, program.providers)
     spans = program.all_spans()[:3]
-    names = [(span.attributes or {})["quant.model.name"] for span in spans]
+    names = [(span.attributes or {})[semconv.MODEL_NAME] for span in spans]
     assert names == ["model", "model (2)", "model 3"]
 
 

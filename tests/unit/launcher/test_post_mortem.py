@@ -11,6 +11,7 @@ from otel_quant.launcher.ending import ending_of
 from otel_quant.launcher.observer import LastSeen
 from otel_quant.launcher.surroundings import Disk, ProcessUse
 from otel_quant.recordings.model import Advice, Ending, LastReading
+from otel_quant.schema import semconv
 from otel_quant.schema.readings import Count, Counts, GpuReading
 from tests.unit.launcher.ended_programs import (
     BEGAN,
@@ -46,7 +47,7 @@ def test_an_out_of_memory_kill_in_a_calibration_is_described_completely() -> Non
     inner = calibration(
         index=1,
         parent=0,
-        attributes={"quant.library.name": "amd-quark", "quant.calibration.method": "Percentile"},
+        attributes={semconv.LIBRARY_NAME: "amd-quark", semconv.CALIBRATION_METHOD: "Percentile"},
     )
     held = {PROGRAM: last_seen(7900 * MB)}
     killed = seen(signal="SIGKILL", oom_kills=kills(1), last_seen=held, mark=7990 * MB)
@@ -117,10 +118,7 @@ def test_an_unnamed_signal_and_a_clock_set_back_are_not_errors() -> None:
 
 
 def test_memory_growth_and_the_advised_limit_come_from_the_newest_forecast() -> None:
-    forecast = {
-        "quant.forecast.memory.at_end": 20_000 * MB,
-        "quant.forecast.memory.per_sample": 30 * MB,
-    }
+    forecast = {semconv.FORECAST_MEMORY: 20_000 * MB, semconv.FORECAST_MEMORY_PER_SAMPLE: 30 * MB}
     last = LastReading(time=4.5, attributes=forecast, open_steps=(0,))
     held = {PROGRAM: last_seen(7900 * MB)}
     killed = seen(signal="SIGKILL", oom_kills=kills(1), last_seen=held)

@@ -35,6 +35,7 @@ from otel_quant.launcher.surroundings import (
     disks,
 )
 from otel_quant.program.launched import exporter_settings
+from otel_quant.schema import semconv
 from otel_quant.schema.settings import OTEL_QUANT_LAUNCHER_PID, OTEL_QUANT_RECORD
 
 V2_MOUNT = "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n"
@@ -175,8 +176,8 @@ def test_folders_on_the_same_disk_are_joined_and_pseudo_disks_left_out(
 
 def test_growth_of_cache_directories_comes_from_the_processes(tmp_path: Path) -> None:
     assert cache_growth(tmp_path) is None
-    (tmp_path / "state.1.json").write_text(json.dumps({"attributes": {"quant.cache.disk.peak": 5}}))
-    (tmp_path / "state.2.json").write_text(json.dumps({"attributes": {"quant.cache.disk.peak": 9}}))
+    (tmp_path / "state.1.json").write_text(json.dumps({"attributes": {semconv.CACHE_GROWTH: 5}}))
+    (tmp_path / "state.2.json").write_text(json.dumps({"attributes": {semconv.CACHE_GROWTH: 9}}))
     (tmp_path / "state.3.json").write_text('{"attributes": {"quant.cac')
     (tmp_path / "state.4.json").write_text('{"attributes": {}}')
     assert cache_growth(tmp_path) == 9

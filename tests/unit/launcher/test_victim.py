@@ -9,6 +9,7 @@ import pytest
 from otel_quant.launcher.causes import ROWS, Situation, Victim, advice_for, find_victim, shortage_in
 from otel_quant.launcher.observer import LastSeen, Observation, with_mark
 from otel_quant.recordings.model import RecordedRun, RecordedStep
+from otel_quant.schema import semconv
 from otel_quant.schema.readings import Count, Counts, GpuReading
 from tests.unit.launcher.ended_programs import (
     CHILD,
@@ -135,8 +136,8 @@ GB = 1_000_000_000
 
 def situation(kind: str = "Calibration", /, **fields: Any) -> Situation:
     attributes = {
-        f"quant.{name}": fields.pop(key)
-        for key, name in (("library", "library.name"), ("method", "calibration.method"))
+        name: fields.pop(key)
+        for key, name in (("library", semconv.LIBRARY_NAME), ("method", semconv.CALIBRATION_METHOD))
         if key in fields
     }
     counts = Counts()

@@ -15,6 +15,7 @@ from jsonschema import Draft202012Validator
 
 from otel_quant.format.fields import CURVE, ENDING, EVENTS, MANIFEST, MODEL, STACKS, STATE, LeftOut
 from otel_quant.recordings.model import Ending
+from otel_quant.schema import semconv
 from tests.fixtures.commands import Commands
 from tests.fixtures.recorded import CUT_PROFILE, RecordedFolder
 
@@ -23,29 +24,29 @@ GB = 10**9
 
 def a_recording(path: Path) -> Path:
     """Makes a recording with everything that one may have: a killed run beside one that has ended."""
-    origin = {"process.command_line": "python q.py", "quant.libraries": ["onnx 1.22.0"]}
+    origin = {"process.command_line": "python q.py", semconv.LIBRARIES: ["onnx 1.22.0"]}
     folder = RecordedFolder(path, origin, by_launcher=True)
     ended = folder.process(20).begin(0.5, rank=0, world_size=2, trace_id="ab" * 16)
-    step = ended.step("Calibration", 1, attributes={"quant.calibration.method": "MinMax"})
+    step = ended.step("Calibration", 1, attributes={semconv.CALIBRATION_METHOD: "MinMax"})
     ended.consume(step, 4, 2)
     ended.close(
         step, 3, samples=8, error="ValueError", error_message="no",
-        attributes={"quant.memory.peak": GB, "quant.disk.write": 5}, devices=[{"hw.id": "gpu"}],
+        attributes={semconv.MEMORY_PEAK: GB, semconv.DISK_WRITE: 5}, devices=[{"hw.id": "gpu"}],
     )  # fmt: skip
-    ended.checkpoint("here", 4, checkpoint={"quant.checkpoint.memory": GB}, custom={"loss": 0.5})
+    ended.checkpoint("here", 4, checkpoint={semconv.CHECKPOINT_MEMORY: GB}, custom={"loss": 0.5})
     figures = {"macs": 7, "size": 5, "precision.int8": 0.5}
     ended.models(
         5, {"role": "float", "path": "m.onnx", "figures": figures, "heaviest": [{"macs": 1}]}
     )
-    known = {"quant.input.path": "m/resnet.onnx", "quant.model.float.size": 5}
-    ended.end(6, attributes={**known, "quant.calibration.method": "MinMax"})
+    known = {semconv.INPUT_PATH: "m/resnet.onnx", "quant.model.float.size": 5}
+    ended.end(6, attributes={**known, semconv.CALIBRATION_METHOD: "MinMax"})
     killed = folder.process(21).begin(1, run="fedcba9876543210")
-    outer = killed.step("Model Quantization", 1, checkpoint={"quant.checkpoint.memory": GB})
+    outer = killed.step("Model Quantization", 1, checkpoint={semconv.CHECKPOINT_MEMORY: GB})
     inner = killed.step("Calibration", 2, outer)
     killed.expect(inner, 512, 2)
-    killed.heartbeat(32, {inner: 18}, **{"quant.reading.memory": 2 * GB})
+    killed.heartbeat(32, {inner: 18}, **{semconv.READING_MEMORY: 2 * GB})
     steps = [{"index": outer}, {"index": inner, "samples": 37, "expected": 512}]
-    killed.state(39.5, steps, **{"quant.reading.memory": 3 * GB})
+    killed.state(39.5, steps, **{semconv.READING_MEMORY: 3 * GB})
     killed.gone()
     totals = {"disk.write": 5, "cpu": 1.5}
     folder.curve([(at, {"memory": at * GB, "process.python": GB}, totals) for at in range(1, 40)])
@@ -60,7 +61,7 @@ def a_recording(path: Path) -> Path:
     (path / "quark_profile.yaml").write_text(CUT_PROFILE)
     (path / "p.last_reading.json").write_text(
         json.dumps({"time": 1700000062500000000, "clock": 0, "run": "a", "began": 1700000000500000000,
-                    "attributes": {"quant.reading.memory": 4, "quant.reading.open_steps": ["Calibration"]},
+                    "attributes": {semconv.READING_MEMORY: 4, semconv.READING_OPEN_STEPS: ["Calibration"]},
                     "steps": [{"index": 0, "samples": 3}]})
     )  # fmt: skip
     return path

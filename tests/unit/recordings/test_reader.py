@@ -18,6 +18,7 @@ from otel_quant.recordings.model import (
     Recording,
 )
 from otel_quant.recordings.reader import read
+from otel_quant.schema import semconv
 from otel_quant.schema.readings import Count, Counts
 from tests.fixtures.recorded import BEGAN_NS, CUT_PROFILE, RecordedFolder, RecordedProcess, step
 
@@ -28,14 +29,14 @@ def in_calibration(folder: RecordedFolder) -> RecordedProcess:
     """Returns a process whose run is in a calibration, at sample 37 of 512."""
     process = folder.process()
     process.begin(0.5, rank=3, world_size=4, trace_id="ab" * 16, span_id="cd" * 8)
-    outer = process.step("Model Quantization", 1, checkpoint={"quant.checkpoint.memory": 100})
-    inner = process.step("Calibration", 2, outer, attributes={"quant.library.name": "amd-quark"})
+    outer = process.step("Model Quantization", 1, checkpoint={semconv.CHECKPOINT_MEMORY: 100})
+    inner = process.step("Calibration", 2, outer, attributes={semconv.LIBRARY_NAME: "amd-quark"})
     process.expect(inner, 512, 2)
-    process.heartbeat(32, {inner: 18}, **{"quant.reading.memory": 200})
+    process.heartbeat(32, {inner: 18}, **{semconv.READING_MEMORY: 200})
     process.state(
         39.5,
         [{"index": outer}, {"index": inner, "samples": 37, "expected": 512}],
-        **{"quant.reading.memory": 300},
+        **{semconv.READING_MEMORY: 300},
     )
     return process
 
@@ -48,7 +49,7 @@ def test_a_killed_run_has_its_open_steps_and_last_readings(tmp_path: Path) -> No
         open_steps=("Model Quantization", "Calibration"), processes=(("python", 7 * MIB),),
     )  # fmt: skip
     folder.ended(ending)
-    library = {"quant.library.name": "amd-quark"}
+    library = {semconv.LIBRARY_NAME: "amd-quark"}
     steps = (
         step(0, "Model Quantization", 1.0, None, state="killed"),
         step(
@@ -58,10 +59,10 @@ def test_a_killed_run_has_its_open_steps_and_last_readings(tmp_path: Path) -> No
     )  # fmt: skip
     checkpoints = (
         taken("Start", 0.5),
-        taken("Model Quantization Start", 1.0, step=0, attributes={"quant.checkpoint.memory": 100}),
+        taken("Model Quantization Start", 1.0, step=0, attributes={semconv.CHECKPOINT_MEMORY: 100}),
         taken("Calibration Start", 2.0, step=1),
     )
-    last = LastReading(time=39.5, attributes={"quant.reading.memory": 300}, open_steps=(0, 1))
+    last = LastReading(time=39.5, attributes={semconv.READING_MEMORY: 300}, open_steps=(0, 1))
     run = RecordedRun(
         id="0123456789abcdef", process="4711", pid=4711, parent_pid=1, rank=3, world_size=4,
         trace_id="ab" * 16, span_id="cd" * 8, start=0.5, state="killed", attributes=library,
@@ -81,28 +82,26 @@ def taken(name: str, time: float, **fields: Any) -> RecordedCheckpoint:
 
 def test_an_ended_run_has_the_values_of_its_spans(tmp_path: Path) -> None:
     folder = RecordedFolder(tmp_path / "r")
-    process = folder.process().begin(attributes={"quant.run.id": "0123456789abcdef"})
-    index = process.step("Calibration", 1, attributes={"quant.calibration.method": "MinMax"})
+    process = folder.process().begin(attributes={semconv.RUN_ID: "0123456789abcdef"})
+    index = process.step("Calibration", 1, attributes={semconv.CALIBRATION_METHOD: "MinMax"})
     process.consume(index, 4, 2)
     process.close(
-        index, 3, samples=8, attributes={"quant.memory.peak": 5}, error="ValueError",
+        index, 3, samples=8, attributes={semconv.MEMORY_PEAK: 5}, error="ValueError",
         error_message="no",
     )  # fmt: skip
     process.checkpoint("here", 4, custom={"accuracy": 0.5})
     process.models(5, {"role": "float", "figures": {"macs": 7}})
-    process.end(6, attributes={"quant.memory.peak": 9})
+    process.end(6, attributes={semconv.MEMORY_PEAK: 9})
     recording = read(folder.path)
     (run,) = recording.runs
     assert (recording.state, recording.duration, run.state, run.end) == ("ended", 6.0, "ended", 6.0)
     assert run.attributes == {
-        "quant.run.id": "0123456789abcdef",
-        "quant.calibration.method": "MinMax",
-        "quant.model.float.macs": 7,
-        "quant.memory.peak": 9,
-    }
+        semconv.RUN_ID: "0123456789abcdef", semconv.CALIBRATION_METHOD: "MinMax",
+        "quant.model.float.macs": 7, semconv.MEMORY_PEAK: 9,
+    }  # fmt: skip
     assert run.custom == {"accuracy": 0.5}
     assert run.models == ({"role": "float", "figures": {"macs": 7}},)
-    known = {"quant.calibration.method": "MinMax", "quant.memory.peak": 5}
+    known = {semconv.CALIBRATION_METHOD: "MinMax", semconv.MEMORY_PEAK: 5}
     assert run.steps == (
         step(
             0, "Calibration", 1.0, 3.0, state="failed", attributes=known, error="ValueError",
@@ -233,12 +232,10 @@ def test_a_complete_profile_has_the_totals_of_its_summary(tmp_path: Path) -> Non
     figures += "total_disk_write_mb: 2.5\npeak_cache_dir_disk_usage_mb: 8.0\n"
     path.write_text(f"{CUT_PROFILE}{end}\n# Summary Metrics\n{figures}")
     assert read(path).runs[0].attributes == {
-        "quant.memory.process_peak": 512 * MIB,
-        "quant.gpu.memory.peak": 64 * MIB,
-        "quant.disk.read": round(1.5 * MIB),
-        "quant.disk.write": round(2.5 * MIB),
-        "quant.cache.disk.peak": 8 * MIB,
-    }
+        semconv.MEMORY_PROCESS_PEAK: 512 * MIB, semconv.GPU_MEMORY_PEAK: 64 * MIB,
+        semconv.DISK_READ: round(1.5 * MIB), semconv.DISK_WRITE: round(2.5 * MIB),
+        semconv.CACHE_GROWTH: 8 * MIB,
+    }  # fmt: skip
 
 
 def test_layers_are_counted_by_loop_and_known_of_short_steps_and_former_versions(
@@ -246,10 +243,10 @@ def test_layers_are_counted_by_loop_and_known_of_short_steps_and_former_versions
 ) -> None:
     process = RecordedFolder(tmp_path / "r").process().begin()
     former = process.step("Model Quantization", 1)
-    process.close(former, 2, attributes={"quant.layer_count": 7})
+    process.close(former, 2, attributes={semconv.LAYER_COUNT: 7})
     short = process.step("Advanced Algorithms", 2)
     process.expect(short, 3, 2, "layers")
-    process.close(short, 3, attributes={"quant.layer_count": 3, "quant.layer_total": 3})
+    process.close(short, 3, attributes={semconv.LAYER_COUNT: 3, semconv.LAYER_TOTAL: 3})
     index = process.step("Advanced Algorithms", 3)
     process.expect(index, 3, 4, "layers")
     process.begin_layer(index, 3, 5)

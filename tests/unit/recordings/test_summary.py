@@ -16,6 +16,7 @@ from otel_quant.recordings import summary
 from otel_quant.recordings.compared_runs import compared_run
 from otel_quant.recordings.model import Ending, RecordedRun, Recording, path_text
 from otel_quant.recordings.reader import read
+from otel_quant.schema import semconv
 from otel_quant.schema.units import size
 from otel_quant.sending.identifiers import Identifiers
 from otel_quant.sending.replay import Replay
@@ -23,13 +24,14 @@ from otel_quant.views import report
 from otel_quant.views.answer import ending_facts
 from otel_quant.views.watch import Looked
 from tests.fixtures.commands import Commands
+from tests.fixtures.figures import named
 from tests.fixtures.programs import run_script
 from tests.fixtures.recorded import RecordedFolder
 from tests.unit.cli.shown_profiles import COMPLETE
 
 RECORDINGS: Final = Path(__file__).resolve().parents[2] / "fixtures" / "recordings_88776fb"
-PEAK: Final = "quant.memory.peak"
-LIMIT: Final = "quant.memory.limit"
+PEAK: Final = semconv.MEMORY_PEAK
+LIMIT: Final = semconv.MEMORY_LIMIT
 MB: Final = 10**6
 
 
@@ -40,7 +42,10 @@ def test_old_recordings_have_all_their_figures(name: str) -> None:
     assert {
         step: {figure: round(value, 6) for figure, value in known.items()}
         for step, known in figures.items()
-    } == json.loads((RECORDINGS / "figures.json").read_text())[name]
+    } == {
+        step: {named(figure): value for figure, value in known.items()}
+        for step, known in json.loads((RECORDINGS / "figures.json").read_text())[name].items()
+    }
 
 
 LEAK: Final = "Memory kept growing in Train, by {}; the limit of 8.00 GB would be reached {} later: a leak, or data that is kept."
@@ -67,7 +72,7 @@ def test_memory_that_keeps_growing_in_a_step_is_a_leak_unless_modules_are_import
 ) -> None:  # fmt: skip
     folder = RecordedFolder(tmp_path / "r", {LIMIT: 8000 * MB}, by_launcher=True)
     process = folder.process().begin(0)
-    bound = {"quant.step.bound_by": bound_by}
+    bound = {semconv.STEP_BOUND_BY: bound_by}
     process.close(process.step("Train", 1), 41, samples=samples, attributes=bound)
     process.end(42)
     times = [at / 5 for at in range(5, 205)]
@@ -84,10 +89,10 @@ def test_memory_that_keeps_growing_in_a_step_is_a_leak_unless_modules_are_import
 def test_a_run_that_waited_for_a_busy_cpu_has_one_line_about_it(
     waited: int, used: int, is_busy: bool, tmp_path: Path, command: Commands
 ) -> None:
-    folder = RecordedFolder(tmp_path / "r", {"quant.host.cpu_limit": 2.0}, by_launcher=True)
+    folder = RecordedFolder(tmp_path / "r", {semconv.CPU_LIMIT: 2.0}, by_launcher=True)
     process = folder.process().begin(0)
     evidence = "its thread waited 80 % of its time for a processor"
-    bound = {"quant.step.bound_by": "other_programs", "quant.step.bound_evidence": evidence}
+    bound = {semconv.STEP_BOUND_BY: "other_programs", semconv.STEP_BOUND_EVIDENCE: evidence}
     process.close(process.step("Calibration", 1), 138, attributes=bound)
     process.end(139)
     folder.curve([(138, {"memory": MB}, {"cpu": used, "cpu.wait": waited})])
@@ -127,7 +132,7 @@ def failed(folder: Path) -> Path:
     process = recording.process(parent=os.getpid()).begin(0, attributes={LIMIT: 800 * MB})
     step = process.step("Calibration", 1)
     process.close(step, 3, attributes={PEAK: 300 * MB}, error="ValueError")
-    process.end(4, attributes={PEAK: 310 * MB, "quant.memory.process_peak": 305 * MB}, error="E")
+    process.end(4, attributes={PEAK: 310 * MB, semconv.MEMORY_PROCESS_PEAK: 305 * MB}, error="E")
     recording.curve([(0.5, {"memory": 250 * MB}, {}), (2, {"memory": 320 * MB}, {})])
     recording.ended(Ending(time=4.5, exit_code=1, memory=200 * MB, memory_limit=800 * MB))
     return folder / "r"
@@ -170,15 +175,15 @@ def test_every_command_has_the_same_peak_and_limit(
 
     recording = read(path)
     limit = summary.limit(recording)
-    assert summary.value(recording, "memory.peak") == expected
-    assert summary.value(read(path, in_brief=True), "memory.peak") == expected
+    assert summary.value(recording, summary.MEMORY_PEAK) == expected
+    assert summary.value(read(path, in_brief=True), summary.MEMORY_PEAK) == expected
     assert summary.limit(read(path, in_brief=True)) == limit
     shown = of_command("show", path)
     assert {each["recording"]["memory_peak"] for each in shown} == {expected}
     if len(shown) == 1:
         assert shown[0]["run"]["tree_peak_memory_mb"] == round(expected / 2**20, 2)
-    assert [run["memory.peak"] for run in of_command("runs", path)["runs"]] == [expected]
-    compared = of_command("compare", path, path)["rows"][0]["figures"]["memory.peak"]
+    assert [run[summary.MEMORY_PEAK] for run in of_command("runs", path)["runs"]] == [expected]
+    compared = of_command("compare", path, path)["rows"][0]["figures"][summary.MEMORY_PEAK]
     assert [side["values"] for side in compared["sides"]] == [[expected], [expected]]
     live = Looked(recording).memory()
     assert (live.peak, live.limit) == (expected, limit.value if limit else None)
@@ -205,8 +210,8 @@ def sent_of(recording: Recording, run: RecordedRun) -> tuple[Any, Any]:
         for data, _ in replay.meters.all()
         for metric in data.resource_metrics[0].scope_metrics[0].metrics
     }
-    if "quant.run.memory.peak" in points:
-        assert [point.value for point in points["quant.run.memory.peak"]] == [peak]
+    if semconv.RUN_MEMORY_PEAK in points:
+        assert [point.value for point in points[semconv.RUN_MEMORY_PEAK]] == [peak]
     return peak, limit
 
 
@@ -226,7 +231,7 @@ def recorded(
     """Makes a recording in which each place that may know of memory has what is asked."""
     made = RecordedFolder(folder / "r", by_launcher=launcher is not None)
     process = made.process().begin(0)
-    index = process.step("Calibration", 1, checkpoint={"quant.checkpoint.memory": seen})
+    index = process.step("Calibration", 1, checkpoint={semconv.CHECKPOINT_MEMORY: seen})
     if reading is None:
         process.close(index, 3, attributes=step or {})
         process.end(4, attributes=run or {})
@@ -245,15 +250,15 @@ def recorded(
     ("known", "source", "where", "time"),
     [
         ({"step": {PEAK: 9}, "run": {PEAK: 8}}, "sampled", "Calibration", None),
-        ({"step": {PEAK: 9, f"{PEAK}_source": "kernel"}}, "kernel", "Calibration", None),
+        ({"step": {PEAK: 9, semconv.MEMORY_PEAK_SOURCE: "kernel"}}, "kernel", "Calibration", None),
         ({"run": {PEAK: 9}, "step": {PEAK: 5}}, "sampled", None, None),
-        ({"run": {"quant.memory.process_peak": 9, PEAK: 8}}, "kernel", None, None),
+        ({"run": {semconv.MEMORY_PROCESS_PEAK: 9, PEAK: 8}}, "kernel", None, None),
         ({"seen": 9}, "checkpoints", "Calibration", 1),
-        ({"reading": {"quant.reading.memory_peak": 9, "quant.reading.memory": 7}}, "last reading", None, None),
-        ({"reading": {"quant.reading.memory": 9}}, "last reading", None, None),
+        ({"reading": {semconv.READING_MEMORY_PEAK: 9, semconv.READING_MEMORY: 7}}, "last reading", None, None),
+        ({"reading": {semconv.READING_MEMORY: 9}}, "last reading", None, None),
         ({"launcher": 9, "run": {PEAK: 8}}, "launcher", "Calibration", 2),
-        ({"reading": {"quant.reading.memory": 8}, "own": 9}, "process", "Calibration", 2),
-        ({"reading": {"quant.reading.memory": 8}, "launcher": 7, "ending": 9}, "ending", None, None),
+        ({"reading": {semconv.READING_MEMORY: 8}, "own": 9}, "process", "Calibration", 2),
+        ({"reading": {semconv.READING_MEMORY: 8}, "launcher": 7, "ending": 9}, "ending", None, None),
     ],
 )  # fmt: skip
 def test_the_peak_is_the_highest_known_value(
@@ -298,15 +303,15 @@ def test_the_launchers_curve_is_used_for_steps_of_the_program(
     folder.curve([(0.5, {"memory": 99}, {}), (2, {"memory": 9}, {}), (3.5, {"memory": 8}, {})])
     recording = read(tmp_path / "r")
     (run,) = recording.runs
-    assert summary.StepSummary(recording, run).value(run.steps[0], "memory.peak") == expected
+    assert summary.StepSummary(recording, run).value(run.steps[0], summary.MEMORY_PEAK) == expected
 
 
 @pytest.mark.parametrize(
     ("origin", "run", "ending", "expected"),
     [
         ({LIMIT: 9}, {}, None, (9, None)),
-        ({LIMIT: 9}, {LIMIT: 8, f"{LIMIT}_source": "cgroup"}, None, (8, "cgroup")),
-        ({LIMIT: 8}, {LIMIT: 8, f"{LIMIT}_source": "cgroup"}, None, (8, "cgroup")),
+        ({LIMIT: 9}, {LIMIT: 8, semconv.MEMORY_LIMIT_SOURCE: "cgroup"}, None, (8, "cgroup")),
+        ({LIMIT: 8}, {LIMIT: 8, semconv.MEMORY_LIMIT_SOURCE: "cgroup"}, None, (8, "cgroup")),
         ({}, {LIMIT: 8}, Ending(time=1, memory_limit=7, memory_limit_source="cgroup"), (7, "cgroup")),
         ({}, {LIMIT: 8}, Ending(time=1, memory_limit=7, memory_limit_source="RLIMIT_AS"), (8, None)),
         ({}, {LIMIT: 8}, Ending(time=1, memory_limit=7, memory_limit_source="gpu 0"), (8, None)),

@@ -8,12 +8,13 @@ from typing import Any
 from opentelemetry.sdk.trace import ReadableSpan
 
 from otel_quant.recordings.reader import read
+from otel_quant.schema import semconv
 from otel_quant.sending.identifiers import Identifiers
 from otel_quant.sending.replay import Replay
 from tests.fixtures.recorded import BEGAN, RecordedFolder
 
 TRACE = "0123456789abcdef" * 2
-NAMED = {"quant.run.name": "my run"}
+NAMED = {semconv.RUN_NAME: "my run"}
 ROOTS = "aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb"
 
 
@@ -43,10 +44,10 @@ def told(span: ReadableSpan) -> dict[str, Any]:
 def test_a_process_without_an_end_record_ends_with_its_last_known_values(tmp_path: Path) -> None:
     folder = RecordedFolder(tmp_path / "recording")
     process = folder.process()
-    process.begin(1, attributes={"quant.run.id": "0123456789abcdef", **NAMED})
-    step = process.step("Calibration", 2, checkpoint={"quant.checkpoint.memory": 70})
+    process.begin(1, attributes={semconv.RUN_ID: "0123456789abcdef", **NAMED})
+    step = process.step("Calibration", 2, checkpoint={semconv.CHECKPOINT_MEMORY: 70})
     process.expect(step, 10, 2)
-    process.state(5, [{"index": step, "samples": 4, "expected": 10}], **{"quant.reading.memory": 9})
+    process.state(5, [{"index": step, "samples": 4, "expected": 10}], **{semconv.READING_MEMORY: 9})
     process.gone()
     ended = {
         "to": 5.0,
@@ -57,16 +58,16 @@ def test_a_process_without_an_end_record_ends_with_its_last_known_values(tmp_pat
         {
             "name": "Calibration", "from": 2.0, **ended,
             "attributes": {
-                "quant.run.id": "0123456789abcdef", **NAMED, "quant.memory.start": 70,
-                "quant.calibration.sample_count": 4, "quant.calibration.sample_total": 10,
+                semconv.RUN_ID: "0123456789abcdef", **NAMED, semconv.MEMORY_START: 70,
+                semconv.CALIBRATION_SAMPLE_COUNT: 4, semconv.CALIBRATION_SAMPLE_TOTAL: 10,
                 "error.type": "lost",
             },
         },
         {
             "name": "quantization", "from": 1.0, **ended,
             "attributes": {
-                "quant.run.id": "0123456789abcdef", **NAMED, "error.type": "lost",
-                "quant.memory.peak": 70, "quant.memory.peak_source": "sampled",
+                semconv.RUN_ID: "0123456789abcdef", **NAMED, "error.type": "lost",
+                semconv.MEMORY_PEAK: 70, semconv.MEMORY_PEAK_SOURCE: "sampled",
             },
         },
     ]  # fmt: skip
@@ -77,15 +78,15 @@ def test_a_process_without_an_end_record_ends_with_its_last_known_values(tmp_pat
         for data, _ in meters.all()
         for metric in data.resource_metrics[0].scope_metrics[0].metrics
     }
-    assert points["quant.run.last_seen"] == [BEGAN + 5]
-    assert "quant.run.end" not in points
+    assert points[semconv.RUN_LAST_SEEN] == [BEGAN + 5]
+    assert semconv.RUN_END not in points
 
 
 def test_each_root_span_of_a_worker_has_its_own_steps(tmp_path: Path) -> None:
     folder = RecordedFolder(tmp_path / "recording")
     process = folder.process()
     ids = {"trace_id": TRACE, "parent_span_id": "cccccccccccccccc"}
-    attributes = {"quant.run.id": "0123456789abcdef", "quant.memory.end": 5}
+    attributes = {semconv.RUN_ID: "0123456789abcdef", semconv.MEMORY_END: 5}
     process.begin(1, **ids, span_id=ROOTS[0], attributes=attributes)
     for number, root in enumerate(ROOTS):
         if number:
@@ -123,15 +124,13 @@ def test_the_programs_metrics_and_a_model_that_could_not_be_costed_are_sent(tmp_
     process.end(3)
     calibration, cost, root = map(told, spans_in(folder))
     assert calibration["attributes"] == {
-        "quant.custom.accuracy": 0.5,
-        "quant.custom.loss": 3,
-        "quant.run.id": "0123456789abcdef",
+        "quant.custom.accuracy": 0.5, "quant.custom.loss": 3, semconv.RUN_ID: "0123456789abcdef",
         "error.type": "ValueError",
-    }
+    }  # fmt: skip
     assert (calibration["status"], calibration["events"]) == (
         ("ERROR", "no"),
         [("exception", {"exception.type": "ValueError", "exception.message": "no"})],
     )
     assert (cost["name"], cost["from"], cost["to"]) == ("model cost", 2.0, 2.5)
-    assert cost["events"] == [("quant.model.cost_failed", {"message": "no such file"})]
+    assert cost["events"] == [(semconv.COST_FAILED_EVENT, {"message": "no such file"})]
     assert root["attributes"] == {"quant.custom.accuracy": 0.5, "quant.custom.loss": 3}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from grafana.generator.names import prometheus
+from grafana.generator.names import RUN_NAME, prometheus
 from otel_quant.schema import catalog, semconv
 from tests.unit.stack.dashboards import (
     FILES,
@@ -99,7 +99,7 @@ def test_runs_are_found_by_a_part_of_their_name_in_the_menu_and_on_the_page(
     assert variables(dashboard, "textbox")["search"]["query"] == ""
     run = variables(dashboard, "query")["run"]
     assert run["label"] == "Run"
-    searched = "quant_run_name=~`(?i).*${search:regex}.*`"
+    searched = f"{RUN_NAME}=~`(?i).*${{search:regex}}.*`"
     assert searched in run["query"]
     of_runs = [query for _, query in promql(dashboard) if "${run:regex}`" in query]
     assert of_runs
@@ -151,7 +151,7 @@ def test_variables_are_queries_for_label_values(dashboard: dict[str, Any]) -> No
             assert not variable.get("current")
         if name in ("run", "baseline"):  # newest first: label values come in alphabetical order
             assert re.fullmatch(r"query_result\(sort_desc\(.+\)\)", variable["query"]), name
-            regex = r'/quant_run_name="(.+)"} \S+ \S+$/'
+            regex = rf'/{RUN_NAME}="(.+)"}} \S+ \S+$/'
             assert (variable["regex"], variable["sort"]) == (regex, 0), name
         elif (name, dashboard["title"]) != ("instance", "Quantization run"):  # by rank and pid
             query = re.sub(r"\$\{[^}]*\}", "", variable["query"])

@@ -15,6 +15,7 @@ import pytest
 
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.reader import read
+from otel_quant.schema import semconv
 from otel_quant.views.report import render
 from tests.fixtures import recorded as built
 from tests.fixtures.recorded import RecordedFolder
@@ -50,7 +51,7 @@ def rows(html: str, table: str) -> list[list[str]]:
 def test_each_figure_of_a_step_has_one_column(tmp_path: Path) -> None:
     recording = RecordedFolder(tmp_path / "r")
     process = recording.process().begin(0)
-    peaks = {"quant.memory.peak": 3 * 10**8, "quant.cache.disk.peak": 2 * 10**8}
+    peaks = {semconv.MEMORY_PEAK: 3 * 10**8, semconv.CACHE_GROWTH: 2 * 10**8}
     process.close(process.step("Calibration", 1), 2, attributes=peaks)
     process.end(3)
     page = render(read(tmp_path / "r"))
@@ -224,7 +225,7 @@ def still_open(folder: Path) -> Recording:
 
 def unknown_limit(folder: Path) -> Recording:
     whole = built.good(folder, gpus=0)
-    run = replace(whole.runs[0], attributes={"quant.memory.peak": built.GB})
+    run = replace(whole.runs[0], attributes={semconv.MEMORY_PEAK: built.GB})
     return replace(whole, runs=(run,))
 
 
@@ -295,7 +296,7 @@ def test_ten_hours_of_many_steps_with_eight_gpus_fit_into_300_kb(tmp_path: Path)
         process.close(
             process.step(f"Layer {number}, whose name is long enough", 90 * number),
             90 * number + 80,
-            attributes={"quant.memory.peak": random.randrange(10**10), "quant.disk.write": 10**7},
+            attributes={semconv.MEMORY_PEAK: random.randrange(10**10), semconv.DISK_WRITE: 10**7},
         )
     process.end(36_000)
     assert len(render(read(tmp_path / "r")).encode()) <= 300_000

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from otel_quant.recordings.model import Advice, Ending
 from otel_quant.recordings.reader import read
+from otel_quant.schema import semconv
 from otel_quant.schema.units import size
 from otel_quant.views.answer import ending_lines
 from otel_quant.views.watch import Looked, PlainView, last_lines, screen
@@ -35,10 +36,10 @@ def begun(folder: Path) -> tuple[RecordedFolder, RecordedProcess, int]:
         process="4711", interval=1,
     )  # fmt: skip
     process = recording.process()
-    process.begin(0.5, attributes={"quant.memory.limit": 16 * GB})
+    process.begin(0.5, attributes={semconv.MEMORY_LIMIT: 16 * GB})
     outer = process.step("Model Quantization", 1)
     first = process.step("Pre-process", 2, outer)
-    process.close(first, 27, attributes={"quant.memory.peak": 2 * GB})
+    process.close(first, 27, attributes={semconv.MEMORY_PEAK: 2 * GB})
     inner = process.step("Calibration", 30, outer)
     process.expect(inner, 512, 30)
     go_on(process, inner, 137)
@@ -47,7 +48,7 @@ def begun(folder: Path) -> tuple[RecordedFolder, RecordedProcess, int]:
 
 def go_on(process: RecordedProcess, step: int, samples: int, **attributes: Any) -> None:
     steps = [{"index": 0}, {"index": step, "samples": samples, "expected": 512}]
-    figures = {"quant.reading.memory": 8 * GB, "quant.forecast.time_left": 1830.5, **attributes}
+    figures = {semconv.READING_MEMORY: 8 * GB, semconv.FORECAST_TIME_LEFT: 1830.5, **attributes}
     process.state(399.5, steps, **figures)
 
 
@@ -60,7 +61,7 @@ def shown(folder: Path, width: int = 120, height: int = 30, log: tuple[str, ...]
 
 def test_a_terminal_shows_the_steps_the_curve_and_the_resource_use(tmp_path: Path) -> None:
     _, process, inner = begun(tmp_path / "r")
-    exceeds = {"quant.forecast.memory.at_end": 20 * GB, "quant.forecast.memory.limit": 16 * GB}
+    exceeds = {semconv.FORECAST_MEMORY: 20 * GB, semconv.FORECAST_MEMORY_LIMIT: 16 * GB}
     go_on(process, inner, 137, **exceeds)
     lines = shown(tmp_path / "r", log=("Loading", "\x1b[31mcalibrating\x1b[0m"))
     assert lines[:8] == [
@@ -103,7 +104,7 @@ def test_a_step_without_progress_and_a_stale_step_are_marked(tmp_path: Path) -> 
     _, process, inner = begun(tmp_path / "r")
     line = ["/a/quantize.py", "Reader.get_next", 17, ""]
     steps = [{"index": 0}, {"index": inner, "samples": 137, "expected": 512, "line": line}]
-    process.state(380, steps, **{"quant.forecast.stalled": 65.2})
+    process.state(380, steps, **{semconv.FORECAST_STALLED: 65.2})
     (found,) = (line for line in shown(tmp_path / "r", 160) if "▶ Calibration" in line)
     assert found.endswith(
         "sample 137 of 512, no progress for 1 min 05 s, "
@@ -169,7 +170,7 @@ def test_ranks_are_distinguished_and_the_largest_peak_is_used(tmp_path: Path) ->
     recording = RecordedFolder(tmp_path / "r", ORIGIN)
     for rank in range(2):
         process = recording.process(100 + rank).begin(0, run=f"run-{rank}", rank=rank)
-        process.close(process.step("Calibration", 1), 2, attributes={"quant.memory.peak": rank + 5})
+        process.close(process.step("Calibration", 1), 2, attributes={semconv.MEMORY_PEAK: rank + 5})
     assert shown(tmp_path / "r")[4:6] == [
         "✓ Calibration (rank 0)  1.00 s       5 B",
         "✓ Calibration (rank 1)  1.00 s       6 B",

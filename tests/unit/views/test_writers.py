@@ -16,10 +16,10 @@ from otel_quant.views.document import (
     Document,
     Facts,
     Lines,
-    Quantity,
     Row,
     Section,
     Table,
+    UnitCell,
 )
 from otel_quant.views.html import fragment, page_text
 from otel_quant.views.text import number_text
@@ -41,7 +41,7 @@ STEPS = Table(
     (
         ("Calibration", 125.2, 0.0213, 7_530_000_000, 0.938, 1.5e6, 1.5, 1204, "ok"),
         Row(
-            ("Export", 0.012, 0.0125, Quantity(855e6, before="≥ "), None, 8.5e6, None, None, "=1"),
+            ("Export", 0.012, 0.0125, UnitCell(855e6, before="≥ "), None, 8.5e6, None, None, "=1"),
             depth=1,
             state="failed",
         ),
@@ -54,7 +54,7 @@ STEPS = Table(
 DOCUMENT = Document(
     (
         Facts(
-            (("run", "a|b"), ("limit", Quantity(25e9, "By", after=" (cgroup)"))), title="made by"
+            (("run", "a|b"), ("limit", UnitCell(25e9, "By", after=" (cgroup)"))), title="made by"
         ),
         Section("What ran", (Lines(("first line", "second <line>")), STEPS)),
         Lines(("shorter", "longer"), is_list=True),

@@ -26,6 +26,8 @@ from otel_quant.capture.instruments.configuration import described, of_arguments
 from otel_quant.capture.instruments.hooks import ALL, Arguments
 from otel_quant.capture.instruments.samples import items_in
 from otel_quant.capture.instruments.steps import models_of
+from otel_quant.schema import semconv
+from tests.fixtures.figures import named
 
 
 def calibrate(model: str, loader: Any = None, *rest: Any, seed: int = 0) -> tuple[Any, ...]:
@@ -241,7 +243,7 @@ def test_a_hash_has_no_address_path_or_order_in_it(tmp_path: Path) -> None:
         for folder, seed in ((tmp_path, "1"), ("/", "2"))
     ]  # fmt: skip
     assert found == [own(), own()]
-    assert described(Config(bits=3))["quant.config.hash"] != own()["quant.config.hash"]
+    assert described(Config(bits=3))[semconv.CONFIG_HASH] != own()[semconv.CONFIG_HASH]
 
 
 @pytest.mark.parametrize(
@@ -273,8 +275,8 @@ def test_common_option_names_make_the_same_attributes(
     configuration: Any, attributes: dict[str, Any]
 ) -> None:
     found = described(configuration)
-    assert found.pop("quant.config.hash", None) is not None or not configuration
-    assert found == {f"quant.{name}": value for name, value in attributes.items()}
+    assert found.pop(semconv.CONFIG_HASH, None) is not None or not configuration
+    assert found == {named(f"quant.{name}"): value for name, value in attributes.items()}
 
 
 def test_models_and_data_are_not_configuration() -> None:
@@ -284,5 +286,5 @@ def test_models_and_data_are_not_configuration() -> None:
     assert of_call(model="a.onnx", dataset=[1], reader=object(), subset_size=300) == of_call(
         model="b.onnx", dataset=[2], output_path="c", subset_size=300
     )
-    assert of_call(subset_size=300)["quant.config.samples"] == 300
+    assert of_call(subset_size=300)[semconv.CONFIG_SAMPLES] == 300
     assert of_call(subset_size=301) != of_call(subset_size=300)

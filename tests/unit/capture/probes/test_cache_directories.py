@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.capture.probes import counters
-from otel_quant.capture.probes.counters import CacheDirectories
+from otel_quant.capture.probes import cache_directories
+from otel_quant.capture.probes.cache_directories import CacheDirectories
 from tests.fixtures.programs import child
 
 MIB = 1024 * 1024
@@ -82,14 +82,14 @@ def test_a_folder_that_is_removed_while_it_is_listed_does_not_hide_the_others(
             raise FileNotFoundError(path)
         return scandir(path)
 
-    monkeypatch.setattr(counters.os, "scandir", removed_by_now)
-    assert counters.size_of(tmp_path) == MIB
+    monkeypatch.setattr(cache_directories.os, "scandir", removed_by_now)
+    assert cache_directories.size_of(tmp_path) == MIB
 
 
 def test_a_large_directory_is_not_measured_at_every_reading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cache, original, measured = CacheDirectories(), counters.size_of, []
+    cache, original, measured = CacheDirectories(), cache_directories.size_of, []
 
     def size_of(path: Path) -> int | None:
         time.sleep(0.2)
@@ -97,7 +97,7 @@ def test_a_large_directory_is_not_measured_at_every_reading(
         return original(path)
 
     cache.watch(tmp_path)
-    monkeypatch.setattr(counters, "size_of", size_of)
+    monkeypatch.setattr(cache_directories, "size_of", size_of)
     for _ in range(20):
         cache()
     assert measured == [tmp_path, tmp_path]  # a single one may have waited for a processor
@@ -109,18 +109,18 @@ def test_a_large_directory_is_not_measured_at_every_reading(
 
 
 def test_a_forked_child_watches_none_of_its_parents_directories(tmp_path: Path) -> None:
-    counters.CACHE_DIRECTORIES.watch(tmp_path)
+    cache_directories.CACHE_DIRECTORIES.watch(tmp_path)
 
     def in_the_child() -> None:
-        assert counters.CACHE_DIRECTORIES() is None
-        counters.CACHE_DIRECTORIES.watch(tmp_path)
-        assert counters.CACHE_DIRECTORIES() == 0
+        assert cache_directories.CACHE_DIRECTORIES() is None
+        cache_directories.CACHE_DIRECTORIES.watch(tmp_path)
+        assert cache_directories.CACHE_DIRECTORIES() == 0
 
     try:
         assert os.waitpid(child(in_the_child), 0)[1] == 0
-        assert counters.CACHE_DIRECTORIES() == 0  # in the parent
+        assert cache_directories.CACHE_DIRECTORIES() == 0  # in the parent
     finally:
-        counters.CACHE_DIRECTORIES.forget()
+        cache_directories.CACHE_DIRECTORIES.forget()
 
 
 def test_the_last_reading_of_a_run_measures_also_within_a_pause(tmp_path: Path) -> None:

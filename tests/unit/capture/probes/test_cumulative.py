@@ -18,8 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_quant.base.kernel_files import SELF
-from otel_quant.capture.probes import counters
-from otel_quant.capture.probes.counters import CpuProbe, Cumulative, ThreadWaits, main_thread_wait
+from otel_quant.capture.probes import cpu
+from otel_quant.capture.probes.cpu import CpuProbe, ThreadWaits, main_thread_wait
+from otel_quant.capture.probes.process_tree import Cumulative
 
 
 class Tree:
@@ -191,15 +192,15 @@ def test_the_wait_belongs_to_the_main_thread_in_every_thread() -> None:
 def test_the_wait_is_unknown_if_the_kernel_does_not_count_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(counters, "read_process", lambda *_: b"0 0 0\n")
-    monkeypatch.setattr(counters, "read_proc", lambda _: b"0 0 0\n")
+    monkeypatch.setattr(cpu, "read_process", lambda *_: b"0 0 0\n")
+    monkeypatch.setattr(cpu, "read_proc", lambda _: b"0 0 0\n")
     assert (main_thread_wait(SELF), ThreadWaits().read([os.getpid()])) == (None, None)
 
 
 @needs_waits
 def test_many_threads_are_read_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0]
-    monkeypatch.setattr(counters, "time", SimpleNamespace(monotonic_ns=lambda: clock[0]))
+    monkeypatch.setattr(cpu, "time", SimpleNamespace(monotonic_ns=lambda: clock[0]))
     waits, done = ThreadWaits(), threading.Event()
     threads = [threading.Thread(target=done.wait) for _ in range(40)]
     for thread in threads:
@@ -223,9 +224,9 @@ def test_an_ended_thread_stays_in_the_sum_and_its_id_may_be_reused(
             raise FileNotFoundError(path)
         return b"99000000000 %d 5\n" % (seconds[path.split("/")[4]] * 1e9)
 
-    monkeypatch.setattr(counters, "read_proc", schedstat)
+    monkeypatch.setattr(cpu, "read_proc", schedstat)
     # Thread 3 ends between the list and its file.
-    monkeypatch.setattr(counters, "threads_of", lambda _: ["3", *seconds])
+    monkeypatch.setattr(cpu, "threads_of", lambda _: ["3", *seconds])
     waits, found = ThreadWaits(), [ThreadWaits().read([7])]
     for each in ({"1": 2, "2": 3}, {"1": 4}, {"1": 4, "2": 1}, {"1": 4, "2": 0.5}, {}):
         seconds.clear()

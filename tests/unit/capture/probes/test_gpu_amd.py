@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 
-from otel_quant.capture.probes import gpu, gpu_devices
+from otel_quant.capture.probes import gpu, gpu_amd, gpu_devices
 from otel_quant.capture.probes.gpu import GpuProbe, with_torch_memory
-from otel_quant.capture.probes.gpu_devices import open_amd, select_visible
+from otel_quant.capture.probes.gpu_amd import open_amd
+from otel_quant.capture.probes.gpu_devices import select_visible
 from otel_quant.export.otel.logs import Impairments
+from otel_quant.schema import semconv
 from otel_quant.schema.readings import GpuActivity, GpuReading, Reading
 from tests.fixtures.amd_sysfs import TOTAL, add_gpu, add_node
 from tests.fixtures.fake_nvml import FakeGpu, FakeNvml
@@ -71,7 +73,7 @@ def test_no_process_is_read_if_no_device_is_visible(
 ) -> None:
     looked_at: list[object] = []
     monkeypatch.setattr(gpu, "open_nvml", lambda environ, root: None)
-    monkeypatch.setattr(gpu_devices, "vram_by_device", lambda root, pids: looked_at.append(pids))
+    monkeypatch.setattr(gpu_amd, "vram_by_device", lambda root, pids: looked_at.append(pids))
     assert GpuProbe({"ROCR_VISIBLE_DEVICES": "-1"}, three)([1]) == ()
     assert looked_at == []
     assert len(GpuProbe({}, three)([1])) == 3
@@ -265,34 +267,15 @@ NAMES = {"GPU-aa11": 0, "GPU-aa22": 1, "GPU-bb33": 2, "MIG-cc44": 3, "MIG-GPU-bb
 @pytest.mark.parametrize(
     ("value", "selected"),
     [
-        (None, (0, 1, 2)),
-        ("0", (0,)),
-        ("2,0", (2, 0)),
-        (" 1 , 2 ", (1, 2)),
-        ("+1", (1,)),
-        ("1gpu,2nd", (1, 2)),
-        ("", ()),
-        ("-1", ()),
-        ("0,2,-1,1", (0, 2)),
-        ("0,3,1", (0,)),
-        ("0,,1", (0,)),
-        ("99999999999999999999", ()),
-        ("0,0", ()),
-        ("1,GPU-aa11", (1,)),
-        ("NoDevFiles", ()),
-        ("GPU-bb33,GPU-aa11", (2, 0)),
-        ("GPU-b", (2,)),
-        ("GPU-aa", ()),
-        ("GPU-bb,GPU-aa", (2,)),
-        ("GPU-bb33,GPU-b", ()),
-        ("GPU-zz,GPU-aa11", ()),
-        ("GPU-aa11,0", (0,)),
-        ("GPU-aa11,", (0,)),
-        ("MIG-cc44", (3,)),
-        ("MIG-GPU-bb33/1/0", (3,)),
+        (None, (0, 1, 2)), ("0", (0,)), ("2,0", (2, 0)), (" 1 , 2 ", (1, 2)), ("+1", (1,)),
+        ("1gpu,2nd", (1, 2)), ("", ()), ("-1", ()), ("0,2,-1,1", (0, 2)), ("0,3,1", (0,)),
+        ("0,,1", (0,)), ("99999999999999999999", ()), ("0,0", ()), ("1,GPU-aa11", (1,)),
+        ("NoDevFiles", ()), ("GPU-bb33,GPU-aa11", (2, 0)), ("GPU-b", (2,)), ("GPU-aa", ()),
+        ("GPU-bb,GPU-aa", (2,)), ("GPU-bb33,GPU-b", ()), ("GPU-zz,GPU-aa11", ()),
+        ("GPU-aa11,0", (0,)), ("GPU-aa11,", (0,)), ("MIG-cc44", (3,)), ("MIG-GPU-bb33/1/0", (3,)),
         ("MIG-GPU-bb33/2/0", ()),
     ],
-)
+)  # fmt: skip
 def test_the_selected_devices_are_the_devices_of_cuda(
     value: str | None, selected: tuple[int, ...]
 ) -> None:
@@ -368,19 +351,19 @@ def test_a_gpu_is_impaired_when_it_is_throttled_or_its_memory_fails() -> None:
         silent = GpuReading(0, "GPU-a", None, 5)
         return list(impairments.new_in(Reading(0, 0, {"gpu": (silent, gpu)})))
 
-    device = {"hw.id": "GPU-b", "hw.name": "NVIDIA H200", "quant.gpu.device.memory_errors": 2}
+    device = {"hw.id": "GPU-b", "hw.name": "NVIDIA H200", semconv.GPU_MEMORY_ERRORS: 2}
     assert told((), 2) == []  # errors from before the run
     assert told(("power brake",), 2) == [
         (
             "GPU 1 (GPU-b): slowed down by power brake",
-            {**device, "quant.gpu.device.slowed_by": ("power brake",)},
+            {**device, semconv.GPU_SLOWED_BY: ("power brake",)},
         )
     ]
     assert told(("power brake",), 2) == []
     assert told((), 3) == [
         (
             "GPU 1 (GPU-b): 3 errors of its memory that could not be corrected",
-            {**device, "quant.gpu.device.memory_errors": 3},
+            {**device, semconv.GPU_MEMORY_ERRORS: 3},
         )
     ]
     assert told(None, None) == []

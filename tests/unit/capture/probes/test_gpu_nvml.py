@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.capture.probes.gpu_devices import INITIAL_PID_NAMESPACE
+from otel_quant.capture.probes.gpu_nvidia import INITIAL_PID_NAMESPACE
 from otel_quant.schema.figures import total_used
 from otel_quant.schema.readings import GpuReading
 from tests.fixtures import programs
@@ -259,9 +259,9 @@ from otel_quant.capture.probes import gpu
 gpu._LONGEST_WAIT = 0.05
 inside, leave = threading.Event(), threading.Event()
 class Hanging:
-    count = readable = 1
+    count, readable, platform = 1, 1, "cuda"
     def read(self, pids): inside.set(); leave.wait(30); return ()
-probe._opened = (("cuda", Hanging()),)
+probe._opened = (Hanging(),)
 thread = threading.Thread(target=probe); thread.start(); inside.wait(30)
 """
 
@@ -283,11 +283,11 @@ def test_a_fork_waits_for_the_reading_in_progress(tmp_path: Path) -> None:
 import threading, time
 inside = threading.Event()
 class Slow:
-    count = readable = 1
+    count, readable, platform = 1, 1, "cuda"
     done = False
     def read(self, pids): inside.set(); time.sleep(0.1); self.done = True; return ()
 slow = Slow()
-probe._opened = (("cuda", slow),)
+probe._opened = (slow,)
 thread = threading.Thread(target=probe); thread.start(); inside.wait(30)
 print(json.dumps(in_child(lambda: [slow.done, len(read())])))
 """

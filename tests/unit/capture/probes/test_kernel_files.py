@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from otel_quant.base.kernel_files import SELF, bytes_read, read_process
-from otel_quant.capture.probes import counters as tree
-from otel_quant.capture.probes.counters import descendants, descendants_now
+from otel_quant.capture.probes import process_tree as tree
+from otel_quant.capture.probes.process_tree import descendants, descendants_now
 from otel_quant.capture.probes.readers import Probes
 from otel_quant.capture.stack_sampler import StackSampler
 from tests.fixtures.programs import run_script
@@ -230,6 +230,6 @@ def test_a_forked_child_does_not_use_its_parents_list() -> None:
 def test_a_child_that_is_started_during_a_walk_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
         newest = iter((child.pid - 1, child.pid))  # as the walk began, and at the next reading
-        monkeypatch.setattr(tree, "_last_walk", tree._Walk())
+        monkeypatch.setattr(tree, "_last_walk", tree._KnownTree())
         monkeypatch.setattr(tree, "_newest_pid", lambda: next(newest))
         assert [list(descendants()).count(child.pid) for _ in range(2)] == [1, 1]

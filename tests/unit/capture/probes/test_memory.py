@@ -18,8 +18,8 @@ import psutil
 import pytest
 
 from otel_quant.capture.probes import memory
-from otel_quant.capture.probes.counters import descendants_now
 from otel_quant.capture.probes.memory import MemoryProbe, read_limits
+from otel_quant.capture.probes.process_tree import descendants_now
 from otel_quant.schema.readings import Limits
 
 MIB = 1 << 20
@@ -47,7 +47,7 @@ class Kernel:
         self.rss = self.mark = 100
         self.reaped: int | None = None
         self.children: list[tuple[int, int, int | None]] = []
-        monkeypatch.setattr(memory, "_own", lambda pid: (self.rss * MIB, self.mark * MIB))
+        monkeypatch.setattr(memory, "_rss_and_mark", lambda pid: (self.rss * MIB, self.mark * MIB))
         monkeypatch.setattr(memory, "_of_children", lambda pids, known: self.children)
         monkeypatch.setattr(
             memory, "_of_reaped", lambda: (self.reaped * MIB if self.reaped else None, 0)

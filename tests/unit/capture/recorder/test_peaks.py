@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from otel_quant.capture.recorder.ongoing import Ongoing, PeakTracker, with_peaks
-from otel_quant.schema.figures import RESOURCES
+from otel_quant.capture.recorder.ongoing import Ongoing
+from otel_quant.capture.recorder.peaks import PeakTracker, with_peaks
+from otel_quant.schema.figures import ALL_GPUS_MEMORY, RESOURCES, TREE_MEMORY
 from otel_quant.schema.readings import GpuReading, MemoryReading, Peaks, Reading
 
 MIB = 1 << 20
@@ -50,7 +51,8 @@ def peaks_of(*readings: MemoryReading | None) -> Peaks:
 
 
 def peak(total: int, source: str, process: int) -> Peaks:
-    return Peaks({"memory": total * MIB}, {"memory": source}, process_memory=process * MIB)
+    name = TREE_MEMORY.name
+    return Peaks({name: total * MIB}, {name: source}, process_memory=process * MIB)
 
 
 SAMPLE = MemoryReading(120 * MIB, 120 * MIB, is_brief=True)
@@ -161,7 +163,7 @@ def test_gpus_have_a_peak_of_the_sum_and_a_peak_of_each_device() -> None:
     tracker.fold(reading(None, gpu(0, 30, 5), gpu(1, 5, None)))
     tracker.fold(reading(None, gpu(0, 15, 9), gpu(1, 15, None)))
     assert tracker.result() == Peaks(
-        {"gpu.memory": 35},
+        {ALL_GPUS_MEMORY.name: 35},
         devices={"gpu": {0: {"memory": 30, "process_memory": 9}, 1: {"memory": 20}}},
     )
 
@@ -177,6 +179,17 @@ def test_a_step_begins_with_the_newest_reading_although_an_older_one_comes_late(
     assert figures.fold(newest) is newest
     late = figures.begin_step(ordered(2, memory(200, 200)))
     assert (figures.latest, late.result()) == (newest, peak(500, "kernel", 500))
+
+
+def test_a_mark_that_was_lowered_right_after_an_older_reading_counts_although_it_comes_late() -> (
+    None
+):
+    before, after = memory(100, 900, (7, 50, 600)), memory(100, 100, (7, 50, 50))
+    tracker = tracker_from(ordered(1, memory(100, 100, (7, 50, 50))))
+    tracker.marks_lowered(ordered(2, after))
+    tracker.fold(ordered(5, memory(100, 200, (7, 50, 50))))
+    tracker.fold(ordered(3, before)._replace(lowered=ordered(4, after)))
+    assert tracker.result() == peak(950, "sampled", 900)
 
 
 def test_a_report_restarts_the_counts_and_the_run_continues_its_own() -> None:

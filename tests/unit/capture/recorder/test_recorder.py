@@ -78,8 +78,8 @@ def test_checkpoints_are_numbered_and_have_the_error_that_ended_a_step() -> None
         (5, "End", "end", "KeyError"),
     ]
     (run,) = sink.runs
-    assert run.attributes["quant.run.steps"] == 2
-    assert run.attributes["quant.run.failed_steps"] == 1
+    assert run.attributes[semconv.RUN_STEPS] == 2
+    assert run.attributes[semconv.RUN_FAILED_STEPS] == 1
 
 
 def test_a_metric_that_fails_loses_no_checkpoint() -> None:
@@ -120,11 +120,11 @@ def test_each_report_counts_new_steps_and_the_run_keeps_its_peaks() -> None:
     recorder.report()  # waits for the step
     recorder.end()
     assert [
-        (of_span(each)["quant.run.steps"], of_span(each)["quant.memory.peak"])
+        (of_span(each)[semconv.RUN_STEPS], of_span(each)[semconv.MEMORY_PEAK])
         for each in received.runs
     ] == [(1, 900), (2, 900), (2, 100)]
     whole = received.runs[-1].attributes
-    assert (whole["quant.run.steps"], whole["quant.memory.peak"]) == (5, 900)
+    assert (whole[semconv.RUN_STEPS], whole[semconv.MEMORY_PEAK]) == (5, 900)
 
 
 def test_a_step_belongs_to_the_innermost_open_step_of_its_own_run() -> None:
@@ -210,19 +210,14 @@ def test_of_the_layers_of_a_step_as_many_are_sent_as_a_step_keeps_and_all_are_co
         for step in received.steps
     )
     assert of_a == {
-        "quant.accuracy.measure": "loss",
-        "quant.accuracy.better": "lower",
-        "quant.accuracy.count": 5,
-        "quant.accuracy.minimum": 1.0,
-        "quant.accuracy.median": 3.0,
-        "quant.accuracy.worst_layer": "layer None",
-    }
+        semconv.ACCURACY_MEASURE: "loss", semconv.ACCURACY_BETTER: "lower",
+        semconv.ACCURACY_COUNT: 5, semconv.ACCURACY_MINIMUM: 1.0, semconv.ACCURACY_MEDIAN: 3.0,
+        semconv.ACCURACY_WORST_LAYER: "layer None",
+    }  # fmt: skip
     assert of_b == {
-        "quant.accuracy.measure": "error",
-        "quant.accuracy.count": 1,
-        "quant.accuracy.minimum": 2.0,
-        "quant.accuracy.median": 2.0,
-    }
+        semconv.ACCURACY_MEASURE: "error", semconv.ACCURACY_COUNT: 1, semconv.ACCURACY_MINIMUM: 2.0,
+        semconv.ACCURACY_MEDIAN: 2.0,
+    }  # fmt: skip
 
 
 def test_nothing_reaches_the_sinks_after_the_end_or_in_a_forked_child() -> None:

@@ -13,9 +13,11 @@ import pytest
 
 from otel_quant.capture.probes import readers
 from otel_quant.capture.probes.readers import Probes
-from otel_quant.capture.recorder.ongoing import OpenStep, PeakTracker
+from otel_quant.capture.recorder.ongoing import OpenStep
+from otel_quant.capture.recorder.peaks import PeakTracker
 from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.capture.recorder.run_info import new_run_info
+from otel_quant.schema import semconv
 from otel_quant.schema.events import Event, Sink
 from otel_quant.schema.readings import GpuReading, MemoryReading, Reading
 from tests.fixtures.programs import run_script
@@ -170,7 +172,7 @@ def test_a_run_ends_after_the_checkpoints_that_other_threads_are_taking(checkpoi
     recorder.end()
     worker.join()
     assert received.names[: received.names.index("End")][-1] == checkpoint
-    assert received.runs[-1].attributes["quant.run.steps"] == 1
+    assert received.runs[-1].attributes[semconv.RUN_STEPS] == 1
 
 
 # --- what may hang ----------------------------------------------------------------------------
@@ -262,7 +264,7 @@ def test_memory_used_after_the_last_reading_of_a_step_is_not_in_its_peak() -> No
 
     recorder = recorder_of([received], lambda pids: memory_of(used), Metric(spike))
     recorder.close(recorder.open("A"))
-    assert received.steps[0].attributes["quant.memory.peak"] == 100
+    assert received.steps[0].attributes[semconv.MEMORY_PEAK] == 100
 
 
 def test_a_childs_peak_found_only_by_the_last_reading_is_the_peak_of_the_step() -> None:
@@ -284,7 +286,7 @@ def test_a_childs_peak_found_only_by_the_last_reading_is_the_peak_of_the_step() 
     children = ((7, 10, 800),)
     recorder.close(step)
     found = received.steps[0].attributes
-    assert (found["quant.memory.peak"], found["quant.memory.peak_source"]) == (900, "sampled")
+    assert (found[semconv.MEMORY_PEAK], found[semconv.MEMORY_PEAK_SOURCE]) == (900, "sampled")
 
 
 def test_ctrl_c_in_one_thread_breaks_no_reading_of_another() -> None:
@@ -361,7 +363,7 @@ def test_a_worker_reports_after_a_metric_was_interrupted() -> None:
     assert recorder.idle
     recorder.close(recorder.open("B"))
     recorder.report()
-    assert [each.attributes["quant.run.steps"] for each in received.runs] == [2]
+    assert [each.attributes[semconv.RUN_STEPS] for each in received.runs] == [2]
 
 
 def test_a_step_that_opens_during_a_report_starts_after_it() -> None:
@@ -396,7 +398,7 @@ def test_a_report_ends_after_the_last_step_that_it_counts(monkeypatch: pytest.Mo
     recorder.report()  # takes its reading before B has ended
     recorder.report()  # as B's thread does
     (record,) = received.runs
-    assert record.attributes["quant.run.steps"] == 2
+    assert record.attributes[semconv.RUN_STEPS] == 2
     assert record.clock_ns >= max(step.clock_ns for step in received.steps)
 
 
@@ -437,7 +439,7 @@ def test_a_kernel_peak_read_by_another_thread_before_a_reset_is_ignored(
     recorder.close(step)
     recorder.end()
     (record,) = received.steps
-    assert record.attributes["quant.memory.peak"] == 100 * MIB
+    assert record.attributes[semconv.MEMORY_PEAK] == 100 * MIB
 
 
 READS_BESIDE = """

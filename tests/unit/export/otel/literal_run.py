@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from otel_quant.schema import semconv
 from otel_quant.schema.events import Sink
 from otel_quant.schema.readings import (
     CostedModel,
@@ -17,6 +18,7 @@ from otel_quant.schema.readings import (
     RunInfo,
     StepInfo,
 )
+from tests.fixtures.figures import peaks_of
 from tests.fixtures.sent import SentRun
 
 SECOND: Final = 1_000_000_000
@@ -61,7 +63,7 @@ LATER: Final = Reading(
     },
 )
 PEAKS: Final = Peaks(
-    figures={"memory": 4000, "gpu.memory": 700, "cache.disk": 6000},
+    figures=peaks_of(4000, 700, 6000),
     sources={"memory": "kernel"},
     devices={
         "gpu": {
@@ -76,25 +78,21 @@ UNMEASURED_LATER: Final = Reading(time_ns=BEGAN + 2 * SECOND, clock_ns=52 * SECO
 """Readings of which every probe has failed."""
 
 CUSTOM: Final = {"quant.custom.accuracy": 97.5, "quant.custom.note": "fine"}
-NAME: Final = {"quant.run.name": "quantize small 2023-11-14T22:13:20.000Z"}
-RUN_IDS: Final = {"quant.run.id": "0123456789abcdef", "quant.run.rank": 1, **NAME}
+NAME: Final = {semconv.RUN_NAME: "quantize small 2023-11-14T22:13:20.000Z"}
+RUN_IDS: Final = {semconv.RUN_ID: "0123456789abcdef", semconv.RUN_RANK: 1, **NAME}
 """Attributes that each of the signals has."""
 
 STEP_IDENTITY: Final = {
-    "quant.step.name": "My calibration",
-    "quant.step.kind": "Calibration",
-    "quant.step.index": 3,
-    "quant.library.name": "amd-quark",
-}
+    semconv.STEP_NAME: "My calibration", semconv.STEP_KIND: "Calibration", semconv.STEP_INDEX: 3,
+    semconv.LIBRARY_NAME: "amd-quark",
+}  # fmt: skip
 STEP_SPAN: Final = {
-    **RUN_IDS,
-    **STEP_IDENTITY,
-    "quant.library.version": "0.13",
+    **RUN_IDS, **STEP_IDENTITY, semconv.LIBRARY_VERSION: "0.13",
     "code.function.name": "quark.onnx.run_calibration",
-}
+}  # fmt: skip
 RUN_SPAN: Final = {
-    **RUN_IDS, "quant.run.rank": 1, "quant.run.world_size": 2, "process.pid": 4711,
-    "quant.memory.limit": 8000, "quant.memory.limit_source": "cgroup",
+    **RUN_IDS, semconv.RUN_RANK: 1, semconv.RUN_WORLD_SIZE: 2, "process.pid": 4711,
+    semconv.MEMORY_LIMIT: 8000, semconv.MEMORY_LIMIT_SOURCE: "cgroup",
 }  # fmt: skip
 """What the spans of the step and of the run have, whatever is measured."""
 
@@ -133,13 +131,13 @@ def send_run(
     custom = {"accuracy": 97.5, "note": "fine", "matrix": [1, 2]}
     run = SentRun(RUN, start, sink)
     run.began()
-    run.opened(step, start, {"quant.calibration.method": "Percentile"}, {})
+    run.opened(step, start, {semconv.CALIBRATION_METHOD: "Percentile"}, {})
     token = sink.step_entered(step)
     run.expects(step, 8)
     sink.counted(step, "sample", 5)
     sink.step_left(step, token)
     run.closed(
-        step, later, peaks, attributes={"quant.calibration.sample_total": 8}, samples=5, items=40,
+        step, later, peaks, attributes={semconv.CALIBRATION_SAMPLE_TOTAL: 8}, samples=5, items=40,
         custom=custom, error=error,
     )  # fmt: skip
     run.costed(COSTED, UNCOSTED)

@@ -20,6 +20,7 @@ from otel_quant.export.otel import spans as spans_module
 from otel_quant.export.otel.logs import LogsSink
 from otel_quant.export.otel.metrics import CustomGauges
 from otel_quant.export.otel.spans import SpansSink, custom_of
+from otel_quant.schema import semconv
 from otel_quant.schema.readings import CostedModel
 from tests.fixtures.sent import SentRun
 from tests.unit.export.otel.literal_run import (
@@ -34,7 +35,7 @@ from tests.unit.export.otel.literal_run import (
 )
 from tests.unit.export.otel.signals import Signals
 
-LABELS = {"quant.step.name": "Calibration"}
+LABELS = {semconv.STEP_NAME: "Calibration"}
 
 
 class Bits(enum.IntEnum):
@@ -90,11 +91,9 @@ def test_a_value_that_cannot_be_sent_does_not_stop_the_metrics_after_it(
     }  # fmt: skip
 
     assert sent(values) == {
-        "quant.custom.many_bits": 1e30,
-        "quant.custom.enum": 8,
-        "quant.custom.fraction": 0.25,
+        "quant.custom.many_bits": 1e30, "quant.custom.enum": 8, "quant.custom.fraction": 0.25,
         "quant.custom.last": 7,
-    }
+    }  # fmt: skip
     assert [line for line in caplog.messages if "failed" in line] == [
         "custom metric 'raises' failed and is skipped; the program goes on without it: "
         "ValueError: made to fail"
@@ -115,8 +114,8 @@ FIGURES = (
     "peak_activation_bytes", "nodes", "qdq_nodes", "integer_mac_share", "max_memory_node",
     *(f"precision.{precision}" for precision in PRECISIONS),
 )  # fmt: skip
-RUN_IDENTITY = {**RUN_SPAN, "quant.library.name": "amd-quark"}
-FIGURES_OF_STEP = {"quant.memory.peak": 4000, "quant.gpu.memory.peak": 700}
+RUN_IDENTITY = {**RUN_SPAN, semconv.LIBRARY_NAME: "amd-quark"}
+FIGURES_OF_STEP = {semconv.MEMORY_PEAK: 4000, semconv.GPU_MEMORY_PEAK: 700}
 
 
 def send(sink: SpansSink | LogsSink, models: bool = False) -> None:
@@ -172,6 +171,6 @@ def test_a_checkpoint_record_loses_nothing_to_custom_metrics() -> None:
     records = signals.log_exporter.get_finished_logs()
     assert {record.dropped_attributes for record in records} == {0}
     last = signals.records()[-1][-1]
-    assert last["quant.run.id"] == RUN.id
-    assert (last["quant.checkpoint.name"], last["quant.checkpoint.memory"]) == ("End", 1200)
+    assert last[semconv.RUN_ID] == RUN.id
+    assert (last[semconv.CHECKPOINT_NAME], last[semconv.CHECKPOINT_MEMORY]) == ("End", 1200)
     assert sum(key.startswith("quant.custom.") for key in last) == 32

@@ -12,17 +12,16 @@ import pytest
 from otel_quant import QuantInstrumentor, step
 from otel_quant.base.destinations import sends
 from otel_quant.export.otel.automatic_providers import defaults_in
+from otel_quant.schema import semconv
 from tests.fixtures import programs
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import Finished, Workshop, clean_environment, steps_in
 from tests.unit.export.otel.signals import Signals
 
 DISTRIBUTION = {
-    "OTEL_TRACES_EXPORTER": "otlp",
-    "OTEL_METRICS_EXPORTER": "otlp",
-    "OTEL_LOGS_EXPORTER": "otlp",
+    "OTEL_TRACES_EXPORTER": "otlp", "OTEL_METRICS_EXPORTER": "otlp", "OTEL_LOGS_EXPORTER": "otlp",
     "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
-}
+}  # fmt: skip
 """What OpenTelemetry's distribution sets."""
 
 PARENT_AND_CHILD = """
@@ -179,8 +178,8 @@ def test_a_configuration_file_sets_the_signals_and_the_environment_our_settings(
 
     assert (finished.returncode, finished.stdout, finished.stderr) == (0, "0.02\n", IGNORED)
     assert otlp.tree() == [("quantization", [("step", [])])]
-    assert [record.body for record in otlp.records_of("quant.checkpoint.taken")] == STEPS
-    assert otlp.point("quant.step.duration", quant__step__kind="User-Defined").count == 1
+    assert [record.body for record in otlp.records_of(semconv.CHECKPOINT_EVENT)] == STEPS
+    assert otlp.point(semconv.STEP_DURATION, quant__step__kind="User-Defined").count == 1
     assert steps_in(workshop.folder / "declared.yaml") == STEPS
 
 
@@ -198,7 +197,7 @@ def test_a_misplaced_setting_in_the_configuration_is_rejected_with_the_right_pla
     )
 
 
-LIVE = {"quant.run.memory.usage", "quant.run.disk.io", "quant.step.active"}
+LIVE = {semconv.RUN_MEMORY_USAGE, semconv.RUN_DISK_IO, semconv.STEP_ACTIVE}
 
 
 class Backend(Signals):
@@ -238,7 +237,7 @@ def test_all_signals_go_to_the_providers_that_were_given() -> None:
         "quantization started", "Start", "step Start", "step End", "End"
     ]  # fmt: skip
     assert live >= LIVE
-    assert "quant.step.duration" in backend.metrics()
+    assert semconv.STEP_DURATION in backend.metrics()
 
 
 def test_nothing_goes_to_them_after_uninstrument() -> None:
@@ -287,7 +286,7 @@ def test_a_point_of_a_counter_names_the_span_of_the_last_step() -> None:
         for _ in range(steps):
             with step("step"):
                 pass
-        exemplars = backend.exemplars("quant.step.cpu.time")
+        exemplars = backend.exemplars(semconv.STEP_CPU_TIME)
     last = backend.all_spans()[-1].context
     QuantInstrumentor().uninstrument()
     assert last is not None
@@ -303,7 +302,7 @@ def test_the_last_steps_are_in_the_metrics_of_the_replaced_providers() -> None:
             while time.process_time() < began + seconds:
                 pass
     QuantInstrumentor().uninstrument()
-    assert sum(value for _, value in backend.points()["quant.step.cpu.time", "s"]) >= 0.09
+    assert sum(value for _, value in backend.points()[semconv.STEP_CPU_TIME, "s"]) >= 0.09
 
 
 def test_uninstrument_keeps_no_reference_to_them() -> None:

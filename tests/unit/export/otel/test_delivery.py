@@ -19,6 +19,7 @@ from otel_quant.export.otel import delivery
 from otel_quant.export.otel.automatic_providers import AUTOMATIC_PROVIDERS
 from otel_quant.export.otel.delivery import Delivery, Unsent
 from otel_quant.export.otel.sdk_workarounds import WORKAROUNDS
+from otel_quant.schema import semconv
 from tests.fixtures.otlp_receiver import Mode, OtlpReceiver
 from tests.fixtures.programs import Workshop
 
@@ -97,11 +98,11 @@ def test_the_last_metrics_of_the_run_arrive(
 
     assert (finished.returncode, finished.stdout, finished.stderr) == (5, "", "")
     assert otlp.tree() == [("quantization", [("step", [])])]
-    assert [record.body for record in otlp.records_of("quant.checkpoint.taken")] == [
+    assert [record.body for record in otlp.records_of(semconv.CHECKPOINT_EVENT)] == [
         "Start", "step Start", "step End", "End"
     ]  # fmt: skip
-    end = otlp.records_of("quant.checkpoint.taken")[-1].time_ns
-    for metric in ("quant.run.memory.usage", "quant.run.disk.io"):
+    end = otlp.records_of(semconv.CHECKPOINT_EVENT)[-1].time_ns
+    for metric in (semconv.RUN_MEMORY_USAGE, semconv.RUN_DISK_IO):
         assert otlp.latest_points(metric)[0].time_ns > end, "collected when the run was over"
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from otel_quant.export.recording_sink import RecordingSink
 from otel_quant.recordings.reader import read
+from otel_quant.schema import semconv
 from otel_quant.schema.readings import (
     Count,
     Counts,
@@ -22,6 +23,7 @@ from otel_quant.schema.readings import (
     StepInfo,
     StepProgress,
 )
+from tests.fixtures.figures import named, peaks_of
 from tests.fixtures.sent import SentRun
 from tests.unit.export.otel.literal_run import (
     BEGAN,
@@ -49,9 +51,9 @@ AT_START, AT_END = taken(1000, 900, 550, 0, 0), taken(1200, 1100, 520, 3, 1000)
 
 def checkpoint(sequence: int, name: str, phase: str, elapsed: float) -> dict[str, Any]:
     return {
-        "quant.checkpoint.name": name, "quant.checkpoint.phase": phase,
-        "quant.checkpoint.sequence": sequence, "quant.checkpoint.elapsed": elapsed,
-        "quant.checkpoint.memory_limit": 8000, **RUN_IDS, "process.pid": 4711,
+        semconv.CHECKPOINT_NAME: name, semconv.CHECKPOINT_PHASE: phase,
+        semconv.CHECKPOINT_SEQUENCE: sequence, semconv.CHECKPOINT_ELAPSED: elapsed,
+        semconv.CHECKPOINT_MEMORY_LIMIT: 8000, **RUN_IDS, "process.pid": 4711,
     }  # fmt: skip
 
 
@@ -62,8 +64,8 @@ def device(index: int, **figures: tuple[int, int, int, int]) -> dict[str, Any]:
         for name, values in figures.items()
         for part, value in zip(("start", "end", "delta", "peak"), values, strict=True)
     }
-    prefixed = {f"quant.gpu.device.{name}": value for name, value in known.items()}
-    limit = {"quant.gpu.device.index": index, "quant.gpu.device.memory.limit": 10_000}
+    prefixed = {named(f"quant.gpu.device.{name}"): value for name, value in known.items()}
+    limit = {named("quant.gpu.device.index"): index, named("quant.gpu.device.memory.limit"): 10_000}
     return {"hw.id": f"GPU-{index}", **limit, **prefixed}
 
 
@@ -80,7 +82,7 @@ OF_DEVICES = (
 
 
 def of_devices(name: str, common: dict[str, Any]) -> list[tuple[Any, ...]]:
-    event, later = "quant.device.used", BEGAN + 2 * SECOND
+    event, later = semconv.DEVICE_EVENT, BEGAN + 2 * SECOND
     return [
         (event, f"{name}: {each['hw.id']}", "INFO", later, {**RUN_IDS, **common, **each})
         for each in OF_DEVICES
@@ -91,17 +93,17 @@ def test_each_checkpoint_is_a_log_record_and_is_sent_at_once() -> None:
     signals = Signals()
     sent: list[None] = []
     send_run(signals.logs_sink(lambda: sent.append(None)))
-    later, event = BEGAN + 2 * SECOND, "quant.checkpoint.taken"
+    later, event = BEGAN + 2 * SECOND, semconv.CHECKPOINT_EVENT
     first, last = "My calibration Start", "My calibration End"
     assert signals.records() == [
         (event, "Start", "INFO", BEGAN, {**checkpoint(0, "Start", "start", 0.0), **AT_START}),
         (event, first, "INFO", BEGAN, {**checkpoint(1, first, "start", 0.0), **STEP_IDENTITY, **AT_START}),
         *of_devices(last, STEP_IDENTITY),
         (event, last, "INFO", later, {**checkpoint(2, last, "end", 2.0), **STEP_IDENTITY, **AT_END, **CUSTOM}),
-        ("quant.model.cost", {"heaviest": [{"name": "/conv", "macs": 70}]}, "INFO", later,
-         {**RUN_IDS, "quant.model.role": "float", "quant.model.path": "m.onnx"}),
-        ("quant.model.cost_failed", {"message": "m.onnx is cut short"}, "WARN", later,
-         {**RUN_IDS, "quant.model.role": "quantized"}),
+        (semconv.MODEL_COST_EVENT, {"heaviest": [{"name": "/conv", "macs": 70}]}, "INFO", later,
+         {**RUN_IDS, semconv.MODEL_ROLE: "float", semconv.MODEL_PATH: "m.onnx"}),
+        (semconv.COST_FAILED_EVENT, {"message": "m.onnx is cut short"}, "WARN", later,
+         {**RUN_IDS, semconv.MODEL_ROLE: "quantized"}),
         (event, "Mine", "INFO", later, {**checkpoint(3, "Mine", "point", 2.0), **AT_END}),
         *of_devices("End", {}),
         (event, "End", "INFO", later, {**checkpoint(4, "End", "end", 2.0), **AT_END}),
@@ -123,11 +125,9 @@ def test_a_log_record_without_figures_still_has_the_step() -> None:
     send_unmeasured_run(signals.logs_sink())
     _, _, _, _, attributes = signals.records()[1]
     assert attributes == {
-        **checkpoint(1, "Bare Start", "start", 0.0),
-        "quant.step.name": "Bare",
-        "quant.step.kind": "Bare",
-        "quant.step.index": 4,
-    }
+        **checkpoint(1, "Bare Start", "start", 0.0), semconv.STEP_NAME: "Bare",
+        semconv.STEP_KIND: "Bare", semconv.STEP_INDEX: 4,
+    }  # fmt: skip
 
 
 OUTER = StepInfo(2, "Model Quantization", "Model Quantization")
@@ -161,14 +161,14 @@ class Run:
         self.sent += 1
 
     def go_on(self, second: float, memory: int, gpu: int = 100, *steps: StepProgress) -> None:
-        peaks = Peaks({"memory": memory + 500})
+        peaks = Peaks(peaks_of(memory + 500))
         self.run.went_on(reading(second, memory, gpu), peaks, *steps)
 
     def checkpoint(self, second: float, memory: int) -> None:
         self.run.point("Mine", reading(second, memory))
 
     def records(self) -> list[tuple[Any, ...]]:
-        return [each for each in self.signals.records() if each[0] != "quant.checkpoint.taken"]
+        return [each for each in self.signals.records() if each[0] != semconv.CHECKPOINT_EVENT]
 
     def times(self) -> list[float]:
         return [(record[3] - BEGAN) / SECOND for record in self.records()]
@@ -185,14 +185,14 @@ def test_a_reading_is_a_log_record_with_memory_and_the_open_steps(run: Run) -> N
     assert run.sent == before + 1
     assert run.records() == [
         (
-            "quant.reading.taken", "My calibration", "INFO", BEGAN + 29 * SECOND,
+            semconv.READING_EVENT, "My calibration", "INFO", BEGAN + 29 * SECOND,
             {
                 **RUN_IDS, "process.pid": 4711, **STEP_IDENTITY,
-                "quant.reading.elapsed": 29.0, "quant.reading.memory": 1200,
-                "quant.reading.process_memory": 1190, "quant.reading.gpu_memory": 300,
-                "quant.reading.memory_peak": 1700, "quant.reading.memory_limit": 8000,
-                "quant.reading.open_steps": ("Model Quantization", "My calibration"),
-                "quant.calibration.sample_count": 37, "quant.calibration.sample_total": 512,
+                semconv.READING_ELAPSED: 29.0, semconv.READING_MEMORY: 1200,
+                named("quant.reading.process_memory"): 1190, named("quant.reading.gpu_memory"): 300,
+                semconv.READING_MEMORY_PEAK: 1700, semconv.READING_MEMORY_LIMIT: 8000,
+                semconv.READING_OPEN_STEPS: ("Model Quantization", "My calibration"),
+                semconv.CALIBRATION_SAMPLE_COUNT: 37, semconv.CALIBRATION_SAMPLE_TOTAL: 512,
             },
         )
     ]  # fmt: skip
@@ -203,7 +203,7 @@ def test_a_reading_between_steps_has_no_open_step(run: Run) -> None:
     ((_, body, _, _, attributes),) = run.records()
     assert body == "quantization"
     assert {name for name in attributes if not name.startswith("quant.reading.")} == {
-        "quant.run.id", "quant.run.name", "process.pid", "quant.run.rank",
+        semconv.RUN_ID, semconv.RUN_NAME, "process.pid", semconv.RUN_RANK,
     }  # fmt: skip
 
 
@@ -249,7 +249,7 @@ WORDS: Final = (
     "31,000 MB after the last one (estimated); the limit (cgroup) is 25,770 MB. Fewer or smaller "
     "samples, or a calibration method that keeps less, would help"
 )
-LABELS: Final = {"quant.step.kind": "Calibration", "quant.library.name": "amd-quark"}
+LABELS: Final = {semconv.STEP_KIND: "Calibration", semconv.LIBRARY_NAME: "amd-quark"}
 
 
 def go_on(
@@ -270,9 +270,9 @@ def test_a_recording_has_the_warning_on_its_step_as_the_span_has(tmp_path: Path)
     run.closed(STEP, LATER)
     (step,) = read(tmp_path).runs[0].steps
     assert {k: v for k, v in step.attributes.items() if k.startswith("quant.forecast.")} == {
-        "quant.forecast.memory.at_end": 31_000_000_000,
-        "quant.forecast.memory.per_sample": 56_600_000,
-        "quant.forecast.memory.limit": 25_770_000_000,
+        semconv.FORECAST_MEMORY: 31_000_000_000,
+        semconv.FORECAST_MEMORY_PER_SAMPLE: 56_600_000,
+        semconv.FORECAST_MEMORY_LIMIT: 25_770_000_000,
     }
 
 
@@ -289,12 +289,12 @@ def test_gauges_show_the_newest_forecast_until_the_step_ends() -> None:
     assert shown() == {}
     go_on(run, FITS, GPU)
     assert shown() == {
-        "quant.forecast.time_left": [(LABELS, 60.5)],
-        "quant.forecast.memory.at_end": [(LABELS, 7_000)],
-        "quant.forecast.gpu.memory.at_end": [({**LABELS, "hw.id": "GPU-1"}, 90_000_000_000)],
+        semconv.FORECAST_TIME_LEFT: [(LABELS, 60.5)],
+        semconv.FORECAST_MEMORY: [(LABELS, 7_000)],
+        semconv.FORECAST_GPU_MEMORY: [({**LABELS, "hw.id": "GPU-1"}, 90_000_000_000)],
     }
     go_on(run, time_left=None, stalled=65.2)
-    assert shown() == {"quant.forecast.stalled": [(LABELS, 65.2)]}
+    assert shown() == {semconv.FORECAST_STALLED: [(LABELS, 65.2)]}
     run.closed(STEP, LATER)
     assert shown() == {}
 
@@ -304,15 +304,15 @@ def test_a_warning_is_one_log_record() -> None:
     run = begun(signals.logs_sink())
     for growth in (FITS, EXCEEDS, EXCEEDS):
         go_on(run, growth)
-    assert [record[1:] for record in signals.records() if record[0] == "quant.forecast.exceeded"] == [
+    assert [record[1:] for record in signals.records() if record[0] == semconv.FORECAST_EVENT] == [
         (
             WORDS, "WARN", BEGAN + 2 * SECOND,
             {
-                **RUN_IDS, **STEP_IDENTITY, "quant.forecast.time_left": 60.5,
-                "quant.calibration.sample_count": 37, "quant.calibration.sample_total": 512,
-                "quant.forecast.memory.at_end": 31_000_000_000,
-                "quant.forecast.memory.per_sample": 56_600_000,
-                "quant.forecast.memory.limit": 25_770_000_000,
+                **RUN_IDS, **STEP_IDENTITY, semconv.FORECAST_TIME_LEFT: 60.5,
+                semconv.CALIBRATION_SAMPLE_COUNT: 37, semconv.CALIBRATION_SAMPLE_TOTAL: 512,
+                semconv.FORECAST_MEMORY: 31_000_000_000,
+                semconv.FORECAST_MEMORY_PER_SAMPLE: 56_600_000,
+                semconv.FORECAST_MEMORY_LIMIT: 25_770_000_000,
             },
         )
     ]  # fmt: skip
@@ -331,8 +331,8 @@ def test_a_warning_is_on_the_span_of_its_step() -> None:
         for name, value in (span.attributes or {}).items()
         if name.startswith(("quant.forecast.", "hw."))
     } == {
-        "quant.forecast.gpu.memory.at_end": 90_000_000_000,
-        "quant.forecast.gpu.memory.per_sample": 104_000_000,
-        "quant.forecast.gpu.memory.limit": 85_900_000_000,
+        semconv.FORECAST_GPU_MEMORY: 90_000_000_000,
+        semconv.FORECAST_GPU_MEMORY_PER_SAMPLE: 104_000_000,
+        semconv.FORECAST_GPU_MEMORY_LIMIT: 85_900_000_000,
         "hw.id": "GPU-1",
     }

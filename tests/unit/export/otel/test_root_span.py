@@ -21,6 +21,7 @@ from otel_quant.capture.recorder.run_info import new_run_info
 from otel_quant.export.otel import service_name
 from otel_quant.export.otel.service_name import described, model_name
 from otel_quant.export.otel.spans import SpansSink
+from otel_quant.schema import semconv
 from otel_quant.schema.readings import RunInfo
 from tests.fixtures.programs import run_script
 from tests.unit.capture.recorder.received import recorder_of
@@ -186,11 +187,9 @@ def service(monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_a_name_is_made_of_service_model_and_start(service: str) -> None:
     attributes = {
-        "quant.input.path": "models/resnet50.onnx",
-        "quant.calibration.method": "Percentile",
-        "quant.config.name": "XINT8",
-        "quant.bits": 8,
-    }
+        semconv.INPUT_PATH: "models/resnet50.onnx", semconv.CALIBRATION_METHOD: "Percentile",
+        semconv.CONFIG_NAME: "XINT8", semconv.BITS: 8,
+    }  # fmt: skip
     assert described(BARE, attributes, BEGAN) == replace(
         BARE, name="nightly resnet50 2023-11-14T22:13:20.123Z", model="resnet50",
         method="Percentile", config="XINT8",
@@ -203,7 +202,7 @@ def test_a_name_is_made_of_service_model_and_start(service: str) -> None:
         ("", {}, "nightly 2023-11-14T22:13:20.123Z"),
         ("mine", {}, "mine"),
         ('50% of `R&D` #3:\n\ta+b = "$c" \\d.*', {}, "50% of 'R&D' #3: a+b = \"$c\" \\d.*"),
-        ("", {"quant.input.path": "a\n`b`.onnx"}, "nightly a 'b' 2023-11-14T22:13:20.123Z"),
+        ("", {semconv.INPUT_PATH: "a\n`b`.onnx"}, "nightly a 'b' 2023-11-14T22:13:20.123Z"),
     ],
 )
 def test_a_given_name_stays_and_loses_only_line_breaks_and_backticks(
@@ -241,9 +240,9 @@ def test_runs_between_two_collections_are_all_in_the_next_one_and_the_last_stays
 
     def collected() -> dict[str, list[object]]:
         return {
-            name: [labels["quant.run.name"] for labels, _ in points]
+            name: [labels[semconv.RUN_NAME] for labels, _ in points]
             for (name, _), points in signals.points().items()
-            if name in ("quant.run.start", "quant.run.end")
+            if name in (semconv.RUN_START, semconv.RUN_END)
         }
 
     def begin(name: str) -> Recorder:
@@ -255,7 +254,7 @@ def test_runs_between_two_collections_are_all_in_the_next_one_and_the_last_stays
         begin(name).end()
     begin("third")
     assert collected() == {
-        "quant.run.start": ["first", "second", "third"],
-        "quant.run.end": ["first", "second"],
+        semconv.RUN_START: ["first", "second", "third"],
+        semconv.RUN_END: ["first", "second"],
     }
-    assert collected() == {"quant.run.start": ["third"]}
+    assert collected() == {semconv.RUN_START: ["third"]}

@@ -8,7 +8,9 @@ from typing import Any
 
 from opentelemetry.trace import SpanKind, StatusCode
 
+from otel_quant.schema import semconv
 from otel_quant.schema.readings import Reading
+from tests.fixtures.figures import named
 from tests.fixtures.sent import SentRun
 from tests.unit.capture.recorder.received import recorder_of
 from tests.unit.export.otel.literal_run import (
@@ -34,29 +36,27 @@ from tests.unit.export.otel.literal_run import (
 from tests.unit.export.otel.signals import Signals, plain
 
 USAGE = {
-    "quant.memory.start": 1000, "quant.memory.end": 1200, "quant.memory.delta": 200,
-    "quant.memory.peak": 4000, "quant.memory.peak_source": "kernel", "quant.memory.peak_ratio": 0.5,
-    "quant.disk.read": 3, "quant.disk.write": 1000, "quant.disk.read_chars": 4,
-    "quant.disk.write_chars": 1005, "quant.cpu.user": 2.25, "quant.cpu.system": 0.25,
-    "quant.page_faults.major": 5, "quant.cpu.wait": 1.25, "quant.cache.disk.peak": 6000,
-    "quant.gpu.memory.start": 550, "quant.gpu.memory.end": 520, "quant.gpu.memory.delta": -30,
-    "quant.gpu.memory.peak": 700,
+    semconv.MEMORY_START: 1000, semconv.MEMORY_END: 1200, semconv.MEMORY_DELTA: 200,
+    semconv.MEMORY_PEAK: 4000, semconv.MEMORY_PEAK_SOURCE: "kernel", semconv.MEMORY_PEAK_RATIO: 0.5,
+    semconv.DISK_READ: 3, semconv.DISK_WRITE: 1000, named("quant.disk.read_chars"): 4,
+    named("quant.disk.write_chars"): 1005, semconv.CPU_USER: 2.25, semconv.CPU_SYSTEM: 0.25,
+    semconv.MAJOR_FAULTS: 5, semconv.CPU_WAIT: 1.25, semconv.CACHE_GROWTH: 6000,
+    named("quant.gpu.memory.start"): 550, named("quant.gpu.memory.end"): 520, named("quant.gpu.memory.delta"): -30,
+    semconv.GPU_MEMORY_PEAK: 700,
 }  # fmt: skip
 
 STEP_ATTRIBUTES = {
-    **STEP_SPAN, "quant.calibration.method": "Percentile", "quant.calibration.sample_total": 8,
-    "quant.calibration.sample_count": 5, "quant.calibration.item_count": 40,
-    "quant.calibration.sample_rate": 2.5,
+    **STEP_SPAN, semconv.CALIBRATION_METHOD: "Percentile", semconv.CALIBRATION_SAMPLE_TOTAL: 8,
+    semconv.CALIBRATION_SAMPLE_COUNT: 5, semconv.CALIBRATION_ITEM_COUNT: 40,
+    semconv.CALIBRATION_SAMPLE_RATE: 2.5,
 }  # fmt: skip
 COST = {
-    "quant.model.float.size": 4000,
-    "quant.model.float.params": 1000,
-    "quant.model.float.macs_contraction": 77,
-    "quant.model.float.uncosted_ops": ("Odd:1",),
-}
-RUN_ATTRIBUTES = {**RUN_SPAN, "quant.run.steps": 1}
+    "quant.model.float.size": 4000, "quant.model.float.params": 1000,
+    "quant.model.float.macs_contraction": 77, "quant.model.float.uncosted_ops": ("Odd:1",),
+}  # fmt: skip
+RUN_ATTRIBUTES = {**RUN_SPAN, semconv.RUN_STEPS: 1}
 
-DEVICES = {"quant.gpu.count": 2, "quant.gpu.memory.limit": 20_000}
+DEVICES = {semconv.GPU_COUNT: 2, semconv.GPU_MEMORY_LIMIT: 20_000}
 
 
 def test_a_step_is_a_span_with_all_its_figures() -> None:
@@ -78,9 +78,9 @@ def test_a_run_is_a_root_span_with_limits_totals_and_attributes_of_its_steps() -
     send_run(signals.spans_sink())
     root = signals.spans()["quantization"]
     assert plain(root.attributes) == {
-        **RUN_ATTRIBUTES, **DEVICES, **USAGE, **CUSTOM, **COST, "quant.run.failed_steps": 0,
-        "quant.memory.process_peak": 3900, "quant.library.name": "amd-quark",
-        "quant.calibration.method": "Percentile", "quant.input.path": "m.onnx",
+        **RUN_ATTRIBUTES, **DEVICES, **USAGE, **CUSTOM, **COST, semconv.RUN_FAILED_STEPS: 0,
+        semconv.MEMORY_PROCESS_PEAK: 3900, semconv.LIBRARY_NAME: "amd-quark",
+        semconv.CALIBRATION_METHOD: "Percentile", semconv.INPUT_PATH: "m.onnx",
     }  # fmt: skip
     assert root.parent is None
     assert (root.start_time, root.end_time) == (BEGAN, BEGAN + 2 * SECOND)
@@ -90,14 +90,14 @@ def test_a_span_lacks_figures_that_could_not_be_measured() -> None:
     signals = Signals()
     send_unmeasured_run(signals.spans_sink())
     assert plain(signals.spans()["Bare"].attributes) == {
-        **RUN_IDS, "quant.step.name": "Bare", "quant.step.kind": "Bare", "quant.step.index": 4,
-        "quant.calibration.method": "Percentile", "quant.calibration.sample_total": 8,
-        "quant.calibration.sample_count": 5, "quant.calibration.item_count": 40,
-        "quant.calibration.sample_rate": 2.5, **CUSTOM,
+        **RUN_IDS, semconv.STEP_NAME: "Bare", semconv.STEP_KIND: "Bare", semconv.STEP_INDEX: 4,
+        semconv.CALIBRATION_METHOD: "Percentile", semconv.CALIBRATION_SAMPLE_TOTAL: 8,
+        semconv.CALIBRATION_SAMPLE_COUNT: 5, semconv.CALIBRATION_ITEM_COUNT: 40,
+        semconv.CALIBRATION_SAMPLE_RATE: 2.5, **CUSTOM,
     }  # fmt: skip
     assert plain(signals.spans()["quantization"].attributes) == {
-        **RUN_ATTRIBUTES, **CUSTOM, **COST, "quant.run.failed_steps": 0,
-        "quant.calibration.method": "Percentile", "quant.input.path": "m.onnx",
+        **RUN_ATTRIBUTES, **CUSTOM, **COST, semconv.RUN_FAILED_STEPS: 0,
+        semconv.CALIBRATION_METHOD: "Percentile", semconv.INPUT_PATH: "m.onnx",
     }  # fmt: skip
 
 
@@ -125,12 +125,12 @@ def test_each_costed_model_is_a_span() -> None:
     send_run(signals.spans_sink())
     good, bad = (span for span in signals.all_spans() if span.name == "model cost")
     run = RUN_IDS
-    identity = {"quant.model.role": "float", "quant.model.path": "m.onnx"}
+    identity = {semconv.MODEL_ROLE: "float", semconv.MODEL_PATH: "m.onnx"}
     assert plain(good.attributes) == {**run, **identity, **COST}
     assert (good.start_time, good.end_time) == (BEGAN + SECOND, BEGAN + 2 * SECOND)
-    assert plain(bad.attributes) == {**run, "quant.model.role": "quantized"}
+    assert plain(bad.attributes) == {**run, semconv.MODEL_ROLE: "quantized"}
     assert [(event.name, plain(event.attributes)) for event in bad.events] == [
-        ("quant.model.cost_failed", {"message": "m.onnx is cut short"})
+        (semconv.COST_FAILED_EVENT, {"message": "m.onnx is cut short"})
     ]
 
 
@@ -150,32 +150,32 @@ def test_the_root_span_has_only_the_totals_of_the_last_quantization() -> None:
 
 
 BEGAN_POINT = {
-    **NAME, "quant.run.rank": 1, "process.pid": 4711, "quant.input.name": "small",
-    "quant.calibration.method": "Percentile", "quant.config.name": "XINT8",
+    **NAME, semconv.RUN_RANK: 1, "process.pid": 4711, semconv.INPUT_NAME: "small",
+    semconv.CALIBRATION_METHOD: "Percentile", semconv.CONFIG_NAME: "XINT8",
 }  # fmt: skip
 
 
-STEP_LABELS = {"quant.step.kind": "Calibration", "quant.library.name": "amd-quark"}
+STEP_LABELS = {semconv.STEP_KIND: "Calibration", semconv.LIBRARY_NAME: "amd-quark"}
 OF_STEPS = {
-    ("quant.step.duration", "s"): [(STEP_LABELS, 2.0)],
-    ("quant.step.memory.peak", "By"): [(STEP_LABELS, 4000)],
-    ("quant.step.cache.disk.peak", "By"): [(STEP_LABELS, 6000)],
-    ("quant.step.memory.growth", "By"): [(STEP_LABELS, 200)],
-    ("quant.step.disk.io", "By"): [
+    (semconv.STEP_DURATION, "s"): [(STEP_LABELS, 2.0)],
+    (semconv.STEP_MEMORY_PEAK, "By"): [(STEP_LABELS, 4000)],
+    (named("quant.step.cache.disk.peak"), "By"): [(STEP_LABELS, 6000)],
+    (semconv.STEP_MEMORY_GROWTH, "By"): [(STEP_LABELS, 200)],
+    (semconv.STEP_DISK_IO, "By"): [
         ({**STEP_LABELS, "disk.io.direction": "read"}, 3), ({**STEP_LABELS, "disk.io.direction": "write"}, 1000),
     ],
-    ("quant.step.cpu.time", "s"): [
+    (semconv.STEP_CPU_TIME, "s"): [
         ({**STEP_LABELS, "cpu.mode": "user"}, 2.25), ({**STEP_LABELS, "cpu.mode": "system"}, 0.25),
     ],
-    ("quant.step.gpu.memory.peak", "By"): [
+    (semconv.STEP_GPU_MEMORY_PEAK, "By"): [
         ({**STEP_LABELS, "hw.id": "GPU-0"}, 630), ({**STEP_LABELS, "hw.id": "GPU-1"}, 70),
     ],
-    ("quant.calibration.samples", "{sample}"): [(STEP_LABELS, 5)],
-    ("quant.calibration.progress", "1"): [(STEP_LABELS, 0.625)],
-    ("quant.model.size", "By"): [({"quant.model.role": "float"}, 4000)],
-    ("quant.model.params", "{element}"): [({"quant.model.role": "float"}, 1000)],
-    ("quant.model.macs_contraction", "{mac}"): [({"quant.model.role": "float"}, 77)],
-    ("quant.custom.accuracy", ""): [({"quant.step.kind": "Calibration"}, 97.5), ({}, 97.5)],
+    (semconv.CALIBRATION_SAMPLES, "{sample}"): [(STEP_LABELS, 5)],
+    (semconv.CALIBRATION_PROGRESS, "1"): [(STEP_LABELS, 0.625)],
+    (semconv.MODEL_SIZE, "By"): [({semconv.MODEL_ROLE: "float"}, 4000)],
+    (semconv.MODEL_PARAMS, "{element}"): [({semconv.MODEL_ROLE: "float"}, 1000)],
+    (semconv.MODEL_MACS_CONTRACTION, "{mac}"): [({semconv.MODEL_ROLE: "float"}, 77)],
+    ("quant.custom.accuracy", ""): [({semconv.STEP_KIND: "Calibration"}, 97.5), ({}, 97.5)],
 }  # fmt: skip
 
 
@@ -186,11 +186,11 @@ def test_live_metrics_end_with_the_run_and_the_others_stay() -> None:
     now[0] = None
     assert signals.points() == {
         **OF_STEPS,
-        ("quant.step.active", "{step}"): [(STEP_LABELS, 0)],
-        ("quant.run.start", "s"): [(BEGAN_POINT, 1_700_000_000.0)],
-        ("quant.run.last_seen", "s"): [(NAME, 1_700_000_002.0)],
-        ("quant.run.memory.peak", "By"): [(NAME, 4000)],
-        ("quant.run.end", "s"): [(NAME, 1_700_000_002.0)],
+        (semconv.STEP_ACTIVE, "{step}"): [(STEP_LABELS, 0)],
+        (semconv.RUN_START, "s"): [(BEGAN_POINT, 1_700_000_000.0)],
+        (semconv.RUN_LAST_SEEN, "s"): [(NAME, 1_700_000_002.0)],
+        (semconv.RUN_MEMORY_PEAK, "By"): [(NAME, 4000)],
+        (semconv.RUN_END, "s"): [(NAME, 1_700_000_002.0)],
     }
 
 
@@ -208,10 +208,10 @@ def test_counters_and_gauges_cover_all_steps_and_start_with_the_first_step() -> 
         if not written:
             first_ended_ns = ended_ns
         points = signals.points()
-        written.append([value for _, value in points["quant.step.disk.io", "By"]])
-        assert points["quant.step.memory.growth", "By"] == [(STEP_LABELS, 200)]
+        written.append([value for _, value in points[semconv.STEP_DISK_IO, "By"]])
+        assert points[semconv.STEP_MEMORY_GROWTH, "By"] == [(STEP_LABELS, 200)]
     assert written == [[3, 1000], [12, 4000], [18, 6000]]
-    assert all(began <= first_ended_ns for began in signals.began_ns("quant.step.disk.io"))
+    assert all(began <= first_ended_ns for began in signals.began_ns(semconv.STEP_DISK_IO))
 
 
 def test_a_forked_child_does_not_send_what_its_parent_has_not_sent_yet() -> None:
@@ -223,27 +223,27 @@ def test_a_forked_child_does_not_send_what_its_parent_has_not_sent_yet() -> None
         run.opened(STEP)
         run.closed(STEP, LATER, PEAKS)
     sink.forget()  # as a child does
-    assert [value for _, value in signals.points()["quant.step.disk.io", "By"]] == [3, 1000]
+    assert [value for _, value in signals.points()[semconv.STEP_DISK_IO, "By"]] == [3, 1000]
 
 
 def test_live_metrics_show_the_present_figures_of_a_run() -> None:
     signals = Signals()
     begun(signals.metrics_sink(lambda: LATER, lambda: 3000))
     before, points = time.time(), signals.points()
-    ((_, seen),) = points.pop(("quant.run.last_seen", "s"))
+    ((_, seen),) = points.pop((semconv.RUN_LAST_SEEN, "s"))
     assert before <= seen <= time.time()
     assert points == {
-        ("quant.run.start", "s"): [(BEGAN_POINT, 1_700_000_000.0)],
-        ("quant.run.memory.peak", "By"): [(NAME, 3000)],
-        ("quant.step.active", "{step}"): [(STEP_LABELS, 1)],
-        ("quant.run.memory.usage", "By"): [({}, 1200)],
-        ("quant.run.memory.limit", "By"): [({}, 8000)],
+        (semconv.RUN_START, "s"): [(BEGAN_POINT, 1_700_000_000.0)],
+        (semconv.RUN_MEMORY_PEAK, "By"): [(NAME, 3000)],
+        (semconv.STEP_ACTIVE, "{step}"): [(STEP_LABELS, 1)],
+        (semconv.RUN_MEMORY_USAGE, "By"): [({}, 1200)],
+        (semconv.RUN_MEMORY_LIMIT, "By"): [({}, 8000)],
         ("hw.gpu.memory.usage", "By"): [({"hw.id": "GPU-0"}, 450), ({"hw.id": "GPU-1"}, 70)],
         ("hw.gpu.memory.limit", "By"): [({"hw.id": "GPU-0"}, 10_000), ({"hw.id": "GPU-1"}, 10_000)],
-        ("quant.run.gpu.process_memory.usage", "By"): [({"hw.id": "GPU-0"}, 150)],
-        ("quant.run.gpu.torch_allocated.usage", "By"): [({"hw.id": "GPU-0"}, 9)],
-        ("quant.run.gpu.torch_reserved.usage", "By"): [({"hw.id": "GPU-0"}, 9)],
-        ("quant.run.disk.io", "By"): [
+        (named("quant.run.gpu.process_memory.usage"), "By"): [({"hw.id": "GPU-0"}, 150)],
+        (named("quant.run.gpu.torch_allocated.usage"), "By"): [({"hw.id": "GPU-0"}, 9)],
+        (named("quant.run.gpu.torch_reserved.usage"), "By"): [({"hw.id": "GPU-0"}, 9)],
+        (semconv.RUN_DISK_IO, "By"): [
             ({"disk.io.direction": "read"}, 3),
             ({"disk.io.direction": "write"}, 1000),
         ],
@@ -255,7 +255,7 @@ def test_the_progress_of_a_calibration_is_shown_until_the_next_one_starts() -> N
     sink = signals.metrics_sink()
 
     def shown() -> list[tuple[dict[str, Any], float]]:
-        return signals.points().get(("quant.calibration.progress", "1"), [])
+        return signals.points().get((semconv.CALIBRATION_PROGRESS, "1"), [])
 
     run = begun(sink)
     run.expects(STEP, 4)
@@ -280,11 +280,9 @@ def test_progress_needs_the_length_of_the_data_reader() -> None:
     sink.counted(STEP, "sample", 3)
     run.expects(replace(STEP, label="Empty"), 0)
     assert set(signals.points()) == {
-        ("quant.run.start", "s"),
-        ("quant.run.last_seen", "s"),
-        ("quant.step.active", "{step}"),
-        ("quant.calibration.samples", "{sample}"),
-    }
+        (semconv.RUN_START, "s"), (semconv.RUN_LAST_SEEN, "s"), (semconv.STEP_ACTIVE, "{step}"),
+        (semconv.CALIBRATION_SAMPLES, "{sample}"),
+    }  # fmt: skip
 
 
 def test_steps_named_by_the_program_share_the_metric_points_of_their_kind() -> None:
@@ -296,30 +294,30 @@ def test_steps_named_by_the_program_share_the_metric_points_of_their_kind() -> N
         recorder.close(recorder.open("Calibration"))
     recorder.end()
     points = signals.points()
-    assert [labels for labels, _ in points["quant.step.duration", "s"]] == [
-        {"quant.step.kind": "User-Defined"},
-        {"quant.step.kind": "Calibration"},
-        {"quant.step.kind": "Calibration", "quant.step.name": "Calibration"},
+    assert [labels for labels, _ in points[semconv.STEP_DURATION, "s"]] == [
+        {semconv.STEP_KIND: "User-Defined"},
+        {semconv.STEP_KIND: "Calibration"},
+        {semconv.STEP_KIND: "Calibration", semconv.STEP_NAME: "Calibration"},
     ]
-    assert [value for _, value in points["quant.step.active", "{step}"]] == [0, 0, 0]
+    assert [value for _, value in points[semconv.STEP_ACTIVE, "{step}"]] == [0, 0, 0]
 
 
 def test_metrics_of_a_failed_step_have_the_type_of_the_error() -> None:
     signals = Signals()
     send_run(signals.metrics_sink(), error=MemoryError("too big"))
     labels = {**STEP_LABELS, "error.type": "MemoryError"}
-    assert signals.points()["quant.step.duration", "s"] == [(labels, 2.0)]
-    assert signals.points()["quant.step.memory.peak", "By"] == [(labels, 4000)]
+    assert signals.points()[semconv.STEP_DURATION, "s"] == [(labels, 2.0)]
+    assert signals.points()[semconv.STEP_MEMORY_PEAK, "By"] == [(labels, 4000)]
 
 
 def test_a_figure_that_could_not_be_measured_has_no_metric_point() -> None:
     signals = Signals()
     send_unmeasured_run(signals.metrics_sink())
-    found = {name for name, _ in signals.points()} - {"quant.step.active"}
+    found = {name for name, _ in signals.points()} - {semconv.STEP_ACTIVE}
     assert found == {
-        "quant.run.start", "quant.run.last_seen", "quant.run.end", "quant.step.duration",
-        "quant.calibration.samples", "quant.calibration.progress", "quant.model.size",
-        "quant.model.params", "quant.model.macs_contraction", "quant.custom.accuracy",
+        semconv.RUN_START, semconv.RUN_LAST_SEEN, semconv.RUN_END, semconv.STEP_DURATION,
+        semconv.CALIBRATION_SAMPLES, semconv.CALIBRATION_PROGRESS, semconv.MODEL_SIZE,
+        semconv.MODEL_PARAMS, semconv.MODEL_MACS_CONTRACTION, "quant.custom.accuracy",
     }  # fmt: skip
 
 
@@ -334,5 +332,5 @@ def test_one_collection_takes_one_reading() -> None:
     run = SentRun(RUN, START, signals.metrics_sink(read_now))
     run.began()
     for collections in (1, 2, 3):
-        assert ("quant.run.memory.usage", "By") in signals.points()
+        assert (semconv.RUN_MEMORY_USAGE, "By") in signals.points()
         assert len(taken) == collections

@@ -38,7 +38,7 @@ from otel_quant.schema.readings import (
     Reading,
     RunInfo,
 )
-from tests.fixtures.figures import OF_QUARK
+from tests.fixtures.figures import OF_QUARK, peaks_of
 from tests.fixtures.sent import SentRun
 
 MIB = 1024 * 1024
@@ -111,7 +111,7 @@ def test_a_checkpoint_has_the_keys_order_units_and_rounding_of_quark() -> None:
 def test_the_summary_has_the_keys_order_units_and_rounding_of_quark() -> None:
     columns = ProgramMetrics(OF_QUARK)
     grown = 13 * MIB + MIB // 8
-    peaks = Peaks({"gpu.memory": 310 * MIB, "cache.disk": grown}, process_memory=205 * MIB)
+    peaks = Peaks(peaks_of(205 * MIB, 310 * MIB, grown), process_memory=205 * MIB)
 
     values, custom = at_end(columns, LATER, BASELINE, peaks)
 
@@ -130,10 +130,8 @@ def test_unmeasured_values_are_absent_and_never_zero() -> None:
     nothing = Reading(time_ns=1_700_000_000_000_000_000, clock_ns=0)
 
     assert at_checkpoint(ProgramMetrics(OF_QUARK), "Start", nothing, nothing)[0] == {
-        "step": "Start",
-        "timestamp": 1700000000.0,
-        "relative_time_secs": 0.0,
-    }
+        "step": "Start", "timestamp": 1700000000.0, "relative_time_secs": 0.0,
+    }  # fmt: skip
     assert at_end(ProgramMetrics(OF_QUARK), nothing, nothing, Peaks())[0] == {
         "total_quantization_time_seconds": 0.0
     }
@@ -194,13 +192,11 @@ def test_custom_metrics_keep_their_position_and_are_returned_separately() -> Non
 
     assert at_checkpoint(columns, "Start", LATER, BASELINE) == (
         {
-            "cpu_memory_mb": 250.01,
-            "relative_time_secs": 2.123456789,
-            "timestamp": 1700000002.75,
+            "cpu_memory_mb": 250.01, "relative_time_secs": 2.123456789, "timestamp": 1700000002.75,
             "step": "Start",
         },
         {},
-    )
+    )  # fmt: skip
     values, custom = at_checkpoint(columns, "a", LATER, BASELINE)
     assert list(values) == [
         "cpu_memory_mb", "relative_time_secs", "timestamp", "accuracy", "step",

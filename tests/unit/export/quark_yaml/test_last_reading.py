@@ -15,6 +15,7 @@ import pytest
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.export.quark_yaml.sink import QuarkYamlSink
 from otel_quant.recordings.reader import read
+from otel_quant.schema import semconv
 from otel_quant.schema.events import Event
 from otel_quant.schema.figures import GPU, MEMORY
 from otel_quant.schema.readings import (
@@ -29,6 +30,7 @@ from otel_quant.schema.readings import (
     StepInfo,
     StepProgress,
 )
+from tests.fixtures.figures import named, peaks_of
 from tests.fixtures.programs import child
 from tests.fixtures.sent import SentRun
 
@@ -52,7 +54,7 @@ START = reading(0, 100)
 
 
 def progress(second: int, memory: int, *steps: StepProgress) -> Event:
-    peaks = Peaks({"memory": (memory + 7) * MIB, "gpu.memory": 40 * MIB})
+    peaks = Peaks(peaks_of((memory + 7) * MIB, 40 * MIB))
     return SentRun(RUN, START).went_on(reading(second, memory), peaks, *steps)
 
 
@@ -85,7 +87,7 @@ def content_of(path: Path) -> Any:
 
 
 def memory_in(folder: Path) -> Any:
-    return content_of(folder / NAME)["attributes"]["quant.reading.memory"] / MIB
+    return content_of(folder / NAME)["attributes"][semconv.READING_MEMORY] / MIB
 
 
 def test_the_file_has_the_newest_reading_and_the_open_steps(run: Run, tmp_path: Path) -> None:
@@ -101,14 +103,14 @@ def test_the_file_has_the_newest_reading_and_the_open_steps(run: Run, tmp_path: 
         "schema": 1, "time": 1_700_000_002_500_000_000, "clock": 2_000_000_000,
         "run": "0123456789abcdef", "began": 1_700_000_000_500_000_000,
         "attributes": {
-            "quant.run.id": "0123456789abcdef", "process.pid": 4711, "quant.reading.elapsed": 2.0,
-            "quant.reading.memory": 300 * MIB, "quant.reading.process_memory": 300 * MIB,
-            "quant.reading.memory_peak": 307 * MIB, "quant.reading.memory_limit": 8000 * MIB,
-            "quant.reading.gpu_memory": 35 * MIB, "quant.reading.gpu_memory_peak": 40 * MIB,
-            "quant.reading.open_steps": ["Model Quantization", 'My "calibration"'],
-            "quant.step.name": 'My "calibration"', "quant.step.kind": "Calibration",
-            "quant.step.index": 1, "quant.calibration.sample_count": 37,
-            "quant.calibration.sample_total": 512,
+            semconv.RUN_ID: "0123456789abcdef", "process.pid": 4711, semconv.READING_ELAPSED: 2.0,
+            semconv.READING_MEMORY: 300 * MIB, named("quant.reading.process_memory"): 300 * MIB,
+            semconv.READING_MEMORY_PEAK: 307 * MIB, semconv.READING_MEMORY_LIMIT: 8000 * MIB,
+            named("quant.reading.gpu_memory"): 35 * MIB, named("quant.reading.gpu_memory_peak"): 40 * MIB,
+            semconv.READING_OPEN_STEPS: ["Model Quantization", 'My "calibration"'],
+            semconv.STEP_NAME: 'My "calibration"', semconv.STEP_KIND: "Calibration",
+            semconv.STEP_INDEX: 1, semconv.CALIBRATION_SAMPLE_COUNT: 37,
+            semconv.CALIBRATION_SAMPLE_TOTAL: 512,
         },
         "steps": [{"index": 0}, {"index": 1, "samples": 37, "expected": 512}],
     }  # fmt: skip
@@ -214,7 +216,7 @@ def test_a_reading_is_found_beside_a_renamed_profile(run: Run, tmp_path: Path) -
     )
     last = read(profile(tmp_path / "profile.1.yaml", 0, 4)).runs[0].last
     assert last is not None
-    assert (last.time, last.attributes["quant.reading.memory"]) == (5, 200 * MIB)
+    assert (last.time, last.attributes[semconv.READING_MEMORY]) == (5, 200 * MIB)
 
 
 def test_a_reading_is_not_shown_for_a_newer_complete_or_different_profile(

@@ -15,7 +15,7 @@ from otel_quant.export.quark_yaml.metrics import CheckpointMetric, SummaryMetric
 from otel_quant.export.quark_yaml.sink import QuarkYamlSink
 from otel_quant.recordings.profile_reader import parse
 from otel_quant.schema import semconv
-from otel_quant.schema.figures import GPU
+from otel_quant.schema.figures import GPU, GPU_MEMORY, TREE_MEMORY
 from otel_quant.schema.readings import (
     CostedModel,
     DiskReading,
@@ -28,7 +28,7 @@ from otel_quant.schema.readings import (
     StepInfo,
 )
 from otel_quant.version import VERSION
-from tests.fixtures.figures import OF_QUARK
+from tests.fixtures.figures import OF_QUARK, peaks_of
 from tests.fixtures.sent import SentRun
 
 MIB = 1024 * 1024
@@ -97,7 +97,7 @@ class Script:
         self.sent.point(name, self.now())
 
     def end(self, error: BaseException | None = None) -> None:
-        now, peaks = self.now(), Peaks({"memory": 100 * MIB}, {"memory": "kernel"})
+        now, peaks = self.now(), Peaks(peaks_of(100 * MIB), {TREE_MEMORY.name: "kernel"})
         custom = self.metrics.at_end(now, reading(0), peaks)
         self.sent.ended(now, peaks, of_run=custom, error=error)
 
@@ -241,28 +241,24 @@ def test_run_attributes_are_in_the_file_as_soon_as_steps_set_them(tmp_path: Path
     script.end()
     text = (tmp_path / "p.yaml").read_text()
     assert yaml.safe_load(text)["run_end"] == {
-        "ended": "without an exception",
-        "libraries": ["amd-quark 0.13", "onnxruntime 0.13"],
-        "calibration_method": "MinMax",
-        "calibration_samples": 12,
-        "calibration_items": 96,
-        "tree_peak_memory_mb": 100.0,
-        "tree_peak_memory_source": "kernel",
+        "ended": "without an exception", "libraries": ["amd-quark 0.13", "onnxruntime 0.13"],
+        "calibration_method": "MinMax", "calibration_samples": 12, "calibration_items": 96,
+        "tree_peak_memory_mb": 100.0, "tree_peak_memory_source": "kernel",
         "memory_limit_share": 0.25,
-    }
+    }  # fmt: skip
     assert parse(text).run == {**yaml.safe_load(text)["run"], **yaml.safe_load(text)["run_end"]}
     assert so_far == {
-        **yaml.safe_load(text)["run"],
-        "libraries": ["amd-quark 0.13", "onnxruntime 0.13"],
-        "calibration_method": "MinMax",
-        "calibration_samples": 12,
-    }
+        **yaml.safe_load(text)["run"], "libraries": ["amd-quark 0.13", "onnxruntime 0.13"],
+        "calibration_method": "MinMax", "calibration_samples": 12,
+    }  # fmt: skip
 
 
 def test_the_distance_to_the_gpu_limit_is_taken_from_the_fullest_gpu(tmp_path: Path) -> None:
     gpus = tuple(GpuReading(index, f"GPU-{index}", "MI300X", 0, 100 * MIB) for index in range(2))
     first = Reading(0, 0, {"gpu": gpus})
-    peaks = Peaks(devices={"gpu": {0: {"memory": 25 * MIB}, 1: {"memory": 90 * MIB}}})
+    peaks = Peaks(
+        devices={GPU.name: {0: {GPU_MEMORY.name: 25 * MIB}, 1: {GPU_MEMORY.name: 90 * MIB}}}
+    )
     sink = QuarkYamlSink(tmp_path / "p.yaml", ProgramMetrics((GPU,)))
     run = SentRun(replace(RUN, limits=Limits()), first, sink)
     run.began()
@@ -344,9 +340,7 @@ def test_peaks_between_checkpoints_are_written_as_comments_unless_strict(
     script = Script(tmp_path / "profile.yaml", strict=strict)
     script.start()
     script.open("Calibration")
-    script.close(
-        "Calibration", peaks=Peaks({"memory": 1234 * MIB + MIB // 2, "gpu.memory": 77 * MIB})
-    )
+    script.close("Calibration", peaks=Peaks(peaks_of(1234 * MIB + MIB // 2, 77 * MIB)))
 
     peaks = "  # peak_memory_mb: 1234.50\n  # peak_gpu_memory_mb: 77.00\n"
     text = (tmp_path / "profile.yaml").read_text()

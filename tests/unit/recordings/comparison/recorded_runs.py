@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_quant.recordings.model import Ending
+from otel_quant.schema import semconv
 from tests.fixtures.recorded import RecordedFolder
 
 MIB: Final = 1 << 20
 
 ORIGIN: Final[Mapping[str, Any]] = {
     "process.command_line": "python quantize.py", "host.name": "build-7",
-    "host.cpu.model.name": "EPYC", "quant.host.cpu_count": 8, "process.runtime.version": "3.12.4",
-    "quant.libraries": ["onnxruntime 1.20.1"],
+    "host.cpu.model.name": "EPYC", semconv.CPU_COUNT: 8, "process.runtime.version": "3.12.4",
+    semconv.LIBRARIES: ["onnxruntime 1.20.1"],
 }  # fmt: skip
 
 
@@ -37,31 +38,31 @@ def record(
     folder = RecordedFolder(path, {**ORIGIN, **(origin or {})})
     process = folder.process().begin(0)
     outer = process.step(steps[0], 1)
-    inner = process.step(steps[1], 2, outer, attributes={"quant.calibration.method": "MinMax"})
-    peak: dict[str, Any] = {"quant.memory.peak": memory * MIB}
+    inner = process.step(steps[1], 2, outer, attributes={semconv.CALIBRATION_METHOD: "MinMax"})
+    peak: dict[str, Any] = {semconv.MEMORY_PEAK: memory * MIB}
     waits: dict[str, Any] = {}
     if waited is not None:
-        waits = {"quant.cpu.wait": waited[0]}
+        waits = {semconv.CPU_WAIT: waited[0]}
         ends = {"cpu": seconds, "cpu.wait": waited[0], "cpu.waits": waited[1]}
         folder.curve([(1.9, {}, dict.fromkeys(ends, 0)), (2.1 + seconds, {}, ends)])
     devices = None
     if allocated is not None:
-        peak["quant.gpu.memory.peak"] = 2 * (allocated + reserved) * MIB
-        devices = [{"quant.gpu.device.torch_allocated.peak": allocated * MIB}] * 2
+        peak[semconv.GPU_MEMORY_PEAK] = 2 * (allocated + reserved) * MIB
+        devices = [{semconv.GPU_ALLOCATED_PEAK: allocated * MIB}] * 2
     at = 2 + seconds
     if not ends:
         if not goes_on:
             process.gone()
         return path
     process.close(
-        inner, at, attributes={**peak, **waits, "quant.cpu.user": seconds, "quant.cpu.system": 0.5},
+        inner, at, attributes={**peak, **waits, semconv.CPU_USER: seconds, semconv.CPU_SYSTEM: 0.5},
         devices=devices, error=error,
     )  # fmt: skip
     if error is None:
         last = process.step(steps[2], at, outer)
-        process.close(last, at + 5, attributes={"quant.memory.peak": 400 * MIB})
+        process.close(last, at + 5, attributes={semconv.MEMORY_PEAK: 400 * MIB})
         process.close(outer, at + 5, attributes=peak, devices=devices)
-    totals = {"quant.disk.write": 64 * MIB}
+    totals = {semconv.DISK_WRITE: 64 * MIB}
     process.end(at + 6, attributes={**totals, **peak}, devices=devices, error=error)
     folder.ended(Ending(time=at + 6, exit_code=1 if error else 0))
     return path

@@ -25,7 +25,7 @@ from otel_quant.recordings.side_by_side import (
     mann_whitney,
     student,
 )
-from otel_quant.recordings.summary import BY_NAME
+from otel_quant.recordings.summary import BY_NAME, GPU_ALLOCATED, MEMORY_PEAK, SAMPLE_RATE
 
 MIB = 1 << 20
 
@@ -183,17 +183,17 @@ def test_a_regression_in_one_of_twenty_steps_is_found(runs: int, factor: float) 
 @pytest.mark.parametrize(
     ("text", "step", "figure", "sign", "amount", "is_share"),
     [
-        ("memory.peak=10%", None, "memory.peak", "=", 0.1, True),
+        ("memory.peak=10%", None, MEMORY_PEAK, "=", 0.1, True),
         (" duration = 12.5 % ", None, "duration", "=", 0.125, True),
-        ("Calibration:memory.peak=500MiB", "Calibration", "memory.peak", "=", 500 << 20, False),
-        ("memory.peak <= 12 GiB", None, "memory.peak", "<=", 12 << 30, False),
+        ("Calibration:memory.peak=500MiB", "Calibration", MEMORY_PEAK, "=", 500 << 20, False),
+        ("memory.peak <= 12 GiB", None, MEMORY_PEAK, "<=", 12 << 30, False),
         ("total:duration<=1.5h", "total", "duration", "<=", 5400, False),
         ("Load: all of it:duration=90 s", "Load: all of it", "duration", "=", 90, False),
         ("A=B <= C:cpu.time=5min", "A=B <= C", "cpu.time", "=", 300, False),
-        ("calibration.sample_rate >= 40", None, "calibration.sample_rate", ">=", 40, False),
+        ("calibration.sample_rate >= 40", None, SAMPLE_RATE, ">=", 40, False),
         ("model.quantized.macs<=4G", None, "model.quantized.macs", "<=", 4e9, False),
         ("model.quantized.integer_mac_share>=95%", None, "model.quantized.integer_mac_share", ">=", 0.95, False),
-        ("gpu.memory.peak=5%", None, "gpu.torch_allocated.peak", "=", 0.05, True),
+        ("gpu.memory.peak=5%", None, GPU_ALLOCATED, "=", 0.05, True),
     ],
 )  # fmt: skip
 def test_a_limit_has_a_step_a_figure_and_an_amount(

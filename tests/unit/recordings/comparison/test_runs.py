@@ -14,10 +14,12 @@ from otel_quant.recordings.gate import GateVerdict, judge, parse
 from otel_quant.recordings.model import Ending, path_text, script_of
 from otel_quant.recordings.reader import read
 from otel_quant.recordings.side_by_side import Comparison, Sample, Side, alone, side_by_side
-from otel_quant.recordings.summary import values
+from otel_quant.recordings.summary import CPU_WAIT, DISK_WRITE, MEMORY_PEAK, SAMPLE_RATE, values
+from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Place
 from otel_quant.views.gate import check_text
 from tests.fixtures.commands import Commands
+from tests.fixtures.figures import named
 from tests.fixtures.recorded import RecordedFolder
 from tests.unit.recordings.comparison.recorded_runs import MIB, record
 
@@ -31,15 +33,15 @@ def test_a_recording_has_totals(tmp_path: Path) -> None:
     step = process.step("Calibration", 2, outer)
     process.consume(outer, 8, 3)
     process.consume(step, 8, 3)
-    used = [{"quant.gpu.device.torch_allocated.peak": n * MIB} for n in (30, 40)]
-    process.close(step, 6, attributes={"quant.gpu.memory.peak": 90 * MIB}, devices=used)
-    process.close(outer, 6, attributes={"quant.memory.peak": 500 * MIB})
+    used = [{semconv.GPU_ALLOCATED_PEAK: n * MIB} for n in (30, 40)]
+    process.close(step, 6, attributes={semconv.GPU_MEMORY_PEAK: 90 * MIB}, devices=used)
+    process.close(outer, 6, attributes={semconv.MEMORY_PEAK: 500 * MIB})
     figures = {"size": 400, "macs": 77, "sha256": "e3b0", "integer_mac_share": 0.5}
     process.models(7, {"role": "float", "figures": {"size": 1}})
     process.models(7, {"role": "float", "figures": figures}, {"role": "float", "error": "cut"})
-    process.end(9, attributes={"quant.cache.disk.peak": 5 * MIB})
+    process.end(9, attributes={semconv.CACHE_GROWTH: 5 * MIB})
     worker = folder.process(4712, parent=4711).begin(2, run="f" * 16)
-    worker.end(8, attributes={"quant.memory.peak": 50 * MIB, "quant.disk.write": 7})
+    worker.end(8, attributes={semconv.MEMORY_PEAK: 50 * MIB, semconv.DISK_WRITE: 7})
     folder.curve(
         [
             (1, {"memory": 300 * MIB}, {"cpu": 1.0, "cpu.wait": 0.5, "disk.write": 5}),
@@ -53,9 +55,9 @@ def test_a_recording_has_totals(tmp_path: Path) -> None:
     found = values(read(tmp_path / "r"))
     assert found.pop("duration") == pytest.approx(9, abs=0.1)
     assert found == {
-        "cpu.time": 4.5, "cpu.wait": 1.5, "cpu.waits": 2.5, "calibration.sample_rate": 8 / 5,
-        "memory.peak": 700 * MIB, "gpu.memory.peak": 90 * MIB, "gpu.torch_allocated.peak": 70 * MIB,
-        "disk.write": 90, "cache.disk.peak": 6 * MIB, "model.float.size": 400,
+        "cpu.time": 4.5, CPU_WAIT: 1.5, "cpu.waits": 2.5, SAMPLE_RATE: 8 / 5,
+        MEMORY_PEAK: 700 * MIB, named("gpu.memory.peak"): 90 * MIB, "gpu.torch_allocated.peak": 70 * MIB,
+        DISK_WRITE: 90, named("cache.disk.peak"): 6 * MIB, "model.float.size": 400,
         "model.float.macs": 77, "model.float.integer_mac_share": 0.5,
     }  # fmt: skip
 
@@ -63,17 +65,17 @@ def test_a_recording_has_totals(tmp_path: Path) -> None:
 def test_totals_without_a_launcher_come_from_the_outermost_processes(tmp_path: Path) -> None:
     folder = RecordedFolder(tmp_path / "r")
     totals = [
-        {"quant.cpu.user": 3, "quant.cpu.system": 1, "quant.cpu.wait": 0.5, "quant.disk.read": 7},
-        {"quant.cpu.user": 2, "quant.cpu.system": 1, "quant.cpu.wait": 0.25},
-        {"quant.cpu.user": 1, "quant.cpu.system": 1, "quant.cpu.wait": 0.75},
+        {semconv.CPU_USER: 3, semconv.CPU_SYSTEM: 1, semconv.CPU_WAIT: 0.5, semconv.DISK_READ: 7},
+        {semconv.CPU_USER: 2, semconv.CPU_SYSTEM: 1, semconv.CPU_WAIT: 0.25},
+        {semconv.CPU_USER: 1, semconv.CPU_SYSTEM: 1, semconv.CPU_WAIT: 0.75},
     ]
     # The second is a child of the first, whose totals have its own; the third read nothing of disks.
     for number, parent in enumerate((1, 4711, 1)):
         process = folder.process(4711 + number, parent).begin(0, run=f"{number:016x}")
-        allocated = {"quant.gpu.device.torch_allocated.peak": (number + 1) * 10}
+        allocated = {semconv.GPU_ALLOCATED_PEAK: (number + 1) * 10}
         process.end(5, attributes=totals[number], devices=[allocated])
     assert values(read(tmp_path / "r")) == {
-        "duration": 5, "cpu.time": 6, "cpu.user": 4, "cpu.system": 2, "cpu.wait": 0.75,
+        "duration": 5, "cpu.time": 6, named("cpu.user"): 4, named("cpu.system"): 2, CPU_WAIT: 0.75,
         "gpu.torch_allocated.peak": 60,
     }  # fmt: skip
 
@@ -81,19 +83,19 @@ def test_totals_without_a_launcher_come_from_the_outermost_processes(tmp_path: P
 def test_totals_of_a_killed_run_come_from_the_last_reading_and_the_launcher(tmp_path: Path) -> None:
     folder = RecordedFolder(tmp_path / "r")
     process = folder.process().begin(0)
-    last = {"quant.reading.memory_peak": 700, "quant.cache.disk.peak": 40}
+    last = {semconv.READING_MEMORY_PEAK: 700, semconv.CACHE_GROWTH: 40}
     process.state(2, **last)
     process.gone()
     found = values(read(tmp_path / "r"))
-    assert (found["memory.peak"], found["cache.disk.peak"]) == (700, 40)
+    assert (found[MEMORY_PEAK], found[named("cache.disk.peak")]) == (700, 40)
     folder.ended(Ending(time=3, signal="SIGKILL", memory=900))
-    assert values(read(tmp_path / "r"))["memory.peak"] == 900
+    assert values(read(tmp_path / "r"))[MEMORY_PEAK] == 900
 
 
 def test_memory_seen_in_a_step_counts_for_its_parent_steps(tmp_path: Path) -> None:
     folder = RecordedFolder(tmp_path / "r")
     process = folder.process().begin(0)
-    seen = [{"checkpoint": {"quant.checkpoint.memory": memory}} for memory in range(10)]
+    seen = [{"checkpoint": {semconv.CHECKPOINT_MEMORY: memory}} for memory in range(10)]
     steps = [process.step("A", 1, **seen[1])]
     steps += [process.step("B", 2, steps[0], **seen[2])]
     steps += [process.step("C", 3, steps[1], **seen[9])]
@@ -142,7 +144,7 @@ def test_of_very_many_steps_the_first_are_compared(tmp_path: Path, command: Comm
 def test_memory_that_was_read_only_at_checkpoints_is_a_difference(tmp_path: Path) -> None:
     folder = RecordedFolder(tmp_path / "r")
     process = folder.process().begin(0)
-    process.close(process.step("A", 1, checkpoint={"quant.checkpoint.memory": MIB}), 2)
+    process.close(process.step("A", 1, checkpoint={semconv.CHECKPOINT_MEMORY: MIB}), 2)
     process.end(3)
     run = compared_run("r", read(folder.path))
     assert fact_differences([[run], [replace(run, when_read="all the time")]])[0].values == (
@@ -191,27 +193,27 @@ def test_the_program_is_found_in_a_command_line(command: str, script: str | None
     assert script_of(command) == script
 
 
-LIMIT = "quant.host.cpu_limit"
+LIMIT = semconv.CPU_LIMIT
 CALIBRATION = (("Model Quantization", 1), ("Calibration", 1))
 
 
 @pytest.mark.parametrize(
     ("name", "figures", "expected"),
     [
-        ("duration", {"duration": 10, "cpu.wait": 2, "cpu.waits": 3}, (8, 4)),
-        ("duration", {"duration": 10, "cpu.time": 36, "cpu.wait": 2, "cpu.waits": 3}, (9, 4)),
-        ("duration", {"duration": 10, "cpu.wait": 2}, (8, 6)),
-        ("duration", {"duration": 10, "cpu.wait": 2, "cpu.waits": 30}, (8, 0)),
-        ("cpu.time", {"cpu.time": 20, "duration": 10, "cpu.wait": 2, "cpu.waits": 3}, (20, 20)),
-        ("calibration.sample_rate", {"calibration.sample_rate": 8, "duration": 10, "cpu.wait": 2, "cpu.waits": 3}, (10, 20)),
-        ("calibration.sample_rate",
-         {"calibration.sample_rate": 8, "duration": 10, "cpu.wait": 2, "cpu.waits": 9},
+        ("duration", {"duration": 10, CPU_WAIT: 2, "cpu.waits": 3}, (8, 4)),
+        ("duration", {"duration": 10, "cpu.time": 36, CPU_WAIT: 2, "cpu.waits": 3}, (9, 4)),
+        ("duration", {"duration": 10, CPU_WAIT: 2}, (8, 6)),
+        ("duration", {"duration": 10, CPU_WAIT: 2, "cpu.waits": 30}, (8, 0)),
+        ("cpu.time", {"cpu.time": 20, "duration": 10, CPU_WAIT: 2, "cpu.waits": 3}, (20, 20)),
+        (SAMPLE_RATE, {SAMPLE_RATE: 8, "duration": 10, CPU_WAIT: 2, "cpu.waits": 3}, (10, 20)),
+        (SAMPLE_RATE,
+         {SAMPLE_RATE: 8, "duration": 10, CPU_WAIT: 2, "cpu.waits": 9},
          (10, math.inf)),
-        ("duration", {"duration": 1, "cpu.time": 8, "cpu.wait": 0.5}, (1, 0)),
-        ("calibration.sample_rate", {"calibration.sample_rate": 8, "duration": 1, "cpu.wait": 1}, (8, math.inf)),
-        ("calibration.sample_rate", {"calibration.sample_rate": 8, "duration": 0}, (8, 8)),
+        ("duration", {"duration": 1, "cpu.time": 8, CPU_WAIT: 0.5}, (1, 0)),
+        (SAMPLE_RATE, {SAMPLE_RATE: 8, "duration": 1, CPU_WAIT: 1}, (8, math.inf)),
+        (SAMPLE_RATE, {SAMPLE_RATE: 8, "duration": 0}, (8, 8)),
         ("cpu.time", {"cpu.time": 2, "duration": 0}, (2, 2)),
-        ("memory.peak", {"memory.peak": 7, "duration": 10, "cpu.wait": 2}, (7, 7)),
+        (MEMORY_PEAK, {MEMORY_PEAK: 7, "duration": 10, CPU_WAIT: 2}, (7, 7)),
     ],
 )  # fmt: skip
 def test_the_duration_without_contention_is_bounded_by_the_measured_waits(

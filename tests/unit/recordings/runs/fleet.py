@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from otel_quant.recordings.model import Ending
+from otel_quant.schema import semconv
 from tests.fixtures.profiles import records
 from tests.fixtures.recorded import RecordedFolder
 
@@ -73,17 +74,17 @@ def write_recording(
     """Makes the recording of a run that has ended well after 60 seconds, by a launcher."""
     recording = RecordedFolder(folder, {"host.name": "node7"}, by_launcher=True)
     process = recording.process().begin(at + 5)
-    step = process.step("Calibration", at + 6, attributes={"quant.activation.type": "QUInt8"})
-    process.close(step, at + 40, attributes={"quant.memory.peak": int(peak) // 2})
+    step = process.step("Calibration", at + 6, attributes={semconv.ACTIVATION_TYPE: "QUInt8"})
+    process.close(step, at + 40, attributes={semconv.MEMORY_PEAK: int(peak) // 2})
     size = {"resnet50.onnx": 102_400_000}.get(model, 12_000_000)
     process.end(
         at + 50,
         attributes={
-            "quant.memory.peak": int(peak) // 2, "quant.calibration.method": method,
-            "quant.config.name": "XINT8", "quant.input.path": f"models/{model}",
+            semconv.MEMORY_PEAK: int(peak) // 2, semconv.CALIBRATION_METHOD: method,
+            semconv.CONFIG_NAME: "XINT8", semconv.INPUT_PATH: f"models/{model}",
             "quant.model.float.size": size, "quant.model.float.weight_bytes": size,
             "quant.model.float.memory": size + 107_000_000,
-            "quant.libraries": ["amd-quark 0.13", "onnx 1.22.0"],
+            semconv.LIBRARIES: ["amd-quark 0.13", "onnx 1.22.0"],
         },
     )  # fmt: skip
     totals = {"disk.read": 10, "disk.write": 3_000_000, "cpu": 12.5}
@@ -97,8 +98,8 @@ def write_killed(folder: Path) -> None:
     """Makes the recording of a run that was killed while it calibrated."""
     recording = RecordedFolder(folder, by_launcher=True)
     process = recording.process().begin(1)
-    process.step("Calibration", 2, attributes={"quant.calibration.method": "MinMSE"})
-    process.state(29, **{"quant.reading.memory_peak": 7 * GB})
+    process.step("Calibration", 2, attributes={semconv.CALIBRATION_METHOD: "MinMSE"})
+    process.state(29, **{semconv.READING_MEMORY_PEAK: 7 * GB})
     process.gone()
     recording.curve([(29, {"memory": 7.4 * GB}, {"disk.write": 1})])
     ending = Ending(time=30, signal="SIGKILL", memory=int(7.5 * GB))

@@ -13,15 +13,18 @@ import pytest
 from otel_quant.format.curve import read_curve
 from otel_quant.recordings.reader import read
 from otel_quant.recordings.runs import NAMES, Unreadable, find, pivot, read_all, row_of
+from otel_quant.recordings.summary import CACHE_PEAK, GPU_PEAK, PROCESS_PEAK
+from otel_quant.schema import semconv
 from otel_quant.views.html import page_text
 from otel_quant.views.runs import document
+from tests.fixtures.figures import named
 from tests.fixtures.programs import Launched
 from tests.fixtures.recording_schema import check_recording
 from tests.unit.recordings.runs.fleet import QUARKS, write_fleet, write_profile, write_recording
 
 EVERY_NAME = (
-    *NAMES, "memory.process_peak", "cpu.time", "disk.read", "host.name", "libraries",
-    "model.float.size", "model.float.memory", "gpu.memory.peak", "cache.disk.peak", "run.steps",
+    *NAMES, PROCESS_PEAK, "cpu.time", named("disk.read"), "host.name", "libraries",
+    "model.float.size", "model.float.memory", GPU_PEAK, CACHE_PEAK, "run.steps",
 )  # fmt: skip
 
 
@@ -84,10 +87,11 @@ def test_the_page_lists_a_thousand_runs_and_the_number_of_others(tmp_path: Path)
 
 PROGRAM = """
 import time, otel_quant
+from otel_quant.schema import semconv
 from otel_quant.schema.readings import CostedModel
 from otel_quant.capture.runtime import RUNTIME
 for method in ("MinMax", "Entropy"):
-    with otel_quant.step("Calibration", attributes={"quant.calibration.method": method}):
+    with otel_quant.step("Calibration", attributes={semconv.CALIBRATION_METHOD: method}):
         kept = bytearray(40_000_000)
         time.sleep(0.2)
 RUNTIME.recorder.models_costed([
@@ -96,7 +100,7 @@ RUNTIME.recorder.models_costed([
 ])
 """  # fmt: skip
 OF_RUN = {
-    "quant.library.name", "quant.calibration.method", "quant.input.path",
+    semconv.LIBRARY_NAME, semconv.CALIBRATION_METHOD, semconv.INPUT_PATH,
     "quant.model.float.size", "quant.model.float.memory",
 }  # fmt: skip
 
@@ -122,12 +126,10 @@ def test_the_list_of_runs_needs_only_the_end_record_and_the_manifest(folder: Pat
     (events,) = folder.glob("events.*.jsonl")
     last = json.loads(events.read_bytes().splitlines()[-1])
     assert last["kind"] == "run.ended"
-    assert {name: last["attributes"][name] for name in OF_RUN - {"quant.library.name"}} == {
-        "quant.calibration.method": "MinMax",
-        "quant.input.path": "m/resnet50.onnx",
-        "quant.model.float.size": 5,
-        "quant.model.float.memory": 7,
-    }
+    assert {name: last["attributes"][name] for name in OF_RUN - {semconv.LIBRARY_NAME}} == {
+        semconv.CALIBRATION_METHOD: "MinMax", semconv.INPUT_PATH: "m/resnet50.onnx",
+        "quant.model.float.size": 5, "quant.model.float.memory": 7,
+    }  # fmt: skip
     curve = read_curve(folder / "curve.launcher.jsonl").curve
     assert json.loads((folder / "manifest.json").read_bytes())["summary"] == {
         name: value for name, value in curve.summary().items() if not name.startswith("process.")

@@ -1,0 +1,170 @@
+"""The visible AMD devices, from the kernel's files.
+
+Devices are filtered by ``ROCR_VISIBLE_DEVICES`` and then by ``HIP_VISIBLE_DEVICES`` (``CUDA_VISIBLE_DEVICES`` if
+that is not set), as the runtimes under torch and ONNX Runtime do. They are numbered as the ROCm runtime numbers them:
+in the order of the kernel's compute topology, or by PCI address where there is none. A device whose memory the kernel
+does not show, such as a partition of an MI300, keeps its number and has no reading.
+
+``amdsmi`` is not asked: it reads the same files, and a second copy of its library beside the one in a ROCm build of
+torch can make torch find no GPU (ROCm/TheRock issue 2269, pytorch issue 186516).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from otel_quant.base.kernel_files import open_files, read_proc, text_of
+from otel_quant.capture.probes.gpu_devices import Device, Devices, select_visible
+from otel_quant.schema.readings import GpuReading
+
+_ACTIVITY: Final[Mapping[str, tuple[float, tuple[str, ...]]]] = {
+    "utilization": (1e-2, ("gpu_busy_percent",)),
+    "power": (1e-6, ("hwmon/hwmon*/power1_average", "hwmon/hwmon*/power1_input")),
+    "temperature": (1e-3, ("hwmon/hwmon*/temp1_input",)),
+    "clock": (1, ("hwmon/hwmon*/freq1_input",)),
+    "memory_clock": (1, ("hwmon/hwmon*/freq2_input",)),
+}
+"""By field of :class:`GpuActivity`, the factor from the file's unit to ours, and the file below the
+device's folder; of two a device has one. What slows a device down is only in a binary table whose layout changes with the device."""
+
+
+_FIELD: Final = re.compile(r"^[ \t]*(\S+?)[ \t]*:[ \t]*(.*?)[ \t]*$", re.MULTILINE)
+"""A line of ``/proc/PID/fdinfo``."""
+
+_UNITS: Final = {"": 1, "KiB": 1024, "MiB": 1024**2}
+
+_VRAM: Final = ("drm-memory-vram", "drm-resident-vram")
+"""The key; newer kernels use the second name."""
+
+
+def vram_by_device(root: Path, pids: Collection[int]) -> Mapping[str, int] | None:
+    """Sums the memory of processes by device, of ``/proc/PID/fdinfo``; a client that shows in several files counts once."""
+    sums = Counter[str]()
+    try:
+        clients = dict(_clients(root, pids))
+    except (OSError, ValueError, KeyError):  # no permission, or the kernel does not show the figure
+        return None
+    for (address, _), size in clients.items():
+        sums[address] += size
+    return sums
+
+
+def _clients(root: Path, pids: Collection[int]) -> Iterator[tuple[tuple[str, str], int]]:
+    """Yields PCI address and id of each client of a driver, with the bytes of its memory."""
+    for pid in pids:
+        for number in _gpu_files(f"{root}/proc/{pid}/fd"):
+            try:
+                text = Path(f"{root}/proc/{pid}/fdinfo/{number}").read_text("utf-8")
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # closed meanwhile
+            info = dict(_FIELD.findall(text))
+            if info["drm-driver"] == "amdgpu":
+                client = info.get("drm-client-id", f"{pid}/{number}")
+                size, _, unit = (info.get(_VRAM[0]) or info[_VRAM[1]]).partition(" ")
+                yield (info["drm-pdev"], client), int(size) * _UNITS[unit]
+
+
+def _gpu_files(folder: str) -> list[str]:
+    try:
+        return [number for number, path in open_files(folder) if path.startswith("/dev/dri/")]
+    except FileNotFoundError:
+        return []  # it has exited
+
+
+_CARD: Final = re.compile(r"card\d+")
+_PROPERTY: Final = re.compile(r"^\s*(\S+)\s+(\d+)\s*$", re.MULTILINE)
+
+
+class AmdDevices(Devices):
+    """The visible AMD devices. Made by :func:`open_amd`."""
+
+    platform = "hip"
+
+    def __init__(self, devices: tuple[Device, ...], root: Path) -> None:
+        super().__init__(devices)
+        self.errors = (OSError, ValueError, StopIteration)  # there is no such file
+        self._root = root
+        self._process_used: Mapping[str, int] | None = None
+
+    def read(self, pids: Collection[int]) -> tuple[GpuReading, ...]:
+        """Reads the devices, and how much of their memory processes use."""
+        self._process_used = vram_by_device(self._root, pids)
+        return super().read(pids)
+
+    def memory(self, device: Device) -> tuple[int, int | None]:
+        """Reads the memory of a device that is in use, and its size."""
+        return int(read_proc(f"{device.handle}/mem_info_vram_used")), device.limit
+
+    def process_used(self, device: Device, pids: Collection[int]) -> int | None:
+        """Returns how much memory of a device processes use; None if it is not known."""
+        return None if self._process_used is None else self._process_used.get(device.id, 0)
+
+    def activity(self, device: Device) -> Mapping[str, Callable[[], Any]]:
+        """Returns what reads each field of what a device does."""
+        return {
+            name: functools.partial(_scaled, device.handle, *where)
+            for name, where in _ACTIVITY.items()
+        }
+
+
+def _scaled(folder: Path, factor: float, patterns: tuple[str, ...]) -> float:
+    path = next(path for pattern in patterns for path in folder.glob(pattern))
+    return int(read_proc(str(path))) * factor
+
+
+def open_amd(environ: Mapping[str, str], root: Path = Path("/")) -> AmdDevices | None:
+    """Finds the AMD devices, if there are any."""
+    cards = _cards(root)
+    if not cards:
+        return None
+    devices = tuple(
+        cards.get(address) or Device(f"AMD GPU {address}", id=address)
+        for address in _compute_order(root) or sorted(cards)
+    )
+    return AmdDevices(_visible_amd(devices, environ), root)
+
+
+def _cards(root: Path) -> dict[str, Device]:
+    """Lists the GPUs whose memory the kernel shows, by PCI address."""
+    devices = {}
+    for card in (root / "sys/class/drm").glob("card*"):
+        total = text_of(card / "device/mem_info_vram_total")
+        if _CARD.fullmatch(card.name) and total.isdigit():
+            folder = (card / "device").resolve()
+            unique_id = text_of(folder / "unique_id")  # 16 hexadecimal digits
+            devices[folder.name] = Device(
+                f"AMD GPU {folder.name}",
+                handle=folder,
+                id=folder.name,
+                name=text_of(folder / "product_name") or None,  # of server cards
+                limit=int(total),
+                aliases=(f"GPU-{unique_id}",) if unique_id else (),
+            )
+    return devices
+
+
+def _compute_order(root: Path) -> list[str]:
+    """Lists the PCI addresses of the compute devices (bus, device, function: 8, 5, 3 bits) in the ROCm runtime's order."""
+    folder, addresses = root / "sys/class/kfd/kfd/topology/nodes", []
+    for node in sorted(int(each.name) for each in folder.glob("*") if each.name.isdigit()):
+        # Unreadable if this container may not use the device: the runtime skips it as well.
+        found = _PROPERTY.findall(text_of(folder / str(node) / "properties"))
+        values = {name: int(value) for name, value in found}
+        if values.get("simd_count") and "location_id" in values:
+            location = values["location_id"]
+            bus, device, function = location >> 8 & 0xFF, location >> 3 & 0x1F, location & 0x7
+            addresses.append(f"{values.get('domain', 0):04x}:{bus:02x}:{device:02x}.{function:x}")
+    return addresses
+
+
+def _visible_amd(devices: tuple[Device, ...], environ: Mapping[str, str]) -> tuple[Device, ...]:
+    hip = environ.get("HIP_VISIBLE_DEVICES", environ.get("CUDA_VISIBLE_DEVICES"))
+    for selection in (environ.get("ROCR_VISIBLE_DEVICES"), hip):
+        names = {alias: number for number, each in enumerate(devices) for alias in each.aliases}
+        devices = tuple(devices[n] for n in select_visible(selection, len(devices), names))
+    return devices

@@ -1,0 +1,216 @@
+"""The visible NVIDIA devices, from the driver through ``nvidia-ml-py`` (module ``pynvml``).
+
+Positions in ``CUDA_VISIBLE_DEVICES`` are taken in PCI bus order, as NVML counts and as CUDA does under
+``CUDA_DEVICE_ORDER=PCI_BUS_ID``. By default CUDA puts the fastest device first, so the two may disagree on a machine
+with different models; ``GpuReading.id`` identifies the device that was read. As in CUDA, a GPU in MIG mode means its
+first MIG device; other MIG devices are read if they are named.
+
+In some containers the driver lists processes by the ids of another PID namespace, so that ours are never found,
+however much memory they use. So a process that is not listed uses 0 only in the kernel's initial namespace, or once
+one of ours was listed; else memory of the process tree is absent.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+import logging
+import sys
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from otel_quant.base.log import LOG
+from otel_quant.capture.probes.gpu_devices import Device, Devices, select_visible
+
+INITIAL_PID_NAMESPACE: Final = 0xEFFFFFFC
+"""Inode of the namespace that the kernel starts with (``PROC_PID_INIT_INO``)."""
+
+
+def _is_in_initial_namespace(root: Path) -> bool:
+    if sys.platform != "linux":
+        return True
+    try:
+        return (root / "proc/self/ns/pid").stat().st_ino == INITIAL_PID_NAMESPACE
+    except OSError:
+        return False
+
+
+_SLOWED_BY: Final = (
+    (0x08, "hardware slowdown"),
+    (0x20, "heat (by software)"),
+    (0x40, "heat (by hardware)"),
+    (0x80, "power brake"),
+)
+"""Bits of NVML's clock event reasons that mean trouble. Being idle, a limit of clocks that
+somebody has set and the power cap under load are not."""
+
+_CORE, _SM_CLOCK, _MEMORY_CLOCK, _UNCORRECTED, _SINCE_LOADED = 0, 1, 2, 1, 0
+
+_ACTIVITY: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+    "utilization": lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100,
+    "power": lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
+    "temperature": lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, _CORE),
+    "clock": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, _SM_CLOCK) * 1_000_000,
+    "memory_clock": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, _MEMORY_CLOCK) * 1_000_000,
+    "slowed_by": lambda nvml, gpu: _slowed_by(nvml, gpu),
+    "memory_errors": lambda nvml, gpu: nvml.nvmlDeviceGetTotalEccErrors(
+        gpu, _UNCORRECTED, _SINCE_LOADED
+    ),
+}
+"""How each field of :class:`GpuActivity` is read."""
+
+
+def _slowed_by(nvml: Any, gpu: Any) -> tuple[str, ...]:
+    # The older name is to go with CUDA 14; older drivers know no other.
+    older = getattr(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", None)
+    bits = (older or nvml.nvmlDeviceGetCurrentClocksEventReasons)(gpu)
+    return tuple(name for bit, name in _SLOWED_BY if bits & bit)
+
+
+class NvmlDevices(Devices):
+    """The visible NVIDIA devices. Made by :func:`open_nvml`."""
+
+    platform = "cuda"
+
+    def __init__(self, nvml: Any, environ: Mapping[str, str], root: Path) -> None:
+        super().__init__(_visible_nvidia(nvml, environ.get("CUDA_VISIBLE_DEVICES")))
+        self.errors = (nvml.NVMLError,)
+        self._nvml = nvml
+        self._lists_our_ids = _is_in_initial_namespace(root)
+        # With a version: the name without one fails if driver and binding are of different versions.
+        self._processes = nvml.nvmlDeviceGetComputeRunningProcesses_v3
+
+    def memory(self, device: Device) -> tuple[int, int]:
+        """Reads the memory of a device that is in use, and its size."""
+        memory = self._nvml.nvmlDeviceGetMemoryInfo(device.handle)
+        return memory.used, memory.total
+
+    def process_used(self, device: Device, pids: Collection[int]) -> int | None:
+        """Reads how much memory of a device processes use; None if it is not known."""
+        processes = self._processes(device.handle)
+        ours = [process.usedGpuMemory for process in processes if process.pid in pids]
+        self._lists_our_ids = self._lists_our_ids or bool(ours)
+        return sum(ours) if self._lists_our_ids and None not in ours else None
+
+    def activity(self, device: Device) -> Mapping[str, Callable[[], Any]]:
+        """Returns what reads each field of what a device does."""
+        return {
+            name: functools.partial(query, self._nvml, device.handle)
+            for name, query in _ACTIVITY.items()
+        }
+
+    def is_unsupported(self, error: Any) -> bool:
+        """Whether an error means that the device never has the figure."""
+        return error.value in (
+            self._nvml.NVML_ERROR_NOT_SUPPORTED,
+            self._nvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+        )
+
+
+def open_nvml(environ: Mapping[str, str], root: Path = Path("/")) -> NvmlDevices | None:
+    """Opens the NVIDIA driver; ``pynvml`` is imported only if the driver's library exists."""
+    if not _has_driver_library():
+        return None
+    try:
+        nvml: Any = importlib.import_module("pynvml")
+    except ImportError as error:
+        LOG.warning(
+            "cannot import nvidia-ml-py: GPU memory is left out of the telemetry though this "
+            "machine has an NVIDIA driver; to read it, pip install 'otel-quant[nvidia]': %s",
+            error,
+        )
+        return None
+    return NvmlDevices(nvml, environ, root) if _initialised(nvml) else None
+
+
+def _has_driver_library() -> bool:
+    if sys.platform == "win32":
+        return True  # the binding searches for it itself
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return False
+    return True
+
+
+def _initialised(nvml: Any) -> bool:
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        no_driver = error.value in (
+            nvml.NVML_ERROR_DRIVER_NOT_LOADED,
+            nvml.NVML_ERROR_LIBRARY_NOT_FOUND,
+        )
+        LOG.log(
+            logging.DEBUG if no_driver else logging.WARNING,
+            "cannot use the NVIDIA driver; GPU memory is left out of the telemetry: %s",
+            error,
+        )
+        return False
+    return True
+
+
+def _visible_nvidia(nvml: Any, selection: str | None) -> list[Device]:
+    """Lists the devices that a value of ``CUDA_VISIBLE_DEVICES`` selects."""
+    try:
+        count = nvml.nvmlDeviceGetCount()
+    except nvml.NVMLError as error:
+        LOG.warning("the NVIDIA driver cannot list its devices: %s", error)
+        return []
+    gpus: list[Device] = []
+    mig_devices: list[Device] = []
+    for position in range(count):
+        opened = functools.partial(nvml.nvmlDeviceGetHandleByIndex, position)
+        gpu = _describe(nvml, f"GPU {position}", opened)
+        first, *others = _mig_devices(nvml, gpu) or [gpu]
+        if first is not gpu:
+            first.aliases += gpu.aliases
+        gpus.append(first)
+        mig_devices += others
+    devices = gpus + mig_devices
+    names = {alias: number for number, device in enumerate(devices) for alias in device.aliases}
+    return [devices[number] for number in select_visible(selection, count, names)]
+
+
+def _mig_devices(nvml: Any, gpu: Device) -> list[Device]:
+    """Lists the MIG devices of a GPU; none unless it is in MIG mode."""
+    if gpu.handle is None:
+        return []
+    try:
+        if nvml.nvmlDeviceGetMigMode(gpu.handle)[0] != nvml.NVML_DEVICE_MIG_ENABLE:
+            return []
+        slots = nvml.nvmlDeviceGetMaxMigDeviceCount(gpu.handle)
+    except nvml.NVMLError:
+        return []  # the GPU does not support MIG
+    devices = []
+    for slot in range(slots):
+        try:
+            opened = functools.partial(nvml.nvmlDeviceGetMigDeviceHandleByIndex, gpu.handle, slot)
+            handle = opened()
+            instance = nvml.nvmlDeviceGetGpuInstanceId(handle)
+            compute_instance = nvml.nvmlDeviceGetComputeInstanceId(handle)
+        except nvml.NVMLError:
+            continue  # an empty slot
+        device = _describe(nvml, f"{gpu.label}, MIG device {slot}", opened)
+        device.aliases += (f"MIG-{gpu.id}/{instance}/{compute_instance}",)
+        devices.append(device)
+    return devices
+
+
+def _describe(nvml: Any, label: str, open_device: Callable[[], Any]) -> Device:
+    """Reads what does not change about a device; a device that fails gets no handle."""
+    device = Device(label)
+    try:
+        handle = open_device()
+        device.id = nvml.nvmlDeviceGetUUID(handle)
+    except nvml.NVMLError as error:
+        LOG.warning("%s: cannot be read (left out of the telemetry): %s", label, error)
+        return device
+    device.handle, device.aliases = handle, (device.id,)
+    try:
+        device.name = nvml.nvmlDeviceGetName(handle)
+    except nvml.NVMLError as error:
+        LOG.debug("%s: cannot read its name: %s", label, error)
+    return device

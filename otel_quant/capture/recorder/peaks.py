@@ -1,0 +1,148 @@
+"""The highest figures of a step, or of the run so far.
+
+A peak is exact (``kernel``: a mark rose) or what was seen (``sampled``). The kernel remembers the peak of each
+process and not when it was, so the peak of a process tree is the kernel's only if there was no child during the
+step. A child's mark counts only above every mark of this process: the kernel charges a child with the memory of
+the image that it was forked from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from otel_quant.schema.figures import MEMORY, TREE_MEMORY, Figure, Number, Resource
+from otel_quant.schema.readings import MemoryReading, Peaks, PeakSource, Reading
+
+_MEMORY: Final = TREE_MEMORY.name
+
+
+_Tracked: TypeAlias = Mapping[str, tuple[tuple[Figure, ...], tuple[Figure, ...]]]
+"""By the name of a resource: its figures that have a peak, and its devices' figures."""
+
+
+def with_peaks(resources: Sequence[Resource]) -> _Tracked:
+    """Returns the resources that have peaks beside memory, which is tracked in its own way."""
+    found = {each.name: (_peaks(each.figures), _peaks(each.device_figures)) for each in resources}
+    found.pop(MEMORY.name, None)
+    return {name: tracked for name, tracked in found.items() if any(tracked)}
+
+
+def _peaks(figures: Sequence[Figure]) -> tuple[Figure, ...]:
+    return tuple(figure for figure in figures if "peak" in figure.parts)
+
+
+class PeakTracker:
+    """Tracks the peaks of a step or of the run.
+
+    The memory of the tree has a new peak where the kernel's mark of a process rose between two readings:
+
+    1. The mark of this process. If there were no descendants meanwhile, it is the tree's exact peak.
+    2. The mark of a descendant that lives.
+    3. The mark of descendants that started and exited between the two.
+
+    What the *other* processes used at that moment is known only if
+
+    4. the process still uses as much as its mark: it is what they use now. Otherwise
+    5. the smaller of their memory at the two readings is added.
+
+    Such a sum counts as what was seen, like a sample.
+
+    Several threads take readings, so an older reading may be folded after a newer one. Its memory in use
+    counts; its marks do not, because they would seem to rise at the next reading. Where they were lowered
+    right after it (exact mode) they do: no later reading has them.
+    """
+
+    def __init__(self, first: Reading, tracked: _Tracked) -> None:
+        self._tracked = tracked
+        self._first = self._latest = first.order  # The latest has marks
+        self._process = self._sampled = self._by_marks = 0  # bytes; 0 for unknown
+        self._had_descendants = False
+        self._previous: MemoryReading | None = None
+        self._marks_are_own = False  # They were lowered since the step began
+        self._highest: dict[str, Number] = {}
+        self._devices: dict[str, dict[int, dict[str, Number]]] = {}
+        self.fold(first)
+
+    def fold(self, reading: Reading) -> None:
+        """Takes one more reading into account; ignores one that is older than the first."""
+        _, _, resources, order, lowered = reading
+        if order < self._first:
+            return
+        is_late = order < self._latest
+        memory = resources.get(MEMORY.name)
+        if memory is not None:
+            self._sampled = max(self._sampled, memory.tree_rss)
+            self._process = max(self._process, memory.rss)
+            if not memory.is_brief and (lowered is not None or not is_late):
+                self._fold_marks(self._previous or memory, memory)
+            if not memory.is_brief and not is_late:
+                self._latest, self._previous = order, memory
+        for name in self._tracked:
+            if name in resources:
+                self._fold_record(name, resources[name])
+        if lowered is not None:
+            self.marks_lowered(lowered)
+
+    def marks_lowered(self, reading: Reading) -> None:
+        """Notes that the kernel's memory marks have been lowered to the memory in use now."""
+        self._marks_are_own = True
+        if reading.order >= self._latest:
+            self._latest, self._previous = reading.order, reading.memory
+
+    def result(self) -> Peaks:
+        """Returns the peaks so far."""
+        figures: dict[str, Number] = dict(self._highest)
+        sources: dict[str, PeakSource] = {}
+        if self._sampled:
+            is_exact = self._by_marks >= self._sampled and not self._had_descendants
+            figures[_MEMORY] = max(self._by_marks, self._sampled)
+            sources[_MEMORY] = "kernel" if is_exact else "sampled"
+        devices = {
+            name: {index: dict(highest) for index, highest in found.items()}
+            for name, found in self._devices.items()
+        }
+        return Peaks(figures, sources, devices, self._process or None)
+
+    def _fold_record(self, name: str, record: Any) -> None:
+        figures, device_figures = self._tracked[name]
+        _raise(self._highest, figures, record)
+        if device_figures:
+            devices = self._devices.setdefault(name, {})
+            for device in record:
+                _raise(devices.setdefault(device.index, {}), device_figures, device)
+
+    def _fold_marks(self, before: MemoryReading, now: MemoryReading) -> None:
+        if now.reaped_faults is None or now.reaped_faults != before.reaped_faults:
+            self._had_descendants = True
+        # Case 1. After a reset within the step, the mark belongs to the step even if it did not rise.
+        mark = now.high_water or 0
+        if self._marks_are_own or mark > (before.high_water or mark):
+            self._process = max(self._process, mark)
+            self._add(mark, now.rss, before.tree_rss - before.rss, now.tree_rss - now.rss)
+        if now.children:  # most runs have none
+            self._fold_marks_of_children(before, now)
+        # Case 3
+        mark = now.reaped_high_water or 0
+        if mark > (before.reaped_high_water or 0):
+            self._add(mark, 0, before.rss, now.rss)
+
+    def _fold_marks_of_children(self, before: MemoryReading, now: MemoryReading) -> None:
+        # Case 2
+        known = {pid: (rss, mark or 0) for pid, rss, mark in before.children}
+        for pid, rss, mark in now.children:
+            rss_before, mark_before = known.get(pid, (0, 0))
+            if mark is not None and mark > mark_before:
+                self._add(mark, rss, before.tree_rss - rss_before, now.tree_rss - rss)
+
+    def _add(self, mark: int, rss: int, others_before: int, others_now: int) -> None:
+        # Case 4, else case 5
+        others = others_now if rss >= mark else min(others_before, others_now)
+        self._by_marks = max(self._by_marks, mark + others)
+
+
+def _raise(highest: dict[str, Number], figures: Sequence[Figure], record: Any) -> None:
+    for figure in figures:
+        value = figure.of(record)
+        if value is not None and value >= highest.get(figure.name, value):
+            highest[figure.name] = value

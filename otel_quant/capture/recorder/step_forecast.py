@@ -1,0 +1,105 @@
+"""Where an open step will be at its end."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from otel_quant.diagnosis.growth import Growth
+from otel_quant.schema.readings import Forecast, GrowthForecast, Limits, Reading
+
+_SEEN: Final = 0.35
+"""Part of the growth up to the limit that has to be seen before a warning. A leak that reaches the
+limit after an hour is reported after 21 minutes; saw teeth that take less of the room are not reported
+in their first tooth."""
+
+_MOST_TIMES: Final = 256
+"""Readings that the pace is taken from, the newest."""
+
+_STALL_NS: Final = 20_000_000_000
+_STALL_TIMES: Final = 10
+"""A step has stalled if no sample or layer came for both: this long, and so many times as long as the longest so far took."""
+
+
+@dataclass(slots=True)
+class _Level:
+    """Memory that may grow with the samples or layers."""
+
+    resource: Literal["memory", "gpu"]
+    device: str | None  # Identifier of the GPU; None for the process tree
+    limit: int = 0  # bytes
+    growth: Growth = field(default_factory=Growth)
+    is_warning: bool = False  # From the first time on
+
+    def forecast(self, expected: int, unit: str) -> GrowthForecast | None:
+        """Returns where it will be after the last sample or layer; None before that can be told."""
+        line = self.growth.line()
+        if line is None:
+            return None
+        at_end = line.now + line.per_sample * max(0, expected - line.samples)
+        if at_end > self.limit and line.now - line.start >= _SEEN * (self.limit - line.start):
+            self.is_warning = True
+        per_unit, warns = round(line.per_sample), self.is_warning
+        return GrowthForecast(
+            self.resource, round(at_end), per_unit, self.limit, self.device, warns, unit
+        )
+
+
+class StepForecast:
+    """Follows the samples or the layers of one step."""
+
+    def __init__(self, expected: int, limits: Limits, unit: str = "sample") -> None:
+        self.unit = unit
+        self._expected = expected
+        self._limits = limits
+        self._levels: dict[str | None, _Level] = {}  # By identifier of the GPU; None for memory
+        self._samples = 0
+        self._times: deque[tuple[int, int]] = deque(maxlen=_MOST_TIMES)  # samples, monotonic ns
+        self._longest_ns = 0  # Between two of them
+
+    def add(self, samples: int, reading: Reading) -> None:
+        """Adds a reading."""
+        if samples > self._samples:
+            self._samples = samples
+            if self._times:
+                self._longest_ns = max(self._longest_ns, reading.clock_ns - self._times[-1][1])
+            self._times.append((samples, reading.clock_ns))
+        if reading.memory is not None:
+            self._add(None, samples, reading.memory.tree_rss, self._limits.memory)
+        for gpu in reading.gpus:
+            self._add(gpu.id, samples, gpu.used, gpu.limit)
+
+    def result(self, clock_ns: int) -> Forecast:
+        """Returns the forecast."""
+        forecasts = (level.forecast(self._expected, self.unit) for level in self._levels.values())
+        growths, stalled = tuple(filter(None, forecasts)), self._stalled(clock_ns)
+        return Forecast(self._time_left(clock_ns) if stalled is None else None, growths, stalled)
+
+    def _add(self, device: str | None, samples: int, value: int, limit: int | None) -> None:
+        if limit is None:
+            return
+        if device not in self._levels:
+            self._levels[device] = _Level("memory" if device is None else "gpu", device)
+        level = self._levels[device]
+        level.limit = limit
+        level.growth.add(samples, value)
+
+    def _stalled(self, clock_ns: int) -> float | None:
+        # After the last one none is waited for.
+        if len(self._times) < 3 or self._samples >= self._expected:
+            return None
+        silent_ns = clock_ns - self._times[-1][1]
+        is_long = silent_ns > max(_STALL_NS, _STALL_TIMES * self._longest_ns)
+        return silent_ns / 1e9 if is_long else None
+
+    def _time_left(self, clock_ns: int) -> float | None:
+        left = self._expected - self._samples
+        left += left >= 0 and self.unit == "layer"  # most of a step's time may be in its last layer
+        if len(self._times) < 2 or left < 0:
+            return None
+        # The first half may hold what is done once: sessions, compilation.
+        samples, started_ns = self._times[len(self._times) // 2 if len(self._times) > 3 else 0]
+        newest, seen_ns = self._times[-1]
+        per_sample = (seen_ns - started_ns) / (newest - samples)
+        return max(0.0, (left * per_sample - (clock_ns - seen_ns)) / 1e9)

@@ -54,7 +54,7 @@ class _Folder:
         self._problems: list[str] = []
         with self._noting(path / event_file.MANIFEST) as left_out:
             self._made = MANIFEST.take(event_file.load_manifest(path), left_out) or {}
-        self._launcher = event_file.curve_path(path, LAUNCHER)
+        self._launcher = event_file.process_file(path, "curve", LAUNCHER)
         if not (self._processes or self._made or self._launcher.exists()):
             raise event_file.NotARecordingError(
                 f"{path}: has no {event_file.MANIFEST} and no events.<pid>.jsonl; {event_file.EXPECTED}"
@@ -120,7 +120,7 @@ class _Folder:
         """Returns what the events of a process tell of its runs, by their identifiers."""
         runs: dict[str, ReadRun] = {}
         parent: int | None = None
-        path = event_file.events_path(self._path, process)
+        path = event_file.process_file(self._path, "events", process)
         with self._noting(path) as left_out:
             try:
                 for kind, event in _read_events(path, left_out, in_brief=self._in_brief):
@@ -140,13 +140,13 @@ class _Folder:
 
     def _add_state(self, process: str, runs: dict[str, ReadRun]) -> None:
         """Adds the newest of a process whose run has not ended, and a run if its events are gone."""
-        path = event_file.state_path(self._path, process)
+        path = event_file.process_file(self._path, "state", process)
         with self._noting(path) as left_out:
             state = STATE.take(event_file.mapping_in(path), left_out)
         if state is None:
             return
         if why := state.get("problem"):
-            name = event_file.events_path(self._path, process).name
+            name = event_file.process_file(self._path, "events", process).name
             self._problems.append(f"{name}: the process could not write all of its events: {why}")
         at = self._seconds(process, state)
         run = runs.setdefault(state["run"], ReadRun(state["run"], at, process))
@@ -178,7 +178,7 @@ class _Folder:
 
     def _first_ns(self, process: str) -> int:
         """Returns the wall clock of the first event of a process; 0 without any."""
-        path = event_file.events_path(self._path, process)
+        path = event_file.process_file(self._path, "events", process)
         with suppress(OSError):
             for _, event in _read_events(path, LeftOut(), in_brief=False):
                 return int(event["time"])
@@ -198,7 +198,7 @@ class _Folder:
                 totals = {name: highest.pop(name) for name in TOTALS & highest.keys()}
                 launcher.curve.add(0, highest, totals)  # as a curve of one bucket
         for process in wanted:
-            path = event_file.curve_path(self._path, process)
+            path = event_file.process_file(self._path, "curve", process)
             try:
                 with self._noting(path) as left_out:
                     known = found[process] = read_curve(path, left_out)
@@ -216,7 +216,7 @@ class _Folder:
         """Returns how a run of a process stands that has not ended."""
         # A child may go on after the program's end; without locks it cannot be told from one that ended now.
         is_over = self._ending is not None and not LOCKS_EXIST
-        if not is_over and is_held(event_file.events_path(self._path, process)):
+        if not is_over and is_held(event_file.process_file(self._path, "events", process)):
             return "running"
         if self._ending is None or self._ending.state == "ended":
             return "lost"
@@ -337,7 +337,7 @@ def stacks_in(recording: Recording, runs: Sequence[RecordedRun] | None = None) -
     found: list[SeenStack] = []
     for run in runs or recording.runs:
         left_out = LeftOut()
-        path = event_file.stacks_path(recording.path, run.process, run.id)
+        path = event_file.process_file(recording.path, "stacks", run.process, run.id)
         known = STACKS.take(event_file.mapping_in(path), left_out)
         if known is None or left_out:  # without one of them, others have the wrong numbers
             continue

@@ -284,9 +284,10 @@ def fact_differences(sides: Sequence[Sequence[ComparedRun]]) -> list[FactDiffere
     """Returns in what sides differ. A fact that is not known of a side changes nothing: the side may be alike."""
     known = [[*map(_facts_of, side)] for side in sides]
     every_fact = chain.from_iterable(chain.from_iterable(known))
-    facts = [each for each in dict.fromkeys((*_ALWAYS, *every_fact)) if each != _PROCESSES]
+    facts = dict.fromkeys((*_ALWAYS, *every_fact))
+    del facts[_PROCESSES]
     if not all(is_of_program(run.recording) for run in chain.from_iterable(sides)):
-        facts.append(_PROCESSES)
+        facts[_PROCESSES] = None
     found = []
     for fact in facts:
         values = tuple(_distinct(each[fact] for each in side if fact in each) for side in known)
@@ -306,10 +307,15 @@ def _facts_of(run: ComparedRun) -> dict[Fact, Value]:
         *(each.step.attributes for each in run.steps.values()),
     ]
     known = {fact: _value_in(sources, fact.attribute) for fact in FACTS}
-    versions = {Fact(name, "", _TIME_MEMORY_GPU): each for name, each in _libraries(run).items()}
-    processes = len(outermost_runs(run.recording))
-    others = {_SCRIPT: _script(run), _WHEN_READ: run.when_read, _PROCESSES: processes}
-    return {fact: value for fact, value in (known | versions | others).items() if value is not None}
+    listed = run.recording.origin.get(semconv.LIBRARIES)
+    named = (
+        str(each).rpartition(" ") for each in (listed if isinstance(listed, tuple) else [listed])
+    )
+    known |= {Fact(name, "", _TIME_MEMORY_GPU): version for name, _, version in named if name}
+    command = run.recording.origin.get(semconv.PROCESS_COMMAND_LINE)
+    known[_SCRIPT] = script_of(command) if isinstance(command, str) else None
+    known |= {_WHEN_READ: run.when_read, _PROCESSES: len(outermost_runs(run.recording))}
+    return {fact: value for fact, value in known.items() if value is not None}
 
 
 def _value_in(sources: Iterable[Attributes], name: str) -> Value | None:
@@ -318,11 +324,6 @@ def _value_in(sources: Iterable[Attributes], name: str) -> Value | None:
     texts = (", ".join(map(str, each)) if isinstance(each, tuple) else each for each in values)
     found = dict.fromkeys(texts)
     return ", ".join(map(str, found)) if len(found) > 1 else next(iter(found), None)
-
-
-def _script(run: ComparedRun) -> str | None:
-    command = run.recording.origin.get(semconv.PROCESS_COMMAND_LINE)
-    return script_of(command) if isinstance(command, str) else None
 
 
 def _when_read(recording: Recording) -> str | None:
@@ -334,13 +335,6 @@ def _when_read(recording: Recording) -> str | None:
     sampled = any(marks & {*run.attributes, *run.last_read} for run in recording.runs)
     all_the_time = sampled or known.source in ("launcher", "ending", "process", "sampled")
     return "all the time" if all_the_time else "at checkpoints"
-
-
-def _libraries(run: ComparedRun) -> Mapping[str, str]:
-    listed = run.recording.origin.get(semconv.LIBRARIES)
-    names = listed if isinstance(listed, tuple) else (listed,)
-    pairs = (str(each).rpartition(" ") for each in names)
-    return {name: version for name, _, version in pairs if name}
 
 
 def _distinct(values: Iterable[Value]) -> tuple[Value, ...]:

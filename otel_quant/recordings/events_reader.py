@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_quant.format.fields import LeftOut, attributes
 from otel_quant.recordings.model import (
-    Attributes,
     LastReading,
     RecordedCheckpoint,
     RecordedRun,
@@ -26,6 +25,7 @@ _Event = Mapping[str, Any]
 _SPAN: Final = ("trace_id", "span_id", "parent_span_id")
 _OF_STEP: Final = ("parent", *_SPAN)
 _OUTCOME: Final = ("devices", "error", "error_message")
+_NONE: Final = Count()
 _OF_RUN: Final = ("rank", "world_size", "resource", *_SPAN)
 
 
@@ -53,9 +53,9 @@ class ReadRun:
         return self._known["end"] is None
 
     @property
-    def open_steps(self) -> dict[int, str]:
-        """The names of the steps that are open, by index."""
-        return {index: step["name"] for index, step in self._open.items()}
+    def open_steps(self) -> dict[str, int]:
+        """The indices of the steps that are open, by name."""
+        return {step["name"]: index for index, step in self._open.items()}
 
     def take(self, kind: str, event: _Event, at: float) -> None:
         """Takes an event. Raises KeyError or ValueError if it is of a step that has not begun."""
@@ -66,12 +66,12 @@ class ReadRun:
 
     def _run_started(self, event: _Event, at: float) -> None:
         self._known |= _known(event, _OF_RUN)
-        self._attributes |= _attributes(event)
+        self._attributes |= event.get("attributes", {})
         self._checkpoint("Start", "start", event, at)
 
     def _run_attributes(self, event: _Event, _: float) -> None:
         """Takes what is known later; with a span, the run has begun another, which may have none above."""
-        self._attributes |= _attributes(event)
+        self._attributes |= event.get("attributes", {})
         if "span_id" in event:
             self._known["parent_span_id"] = None
             self._known |= _known(event, (*_SPAN, "resource"))
@@ -79,21 +79,21 @@ class ReadRun:
 
     def _run_ended(self, event: _Event, at: float) -> None:
         self._known |= {"end": at, **_known(event, _OUTCOME)}
-        self._attributes |= _attributes(event)
+        self._attributes |= event.get("attributes", {})
         self._custom |= event.get("custom", {})
         self._checkpoint("End", "end", event, at)
 
     def _step_started(self, event: _Event, at: float) -> None:
         index, name = event["index"], event["name"]
         self._open[index] = {
-            "index": index, "name": name, "kind": event["step_kind"], "start": at, "layers": [],
-            "attributes": _attributes(event), "counts": Counts(), "progress": [],
+            "index": index, "name": name, "kind": event["step_kind"], "start": at, "layers": (),
+            "attributes": event.get("attributes", {}), "counts": Counts(), "progress": [],
             **_known(event, _OF_STEP),
         }  # fmt: skip
         self._checkpoint(f"{name} Start", "start", event, at, index)
 
     def _step_ended(self, event: _Event, at: float) -> None:
-        index, given = event["index"], _attributes(event)
+        index, given = event["index"], event.get("attributes", {})
         step = self._open[index]
         _counted(step, "sample", event.get("samples", 0), at)
         # Former versions have no other trace of layers, and a short step ends before one is written.
@@ -106,12 +106,6 @@ class ReadRun:
         step |= _known(event, _OUTCOME)
         self._closed[index] = _recorded_step(step, _state_of(event), at)
         self._checkpoint(f"{step['name']} End", "end", event, at, index)
-
-    def _samples_expected(self, event: _Event, at: float) -> None:
-        self._expected("sample", event, at)
-
-    def _layers_expected(self, event: _Event, at: float) -> None:
-        self._expected("layer", event, at)
 
     def _expected(self, unit: str, event: _Event, at: float) -> None:
         step = self._open[event["index"]]
@@ -126,22 +120,17 @@ class ReadRun:
             event["layer"], event["measure"], event.get("value"), event.get("better"),
             event.get("unit"), event["number"], event["time"],
         )  # fmt: skip
-        self._open[event["index"]]["layers"].append(known)
+        self._open[event["index"]]["layers"] += (known,)
 
     def _point(self, event: _Event, at: float) -> None:
         self._checkpoint(event["name"], "point", event, at, event.get("step"))
-
-    def _models_costed(self, event: _Event, _: float) -> None:
-        self._models += event["models"]
 
     def _heartbeat(self, event: _Event, at: float) -> None:
         for unit in UNITS:
             for number, done in event.get(f"{unit}s", {}).items():
                 _counted(self._open[int(number)], unit, done, at)
-        self._read(at, _attributes(event), tuple(self._open))
-
-    def _read(self, at: float, attributes: Attributes, open_steps: tuple[int, ...]) -> None:
-        self._known["last"] = LastReading(time=at, attributes=attributes, open_steps=open_steps)
+        given = event.get("attributes", {})
+        self._known["last"] = LastReading(time=at, attributes=given, open_steps=tuple(self._open))
 
     def state_known(self, state: Mapping[str, Any], at: float) -> None:
         """Takes what the state file has: the newest reading, and how far open steps are."""
@@ -151,22 +140,29 @@ class ReadRun:
             step["line"] = known.get("line")
             for unit, names in UNITS.items():
                 total = known.get(names.expected)
-                if total not in (None, step["counts"].get(unit, Count()).total):
+                if total not in (None, step["counts"].get(unit, _NONE).total):
                     step["counts"].expect(unit, total)
             # The counts are newer than the reading beside them: they are written at once.
             _all_counted(step, known, max(at, step["start"]))
         if given := state.get("attributes"):
-            self._read(at, given, tuple(self._open) or tuple(steps))
+            named = tuple(self._open) or tuple(steps)
+            self._known["last"] = LastReading(time=at, attributes=given, open_steps=named)
 
     def recorded(self, state_of_open: State = "lost") -> RecordedRun:
         """Returns what has been read."""
         state = state_of_open if self.is_open else _state_of(self._known)
         still_open = {index: _recorded_step(step, state) for index, step in self._open.items()}
         steps = tuple(step for _, step in sorted((self._closed | still_open).items()))
+        of_steps: dict[
+            str, Any
+        ] = {}  # what the run's span has of its steps: the first value of each
+        for each in steps:
+            if copied := _known(each.attributes, semconv.COPIED_TO_RUN):
+                of_steps |= copied | of_steps
         return RecordedRun(
             **self._known,
             state=state,
-            attributes={**self._of_models(), **_of_steps(steps), **self._attributes},
+            attributes={**self._of_models(), **of_steps, **self._attributes},
             steps=steps,
             checkpoints=tuple(self._checkpoints),
             models=tuple(self._models),
@@ -206,21 +202,16 @@ _TAKES: Final[Mapping[str, Callable[[ReadRun, _Event, float], None]]] = {
     "run.ended": ReadRun._run_ended,
     "step.started": ReadRun._step_started,
     "step.ended": ReadRun._step_ended,
-    "samples.expected": ReadRun._samples_expected,
-    "layers.expected": ReadRun._layers_expected,
+    "samples.expected": lambda run, event, at: run._expected("sample", event, at),
+    "layers.expected": lambda run, event, at: run._expected("layer", event, at),
     "samples.consumed": ReadRun._consumed,
     "layers.begun": ReadRun._consumed,
     "layer.measured": ReadRun._layer_measured,
     "checkpoint": ReadRun._point,
-    "models.costed": ReadRun._models_costed,
+    "models.costed": lambda run, event, _: run._models.extend(event["models"]),
     "heartbeat": ReadRun._heartbeat,
 }
 """What a run takes of each kind of event."""
-
-
-def _attributes(event: _Event) -> dict[str, Any]:
-    given: dict[str, Any] = event.get("attributes", {})
-    return given
 
 
 def _state_of(ended: Mapping[str, Any]) -> State:
@@ -228,8 +219,8 @@ def _state_of(ended: Mapping[str, Any]) -> State:
 
 
 def _recorded_step(step: dict[str, Any], state: State, end: float | None = None) -> RecordedStep:
-    known = {**step, "progress": tuple(step["progress"]), "layers": tuple(step["layers"])}
-    return RecordedStep(**known, state=state, end=end)
+    step["progress"] = tuple(step["progress"])
+    return RecordedStep(**step, state=state, end=end)
 
 
 def _all_counted(step: dict[str, Any], event: _Event, at: float) -> None:
@@ -241,20 +232,11 @@ def _all_counted(step: dict[str, Any], event: _Event, at: float) -> None:
 def _counted(step: dict[str, Any], unit: str, done: int, at: float) -> None:
     """Notes how many samples or layers have been begun by a time."""
     counts: Counts = step["counts"]
-    before, total = counts.get(unit, Count())
+    before, total = counts.get(unit, _NONE)
     if done > before:
         counts[unit] = Count(done, total)
         if unit == counts.newest:
             step["progress"].append((at, done))
-
-
-def _of_steps(steps: Iterable[RecordedStep]) -> dict[str, Any]:
-    """Returns what the run's span has of its steps: the first value of each."""
-    found: dict[str, Any] = {}
-    for step in steps:
-        known = _known(step.attributes, semconv.COPIED_TO_RUN)
-        found |= {name: value for name, value in known.items() if name not in found}
-    return found
 
 
 def _known(event: _Event, names: Iterable[str]) -> dict[str, Any]:

@@ -142,21 +142,19 @@ def _standing(side: Side, *, is_new: bool) -> Iterator[Check]:
             yield Check(side=side, outcome=outcome, why=f"{run.name} {run.why}")
 
 
-def _checks(comparison: Comparison, at: int, limit: GateLimit) -> Iterator[Check | _Test]:
-    """Yields what a limit finds on a side, and what is to be tested for it."""
+def _checks(comparison: Comparison, at: int, limit: GateLimit) -> Sequence[Check | _Test]:
+    """Returns what a limit finds on a side, and what is to be tested for it."""
     refused = Check(limit=limit, side=comparison.sides[at], outcome="not comparable")
-    if comparison.unrelated[at - 1] and not limit.is_budget:
-        why = "no step is in both: these are runs of different programs"
-        yield replace(refused, why=why)
-        return
     kinds = {limit.figure.kind, limit.figure.name}
     facts = [each for each in comparison.differences if kinds & each.changes and each.is_unlike(at)]
+    if comparison.unrelated[at - 1] and not limit.is_budget:
+        why = "no step is in both: these are runs of different programs"
+        return [replace(refused, why=why)]
     if facts and not limit.is_budget:
-        yield replace(refused, facts=tuple(facts))
-        return
+        return [replace(refused, facts=tuple(facts))]
     rows = [row for row in comparison.rows if _is_meant(limit, row.path)]
     found = [check for row in rows for check in _check(comparison, at, limit, row)]
-    yield from found or [replace(refused, why=_missing(comparison, at, limit, rows))]
+    return found or [replace(refused, why=_missing(comparison, at, limit, rows))]
 
 
 def _is_meant(limit: GateLimit, path: StepPath) -> bool:
@@ -178,34 +176,25 @@ def _check(
     elif figure is not None and (new := figure.samples[at]) is not None:
         base = figure.samples[0]
         check = replace(check, base=base, new=new, difference=figure.differences[at - 1])
-        if limit.is_budget:
-            is_worse = _is_over(limit, new)
-            yield check if is_worse else replace(check, outcome="within")
+        if limit.sign == "<=":
+            yield check if new.highest > limit.amount else replace(check, outcome="within")
+        elif limit.sign == ">=":
+            yield check if new.lowest < limit.amount else replace(check, outcome="within")
         elif base is not None:
             yield _Test(check, limit, base, new, _waits(row, at))
 
 
-def _is_over(budget: GateLimit, sample: Sample) -> bool:
-    if budget.sign == "<=":
-        return sample.highest > budget.amount
-    return sample.lowest < budget.amount
-
-
 def _judged(tests: Sequence[_Test], *, force: bool) -> Iterator[Check]:
-    """Judges what is tested together."""
+    """Judges what is tested together, by Holm's method."""
     number = sum(test.may_fail for test in tests)
     found = [(test, _p(test, ALPHA / max(1, number))) for test in tests]
-    rare = _rare([p for test, p in found if p is not None and test.may_fail], number)
+    by_size = sorted(p for test, p in found if p is not None and test.may_fail)
+    steps = zip(by_size, range(number, 0, -1), strict=False)
+    rare = {p for p, _ in takewhile(lambda step: step[0] <= ALPHA / step[1], steps)}
     for test, p in found:
         outcome = _outcome(test, None if p is None else p in rare, force=force)
         waits = test.waits if outcome == "not comparable" else None
         yield replace(test.check, outcome=outcome, waits=waits)
-
-
-def _rare(found: Sequence[float], number: int) -> set[float]:
-    """Returns those p of a number of tests that are not by chance, by Holm's method."""
-    steps = zip(sorted(found), range(number, 0, -1), strict=False)
-    return {p for p, _ in takewhile(lambda step: step[0] <= ALPHA / step[1], steps)}
 
 
 def _p(test: _Test, level: float) -> float | None:
@@ -281,8 +270,6 @@ _GATED_BY: Final[Mapping[str, str]] = {
 }
 """What allocators reserve differs by gigabytes between identical runs; what is allocated does not."""
 
-FORM: Final = "[STEP:]FIGURE=10%, [STEP:]FIGURE=500MiB or [STEP:]FIGURE<=12GiB"
-
 
 class LimitError(ValueError):
     """A text is no limit; the message gives the reason."""
@@ -316,7 +303,8 @@ def parse(text: str) -> GateLimit:
     """Returns the limit that a text has."""
     found = _EXPRESSION.fullmatch(text)
     if found is None:
-        raise LimitError(f"{text!r} is no limit; expected {FORM}")
+        form = "[STEP:]FIGURE=10%, [STEP:]FIGURE=500MiB or [STEP:]FIGURE<=12GiB"
+        raise LimitError(f"{text!r} is no limit; expected {form}")
     name = found["figure"]
     figure = BY_NAME.get(_GATED_BY.get(name, name))
     if figure is None:

@@ -12,7 +12,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 from operator import attrgetter
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
@@ -260,11 +260,6 @@ def known(values: Iterable[float | None]) -> list[float]:
     return [each for each in values if each is not None]
 
 
-def numbers(attributes: Attributes, names: Iterable[str]) -> list[float]:
-    """Returns the numbers that attributes have under some names."""
-    return [each for name in names if (each := number(attributes, name)) is not None]
-
-
 _SCRIPTS: Final = (".py", ".sh", ".ipynb")
 
 
@@ -274,17 +269,11 @@ def script_of(command: str) -> str | None:
         words = shlex.split(command)
     except ValueError:  # it has been cut
         words = command.split()
-    candidates = (
-        *(str(PurePath(word)) for word in words if word.endswith(_SCRIPTS)),
-        *(
-            f"{option} {value}"
-            for option in ("-m", "-c")
-            for before, value in pairwise(words[1:])
-            if before == option
-        ),
-        *(PurePath(word).name for word in words[:1] if "<path>" not in words),
-    )
-    return next(iter(candidates), None)
+    scripts = (str(PurePath(word)) for word in words if word.endswith(_SCRIPTS))
+    pairs = [*pairwise(words[1:])]
+    given = (" ".join(pair) for option in ("-m", "-c") for pair in pairs if pair[0] == option)
+    names = (PurePath(word).name for word in words[:1] if "<path>" not in words)
+    return next(chain(scripts, given, names), None)
 
 
 # --- the steps of runs as a tree ----------------------------------------------------------
@@ -378,14 +367,10 @@ def forecast_of(run: RecordedRun, step: RecordedStep) -> Mapping[str, Any]:
 
 def name_text(path: StepPath) -> str:
     """Returns the last part of a path: ``Layer #2``, ``total``."""
-    return _place_text(path[-1]) if path else "total"
+    return path_text(path[-1:])
 
 
 def path_text(path: StepPath) -> str:
     """Returns a path in words: ``Model Quantization > Layer #2``, ``total``."""
-    return " > ".join(map(_place_text, path)) or "total"
-
-
-def _place_text(place: tuple[str, int]) -> str:
-    name, occurrence = place
-    return name if occurrence == 1 else f"{name} #{occurrence}"
+    names = (name if number == 1 else f"{name} #{number}" for name, number in path)
+    return " > ".join(names) or "total"

@@ -15,16 +15,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_quant.base.files import is_held, open_regular
-from otel_quant.format.event_file import (
-    EXPECTED,
-    LAST_READING,
-    NewerSchemaError,
-    NotARecordingError,
-    mapping_in,
-)
+from otel_quant.format import event_file
 from otel_quant.format.fields import PROFILE_RUN, PROFILE_RUN_END, STATE, LeftOut
 from otel_quant.recordings.events_reader import ReadRun
 from otel_quant.recordings.model import Recording, State, number
@@ -90,9 +84,7 @@ _OPENS: Final = " Start"
 _CLOSES: Final = " End"
 _RECORD: Final = "\n- step: "
 _LAST_RECORD: Final = f'{_RECORD}"End"\n'
-_ENTRY: Final = re.compile(
-    r'(?P<indent>- |  |)(?P<key>"(?:[^"\\]|\\.)*"|[A-Za-z_][^:"]*):(?: (?P<value>.*))?'
-)
+_ENTRY: Final = re.compile(r'(- |  |)("(?:[^"\\]|\\.)*"|[A-Za-z_][^:"]*):(?: (.*))?')
 _DEFINITION: Final = "# - "
 # Comments that otel-quant adds below a record: peaks of the step that has ended, and what is known of
 # the run since the step.
@@ -114,9 +106,11 @@ def read_profile(path: Path, *, in_brief: bool = False) -> Recording:
     profile = parse(_ends_of(text) if in_brief else text)
     if not profile.records:
         if "memory_usage:" not in text and not HEADER.startswith(text[: len(HEADER)]):
-            raise NotARecordingError(f"{path}: no line 'memory_usage:'; {EXPECTED}")
+            raise event_file.NotARecordingError(
+                f"{path}: no line 'memory_usage:'; {event_file.EXPECTED}"
+            )
         found = "is empty" if not text.strip() else "ends before its first checkpoint"
-        raise NotARecordingError(
+        raise event_file.NotARecordingError(
             f"{path}: the file {found}; expected the records of a run, which writes the first as "
             "it begins"
         )
@@ -143,10 +137,10 @@ def _last_reading(path: Path, profile: ProfileText) -> dict[str, Any]:
     may have been renamed or copied since, and Quark's own has no id. Empty without one.
     """
     began, latest = (_number(profile.records[place], "timestamp") for place in (0, -1))
-    for candidate in sorted(path.parent.glob(f"*{LAST_READING}")):
+    for candidate in sorted(path.parent.glob(f"*{event_file.LAST_READING}")):
         state: dict[str, Any] = {}
-        with suppress(NewerSchemaError):  # of another run, of another version
-            state = STATE.take(mapping_in(candidate), LeftOut()) or {}
+        with suppress(event_file.NewerSchemaError):  # of another run, of another version
+            state = STATE.take(event_file.mapping_in(candidate), LeftOut()) or {}
         if state.get("began", -1) / _SECOND == began:
             return state if state["time"] / _SECOND >= (latest or began) else {}
     return {}
@@ -176,10 +170,31 @@ def parse(text: str) -> ProfileText:
     *lines, rest = text.split("\n")
     if "memory_usage:" not in lines:
         return ProfileText(complete=False)
-    reader = _LineReader()
+    profile = ProfileText()
+    sections = {
+        "memory_usage": profile.records, "onnx_model_cost": profile.costs, "run": [profile.run],
+        "run_end": [profile.run],
+    }  # fmt: skip
+    # Of the section that is being read: one that is not known is thrown away
+    records: list[Record] = []
     for line in lines:
-        reader.take(line)
-    profile = reader.profile
+        if (entry := _ENTRY.fullmatch(line)) is not None:
+            indent, key, value = entry.groups("")
+            name, value = str(_value(key)), value.strip()
+            if indent == "- ":
+                records.append({})
+            if indent:
+                _newest(records)[name] = _value(value)
+            elif value:
+                records, profile.summary[name] = [], _value(value)
+            else:
+                records = sections.get(name, [])
+        elif (comment := _COMMENT.fullmatch(line)) is not None:
+            name, known = comment[1], _value(comment[2])
+            if name in _OF_STEP:
+                _newest(records)[name] = known
+            if name in _OF_RUN_SO_FAR:
+                profile.run[name] = known
     has_end = _newest(profile.records).get("step") == "End" and bool(profile.summary)
     # The definitions come after the summary.
     has_definitions = any(line.startswith(_DEFINITION) for line in lines)
@@ -187,45 +202,6 @@ def parse(text: str) -> ProfileText:
     if not has_end and len(profile.records) > 1:
         _drop_truncated(profile.records)
     return profile
-
-
-class _LineReader:
-    """A profile while its lines are read."""
-
-    def __init__(self) -> None:
-        self.profile = ProfileText()
-        self._sections = {
-            "memory_usage": self.profile.records,
-            "onnx_model_cost": self.profile.costs,
-            "run": [self.profile.run],
-            "run_end": [self.profile.run],
-        }
-        # Of the section that is being read: one that is not known is thrown away
-        self._records: list[Record] = []
-
-    def take(self, line: str) -> None:
-        """Takes a line: a key with its value, or a comment of ours; any other has nothing to read."""
-        if (entry := _ENTRY.fullmatch(line)) is not None:
-            self._take_entry(**entry.groupdict(default=""))
-        elif (comment := _COMMENT.fullmatch(line)) is not None:
-            self._take_comment(comment[1], _value(comment[2]))
-
-    def _take_entry(self, indent: str, key: str, value: str) -> None:
-        name, text = str(_value(key)), value.strip()
-        if not indent:
-            self._records = [] if text else self._sections.get(name, [])
-            if text:
-                self.profile.summary[name] = _value(text)
-            return
-        if indent == "- ":
-            self._records.append({})
-        _newest(self._records)[name] = _value(text)
-
-    def _take_comment(self, name: str, value: object) -> None:
-        if name in _OF_STEP:
-            _newest(self._records)[name] = value
-        if name in _OF_RUN_SO_FAR:
-            self.profile.run[name] = value
 
 
 def _newest(records: list[Record]) -> Record:
@@ -276,7 +252,7 @@ def recording_of(
         run.take(kind, event, at)
     # By their names: a strict profile lacks some steps, so that their numbers differ. There is room for the innermost.
     names, steps = last.get(semconv.READING_OPEN_STEPS, ()), reading.get("steps", ())
-    numbers = {name: index for index, name in run.open_steps.items()}
+    numbers = run.open_steps
     pairs = zip(reversed(names), reversed(steps), strict=False)
     known = [{**each, "index": numbers[name]} for name, each in pairs if name in numbers]
     run.state_known({**reading, "steps": known}, read_at)
@@ -298,69 +274,48 @@ def recording_of(
 def _events(
     profile: ProfileText, attributes: Record
 ) -> Iterator[tuple[str, dict[str, Any], float]]:
-    """Yields what has happened, with its time: the names of records show what opens and closes."""
+    """Yields what has happened, with its time: the names of records show what opens and closes.
+
+    Case 1: the run's own ``Start`` or ``End``. Case 2: ``NAME Start``. Case 3: ``NAME End``, and a
+    step of that name is open. Case 4: any other, a checkpoint.
+    """
     if profile.costs:
         yield "models.costed", {"models": list(map(_model, profile.costs))}, 0.0
-    known = {"rank": _whole(profile.run.get("rank")), "attributes": attributes}
+    known: dict[str, Any] = {"rank": _whole(profile.run.get("rank")), "attributes": attributes}
+    ended = str(profile.run.get("ended", ""))
+    error = ended.removeprefix(_WITH) if ended.startswith(_WITH) else None
+    of_run = {"Start": ("run.started", known), "End": ("run.ended", dict[str, Any](error=error))}
     if all(record.get("step") != "Start" for record in profile.records):
         yield "run.attributes", known, 0.0
-    ended = {"error": _ended_by(profile.run)}
-    steps = _StepsByName({"Start": ("run.started", known), "End": ("run.ended", ended)})
+    numbers = count()
+    still_open: list[tuple[int, str, Record]] = []  # index, name and first record of each step
     for record in profile.records:
-        kind, event = steps.event_of(str(record.get("step", "")), record)
-        event |= {"checkpoint": _levels(record), "custom": _custom(record)}
+        name = str(record.get("step", ""))
+        innermost = still_open[-1][0] if still_open else None
+        closed = [step for step in still_open if step[1] + _CLOSES == name]
+        event: dict[str, Any] = {"checkpoint": _levels(record), "custom": _custom(record)}
+        if name in of_run:  # Case 1
+            kind, fields = of_run[name]
+            event |= {**fields, **_error(record)}
+        elif name.endswith(_OPENS):  # Case 2
+            kind, index, label = "step.started", next(numbers), name.removesuffix(_OPENS)
+            event |= {"index": index, "name": label, "parent": innermost}
+            event["step_kind"] = label if label in ALL_STEPS else ProfileStep.USER_DEFINED
+            still_open.append((index, label, record))
+        elif closed:  # Case 3
+            kind, (index, _, first) = "step.ended", closed[-1]
+            event |= {"index": index, "attributes": _of_step(first, record), **_error(record)}
+            event["samples"] = _whole(record.get(_SAMPLES)) or 0
+            still_open.remove(closed[-1])
+        else:  # Case 4
+            kind = "checkpoint"
+            event |= {"name": name, "step": innermost}
         yield kind, event, _number(record, _TIME) or 0.0
-
-
-class _OpenStep(NamedTuple):
-    position: int
-    name: str
-    first: Record
-
-
-class _StepsByName:
-    """The steps of a profile that are open, by the names of its records."""
-
-    def __init__(self, of_run: Mapping[str, tuple[str, Mapping[str, Any]]]) -> None:
-        self._of_run = of_run
-        self._open: list[_OpenStep] = []
-        self._numbers = count()
-
-    def event_of(self, name: str, record: Record) -> tuple[str, dict[str, Any]]:
-        """Returns the kind of event that a record is, with its fields.
-
-        Case 1: the run's own ``Start`` or ``End``. Case 2: ``NAME Start``. Case 3: ``NAME End``, and
-        a step of that name is open. Case 4: any other, a checkpoint.
-        """
-        if name in self._of_run:  # Case 1
-            kind, known = self._of_run[name]
-            return kind, {**known, **_error(record)}
-        innermost = self._open[-1].position if self._open else None
-        if name.endswith(_OPENS):  # Case 2
-            step = _OpenStep(next(self._numbers), name.removesuffix(_OPENS), record)
-            self._open.append(step)
-            of_ours = step.name if step.name in ALL_STEPS else ProfileStep.USER_DEFINED
-            fields = {"index": step.position, "name": step.name, "step_kind": of_ours}
-            return "step.started", {**fields, "parent": innermost}
-        closed = [step for step in self._open if step.name + _CLOSES == name]
-        if not closed:  # Case 4
-            return "checkpoint", {"name": name, "step": innermost}
-        step = closed[-1]  # Case 3
-        self._open.remove(step)
-        samples = present({"samples": _whole(record.get(_SAMPLES))})
-        of_step = {"index": step.position, "attributes": _of_step(step.first, record)}
-        return "step.ended", {**of_step, **samples, **_error(record)}
 
 
 def _error(record: Record) -> dict[str, str]:
     """Returns the exception that a record has."""
     return {name: str(record[name]) for name in _ERROR if record.get(name) not in (None, "")}
-
-
-def _ended_by(run: Record) -> str | None:
-    """Returns the exception that the section on the run's end has."""
-    ended = str(run.get("ended", ""))
-    return ended.removeprefix(_WITH) if ended.startswith(_WITH) else None
 
 
 _ERROR: Final = ("error", "error_message")

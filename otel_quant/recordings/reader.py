@@ -13,22 +13,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from otel_quant.base.files import LOCKS_EXIST, is_held, open_regular
 from otel_quant.diagnosis.stack_trees import by_last_line
+from otel_quant.format import event_file
 from otel_quant.format.curve import Curve, RecordedCurve, read_curve
-from otel_quant.format.event_file import (
-    EXPECTED,
-    NewerSchemaError,
-    NotARecordingError,
-    load_manifest,
-    mapping_in,
-    process_file,
-    processes_in,
-    refuse_newer,
-)
-from otel_quant.format.event_file import MANIFEST as MANIFEST_NAME
 from otel_quant.format.fields import EVENTS, MANIFEST, STACKS, STATE, LeftOut
 from otel_quant.format.series import TOTALS
 from otel_quant.recordings.events_reader import ReadRun
@@ -60,23 +50,22 @@ class _Folder:
 
     def __init__(self, path: Path, ending: Ending | None, in_brief: bool) -> None:
         self._path, self._in_brief = path, in_brief
-        self._processes = processes_in(path)
+        self._processes = event_file.processes_in(path)
         self._problems: list[str] = []
-        with self._noting(path / MANIFEST_NAME) as left_out:
-            self._made = MANIFEST.take(load_manifest(path), left_out) or {}
-        self._launcher = process_file(path, "curve", LAUNCHER)
+        with self._noting(path / event_file.MANIFEST) as left_out:
+            self._made = MANIFEST.take(event_file.load_manifest(path), left_out) or {}
+        self._launcher = event_file.process_file(path, "curve", LAUNCHER)
         if not (self._processes or self._made or self._launcher.exists()):
-            raise NotARecordingError(
-                f"{path}: has no {MANIFEST_NAME} and no events.<pid>.jsonl; {EXPECTED}"
+            raise event_file.NotARecordingError(
+                f"{path}: has no {event_file.MANIFEST} and no events.<pid>.jsonl; {event_file.EXPECTED}"
             )
         self._began_ns: int = self._made.get("began", -1)
         if self._began_ns < 0:
-            self._problems.append(f"{MANIFEST_NAME} is missing or has been cut")
+            self._problems.append(f"{event_file.MANIFEST} is missing or has been cut")
             self._began_ns = min(map(self._first_ns, self._processes), default=0)
         self._ending = _ending_of(self._made.get("ending")) or ending
-        self._failed = {
-            each["pid"]: self._failed_run(each) for each in self._made.get("failed", ())
-        }
+        failed = map(self._failed_run, self._made.get("failed", ()))
+        self._failed = {each.pid: each for each in failed}
         self._clocks: dict[str, int] = {}  # What to add to the monotonic clock of each process
         self._latest = 0.0  # when the last that is known was written, in seconds
 
@@ -131,7 +120,7 @@ class _Folder:
         """Returns what the events of a process tell of its runs, by their identifiers."""
         runs: dict[str, ReadRun] = {}
         parent: int | None = None
-        path = process_file(self._path, "events", process)
+        path = event_file.process_file(self._path, "events", process)
         with self._noting(path) as left_out:
             try:
                 for kind, event in _read_events(path, left_out, in_brief=self._in_brief):
@@ -151,13 +140,13 @@ class _Folder:
 
     def _add_state(self, process: str, runs: dict[str, ReadRun]) -> None:
         """Adds the newest of a process whose run has not ended, and a run if its events are gone."""
-        path = process_file(self._path, "state", process)
+        path = event_file.process_file(self._path, "state", process)
         with self._noting(path) as left_out:
-            state = STATE.take(mapping_in(path), left_out)
+            state = STATE.take(event_file.mapping_in(path), left_out)
         if state is None:
             return
         if why := state.get("problem"):
-            name = process_file(self._path, "events", process).name
+            name = event_file.process_file(self._path, "events", process).name
             self._problems.append(f"{name}: the process could not write all of its events: {why}")
         at = self._seconds(process, state)
         run = runs.setdefault(state["run"], ReadRun(state["run"], at, process))
@@ -181,14 +170,15 @@ class _Folder:
 
     def _seconds(self, process: str, event: Mapping[str, Any]) -> float:
         """Returns when a process wrote something; the first thing relates its monotonic clock to our time."""
-        offset = event["time"] - self._began_ns - event["clock"]
-        at: float = max(0, event["clock"] + self._clocks.setdefault(process, offset)) / 1e9
+        if process not in self._clocks:
+            self._clocks[process] = event["time"] - self._began_ns - event["clock"]
+        at: float = max(0, event["clock"] + self._clocks[process]) / 1e9
         self._latest = max(self._latest, at)
         return at
 
     def _first_ns(self, process: str) -> int:
         """Returns the wall clock of the first event of a process; 0 without any."""
-        path = process_file(self._path, "events", process)
+        path = event_file.process_file(self._path, "events", process)
         with suppress(OSError):
             for _, event in _read_events(path, LeftOut(), in_brief=False):
                 return int(event["time"])
@@ -203,32 +193,30 @@ class _Folder:
             wanted = [*stopped, LAUNCHER]
             if "summary" in self._made:
                 wanted.remove(LAUNCHER)
-                curve = _curve_of(self._made["summary"])
-                found[LAUNCHER] = RecordedCurve(self._began_ns, 0, curve)
+                found[LAUNCHER] = launcher = RecordedCurve(self._began_ns, 0, Curve(1))
+                highest = dict(self._made["summary"])
+                totals = {name: highest.pop(name) for name in TOTALS & highest.keys()}
+                launcher.curve.add(0, highest, totals)  # as a curve of one bucket
         for process in wanted:
-            path = process_file(self._path, "curve", process)
+            path = event_file.process_file(self._path, "curve", process)
             try:
                 with self._noting(path) as left_out:
-                    found[process] = self._curve(path, left_out)
+                    known = found[process] = read_curve(path, left_out)
+                last = max(known.curve.buckets, default=0) * known.curve.length / 1000
+                self._latest = max(self._latest, (known.began_ns - self._began_ns) / 1e9 + last)
             except FileNotFoundError:
                 continue
-            except NewerSchemaError:
+            except event_file.NewerSchemaError:
                 raise
             except (OSError, ValueError) as error:
                 self._problems.append(f"{path.name} is left out: {reason_of(error)}")
-        return found
-
-    def _curve(self, path: Path, left_out: LeftOut) -> RecordedCurve:
-        found = read_curve(path, left_out)
-        last = max(found.curve.buckets, default=0) * found.curve.length / 1000
-        self._latest = max(self._latest, (found.began_ns - self._began_ns) / 1e9 + last)
         return found
 
     def _open_state(self, process: str) -> State:
         """Returns how a run of a process stands that has not ended."""
         # A child may go on after the program's end; without locks it cannot be told from one that ended now.
         is_over = self._ending is not None and not LOCKS_EXIST
-        if not is_over and is_held(process_file(self._path, "events", process)):
+        if not is_over and is_held(event_file.process_file(self._path, "events", process)):
             return "running"
         if self._ending is None or self._ending.state == "ended":
             return "lost"
@@ -257,15 +245,9 @@ def _ending_of(found: dict[str, Any] | None) -> Ending | None:
     return Ending(**{**found, "advice": tuple(Advice(**each) for each in found.get("advice", ()))})
 
 
-def _curve_of(summary: Mapping[str, float]) -> Curve:
-    """Returns what the launcher's curve comes to, as a curve of one bucket."""
-    curve = Curve(1)
-    levels = {name: value for name, value in summary.items() if name not in TOTALS}
-    curve.add(0, levels, {name: summary[name] for name in TOTALS & summary.keys()})
-    return curve
-
-
 # --- lines --------------------------------------------------------------------------------
+
+_Events: TypeAlias = Iterator[tuple[str, dict[str, Any]]]
 
 _DECODE: Final = json.JSONDecoder().decode
 """Without finding out the encoding of each line."""
@@ -278,9 +260,7 @@ _OURS: Final = re.compile(rb'\{"schema":\d+,"time":\d+,"clock":\d+,"kind":"(?!ru
 at. What another program has written anew, as `jq` does, is."""
 
 
-def _read_events(
-    path: Path, left_out: LeftOut, *, in_brief: bool
-) -> Iterator[tuple[str, dict[str, Any]]]:
+def _read_events(path: Path, left_out: LeftOut, *, in_brief: bool) -> _Events:
     """Yields the events of a process; in brief, if all of its runs have ended, only events of the runs.
 
     The last event of a run repeats what its steps know of the run.
@@ -300,12 +280,10 @@ def _read_events(
         yield from _events(path, lines, left_out)
 
 
-def _events(
-    path: Path, lines: Iterable[bytes], left_out: LeftOut
-) -> Iterator[tuple[str, dict[str, Any]]]:
+def _events(path: Path, lines: Iterable[bytes], left_out: LeftOut) -> _Events:
     """Yields the events of lines; a last line that a kill has cut is none, and nothing is left out."""
     for event in _decoded(lines, left_out):
-        refuse_newer(path, event)
+        event_file.refuse_newer(path, event)
         fields = EVENTS.get(str(event.get("kind"))) if type(event) is dict else None
         if fields is None:
             continue
@@ -359,8 +337,8 @@ def stacks_in(recording: Recording, runs: Sequence[RecordedRun] | None = None) -
     found: list[SeenStack] = []
     for run in runs or recording.runs:
         left_out = LeftOut()
-        path = process_file(recording.path, "stacks", run.process, run.id)
-        known = STACKS.take(mapping_in(path), left_out)
+        path = event_file.process_file(recording.path, "stacks", run.process, run.id)
+        known = STACKS.take(event_file.mapping_in(path), left_out)
         if known is None or left_out:  # without one of them, others have the wrong numbers
             continue
         for index, rows in known["steps"].items():

@@ -27,18 +27,19 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.base.machine import processors
-from otel_quant.format.event_file import (
-    MANIFEST,
-    PROFILE,
-    NewerSchemaError,
-    is_of_process,
-    load_manifest,
-)
+from otel_quant.format import event_file
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.profile_reader import HEADER
 from otel_quant.recordings.reader import read, reason_of
-from otel_quant.recordings.summary import BY_NAME, DISK_WRITE, DURATION, MEMORY_PEAK, MEMORY_SEEN
+from otel_quant.recordings.summary import (
+    BY_NAME,
+    DISK_WRITE,
+    DURATION,
+    MEMORY_PEAK,
+    MEMORY_SEEN,
+    SAMPLE_RATE,
+)
 from otel_quant.schema import catalog, semconv
 from otel_quant.schema.events import present
 from otel_quant.schema.units import BY_UNIT, UNITS, digits_text, moment_text
@@ -109,16 +110,11 @@ _UNITS: Final = {
     FAILED: "",
 }
 _OF_RUN: Final = {attribute.name for attribute in catalog.attributes_on("run")}
-_OF_RUNS: Final = ("model.", "custom.")
-_NOT_BRIEF: Final = frozenset(
-    {semconv.CALIBRATION_SAMPLE_RATE.removeprefix(semconv.PREFIX), MEMORY_SEEN}
-)
-_BRIEF: Final = frozenset({*NAMES, FAILED} | (BY_NAME.keys() - _NOT_BRIEF))
+_BRIEF: Final = {*NAMES, FAILED, *BY_NAME} - {SAMPLE_RATE, MEMORY_SEEN}
 
 _BY_UNIT: Final[Mapping[str, Callable[[float], str]]] = {
-    **BY_UNIT,
-    TIME: partial(moment_text, to="minutes"),
-}
+    **BY_UNIT, TIME: partial(moment_text, to="minutes"),
+}  # fmt: skip
 
 _BAD: Final = frozenset({"killed", "lost", "running"})
 
@@ -134,11 +130,6 @@ def attribute_of(name: str) -> str:
     return name if name in _ATTRIBUTES else semconv.PREFIX + name
 
 
-def is_known(name: str) -> bool:
-    """Returns whether a run may have a value of that name."""
-    return name in _UNITS
-
-
 def unit_of(name: str) -> str:
     """Returns the unit of a name's values; empty for texts, numbers of things and unknown names."""
     return _UNITS.get(name, "")
@@ -147,7 +138,7 @@ def unit_of(name: str) -> str:
 def is_brief(names: Iterable[str]) -> bool:
     """Returns whether runs have all of these names without their steps."""
     return all(
-        name in _BRIEF or attribute_of(name) in _OF_RUN or name.startswith(_OF_RUNS)
+        name in _BRIEF or attribute_of(name) in _OF_RUN or name.startswith(("model.", "custom."))
         for name in names
     )
 
@@ -239,7 +230,7 @@ def select(rows: Sequence[Row], conditions: Sequence[Condition]) -> list[Row]:
 
 def require_name(rows: Sequence[Row], name: str, text: str) -> None:
     """Makes sure that runs may have a value of a name."""
-    if rows and not is_known(name) and name not in {*chain.from_iterable(rows)}:
+    if rows and name not in _UNITS and name not in {*chain.from_iterable(rows)}:
         raise ConditionError(
             f"{text}: no run has {name!r}; expected a column of the list (model, status, "
             "memory.peak, ...) or an attribute of docs/telemetry.md without `quant.`"
@@ -324,19 +315,13 @@ def pivot(
         row = text_of(run.get(of_rows), ""), tuple(map(run.get, beside))
         column = text_of(run.get(of_columns), "")
         found.setdefault(row, {}).setdefault(column, []).append(_figure(run[value], value))
+    rows = []
     columns = tuple(sorted({*chain.from_iterable(found.values())}))
-    return Pivot(
-        of_rows=of_rows,
-        of_columns=of_columns,
-        value=value,
-        beside=beside,
-        columns=columns,
-        rows=tuple(
-            PivotRow(name, known, tuple(_cell(cells.get(column)) for column in columns))
-            for (name, known), cells in sorted(found.items(), key=lambda item: str(item[0]))
-        ),
-        left_out=len(runs) - len(counted),
-    )
+    for (name, known), figures in sorted(found.items(), key=lambda item: str(item[0])):
+        cells = {column: Cell(statistics.median(of), len(of)) for column, of in figures.items()}
+        rows.append(PivotRow(name, known, tuple(map(cells.get, columns))))
+    left_out = len(runs) - len(counted)
+    return Pivot(of_rows, of_columns, value, beside, columns, tuple(rows), left_out)
 
 
 def _figure(value: Value, name: str) -> float:
@@ -348,15 +333,10 @@ def _figure(value: Value, name: str) -> float:
     return value
 
 
-def _cell(figures: list[float] | None) -> Cell | None:
-    return Cell(statistics.median(figures), len(figures)) if figures else None
-
-
 # --- recordings and profiles below folders ------------------------------------------------
 
 _HEADER: Final = HEADER.encode()
-_YAML: Final = (".yaml", ".yml")
-_PROFILE: Final = Path(PROFILE).stem
+_PROFILE: Final = Path(event_file.PROFILE).stem
 
 
 class Unreadable(NamedTuple):
@@ -396,7 +376,7 @@ def _below(top: str) -> Iterator[str | Unreadable]:
             yield folder
             continue
         for entry in entries:
-            if entry.name.endswith(_YAML) and entry.is_file() and _is_profile(entry):
+            if entry.name.endswith((".yaml", ".yml")) and entry.is_file() and _is_profile(entry):
                 yield entry.path
         folders += [
             entry.path for entry in reversed(entries) if entry.is_dir(follow_symlinks=False)
@@ -404,13 +384,13 @@ def _below(top: str) -> Iterator[str | Unreadable]:
 
 
 def _is_recording(folder: str, names: set[str]) -> bool:
-    if any(map(is_of_process, names)):
+    if any(map(event_file.is_of_process, names)):
         return True
-    if MANIFEST not in names:
+    if event_file.MANIFEST not in names:
         return False
     try:
-        made = load_manifest(Path(folder))
-    except NewerSchemaError:
+        made = event_file.load_manifest(Path(folder))
+    except event_file.NewerSchemaError:
         return True
     return not made or "made_by" in made  # other programs have manifests, too
 
@@ -434,10 +414,6 @@ _CHUNK: Final = 100
 
 _IGNORE_INTERRUPT: Final = (signal.SIGINT, signal.SIG_IGN)
 """Ctrl-C reaches every process; the first ends the others."""
-
-_MODEL_FILE: Final = ".onnx"
-_SAYS_NOTHING: Final = "model"
-"""Name of a file that exporters give every model: the folder has the model's name."""
 
 _FLOAT: Final = "model.float."
 
@@ -526,8 +502,9 @@ def _model_name(path: AttributeValue | None) -> str | None:
     if not path:
         return None
     whole = PurePath(str(path))
-    name = whole.name.removesuffix(_MODEL_FILE)
-    return name if name != _SAYS_NOTHING else whole.parent.name or name
+    name = whole.name.removesuffix(".onnx")
+    # Exporters give every model the same name: the folder has its own.
+    return name if name != "model" else whole.parent.name or name
 
 
 def _difference(whole: Value | None, part: Value | None) -> float | None:

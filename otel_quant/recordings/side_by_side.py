@@ -37,15 +37,9 @@ class Side:
     name: str  # ``base``, ``new``; ``new 1``, ``new 2`` of several
     runs: tuple[ComparedRun, ...]  # The runs, at least one
 
-    @property
-    def paths(self) -> dict[StepPath, None]:
-        """The steps of all runs, in their order."""
-        return dict.fromkeys(chain.from_iterable(run.steps for run in self.runs))
-
     def at(self, path: StepPath) -> list[tuple[Figures, State, float | None]]:
         """Returns figures, state and number of processors of each run that has a step."""
-        found = [(run.at(path), run.cpus) for run in self.runs]
-        return [(*known, cpus) for known, cpus in found if known is not None]
+        return [(*known, run.cpus) for run in self.runs if (known := run.at(path)) is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +76,8 @@ class Comparison:
 
 def side_by_side(sides: Sequence[Side]) -> Comparison:
     """Returns sides beside each other."""
-    paths = [side.paths for side in sides]
+    steps = [chain.from_iterable(run.steps for run in side.runs) for side in sides]
+    paths = [*map(dict.fromkeys, steps)]
     base = paths[0]
     return Comparison(
         sides=tuple(sides),
@@ -117,15 +112,13 @@ def _row(sides: Sequence[Side], path: StepPath) -> StepSides:
     for figure in QUANTITIES:
         samples = tuple(_sample(figure.name, side, tells_waits) for side in found)
         if any(samples):
-            rows[figure.name] = FigureRow(figure, samples, _differences(figure, *samples))
+            base, *others = samples
+            differences = (
+                difference(base, new, figure.matters) if base and new else None for new in others
+            )
+            rows[figure.name] = FigureRow(figure, samples, tuple(differences))
     states = tuple(frozenset(state for _, state, _ in side) for side in found)
     return StepSides(path, tuple(map(len, found)), states, rows)
-
-
-def _differences(
-    figure: Quantity, base: Sample | None, *others: Sample | None
-) -> tuple[Difference | None, ...]:
-    return tuple(difference(base, new, figure.matters) if base and new else None for new in others)
 
 
 def _sample(

@@ -13,7 +13,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 from heapq import nlargest
 from operator import attrgetter, itemgetter
 from typing import Final, Literal, NamedTuple
@@ -30,7 +30,6 @@ from otel_quant.recordings.model import (
     StepPath,
     known,
     number,
-    numbers,
     step_at,
     steps_in,
 )
@@ -58,12 +57,6 @@ DISK_WRITE: Final = semconv.short(semconv.DISK_WRITE)
 CACHE_PEAK: Final = semconv.short(semconv.CACHE_GROWTH)
 PROCESS_PEAK: Final = semconv.short(semconv.MEMORY_PROCESS_PEAK)
 
-_OF_STEPS: Final = tuple(quantity for quantity in QUANTITIES if quantity.is_of_steps)
-_ASKED_FOR: Final = frozenset(
-    each.name for each in _OF_STEPS if not each.attributes or each.curve or each.name == SAMPLE_RATE
-)
-"""Those that a step may have without an attribute of its own."""
-
 WAITS: Final = (CPU_WAIT, CPU_WAITS)
 """Quantities of the machine's other work rather than of the program."""
 
@@ -75,13 +68,18 @@ BY_NAME: Final[Mapping[str, Quantity]] = _PRESENT | {
 }
 """Every quantity by its name, and by those that it had before."""
 
+_OF_STEPS: Final = {
+    each.name: "" if each.curve or each.name == SAMPLE_RATE else next(iter(each.attributes), "")
+    for each in QUANTITIES
+    if each.is_of_steps
+}
+"""The quantities of steps, by name: the attribute without which a step has none; empty if there is none."""
+
 _NEAR: Final = 0.99
 """The curve and the kernel's mark differ by what was used between two samples."""
 
 _MOST_PLACES: Final = 8
 """Values of which it is looked up which step was open then."""
-
-_AT_LEAST: Final[frozenset[Source]] = frozenset({"checkpoints", "last reading"})
 
 
 class KnownValue(NamedTuple):
@@ -97,7 +95,7 @@ class KnownValue(NamedTuple):
     @property
     def is_least(self) -> bool:
         """Whether the true value may be higher, because nothing has looked in between."""
-        return self.source in _AT_LEAST
+        return self.source in ("checkpoints", "last reading")
 
 
 class MemoryLimit(NamedTuple):
@@ -119,35 +117,31 @@ def value(recording: Recording, name: str) -> float | None:
     """Returns a quantity of the recording: of all its processes together."""
     quantity = BY_NAME[name]
     if name == DURATION:
-        found: float | None = recording.duration
-    elif name == SAMPLE_RATE:
-        found = _sample_rate(recording)
-    elif quantity.kind == "cost":  # runs have it of their models: the last counts
+        return recording.duration
+    if name == SAMPLE_RATE:
+        return _sample_rate(recording)
+    if quantity.kind == "cost":  # runs have it of their models: the last counts
         costs = known(_sum(run.attributes, quantity) for run in reversed(recording.runs))
-        found = next(iter(costs), None)
-    elif quantity.over_steps == "sum":
-        found = _total(recording, quantity)
-    elif quantity.over_processes == "sum":
-        found = _sum_of_highest(recording, quantity)
-    else:
-        found = _highest(each.value for each in _everywhere(recording, quantity))
-    return _finite(found)
+        return next(iter(costs), None)
+    if quantity.over_steps == "sum":
+        return _total(recording, quantity)
+    if quantity.over_processes == "sum":
+        return _sum_of_highest(recording, quantity)
+    return _highest(each.value for each in _everywhere(recording, quantity))
 
 
-def peak(recording: Recording, name: str = MEMORY_PEAK) -> KnownValue | None:
-    """Returns the highest value of the recording, and where it was: as :func:`value` has it."""
-    every = _everywhere(recording, BY_NAME[name])
-    return recording.once(("peak", name), lambda: _placed(every, recording, recording.runs))
+def peak(recording: Recording) -> KnownValue | None:
+    """Returns the peak of memory, and where it was: as :func:`value` has it."""
+    every = _everywhere(recording, BY_NAME[MEMORY_PEAK])
+    return recording.once("peak", lambda: _placed(every, recording, recording.runs))
 
 
-def peak_of_run(
-    recording: Recording, run: RecordedRun, name: str = MEMORY_PEAK
-) -> KnownValue | None:
+def peak_of_run(recording: Recording, run: RecordedRun) -> KnownValue | None:
     """Returns the same of one run; for the only run of the program itself, the recording's."""
     own = [each for each in recording.runs if each.process == run.process]
     if len(own) == 1 and (len(recording.runs) == 1 or _is_the_program(recording, run)):
-        return peak(recording, name)
-    return _placed(_of_run(recording, run, BY_NAME[name]), recording, (run,))
+        return peak(recording)
+    return _placed(_of_run(recording, run, BY_NAME[MEMORY_PEAK]), recording, (run,))
 
 
 def limit(recording: Recording, run: RecordedRun | None = None) -> MemoryLimit | None:
@@ -197,7 +191,8 @@ def outermost_runs(recording: Recording) -> list[RecordedRun]:
 def _total(recording: Recording, quantity: Quantity) -> float | None:
     """Returns what a quantity that adds up comes to: by the launcher's curve, else by the runs."""
     if quantity.curve and LAUNCHER in recording.curves:
-        return windows(recording, quantity.curve).total
+        buckets = recording.curves[LAUNCHER].curve.buckets.values()
+        return _highest(each.totals.get(quantity.curve) for each in buckets)
     if quantity.over_processes == "highest":
         return _highest(_sum(run.attributes, quantity) for run in recording.runs)
     runs = outermost_runs(recording)
@@ -228,13 +223,18 @@ def _sample_rate(recording: Recording) -> float | None:
     return samples / seconds if seconds else None
 
 
+def processors(recording: Recording) -> float | None:
+    """Returns how many processors the program may use; None if that is not known."""
+    every = (recording.origin, *(run.attributes for run in recording.runs))
+    return min(filter(None, (number(each, semconv.CPU_LIMIT) for each in every)), default=None)
+
+
 # --- all that is known --------------------------------------------------------------------
 
 
 def _everywhere(recording: Recording, quantity: Quantity) -> Iterator[KnownValue]:
     """Yields all that is known of a quantity that does not add up."""
-    for at, highest in windows(recording, quantity.curve).peak:
-        yield KnownValue(highest, "launcher", at)
+    yield from _of_curve(recording, quantity.curve)
     ending = recording.ending
     if quantity.name == MEMORY_PEAK and ending is not None:
         yield from _from("ending", [ending.memory])
@@ -244,12 +244,12 @@ def _everywhere(recording: Recording, quantity: Quantity) -> Iterator[KnownValue
 
 def _of_run(recording: Recording, run: RecordedRun, quantity: Quantity) -> Iterator[KnownValue]:
     """Yields all that the process of a run knows of a quantity."""
-    for step in run.steps:
-        yield from _of_attributes(step.attributes, step.devices, quantity, run, step)
-    yield from _of_attributes(run.attributes, run.devices, quantity, run)
-    yield from _from("kernel", numbers(run.attributes, quantity.at_least), run)
-    read = numbers(run.last_read, (quantity.reading, quantity.now, *quantity.attributes))
-    yield from _from("last reading", read, run)
+    for step in (*run.steps, None):
+        yield from _of_span(quantity, run, step)
+    marks = (number(run.attributes, name) for name in quantity.at_least)
+    yield from _from("kernel", marks, run)
+    names = (quantity.reading, quantity.now, *quantity.attributes)
+    yield from _from("last reading", (number(run.last_read, name) for name in names), run)
     if quantity.checkpoint:
         points = (
             (seen, point.time)
@@ -261,23 +261,31 @@ def _of_run(recording: Recording, run: RecordedRun, quantity: Quantity) -> Itera
             yield KnownValue(highest, "checkpoints", time, run)
     # The end record of a run already has what its process's curve has.
     if run.end is None and LAUNCHER not in recording.curves:
-        for at, highest in windows(recording, quantity.curve, run.process).peak:
-            yield KnownValue(highest, "process", at, run)
+        yield from _of_curve(recording, quantity.curve, run)
 
 
-def _of_attributes(
-    attributes: Attributes,
-    devices: Sequence[Attributes],
-    quantity: Quantity,
-    run: RecordedRun,
-    step: RecordedStep | None = None,
+def _of_curve(
+    recording: Recording, name: str, run: RecordedRun | None = None
+) -> Iterator[KnownValue]:
+    """Yields the highest value of the launcher's curve, or of the curve of a run's process."""
+    source: Source = "launcher" if run is None else "process"
+    begin, curve = recording.curve(LAUNCHER if run is None else run.process)
+    levels = [each.levels[name] for each in curve.buckets.values() if name in each.levels]
+    if levels:
+        highest = max(levels, key=attrgetter("highest"))
+        yield KnownValue(highest.highest, source, begin + highest.at / 1000, run)
+
+
+def _of_span(
+    quantity: Quantity, run: RecordedRun, step: RecordedStep | None
 ) -> Iterator[KnownValue]:
     """Yields what the span of a run or a step knows of a quantity, and the records of its devices."""
-    if (found := _sum(attributes, quantity)) is not None:
-        is_exact = attributes.get(f"{quantity.attributes[0]}_source") == "kernel"
+    span = step or run
+    if (found := _sum(span.attributes, quantity)) is not None:
+        is_exact = span.attributes.get(f"{quantity.attributes[0]}_source") == "kernel"
         yield KnownValue(found, "kernel" if is_exact else "sampled", None, run, step)
-    if devices and (total := known(number(device, quantity.device) for device in devices)):
-        yield KnownValue(sum(total), "sampled", None, run, step)
+    if span.devices and (used := known(number(each, quantity.device) for each in span.devices)):
+        yield KnownValue(sum(used), "sampled", None, run, step)
 
 
 def _from(
@@ -312,21 +320,19 @@ def _placed(
     found = sorted(every, key=lambda each: -each.value)
     if not found:
         return None
-    highest = found[0].value
+    best = max(found, key=lambda each: (each.value, each.source == "kernel"))
     steps = steps_in(recording, runs)
-    sources = [each.source for each in found if each.value == highest]
-    source = "kernel" if "kernel" in sources else sources[0]
-    near = [each for each in found if each.value >= _NEAR * highest]
+    near = [each for each in found if each.value >= _NEAR * best.value]
     timed = [each for each in near if each.time is not None]
     for each in timed[:_MOST_PLACES]:
         if (place := step_at(steps, each.time or 0.0)) is not None:  # Case 1
-            return KnownValue(highest, source, each.time, place.run, place.step, place.path)
-    owned = [each for each in near if each.step]
-    if owned:  # Case 2: of steps that are equal the last, because it is the innermost
-        last = [each for each in owned if each.value == owned[0].value][-1]
+            return KnownValue(best.value, best.source, each.time, place.run, place.step, place.path)
+    # Of steps that are equal the last, because it is the innermost
+    owned = [each for each in reversed(near) if each.step]
+    if (last := max(owned, key=attrgetter("value"), default=None)) is not None:  # Case 2
         path = next(each.path for each in steps if each.step is last.step)
-        return last._replace(value=highest, source=source, path=path)
-    return (timed or near)[0]._replace(value=highest, source=source)  # Case 3
+        return last._replace(value=best.value, source=best.source, path=path)
+    return (timed or near)[0]._replace(value=best.value, source=best.source)  # Case 3
 
 
 def steps_of(recording: Recording) -> Callable[[PlacedStep], StepSummary]:
@@ -342,20 +348,18 @@ class StepSummary:
     """What the steps of a run come to."""
 
     def __init__(self, recording: Recording, run: RecordedRun) -> None:
-        self._recording, self._run = recording, run
-        self.limit = limit(recording, run)
+        self._run = run
         self._is_the_program = _is_the_program(recording, run)
         self._is_alone = all(each.process == run.process for each in outermost_runs(recording))
-        self._checkpoints: dict[str, list[float | None]] = {}
+        points = run.checkpoints
+        self._checkpoints = cache(lambda name: [number(each.attributes, name) for each in points])
+        self._windows = cache(partial(windows, recording))
 
     def values(self, step: RecordedStep) -> dict[str, float]:
         """Returns the quantities of a step that are known."""
         # Of most figures a step has nothing, and there may be 100,000 steps.
-        wanted = [
-            each.name
-            for each in _OF_STEPS
-            if each.name in _ASKED_FOR or each.attributes[0] in step.attributes
-        ]
+        given = {"", *step.attributes}
+        wanted = [name for name, attribute in _OF_STEPS.items() if attribute in given]
         return present({name: self.value(step, name) for name in wanted})
 
     def value(self, step: RecordedStep, name: str) -> float | None:
@@ -364,25 +368,31 @@ class StepSummary:
         if name == DURATION:
             return step.lasted
         if name == SAMPLE_RATE:
-            return _rate_of(step)
+            seconds, measured = (
+                step.lasted,
+                number(step.attributes, semconv.CALIBRATION_SAMPLE_RATE),
+            )
+            if seconds and step.samples and measured is None:
+                return step.samples / seconds
+            return measured if seconds else None
         if quantity.over_steps != "sum":
             highest = self.peak(step, name)
-            return None if highest is None else _finite(highest.value)
+            return None if highest is None else highest.value
         if quantity.attributes or step.end is None:
             return _sum(step.attributes, quantity)
-        return windows(self._recording, quantity.curve).rise(step.start, step.end)
+        return self._windows(quantity.curve).rise(step.start, step.end)
 
     def peak(self, step: RecordedStep, name: str = MEMORY_PEAK) -> KnownValue | None:
         """Returns the highest value during a step; None if nothing has looked between its checkpoints."""
         quantity = BY_NAME[name]
-        found = [*_of_attributes(step.attributes, step.devices, quantity, self._run, step)]
+        found = [*_of_span(quantity, self._run, step)]
         if not quantity.attributes and not quantity.device:  # what is read at checkpoints alone
             seen = self._seen_at_checkpoints(step, quantity.checkpoint)
             found += _from("checkpoints", (seen,), self._run, step)
         # Of an open step nothing else is known: what a shell around its process held is little.
-        if self._is_the_program or (step.end is None and self._is_alone):
+        if quantity.curve and (self._is_the_program or (step.end is None and self._is_alone)):
             end = math.inf if step.end is None else step.end
-            highest = windows(self._recording, quantity.curve).highest(step.start, end)
+            highest = self._windows(quantity.curve).highest(step.start, end)
             found += _from("launcher", (highest,), self._run, step)
         return max(found, key=attrgetter("value"), default=None)
 
@@ -395,11 +405,8 @@ class StepSummary:
         return _highest(found)
 
     def _seen_at_checkpoints(self, step: RecordedStep, name: str) -> float | None:
-        if name not in self._checkpoints:
-            points = self._run.checkpoints
-            self._checkpoints[name] = [number(each.attributes, name) for each in points]
         first, until = self._positions.get(step.index, (0, 0))
-        return _highest(self._checkpoints[name][first:until])
+        return _highest(self._checkpoints(name)[first:until])
 
     @cached_property
     def _positions(self) -> dict[int | None, tuple[int, int | None]]:
@@ -413,17 +420,9 @@ class StepSummary:
         return found
 
 
-def _rate_of(step: RecordedStep) -> float | None:
-    """Returns the samples per second of a step that has ended: as it was measured, else as they were counted."""
-    measured = number(step.attributes, semconv.CALIBRATION_SAMPLE_RATE)
-    if not step.lasted:
-        return None
-    return step.samples / step.lasted if measured is None and step.samples else measured
-
-
-def windows(recording: Recording, name: str, process: str = LAUNCHER) -> Windows:
-    """Returns a series of the launcher's curve, or of the curve of a process."""
-    return recording.once((process, name), lambda: Windows(recording, name, process))
+def windows(recording: Recording, name: str) -> Windows:
+    """Returns a series of the launcher's curve."""
+    return recording.once(("windows", name), lambda: Windows(recording, name))
 
 
 def _is_the_program(recording: Recording, run: RecordedRun) -> bool:
@@ -432,42 +431,33 @@ def _is_the_program(recording: Recording, run: RecordedRun) -> bool:
 
 
 class Windows:
-    """A series of a curve between any two moments, in seconds since the recording began."""
+    """A series of the launcher's curve between any two moments, in seconds since the recording began."""
 
-    def __init__(self, recording: Recording, name: str, process: str = LAUNCHER) -> None:
-        begin, curve = recording.curve(process)
+    def __init__(self, recording: Recording, name: str) -> None:
+        begin, curve = recording.curve(LAUNCHER)
         buckets = curve.buckets.values()
         self._length = curve.length / 1000
-        self._levels = sorted(
+        levels = sorted(
             (begin + each.levels[name].at / 1000, each.levels[name].highest)
             for each in buckets
             if name in each.levels
         )
+        self._times = [time for time, _ in levels]
+        self._levels = [value for _, value in levels]
         totals = [each for each in buckets if name in each.totals]
         self._starts = [begin + each.position * self._length for each in totals]
         self._sums = [0.0, *(each.totals[name] for each in totals)]
 
-    @property
-    def peak(self) -> list[tuple[float, float]]:
-        """When the highest value of all was first read, and the value; empty without one."""
-        return nlargest(1, self._levels, key=itemgetter(1))
-
-    @property
-    def total(self) -> float | None:
-        """The highest value of a total; None without one."""
-        return max(self._sums[1:], default=None)
-
     def highest(self, start: float, end: float) -> float | None:
         """Returns the highest value that was read between two moments."""
         # A reading's time is cut to milliseconds: it may have been taken one later.
-        first = bisect_left(self._levels, start, key=itemgetter(0))
-        within = self._levels[first : bisect_right(self._levels, end - 1e-3, key=itemgetter(0))]
-        return max((value for _, value in within), default=None)
+        first, until = bisect_left(self._times, start), bisect_right(self._times, end - 1e-3)
+        return max(self._levels[first:until], default=None)
 
     def at(self, time: float) -> float | None:
         """Returns the highest value of the newest reading at a moment."""
-        before = bisect_right(self._levels, time, key=itemgetter(0))
-        return self._levels[before - 1][1] if before else None
+        before = bisect_right(self._times, time)
+        return self._levels[before - 1] if before else None
 
     def rise(self, start: float, end: float) -> float | None:
         """Returns by how much a total rose, at most."""
@@ -520,17 +510,3 @@ def growing(recording: Recording, each: PlacedStep) -> Growing | None:
 
 def _highest(values: Iterable[float | None]) -> float | None:
     return max(known(values), default=None)
-
-
-def _finite(value: float | None) -> float | None:
-    """Returns a value that is known and finite: a file may have any."""
-    return value if math.isfinite(value or 0.0) else None
-
-
-# --- processors ---------------------------------------------------------------------------
-
-
-def processors(recording: Recording) -> float | None:
-    """Returns how many processors the program may use; None if that is not known."""
-    every = (recording.origin, *(run.attributes for run in recording.runs))
-    return min(filter(None, (number(each, semconv.CPU_LIMIT) for each in every)), default=None)

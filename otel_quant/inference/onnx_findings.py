@@ -28,7 +28,7 @@ from otel_quant.cost.graph import (
 from otel_quant.inference.findings import Findings, Found
 from otel_quant.inference.onnx_kernels import FileGraph, Part, Placed
 from otel_quant.inference.results import grouped
-from otel_quant.schema.units import counted
+from otel_quant.schema.units import counted, in_words
 
 _OPTIMIZER: Final = "onnxruntime/core/optimizer/"
 """A folder of onnxruntime's repository, as are the other sources."""
@@ -68,7 +68,7 @@ def listed(names: Sequence[str]) -> str:
     shown = [f"`{printable(name, _LONGEST)}`" for name in names[:_LISTED]]
     if more := len(names) - len(shown):
         shown.append(f"{more:,} more")
-    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+    return in_words(shown)
 
 
 _CLAMPS: Final = frozenset({"Clip", "Relu"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -135,6 +135,11 @@ def moment_text(seconds: float, to: str = "seconds") -> str:
 def counted(number: int, thing: str) -> str:
     """Returns a number of things in words: ``1 step``, ``1,204 steps``."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def in_words(texts: Sequence[str]) -> str:
+    """Returns texts as a sentence has them: ``a, b and c``."""
+    return " and ".join(filter(None, (", ".join(texts[:-1]), texts[-1])))
 
 
 def cut(text: str, longest: int) -> str:

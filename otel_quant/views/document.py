@@ -224,9 +224,7 @@ class Flame(NamedTuple):
     # are of the new one, then follow the base's, and which differ clearly with all below: 1 time, 2 growth
     rows: Sequence[Sequence[int]]
     outline: Sequence[Box] = ()  # What is shown without the page's script: time, libraries folded
-    sides: tuple[
-        str, ...
-    ] = ()  # Names of the base and the new side, where it shows their difference
+    sides: Sequence[str] = ()  # Names of the base and the new side, where it shows their difference
 
 
 class Section(NamedTuple):

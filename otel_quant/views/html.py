@@ -36,18 +36,10 @@ def page_text(document: Document) -> str:
     """Returns a document as a page."""
     style = "".join(map(_asset, _STYLES))
     scripts = [_asset(name) for name in _SCRIPTS]
-    policy = "; ".join(
-        (
-            "default-src 'none'",
-            f"style-src {_digest(style)}",
-            f"script-src {' '.join(map(_digest, scripts))}",
-            "base-uri 'none'",
-            "form-action 'none'",
-        )
-    )
+    allowed = f"style-src {_digest(style)}; script-src {' '.join(map(_digest, scripts))}"
     return _rendered(
         "document.html.j2",
-        policy=policy,
+        policy=f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'",
         style=style,
         scripts=scripts,
         license=_asset(_LICENSE),
@@ -86,10 +78,8 @@ def _environment() -> Environment:
         # No terminal, yet marks that turn the direction of a text deceive here too.
         finalize=lambda value: printable(value) if type(value) is str else value,
     )
-    filters = (cell_text, _of_limit, size)
-    made.filters |= {"kind": lambda part: type(part).__name__} | {
-        each.__name__: each for each in filters
-    }
+    kind = {"kind": lambda part: type(part).__name__}
+    made.filters |= kind | {each.__name__: each for each in (cell_text, _of_limit, size)}
     return made
 
 
@@ -156,7 +146,10 @@ class _Page:
             if row.remark and not missing:
                 cells[0] = f"{cells[0]} ({row.remark})"
             titles = [cell.title if isinstance(cell, UnitCell) else "" for cell in row.cells]
-            shares = [_share(length, longest) for length in lengths]
+            # In percent of the longest
+            shares = [
+                None if bar is None or not longest else 100 * bar / longest for bar in lengths
+            ]
             rows.append((row, [*zip(cells, is_text, titles, shares, strict=False)], missing))
         return {"columns": list(zip(headings, is_text, strict=True)), "rows": rows}
 
@@ -164,11 +157,6 @@ class _Page:
 def _bar(cell: Cell, column: Column[Any]) -> float | None:
     """Returns how long the bar of a cell is, in the column's unit; None without one."""
     return cell if column.is_bar and isinstance(cell, int | float) else None
-
-
-def _share(length: float | None, longest: float) -> float | None:
-    """Returns the length of a bar in percent of the longest."""
-    return 100 * length / longest if length is not None and longest else None
 
 
 def _whole(table: Table) -> tuple[Texts, list[tuple[Row, Sequence[str]]]]:

@@ -216,11 +216,9 @@ def _one_unit(unit: str, shown_in: str, table: Table, at: int) -> tuple[str, flo
     """Returns the unit of all numbers of a column: its name, what one of it is, digits."""
     if shown_in or unit != "By":
         return shown_in, _IN.get(shown_in, 1), _DIGITS.get(shown_in)
-    rows = (cells_of(row) for row in table.rows)
-    cells = (plain(row[at]) for row in rows if len(row) > at)
-    return size_unit(
-        max((abs(each) for each in cells if isinstance(each, int | float)), default=0.0)
-    )
+    cells = (plain(cell) for row in table.rows for cell in cells_of(row)[at : at + 1])
+    known = (abs(each) for each in cells if isinstance(each, int | float))
+    return size_unit(max(known, default=0.0))
 
 
 def _numbers(

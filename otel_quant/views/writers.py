@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import chain, islice
 from operator import call
@@ -256,7 +256,7 @@ def csv_lines(document: Document) -> Iterator[str]:
     if document.sheet is None:
         return
     table = document.sheet()
-    columns = [_CSV.get(column.unit, _csv_cell) for column in table.columns]
+    columns = [_csv_moment if each.unit == "time" else _csv_cell for each in table.columns]
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     names = [_csv_cell(column.name) for column in table.columns]
@@ -291,9 +291,6 @@ def _csv_moment(cell: Cell) -> str | int:
     return moment_json(cell) if isinstance(cell, int | float) else _csv_cell(cell)
 
 
-_CSV: Final[Mapping[str | None, Callable[[Cell], str | int]]] = {"time": _csv_moment}
-"""What writes cells of a unit; of all others :func:`_csv_cell`."""
-
 _DEEPEST: Final = 4
 """How deep objects and lists have a line for each item: a line for a number would be thousands."""
 
@@ -311,10 +308,8 @@ def _named(parts: Iterable[Part]) -> Iterator[tuple[str, Any]]:
             case Table():
                 names = [column.name for column in part.columns]
                 rows = (zip(names, cells_of(row), strict=False) for row in part.rows)
-                yield (
-                    part.id or "rows",
-                    [{name: plain(cell) for name, cell in row if cell is not None} for row in rows],
-                )
+                cells = [{name: plain(it) for name, it in row if it is not None} for row in rows]
+                yield part.id or "rows", cells
             case Facts():
                 yield part.title or "facts", {name: plain(value) for name, value in part.rows}
             case Section():

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from otel_quant.recordings import summary
 from otel_quant.recordings.compared_runs import CONFIGURATION, ComparedRun, common_time
 from otel_quant.recordings.gate import Check, GateVerdict
-from otel_quant.recordings.model import StepPath, name_text, path_text
+from otel_quant.recordings.model import StepPath, known, name_text, path_text
 from otel_quant.recordings.side_by_side import (
     Comparison,
     Difference,
@@ -66,7 +66,7 @@ def document(
 ) -> Document:
     """Returns a comparison as a document; ``with_curves`` for a page, which has the verdict as title."""
     names = [side.name for side in comparison.sides]
-    title = f"{', '.join(names[:-1])} and {names[-1]} side by side"
+    title = f"{in_words(names)} side by side"
     if len(names) == 2:
         title = next(_headlines(comparison), title)
     is_bad = any(run.why for side in comparison.sides[1:] for run in side.runs)
@@ -169,8 +169,15 @@ def _headlines(comparison: Comparison) -> Iterator[str]:
         for name, words in _HEADLINED.items():
             change = _difference(comparison.rows[0], name, at)
             if change.ratio is not None:
-                kind = _kind(change)
-                found[kind].append(_amount(comparison, name, at) if kind == "clear" else words)
+                text = words
+                if change.is_clear:  # by how much, and in which step most: ``12.0 % less memory``
+                    where = _where_most(comparison, name, at)
+                    most = phrase(
+                        " (most in {})", where and cut(name_text(where.path), _LONGEST_NAME)
+                    )
+                    more = "more" if change.change > 0 else "less"
+                    text = f"{share_text(abs(change.ratio - 1))} {more} {words}{most}"
+                found[_kind(change)].append(text)
         texts = [form.format(in_words(found[kind])) for kind, form in _KINDS.items() if found[kind]]
         why = next(filter(None, (run.why for run in side.runs)), "")
         if found["clear"] and not why:
@@ -179,16 +186,6 @@ def _headlines(comparison: Comparison) -> Iterator[str]:
             texts[0] = f"against {base.name}: {texts[0]}"
         if texts or why:
             yield f"{side.name} {'; '.join(filter(None, (why, *texts)))}"
-
-
-def _amount(comparison: Comparison, name: str, at: int) -> str:
-    """Returns by how much the total differs clearly, and in which step most: ``12.0 % less memory``."""
-    found = _difference(comparison.rows[0], name, at)
-    assert found.ratio is not None
-    where = _where_most(comparison, name, at)
-    most = phrase(" (most in {})", where, lambda row: cut(name_text(row.path), _LONGEST_NAME))
-    more = "more" if found.change > 0 else "less"
-    return f"{share_text(abs(found.ratio - 1))} {more} {_HEADLINED[name]}{most}"
 
 
 def _settings(comparison: Comparison) -> Iterator[str]:
@@ -281,13 +278,10 @@ def _figures(comparison: Comparison) -> Table | Lines:
         return Lines(texts)
     columns = [Column[Any]("STEP"), Column[Any]("FIGURE"), *_side_columns(comparison)]
     rows = [(_step_name(row), name, *_cells(figure)) for row, figure, name, _ in shown]
-    # What the test finds; nothing with a run on each side
-    found = [
-        [each.p for each in row.figure.differences if each and each.p is not None] for row in shown
-    ]
-    if any(found):
+    found = (known(each.p for each in filter(None, at.figure.differences)) for at in shown)
+    tests = [" ".join(map("p={:.3f}".format, each)) for each in found]
+    if any(tests):  # with a run on each side nothing is tested
         columns.append(Column[Any]("NOTE"))
-        tests = (" ".join(f"p={p:.3f}" for p in each) for each in found)
         rows = [(*row, test) for row, test in zip(rows, tests, strict=True)]
     table = Table(columns, rows, id="figures", caption="What differs", is_sortable=False)
     table = table.first(_MOST_ROWS, "smaller difference")
@@ -452,8 +446,8 @@ def _sheet(comparison: Comparison) -> Table:
     """Returns a row for each figure of each step."""
     names = ["step", "figure", "unit"]
     for number, side in enumerate(comparison.sides):
-        known = ("runs", *_SAMPLED, *(_COMPARED if number else ()))
-        names += [f"{side.name.replace(' ', '_')}_{each}" for each in known]
+        figures = ("runs", *_SAMPLED, *(_COMPARED if number else ()))
+        names += [f"{side.name.replace(' ', '_')}_{each}" for each in figures]
     rows = [
         (path_text(each.row.path), each.name, each.unit, *_sheet_cells(each.figure))
         for each in _every_figure(comparison)

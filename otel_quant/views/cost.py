@@ -29,7 +29,7 @@ from otel_quant.views.document import (
     UnitCell,
     records,
 )
-from otel_quant.views.text import cell_text, phrase, precision_text, printable, types_text
+from otel_quant.views.text import cell_text, phrase, precision_text, printable, share_of, types_text
 
 SCHEMA: Final = 2
 """Version of the JSON contract: raised when a key changes its meaning or goes away."""
@@ -290,12 +290,7 @@ def _share(key: str, value: Callable[[Any], Cell], heading: str = "") -> Column[
 def _figures(model: ModelCost) -> tuple[Column[NodeCost | GroupCost], ...]:
     def share(key: str) -> Column[NodeCost | GroupCost]:
         total, name = getattr(model, key), f"{key.removesuffix('_bytes')}_share"
-
-        def value(cost: NodeCost | GroupCost) -> Cell:
-            own = getattr(cost, key)
-            return None if own is None or not total else own / total
-
-        return _share(name, value)
+        return _share(name, lambda cost: share_of(getattr(cost, key), total))
 
     return (
         _number("macs", "MACS"),

@@ -112,14 +112,14 @@ NO_GRID: Final = Grid(0.0, 1.0, (), 0.0)
 """Of a recording without a curve."""
 
 
-def grid_of(curves: Mapping[str, RecordedCurve], began_ns: int) -> Grid | None:
+def grid_of(curves: Mapping[str, RecordedCurve], began_ns: int) -> Grid:
     """Returns curves on one axis of time, coarse enough for a chart.
 
     The launcher's curve has everything. Without one the curves of the processes are added up.
     """
     known = {process: curve for process, curve in curves.items() if curve.curve.buckets}
     if not known:
-        return None
+        return NO_GRID
     chosen = [known[LAUNCHER]] if LAUNCHER in known else [*known.values()]
     spans = []
     for curve in chosen:
@@ -216,19 +216,16 @@ _TITLES: Final = {name: figure.brief for name, figure in LEVELS.items()} | {
 
 def charts_of(recording: Recording, subject: ShownProcess) -> list[Chart]:
     """Returns the charts for which a recording has figures, the main one first."""
-    grid = grid_of(_outermost(recording), recording.began_ns) or NO_GRID
+    # Without processes that are in the curve of one above them
+    curves = recording.curves
+    watched = {run.pid for run in recording.runs if run.pid is not None and run.process in curves}
+    below = {run.process for run in recording.runs if run.parent_pid in watched}
+    outermost = {process: curve for process, curve in curves.items() if process not in below}
+    grid = grid_of(outermost, recording.began_ns)
     charts = list(_from_curve(grid, recording, subject.steps))
     if not any(chart.is_large for chart in charts):
         charts[:0] = _from_checkpoints(recording, subject)
     return charts
-
-
-def _outermost(recording: Recording) -> Mapping[str, RecordedCurve]:
-    """Returns the curves without processes that are in the curve of one above them."""
-    curves = recording.curves
-    watched = {run.pid for run in recording.runs if run.pid is not None and run.process in curves}
-    below = {run.process for run in recording.runs if run.parent_pid in watched}
-    return {process: curve for process, curve in curves.items() if process not in below}
 
 
 def _from_curve(grid: Grid, recording: Recording, steps: Sequence[PlacedStep]) -> Iterator[Chart]:
@@ -448,7 +445,7 @@ def comparison_bands(run: ComparedRun, side: int, time: CommonTime) -> list[Band
 
 def _levels(run: ComparedRun) -> tuple[dict[str, _Points], bool]:
     """Returns what is shown of a run, and whether its memory was read all the time."""
-    grid = grid_of(run.recording.curves, run.recording.began_ns) or NO_GRID
+    grid = grid_of(run.recording.curves, run.recording.began_ns)
     gpus = {gpu: name for name in grid.levels if (gpu := series.gpu_of(name)) is not None}
     names = [name for name in grid.levels if name in LEVELS]
     for (index, of), name in gpus.items():

@@ -121,7 +121,7 @@ def as_junit(comparison: Comparison, verdict: GateVerdict) -> str:
     suites = ElementTree.Element("testsuites")
     failures, errors = (str(outcomes.count(each)) for each in ("worse", "not comparable"))
     counts = {"tests": str(len(outcomes)), "failures": failures, "errors": errors}
-    suite = ElementTree.SubElement(suites, "testsuite", name="otel-quant compare", **counts)
+    suite = ElementTree.SubElement(suites, "testsuite", {"name": "otel-quant compare"} | counts)
     for check, line in zip(verdict.checks, check_lines(comparison, verdict.checks), strict=True):
         where = printable(f"{check.side.name}: {path_text(check.path)}")
         name = printable(check.limit.text if check.limit is not None else "run")

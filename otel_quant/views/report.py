@@ -304,12 +304,12 @@ def _origin(recording: Recording, subject: ShownProcess) -> Section:
         facts = {name: value for name, value in run.attributes.items() if name in _FACTS} | facts
     named = [name for name in _FACTS if name in facts]  # in the order of the table
     left = {name: facts[name] for name in (*named, *facts)}
-    lists = []
+    shown = []
     for title, beginnings in GROUPS:
         names = [name for name in left if name.startswith(beginnings)]
-        lists.append(Facts([_fact(name, left.pop(name)) for name in names], title))
-    lists.append(Facts([("folder or file", str(recording.path))], "Recording"))
-    shown = [each for each in lists if each.rows]
+        if rows := [_fact(name, left.pop(name)) for name in names]:
+            shown.append(Facts(rows, title))
+    shown.append(Facts([("folder or file", str(recording.path))], "Recording"))
     return Section("What made this run", (Section("", shown, layout="facts"),))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import quote
@@ -64,24 +65,28 @@ def document(
 
     ``names`` are asked for beside the list's columns; ``chosen`` is below which folders, and which runs.
     """
-    table = _list(runs, _fields(names)) if pivot is None else _pivot(pivot)
-    parts: Iterable[Part] = (table,)
-    if is_page and pivot is not None:
-        parts = _page_parts(runs, names, pivot, unreadable)
-    elif not runs and pivot is None:
-        parts = (Lines((f"no run {chosen}",)),)
+    parts: Iterable[Part]
+    if pivot is None:
+        table, shown = _list(runs, _fields(names)), partial(_runs_data, runs)
+        parts = (table if runs else Lines((f"no run {chosen}",)),)
+    else:
+        table, shown = _pivot(pivot), partial(_pivot_data, pivot)
+        parts = _page_parts(runs, names, pivot, unreadable) if is_page else (table,)
 
     def data() -> dict[str, Any]:
-        shown = {"runs": list(map(_run_data, runs))} if pivot is None else _pivot_data(pivot)
-        return {**shown, "unreadable": [each._asdict() for each in unreadable]}
+        return {**shown(), "unreadable": [each._asdict() for each in unreadable]}
 
     title, over = counted(len(runs), "run"), f"Quantization runs {chosen}"
     return Document(parts, title, over, sheet=lambda: table, data=data)
 
 
-def _run_data(run: Run) -> dict[str, Any]:
-    numbers = ((name, value) for name, value in run.items() if isinstance(value, float))
-    return {**run, **{name: moment_json(at) for name, at in numbers if unit_of(name) == TIME}}
+def _runs_data(runs: Sequence[Run]) -> dict[str, Any]:
+    data = []
+    for run in runs:
+        numbers = ((name, value) for name, value in run.items() if isinstance(value, float))
+        moments = {name: moment_json(at) for name, at in numbers if unit_of(name) == TIME}
+        data.append({**run, **moments})
+    return {"runs": data}
 
 
 def unreadable_lines(unreadable: Sequence[Unreadable]) -> list[str]:

@@ -173,16 +173,20 @@ def _run_data(recording: Recording, run: RecordedRun) -> dict[str, Any]:
     known = {**recording.origin, **run.attributes, **of_run}
     found = {key: _in_profile(key, known.get(name)) for key, name in OF_RUN.items()}
     limit, peak = summary.limit(recording, run), summary.peak_of_run(recording, run)
-    ended = f"with {run.error}" if run.error else "without an exception"
-    return {key: value for key, value in found.items() if value not in (None, "")} | _known(
-        **_calibration(run),
-        memory_limit_mb=limit and _mebibytes(limit.value),
-        memory_limit_source=limit and limit.source,
-        tree_peak_memory_mb=peak and _mebibytes(peak.value),
-        tree_peak_memory_source=peak and peak.source,
-        memory_limit_share=peak and limit and round(peak.value / limit.value, 4),
-        ended=None if run.end is None else ended,
-    )
+    data = {key: value for key, value in found.items() if value not in (None, "")}
+    data |= _known(**_calibration(run))
+    for name, known_value in (("memory_limit", limit), ("tree_peak_memory", peak)):
+        if known_value:
+            sizes = {
+                f"{name}_mb": _mebibytes(known_value.value),
+                f"{name}_source": known_value.source,
+            }
+            data |= _known(**sizes)
+    if peak and limit:
+        data["memory_limit_share"] = round(peak.value / limit.value, 4)
+    if run.end is not None:
+        data["ended"] = f"with {run.error}" if run.error else "without an exception"
+    return data
 
 
 def _in_profile(key: str, value: Any) -> Any:
@@ -208,7 +212,7 @@ def _facts(recording: Recording, run: RecordedRun) -> Iterator[tuple[str, str]]:
     peak, limit = summary.peak_of_run(recording, run), summary.limit(recording, run)
     data = _run_data(recording, run)
     if peak is not None and len(recording.runs) > 1:  # of one, it stands above
-        yield "memory peak", ("at least " if peak.is_least else "") + size(peak.value)
+        yield "memory peak", "at least " * peak.is_least + size(peak.value)
     if limit is not None:
         yield "memory limit", f"{size(limit.value)}{_LIMITS.get(limit.source or '', '')}"
     if isinstance(gpu_share := data.get("gpu_memory_limit_share"), int | float):
@@ -284,7 +288,7 @@ def model_parts(recording: Recording, *, with_layers: bool = False) -> Iterator[
     every = [model for run in recording.runs for model in run.models]
     if not every:
         return
-    last = {str(model.get("role") or model.get("path") or "model"): model for model in every}
+    last = {model.get("role") or model.get("path") or "model": model for model in every}
     models = _picked(last, *_ROLES, *last)
     yield _comparison(models)
     notes = list(chain.from_iterable(map(_notes, models, models.values())))
@@ -295,13 +299,8 @@ def model_parts(recording: Recording, *, with_layers: bool = False) -> Iterator[
     yield from (table for table in tables if with_layers and table.rows)
 
 
-def _figures(model: Model) -> Mapping[str, Any]:
-    figures = model.get("figures")
-    return figures if isinstance(figures, Mapping) else {}
-
-
 def _comparison(models: Mapping[str, Model]) -> Table:
-    figures = list(map(_figures, models.values()))
+    figures = [model["figures"] for model in models.values()]
     columns: list[Column[Any]] = [Column("Model", value=partial(_heading, figures))]
     columns += [
         Column(_ROLES.get(role, cut(role, _LONGEST_NAME)), "", partial(_model_figure, each))
@@ -335,8 +334,8 @@ def _model_figure(figures: Model, figure: ModelFigure) -> Cell:
 
 def _run(figures: Model, figure: ModelFigure) -> str:
     """Returns the share that is expected to run in integers, behind that which is stored in them."""
-    share = number(figures, _RUN) if figure.name == _STORED else None
-    return "" if share is None else f" ({100 * share:.1f} %)"
+    share = number(figures, _RUN)
+    return "" if share is None or figure.name != _STORED else f" ({100 * share:.1f} %)"
 
 
 def _change(first: Model, second: Model, figure: ModelFigure) -> str:
@@ -352,7 +351,7 @@ def _types(figures: Mapping[str, Any], prefix: str) -> dict[str, float]:
     found = {
         # Names of attributes have no blanks.
         name.removeprefix(prefix).replace("weight_only", "weight-only").replace("_", " "): share
-        for name in map(str, figures)
+        for name in figures
         if name.startswith(prefix) and (share := number(figures, name)) is not None
     }
     return dict(sorted(found.items(), key=lambda pair: -pair[1]))
@@ -363,7 +362,6 @@ def _text(key: str) -> Callable[[Model], Cell]:
 
 
 def _layers(role: str, model: Model) -> Table:
-    nodes = [node for node in model.get("heaviest") or () if isinstance(node, Mapping)]
     columns = (
         Column[Model]("Layer", None, _text("name")),
         Column[Model]("Operator", None, _text("op_type")),
@@ -373,6 +371,7 @@ def _layers(role: str, model: Model) -> Table:
         Column[Model]("Memory", "By", lambda node: number(node, "memory_bytes"), title="estimated"),
     )
     caption = f"Heaviest layers, {role} model"
+    nodes = model.get("heaviest", ())
     return Table.of(columns, nodes, id=f"layers-{role}", caption=caption, known_only=True)
 
 
@@ -384,14 +383,13 @@ _MORE: Final = {
 
 
 def _notes(role: str, model: Model) -> Iterator[str]:
-    figures = _figures(model)
+    figures = model["figures"]
     words = (phrase(form, figures.get(key), listed) for key, form in _MORE.items())
-    path = str(model.get("path") or "")
-    facts = filter(None, (path, _contractions(figures), *words))
+    facts = filter(None, (model.get("path"), _contractions(figures), *words))
     if text := "; ".join(cut(each, _LONGEST_NOTE) for each in facts):
         yield f"{role.capitalize()} model: {text}."
-    if model.get("error"):
-        yield f"The {role} model could not be costed: {cut(str(model['error']), _LONGEST_FACT)}"
+    if error := model.get("error"):
+        yield f"The {role} model could not be costed: {cut(error, _LONGEST_FACT)}"
 
 
 def _contractions(figures: Mapping[str, Any]) -> str:
@@ -408,7 +406,7 @@ def _costs(run: RecordedRun) -> Iterator[dict[str, Any]]:
     """Yields models by the keys of a profile, with the ratio of sizes to the float model's."""
     before: dict[str, Any] = {}
     for model in run.models:
-        cost = _picked(model, "role", "path") | model.get("figures", {}) | _picked(model, "error")
+        cost = _picked(model, "role", "path") | model["figures"] | _picked(model, "error")
         if cost.get("role") == "float":
             before = cost
         for key in _SIZES if cost.get("role") == "quantized" else ():

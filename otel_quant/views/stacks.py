@@ -13,7 +13,7 @@ from otel_quant.recordings.reader import SeenStack, by_call, by_line, of_step, s
 from otel_quant.schema.code_lines import NOTHING, Amounts, Place, total_of
 from otel_quant.schema.units import cut, duration_text, share_text, size
 from otel_quant.views.document import ONE, Box, Column, Flame, Lines, Part, Table
-from otel_quant.views.text import printable
+from otel_quant.views.text import printable, share_of
 
 if TYPE_CHECKING:
     from otel_quant.recordings.side_by_side import Sample, Side
@@ -178,7 +178,7 @@ def table(lines: Mapping[Place, Amounts], measure: Measure, most: int | None = N
     """Returns lines as a table, those with the most first."""
     whole, of = total_of(lines.values()).time, _MEASURES[measure].of
     order = sorted(lines.items(), key=lambda line: of(line[1]), reverse=True)
-    rows = [_LineRow(*line, line[1].time / whole if whole else None) for line in order]
+    rows = [_LineRow(*line, share_of(line[1].time, whole)) for line in order]
     return Table.of(_COLUMNS, rows).first(most or len(rows), "line")
 
 

@@ -23,11 +23,13 @@ from otel_quant.recordings.model import (
     number,
     steps_in,
 )
+from otel_quant.recordings.model import known as known_values
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import QUANTITIES
 from otel_quant.schema.figures import MEMORY, RESOURCES, Figure, Part
 from otel_quant.schema.units import counted, cut, duration_text
 from otel_quant.views.document import ONE, Cell, Column, Row, Table, UnitCell, known
+from otel_quant.views.text import share_of
 
 # --- which are shown ----------------------------------------------------------------------
 
@@ -113,8 +115,7 @@ def _most_telling(
 
 def end_of(runs: Sequence[RecordedRun], until: float) -> float:
     """Returns when the last of some runs ended; of one that has no end, `until`."""
-    known = (run.gone if run.end is None else run.end for run in runs)
-    return max(until if end is None else end for end in known)
+    return max(known_values((run.end, run.gone, until))[0] for run in runs)
 
 
 # --- their rows ---------------------------------------------------------------------------
@@ -152,7 +153,8 @@ class ShownRun:
     ) -> None:
         self.recording, self.run = recording, run
         self.steps = summary.StepSummary(recording, run)
-        self.limit = summary.limit(recording, run)
+        limit = summary.limit(recording, run)
+        self.limit = limit and limit.value
         # The names of all attributes of its checkpoints
         self.checkpoint_names = dict.fromkeys(
             chain.from_iterable(each.attributes for each in run.checkpoints)
@@ -222,11 +224,15 @@ def _seen(figure: Figure) -> Value:
     return lambda row: row.of.steps.seen(row.step, name) if row.step else start(row)
 
 
+def _rounded_share(part: float | None, whole: float | None) -> float | None:
+    share = share_of(part, whole)
+    return share and round(share, 4)
+
+
 @_of_step
 def _share_of_limit(row: StepTableRow, step: RecordedStep) -> float | None:
     used = row.of.steps.value(step, summary.MEMORY_PEAK) or row.of.steps.seen(step)
-    limit = row.of.limit
-    return None if used is None or limit is None else round(used / limit.value, 4)
+    return _rounded_share(used, row.of.limit)
 
 
 def _start(row: StepTableRow) -> float | None:
@@ -239,8 +245,7 @@ def _duration(row: StepTableRow, step: RecordedStep) -> float | None:
 
 
 def _share_of_time(row: StepTableRow) -> float | None:
-    seconds, total = _duration(row), row.of.seconds
-    return round(seconds / total, 4) if seconds is not None and total else None
+    return _rounded_share(_duration(row), row.of.seconds)
 
 
 def status_of(row: StepTableRow) -> str:
@@ -402,8 +407,7 @@ def _state_text(row: StepTableRow, step: RecordedStep) -> str:
 
 
 def _share_of_recording(row: StepTableRow) -> float | None:
-    total = row.of.recording.duration
-    return row.seconds / total if row.seconds is not None and total else None
+    return share_of(row.seconds, row.of.recording.duration)
 
 
 def _seen_of_open_steps(column: Column[StepTableRow], figure: Figure) -> Column[StepTableRow]:

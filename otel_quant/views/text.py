@@ -48,6 +48,11 @@ def phrase(template: str, value: Any, text: Callable[[Any], object] = str) -> st
     return template.format(text(value)) if value else ""
 
 
+def share_of(part: float | None, whole: float | None) -> float | None:
+    """Returns what share of a figure another one is; None where that is not known."""
+    return part / whole if part is not None and whole else None
+
+
 def of_limit(value: float, limit: float | None) -> str:
     """Returns what share of the limit a size is: ``93.8 % of the limit of 8.00 GB``; empty if that is not known."""
     return f"{share_text(value / limit)} of the limit of {size(limit)}" if limit else ""

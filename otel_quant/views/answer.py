@@ -424,11 +424,11 @@ _GROWTHS: Final = (
 
 def time_left(run: RecordedRun, step: RecordedStep) -> str:
     """Returns the time until the last sample or layer of a step that is open, or that it has stalled; empty if unknown."""
+    if step.state != "running":
+        return ""
     forecast = forecast_of(run, step)
     stalled = number(forecast, semconv.FORECAST_STALLED)
     left = number(forecast, semconv.FORECAST_TIME_LEFT)
-    if step.state != "running":
-        return ""
     if stalled is not None:
         return f"no progress for {duration_text(stalled)}"
     return "" if left is None else f"about {duration_text(left)} left"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, chain, islice
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.cost import (
     AssumedBranch,
@@ -458,15 +458,16 @@ def _differences(before: ModelCost, after: ModelCost) -> Iterator[_Difference]:
         yield _Difference(key, column.heading, then, now, key in _SIZES)
 
 
+_Shares: TypeAlias = tuple[float, float]
 _MIXES: Final = {"precision": "stored", "expected_precision": "run"}
 
 
-def _mixes(before: ModelCost, after: ModelCost) -> Iterator[tuple[str, str, float, float]]:
-    """Yields a mix of types, a type, and its share of the contractions of either model."""
+def _mixes(before: ModelCost, after: ModelCost) -> Iterator[tuple[str, dict[str, _Shares]]]:
+    """Yields each mix of types, with the share of the contractions of either model that a type has."""
     for mix in _MIXES:
         then, now = getattr(before, mix), getattr(after, mix)
-        for name in dict.fromkeys((*then, *now)):
-            yield mix, name, then.get(name, 0.0), now.get(name, 0.0)
+        types = dict.fromkeys((*then, *now))
+        yield mix, {name: (then.get(name, 0.0), now.get(name, 0.0)) for name in types}
 
 
 def _comparison(before: ModelCost, after: ModelCost) -> Table:
@@ -474,11 +475,10 @@ def _comparison(before: ModelCost, after: ModelCost) -> Table:
     rows: list[Sequence[Cell]] = [
         (each.heading, each.before, each.after, each.change) for each in _differences(before, after)
     ]
-    every = {(mix, name): shares for mix, name, *shares in _mixes(before, after)}
-    known = dict.fromkeys(mix for mix, _ in every)
-    words = ", ".join(_MIXES[mix] for mix in known)
-    for name in dict.fromkeys(name for _, name in every):
-        pairs = [every.get((mix, name), [0.0, 0.0]) for mix in known]
+    mixes = {_MIXES[mix]: types for mix, types in _mixes(before, after) if types}
+    words = ", ".join(mixes)
+    for name in dict.fromkeys(chain(*mixes.values())):
+        pairs = [types.get(name, (0.0, 0.0)) for types in mixes.values()]
         texts = [[f"{100 * share:.2f} %" for share in pair] for pair in pairs]
         shares = map(", ".join, zip(*texts, strict=True))
         change = ", ".join(f"{100 * (now - then):+.2f}" for then, now in pairs)
@@ -509,8 +509,9 @@ def _comparison_sheet(models: Sequence[ModelCost]) -> Iterator[tuple[Cell, ...]]
     for after in others:
         for each in _differences(before, after):
             yield before.path, after.path, each.key, each.before, each.after, each.ratio
-        for mix, name, *shares in _mixes(before, after):
-            yield before.path, after.path, f"{mix}.{name}", *shares, None
+        for mix, types in _mixes(before, after):
+            for name, shares in types.items():
+                yield before.path, after.path, f"{mix}.{name}", *shares, None
 
 
 def _data(models: Sequence[ModelCost], choices: Choices) -> dict[str, object]:
@@ -542,7 +543,6 @@ def _comparison_data(before: ModelCost, after: ModelCost) -> dict[str, object]:
     for each in _differences(before, after):
         found[each.key] = {"before": each.before, "after": each.after}
         found[each.key] |= {"ratio": each.ratio} if each.is_size else {}
-    found |= {mix: {} for mix in _MIXES}
-    for mix, name, then, now in _mixes(before, after):
-        found[mix][name] = {"before": then, "after": now}
+    for mix, types in _mixes(before, after):
+        found[mix] = {name: {"before": then, "after": now} for name, (then, now) in types.items()}
     return found

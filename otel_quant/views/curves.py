@@ -112,14 +112,14 @@ NO_GRID: Final = Grid(0.0, 1.0, (), 0.0)
 """Of a recording without a curve."""
 
 
-def grid_of(curves: Mapping[str, RecordedCurve], began_ns: int) -> Grid:
+def grid_of(curves: Mapping[str, RecordedCurve], began_ns: int) -> Grid | None:
     """Returns curves on one axis of time, coarse enough for a chart.
 
     The launcher's curve has everything. Without one the curves of the processes are added up.
     """
     known = {process: curve for process, curve in curves.items() if curve.curve.buckets}
     if not known:
-        return NO_GRID
+        return None
     chosen = [known[LAUNCHER]] if LAUNCHER in known else [*known.values()]
     spans = []
     for curve in chosen:
@@ -221,7 +221,7 @@ def charts_of(recording: Recording, subject: ShownProcess) -> list[Chart]:
     watched = {run.pid for run in recording.runs if run.pid is not None and run.process in curves}
     below = {run.process for run in recording.runs if run.parent_pid in watched}
     outermost = {process: curve for process, curve in curves.items() if process not in below}
-    grid = grid_of(outermost, recording.began_ns)
+    grid = grid_of(outermost, recording.began_ns) or NO_GRID
     charts = list(_from_curve(grid, recording, subject.steps))
     if not any(chart.is_large for chart in charts):
         charts[:0] = _from_checkpoints(recording, subject)
@@ -445,7 +445,7 @@ def comparison_bands(run: ComparedRun, side: int, time: CommonTime) -> list[Band
 
 def _levels(run: ComparedRun) -> tuple[dict[str, _Points], bool]:
     """Returns what is shown of a run, and whether its memory was read all the time."""
-    grid = grid_of(run.recording.curves, run.recording.began_ns)
+    grid = grid_of(run.recording.curves, run.recording.began_ns) or NO_GRID
     gpus = {gpu: name for name in grid.levels if (gpu := series.gpu_of(name)) is not None}
     names = [name for name in grid.levels if name in LEVELS]
     for (index, of), name in gpus.items():

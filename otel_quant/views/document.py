@@ -119,6 +119,11 @@ class Table(NamedTuple):
     note: str = ""  # What is left out, and what has to be known to read it
     is_sortable: bool = True  # Whether the cells of a column can be compared with each other
 
+    @property
+    def full_rows(self) -> Iterator[Row]:
+        """Its rows, each with what belongs to it."""
+        return (row if isinstance(row, Row) else Row(row) for row in self.rows)
+
     @classmethod
     def of(
         cls,

@@ -19,7 +19,7 @@ from otel_quant.base.files import replace_whole
 from otel_quant.schema.units import share_text, size
 from otel_quant.version import VERSION
 from otel_quant.views.document import Cell, Charts, Column, Document, Row, Table, UnitCell
-from otel_quant.views.text import Texts, cell_text, printable, row_of
+from otel_quant.views.text import Texts, cell_text, printable
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -135,7 +135,7 @@ class _Page:
         texts = Texts(table, one_unit=table.is_sortable)
         is_text = [each.is_text or each.unit == "time" for each in texts.columns]
         headings = zip(texts.headings, texts.units, texts.columns, strict=True)
-        given = list(map(row_of, table.rows))
+        given = list(table.full_rows)
         bars = [list(map(_bar, row.cells, texts.columns)) for row in given]
         known = (length for length in chain.from_iterable(bars) if length is not None)
         longest = max(known, default=0.0)
@@ -162,4 +162,4 @@ def _bar(cell: Cell, column: Column[Any]) -> float | None:
 def _whole(table: Table) -> tuple[Texts, list[tuple[Row, Sequence[str]]]]:
     """Returns the texts of a table, each row with what stands for cells that are not known."""
     texts = Texts(table)
-    return texts, [(row, texts.whole(row.cells)) for row in map(row_of, table.rows)]
+    return texts, [(row, texts.whole(row.cells)) for row in table.full_rows]

@@ -295,8 +295,8 @@ def model_parts(recording: Recording, *, with_layers: bool = False) -> Iterator[
     if earlier := len(every) - len(models):
         notes.append(f"{counted(earlier, 'earlier model')} left out: the last of each role counts.")
     yield from Lines.of(notes)
-    tables = map(_layers, models, models.values())
-    yield from (table for table in tables if with_layers and table.rows)
+    if with_layers:
+        yield from filter(attrgetter("rows"), map(_layers, models, models.values()))
 
 
 def _comparison(models: Mapping[str, Model]) -> Table:

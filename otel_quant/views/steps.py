@@ -156,9 +156,8 @@ class ShownRun:
         limit = summary.limit(recording, run)
         self.limit = limit and limit.value
         # The names of all attributes of its checkpoints
-        self.checkpoint_names = dict.fromkeys(
-            chain.from_iterable(each.attributes for each in run.checkpoints)
-        )
+        named = chain.from_iterable(each.attributes for each in run.checkpoints)
+        self.checkpoint_names = dict.fromkeys(named)
         self.rows = list(self._rows(placed))
 
     @property
@@ -169,14 +168,12 @@ class ShownRun:
         return self.run.checkpoints[-1].time - self.run.start if self.run.checkpoints else 0.0
 
     def _rows(self, placed: Sequence[PlacedStep] | None) -> Iterator[StepTableRow]:
-        every = steps_in(self.recording, [self.run]) if placed is None else placed
-        rows: dict[int | None, StepTableRow] = {
-            each.step.index: StepTableRow(
-                self, each.step.name, each.step.start, each.duration, each.depth, each.step
-            )
-            for each in every
-            if each.run is self.run
-        }
+        rows: dict[int | None, StepTableRow] = {}
+        for each in steps_in(self.recording, [self.run]) if placed is None else placed:
+            if each.run is self.run:
+                step = each.step
+                of_step = (step.name, step.start, each.duration, each.depth, step)
+                rows[step.index] = StepTableRow(self, *of_step)
         for point in self.run.checkpoints:
             row = rows.get(point.step)
             if point.phase == "point":
@@ -244,10 +241,6 @@ def _duration(row: StepTableRow, step: RecordedStep) -> float | None:
     return None if step.end is None else round(step.end - step.start, _DECIMALS)
 
 
-def _share_of_time(row: StepTableRow) -> float | None:
-    return _rounded_share(_duration(row), row.of.seconds)
-
-
 def status_of(row: StepTableRow) -> str:
     """Returns how a row stands: ``ok``, ``open``, the exception that ended it."""
     if row.step is None:
@@ -303,7 +296,7 @@ _FIGURES: Final = [(column, figure) for figure in _HEADED for column in _columns
 COLUMNS: Final = (
     _column("start_secs", "START", "s", _start),
     _column("duration_secs", "TIME", "s", _duration),
-    _column("duration_share", "", "1", _share_of_time),
+    _column("duration_share", "", "1", lambda row: _rounded_share(_duration(row), row.of.seconds)),
     *(column for column, _ in _FIGURES),
 )
 """The figures that every run may have, in the order of the table."""
@@ -406,10 +399,6 @@ def _state_text(row: StepTableRow, step: RecordedStep) -> str:
     return ": ".join(filter(None, texts))
 
 
-def _share_of_recording(row: StepTableRow) -> float | None:
-    return share_of(row.seconds, row.of.recording.duration)
-
-
 def _seen_of_open_steps(column: Column[StepTableRow], figure: Figure) -> Column[StepTableRow]:
     """Returns the column of a peak, which of a step that is open is at least what was seen."""
     seen = _seen(figure)
@@ -431,7 +420,7 @@ _SHOWN: Final[tuple[Column[StepTableRow], ...]] = (
     Column("STEP", None, lambda row: cut(row.name, _LONGEST_NAME)),
     _column("", "START", "s", lambda row: row.start, title="since the recording began"),
     _column("", "TIME", "s", lambda row: row.seconds),
-    _column("", "", "1", _share_of_recording, title="share of the recording's time"),
+    _column("", "", "1", lambda row: share_of(row.seconds, row.of.recording.duration), title="share of the recording's time"),
     *(_seen_of_open_steps(*each) for each in _FIGURES if each[0].key not in _NOT_SHOWN),
     Column("SAMPLES", "", _of_step(lambda _, step: step.samples), title="calibration samples: batches", spare=1, absent="-"),
 )  # fmt: skip

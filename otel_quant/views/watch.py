@@ -22,7 +22,7 @@ from otel_quant.schema.figures import MEMORY, RESOURCES
 from otel_quant.schema.units import clock_text, duration_text, share_text, size
 from otel_quant.views.answer import ended_as, ending_lines, exceeded, time_left
 from otel_quant.views.charts import Values
-from otel_quant.views.curves import LEVELS, OTHER_LEVELS, grid_of
+from otel_quant.views.curves import LEVELS, NO_GRID, OTHER_LEVELS, grid_of
 from otel_quant.views.document import Column, Document, Row, Table
 from otel_quant.views.steps import memory_limit, process_name
 from otel_quant.views.text import number_text, phrase, printable
@@ -64,7 +64,7 @@ class Looked:
         # The steps of all runs, in the order in which they opened
         self.steps = sorted(steps_in(recording), key=lambda each: each.step.start)
         self._summaries = summary.steps_of(recording)
-        self.grid = grid_of(recording.curves, recording.began_ns)
+        self.grid = grid_of(recording.curves, recording.began_ns) or NO_GRID
         command = recording.origin.get(semconv.PROCESS_COMMAND_LINE, recording.path.name)
         self.program = printable(str(command))
 

@@ -82,14 +82,11 @@ def _of_model(model: ModelCost, choices: Choices) -> Iterator[Part]:
         case None:
             yield Facts([*_summary(model), *_unknown_nodes(model), *_largest(model, choices)])
         case "total":
-            # Less what tables have in words elsewhere, and what is empty or 0 and no size
-            totals = [
-                (column.heading, "?" if value is None else value)
-                for column in _TOTALS
-                for value in (column.value(model),)
-                if column.key in _SIZES
-                or (column.key not in _SAID_ELSEWHERE and value not in (0, ""))
-            ]
+            totals: list[tuple[str, Cell]] = []
+            for column in _LISTED_TOTALS:
+                value = column.value(model)
+                if column.key in _SIZES or value not in (0, ""):
+                    totals.append((column.heading, "?" if value is None else value))
             yield Facts([*totals, *_unknown_nodes(model)], caption="Total")
         case name:
             by = _BY[name]
@@ -371,8 +368,9 @@ _TOTALS: Final[tuple[Column[ModelCost], ...]] = (
 )  # fmt: skip
 """Per model. Texts may be empty, counts 0; neither is unknown."""
 
-_SAID_ELSEWHERE: Final = frozenset({"symbolic_dims", "overridden_dims", "uncosted_ops"})
-"""Totals that tables have in words, at the beginning or the end."""
+_ELSEWHERE: Final = ("symbolic_dims", "overridden_dims", "uncosted_ops")
+_LISTED_TOTALS: Final = [column for column in _TOTALS if column.key not in _ELSEWHERE]
+"""Less those that tables have in words, at the beginning or the end."""
 
 
 class _By(NamedTuple):

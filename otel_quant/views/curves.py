@@ -307,8 +307,8 @@ def _level(
     """Returns the chart of a level, with the highest value of one of its series."""
     (title, unit), (peak, at) = _title_and_unit(name), grid.peak(name)
     text = number_text(peak, unit)
-    inside = [cut(each.step.name, _LONGEST_NAME) for each in (step_at(steps, at),) if each]
-    summary = f"Highest {text} at {clock_text(at)}{phrase(' in {}', ''.join(inside))}"
+    inside = phrase(" in {}", step_at(steps, at), lambda each: cut(each.step.name, _LONGEST_NAME))
+    summary = f"Highest {text} at {clock_text(at)}{inside}"
     return Chart(
         chart or name.replace(".", "-"), title, _UNITS.get(unit, unit), grid.times, shown,
         limit=limit,

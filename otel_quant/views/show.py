@@ -59,8 +59,9 @@ from otel_quant.views.text import cell_text, listed, phrase, precision_text
 
 def document(recordings: Mapping[str, Recording], most_steps: int | None = None) -> Document:
     """Returns recordings as a document, with so many steps of each run at most."""
+    parts = {name: _parts(name, each, most_steps) for name, each in recordings.items()}
     return Document(
-        _parts(recordings, most_steps),
+        _titled(parts),
         title=", ".join(recordings),
         over="Quantization runs",
         sheet=lambda: _sheet(recordings),
@@ -68,26 +69,24 @@ def document(recordings: Mapping[str, Recording], most_steps: int | None = None)
     )
 
 
-def _parts(recordings: Mapping[str, Recording], most_steps: int | None) -> Iterator[Part]:
-    for name, recording in recordings.items():
-        parts = _recording_parts(name, recording, most_steps)
-        yield from [Section(name, parts)] if len(recordings) > 1 else parts
+def _titled(parts: Mapping[str, Iterator[Part]]) -> Iterator[Part]:
+    """Yields parts, below their titles if there are several."""
+    for title, own in parts.items():
+        yield from [Section(title, own)] if len(parts) > 1 else own
 
 
-def _recording_parts(name: str, recording: Recording, most_steps: int | None) -> Iterator[Part]:
+def _parts(name: str, recording: Recording, most_steps: int | None) -> Iterator[Part]:
     """Yields the answer first, then the steps of each run, then what made it."""
     subject = subject_of(recording)
     yield Lines([f"{outcome(recording, subject)}.", *sentences(recording, subject)])
     yield from ending_parts(recording.ending)
     yield from Lines.of(recording.problems)
     runs = _titled_runs(name, recording)
-    is_pipeline = len(by_process(recording)) > 1 and len(subject.runs) == len(recording.runs)
-    if is_pipeline:  # one process after another
-        yield from _pipeline_parts(recording, most_steps)
-        runs = {}
-    for title, run in runs.items():
-        parts = _run_parts(recording, run, most_steps)
-        yield from [Section(title, parts)] if len(runs) > 1 else parts
+    if len(by_process(recording)) > 1 and len(subject.runs) == len(recording.runs):
+        yield from _pipeline_parts(recording, most_steps)  # one process after another
+    else:
+        of_runs = {title: _run_parts(recording, run, most_steps) for title, run in runs.items()}
+        yield from _titled(of_runs)
     yield from accuracy_tables(recording)
     yield from model_parts(recording)
 

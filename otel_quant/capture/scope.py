@@ -158,7 +158,7 @@ def as_step(function: F, begin: Begin) -> F:
         @wraps(function)
         async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
             generator = function(*args, **kwargs)
-            activation = _begun(begin, args, kwargs)
+            activation = begun(begin, args, kwargs)
             resume: Callable[[], Any] = functools.partial(anext, generator)
             try:
                 while True:
@@ -184,28 +184,29 @@ def as_step(function: F, begin: Begin) -> F:
 
         @wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-            return (yield from _drive(function(*args, **kwargs), _begun(begin, args, kwargs)))
+            return (yield from _drive(function(*args, **kwargs), begun(begin, args, kwargs)))
 
     elif inspect.iscoroutinefunction(function):
 
         @wraps(function)
         async def wrapper(*args: Any, **kwargs: Any) -> Any:
-            with _begun(begin, args, kwargs):
+            with begun(begin, args, kwargs):
                 return await function(*args, **kwargs)
 
     else:
 
         @wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            with _begun(begin, args, kwargs):
+            with begun(begin, args, kwargs):
                 return function(*args, **kwargs)
 
     return cast(F, wrapper)
 
 
-def _begun(begin: Begin, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Activation:
+def begun(begin: Callable[..., OpenStep | None], *given: Any) -> Activation:
+    """Opens a step, if there is one to open."""
     with FAULTS.kept_in(OPENING_A_STEP):
-        return Activation(begin(args, kwargs))
+        return Activation(begin(*given))
     return Activation(None)
 
 

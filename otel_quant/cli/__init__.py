@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 FAULTY: Final = 70
 """Exit code of an error of otel-quant itself; BSD's sysexits.h has it for errors of software."""
 
-
 INTERRUPTED: Final = 130
 """Exit code of a command that was stopped with Ctrl-C, as shells have it."""
 
@@ -44,9 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _options_of(given: Sequence[str]) -> Namespace | SimpleNamespace:
-    if given[:1] == [
-        "run"
-    ]:  # the program waits: its own start takes no longer than argparse's import
+    # The program waits: its own start takes no longer than argparse's import.
+    if given[:1] == ["run"]:
         from otel_quant.cli.run import plain_options
 
         if (plain := plain_options(given[1:])) is not None:

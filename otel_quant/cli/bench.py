@@ -23,19 +23,7 @@ from otel_quant.views.text import printable
 _MOST_PROCESSES: Final = 1000
 
 
-_ARGUMENTS: Final = (
-    option("variants", nargs="+", metavar="VARIANTS", help="script.py:function that returns models and inputs, and ONNX files"),
-    option("--baseline", metavar="NAME", help="compare the others with this one (default: the first)"),
-    option("--seconds", type=SECONDS, default=20.0, metavar="S", help="time for the timed calls of each variant, at most; five rounds run in any case (default: %(default).0f)"),
-    option("--timeout", type=SECONDS, metavar="S", help="give a variant up whose making, a call or anything else takes longer (default: never)"),
-    option("--processes", type=number("processes", _MOST_PROCESSES), metavar="N", help="measure each variant in N processes, one after the other, and take the mean of those in the middle (default: 5, or 1 where a variant takes more than a minute to make)"),
-    option("--one-by-one", action="store_true", help="end a variant's process before the next one begins, where memory does not suffice for all of them; a busy machine then hits some more than others"),
-    *MODEL_ARGUMENTS,
-)  # fmt: skip
-
-
 def _run(options: argparse.Namespace) -> int:
-    # Only now: the other commands are not to wait for these.
     from otel_quant.cli import INTERRUPTED
     from otel_quant.format.event_file import BENCH
     from otel_quant.inference.measure import STOPPED, bench
@@ -61,7 +49,6 @@ def _tell(line: str) -> None:
 
 
 COMMAND: Final = Command(
-    name="bench",
     brief="measure variants of a model side by side: time, memory, size, error",
     description=(
         "Runs variants of a model, each in a process of its own, and shows side by side how fast they "
@@ -71,6 +58,14 @@ COMMAND: Final = Command(
         "it was stopped."
     ),
     examples=("script.py:variants", "float.onnx int8.onnx --seconds 5"),
-    arguments=_ARGUMENTS,
+    arguments=(
+        option("variants", nargs="+", metavar="VARIANTS", help="script.py:function that returns models and inputs, and ONNX files"),
+        option("--baseline", metavar="NAME", help="compare the others with this one (default: the first)"),
+        option("--seconds", type=SECONDS, default=20.0, metavar="S", help="time for the timed calls of each variant, at most; five rounds run in any case (default: %(default).0f)"),
+        option("--timeout", type=SECONDS, metavar="S", help="give a variant up whose making, a call or anything else takes longer (default: never)"),
+        option("--processes", type=number("processes", _MOST_PROCESSES), metavar="N", help="measure each variant in N processes, one after the other, and take the mean of those in the middle (default: 5, or 1 where a variant takes more than a minute to make)"),
+        option("--one-by-one", action="store_true", help="end a variant's process before the next one begins, where memory does not suffice for all of them; a busy machine then hits some more than others"),
+        *MODEL_ARGUMENTS,
+    ),
     run=_run,
-)
+)  # fmt: skip

@@ -35,20 +35,20 @@ class UserError(Exception):
 
 
 class Command:
-    """One subcommand."""
+    """One subcommand; its name is that of its module."""
 
     def __init__(
         self,
-        name: str,  # The name that the user types
         brief: str,  # One line for the list of commands
         arguments: Sequence[AddArgument],
-        # Runs it; returns the exit code or raises :class:`UserError`
+        # Runs it; returns the exit code or raises :class:`UserError`. It imports what only it needs
+        # itself: the other commands are not to wait for that.
         run: Callable[[Any], int],
         description: str,  # First lines of its help
         examples: tuple[str, str],  # Arguments, for the last lines of it
         prints: bool = True,  # Whether it cannot do without standard output
     ) -> None:
-        self.name, self.brief, self.description, self.examples = name, brief, description, examples
+        self.brief, self.description, self.examples = brief, description, examples
         self.arguments, self.run, self.prints = arguments, run, prints
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -155,13 +155,12 @@ _PIECES: Final = 4096
 """Pieces of a document that are written at once."""
 
 
-def add_format(parser: argparse.ArgumentParser) -> None:
-    """Adds ``--format``, for what is printed."""
+def add_format(parser: Any, for_tools: Sequence[str] = (), note: str = "") -> None:
+    """Adds ``--format``, for what is printed; with more formats, and a note on them."""
     from otel_quant.views.writers import FORMATS
 
-    parser.add_argument(
-        "--format", choices=FORMATS, default=FORMATS[0], help="default: %(default)s"
-    )
+    forms, words = (*FORMATS, *for_tools), f"default: %(default)s{note}"
+    parser.add_argument("--format", choices=forms, default=forms[0], help=words)
 
 
 def shapes_of_models(

@@ -33,25 +33,7 @@ _NOT_COMPARABLE: Final = 3
 _SUMMARY: Final = "GITHUB_STEP_SUMMARY"
 
 
-_ARGUMENTS: Final = (
-    option("runs", nargs="*", metavar="RUN", help="the base, and one or more that are compared with it: a recording or a quark_profile.yaml each"),
-    option("--base", nargs="+", metavar="RUN", help="several runs of the base"),
-    option("--new", nargs="+", metavar="RUN", help="several runs to compare with it"),
-    add_format,
-    option("-o", "--output", metavar="FILE", help="write there, not to standard output"),
-    titled("gate",
-        option("--fail-over", action="append", default=[], metavar="LIMIT", help="how much worse a figure may be, in every step and in total, or in one step: memory.peak=10%%, duration=20%%, Calibration:memory.peak=500MiB; or what it may be at most: 'memory.peak<=12GiB'; may be repeated"),
-        option("--config", metavar="FILE", help="a file of limits (default: otel-quant.toml here or in a folder above, within the repository)"),
-        option("--force", action="store_true", help="compare runs of unlike machines, limits, versions or scripts all the same"),
-        option("--junit", metavar="FILE", help="write JUnit XML"),
-        option("--action-benchmark", metavar="FILE", help="write JSON for github-action-benchmark (customSmallerIsBetter)"),
-        option("--bencher", metavar="FILE", help="write JSON in Bencher's metric format"),
-    ),
-)  # fmt: skip
-
-
 def _run(options: argparse.Namespace) -> int:
-    # Only now: the other commands are not to wait for these.
     from otel_quant.recordings.gate import judge
     from otel_quant.recordings.side_by_side import side_by_side
     from otel_quant.views.gate import verdict_text
@@ -144,7 +126,6 @@ def _write(name: str, text: str, mode: str = "w") -> None:
 
 
 COMMAND: Final = Command(
-    name="compare",
     brief="compare runs step by step, and fail where one is worse",
     description=(
         "Compares recordings and profiles step by step: time, memory, GPU memory, disk, caches, CPU, "
@@ -153,6 +134,20 @@ COMMAND: Final = Command(
         "invalid command line or file of limits, 3 if the runs cannot be compared."
     ),
     examples=("runs/first runs/second", "runs/first runs/second --fail-over memory.peak=10%"),
-    arguments=_ARGUMENTS,
+    arguments=(
+        option("runs", nargs="*", metavar="RUN", help="the base, and one or more that are compared with it: a recording or a quark_profile.yaml each"),
+        option("--base", nargs="+", metavar="RUN", help="several runs of the base"),
+        option("--new", nargs="+", metavar="RUN", help="several runs to compare with it"),
+        add_format,
+        option("-o", "--output", metavar="FILE", help="write there, not to standard output"),
+        titled("gate",
+            option("--fail-over", action="append", default=[], metavar="LIMIT", help="how much worse a figure may be, in every step and in total, or in one step: memory.peak=10%%, duration=20%%, Calibration:memory.peak=500MiB; or what it may be at most: 'memory.peak<=12GiB'; may be repeated"),
+            option("--config", metavar="FILE", help="a file of limits (default: otel-quant.toml here or in a folder above, within the repository)"),
+            option("--force", action="store_true", help="compare runs of unlike machines, limits, versions or scripts all the same"),
+            option("--junit", metavar="FILE", help="write JUnit XML"),
+            option("--action-benchmark", metavar="FILE", help="write JSON for github-action-benchmark (customSmallerIsBetter)"),
+            option("--bencher", metavar="FILE", help="write JSON in Bencher's metric format"),
+        ),
+    ),
     run=_run,
-)
+)  # fmt: skip

@@ -33,25 +33,7 @@ INCOMPLETE: Final = 3
 _MAX_NODES: Final = 100_000_000
 
 
-_ARGUMENTS: Final = (
-    option("models", nargs="+", metavar="MODEL", help="an ONNX file; further ones, right behind it, are compared with the first"),
-    add_format,
-    option("--rules", choices=("corrected", "onnx_tool"), default="corrected", help="corrected, or onnx_tool for the figures of that program (default: %(default)s)"),
-    *shapes_of_models(metavar="[MODEL:]NAME=SHAPE", of_inputs=" with dynamic dimensions, as in image=1x3x224x224, or as onnx_tool writes it, image:f32:1x3x224x224, with values behind a further colon; for one of several models only, int8.onnx:image=1x3x224x224; unspecified dimensions default to 1, and the report begins with it; a length that the model fixes may be overridden, and the report notes it", of_dims=", wherever any of the models has it"),
-    option("--view", choices=("fused", "file"), help="memory of quantized operators as runtimes run them, without the floats between DequantizeLinear and QuantizeLinear, or of every node of the file by itself (default: fused; with --rules onnx_tool file)"),
-    option("--by", choices=("node", "op", "module", "tensor", "total", "comparison"), help="one line per node, per operator, per module that the names of nodes give, per tensor that a node makes or per model, or only what differs between models (default: a summary, and what differs; for csv node)"),
-    option("--sort", choices=("macs", "memory", "params", "order"), help="largest first, or order of execution (default: macs; for json order)"),
-    option("--top", type=number("lines", _MAX_NODES), metavar="N", help="only the first N lines of each table; of a summary, the N largest nodes (default: 3)"),
-    option("--exclude", action="append", default=[], metavar="OP", help="leave out the nodes of an operator, with its domain outside ONNX's own: com.microsoft:Gelu; may be repeated"),
-    option("--sparsity", action="store_true", help="read the weights and look for zeros"),
-    option("--time-limit", type=number("seconds", 86400, least=0.001, of=float), default=300.0, metavar="SECONDS", help="give up on a model after this time (default: %(default).0f)"),
-    option("--max-nodes", type=number("nodes", _MAX_NODES), default=200000, metavar="N", help="give up on a model with more nodes, functions and bodies included (default: %(default)s)"),
-    option("--strict", action="store_true", help=f"exit with {INCOMPLETE} if the costs of some node are not known, or a length of an input or the branch of an If was assumed"),
-)  # fmt: skip
-
-
 def _run(options: argparse.Namespace) -> int:
-    # Only now: the other commands are not to wait for these.
     from otel_quant.cost import CostError, parse_dims
     from otel_quant.views.cost import Choices, all_assumptions, document
 
@@ -107,11 +89,10 @@ def _inputs(texts: Sequence[str], models: Sequence[str]) -> Mapping[str, dict[st
     """Returns the shapes that are given for all models, under an empty name, and for one each."""
     from otel_quant.cost import parse_inputs
 
-    names = {path: path for path in models}
     files = [os.path.basename(path) for path in models]  # noqa: PTH119  # pathlib takes 2 ms to import
-    names |= {
-        file: path for file, path in zip(files, models, strict=True) if files.count(file) == 1
-    }
+    pairs = zip(files, models, strict=True)
+    names = dict(zip(models, models, strict=True))
+    names |= {file: path for file, path in pairs if files.count(file) == 1}
     groups: dict[str, list[str]] = {"": []}
     for text in texts:
         named = [name for name in names if text.startswith(f"{name}:")]
@@ -151,7 +132,6 @@ def _unknown(costs: Sequence[ModelCost]) -> list[str]:
 
 
 COMMAND: Final = Command(
-    name="cost",
     brief="print the MACs, parameters and memory of ONNX models",
     description=(
         "Prints what ONNX models cost: MACs, parameters, memory, precision. The models are not "
@@ -160,6 +140,20 @@ COMMAND: Final = Command(
         f"{INCOMPLETE} --strict was given and something is not known or was assumed."
     ),
     examples=("model.onnx", "float.onnx int8.onnx --dim batch=1 --by node"),
-    arguments=_ARGUMENTS,
+    arguments=(
+        option("models", nargs="+", metavar="MODEL", help="an ONNX file; further ones, right behind it, are compared with the first"),
+        add_format,
+        option("--rules", choices=("corrected", "onnx_tool"), default="corrected", help="corrected, or onnx_tool for the figures of that program (default: %(default)s)"),
+        *shapes_of_models(metavar="[MODEL:]NAME=SHAPE", of_inputs=" with dynamic dimensions, as in image=1x3x224x224, or as onnx_tool writes it, image:f32:1x3x224x224, with values behind a further colon; for one of several models only, int8.onnx:image=1x3x224x224; unspecified dimensions default to 1, and the report begins with it; a length that the model fixes may be overridden, and the report notes it", of_dims=", wherever any of the models has it"),
+        option("--view", choices=("fused", "file"), help="memory of quantized operators as runtimes run them, without the floats between DequantizeLinear and QuantizeLinear, or of every node of the file by itself (default: fused; with --rules onnx_tool file)"),
+        option("--by", choices=("node", "op", "module", "tensor", "total", "comparison"), help="one line per node, per operator, per module that the names of nodes give, per tensor that a node makes or per model, or only what differs between models (default: a summary, and what differs; for csv node)"),
+        option("--sort", choices=("macs", "memory", "params", "order"), help="largest first, or order of execution (default: macs; for json order)"),
+        option("--top", type=number("lines", _MAX_NODES), metavar="N", help="only the first N lines of each table; of a summary, the N largest nodes (default: 3)"),
+        option("--exclude", action="append", default=[], metavar="OP", help="leave out the nodes of an operator, with its domain outside ONNX's own: com.microsoft:Gelu; may be repeated"),
+        option("--sparsity", action="store_true", help="read the weights and look for zeros"),
+        option("--time-limit", type=number("seconds", 86400, least=0.001, of=float), default=300.0, metavar="SECONDS", help="give up on a model after this time (default: %(default).0f)"),
+        option("--max-nodes", type=number("nodes", _MAX_NODES), default=200000, metavar="N", help="give up on a model with more nodes, functions and bodies included (default: %(default)s)"),
+        option("--strict", action="store_true", help=f"exit with {INCOMPLETE} if the costs of some node are not known, or a length of an input or the branch of an If was assumed"),
+    ),
     run=_run,
-)
+)  # fmt: skip

@@ -39,19 +39,7 @@ def _limit(text: str) -> tuple[int, bool]:
     return int(float(given) * float(base) ** power), bool(binary)
 
 
-_ARGUMENTS: Final = (
-    option("model", metavar="MODEL", help="an ONNX file"),
-    option("--samples", type=number("samples", _MOST_SAMPLES), default=_SAMPLES, metavar="N", help="calibration samples, each of the shapes of the inputs (default: %(default)s)"),
-    option("--method", action="append", default=[], metavar="[LIBRARY:]METHOD", dest="methods", help="a calibration method (MinMax), one of a library (quark:MinMax), or all of a library (quark), with what its figures are computed from; may be repeated (default: a line for each method)"),
-    *shapes_of_models(of_inputs=" with dynamic dimensions, as for otel-quant cost", of_dims=""),
-    option("--limit", type=_limit, metavar="SIZE", help="answer whether it fits into so much memory, as in 16GiB: yes, no or perhaps"),
-    option("--probe", action="store_true", help="quantize the model with two samples of random values, for each method in a process of its own, and extrapolate from what that took"),
-    add_format,
-)  # fmt: skip
-
-
 def _run(options: argparse.Namespace) -> int:
-    # Only now: the other commands are not to wait for these.
     from otel_quant.cost import CostError
     from otel_quant.cost.estimate import UnknownMethodError, estimate, extrapolated, methods, read
     from otel_quant.cost.estimate.probe import SAMPLES, ProbeError, probe
@@ -85,7 +73,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 COMMAND: Final = Command(
-    name="estimate",
     brief="print what memory a quantization will need, before it is started",
     description=(
         "Prints how much memory and disk space the calibration methods of onnxruntime and AMD "
@@ -95,6 +82,14 @@ COMMAND: Final = Command(
         "command line makes no sense."
     ),
     examples=("float.onnx --samples 128", "float.onnx --samples 128 --limit 8GB"),
-    arguments=_ARGUMENTS,
+    arguments=(
+        option("model", metavar="MODEL", help="an ONNX file"),
+        option("--samples", type=number("samples", _MOST_SAMPLES), default=_SAMPLES, metavar="N", help="calibration samples, each of the shapes of the inputs (default: %(default)s)"),
+        option("--method", action="append", default=[], metavar="[LIBRARY:]METHOD", dest="methods", help="a calibration method (MinMax), one of a library (quark:MinMax), or all of a library (quark), with what its figures are computed from; may be repeated (default: a line for each method)"),
+        *shapes_of_models(of_inputs=" with dynamic dimensions, as for otel-quant cost", of_dims=""),
+        option("--limit", type=_limit, metavar="SIZE", help="answer whether it fits into so much memory, as in 16GiB: yes, no or perhaps"),
+        option("--probe", action="store_true", help="quantize the model with two samples of random values, for each method in a process of its own, and extrapolate from what that took"),
+        add_format,
+    ),
     run=_run,
-)
+)  # fmt: skip

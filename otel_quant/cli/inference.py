@@ -21,43 +21,26 @@ if TYPE_CHECKING:
     from otel_quant.inference.results import InferenceResult
 
 
-_ARGUMENTS: Final = (
-    option("models", nargs="+", metavar="MODEL", help="an ONNX file, or script.py:function of PyTorch models; others are compared with the first"),
-    *MODEL_ARGUMENTS,
-    either(
-        option("--runs", type=number("runs", MOST_RUNS), metavar="N", help="timed runs of each model"),
-        option("--seconds", type=SECONDS, default=3.0, metavar="S", help="time for the timed runs of each model (default: %(default).0f)"),
-    ),
-    option("--warmup", type=number("runs", MOST_RUNS), default=3, metavar="N", help="runs before (default: %(default)s)"),
-    option("--layers", action="store_true", help="also compare each quantized tensor with the first model's, by onnxruntime's debugger"),
-    option("--top", type=number("nodes", MOST_RUNS), default=10, metavar="N", help="nodes of each model in tables (default: %(default)s)"),
-)  # fmt: skip
-
-
 _OF_FILES: Final = ("input", "dim", "data", "provider", "level", "custom_ops", "layers")
 """Options that make no sense with a script."""
 
 
-def _is_script(model: str) -> bool:
-    return model.partition(":")[0].endswith(".py")
-
-
 def _run(options: argparse.Namespace) -> int:
-    # Only now: the other commands are not to wait for these.
     from otel_quant.format.event_file import INFERENCE
 
-    script = next(filter(_is_script, options.models), None)
-    if script and len(options.models) > 1:
-        raise UserError(
-            f"{script} with other models; expected a script alone: its function returns the models that "
-            "are compared",
-            MISUSED,
-        )
-    if script:
+    module, needed, extra = "onnxruntime", "onnxruntime", "inference"
+    if script := next(
+        (each for each in options.models if each.partition(":")[0].endswith(".py")), ""
+    ):
+        if len(options.models) > 1:
+            raise UserError(
+                f"{script} with other models; expected a script alone: its function returns the models that "
+                "are compared",
+                MISUSED,
+            )
         refuse_with_script(options, script, _OF_FILES)
-    if find_spec("torch" if script else "onnxruntime") is None:
-        needed = "PyTorch" if script else "onnxruntime"
-        extra = "torch" if script else "inference"
+        module, needed, extra = "torch", "PyTorch", "torch"
+    if find_spec(module) is None:
         raise UserError(f"{needed} is not installed; expected: pip install otel-quant[{extra}]")
     asked = measure_options(options)
 
@@ -65,7 +48,7 @@ def _run(options: argparse.Namespace) -> int:
         if script:
             from otel_quant.inference.torch_models import measure_script
 
-            return measure_script(options.models[0], asked)
+            return measure_script(script, asked)
         from otel_quant.inference.measure import measure_files
 
         return measure_files(options.models, asked)
@@ -77,7 +60,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 COMMAND: Final = Command(
-    name="inference",
     brief="benchmark models: latency, memory, kernels, findings",
     description=(
         "Runs ONNX models with onnxruntime, each in a process of its own, and shows side by side how "
@@ -87,6 +69,16 @@ COMMAND: Final = Command(
         f"measured, {FAILED} one could not be, {MISUSED} the command line makes no sense."
     ),
     examples=("float.onnx int8.onnx", "float.onnx int8.onnx --dim batch=1 --layers"),
-    arguments=_ARGUMENTS,
+    arguments=(
+        option("models", nargs="+", metavar="MODEL", help="an ONNX file, or script.py:function of PyTorch models; others are compared with the first"),
+        *MODEL_ARGUMENTS,
+        either(
+            option("--runs", type=number("runs", MOST_RUNS), metavar="N", help="timed runs of each model"),
+            option("--seconds", type=SECONDS, default=3.0, metavar="S", help="time for the timed runs of each model (default: %(default).0f)"),
+        ),
+        option("--warmup", type=number("runs", MOST_RUNS), default=3, metavar="N", help="runs before (default: %(default)s)"),
+        option("--layers", action="store_true", help="also compare each quantized tensor with the first model's, by onnxruntime's debugger"),
+        option("--top", type=number("nodes", MOST_RUNS), default=10, metavar="N", help="nodes of each model in tables (default: %(default)s)"),
+    ),
     run=_run,
-)
+)  # fmt: skip

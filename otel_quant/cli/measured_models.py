@@ -37,7 +37,6 @@ SECONDS: Final = number("seconds", 86_400, least=0.001, of=float)
 
 _LEVELS: Final = ("disable", "basic", "extended", "all")
 
-
 MODEL_ARGUMENTS: Final = (
     add_format,
     *shapes_of_models(of_inputs=", as in image=1x3x224x224, or with type and values, mask:i64:1x2:1x1", of_dims="; unspecified dimensions default to 1"),

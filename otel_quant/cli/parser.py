@@ -30,7 +30,7 @@ def parsed(given: Sequence[str]) -> argparse.Namespace:
         command: Command = import_module(f"otel_quant.cli.{name}").COMMAND
         examples = "\n".join(f"  otel-quant {name} {each}".rstrip() for each in command.examples)
         subparser = subparsers.add_parser(
-            command.name,
+            name,
             help=command.brief,
             description=command.description,
             epilog=f"examples:\n{examples}",

@@ -10,14 +10,8 @@ from typing import Final
 from otel_quant.cli.command import Command, option, read_recording, user_errors
 from otel_quant.views.text import printable
 
-_ARGUMENTS: Final = (
-    option("recording", metavar="DIR", help="a recording (the folder that `otel-quant run` made), or a quark_profile.yaml"),
-    option("-o", "--output", metavar="FILE", help="where the page goes, `-` for standard output (default: report.html in the folder, or the profile's name with .html beside it)"),
-)  # fmt: skip
-
 
 def _run(options: argparse.Namespace) -> int:
-    # Only now: the other commands are not to wait for these.
     from otel_quant.format.event_file import REPORT
     from otel_quant.views.html import write_page
     from otel_quant.views.report import render
@@ -27,10 +21,8 @@ def _run(options: argparse.Namespace) -> int:
         sys.stdout.write(html)
         return 0
     source = Path(options.recording)
-    if options.output is not None:
-        target = Path(options.output)
-    else:
-        target = source / REPORT if source.is_dir() else source.with_suffix(".html")
+    beside = source / REPORT if source.is_dir() else source.with_suffix(".html")
+    target = beside if options.output is None else Path(options.output)
     expected = "expected a file that can be written: -o FILE names another"
     with user_errors(ValueError, exit_code=1, path=target, expected=expected):
         size = write_page(target, html)
@@ -39,7 +31,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 COMMAND: Final = Command(
-    name="report",
     brief="make an HTML page of a recording",
     description=(
         "Makes one HTML page of a recording: how the run ended and what peaked where, its curves "
@@ -49,6 +40,9 @@ COMMAND: Final = Command(
         "the page cannot be written."
     ),
     examples=("runs/first", "runs/first -o first.html"),
-    arguments=_ARGUMENTS,
+    arguments=(
+        option("recording", metavar="DIR", help="a recording (the folder that `otel-quant run` made), or a quark_profile.yaml"),
+        option("-o", "--output", metavar="FILE", help="where the page goes, `-` for standard output (default: report.html in the folder, or the profile's name with .html beside it)"),
+    ),
     run=_run,
-)
+)  # fmt: skip

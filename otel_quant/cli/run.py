@@ -32,32 +32,15 @@ _OUTPUT: Final = "output.log"
 
 _EXPECTED: Final = "expected otel-quant run [options] -- PROGRAM ARGS..., as python quantize.py"
 
-
 _OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "--out": {
-        "metavar": "DIR",
-        "help": "folder of the recording, new or empty (default: otel-quant-<script>-<date>-<time>)",
-    },
+    "--out": {"metavar": "DIR", "help": "folder of the recording, new or empty (default: otel-quant-<script>-<date>-<time>)"},
     "--quiet": {"action": "store_true", "help": "print nothing at the end"},
-    "--watch": {
-        "action": "store_true",
-        "help": "show the live view; the program's output goes to output.log in the recording",
-    },
+    "--watch": {"action": "store_true", "help": "show the live view; the program's output goes to output.log in the recording"},
     "--no-report": {"action": "store_true", "help": "make no report.html"},
-    "--no-command": {
-        "action": "store_true",
-        "help": "leave the program's arguments out of the recording",
-    },
-    "--otlp-files": {
-        "action": "store_true",
-        "help": "add traces, metrics and log records in files of OpenTelemetry's JSON-lines exporter",
-    },
-    "--interval": {
-        "type": number("milliseconds", 3_600_000, of=float),
-        "metavar": "MS",
-        "help": "milliseconds between readings (default: 50)",
-    },
-}
+    "--no-command": {"action": "store_true", "help": "leave the program's arguments out of the recording"},
+    "--otlp-files": {"action": "store_true", "help": "add traces, metrics and log records in files of OpenTelemetry's JSON-lines exporter"},
+    "--interval": {"metavar": "MS", "type": number("milliseconds", 3_600_000, of=float), "help": "milliseconds between readings (default: 50)"},
+}  # fmt: skip
 
 
 def _add_program(parser: argparse.ArgumentParser) -> None:
@@ -96,7 +79,14 @@ def _run(options: argparse.Namespace | SimpleNamespace) -> int:
         raise UserError(f"no program is given; {_EXPECTED}", 2)
     if options.otlp_files:
         _require_exporter()
-    folder = _made_folder(options.out, arguments)
+    try:
+        folder = make_folder(options.out, arguments)
+    except OSError as error:
+        where = os.fspath(error.filename or options.out or ".")
+        raise UserError(
+            f"{where}: {error.strerror}; expected a new or empty folder to write to; choose one with --out DIR",
+            _OWN_FAILURE,
+        ) from error
     environ = program_environment(folder, arguments, _settings(options))
     began_ns = time.time_ns()
     program = _started(options, folder, arguments, environ)
@@ -106,17 +96,6 @@ def _run(options: argparse.Namespace | SimpleNamespace) -> int:
 
     code = recorded_to_its_end(program, folder, began_ns, arguments, environ, options)
     return end_as(code)
-
-
-def _made_folder(chosen: str | None, arguments: Sequence[str]) -> str:
-    try:
-        return make_folder(chosen, arguments)
-    except OSError as error:
-        where = os.fspath(error.filename or chosen or ".")
-        raise UserError(
-            f"{where}: {error.strerror}; expected a new or empty folder to write to; choose one with --out DIR",
-            _OWN_FAILURE,
-        ) from error
 
 
 def _started(
@@ -182,7 +161,6 @@ def _not_started(name: str, error: OSError) -> UserError:
 
 
 COMMAND: Final = Command(
-    name="run",
     brief="record a program that quantizes, and print its steps",
     description=(
         "Records a program in a folder: its steps with their figures, its memory over time, how it "

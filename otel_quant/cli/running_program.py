@@ -142,13 +142,12 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
     most = max(_FEWEST_STEPS, _MOST_STEPS // max(1, len(runs)))
     shown = document({where: dataclasses.replace(recording, runs=runs)}, most)
     lines = []
-    has_steps = any(run.steps for run in runs)
-    has_failed = any(run.error for run in runs)
-    if has_steps or has_failed or ending_lines(recording.ending):
+    is_empty = not any(run.steps or run.error for run in runs)
+    if not is_empty or ending_lines(recording.ending):
         lines += ["", terminal_text(shown, terminal_width(sys.stderr))]
     if any(len(run.steps) > most for run in runs):
         lines.append(f"more steps: otel-quant show {where}")
-    if not has_steps and not has_failed:
+    if is_empty:
         # A process that has begun a run makes its file before it writes the first event.
         is_lost = not runs and bool(processes_in(recording.path))
         why = "the recording could not be written" if is_lost else printable(why_no_step(notes))
@@ -158,7 +157,7 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
     if unsent := why_nothing_sent(notes):
         lines.append(f"otel-quant: {printable(unsent)}")
     lines.append(f"recording: {where}")
-    if has_steps and recording.state == "ended":
+    if recording.state == "ended" and any(run.steps for run in runs):
         lines.append(f"compare:   otel-quant compare {where} OTHER")
     return "\n".join(lines)
 

@@ -14,27 +14,17 @@ if TYPE_CHECKING:
 
     from otel_quant.recordings.runs import Row
 
-_ROWS: Final = "model"
-_COLUMNS: Final = semconv.short(semconv.CALIBRATION_METHOD)
-_VALUE: Final = semconv.short(semconv.MEMORY_PEAK)
+_TABLE: Final = {
+    "rows": "model",
+    "columns": semconv.short(semconv.CALIBRATION_METHOD),
+    "value": semconv.short(semconv.MEMORY_PEAK),
+}
+"""The names of a table that are not given."""
 _WHEN: Final = "when"
 _EXPECTED: Final = "expected a folder with recordings or quark_profile.yaml files below it"
 
 
-_ARGUMENTS: Final = (
-    option("folders", nargs="+", metavar="DIR", help="a folder; recordings and profiles below it are read"),
-    option("--where", action="append", default=[], metavar="NAME=VALUE", help="only these runs: calibration.method=MinMax, 'memory.peak>12 GiB'; also !=, <, <=, >=; all of several hold"),
-    option("--sort", metavar="NAME", help="smallest first; the newest run first by default"),
-    option("--reverse", action="store_true", help="the other way round"),
-    option("--rows", metavar="NAME", help=f"a table with these rows (default: {_ROWS})"),
-    option("--columns", metavar="NAME", help=f"its columns (default: {_COLUMNS})"),
-    option("--value", metavar="NAME", help=f"the figure in its cells (default: {_VALUE})"),
-    add_format,
-)  # fmt: skip
-
-
 def _run(options: argparse.Namespace) -> int:
-    # Only now: the other commands are not to wait for these.
     from otel_quant.recordings import runs
     from otel_quant.schema.units import BINARY, binary_sizes
     from otel_quant.views.runs import document, unreadable_lines
@@ -44,7 +34,7 @@ def _run(options: argparse.Namespace) -> int:
         conditions = [runs.parse(text) for text in options.where]
         asked = {
             f"--{option} {text}": runs.name_of(text)
-            for option in ("sort", "rows", "columns", "value")
+            for option in ("sort", *_TABLE)
             if (text := getattr(options, option)) is not None
         }
         named = [condition.name for condition in conditions]
@@ -55,10 +45,13 @@ def _run(options: argparse.Namespace) -> int:
             runs.require_name(rows, name, text)
         rows = runs.select(rows, conditions)
         is_page, table = options.format == "html", None
-        if is_page or any((options.rows, options.columns, options.value)):
-            cells = (options.rows or _ROWS, options.columns or _COLUMNS, options.value or _VALUE)
-            any_status = runs.STATUS in named
-            table = runs.pivot(rows, *map(runs.name_of, cells), any_status=any_status)
+        given = [getattr(options, option) for option in _TABLE]
+        if is_page or any(given):
+            cells = [
+                runs.name_of(text or known)
+                for text, known in zip(given, _TABLE.values(), strict=True)
+            ]
+            table = runs.pivot(rows, *cells, any_status=runs.STATUS in named)
     rows = _sorted(rows, runs.name_of(options.sort or _WHEN), options)
     chosen = f"below {', '.join(options.folders)}"
     chosen += f" with {' and '.join(options.where)}" if options.where else ""
@@ -85,7 +78,6 @@ def _sorted(rows: Sequence[Row], name: str, options: argparse.Namespace) -> list
 
 
 COMMAND: Final = Command(
-    name="runs",
     brief="list the runs below folders, or make a table of them",
     description=(
         "Finds recordings and quark_profile.yaml files below folders and prints a row for each. "
@@ -95,6 +87,15 @@ COMMAND: Final = Command(
         "`quant.`. What cannot be read is named on standard error and is no error."
     ),
     examples=("runs", "runs --rows model --columns calibration.method --value memory.peak"),
-    arguments=_ARGUMENTS,
+    arguments=(
+        option("folders", nargs="+", metavar="DIR", help="a folder; recordings and profiles below it are read"),
+        option("--where", action="append", default=[], metavar="NAME=VALUE", help="only these runs: calibration.method=MinMax, 'memory.peak>12 GiB'; also !=, <, <=, >=; all of several hold"),
+        option("--sort", metavar="NAME", help="smallest first; the newest run first by default"),
+        option("--reverse", action="store_true", help="the other way round"),
+        option("--rows", metavar="NAME", help=f"a table with these rows (default: {_TABLE['rows']})"),
+        option("--columns", metavar="NAME", help=f"its columns (default: {_TABLE['columns']})"),
+        option("--value", metavar="NAME", help=f"the figure in its cells (default: {_TABLE['value']})"),
+        add_format,
+    ),
     run=_run,
-)
+)  # fmt: skip

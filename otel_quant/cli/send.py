@@ -15,14 +15,7 @@ if TYPE_CHECKING:
     from otel_quant.inference.results import InferenceResult
 
 
-_ARGUMENTS: Final = (
-    option("recording", metavar="DIR", help="a recording: the folder that `otel-quant run` made; or what `otel-quant inference` or `bench` has written as JSON"),
-    option("--only-unended", action="store_true", help="only what a killed program could not send itself: the spans that were open, and how it ended"),
-)  # fmt: skip
-
-
 def _run(options: argparse.Namespace) -> int:
-    # Only now: the other commands are not to wait for these.
     from importlib.util import find_spec
 
     shown, file = options.recording, Path(options.recording)
@@ -70,7 +63,6 @@ def _result_in(file: Path) -> InferenceResult:
 
 
 COMMAND: Final = Command(
-    name="send",
     brief="send a recording's telemetry to an OTLP endpoint",
     description=(
         "Sends the spans, log records and metrics of a recording under their own times and ids to "
@@ -80,6 +72,9 @@ COMMAND: Final = Command(
         "recording is as it was and can be sent again."
     ),
     examples=("runs/first", "runs/first --only-unended"),
-    arguments=_ARGUMENTS,
+    arguments=(
+        option("recording", metavar="DIR", help="a recording: the folder that `otel-quant run` made; or what `otel-quant inference` or `bench` has written as JSON"),
+        option("--only-unended", action="store_true", help="only what a killed program could not send itself: the spans that were open, and how it ended"),
+    ),
     run=_run,
-)
+)  # fmt: skip

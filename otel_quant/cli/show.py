@@ -20,14 +20,6 @@ _MOST_STEPS: Final = 1000
 """Steps of a run that are shown to people; programs get all."""
 
 
-_ARGUMENTS: Final = (
-    option("files", nargs="+", metavar="PATH", help="a recording or a quark_profile.yaml"),
-    option("--stacks", action="store_true", help="the lines of code that took the time and the memory, as `otel-quant stacks` prints them"),
-    *LINES,
-    add_format,
-)  # fmt: skip
-
-
 def _run(options: argparse.Namespace) -> int:
     if options.stacks:
         if len(options.files) > 1:
@@ -44,7 +36,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 COMMAND: Final = Command(
-    name="show",
     brief="print the steps of a recording or a quark_profile.yaml",
     description=(
         "Prints the steps of recordings and profiles with their time, memory and disk I/O, and how "
@@ -53,6 +44,11 @@ COMMAND: Final = Command(
         "is empty or cannot be read."
     ),
     examples=("quark_profile.yaml --format csv", "runs/first --stacks --step Calibration"),
-    arguments=_ARGUMENTS,
+    arguments=(
+        option("files", nargs="+", metavar="PATH", help="a recording or a quark_profile.yaml"),
+        option("--stacks", action="store_true", help="the lines of code that took the time and the memory, as `otel-quant stacks` prints them"),
+        *LINES,
+        add_format,
+    ),
     run=_run,
-)
+)  # fmt: skip

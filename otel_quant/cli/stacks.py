@@ -6,19 +6,14 @@ import argparse
 import sys
 from typing import Final, Literal
 
-from otel_quant.cli.command import Command, UserError, option, print_document, read_recording
-
-_FOR_TOOLS: Final = ("speedscope", "collapsed", "pprof")
-
-
-def _add_format(parser: argparse.ArgumentParser) -> None:
-    from otel_quant.views.writers import FORMATS
-
-    parser.add_argument(
-        "--format", choices=(*FORMATS, *_FOR_TOOLS), default=FORMATS[0],
-        help="default: %(default)s; speedscope and collapsed are for flame graphs in other tools",
-    )  # fmt: skip
-
+from otel_quant.cli.command import (
+    Command,
+    UserError,
+    add_format,
+    option,
+    print_document,
+    read_recording,
+)
 
 LINES: Final = (
     option("--step", metavar="NAME", help="only lines of steps of this name, and of those within them"),
@@ -72,7 +67,6 @@ def print_stacks(path: str, step: str | None, by: Literal["time", "memory"], for
 
 
 COMMAND: Final = Command(
-    name="stacks",
     brief="print the Python lines that took the time and the memory of steps",
     description=(
         "Prints which lines of code the steps of a recording have spent their time at, and at which "
@@ -82,8 +76,7 @@ COMMAND: Final = Command(
     arguments=(
         option("recording", metavar="RECORDING", help="the folder of a recording"),
         *LINES,
-        _add_format,
+        lambda parser: add_format(parser, ("speedscope", "collapsed", "pprof"), "; speedscope and collapsed are for flame graphs in other tools"),
     ),
     run=_run,
-)
-"""What is registered."""
+)  # fmt: skip

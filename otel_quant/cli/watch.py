@@ -9,11 +9,6 @@ from typing import Final
 
 from otel_quant.cli.command import Command, UserError, option, user_errors
 
-_ARGUMENTS: Final = (
-    option("recording", metavar="DIR", nargs="?", help="default: the newest one here"),
-    option("--once", action="store_true", help="show what there is now, and end"),
-)  # fmt: skip
-
 
 def _run(options: argparse.Namespace) -> int:
     from otel_quant.format.event_file import EXPECTED, newest_in
@@ -31,7 +26,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 COMMAND: Final = Command(
-    name="watch",
     brief="show a recording while it is being made",
     description=(
         "Shows the open steps of a recording, how far they have come, memory, GPUs and disk, once a "
@@ -39,6 +33,9 @@ COMMAND: Final = Command(
         "files. Without a terminal it prints a line for each step, and one every 30 s."
     ),
     examples=("", "runs/first --once"),
-    arguments=_ARGUMENTS,
+    arguments=(
+        option("recording", metavar="DIR", nargs="?", help="default: the newest one here"),
+        option("--once", action="store_true", help="show what there is now, and end"),
+    ),
     run=_run,
-)
+)  # fmt: skip

@@ -6,17 +6,25 @@ What none of these tells is not concluded from their silence. Each row of advice
 from __future__ import annotations
 
 import errno
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from otel_quant.launcher.observer import Observation
 from otel_quant.launcher.program import signal_name
 from otel_quant.launcher.surroundings import ProcessUse
-from otel_quant.recordings.model import Advice, Certainty, RecordedRun, RecordedStep, Recording
+from otel_quant.recordings.model import (
+    Advice,
+    Attributes,
+    Certainty,
+    RecordedRun,
+    RecordedStep,
+    Recording,
+)
 from otel_quant.schema import semconv
-from otel_quant.schema.readings import Count, GpuReading, ProfileStep
+from otel_quant.schema.readings import GpuReading, ProfileStep
 from otel_quant.schema.units import counted, share_text, size
 
 ENDS_WORKERS: Final = frozenset({"SIGTERM", "SIGINT", "SIGHUP", "SIGPIPE"})
@@ -54,37 +62,32 @@ def find_victim(seen: Observation, recording: Recording) -> Victim | None:
         # Python ends its steps by KeyboardInterrupt before Ctrl-C ends it.
         return Victim(seen.pid, seen.signal, run, _open(run) or _failed(run), end)
     # Of several the others may have been ended because of the first.
-    victims = sorted(
+    first = min(
         _killed_or_failed(seen, recording, end),
         key=lambda victim: (victim.signal in ENDS_WORKERS, victim.time),
+        default=None,
     )
-    if victims:
-        return victims[0]
-    if not seen.exit_code:
-        return None
+    if first is not None or not seen.exit_code:
+        return first
     name = _signal_of_child(seen)
     return Victim(seen.pid if name is None else None, name, own, (), end)
 
 
 def _killed_or_failed(seen: Observation, recording: Recording, end: float) -> Iterator[Victim]:
-    for run in recording.runs:
-        steps = _open(run)
-        if run.end is None:
-            if run.state == "running":
-                continue
-            name = seen.signals.get(run.pid or 0) or _signal_of_child(seen)
-            # Without steps it was waiting for work; with exit code 0 it may have been ended on purpose.
-            if steps and (seen.exit_code or _is_kill(name, seen)):
-                last = seen.last_seen.get(run.pid or 0)
-                time = end if last is None else (last.time_ns - recording.began_ns) / 1e9
-                yield Victim(run.pid, name, run, steps, time)
-        elif seen.exit_code and (failed := _failed(run)):
-            yield Victim(run.pid, None, run, failed, failed[-1].end or run.end)
-    for pid, name in seen.signals.items():
-        if pid not in {run.pid for run in recording.runs} and _is_kill(name, seen):
-            last = seen.last_seen.get(pid)
-            if last is not None:  # it was large
-                yield Victim(pid, name, None, (), (last.time_ns - recording.began_ns) / 1e9)
+    last = {pid: (each.time_ns - recording.began_ns) / 1e9 for pid, each in seen.last_seen.items()}
+    signals, runs = seen.signals, recording.runs
+    for run in runs:
+        if run.end is not None:
+            failed = _failed(run) if seen.exit_code else ()
+            yield from (Victim(run.pid, None, run, failed, each.end or end) for each in failed[-1:])
+        # Without steps it was waiting for work; with exit code 0 it may have been ended on purpose.
+        elif run.state != "running" and (steps := _open(run)):
+            name = signals.get(run.pid or 0) or _signal_of_child(seen)
+            if seen.exit_code or _is_kill(name, seen):
+                yield Victim(run.pid, name, run, steps, last.get(run.pid or 0, end))
+    for pid in signals.keys() & last.keys() - {run.pid for run in runs}:  # those that were large
+        if _is_kill(signals[pid], seen):
+            yield Victim(pid, signals[pid], None, (), last[pid])
 
 
 def _is_kill(name: str | None, seen: Observation) -> bool:
@@ -138,7 +141,7 @@ CPU_TIME: Final = "limit of CPU time"
 FILE_SIZE: Final = "limit of the size of a file"
 ADDRESS_SPACE: Final = "limit of the address space"
 DISK_FULL: Final = "disk full"
-OUT_OF: Final[dict[Where, str]] = {"host": "out of memory", "gpu": "out of GPU memory"}
+OUT_OF: Final[dict[Where | None, str]] = {"host": "out of memory", "gpu": "out of GPU memory"}
 """By an exception; the kernel's out-of-memory killer is known otherwise."""
 
 _UNSEEN: Final = 1.0
@@ -176,33 +179,37 @@ class Known:
     shortage: Where | None  # Whose memory ran out, according to the exception
 
     @property
-    def use(self) -> ProcessUse | None:
+    def use(self) -> ProcessUse:
         """Its limits; without the id of a process, the limits of the process that used most CPU time."""
         uses = self.seen.uses
         if self.victim.pid is not None:
-            return uses.get(self.victim.pid)
-        return max(uses.values(), key=lambda use: use.cpu_time, default=None)
+            return uses.get(self.victim.pid, _NO_LIMITS)
+        return max(uses.values(), key=lambda use: use.cpu_time, default=_NO_LIMITS)
+
+
+_NO_LIMITS: Final = ProcessUse(
+    is_over=False, cpu_time=0.0, cpu_limit=None, last_cpu_limit=None, file_size_limit=None,
+    address_space=None, addresses=0,
+)  # fmt: skip
 
 
 def cause_of(known: Known) -> Cause:
     """Returns why a process has ended; with the exception, where one ended it, in the evidence."""
-    found = next(filter(None, (row(known) for row in _ROWS)), Cause(None, None))
-    job = None
-    if found.name is None and found.out_of_memory != "known" and known.victim.signal in _SENT:
-        job = known.seen.batch_job
+    by_error = Cause(OUT_OF.get(known.shortage), None)
+    found = next(filter(None, (row(known) for row in _ROWS)), by_error)
+    is_known = found.name is not None or found.out_of_memory == "known"
+    job = None if is_known or known.victim.signal not in _SENT else known.seen.batch_job
     evidence = "; ".join(filter(None, (known.error, found.evidence, job)))
     return found._replace(evidence=evidence or None)
 
 
 def _cpu_time(known: Known) -> Cause | None:
     use = known.use
-    if use is None or known.victim.signal not in ("SIGXCPU", "SIGKILL"):
-        return None
+    first, last = use.cpu_limit or 0, use.last_cpu_limit or 0
     # With each SIGXCPU the kernel raises the first limit by a second.
-    first = (use.cpu_limit, (use.cpu_limit or 0) - 1)
-    limits = first if known.victim.signal == "SIGXCPU" else (use.last_cpu_limit,)
+    limits = {"SIGXCPU": (first, first - 1), "SIGKILL": (last,)}.get(known.victim.signal or "", ())
     least = use.cpu_time + (0 if use.is_over else _UNSEEN)
-    limit = next((each for each in limits if each and least >= each), None)
+    limit = next((each for each in limits if 0 < each <= least), None)
     if limit is None:
         return None
     used = f"{use.cpu_time:.2f} s{'' if use.is_over else ' at the last reading'}"
@@ -210,7 +217,7 @@ def _cpu_time(known: Known) -> Cause | None:
 
 
 def _file_size(known: Known) -> Cause | None:
-    most = None if known.use is None else known.use.file_size_limit
+    most = known.use.file_size_limit
     is_over = known.victim.signal == "SIGXFSZ" or f"[Errno {errno.EFBIG}]" in known.error
     if most is None or not is_over:
         return None
@@ -218,17 +225,16 @@ def _file_size(known: Known) -> Cause | None:
 
 
 def _address_space(known: Known) -> Cause | None:
-    use, is_error = known.use, known.shortage == "host"
-    if use is None or not use.address_space or not use.addresses:
-        return None
-    share = use.addresses / use.address_space
+    most = known.use.address_space or 0
+    share = known.use.addresses / (most or math.inf)
     is_near = share >= _NEAR
     # C++ code aborts when it gets no memory.
-    if not is_error and not (is_near and known.victim.signal == "SIGABRT"):
+    is_short = known.shortage == "host" or (is_near and known.victim.signal == "SIGABRT")
+    if not share or not is_short:
         return None
     return Cause(
         ADDRESS_SPACE if is_near else None,
-        f"its addresses reached {share_text(share)} of the limit of {size(use.address_space)} (RLIMIT_AS, ulimit -v)",
+        f"its addresses reached {share_text(share)} of the limit of {size(most)} (RLIMIT_AS, ulimit -v)",
     )
 
 
@@ -243,29 +249,25 @@ def _disk(known: Known) -> Cause | None:
 
 
 def _out_of_memory(known: Known) -> Cause | None:
-    seen, victim, kills = known.seen, known.victim, known.seen.oom_kills
+    victim, kills, limit = known.victim, known.seen.oom_kills, known.seen.limits.memory
     is_unseen = victim.signal is None and victim.run is not None and victim.run.end is None
     if known.shortage is not None or (victim.signal != "SIGKILL" and not is_unseen):
         return None
     if kills is not None and kills.kills:
-        told = f"{counted(kills.kills, 'out-of-memory kill')}: oom_kill in {kills.counter}"
-        if not kills.is_of_host:
-            group = " (memory.oom.group: every process of the group)" if kills.of_groups else ""
-            return Cause(None, f"the kernel has counted {told}{group}", "known")
-        evidence = f"the kernel has counted {told}, which counts all processes of the machine"
-        return Cause(None, evidence, None if is_unseen else "guessed")
-    if known.memory is None or not seen.limits.memory or is_unseen:
+        told = f"the kernel has counted {counted(kills.kills, 'out-of-memory kill')}: oom_kill in {kills.counter}"
+        if kills.is_of_host:
+            told += ", which counts all processes of the machine"
+            return Cause(None, told, None if is_unseen else "guessed")
+        group = " (memory.oom.group: every process of the group)" if kills.of_groups else ""
+        return Cause(None, f"{told}{group}", "known")
+    if known.memory is None or not limit or is_unseen:
         return None
-    share = f"memory was at {share_text(known.memory / seen.limits.memory)} of the limit"
+    share = f"memory was at {share_text(known.memory / limit)} of the limit"
     if kills is not None:  # whoever sent it: earlyoom and batch systems do so for memory too
         return Cause(None, f"{share}, and the kernel has counted no out-of-memory kill")
-    if known.memory >= _AT_THE_LIMIT * seen.limits.memory:
+    if known.memory >= _AT_THE_LIMIT * limit:
         return Cause(None, f"{share}, and no counter of the kernel could be read", "guessed")
     return None
-
-
-def _shortage(known: Known) -> Cause | None:
-    return Cause(OUT_OF[known.shortage], None) if known.shortage is not None else None
 
 
 _ROWS: Final[tuple[Callable[[Known], Cause | None], ...]] = (
@@ -274,10 +276,8 @@ _ROWS: Final[tuple[Callable[[Known], Cause | None], ...]] = (
     _disk,
     _address_space,
     _out_of_memory,
-    _shortage,
 )
-"""The first that finds something counts."""
-
+"""The first that finds something counts; else whose memory ran out, according to the exception."""
 
 # --- errors that mean that memory ran out ---------------------------------------------------
 
@@ -317,7 +317,7 @@ def shortage_in(error: str | None, message: str | None) -> Where | None:
         return None
     text = message or ""
     for row in SHORTAGES:
-        if re.fullmatch(row.error, error) and (not row.message or re.search(row.message, text)):
+        if re.fullmatch(row.error, error) and re.search(row.message, text):
             return row.where or ("gpu" if _GPU.search(text) else "host")
     return None
 
@@ -329,30 +329,29 @@ _MOST: Final = 5
 _SPARE: Final = 1.1
 """What is asked for, as a multiple of what is expected: samples differ."""
 
+NO_STEP: Final = RecordedStep(index=0, name="", kind="", start=0.0, state="lost")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
     """What is known of a program when its memory ran out."""
 
     # The innermost open one with samples or layers, else the innermost
-    step: RecordedStep | None = None
-    run: RecordedRun | None = None  # The run; None if nothing was recorded
+    step: RecordedStep = NO_STEP
+    run: Attributes = field(default_factory=dict)  # The attributes of its run
     where: Where | None = None  # Whose memory ran out; None if it did not run out
-    memory: int | None = None  # RSS of the process tree then, in bytes
-    limit: int | None = None  # The limit in force, in bytes
+    memory: int = 0  # RSS of the process tree then, in bytes; 0 if it is not known, as all below
+    limit: int = 0  # The limit in force, in bytes
     limit_source: str | None = None  # Its source
-    growth: int | None = None  # Growth of memory with each sample or layer, in bytes
-    leak: int | None = None  # Growth of memory each second that went on to the end, in bytes
+    growth: int = 0  # Growth of memory with each sample or layer, in bytes
+    leak: int = 0  # Growth of memory each second that went on to the end, in bytes
     # Memory after the last of them as the program's own forecast has it, in bytes
     forecast: int | None = None
     gpus: tuple[GpuReading, ...] = ()  # The GPUs at the last reading
 
     def attribute(self, name: str) -> str:
         """Returns an attribute of the step, or else of the run, as text; empty for none."""
-        for owner in (self.step, self.run):
-            if owner is not None and name in owner.attributes:
-                return str(owner.attributes[name])
-        return ""
+        return str({**self.run, **self.step.attributes}.get(name, ""))
 
     @property
     def library(self) -> str:
@@ -366,49 +365,38 @@ class Situation:
 
     @property
     def calibrates(self) -> bool:
-        """Whether the step is a calibration, or consumed samples."""
+        """Whether memory ran out in a calibration, or in a step that consumed samples."""
         step = self.step
-        return step is not None and (step.samples is not None or "Calibration" in step.name)
+        return self.where == "host" and (step.samples is not None or "Calibration" in step.name)
+
+    @property
+    def grows(self) -> bool:
+        """Whether memory grew with each sample or layer."""
+        return self.where == "host" and self.growth > 0 and self.memory > 0
 
     @property
     def expected(self) -> float | None:
         """Memory at the last sample or layer if it goes on growing, in bytes; None if that is not known."""
         if self.where == "host" and self.forecast is not None:
             return self.forecast
-        done, total = self.count
-        if not total or not self._grows or self.memory is None:
+        done, total = self.step.counts.current
+        if not total or not self.grows:
             return None
-        return self.memory + max(0, total - done) * (self.growth or 0)
-
-    @property
-    def count(self) -> Count:
-        """How far the step is."""
-        return self.step.counts.current if self.step is not None else Count()
-
-    @property
-    def unit(self) -> str:
-        """What it goes through."""
-        return (self.step and self.step.counts.newest) or "sample"
+        return self.memory + max(0, total - done) * self.growth
 
     @property
     def fitting(self) -> int | None:
         """Samples that fit into the limit; None if that is not known."""
-        done, _ = self.count
-        if self.unit != "sample" or not done or not self._grows:
+        done = self.step.counts.current.done
+        if not done or self.step.counts.newest != "sample" or not self.grows or not self.limit:
             return None
-        if self.memory is None or self.limit is None:
-            return None
-        before = self.memory - done * (self.growth or 0)
-        return max(0, int((self.limit / _SPARE - before) / (self.growth or 1)))
+        before = self.memory - done * self.growth
+        return max(0, int((self.limit / _SPARE - before) / self.growth))
 
     @property
     def leaks(self) -> bool:
         """Whether memory grew to the end, and nobody knows how much it would have needed."""
         return self.where == "host" and bool(self.leak) and self.expected is None
-
-    @property
-    def _grows(self) -> bool:
-        return self.where == "host" and (self.growth or 0) > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,28 +404,20 @@ class _Row:
     """One piece of advice."""
 
     applies: Callable[[Situation], bool]  # Whether it would help
-    text: str | Callable[[Situation], str]  # Its sentence, or what makes it
+    text: str  # Its sentence, with names of what `advice_for` knows in braces
     source: str  # Where that is known from
 
 
 def _is(library: str, *methods: str) -> Callable[[Situation], bool]:
     """Returns a condition: a calibration by a library, with one of these methods if there are any."""
     return lambda s: (
-        s.where == "host"
-        and s.calibrates
+        s.calibrates
         and s.library.startswith(library)
         and (not methods or any(method in s.method for method in methods))
     )
 
 
-def _in_step(kind: str) -> Callable[[Situation], bool]:
-    return lambda s: s.step is not None and s.step.kind == kind
-
-
-def _use_min_max(s: Situation) -> str:
-    return f"Calibrate with MinMax instead of {s.method}: it keeps two values of each activation, not all of them."
-
-
+_USE_MIN_MAX: Final = "Calibrate with MinMax instead of {method}: it keeps two values of each activation, not all of them."
 _RECORDING: Final = "this recording: growth of memory with each sample or layer"
 _QUARK_CALIBRATION: Final = "AMD Quark, quark.onnx.calibration: run_calibration"
 
@@ -446,40 +426,37 @@ _HISTOGRAMS: Final = ("Percentile", "Entropy", "Distribution")
 
 ROWS: Final = (
     _Row(lambda s: s.limit_source == "RLIMIT_AS" and not s.leaks,
-        lambda s: f"Raise or lift the limit of the address space (ulimit -v), now {size(s.limit or 0)}: it counts addresses, of which libraries reserve many more than they use.",
+        "Raise or lift the limit of the address space (ulimit -v), now {limit}: it counts addresses, of which libraries reserve many more than they use.",
         "getrlimit(2), RLIMIT_AS"),
-    _Row(lambda s: s.expected is not None and s.limit is not None and s.expected > s.limit,
-        lambda s: f"Give it more memory: about {size((s.expected or 0) * _SPARE)} for all {s.count.total} {s.unit}s, with a tenth to spare (estimated).",
+    _Row(lambda s: s.expected is not None and 0 < s.limit < s.expected,
+        "Give it more memory: about {needed} for all {every}, with a tenth to spare (estimated).",
         _RECORDING),
-    _Row(lambda s: bool(s.fitting) and (s.fitting or 0) < (s.count.total or 2**62),
-        lambda s: f"Use fewer calibration samples: about {s.fitting} fit into {size(s.limit or 0)}{' (Quark: CalibDataSize)' if s.library == 'amd-quark' else ''}.",
+    _Row(lambda s: 0 < (s.fitting or 0) < (s.step.counts.current.total or math.inf),
+        "Use fewer calibration samples: about {fitting} fit into {limit}{setting}.",
         _RECORDING),
-    _Row(_is("amd-quark", *_HISTOGRAMS),
-        _use_min_max,
-        _QUARK_CALIBRATION),
+    _Row(_is("amd-quark", *_HISTOGRAMS), _USE_MIN_MAX, _QUARK_CALIBRATION),
     _Row(_is("amd-quark", "MinMSE"),
         "Calibrate with NonOverflow instead of MinMSE: it keeps less of each activation.",
         _QUARK_CALIBRATION),
     _Row(_is("amd-quark"),
         "Leave CalibOptimizeMem on, which keeps activations on disk instead of in memory; LayerWisePercentile has it off.",
         "AMD Quark, quark.onnx.calibration: options of the calibration methods"),
-    _Row(_is("onnxruntime", *_HISTOGRAMS),
-        _use_min_max,
+    _Row(_is("onnxruntime", *_HISTOGRAMS), _USE_MIN_MAX,
         "ONNX Runtime, onnxruntime.quantization.calibrate"),
     _Row(_is("onnxruntime", "MinMax"),
         "Set CalibMaxIntermediateOutputs in extra_options: ranges are then merged after so many outputs, with the same result.",
         "ONNX Runtime, onnxruntime.quantization.quantize_static: extra_options"),
-    _Row(_in_step(ProfileStep.FAST_FINETUNE),
+    _Row(lambda s: s.step.kind == ProfileStep.FAST_FINETUNE,
         "Set mem_opt_level=2 in the finetuning's configuration: its data is kept on disk instead of in memory (1 keeps one layer in memory, 0 all).",
         "AMD Quark, AdaRoundConfig and AdaQuantConfig"),
-    _Row(_in_step(ProfileStep.FAST_FINETUNE),
+    _Row(lambda s: s.step.kind == ProfileStep.FAST_FINETUNE,
         "Reduce data_size, or batch_size, of the finetuning; with select_max_mem_layer=True the largest layer shows whether the others fit.",
         "AMD Quark, quark.onnx.algorithm.finetuning: fast_finetune"),
     _Row(lambda s: s.library == "llmcompressor",
         'Use the sequential pipeline (pipeline="sequential", not "basic"): one layer is in memory at a time; fewer num_calibration_samples and a smaller max_seq_length keep less between layers.',
         "LLM Compressor, guide Sequential Onloading"),
     _Row(lambda s: s.leaks,
-        lambda s: f"Find what keeps growing, by {size(s.leak or 0)} a second until the end: a higher limit only delays the end of a leak. `otel-quant stacks RECORDING --by memory` names the lines of code.",
+        "Find what keeps growing, by {leak} a second until the end: a higher limit only delays the end of a leak. `otel-quant stacks RECORDING --by memory` names the lines of code.",
         "this recording: memory over time"),
     _Row(lambda s: s.where == "gpu" and s.library != "llmcompressor",
         "Use smaller batches, or shorter sequences: activations on the GPU grow with both.",
@@ -487,14 +464,14 @@ ROWS: Final = (
     _Row(lambda s: s.where == "gpu" and any(_is_used_by_others(gpu) for gpu in s.gpus),
         "Look for other processes on the GPU: more than a tenth of its memory was not this program's.",
         "this recording: memory of the GPU, and of this program on it"),
-    _Row(lambda s: s.where == "gpu" and "OutOfMemoryError" in _error(s),
+    _Row(lambda s: s.where == "gpu" and "OutOfMemoryError" in (s.step.error or ""),
         "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True if much is reserved but not allocated: that is fragmentation.",
         "PyTorch, CUDA semantics: Optimizing memory usage"),
-    _Row(lambda s: s.where == "host" and s.calibrates,
+    _Row(lambda s: s.calibrates,
         "Use smaller batches: the activations of a whole batch are in memory at once.",
         "PyTorch, torch.utils.data.DataLoader: batch_size; ONNX Runtime, CalibrationDataReader"),
     _Row(lambda s: s.where == "host" and s.limit_source == "cgroup" and s.expected is None and not s.leaks,
-        lambda s: f"Raise the container's limit of memory, now {size(s.limit or 0)} (docker run --memory, Kubernetes resources.limits.memory).",
+        "Raise the container's limit of memory, now {limit} (docker run --memory, Kubernetes resources.limits.memory).",
         "Docker and Kubernetes, resource limits"),
 )  # fmt: skip
 """Most useful first; the first of those that apply are given."""
@@ -504,18 +481,20 @@ def advice_for(situation: Situation) -> tuple[Advice, ...]:
     """Returns what would help, most useful first; nothing unless memory ran out."""
     if situation.where is None:
         return ()
+    counts = situation.step.counts
+    known = {
+        "method": situation.method,
+        "limit": size(situation.limit),
+        "leak": size(situation.leak),
+        "needed": size((situation.expected or 0) * _SPARE),
+        "every": f"{counts.current.total} {counts.newest or 'sample'}s",
+        "fitting": situation.fitting,
+        "setting": " (Quark: CalibDataSize)" if situation.library == "amd-quark" else "",
+    }
     found = [row for row in ROWS if row.applies(situation)][:_MOST]
-    texts = [each.text if isinstance(each.text, str) else each.text(situation) for each in found]
-    return tuple(
-        Advice(text=text, source=row.source) for text, row in zip(texts, found, strict=True)
-    )
+    return tuple(Advice(text=row.text.format_map(known), source=row.source) for row in found)
 
 
 def _is_used_by_others(gpu: GpuReading) -> bool:
-    if gpu.process_used is None or not gpu.limit:
-        return False
-    return gpu.used - gpu.process_used > gpu.limit / 10
-
-
-def _error(situation: Situation) -> str:
-    return (situation.step.error if situation.step is not None else None) or ""
+    most, own = (gpu.limit or math.inf) / 10, gpu.process_used
+    return own is not None and gpu.used - own > most

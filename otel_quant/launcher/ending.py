@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_quant.base.destinations import sends
 from otel_quant.base.environment import settings_from
@@ -25,24 +25,13 @@ from otel_quant.base.log import LOG
 from otel_quant.capture.recorder.run_info import git_head, shown_command
 from otel_quant.format import series
 from otel_quant.format.event_file import complete_manifest, create_manifest, processes_in
-from otel_quant.launcher.causes import (
-    ENDS_WORKERS,
-    Known,
-    Situation,
-    Victim,
-    Where,
-    advice_for,
-    cause_of,
-    find_victim,
-    shortage_in,
-)
+from otel_quant.launcher import causes
 from otel_quant.launcher.observer import INTERVAL, LastSeen, Observation, Observer, with_mark
 from otel_quant.launcher.program import signal_name
 from otel_quant.launcher.start import TRACEPARENT
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import Ending, RecordedStep, Recording, forecast_of, steps_in
 from otel_quant.recordings.reader import read
-from otel_quant.recordings.summary import MemoryLimit
 from otel_quant.schema import semconv
 from otel_quant.schema.readings import UNITS
 from otel_quant.schema.units import duration_text
@@ -70,7 +59,7 @@ def ending_in(folder: Path, began_ns: int, seen: Observation) -> Ending:
     with FAULTS.kept_in("recording of the end"):
         if seen.exit_code == 0:  # most programs: of their steps, which may be many, none is needed
             recording = read(folder, in_brief=True)
-            if find_victim(seen, recording) is None:
+            if causes.find_victim(seen, recording) is None:
                 return plain_ending(seen, recording.began_ns)
         recording = read(folder)
     return ending_of(seen, recording)
@@ -79,54 +68,57 @@ def ending_in(folder: Path, began_ns: int, seen: Observation) -> Ending:
 def ending_of(seen: Observation, recording: Recording) -> Ending:
     """Returns how the program has ended."""
     plain = plain_ending(seen, recording.began_ns)
-    victim = find_victim(seen, recording)
+    victim = causes.find_victim(seen, recording)
     if victim is None:
         return plain
     step = next((each for each in reversed(victim.steps) if each.counts), None)
     unit = (step and step.counts.newest) or "sample"
     error, message = _error_of(victim)
-    shortage = shortage_in(error, message)
+    shortage = causes.shortage_in(error, message)
     last = _last_of(victim, seen)
     memory = _memory_then(seen, victim, last, recording)
-    told = "" if error is None else f"{error}: {message}" if message else error
-    cause = cause_of(Known(seen, victim, memory, told, shortage))
+    told = ": ".join(filter(None, (error, message)))
+    cause = causes.cause_of(causes.Known(seen, victim, memory, told, shortage))
     limit, source = _limit(seen, victim, shortage, recording)
     growth = _forecast(victim, step, UNITS[unit].growth["memory"])
     if growth is None and step is not None:
         growth = _growth(step, memory, recording)
     leak = _leak(victim, recording)
-    situation = Situation(
-        step=step or (victim.steps[-1] if victim.steps else None),
-        run=victim.run,
-        where=shortage or ("host" if cause.out_of_memory is not None else None),
-        memory=memory,
-        limit=limit,
-        limit_source=source,
-        growth=growth,
-        leak=leak,
-        forecast=_forecast(victim, step, semconv.FORECAST_MEMORY),
-        gpus=seen.gpus,
+    advice = causes.advice_for(
+        causes.Situation(
+            step=step or next(reversed(victim.steps), causes.NO_STEP),
+            run=victim.run.attributes if victim.run is not None else {},
+            where=shortage or ("host" if cause.out_of_memory is not None else None),
+            memory=memory or 0,
+            limit=limit or 0,
+            limit_source=source,
+            growth=growth or 0,
+            leak=leak or 0,
+            forecast=_forecast(victim, step, semconv.FORECAST_MEMORY),
+            gpus=seen.gpus,
+        )
     )
-    return dataclasses.replace(
+    grown: dict[str, Any] = {f"memory_per_{unit}": growth}
+    plain = dataclasses.replace(
         plain,
         cause=cause.name,
         out_of_memory=cause.out_of_memory,
         evidence=cause.evidence,
-        process=_process(victim) if victim.pid != seen.pid else None,
-        process_signal=victim.signal if victim.pid != seen.pid else None,
         error=error,
         where=_where(victim, step),
         open_steps=tuple(each.name for each in victim.steps),
         memory=memory,
         memory_limit=limit,
         memory_limit_source=source,
-        memory_per_sample=growth if unit == "sample" else None,
-        memory_per_layer=growth if unit == "layer" else None,
         memory_per_second=leak,
         memory_of_others=seen.memory_of_others,
         processes=last.processes if last is not None else (),
-        advice=advice_for(situation),
+        advice=advice,
+        **grown,
     )
+    if victim.pid == seen.pid:
+        return plain
+    return dataclasses.replace(plain, process=_process(victim), process_signal=victim.signal)
 
 
 def plain_ending(seen: Observation, began_ns: int) -> Ending:
@@ -153,36 +145,35 @@ def failed_in(folder: Path, seen: Observation) -> list[dict[str, object]]:
         }
         for each in seen.exits.values()
         if (each.pid in recorded or each.name.startswith("python"))
-        and seen.signals.get(each.pid) not in ENDS_WORKERS
+        and seen.signals.get(each.pid) not in causes.ENDS_WORKERS
     ]  # fmt: skip
 
 
-def _last_of(victim: Victim, seen: Observation) -> LastSeen | None:
+def _last_of(victim: causes.Victim, seen: Observation) -> LastSeen | None:
     """Returns the last moment of a process; of one that is not known, the one that held most."""
     if victim.pid is None:
         return max(seen.last_seen.values(), key=lambda last: last.memory, default=None)
     return seen.last_seen.get(victim.pid) or seen.last_seen.get(seen.pid)
 
 
-def _process(victim: Victim) -> str:
+def _process(victim: causes.Victim) -> str:
     process = "a child process" if victim.pid is None else f"process {victim.pid}"
     rank = victim.run.rank if victim.run is not None else None
     return process if rank is None else f"rank {rank} ({process})"
 
 
-def _where(victim: Victim, step: RecordedStep | None) -> str | None:
+def _where(victim: causes.Victim, step: RecordedStep | None) -> str | None:
     if not victim.steps:
         return None
     innermost = victim.steps[-1]
     line = _line(victim, innermost)
     if step is None:
         return f"{innermost.name}{line}"
-    return (
-        f"{step.name}, {step.counts}{'' if step is innermost else f', in {innermost.name}'}{line}"
-    )
+    inner = "" if step is innermost else f", in {innermost.name}"
+    return f"{step.name}, {step.counts}{inner}{line}"
 
 
-def _line(victim: Victim, step: RecordedStep) -> str:
+def _line(victim: causes.Victim, step: RecordedStep) -> str:
     if step.line is None:
         return ""
     last = victim.run.last if victim.run is not None else None
@@ -192,7 +183,7 @@ def _line(victim: Victim, step: RecordedStep) -> str:
     return f", at {step.line.short}{before}"
 
 
-def _error_of(victim: Victim) -> tuple[str | None, str | None]:
+def _error_of(victim: causes.Victim) -> tuple[str | None, str | None]:
     if victim.run is None or victim.run.end is None:
         return None, None
     if victim.steps:
@@ -201,7 +192,7 @@ def _error_of(victim: Victim) -> tuple[str | None, str | None]:
 
 
 def _memory_then(
-    seen: Observation, victim: Victim, last: LastSeen | None, recording: Recording
+    seen: Observation, victim: causes.Victim, last: LastSeen | None, recording: Recording
 ) -> int | None:
     """Returns RSS of the process tree when it happened."""
     if victim.run is not None and victim.run.end is not None:
@@ -219,7 +210,7 @@ def _memory_then(
 
 
 def _limit(
-    seen: Observation, victim: Victim, shortage: Where | None, recording: Recording
+    seen: Observation, victim: causes.Victim, shortage: causes.Where | None, recording: Recording
 ) -> tuple[int | None, str | None]:
     """Returns the limit in force and its source; of a GPU that was full, the GPU's."""
     if shortage == "gpu":
@@ -227,17 +218,13 @@ def _limit(
         return (full.limit, f"gpu {full.index}") if full is not None else (None, None)
     use = seen.uses.get(victim.pid or seen.pid)
     is_short = shortage is not None or victim.signal == "SIGABRT"  # of addresses, it may be
-    known = [
-        MemoryLimit(value, source)
-        for value, source in (
-            (seen.limits.memory, seen.limits.memory_source),
-            (use.address_space if use is not None and is_short else None, "RLIMIT_AS"),
-            summary.limit(recording) or (None, None),
-        )
-        if value is not None
-    ]
-    smallest = min(known, key=lambda each: each.value, default=None)
-    return (None, None) if smallest is None else (int(smallest.value), smallest.source)
+    found = (
+        (seen.limits.memory, seen.limits.memory_source),
+        (use.address_space if use is not None and is_short else None, "RLIMIT_AS"),
+        summary.limit(recording) or (None, None),
+    )
+    known = [(int(value), source) for value, source in found if value is not None]
+    return min(known, key=lambda each: each[0], default=(None, None))
 
 
 def _growth(step: RecordedStep, memory: int | None, recording: Recording) -> int | None:
@@ -261,7 +248,7 @@ def _growth(step: RecordedStep, memory: int | None, recording: Recording) -> int
     return round(statistics.median(slopes)) if slopes else None
 
 
-def _leak(victim: Victim, recording: Recording) -> int | None:
+def _leak(victim: causes.Victim, recording: Recording) -> int | None:
     """Returns the growth of memory each second that went on until the end of the innermost step."""
     for each in reversed(steps_in(recording)):
         if victim.steps and each.step is victim.steps[-1]:
@@ -270,7 +257,7 @@ def _leak(victim: Victim, recording: Recording) -> int | None:
     return None
 
 
-def _forecast(victim: Victim, step: RecordedStep | None, name: str) -> int | None:
+def _forecast(victim: causes.Victim, step: RecordedStep | None, name: str) -> int | None:
     """Returns a figure in bytes as the newest forecast of the process has it."""
     if victim.run is None or step is None:
         return None
@@ -338,10 +325,8 @@ class LaunchedRecording:
     ) -> None:
         self._folder, self._began_ns = folder, began_ns
         # The ids of the span above the spans of the program's processes
-        ours = environ.get(TRACEPARENT) if TRACEPARENT not in os.environ else None
-        self._span = (
-            dict(zip(("trace_id", "span_id"), ours.split("-")[1:3], strict=True)) if ours else {}
-        )
+        ours = "" if TRACEPARENT in os.environ else environ.get(TRACEPARENT, "")
+        self._span = dict(zip(("trace_id", "span_id"), ours.split("-")[1:3], strict=False))
         self._observer: Observer | None = None
         settings = settings_from(environ, warn=False)
         self._exit_timeout = settings.exit_timeout

@@ -119,6 +119,8 @@ _LOOK_NS: Final = 1_000_000_000
 """Nanoseconds between two looks at names, limits and counters. Also the age of readings that count
 for what a program held that was killed for want of memory: it is freed while the kernel works."""
 
+_UNIT: Final = 1 if sys.platform == "darwin" else 1024
+"""Bytes in which getrusage(2) and wait4(2) give the highest RSS."""
 
 _OWN_WAY: Final = frozenset({"memory", "gpu", "cache"})
 """Resources that are not read as the others are: caches only the program's processes know."""
@@ -158,7 +160,7 @@ class Observer:
         # A program is started as a copy of this process, whose memory is in the kernel's mark.
         self._mark_before = 0
         if sys.platform != "win32":
-            self._mark_before = _bytes(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+            self._mark_before = _UNIT * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
     def start(self) -> None:
         """Starts a thread that takes readings. To be called as soon as the program runs."""
@@ -189,7 +191,22 @@ class Observer:
         how: Any = {"exit_code": code} if code >= 0 else {"signal": signal_name(-code)}
         seen = Observation(pid=self._pid, time_ns=time_ns, **how)
         with FAULTS.kept_in("observer, end"):
-            seen = self._observation(seen, _bytes(max_rss or 0))
+            mark, last = _UNIT * (max_rss or 0), self._recent[-1] if self._recent else None
+            for pid in last.processes if last is not None else ():
+                self._note_last(pid)
+            seen = dataclasses.replace(
+                seen,
+                last_seen=self._last_seen,
+                mark=mark if mark > max(self._mark_before, self._highest_mark) else None,
+                limits=self._surroundings.limits,
+                uses=self._surroundings.uses,
+                oom_kills=self._surroundings.oom_kills(),
+                disks=disks(self._folder, self._environ),
+                batch_job=batch_job(self._environ, (time_ns - self._began_ns) / 1e9),
+                exits=self._exits.failed,
+                memory_of_others=self._surroundings.memory_of_others,
+                gpus=last.resources.get("gpu", ()) if last is not None else (),
+            )
         with FAULTS.kept_in("observer, file"):
             if self._curve is not None:
                 memory = with_mark(seen.last_seen.get(self._pid), seen.mark)
@@ -289,27 +306,6 @@ class Observer:
         if self._cache is not None:
             levels[series.CACHE] = self._cache
         return levels
-
-    def _observation(self, seen: Observation, mark: int) -> Observation:
-        for pid in self._recent[-1].processes if self._recent else ():
-            self._note_last(pid)
-        return dataclasses.replace(
-            seen,
-            last_seen=self._last_seen,
-            mark=mark if mark > max(self._mark_before, self._highest_mark) else None,
-            limits=self._surroundings.limits,
-            uses=self._surroundings.uses,
-            oom_kills=self._surroundings.oom_kills(),
-            disks=disks(self._folder, self._environ),
-            batch_job=batch_job(self._environ, (seen.time_ns - self._began_ns) / 1e9),
-            exits=self._exits.failed,
-            memory_of_others=self._surroundings.memory_of_others,
-            gpus=self._recent[-1].resources.get("gpu", ()) if self._recent else (),
-        )
-
-
-def _bytes(max_rss: int) -> int:
-    return max_rss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _totals(reading: TreeReading) -> dict[str, Number]:

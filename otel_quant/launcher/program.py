@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Final, NoReturn
 
+    WhileStopped = Callable[[], AbstractContextManager[None]]
+    """Makes room on the screen."""
+
     Ended = tuple[int, int | None]
     """The program's exit code, or the signal that ended it as -9; and the highest RSS of it, or of a process that it has
     waited for, in units of the system (kibibytes on Linux), or None if that is not known."""
@@ -51,16 +54,6 @@ def signal_name(number: int) -> str:
         return f"signal {number}"  # a real-time signal
 
 
-class _Nothing:
-    """Is done in place of what makes room on the screen."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
 class Program:
     """A running program. To be started on the main thread, before any other thread exists."""
 
@@ -83,12 +76,12 @@ class Program:
             _become(list(arguments), environ, self._mask, failure, output)
         os.close(failure)
         with os.fdopen(failed, "rb") as pipe:
-            number = pipe.read()
+            number = int(pipe.read() or 0)
         if number:
             os.waitpid(self.pid, 0)
             self._witness.end()
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
-            raise OSError(int(number), os.strerror(int(number)), arguments[0])
+            raise OSError(number, os.strerror(number), arguments[0])
         _let_go_of_input_and_output()
         self._keeper: Keeper | None = None
         try:
@@ -96,11 +89,7 @@ class Program:
         except OSError:
             pass  # as many processes as may be: then nobody continues this one
 
-    def wait(
-        self,
-        while_stopped: Callable[[], AbstractContextManager[None]] = _Nothing,
-        when_ended: Callable[[], object] = lambda: None,
-    ) -> Ended:
+    def wait(self, while_stopped: WhileStopped, when_ended: Callable[[], object]) -> Ended:
         """Waits until the program has ended, and passes signals on in the meantime.
 
         `when_ended` is called while the kernel still has all that it knows of the program.
@@ -127,11 +116,7 @@ class Program:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
         return ended
 
-    def _ended(
-        self,
-        while_stopped: Callable[[], AbstractContextManager[None]],
-        when_ended: Callable[[], object],
-    ) -> Ended | None:
+    def _ended(self, while_stopped: WhileStopped, when_ended: Callable[[], object]) -> Ended | None:
         """Returns how the program ended; None if it has not. Stops when it has stopped."""
         while True:
             state = _state_of(self.pid)
@@ -178,12 +163,9 @@ def _become(
 
 def _stop(number: int) -> None:
     """Stops this process by a signal, as the program was stopped, until it is continued."""
-    if number == signal.SIGSTOP:
-        os.kill(os.getpid(), number)
-        return
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
-    os.kill(os.getpid(), number)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})  # stops here
+    os.kill(os.getpid(), number)  # stops here if it is SIGSTOP, which cannot be blocked
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})  # else stops here
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
@@ -319,11 +301,7 @@ class ProgramElsewhere:
             )
         self.pid = self._process.pid
 
-    def wait(
-        self,
-        while_stopped: Callable[[], AbstractContextManager[None]] = _Nothing,
-        when_ended: Callable[[], object] = lambda: None,
-    ) -> Ended:
+    def wait(self, while_stopped: WhileStopped, when_ended: Callable[[], object]) -> Ended:
         """Waits until the program has ended; `while_stopped` is not needed, as this process stops alone."""
         handlers = {
             signal.SIGINT: lambda *_: None,

@@ -33,15 +33,9 @@ RECORD: Final = "OTEL_QUANT_RECORD"
 LAUNCHER_PID: Final = "OTEL_QUANT_LAUNCHER_PID"
 
 TRACEPARENT: Final = "TRACEPARENT"
-_OWN_TRACES: Final = frozenset(
-    {
-        TRACEPARENT,
-        "OTEL_TRACES_SAMPLER",
-        "OTEL_PROPAGATORS",
-        "OTEL_CONFIG_FILE",
-        "OTEL_SDK_DISABLED",
-    }
-)
+_OWN_TRACES: Final = frozenset({
+    TRACEPARENT, "OTEL_TRACES_SAMPLER", "OTEL_PROPAGATORS", "OTEL_CONFIG_FILE", "OTEL_SDK_DISABLED",
+})  # fmt: skip
 """Where one of these is set, it decides which trace a process is in."""
 
 _SCRIPTS: Final = (".py", ".sh")
@@ -81,7 +75,7 @@ def make_folder(chosen: str | None, arguments: Sequence[str]) -> str:
             raise FileExistsError(errno.EEXIST, "holds files", folder)
     else:
         folder = _new_folder(default_folder(script_name(arguments), time.time()))
-    os.close(os.open(_notes_in(folder), os.O_CREAT | os.O_WRONLY, 0o666))
+    os.close(os.open(f"{folder}/{_NOTES}", os.O_CREAT | os.O_WRONLY, 0o666))
     return folder
 
 
@@ -154,7 +148,7 @@ def let_it_start(folder: str) -> None:
     """
     ends = time.monotonic() + _START_LASTS
     try:
-        while not os.path.getsize(_notes_in(folder)) and time.monotonic() < ends:
+        while not os.path.getsize(f"{folder}/{_NOTES}") and time.monotonic() < ends:
             if sys.platform == "linux" and signal.SIGCHLD in signal.sigpending():
                 break
             time.sleep(_START_LASTS / 50)
@@ -165,9 +159,9 @@ def let_it_start(folder: str) -> None:
 def take_notes(folder: str) -> Sequence[str]:
     """Returns the notes, and removes their file: it is no part of the recording."""
     try:
-        with open(_notes_in(folder), encoding="utf-8", errors="replace") as file:
+        with open(f"{folder}/{_NOTES}", encoding="utf-8", errors="replace") as file:
             notes = file.read().splitlines()
-        os.unlink(_notes_in(folder))
+        os.unlink(f"{folder}/{_NOTES}")
     except OSError:
         return ()
     return notes
@@ -176,10 +170,8 @@ def take_notes(folder: str) -> Sequence[str]:
 def why_no_step(notes: Sequence[str]) -> str:
     """Returns why there may be no step, in a few words."""
     found = _pythons(notes)
-    for outcome, reason in _REASONS:
-        if outcome in found:
-            return reason.format(python=found[outcome])
-    return _NO_PYTHON
+    known = (each.format(python=found[outcome]) for outcome, each in _REASONS if outcome in found)
+    return next(known, _NO_PYTHON)
 
 
 def why_nothing_sent(notes: Sequence[str]) -> str:
@@ -196,7 +188,3 @@ def why_nothing_sent(notes: Sequence[str]) -> str:
 def _pythons(notes: Sequence[str]) -> dict[str, str]:
     """Returns by outcome a Python that has it."""
     return dict(note.split(" ", 1) for note in notes if " " in note)
-
-
-def _notes_in(folder: str) -> str:
-    return f"{folder}/{_NOTES}"

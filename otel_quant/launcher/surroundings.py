@@ -198,18 +198,16 @@ class Surroundings:
 
         The machine's counter is used only where the program's groups have none, or one is gone.
         """
-        found, is_gone = [], False
-        for counter, before in self._before.items():
-            now = oom_counts(counter)
-            is_gone |= not now
-            if now:
-                risen = (now.get(name, 0) - before.get(name, 0) for name in (KILLS, GROUP_KILLS))
-                found.append(OomKills(counter, counter == HOST_OOM_COUNTER, *risen))
-        return max(
-            (each for each in found if each.kills or each.is_of_host or not is_gone),
-            key=lambda each: (not each.is_of_host, each.kills),
-            default=None,
-        )
+        now = {counter: oom_counts(counter) for counter in self._before}
+        found = []
+        for counter, counts in now.items():
+            before, is_of_host = self._before[counter], counter == HOST_OOM_COUNTER
+            kills, of_groups = (
+                counts.get(name, 0) - before.get(name, 0) for name in (KILLS, GROUP_KILLS)
+            )
+            if counts and (kills or is_of_host or all(now.values())):
+                found.append(OomKills(counter, is_of_host, kills, of_groups))
+        return max(found, key=lambda each: (not each.is_of_host, each.kills), default=None)
 
 
 def _use_of(pid: int) -> ProcessUse | None:
@@ -252,10 +250,8 @@ def disks(folder: Path, environ: Mapping[str, str]) -> tuple[Disk, ...]:
 
 def batch_job(environ: Mapping[str, str], lasted: float) -> str | None:
     """Returns what a batch system tells a program, which has lasted some seconds, of its limits."""
-    system, job = next(
-        ((name, environ[key]) for name, key in _JOBS.items() if environ.get(key)), (None, None)
-    )
-    if system is None:
+    jobs = [f"{name} job {environ[key]}" for name, key in _JOBS.items() if environ.get(key)]
+    if not jobs:
         return None
 
     def number(name: str) -> int | None:
@@ -274,7 +270,7 @@ def batch_job(environ: Mapping[str, str], lasted: float) -> str | None:
         told = f"has an unknown time limit; the program ran for {duration_text(lasted)}"
     memory = number("SLURM_MEM_PER_NODE")  # MiB
     limit = f"; {size(memory << 20)} of memory a node (SLURM_MEM_PER_NODE)" if memory else ""
-    return f"{system} job {job} {told}{limit}"
+    return f"{jobs[0]} {told}{limit}"
 
 
 def cache_growth(folder: Path) -> int | None:

@@ -56,16 +56,16 @@ class QuantInstrumentor(BaseInstrumentor):
                 )
             settings = settings_from(os.environ)
             FAULTS.names_paths = settings.paths
-            wanted = settings.libraries
+            wanted = PACKAGES.keys() if settings.libraries is None else settings.libraries
             names = ", ".join(sorted(PACKAGES))
-            for name in sorted((wanted or set()) - PACKAGES.keys()):
+            for name in sorted(wanted - PACKAGES.keys()):
                 LOG.warning(
                     "environment variable %s names %r; expected names out of %s",
                     OTEL_QUANT_LIBRARIES,
                     name,
                     names,
                 )
-            chosen = [name for name in PACKAGES if wanted is None or name in wanted]
+            chosen = [name for name in PACKAGES if name in wanted]
             if not chosen:
                 LOG.warning(
                     "no library is instrumented: environment variable %s is %r; "

@@ -42,18 +42,16 @@ def instrument() -> str:
     if any(_TRACKER in argument for argument in sys.orig_argv):
         return "instrumented"  # No code of the program runs in it
     with FAULTS.kept_in("automatic instrumentation"):
-        settings = exporter_settings(os.environ)
+        settings, finder = exporter_settings(os.environ), _FirstImport()
         if settings:
             _initialize(settings)
         atexit.register(_record_failure)  # it is called before what providers have registered
+        if settings or finder.names & sys.modules.keys():
+            _instrument_libraries()
+        else:
+            sys.meta_path.insert(0, finder)
         if not settings:
-            finder = _FirstImport()
-            if finder.names & sys.modules.keys():
-                _instrument_libraries()
-            else:
-                sys.meta_path.insert(0, finder)
             return "instrumented"
-        _instrument_libraries()
         from importlib.metadata import entry_points
 
         # Else nothing is here that makes providers.

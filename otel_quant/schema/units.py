@@ -74,6 +74,11 @@ def size_unit(largest: float) -> tuple[str, float, int]:
     return names[0], 1, 0
 
 
+def joined(texts: Sequence[str]) -> str:
+    """Returns texts as a sentence lists them: ``a, b and c``."""
+    return " and ".join(filter(None, (", ".join(texts[:-1]), texts[-1])))
+
+
 def count_text(value: float) -> str:
     """Returns a number of things: ``25.6 M``."""
     for unit, name in _COUNTS:
@@ -135,11 +140,6 @@ def moment_text(seconds: float, to: str = "seconds") -> str:
 def counted(number: int, thing: str) -> str:
     """Returns a number of things in words: ``1 step``, ``1,204 steps``."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
-
-
-def in_words(texts: Sequence[str]) -> str:
-    """Returns texts as a sentence has them: ``a, b and c``."""
-    return " and ".join(filter(None, (", ".join(texts[:-1]), texts[-1])))
 
 
 def cut(text: str, longest: int) -> str:

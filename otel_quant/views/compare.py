@@ -24,7 +24,7 @@ from otel_quant.recordings.side_by_side import (
 )
 from otel_quant.schema.catalog import QUANTITIES
 from otel_quant.schema.figures import PREFIX
-from otel_quant.schema.units import counted, cut, in_words, share_text
+from otel_quant.schema.units import counted, cut, joined, share_text
 from otel_quant.views.document import (
     Cell,
     Charts,
@@ -66,7 +66,7 @@ def document(
 ) -> Document:
     """Returns a comparison as a document; ``with_curves`` for a page, which has the verdict as title."""
     names = [side.name for side in comparison.sides]
-    title = f"{in_words(names)} side by side"
+    title = f"{joined(names)} side by side"
     if len(names) == 2:
         title = next(_headlines(comparison), title)
     is_bad = any(run.why for side in comparison.sides[1:] for run in side.runs)
@@ -178,7 +178,7 @@ def _headlines(comparison: Comparison) -> Iterator[str]:
                     more = "more" if change.change > 0 else "less"
                     text = f"{share_text(abs(change.ratio - 1))} {more} {words}{most}"
                 found[_kind(change)].append(text)
-        texts = [form.format(in_words(found[kind])) for kind, form in _KINDS.items() if found[kind]]
+        texts = [form.format(joined(found[kind])) for kind, form in _KINDS.items() if found[kind]]
         why = next(filter(None, (run.why for run in side.runs)), "")
         if found["clear"] and not why:
             texts[0] = f"needs {texts[0]} than {base.name}"

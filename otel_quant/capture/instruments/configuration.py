@@ -38,7 +38,7 @@ def plain(value: Any, within: tuple[int, ...] = ()) -> Any:
     """Returns a configuration as data that JSON can hold; what is data, a model or a file is left out."""
     if isinstance(value, enum.Enum):
         return str(value.value) if isinstance(value, str) else value.name
-    if value is None or isinstance(value, bool | int | float | str):
+    if isinstance(value, bool | int | float | str | None):
         return value
     kind = type(value).__name__
     if kind in ("dtype", "qscheme", "device"):  # of torch or numpy
@@ -105,8 +105,8 @@ def of_arguments(arguments: Mapping[str, Any], paths: Sequence[str]) -> dict[str
         )
     values = {path.rpartition(".")[2]: value_at(arguments, path) for path in paths}
     names = {name: value for name, value in values.items() if value is not None}
-    only = next(iter(names.values())) if len(names) == 1 else None
-    return described(names if only is None or isinstance(only, str | int) else only)
+    [only, *others] = names.values() or [None]
+    return described(names if others or isinstance(only, str | int | None) else only)
 
 
 # --- the usual names -----------------------------------------------------------------------

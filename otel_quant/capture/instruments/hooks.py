@@ -177,9 +177,6 @@ class Arguments:
         self._defaults = {name: parameter.default for name, parameter in declared.items()}
         self._positional = [each.name for each in declared.values() if each.kind in _POSITIONAL]
 
-    def __contains__(self, parameter: str) -> bool:
-        return parameter in self._defaults
-
     def bound(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, is_whole: bool = True
     ) -> dict[str, Any]:
@@ -213,7 +210,7 @@ class Arguments:
         self, function: Callable[..., Any], parameter: str, change: Callable[[Any], Any]
     ) -> Callable[..., Any]:
         """Returns the function, called with one argument changed."""
-        if parameter not in self:
+        if parameter not in self._defaults:
             return function
         origin = f"argument {parameter} of {getattr(function, '__qualname__', function)}"
 
@@ -248,7 +245,6 @@ def _first(parameters: Sequence[str]) -> inspect.Signature:
 
 Models = list[tuple[Literal["float", "quantized"], Any]]
 """Role and model (a path or an ``onnx.ModelProto``) of each model of an operation."""
-
 
 # --- setting and removing ------------------------------------------------------------------
 
@@ -342,16 +338,13 @@ class Hooks:
                 holder = getattr(holder, part, None)
             # vars(), not getattr: an inherited method is wrapped where it is defined,
             # and a static method must stay one.
-            before = vars(holder).get(name, _MISSING) if holder is not None else _MISSING
+            before = getattr(holder, "__dict__", {}).get(name, _MISSING)
             if before is _MISSING:
                 LOG.debug(
                     "%s has no %s in this version; that hook is left out", hook.module, hook.target
                 )
                 return
-            if any(
-                patched is holder and attribute == name and after is before
-                for patched, attribute, _, after in self._patches
-            ):
+            if any(after is before for *_, after in self._patches):
                 return  # it is ours
             after = _wrapped(before, hook, owner)
             places = [(holder, name)]

@@ -13,6 +13,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.capture.instruments import samples, steps
 from otel_quant.capture.instruments.configuration import described
 from otel_quant.capture.instruments.forward_passes import end_calibration
 from otel_quant.capture.instruments.hooks import (
@@ -30,25 +31,6 @@ from otel_quant.capture.instruments.layer_values import (
     value_of,
     variables_of,
 )
-from otel_quant.capture.instruments.samples import (
-    COUNTING,
-    Counted,
-    count_layer,
-    count_sample,
-    counted,
-    expect_layers,
-)
-from otel_quant.capture.instruments.steps import (
-    BLOCKS,
-    as_library_step,
-    innermost,
-    is_reported_already,
-    models_of,
-    open_library_step,
-    operating,
-    owners_of,
-    step,
-)
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.scope import OPENING_A_STEP, Activation, qualified_name
 from otel_quant.schema import semconv
@@ -65,7 +47,7 @@ def collect(function: Function, hook: Hook, library: Library) -> Function:
     @wraps(function)
     def wrapper(self: Any, data_reader: Any, *args: Any, **kwargs: Any) -> Any:
         with _calibrating(self, name, library, is_last=False) as begun:
-            reader = data_reader if begun is None else counted(data_reader)
+            reader = data_reader if begun is None else samples.counted(data_reader)
             token = _COLLECTING.set(True)
             try:
                 return function(self, reader, *args, **kwargs)
@@ -98,7 +80,7 @@ def static_or_dynamic(call: Mapping[str, Any]) -> str:
 def models_of_quantizer(call: Mapping[str, Any], result: object) -> Models:
     """Returns a quantizer's result, and the float model where it knows its file: one in memory was changed in place."""
     quantizer = call["self"]
-    return models_of({"input_model": quantizer.model_path}, quantizer.model.model)
+    return steps.models_of({"input_model": quantizer.model_path}, quantizer.model.model)
 
 
 @contextmanager
@@ -106,15 +88,17 @@ def _calibrating(
     calibrator: Any, function: str, library: Library, *, is_last: bool
 ) -> Iterator[OpenStep | None]:
     """Runs a call of a calibrator within its Calibration step, yielding the step."""
-    operation = innermost()
+    operation = steps.innermost()
     activation = operation.shared_step if operation is not None else None
     if activation is None:
         activation = Activation(None)
         with FAULTS.kept_in(OPENING_A_STEP):
-            if not is_reported_already(ProfileStep.CALIBRATION, library):
+            if not steps.is_reported_already(ProfileStep.CALIBRATION, library):
                 method = type(calibrator).__name__.removesuffix("Calibrater")
                 known = {semconv.CALIBRATION_METHOD: method}
-                step = open_library_step(ProfileStep.CALIBRATION, library, known, function=function)
+                step = steps.open_library_step(
+                    ProfileStep.CALIBRATION, library, known, function=function
+                )
                 activation = Activation(step)
                 if operation is not None:
                     operation.begin_shared_step(activation)
@@ -198,19 +182,19 @@ _SHAPES: Final[WeakKeyDictionary[Any, Mapping[str, tuple[int, ...]]]] = WeakKeyD
 
 def keep_shapes(call: Mapping[str, Any], result: object) -> None:
     """Keeps the shapes of the models' inputs that the calibration has seen."""
-    if (operation := innermost()) is not None:
+    if (operation := steps.innermost()) is not None:
         _SHAPES[call["self"]] = operation.input_shapes
 
 
 def models_of_optimum(call: Mapping[str, Any], folder: Any) -> Models:
     """Returns the models of a quantizer, with the shapes of its calibration for their cost."""
     quantizer = call["self"]
-    if (operation := innermost()) is not None:
+    if (operation := steps.innermost()) is not None:
         operation.input_shapes = _SHAPES.get(quantizer, {})
     before, suffix = Path(quantizer.onnx_model_path), call.get("file_suffix")
     name = f"{before.stem}_{suffix}" if suffix else before.stem
     after = Path(folder) / f"{name}.onnx"
-    return models_of({"input_model": before, "output_model": after}, None)
+    return steps.models_of({"input_model": before, "output_model": after}, None)
 
 
 # --- PyTorch's own quantization -----------------------------------------------------------
@@ -235,19 +219,19 @@ def of_qconfigs(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
 
 def calibrated(call: Mapping[str, Any], library: Library) -> None:
     """Each forward pass of a model within is one calibration sample: of the module called first, which has the others."""
-    for owner, activation, models in BLOCKS.get():
+    for owner, activation, models in steps.BLOCKS.get():
         if owner is call["self"] and activation.step is not None:
             if not models:
                 models.append(id(call["module"]))
             if models[0] == id(call["module"]):
-                count_sample(None, call["input"])
+                samples.count_sample(None, call["input"])
 
 
 def modules_of_quanto(call: Mapping[str, Any], library: Library) -> None:
     """Notes how many modules have quantized weights."""
     quantized = sys.modules["optimum.quanto.nn.qmodule"].QModuleMixin
     modules = [each for each in call["model"].modules() if isinstance(each, quantized)]
-    expect_layers(len(modules), owners_of(library))
+    samples.expect_layers(len(modules), steps.owners_of(library))
 
 
 # --- Intel's AutoRound and Neural Compressor ----------------------------------------------
@@ -264,19 +248,19 @@ def all_blocks(call: Mapping[str, Any], library: Library) -> None:
     compressor = call["self"]
     names_in = sys.modules["auto_round.compressors.orchestrator"].get_block_names
     blocks = compressor.quant_block_list or names_in(compressor.model)
-    expect_layers(sum(map(len, blocks)), owners_of(library))
+    samples.expect_layers(sum(map(len, blocks)), steps.owners_of(library))
 
 
 def blocks(call: Mapping[str, Any], library: Library) -> None:
     """Notes how often some blocks are tuned, several at a time maybe; a run may go on where another was cut."""
     start = getattr(call["resume_state"], "resume_index", 0) if call["nblocks"] == 1 else 0
     left = range(start, len(call["block_names"]), call["nblocks"])
-    expect_layers(len(left), owners_of(library))
+    samples.expect_layers(len(left), steps.owners_of(library))
 
 
 def note_plan(call: Mapping[str, Any], start: int) -> None:
     """Notes how many layers GPTQModel quantizes."""
-    expect_layers(len(call["context"].plan.steps) - start, {"gptqmodel"})
+    samples.expect_layers(len(call["context"].plan.steps) - start, {"gptqmodel"})
 
 
 def kind_of_export(call: Mapping[str, Any]) -> str:
@@ -292,7 +276,7 @@ def count_dataset(call: Mapping[str, Any], library: Library) -> Callable[[], Non
     calibrator, given = call["self"], getattr(call["self"], "dataset", None)
     if given is None or isinstance(given, str):
         return None
-    calibrator.dataset = Counted(given)
+    calibrator.dataset = samples.Counted(given)
     return partial(setattr, calibrator, "dataset", given)
 
 
@@ -361,7 +345,7 @@ def moved(function: Function, hook: Hook, library: Library) -> Function:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if not HOOKS.active:
             return function(*args, **kwargs)
-        with operating(library.distribution, {}):
+        with steps.operating(library.distribution, {}):
             return function(*args, **kwargs)
 
     return wrapper
@@ -369,18 +353,18 @@ def moved(function: Function, hook: Hook, library: Library) -> Function:
 
 def weight(function: Function, hook: Hook, library: Library) -> Function:
     """Counts one layer of the step that moves its model, which begins with the first; alone it is step **{step}**."""
-    alone = step(function, hook, library)
+    alone = steps.step(function, hook, library)
 
     @wraps(function)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        moving = innermost()
+        moving = steps.innermost()
         if moving is not None and moving.owner != library.distribution:
             moving = None
         with FAULTS.kept_in(OPENING_A_STEP):
-            if moving is not None and not is_reported_already(hook.step, library):
-                opened = open_library_step(hook.step, library, _of_weight(self))
+            if moving is not None and not steps.is_reported_already(hook.step, library):
+                opened = steps.open_library_step(hook.step, library, _of_weight(self))
                 moving.begin_shared_step(Activation(opened))
-            count_layer(owners_of(library))
+            samples.count_layer(steps.owners_of(library))
         return (function if moving is not None else alone)(self, *args, **kwargs)
 
     return wrapper
@@ -403,7 +387,7 @@ _PARTS: Final[ContextVar[int]] = ContextVar("otel_quant_llmcompressor_parts", de
 def note_parts(call: Mapping[str, Any], parts: Sized) -> None:
     """Notes how many parts of the model take the samples."""
     _PARTS.set(len(parts))
-    expect_layers(len(parts), {"llmcompressor"})
+    samples.expect_layers(len(parts), {"llmcompressor"})
 
 
 def batches(function: Function, hook: Hook, library: Library) -> Function:
@@ -413,13 +397,15 @@ def batches(function: Function, hook: Hook, library: Library) -> Function:
     @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         given = function(*args, **kwargs)
-        with FAULTS.kept_in(COUNTING):
+        with FAULTS.kept_in(samples.COUNTING):
             call = arguments.bound(args, kwargs)
             if "Calibrating" in call.get("desc", ""):
-                count_layer({library.distribution})
+                samples.count_layer({library.distribution})
                 passes = range(len(call["activations"]) * _PARTS.get()) or None
                 # What a part takes is what the part before it made: its tensors tell no items.
-                return Counted(given, count=lambda source, batch: count_sample(passes, None))
+                return samples.Counted(
+                    given, count=lambda source, batch: samples.count_sample(passes, None)
+                )
         return given
 
     return wrapper
@@ -438,7 +424,7 @@ def saving(function: Function, hook: Hook, library: Library) -> Function:
             given = vars(model).get("save_pretrained")
             if given is not None and given is not before:
                 name = qualified_name(given)
-                model.save_pretrained = as_library_step(given, saved, library, name)
+                model.save_pretrained = steps.as_library_step(given, saved, library, name)
         return result
 
     return wrapper

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from heapq import nlargest
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -29,6 +30,12 @@ _SHOWN: Final = (
 
 _INTEGER: Final = frozenset({"int8", "uint8", "int4", "uint4", "int2", "uint2"})
 
+_FIGURES: Final = {
+    "size": "file_bytes", "params": "params", "macs": "macs", "macs_contraction": "macs_contraction",
+    "backward_macs": "backward_macs", "weight_bytes": "weight_bytes", "memory": "memory_bytes",
+    "peak_activation_bytes": "peak_activation_bytes", "max_memory_node": "max_memory_node",
+}  # fmt: skip
+"""Totals of a model, by the last part of their attributes' names."""
 
 _LARGEST: Final = (1 << 63) - 1
 """What an integer attribute can hold."""
@@ -47,15 +54,15 @@ def cost_models(
     for role, model in models:
         start = time.time_ns()
         path = os.fspath(model) if paths and isinstance(model, str | os.PathLike) else None
-        cost, error = None, None
+        figures: dict[str, AttributeValue] = {}
+        heaviest: tuple[dict[str, str | int], ...] = ()
+        error = None
         try:
             cost = analyze(model, inputs=inputs, time_limit=time_limit)
+            figures = figures_of(cost, shapes) | (_hash_of(model) if hashes else {})
+            heaviest = tuple(heaviest_of(cost))
         except CostError as refused:
             error = str(refused) if paths else refused.reason
-        figures: dict[str, AttributeValue] = {}
-        if cost is not None:
-            figures = figures_of(cost, shapes) | (_hash_of(model) if hashes else {})
-        heaviest = tuple(heaviest_of(cost)) if cost is not None else ()
         yield CostedModel(role, path, start, time.time_ns(), figures, heaviest, error)
 
 
@@ -72,17 +79,21 @@ def figures_of(
 ) -> dict[str, AttributeValue]:
     """Returns a model's totals, by the last part of their attributes' names."""
     figures: dict[str, AttributeValue | None] = {
-        "size": cost.file_bytes,
-        "params": cost.params,
-        "macs": cost.macs,
-        "macs_contraction": cost.macs_contraction,
-        "backward_macs": cost.backward_macs,
-        "weight_bytes": cost.weight_bytes,
-        "memory": cost.memory_bytes,
-        "peak_activation_bytes": cost.peak_activation_bytes,
+        **{name: getattr(cost, field) for name, field in _FIGURES.items()},
         "nodes": len(cost.nodes),
         "qdq_nodes": cost.quantize_nodes + cost.dequantize_nodes,
-        "max_memory_node": cost.max_memory_node,
+        "runtime": cost.runtime or None,
+        "in_float": tuple(each.text for each in cost.in_float),
+        "uncosted_ops": tuple(f"{op}:{count}" for op, count in sorted(cost.uncosted_ops.items())),
+        "assumed": (
+            *(f"{each.name}={each.length}" for each in cost.assumed),
+            *(f"{each.node}: {each.taken} branch" for each in cost.assumed_branches),
+        ),
+        "input_shapes": tuple(
+            f"{name}={'x'.join(map(str, shape))}"
+            for name, shape in shapes.items()
+            if cost.input_shapes.get(name) == shape
+        ),
     }
     for before, shares in (("", cost.precision), ("expected_", cost.expected_precision)):
         if shares:
@@ -93,40 +104,19 @@ def figures_of(
             f"{before}precision.{kind.replace(' ', '_').replace('-', '_')}": round(it, 6)
             for kind, it in shares.items()
         }
-    if cost.runtime:
-        figures["runtime"] = cost.runtime
-    if cost.in_float:
-        figures["in_float"] = tuple(each.text for each in cost.in_float)
-    if cost.uncosted_ops:
-        figures["uncosted_ops"] = tuple(
-            f"{op}:{count}" for op, count in sorted(cost.uncosted_ops.items())
-        )
-    if cost.assumed or cost.assumed_branches:
-        lengths = (f"{each.name}={each.length}" for each in cost.assumed)
-        branches = (f"{each.node}: {each.taken} branch" for each in cost.assumed_branches)
-        figures["assumed"] = (*lengths, *branches)
-    calibrated = tuple(
-        f"{name}={'x'.join(map(str, shape))}"
-        for name, shape in shapes.items()
-        if cost.input_shapes.get(name) == shape
-    )
-    if calibrated:
-        figures["input_shapes"] = calibrated
     return {
         name: value
         for name, value in figures.items()
-        if value is not None and not (isinstance(value, int) and value > _LARGEST)
+        if value not in (None, ()) and not (isinstance(value, int) and value > _LARGEST)
     }
 
 
 def heaviest_of(cost: ModelCost) -> Iterator[dict[str, str | int]]:
     """Yields the nodes with the most MACs, then those with the largest memory, heaviest first."""
-    by_macs = sorted((node for node in cost.nodes if node.macs), key=lambda node: -(node.macs or 0))
-    by_memory = sorted(
-        (node for node in cost.nodes if node.memory_bytes),
-        key=lambda node: -(node.memory_bytes or 0),
-    )
-    heaviest = {id(node): node for node in (*by_macs[:HEAVIEST], *by_memory[:HEAVIEST])}
+    by_macs = nlargest(HEAVIEST, cost.nodes, key=lambda node: node.macs or 0)
+    by_memory = nlargest(HEAVIEST, cost.nodes, key=lambda node: node.memory_bytes or 0)
+    heaviest = {id(node): node for node in by_macs if node.macs}
+    heaviest |= {id(node): node for node in by_memory if node.memory_bytes}
     for node in heaviest.values():
         shown = {name: getattr(node, name) for name in _SHOWN}
         yield {name: value for name, value in shown.items() if value is not None}

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.instruments.configuration import described as of_configuration
-from otel_quant.capture.instruments.hooks import HOOKS, Arguments, Function, Hook, Library, wraps
+from otel_quant.capture.instruments.hooks import Arguments, Function, Hook, Library, wraps
 from otel_quant.capture.instruments.layer_values import (
     Layers,
     lower_is_better,
@@ -29,9 +29,8 @@ from otel_quant.capture.instruments.layer_values import (
 )
 from otel_quant.capture.instruments.samples import expect_layers, note_shapes
 from otel_quant.capture.instruments.steps import (
-    activation_of,
     attributes_of,
-    enter_block,
+    entering,
     is_reported_already,
     open_library_step,
 )
@@ -152,7 +151,7 @@ def scope(original: Function, hook: Hook, library: Library) -> Function:
 def _open(
     kind: str, label: str | None, library: Library, caller: Mapping[str, Any]
 ) -> OpenStep | None:
-    if not HOOKS.active or is_reported_already(label or kind, library):
+    if is_reported_already(label or kind, library):
         return None
     function = caller["func"]
     call = Arguments(function).bound(caller.get("args", ()), caller.get("kwargs", {}))
@@ -163,15 +162,12 @@ def _open(
 def enter_scope(original: Function, hook: Hook, library: Library) -> Function:
     """Begins that step."""
 
-    @wraps(original)
-    def wrapper(self: Any) -> Any:
+    def open_step() -> OpenStep | None:
         opening = _PENDING.get()
         _PENDING.set(None)
-        result = original(self)
-        enter_block(self, activation_of(opening))
-        return result
+        return opening() if opening is not None else None
 
-    return wrapper
+    return entering(original, open_step)
 
 
 def initialize(original: Function, hook: Hook, library: Library) -> Function:

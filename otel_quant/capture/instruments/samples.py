@@ -24,7 +24,6 @@ from otel_quant.capture.instruments.hooks import (
     wraps,
 )
 from otel_quant.capture.instruments.steps import (
-    activation_of,
     around,
     enclosing_steps,
     open_library_step,
@@ -32,6 +31,7 @@ from otel_quant.capture.instruments.steps import (
 )
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
+from otel_quant.capture.scope import begun
 from otel_quant.schema.readings import ProfileStep
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class Counted(_Proxy):
     def __init__(
         self,
         loader: Any,
-        open_pass: Callable[[], OpenStep | None] | None = None,
+        open_pass: Callable[[], OpenStep | None] = lambda: None,
         count: Callable[[object, object], None] | None = None,
     ) -> None:
         super().__init__(loader)
@@ -143,7 +143,7 @@ class Counted(_Proxy):
 
     @uncounted
     def __iter__(self) -> Iterator[Any]:
-        activation = activation_of(self._self_open_pass)
+        activation = begun(self._self_open_pass)
         try:
             for item in self.__wrapped__:
                 self._self_count(self.__wrapped__, item)
@@ -164,9 +164,9 @@ class Counted(_Proxy):
         return inputs
 
 
-def counted(loader: Any, open_pass: Callable[[], OpenStep | None] | None = None) -> Any:
-    """Returns a data loader whose items are counted; each pass over it is a step if one opens."""
-    return None if loader is None else Counted(loader, open_pass)
+def counted(loader: Any, **more: Any) -> Any:
+    """Returns a data loader whose items are counted, and None for none."""
+    return None if loader is None else Counted(loader, **more)
 
 
 def counting(function: Function, hook: Hook, arguments: Arguments) -> Function:

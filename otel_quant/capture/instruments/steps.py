@@ -23,6 +23,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.capture import scope
 from otel_quant.capture.instruments.configuration import completed, of_arguments, usual
 from otel_quant.capture.instruments.hooks import (
     COUNT_PASSES,
@@ -41,7 +42,6 @@ from otel_quant.capture.instruments.hooks import (
 )
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
-from otel_quant.capture.scope import OPENING_A_STEP, Activation, as_step, is_failure, qualified_name
 from otel_quant.export.otel.service_name import model_name
 from otel_quant.schema import semconv
 from otel_quant.schema.readings import AttributeValue, ProfileStep, Reading
@@ -54,10 +54,10 @@ class Operation:
     owner: str  # Distribution of the library
     attributes: Mapping[str, AttributeValue]  # Of the steps within
     costs_models: bool = False
-    shared_step: Activation | None = None
+    shared_step: scope.Activation | None = None
     input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
-    def begin_shared_step(self, activation: Activation) -> None:
+    def begin_shared_step(self, activation: scope.Activation) -> None:
         """Begins a step that lasts until :meth:`end_shared_step`, or to the operation's end."""
         activation.resume()
         self.shared_step = activation
@@ -90,10 +90,10 @@ def around() -> tuple[Operation, ...]:
     return found
 
 
-def _within(
-    outer: Mapping[str, AttributeValue], attributes: Mapping[str, AttributeValue]
-) -> dict[str, AttributeValue]:
+def _within(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
     """Returns attributes with the outer call's; only the outermost call has the complete configuration."""
+    operation = innermost()
+    outer = operation.attributes if operation is not None else _NOTHING
     found = {**outer, **attributes}
     if semconv.CONFIG_HASH in outer:
         found[semconv.CONFIG_HASH] = outer[semconv.CONFIG_HASH]
@@ -105,9 +105,7 @@ def operating(
     owner: str, attributes: Mapping[str, AttributeValue], *, costs_models: bool = False
 ) -> Iterator[Operation]:
     """Marks a block as an operation."""
-    outer = innermost()
-    inherited = outer.attributes if outer is not None else _NOTHING
-    operation = Operation(owner, _within(inherited, attributes), costs_models)
+    operation = Operation(owner, _within(attributes), costs_models)
     token = _AROUND.set((*_AROUND.get(), operation))
     RUNTIME.operations.append(operation)
     try:
@@ -147,7 +145,12 @@ def enclosing_steps() -> Iterator[OpenStep]:
 
 
 def is_reported_already(label: str, library: Library) -> bool:
-    """Whether it is within a step of the same library (unless that nests steps of other names), or one built on it."""
+    """Whether it is within a step of the same library (unless that nests steps of other names), or one built on it.
+
+    Of wrappers that outlive their removal nothing is reported.
+    """
+    if not HOOKS.active:
+        return True
     built_on_it = distributions_built_on(library)
     for step in enclosing_steps():
         owner = step.info.library
@@ -181,27 +184,21 @@ def attributes_of(
     with_paths = RUNTIME.settings.paths
     found = (of_arguments(arguments, config) if config else {}) | dict(usual(arguments))
     for path, attribute in (*FILES.items(), *reversed(sources)):
-        _add(found, attribute, value_at(arguments, path), with_paths)
-    module = next(
-        (each for each in arguments.values() if hasattr(type(each), "named_modules")), None
-    )
-    if module is not None and semconv.INPUT_PATH not in found:
-        found[semconv.MODEL_NAME] = _name_of(module, with_paths)
+        value = value_at(arguments, path)
+        if attribute in (semconv.INPUT_PATH, semconv.OUTPUT_PATH):
+            if with_paths and isinstance(value, str | os.PathLike):
+                found[attribute] = os.fspath(value)
+        elif isinstance(value, enum.Enum):
+            found[attribute] = value.name
+        elif isinstance(value, bool | int | float | str):
+            found[attribute] = value
+    modules = [each for each in arguments.values() if hasattr(type(each), "named_modules")]
+    if modules and semconv.INPUT_PATH not in found:
+        # By the name that the hub or its folder has, else its class
+        name = getattr(modules[0], "name_or_path", None) if with_paths else None
+        known = model_name(name) if isinstance(name, str) else None
+        found[semconv.MODEL_NAME] = known or type(modules[0]).__name__
     return found
-
-
-def _name_of(module: Any, with_paths: bool) -> str:
-    """Returns what a model of torch is called: by the hub or its folder, else its class."""
-    name = getattr(module, "name_or_path", None) if with_paths else None
-    return (model_name(name) if isinstance(name, str) else None) or type(module).__name__
-
-
-def _add(found: dict[str, AttributeValue], attribute: str, value: Any, with_paths: bool) -> None:
-    if attribute in (semconv.INPUT_PATH, semconv.OUTPUT_PATH):
-        if with_paths and isinstance(value, str | os.PathLike):
-            found[attribute] = os.fspath(value)
-    elif isinstance(value, bool | int | float | str | enum.Enum):
-        found[attribute] = value.name if isinstance(value, enum.Enum) else value
 
 
 # --- models ---------------------------------------------------------------------------
@@ -253,48 +250,43 @@ def as_library_step(function: Function, hook: Hook, library: Library, name: str)
 
     def begin(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> OpenStep | None:
         kind = choose(arguments.bound(args, kwargs)) if choose else hook.step
-        if kind is None or not HOOKS.active or is_reported_already(kind, library):
+        if kind is None or is_reported_already(kind, library):
             return None
         attributes = attributes_of(arguments.bound(args, kwargs), hook.sources, hook.config)
         return open_library_step(kind, library, attributes, function=name, filled_in=hook.filled_in)
 
-    return as_step(function, begin)
+    return scope.as_step(function, begin)
 
 
 # The blocks (``with``) that the calling context is in, innermost last: the object that is entered, its step, and
 # what the library's table keeps of it.
-_Block = tuple[Any, Activation, list[Any]]
+_Block = tuple[Any, scope.Activation, list[Any]]
 BLOCKS: Final[ContextVar[tuple[_Block, ...]]] = ContextVar("otel_quant_blocks", default=())
 
 
-def activation_of(open_step: Callable[[], OpenStep | None] | None) -> Activation:
-    """Opens a step, if there is one to open."""
-    with FAULTS.kept_in(OPENING_A_STEP):
-        return Activation(open_step() if open_step is not None else None)
-    return Activation(None)
+def entering(function: Function, open_step: Callable[[], OpenStep | None]) -> Function:
+    """Makes a block that a function enters a step, if one opens."""
 
+    @wraps(function)
+    def wrapper(self: Any) -> Any:
+        result = function(self)
+        activation = scope.begun(open_step)
+        activation.resume()
+        BLOCKS.set((*BLOCKS.get(), (self, activation, [])))
+        return result
 
-def enter_block(owner: Any, activation: Activation) -> None:
-    """Makes the step of a block that is entered the current one."""
-    activation.resume()
-    BLOCKS.set((*BLOCKS.get(), (owner, activation, [])))
+    return wrapper
 
 
 def begin_block(function: Function, hook: Hook, library: Library) -> Function:
     """Begins the step **{step}**."""
 
     def open_step() -> OpenStep | None:
-        if not HOOKS.active or is_reported_already(hook.step, library):
+        if is_reported_already(hook.step, library):
             return None
         return open_library_step(hook.step, library, function=f"{hook.module}.{hook.target}")
 
-    @wraps(function)
-    def wrapper(self: Any) -> Any:
-        result = function(self)
-        enter_block(self, activation_of(open_step))
-        return result
-
-    return wrapper
+    return entering(function, open_step)
 
 
 def end_block(function: Function, hook: Hook, library: Library) -> Function:
@@ -318,13 +310,11 @@ def open_library_step(
     kind: str, library: Library, attributes: Mapping[str, AttributeValue] = _NOTHING, **more: Any
 ) -> OpenStep | None:
     """Opens a step of a library, with the attributes of the operations around it below its own."""
-    operation = innermost()
-    inherited = operation.attributes if operation is not None else _NOTHING
     return RUNTIME.recorder.open(
         kind,
         library=library.distribution,
         library_version=version_of(library),
-        attributes=completed(_within(inherited, attributes)),
+        attributes=completed(_within(attributes)),
         **more,
     )
 
@@ -383,10 +373,8 @@ def _as_calibration(library: Library, passed: Any) -> Any:
     """Makes a function that is passed to a call a step; the forward passes of its model are its samples."""
     if not callable(passed):
         return passed
-    hook, name = (
-        Hook("", "", STEP, ProfileStep.CALIBRATION, before=COUNT_PASSES),
-        qualified_name(passed),
-    )
+    hook = Hook("", "", STEP, ProfileStep.CALIBRATION, before=COUNT_PASSES)
+    name = scope.qualified_name(passed)
     return as_library_step(observed(passed, hook, library, name), hook, library, name)
 
 
@@ -401,16 +389,16 @@ def _as_operation(function: Function, hook: Hook, library: Library) -> Function:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         bound: dict[str, Any] = {}
         attributes: dict[str, AttributeValue] = {}
+        find = None
         with FAULTS.kept_in(origin):
+            find = find_models if _costs_its_models(library) else None
             bound = arguments.bound(args, kwargs)
             if hook.wrapper == ENTRY_POINT:
                 attributes |= attributes_of(bound, hook.sources, hook.config)
             if describe is not None:
                 attributes |= describe(bound)
-        find = find_models if find_models is not None and _costs_its_models(library) else None
-        with operating(
-            library.distribution, attributes, costs_models=find is not None
-        ) as operation:
+        costs = find is not None
+        with operating(library.distribution, attributes, costs_models=costs) as operation:
             with _failed_step_of(hook.target, library):
                 result = function(*args, **kwargs)
             if find is not None:
@@ -425,27 +413,24 @@ def _as_operation(function: Function, hook: Hook, library: Library) -> Function:
 def _failed_step_of(name: str, library: Library) -> Iterator[None]:
     """Makes a call that raises before its first step a step: nothing else would report it."""
     began: Reading | None = None
-    with FAULTS.kept_in(OPENING_A_STEP):
-        if HOOKS.active and not is_reported_already(name, library):
+    with FAULTS.kept_in(scope.OPENING_A_STEP):
+        if not is_reported_already(name, library):
             recorder = RUNTIME.recorder
             before, began = recorder.opened, recorder.reading_now()
     try:
         yield
     except BaseException as error:
-        if began is not None and is_failure(error) and recorder.opened == before:
-            with FAULTS.kept_in(OPENING_A_STEP):
-                Activation(open_library_step(name, library, began=began)).finish(error)
+        if began is not None and scope.is_failure(error) and recorder.opened == before:
+            with FAULTS.kept_in(scope.OPENING_A_STEP):
+                scope.Activation(open_library_step(name, library, began=began)).finish(error)
         raise
 
 
 def _costs_its_models(library: Library) -> bool:
     """Whether an operation that begins now costs its models, and not one around it."""
-    with FAULTS.kept_in("model cost"):
-        built_on_it = distributions_built_on(library)
-        return not any(each.costs_models for each in _AROUND.get()) and not any(
-            each.owner in built_on_it for each in around()
-        )
-    return False
+    built_on_it = distributions_built_on(library)
+    is_costed = any(each.costs_models for each in _AROUND.get())
+    return not is_costed and not any(each.owner in built_on_it for each in around())
 
 
 def _report_models(find: Callable[[], Models], operation: Operation) -> None:

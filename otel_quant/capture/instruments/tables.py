@@ -160,7 +160,6 @@ _library(
     is_common=True,
 )  # fmt: skip
 
-
 # --- torchao: ``quantize_`` in place, and the quantization of exported programs (PT2E) ----
 
 _PT2E: Final = "torchao.quantization.pt2e.quantize_pt2e"

@@ -209,7 +209,7 @@ def fail(options: object) -> int:
     raise ZeroDivisionError("a\nb" + "c" * 400)
 
 
-BROKEN = Command("cost", "fails", (), fail, "Fails.", ("", ""))
+BROKEN = Command("fails", (), fail, "Fails.", ("", ""))
 
 
 @pytest.mark.parametrize("shown", [False, True])

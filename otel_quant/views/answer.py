@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from heapq import nlargest
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from pathlib import PurePath
 from typing import Final, TypeGuard
 
@@ -73,14 +73,10 @@ def sentences(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     """Yields the sentences that follow how it ended, the most important first."""
     yield from _error(recording, subject)
     yield from _peak_sentence(recording, subject, summary.peak(recording))
-    growing = list(_growing(recording, subject))
-    yield from growing
-    yield from _time(recording, subject)
-    waited = list(_waited(recording))
-    yield from waited
-    yield from _bounds(
-        recording, subject, [OTHER_PROGRAMS] * bool(waited) + [MEMORY_GROWTH] * bool(growing)
-    )
+    growing, waited = list(_growing(recording, subject)), list(_waited(recording))
+    yield from (*growing, *_time(recording, subject), *waited)
+    named = [OTHER_PROGRAMS] * bool(waited) + [MEMORY_GROWTH] * bool(growing)
+    yield from _bounds(recording, subject, named)
     yield from _written(recording, subject)
     yield from (f"{line}." for line in forecast_lines(recording))
 
@@ -120,15 +116,14 @@ def _where(recording: Recording, subject: ShownProcess) -> str:
         return cut(where, _LONGEST_NAME + _LONGEST_LINE)
     # Innermost of those that are still open, before that the one that counts samples or layers.
     # A child may have been killed alone.
-    last = max(
-        [each for each in subject.steps if each.step.state != "ended"]
-        or [each for each in steps_in(recording) if each.step.end is None],
-        key=lambda each: (each.step.end is None, bool(each.step.counts), each.depth, each.end),
-        default=None,
-    )
-    if last is None:
+    unended = [each for each in subject.steps if each.step.state != "ended"]
+    unended = unended or [each for each in steps_in(recording) if each.step.end is None]
+    if not unended:
         return ""
-    step = last.step
+    step = max(
+        unended,
+        key=lambda each: (each.step.end is None, bool(each.step.counts), each.depth, each.end),
+    ).step
     counts = step.counts if step.end is None else ""
     line = phrase(", at {}", step.line, attrgetter("short"))
     return f"{cut(step.name, _LONGEST_NAME)}{phrase(', {}', counts)}{line}"
@@ -199,26 +194,22 @@ def _growing(recording: Recording, subject: ShownProcess) -> Iterator[str]:
         for each in nlargest(_MOST_GROWING, steps, attrgetter("duration"))
         if (grown := summary.growing(recording, each)) is not None
     ]
-    most = max((grown.grown for _, grown in known), default=0.0)
-    innermost = max(known, key=lambda it: (it[1].grown > most / 2, it[0].depth), default=None)
-    if innermost is not None:
-        yield _growth_text(recording, *innermost)
-
-
-def _growth_text(recording: Recording, each: PlacedStep, grown: summary.Growing) -> str:
-    """Returns by how much memory has grown in a step, at which line, and what would help."""
+    if not known:
+        return
+    most = max(grown.grown for _, grown in known)
+    each, grown = max(known, key=lambda it: (it[1].grown > most / 2, it[0].depth))
     by = f"{size(grown.per_second)} a second"
     if grown.per_sample is not None:
         by = f"{size(grown.per_sample)} with each sample ({by})"
     text = f"Memory kept growing in {_path(each.names)}, by {by}, {size(grown.grown)} in all"
     lines = by_line(of_step(stacks_in(recording), each.step.name))
     if seen := sum(amounts.grown for amounts in lines.values()):
-        place, most = max(lines.items(), key=lambda line: line[1].grown)
-        text += f", {share_text(most.grown / seen)} of it at {place.short}"
+        place, amounts = max(lines.items(), key=lambda line: line[1].grown)
+        text += f", {share_text(amounts.grown / seen)} of it at {place.short}"
     limit = memory_limit(recording)
     if limit and grown.left is not None and _ending_of(recording).exit_code == 0:
         text += f"; the limit of {size(limit)} would be reached {duration_text(grown.left)} later"
-    return f"{text}: a leak, or data that is kept.{_to_try(MEMORY_GROWTH, each)}"
+    yield f"{text}: a leak, or data that is kept.{_to_try(MEMORY_GROWTH, each)}"
 
 
 def whose(recording: Recording, peak: summary.KnownValue) -> str:
@@ -230,32 +221,26 @@ def whose(recording: Recording, peak: summary.KnownValue) -> str:
 
 
 def _time(recording: Recording, subject: ShownProcess) -> Iterator[str]:
+    """Yields how long the steps took, and those of one name that took longest."""
     steps = subject.steps
     whole = phrase(" of {}", recording.duration, duration_text)
-    if len(steps) > 1:
-        yield f"{counted(len(steps), 'step')} took {_longest_text(steps, whole)}"
-    elif steps:
-        yield f"{_path(steps[0].names)} took {duration_text(steps[0].duration)}{whole}."
-    elif not steps_in(recording):
-        yield "No step was recorded."
-
-
-def _longest_text(steps: Sequence[PlacedStep], whole: str) -> str:
-    """Returns how long some steps took, and those of one name that took longest."""
-    by_name: dict[tuple[str, ...], list[PlacedStep]] = {}
+    if len(steps) < 2:
+        if not steps_in(recording):
+            yield "No step was recorded."
+        for each in steps:
+            yield f"{_path(each.names)} took {duration_text(each.duration)}{whole}."
+        return
+    by_name: dict[tuple[str, ...], list[float]] = {}
     for each in steps:
-        by_name.setdefault(each.names[-2:], []).append(each)
-    own, names = max(
-        ((sum(each.own for each in named), names) for names, named in by_name.items()),
-        key=itemgetter(0),
-    )
-    total, number = covered(steps), len(by_name[names])
+        by_name.setdefault(each.names[-2:], []).append(each.own)
+    names, longest = max(by_name.items(), key=lambda named: sum(named[1]))
+    own, total = sum(longest), covered(steps)
     share = own / total if total else 0.0
     word = "most of it" if share > 0.5 else "the longest"
-    times = f" ({number} times)" if number > 1 else ""
-    return (
-        f"{duration_text(total)}{whole}, {word} {_path(names)}{times}: "
-        f"{duration_text(own)}, {share_text(share)} of it."
+    times = f" ({len(longest)} times)" if len(longest) > 1 else ""
+    took = f"{counted(len(steps), 'step')} took {duration_text(total)}{whole}"
+    yield (
+        f"{took}, {word} {_path(names)}{times}: {duration_text(own)}, {share_text(share)} of it."
     )
 
 
@@ -274,15 +259,14 @@ def _waited(recording: Recording) -> Iterator[str]:
 def _bounds(recording: Recording, subject: ShownProcess, named: Sequence[str]) -> Iterator[str]:
     """Yields what bounds the steps that matter, longest first, and what to try; not what was named already."""
     peak = summary.peak(recording)
+    at_peak, least = peak and peak.step, _WORTH * recording.duration
     known = [
         each
         for each in subject.steps
         if each.step.attributes.get(semconv.STEP_BOUND_BY) not in (None, *named)
-        and (
-            each.own >= _WORTH * recording.duration or (peak is not None and each.step is peak.step)
-        )
+        and (each.own >= least or each.step is at_peak)
     ]
-    for each in sorted(known, key=lambda each: -each.own)[:_MOST_BOUNDS]:
+    for each in nlargest(_MOST_BOUNDS, known, attrgetter("own")):
         bound = str(each.step.attributes[semconv.STEP_BOUND_BY])
         evidence = each.step.attributes.get(semconv.STEP_BOUND_EVIDENCE, "")
         text = f"{words_of(bound)}: {cut(listed(evidence), _LONGEST_MESSAGE)}"
@@ -320,10 +304,7 @@ _FULL: Final = 0.8
 """Part of the machine's memory from which on it counts who else used it."""
 
 _CERTAIN: Final[Mapping[str | None, str]] = {"known": "known from", "guessed": "guessed from"}
-_OUT_OF_MEMORY: Final[Mapping[str | None, str]] = {
-    "known": ": out of memory",
-    "guessed": ": out of memory, probably",
-}
+_OUT_OF_MEMORY: Final[Mapping[str | None, str]] = {"known": "", "guessed": ", probably"}
 
 _named: Final = partial(cut, longest=_LONGEST)
 
@@ -391,8 +372,9 @@ def _headline(ending: Ending) -> str:
 
 def _why(ending: Ending) -> str:
     """Returns the cause, to be put behind what happened; empty if it is not known."""
-    cause = phrase(": {}", ending.cause, _named)
-    return _OUT_OF_MEMORY.get(ending.out_of_memory, cause)
+    if ending.out_of_memory in _OUT_OF_MEMORY:
+        return f": out of memory{_OUT_OF_MEMORY[ending.out_of_memory]}"
+    return phrase(": {}", ending.cause, _named)
 
 
 def ending_facts(ending: Ending) -> Iterator[tuple[str, str]]:
@@ -442,11 +424,11 @@ _GROWTHS: Final = (
 
 def time_left(run: RecordedRun, step: RecordedStep) -> str:
     """Returns the time until the last sample or layer of a step that is open, or that it has stalled; empty if unknown."""
+    if step.state != "running":
+        return ""
     forecast = forecast_of(run, step)
     stalled = number(forecast, semconv.FORECAST_STALLED)
     left = number(forecast, semconv.FORECAST_TIME_LEFT)
-    if step.state != "running":
-        return ""
     if stalled is not None:
         return f"no progress for {duration_text(stalled)}"
     return "" if left is None else f"about {duration_text(left)} left"
@@ -458,10 +440,8 @@ def exceeded(run: RecordedRun, step: RecordedStep) -> str:
     for what, name, limit_name in _GROWTHS:
         at_end, limit = attributes.get(name), attributes.get(limit_name)
         if isinstance(at_end, int) and isinstance(limit, int) and at_end > limit:
-            return (
-                f"{what} would be {size(at_end)} after the last {step.counts.newest or 'sample'} (estimated); "
-                f"the limit is {size(limit)}"
-            )
+            last = f"the last {step.counts.newest or 'sample'} (estimated)"
+            return f"{what} would be {size(at_end)} after {last}; the limit is {size(limit)}"
     return ""
 
 

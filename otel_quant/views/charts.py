@@ -173,6 +173,8 @@ def outline_of(chart: Chart, steps: Sequence[Band], until: float) -> Outline:
     main = [*chain.from_iterable(_paths(chart, "main", until))]
     bands = [band for band in steps if chart.is_large and band.row < _ROWS]
     ticks = [] if chart.is_flat else [share * top for share in _QUARTERS[1:-1]]
+    text = _TEXTS.get(chart.unit, digits_text)
+    behind = _BEHIND.get(chart.unit, f" {chart.unit.strip('{}')}")
     return Outline(
         area="".join(f"{_path([_floor(line[0]), *line, _floor(line[-1])])}Z" for line in main),
         line="".join(map(_path, main)),
@@ -183,25 +185,14 @@ def outline_of(chart: Chart, steps: Sequence[Band], until: float) -> Outline:
         until=until,
         x_ticks=[(clock_text(share * until), 100 * share) for share in _QUARTERS],
         y_ticks=[
-            (_value_text(v, chart.unit), _from_top(v, top))
-            for v in ticks
-            if _from_top(v, top) > lowest
+            (f"{text(v)}{behind}", _from_top(v, top)) for v in ticks if _from_top(v, top) > lowest
         ],
     )
 
 
-_VALUES: Final[Mapping[Unit, Callable[[float], str]]] = {
-    **BY_UNIT,
-    "bytes": size,
-    "bytes/s": lambda value: f"{size(value)}/s",
-    "cores": lambda value: f"{digits_text(value)} cores",
-}
-"""What writes a value of the axis."""
-
-
-def _value_text(value: float, unit: Unit) -> str:
-    write = _VALUES.get(unit)
-    return write(value) if write else f"{digits_text(value)} {unit.strip('{}')}"
+_TEXTS: Final[Mapping[Unit, Callable[[float], str]]] = {**BY_UNIT, "bytes": size, "bytes/s": size}
+_BEHIND: Final[Mapping[Unit, str]] = {"bytes/s": "/s", **dict.fromkeys((*BY_UNIT, "bytes"), "")}
+"""What writes a value of the axis, and what stands behind it; of any other unit its digits and the unit."""
 
 
 def _from_top(value: float, top: float) -> float:
@@ -229,7 +220,14 @@ def _lines(chart: Chart, values: Values, until: float) -> Iterator[list[str]]:
     longest = max(_PAUSE, math.inf if chart.every is None else 2 * stretch * chart.every)
     line: list[str] = []
     before = -math.inf
-    for value, time in _highest(values, chart.times, stretch):
+    for first in range(0, len(values), stretch):
+        pairs = zip(
+            values[first : first + stretch], chart.times[first : first + stretch], strict=True
+        )
+        known = [(value, time) for value, time in pairs if value is not None]
+        if not known:
+            continue
+        value, time = max(known)
         if line and time - before > longest:
             yield line
             line = []
@@ -238,11 +236,3 @@ def _lines(chart: Chart, values: Values, until: float) -> Iterator[list[str]]:
         before = time
     if line:
         yield line
-
-
-def _highest(values: Values, times: Sequence[float], stretch: int) -> Iterator[tuple[float, float]]:
-    """Yields the highest value of each stretch that has one, with its time."""
-    for first in range(0, len(values), stretch):
-        pairs = zip(values[first : first + stretch], times[first : first + stretch], strict=True)
-        if known := [(value, time) for value, time in pairs if value is not None]:
-            yield max(known)

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from otel_quant.recordings import summary
 from otel_quant.recordings.compared_runs import CONFIGURATION, ComparedRun, common_time
 from otel_quant.recordings.gate import Check, GateVerdict
-from otel_quant.recordings.model import StepPath, name_text, path_text
+from otel_quant.recordings.model import StepPath, known, name_text, path_text
 from otel_quant.recordings.side_by_side import (
     Comparison,
     Difference,
@@ -66,7 +66,7 @@ def document(
 ) -> Document:
     """Returns a comparison as a document; ``with_curves`` for a page, which has the verdict as title."""
     names = [side.name for side in comparison.sides]
-    title = f"{', '.join(names[:-1])} and {names[-1]} side by side"
+    title = f"{joined(names)} side by side"
     if len(names) == 2:
         title = next(_headlines(comparison), title)
     is_bad = any(run.why for side in comparison.sides[1:] for run in side.runs)
@@ -100,7 +100,20 @@ def _parts(
     points = (f"{_step_name(row)}: {text}" for row, text in notes if text)
     yield from Lines.of(points, _MOST_NOTES, is_list=True)
     yield from _lines(comparison)
-    yield from _facts(comparison)
+    names = [side.name.upper() for side in comparison.sides]
+    differs = [
+        (fact.name, *(fact_text(fact, at) for at in range(len(names))))
+        for fact in comparison.differences
+    ]
+    if differs:
+        columns = [Column[Any](name) for name in ("DIFFERS", *names)]
+        yield Table(columns, differs, "differs", caption="What differs in what made the runs")
+    runs = [
+        ("" if number else side.name, f"{run.name}{phrase(' ({})', run.why)}")
+        for side in comparison.sides
+        for number, run in enumerate(side.runs)
+    ]
+    yield Facts(runs, caption="Runs")
 
 
 def _answer(
@@ -117,31 +130,6 @@ def _answer(
     found = [check for check in verdict.checks if check.outcome != "within"]
     yield from Lines.of(dict.fromkeys(check_lines(comparison, found)), _MOST_CHECKS, is_bad=True)
     yield from Lines.of(headlines)
-
-
-def _facts(comparison: Comparison) -> Iterator[Part]:
-    """Yields what differs in what made the runs, and the runs."""
-    if comparison.differences:
-        yield Table(
-            [
-                Column[Any](name)
-                for name in ("DIFFERS", *(side.name.upper() for side in comparison.sides))
-            ],
-            [
-                (fact.name, *(fact_text(fact, at) for at in range(len(comparison.sides))))
-                for fact in comparison.differences
-            ],
-            id="differs",
-            caption="What differs in what made the runs",
-        )
-    yield Facts(
-        [
-            ("" if number else side.name, f"{run.name}{phrase(' ({})', run.why)}")
-            for side in comparison.sides
-            for number, run in enumerate(side.runs)
-        ],
-        caption="Runs",
-    )
 
 
 # --- the answer ---------------------------------------------------------------------------
@@ -181,8 +169,15 @@ def _headlines(comparison: Comparison) -> Iterator[str]:
         for name, words in _HEADLINED.items():
             change = _difference(comparison.rows[0], name, at)
             if change.ratio is not None:
-                kind = _kind(change)
-                found[kind].append(_amount(comparison, name, at) if kind == "clear" else words)
+                text = words
+                if change.is_clear:  # by how much, and in which step most: ``12.0 % less memory``
+                    where = _where_most(comparison, name, at)
+                    most = phrase(
+                        " (most in {})", where and cut(name_text(where.path), _LONGEST_NAME)
+                    )
+                    more = "more" if change.change > 0 else "less"
+                    text = f"{share_text(abs(change.ratio - 1))} {more} {words}{most}"
+                found[_kind(change)].append(text)
         texts = [form.format(joined(found[kind])) for kind, form in _KINDS.items() if found[kind]]
         why = next(filter(None, (run.why for run in side.runs)), "")
         if found["clear"] and not why:
@@ -191,16 +186,6 @@ def _headlines(comparison: Comparison) -> Iterator[str]:
             texts[0] = f"against {base.name}: {texts[0]}"
         if texts or why:
             yield f"{side.name} {'; '.join(filter(None, (why, *texts)))}"
-
-
-def _amount(comparison: Comparison, name: str, at: int) -> str:
-    """Returns by how much the total differs clearly, and in which step most: ``12.0 % less memory``."""
-    found = _difference(comparison.rows[0], name, at)
-    assert found.ratio is not None
-    where = _where_most(comparison, name, at)
-    most = phrase(" (most in {})", where, lambda row: cut(name_text(row.path), _LONGEST_NAME))
-    more = "more" if found.change > 0 else "less"
-    return f"{share_text(abs(found.ratio - 1))} {more} {_HEADLINED[name]}{most}"
 
 
 def _settings(comparison: Comparison) -> Iterator[str]:
@@ -291,13 +276,14 @@ def _figures(comparison: Comparison) -> Table | Lines:
     texts = [text for text, holds in notes.items() if holds]
     if not shown:
         return Lines(texts)
-    columns = [Column[Any]("STEP"), Column[Any]("FIGURE"), *_side_columns(comparison), _NOTE]
-    rows = [
-        (_step_name(row), name, *_cells(figure), _p_text(figure)) for row, figure, name, _ in shown
-    ]
-    width = len(columns) if any(row[-1] for row in rows) else len(columns) - 1
-    rows = [row[:width] for row in rows]
-    table = Table(columns[:width], rows, id="figures", caption="What differs", is_sortable=False)
+    columns = [Column[Any]("STEP"), Column[Any]("FIGURE"), *_side_columns(comparison)]
+    rows = [(_step_name(row), name, *_cells(figure)) for row, figure, name, _ in shown]
+    found = (known(each.p for each in filter(None, at.figure.differences)) for at in shown)
+    tests = [" ".join(map("p={:.3f}".format, each)) for each in found]
+    if any(tests):  # with a run on each side nothing is tested
+        columns.append(Column[Any]("NOTE"))
+        rows = [(*row, test) for row, test in zip(rows, tests, strict=True)]
+    table = Table(columns, rows, id="figures", caption="What differs", is_sortable=False)
     table = table.first(_MOST_ROWS, "smaller difference")
     return table._replace(note="\n".join(filter(None, (*texts, table.note))))
 
@@ -364,14 +350,6 @@ def _lines(comparison: Comparison) -> Iterator[Table]:
             )
 
 
-_NOTE: Final = Column[Any]("NOTE")
-
-
-def _p_text(row: FigureRow) -> str:
-    """Returns what the test finds: ``p=0.008``; empty with a run on each side."""
-    return " ".join(f"p={each.p:.3f}" for each in row.differences if each and each.p is not None)
-
-
 def _side_columns(comparison: Comparison) -> Iterator[Column[Any]]:
     for number, side in enumerate(comparison.sides):
         title = "median ± largest distance of a run from it" if len(side.runs) > 1 else ""
@@ -381,25 +359,22 @@ def _side_columns(comparison: Comparison) -> Iterator[Column[Any]]:
             yield Column("", "1", shown_in="%", is_signed=True)
 
 
-def _cells(row: FigureRow) -> Iterator[Cell]:
-    for number, sample in enumerate(row.samples):
-        spread = "" if sample is None else spread_text(row.figure, sample)
-        yield None if sample is None else UnitCell(sample.median, row.figure.unit, after=spread)
-        for found in row.differences[number - 1 : number]:
-            yield from _difference_cells(found, row.figure.unit)
-
-
 _NOT_CLEAR: Final[Mapping[str, Cell]] = {"unclear": _NOISE, "equal": UnitCell(0, "")}
 """What stands for a difference that is known, and not clear."""
 
 
-def _difference_cells(found: Difference | None, unit: str) -> tuple[Cell, Cell]:
-    """Returns a difference, and its share of the base where it is clear."""
-    if found is None or not found.is_clear:
-        return _NOT_CLEAR.get(_kind(found)), None
-    sign = "+" if found.change > 0 else ""
-    share = None if found.ratio is None else found.ratio - 1
-    return UnitCell(found.change, unit, before=sign), share
+def _cells(row: FigureRow) -> Iterator[Cell]:
+    """Yields of each side the figure, and of all but the base its difference, with its share where it is clear."""
+    unit = row.figure.unit
+    for number, sample in enumerate(row.samples):
+        spread = "" if sample is None else spread_text(row.figure, sample)
+        yield None if sample is None else UnitCell(sample.median, unit, after=spread)
+        for found in row.differences[number - 1 : number]:
+            if found is None or not found.is_clear:
+                yield from (_NOT_CLEAR.get(_kind(found)), None)
+            else:
+                yield UnitCell(found.change, unit, before="+" if found.change > 0 else "")
+                yield None if found.ratio is None else found.ratio - 1
 
 
 _PARTS: Final = {
@@ -422,8 +397,14 @@ def _is_telling(each: _Placed) -> bool:
     row, figure = each.row, each.figure
     if not any(sample.highest for sample in filter(None, figure.samples)):
         return False
-    if each.name in summary.WAITS:  # the machine's part, once
-        return not row.path and _is_busy(row)
+    if each.name in summary.WAITS:  # the machine's part, once, where it can be seen beside the time
+        lasted = _samples(row, summary.DURATION)
+        return not row.path and any(
+            waited.highest > SEEN * seconds.highest
+            for name in summary.WAITS
+            for waited, seconds in zip(_samples(row, name), lasted, strict=True)
+            if waited and seconds
+        )
     if each.name in (summary.MEMORY_SEEN, summary.PROCESS_PEAK) and all(
         _samples(row, summary.MEMORY_PEAK)
     ):
@@ -431,17 +412,6 @@ def _is_telling(each: _Placed) -> bool:
     if figure.figure.heading or figure.figure.kind == "cost":
         return True
     return each.name not in _PARTS and "clear" in map(_kind, figure.differences)
-
-
-def _is_busy(row: StepSides) -> bool:
-    """Whether threads had to wait for a processor for a part of a run's time that can be seen."""
-    lasted = _samples(row, summary.DURATION)
-    return any(
-        waited.highest > SEEN * seconds.highest
-        for name in summary.WAITS
-        for waited, seconds in zip(_samples(row, name), lasted, strict=True)
-        if waited and seconds
-    )
 
 
 def _curves(comparison: Comparison) -> Iterator[Part]:
@@ -476,8 +446,8 @@ def _sheet(comparison: Comparison) -> Table:
     """Returns a row for each figure of each step."""
     names = ["step", "figure", "unit"]
     for number, side in enumerate(comparison.sides):
-        known = ("runs", *_SAMPLED, *(_COMPARED if number else ()))
-        names += [f"{side.name.replace(' ', '_')}_{each}" for each in known]
+        figures = ("runs", *_SAMPLED, *(_COMPARED if number else ()))
+        names += [f"{side.name.replace(' ', '_')}_{each}" for each in figures]
     rows = [
         (path_text(each.row.path), each.name, each.unit, *_sheet_cells(each.figure))
         for each in _every_figure(comparison)

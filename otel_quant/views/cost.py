@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import accumulate, chain, islice
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.cost import (
     AssumedBranch,
@@ -28,7 +29,7 @@ from otel_quant.views.document import (
     UnitCell,
     records,
 )
-from otel_quant.views.text import cell_text, phrase, precision_text, printable, types_text
+from otel_quant.views.text import cell_text, phrase, precision_text, printable, share_of, types_text
 
 SCHEMA: Final = 2
 """Version of the JSON contract: raised when a key changes its meaning or goes away."""
@@ -81,27 +82,18 @@ def _of_model(model: ModelCost, choices: Choices) -> Iterator[Part]:
         case None:
             yield Facts([*_summary(model), *_unknown_nodes(model), *_largest(model, choices)])
         case "total":
-            yield Facts([*_totals(model), *_unknown_nodes(model)], caption="Total")
+            totals: list[tuple[str, Cell]] = []
+            for column in _LISTED_TOTALS:
+                value = column.value(model)
+                if column.key in _SIZES or value not in (0, ""):
+                    totals.append((column.heading, "?" if value is None else value))
+            yield Facts([*totals, *_unknown_nodes(model)], caption="Total")
         case name:
             by = _BY[name]
             costs = by.costs(model, choices.sort)
             shown = costs[: choices.top]
             caption, note = f"Per {by.thing}", phrase("({:,} more)", len(costs) - len(shown), int)
             yield Table.of(by.columns(model), shown, row=by.row, caption=caption, note=note)
-
-
-def _totals(model: ModelCost) -> list[tuple[str, Cell]]:
-    """Returns the totals, less the empty ones that are no sizes."""
-    found = [(column, column.value(model)) for column in _TOTALS]
-    return [
-        (column.heading, "?" if value is None else value)
-        for column, value in found
-        if column.key in _SIZES or (column.key not in _SAID_ELSEWHERE and value not in (0, ""))
-    ]
-
-
-def _indented(cost: GroupCost, cells: Sequence[Cell]) -> Row:
-    return Row((cost.name.rpartition("/")[2], *cells[1:]), depth=cost.name.count("/"))
 
 
 def _summary(model: ModelCost) -> Iterator[tuple[str, Cell]]:
@@ -155,10 +147,12 @@ def all_assumptions(models: Sequence[ModelCost]) -> list[str]:
 
 def _intro(model: ModelCost) -> list[str]:
     """What a model's report begins with."""
+    reasons = [each.text for each in model.in_float]
+    types = precision_text(model.precision, model.expected_precision, model.runtime, reasons)
     texts = {
         "overridden": _overridden(model),
         "excluded": _counted(model.excluded),
-        "contractions:": _types(model) if model.quantized_contractions else "",
+        "contractions:": types if model.quantized_contractions else "",
     }
     return [*assumptions(model), *(f"{name} {text}" for name, text in texts.items() if text)]
 
@@ -170,11 +164,6 @@ def _overridden(model: ModelCost) -> str:
     )
 
 
-def _types(model: ModelCost) -> str:
-    reasons = [each.text for each in model.in_float]
-    return precision_text(model.precision, model.expected_precision, model.runtime, reasons)
-
-
 _LACKS: Final = {"rule": "nodes without a rule", "shape": "nodes without a known shape"}
 
 
@@ -182,9 +171,8 @@ def _unknown_nodes(model: ModelCost) -> Iterator[tuple[str, Cell]]:
     """Yields what the totals leave out, each with the first node, why, and what helps."""
     if model.unsized_tensors and not model.unknown_nodes:  # else theirs is the reason
         reasons = (node.unknown_reason for node in model.nodes)
-        yield from (
-            ("first of unknown size", reason) for reason in islice(filter(None, reasons), 1)
-        )
+        for reason in islice(filter(None, reasons), 1):
+            yield "first of unknown size", reason
     for each in model.unknown_nodes:
         reason = each.reason
         if f"'{each.first}'" not in reason:
@@ -239,20 +227,14 @@ def _groups(
     for node in nodes:
         for name in names(node):
             members.setdefault(name, []).append(node)
-    return {name: _group(name, inside) for name, inside in members.items()}
-
-
-def _group(name: str, nodes: Sequence[NodeCost]) -> GroupCost:
-    known = [node for node in nodes if node.macs is not None and node.moved_bytes is not None]
-    return GroupCost(
-        name,
-        len(nodes),
-        _sum(nodes, "macs"),
-        _sum(nodes, "backward_macs"),
-        _sum(nodes, "memory_bytes"),
-        sum(node.params for node in nodes),
-        intensity(_sum(known, "macs"), _sum(known, "moved_bytes")),
-    )
+    groups = {}
+    for name, inside in members.items():
+        known = [node for node in inside if node.macs is not None and node.moved_bytes is not None]
+        sums = {each: _sum(inside, each) for each in ("macs", "backward_macs", "memory_bytes")}
+        rate = intensity(_sum(known, "macs"), _sum(known, "moved_bytes"))
+        params = sum(node.params for node in inside)
+        groups[name] = GroupCost(name, len(inside), **sums, params=params, intensity=rate)
+    return groups
 
 
 def _sum(nodes: Sequence[NodeCost], figure: str) -> int | None:
@@ -269,34 +251,33 @@ _DEEPEST: Final = 32
 """Modules within each other; what is deeper is one name. Names come from files."""
 
 
-def _module_path(name: str) -> list[str]:
+def _modules_around(node: NodeCost) -> list[str]:
     """Returns the modules of a node by its name: of ``/layer1/conv/Conv``, or ``layer1.conv.Conv``."""
-    separator = "/" if "/" in name.strip("/") else "."
-    parts = [part for part in name.strip("/").split(separator, _DEEPEST) if part]
-    return parts[:-1] or ["(no module)"]
+    name = node.name.strip("/")
+    parts = [part for part in name.split("/" if "/" in name else ".", _DEEPEST) if part]
+    return _around(parts[:-1] or ["(no module)"])
 
 
 def _modules(model: ModelCost, sort: str | None) -> Sequence[GroupCost]:
     """Returns the modules, each behind the one that it is in."""
-    modules = _groups(model.nodes, lambda node: _around(_module_path(node.name)))
-    in_order = enumerate(_sorted([*modules.values()], sort or "order"))
-    rank = {cost.name: at for at, cost in in_order}
-    places = {path: [rank[each] for each in _around(path.split("/"))] for path in modules}
-    return [modules[path] for path in sorted(modules, key=lambda path: places[path])]
+    modules = _groups(model.nodes, _modules_around)
+    order = _sorted([*modules.values()], sort or "order")
+    rank = {cost.name: at for at, cost in enumerate(order)}
+    return sorted(order, key=lambda cost: [rank[each] for each in _around(cost.name.split("/"))])
 
 
 # --- columns ------------------------------------------------------------------------------
 
 
-def _number(
-    key: str, heading: str, value: Callable[[Any], Cell] | None = None, digits: int | None = None
+def _text(
+    key: str, heading: str, value: Callable[[Any], Cell] | None = None, **more: Any
 ) -> Column[Any]:
     """A column of the attribute that is called as it, unless another value is given."""
-    return Column(heading, "", value or attrgetter(key), key, digits=digits, absent="?")
+    return Column(heading, value=value or attrgetter(key), key=key, absent="?", **more)
 
 
-def _text(key: str, heading: str, value: Callable[[Any], Cell] | None = None) -> Column[Any]:
-    return Column(heading, None, value or attrgetter(key), key, absent="?")
+_number: Final = partial(_text, unit="")
+"""The same, of numbers."""
 
 
 def _share(key: str, value: Callable[[Any], Cell], heading: str = "") -> Column[Any]:
@@ -305,13 +286,8 @@ def _share(key: str, value: Callable[[Any], Cell], heading: str = "") -> Column[
 
 def _figures(model: ModelCost) -> tuple[Column[NodeCost | GroupCost], ...]:
     def share(key: str) -> Column[NodeCost | GroupCost]:
-        total = getattr(model, key)
-
-        def value(cost: NodeCost | GroupCost) -> Cell:
-            own = getattr(cost, key)
-            return None if own is None or not total else own / total
-
-        return _share(f"{key.removesuffix('_bytes')}_share", value)
+        total, name = getattr(model, key), f"{key.removesuffix('_bytes')}_share"
+        return _share(name, lambda cost: share_of(getattr(cost, key), total))
 
     return (
         _number("macs", "MACS"),
@@ -338,17 +314,14 @@ def shape_text(shape: Sequence[int | None] | None) -> str | None:
 
 _NAME: Final = attrgetter("name")
 _NODES: Final = _number("nodes", "NODES")
+_MODULE: Final = _text("module", "MODULE", _NAME)
 _NODE: Final = (_text("node", "NODE", _NAME), _text("op", "OP", attrgetter("op_type")))
 _SPARSITY: Final = (
     _share("sparsity", _of_weight(lambda weight: weight.ratio), "ZEROS"),
     _number("sparsity_block", "BLOCK", _of_weight(lambda weight: "x".join(map(str, weight.block)))),
     _share("sparsity_block_ratio", _of_weight(lambda weight: weight.block_ratio), "ZERO BLOCKS"),
-    _number(
-        "sparsity_two_of_four",
-        "2:4",
-        _of_weight(lambda weight: "yes" if weight.two_of_four else "no"),
-    ),
-)
+    _number("sparsity_two_of_four", "2:4", _of_weight(lambda weight: ("no", "yes")[weight.two_of_four])),
+)  # fmt: skip
 _SHAPES: Final = (
     _number("input", "INPUT", lambda node: shape_text(next(iter(node.inputs), None))),
     _text("output", "OUTPUT", lambda node: shape_text(next(iter(node.outputs), None))),
@@ -395,8 +368,9 @@ _TOTALS: Final[tuple[Column[ModelCost], ...]] = (
 )  # fmt: skip
 """Per model. Texts may be empty, counts 0; neither is unknown."""
 
-_SAID_ELSEWHERE: Final = frozenset({"symbolic_dims", "overridden_dims", "uncosted_ops"})
-"""Totals that tables have in words, at the beginning or the end."""
+_ELSEWHERE: Final = ("symbolic_dims", "overridden_dims", "uncosted_ops")
+_LISTED_TOTALS: Final = [column for column in _TOTALS if column.key not in _ELSEWHERE]
+"""Less those that tables have in words, at the beginning or the end."""
 
 
 class _By(NamedTuple):
@@ -411,9 +385,7 @@ class _By(NamedTuple):
 _BY: Final[Mapping[str, _By]] = {
     "node": _By(
         "node",
-        lambda model: (
-            *_NODE, *_figures(model), *(() if model.sparsity is None else _SPARSITY), *_SHAPES
-        ),
+        lambda model: (*_NODE, *_figures(model), *(() if model.sparsity is None else _SPARSITY), *_SHAPES),
         lambda model, sort: _sorted(model.nodes, sort),
     ),
     "op": _By(
@@ -424,15 +396,11 @@ _BY: Final[Mapping[str, _By]] = {
         ),
     ),
     "module": _By(
-        "module",
-        lambda model: (_text("module", "MODULE", _NAME), _NODES, *_figures(model)),
-        _modules,
-        _indented,
+        "module", lambda model: (_MODULE, _NODES, *_figures(model)), _modules,
+        lambda cost, cells: Row((cost.name.rpartition("/")[2], *cells[1:]), cost.name.count("/")),
     ),
     "tensor": _By(
-        "tensor",
-        lambda _: _TENSOR,
-        lambda model, sort: _sorted(model.tensors or (), f"tensor {sort}"),
+        "tensor", lambda _: _TENSOR, lambda model, sort: _sorted(model.tensors or (), f"tensor {sort}")
     ),
     "total": _By("model", lambda _: _TOTALS, lambda model, _: (model,)),
 }  # fmt: skip
@@ -488,15 +456,16 @@ def _differences(before: ModelCost, after: ModelCost) -> Iterator[_Difference]:
         yield _Difference(key, column.heading, then, now, key in _SIZES)
 
 
+_Shares: TypeAlias = tuple[float, float]
 _MIXES: Final = {"precision": "stored", "expected_precision": "run"}
 
 
-def _mixes(before: ModelCost, after: ModelCost) -> Iterator[tuple[str, str, float, float]]:
-    """Yields a mix of types, a type, and its share of the contractions of either model."""
+def _mixes(before: ModelCost, after: ModelCost) -> Iterator[tuple[str, dict[str, _Shares]]]:
+    """Yields each mix of types, with the share of the contractions of either model that a type has."""
     for mix in _MIXES:
         then, now = getattr(before, mix), getattr(after, mix)
-        for name in dict.fromkeys((*then, *now)):
-            yield mix, name, then.get(name, 0.0), now.get(name, 0.0)
+        types = dict.fromkeys((*then, *now))
+        yield mix, {name: (then.get(name, 0.0), now.get(name, 0.0)) for name in types}
 
 
 def _comparison(before: ModelCost, after: ModelCost) -> Table:
@@ -504,22 +473,16 @@ def _comparison(before: ModelCost, after: ModelCost) -> Table:
     rows: list[Sequence[Cell]] = [
         (each.heading, each.before, each.after, each.change) for each in _differences(before, after)
     ]
-    every = {(mix, name): shares for mix, name, *shares in _mixes(before, after)}
-    known = dict.fromkeys(mix for mix, _ in every)
-    words = ", ".join(_MIXES[mix] for mix in known)
-    for name in dict.fromkeys(name for _, name in every):
-        pairs = [every.get((mix, name), [0.0, 0.0]) for mix in known]
+    mixes = {_MIXES[mix]: types for mix, types in _mixes(before, after) if types}
+    words = ", ".join(mixes)
+    for name in dict.fromkeys(chain(*mixes.values())):
+        pairs = [types.get(name, (0.0, 0.0)) for types in mixes.values()]
         texts = [[f"{100 * share:.2f} %" for share in pair] for pair in pairs]
         shares = map(", ".join, zip(*texts, strict=True))
         change = ", ".join(f"{100 * (now - then):+.2f}" for then, now in pairs)
         rows.append((f"contractions in {name} ({words})", *shares, f"{change} points"))
-    columns = (
-        Column[Any](""),
-        Column[Any]("BEFORE", ""),
-        Column[Any]("AFTER", ""),
-        Column[Any]("CHANGE"),
-    )
-    return Table(columns, rows, is_sortable=False)
+    units = {"": None, "BEFORE": "", "AFTER": "", "CHANGE": None}
+    return Table([Column[Any](*each) for each in units.items()], rows, is_sortable=False)
 
 
 # --- for programs -------------------------------------------------------------------------
@@ -530,17 +493,12 @@ def _sheet(models: Sequence[ModelCost], choices: Choices) -> Table:
         names = ("baseline", "model", "figure", "before", "after", "ratio")
         return Table([Column(name) for name in names], _comparison_sheet(models))
     by = _BY[choices.by or "node"]
-    columns = (Column[Any]("model"), *by.columns(models[0]))
-    return Table(columns, _sheet_rows(models, by, choices))
-
-
-def _sheet_rows(
-    models: Sequence[ModelCost], by: _By, choices: Choices
-) -> Iterator[tuple[Cell, ...]]:
-    for model in models:
-        values = [column.value for column in by.columns(model)]
-        for cost in by.costs(model, choices.sort)[: choices.top]:
-            yield (model.path, *(value(cost) for value in values))
+    rows = (
+        (model.path, *(column.value(cost) for column in columns))
+        for model, columns in ((model, by.columns(model)) for model in models)
+        for cost in by.costs(model, choices.sort)[: choices.top]
+    )
+    return Table((Column[Any]("model"), *by.columns(models[0])), rows)
 
 
 def _comparison_sheet(models: Sequence[ModelCost]) -> Iterator[tuple[Cell, ...]]:
@@ -549,23 +507,21 @@ def _comparison_sheet(models: Sequence[ModelCost]) -> Iterator[tuple[Cell, ...]]
     for after in others:
         for each in _differences(before, after):
             yield before.path, after.path, each.key, each.before, each.after, each.ratio
-        for mix, name, *shares in _mixes(before, after):
-            yield before.path, after.path, f"{mix}.{name}", *shares, None
+        for mix, types in _mixes(before, after):
+            for name, shares in types.items():
+                yield before.path, after.path, f"{mix}.{name}", *shares, None
 
 
 def _data(models: Sequence[ModelCost], choices: Choices) -> dict[str, object]:
-    before, *others = models
-    data: dict[str, object] = {
-        "schema": SCHEMA,
-        "models": [_model_data(model, choices) for model in models],
-    }
-    if others and choices.compared:
-        data["comparison"] = [_comparison_data(before, after) for after in others]
+    data: dict[str, object] = {"schema": SCHEMA}
+    data["models"] = [_model_data(model, choices) for model in models]
+    if models[1:] and choices.compared:
+        data["comparison"] = [_comparison_data(models[0], after) for after in models[1:]]
     return data
 
 
 _OF_MODULES: Final = (
-    _text("module", "MODULE", _NAME),
+    _MODULE,
     *(_number(key, key) for key in ("nodes", "macs", "params", "memory_bytes", "intensity")),
 )
 
@@ -585,7 +541,6 @@ def _comparison_data(before: ModelCost, after: ModelCost) -> dict[str, object]:
     for each in _differences(before, after):
         found[each.key] = {"before": each.before, "after": each.after}
         found[each.key] |= {"ratio": each.ratio} if each.is_size else {}
-    found |= {mix: {} for mix in _MIXES}
-    for mix, name, then, now in _mixes(before, after):
-        found[mix][name] = {"before": then, "after": now}
+    for mix, types in _mixes(before, after):
+        found[mix] = {name: {"before": then, "after": now} for name, (then, now) in types.items()}
     return found

@@ -121,8 +121,13 @@ def grid_of(curves: Mapping[str, RecordedCurve], began_ns: int) -> Grid | None:
     if not known:
         return None
     chosen = [known[LAUNCHER]] if LAUNCHER in known else [*known.values()]
-    starts, ends = zip(*(_span(curve, began_ns) for curve in chosen), strict=True)
-    start, seconds = min(starts), max(ends) - min(starts)
+    spans = []
+    for curve in chosen:
+        offset, length = _axis(curve, began_ns)
+        spans += [
+            offset + at * length for at in (min(curve.curve.buckets), max(curve.curve.buckets) + 1)
+        ]
+    start, seconds = min(spans), max(spans) - min(spans)
     every = max(curve.curve.length for curve in chosen) / 1000
     names: set[str] = set().union(*(curve.curve.summary() for curve in chosen))
     points = max(_FEWEST, min(_MOST, _CELLS // (len(names) + 2)))
@@ -132,14 +137,13 @@ def grid_of(curves: Mapping[str, RecordedCurve], began_ns: int) -> Grid | None:
     return parts[0] if len(parts) == 1 else _sum(parts)
 
 
-def _span(curve: RecordedCurve, began_ns: int) -> tuple[float, float]:
-    offset, length = (curve.began_ns - began_ns) / 1e9, curve.curve.length / 1000
-    positions = curve.curve.buckets
-    return offset + min(positions) * length, offset + (max(positions) + 1) * length
+def _axis(curve: RecordedCurve, began_ns: int) -> tuple[float, float]:
+    """Returns when a curve begins, and the length of its buckets, in seconds."""
+    return (curve.began_ns - began_ns) / 1e9, curve.curve.length / 1000
 
 
 def _coarse(curve: RecordedCurve, began_ns: int, start: float, every: float, count: int) -> Grid:
-    offset, length = (curve.began_ns - began_ns) / 1e9, curve.curve.length / 1000
+    offset, length = _axis(curve, began_ns)
     buckets = [Bucket(at) for at in range(count)]
     for position, bucket in sorted(curve.curve.buckets.items()):
         # From the middle of the bucket, so that no rounding puts it into the one before.
@@ -149,17 +153,13 @@ def _coarse(curve: RecordedCurve, began_ns: int, start: float, every: float, cou
             for name, level in bucket.levels.items()
         }
         into.merge(Bucket(position, copied, bucket.totals))
-    _extend_the_program(buckets)
-    return Grid(start, every, buckets, offset)
-
-
-def _extend_the_program(buckets: Sequence[Bucket]) -> None:
-    """Until its first child has a series, all memory is the program's."""
+    # Until its first child has a series, all memory is the program's.
     names = chain.from_iterable(each.levels for each in buckets)
     program = next((name for name in names if name.startswith(series.PROCESS)), series.MEMORY)
     for bucket in takewhile(lambda each: program not in each.levels, buckets):
         if series.MEMORY in bucket.levels:
             bucket.levels[program] = bucket.levels[series.MEMORY]
+    return Grid(start, every, buckets, offset)
 
 
 def _sum(parts: Sequence[Grid]) -> Grid:
@@ -185,13 +185,9 @@ def _sum(parts: Sequence[Grid]) -> Grid:
 _SHARED: Final = re.compile(rf"{series.CACHE}|gpu\.[0-9]+\.{series.USED}")
 
 
-def _newer(last: float | None, value: float | None) -> float | None:
-    return last if value is None else value
-
-
 def _held(values: Values, ends: bool) -> Values:
     """Returns values that stay until the next one; a level ends with its last, a total never."""
-    held: Values = tuple(accumulate(values, _newer))
+    held: Values = tuple(accumulate(values, lambda last, value: last if value is None else value))
     end = max((at for at, value in enumerate(values, 1) if value is not None), default=0)
     return held[:end] + values[end:] if ends else held
 
@@ -199,11 +195,9 @@ def _held(values: Values, ends: bool) -> Values:
 # --- the charts of a recording ------------------------------------------------------------
 
 
+_FIGURES: Final = chain.from_iterable(resource.figures for resource in RESOURCES)
 LEVELS: Final[Mapping[str, Figure]] = {
-    figure.curve: figure
-    for resource in RESOURCES
-    for figure in resource.figures
-    if figure.curve and not figure.is_total
+    figure.curve: figure for figure in _FIGURES if figure.curve and not figure.is_total
 }
 """The figures that rise and fall and have a series, by its name."""
 
@@ -222,19 +216,16 @@ _TITLES: Final = {name: figure.brief for name, figure in LEVELS.items()} | {
 
 def charts_of(recording: Recording, subject: ShownProcess) -> list[Chart]:
     """Returns the charts for which a recording has figures, the main one first."""
-    grid = grid_of(_outermost(recording), recording.began_ns) or NO_GRID
+    # Without processes that are in the curve of one above them
+    curves = recording.curves
+    watched = {run.pid for run in recording.runs if run.pid is not None and run.process in curves}
+    below = {run.process for run in recording.runs if run.parent_pid in watched}
+    outermost = {process: curve for process, curve in curves.items() if process not in below}
+    grid = grid_of(outermost, recording.began_ns) or NO_GRID
     charts = list(_from_curve(grid, recording, subject.steps))
     if not any(chart.is_large for chart in charts):
         charts[:0] = _from_checkpoints(recording, subject)
     return charts
-
-
-def _outermost(recording: Recording) -> Mapping[str, RecordedCurve]:
-    """Returns the curves without processes that are in the curve of one above them."""
-    curves = recording.curves
-    watched = {run.pid for run in recording.runs if run.pid is not None and run.process in curves}
-    below = {run.process for run in recording.runs if run.parent_pid in watched}
-    return {process: curve for process, curve in curves.items() if process not in below}
 
 
 def _from_curve(grid: Grid, recording: Recording, steps: Sequence[PlacedStep]) -> Iterator[Chart]:
@@ -258,14 +249,10 @@ def _of_memory(grid: Grid) -> list[ChartSeries]:
     if not children:
         return [memory, ChartSeries("lowest", grid.values(series.MEMORY, "lowest"), "lowest")]
     largest = heapq.nlargest(MOST, children, key=lambda name: grid.peak(name)[0])
-    layers = [
-        ChartSeries(
-            cut(name.removeprefix(series.PROCESS), _LONGEST_NAME),
-            grid.values(name, "last"),
-            "stacked",
-        )
-        for name in (program, *largest)
-    ]
+    layers = []
+    for name in (program, *largest):
+        label = cut(name.removeprefix(series.PROCESS), _LONGEST_NAME)
+        layers.append(ChartSeries(label, grid.values(name, "last"), "stacked"))
     totals = grid.values(series.MEMORY, "last")
     shown = zip(*(each.values for each in layers), strict=True)
     rest = tuple(
@@ -320,8 +307,8 @@ def _level(
     """Returns the chart of a level, with the highest value of one of its series."""
     (title, unit), (peak, at) = _title_and_unit(name), grid.peak(name)
     text = number_text(peak, unit)
-    inside = [cut(each.step.name, _LONGEST_NAME) for each in (step_at(steps, at),) if each]
-    summary = f"Highest {text} at {clock_text(at)}{phrase(' in {}', ''.join(inside))}"
+    inside = phrase(" in {}", step_at(steps, at), lambda each: cut(each.step.name, _LONGEST_NAME))
+    summary = f"Highest {text} at {clock_text(at)}{inside}"
     return Chart(
         chart or name.replace(".", "-"), title, _UNITS.get(unit, unit), grid.times, shown,
         limit=limit,
@@ -344,15 +331,13 @@ def _title_and_unit(name: str) -> tuple[str, str]:
 
 
 def _rates(grid: Grid, until: float) -> Iterator[Chart]:
-    ways = [
-        (word, name, total)
-        for word, name in (("written", series.DISK_WRITE), ("read", series.DISK_READ))
-        if (total := grid.newest(name)) is not None
-    ]
+    totals, ways = [], []
+    for word, name in (("written", series.DISK_WRITE), ("read", series.DISK_READ)):
+        if (total := grid.newest(name)) is not None:
+            totals.append(f"{size(total)} {word}")
+            ways.append((word, grid.rate(name, until)))
     if ways:
-        lines = _beside([(word, grid.rate(name, until)) for word, name, _ in ways])
-        totals = " and ".join(f"{size(total)} {word}" for word, _, total in ways)
-        summary = f"{totals} in all."
+        lines, summary = _beside(ways), f"{' and '.join(totals)} in all."
         yield Chart("disk", "Disk", "bytes/s", grid.times, lines, summary=summary, every=grid.every)
     if (seconds := grid.newest(series.CPU)) is not None:
         mean = seconds / max(grid.every, until - grid.start)
@@ -394,17 +379,11 @@ def bands_of(steps: Sequence[PlacedStep]) -> list[Band]:
             row += 1
         free_from[row] = each.end
         rows[id(each.run), each.step.index] = row
-    bands = [
-        Band(
-            cut(each.step.name, _LONGEST_BAND),
-            each.step.start,
-            each.end,
-            rows[id(each.run), each.step.index],
-            each.depth,
-            each.step.state,
-        )
-        for each in most_telling(steps)
-    ]
+    bands = []
+    for each in most_telling(steps):
+        step, row = each.step, rows[id(each.run), each.step.index]
+        name = cut(step.name, _LONGEST_BAND)
+        bands.append(Band(name, step.start, each.end, row, each.depth, step.state))
     first = min((each.step.start for each in steps), default=0.0)
     if first > _LEAST_BEFORE * max(free_from.values(), default=0.0):  # imports, mostly
         bands.insert(0, Band(BEFORE, 0.0, first, 0, 0, "ended"))
@@ -468,14 +447,12 @@ def _levels(run: ComparedRun) -> tuple[dict[str, _Points], bool]:
     """Returns what is shown of a run, and whether its memory was read all the time."""
     grid = grid_of(run.recording.curves, run.recording.began_ns) or NO_GRID
     gpus = {gpu: name for name in grid.levels if (gpu := series.gpu_of(name)) is not None}
-    # Of all programs on a GPU only where nothing is known of this one
-    of_gpus = (
-        name
-        for (index, of), name in gpus.items()
-        if of != series.USED or (index, series.PROCESS_USED) not in gpus
-    )
-    known = (name for name in grid.levels if name in LEVELS)
-    found = {name: grid.points(name) for name in (*known, *of_gpus)}
+    names = [name for name in grid.levels if name in LEVELS]
+    for (index, of), name in gpus.items():
+        # Of all programs on a GPU only where nothing is known of this one
+        if of != series.USED or (index, series.PROCESS_USED) not in gpus:
+            names.append(name)
+    found = {name: grid.points(name) for name in names}
     if series.MEMORY in found:
         return found, True
     points = _at_checkpoints(subject_of(run.recording))

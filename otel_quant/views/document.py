@@ -119,6 +119,11 @@ class Table(NamedTuple):
     note: str = ""  # What is left out, and what has to be known to read it
     is_sortable: bool = True  # Whether the cells of a column can be compared with each other
 
+    @property
+    def full_rows(self) -> Iterator[Row]:
+        """Its rows, each with what belongs to it."""
+        return (row if isinstance(row, Row) else Row(row) for row in self.rows)
+
     @classmethod
     def of(
         cls,
@@ -224,9 +229,7 @@ class Flame(NamedTuple):
     # are of the new one, then follow the base's, and which differ clearly with all below: 1 time, 2 growth
     rows: Sequence[Sequence[int]]
     outline: Sequence[Box] = ()  # What is shown without the page's script: time, libraries folded
-    sides: tuple[
-        str, ...
-    ] = ()  # Names of the base and the new side, where it shows their difference
+    sides: Sequence[str] = ()  # Names of the base and the new side, where it shows their difference
 
 
 class Section(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from operator import attrgetter
 from typing import Any, Final
 
 from otel_quant.cost.estimate import Estimate, EstimatedModel, EstimatePart
@@ -27,21 +28,18 @@ def document(
 
     What each figure is computed from follows where it is to be explained.
     """
+    title = model.cost.path
+    if limit is not None:  # how many methods fit into it
+        answers = Counter(each.fits(limit) for each in estimates)
+        counts = ", ".join(f"{each} with {count:,}" for each, count in answers.items())
+        title += f" in {size(limit)}: {counts} of {counted(len(estimates), 'method')}"
     return Document(
         _parts(model, estimates, limit, explained=explained),
-        title=_title(model.cost.path, estimates, limit),
+        title=title,
         over="Memory that a quantization needs",
         sheet=lambda: _sheet(estimates, limit),
         data=lambda: _data(model, estimates, limit),
     )
-
-
-def _title(path: str, estimates: Sequence[Estimate], limit: int | None) -> str:
-    """Returns the model, and with a limit how many methods fit into it."""
-    if limit is None:
-        return path
-    answers = Counter(each.fits(limit) for each in estimates)
-    return f"{path} in {size(limit)}: {', '.join(f'{each} with {answers[each]:,}' for each in answers)} of {counted(len(estimates), 'method')}"
 
 
 def _parts(
@@ -77,9 +75,7 @@ _COLUMNS: Final = (
     Column[Estimate]("at least", "By", lambda each: each.lowest),
     Column[Estimate]("at most", "By", lambda each: each.highest, absent="?"),
     Column[Estimate]("disk", "By", lambda each: each.disk_bytes),
-    Column[Estimate](
-        "mostly", None, lambda each: max(each.memory, key=lambda figure: figure.bytes).name
-    ),
+    Column[Estimate]("mostly", None, lambda each: max(each.memory, key=attrgetter("bytes")).name),
 )
 
 
@@ -99,14 +95,11 @@ def _notes(model: EstimatedModel, estimates: Sequence[Estimate]) -> list[str]:
         )
     for each in {each.library: each for each in estimates}.values():
         if not each.is_installed:
-            notes.append(
-                f"{each.library} is not installed here: what it takes is assumed, and no answer is yes"
-            )
+            but = " is not installed here: what it takes is assumed, and no answer is yes"
+            notes.append(f"{each.library}{but}")
         elif each.torch:
-            notes.append(
-                f"{each.library}: quant_pre_process imports torch, {size(each.torch)}, which is in "
-                "'at most' alone"
-            )
+            torch = f"imports torch, {size(each.torch)}, which is in 'at most' alone"
+            notes.append(f"{each.library}: quant_pre_process {torch}")
     return notes
 
 

@@ -67,17 +67,13 @@ def _figures_text(check: Check) -> str:
         return f"{number_text(sample.median, figure.unit)}{spread_text(figure, sample)}"
 
     text = f"{figure.name} {text_of(new)}"
-    difference = check.difference
-    ratio = (
-        difference.ratio - 1 if difference and difference.ratio and difference.is_clear else None
-    )
+    found = check.difference
+    ratio = found.ratio - 1 if found and found.ratio and found.is_clear else None
     if base is not None:
         text += f", base {text_of(base)}"
         if not check.limit.is_budget and (_has_waited(new) or _has_waited(base)):
-            text += (
-                f"; without waiting for a CPU {number_text(new.median_alone, figure.unit)}, base "
-                f"{number_text(base.median_alone, figure.unit)}"
-            )
+            alone = [number_text(each.median_alone, figure.unit) for each in (new, base)]
+            text += f"; without waiting for a CPU {', base '.join(alone)}"
             ratio = new.median_alone / base.median_alone - 1 if base.median_alone else math.inf
     change = "" if ratio is None else f"{100 * ratio:+,.1f} %, "
     return f"{text} ({change}limit {check.limit.text})"
@@ -123,21 +119,13 @@ def as_junit(comparison: Comparison, verdict: GateVerdict) -> str:
 
     outcomes = [check.outcome for check in verdict.checks]
     suites = ElementTree.Element("testsuites")
-    suite = ElementTree.SubElement(
-        suites,
-        "testsuite",
-        name="otel-quant compare",
-        tests=str(len(outcomes)),
-        failures=str(outcomes.count("worse")),
-        errors=str(outcomes.count("not comparable")),
-    )
+    failures, errors = (str(outcomes.count(each)) for each in ("worse", "not comparable"))
+    counts = {"tests": str(len(outcomes)), "failures": failures, "errors": errors}
+    suite = ElementTree.SubElement(suites, "testsuite", {"name": "otel-quant compare"} | counts)
     for check, line in zip(verdict.checks, check_lines(comparison, verdict.checks), strict=True):
-        case = ElementTree.SubElement(
-            suite,
-            "testcase",
-            classname=printable(f"{check.side.name}: {path_text(check.path)}"),
-            name=printable(check.limit.text if check.limit is not None else "run"),
-        )
+        where = printable(f"{check.side.name}: {path_text(check.path)}")
+        name = printable(check.limit.text if check.limit is not None else "run")
+        case = ElementTree.SubElement(suite, "testcase", classname=where, name=name)
         if check.outcome != "within":
             tag = "failure" if check.outcome == "worse" else "error"
             text = printable(line)

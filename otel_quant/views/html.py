@@ -19,7 +19,7 @@ from otel_quant.base.files import replace_whole
 from otel_quant.schema.units import share_text, size
 from otel_quant.version import VERSION
 from otel_quant.views.document import Cell, Charts, Column, Document, Row, Table, UnitCell
-from otel_quant.views.text import Texts, cell_text, printable, row_of
+from otel_quant.views.text import Texts, cell_text, printable
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -36,18 +36,10 @@ def page_text(document: Document) -> str:
     """Returns a document as a page."""
     style = "".join(map(_asset, _STYLES))
     scripts = [_asset(name) for name in _SCRIPTS]
-    policy = "; ".join(
-        (
-            "default-src 'none'",
-            f"style-src {_digest(style)}",
-            f"script-src {' '.join(map(_digest, scripts))}",
-            "base-uri 'none'",
-            "form-action 'none'",
-        )
-    )
+    allowed = f"style-src {_digest(style)}; script-src {' '.join(map(_digest, scripts))}"
     return _rendered(
         "document.html.j2",
-        policy=policy,
+        policy=f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'",
         style=style,
         scripts=scripts,
         license=_asset(_LICENSE),
@@ -86,10 +78,8 @@ def _environment() -> Environment:
         # No terminal, yet marks that turn the direction of a text deceive here too.
         finalize=lambda value: printable(value) if type(value) is str else value,
     )
-    filters = (cell_text, _of_limit, size)
-    made.filters |= {"kind": lambda part: type(part).__name__} | {
-        each.__name__: each for each in filters
-    }
+    kind = {"kind": lambda part: type(part).__name__}
+    made.filters |= kind | {each.__name__: each for each in (cell_text, _of_limit, size)}
     return made
 
 
@@ -145,7 +135,7 @@ class _Page:
         texts = Texts(table, one_unit=table.is_sortable)
         is_text = [each.is_text or each.unit == "time" for each in texts.columns]
         headings = zip(texts.headings, texts.units, texts.columns, strict=True)
-        given = list(map(row_of, table.rows))
+        given = list(table.full_rows)
         bars = [list(map(_bar, row.cells, texts.columns)) for row in given]
         known = (length for length in chain.from_iterable(bars) if length is not None)
         longest = max(known, default=0.0)
@@ -156,7 +146,10 @@ class _Page:
             if row.remark and not missing:
                 cells[0] = f"{cells[0]} ({row.remark})"
             titles = [cell.title if isinstance(cell, UnitCell) else "" for cell in row.cells]
-            shares = [_share(length, longest) for length in lengths]
+            # In percent of the longest
+            shares = [
+                None if bar is None or not longest else 100 * bar / longest for bar in lengths
+            ]
             rows.append((row, [*zip(cells, is_text, titles, shares, strict=False)], missing))
         return {"columns": list(zip(headings, is_text, strict=True)), "rows": rows}
 
@@ -166,12 +159,7 @@ def _bar(cell: Cell, column: Column[Any]) -> float | None:
     return cell if column.is_bar and isinstance(cell, int | float) else None
 
 
-def _share(length: float | None, longest: float) -> float | None:
-    """Returns the length of a bar in percent of the longest."""
-    return 100 * length / longest if length is not None and longest else None
-
-
 def _whole(table: Table) -> tuple[Texts, list[tuple[Row, Sequence[str]]]]:
     """Returns the texts of a table, each row with what stands for cells that are not known."""
     texts = Texts(table)
-    return texts, [(row, texts.whole(row.cells)) for row in map(row_of, table.rows)]
+    return texts, [(row, texts.whole(row.cells)) for row in table.full_rows]

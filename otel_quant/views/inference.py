@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
@@ -58,9 +59,8 @@ def document(result: InferenceResult, top: int | None = None) -> Document:
     """Returns a result as a document, with so many nodes of each model; None: for a page."""
     title, *others = _verdict(result)
     over = _TITLES[BENCH] if result.baseline else f"Inference with {result.runtime}"
-    parts: Iterable[Part] = _parts(result, _MOST if top is None else top, is_page=top is None)
-    verdict = others if top is None else (title, *others)
-    parts = (*Lines.of(verdict), *parts)
+    verdict = Lines.of(others if top is None else (title, *others))
+    parts = (*verdict, *_parts(result, _MOST if top is None else top, is_page=top is None))
     return Document(parts, title, over, sheet=lambda: _sheet(result))
 
 
@@ -144,15 +144,13 @@ def _sentence(model: ModelResult, first: ModelResult) -> str:
     if model.problem or own is None:
         return f"{model.path} was not measured"
     takes = number_text(own.median, "ms")
-    if model is first or own.ratio is None or other is None:
-        text = f"{model.path} takes {takes}"
-    elif own.is_apart:
-        beside, speed = number_text(other.median, "ms"), speed_text(own.ratio)
-        text = f"{model.path} is {speed} than {first.path}: {takes}, not {beside}"
-    else:
+    text = f"{model.path} takes {takes}"
+    if model is not first and own.ratio is not None and other is not None:
         beside, noise = number_text(other.median, "ms"), share_text(max(own.noise, other.noise))
-        text = f"{model.path} takes {takes} and {first.path} {beside}, which cannot be told apart: "
-        text += f"rounds differ by {noise}"
+        text += f" and {first.path} {beside}, which cannot be told apart: rounds differ by {noise}"
+        if own.is_apart:
+            speed = speed_text(own.ratio)
+            text = f"{model.path} is {speed} than {first.path}: {takes}, not {beside}"
     sqnr = cell_text(UnitCell(_error(model).sqnr, "dB", digits=1))
     findings = phrase("; {}", len(model.findings), lambda number: counted(number, "finding"))
     return f"{text}{phrase('; SQNR {}', sqnr)}{findings}"
@@ -241,26 +239,18 @@ _MODELS: Final[Sequence[Column[ModelResult]]] = (
     _numbers("to quantize", "s", attrgetter("quantize"), "s", key="quantize_seconds", spare=4),
     _numbers("to compile", "s", attrgetter("compile"), "s", key="compile_seconds", spare=7),
     _numbers("SQNR", "dB", lambda model: _sqnr(_error(model)), "dB", digits=1, key="sqnr_db"),
-    _numbers(
-        "largest difference", "", lambda model: _error(model).max_abs,
-        key="largest_difference", spare=8,
-    ),
+    _numbers("largest difference", "", lambda model: _error(model).max_abs, key="largest_difference", spare=8),
 )  # fmt: skip
 
 _MEMORY: Final[Sequence[Column[ModelResult]]] = (
     Column("model", value=attrgetter("path")),
-    *(
-        _numbers(heading, "By", _of("memory", name), spare=spare)
-        for heading, name, spare in (
-            ("grown by a run", "run_growth", 6),
-            ("allocated at once", "alive", 0),
-            ("allocated in all", "allocated", 3),
-            ("peak until the first run", "load_peak", 1),
-            ("grown by the session", "grown", 2),
-            ("arena in use", "arena_used", 4),
-            ("weights in memory", "weights_in_memory", 0),
-        )
-    ),
+    _numbers("grown by a run", "By", _of("memory", "run_growth"), spare=6),
+    _numbers("allocated at once", "By", _of("memory", "alive")),
+    _numbers("allocated in all", "By", _of("memory", "allocated"), spare=3),
+    _numbers("peak until the first run", "By", _of("memory", "load_peak"), spare=1),
+    _numbers("grown by the session", "By", _of("memory", "grown"), spare=2),
+    _numbers("arena in use", "By", _of("memory", "arena_used"), spare=4),
+    _numbers("weights in memory", "By", _of("memory", "weights_in_memory")),
 )
 
 _ERRORS: Final[Sequence[Column[tuple[str, OutputError]]]] = (
@@ -365,8 +355,8 @@ def _beside(
     ]
     columns: tuple[Column[Any], ...] = (
         Column(node, value=attrgetter("name"), longest=_LONGEST),
-        _time(_tail(first.path), lambda pair: _seconds(pair.before), is_bar=True),
-        _time(_tail(model.path), lambda pair: _seconds(pair.after), is_bar=True),
+        _time(first.path, attrgetter("before"), is_bar=True),
+        _time(model.path, attrgetter("after"), is_bar=True),
         Column("change", value=attrgetter("change"), absent=_ABSENT),
         Column("type", value=attrgetter("type"), absent=_ABSENT, spare=1),
         _numbers("error", "dB", attrgetter("error"), "dB", digits=1, spare=2),
@@ -374,17 +364,15 @@ def _beside(
     yield _table(columns, pairs, f"layers-{number}", f"Time by {node.split(' ')[0]}")
 
 
-def _time(heading: str, value: Callable[[Any], Any], **more: Any) -> Column[Any]:
-    return _numbers(heading, "s", value, "us", digits=1, **more)
+def _time(heading: str, kernel: Callable[[Any], RanKernel | None], **more: Any) -> Column[Any]:
+    """A column of a kernel's time, of which a long heading shows the end."""
 
+    def value(item: Any) -> float | None:
+        timed = kernel(item)
+        return None if timed is None else _MICRO * timed.micros
 
-def _tail(path: str) -> str:
-    """Returns the end of a path, as the heading of a column has it."""
-    return path if len(path) <= _LONGEST_HEADING else f"…{path[1 - _LONGEST_HEADING :]}"
-
-
-def _seconds(timed: RanKernel | Conversion | None) -> float | None:
-    return None if timed is None else _MICRO * timed.micros
+    text = heading if len(heading) <= _LONGEST_HEADING else f"…{heading[1 - _LONGEST_HEADING :]}"
+    return _numbers(text, "s", value, "us", digits=1, **more)
 
 
 def _what_ran(model: ModelResult, ran: Ran, node: str, number: int, rows: int) -> Iterator[Part]:
@@ -415,7 +403,7 @@ def _what_ran(model: ModelResult, ran: Ran, node: str, number: int, rows: int) -
 
 
 _TIMED: Final[Sequence[Column[Any]]] = (
-    _time("time", _seconds),
+    _numbers("time", "s", lambda each: _MICRO * each.micros, "us", digits=1),
     _numbers("share", "1", attrgetter("share")),
     _numbers("rate", "{MAC}/s", attrgetter("macs_per_second"), "GMAC/s", spare=3),
 )
@@ -431,10 +419,8 @@ _OPERATORS: Final[Sequence[Column[Any]]] = (
 _NODES: Final[Sequence[Column[Any]]] = (
     Column("kernel", value=attrgetter("op_type")),
     *_TIMED,
-    Column(
-        "operands and results", value=lambda each: each.types or None, longest=2 * _LONGEST, spare=1
-    ),
-)
+    Column("operands and results", value=lambda each: each.types or None, longest=2 * _LONGEST, spare=1),
+)  # fmt: skip
 
 _CONVERSIONS: Final[Sequence[Column[Conversion]]] = (
     Column("change of type", value=lambda each: f"{each.kind} {each.types}".rstrip()),
@@ -450,12 +436,10 @@ _BACKEND: Final[Sequence[Column[Any]]] = (
     _numbers("calls", "", attrgetter("calls")),
     Column(
         "module",
-        value=lambda each: (
-            f"{each.node or '(model)'}{f' and {each.nodes - 1:,} more' if each.nodes > 1 else ''}"
-        ),
+        value=lambda each: f"{each.node or '(model)'}{f' and {each.nodes - 1:,} more' if each.nodes > 1 else ''}",
     ),
     Column("types", value=lambda each: each.types or None, longest=_LONGEST, spare=1),
-)
+)  # fmt: skip
 
 
 def _findings(model: ModelResult) -> Sequence[str]:
@@ -465,14 +449,12 @@ def _findings(model: ModelResult) -> Sequence[str]:
         groups.setdefault((each.kind, each.alike), []).append(each)
     slowest = sorted(groups.values(), key=lambda group: -sum(each.micros for each in group))
     shown = []
-    for first, *others in slowest[:_MOST]:
-        sentence = first.sentence
-        if others:
-            share = share_text(sum(each.share for each in (first, *others)))
-            sentence += f"; and {len(others):,} more for the same reason, {share} together"
-        shown.append(sentence)
-    if more := sum(map(len, slowest[_MOST:])):
-        shown.append(f"and {more:,} more, which took less time")
+    for group in slowest[:_MOST]:
+        share = share_text(sum(each.share for each in group))
+        more = f"; and {{:,}} more for the same reason, {share} together"
+        shown.append(f"{group[0].sentence}{phrase(more, len(group) - 1, int)}")
+    if left := sum(map(len, slowest[_MOST:])):
+        shown.append(f"and {left:,} more, which took less time")
     return shown or ["nothing"]
 
 
@@ -487,30 +469,19 @@ def _sheet(result: InferenceResult) -> Table:
     return Table.of(_KERNELS, ((model, kernel) for model, of in ran for kernel in of.kernels))
 
 
-def _of_kernel(heading: str, value: Callable[[RanKernel], Cell]) -> Column[_Ran]:
-    return Column(heading, value=lambda of: value(of[1]))
-
-
 _Ran: TypeAlias = tuple[ModelResult, RanKernel]
+_KERNEL_FIGURES: Final = ("provider", "node", "micros", "share", "calls", "macs", "macs_per_second")
 _KERNELS: Final[Sequence[Column[_Ran]]] = (
     Column("model", value=lambda of: of[0].path),
-    _of_kernel("kernel", attrgetter("name")),
-    _of_kernel("operator", attrgetter("op_type")),
-    *(
-        _of_kernel(name, attrgetter(name))
-        for name in (
-            "provider", "node", "micros", "share", "calls", "macs", "macs_per_second",
-        )
-    ),
-    _of_kernel("inputs", lambda kernel: "; ".join(kernel.inputs)),
-    _of_kernel("outputs", lambda kernel: "; ".join(kernel.outputs)),
-    Column(
-        "findings",
-        value=lambda of: "; ".join(
-            each.sentence for each in of[0].findings if of[1].name in each.kernels
-        ),
-    ),
-    _of_kernel("allocated", attrgetter("allocated")),
+    Column("kernel", value=lambda of: of[1].name),
+    Column("operator", value=lambda of: of[1].op_type),
+    *(Column(name, value=partial(lambda name, of: getattr(of[1], name), name)) for name in _KERNEL_FIGURES),
+    Column("inputs", value=lambda of: "; ".join(of[1].inputs)),
+    Column("outputs", value=lambda of: "; ".join(of[1].outputs)),
+    Column("findings", value=lambda of: "; ".join(
+        each.sentence for each in of[0].findings if of[1].name in each.kernels
+    )),
+    Column("allocated", value=lambda of: of[1].allocated),
 )  # fmt: skip
 
 _VARIANTS: Final[Sequence[Column[ModelResult]]] = (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from statistics import median
 from typing import Final, NamedTuple
@@ -11,7 +12,7 @@ from typing import Final, NamedTuple
 from otel_quant.format.event_file import BENCH, INFERENCE
 from otel_quant.recordings import summary
 from otel_quant.recordings.compared_runs import FACTS
-from otel_quant.recordings.model import STATES, WORST_FIRST, RecordedRun, Recording, State, StepPath
+from otel_quant.recordings.model import STATES, WORST_FIRST, RecordedRun, Recording, State
 from otel_quant.recordings.reader import stacks_in
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import GROUPS
@@ -38,6 +39,7 @@ from otel_quant.views.html import page_text
 from otel_quant.views.show import accuracy_tables, model_parts
 from otel_quant.views.stacks import links_of, page_parts
 from otel_quant.views.steps import (
+    RATES,
     ShownProcess,
     by_process,
     end_of,
@@ -61,9 +63,8 @@ def document(recording: Recording) -> Document:
     subject = subject_of(recording)
     return Document(
         tuple(_parts(recording, subject)),
-        title=re.sub(
-            r"(?<=\d) (?=(h|min|s|ms)\b)", "\u00a0", outcome(recording, subject)
-        ),  # no break in a time
+        # no break in a time
+        title=re.sub(r"(?<=\d) (?=(h|min|s|ms)\b)", "\u00a0", outcome(recording, subject)),
         over=f"Quantization run {moment_text(recording.began_ns // 10**9)} UTC",
         is_bad=recording.state in ("failed", "killed", "lost"),
     )
@@ -79,10 +80,13 @@ def _parts(recording: Recording, subject: ShownProcess) -> Iterator[Part]:
         yield Lines(("Parts of this recording could not be read:",))
         yield Lines(recording.problems, is_bad=True).first(_MOST_PROBLEMS)
     ending = list(ending_parts(recording.ending))
+    caption = f"Steps of {subject.name}, {subject.why}" if subject.why else "Steps"
+    links = links_of(stacks)
+    table = step_table(recording, subject.runs, caption=caption, more=RATES, links=links)
     sections = (
         Section("Post-mortem", ending, id="post-mortem", layout="post-mortem"),
         Section("Over time", list(_curves(recording, subject, charts))),
-        Section("Steps", _steps(recording, subject, links_of(stacks))),
+        Section("Steps", [table] if subject.steps else []),
         Section("Accuracy of layers", accuracy_tables(recording)),
         Section("Python lines", page_parts(stacks) if stacks else []),
         Section("Processes", process_tables),
@@ -94,14 +98,6 @@ def _parts(recording: Recording, subject: ShownProcess) -> Iterator[Part]:
 
         yield from recorded_sections(recording.path)
     yield _origin(recording, subject)
-
-
-def _steps(
-    recording: Recording, subject: ShownProcess, links: Mapping[StepPath, str]
-) -> list[Table]:
-    caption = f"Steps of {subject.name}, {subject.why}" if subject.why else "Steps"
-    table = step_table(recording, subject.runs, caption=caption, with_rates=True, links=links)
-    return [table] if subject.steps else []
 
 
 def _curves(recording: Recording, subject: ShownProcess, charts: list[Chart]) -> Iterator[Part]:
@@ -196,20 +192,17 @@ def _processes_of(recording: Recording) -> tuple[list[str], list[Table]]:
     imbalance = Table.of(_IMBALANCE, common, id="imbalance", caption=caption)
     # Ranks have one command, stages of a script one each
     is_alike = len({_command(each.runs[0]) for each in processes}) == 1
+    below = ": below each those that it has started" if len(families) > 1 else ""
     table = Table.of(
         _COLUMNS if is_alike else _COLUMNS_OF_UNLIKE,
         processes,
         row=lambda each, cells: Row(cells, each.depth, state=each.state),
         id="processes",
-        caption=_SLOWEST_FIRST if len(families) == 1 else _SLOWEST_BELOW,
+        caption=f"Processes{below}, slowest first",
     )
     tables = [imbalance.first(_MOST_STEPS, "shorter step")] if common else []
     tables.append(table.first(_MOST_PROCESSES, "process", "processes"))
     return [_sentence(processes, families.values())], tables
-
-
-_SLOWEST_FIRST: Final = "Processes, slowest first"
-_SLOWEST_BELOW: Final = "Processes: below each those that it has started, slowest first"
 
 
 def _sentence(processes: Sequence[_Process], families: Iterable[Sequence[_Process]]) -> str:
@@ -239,14 +232,14 @@ def _families(recording: Recording) -> dict[int | None, list[_Process]]:
         highest = max((peak.value for peak in peaks if peak is not None), default=None)
         end = end_of(runs, recording.duration)
         families.setdefault(above, []).append(_Process(name, runs, runs[0].start, end, highest))
-    return {above: _slowest_first(family) for above, family in families.items()}
+    for above, family in families.items():
+        typical = median(each.seconds for each in family) if len(family) > 1 else 0.0
 
-
-def _slowest_first(family: Sequence[_Process]) -> list[_Process]:
-    """Returns processes beside each other, each with its time to their median."""
-    typical = median(each.seconds for each in family) if len(family) > 1 else 0.0
-    compared = [each._replace(ratio=each.seconds / typical if typical else 0.0) for each in family]
-    return sorted(compared, key=lambda each: -each.seconds)
+        family.sort(key=lambda each: -each.seconds)
+        families[above] = [
+            each._replace(ratio=each.seconds / typical if typical else 0.0) for each in family
+        ]
+    return families
 
 
 def _in_order(
@@ -263,14 +256,8 @@ class _CommonStep(NamedTuple):
 
     name: str
     seconds: dict[str, float]  # By process
-
-    @property
-    def longest(self) -> float:
-        return max(self.seconds.values())
-
-    @property
-    def typical(self) -> float:
-        return median(self.seconds.values())
+    longest: float
+    typical: float  # The median
 
 
 _IMBALANCE: Final = (
@@ -288,13 +275,15 @@ _IMBALANCE: Final = (
 
 
 def _common_steps(processes: Sequence[_Process]) -> Iterator[_CommonStep]:
-    found: dict[str, _CommonStep] = {}
+    found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for process in processes:
         for step in chain.from_iterable(run.steps for run in process.runs):
-            seconds = found.setdefault(step.name, _CommonStep(step.name, {})).seconds
             end = step.end if step.end is not None else process.end
-            seconds[process.name] = seconds.get(process.name, 0.0) + end - step.start
-    yield from (each for each in found.values() if len(each.seconds) > 1)
+            seconds = found[step.name]
+            seconds[process.name] = seconds[process.name] + end - step.start
+    for name, seconds in found.items():
+        if len(seconds) > 1:
+            yield _CommonStep(name, seconds, max(seconds.values()), median(seconds.values()))
 
 
 # --- what made it -------------------------------------------------------------------------
@@ -315,12 +304,12 @@ def _origin(recording: Recording, subject: ShownProcess) -> Section:
         facts = {name: value for name, value in run.attributes.items() if name in _FACTS} | facts
     named = [name for name in _FACTS if name in facts]  # in the order of the table
     left = {name: facts[name] for name in (*named, *facts)}
-    lists = []
+    shown = []
     for title, beginnings in GROUPS:
         names = [name for name in left if name.startswith(beginnings)]
-        lists.append(Facts([_fact(name, left.pop(name)) for name in names], title))
-    lists.append(Facts([("folder or file", str(recording.path))], "Recording"))
-    shown = [each for each in lists if each.rows]
+        if rows := [_fact(name, left.pop(name)) for name in names]:
+            shown.append(Facts(rows, title))
+    shown.append(Facts([("folder or file", str(recording.path))], "Recording"))
     return Section("What made this run", (Section("", shown, layout="facts"),))
 
 

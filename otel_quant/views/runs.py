@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import quote
@@ -45,13 +46,8 @@ _NONE: Final = "(none)"
 """What stands for a value that the runs of a row or a column do not have."""
 
 _SPARE: Final[Mapping[str, int]] = {
-    "ACTIVATIONS": 1,
-    "CONFIG": 2,
-    "SIZE": 3,
-    "WRITTEN": 4,
-    "WHEN": 5,
-    "METHOD": 6,
-}
+    "ACTIVATIONS": 1, "CONFIG": 2, "SIZE": 3, "WRITTEN": 4, "WHEN": 5, "METHOD": 6,
+}  # fmt: skip
 _MOST_ROWS: Final = 1000
 _MOST_PROBLEMS: Final = 100
 
@@ -69,29 +65,28 @@ def document(
 
     ``names`` are asked for beside the list's columns; ``chosen`` is below which folders, and which runs.
     """
-    table = _list(runs, names) if pivot is None else _pivot(pivot)
-    parts: Iterable[Part] = (table,)
-    if is_page and pivot is not None:
-        parts = _page_parts(runs, names, pivot, unreadable)
-    elif not runs and pivot is None:
-        parts = (Lines((f"no run {chosen}",)),)
+    parts: Iterable[Part]
+    if pivot is None:
+        table, shown = _list(runs, _fields(names)), partial(_runs_data, runs)
+        parts = (table if runs else Lines((f"no run {chosen}",)),)
+    else:
+        table, shown = _pivot(pivot), partial(_pivot_data, pivot)
+        parts = _page_parts(runs, names, pivot, unreadable) if is_page else (table,)
 
     def data() -> dict[str, Any]:
-        shown = {"runs": list(map(_run_data, runs))} if pivot is None else _pivot_data(pivot)
-        return {**shown, "unreadable": [each._asdict() for each in unreadable]}
+        return {**shown(), "unreadable": [each._asdict() for each in unreadable]}
 
-    return Document(
-        parts,
-        title=counted(len(runs), "run"),
-        over=f"Quantization runs {chosen}",
-        sheet=lambda: table,
-        data=data,
-    )
+    title, over = counted(len(runs), "run"), f"Quantization runs {chosen}"
+    return Document(parts, title, over, sheet=lambda: table, data=data)
 
 
-def _run_data(run: Run) -> dict[str, Any]:
-    numbers = ((name, value) for name, value in run.items() if isinstance(value, float))
-    return {**run, **{name: moment_json(at) for name, at in numbers if unit_of(name) == TIME}}
+def _runs_data(runs: Sequence[Run]) -> dict[str, Any]:
+    data = []
+    for run in runs:
+        numbers = ((name, value) for name, value in run.items() if isinstance(value, float))
+        moments = {name: moment_json(at) for name, at in numbers if unit_of(name) == TIME}
+        data.append({**run, **moments})
+    return {"runs": data}
 
 
 def unreadable_lines(unreadable: Sequence[Unreadable]) -> list[str]:
@@ -107,10 +102,9 @@ def _page_parts(
     if pivot.rows:
         yield _pivot(pivot)._replace(caption=_note(pivot), note="")
     *columns, path = _fields(names)
-    columns.sort(
-        key=lambda field: field.name != STATUS
-    )  # in a phone's window it is beside the path
-    table = _list(runs, names, (path, *columns))._replace(caption="Runs")
+    # In a phone's window the status is beside the path.
+    columns.sort(key=lambda field: field.name != STATUS)
+    table = _list(runs, (path, *columns), is_page=True)._replace(caption="Runs")
     yield Section("Runs", (table.first(_MOST_ROWS, "run"),))
     if unreadable:
         heading, *lines = unreadable_lines(unreadable)
@@ -125,11 +119,8 @@ def _fields(names: Sequence[str]) -> tuple[Field, ...]:
     return (*before, *(Field(name, name, unit_of(name), "") for name in more), path)
 
 
-def _list(
-    runs: Sequence[Run], names: Sequence[str], fields: Sequence[Field] | None = None
-) -> Table:
-    columns = [_column(field, runs) for field in fields or _fields(names)]
-    is_page = fields is not None
+def _list(runs: Sequence[Run], fields: Sequence[Field], *, is_page: bool = False) -> Table:
+    columns = [_column(field, runs) for field in fields]
 
     def row(run: Run, cells: Sequence[Cell]) -> Row:
         report = Path(str(run[PATH]), REPORT)
@@ -156,15 +147,10 @@ def _column(field: Field, runs: Sequence[Run]) -> Column[Run]:
 
 def _pivot(pivot: Pivot) -> Table:
     headings = {field.name: field.heading for field in LISTED} | {LIBRARY: "LIBRARY"}
-    first, *others = (headings.get(name, name) for name in (pivot.of_rows, *pivot.beside))
-    columns = [
-        Column[Any](first, key=pivot.of_rows),
-        *(
-            Column[Any](heading, unit_of(name) or None, key=name)
-            for heading, name in zip(others, pivot.beside, strict=True)
-        ),
-        *(Column[Any](name or _NONE, unit_of(pivot.value)) for name in pivot.columns),
-    ]
+    columns = [Column[Any](headings.get(pivot.of_rows, pivot.of_rows), key=pivot.of_rows)]
+    for name in pivot.beside:
+        columns.append(Column(headings.get(name, name), unit_of(name) or None, key=name))
+    columns += [Column(name or _NONE, unit_of(pivot.value)) for name in pivot.columns]
     rows = [(row.name or _NONE, *row.beside, *map(_median, row.cells)) for row in pivot.rows]
     return Table(columns, rows, note=_note(pivot))
 
@@ -182,10 +168,8 @@ def _note(pivot: Pivot) -> str:
     if most > 1:
         note += f": the median where a cell has several runs, up to {most:,}"
     if pivot.left_out:
-        note += (
-            f". {counted(pivot.left_out, 'run')} left out, which did not end well or have no "
-            f"{pivot.value}"
-        )
+        why = f"which did not end well or have no {pivot.value}"
+        note += f". {counted(pivot.left_out, 'run')} left out, {why}"
     return f"{note}."
 
 

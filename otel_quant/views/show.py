@@ -59,8 +59,9 @@ from otel_quant.views.text import cell_text, listed, phrase, precision_text
 
 def document(recordings: Mapping[str, Recording], most_steps: int | None = None) -> Document:
     """Returns recordings as a document, with so many steps of each run at most."""
+    parts = {name: _parts(name, each, most_steps) for name, each in recordings.items()}
     return Document(
-        _parts(recordings, most_steps),
+        _titled(parts),
         title=", ".join(recordings),
         over="Quantization runs",
         sheet=lambda: _sheet(recordings),
@@ -68,26 +69,24 @@ def document(recordings: Mapping[str, Recording], most_steps: int | None = None)
     )
 
 
-def _parts(recordings: Mapping[str, Recording], most_steps: int | None) -> Iterator[Part]:
-    for name, recording in recordings.items():
-        parts = _recording_parts(name, recording, most_steps)
-        yield from [Section(name, parts)] if len(recordings) > 1 else parts
+def _titled(parts: Mapping[str, Iterator[Part]]) -> Iterator[Part]:
+    """Yields parts, below their titles if there are several."""
+    for title, own in parts.items():
+        yield from [Section(title, own)] if len(parts) > 1 else own
 
 
-def _recording_parts(name: str, recording: Recording, most_steps: int | None) -> Iterator[Part]:
+def _parts(name: str, recording: Recording, most_steps: int | None) -> Iterator[Part]:
     """Yields the answer first, then the steps of each run, then what made it."""
     subject = subject_of(recording)
     yield Lines([f"{outcome(recording, subject)}.", *sentences(recording, subject)])
     yield from ending_parts(recording.ending)
     yield from Lines.of(recording.problems)
     runs = _titled_runs(name, recording)
-    is_pipeline = len(by_process(recording)) > 1 and len(subject.runs) == len(recording.runs)
-    if is_pipeline:  # one process after another
-        yield from _pipeline_parts(recording, most_steps)
-        runs = {}
-    for title, run in runs.items():
-        parts = _run_parts(recording, run, most_steps)
-        yield from [Section(title, parts)] if len(runs) > 1 else parts
+    if len(by_process(recording)) > 1 and len(subject.runs) == len(recording.runs):
+        yield from _pipeline_parts(recording, most_steps)  # one process after another
+    else:
+        of_runs = {title: _run_parts(recording, run, most_steps) for title, run in runs.items()}
+        yield from _titled(of_runs)
     yield from accuracy_tables(recording)
     yield from model_parts(recording)
 
@@ -97,16 +96,15 @@ def _pipeline_parts(recording: Recording, most_steps: int | None) -> Iterator[Pa
     table = step_table(recording, recording.runs, most_steps)
     if table.rows:
         yield table
-    processes = [(process_name(run), _process_text(recording, run)) for run in recording.runs]
+    facts: list[tuple[str, Cell]] = []
+    for run in recording.runs:
+        peak = summary.peak_of_run(recording, run)
+        memory = phrase(", memory peak {}", peak, lambda known: size(known.value))
+        command = run.attributes.get(semconv.PROCESS_COMMAND_LINE, "")
+        text = cut(f"{STATES[run.state].cell}{memory}: {command}", _LONGEST_FACT)
+        facts.append((process_name(run), text))
     shared = dict(_facts(recording, recording.runs[0]))
-    yield Facts([*processes, *_picked(shared, "memory limit", "host", "Python").items()])
-
-
-def _process_text(recording: Recording, run: RecordedRun) -> str:
-    peak = summary.peak_of_run(recording, run)
-    memory = phrase(", memory peak {}", peak, lambda known: size(known.value))
-    command = run.attributes.get(semconv.PROCESS_COMMAND_LINE, "")
-    return cut(f"{STATES[run.state].cell}{memory}: {command}", _LONGEST_FACT)
+    yield Facts([*facts, *_picked(shared, "memory limit", "host", "Python").items()])
 
 
 def _titled_runs(name: str, recording: Recording) -> dict[str, RecordedRun]:
@@ -174,16 +172,20 @@ def _run_data(recording: Recording, run: RecordedRun) -> dict[str, Any]:
     known = {**recording.origin, **run.attributes, **of_run}
     found = {key: _in_profile(key, known.get(name)) for key, name in OF_RUN.items()}
     limit, peak = summary.limit(recording, run), summary.peak_of_run(recording, run)
-    ended = f"with {run.error}" if run.error else "without an exception"
-    return {key: value for key, value in found.items() if value not in (None, "")} | _known(
-        **_calibration(run),
-        memory_limit_mb=limit and _mebibytes(limit.value),
-        memory_limit_source=limit and limit.source,
-        tree_peak_memory_mb=peak and _mebibytes(peak.value),
-        tree_peak_memory_source=peak and peak.source,
-        memory_limit_share=peak and limit and round(peak.value / limit.value, 4),
-        ended=None if run.end is None else ended,
-    )
+    data = {key: value for key, value in found.items() if value not in (None, "")}
+    data |= _known(**_calibration(run))
+    for name, known_value in (("memory_limit", limit), ("tree_peak_memory", peak)):
+        if known_value:
+            sizes = {
+                f"{name}_mb": _mebibytes(known_value.value),
+                f"{name}_source": known_value.source,
+            }
+            data |= _known(**sizes)
+    if peak and limit:
+        data["memory_limit_share"] = round(peak.value / limit.value, 4)
+    if run.end is not None:
+        data["ended"] = f"with {run.error}" if run.error else "without an exception"
+    return data
 
 
 def _in_profile(key: str, value: Any) -> Any:
@@ -209,26 +211,20 @@ def _facts(recording: Recording, run: RecordedRun) -> Iterator[tuple[str, str]]:
     peak, limit = summary.peak_of_run(recording, run), summary.limit(recording, run)
     data = _run_data(recording, run)
     if peak is not None and len(recording.runs) > 1:  # of one, it stands above
-        yield "memory peak", ("at least " if peak.is_least else "") + size(peak.value)
+        yield "memory peak", "at least " * peak.is_least + size(peak.value)
     if limit is not None:
         yield "memory limit", f"{size(limit.value)}{_LIMITS.get(limit.source or '', '')}"
     if isinstance(gpu_share := data.get("gpu_memory_limit_share"), int | float):
         yield "GPU memory peak", f"{share_text(gpu_share)} of the memory of the fullest GPU"
     if run.last is not None and run.end is None and recording.ending is None:
-        yield "last reading", _reading_text(recording, run.last)
+        read = number(run.last.attributes, f"{semconv.READING_PREFIX}memory")
+        age = _age(recording, run.last)
+        ago = f"{age / _DAY:.0f} days" if age >= 2 * _DAY else duration_text(age)
+        yield "last reading", f"{ago} ago{'' if read is None else f': memory {size(read)}'}"
     for name, forms in _TEXTS.items():
         values = [form.format(listed(data[key])) for key, form in forms.items() if key in data]
         if values:
             yield name, cut(", ".join(values), _LONGEST_FACT)
-
-
-def _reading_text(recording: Recording, last: LastReading) -> str:
-    """Returns the age of a reading, and its memory where that is known."""
-    read = number(last.attributes, f"{semconv.READING_PREFIX}memory")
-    memory = "" if read is None else f": memory {size(read)}"
-    age = _age(recording, last)
-    ago = f"{age / _DAY:.0f} days" if age >= 2 * _DAY else duration_text(age)
-    return f"{ago} ago{memory}"
 
 
 # --- layers -------------------------------------------------------------------------------
@@ -258,15 +254,12 @@ def _worst_layers(layers: Sequence[LayerAccuracy], step: str, name: str) -> Tabl
     first, finite = layers[0], [each.value for each in layers if each.value is not None]
     facts = [f"{first.better.capitalize()} values are better."] if first.better else []
     facts += [f"Median: {cell_text(_accuracy(median(finite)))}."] if finite else []
-    unit = phrase(" ({})", first.unit)
+
+    is_bar = first.better == "lower" and min(finite, default=-1) >= 0
+    heading = cut(first.measure, _LONGEST_NAME) + phrase(" ({})", first.unit)
     columns = (
         Column[LayerAccuracy]("Layer", None, lambda each: cut(each.layer, _LONGEST_NAME)),
-        Column[LayerAccuracy](
-            cut(first.measure, _LONGEST_NAME) + unit,
-            "",
-            lambda each: _accuracy(each.value),
-            is_bar=first.better == "lower" and min(finite, default=-1) >= 0,
-        ),
+        Column[LayerAccuracy](heading, "", lambda each: _accuracy(each.value), is_bar=is_bar),
     )
     title = f"{'Worst layers' if first.better else 'Layers'} of {step}, by {first.measure}"
     table = Table.of(columns, worst_first(layers), id=name, title=title, note=" ".join(facts))
@@ -282,7 +275,7 @@ def _accuracy(value: float | None) -> Cell:
 
 # --- models -------------------------------------------------------------------------------
 
-_EARLIER: Final = "{} left out: the last of each role counts."
+
 _ROLES: Final = {"float": "Before (float)", "quantized": "After (quantized)"}
 _LONGEST_NAME: Final = 120
 
@@ -294,25 +287,19 @@ def model_parts(recording: Recording, *, with_layers: bool = False) -> Iterator[
     every = [model for run in recording.runs for model in run.models]
     if not every:
         return
-    last = {str(model.get("role") or model.get("path") or "model"): model for model in every}
+    last = {model.get("role") or model.get("path") or "model": model for model in every}
     models = _picked(last, *_ROLES, *last)
     yield _comparison(models)
-    earlier = phrase(
-        _EARLIER, len(every) - len(models), lambda left: counted(left, "earlier model")
-    )
-    notes = chain(chain.from_iterable(map(_notes, models, models.values())), (earlier,))
-    yield from Lines.of(filter(None, notes))
-    tables = map(_layers, models, models.values())
-    yield from (table for table in tables if with_layers and table.rows)
-
-
-def _figures(model: Model) -> Mapping[str, Any]:
-    figures = model.get("figures")
-    return figures if isinstance(figures, Mapping) else {}
+    notes = list(chain.from_iterable(map(_notes, models, models.values())))
+    if earlier := len(every) - len(models):
+        notes.append(f"{counted(earlier, 'earlier model')} left out: the last of each role counts.")
+    yield from Lines.of(notes)
+    if with_layers:
+        yield from filter(attrgetter("rows"), map(_layers, models, models.values()))
 
 
 def _comparison(models: Mapping[str, Model]) -> Table:
-    figures = list(map(_figures, models.values()))
+    figures = [model["figures"] for model in models.values()]
     columns: list[Column[Any]] = [Column("Model", value=partial(_heading, figures))]
     columns += [
         Column(_ROLES.get(role, cut(role, _LONGEST_NAME)), "", partial(_model_figure, each))
@@ -346,8 +333,8 @@ def _model_figure(figures: Model, figure: ModelFigure) -> Cell:
 
 def _run(figures: Model, figure: ModelFigure) -> str:
     """Returns the share that is expected to run in integers, behind that which is stored in them."""
-    share = number(figures, _RUN) if figure.name == _STORED else None
-    return "" if share is None else f" ({100 * share:.1f} %)"
+    share = number(figures, _RUN)
+    return "" if share is None or figure.name != _STORED else f" ({100 * share:.1f} %)"
 
 
 def _change(first: Model, second: Model, figure: ModelFigure) -> str:
@@ -363,7 +350,7 @@ def _types(figures: Mapping[str, Any], prefix: str) -> dict[str, float]:
     found = {
         # Names of attributes have no blanks.
         name.removeprefix(prefix).replace("weight_only", "weight-only").replace("_", " "): share
-        for name in map(str, figures)
+        for name in figures
         if name.startswith(prefix) and (share := number(figures, name)) is not None
     }
     return dict(sorted(found.items(), key=lambda pair: -pair[1]))
@@ -374,7 +361,6 @@ def _text(key: str) -> Callable[[Model], Cell]:
 
 
 def _layers(role: str, model: Model) -> Table:
-    nodes = [node for node in model.get("heaviest") or () if isinstance(node, Mapping)]
     columns = (
         Column[Model]("Layer", None, _text("name")),
         Column[Model]("Operator", None, _text("op_type")),
@@ -384,6 +370,7 @@ def _layers(role: str, model: Model) -> Table:
         Column[Model]("Memory", "By", lambda node: number(node, "memory_bytes"), title="estimated"),
     )
     caption = f"Heaviest layers, {role} model"
+    nodes = model.get("heaviest", ())
     return Table.of(columns, nodes, id=f"layers-{role}", caption=caption, known_only=True)
 
 
@@ -395,47 +382,38 @@ _MORE: Final = {
 
 
 def _notes(role: str, model: Model) -> Iterator[str]:
-    figures = _figures(model)
+    figures = model["figures"]
     words = (phrase(form, figures.get(key), listed) for key, form in _MORE.items())
-    path = str(model.get("path") or "")
-    facts = filter(None, (path, *_contractions(figures), *words))
+    facts = filter(None, (model.get("path"), _contractions(figures), *words))
     if text := "; ".join(cut(each, _LONGEST_NOTE) for each in facts):
         yield f"{role.capitalize()} model: {text}."
-    if model.get("error"):
-        yield f"The {role} model could not be costed: {cut(str(model['error']), _LONGEST_FACT)}"
+    if error := model.get("error"):
+        yield f"The {role} model could not be costed: {cut(error, _LONGEST_FACT)}"
 
 
-def _contractions(figures: Mapping[str, Any]) -> Iterator[str]:
-    if figures.get("runtime"):
-        stored, expected = (_types(figures, each) for each in ("precision.", "expected_precision."))
-        reasons = list(filter(None, [phrase("{}", figures.get("in_float"), listed)]))
-        text = precision_text(stored, expected, str(figures["runtime"]), reasons)
-        yield f"contractions {text}"
+def _contractions(figures: Mapping[str, Any]) -> str:
+    stored, expected = (_types(figures, each) for each in ("precision.", "expected_precision."))
+    reasons = [listed(each) for each in (figures.get("in_float"),) if each]
+    text = precision_text(stored, expected, str(figures.get("runtime")), reasons)
+    return f"contractions {text}" if figures.get("runtime") else ""
 
 
-_RATIOS: Final = {"size": "size_ratio", "weight_bytes": "weight_bytes_ratio"}
+_SIZES: Final = ("size", "weight_bytes")
 
 
 def _costs(run: RecordedRun) -> Iterator[dict[str, Any]]:
     """Yields models by the keys of a profile, with the ratio of sizes to the float model's."""
     before: dict[str, Any] = {}
     for model in run.models:
-        cost = _picked(model, "role", "path") | model.get("figures", {}) | _picked(model, "error")
+        cost = _picked(model, "role", "path") | model["figures"] | _picked(model, "error")
         if cost.get("role") == "float":
             before = cost
-        elif cost.get("role") == "quantized":
-            cost |= _ratios(before, cost)
+        for key in _SIZES if cost.get("role") == "quantized" else ():
+            then, now = before.get(key), cost.get(key)
+            # A profile may have any value.
+            if isinstance(now, int) and isinstance(then, int) and 0 < then < 1 << 64 > now:
+                cost[f"{key}_ratio"] = round(now / then, 4)
         yield cost
-
-
-def _ratios(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, float]:
-    """Returns ratios of sizes, which a profile may have as any value."""
-    sizes = {ratio: (before.get(key), after.get(key)) for key, ratio in _RATIOS.items()}
-    return {
-        ratio: round(now / then, 4)
-        for ratio, (then, now) in sizes.items()
-        if isinstance(now, int) and isinstance(then, int) and 0 < then < 1 << 64 > now
-    }
 
 
 _DAY: Final = 86_400.0
@@ -449,17 +427,13 @@ def _age(recording: Recording, last: LastReading) -> float:
 # --- for programs -------------------------------------------------------------------------
 
 _OF_LAST_READING: Final = {
-    **{
-        key: f"{semconv.READING_PREFIX}{figure.checkpoint}"
-        for key, figure in PROFILE_COLUMNS.items()
-        if figure.checkpoint
-    },
-    **{
-        key: f"{semconv.READING_PREFIX}{name}_peak"
-        for key, name in zip(PEAKS, ("memory", "gpu_memory"), strict=True)
-    },
-    "memory_limit_mb": semconv.READING_MEMORY_LIMIT,
-}
+    key: f"{semconv.READING_PREFIX}{name}"
+    for key, name in (
+        *((key, figure.checkpoint) for key, figure in PROFILE_COLUMNS.items()),
+        *zip(PEAKS, ("memory_peak", "gpu_memory_peak"), strict=True),
+    )
+    if name
+} | {"memory_limit_mb": semconv.READING_MEMORY_LIMIT}
 """Attributes of a last reading, by the keys of the file that stands beside a profile."""
 
 
@@ -515,10 +489,7 @@ def _last_reading(recording: Recording, run: RecordedRun) -> dict[str, Any] | No
     last = run.last
     if last is None or run.end is not None:
         return None
-    began = recording.began_ns / 1e9
-    figures = {
-        key: _mebibytes(number(last.attributes, name)) for key, name in _OF_LAST_READING.items()
-    }
+    began, read = recording.began_ns / 1e9, partial(number, last.attributes)
     return {
         "schema": 1,
         "run_id": run.id,
@@ -526,7 +497,7 @@ def _last_reading(recording: Recording, run: RecordedRun) -> dict[str, Any] | No
         "run_started": began + run.start,
         "timestamp": began + last.time,
         "relative_time_secs": round(last.time - run.start, 6),
-        **_known(**figures),
+        **_known(**{key: _mebibytes(read(name)) for key, name in _OF_LAST_READING.items()}),
         "open_steps": [
             _known(
                 step=step.name,
@@ -542,12 +513,15 @@ def _last_reading(recording: Recording, run: RecordedRun) -> dict[str, Any] | No
 
 def _rows(run: ShownRun) -> Iterator[dict[str, Any]]:
     """Yields what programs get of each row: figures as Quark's file has them, sizes in MiB."""
-    columns = [
-        *_FIRST,
-        *(_in_mebibytes(each) if each.unit == "By" else each for each in columns_of(run)),
-        *known(_LAST, run.rows),
-    ]
-    return records(columns, run.rows)
+
+    def in_mebibytes(value: Callable[[StepTableRow], Any], row: StepTableRow) -> float | None:
+        return _mebibytes(value(row))
+
+    figures = (
+        each._replace(value=partial(in_mebibytes, each.value)) if each.unit == "By" else each
+        for each in columns_of(run)
+    )
+    return records([*_FIRST, *figures, *known(_LAST, run.rows)], run.rows)
 
 
 _FIRST: Final = (
@@ -560,25 +534,13 @@ _LAST: Final = (
 )
 
 
-def _in_mebibytes(column: Column[StepTableRow]) -> Column[StepTableRow]:
-    def value(row: StepTableRow) -> float | None:
-        found: Any = column.value(row)
-        return _mebibytes(found)
-
-    return column._replace(value=value)
-
-
-def _run_texts(recording: Recording, run: RecordedRun) -> dict[str, str]:
-    return {f"run_{key}": listed(each) for key, each in _run_data(recording, run).items()}
-
-
 def _sheet(recordings: Mapping[str, Recording]) -> Table:
     """Returns the steps; what is known of a run is on each of its steps."""
-    runs = [
-        (ShownRun(recording, run), {"file": title, **_run_texts(recording, run)})
-        for name, recording in recordings.items()
-        for title, run in _titled_runs(name, recording).items()
-    ]
+    runs = []
+    for name, recording in recordings.items():
+        for title, run in _titled_runs(name, recording).items():
+            texts = {f"run_{key}": listed(it) for key, it in _run_data(recording, run).items()}
+            runs.append((ShownRun(recording, run), {"file": title, **texts}))
     present = dict.fromkeys(
         chain(*((*next(_rows(shown)), *of_run) for shown, of_run in runs if shown.rows))
     )

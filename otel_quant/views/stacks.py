@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, count, product
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from otel_quant.recordings.model import StepPath, name_text, path_text
@@ -13,7 +13,7 @@ from otel_quant.recordings.reader import SeenStack, by_call, by_line, of_step, s
 from otel_quant.schema.code_lines import NOTHING, Amounts, Place, total_of
 from otel_quant.schema.units import cut, duration_text, share_text, size
 from otel_quant.views.document import ONE, Box, Column, Flame, Lines, Part, Table
-from otel_quant.views.text import printable
+from otel_quant.views.text import printable, share_of
 
 if TYPE_CHECKING:
     from otel_quant.recordings.side_by_side import Sample, Side
@@ -59,11 +59,7 @@ _DEEPEST_BOX: Final = 16
 class _LineRow(NamedTuple):
     place: Place
     seen: Amounts
-    whole: Amounts  # Of all lines
-
-    @property
-    def time_share(self) -> float | None:
-        return self.seen.time / self.whole.time if self.whole.time else None
+    time_share: float | None  # Of all lines
 
 
 _COLUMNS: Final[tuple[Column[_LineRow], ...]] = (
@@ -92,12 +88,8 @@ def parts(stacks: Sequence[SeenStack], measure: Measure) -> list[Part]:
     """Returns the lines of the program, and the lines of all code, with the most time or memory growth."""
     calls = table(by_call(stacks), measure, _MOST)
     title = f"Calls of the program with the most {_MEASURES[measure].words}"
-    note = f"With all that they call. {calls.note}".rstrip()
-    return [
-        Lines([f"{answer(stacks, measure)}."]),
-        calls._replace(title=title, note=note),
-        _lines(stacks, measure),
-    ]
+    calls = calls._replace(title=title, note=f"With all that they call. {calls.note}".rstrip())
+    return [Lines([f"{answer(stacks, measure)}."]), calls, _lines(stacks, measure)]
 
 
 def page_parts(stacks: Sequence[SeenStack]) -> list[Part]:
@@ -184,10 +176,10 @@ def _outline(tree: Tree, totals: Sequence[float]) -> Iterator[Box]:
 
 def table(lines: Mapping[Place, Amounts], measure: Measure, most: int | None = None) -> Table:
     """Returns lines as a table, those with the most first."""
-    whole, of = total_of(lines.values()), _MEASURES[measure].of
-    order = sorted(lines, key=lambda place: of(lines[place]), reverse=True)
-    found = Table.of(_COLUMNS, [_LineRow(place, lines[place], whole) for place in order])
-    return found if most is None else found.first(most, "line")
+    whole, of = total_of(lines.values()).time, _MEASURES[measure].of
+    order = sorted(lines.items(), key=lambda line: of(line[1]), reverse=True)
+    rows = [_LineRow(*line, share_of(line[1].time, whole)) for line in order]
+    return Table.of(_COLUMNS, rows).first(most or len(rows), "line")
 
 
 # --- two sides of a comparison ----------------------------------------------------------------
@@ -238,29 +230,21 @@ def _is_clear(kind: _Difference, base: Sample, new: Sample, whole: float = 0.0) 
     return difference(base, new, max(noise, _SMALL * whole)).is_clear
 
 
-def _lines_of_both(
-    kind: _Difference, sides: tuple[Side, Side], step: str
-) -> Iterator[tuple[Place, Sample, Sample]]:
-    """Yields each line of a step with what both sides have of it; nothing if one knows no lines."""
-    from otel_quant.recordings.side_by_side import Sample
-
-    known = [[by_line(of_step(run, step)) for run in _stacks_of(side)] for side in sides]
-    if all(known):
-        for place in dict.fromkeys(chain.from_iterable(chain.from_iterable(known))):
-            base, new = (tuple(kind.of(run.get(place, NOTHING)) for run in side) for side in known)
-            yield place, Sample(base), Sample(new)
-
-
 def lines_of(sides: tuple[Side, Side], step: str, is_time: bool, change: float) -> Iterator[Table]:
     """Yields the lines that make a tenth of a step's difference or more, if both sides know theirs."""
+    from otel_quant.recordings.side_by_side import Sample
+
     kind = _TIME if is_time else _GROWTH
     sign, word = (1, "more") if change > 0 else (-1, "less")
-    rows = [
-        (place.text, base.median, new.median, new.median - base.median)
-        for place, base, new in _lines_of_both(kind, sides, step)
-        if sign * (new.median - base.median) >= _TELLING * abs(change)
-        and _is_clear(kind, base, new)
-    ]
+    known = [[by_line(of_step(run, step)) for run in _stacks_of(side)] for side in sides]
+    rows = []
+    for place in dict.fromkeys(chain(*chain(*known))) if all(known) else ():
+        base, new = (
+            Sample(tuple(kind.of(run.get(place, NOTHING)) for run in side)) for side in known
+        )
+        more = new.median - base.median
+        if sign * more >= _TELLING * abs(change) and _is_clear(kind, base, new):
+            rows.append((place.text, base.median, new.median, more))
     if rows:
         columns: tuple[Column[Any], ...] = (
             Column("LINE", longest=_LONGEST_LINE),
@@ -298,10 +282,7 @@ def _clear_rows(
     from otel_quant.recordings.side_by_side import Sample
 
     totals = [
-        zip(
-            *(tree.totals((row, kind.of(each.seen)) for each, row in run) for run in side),
-            strict=True,
-        )
+        zip(*(tree.totals((row, kind.of(at.seen)) for at, row in run) for run in side), strict=True)
         for side in sides
     ]
     samples = [tuple(map(Sample, of_both)) for of_both in zip(*totals, strict=True)]
@@ -328,23 +309,18 @@ def speedscope(stacks: Sequence[SeenStack], name: str) -> str:
     by_step: dict[str, list[SeenStack]] = {}
     for each in stacks:
         by_step.setdefault(_step_name(each), []).append(each)
-    profiles = [
-        _profile(own, shown, step, frames)
-        for step, own in by_step.items()
-        for shown in _MEASURES.values()
-    ]
+    each_of = product(by_step.items(), _MEASURES.values())
+    profiles = [_profile(own, shown, step, frames) for (step, own), shown in each_of]
     shared = [
         {"name": printable(p.function), "file": printable(p.file), "line": p.line} for p in frames
     ]
-    return json.dumps(
-        {
-            "$schema": "https://www.speedscope.app/file-format-schema.json",
-            "name": name,
-            "exporter": "otel-quant",
-            "shared": {"frames": shared},
-            "profiles": [each for each in profiles if each["weights"]],
-        }
-    )
+    return json.dumps({
+        "$schema": "https://www.speedscope.app/file-format-schema.json",
+        "name": name,
+        "exporter": "otel-quant",
+        "shared": {"frames": shared},
+        "profiles": [each for each in profiles if each["weights"]],
+    })  # fmt: skip
 
 
 def _profile(
@@ -373,31 +349,29 @@ def pprof(stacks: Sequence[SeenStack]) -> bytes:
     def text(value: str) -> int:
         return texts.setdefault(printable(value), len(texts))
 
-    found = b"".join(
-        _message(1, _number(1, text(kind)) + _number(2, text(unit)))
-        for kind, unit in (("time", "nanoseconds"), ("growth", "bytes"))
-    )
+    found = b""
+    for kind, unit in (("time", "nanoseconds"), ("growth", "bytes")):
+        found += _message(1, _numbers(text(kind), text(unit)))
     for each in stacks:
         lines = [frames.setdefault(line, len(frames) + 1) for line in reversed(each.lines)]
-        found += _message(
-            2,
-            b"".join(_number(1, line) for line in lines)
-            + _number(2, each.seen.time)
-            + _number(2, each.seen.grown)
-            + _message(3, _number(1, text("step")) + _number(2, text(_step_name(each)))),
-        )
+        own = b"".join(_number(1, line) for line in lines)
+        own += _number(2, each.seen.time) + _number(2, each.seen.grown)
+        label = _message(3, _numbers(text("step"), text(_step_name(each))))
+        found += _message(2, own + label)
     for line, at in frames.items():
-        found += _message(4, _number(1, at) + _message(4, _number(1, at) + _number(2, line.line)))
+        found += _message(4, _number(1, at) + _message(4, _numbers(at, line.line)))
         name = text(line.function)
-        of_function = (
-            _number(1, at) + _number(2, name) + _number(3, name) + _number(4, text(line.file))
-        )
-        found += _message(5, of_function)
+        found += _message(5, _numbers(at, name, name, text(line.file)))
     found += _number(14, text("time"))  # else tools begin with the last kind
     found += b"".join(_message(6, each.encode()) for each in texts)
     import gzip  # only here
 
     return gzip.compress(found)
+
+
+def _numbers(*values: int) -> bytes:
+    """Returns the fields 1, 2, .. of a message."""
+    return b"".join(map(_number, count(1), values))
 
 
 def _number(field: int, value: int) -> bytes:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, pairwise
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.recordings import summary
@@ -22,11 +23,13 @@ from otel_quant.recordings.model import (
     number,
     steps_in,
 )
+from otel_quant.recordings.model import known as known_values
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import QUANTITIES
 from otel_quant.schema.figures import MEMORY, RESOURCES, Figure, Part
 from otel_quant.schema.units import counted, cut, duration_text
 from otel_quant.views.document import ONE, Cell, Column, Row, Table, UnitCell, known
+from otel_quant.views.text import share_of
 
 # --- which are shown ----------------------------------------------------------------------
 
@@ -112,8 +115,7 @@ def _most_telling(
 
 def end_of(runs: Sequence[RecordedRun], until: float) -> float:
     """Returns when the last of some runs ended; of one that has no end, `until`."""
-    known = (run.gone if run.end is None else run.end for run in runs)
-    return max(until if end is None else end for end in known)
+    return max(known_values((run.end, run.gone, until))[0] for run in runs)
 
 
 # --- their rows ---------------------------------------------------------------------------
@@ -151,11 +153,11 @@ class ShownRun:
     ) -> None:
         self.recording, self.run = recording, run
         self.steps = summary.StepSummary(recording, run)
-        self.limit = summary.limit(recording, run)
+        limit = summary.limit(recording, run)
+        self.limit = limit and limit.value
         # The names of all attributes of its checkpoints
-        self.checkpoint_names = dict.fromkeys(
-            chain.from_iterable(each.attributes for each in run.checkpoints)
-        )
+        named = chain.from_iterable(each.attributes for each in run.checkpoints)
+        self.checkpoint_names = dict.fromkeys(named)
         self.rows = list(self._rows(placed))
 
     @property
@@ -166,14 +168,12 @@ class ShownRun:
         return self.run.checkpoints[-1].time - self.run.start if self.run.checkpoints else 0.0
 
     def _rows(self, placed: Sequence[PlacedStep] | None) -> Iterator[StepTableRow]:
-        every = steps_in(self.recording, [self.run]) if placed is None else placed
-        rows: dict[int | None, StepTableRow] = {
-            each.step.index: StepTableRow(
-                self, each.step.name, each.step.start, each.duration, each.depth, each.step
-            )
-            for each in every
-            if each.run is self.run
-        }
+        rows: dict[int | None, StepTableRow] = {}
+        for each in steps_in(self.recording, [self.run]) if placed is None else placed:
+            if each.run is self.run:
+                step = each.step
+                of_step = (step.name, step.start, each.duration, each.depth, step)
+                rows[step.index] = StepTableRow(self, *of_step)
         for point in self.run.checkpoints:
             row = rows.get(point.step)
             if point.phase == "point":
@@ -200,21 +200,14 @@ def _of_step(value: Callable[[StepTableRow, RecordedStep], Any]) -> Value:
 def _part(figure: Figure, part: Part) -> Value:
     name, checkpoint = figure.attribute(part), semconv.CHECKPOINT_PREFIX + figure.checkpoint
 
-    def change(row: StepTableRow) -> float | None:
-        before, after = (number(each.attributes, checkpoint) for each in (row.first, row.last))
-        return None if before is None or after is None else after - before
-
-    parts: dict[str, Value] = {
-        "start": lambda row: number(row.first.attributes, checkpoint),
-        "end": lambda row: number(row.last.attributes, checkpoint),
-    }
-    at_checkpoints = parts.get(part, change)
-
-    def value(row: StepTableRow) -> Any:
+    def value(row: StepTableRow) -> float | None:
         found = None if row.step is None else number(row.step.attributes, name)
         if found is not None or checkpoint not in row.of.checkpoint_names:
             return found
-        return at_checkpoints(row)
+        start, end = (number(each.attributes, checkpoint) for each in (row.first, row.last))
+        if part != "delta":
+            return start if part == "start" else end
+        return None if start is None or end is None else end - start
 
     return value
 
@@ -228,11 +221,15 @@ def _seen(figure: Figure) -> Value:
     return lambda row: row.of.steps.seen(row.step, name) if row.step else start(row)
 
 
+def _rounded_share(part: float | None, whole: float | None) -> float | None:
+    share = share_of(part, whole)
+    return share and round(share, 4)
+
+
 @_of_step
 def _share_of_limit(row: StepTableRow, step: RecordedStep) -> float | None:
     used = row.of.steps.value(step, summary.MEMORY_PEAK) or row.of.steps.seen(step)
-    limit = row.of.limit
-    return None if used is None or limit is None else round(used / limit.value, 4)
+    return _rounded_share(used, row.of.limit)
 
 
 def _start(row: StepTableRow) -> float | None:
@@ -242,11 +239,6 @@ def _start(row: StepTableRow) -> float | None:
 @_of_step
 def _duration(row: StepTableRow, step: RecordedStep) -> float | None:
     return None if step.end is None else round(step.end - step.start, _DECIMALS)
-
-
-def _share_of_time(row: StepTableRow) -> float | None:
-    seconds, total = _duration(row), row.of.seconds
-    return round(seconds / total, 4) if seconds is not None and total else None
 
 
 def status_of(row: StepTableRow) -> str:
@@ -285,32 +277,26 @@ def _columns_of(figure: Figure) -> Iterator[Column[StepTableRow]]:
 
     if figure.is_total:
         yield column("", "", delta, title=figure.brief)
-        return
-    if figure.parts == ("peak",):
+    elif figure.parts == ("peak",):
         yield column("_peak", "", peak, title=figure.brief)
-        return
-    yield column("_start", "START", _part(figure, "start"))
-    yield column("_end", "END", _part(figure, "end"))
-    if figure in MEMORY.figures:
-        yield column("_delta", "+/-", delta, is_signed=True)
-    yield column("_peak", "PEAK", peak)
-    yield column("_seen", "SEEN", _seen(figure))
-    if figure in MEMORY.figures:
-        yield _column(f"{stem}_limit_share", "OF LIMIT", "1", _share_of_limit)
+    else:
+        yield column("_start", "START", _part(figure, "start"))
+        yield column("_end", "END", _part(figure, "end"))
+        if figure in MEMORY.figures:
+            yield column("_delta", "+/-", delta, is_signed=True)
+        yield column("_peak", "PEAK", peak)
+        yield column("_seen", "SEEN", _seen(figure))
+        if figure in MEMORY.figures:
+            yield _column(f"{stem}_limit_share", "OF LIMIT", "1", _share_of_limit)
 
 
-_FIGURES: Final = tuple(
-    (column, figure)
-    for resource in RESOURCES
-    for figure in resource.figures
-    if figure.heading
-    for column in _columns_of(figure)
-)
+_HEADED: Final = [each for resource in RESOURCES for each in resource.figures if each.heading]
+_FIGURES: Final = [(column, figure) for figure in _HEADED for column in _columns_of(figure)]
 
 COLUMNS: Final = (
     _column("start_secs", "START", "s", _start),
     _column("duration_secs", "TIME", "s", _duration),
-    _column("duration_share", "", "1", _share_of_time),
+    _column("duration_share", "", "1", lambda row: _rounded_share(_duration(row), row.of.seconds)),
     *(column for column, _ in _FIGURES),
 )
 """The figures that every run may have, in the order of the table."""
@@ -319,15 +305,6 @@ COLUMNS: Final = (
 def columns_of(run: ShownRun) -> list[Column[StepTableRow]]:
     """Returns the columns in which a row has a value; columns of the program's own metrics come last."""
     return known((*COLUMNS, *_custom_columns(run)), run.rows)
-
-
-def _without_seen(columns: Sequence[Column[StepTableRow]]) -> list[Column[StepTableRow]]:
-    """Returns columns, less what was seen at checkpoints where a peak is known."""
-    peaks = {each.heading for each in columns}
-    return [
-        each for each in columns
-        if not each.heading.endswith(" SEEN") or each.heading.replace(" SEEN", " PEAK") not in peaks
-    ]  # fmt: skip
 
 
 def _custom_columns(run: ShownRun) -> Iterator[Column[StepTableRow]]:
@@ -342,8 +319,6 @@ def _custom(name: str, row: StepTableRow) -> Any:
     return point.attributes.get(name)
 
 
-_NO_LINKS: Final[Mapping[StepPath, str]] = {}
-
 # --- their table --------------------------------------------------------------------------
 
 
@@ -353,30 +328,37 @@ def step_table(
     most: int | None = MOST_STEPS,
     caption: str = "Steps",
     *,
-    with_rates: bool = False,
-    links: Mapping[StepPath, str] = _NO_LINKS,
+    more: Sequence[Column[StepTableRow]] = (),
+    links: Mapping[StepPath, str] = MappingProxyType({}),
 ) -> Table:
     """Returns the steps of runs; of more than ``most`` those that did not end well, then the longest.
 
-    With rates it has what a profile does not know: CPU time, and samples a second. Links are where on a
-    page the names of steps lead to.
+    Before the program's own columns stand ``more``. Links are where on a page the names of steps lead to.
     """
     steps = steps_in(recording, runs)
     points = sum(point.phase == "point" for run in runs for point in run.checkpoints)
     notes, chosen = [], None
     if most is not None and len(steps) + points > most:
         chosen = most_telling(steps, most)
-        notes.append(_left_out(steps, chosen))
+        kept = {id(each) for each in chosen}
+        longest = max((each.duration for each in steps if id(each) not in kept), default=0.0)
+        notes.append(
+            f"{counted(len(steps) - len(kept), 'step')} of {len(steps):,} left out, the shortest: "
+            f"none took more than {duration_text(longest)}."
+        )
     shown = [ShownRun(recording, run, chosen) for run in runs]
     rows = list(chain.from_iterable(run.rows for run in shown))
     if steps and len(runs) == len(recording.runs):
         rows = _with_gaps(rows, steps, shown[0])
-    custom = dict.fromkeys(chain.from_iterable(map(_custom_columns, shown)))
-    every = (*_SHOWN, *(_RATES if with_rates else ()), *custom, _STATE)
-    columns = _without_seen(known(every, rows))
+    custom = chain.from_iterable(map(_custom_columns, shown))
+    columns = known((*_SHOWN, *more, *custom, _STATE), rows)
+    # What was seen at checkpoints tells nothing where a peak is known.
+    less = {each.heading.replace(" PEAK", " SEEN") for each in columns if " PEAK" in each.heading}
+    columns = [each for each in columns if each.heading not in less]
     if any(column.heading.endswith(" SEEN") for column in columns):
         has_reading = any(run.last and run.end is None for run in runs)
-        notes.append(_SEEN_AT[has_reading])
+        but = " and in the last reading" if has_reading else ", not between them"
+        notes.append(f"SEEN is the highest at the checkpoints{but}.")
     link_of = {id(each.step): links.get(each.path, "") for each in steps}
 
     def placed(row: StepTableRow, cells: Sequence[Cell]) -> Row:
@@ -387,38 +369,21 @@ def step_table(
     return Table.of(columns, rows, row=placed, id="steps", caption=caption, note=note)
 
 
-_SEEN_AT: Final = (
-    "SEEN is the highest at the checkpoints, not between them.",
-    "SEEN is the highest at the checkpoints and in the last reading.",
-)
-"""Without a last reading, and with one."""
-
-
-def _left_out(steps: Sequence[PlacedStep], chosen: Sequence[PlacedStep]) -> str:
-    kept = {id(each) for each in chosen}
-    longest = max((each.duration for each in steps if id(each) not in kept), default=0.0)
-    return (
-        f"{counted(len(steps) - len(kept), 'step')} of {len(steps):,} left out, the shortest: "
-        f"none took more than {duration_text(longest)}."
-    )
-
-
 def _with_gaps(
     rows: Sequence[StepTableRow], steps: Sequence[PlacedStep], run: ShownRun
 ) -> list[StepTableRow]:
     """Adds the time in which no step was open, so that the times add up to the run's."""
-
-    def gap(name: str, start: float | None, seconds: float) -> list[StepTableRow]:
-        is_seen = seconds >= _LEAST_GAP * run.recording.duration > 0
-        return [StepTableRow(run, name, start, seconds)] if is_seen else []
-
     first, last = min(each.step.start for each in steps), max(each.end for each in steps)
-    return [
-        *gap(BEFORE, 0.0, first),
-        *rows,
-        *gap("(between steps)", None, last - first - covered(steps)),
-        *gap("(after the last step)", last, run.recording.duration - last),
-    ]
+    whole = run.recording.duration
+    before, *gaps = (
+        [StepTableRow(run, name, start, seconds)] if seconds >= _LEAST_GAP * whole > 0 else []
+        for name, start, seconds in (
+            (BEFORE, 0.0, first),
+            ("(between steps)", None, last - first - covered(steps)),
+            ("(after the last step)", last, whole - last),
+        )
+    )
+    return [*before, *rows, *chain(*gaps)]
 
 
 BEFORE: Final = "(before the first step)"
@@ -432,11 +397,6 @@ def _state_text(row: StepTableRow, step: RecordedStep) -> str:
         return "open"  # a file does not show whether its process is alive
     texts = (STATES[step.state].cell, step.error, step.error and step.error_message)
     return ": ".join(filter(None, texts))
-
-
-def _share_of_recording(row: StepTableRow) -> float | None:
-    total = row.of.recording.duration
-    return row.seconds / total if row.seconds is not None and total else None
 
 
 def _seen_of_open_steps(column: Column[StepTableRow], figure: Figure) -> Column[StepTableRow]:
@@ -460,19 +420,14 @@ _SHOWN: Final[tuple[Column[StepTableRow], ...]] = (
     Column("STEP", None, lambda row: cut(row.name, _LONGEST_NAME)),
     _column("", "START", "s", lambda row: row.start, title="since the recording began"),
     _column("", "TIME", "s", lambda row: row.seconds),
-    _column("", "", "1", _share_of_recording, title="share of the recording's time"),
-    *(
-        _seen_of_open_steps(column, figure)
-        for column, figure in _FIGURES
-        if column.key not in _NOT_SHOWN
-    ),
-    Column(
-        "SAMPLES", "", _of_step(lambda _, step: step.samples), title="calibration samples: batches", spare=1, absent="-"
-    ),
+    _column("", "", "1", lambda row: share_of(row.seconds, row.of.recording.duration), title="share of the recording's time"),
+    *(_seen_of_open_steps(*each) for each in _FIGURES if each[0].key not in _NOT_SHOWN),
+    Column("SAMPLES", "", _of_step(lambda _, step: step.samples), title="calibration samples: batches", spare=1, absent="-"),
 )  # fmt: skip
 
-_RATES: Final = tuple(
+RATES: Final = tuple(
     _column("", each.heading.removesuffix("/S"), each.unit, _quantity(each.name), title=each.brief)
     for each in QUANTITIES
     if each.heading and each.is_of_steps and each.heading not in _HAVE_A_COLUMN
 )
+"""Columns of what a profile does not know: CPU time, and samples a second."""

@@ -20,7 +20,7 @@ from otel_quant.schema.units import (
     size,
     size_unit,
 )
-from otel_quant.views.document import Cell, Column, Row, Table, UnitCell
+from otel_quant.views.document import Cell, Column, Table, UnitCell
 
 # Characters that move the cursor, change colours or reverse the text.
 _UNSAFE: Final = re.compile(
@@ -46,6 +46,11 @@ def listed(value: object) -> str:
 def phrase(template: str, value: Any, text: Callable[[Any], object] = str) -> str:
     """Returns a template with the text of a value; nothing for one that is not known, empty or 0."""
     return template.format(text(value)) if value else ""
+
+
+def share_of(part: float | None, whole: float | None) -> float | None:
+    """Returns what share of a figure another one is; None where that is not known."""
+    return part / whole if part is not None and whole else None
 
 
 def of_limit(value: float, limit: float | None) -> str:
@@ -184,16 +189,6 @@ class Texts:
         )
 
 
-def row_of(row: Row | Sequence[Cell]) -> Row:
-    """Returns a row with what belongs to it."""
-    return row if isinstance(row, Row) else Row(row)
-
-
-def cells_of(row: Row | Sequence[Cell]) -> Sequence[Cell]:
-    """Returns the cells of a row."""
-    return row_of(row).cells
-
-
 def _writer(table: Table, at: int, one_unit: bool) -> tuple[str, str, Callable[[Cell], str]]:
     """Returns the heading of a column, the unit behind it, and what writes its cells."""
     column: Column[object] = table.columns[at]
@@ -216,11 +211,9 @@ def _one_unit(unit: str, shown_in: str, table: Table, at: int) -> tuple[str, flo
     """Returns the unit of all numbers of a column: its name, what one of it is, digits."""
     if shown_in or unit != "By":
         return shown_in, _IN.get(shown_in, 1), _DIGITS.get(shown_in)
-    rows = (cells_of(row) for row in table.rows)
-    cells = (plain(row[at]) for row in rows if len(row) > at)
-    return size_unit(
-        max((abs(each) for each in cells if isinstance(each, int | float)), default=0.0)
-    )
+    cells = (plain(cell) for row in table.full_rows for cell in row.cells[at : at + 1])
+    known = (abs(each) for each in cells if isinstance(each, int | float))
+    return size_unit(max(known, default=0.0))
 
 
 def _numbers(

@@ -48,12 +48,8 @@ class Usage(NamedTuple):
     @property
     def text(self) -> str:
         """Figures in words: ``7.52 GB, peak 8.10 GB, limit 16.0 GB (50.6 % of it)``."""
-        known = ((self.now, "{}"), (self.peak, "peak {}"))
-        texts = [
-            words.format(number_text(value, self.unit))
-            for value, words in known
-            if value is not None
-        ]
+        known = (("", self.now), ("peak ", self.peak))
+        texts = [f"{name}{number_text(it, self.unit)}" for name, it in known if it is not None]
         if self.limit is not None:
             share = phrase(" ({} of it)", (self.peak or 0) / self.limit, share_text)
             texts.append(f"limit {size(self.limit)}{share}")
@@ -170,37 +166,27 @@ class PlainView:
 def _ended(looked: Looked, each: PlacedStep) -> str:
     """Returns how a step ended: ``Calibration ended: took 8.75 s, peak 1.90 GB``."""
     step, peak = each.step, looked.peak(each)
-    verb, why = "ended", ""
-    if step.error is not None:
-        verb, why = "failed", ": ".join(filter(None, (step.error, step.error_message)))
-    texts = [
-        f"took {duration_text((step.end or 0.0) - step.start)}",
-        "" if peak is None else f"peak {size(peak)}",
-        printable(why),
-    ]
-    return f"{looked.name(each)} {verb}: {', '.join(filter(None, texts))}"
+    took = f"took {duration_text((step.end or 0.0) - step.start)}"
+    if peak is not None:
+        took += f", peak {size(peak)}"
+    if step.error is None:
+        return f"{looked.name(each)} ended: {took}"
+    why = ": ".join(filter(None, (step.error, step.error_message)))
+    return f"{looked.name(each)} failed: {took}{phrase(', {}', printable(why))}"
 
 
 def _now(looked: Looked) -> str:
-    texts = [
-        ", ".join(
-            filter(None, (looked.name(each), *_progress(each), exceeded(each.run, each.step)))
-        )
-        for each in looked.steps
-        if each.step.state == "running"
-    ]
+    running = [each for each in looked.steps if each.step.state == "running"]
+    known = ((looked.name(at), *_progress(at), exceeded(at.run, at.step)) for at in running)
+    texts = (", ".join(filter(None, each)) for each in known)
     return "; ".join((*texts, f"memory {looked.memory().text}"))
 
 
 # --- a screen -----------------------------------------------------------------------------
 
 _MARKS: Final[dict[State, str]] = {
-    "running": "▶",
-    "ended": "✓",
-    "failed": "✗",
-    "killed": "✗",
-    "lost": "?",
-}
+    "running": "▶", "ended": "✓", "failed": "✗", "killed": "✗", "lost": "?",
+}  # fmt: skip
 _STYLES: Final = {"▶": "cyan", "✗": "bold red", "?": "bold yellow"}
 """Of a line that begins with the mark."""
 
@@ -256,17 +242,13 @@ def _steps(looked: Looked, rows: int, width: int) -> Iterator[tuple[str, str]]:
     shown = [every[at] for at in sorted(order[: rows - 1])]
     if len(shown) < len(every):
         yield f"{len(every) - len(shown):,} steps that ended are not shown", "dim"
-    columns = (
-        Column[PlacedStep](
-            "STEP", None, lambda each: f"{_MARKS[each.step.state]} {looked.name(each)}"
-        ),
-        Column[PlacedStep]("TIME", "s", lambda each: each.duration),
-        Column[PlacedStep]("MEM PEAK", "By", looked.peak),
-        Column[PlacedStep]("", None, lambda each: each.step.error or ", ".join(_progress(each))),
+    columns: tuple[Column[PlacedStep], ...] = (
+        Column("STEP", value=lambda each: f"{_MARKS[each.step.state]} {looked.name(each)}"),
+        Column("TIME", "s", lambda each: each.duration),
+        Column("MEM PEAK", "By", looked.peak),
+        Column("", value=lambda each: each.step.error or ", ".join(_progress(each))),
     )
-    table = Table.of(
-        columns, shown, row=lambda each, cells: Row(cells, each.depth), known_only=True
-    )
+    table = Table.of(columns, shown, row=lambda of, cells: Row(cells, of.depth), known_only=True)
     for line in terminal_text(Document((table,)), width).splitlines():
         yield line, _STYLES.get(line.lstrip()[:1], "")
 

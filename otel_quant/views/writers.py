@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import chain, islice
 from operator import call
@@ -16,17 +16,7 @@ from typing import Any, Final
 
 from otel_quant.schema.units import moment_text
 from otel_quant.views.document import Cell, Column, Document, Facts, Lines, Part, Section, Table
-from otel_quant.views.text import (
-    Texts,
-    cell_text,
-    cells_of,
-    listed,
-    phrase,
-    plain,
-    printable,
-    row_of,
-    width_of,
-)
+from otel_quant.views.text import Texts, cell_text, listed, phrase, plain, printable, width_of
 
 FORMATS: Final = ("table", "markdown", "json", "csv", "html")
 """What ``--format`` takes."""
@@ -104,7 +94,7 @@ def _markdown_lines(lines: Iterable[str]) -> str:
 
 def _markdown_table(table: Table) -> Iterator[str]:
     texts = Texts(table)
-    has_remarks = any(row.remark for row in map(row_of, table.rows))
+    has_remarks = any(row.remark for row in table.full_rows)
     columns = (*texts.columns, _REMARKS) if has_remarks else texts.columns
 
     def line(cells: Iterable[str]) -> str:  # with the remarks last, where there are any
@@ -112,7 +102,7 @@ def _markdown_table(table: Table) -> Iterator[str]:
 
     yield line(map(_escaped, (*texts.headings_with_units, "")))
     yield line("---" if each.is_text else "---:" for each in columns)
-    for row in map(row_of, table.rows):
+    for row in table.full_rows:
         first, *others = map(_escaped, (*texts.whole(row.cells), row.remark))
         yield line((f"{_INDENT * row.depth}{first}", *others))
 
@@ -172,7 +162,7 @@ def _table(table: Table, width: int | None) -> Iterator[str]:
     # A model has many nodes, most of them alike but for their names: what is alike is kept once.
     shown: dict[tuple[Sequence[Cell], str], tuple[str, ...]] = {}
     rows: list[tuple[str, tuple[str, ...]]] = []
-    for row in map(row_of, table.rows):
+    for row in table.full_rows:
         alike = (tuple(row.cells[1:]), row.remark)
         if alike not in shown:
             known = (*texts.whole((None, *row.cells[1:]))[1:], row.remark)
@@ -256,11 +246,11 @@ def csv_lines(document: Document) -> Iterator[str]:
     if document.sheet is None:
         return
     table = document.sheet()
-    columns = [_CSV.get(column.unit, _csv_cell) for column in table.columns]
+    columns = [_csv_moment if each.unit == "time" else _csv_cell for each in table.columns]
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     names = [_csv_cell(column.name) for column in table.columns]
-    rows = (map(call, columns, cells_of(row)) for row in table.rows)
+    rows = (map(call, columns, row.cells) for row in table.full_rows)
     for texts in chain((names,), rows):
         writer.writerow(texts)
         yield stream.getvalue()
@@ -291,9 +281,6 @@ def _csv_moment(cell: Cell) -> str | int:
     return moment_json(cell) if isinstance(cell, int | float) else _csv_cell(cell)
 
 
-_CSV: Final[Mapping[str | None, Callable[[Cell], str | int]]] = {"time": _csv_moment}
-"""What writes cells of a unit; of all others :func:`_csv_cell`."""
-
 _DEEPEST: Final = 4
 """How deep objects and lists have a line for each item: a line for a number would be thousands."""
 
@@ -310,11 +297,9 @@ def _named(parts: Iterable[Part]) -> Iterator[tuple[str, Any]]:
         match part:
             case Table():
                 names = [column.name for column in part.columns]
-                rows = (zip(names, cells_of(row), strict=False) for row in part.rows)
-                yield (
-                    part.id or "rows",
-                    [{name: plain(cell) for name, cell in row if cell is not None} for row in rows],
-                )
+                rows = (zip(names, row.cells, strict=False) for row in part.full_rows)
+                cells = [{name: plain(it) for name, it in row if it is not None} for row in rows]
+                yield part.id or "rows", cells
             case Facts():
                 yield part.title or "facts", {name: plain(value) for name, value in part.rows}
             case Section():

@@ -199,7 +199,7 @@ _LONGEST_NAME: Final = 80
 _LONGEST_LINE: Final = 120
 
 
-class _Difference(NamedTuple):
+class _LineDifference(NamedTuple):
     """What two sides are compared in."""
 
     unit: str
@@ -210,11 +210,13 @@ class _Difference(NamedTuple):
     flag: int = 1  # What a flame has of a row that differs clearly
 
 
-_TIME: Final = _Difference(
+_TIME: Final = _LineDifference(
     "s", "time of their own", lambda seen: (seen.time - seen.waiting) / 1e9,
     lambda seconds: 3 * math.sqrt(seconds * _INTERVAL), 1e6, 1,
 )  # fmt: skip
-_GROWTH: Final = _Difference("By", "memory growth", lambda seen: seen.grown, lambda _: 1.0, 1, 2)
+_GROWTH: Final = _LineDifference(
+    "By", "memory growth", lambda seen: seen.grown, lambda _: 1.0, 1, 2
+)
 
 
 def _stacks_of(side: Side) -> list[list[SeenStack]]:
@@ -222,7 +224,7 @@ def _stacks_of(side: Side) -> list[list[SeenStack]]:
     return [found for run in side.runs if (found := stacks_in(run.recording))]
 
 
-def _is_clear(kind: _Difference, base: Sample, new: Sample, whole: float = 0.0) -> bool:
+def _is_clear(kind: _LineDifference, base: Sample, new: Sample, whole: float = 0.0) -> bool:
     """Whether a difference is more than noise."""
     from otel_quant.recordings.side_by_side import difference  # only where sides are compared
 
@@ -276,7 +278,7 @@ def flame_of(sides: tuple[Side, Side]) -> Flame | None:
 
 
 def _clear_rows(
-    tree: Tree, kind: _Difference, sides: Sequence[Sequence[_PlacedStacks]]
+    tree: Tree, kind: _LineDifference, sides: Sequence[Sequence[_PlacedStacks]]
 ) -> Iterator[bool]:
     """Yields of each row whether two sides differ clearly in it, with all that is below it."""
     from otel_quant.recordings.side_by_side import Sample

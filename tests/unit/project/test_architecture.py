@@ -6,6 +6,7 @@ import ast
 import inspect
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
@@ -145,6 +146,16 @@ def test_no_function_has_more_than_20_branches_or_60_lines() -> None:
         )
     }
     assert found == set()
+
+
+def test_no_two_classes_have_one_name() -> None:
+    names = Counter(
+        node.name
+        for module in MODULES
+        for node in ast.walk(tree_of(module))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_no_module_has_the_name_of_a_public_function() -> None:

@@ -132,14 +132,8 @@ class MemoryReading(NamedTuple):
 
     def with_marks_lowered(self, pids: Collection[int]) -> MemoryReading:
         """Returns the same memory with the marks of this process and of some others reset."""
-        return MemoryReading(
-            self.rss,
-            self.tree_rss,
-            self.rss,
-            tuple((pid, rss, rss if pid in pids else mark) for pid, rss, mark in self.children),
-            self.reaped_high_water,
-            self.reaped_faults,
-        )
+        children = ((pid, rss, rss if pid in pids else mark) for pid, rss, mark in self.children)
+        return self._replace(high_water=self.rss, children=tuple(children))
 
 
 class DiskReading(NamedTuple):

@@ -92,58 +92,29 @@ def _value(text: str, paths: bool) -> str:
     return _SECRETS.sub(_HIDDEN, _CREDENTIALS.sub(f"{_HIDDEN}@", known))
 
 
-SYSTEMS: Final[Mapping[str, Mapping[str, str]]] = {
-    "GITHUB_ACTIONS": {
-        semconv.CI_PIPELINE: "{GITHUB_WORKFLOW}",
-        semconv.CI_RUN: "{GITHUB_RUN_ID}",
-        semconv.CI_RUN_URL: "{GITHUB_SERVER_URL}/{GITHUB_REPOSITORY}/actions/runs/{GITHUB_RUN_ID}",
-        semconv.CI_TASK: "{GITHUB_JOB}",
-        semconv.CI_WORKER: "{RUNNER_NAME}",
-        semconv.VCS_REVISION: "{GITHUB_SHA}",
-        semconv.VCS_REF: "{GITHUB_REF_NAME}",
-        semconv.VCS_REPOSITORY: "{GITHUB_SERVER_URL}/{GITHUB_REPOSITORY}",
-    },
-    "GITLAB_CI": {
-        semconv.CI_PIPELINE: "{CI_PROJECT_PATH}",
-        semconv.CI_RUN: "{CI_PIPELINE_ID}",
-        semconv.CI_RUN_URL: "{CI_PIPELINE_URL}",
-        semconv.CI_TASK: "{CI_JOB_NAME}",
-        semconv.CI_TASK_RUN: "{CI_JOB_ID}",
-        semconv.CI_WORKER: "{CI_RUNNER_DESCRIPTION}",
-        semconv.VCS_REVISION: "{CI_COMMIT_SHA}",
-        semconv.VCS_REF: "{CI_COMMIT_REF_NAME}",
-        semconv.VCS_CHANGE: "{CI_MERGE_REQUEST_IID}",
-        semconv.VCS_REPOSITORY: "{CI_PROJECT_URL}",
-    },
-    "JENKINS_URL": {
-        semconv.CI_PIPELINE: "{JOB_NAME}",
-        semconv.CI_RUN: "{BUILD_NUMBER}",
-        semconv.CI_RUN_URL: "{BUILD_URL}",
-        semconv.CI_TASK: "{STAGE_NAME}",
-        semconv.CI_WORKER: "{NODE_NAME}",
-        semconv.VCS_REVISION: "{GIT_COMMIT}",
-        semconv.VCS_REF: "{GIT_BRANCH}",
-        semconv.VCS_CHANGE: "{CHANGE_ID}",
-        semconv.VCS_REPOSITORY: "{GIT_URL}",
-    },
-    "TF_BUILD": {
-        semconv.CI_PIPELINE: "{BUILD_DEFINITIONNAME}",
-        semconv.CI_RUN: "{BUILD_BUILDID}",
-        semconv.CI_RUN_URL: "{SYSTEM_COLLECTIONURI}{SYSTEM_TEAMPROJECT}/_build/results"
-        "?buildId={BUILD_BUILDID}",
-        semconv.CI_TASK: "{SYSTEM_JOBDISPLAYNAME}",
-        semconv.CI_TASK_RUN: "{SYSTEM_JOBID}",
-        semconv.CI_WORKER: "{AGENT_NAME}",
-        semconv.VCS_REVISION: "{BUILD_SOURCEVERSION}",
-        semconv.VCS_REF: "{BUILD_SOURCEBRANCHNAME}",
-        semconv.VCS_CHANGE: "{SYSTEM_PULLREQUEST_PULLREQUESTID}",
-        semconv.VCS_REPOSITORY: "{BUILD_REPOSITORY_URI}",
-    },
-}
-"""By the variable that identifies the system, the attributes. One is left out if one of the
-variables in braces is unset. The systems document them: GitHub Actions ("Variables
+_CI: Final[Mapping[str, Sequence[str]]] = {
+    "": ("GITHUB_ACTIONS", "GITLAB_CI", "JENKINS_URL", "TF_BUILD"),
+    semconv.CI_PIPELINE: ("{GITHUB_WORKFLOW}", "{CI_PROJECT_PATH}", "{JOB_NAME}", "{BUILD_DEFINITIONNAME}"),
+    semconv.CI_RUN: ("{GITHUB_RUN_ID}", "{CI_PIPELINE_ID}", "{BUILD_NUMBER}", "{BUILD_BUILDID}"),
+    semconv.CI_RUN_URL: ("{GITHUB_SERVER_URL}/{GITHUB_REPOSITORY}/actions/runs/{GITHUB_RUN_ID}", "{CI_PIPELINE_URL}", "{BUILD_URL}", "{SYSTEM_COLLECTIONURI}{SYSTEM_TEAMPROJECT}/_build/results?buildId={BUILD_BUILDID}"),
+    semconv.CI_TASK: ("{GITHUB_JOB}", "{CI_JOB_NAME}", "{STAGE_NAME}", "{SYSTEM_JOBDISPLAYNAME}"),
+    semconv.CI_TASK_RUN: ("", "{CI_JOB_ID}", "", "{SYSTEM_JOBID}"),
+    semconv.CI_WORKER: ("{RUNNER_NAME}", "{CI_RUNNER_DESCRIPTION}", "{NODE_NAME}", "{AGENT_NAME}"),
+    semconv.VCS_REVISION: ("{GITHUB_SHA}", "{CI_COMMIT_SHA}", "{GIT_COMMIT}", "{BUILD_SOURCEVERSION}"),
+    semconv.VCS_REF: ("{GITHUB_REF_NAME}", "{CI_COMMIT_REF_NAME}", "{GIT_BRANCH}", "{BUILD_SOURCEBRANCHNAME}"),
+    semconv.VCS_CHANGE: ("", "{CI_MERGE_REQUEST_IID}", "{CHANGE_ID}", "{SYSTEM_PULLREQUEST_PULLREQUESTID}"),
+    semconv.VCS_REPOSITORY: ("{GITHUB_SERVER_URL}/{GITHUB_REPOSITORY}", "{CI_PROJECT_URL}", "{GIT_URL}", "{BUILD_REPOSITORY_URI}"),
+}  # fmt: skip
+"""By attribute, what each system has of it. The systems document them: GitHub Actions ("Variables
 reference"), GitLab ("Predefined CI/CD variables reference"), Jenkins ("Using environment variables"),
 Azure Pipelines ("Predefined variables")."""
+
+SYSTEMS: Final[Mapping[str, Mapping[str, str]]] = {
+    system: {attribute: each[n] for attribute, each in _CI.items() if attribute and each[n]}
+    for n, system in enumerate(_CI[""])
+}
+"""By the variable that identifies the system, the attributes. One is left out if one of the
+variables in braces is unset."""
 
 _VARIABLE: Final = re.compile(r"\{(\w+)\}")
 
@@ -190,19 +161,10 @@ def _packed(path: Path, name: str) -> str:
 # --- the run ------------------------------------------------------------------------------
 
 LIBRARIES: Final[Mapping[str, str]] = {
-    "quark": "amd-quark",
-    "accelerate": "accelerate",
-    "bitsandbytes": "bitsandbytes",
-    "brevitas": "brevitas",
-    "gptqmodel": "gptqmodel",
-    "modelopt": "nvidia-modelopt",
-    "numpy": "numpy",
-    "onnx": "onnx",
-    "onnx_ir": "onnx-ir",
-    "opentelemetry.sdk": "opentelemetry-sdk",
-    "openvino": "openvino",
-    "optimum": "optimum",
-}
+    "quark": "amd-quark", "accelerate": "accelerate", "bitsandbytes": "bitsandbytes", "brevitas": "brevitas",
+    "gptqmodel": "gptqmodel", "modelopt": "nvidia-modelopt", "numpy": "numpy", "onnx": "onnx", "onnx_ir": "onnx-ir",
+    "opentelemetry.sdk": "opentelemetry-sdk", "openvino": "openvino", "optimum": "optimum",
+}  # fmt: skip
 """The libraries without hooks whose versions are reported, too: module and distribution."""
 
 

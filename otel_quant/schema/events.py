@@ -62,7 +62,8 @@ class Event:
     lasted_ns: int = 0  # Of what has ended: by the monotonic clock
     # Of a step that has ended: the lines of code with the most time and the most growth of memory
     top_lines: dict[str, Any] | None = None
-    counts: Counts = field(default_factory=Counts)  # Samples and layers of the step
+    # Samples and layers of the step; from its start the recorder's own counts, which go on
+    counts: Counts = field(default_factory=Counts)
     items: int | None = None  # Items in its samples; None if one of them did not tell
     error: str | None = None  # Class name of the exception, or the signal, that ended it
     error_message: str | None = None  # Its message, on one line

@@ -82,16 +82,12 @@ class Scope:
         self._activations: list[Activation] = []
 
     def __enter__(self) -> OpenStep | None:
-        activation = Activation(self._open())
-        self._activations.append(activation)
-        activation.resume()
-        return activation.step
+        self._activations.append(Activation(self._open()))
+        return self._activations[-1].__enter__()
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if self._activations:
-            activation = self._activations.pop()
-            activation.suspend()
-            activation.finish(error)
+            self._activations.pop().__exit__(kind, error, traceback)
 
     async def __aenter__(self) -> OpenStep | None:
         return self.__enter__()
@@ -137,9 +133,8 @@ def step(
         name = getattr(kind, "__qualname__", kind)
         raise TypeError(f'step() is given {name}; expected a name: @step("Calibration")')
     if attributes is not None and not isinstance(attributes, Mapping):
-        raise TypeError(
-            f"step() is given attributes={attributes!r}; expected a mapping of names to values"
-        )
+        expected = "expected a mapping of names to values"
+        raise TypeError(f"step() is given attributes={attributes!r}; {expected}")
     return Scope(kind, label, attributes)
 
 
@@ -236,6 +231,5 @@ def _drive(generator: Generator[Any, Any, Any], activation: Activation) -> Gener
 
 def is_failure(error: BaseException | None) -> bool:
     """Returns False for an early ``close`` of a generator and for ``sys.exit(0)``."""
-    if error is None or isinstance(error, GeneratorExit):
-        return False
-    return not (isinstance(error, SystemExit) and error.code in (None, 0))
+    is_good_exit = isinstance(error, SystemExit) and error.code in (None, 0)
+    return not (is_good_exit or isinstance(error, GeneratorExit | None))

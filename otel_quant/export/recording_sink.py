@@ -59,6 +59,7 @@ _TRACEPARENT: Final = re.compile(
 
 _NO_FIELDS: Final[dict[str, Any]] = {}
 
+
 @dataclass(slots=True)
 class _OpenStep:
     started_ns: int

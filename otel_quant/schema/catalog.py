@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, product
+from operator import attrgetter
 from typing import Final
 
 from otel_quant.schema import semconv
@@ -60,17 +61,12 @@ def _attributes_of(resource: Resource) -> Iterator[Attribute]:
         yield from _parts_of(PREFIX, figure, ("run", "step"))
     for figure in resource.device_figures:
         yield from _parts_of(stem, figure, ("device",))
-    for figure in resource.figures:
-        if figure.checkpoint:
-            yield from _on_records(figure, resource.is_sampled)
-
-
-def _on_records(figure: Figure, is_sampled: bool) -> Iterator[Attribute]:
-    """Yields the attributes of records of checkpoints, and of readings if there are any in between."""
-    brief = f"{figure.brief}, since the run began." if figure.is_total else f"{figure.brief}."
-    yield _attribute(semconv.CHECKPOINT_PREFIX, figure, brief, ("checkpoint",))
-    if is_sampled:
-        yield _attribute(semconv.READING_PREFIX, figure, brief, ("reading",))
+    # On records of checkpoints, and of readings if there are any in between.
+    for figure in filter(attrgetter("checkpoint"), resource.figures):
+        brief = f"{figure.brief}, since the run began." if figure.is_total else f"{figure.brief}."
+        yield _attribute(semconv.CHECKPOINT_PREFIX, figure, brief, ("checkpoint",))
+        if resource.is_sampled:
+            yield _attribute(semconv.READING_PREFIX, figure, brief, ("reading",))
 
 
 def _parts_of(stem: str, figure: Figure, places: tuple[Place, ...]) -> Iterator[Attribute]:

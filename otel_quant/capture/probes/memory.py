@@ -157,19 +157,19 @@ class MemoryProbe:
         just before its peak does not hide that peak.
         """
         highest = self._highest_mark
-        return reaped > highest and reaped > highest + max(_MARGIN, min(highest >> 5, _DRIFT))
+        return reaped > highest + max(_MARGIN, min(highest >> 5, _DRIFT))
 
 
 def reset_high_water(pids: Collection[int] = ()) -> frozenset[int]:
     """Lowers the kernel's marks to the memory in use now (exact mode; Linux only)."""
     _reset(SELF)
-    lowered: set[int] = set()
+    lowered = set()
     for pid in pids:
         try:
             _reset(pid)
+            lowered.add(pid)
         except OSError:
             continue
-        lowered.add(pid)
     return frozenset(lowered)
 
 
@@ -254,6 +254,8 @@ _MOUNT: Final = re.compile(
 )
 """A line of mountinfo that mounts control groups which can have memory limits: proc(5)."""
 
+_TOTAL: Final = re.compile(r"^MemTotal:\s*(\d+)", re.MULTILINE)
+
 _DEFAULT_MOUNTS: Final = {2: ("/", "/sys/fs/cgroup"), 1: ("/", "/sys/fs/cgroup/memory")}
 """By version, the control group that is mounted, and where."""
 
@@ -266,9 +268,8 @@ def read_limits(root: Path = Path("/"), pid: int = SELF) -> Limits:
 
 
 def _memory_of_machine(root: Path) -> list[int]:
-    for line in text_of(root / "proc/meminfo").splitlines():
-        if line.startswith("MemTotal:"):
-            return [int(line.split()[1]) * 1024]  # its "kB" are KiB
+    if (total := _TOTAL.search(text_of(root / "proc/meminfo"))) is not None:
+        return [int(total[1]) * 1024]  # its "kB" are KiB
     if root != Path("/"):
         return []
     import psutil  # elsewhere than on Linux
@@ -325,9 +326,8 @@ def _below_mount(mounted: str, path: str) -> tuple[str, ...]:
 def _mounts(root: Path) -> dict[int, tuple[str, str]]:
     """Finds the hierarchies that can have memory limits, by version, in mountinfo."""
     found = dict(_DEFAULT_MOUNTS)
-    for line in reversed(
-        text_of(root / "proc/self/mountinfo").splitlines()
-    ):  # the first line counts
+    lines = text_of(root / "proc/self/mountinfo").splitlines()
+    for line in reversed(lines):  # the first line counts
         if (mount := _MOUNT.match(line)) is not None:
             found[2 if mount["is_second"] else 1] = mount["mounted"], mount["point"]
     return found

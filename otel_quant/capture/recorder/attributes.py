@@ -70,7 +70,7 @@ def run_identity_of(run: RunInfo) -> dict[str, AttributeValue]:
 def origin_of(run: RunInfo, first: Reading) -> dict[str, AttributeValue]:
     """Returns the attributes that describe what made a run."""
     names = tuple(gpu.name for gpu in first.gpus if gpu.name)
-    return {**run.origin, semconv.GPU_NAMES: names} if run.origin and names else {**run.origin}
+    return {**run.origin, **({semconv.GPU_NAMES: names} if run.origin and names else {})}
 
 
 def gpus_of(reading: Reading) -> dict[str, AttributeValue]:
@@ -78,11 +78,8 @@ def gpus_of(reading: Reading) -> dict[str, AttributeValue]:
     if not reading.gpus:
         return {}
     limits = [gpu.limit for gpu in reading.gpus]
-    attributes: dict[str, AttributeValue | None] = {
-        semconv.GPU_COUNT: len(reading.gpus),
-        semconv.GPU_MEMORY_LIMIT: None if None in limits else sum(filter(None, limits)),
-    }
-    return present(attributes)
+    limit = None if None in limits else sum(filter(None, limits))
+    return present({semconv.GPU_COUNT: len(reading.gpus), semconv.GPU_MEMORY_LIMIT: limit})
 
 
 class FigureAttributes:
@@ -98,9 +95,8 @@ class FigureAttributes:
             if resource.device_figures
         )
         self._of_checkpoints = _on_records(resources, semconv.CHECKPOINT_PREFIX)
-        self._of_readings = _on_records(
-            [resource for resource in resources if resource.is_sampled], semconv.READING_PREFIX
-        )
+        sampled = [resource for resource in resources if resource.is_sampled]
+        self._of_readings = _on_records(sampled, semconv.READING_PREFIX)
 
     def between(
         self, start: Reading, end: Reading, peaks: Peaks, memory_limit: int | None
@@ -125,13 +121,13 @@ class FigureAttributes:
             first, last = (each.resources.get(resource.name, ()) for each in (start, end))
             for before, after in resource.devices(first, last):
                 device = after or before
-                found = present(
-                    {
-                        semconv.HW_ID: device.id,
-                        semconv.HW_NAME: device.name,
-                        resource.device_stem + semconv.DEVICE_INDEX: device.index,
-                    }
-                )
+                index = resource.device_stem + semconv.DEVICE_INDEX
+                known = {
+                    semconv.HW_ID: device.id,
+                    semconv.HW_NAME: device.name,
+                    index: device.index,
+                }
+                found = present(known)
                 highest = peaks.devices.get(resource.name, {}).get(device.index, {})
                 _add(found, rows, before, after, highest)
                 yield found
@@ -239,11 +235,8 @@ def _add(
     for name, of, parts in levels:
         before = None if first is None else of(first)
         after = None if last is None else of(last)
-        peak = peaks.get(name)
-        if before is None and after is None and peak is None:
-            continue
         delta = None if before is None or after is None else after - before
-        values = {"start": before, "end": after, "delta": delta, "peak": peak}
+        values = {"start": before, "end": after, "delta": delta, "peak": peaks.get(name)}
         for part, attribute in parts:
             if (value := values[part]) is not None:
                 found[attribute] = round(value, _DIGITS)
@@ -257,14 +250,11 @@ def _add_totals(found: dict[str, AttributeValue], totals: _Totals, first: Any, l
 
 
 def _on_records(resources: Sequence[Resource], prefix: str) -> _OnRecords:
-    found = []
-    for resource in resources:
-        shown: dict[bool, list[tuple[str, _Of]]] = {False: [], True: []}
-        for figure in resource.figures:
-            if figure.checkpoint:
-                shown[figure.is_total].append((prefix + figure.checkpoint, figure.of))
-        found.append((resource.name, tuple(shown[False]), tuple(shown[True])))
-    return tuple(found)
+    def shown(resource: Resource, *, totals: bool) -> _Totals:
+        its = (f for f in resource.figures if f.checkpoint and f.is_total == totals)
+        return tuple((prefix + f.checkpoint, f.of) for f in its)
+
+    return tuple((r.name, shown(r, totals=False), shown(r, totals=True)) for r in resources)
 
 
 def _since(baseline: Reading, reading: Reading, rows: _OnRecords) -> dict[str, AttributeValue]:

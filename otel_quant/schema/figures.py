@@ -132,10 +132,10 @@ class Figure:
 
     def since(self, first: Any, record: Any) -> Number | None:
         """Returns the figure; if it only rises, the amount since the run's first record."""
-        value = self.value(record)
+        value = None if record is None else self.of(record)
         if value is None or not self.is_total:
             return value
-        before = self.value(first)
+        before = None if first is None else self.of(first)
         return None if before is None else value - before
 
     @property
@@ -178,7 +178,8 @@ class Resource:
 
     def devices(self, first: Any, last: Any) -> Iterator[tuple[Any, Any]]:
         """Yields each device's records at two readings, by index; None where one lacks it."""
-        before, after = ({device.index: device for device in each} for each in (first, last))
+        before = {device.index: device for device in first}
+        after = {device.index: device for device in last}
         for index in sorted(before.keys() | after.keys()):
             yield before.get(index), after.get(index)
 

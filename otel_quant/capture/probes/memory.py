@@ -157,7 +157,7 @@ class MemoryProbe:
         just before its peak does not hide that peak.
         """
         highest = self._highest_mark
-        return reaped > highest + max(_MARGIN, min(highest >> 5, _DRIFT))
+        return reaped > highest and reaped > highest + max(_MARGIN, min(highest >> 5, _DRIFT))
 
 
 def reset_high_water(pids: Collection[int] = ()) -> frozenset[int]:

@@ -7,8 +7,9 @@ were set first, which identify it. Figures by device are on metrics and on a log
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from operator import attrgetter
 from statistics import median
 from typing import Any, Final, TypeAlias
 
@@ -95,7 +96,7 @@ class FigureAttributes:
             if resource.device_figures
         )
         self._of_checkpoints = _on_records(resources, semconv.CHECKPOINT_PREFIX)
-        sampled = [resource for resource in resources if resource.is_sampled]
+        sampled = (resource for resource in resources if resource.is_sampled)
         self._of_readings = _on_records(sampled, semconv.READING_PREFIX)
 
     def between(
@@ -118,8 +119,9 @@ class FigureAttributes:
     ) -> Iterator[dict[str, AttributeValue]]:
         """Yields what was used of each device between two readings."""
         for resource, rows in self._devices:
-            first, last = (each.resources.get(resource.name, ()) for each in (start, end))
-            for before, after in resource.devices(first, last):
+            first, last = start.resources, end.resources
+            both = resource.devices(first.get(resource.name, ()), last.get(resource.name, ()))
+            for before, after in both:
                 device = after or before
                 index = resource.device_stem + semconv.DEVICE_INDEX
                 known = {
@@ -230,8 +232,7 @@ def _add(
 ) -> None:
     """Adds the parts of figures between two records of a probe. It runs at the end of each step."""
     totals, levels = rows
-    if totals and first is not None and last is not None:
-        _add_totals(found, totals, first, last)
+    _add_totals(found, totals, first, last)
     for name, of, parts in levels:
         before = None if first is None else of(first)
         after = None if last is None else of(last)
@@ -243,29 +244,31 @@ def _add(
 
 
 def _add_totals(found: dict[str, AttributeValue], totals: _Totals, first: Any, last: Any) -> None:
+    if first is None or last is None:
+        return
     for attribute, of in totals:
         before, after = of(first), of(last)
         if before is not None and after is not None:
             found[attribute] = round(after - before, _DIGITS)
 
 
-def _on_records(resources: Sequence[Resource], prefix: str) -> _OnRecords:
-    def shown(resource: Resource, *, totals: bool) -> _Totals:
-        its = (f for f in resource.figures if f.checkpoint and f.is_total == totals)
-        return tuple((prefix + f.checkpoint, f.of) for f in its)
-
-    return tuple((r.name, shown(r, totals=False), shown(r, totals=True)) for r in resources)
+def _on_records(resources: Iterable[Resource], prefix: str) -> _OnRecords:
+    found = []
+    for resource in resources:
+        shown: tuple[list[tuple[str, _Of]], ...] = [], []
+        for figure in filter(attrgetter("checkpoint"), resource.figures):
+            shown[figure.is_total].append((prefix + figure.checkpoint, figure.of))
+        if any(shown):
+            found.append((resource.name, tuple(shown[False]), tuple(shown[True])))
+    return tuple(found)
 
 
 def _since(baseline: Reading, reading: Reading, rows: _OnRecords) -> dict[str, AttributeValue]:
     found: dict[str, AttributeValue] = {}
     for resource, levels, totals in rows:
-        record = reading.resources.get(resource)
-        if record is None:
-            continue
-        for attribute, of in levels:
-            if (value := of(record)) is not None:
-                found[attribute] = value
-        if (first := baseline.resources.get(resource)) is not None:
-            _add_totals(found, totals, first, record)
+        if (record := reading.resources.get(resource)) is not None:
+            for attribute, of in levels:
+                if (value := of(record)) is not None:
+                    found[attribute] = value
+            _add_totals(found, totals, baseline.resources.get(resource), record)
     return found

@@ -39,6 +39,7 @@ from otel_quant.schema.readings import (
 _MB: Final = 1_000_000
 
 _NO_METRICS: Final = ProgramMetrics(())
+_NO_LINES: Final[Mapping[int, Place]] = {}
 
 
 class EventMaker:
@@ -138,8 +139,8 @@ class EventMaker:
         }
         self._copy_to_run(known)
         if step.counts:
-            known |= progress_of(step.counts, step.items or None, lasted_ns / 1e9)
             taken.counts, taken.items = Counts(step.counts), step.items or None
+            known |= progress_of(step.counts, taken.items, lasted_ns / 1e9)
         known |= step.warnings
         if step.layers:
             known |= accuracy_of(step.layers, step.measured)
@@ -153,8 +154,8 @@ class EventMaker:
     def models_costed(self, costs: Sequence[CostedModel], now: tuple[int, int]) -> Event:
         """Returns what models cost."""
         for cost in costs:
-            if cost.role == "float" and cost.path is not None:
-                self._copy_to_run({semconv.INPUT_PATH: cost.path})
+            if cost.role == "float":
+                self._copy_to_run(present({semconv.INPUT_PATH: cost.path}))
             self._of_run = _with_cost(self._of_run, cost)
             self._of_period = _with_cost(self._of_period, cost)
         return self.bare("models.costed", now, models=tuple(costs))
@@ -164,7 +165,7 @@ class EventMaker:
         reading: Reading,
         peaks: Peaks,
         steps: tuple[StepProgress, ...],
-        lines: Mapping[int, Place] | None = None,
+        lines: Mapping[int, Place] = _NO_LINES,
     ) -> Event:
         """Returns what a run does and uses between two checkpoints."""
         run, elapsed = self.run, (reading.clock_ns - self.baseline.clock_ns) / 1e9
@@ -189,7 +190,7 @@ class EventMaker:
             baseline=self.baseline,
             peaks=peaks,
             stacks=self._stacks,
-            lines=lines or {},
+            lines=lines,
         )
 
     def forecast_exceeded(

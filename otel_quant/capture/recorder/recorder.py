@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from otel_quant.base.fault_boundary import FAULTS
@@ -50,6 +49,17 @@ _LOOKS: Final = 0.001
 _NONE: Final = Count()
 
 
+class _UnderWay(list[int]):
+    """Threads that take a checkpoint: a run does not end before they have. Without a lock: it changes in one operation."""
+
+    def __enter__(self) -> int:
+        self.append(thread := threading.get_ident())
+        return thread
+
+    def __exit__(self, *_: object) -> None:
+        self.remove(threading.get_ident())
+
+
 class UnfinishedStepError(Exception):
     """The error of a step that was still open when its run ended."""
 
@@ -68,8 +78,9 @@ class Recorder:
         exact_peaks: bool = False,
         stacks: StackSampler | None = None,
     ) -> None:
-        self.ended = False
-        self._ending = False
+        self.ended = self._ending = False
+        self.baseline: Reading | None = None  # The run's first reading, once it has begun
+        self.opened = 0  # How many steps were opened so far
         self._boundary = FAULTS.kept_in("recorder")
         self._probes = probes
         self._sinks = Sinks(sinks)
@@ -83,11 +94,8 @@ class Recorder:
         self._lock = threading.RLock()
         # Reentrant: a signal handler may end the run while it is being ended.
         self._end_lock = threading.RLock()
-        # Threads that take a checkpoint: a run does not end before they have. Without a lock: it changes in one
-        # operation.
-        self._under_way: list[int] = []
+        self._under_way = _UnderWay()
         self._ongoing = Ongoing(probes.resources)
-        self._next_step = 0
 
     # --- the run --------------------------------------------------------------------------
 
@@ -101,12 +109,6 @@ class Recorder:
         """The newest reading; None before the run has begun."""
         return self._ongoing.latest
 
-    @property
-    def baseline(self) -> Reading | None:
-        """The run's first reading; None before it has begun."""
-        whole = self._ongoing.whole
-        return whole.start if whole is not None else None
-
     def started(self, baseline: Reading) -> Event:
         """Returns the event of the run's start, for a sink that is added later."""
         return self._events.run_started(self._events.at(ProfileStep.START, baseline, {}))
@@ -117,11 +119,6 @@ class Recorder:
         with self._lock:
             whole = self._ongoing.whole
             return whole.tracker.result() if whole is not None else Peaks()
-
-    @property
-    def opened(self) -> int:
-        """How many steps were opened so far."""
-        return self._next_step
 
     @property
     def idle(self) -> bool:
@@ -148,7 +145,7 @@ class Recorder:
                 self._ongoing.begin(reading)
                 events = self._events
                 events.run = described(events.run, attributes or {}, reading.time_ns)
-                events.baseline = reading
+                events.baseline = self.baseline = reading
                 taken = events.take(ProfileStep.START, reading, custom)
                 self._sinks.send(events.run_started(taken))
             with self._lock:
@@ -183,8 +180,8 @@ class Recorder:
                 return
             reading = self._probes.read()
             with self._lock:
-                whole, unreported = self._ongoing.whole, self._ongoing.unreported
-                if whole is None or unreported is None or self._reportable_steps() != ended_before:
+                unreported = self._ongoing.unreported
+                if unreported is None or self._reportable_steps() != ended_before:
                     return  # the thread that has ended a step meanwhile reports it
                 self._ongoing.fold(reading)
                 event = self._events.run_reported(unreported, reading)
@@ -227,22 +224,23 @@ class Recorder:
                 self._events.name_model(model)
             parent, step = current_step(self), None
             try:
-                with self._checkpoint(began) as reading:
+                with self._under_way as thread:
+                    reading = began or self._probes.read(lowers_marks=self._exact_peaks)
                     with self._lock:
                         if self._ending:
                             return None
                         info = StepInfo(
-                            index=self._next_step,
+                            index=self.opened,
                             label=label,
                             kind=kind if kind in ALL_STEPS else ProfileStep.USER_DEFINED,
                             parent=parent.info.index if parent else None,
                             library=library,
                             library_version=library_version,
                             function=function,
-                            thread=threading.get_ident(),
+                            thread=thread,
                             filled_in=filled_in,
                         )
-                        self._next_step += 1
+                        self.opened += 1
                         tracker = self._ongoing.begin_step(reading)
                         its = info, self, self._sinks, parent, reading, tracker, attributes
                         step = self._ongoing.open[info.index] = OpenStep(*its)
@@ -269,7 +267,8 @@ class Recorder:
             for each in within:
                 self.close(each)
             try:
-                with self._checkpoint() as reading:
+                with self._under_way:
+                    reading = self._probes.read(lowers_marks=self._exact_peaks)
                     with self._lock:
                         self._ongoing.fold(reading)
                         self._ongoing.open.pop(step.info.index, None)
@@ -288,8 +287,8 @@ class Recorder:
             if self._ending or self._ongoing.whole is None:
                 return
             current = current_step(self)
-            with self._checkpoint() as reading:
-                self._folded(reading)
+            with self._under_way:
+                reading = self._folded(self._probes.read(lowers_marks=self._exact_peaks))
                 if (taken := self._taken(name, reading)) is not None:
                     taken.step = current.info if current else None
                     self._sinks.send(taken)
@@ -367,16 +366,6 @@ class Recorder:
             self._events.run = info
             unreported = self._ongoing.unreported or whole
         self._sinks.send(self._events.run_ended(whole, unreported, of_run, error, taken))
-
-    @contextmanager
-    def _checkpoint(self, began: Reading | None = None) -> Iterator[Reading]:
-        """Takes a reading, if there is no earlier one; a run does not end before what is done with it."""
-        thread = threading.get_ident()
-        self._under_way.append(thread)
-        try:
-            yield began or self._probes.read(lowers_marks=self._exact_peaks)
-        finally:
-            self._under_way.remove(thread)
 
     def _taken(self, name: str, reading: Reading) -> Event | None:
         """Takes a checkpoint; None if the run has ended, which waits for other threads a second at most."""

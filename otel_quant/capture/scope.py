@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
 
 from otel_quant.base.fault_boundary import FAULTS
@@ -67,19 +68,14 @@ class Activation:
             RUNTIME.report_if_idle()
 
 
+@dataclass(eq=False, repr=False)
 class Scope:
     """A context manager and decorator that opens steps. Made by :func:`step`."""
 
-    def __init__(
-        self,
-        kind: str,
-        label: str | None = None,
-        attributes: Mapping[str, AttributeValue] | None = None,
-    ) -> None:
-        self._kind = kind
-        self._label = label
-        self._attributes = attributes
-        self._activations: list[Activation] = []
+    _kind: str
+    _label: str | None
+    _attributes: Mapping[str, AttributeValue] | None
+    _activations: list[Activation] = field(default_factory=list)
 
     def __enter__(self) -> OpenStep | None:
         self._activations.append(Activation(self._open()))

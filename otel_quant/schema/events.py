@@ -28,12 +28,7 @@ from otel_quant.schema.readings import (
     StepProgress,
 )
 
-_PHASES: Final[Mapping[str, Phase]] = {
-    "run.started": "start",
-    "step.started": "start",
-    "step.ended": "end",
-    "run.ended": "end",
-}
+_PHASES: Final[Mapping[str, Phase]] = {"started": "start", "ended": "end"}
 
 Attributes = Mapping[str, AttributeValue]
 
@@ -83,7 +78,7 @@ class Event:
     @property
     def phase(self) -> Phase:
         """What kind of checkpoint it is."""
-        return _PHASES.get(self.kind, "point")
+        return _PHASES.get(self.kind.partition(".")[2], "point")
 
     @property
     def ended_ns(self) -> int:
@@ -98,16 +93,11 @@ class Event:
 
 def identity_of(step: StepInfo) -> dict[str, AttributeValue]:
     """Returns the attributes that identify a step."""
-    return present(
-        {
-            semconv.STEP_NAME: step.label,
-            semconv.STEP_KIND: step.kind,
-            semconv.STEP_INDEX: step.index,
-            semconv.LIBRARY_NAME: step.library,
-            semconv.LIBRARY_VERSION: step.library_version,
-            semconv.CODE_FUNCTION_NAME: step.function,
-        }
-    )
+    return present({
+        semconv.STEP_NAME: step.label, semconv.STEP_KIND: step.kind, semconv.STEP_INDEX: step.index,
+        semconv.LIBRARY_NAME: step.library, semconv.LIBRARY_VERSION: step.library_version,
+        semconv.CODE_FUNCTION_NAME: step.function,
+    })  # fmt: skip
 
 
 def run_ids_of(run: RunInfo) -> dict[str, AttributeValue]:
@@ -186,17 +176,11 @@ def _of_step(name: str) -> Callable[[Event], Any]:
 
 
 def _line_of_model(cost: CostedModel) -> dict[str, Any]:
-    return present(
-        {
-            "role": cost.role,
-            "path": cost.path,
-            "figures": dict(cost.figures),
-            "heaviest": [dict(node) for node in cost.heaviest],
-            "error": cost.error,
-            "began": cost.start_ns,
-            "ended": cost.end_ns,
-        }
-    )
+    return present({
+        "role": cost.role, "path": cost.path, "figures": dict(cost.figures),
+        "heaviest": [*map(dict, cost.heaviest)],
+        "error": cost.error, "began": cost.start_ns, "ended": cost.end_ns,
+    })  # fmt: skip
 
 
 FIELDS: Final[Mapping[str, Field]] = {

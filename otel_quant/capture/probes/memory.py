@@ -15,7 +15,7 @@ import re
 import sys
 import time
 from collections.abc import Collection, Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -263,7 +263,9 @@ _DEFAULT_MOUNTS: Final = {2: ("/", "/sys/fs/cgroup"), 1: ("/", "/sys/fs/cgroup/m
 def read_limits(root: Path = Path("/"), pid: int = SELF) -> Limits:
     """Reads the memory limit of a process: the smallest of its control group and those above, or physical memory."""
     found = [Limits(size, "physical") for size in _memory_of_machine(root)]
-    found += [Limits(size, "cgroup") for size in _cgroup_limits(root, pid)]
+    for version, groups in _groups(root, pid):
+        sizes = (_limits_of(group, _LIMIT_FILES[version]) for group in groups)
+        found += [Limits(size, "cgroup") for size in chain.from_iterable(sizes)]
     return min(found, key=lambda limit: limit.memory or 0, default=Limits())
 
 
@@ -289,12 +291,6 @@ def oom_counts(counter: Path) -> dict[str, int]:
     """Returns what a counter has of kills; nothing if it cannot be read or the kernel is too old."""
     found = (line.partition(" ") for line in text_of(counter).splitlines())
     return {key: int(value) for key, _, value in found if key in (KILLS, GROUP_KILLS)}
-
-
-def _cgroup_limits(root: Path, pid: int) -> Iterator[int]:
-    for version, groups in _groups(root, pid):
-        for group in groups:
-            yield from _limits_of(group, _LIMIT_FILES[version])
 
 
 def _groups(root: Path, pid: int) -> Iterator[tuple[int, list[Path]]]:

@@ -205,13 +205,15 @@ class EventMaker:
         self, step: StepProgress, seconds: float, line: Place | None, reading: Reading
     ) -> Event:
         """Returns that a step has stalled, and where."""
-        text, known = _stall(step, seconds, line), {**run_ids_of(self.run), **open_step_of(step)}
+        known, at = {**run_ids_of(self.run), **open_step_of(step)}, ""
         if line is not None:
+            at = f", at {line.short}"
             known |= {
                 semconv.CODE_FUNCTION_NAME: line.function,
                 semconv.CODE_FILE_PATH: line.file,
                 semconv.CODE_LINE_NUMBER: line.line,
             }
+        text = f"{step.info.label}, {step.counts}: no further {step.counts.newest} for {seconds:.0f} s, many times as long as any before{at}"
         return self.bare("forecast.stalled", reading, step=step.info, name=text, attributes=known)
 
     def run_reported(self, period: Period, reading: Reading) -> Event:
@@ -291,12 +293,6 @@ def _with_cost(known: Mapping[str, AttributeValue], cost: CostedModel) -> dict[s
     stem = semconv.of_model(cost.role)
     others = {name: value for name, value in known.items() if not name.startswith(stem)}
     return others | cost_of(cost)
-
-
-def _stall(step: StepProgress, seconds: float, line: Place | None) -> str:
-    """Returns in words that a step has stalled, and where it was last seen."""
-    at = f", at {line.short}" if line is not None else ""
-    return f"{step.info.label}, {step.counts}: no further {step.counts.newest} for {seconds:.0f} s, many times as long as any before{at}"
 
 
 def _sentence(step: StepProgress, growth: GrowthForecast, limits: Limits) -> str:

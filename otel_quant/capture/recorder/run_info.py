@@ -232,6 +232,10 @@ def _origin(
 ) -> dict[str, AttributeValue]:
     """Returns the attributes of what makes the run."""
     machine = platform.uname()
+    # As the kernel's modules tell it.
+    drivers = [
+        (name, text_of(Path(f"/sys/module/{name}/version"))) for name in ("nvidia", "amdgpu")
+    ]
     revision, ref = git_head(folder) if folder is not None else (None, None)
     command = shown_command(sys.orig_argv if arguments else sys.orig_argv[:1], paths=paths)
     known = {
@@ -245,7 +249,7 @@ def _origin(
         semconv.ADDRESS_SPACE_LIMIT: _resource_limit("RLIMIT_AS"),
         semconv.FILE_SIZE_LIMIT: _resource_limit("RLIMIT_FSIZE"),
         semconv.OTEL_QUANT_VERSION: VERSION,
-        semconv.GPU_DRIVERS: tuple(_gpu_drivers()),
+        semconv.GPU_DRIVERS: tuple(f"{name} {version}" for name, version in drivers if version),
         semconv.VCS_REVISION: revision,
         semconv.VCS_REF: ref,
         semconv.LIBRARIES: tuple(loaded_libraries()),
@@ -288,10 +292,3 @@ def _resource_limit(name: str) -> int | None:
         return None
     soft, _ = resource.getrlimit(getattr(resource, name))
     return None if soft == resource.RLIM_INFINITY else soft
-
-
-def _gpu_drivers() -> Iterator[str]:
-    """Yields each driver with its version, as the kernel's modules tell it."""
-    for driver in ("nvidia", "amdgpu"):
-        if version := text_of(Path(f"/sys/module/{driver}/version")):
-            yield f"{driver} {version}"

@@ -189,9 +189,8 @@ class Runtime:
 
     def report_if_idle(self) -> None:
         """In a worker, ends the root span and sends everything, unless something is open."""
-        if not (PARENT.is_worker and not self.operations and self.is_running):
-            return
-        if self.recorder.idle:
+        may_report = PARENT.is_worker and not self.operations and self.is_running
+        if may_report and self.recorder.idle:
             self.recorder.report()
             self._drain(self.delivery.drain, self.settings.exit_timeout)
 

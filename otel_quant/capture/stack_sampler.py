@@ -114,9 +114,11 @@ class StackSampler:
         for step in innermost.values():
             self._add_beside(step, reading)
         self.newest = newest = {}
-        every = self._of_every_thread
-        frames = sys._current_frames() if every else {}
-        threads = frames.keys() - {threading.get_ident()} if every else innermost.keys()
+        frames: dict[int, FrameType] = {}
+        threads: Collection[int] = innermost.keys()
+        if self._of_every_thread:
+            frames = sys._current_frames()
+            threads = frames.keys() - {threading.get_ident()}
         if not threads:
             return
         used = self._used(threads)

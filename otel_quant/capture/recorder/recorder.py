@@ -376,10 +376,8 @@ class Recorder:
 
     def _sample(self) -> None:
         is_due = self._ongoing.is_due()
-        reading = self._probes.sample(totals=is_due)
+        reading = self._folded(self._probes.sample(totals=is_due))
         with self._lock:
-            if not self.ended:
-                self._ongoing.fold(reading)
             if self._ending:
                 return
             self._ongoing.add_to_forecasts(reading)

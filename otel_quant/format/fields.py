@@ -281,7 +281,7 @@ def _fields_of(names: Iterable[str]) -> dict[str, Kind]:
     return {name.partition(" ")[0]: _KINDS[FIELDS[name].kind] for name in names}
 
 
-def fields_of_events() -> Mapping[str, Fields]:
+def of_events() -> Mapping[str, Fields]:
     """Returns the fields of each kind of event that has a line."""
     return {
         name: Fields(name, _TIMES | _fields_of(kind.required), _fields_of(kind.optional), kind.when)
@@ -290,7 +290,7 @@ def fields_of_events() -> Mapping[str, Fields]:
     }
 
 
-EVENTS: Final = fields_of_events()
+EVENTS: Final = of_events()
 
 STATE: Final = Fields(
     "state",

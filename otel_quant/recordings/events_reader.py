@@ -45,6 +45,7 @@ class ReadRun:
         self._custom: dict[str, Any] = {}
         self._checkpoints: list[RecordedCheckpoint] = []
         self._models: list[Mapping[str, Any]] = []
+        self._events: list[tuple[str, _Event]] = []
 
     @property
     def is_open(self) -> bool:
@@ -58,7 +59,10 @@ class ReadRun:
 
     def take(self, kind: str, event: _Event, at: float) -> None:
         """Takes an event. Raises KeyError or ValueError if it is of a step that has not begun."""
-        _TAKES[kind](self, event, at)
+        if (take := _TAKES.get(kind)) is not None:
+            take(self, event, at)
+        else:
+            self._events.append((kind, event))
 
     def _run_started(self, event: _Event, at: float) -> None:
         self._known |= _known(event, _OF_RUN)
@@ -166,6 +170,7 @@ class ReadRun:
             steps=steps,
             checkpoints=tuple(self._checkpoints),
             models=tuple(self._models),
+            events=tuple(self._events),
             custom=self._custom,
         )
 

@@ -138,6 +138,8 @@ class RecordedRun:
     # Static cost of the models: ``role`` and ``path``, ``figures`` (names as
     # ``quant.model.<role>...`` without that beginning), ``heaviest`` nodes, ``error``
     models: tuple[Mapping[str, Any], ...] = ()
+    # Kind and fields of the events of which nothing else here is made
+    events: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     # Values of the program's own metrics, by name
     custom: Mapping[str, Any] = field(default_factory=dict)
     # Totals that a profile ends with, by its own keys; empty in a folder

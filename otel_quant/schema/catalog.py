@@ -78,7 +78,7 @@ def _parts_of(stem: str, figure: Figure, places: tuple[Place, ...]) -> Iterator[
 
 
 def _attribute(stem: str, figure: Figure, brief: str, places: tuple[Place, ...]) -> Attribute:
-    kind: semconv.Type = "double" if figure.unit in ("s", "1", "W") else "int"
+    kind: semconv.Type = "double" if "." in figure.example else "int"
     return Attribute(stem + figure.checkpoint, kind, figure.unit, brief, places, figure.example)
 
 

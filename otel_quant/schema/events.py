@@ -120,7 +120,7 @@ def present(attributes: Mapping[str, Any]) -> dict[str, Any]:
 # --- the kinds, and their lines in a recording ----------------------------------------------
 
 
-class Field(NamedTuple):
+class EventField(NamedTuple):
     """A field of an event's line: the same in all kinds that have it."""
 
     kind: str  # Kind of its value, as :mod:`otel_quant.format.fields` reads it
@@ -183,41 +183,41 @@ def _line_of_model(cost: CostedModel) -> dict[str, Any]:
     })  # fmt: skip
 
 
-FIELDS: Final[Mapping[str, Field]] = {
-    "run": Field("text", lambda event: event.run.id),
-    "rank": Field("whole", lambda event: event.run.rank),
-    "world_size": Field("whole", lambda event: event.run.world_size),
-    "index": Field("whole", _of_step("index")),
-    "step": Field("whole", _of_step("index")),
-    "step_kind": Field("text", _of_step("kind")),
-    "parent": Field("whole", _of_step("parent")),
-    "name": Field("text", lambda event: event.name),
-    "attributes": Field("attributes", lambda event: event.attributes),
-    "checkpoint": Field("attributes", lambda event: event.checkpoint),
-    "custom": Field("attributes", lambda event: shown_custom(event.custom)),
-    "samples": Field("whole", lambda event: event.counts.samples),
-    "items": Field("whole", lambda event: event.items),
-    "devices": Field("many attributes", lambda event: event.devices or None),
-    "error": Field("text", lambda event: event.error),
-    "error_message": Field("text", lambda event: event.error_message),
-    "models": Field("models", lambda event: [*map(_line_of_model, event.models)]),
-    "layer": Field("text", attrgetter("layer.layer")),
-    "measure": Field("text", attrgetter("layer.measure")),
-    "value": Field("number", attrgetter("layer.value")),
-    "better": Field("lower or higher", attrgetter("layer.better")),
-    "unit": Field("text", attrgetter("layer.unit")),
-    "number": Field("whole", attrgetter("layer.number")),
-    "total": Field("whole", lambda event: event.counts.current.total),
-    "layers": Field("whole"),
-    "samples by step": Field("whole by name"),
-    "layers by step": Field("whole by name"),
-    "resource": Field("attributes"),
-    "trace_id": Field("32 digits"),
-    "span_id": Field("16 digits"),
-    "parent_span_id": Field("16 digits"),
-    "pid": Field("whole"),
-    "parent_pid": Field("whole"),
-    "argv0": Field("text"),
+FIELDS: Final[Mapping[str, EventField]] = {
+    "run": EventField("text", lambda event: event.run.id),
+    "rank": EventField("whole", lambda event: event.run.rank),
+    "world_size": EventField("whole", lambda event: event.run.world_size),
+    "index": EventField("whole", _of_step("index")),
+    "step": EventField("whole", _of_step("index")),
+    "step_kind": EventField("text", _of_step("kind")),
+    "parent": EventField("whole", _of_step("parent")),
+    "name": EventField("text", lambda event: event.name),
+    "attributes": EventField("attributes", lambda event: event.attributes),
+    "checkpoint": EventField("attributes", lambda event: event.checkpoint),
+    "custom": EventField("attributes", lambda event: shown_custom(event.custom)),
+    "samples": EventField("whole", lambda event: event.counts.samples),
+    "items": EventField("whole", lambda event: event.items),
+    "devices": EventField("many attributes", lambda event: event.devices or None),
+    "error": EventField("text", lambda event: event.error),
+    "error_message": EventField("text", lambda event: event.error_message),
+    "models": EventField("models", lambda event: [*map(_line_of_model, event.models)]),
+    "layer": EventField("text", attrgetter("layer.layer")),
+    "measure": EventField("text", attrgetter("layer.measure")),
+    "value": EventField("number", attrgetter("layer.value")),
+    "better": EventField("lower or higher", attrgetter("layer.better")),
+    "unit": EventField("text", attrgetter("layer.unit")),
+    "number": EventField("whole", attrgetter("layer.number")),
+    "total": EventField("whole", lambda event: event.counts.current.total),
+    "layers": EventField("whole"),
+    "samples by step": EventField("whole by name"),
+    "layers by step": EventField("whole by name"),
+    "resource": EventField("attributes"),
+    "trace_id": EventField("32 digits"),
+    "span_id": EventField("16 digits"),
+    "parent_span_id": EventField("16 digits"),
+    "pid": EventField("whole"),
+    "parent_pid": EventField("whole"),
+    "argv0": EventField("text"),
 }  # fmt: skip
 """By name; what follows a space in it is not in the line."""
 

@@ -230,6 +230,10 @@ class Replay:
             if "began" in known and "ended" in known:
                 model = _model_of(known)
                 yield self._event("models.costed", model.end_ns, models=(model,), sequence=position)
+        for kind, line in run.events:
+            known = {name: line[name] for name in ("name", "attributes") if name in line}
+            step = self._infos.get(line.get("index", -1))
+            yield self._event(kind, line["time"], step=step, **known)
         if end is not None:
             yield end
         elif run.state != "running":

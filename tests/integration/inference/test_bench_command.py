@@ -215,34 +215,18 @@ def test_unmeasurable_files_have_rows_and_the_others_are_recorded(
     ("arguments", "problem", "code"),
     [
         (("script.py:variants",), "script.py:variants raised ValueError: no weights (line 3)", 1),
-        (
-            ("script.py:dies",),
-            "script.py:dies: the process that ran it was ended by SIGKILL (probably out of memory)",
-            1,
-        ),
+        (("script.py:dies",), "script.py:dies: the process that ran it was ended by SIGKILL (probably out of memory)", 1),
         (("script.py:a", "script.py:b"), "script.py:b is a second script; expected one", 1),
-        (
-            ("float.onnx", "float.onnx"),
-            "'float.onnx' stands for two variants; expected each name once",
-            1,
-        ),
-        (
-            ("float.onnx", "--baseline", "int8"),
-            "--baseline 'int8' is none of the variants; expected one of float.onnx",
-            1,
-        ),
+        (("float.onnx", "float.onnx"), "'float.onnx' stands for two variants; expected each name once", 1),
+        (("float.onnx", "--baseline", "int8"), "--baseline 'int8' is none of the variants; expected one of float.onnx", 1),
         (
             ("script.py:variants", "--data", "inputs.npz"),
             "--data is for ONNX files; expected none of it with script.py:variants, whose function returns models and inputs",
             2,
         ),
-        (
-            ("float.onnx", "--record", "."),
-            "--record: . is no recording; expected a folder that `otel-quant run` made",
-            2,
-        ),
+        (("float.onnx", "--record", "."), "--record: . is no recording; expected a folder that `otel-quant run` made", 2),
     ],
-)
+)  # fmt: skip
 def test_invalid_input_is_reported_in_one_line(
     files: tuple[str, str], arguments: tuple[str, ...], problem: str, code: int, tmp_path: Path
 ) -> None:

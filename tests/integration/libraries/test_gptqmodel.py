@@ -31,19 +31,15 @@ def test_a_language_model_is_quantized_in_steps(program: Program, otlp: OtlpRece
         semconv.LAYER_TOTAL: 2, semconv.SYMMETRIC: True,
     }  # fmt: skip
     steps = [
-        step(
-            ("Model Loading", "models.auto.GPTQModel.from_pretrained"), {semconv.INPUT_PATH: "tiny"}
-        ),
+        step(("Model Loading", "models.auto.GPTQModel.from_pretrained"), {semconv.INPUT_PATH: "tiny"}),
         step(
             ("Model Quantization", "models.base.BaseQModel.quantize"),
             known,
             step(("Dataset Loading", "models.base.BaseQModel.prepare_dataset"), {}),
             step(("Calibration", capture), samples),
         ),
-        step(
-            ("Export HF Safetensors", "models.base.BaseQModel.save"), {semconv.OUTPUT_PATH: "made"}
-        ),
-    ]
+        step(("Export HF Safetensors", "models.base.BaseQModel.save"), {semconv.OUTPUT_PATH: "made"}),
+    ]  # fmt: skip
     assert steps_below(otlp, root) == [("language model", {}, steps)]
     samples_then_layers = [
         *each("Calibration", "sample", 4),

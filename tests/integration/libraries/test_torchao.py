@@ -60,19 +60,11 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
 
     steps = {
         "in_place": [step(IN_PLACE, {**int8, semconv.CONFIG_NAME: "Int8WeightOnlyConfig"})],
-        "static_in_place": [
-            step(("Model Preparation", "quant_api.quantize_"), smooth),
-            passes(smooth, 3),
-            step(IN_PLACE, smooth),
-        ],
+        "static_in_place": [step(("Model Preparation", "quant_api.quantize_"), smooth), passes(smooth, 3), step(IN_PLACE, smooth)],
         "in_groups": [step(IN_PLACE, in_groups), step(IN_PLACE, in_groups)],
-        "pt2e": [
-            step(PREPARE, x86),
-            passes(x86, 1),
-            step(("Model Quantization", "pt2e.quantize_pt2e.convert_pt2e"), x86),
-        ],
+        "pt2e": [step(PREPARE, x86), passes(x86, 1), step(("Model Quantization", "pt2e.quantize_pt2e.convert_pt2e"), x86)],
         "language_model": [steps_by("transformers")(LOAD, language_model)],
         "not_quantized": [],
         "failing": [step(IN_PLACE, {"error.type": "AssertionError"})],
-    }
+    }  # fmt: skip
     assert steps_below(otlp, root) == [(way, {}, within) for way, within in steps.items()]

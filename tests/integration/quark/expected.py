@@ -114,15 +114,11 @@ def onnx_steps(step: Callable[..., Any], models: str, out: str) -> list[Any]:
         *costs(*paths("matmul", "dynamic")),
         *static(preset, 4),
         *costs(None, None),
-        *static(
-            adaround,
-            2,
-            step(FAST_FINETUNE, {**adaround, semconv.LAYER_COUNT: 3, semconv.LAYER_TOTAL: 3}),
-        ),
+        *static(adaround, 2, step(FAST_FINETUNE, {**adaround, semconv.LAYER_COUNT: 3, semconv.LAYER_TOTAL: 3})),
         *costs(*paths("conv", "adaround")),
         *(step(each, nbits) for each in of_nbits),
         *costs(*paths("matmul", "nbits")),
-    ]
+    ]  # fmt: skip
 
 
 def torch_steps(step: Callable[..., Any], checkpoint: str, out: str) -> list[Any]:

@@ -13,9 +13,10 @@ import pytest
 
 from otel_quant.base.files import PAGE
 from otel_quant.capture.recorder.attributes import FigureAttributes
+from otel_quant.export.otel.logs import LogsSink
 from otel_quant.export.recording_sink import RecordingSink
+from otel_quant.format import fields
 from otel_quant.format.event_file import StateFile
-from otel_quant.format.fields import LeftOut, fields_of_events
 from otel_quant.format.series import TOTALS
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.reader import read
@@ -24,6 +25,8 @@ from otel_quant.schema.code_lines import Place
 from otel_quant.schema.events import EVENTS, Event, EventKind
 from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.readings import Count, Counts
+from otel_quant.sending.identifiers import Identifiers
+from otel_quant.sending.replay import Replay
 from tests.fixtures import programs
 from tests.fixtures.programs import Finished, clean_environment, run_script
 from tests.fixtures.recording_schema import check_recording
@@ -413,21 +416,32 @@ def test_the_state_stays_within_a_page_with_the_steps_that_opened_last(tmp_path:
     assert json.loads(path.read_bytes())["time"] == 2
 
 
-def test_a_new_kind_of_event_is_written_and_read_by_its_declaration_alone(
+def test_a_new_kind_of_event_is_written_read_and_sent_by_its_declaration_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind = EventKind("a model was shared", ("run", "index", "name"), ("attributes", "rank"))
     monkeypatch.setitem(EVENTS, "model.shared", kind)
-    sink = RecordingSink(tmp_path, lambda _: None, is_launched=True, interval=1)
-    more = {"run": RUN, "name": "small", "attributes": {"a": 1}}
+    monkeypatch.setitem(fields.EVENTS, "model.shared", fields.of_events()["model.shared"])
+    sink, more = (
+        RecordingSink(tmp_path, lambda _: None, is_launched=False, interval=1),
+        {"run": RUN},
+    )
     sink.receive(Event(kind="run.started", time_ns=1, clock_ns=1, reading=START, **more))
-    sink.receive(Event(kind="model.shared", time_ns=2, clock_ns=3, step=STEP, **more))
-    (path,) = tmp_path.glob("events.*.jsonl")
-    line = json.loads(path.read_text().splitlines()[-1])
-    assert line == {
-        "schema": 1, "time": 2, "clock": 3, "kind": "model.shared", "run": RUN.id, "index": 3,
-        "name": "small", "attributes": {"a": 1}, "rank": 1,
-    }  # fmt: skip
-    assert fields_of_events()["model.shared"].take(line, LeftOut()) == {
-        name: value for name, value in line.items() if name not in ("schema", "kind")
-    }
+    more |= {"step": STEP, "name": "small", "attributes": {"a": 1}}
+    sink.receive(Event(kind="step.started", time_ns=2, clock_ns=2, **more))
+    sink.receive(Event(kind="model.shared", time_ns=3, clock_ns=4, **more))
+
+    recording = read(tmp_path)
+    (run_,) = recording.runs
+    line = {"index": 3, "name": "small", "attributes": {"a": 1}, "rank": 1}
+    at = {"time": 3, "clock": 4, "run": RUN.id}
+    assert (recording.problems, run_.events) == ((), (("model.shared", at | line),))
+
+    sent: list[object] = []
+    monkeypatch.setattr(
+        LogsSink, "model_shared", lambda _, event: sent.append(event), raising=False
+    )
+    Replay(run_, recording, Identifiers(recording)).play()
+    assert [(each.time_ns, each.step.index, each.name, each.attributes) for each in sent] == [
+        (3, 3, "small", {"a": 1})
+    ]

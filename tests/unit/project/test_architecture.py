@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 import onnx.parser
 import pytest
 
+from otel_quant.base.environment import _READERS
+from otel_quant.capture.probes.readers import PROBES
 from otel_quant.export.otel.logs import LogsSink
 from otel_quant.export.otel.metrics import MetricsSink
 from otel_quant.export.otel.spans import SpansSink
@@ -22,6 +24,8 @@ from otel_quant.export.quark_yaml.sink import QuarkYamlSink
 from otel_quant.export.recording_sink import RecordingSink
 from otel_quant.program.measured_run import KeptRun
 from otel_quant.schema.events import EVENTS, Sink, method_of
+from otel_quant.schema.figures import RESOURCES
+from otel_quant.schema.settings import Kind
 
 PACKAGE: Final = Path(__file__).resolve().parents[3] / "otel_quant"
 MODULES: Final = {
@@ -124,6 +128,25 @@ def test_no_module_imports_itself_through_others_not_even_for_types() -> None:
     TopologicalSorter({module: imports_of(module) - {module} for module in MODULES}).prepare()
 
 
+_BRANCHES: Final = (
+    ast.If, ast.For, ast.While, ast.IfExp, ast.BoolOp, ast.comprehension, ast.ExceptHandler, ast.match_case,
+)  # fmt: skip
+
+
+def test_no_function_has_more_than_20_branches_or_60_lines() -> None:
+    found = {
+        f"{module}.{node.name}"
+        for module in MODULES
+        for node in ast.walk(tree_of(module))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (
+            sum(isinstance(each, _BRANCHES) for each in ast.walk(node)) > 20
+            or (node.end_lineno or 0) - node.lineno >= 60
+        )
+    }
+    assert found == set()
+
+
 def test_no_module_has_the_name_of_a_public_function() -> None:
     import otel_quant
 
@@ -200,6 +223,11 @@ def test_costing_a_model_loads_no_other_command_no_logging_and_no_rules_of_other
     by_argparse = loaded_by("import argparse\nargparse.ArgumentParser().parse_args([])")
     assert loaded & avoided - by_argparse == set()
     assert loaded & (HEAVY | {"opentelemetry", "yaml"}) == set()
+
+
+def test_what_is_declared_has_what_reads_it() -> None:
+    assert set(_READERS) == set(get_args(Kind))
+    assert set(PROBES) == {resource.name for resource in RESOURCES}
 
 
 def test_run_loads_nothing_that_its_program_would_wait_for() -> None:

@@ -235,25 +235,12 @@ EXPORTED: Final = {
     "bert_static": Exported(lambda: bert("eager"), masked(1, 16)),
     "bert_dynamic": Exported(lambda: bert("sdpa"), masked(2, 12), _MASKED),
     "bert_dynamo_dynamic": Exported(lambda: bert("sdpa"), masked(2, 12), _MASKED, dynamo=True),
-    "swin": Exported(
-        swin, image(1, 3, 56, 56, name="pixel_values"), {"pixel_values": {0: "batch"}}
-    ),
+    "swin": Exported(swin, image(1, 3, 56, 56, name="pixel_values"), {"pixel_values": {0: "batch"}}),
     "recurrent": Exported(Recurrent, image(7, 3, 8)),
     "detector": Exported(Detector, image(1, 3, 64, 48), {"x": _SIZE}),
-    "decoder": Exported(
-        Decoder,
-        {"x": torch.rand(2, 3, 32), "past": torch.rand(2, 4, 5, 8), "mask": torch.rand(2, 8)},
-        _of_decoder,
-        dynamo=True,
-    ),
+    "decoder": Exported(Decoder, {"x": torch.rand(2, 3, 32), "past": torch.rand(2, 4, 5, 8), "mask": torch.rand(2, 8)}, _of_decoder, dynamo=True),
     "gpt2_dynamo": Exported(gpt2, tokens(2, 10), {"input_ids": _SEQUENCE}, dynamo=True),
-    "t5": Exported(
-        t5,
-        {**tokens(1, 10), "decoder_input_ids": tokens(1, 7)["input_ids"]},
-        {"input_ids": {1: "seq"}, "decoder_input_ids": {1: "target"}},
-    ),
+    "t5": Exported(t5, {**tokens(1, 10), "decoder_input_ids": tokens(1, 7)["input_ids"]}, {"input_ids": {1: "seq"}, "decoder_input_ids": {1: "target"}}),
     "deberta": Exported(deberta, tokens(1, 12), {"input_ids": _SEQUENCE}),
-    "segformer": Exported(
-        segformer, image(1, 3, 64, 64, name="pixel_values"), {"pixel_values": _SIZE}
-    ),
-}
+    "segformer": Exported(segformer, image(1, 3, 64, 64, name="pixel_values"), {"pixel_values": _SIZE}),
+}  # fmt: skip

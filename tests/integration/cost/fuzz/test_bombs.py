@@ -138,23 +138,11 @@ BOMBS: dict[str, tuple[Callable[[], bytes], str | None]] = {
     "copies of a long constant": (lambda: model(alike("Identity", "c"), [LONG]), None),
     "sums of long constants": (lambda: model(alike("Add", "c", "c"), [LONG]), None),
     "reductions of a long constant": (lambda: model(alike("ReduceSum", "c"), [LONG]), None),
-    "a rank of 2048": (
-        lambda: model(
-            [node("Reshape", ["x", "s"], ["y"]), *chain("Transpose", "y")],
-            [numbers("s", *[1] * 2048)],
-        ),
-        None,
-    ),
-    "lengths that grow": (
-        lambda: model(chain("Tile", "x", "r", length=20_000), [numbers("r", 2**62)]),
-        None,
-    ),
+    "a rank of 2048": (lambda: model([node("Reshape", ["x", "s"], ["y"]), *chain("Transpose", "y")], [numbers("s", *[1] * 2048)]), None),
+    "lengths that grow": (lambda: model(chain("Tile", "x", "r", length=20_000), [numbers("r", 2**62)]), None),
     "many operands": (lambda: model([node("Sum", ["x"] * 300_000, ["y"])]), None),
     "long operands": (lambda: model([node("Sum", ["c"] * MANY, ["y"])], [LONG]), None),
-    "many results": (
-        lambda: model([node("Split", ["x"], [f"o{i}" for i in range(300_000)])]),
-        None,
-    ),
+    "many results": (lambda: model([node("Split", ["x"], [f"o{i}" for i in range(300_000)])]), None),
     "loops in loops": (lambda: loops(20, 50_000), None),
     "calls with long names": (lambda: calls(8, 6, "N" * 60_000), TOO_MANY),
     "calls of calls": (lambda: calls(10, 6, ""), TOO_MANY),
@@ -162,7 +150,7 @@ BOMBS: dict[str, tuple[Callable[[], bytes], str | None]] = {
     "long equations": (sums, None),
     "a file for each weight": (elsewhere, None),
     "long lists": (lists, "names, lists and small constants of more than 536,870,912 bytes"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BOMBS)

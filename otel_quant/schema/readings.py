@@ -33,17 +33,8 @@ class Unit:
 
 
 UNITS: Final[Mapping[str, Unit]] = {
-    "layer": Unit(
-        semconv.LAYER_COUNT, semconv.LAYER_TOTAL, semconv.STEP_LAYERS, semconv.STEP_LAYER_PROGRESS,
-        "layers.begun", "expected_layers",
-        {"memory": semconv.FORECAST_MEMORY_PER_LAYER, "gpu": semconv.FORECAST_GPU_MEMORY_PER_LAYER},
-    ),
-    "sample": Unit(
-        semconv.CALIBRATION_SAMPLE_COUNT, semconv.CALIBRATION_SAMPLE_TOTAL,
-        semconv.CALIBRATION_SAMPLES, semconv.CALIBRATION_PROGRESS,
-        "samples.consumed", "expected",
-        {"memory": semconv.FORECAST_MEMORY_PER_SAMPLE, "gpu": semconv.FORECAST_GPU_MEMORY_PER_SAMPLE},
-    ),
+    "layer": Unit(semconv.LAYER_COUNT, semconv.LAYER_TOTAL, semconv.STEP_LAYERS, semconv.STEP_LAYER_PROGRESS, "layers.begun", "expected_layers", {"memory": semconv.FORECAST_MEMORY_PER_LAYER, "gpu": semconv.FORECAST_GPU_MEMORY_PER_LAYER}),
+    "sample": Unit(semconv.CALIBRATION_SAMPLE_COUNT, semconv.CALIBRATION_SAMPLE_TOTAL, semconv.CALIBRATION_SAMPLES, semconv.CALIBRATION_PROGRESS, "samples.consumed", "expected", {"memory": semconv.FORECAST_MEMORY_PER_SAMPLE, "gpu": semconv.FORECAST_GPU_MEMORY_PER_SAMPLE}),
 }  # fmt: skip
 """By name, in the order in which texts have them."""
 

@@ -27,18 +27,12 @@ _SENDS_NOTHING: Final = frozenset({"", "none", "quark_yaml"})
 
 def exporters_in(environ: Mapping[str, str]) -> dict[str, set[str]]:
     """Returns the exporters of each signal, by its variable; those of OTLP where only an endpoint is set."""
-    return {
-        variable: _names(environ.get(variable) or _by_endpoint(environ, endpoints))
-        for variable, endpoints in EXPORTERS.items()
-    }
-
-
-def _by_endpoint(environ: Mapping[str, str], endpoints: tuple[str, ...]) -> str:
-    return "otlp" if any(map(environ.get, endpoints)) else "none"
-
-
-def _names(text: str) -> set[str]:
-    return {name.strip() for name in text.split(",")} - {"none"}
+    found = {}
+    for variable, endpoints in EXPORTERS.items():
+        default = "otlp" if any(map(environ.get, endpoints)) else "none"
+        names = (environ.get(variable) or default).split(",")
+        found[variable] = set(map(str.strip, names)) - {"none"}
+    return found
 
 
 def sends(environ: Mapping[str, str]) -> bool:

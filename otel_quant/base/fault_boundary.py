@@ -12,10 +12,8 @@ from _thread import RLock
 
 TYPE_CHECKING = False  # not typing's, which takes a third of Python's own start to load
 if TYPE_CHECKING:
-    import logging
     import threading
     from collections.abc import Callable, Iterable
-    from types import TracebackType
     from typing import Any, Final
 
 _LONGEST: Final = 500
@@ -25,8 +23,7 @@ _LONGEST: Final = 500
 class Faults:
     """Suppresses exceptions and logs the first of each origin."""
 
-    def __init__(self, log: logging.Logger | None = None) -> None:
-        self._log = log
+    def __init__(self) -> None:
         self.counts: dict[str, int] = {}
         self._boundaries: dict[str, Boundary] = {}
         self.names_paths = True
@@ -70,18 +67,15 @@ class Faults:
 
             from otel_quant.base.log import LOG
 
-            log = self._log or LOG
-            with_traceback = self.names_paths and log.isEnabledFor(DEBUG)
-            log.warning(
+            with_traceback = self.names_paths and LOG.isEnabledFor(DEBUG)
+            name = type(error).__name__
+            text = str(error) if self.names_paths else getattr(error, "strerror", None)
+            LOG.warning(
                 "%s failed and is skipped; the program goes on without it: %s",
                 origin,
-                self._text_of(error),
-                exc_info=(type(error), error, error.__traceback__) if with_traceback else None,
+                name if text is None else f"{name}: {text}",
+                exc_info=error if with_traceback else None,
             )
-
-    def _text_of(self, error: Exception) -> str:
-        text = str(error) if self.names_paths else getattr(error, "strerror", None)
-        return f"{type(error).__name__}: {text}" if text is not None else type(error).__name__
 
     def after_fork_in_child(self) -> None:
         """In a forked child: the lock may be held by a thread that does not exist here."""
@@ -100,14 +94,7 @@ class Boundary:
     def __enter__(self) -> Boundary:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool:
-        if error is None:
-            return False
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
         if not isinstance(error, Exception) or _is_of_a_signal_handler(error):
             # It must reach the program: KeyboardInterrupt and SystemExit too.
             return False
@@ -160,22 +147,16 @@ class LastResort:
     def __enter__(self) -> LastResort:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool:
-        if not isinstance(error, Exception):
-            return False
-        self.error = error
-        return True
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        if isinstance(error, Exception):
+            self.error = error
+        return self.error is not None
 
     def place(self) -> str:
         """Returns the file and line where the error was raised."""
         from traceback import extract_tb
 
-        frames = extract_tb(self.error.__traceback__) if self.error is not None else ()
+        frames = extract_tb(getattr(self.error, "__traceback__", None))
         return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "an unknown place"
 
 

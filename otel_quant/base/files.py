@@ -53,17 +53,11 @@ class HeldFile:
     def _open(self, path: Path, flags: int = 0) -> None:
         self.path = path
         self._descriptor = open_apart(path, _FLAGS | self._appends | flags)
-        status = os.fstat(self._descriptor)
-        self._identity = status.st_dev, status.st_ino
-        self._is_regular = stat.S_ISREG(status.st_mode)
+        self._status = os.fstat(self._descriptor)
+        self._is_regular = stat.S_ISREG(self._status.st_mode)
         self._is_open = True
         # False: another process writes this file. None: there are no locks here.
         self.is_locked = _hold(self._descriptor) if self._is_regular else None
-
-    @property
-    def size(self) -> int:
-        """Bytes in the file."""
-        return self._checked()
 
     def append(self, data: bytes, size: int | None = None) -> None:
         """Appends lines, all or none; `size` is the file's size, if it was just asked for."""
@@ -106,7 +100,7 @@ class HeldFile:
                 beside.unlink(missing_ok=True)
                 raise
             self.close()
-            self._descriptor, self._identity, self._is_open = new._descriptor, new._identity, True
+            self._descriptor, self._status, self._is_open = new._descriptor, new._status, True
 
     def move(self, path: Path) -> None:
         """Moves the file, over one that is there."""
@@ -135,7 +129,7 @@ class HeldFile:
                 status = os.fstat(self._descriptor)
             except OSError:
                 return
-            if is_open and (status.st_dev, status.st_ino) == self._identity:
+            if is_open and os.path.samestat(status, self._status):
                 os.close(self._descriptor)
 
     def forget(self) -> None:
@@ -152,7 +146,7 @@ class HeldFile:
         except OSError as error:
             error.filename = str(self.path)
             raise
-        if (status.st_dev, status.st_ino) != self._identity:
+        if not os.path.samestat(status, self._status):
             raise self._error(
                 errno.EBADF,
                 "the program has closed this file's descriptor and used its number again; "
@@ -178,7 +172,7 @@ class PageFile:
         self._file: HeldFile | None = None
         self._length = 0
 
-    def write(self, text: str) -> None:
+    def put(self, text: str) -> None:
         """Writes a text of ASCII that is shorter than a page."""
         data = text.encode("ascii").ljust(self._length - 1) + b"\n"  # nothing longer may remain
         if self._file is None or not self._file.is_intact():

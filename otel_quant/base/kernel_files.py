@@ -42,7 +42,6 @@ def read_process(pid: int, name: str) -> bytes:
 
 def read_kept(path: str, *, may_be_empty: bool = False) -> bytes:
     """Reads a kernel file of at most 16 kB, and keeps it open for the next reading."""
-    global _bytes_read
     descriptor = _OPEN.get(path)
     if descriptor is not None:
         try:
@@ -55,15 +54,10 @@ def read_kept(path: str, *, may_be_empty: bool = False) -> bytes:
             _forget_all()
             content, may_be_empty = b"", False
         if content or may_be_empty:
-            _bytes_read += len(content)
-            return content
+            return _counted(content)
         forget(path)
     if len(_OPEN) >= _MOST_OPEN:
         return read_proc(path)
-    return _kept_open(path)
-
-
-def _kept_open(path: str) -> bytes:
     descriptor = open_apart(path, os.O_RDONLY)
     if descriptor in _OPEN.values():
         _OPEN.clear()  # the program has closed them: this number would be read for another file

@@ -23,7 +23,7 @@ from otel_quant.cost.execution import (
 )
 from otel_quant.cost.inputs import BoundInputs, InputShape, bind_inputs
 from otel_quant.cost.model_reader import read_model
-from otel_quant.cost.operation import RULE_ERRORS, SHOWN, Operation, Shape, Value
+from otel_quant.cost.operation import RULE_ERRORS, SHOWN, Shape, TypedNode, Value
 from otel_quant.cost.operators import operator_of
 from otel_quant.cost.operators.rule import NO_PRECISION
 from otel_quant.cost.results import (
@@ -101,7 +101,7 @@ class _Analysis:
     """What is added up of one walk over one model."""
 
     def __init__(self, walk: Walk, bound: BoundInputs, rules: str, view: str) -> None:
-        self.sparsity_of: Callable[[Operation], WeightSparsity | None] | None = None
+        self.sparsity_of: Callable[[TypedNode], WeightSparsity | None] | None = None
         self._walk, self._bound = walk, bound
         self._rules_name, self._rules = rules, RULE_SETS[rules]
         self._view_name = view
@@ -116,7 +116,7 @@ class _Analysis:
         self._added_to = dict.fromkeys((self._view, *self._views.values()))
         self._nodes: list[NodeCost] = []
         self._branches: list[AssumedBranch] = []
-        self._makers: dict[Value, Operation] = {}
+        self._makers: dict[Value, TypedNode] = {}
         self._shapes: dict[tuple[Shape | None, ...], tuple[Shape | None, ...]] = {}
         self._read: dict[Value, Tensor] = {}  # Constants of the nodes so far
         self._left_out: set[Value | None] = set()  # What nodes read that are left out
@@ -222,7 +222,7 @@ class _Analysis:
             expected,
         )
 
-    def _branch(self, op: Operation, taken: int, macs: Sequence[int | None]) -> AssumedBranch:
+    def _branch(self, op: TypedNode, taken: int, macs: Sequence[int | None]) -> AssumedBranch:
         """The record of a branch that was assumed, with what would give the condition."""
         options = [
             option_text("--input", f"{name}:bool:{'x'.join(map(str, value.shape or ()))}:VALUE")
@@ -252,7 +252,7 @@ class _Analysis:
                     size += weight.stored
         return elements, size
 
-    def _unsized(self, op: Operation, memory: int | None) -> str | None:
+    def _unsized(self, op: TypedNode, memory: int | None) -> str | None:
         """Why the memory of a node or the shape of a result is not known; None if both are."""
         if memory is None:
             unsized = (value for value in self._view.results(op) if value.bytes is None)
@@ -278,7 +278,7 @@ def _sum(records: Iterable[NodeCost | Tensor], key: str) -> int:
 
 
 def _op_counts(nodes: Iterable[NodeCost]) -> Counter[str]:
-    return Counter(node.op_type for node in nodes)
+    return Counter(map(attrgetter("op_type"), nodes))
 
 
 def _mix(nodes: Iterable[NodeCost], key: str, whole: int) -> dict[str, float]:
@@ -297,7 +297,7 @@ def _chosen(what: str, title: str, name: object, choices: Collection[str]) -> No
         )
 
 
-def _elements(op: Operation, i: int, weight: Tensor) -> int:
+def _elements(op: TypedNode, i: int, weight: Tensor) -> int:
     """Elements of a constant, counted apart where a stored element holds several."""
     rule = operator_of(op.kind).packed.get(i)
     if rule is None:
@@ -309,7 +309,7 @@ def _elements(op: Operation, i: int, weight: Tensor) -> int:
     return found if 0 < found <= 8 * weight.stored else weight.elements
 
 
-def _handed_over(ops: list[Operation]) -> Iterator[Operation]:
+def _handed_over(ops: list[TypedNode]) -> Iterator[TypedNode]:
     """Yields what a list has and leaves it empty: there may be many, and each is used once."""
     ops.reverse()
     while ops:
@@ -317,7 +317,7 @@ def _handed_over(ops: list[Operation]) -> Iterator[Operation]:
 
 
 def _made_tensors(
-    ops: Iterable[Operation], *, in_body: bool = False, known: Collection[Value] = ()
+    ops: Iterable[TypedNode], *, in_body: bool = False, known: Collection[Value] = ()
 ) -> Iterator[TensorCost]:
     """Yields what operations and their bodies make, in order of execution."""
     for op in ops:

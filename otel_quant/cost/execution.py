@@ -17,7 +17,7 @@ from otel_quant.cost import dtypes
 from otel_quant.cost.operation import (
     RULE_ERRORS,
     Body,
-    Operation,
+    TypedNode,
     UnknownError,
     Value,
     executed,
@@ -49,7 +49,7 @@ class RuleSet:
 
     view = "fused"  # What memory is of unless told
 
-    def macs(self, op: Operation) -> Macs:
+    def macs(self, op: TypedNode) -> Macs:
         """Returns what one execution of a node costs, its bodies left out."""
         operator = operator_of(op.kind)
         if (
@@ -83,7 +83,7 @@ class _OnnxTool(RuleSet):
 
     view = "file"
 
-    def macs(self, op: Operation) -> Macs:
+    def macs(self, op: TypedNode) -> Macs:
         operator = operator_of(op.kind)
         if operator.tool is None:
             return _by_formulas(op, operator)
@@ -106,14 +106,14 @@ RULE_SETS: Final = {"corrected": CORRECTED, "onnx_tool": _OnnxTool()}
 """By the names that users give."""
 
 
-def _by_formulas(op: Operation, operator: Rule) -> Macs:
+def _by_formulas(op: TypedNode, operator: Rule) -> Macs:
     if not operator.costed:
         raise UnknownError(operator.words)
     inner = _counted(operator.contraction, op)
     return Macs(inner, inner + _counted(operator.rest, op))
 
 
-def _counted(formula: Formula | None, op: Operation) -> int:
+def _counted(formula: Formula | None, op: TypedNode) -> int:
     """Checks that a formula gives a count; of a kernel below zero or a rank too low it gives none."""
     macs: object = formula(op) if formula is not None else 0
     if not isinstance(macs, int) or macs < 0:
@@ -128,11 +128,11 @@ def _counted(formula: Formula | None, op: Operation) -> int:
 class Execution(NamedTuple):
     """An operation as it is executed."""
 
-    op: Operation  # The operation
+    op: TypedNode  # The operation
     times: int | None  # How often; None if that is not known
     macs: Macs | None  # Of one execution; None if they are not known
     unknown: str | None  # Why ``times`` or ``macs`` is not known; None if both are
-    idle: Sequence[Operation] = ()  # Of branches not taken, whose constants it answers for
+    idle: Sequence[TypedNode] = ()  # Of branches not taken, whose constants it answers for
     # Of a node with branches that takes one on a condition that is not known: which is taken here,
     # and the MACs of each, None where they are not known
     assumed: tuple[int, Sequence[int | None]] | None = None
@@ -152,7 +152,7 @@ class Execution(NamedTuple):
 
 
 def executions(
-    ops: Iterable[Operation],
+    ops: Iterable[TypedNode],
     rules: RuleSet = CORRECTED,
     times: int | None = 1,
     unknown: str | None = None,
@@ -167,7 +167,7 @@ def executions(
             yield _execution(op, rules, times, unknown)
 
 
-def _execution(op: Operation, rules: RuleSet, times: int | None, unknown: str | None) -> Execution:
+def _execution(op: TypedNode, rules: RuleSet, times: int | None, unknown: str | None) -> Execution:
     macs: Macs | None = None
     try:
         macs = rules.macs(op)
@@ -177,7 +177,7 @@ def _execution(op: Operation, rules: RuleSet, times: int | None, unknown: str | 
 
 
 def _of_body(
-    op: Operation, rules: RuleSet, times: int | None, unknown: str | None
+    op: TypedNode, rules: RuleSet, times: int | None, unknown: str | None
 ) -> Iterator[Execution]:
     """Yields a loop or a call, which itself is nothing, and what it runs."""
     (body,) = op.bodies
@@ -191,7 +191,7 @@ def _of_body(
 
 
 def _of_branches(
-    op: Operation, rules: RuleSet, times: int | None, unknown: str | None
+    op: TypedNode, rules: RuleSet, times: int | None, unknown: str | None
 ) -> Iterator[Execution]:
     """Yields an If and the branch that it takes; the dearest where the condition is not known."""
     costed = [list(executions(body.ops, rules, times, unknown)) for body in op.branches]
@@ -214,7 +214,7 @@ def multiplied(count: int | None, times: int | None) -> int | None:
     return None if count is None or times is None else count * times
 
 
-def _unsized(op: Operation) -> str | None:
+def _unsized(op: TypedNode) -> str | None:
     """Why an operator that has a formula could not give a shape to put into it; None if it could."""
     if not operator_of(op.kind).costed:
         return None
@@ -234,7 +234,7 @@ _WIDTHS: Final = {
 }
 
 
-def precision_of(op: Operation, makers: Mapping[Value, Operation]) -> str:
+def precision_of(op: TypedNode, makers: Mapping[Value, TypedNode]) -> str:
     """Returns what a contraction executes in.
 
     Two quantized operands execute in the wider of their types; a quantized weight against a
@@ -255,7 +255,7 @@ def precision_of(op: Operation, makers: Mapping[Value, Operation]) -> str:
     return dtypes.name_of(op.dtype(rule.operands[0]))
 
 
-def _stored(value: Value, makers: Mapping[Value, Operation]) -> str:
+def _stored(value: Value, makers: Mapping[Value, TypedNode]) -> str:
     """The quantized type behind an operand; empty if it is a float one."""
     for _ in range(_MAX_STEPS):
         if value.dtype in dtypes.QUANTIZED:
@@ -278,7 +278,7 @@ class MemoryAccess(NamedTuple):
     makes: Sequence[Value]  # Empty if it is part of another's kernel
 
 
-Kernels: TypeAlias = Mapping[Operation, MemoryAccess]
+Kernels: TypeAlias = Mapping[TypedNode, MemoryAccess]
 """What operations read and make where a runtime does not execute them as they are in the file."""
 
 
@@ -289,20 +289,20 @@ class AsStored:
 
     def __init__(self) -> None:
         self.quantized = 0  # Contractions of dequantized integers
-        self.in_float: dict[Obstacle, list[Operation]] = {}  # Those expected to run in float
+        self.in_float: dict[Obstacle, list[TypedNode]] = {}  # Those expected to run in float
         self.runtime = ""  # Title of the runtime that this is of, if there are any
 
-    def expected(self, op: Operation, stored: str) -> str:
+    def expected(self, op: TypedNode, stored: str) -> str:
         """Returns the type that a contraction is expected to execute in; they come in order."""
         return stored
 
 
-def named_results(op: Operation) -> list[Value]:
+def named_results(op: TypedNode) -> list[Value]:
     """Returns the results of an operation that are not left out."""
     return [value for value, name in zip(op.outputs, op.node.outputs, strict=False) if name]
 
 
-def branches_taken(op: Operation) -> Sequence[Body]:
+def branches_taken(op: TypedNode) -> Sequence[Body]:
     """Returns the branch that an operation takes, all of them where that is not known."""
     return op.branches if op.taken is None else [op.branches[op.taken]]
 
@@ -321,7 +321,7 @@ class MemoryView:
         self.peak_bytes = _Timeline(kernels).peak(walk)
         self.unsized = 0
 
-    def add(self, op: Operation, held: int) -> tuple[int | None, int | None]:
+    def add(self, op: TypedNode, held: int) -> tuple[int | None, int | None]:
         """Adds a node that is executed, with the bytes of constants that it is the first to read.
 
         Returns the bytes of these and its results, and the bytes that it moves; None where they
@@ -345,7 +345,7 @@ class MemoryView:
         self.bytes += memory
         return memory, total((read, written))
 
-    def _read(self, op: Operation) -> int | None:
+    def _read(self, op: TypedNode) -> int | None:
         """Bytes that one execution of a node reads; None if they are not known."""
         reads, _ = self._kernels.get(op, (op.inputs, ()))
         operands = dict.fromkeys(reads)  # one given twice is read once
@@ -357,7 +357,7 @@ class MemoryView:
             ]
         )
 
-    def results(self, op: Operation) -> list[Value]:
+    def results(self, op: TypedNode) -> list[Value]:
         """Returns what takes memory of an operation's results when the model runs."""
         kernel = self._kernels.get(op)
         made = named_results(op) if kernel is None else kernel.makes
@@ -370,7 +370,7 @@ def memory_views(walk: Walk, kernels: Kernels, rules: RuleSet = CORRECTED) -> di
     return {"fused": MemoryView(kernels, walk, rules) if kernels else file, "file": file}
 
 
-def _folded(op: Operation, held: int) -> int:
+def _folded(op: TypedNode, held: int) -> int:
     """What quantizing a constant when the model is loaded adds to its bytes, or takes away."""
     if not (operator_of(op.kind).precision.quantizes and op.outputs and op.has(0)):
         return 0
@@ -433,7 +433,7 @@ class _Timeline:
         if self._around:
             self._around[-1].add(held)
 
-    def run(self, ops: Sequence[Operation]) -> None:
+    def run(self, ops: Sequence[TypedNode]) -> None:
         """Runs operations one after the other, calls of functions in place."""
         for op in executed(ops):
             self.now += 1
@@ -449,10 +449,10 @@ class _Timeline:
             for value in makes:
                 self.make(value)
 
-    def _run_bodies(self, op: Operation) -> None:
+    def _run_bodies(self, op: TypedNode) -> None:
         """Runs what an operation runs; its operands and what is captured live until then."""
         start = self.now
-        self._around.append({self._root(value) for value in op.inputs if value is not None})
+        self._around.append(set(map(self._root, op.given)))
         for body in op.bodies:
             self._run_loop(body, op.outputs)
         for body in branches_taken(op):

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from otel_quant.cost import dtypes, runtimes
 from otel_quant.cost.execution import AsStored, MemoryAccess, named_results
-from otel_quant.cost.operation import Operation, Value, executed
+from otel_quant.cost.operation import TypedNode, Value, executed
 from otel_quant.cost.operators import operator_of
 from otel_quant.cost.runtimes import CARRIES, FUSIONS, Fusion, Obstacle, Quantized, same
 
@@ -32,27 +32,24 @@ _OPERANDS: Final = {
 """Operands that have to be there, else a model is broken and the node is left as it is."""
 
 _LIMITS: Final = {
-    dtypes.INT8: (-128, 127),
-    dtypes.UINT8: (0, 255),
-    dtypes.INT16: (-32768, 32767),
-    dtypes.UINT16: (0, 65535),
-}
+    dtypes.INT8: (-128, 127), dtypes.UINT8: (0, 255), dtypes.INT16: (-32768, 32767), dtypes.UINT16: (0, 65535),
+}  # fmt: skip
 
 
 class Fused(NamedTuple):
     """What a runtime makes of a quantized graph, bodies included."""
 
     # What operations read and make where it differs from the file
-    kernels: dict[Operation, MemoryAccess]
-    on_integers: set[Operation]  # Operations that have a kernel on integers
+    kernels: dict[TypedNode, MemoryAccess]
+    on_integers: set[TypedNode]  # Operations that have a kernel on integers
     # Contractions of floats by integers that are one kernel (MatMulNBits), and those integers
-    by_weights: dict[Operation, Value]
-    obstacles: dict[Operation, Obstacle]  # Why others, whose operands are quantized, have none
+    by_weights: dict[TypedNode, Value]
+    obstacles: dict[TypedNode, Obstacle]  # Why others, whose operands are quantized, have none
     runtime: runtimes.Onnxruntime  # What runs it
 
 
 def fused_kernels(
-    ops: Sequence[Operation], outputs: Iterable[Value], runtime: runtimes.Onnxruntime | None = None
+    ops: Sequence[TypedNode], outputs: Iterable[Value], runtime: runtimes.Onnxruntime | None = None
 ) -> Fused:
     """Returns where kernels on integers are used, by the onnxruntime that is here unless told."""
     fused = Fused({}, set(), {}, {}, runtime or runtimes.runtime_here())
@@ -60,7 +57,7 @@ def fused_kernels(
     return fused
 
 
-def _fuse(ops: Sequence[Operation], outputs: Iterable[Value], fused: Fused) -> set[Value]:
+def _fuse(ops: Sequence[TypedNode], outputs: Iterable[Value], fused: Fused) -> set[Value]:
     """Fuses one graph; returns the values that it and its bodies read."""
     graph = list(executed(ops))
     captured: set[Value] = set()
@@ -73,14 +70,14 @@ def _fuse(ops: Sequence[Operation], outputs: Iterable[Value], fused: Fused) -> s
     return found.read
 
 
-def _is_complete(op: Operation) -> bool:
+def _is_complete(op: TypedNode) -> bool:
     return bool(op.outputs) and all(map(op.has, range(_OPERANDS.get(op.kind, 0))))
 
 
 class _Candidate(NamedTuple):
     """An operator that may have a kernel on integers."""
 
-    op: Operation
+    op: TypedNode
     rule: Fusion
     held: list[Quantized]  # Its operands, as far as they are integers
     found: Sequence[Quantized]  # What its results are quantized to
@@ -106,7 +103,7 @@ class _Graph:
     """
 
     def __init__(
-        self, ops: Sequence[Operation], outputs: set[Value], captured: set[Value], into: Fused
+        self, ops: Sequence[TypedNode], outputs: set[Value], captured: set[Value], into: Fused
     ) -> None:
         self._ops = ops
         self._operating = [op for op in ops if op.has(0)]
@@ -116,31 +113,25 @@ class _Graph:
         self._kinds = {value: op.kind for op in ops for value in op.outputs}
         self._twins = _twins(ops, kept)
         reading = [
-            (value, op)
-            for op in ops
-            if op.outputs[0] not in self._twins
-            for value in op.inputs
-            if value is not None
+            (value, op) for op in ops if op.outputs[0] not in self._twins for value in op.given
         ]
         self._readers = dict(reading)  # The last one
         self._edges = Counter(value for value, _ in reading)
         # How many operands read a constant of one element. onnxruntime makes those one.
         self._scalars = Counter(same(value) for value, _ in reading if value.shape == ())
         self.read = kept | self._edges.keys()
-        quantizers = {op.input(0) for op in ops if op.kind in QUANTIZES}
-        self._quantizers = quantizers
+        self._quantizers = quantizers = {op.input(0) for op in ops if op.kind in QUANTIZES}
         # Floats that are made in any case
         self._floats = captured | quantizers | (kept & self._edges.keys())
         self._wanted: dict[Value, Quantized] = {}
         self._held: dict[Value | None, Quantized] = {}
         self._foreign: set[Value] = set()  # Made by operators that dequantize as others do
         # Operations that have a kernel on integers, and the integers that it makes in place of results
-        self.fused: dict[Operation, list[Value]] = {}
-        self._moves: dict[
-            Value, Value
-        ] = {}  # Integers in place of a value that no node of the file makes
+        self.fused: dict[TypedNode, list[Value]] = {}
+        # Integers in place of a value that no node of the file makes
+        self._moves: dict[Value, Value] = {}
         self._clamped: dict[Value, Value] = {}
-        self._only_quantizes: set[Operation] = set()
+        self._only_quantizes: set[TypedNode] = set()
         self._at_rest: set[Value] = set()  # quantizations are moved before operators are left out
         self._integers: dict[Value | None, Value] = {}  # What is read in place of floats or twins
         self._shares = self._shared()
@@ -183,9 +174,9 @@ class _Graph:
         )
         return dtypes.UINT8 if made_unsigned else integers.dtype
 
-    def _conversion(self, op: Operation, integers: Value) -> Quantized:
+    def _conversion(self, op: TypedNode, integers: Value) -> Quantized:
         """What a node that quantizes or dequantizes makes or takes."""
-        zero_point = _operand(op, 2)
+        zero_point = op.operand(2)
         dtype = self._dtype(integers, zero_point, self._shares.get(integers, 0))
         return Quantized(integers, dtype, op.input(1), zero_point, op.attributes)
 
@@ -195,7 +186,7 @@ class _Graph:
         dtype = self._dtype(integers, held.zero_point, self._reads(value))
         return Quantized(integers, dtype, held.scale, held.zero_point)
 
-    def kernels(self) -> dict[Operation, MemoryAccess]:
+    def kernels(self) -> dict[TypedNode, MemoryAccess]:
         """Returns what its operations read and make where it differs from the file."""
         for op in reversed(self._operating):
             self._look_behind(op)
@@ -203,7 +194,7 @@ class _Graph:
             self._look_ahead(op)
         return self._accesses()
 
-    def _look_behind(self, op: Operation) -> None:
+    def _look_behind(self, op: TypedNode) -> None:
         """Finds what is quantized as soon as it is made."""
         value, result = op.input(0), op.outputs[0]
         wanted = self._wanted.get(result)
@@ -225,7 +216,7 @@ class _Graph:
             self._wanted[value] = moved = self._moved(wanted, value)  # Case 3
             self._moves[value] = moved.value
 
-    def _leave_out(self, op: Operation, wanted: Quantized) -> None:
+    def _leave_out(self, op: TypedNode, wanted: Quantized) -> None:
         """Leaves out a Relu or Clip that the quantization behind it makes superfluous."""
         value, result = op.input(0), op.outputs[0]
         is_alone, is_moved = self._alone(value), result in self._moves
@@ -239,7 +230,7 @@ class _Graph:
         if is_moved:
             self._moves[value] = wanted.value
 
-    def _look_ahead(self, op: Operation) -> None:
+    def _look_ahead(self, op: TypedNode) -> None:
         """Finds what is integers, and what runs on them."""
         result = op.outputs[0]
         if op.kind in DEQUANTIZES:  # Case 4
@@ -254,7 +245,7 @@ class _Graph:
             if result in self._moves:  # Case 7
                 self._held.setdefault(result, self._wanted[result])
 
-    def _look_at(self, op: Operation) -> None:
+    def _look_at(self, op: TypedNode) -> None:
         """Case 6: notes the kernel of an operator, or what is in the way of one."""
         precision, rule = operator_of(op.kind).precision, FUSIONS.get(op.kind)
         if precision.dequantizes or precision.rounds_to:
@@ -354,7 +345,7 @@ class _Graph:
         elif _has_other_scales(it.op, it.held[1], exactly=spared and not is_gemm):
             yield _spared(runtimes.OTHER_SCALES, spared=spared)
 
-    def _before_a_clamp(self, op: Operation) -> bool:
+    def _before_a_clamp(self, op: TypedNode) -> bool:
         """Whether a Relu or Clip alone reads a result, which one other reads in turn.
 
         onnxruntime takes it for a part of the QuantizeLinear behind, and finds none.
@@ -364,7 +355,7 @@ class _Graph:
         reader = self._readers[op.outputs[0]]
         return reader.kind in _CLAMPS and self._alone(reader.outputs[0])
 
-    def _weights(self, op: Operation, rule: Fusion) -> Quantized | None:
+    def _weights(self, op: TypedNode, rule: Fusion) -> Quantized | None:
         """The constant integers by which a contraction multiplies floats; None if it does not."""
         if not rule.weight:
             return None
@@ -373,7 +364,7 @@ class _Graph:
         is_constant = weights is not None and weights.value.constant
         return weights if of_floats and is_constant else None
 
-    def _against_weights(self, op: Operation, weights: Quantized) -> Iterator[Obstacle]:
+    def _against_weights(self, op: TypedNode, weights: Quantized) -> Iterator[Obstacle]:
         """Yields what is in the way of a kernel for floats by integers.
 
         Case 1: the operator or the integers are of none of the types that have one.
@@ -414,7 +405,7 @@ class _Graph:
             and it.op.outputs[0] not in self._floats
         )
 
-    def _accesses(self) -> dict[Operation, MemoryAccess]:
+    def _accesses(self) -> dict[TypedNode, MemoryAccess]:
         """What operations read and make, once it is known who still needs floats."""
         made = {*chain.from_iterable(self.fused.values()), *self._twins, *self._clamped}
         # Their results are made by others, or by none.
@@ -429,7 +420,7 @@ class _Graph:
                 found[op] = MemoryAccess(read if makes else [], makes)
         return found
 
-    def _read_by(self, op: Operation) -> Sequence[Value | None]:
+    def _read_by(self, op: TypedNode) -> Sequence[Value | None]:
         """What an operation reads from memory."""
         if op.kind in QUANTIZES:
             return [self._source(op), *op.inputs[1:]]
@@ -439,14 +430,14 @@ class _Graph:
             read[1] = self._by_weights[op]
         return read
 
-    def _source(self, op: Operation) -> Value:
+    def _source(self, op: TypedNode) -> Value:
         """What a node quantizes, operators that need not run left out."""
         source = op.input(0)
         while source in self._clamped:
             source = self._clamped[source]
         return source
 
-    def _made_by(self, op: Operation, floats: set[Value | None]) -> Sequence[Value] | None:
+    def _made_by(self, op: TypedNode, floats: set[Value | None]) -> Sequence[Value] | None:
         """What an operation writes to memory; None if it is the same as in the file."""
         needed = [value for value in op.outputs if value in floats]
         if op.kind in DEQUANTIZES:
@@ -460,7 +451,7 @@ class _Graph:
         return [*floats_made, *moved] if moved else None
 
 
-def _twins(ops: Sequence[Operation], kept: set[Value]) -> dict[Value | None, Value]:
+def _twins(ops: Sequence[TypedNode], kept: set[Value]) -> dict[Value | None, Value]:
     """Results of nodes that quantize a tensor once more in the same way -> the first's result."""
     firsts: dict[tuple[object, ...], Value] = {}
     twins: dict[Value | None, Value] = {}
@@ -482,7 +473,7 @@ def _spared(obstacle: Obstacle, *, spared: bool) -> Obstacle:
     return Obstacle(why, obstacle.remedy)
 
 
-def _has_other_scales(op: Operation, weight: Quantized, *, exactly: bool) -> bool:
+def _has_other_scales(op: TypedNode, weight: Quantized, *, exactly: bool) -> bool:
     """Whether a weight has other scales than one, or as many as there are output channels.
 
     ``exactly``: along the axis of the output channels of a matrix, too.
@@ -495,7 +486,7 @@ def _has_other_scales(op: Operation, weight: Quantized, *, exactly: bool) -> boo
     return exactly and weight.attributes.get("axis", 1) not in (-1, len(weight.shape) - 1)
 
 
-def _clamps_nothing(op: Operation, wanted: Quantized) -> bool:
+def _clamps_nothing(op: TypedNode, wanted: Quantized) -> bool:
     """Whether quantization alone limits the result as much as a Relu or Clip does."""
     lowest, highest = _LIMITS.get(wanted.value.dtype, (nan, nan))
     low, high = _clip_limits(op)
@@ -508,17 +499,13 @@ def _clamps_nothing(op: Operation, wanted: Quantized) -> bool:
     )
 
 
-def _clip_limits(op: Operation) -> tuple[float, float]:
+def _clip_limits(op: TypedNode) -> tuple[float, float]:
     """The limits of a Relu or Clip; NaN, which no number is below or above, for one that is not known."""
     if op.kind == "Relu":
         return 0, inf
     if op.attributes:  # before version 11 of the operator set
         return nan, nan
-    return _number(_operand(op, 1), -inf), _number(_operand(op, 2), inf)
-
-
-def _operand(op: Operation, i: int) -> Value | None:
-    return op.inputs[i] if i < len(op.inputs) else None
+    return _number(op.operand(1), -inf), _number(op.operand(2), inf)
 
 
 def _number(value: Value | None, otherwise: float) -> float:
@@ -537,7 +524,7 @@ class AsRun(AsStored):
         self.kernels = fused.kernels
         self._fused, self._title = fused, fused.runtime.title
 
-    def expected(self, op: Operation, stored: str) -> str:
+    def expected(self, op: TypedNode, stored: str) -> str:
         """Returns the type that a contraction is expected to execute in; they come in order."""
         rule, floats = operator_of(op.kind).precision, dtypes.name_of(op.dtype(0))
         given = {op.dtype(i) for i in rule.operands}
@@ -552,7 +539,7 @@ class AsRun(AsStored):
         self.in_float.setdefault(self._obstacle(op, stored), []).append(op)
         return floats
 
-    def _obstacle(self, op: Operation, stored: str) -> Obstacle:
+    def _obstacle(self, op: TypedNode, stored: str) -> Obstacle:
         """Why a contraction runs in float."""
         if op in self._fused.obstacles:
             return self._fused.obstacles[op]

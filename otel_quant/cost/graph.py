@@ -15,7 +15,7 @@ from otel_quant.cost.execution import Execution, executions
 from otel_quant.cost.fused import DEQUANTIZES, QUANTIZES, Fused, fused_kernels
 from otel_quant.cost.inputs import BoundInputs, InputSpec, bind_inputs
 from otel_quant.cost.model_reader import read_model
-from otel_quant.cost.operation import Operation, Value
+from otel_quant.cost.operation import TypedNode, Value
 from otel_quant.cost.operators import operator_of
 from otel_quant.cost.runtimes import (
     CARRIES,
@@ -27,13 +27,31 @@ from otel_quant.cost.runtimes import (
     Onnxruntime,
     runtime_here,
 )
-from otel_quant.cost.structure import Graph, Model, Node, node_name, printable
+from otel_quant.cost.structure import Graph, GraphNode, Model, node_name, printable
 from otel_quant.cost.walk import Walk
 
 __all__ = [
-    "CARRIES", "DEQUANTIZES", "FUSIONS", "NOT_QUANTIZED", "NO_KERNEL", "QDQ", "QUANTIZES", "Fusion", "Graph",
-    "ModelGraph", "Node", "Obstacle", "Onnxruntime", "Operation", "Value", "converts", "dtypes", "node_name",
-    "printable", "read_graph", "runtime_here",
+    "CARRIES",
+    "DEQUANTIZES",
+    "FUSIONS",
+    "NOT_QUANTIZED",
+    "NO_KERNEL",
+    "QDQ",
+    "QUANTIZES",
+    "Fusion",
+    "Graph",
+    "GraphNode",
+    "ModelGraph",
+    "Obstacle",
+    "Onnxruntime",
+    "TypedNode",
+    "Value",
+    "converts",
+    "dtypes",
+    "node_name",
+    "printable",
+    "read_graph",
+    "runtime_here",
 ]  # fmt: skip
 
 QDQ: Final = QUANTIZES | DEQUANTIZES
@@ -64,13 +82,13 @@ class ModelGraph:
         self.model: Model = read_model(path)
         self.bound: BoundInputs = bind_inputs(self.model.graph, inputs, path, dims=dims)
         walk = Walk(self.model, self.bound)
-        self.main: Sequence[Operation] = walk.ops  # without operations of bodies
+        self.main: Sequence[TypedNode] = walk.ops  # without operations of bodies
         self.fused: Fused = fused_kernels(walk.ops, walk.outputs, runtime)
         self.outputs = frozenset(info.name for info in self.model.graph.outputs)
-        self.runs: dict[Operation, Execution] = {run.op: run for run in executions(self.main)}
-        self.ops: Sequence[Operation] = list(self.runs)
-        self._readers: dict[Value, list[Operation]] = {}
-        self._makers: dict[Value, Operation] = {}
+        self.runs: dict[TypedNode, Execution] = {run.op: run for run in executions(self.main)}
+        self.ops: Sequence[TypedNode] = list(self.runs)
+        self._readers: dict[Value, list[TypedNode]] = {}
+        self._makers: dict[Value, TypedNode] = {}
         self._by_tensor = {
             name: op for op in self.main if op.kind != "Constant" for name in op.node.outputs
         }
@@ -79,15 +97,15 @@ class ModelGraph:
             for operand in op.given:
                 self._readers.setdefault(operand, []).append(op)
 
-    def maker(self, value: Value) -> Operation | None:
+    def maker(self, value: Value) -> TypedNode | None:
         """Returns the node that makes a value; None for inputs and constants."""
         return self._makers.get(value)
 
-    def maker_of(self, tensor: str) -> Operation | None:
+    def maker_of(self, tensor: str) -> TypedNode | None:
         """Returns the node of the main graph that makes a tensor; None for constants."""
         return self._by_tensor.get(tensor)
 
-    def readers(self, value: Value) -> Sequence[Operation]:
+    def readers(self, value: Value) -> Sequence[TypedNode]:
         """Returns the nodes that read a value."""
         return self._readers.get(value, ())
 
@@ -99,7 +117,7 @@ class ModelGraph:
         """Whether a value is an input of the model."""
         return self.bound.values.get(value.name) is value
 
-    def macs(self, ops: Sequence[Operation]) -> int | None:
+    def macs(self, ops: Sequence[TypedNode]) -> int | None:
         """Returns the MACs of nodes that run as one: of the contractions if there is one."""
         found = [run for op in ops if (run := self.runs.get(op)) is not None]
         known = [(run.macs, run.times) for run in found if run.macs is not None and run.times]

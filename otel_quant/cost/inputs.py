@@ -95,9 +95,8 @@ def parse_dims(texts: Iterable[str]) -> dict[str, int]:
     for text in texts:
         name, _, length = text.rpartition("=")
         if not name or not (length.isascii() and length.isdecimal()):
-            raise CostError(
-                "dimension", f"{printable(text)!r} is not understood", expected="name=8"
-            )
+            problem = f"{printable(text)!r} is not understood"
+            raise CostError("dimension", problem, expected="name=8")
         if name in found:
             raise CostError("dimension", f"{printable(name)!r} is given twice")
         found[name] = int(length[:_LONGEST])
@@ -118,10 +117,8 @@ def _parse(text: str) -> tuple[str, InputSpec]:
     name, _, shape = text.rpartition(":")
     if name and not text.startswith(":") and shape and (lengths := _shape(shape)) is not None:
         return name, InputSpec(lengths)
-    raise _wrong(
-        f"{printable(text)!r} is not understood",
-        "name=1x3x224x224 or name:f32:1x3x224x224[:values]",
-    )
+    expected = "name=1x3x224x224 or name:f32:1x3x224x224[:values]"
+    raise _wrong(f"{printable(text)!r} is not understood", expected)
 
 
 def _shape(text: str) -> tuple[int | str, ...] | None:
@@ -153,10 +150,8 @@ def _numbers(text: str, dtype: int, whole: str) -> tuple[int | float, ...]:
     except ValueError:
         numbers = ()
     if not numbers or (read is int and any(abs(number) >= _BEYOND for number in numbers)):
-        raise _wrong(
-            f"{printable(whole)!r} has values {printable(text)!r}",
-            f"{dtypes.name_of(dtype)} numbers joined by x",
-        )
+        problem = f"{printable(whole)!r} has values {printable(text)!r}"
+        raise _wrong(problem, f"{dtypes.name_of(dtype)} numbers joined by x")
     return numbers
 
 
@@ -245,13 +240,9 @@ class _NotAnExpressionError(ValueError):
 
 
 _OPERATORS: Final[dict[str, Callable[[int, int], int | None]]] = {
-    "Add": operator.add,
-    "Sub": operator.sub,
-    "Mult": operator.mul,
-    "Div": lambda a, b: None if a % b else a // b,
-    "FloorDiv": operator.floordiv,
-    "Mod": operator.mod,
-}
+    "Add": operator.add, "Sub": operator.sub, "Mult": operator.mul, "FloorDiv": operator.floordiv,
+    "Mod": operator.mod, "Div": lambda a, b: None if a % b else a // b,
+}  # fmt: skip
 """By the names that Python's syntax tree has for them."""
 
 
@@ -325,8 +316,8 @@ def bind_inputs(
     """
     static = {tensor.name for tensor in graph.initializers}
     inputs = {info.name: info.type for info in graph.inputs if info.name not in static}
-    lengths = _checked_dims(dims or {})
-    learned = _Learned(inputs, lengths, source)
+    dims = _checked_dims(dims or {})
+    learned = _Learned(inputs, dims, source)
     for name, shape in (given or {}).items():
         learned.learn(name, shape)
     learned.refuse_contradictions()
@@ -336,31 +327,17 @@ def bind_inputs(
     values: dict[str, Value] = {}
     for name, declared in inputs.items():
         if name in learned.given:
-            values[name] = _given_value(name, declared, *learned.given[name])
+            spec, lengths = learned.given[name]
+            data = spec.data if len(spec.data or ()) <= MAX_DATA else None
+            values[name] = Value(spec.dtype or declared.dtype, lengths, data, name=name)
         elif declared.may_be_tensor:
             values[name], unnamed = _assumed_value(name, declared, symbols)
             assumptions += unnamed
     by_name = {each.name: each for each in assumptions}
-    unused = _unused(graph, lengths, [spec.shape for spec, _ in learned.given.values()])
-    return BoundInputs(
-        values, symbols, tuple(by_name.values()), learned.overridden, lengths, unused
-    )
-
-
-def _unused(
-    graph: Graph, dims: Mapping[str, int], given: Sequence[Sequence[int | str]]
-) -> tuple[str, ...]:
-    """The names of given lengths that neither the model nor a given shape has."""
-    if not dims:
-        return ()
-    known = _names_of(graph).union(*given)
-    return tuple(name for name in dims if name not in known)
-
-
-def _given_value(name: str, declared: Type, spec: InputSpec, lengths: tuple[int, ...]) -> Value:
-    """An input as the caller gives it."""
-    data = spec.data if len(spec.data or ()) <= MAX_DATA else None
-    return Value(spec.dtype or declared.dtype, lengths, data, name=name)
+    shapes = [spec.shape for spec, _ in learned.given.values()]
+    known: Collection[int | str] = _names_of(graph).union(*shapes) if dims else ()
+    unused = tuple(name for name in dims if name not in known)
+    return BoundInputs(values, symbols, tuple(by_name.values()), learned.overridden, dims, unused)
 
 
 class _Learned:
@@ -409,11 +386,9 @@ class _Learned:
         given = expected = ""
         if declared is None:
             names = printable(", ".join(map(repr, self._inputs)))
-            raise CostError(
-                self._source,
-                f"has no input {printable(name)!r}{_by(spec)}",
-                expected=f"one of {names}" if names else "none",
-            )
+            expected = f"one of {names}" if names else "none"
+            problem = f"has no input {printable(name)!r}{_by(spec)}"
+            raise CostError(self._source, problem, expected=expected)
         if not declared.may_be_tensor:
             given, expected = "a shape", f"none, as it is of type {declared.kind}"
         elif dtypes.UNKNOWN not in (spec.dtype, declared.dtype) and spec.dtype != declared.dtype:
@@ -454,11 +429,8 @@ class _Learned:
         self, name: str, dim: str, length: int, other: int | None, spec: InputSpec
     ) -> CostError:
         elsewhere = "as given for it" if dim in self._dims else "as elsewhere among the inputs"
-        return CostError(
-            self._source,
-            f"input {printable(name)!r} sets {printable(dim)!r} to {length}{_by(spec)}",
-            expected=f"{other} {elsewhere}",
-        )
+        problem = f"input {printable(name)!r} sets {printable(dim)!r} to {length}{_by(spec)}"
+        return CostError(self._source, problem, expected=f"{other} {elsewhere}")
 
 
 def _assumed_value(
@@ -477,10 +449,8 @@ def _assumed_value(
         if lengths[axis] is not None:
             continue
         if is_name(dim):
-            value.unknown = (
-                f"{title}: the length '{printable(dim)}' of axis {axis} cannot be computed; "
-                f"{option} gives it"
-            )
+            problem = f"the length '{printable(dim)}' of axis {axis} cannot be computed"
+            value.unknown = f"{title}: {problem}; {option} gives it"
         else:
             lengths[axis] = _ASSUMED
             unnamed.append(Assumption(f"{name}[{axis}]", _ASSUMED, name, shape))
@@ -492,45 +462,35 @@ def _checked_dims(dims: Mapping[str, int]) -> Mapping[str, int]:
     for name, length in dims.items():
         _check_length("dimension", name, length)
         if is_anonymous(name):
+            expected = "a name; a length without one is given with its input's shape"
             raise CostError(
-                "dimension",
-                f"{printable(name)!r} names no dimension",
-                expected="a name; a length without one is given with its input's shape",
+                "dimension", f"{printable(name)!r} names no dimension", expected=expected
             )
     return dims
 
 
 def _check_length(what: str, name: str, length: int) -> None:
     if isinstance(length, bool) or not isinstance(length, int) or not 0 <= length <= MAX_LENGTH:
-        raise CostError(
-            what,
-            f"{printable(name)!r} has a length {length!r}",
-            expected=f"integers from 0 to {MAX_LENGTH:,}",
-        )
+        expected = f"integers from 0 to {MAX_LENGTH:,}"
+        raise CostError(what, f"{printable(name)!r} has a length {length!r}", expected=expected)
 
 
 def _given_lengths(name: str, spec: InputSpec, dims: Mapping[str, int]) -> tuple[int, ...]:
     lengths: list[int] = []
     if len(spec.shape) > MAX_GIVEN_RANK:
-        raise _wrong(
-            f"{printable(name)!r} has {len(spec.shape):,} dimensions{_by(spec)}",
-            f"at most {MAX_GIVEN_RANK}",
-        )
+        problem = f"{printable(name)!r} has {len(spec.shape):,} dimensions{_by(spec)}"
+        raise _wrong(problem, f"at most {MAX_GIVEN_RANK}")
     for length in spec.shape:
         found = dims.get(length) if isinstance(length, str) else length
         if found is None:
-            raise _wrong(
-                f"{printable(name)!r} has a length {printable(str(length))!r}, which is not given"
-                f"{_by(spec)}",
-                f"{option_text('--dim', f'{length}=LENGTH')} as well",
-            )
+            what = f"has a length {printable(str(length))!r}, which is not given{_by(spec)}"
+            expected = f"{option_text('--dim', f'{length}=LENGTH')} as well"
+            raise _wrong(f"{printable(name)!r} {what}", expected)
         _check_length("input shape", name, found)
         lengths.append(found)
     if spec.data is not None and len(spec.data) != prod(lengths):
-        raise _wrong(
-            f"{printable(name)!r}{_by(spec)} has {len(spec.data)} values",
-            f"{prod(lengths)} for shape {lengths}",
-        )
+        problem = f"{printable(name)!r}{_by(spec)} has {len(spec.data)} values"
+        raise _wrong(problem, f"{prod(lengths)} for shape {lengths}")
     return tuple(lengths)
 
 

@@ -15,7 +15,7 @@ from io import BytesIO
 from itertools import chain
 from math import prod
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.structure import (
@@ -26,9 +26,9 @@ from otel_quant.cost.structure import (
     External,
     Function,
     Graph,
+    GraphNode,
     Kind,
     Model,
-    Node,
     Reference,
     Span,
     Tensor,
@@ -122,11 +122,8 @@ def _without_weights(proto: Any) -> tuple[bytes, int]:
     nor has to fit into one protobuf message (two gigabytes at most).
     """
     if not (hasattr(proto, "graph") and hasattr(proto, "SerializeToString")):
-        raise CostError(
-            f"<{type(proto).__name__}>",
-            "is not a model",
-            expected="a path, bytes or an onnx.ModelProto",
-        )
+        expected = "a path, bytes or an onnx.ModelProto"
+        raise CostError(f"<{type(proto).__name__}>", "is not a model", expected=expected)
     light = type(proto)()
     light.ir_version, light.producer_name = proto.ir_version, proto.producer_name
     light.opset_import.extend(proto.opset_import)
@@ -145,7 +142,7 @@ def _without_weights(proto: Any) -> tuple[bytes, int]:
     return light.SerializeToString(), proto.ByteSize()
 
 
-_Read: TypeAlias = Callable[[Field], Any]
+_Read: TypeAlias = Callable[["_ModelReader", Field], Any]
 
 _Fields: TypeAlias = Mapping[int, tuple[str, _Read, bool]]
 """Of a message, by number: the fields' names in ``onnx.proto``, one name for those that exclude each other, what reads
@@ -153,14 +150,6 @@ them, and whether they may be there several times. Of others the last one counts
 
 _Message: TypeAlias = defaultdict[str, Any]
 """The fields of a message by name; a list of those that may be there several times."""
-
-
-_NamedFields: TypeAlias = Mapping[int, tuple[str, _Read]]
-
-
-def _table(once: _NamedFields, several: _NamedFields = MappingProxyType({})) -> _Fields:
-    single = {number: (*each, False) for number, each in once.items()}
-    return {**single, **{number: (*each, True) for number, each in several.items()}}
 
 
 class _ModelReader:
@@ -174,61 +163,13 @@ class _ModelReader:
         self._kept = 0
         self._names: dict[bytes, str] = {}
         self._depth = 0
-        self._rank = 0  # of the shape that is read
         self._graph_reached = False
-        name, info, integer = self._name, self._value_info, self._integer
-        tensor, graph, node = self._tensor, self._graph, self._node
-        opset, attribute = self._opset, self._attribute
-        self._model_fields = _table(
-            {7: ("graph", graph)}, {8: ("opset_import", opset), 25: ("functions", self._function)}
-        )
-        self._graph_fields = _table({}, {
-            1: ("node", node), 5: ("initializer", tensor),
-            11: ("input", info), 12: ("output", info), 13: ("value_info", info),
-        })  # fmt: skip
-        self._node_fields = _table(
-            {
-                3: ("name", self._node_name), 4: ("op_type", name), 7: ("domain", name),
-                8: ("overload", name),
-            },
-            {1: ("input", name), 2: ("output", name), 5: ("attribute", attribute)},
-        )  # fmt: skip
-        self._attribute_fields = _table(
-            {
-                1: ("name", name), 20: ("type", _raw), 21: ("ref_attr_name", name),
-                2: ("value", self._float), 3: ("value", integer), 4: ("value", self._text),
-                5: ("value", tensor), 6: ("value", graph),
-            },
-            {7: ("list", self._floats), 8: ("list", self._integers), 9: ("list", self._texts)},
-        )  # fmt: skip
-        self._function_fields = _table(
-            {1: ("name", name), 10: ("domain", name), 13: ("overload", name)},
-            {
-                4: ("input", name), 5: ("output", name), 7: ("node", node),
-                9: ("opset_import", opset), 11: ("attribute_proto", attribute),
-            },
-        )  # fmt: skip
-        self._opset_fields = _table({1: ("domain", name), 2: ("version", integer)})
-        self._info_fields = _table({1: ("name", name), 2: ("type", self._type)})
-        self._type_fields = _table(
-            {1: ("value", self._tensor_type), **dict.fromkeys(_TYPE_KINDS, ("value", _opaque_type))}
-        )
-        self._tensor_type_fields = _table({1: ("elem_type", integer), 2: ("shape", self._shape)})
-        self._shape_fields = _table({}, {1: ("dim", self._dim)})
-        self._tensor_fields = _table(
-            {2: ("data_type", integer), 8: ("name", name), 14: ("data_location", _raw)},
-            {
-                1: ("dims", self._dims), 13: ("external_data", self._entry),
-                **dict.fromkeys(_PAYLOADS, ("payload", self._payload)),
-            },
-        )  # fmt: skip
-        self._entry_fields = _table({1: ("key", name), 2: ("value", name)})
 
     def model(self) -> Model:
         """Reads a ModelProto that fills the file."""
         reader = self._reader
         try:
-            found = self._message((0, LENGTH, reader.size), self._model_fields)
+            found = self._message((0, LENGTH, reader.size), _MODEL)
             if "graph" not in found:
                 raise CostError(reader.source, "it has no graph", expected=MODEL)
         except CostError as error:
@@ -243,53 +184,63 @@ class _ModelReader:
         """Reads those fields of a message that its table has."""
         found: _Message = defaultdict(list)
         for inner in self._reader.fields(self._stop(field)):
-            known = fields.get(inner[0])
-            if known is None:
-                continue
-            name, read, several = known
-            if several:
-                found[name].append(read(inner))
-            else:
-                found[name] = read(inner)
+            if inner[0] in fields:
+                name, read, several = fields[inner[0]]
+                if several:
+                    found[name].append(read(self, inner))
+                else:
+                    found[name] = read(self, inner)
         return found
 
     def _graph(self, field: Field) -> Graph:
+        self._want(field, LENGTH)
         self._graph_reached = True
         self._depth += 1
         if self._depth > _MAX_GRAPH_DEPTH:
-            raise self._too_many(
-                f"graphs nested more than {_MAX_GRAPH_DEPTH} deep", _MAX_GRAPH_DEPTH
-            )
-        found = self._message(field, self._graph_fields)
+            problem = f"graphs nested more than {_MAX_GRAPH_DEPTH} deep"
+            raise self._too_many(problem, _MAX_GRAPH_DEPTH)
+        found = self._message(field, _GRAPH)
         self._depth -= 1
         parts = ("node", "input", "output", "value_info", "initializer")
         return Graph(*(tuple(found[name]) for name in parts))
 
-    def _node(self, field: Field) -> Node:
-        self._keep(_RECORD)
-        found = self._message(field, self._node_fields)
-        inputs, outputs = tuple(found["input"]), tuple(found["output"])
-        self._keep(8 * (len(inputs) + len(outputs)))
-        return Node(
+    def _node(self, field: Field) -> GraphNode:
+        found: dict[str, str] = {}
+        inputs: list[str] = []
+        outputs: list[str] = []
+        attributes: dict[str, Attribute] = {}
+        for inner in self._reader.fields(self._stop(field)):
+            number = inner[0]
+            if number == 1:
+                inputs.append(self._name(inner))
+            elif number == 2:
+                outputs.append(self._name(inner))
+            elif number == 5:
+                name, attributes[name] = self._attribute(inner)
+            elif number in _NODE:
+                name, read, _ = _NODE[number]
+                found[name] = read(self, inner)
+        self._keep(_RECORD + 8 * (len(inputs) + len(outputs)))
+        return GraphNode(
             found.get("name", ""),
             found.get("op_type", ""),
             _domain(found),
-            inputs,
-            outputs,
-            dict(found["attribute"]) or _NO_ATTRIBUTES,
+            tuple(inputs),
+            tuple(outputs),
+            attributes or _NO_ATTRIBUTES,
             found.get("overload", ""),
         )
 
     def _attribute(self, field: Field) -> tuple[str, Attribute]:
         """Reads an AttributeProto; returns its name and value."""
         self._keep(_RECORD)
-        found = self._message(field, self._attribute_fields)
+        found = self._message(field, _ATTRIBUTE)
         name, declared = found.get("name", ""), found.get("type", 0)
-        reference, parts = found.get("ref_attr_name", ""), found["list"]
-        if reference:
-            return name, Reference(reference)
+        if found.get("ref_attr_name"):
+            return name, Reference(found["ref_attr_name"])
         if "value" in found and declared not in _LIST_TYPES:
             return name, found["value"]
+        parts = found["list"]
         count = sum(part.length if isinstance(part, Elided) else len(part) for part in parts)
         if count > _MAX_LIST:
             return name, Elided(count)
@@ -297,6 +248,9 @@ class _ModelReader:
         if items or declared in _LIST_TYPES:
             return name, items
         return name, _DEFAULTS.get(declared, 0)
+
+    def _raw(self, field: Field) -> int:
+        return field[2]
 
     def _float(self, field: Field) -> float:
         self._want(field, FIXED32)
@@ -349,33 +303,37 @@ class _ModelReader:
         return found
 
     def _function(self, field: Field) -> Function:
-        found = self._message(field, self._function_fields)
+        found = self._message(field, _FUNCTION)
         name, overload = found.get("name", ""), found.get("overload", "")
         inputs, outputs, nodes = (tuple(found[part]) for part in ("input", "output", "node"))
         defaults, opsets = dict(found["attribute_proto"]), dict(found["opset_import"])
         return Function(name, _domain(found), overload, inputs, outputs, nodes, defaults, opsets)
 
     def _opset(self, field: Field) -> tuple[str, int]:
-        found = self._message(field, self._opset_fields)
+        found = self._message(field, _OPSET)
         return _domain(found), found.get("version", 0)
 
     def _value_info(self, field: Field) -> ValueInfo:
         self._keep(_RECORD)
-        found = self._message(field, self._info_fields)
+        found = self._message(field, _INFO)
         return ValueInfo(found.get("name", ""), found.get("type", _NO_TYPE))
 
     def _type(self, field: Field) -> Type:
         """Reads a TypeProto; of sequences, optionals and maps not what they hold."""
-        found: Type = self._message(field, self._type_fields).get("value", _NO_TYPE)
+        found: Type = self._message(field, _TYPE).get("value", _NO_TYPE)
         return found
 
+    def _opaque_type(self, field: Field) -> Type:
+        return Type(_TYPE_KINDS[field[0]])
+
     def _tensor_type(self, field: Field) -> Type:
-        found = self._message(field, self._tensor_type_fields)
+        found = self._message(field, _TENSOR_TYPE)
         return Type("tensor", found.get("elem_type", 0), found.get("shape"))
 
     def _shape(self, field: Field) -> tuple[Dim, ...]:
-        self._rank = 0
-        return tuple(self._message(field, self._shape_fields)["dim"])
+        dims = tuple(self._message(field, _SHAPE)["dim"])
+        self._check_rank(len(dims))
+        return dims
 
     def _dim(self, field: Field) -> Dim:
         dim: Dim = None
@@ -386,22 +344,22 @@ class _ModelReader:
             elif number == 2:
                 dim = self._name(inner) or None
         self._keep(_NUMBER)
-        self._add_rank(1)
         return dim
 
     def _tensor(self, field: Field) -> Tensor:
         """Reads a TensorProto; keeps its values if they are few."""
         self._keep(_RECORD)
-        self._rank = 0
-        found = self._message(field, self._tensor_fields)
+        found = self._message(field, _TENSOR)
         name, dtype = found.get("name", ""), found.get("data_type", 0)
         dims = tuple(chain.from_iterable(found["dims"]))
+        self._check_rank(len(dims))
         for dim in dims:
             if dim < 0:
-                raise self._reader.error(
-                    f"tensor {printable(name)} has a dimension {dim}", "a length of 0 or more"
-                )
-        spans = () if None in found["payload"] else tuple(found["payload"])
+                problem = f"tensor {printable(name)} has a dimension {dim}"
+                raise self._reader.error(problem, "a length of 0 or more")
+        spans = tuple(found["payload"])
+        if None in spans:
+            spans = ()
         external, values = None, None
         if found.get("data_location", 0) == _OUTSIDE:
             external = self._external(name, dict(found["external_data"]))
@@ -419,12 +377,9 @@ class _ModelReader:
         _, kind, value = field
         if kind == LENGTH:
             self._check_rank(value // 10)  # the least that so many bytes can hold
-            found = self._packed(value)
-        else:
-            self._keep(_NUMBER)
-            found = [self._integer(field)]
-        self._add_rank(len(found))
-        return found
+            return self._packed(value)
+        self._keep(_NUMBER)
+        return (self._integer(field),)
 
     def _payload(self, field: Field) -> Span | None:
         """Where elements lie; None where they are not packed."""
@@ -432,7 +387,7 @@ class _ModelReader:
         return Span(number, self._reader.pos, length) if kind == LENGTH else None
 
     def _entry(self, field: Field) -> tuple[str, str]:
-        found = self._message(field, self._entry_fields)
+        found = self._message(field, _ENTRY)
         return found.get("key", ""), found.get("value", "")
 
     def _values(
@@ -446,7 +401,8 @@ class _ModelReader:
         field, self._reader.pos, length = spans[0]
         found: tuple[int | float, ...] | None = None
         if field in _INTEGER_PAYLOADS and length <= 10 * _INT_VALUES:
-            found = _decode_ints(dtype, self._packed(length))
+            decode, numbers = _FROM_INTEGERS.get(dtype), self._packed(length)
+            found = decode and tuple(map(decode, numbers))
         elif field not in _INTEGER_PAYLOADS and length <= 8 * _INT_VALUES:
             stored_as = _FLOAT_PAYLOADS.get(field, dtype)
             found = _decode_raw(stored_as, count, self._reader.take(length))
@@ -458,17 +414,11 @@ class _ModelReader:
         for key in ("offset", "length"):
             text = entries.get(key, "0")
             if not (text.isascii() and text.isdigit() and len(text) < 20):
-                raise self._reader.error(
-                    f"tensor {printable(name)} has external {key} {printable(text)!r}",
-                    "a number of bytes",
-                )
+                problem = f"tensor {printable(name)} has external {key} {printable(text)!r}"
+                raise self._reader.error(problem, "a number of bytes")
             numbers[key] = int(text)
         length = numbers["length"] if "length" in entries else None
         return External(entries.get("location", ""), numbers["offset"], length)
-
-    def _add_rank(self, axes: int) -> None:
-        self._rank += axes
-        self._check_rank(self._rank)
 
     def _check_rank(self, rank: int) -> None:
         if rank > _MAX_RANK:
@@ -480,9 +430,8 @@ class _ModelReader:
     def _want(self, field: Field, expected: int) -> None:
         number, kind, _ = field
         if kind != expected:
-            raise self._reader.error(
-                f"field {number} has wire type {kind} instead of {expected}", MODEL
-            )
+            problem = f"field {number} has wire type {kind} instead of {expected}"
+            raise self._reader.error(problem, MODEL)
 
     def _stop(self, field: Field) -> int:
         """Where a message ends that begins here."""
@@ -494,7 +443,7 @@ class _ModelReader:
         """Reads a string; equal ones are one object, since names recur as inputs."""
         _, kind, length = field
         if kind != LENGTH or length > _MAX_NAME:
-            self._check_name(field)
+            self._refuse_name(field)
         raw = self._reader.take(length)
         text = self._names.get(raw)
         if text is None:
@@ -503,13 +452,14 @@ class _ModelReader:
 
     def _node_name(self, field: Field) -> str:
         """Reads a string that does not recur."""
-        self._check_name(field)
-        return self._decoded(self._reader.take(field[2]))
+        _, kind, length = field
+        if kind != LENGTH or length > _MAX_NAME:
+            self._refuse_name(field)
+        return self._decoded(self._reader.take(length))
 
-    def _check_name(self, field: Field) -> None:
+    def _refuse_name(self, field: Field) -> NoReturn:
         self._want(field, LENGTH)
-        if field[2] > _MAX_NAME:
-            raise self._too_many(f"a name of {field[2]:,} bytes", _MAX_NAME)
+        raise self._too_many(f"a name of {field[2]:,} bytes", _MAX_NAME)
 
     def _decoded(self, raw: bytes) -> str:
         self._keep(_RECORD + 2 * len(raw))
@@ -522,15 +472,50 @@ class _ModelReader:
             raise self._too_many(problem, _MAX_KEPT)
 
 
-def _raw(field: Field) -> int:
-    return field[2]
+_ONE, _MANY = False, True
+_of = _ModelReader
+
+_MODEL: Final[_Fields] = {
+    7: ("graph", _of._graph, _ONE), 8: ("opset_import", _of._opset, _MANY), 25: ("functions", _of._function, _MANY),
+}  # fmt: skip
+_GRAPH: Final[_Fields] = {
+    1: ("node", _of._node, _MANY), 5: ("initializer", _of._tensor, _MANY), 11: ("input", _of._value_info, _MANY),
+    12: ("output", _of._value_info, _MANY), 13: ("value_info", _of._value_info, _MANY),
+}  # fmt: skip
+_NODE: Final[_Fields] = {
+    3: ("name", _of._node_name, _ONE), 4: ("op_type", _of._name, _ONE), 7: ("domain", _of._name, _ONE),
+    8: ("overload", _of._name, _ONE),
+}  # fmt: skip
+_ATTRIBUTE: Final[_Fields] = {
+    1: ("name", _of._name, _ONE), 20: ("type", _of._raw, _ONE), 21: ("ref_attr_name", _of._name, _ONE),
+    2: ("value", _of._float, _ONE), 3: ("value", _of._integer, _ONE), 4: ("value", _of._text, _ONE),
+    5: ("value", _of._tensor, _ONE), 6: ("value", _of._graph, _ONE),
+    7: ("list", _of._floats, _MANY), 8: ("list", _of._integers, _MANY), 9: ("list", _of._texts, _MANY),
+}  # fmt: skip
+_FUNCTION: Final[_Fields] = {
+    1: ("name", _of._name, _ONE), 10: ("domain", _of._name, _ONE), 13: ("overload", _of._name, _ONE),
+    4: ("input", _of._name, _MANY), 5: ("output", _of._name, _MANY), 7: ("node", _of._node, _MANY),
+    9: ("opset_import", _of._opset, _MANY), 11: ("attribute_proto", _of._attribute, _MANY),
+}  # fmt: skip
+_OPSET: Final[_Fields] = {1: ("domain", _of._name, _ONE), 2: ("version", _of._integer, _ONE)}
+_INFO: Final[_Fields] = {1: ("name", _of._name, _ONE), 2: ("type", _of._type, _ONE)}
+_TYPE: Final[_Fields] = {
+    1: ("value", _of._tensor_type, _ONE), **dict.fromkeys(_TYPE_KINDS, ("value", _of._opaque_type, _ONE)),
+}  # fmt: skip
+_TENSOR_TYPE: Final[_Fields] = {
+    1: ("elem_type", _of._integer, _ONE),
+    2: ("shape", _of._shape, _ONE),
+}
+_SHAPE: Final[_Fields] = {1: ("dim", _of._dim, _MANY)}
+_TENSOR: Final[_Fields] = {
+    2: ("data_type", _of._integer, _ONE), 8: ("name", _of._name, _ONE), 14: ("data_location", _of._raw, _ONE),
+    1: ("dims", _of._dims, _MANY), 13: ("external_data", _of._entry, _MANY),
+    **dict.fromkeys(_PAYLOADS, ("payload", _of._payload, _MANY)),
+}  # fmt: skip
+_ENTRY: Final[_Fields] = {1: ("key", _of._name, _ONE), 2: ("value", _of._name, _ONE)}
 
 
-def _opaque_type(field: Field) -> Type:
-    return Type(_TYPE_KINDS[field[0]])
-
-
-def _domain(found: _Message) -> str:
+def _domain(found: Mapping[str, Any]) -> str:
     name: str = found.get("domain", "")
     return "" if name == "ai.onnx" else name
 
@@ -544,20 +529,10 @@ def _decode_raw(dtype: int, count: int, data: bytes) -> tuple[int | float, ...] 
     return struct.unpack(f"<{count}{letter}", data)
 
 
-def _half(bits: int) -> float:
-    value: float = struct.unpack("<e", (bits & 0xFFFF).to_bytes(2, "little"))[0]
-    return value
-
-
 _FROM_INTEGERS: Final[dict[int, Callable[[int], int | float]]] = {
     **dict.fromkeys(dtypes.INTEGERS | {dtypes.BOOL}, int),
     **dict.fromkeys((dtypes.UINT32, dtypes.UINT64), lambda value: value & 0xFFFFFFFFFFFFFFFF),
-    dtypes.FLOAT16: _half,
+    dtypes.FLOAT16: lambda bits: struct.unpack("<e", (bits & 0xFFFF).to_bytes(2, "little"))[0],
     dtypes.BFLOAT16: lambda bits: float32((bits & 0xFFFF) << 16),
 }
 """What ``int32_data``, ``int64_data`` or ``uint64_data`` hold of each type."""
-
-
-def _decode_ints(dtype: int, raw: list[int]) -> tuple[int | float, ...] | None:
-    decode = _FROM_INTEGERS.get(dtype)
-    return None if decode is None else tuple(map(decode, raw))

@@ -11,7 +11,7 @@ from math import prod
 from typing import Final, NamedTuple, TypeAlias, TypeVar, cast
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.structure import Attribute, Kind, Node, Tensor, printable
+from otel_quant.cost.structure import Attribute, GraphNode, Kind, Tensor, printable
 
 Shape: TypeAlias = tuple[int | None, ...]
 """Lengths; None for one that is not known. A shape of unknown rank is None itself."""
@@ -144,7 +144,7 @@ class Carried(NamedTuple):
 class Body(NamedTuple):
     """Operations run as part of another: a branch, a loop's body, a function's."""
 
-    ops: Sequence[Operation]
+    ops: Sequence[TypedNode]
     times: int | None = 1  # How often; None if that is not known
     unknown: str = ""  # Why it is not
     outputs: Sequence[Value] = ()
@@ -152,28 +152,18 @@ class Body(NamedTuple):
     inlined: bool = False  # It is a local function's: the call itself is nothing
 
 
-class Operation:
+class TypedNode:
     """A node with its operands."""
 
     __slots__ = (
-        "attributes",
-        "bodies",
-        "branches",
-        "given",
-        "inputs",
-        "kind",
-        "name",
-        "node",
-        "opset",
-        "outputs",
-        "taken",
-    )
+        "attributes", "bodies", "branches", "given", "inputs", "kind", "name", "node", "opset", "outputs", "taken",
+    )  # fmt: skip
 
     def __init__(
         self,
         name: str,
         kind: str,
-        node: Node,
+        node: GraphNode,
         inputs: Sequence[Value | None],
         outputs: Sequence[Value],
         attributes: Mapping[str, Attribute],
@@ -183,10 +173,9 @@ class Operation:
         self.kind = kind
         self.node = node
         self.inputs = inputs
+        # Shared where it can be: another list would cost as much as the rest.
         given = tuple(filter(None, inputs)) if None in inputs else inputs
-        self.given = cast(
-            "Sequence[Value]", given
-        )  # shared: another list would cost as much as the rest
+        self.given = cast("Sequence[Value]", given)
         self.outputs = outputs
         self.attributes = attributes
         self.opset = opset
@@ -208,8 +197,12 @@ class Operation:
         """Returns whether operand ``i`` is there."""
         return i < len(self.inputs) and self.inputs[i] is not None
 
+    def operand(self, i: int) -> Value | None:
+        """Returns operand ``i``; None if it is left out."""
+        return self.inputs[i] if i < len(self.inputs) else None
+
     def input(self, i: int) -> Value:
-        """Returns operand ``i``."""
+        """Returns operand ``i``, which has to be there."""
         value = self.inputs[i] if i < len(self.inputs) else None
         if value is None:
             raise UnknownError(f"operand {i} is left out")
@@ -217,7 +210,7 @@ class Operation:
 
     def dtype(self, i: int) -> int:
         """Returns operand ``i``'s element type, UNKNOWN if it is left out."""
-        value = self.inputs[i] if i < len(self.inputs) else None
+        value = self.operand(i)
         return dtypes.UNKNOWN if value is None else value.dtype
 
     def shape(self, i: int) -> Shape:
@@ -307,10 +300,9 @@ class Operation:
         """Returns the entry of a table for a string attribute."""
         value = self.attr_str(name, default)
         if value not in choices:
-            raise UnknownError(
-                f"attribute '{name}' is '{printable(value, SHOWN)}'; "
-                f"expected one of {', '.join(choice or 'none' for choice in choices)}"
-            )
+            expected = ", ".join(choice or "none" for choice in choices)
+            problem = f"attribute '{name}' is '{printable(value, SHOWN)}'"
+            raise UnknownError(f"{problem}; expected one of {expected}")
         return choices[value]
 
     def attr_tensor(self, name: str) -> Tensor | None:
@@ -319,7 +311,7 @@ class Operation:
         return value if isinstance(value, Tensor) else None
 
 
-def executed(ops: Sequence[Operation]) -> Iterator[Operation]:
+def executed(ops: Sequence[TypedNode]) -> Iterator[TypedNode]:
     """Yields the operations of one graph in order, a function's operations in place of its call."""
     for op in ops:
         if op.bodies and op.inlined:
@@ -339,10 +331,8 @@ def known(lengths: Sequence[int | None], what: str, cause: str | None = None) ->
 def axis_of(axis: int, rank: int) -> int:
     """Returns an axis counted from the front."""
     if not -rank <= axis < max(rank, 1):
-        raise UnknownError(
-            f"axis {axis} of a tensor of {rank} dimensions; "
-            f"{-rank} to {max(rank, 1) - 1} is expected"
-        )
+        expected = f"{-rank} to {max(rank, 1) - 1} is expected"
+        raise UnknownError(f"axis {axis} of a tensor of {rank} dimensions; {expected}")
     return axis + rank if axis < 0 else axis
 
 
@@ -350,7 +340,7 @@ _MOST_SHAPES: Final = 4
 """Operands that a reason shows the shapes of."""
 
 
-def reason_of(error: Exception, op: Operation, rule: str) -> str:
+def reason_of(error: Exception, op: TypedNode, rule: str) -> str:
     """Returns why a rule failed, as one sentence with a node's name."""
     if isinstance(error, UnknownError):
         return error.cause or f"{op.title}: {error.problem}"

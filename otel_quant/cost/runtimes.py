@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.operation import Operation, Shape, Value
+from otel_quant.cost.operation import Shape, TypedNode, Value
 from otel_quant.cost.structure import Attribute
 
 BYTES: Final = frozenset({dtypes.INT8, dtypes.UINT8})
@@ -49,7 +49,7 @@ class Fusion(NamedTuple):
     result: str = "quantized"
     since: int = 0  # First version of the operator set
 
-    def operands(self, op: Operation) -> range:
+    def operands(self, op: TypedNode) -> range:
         """Returns which operands have to be dequantized, but for the bias."""
         end = len(op.inputs) if self.many is None else self.first + self.many
         return range(self.first, end)
@@ -221,64 +221,36 @@ def same(value: Value | None) -> object:
     return (value.dtype, value.data) if value is not None and value.data else value
 
 
-NOT_QUANTIZED: Final = Obstacle(
-    "its result is not quantized right behind it", "a QuantizeLinear as the only reader of it"
-)
-OTHER_SCALE: Final = Obstacle(
-    "its result has another scale or zero point than its operand", "the same ones"
-)
+# fmt: off
+NOT_QUANTIZED: Final = Obstacle("its result is not quantized right behind it", "a QuantizeLinear as the only reader of it")
+OTHER_SCALE: Final = Obstacle("its result has another scale or zero point than its operand", "the same ones")
 EIGHT_BITS: Final = "8 bits, all unsigned with int8 weights or all int8"
 SIGNED: Final = Obstacle(
-    "its operand or result is int8, which onnxruntime on x86-64 fuses only where it can make it "
-    "uint8: where one node alone reads it",
-    "uint8 for what is not a weight",
-)
+    "its operand or result is int8, which onnxruntime on x86-64 fuses only where it can make it uint8: where one node alone reads it",
+    "uint8 for what is not a weight")
 NO_ZERO_POINT: Final = Obstacle("an operand has no zero point", "a zero point, even if it is 0")
-OTHER_SCALES: Final = Obstacle(
-    "its weight has other scales than one, or one for each output channel",
-    "one scale, or one for each output channel",
-)
+OTHER_SCALES: Final = Obstacle("its weight has other scales than one, or one for each output channel", "one scale, or one for each output channel")
 BETA: Final = Obstacle("its beta is not 1", "beta 1")
-BIAS_SCALE: Final = Obstacle(
-    "the scale of its bias is not the product of the scales of its operands", "that product"
-)
+BIAS_SCALE: Final = Obstacle("the scale of its bias is not the product of the scales of its operands", "that product")
 BEFORE_A_CLAMP: Final = Obstacle(
     "a Relu or Clip alone reads its result, behind which onnxruntime looks for a QuantizeLinear",
-    "a QuantizeLinear right behind that, with a range that makes it superfluous",
-)
-NO_WEIGHT_KERNEL: Final = Obstacle(
-    "there is no kernel for floats by integers for it",
-    "QuantizeLinear and DequantizeLinear in front of its other operand",
-)
-WEIGHTS_SHARED: Final = Obstacle(
-    "others read its weights, too", "weights and a DequantizeLinear of its own for each"
-)
-_OTHER_BLOCKS: Final = Obstacle(
-    "its weights are not quantized in blocks along axis 0", "blocks of 16, 32, 64 ... along axis 0"
-)
-_BY_ROWS: Final = Obstacle(
-    "the weights have scales along axis 0, over which the products are summed",
-    "scales along axis 1",
-)
+    "a QuantizeLinear right behind that, with a range that makes it superfluous")
+NO_WEIGHT_KERNEL: Final = Obstacle("there is no kernel for floats by integers for it", "QuantizeLinear and DequantizeLinear in front of its other operand")
+WEIGHTS_SHARED: Final = Obstacle("others read its weights, too", "weights and a DequantizeLinear of its own for each")
+_OTHER_BLOCKS: Final = Obstacle("its weights are not quantized in blocks along axis 0", "blocks of 16, 32, 64 ... along axis 0")
+_BY_ROWS: Final = Obstacle("the weights have scales along axis 0, over which the products are summed", "scales along axis 1")
 _OTHER_GROUPS: Final = Obstacle(
     "its weights have scales that the kernel for floats by integers does not take",
-    "a matrix with a scale for each column (axis 1), or blocks of 16, 32, 64 ... along axis 0",
-)
+    "a matrix with a scale for each column (axis 1), or blocks of 16, 32, 64 ... along axis 0")
 CLAMPED_FLOATS: Final = Obstacle(BEFORE_A_CLAMP.reason, "")
 NO_PLAIN_GEMM: Final = Obstacle(
     "it transposes or scales an operand, or its bias has other than one dimension",
-    "transA and transB 0, alpha and beta 1, a bias of one dimension",
-)
+    "transA and transB 0, alpha and beta 1, a bias of one dimension")
 RESULT_QUANTIZED: Final = Obstacle("its result is quantized", "no QuantizeLinear behind it")
 NO_KERNEL: Final = Obstacle("there is no kernel on integers for it", "")
-NOT_DIRECTLY: Final = Obstacle(
-    "something stands between it and the DequantizeLinear of an operand",
-    "a DequantizeLinear right in front of each operand",
-)
-FOREIGN: Final = Obstacle(
-    "other operators than QuantizeLinear and DequantizeLinear quantize its operands",
-    "QuantizeLinear and DequantizeLinear",
-)
+NOT_DIRECTLY: Final = Obstacle("something stands between it and the DequantizeLinear of an operand", "a DequantizeLinear right in front of each operand")
+FOREIGN: Final = Obstacle("other operators than QuantizeLinear and DequantizeLinear quantize its operands", "QuantizeLinear and DequantizeLinear")
+# fmt: on
 
 
 def is_product(bias: Quantized, x: Quantized, weight: Quantized) -> bool:
@@ -341,7 +313,7 @@ def _layout(weights: Quantized) -> str:
 _PLAIN: Final = {"transA": 0, "transB": 0, "alpha": 1.0}
 
 
-def is_plain_gemm(op: Operation, weights: Shape) -> bool:
+def is_plain_gemm(op: TypedNode, weights: Shape) -> bool:
     """Whether a Gemm is a MatMul, and perhaps adds a bias."""
     given = op.attributes
     if any(given.get(name, plain) != plain for name, plain in _PLAIN.items()):

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.operation import Operation, UnknownError
+from otel_quant.cost.operation import TypedNode, UnknownError
 from otel_quant.cost.operators import operator_of
 from otel_quant.cost.results import WeightSparsity
 from otel_quant.cost.structure import CostError, Tensor, printable
@@ -87,25 +87,19 @@ def _external(model: Path, tensor: Tensor) -> _Opened:
         reason = error.strerror if isinstance(error, OSError) else error
         raise CostError(str(model), f"{what} cannot be opened: {reason}") from error
     if file is None:
-        raise CostError(
-            str(model),
-            f"{what} lies outside the model's folder",
-            expected="a file in that folder; links are resolved",
-        )
+        expected = "a file in that folder; links are resolved"
+        raise CostError(str(model), f"{what} lies outside the model's folder", expected=expected)
     found = os.fstat(file.fileno())
     end = tensor.external.offset + tensor.stored
     if not stat.S_ISREG(found.st_mode) or end > found.st_size:
         file.close()
-        raise CostError(
-            str(model),
-            f"{what} has {found.st_size} bytes",
-            expected=f"a regular file of at least {end} bytes",
-        )
+        expected = f"a regular file of at least {end} bytes"
+        raise CostError(str(model), f"{what} has {found.st_size} bytes", expected=expected)
     return file, tensor.external.offset, tensor.stored
 
 
 def weight_sparsity(
-    op: Operation, model: Source, check: Callable[[], None]
+    op: TypedNode, model: Source, check: Callable[[], None]
 ) -> WeightSparsity | None:
     """Returns the sparsity of an operation's largest weight."""
     candidates = [
@@ -132,14 +126,14 @@ def weight_sparsity(
     return WeightSparsity(name, ratio, block, block_ratio, two_of_four)
 
 
-def _input_axis(op: Operation) -> int:
+def _input_axis(op: TypedNode) -> int:
     """The axis that is summed over: hardware skips two of four zeros along it."""
     if op.kind == "Gemm":
         return int(bool(op.attributes.get("transB", 0)))
     return int("MatMul" not in op.kind)
 
 
-def _zero_point(op: Operation, i: int) -> tuple[int, ...]:
+def _zero_point(op: TypedNode, i: int) -> tuple[int, ...]:
     """The stored values that mean zero: one, or one per channel."""
     weight, zero_point = operator_of(op.kind).precision.zero_point or (None, 0)
     if weight == i:

@@ -133,7 +133,7 @@ class ValueInfo(NamedTuple):
     type: Type
 
 
-class Node(NamedTuple):
+class GraphNode(NamedTuple):
     """One operation."""
 
     name: str  # As in the file; may be empty, and need not be unique
@@ -149,7 +149,7 @@ _BEFORE_QUANTIZE: Final = "_QuantizeLinear_Input"
 """onnxruntime's quantizer gives the tensor of a result this ending, and the result's name to what it dequantizes."""
 
 
-def node_name(*nodes: Node) -> str:
+def node_name(*nodes: GraphNode) -> str:
     """Names a node, or nodes that run as one: as the first is named, or else by the tensor that they make.
 
     The tensor has the same name in a quantized file, where numbers of nodes differ.
@@ -162,7 +162,7 @@ def node_name(*nodes: Node) -> str:
 class Graph(NamedTuple):
     """A graph: the model's, or the body of a control-flow node."""
 
-    nodes: tuple[Node, ...] = ()
+    nodes: tuple[GraphNode, ...] = ()
     inputs: tuple[ValueInfo, ...] = ()
     outputs: tuple[ValueInfo, ...] = ()
     value_info: tuple[ValueInfo, ...] = ()
@@ -186,7 +186,7 @@ class Function(NamedTuple):
     overload: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    nodes: tuple[Node, ...]
+    nodes: tuple[GraphNode, ...]
     # Attributes that a call may leave out, with the value they then have
     defaults: Mapping[str, Attribute]
     opsets: Mapping[str, int]  # Operator set versions by domain
@@ -204,34 +204,31 @@ class Model(NamedTuple):
 
 
 Attribute: TypeAlias = (
-    int
-    | float
-    | bytes
-    | Tensor
-    | Graph
-    | Elided
-    | Reference
-    | tuple[int, ...]
-    | tuple[float, ...]
-    | tuple[bytes, ...]
-)
+    int | float | bytes | Tensor | Graph | Elided | Reference
+    | tuple[int, ...] | tuple[float, ...] | tuple[bytes, ...]
+)  # fmt: skip
 
 
-def ordered(nodes: tuple[Node, ...], source: str) -> tuple[Node, ...]:
+def ordered(nodes: tuple[GraphNode, ...], source: str) -> tuple[GraphNode, ...]:
     """Returns ``nodes`` in dependency order; a list already in order comes back as it is.
 
     Of the nodes that are ready, the first in the file comes first.
     """
     maker = {output: i for i, node in enumerate(nodes) for output in node.outputs if output}
-    if _are_ordered(nodes, maker):
+    # A set for each node would take half of the time and of the memory of reading them.
+    reads = (_reads(node) if node.attributes else node.inputs for node in nodes)
+    # An operand left out has no maker.
+    if not any(maker.get(name, -1) > i for i, names in enumerate(reads) for name in names):
         return nodes
-    waits = [_makers(node, maker) - {i} for i, node in enumerate(nodes)]
+    waits = [
+        {maker[name] for name in _reads(each) & maker.keys()} - {i} for i, each in enumerate(nodes)
+    ]
     readers: dict[int, list[int]] = {}
     for i, wait in enumerate(waits):
         for before in wait:
             readers.setdefault(before, []).append(i)
     ready = [i for i, wait in enumerate(waits) if not wait]  # ascending, so a heap
-    result: list[Node] = []
+    result: list[GraphNode] = []
     while ready:
         i = heappop(ready)
         result.append(nodes[i])
@@ -241,29 +238,13 @@ def ordered(nodes: tuple[Node, ...], source: str) -> tuple[Node, ...]:
                 heappush(ready, reader)
     for node, wait in zip(nodes, waits, strict=True):
         if wait:
-            raise CostError(
-                source,
-                f"node {printable(node.name or node.op_type)} depends on its own result",
-                expected="nodes that can be ordered, each after those whose results it reads",
-            )
+            problem = f"node {printable(node.name or node.op_type)} depends on its own result"
+            expected = "nodes that can be ordered, each after those whose results it reads"
+            raise CostError(source, problem, expected=expected)
     return tuple(result)
 
 
-def _makers(node: Node, maker: dict[str, int]) -> set[int]:
-    """Which nodes make what a node reads."""
-    return {maker[name] for name in _reads(node) & maker.keys()}
-
-
-def _are_ordered(nodes: tuple[Node, ...], maker: dict[str, int]) -> bool:
-    for i, node in enumerate(nodes):
-        # A set for each node would take half of the time and of the memory of reading them.
-        for name in _reads(node) if node.attributes else node.inputs:
-            if maker.get(name, -1) > i:  # an operand left out has no maker
-                return False
-    return True
-
-
-def _reads(node: Node) -> set[str]:
+def _reads(node: GraphNode) -> set[str]:
     """Names that a node reads, those that its subgraphs take from outside among them."""
     names = set(node.inputs)
     for attribute in node.attributes.values():

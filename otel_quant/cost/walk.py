@@ -25,8 +25,8 @@ from otel_quant.cost.operation import (
     RULE_ERRORS,
     Body,
     MismatchError,
-    Operation,
     Shape,
+    TypedNode,
     UnknownError,
     Value,
     reason_of,
@@ -41,9 +41,9 @@ from otel_quant.cost.structure import (
     Dim,
     Function,
     Graph,
+    GraphNode,
     Kind,
     Model,
-    Node,
     Reference,
     Tensor,
     Type,
@@ -94,11 +94,10 @@ class Budget:
         self._work += work
         most, most_work = self._most
         if self._operations > most or self._work > most_work:
+            problem = f"unfolds into more than {most:,} operations or {most_work:,} operands and attributes"
+            expected = "fewer; --max-nodes raises both limits"
             raise CostError(
-                self._source,
-                f"unfolds into more than {most:,} operations or {most_work:,} operands and "
-                "attributes, functions and bodies included",
-                expected="fewer; --max-nodes raises both limits",
+                self._source, f"{problem}, functions and bodies included", expected=expected
             )
         if operations and not self._operations & _LOOK_EVERY:
             self.check_time()
@@ -114,11 +113,8 @@ class Budget:
         """Goes one graph or function deeper; ``depth`` is set back by the caller."""
         self.depth += 1
         if self.depth > _MAX_DEPTH:
-            raise CostError(
-                self._source,
-                f"functions or graphs are nested more than {_MAX_DEPTH} deep",
-                expected="no function that calls itself",
-            )
+            problem = f"functions or graphs are nested more than {_MAX_DEPTH} deep"
+            raise CostError(self._source, problem, expected="no function that calls itself")
 
     def check_time(self) -> None:
         """Raises CostError if the time limit has passed."""
@@ -145,7 +141,7 @@ class Constants:
             value = self._known[id(tensor)] = self._made(tensor)
         return value
 
-    def node(self, node: Node, attributes: Mapping[str, Attribute]) -> Value:
+    def node(self, node: GraphNode, attributes: Mapping[str, Attribute]) -> Value:
         """Returns the value of a Constant node."""
         # What a function's caller gives is another constant in each call.
         known = self._known if attributes is node.attributes else {}
@@ -216,15 +212,15 @@ class Walk:
         self._given = Symbols(bound.dims)
         self._trust_declared = not bound.overridden
         self._askable = _askable(bound.values)
-        self._misfit: Operation | None = None  # the last one whose operands do not fit
+        self._misfit: TypedNode | None = None  # the last one whose operands do not fit
         self._opsets = model.opsets
-        self._orders: dict[int, tuple[Node, ...]] = {}
+        self._orders: dict[int, tuple[GraphNode, ...]] = {}
         self.budget.check_time()
         self.ops, self.outputs = self._graph(model.graph, self.inputs, _Scope(), "")
 
     def _graph(
         self, graph: Graph, inputs: Mapping[str, Value], outer: _Scope, prefix: str
-    ) -> tuple[list[Operation], list[Value]]:
+    ) -> tuple[list[TypedNode], list[Value]]:
         self.budget.enter()
         self.budget.spend(sum(map(len, graph[1:])))  # all but its nodes
         scope = outer.new_child()
@@ -249,16 +245,16 @@ class Walk:
 
     def _nodes(
         self,
-        nodes: tuple[Node, ...],
+        nodes: tuple[GraphNode, ...],
         scope: _Scope,
         prefix: str,
         arguments: Mapping[str, Attribute],
         hints: Mapping[str, Type],
-    ) -> list[Operation]:
+    ) -> list[TypedNode]:
         order = self._orders.get(id(nodes))
         if order is None:
             order = self._orders[id(nodes)] = ordered(nodes, self.model.source)
-        ops: list[Operation] = []
+        ops: list[TypedNode] = []
         for node in order:
             self.budget.spend(
                 len(node.inputs)
@@ -276,8 +272,8 @@ class Walk:
         return ops
 
     def _constant(
-        self, node: Node, scope: _Scope, title: str, attributes: Mapping[str, Attribute]
-    ) -> Operation:
+        self, node: GraphNode, scope: _Scope, title: str, attributes: Mapping[str, Attribute]
+    ) -> TypedNode:
         """A Constant is its tensor, as if it were an initializer."""
         value = self.constants.node(node, attributes)
         if not value.name:
@@ -285,21 +281,21 @@ class Walk:
         for name in node.outputs:
             scope[name] = value
         opset = self._opsets.get("", 0)
-        return Operation(title, "Constant", node, (), (value,), attributes, opset)
+        return TypedNode(title, "Constant", node, (), (value,), attributes, opset)
 
     def _node(
         self,
-        node: Node,
+        node: GraphNode,
         scope: _Scope,
         title: str,
         attributes: Mapping[str, Attribute],
         hints: Mapping[str, Type],
-    ) -> Operation:
+    ) -> TypedNode:
         own = scope.maps[0]  # nearly always what is read
         inputs = [own.get(name) or scope[name] if name else None for name in node.inputs]
         kind = f"{node.domain}:{node.op_type}" if node.domain else node.op_type
         opset = self._opsets.get(node.domain, 0)
-        op = Operation(title, kind, node, tuple(inputs), (), attributes, opset)
+        op = TypedNode(title, kind, node, tuple(inputs), (), attributes, opset)
         outputs = self._results(op, scope)[: len(node.outputs)]
         while len(outputs) < len(node.outputs):
             outputs.append(_missing(op, len(outputs)))
@@ -312,7 +308,7 @@ class Walk:
                 own[name] = value
         return op
 
-    def _results(self, op: Operation, scope: _Scope) -> list[Value]:
+    def _results(self, op: TypedNode, scope: _Scope) -> list[Value]:
         """What a local function, graphs that an operator runs, or an operator's rule gives."""
         node, operator = op.node, operator_of(op.kind)
         self.dequantizes |= operator.precision.dequantizes or bool(operator.precision.rounds_to)
@@ -329,24 +325,22 @@ class Walk:
             op.bodies = [each._replace(unknown=each.unknown + option) for each in op.bodies]
         return outputs
 
-    def _runner(self, op: Operation, scope: _Scope) -> RunGraph:
+    def _runner(self, op: TypedNode, scope: _Scope) -> RunGraph:
         """What walks the graphs that an operation runs, with the names around it."""
 
-        def run(attribute: str, inputs: Sequence[Value]) -> tuple[list[Operation], list[Value]]:
+        def run(attribute: str, inputs: Sequence[Value]) -> tuple[list[TypedNode], list[Value]]:
             graph = op.attributes.get(attribute)
             if not isinstance(graph, Graph):
-                raise CostError(
-                    self.model.source,
-                    f"{op.title} has no attribute {attribute!r}",
-                    expected="a graph, which this operator runs",
-                )
+                problem = f"{op.title} has no attribute {attribute!r}"
+                expected = "a graph, which this operator runs"
+                raise CostError(self.model.source, problem, expected=expected)
             values = zip((info.name for info in graph.inputs), inputs, strict=False)
             prefix = f"{op.name}/{attribute.removesuffix('_branch')}/"
             return self._graph(graph, dict(values), scope, prefix)
 
         return run
 
-    def _apply(self, op: Operation, operator: Rule) -> list[Value]:
+    def _apply(self, op: TypedNode, operator: Rule) -> list[Value]:
         """Applies an operator's shape rule and folding; returns its results."""
         outputs, failure = self._inferred(op, operator)
         if operator.fold is not None:
@@ -362,7 +356,7 @@ class Walk:
                 value.unknown = f"{op.title}: the size of its result depends on data{options}"
         return outputs
 
-    def _inferred(self, op: Operation, operator: Rule) -> tuple[list[Value], str | None]:
+    def _inferred(self, op: TypedNode, operator: Rule) -> tuple[list[Value], str | None]:
         """Returns what a shape rule gives, and why it gives nothing."""
         wanted = len(op.node.outputs)
         if not operator.has_results:
@@ -378,7 +372,7 @@ class Walk:
             outputs.append(Value())
         return outputs, None
 
-    def _fold(self, fold: Fold, op: Operation, outputs: list[Value]) -> None:
+    def _fold(self, fold: Fold, op: TypedNode, outputs: list[Value]) -> None:
         """Computes the elements of small results."""
         effort = folding_effort(op, outputs)
         if effort is None or not self.budget.allows(effort):
@@ -391,13 +385,13 @@ class Walk:
             for value in outputs:
                 value.unknown = reason_of(error, op, "folding rule")
 
-    def _option_for_data(self, op: Operation) -> str:
+    def _option_for_data(self, op: TypedNode) -> str:
         """What gives the elements of the inputs on which a node depends, as part of a reason."""
         first = 0 if op.kind in _FIRST_CARRIES_SHAPES else 1
         options = [self._askable[value] for value in op.inputs[first:] if value in self._askable]
         return f"; what it depends on is set with {' '.join(options)}" if options else ""
 
-    def _call(self, function: Function, op: Operation) -> list[Value]:
+    def _call(self, function: Function, op: TypedNode) -> list[Value]:
         """Walks a local function with the caller's operands and attributes."""
         self.budget.enter()
         # An operand that the caller leaves out is one that the function's nodes leave out.
@@ -413,7 +407,7 @@ class Walk:
         self.budget.depth -= 1
         return [scope.get(name) or Value() for name in function.outputs]
 
-    def _take_hint(self, op: Operation, value: Value, declared: Type) -> None:
+    def _take_hint(self, op: TypedNode, value: Value, declared: Type) -> None:
         """Takes the shape that the model declares for a tensor for which no rule gives one.
 
         Only if the caller left the inputs as the model declares them: declared shapes do
@@ -424,23 +418,23 @@ class Walk:
         is_known = shape is not None and None not in shape
         if is_known or value.kind != "tensor" or dims is None or op is self._misfit:
             return
-        if shape is not None:
-            value.shape = self._completed(shape, dims)
-        elif self._trust_declared and value.dtype in (dtypes.UNKNOWN, declared.dtype):
+        if shape is not None and len(shape) == len(dims):
+            names = (dim if isinstance(dim, str) else None for dim in dims)
+            value.shape = tuple(
+                self._given.length(name) if length is None else length
+                for length, name in zip(shape, names, strict=True)
+            )
+        elif (
+            shape is None
+            and self._trust_declared
+            and value.dtype in (dtypes.UNKNOWN, declared.dtype)
+        ):
             value.dtype = declared.dtype
             value.shape = self._symbols.shape(dims)
         if value.size is not None:
             value.unknown = None
         elif value.unknown is not None and value.unknown.startswith(op.title):
             value.unknown += _option_of(value, dims)
-
-    def _completed(self, shape: Shape, dims: tuple[Dim, ...]) -> Shape:
-        """A shape with the lengths whose names the caller gave."""
-        if len(shape) != len(dims):
-            return shape
-        names = (dim if isinstance(dim, str) else None for dim in dims)
-        pairs = zip(shape, names, strict=True)
-        return tuple(self._given.length(dim) if length is None else length for length, dim in pairs)
 
 
 _SHAPES_OF_SHAPES: Final[frozenset[Shape | None]] = frozenset({(), *((n,) for n in range(65))})
@@ -472,7 +466,7 @@ def _resolved(
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _missing(op: Operation, i: int) -> Value:
+def _missing(op: TypedNode, i: int) -> Value:
     """A result that the operator, function or body does not give."""
     value = Value()
     endless = [body.unknown for body in op.bodies[:1] if body.times is None]
@@ -480,7 +474,7 @@ def _missing(op: Operation, i: int) -> Value:
     return value
 
 
-def _cause(op: Operation) -> str | None:
+def _cause(op: TypedNode) -> str | None:
     """Why something of an operation's operands is not known; the first of those without a size."""
     lacking = [value for value in op.given if value.unknown is not None]
     if not lacking:

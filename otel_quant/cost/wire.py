@@ -23,11 +23,15 @@ VARINT: Final = 0
 FIXED64: Final = 1
 LENGTH: Final = 2
 FIXED32: Final = 5
+_VARINTS: Final = frozenset({VARINT, LENGTH})
 _FIXED: Final = {FIXED32: 4, FIXED64: 8}
 """Bytes of the fields that have a fixed length."""
 
 WINDOW: Final = 32 * 1024
 """Bytes read at a time. Small, because after each skipped payload one window is read."""
+
+_LOOK_EVERY: Final = 16 * 1024
+"""Bytes between looks at the clock."""
 
 _LONGEST_VARINT: Final = 10
 
@@ -51,7 +55,7 @@ class Reader:
         self._buffer = b""
         self._base = 0
         self._limit = -1  # last index in the buffer at which a varint surely ends within it
-        self._fields = 0
+        self._look_at = _LOOK_EVERY
         self._deadline = deadline
 
     def close(self) -> None:
@@ -60,9 +64,8 @@ class Reader:
 
     def error(self, problem: str, expected: str = "", offset: int | None = None) -> CostError:
         """Returns the error for this position, to be raised."""
-        return CostError(
-            self.source, problem, expected=expected, offset=self.pos if offset is None else offset
-        )
+        at = self.pos if offset is None else offset
+        return CostError(self.source, problem, expected=expected, offset=at)
 
     def fields(self, end: int) -> Iterator[Field]:
         """Yields the fields between here and ``end``.
@@ -79,30 +82,27 @@ class Reader:
                 self.pos = start + 1
             else:
                 key = self.varint()
+                i = self.pos - self._base - 1
             number = key >> 3
             kind = key & 7
             if number == 0:
                 raise self.error("field number 0", MODEL, start)
-            self._fields += 1
-            if not self._fields & 0xFFF and self.is_late():
-                raise self.error("the time limit passed while the file was read", LONGER)
-            if kind == LENGTH:
-                i = self.pos - self._base
-                if 0 <= i <= self._limit and (length := self._buffer[i]) < 0x80:
+            if start >= self._look_at:
+                self._look_at = start + _LOOK_EVERY
+                if self.is_late():
+                    raise self.error("the time limit passed while the file was read", LONGER)
+            if kind in _VARINTS:
+                if i < self._limit and (value := self._buffer[i + 1]) < 0x80:
                     self.pos += 1
                 else:
-                    length = self.varint()
-                stop = self.pos + length
-                if stop > end:
-                    raise self.error(
-                        f"field {number} claims {length} bytes where {max(0, end - self.pos)} are left",
-                        "a whole ONNX file; this one is truncated or damaged",
-                        start,
-                    )
-                yield number, LENGTH, length
+                    value = self.varint()
+                stop = self.pos + value if kind == LENGTH else self.pos
+                if stop > end and kind == LENGTH:
+                    problem = f"field {number} claims {value} bytes where {max(0, end - self.pos)} are left"
+                    expected = "a whole ONNX file; this one is truncated or damaged"
+                    raise self.error(problem, expected, start)
+                yield number, kind, value
                 self.pos = stop
-            elif kind == VARINT:
-                yield number, VARINT, self.varint()
             elif kind in _FIXED:
                 yield number, kind, int.from_bytes(self.take(_FIXED[kind]), "little")
             else:
@@ -142,14 +142,13 @@ class Reader:
     def take(self, length: int) -> bytes:
         """Reads ``length`` bytes; the caller bounds it."""
         i = self.pos - self._base
-        if i < 0 or i + length > len(self._buffer):
-            self._fill(length)
-            i = 0
         data = self._buffer[i : i + length]
-        if len(data) != length:
-            raise self.error(
-                f"{length} bytes are needed and {len(data)} are left", "a whole ONNX file"
-            )
+        if i < 0 or len(data) != length:
+            self._fill(length)
+            data = self._buffer[:length]
+            if len(data) != length:
+                problem = f"{length} bytes are needed and {len(data)} are left"
+                raise self.error(problem, "a whole ONNX file")
         self.pos += length
         return data
 
@@ -235,9 +234,6 @@ def no_model(reader: Reader, error: CostError) -> CostError:
         and all(letter.isprintable() or letter.isspace() for letter in text)
     ):
         return CostError(reader.source, "is a text file", expected=MODEL)
-    return CostError(
-        reader.source,
-        f"is not an ONNX model, or only a part of one: {error.problem}",
-        expected=error.expected or MODEL,
-        offset=error.offset,
-    )
+    problem = f"is not an ONNX model, or only a part of one: {error.problem}"
+    expected = error.expected or MODEL
+    return CostError(reader.source, problem, expected=expected, offset=error.offset)

@@ -24,16 +24,14 @@ from otel_quant.format.event_file import (
     as_json,
     complete_manifest,
     create_manifest,
-    curve_path,
     open_events,
     parent_pid,
+    process_file,
     stacks_as_lists,
-    stacks_path,
-    state_path,
 )
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Place
-from otel_quant.schema.events import EVENTS, Event, Sink, method_of, shown_custom
+from otel_quant.schema.events import EVENTS, Event, Sink, method_of, present, shown_custom
 from otel_quant.schema.figures import curve_levels, curve_totals
 from otel_quant.schema.readings import UNITS, CostedModel, Counts, Reading, RunInfo, StepInfo
 
@@ -126,10 +124,7 @@ class RecordingSink(Sink):
         with self._lock:
             self._run = None
         if self._made_manifest:
-            origin = {
-                name: value for name, value in event.attributes.items() if name in semconv.ORIGIN
-            }
-            complete_manifest(self.folder, ended=event.time_ns, origin=origin)
+            complete_manifest(self.folder, _origin_in(event), ended=event.time_ns)
         if self._curve is not None and event.reading is not None:
             self._curve.flush(event.reading)
         self._write_stacks(event)  # last: without room for them, the rest is whole
@@ -154,9 +149,10 @@ class RecordingSink(Sink):
     def progress_expected(self, event: Event) -> None:
         """Writes how many samples or layers a step goes through."""
         assert event.step is not None
-        self._write(event, kind=f"{event.counts.newest}s.expected")
-        with self._lock:
-            self._write_state()
+        if event.step.index in self._steps:
+            self._write(event, kind=f"{event.counts.newest}s.expected")
+            with self._lock:
+                self._write_state()
 
     def counted(self, step: StepInfo, unit: str, count: int) -> None:
         """Writes the number over: it is right when the process is killed at the next sample or layer."""
@@ -168,7 +164,8 @@ class RecordingSink(Sink):
         spans = [_ids_in(self._ids_of(cost)) for cost in event.models]
         lines = EVENTS[event.kind].line_of(event)["models"]
         for line, ids in zip(lines, spans, strict=True):
-            line |= {name: each for name, each in ids.items() if name == "span_id"}
+            if "span_id" in ids:
+                line["span_id"] = ids["span_id"]
         self._write(event, {"models": lines})
 
     # --- between checkpoints ----------------------------------------------------------------
@@ -216,19 +213,17 @@ class RecordingSink(Sink):
         assert event.reading is not None
         self._has_failed = True  # until it has not
         process, events = open_events(self.folder)
-        self._process = process
-        origin = {name: value for name, value in event.attributes.items() if name in semconv.ORIGIN}
         self._made_manifest = not self._is_launched and create_manifest(
-            self.folder, event.time_ns, "process", origin
+            self.folder, event.time_ns, "process", _origin_in(event)
         )
         self._has_failed = False
-        self._events = events
-        self._state = StateFile(state_path(self.folder, process))
+        self._process, self._events = process, events
+        self._state = StateFile(process_file(self.folder, "state", process))
         argv0 = Path(sys.orig_argv[0]).name if sys.orig_argv else ""
         fields = {"pid": event.run.pid, "parent_pid": parent_pid(), "argv0": argv0}
         events.write("process.started", event.time_ns, event.clock_ns, fields)
         if not self._is_launched:
-            path = curve_path(self.folder, process)
+            path = process_file(self.folder, "curve", process)
             self._curve = _OwnCurve(path, event.reading, self._interval)
 
     def _write(self, event: Event, more: Mapping[str, Any] = _NO_FIELDS, kind: str = "") -> None:
@@ -253,13 +248,12 @@ class RecordingSink(Sink):
             self._state.write(self._newest, progress, problem=self._problem)
 
     def _write_stacks(self, event: Event) -> None:
-        stacks, process = event.stacks, self._process
-        if process is None or not stacks:
+        if self._process is None or not event.stacks:
             return
         began = time.thread_time_ns()
         try:
-            found = {"schema": SCHEMA, "run": event.run.id, **stacks_as_lists(stacks)}
-            path = stacks_path(self.folder, process, event.run.id)
+            found = {"schema": SCHEMA, "run": event.run.id, **stacks_as_lists(event.stacks)}
+            path = process_file(self.folder, "stacks", self._process, event.run.id)
             replace_whole(path, as_json(found).encode())
         finally:  # a write that fails costs as much
             cost = time.thread_time_ns() - began
@@ -293,20 +287,18 @@ class _OwnCurve:
     def add(self, reading: Reading) -> None:
         """Adds a reading."""
         levels = curve_levels(reading.resources)
-        if reading.memory is not None:
-            children = {pid: rss for pid, rss, _ in reading.memory.children}
-            processes = {os.getpid(): reading.memory.rss, **children}
-            if reading.clock_ns - self._looked_ns >= _LOOK_NS:
-                self._looked_ns = reading.clock_ns
-                with self._lock:
+        totals = curve_totals(reading.resources, self._first.resources)
+        with self._lock:
+            if reading.memory is not None:
+                children = {pid: rss for pid, rss, _ in reading.memory.children}
+                processes = {os.getpid(): reading.memory.rss, **children}
+                if reading.clock_ns - self._looked_ns >= _LOOK_NS:
+                    self._looked_ns = reading.clock_ns
                     for name in self._largest.look(processes):
                         self._file.drop(series.PROCESS + name)
-            for name, rss in self._largest.series(processes).items():
-                levels[series.PROCESS + name] = rss
-        with self._lock:
-            self._file.add(
-                reading.clock_ns, levels, curve_totals(reading.resources, self._first.resources)
-            )
+                for name, rss in self._largest.series(processes).items():
+                    levels[series.PROCESS + name] = rss
+            self._file.add(reading.clock_ns, levels, totals)
 
     def flush(self, last: Reading) -> None:
         """Writes all, with the last reading of a run."""
@@ -320,11 +312,13 @@ class _OwnCurve:
         self._file.forget()
 
 
+def _origin_in(event: Event) -> dict[str, Any]:
+    return {name: value for name, value in event.attributes.items() if name in semconv.ORIGIN}
+
+
 def _ids_in(ids: SpanIds | None) -> Mapping[str, Any]:
     """Returns the fields of a line that have the ids of a span."""
-    if ids is None:
-        return _NO_FIELDS
-    return {name: value for name, value in ids._asdict().items() if value is not None}
+    return _NO_FIELDS if ids is None else present(ids._asdict())
 
 
 def _ids_without_sdk(run: RunInfo) -> Mapping[str, Any]:

@@ -55,16 +55,8 @@ class Level:
     last: Number  # Last value
     at: int  # When the highest was read, in milliseconds since the curve began
 
-    def add(self, value: Number, at: int) -> None:
-        """Adds a value that is newer than the others."""
-        if value > self.highest:
-            self.highest, self.at = value, at
-        if value < self.lowest:
-            self.lowest = value
-        self.last = value
-
     def merge(self, later: Level) -> None:
-        """Adds the values of the next bucket."""
+        """Adds newer values."""
         if later.highest > self.highest:
             self.highest, self.at = later.highest, later.at
         self.lowest = min(self.lowest, later.lowest)
@@ -107,33 +99,23 @@ class Curve:
         return found
 
     def add(self, at: int, levels: Mapping[str, Number], totals: Mapping[str, Number]) -> Bucket:
-        """Adds a reading."""
-        position = at // self.length
-        bucket = self.buckets.get(position)
-        if bucket is None:
-            bucket = self.buckets[position] = Bucket(position)
-        for name, value in levels.items():
-            level = bucket.levels.get(name)
-            if level is None:
-                bucket.levels[name] = Level(value, value, value, at)
-            else:
-                level.add(value, at)
-        if totals:
-            bucket.totals |= totals
-        return bucket
+        """Adds a reading; returns the bucket that it is in."""
+        read = {name: Level(value, value, value, at) for name, value in levels.items()}
+        return self._take(Bucket(at // self.length, read, dict(totals)))
 
     def halve(self) -> None:
         """Merges every two neighbouring buckets: half as many, each twice as long."""
         self.length *= 2
-        merged: dict[int, Bucket] = {}
-        for bucket in self.buckets.values():
+        buckets, self.buckets = self.buckets, {}
+        for bucket in buckets.values():
             bucket.position //= 2
-            known = merged.get(bucket.position)
-            if known is None:
-                merged[bucket.position] = bucket
-            else:
-                known.merge(bucket)
-        self.buckets = merged
+            self._take(bucket)
+
+    def _take(self, newer: Bucket) -> Bucket:
+        bucket = self.buckets.setdefault(newer.position, newer)
+        if bucket is not newer:
+            bucket.merge(newer)
+        return bucket
 
 
 def columns_of(levels: Iterable[str], totals: Iterable[str]) -> list[str]:
@@ -145,12 +127,9 @@ def cells_of(bucket: Bucket, levels: Iterable[str], totals: Iterable[str]) -> Ce
     """Returns a bucket as numbers, in the order of :func:`columns_of`; None for a missing one."""
     cells: Cells = [bucket.position]
     for name in levels:
-        level = bucket.levels.get(name)
-        if level is None:
-            cells += (None, None, None, None)
-        else:
-            cells += (level.lowest, level.highest, level.last, level.at)
-    cells += (bucket.totals.get(name) for name in totals)
+        it = bucket.levels.get(name)
+        cells += (None,) * 4 if it is None else (it.lowest, it.highest, it.last, it.at)
+    cells += map(bucket.totals.get, totals)
     return cells
 
 
@@ -315,6 +294,7 @@ MOST: Final = 5
 
 _LONGEST_NAME: Final = 60
 _INTERPRETERS: Final = ("python", "bash", "sh", "dash")
+_UNNAMED: Final = ("process", 0)
 
 SMALLEST_SHARE: Final = 0.05
 """Part of the memory of all that a process must have to count as large."""
@@ -331,8 +311,7 @@ class LargestProcesses:
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
-        self._names: dict[int, str] = {}
-        self._named_at: dict[int, int] = {}  # the RSS that each had then
+        self._known: dict[int, tuple[str, int]] = {}  # names, and the RSS that each had then
         self._series: dict[int, str] = {}
         self._peaks: dict[int, int] = {}  # of those with a series
         self._seen: frozenset[int] = frozenset()
@@ -356,24 +335,23 @@ class LargestProcesses:
                 if self._peaks[smallest] >= processes[pid]:
                     break
                 yield self._series.pop(smallest)
-            self._series[pid] = f"{self._name(pid)} ({pid})"
+            self._series[pid] = self._name(pid)
             self._peaks[pid] = processes[pid]
         self._seen = large
-        self._names = {pid: name for pid, name in self._names.items() if pid in processes}
-        self._named_at = {pid: rss for pid, rss in self._named_at.items() if pid in processes}
+        self._known = {pid: known for pid, known in self._known.items() if pid in processes}
 
     def meet(self, processes: Mapping[int, int]) -> None:
         """Names processes as they become large: one may be dead before the next look."""
         least = sum(processes.values()) * SMALLEST_SHARE
         for pid, rss in processes.items():
             # With twice the memory it may have called `exec` since it was named.
-            if rss >= least and rss >= 2 * self._named_at.get(pid, 0):
+            if rss >= max(least, 2 * self._known.get(pid, _UNNAMED)[1]):
                 self._find_name(pid, rss)
 
     def series(self, processes: Mapping[int, int]) -> dict[str, int]:
         """Returns RSS in bytes by name of series."""
         if len(processes) > 1 and self._pid not in self._series:
-            self._series = {self._pid: f"{self._name(self._pid)} ({self._pid})", **self._series}
+            self._series = {self._pid: self._name(self._pid), **self._series}
         shown = {pid: processes[pid] for pid in self._series if pid in processes}
         self._peaks |= {pid: max(rss, self._peaks.get(pid, 0)) for pid, rss in shown.items()}
         return {self._series[pid]: rss for pid, rss in shown.items()}
@@ -381,15 +359,15 @@ class LargestProcesses:
     def named(self, processes: Mapping[int, int]) -> tuple[tuple[str, int], ...]:
         """Returns name and RSS in bytes of the largest, largest first."""
         largest = heapq.nlargest(MOST, processes, key=processes.__getitem__)
-        return tuple((f"{self._name(pid)} ({pid})", processes[pid]) for pid in largest)
+        return tuple((self._name(pid), processes[pid]) for pid in largest)
 
     def _find_name(self, pid: int, rss: int) -> None:
         name = name_of(pid)
         if name is not None:
-            self._names[pid], self._named_at[pid] = name, rss
+            self._known[pid] = name, rss
 
     def _name(self, pid: int) -> str:
-        return self._names.get(pid, "process")
+        return f"{self._known.get(pid, _UNNAMED)[0]} ({pid})"
 
 
 def name_of(pid: int) -> str | None:

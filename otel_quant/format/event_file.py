@@ -19,7 +19,6 @@ launcher alone adds `ending` and `summary` (the highest value of each level of i
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import itertools
 import json
@@ -53,31 +52,18 @@ INFERENCE: Final = "inference.json"
 BENCH: Final = "bench.json"
 """What `otel-quant bench --record` adds."""
 
-_EVENTS: Final = "events.{}.jsonl"
-_CURVE: Final = "curve.{}.jsonl"
-_STATE: Final = "state.{}.json"
-_STACKS: Final = "stacks.{}.{}.json"
+_FILES: Final = {
+    "events": "events.{}.jsonl", "curve": "curve.{}.jsonl", "state": "state.{}.json",
+    "stacks": "stacks.{}.{}.json",
+}  # fmt: skip
 _PROCESS: Final = re.compile(r"(events|curve|state)\.([0-9]+(?:-[0-9]+)?)\.jsonl?")
 
 
-def events_path(folder: Path, process: str) -> Path:
-    """Returns the path of the events of a process."""
-    return folder / _EVENTS.format(process)
-
-
-def curve_path(folder: Path, process: str) -> Path:
-    """Returns the path of the curve that a process has taken."""
-    return folder / _CURVE.format(process)
-
-
-def state_path(folder: Path, process: str) -> Path:
-    """Returns the path of the file that has what a process does now."""
-    return folder / _STATE.format(process)
-
-
-def stacks_path(folder: Path, process: str, run: str) -> Path:
-    """Returns the path of the stacks of a run of a process."""
-    return folder / _STACKS.format(process, run)
+def process_file(
+    folder: Path, kind: Literal["events", "curve", "state", "stacks"], process: str, run: str = ""
+) -> Path:
+    """Returns the path of a file of a process; the stacks have one for each of its runs."""
+    return folder / _FILES[kind].format(process, run)
 
 
 def processes_in(folder: Path) -> list[str]:
@@ -105,25 +91,14 @@ _ENCODE: Final = json.JSONEncoder(default=str, allow_nan=False, separators=(",",
 """Made once: ``json.dumps`` with these arguments makes an encoder for each event."""
 
 
-class EventFile:
+class EventFile(HeldFile):
     """Writes events. Any number of threads may use it: a line is one append."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = HeldFile(path)
 
     def write(self, kind: str, time_ns: int, clock_ns: int, fields: Mapping[str, Any]) -> None:
         """Appends an event."""
         event: dict[str, Any] = {"schema": SCHEMA, "time": time_ns, "clock": clock_ns, "kind": kind}
         event.update((name, value) for name, value in fields.items() if value is not None)
-        self._file.append(as_json(event).encode() + b"\n")
-
-    def close(self) -> None:
-        """Closes the file."""
-        self._file.close()
-
-    def forget(self) -> None:
-        """In a forked child: closes its copy."""
-        self._file.forget()
+        self.append(as_json(event).encode() + b"\n")
 
 
 def as_json(value: Mapping[str, Any]) -> str:
@@ -171,18 +146,13 @@ class NotARecordingError(ValueError):
 class NewerSchemaError(ValueError):
     """A recording was written by a newer otel-quant."""
 
-    def __init__(self, where: str, schema: int) -> None:
-        super().__init__(
-            f"{where}; this otel-quant reads {SCHEMA} and less: read it with a newer one"
-        )
-        self.schema = schema
-
 
 def refuse_newer(path: Path, record: Any) -> None:
     """Raises :class:`NewerSchemaError` if a newer otel-quant has written a record of a file."""
     schema = record.get("schema") if type(record) is dict else None
     if type(schema) is int and schema > SCHEMA:
-        raise NewerSchemaError(f"{path}: schema {schema}", schema)
+        known = f"this otel-quant reads {SCHEMA} and less: read it with a newer one"
+        raise NewerSchemaError(f"{path}: schema {schema}; {known}")
 
 
 def mapping_in(path: Path) -> dict[str, Any] | None:
@@ -196,18 +166,13 @@ def mapping_in(path: Path) -> dict[str, Any] | None:
     return found if type(found) is dict else None
 
 
-class StateFile:
+class StateFile(PageFile):
     """Writes the newest figures of a run over in place. The file is made with the first write."""
 
     def __init__(self, path: Path) -> None:
-        self._file = PageFile(path)
+        super().__init__(path)
         self._head = ""
         self._head_of: tuple[object, ...] = ()
-
-    @property
-    def path(self) -> Path:
-        """Where the file is."""
-        return self._file.path
 
     def write(
         self,
@@ -217,13 +182,16 @@ class StateFile:
     ) -> None:
         """Writes a reading, and of each open step its index, how far it is, and its line."""
         if self._head_of != (newest, more):  # else there are only more samples or layers
+            peaks = newest.peaks.figures if newest.peaks is not None else {}
+            # Peaks that no log record has and no launcher measures:
+            shown = {name: peaks.get(figure) for figure, name in series.STATE_PEAKS.items()}
             head = {
                 "schema": SCHEMA,
                 "time": newest.time_ns,
                 "clock": newest.clock_ns,
                 "run": newest.run.id,
                 **present(more),
-                "attributes": _with_peaks(newest),
+                "attributes": {**newest.attributes, **present(shown)},
             }
             self._head, self._head_of = as_json(head), (newest, more)
         known = list(steps)
@@ -233,24 +201,9 @@ class StateFile:
         for kept in itertools.chain((texts,), (short[at:] for at in range(len(short) + 1))):
             text = f'{self._head[:-1]},"steps":[{",".join(kept)}]}}'
             if len(text) < PAGE:
-                self._file.write(text)
+                self.put(text)
                 return
         # else the attributes of a program fill a page by themselves
-
-    def remove(self) -> None:
-        """Removes the file, if it was made."""
-        self._file.remove()
-
-    def forget(self) -> None:
-        """In a forked child: closes its copy."""
-        self._file.forget()
-
-
-def _with_peaks(newest: Event) -> dict[str, Any]:
-    """Returns the attributes of a reading, with peaks that no log record has and no launcher measures."""
-    peaks = newest.peaks.figures if newest.peaks is not None else {}
-    shown = {name: peaks.get(figure) for figure, name in series.STATE_PEAKS.items()}
-    return {**newest.attributes, **present(shown)}
 
 
 def _step_text(index: int, counts: Counts, line: Place | None) -> str:
@@ -260,14 +213,8 @@ def _step_text(index: int, counts: Counts, line: Place | None) -> str:
     return as_json(step if line is None else {**step, "line": line})
 
 
-_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
-
-
 def create_manifest(
-    folder: Path,
-    began_ns: int,
-    made_by: Literal["launcher", "process"],
-    origin: Mapping[str, Any] | None = None,
+    folder: Path, began_ns: int, made_by: Literal["launcher", "process"], origin: Mapping[str, Any]
 ) -> bool:
     """Makes the manifest, unless there is one. Missing folders are made."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -276,28 +223,20 @@ def create_manifest(
         "began": began_ns,
         "made_by": made_by,
         "pid": os.getpid(),
-        "origin": dict(origin or {}),
+        "origin": origin,
     }
     try:
-        descriptor = os.open(folder / MANIFEST, _NEW, 0o666)
+        with (folder / MANIFEST).open("xb", buffering=0) as file:
+            file.write(as_json(manifest).encode() + b"\n")
     except FileExistsError:
         return False
-    try:
-        os.write(descriptor, as_json(manifest).encode() + b"\n")
-    finally:
-        os.close(descriptor)
     return True
 
 
-def complete_manifest(folder: Path, **fields: Any) -> None:
-    """Adds fields to the manifest and replaces it whole."""
+def complete_manifest(folder: Path, origin: Mapping[str, Any], **fields: Any) -> None:
+    """Adds to what made the recording, and other fields, and replaces the manifest whole."""
     known = load_manifest(folder)
-    for name, value in fields.items():
-        if name == "origin":
-            known[name] = {**known.get(name, {}), **value}
-        else:
-            is_record = dataclasses.is_dataclass(value) and not isinstance(value, type)
-            known[name] = dataclasses.asdict(value) if is_record else value
+    known |= {"origin": {**known.get("origin", {}), **origin}, **fields}
     path, data = folder / MANIFEST, as_json(known).encode() + b"\n"
     try:
         replace_whole(path, data)
@@ -329,7 +268,7 @@ def choose_folder(asked: Path, *, is_ours: bool, rank: int | None, names_paths: 
         numbered = folder.with_name(f"{folder.name}-{number}") if number else folder
         if not _is_another(numbered, rank):
             break
-    if number:
+    if numbered != folder:
         from otel_quant.base.log import LOG  # readers of recordings do not need it
 
         LOG.warning(
@@ -363,13 +302,12 @@ def make_folder(folder: Path, *, names_paths: bool) -> bool:
 def open_events(folder: Path) -> tuple[str, EventFile]:
     """Makes the file of this process's events."""
     pid = os.getpid()
-    for number in itertools.count():
-        process = f"{pid}-{number}" if number else str(pid)
+    process, numbers = str(pid), itertools.count(1)
+    while True:
         try:
-            return process, EventFile(events_path(folder, process))
+            return process, EventFile(process_file(folder, "events", process))
         except FileExistsError:
-            continue
-    raise AssertionError("unreachable")
+            process = f"{pid}-{next(numbers)}"
 
 
 def _is_another(folder: Path, rank: int | None) -> bool:
@@ -380,10 +318,10 @@ def _is_another(folder: Path, rank: int | None) -> bool:
         return False
     if not processes:
         return (folder / MANIFEST).exists()
-    events = [events_path(folder, process) for process in processes]
-    if any(is_held(path) for path in events):
+    events = [process_file(folder, "events", process) for process in processes]
+    if any(map(is_held, events)):
         return False
-    return rank is None or not any(_is_sibling(path) for path in events)
+    return rank is None or not any(map(_is_sibling, events))
 
 
 def _is_sibling(path: Path) -> bool:

@@ -26,6 +26,9 @@ _HIGHEST: Final = 1e300
 _NAMED: Final = 3
 """Values that are named, of those that were left out."""
 
+_LIMITS: Final[Mapping[type, float]] = {int: _END, float: _HIGHEST, bool: 2}
+"""Numbers of a type are smaller."""
+
 JsonSchema: TypeAlias = Mapping[str, Any]
 
 
@@ -156,18 +159,11 @@ def _take_attributes(value: Any, left_out: LeftOut) -> dict[str, Any] | None:
         kind = type(each)
         if kind is str:
             value[name] = intern(each)
-            continue
-        if (
-            (kind is int and -_END <= each < _END)
-            or (kind is float and -_HIGHEST < each < _HIGHEST)
-            or kind is bool
-        ):
-            continue
-        if kind is list and all(
+        elif kind is list and all(
             type(item) in (str, bool) or number.take(item, left_out) is not None for item in each
         ):
             value[name] = tuple(each)
-        else:
+        elif (limit := _LIMITS.get(kind)) is None or not -limit <= each < limit:
             wrong.append(name)
     for name in wrong:
         left_out[name] += 1

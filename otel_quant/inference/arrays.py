@@ -5,12 +5,9 @@ The process of a model imports this, so it imports nothing of ours: that would b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias
-
-_NUMBERS: Final = frozenset("fiubc")
-"""Kinds of types of numpy that are compared."""
+from typing import Any, TypeAlias
 
 Arrays: TypeAlias = Mapping[str, Any]
 """Arrays of numpy by the names of inputs or outputs; None for what is no array of numbers."""
@@ -18,15 +15,10 @@ Arrays: TypeAlias = Mapping[str, Any]
 
 def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Yields what mappings and sequences hold at any depth, each with the way to it."""
-    held: Iterable[tuple[object, Any]]
-    if isinstance(value, Mapping):
-        held = value.items()
-    elif isinstance(value, tuple | list):
-        held = enumerate(value)
-    else:
+    if not isinstance(value, Mapping | tuple | list):
         yield name, value
         return
-    for key, each in held:
+    for key, each in value.items() if isinstance(value, Mapping) else enumerate(value):
         yield from leaves(each, f"{name}.{key}")
 
 
@@ -53,12 +45,13 @@ def as_array(tensor: Any) -> Any:
     return plain.numpy(force=True)
 
 
-def save_arrays(values: Sequence[Any], path: str) -> None:
-    """Saves the arrays of numbers among outputs, each by its place: ``a0``, ``a1`` and so on."""
+def save_arrays(values: Sequence[Any], path: str, kinds: str) -> None:
+    """Saves the arrays of numpy's kinds among outputs, each by its place: ``a0``, ``a1`` and so on."""
     import numpy as np
 
-    kinds = [getattr(getattr(each, "dtype", None), "kind", "") for each in values]
-    np.savez(path, **{f"a{i}": values[i] for i, kind in enumerate(kinds) if kind in _NUMBERS})
+    saved = {f"a{i}": each for i, each in enumerate(values) if isinstance(each, np.ndarray)}
+    kept: dict[str, Any] = {key: each for key, each in saved.items() if each.dtype.kind in kinds}
+    np.savez(path, **kept)
 
 
 def saved_arrays(names: Sequence[str], path: Path) -> Arrays:

@@ -14,27 +14,25 @@ _LONGEST: Final = 120
 _Evidence = TypeVar("_Evidence")
 
 
-class Timed(Protocol):
+class _Timed(Protocol):
     """A kernel whose time counts for a finding: its name in results, and microseconds of a run."""
 
     @property
-    def title(self) -> str:
-        """Its name."""
-
+    def title(self) -> str: ...
     @property
-    def time(self) -> float:
-        """Its microseconds."""
+    def time(self) -> float: ...
 
 
 class Found(NamedTuple):
     """Something that a row of the table has found."""
 
     place: str  # Node of the file, or module
-    kernels: Sequence[Timed]  # Those whose time it is
+    kernels: Sequence[_Timed]  # Those whose time it is
     text: str  # What is wrong, without the share
     remedy: str = ""  # What would change it; empty if nothing is known
-    # The text for several findings of a kind with the same reason; empty for `text`
-    alike: str = ""
+    alike: str = (
+        ""  # The text for several findings of a kind with the same reason; empty for `text`
+    )
 
     def finding(self, kind: str, source: str, whole: float) -> Finding:
         """Returns the finding, with its share of the time of all kernels in microseconds."""
@@ -43,17 +41,10 @@ class Found(NamedTuple):
         micros = sum(kernel.time for kernel in self.kernels)
         share = micros / whole
         fix = f"; fix: {self.remedy}" if self.remedy else ""
-        return Finding(
-            kind,
-            printable(self.place, _LONGEST),
-            f"{self.text} ({share_text(share)} of the time){fix}",
-            self.remedy,
-            micros,
-            share,
-            tuple(printable(kernel.title, _LONGEST) for kernel in self.kernels),
-            source,
-            printable(self.alike or self.text),
-        )
+        text = f"{self.text} ({share_text(share)} of the time){fix}"
+        names = tuple(printable(kernel.title, _LONGEST) for kernel in self.kernels)
+        place, alike = printable(self.place, _LONGEST), printable(self.alike or self.text)
+        return Finding(kind, place, text, self.remedy, micros, share, names, source, alike)
 
 
 class Findings(Generic[_Evidence]):

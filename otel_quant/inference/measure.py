@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -14,10 +13,10 @@ from typing import Final
 from otel_quant.base import machine
 from otel_quant.cost.graph import runtime_here
 from otel_quant.inference.findings import with_slower
-from otel_quant.inference.onnx_findings import FINDINGS, OnnxEvidence
-from otel_quant.inference.results import InferenceResult, MemoryUse, ModelResult, Ran, runtime_of
+from otel_quant.inference.model_process import with_huge_pages
+from otel_quant.inference.results import InferenceResult, MemoryUse, ModelResult, runtime_of
 from otel_quant.inference.rounds import beside, take_turns
-from otel_quant.inference.subjects import InProcess, OnnxModel, Options, Script, with_huge_pages
+from otel_quant.inference.subjects import InProcess, OnnxModel, Options, Script
 from otel_quant.inference.torch_session import VariantsError
 
 PROCESSES: Final = 5
@@ -42,59 +41,37 @@ def measure_files(paths: Sequence[str], options: Options) -> InferenceResult:
         take_turns(models, options.seconds, options.runs)
         for model in models:
             model.finish()
-        results = [_detailed(model, models[0]) for model in models]
+        results = [_result(model, models[0]) for model in models]
     version = next((facts["onnxruntime"] for each in results if (facts := each.facts)), "")
-    given = {
-        f"{name}.{key}": text for name, more in options.providers for key, text in more.items()
-    }
     settings = {
         "graph optimization": options.level,
         "rules of fusing": runtime_here().title,
         "runs": options.runs_text,
-        **given,
+        **{f"{name}.{key}": text for name, more in options.providers for key, text in more.items()},
     }
     return InferenceResult(with_slower(results), version, settings, load, machine.processors())
-
-
-def _detailed(model: OnnxModel, first: OnnxModel) -> ModelResult:
-    """Adds what the profiler has seen of a model."""
-    result, profile = _result(model, first), model.profile
-    if profile is None:
-        return result
-    kernels = sorted((each.ran for each in model.kernels), key=lambda each: -each.micros)
-    ran = Ran(len(profile.runs), profile.run_micros, tuple(kernels))
-    asked = [name for name, _ in model.options.providers]
-    assigned = Counter(part.provider for part in model.parts for _ in part.nodes)
-    evidence = OnnxEvidence(model.file, model.kernels, asked, model.options.level, model.parts)
-    findings = FINDINGS.of(evidence, ran.kernel_micros)
-    return replace(result, assigned=dict(assigned) or None, ran=ran, findings=findings)
 
 
 def _result(model: InProcess, base: InProcess) -> ModelResult:
     """Returns what is known of any model, with its time and outputs compared with another's."""
     result = ModelResult(model.name, model.problem, assumed=model.assumed, kind=model.kind)
-    if model.problem:
+    result = beside(result, model, base)
+    if result.latency is None:
         return result
-    latency, accuracy = beside(model, base)
-    usual = latency.processes[0]
+    usual = result.latency.processes[0]
     before, timed = model.marks
+    gpu, disk = timed.get("gpu"), model.disk
+    memory = MemoryUse(timed["process"], before["process"], weights_on_disk=disk, gpu=gpu)
     return replace(
         result,
         inputs={name: text.partition(" (")[0] for name, text in model.fed.items()},
         facts=model.facts,
         is_quantized=model.is_quantized,
         providers=tuple(model.providers),
-        latency=latency,
-        memory=MemoryUse(
-            timed["process"],
-            before["process"],
-            weights_on_disk=model.disk,
-            gpu=timed.get("gpu"),
-            **model.memory,
-        ),
+        memory=replace(memory, **model.memory),
         quantize=model.quantize,
         compile=model.compile + sum(max(0.0, each - usual) for each in model.first),
-        accuracy=accuracy,
+        **model.detail,
     )
 
 
@@ -109,7 +86,10 @@ def bench(
     stopped = {}
     with ExitStack() as kept:
         variants = _variants(references, options, kept, tell)
-        base = _baseline(variants, options.baseline)
+        named = (each for each in variants if options.baseline in (None, each.name))
+        if (base := next(named, None)) is None:
+            why = f"expected one of {', '.join(each.name for each in variants)}"
+            raise VariantsError(f"--baseline {options.baseline!r} is none of the variants; {why}")
         try:
             for together in [[each] for each in variants] if options.one_by_one else [variants]:
                 _measure(together, options, tell)
@@ -120,19 +100,12 @@ def bench(
                 variant.stop()
             stopped = {STOPPED: "before all was measured"}
     models = tuple(_result(variant, base) for variant in variants)
-    runtime, version = runtime_of(
-        {name: text for each in models for name, text in each.facts.items()}
-    )
-    return InferenceResult(
-        models,
-        version,
-        {**_settings(variants, options), **stopped},
-        load,
-        machine.processors(),
-        runtime,
-        base.name,
-        command,
-    )
+    facts: dict[str, str] = {}
+    for each in models:
+        facts |= each.facts
+    runtime, version = runtime_of(facts)
+    settings, cores = {**_settings(variants, options), **stopped}, machine.processors()
+    return InferenceResult(models, version, settings, load, cores, runtime, base.name, command)
 
 
 def _variants(
@@ -159,16 +132,6 @@ def _variants(
     for script in scripts:
         script.hand_over(variants)
     return variants
-
-
-def _baseline(variants: Sequence[InProcess], name: str | None) -> InProcess:
-    if name is None:
-        return variants[0]
-    by_name = {each.name: each for each in variants}
-    if name not in by_name:
-        names = ", ".join(by_name)
-        raise VariantsError(f"--baseline {name!r} is none of the variants; expected one of {names}")
-    return by_name[name]
 
 
 def _measure(

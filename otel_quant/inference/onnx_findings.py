@@ -9,26 +9,12 @@ from itertools import chain
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from otel_quant.cost.graph import (
-    CARRIES,
-    DEQUANTIZES,
-    FUSIONS,
-    NO_KERNEL,
-    NOT_QUANTIZED,
-    QDQ,
-    QUANTIZES,
-    Fusion,
-    Obstacle,
-    Operation,
-    Value,
-    converts,
-    dtypes,
-    printable,
-)
+from otel_quant.cost import graph
+from otel_quant.cost.graph import QDQ, Fusion, Obstacle, TypedNode, Value, dtypes, printable
 from otel_quant.inference.findings import Findings, Found
 from otel_quant.inference.onnx_kernels import FileGraph, Part, Placed
 from otel_quant.inference.results import grouped
-from otel_quant.schema.units import counted
+from otel_quant.schema.units import counted, joined
 
 _OPTIMIZER: Final = "onnxruntime/core/optimizer/"
 """A folder of onnxruntime's repository, as are the other sources."""
@@ -58,7 +44,7 @@ class OnnxEvidence:
 FINDINGS: Final = Findings[OnnxEvidence]()
 
 
-def title(op: Operation) -> str:
+def title(op: TypedNode) -> str:
     """Returns a node's operator and name as sentences have them."""
     return f"{op.node.op_type} `{printable(op.name, _LONGEST)}`"
 
@@ -68,7 +54,7 @@ def listed(names: Sequence[str]) -> str:
     shown = [f"`{printable(name, _LONGEST)}`" for name in names[:_LISTED]]
     if more := len(names) - len(shown):
         shown.append(f"{more:,} more")
-    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+    return joined(shown)
 
 
 _CLAMPS: Final = frozenset({"Clip", "Relu"})
@@ -96,11 +82,11 @@ _SELECTORS: Final = f"{_OPTIMIZER}qdq_transformer/selectors_actions/qdq_selector
 class _Island(NamedTuple):
     """A node that did not run on integers, though integers are next to it."""
 
-    node: Operation
+    node: TypedNode
     why: Obstacle
     conversions: Sequence[Placed]  # Kernels of the conversions next to it
     own: Sequence[Placed]  # Kernels that did its work in float
-    weights: Operation | None  # What dequantizes its constant weights, if it ran in float
+    weights: TypedNode | None  # What dequantizes its constant weights, if it ran in float
 
     def found(self, text: str) -> Found:
         """Returns the finding of a text."""
@@ -131,8 +117,8 @@ def _unfused(evidence: OnnxEvidence) -> Iterator[Found]:
 def _islands(evidence: OnnxEvidence) -> Iterator[_Island]:
     """Yields the nodes without a kernel on integers, for each reason."""
     weights = _integer_weights(evidence.file)
-    groups: dict[tuple[Operation, Obstacle], list[Placed]] = {}
-    own: dict[Operation, list[Placed]] = {}
+    groups: dict[tuple[TypedNode, Obstacle], list[Placed]] = {}
+    own: dict[TypedNode, list[Placed]] = {}
     for kernel in evidence.kernels:
         if kernel.node is not None and kernel.node.kind in QDQ and kernel.ran.op_type in _QDQ_TYPES:
             if (reason := _reason(evidence, kernel.node)) is not None:
@@ -147,17 +133,14 @@ def _islands(evidence: OnnxEvidence) -> Iterator[_Island]:
         yield _Island(node, why, conversions, floats, weights.get(node) if floats else None)
 
 
-def _integer_weights(file: FileGraph) -> Mapping[Operation, Operation]:
+def _integer_weights(file: FileGraph) -> Mapping[TypedNode, TypedNode]:
     """Returns by contraction the DequantizeLinear of its constant weights."""
-    found = {
-        op: _dequantizer(file, op.input(1))
-        for op in file.ops
-        if op.node.op_type in _IN_FLOAT and op.has(1)
-    }
-    return {op: each for op, each in found.items() if each and each.input(0).constant}
+    contractions = (op for op in file.ops if op.node.op_type in _IN_FLOAT and op.has(1))
+    found = ((op, _dequantizer(file, op.input(1))) for op in contractions)
+    return {op: each for op, each in found if each and each.input(0).constant}
 
 
-def _nodes_in_float(kernel: Placed, weights: Collection[Operation]) -> Sequence[Operation]:
+def _nodes_in_float(kernel: Placed, weights: Collection[TypedNode]) -> Sequence[TypedNode]:
     """Returns the nodes whose work a kernel did in float: those with integers as weights, if it has any."""
     in_float = kernel.ran.op_type in _IN_FLOAT
     makes_floats = any(each.startswith("float") for each in kernel.ran.outputs)
@@ -171,13 +154,11 @@ def _foreign(evidence: OnnxEvidence) -> Iterator[Found]:
     kernels = [
         kernel
         for kernel in evidence.kernels
-        if (op := kernel.node) and op.kind.startswith(_QUARK) and converts(op.kind)
+        if (op := kernel.node) and op.kind.startswith(_QUARK) and graph.converts(op.kind)
     ]
     if kernels:
-        text = (
-            f"{_named(kernels)} ran as they are: onnxruntime does not fuse operators of AMD Quark"
-        )
-        yield Found(kernels[0].place, kernels, text)
+        why = "ran as they are: onnxruntime does not fuse operators of AMD Quark"
+        yield Found(kernels[0].place, kernels, f"{_named(kernels)} {why}")
 
 
 def _named(kernels: Sequence[Placed]) -> str:
@@ -186,21 +167,20 @@ def _named(kernels: Sequence[Placed]) -> str:
     return f"{operators} {listed(list(dict.fromkeys(each.place for each in kernels)))}"
 
 
-def _reason(evidence: OnnxEvidence, op: Operation) -> tuple[Operation, Obstacle] | None:
+def _reason(evidence: OnnxEvidence, op: TypedNode) -> tuple[TypedNode, Obstacle] | None:
     """Returns why a conversion was not fused, and the node; None if it has to run whatever is behind it."""
     # Of two that change the scale, the first stands for both.
     found = [
-        (op if node.kind in QUANTIZES else node, why)
+        (op if node.kind in graph.QUANTIZES else node, why)
         for node in _beside(evidence.file, op)
         if (why := _why(evidence, node, op)) is not None
     ]
-    on_integers = evidence.file.fused.on_integers
-    return min(found, key=lambda each: each[0] in on_integers, default=None)
+    return min(found, key=lambda at: at[0] in evidence.file.fused.on_integers, default=None)
 
 
-def _beside(file: FileGraph, op: Operation) -> Iterator[Operation]:
+def _beside(file: FileGraph, op: TypedNode) -> Iterator[TypedNode]:
     """Yields the nodes that a conversion could be fused with: in front of one that quantizes, else behind it."""
-    if op.kind in QUANTIZES:
+    if op.kind in graph.QUANTIZES:
         for maker in filter(None, [file.maker(op.input(0))]):
             # A clamp is a part of the kernel in front, if there is one.
             clamped = file.maker(maker.input(0)) if maker.kind in _CLAMPS else None
@@ -211,7 +191,7 @@ def _beside(file: FileGraph, op: Operation) -> Iterator[Operation]:
         yield from read(op.outputs[0])
 
 
-def _why(evidence: OnnxEvidence, at: Operation, op: Operation) -> Obstacle | None:
+def _why(evidence: OnnxEvidence, at: TypedNode, op: TypedNode) -> Obstacle | None:
     """Returns why there is no kernel on integers for the node next to a conversion.
 
     Case 1: there is none for any node at this level of optimization.
@@ -226,58 +206,58 @@ def _why(evidence: OnnxEvidence, at: Operation, op: Operation) -> Obstacle | Non
         remedy = f"level {' or '.join(_FUSES_QUANTIZED)}"
         return Obstacle(f"the level of graph optimization is {level}", remedy)
     if at.kind in QDQ:  # Case 2
-        changes_scale = (at.kind in QUANTIZES) != (op.kind in QUANTIZES)
+        changes_scale = (at.kind in graph.QUANTIZES) != (op.kind in graph.QUANTIZES)
         return _OTHER_NUMBERS if changes_scale else None
-    known, rule = fused.obstacles.get(at), FUSIONS.get(at.kind)
+    known, rule = fused.obstacles.get(at), graph.FUSIONS.get(at.kind)
     if known is not None:  # Case 3
-        return _read_otherwise(file, at, known) if known is NOT_QUANTIZED else known
+        return _read_otherwise(file, at, known) if known is graph.NOT_QUANTIZED else known
     if rule is None:  # Case 4
-        return NO_KERNEL
+        return graph.NO_KERNEL
     if at.opset < rule.since:
         since = f"from opset {rule.since} on; this is {at.opset}"
         return Obstacle(f"there is a kernel on integers for it {since}", f"opset {rule.since}")
     if at in fused.by_weights or at in fused.on_integers:  # Case 5
-        if op.kind in DEQUANTIZES and len(file.readers(op.outputs[0])) > 1:
+        if op.kind in graph.DEQUANTIZES and len(file.readers(op.outputs[0])) > 1:
             return None
         otherwise = _NOT_HERE if at in fused.by_weights else _of_operands(file, at, rule)
         return _read_otherwise(file, at, otherwise)
     return _of_operands(file, at, rule)  # Case 6
 
 
-def _dequantizer(file: FileGraph, value: Value) -> Operation | None:
+def _dequantizer(file: FileGraph, value: Value) -> TypedNode | None:
     """Returns the DequantizeLinear that makes a value, perhaps in another shape."""
-    found = file.past(file.maker(value), CARRIES)
-    return found if found and found.kind in DEQUANTIZES else None
+    found = file.past(file.maker(value), graph.CARRIES)
+    return found if found and found.kind in graph.DEQUANTIZES else None
 
 
-def _read_otherwise(file: FileGraph, op: Operation, known: Obstacle) -> Obstacle:
+def _read_otherwise(file: FileGraph, op: TypedNode, known: Obstacle) -> Obstacle:
     """Returns that not its QuantizeLinear alone reads a result, or another obstacle where that is not so."""
     readers = file.readers(op.outputs[0])
-    others = [each for each in readers if each.kind not in QUANTIZES]
+    others = [each for each in readers if each.kind not in graph.QUANTIZES]
     if len(others) == len(readers):  # it is not quantized
         return known
     if file.is_output(op.outputs[0]):
-        return Obstacle("its result is also an output of the model", NOT_QUANTIZED.remedy)
-    if others:
-        also = f"its result is also read by {title(others[0])}"
-        return Obstacle(also, NOT_QUANTIZED.remedy)
-    is_twice = len(readers) > 1
-    return Obstacle("its result is quantized twice", NOT_QUANTIZED.remedy) if is_twice else known
+        why = "its result is also an output of the model"
+    elif others:
+        why = f"its result is also read by {title(others[0])}"
+    elif len(readers) > 1:
+        why = "its result is quantized twice"
+    else:
+        return known
+    return Obstacle(why, graph.NOT_QUANTIZED.remedy)
 
 
-def _of_operands(file: FileGraph, at: Operation, rule: Fusion) -> Obstacle:
+def _of_operands(file: FileGraph, at: TypedNode, rule: Fusion) -> Obstacle:
     """Returns why there is no kernel for what operands are."""
-    missing = []
+    names = []
     for i in filter(at.has, (*rule.operands(at), *filter(None, [rule.bias]))):
         value = at.input(i)
         maker, dequantizer = file.maker(value), _dequantizer(file, value)
-        if dequantizer is None:
-            missing.append((i, value.name))
-        elif maker is not None and maker is not dequantizer:
+        if maker is not None and dequantizer not in (None, maker):
             why = f"{title(maker)} stands between it and the DequantizeLinear of operand {i}"
             return Obstacle(why, "a DequantizeLinear right in front of it")
-    # A bias of floats is quantized when the model is loaded.
-    names = [name for i, name in missing if i != rule.bias]
+        if dequantizer is None and i != rule.bias:  # one of floats is quantized on loading
+            names.append(value.name)
     if not names:
         return _NOT_HERE
     why = f"{listed(names)} {'do' if names[1:] else 'does'} not come from a DequantizeLinear"
@@ -298,7 +278,7 @@ def _other_axis(evidence: OnnxEvidence) -> Iterator[Found]:
             yield Found(op.name, [kernel], text, "axis 0, of the output channels")
 
 
-def _channel_axis(dequantizer: Operation | None) -> int:
+def _channel_axis(dequantizer: TypedNode | None) -> int:
     """Returns the axis along which an operand has several scales; 0 if it has one."""
     if dequantizer is None or dequantizer.input(1).size == 1:
         return 0
@@ -338,14 +318,14 @@ def _inserted(evidence: OnnxEvidence) -> Iterator[Found]:
             yield Found(kernel.place, [kernel], text, "", op_type)
 
 
-def _nodes_of(kernels: Iterable[Placed]) -> set[Operation]:
+def _nodes_of(kernels: Iterable[Placed]) -> set[TypedNode]:
     """Returns the nodes of the file that kernels did the work of."""
     return set(chain.from_iterable(kernel.nodes for kernel in kernels))
 
 
-def _varying(op: Operation) -> Sequence[Value]:
+def _varying(op: TypedNode) -> Sequence[Value]:
     """Returns the operands of a node that are no constants."""
-    return [value for value in op.inputs if value and not value.constant]
+    return [value for value in op.given if not value.constant]
 
 
 def _where(kernel: Placed) -> str:
@@ -365,8 +345,9 @@ def _at_an_end(file: FileGraph, kernel: Placed) -> bool:
     before, after = kernel.before, kernel.after
     if before is None or after is None:
         return before is not after
-    at_input = before.kind in QUANTIZES and file.is_input(before.input(0))
-    return at_input or (after.kind in DEQUANTIZES and any(map(file.is_given_out, after.outputs)))
+    if before.kind in graph.QUANTIZES and file.is_input(before.input(0)):
+        return True
+    return after.kind in graph.DEQUANTIZES and any(map(file.is_given_out, after.outputs))
 
 
 @FINDINGS.row("memcpy", f"{_OPTIMIZER}transformer_memcpy.cc")
@@ -407,11 +388,9 @@ def _compiled(evidence: OnnxEvidence) -> Iterator[Found]:
     for provider, kernels in groups.items():
         count = sum(kernel.ran.nodes for kernel in kernels)
         nodes = f"{count:,} of {counted(every, 'node')}" if count else "an unknown number of nodes"
-        text = (
-            f"{provider} has compiled {nodes} of the file into {counted(len(kernels), 'kernel')}: "
-            "which types they ran in and what was fused there is not known"
-        )
-        yield Found(kernels[0].place, kernels, text)
+        text = f"{provider} has compiled {nodes} of the file into {counted(len(kernels), 'kernel')}"
+        unknown = "which types they ran in and what was fused there is not known"
+        yield Found(kernels[0].place, kernels, f"{text}: {unknown}")
 
 
 _ONE_BY_ONE: Final = frozenset(
@@ -451,14 +430,13 @@ def _computed_shapes(evidence: OnnxEvidence) -> Iterator[Found]:
         yield Found(names[0], kernels, f"{listed(names)} {why}", remedy)
 
 
-def _from_shapes(file: FileGraph) -> set[Operation]:
+def _from_shapes(file: FileGraph) -> set[TypedNode]:
     """Returns the nodes that make numbers of a shape, from Shape and constants alone."""
-    found: set[Operation] = set()
+    found: set[TypedNode] = set()
     for op in file.ops:
         makers = [file.maker(value) for value in _varying(op)]
-        are_lengths = all(value.dtype in _LENGTHS for value in op.outputs)
-        is_small = all((value.size or 0) <= _RANKS for value in op.outputs)
-        is_computed = makers and found.issuperset(makers) and are_lengths and is_small
-        if op.kind == "Shape" or is_computed:
+        sizes = [value.size or 0 for value in op.outputs if value.dtype in _LENGTHS]
+        are_lengths = len(sizes) == len(op.outputs) and max(sizes, default=0) <= _RANKS
+        if op.kind == "Shape" or (makers and are_lengths and found.issuperset(makers)):
             found.add(op)
     return found

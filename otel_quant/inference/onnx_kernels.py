@@ -8,35 +8,15 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain
-from operator import attrgetter
+from itertools import chain, islice
+from operator import attrgetter, itemgetter
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from otel_quant.cost import CostError, InputSpec
-from otel_quant.cost.graph import (
-    CARRIES,
-    DEQUANTIZES,
-    QDQ,
-    QUANTIZES,
-    Graph,
-    ModelGraph,
-    Node,
-    Operation,
-    Value,
-    converts,
-    dtypes,
-    node_name,
-    printable,
-    read_graph,
-)
-from otel_quant.inference.results import (
-    CONVERSIONS,
-    RanKernel,
-    grouped,
-    is_of_few_bits,
-    tensor_text,
-)
+from otel_quant.cost import CostError, InputSpec, graph
+from otel_quant.cost.graph import GraphNode, TypedNode, Value, dtypes, node_name, printable
+from otel_quant.inference.results import CONVERSIONS, RanKernel, grouped, has_few_bits, tensor_text
 
 _KERNEL: Final = "_kernel_time"
 _RUN: Final = "model_run"
@@ -67,7 +47,7 @@ class OnnxProfile:
     @property
     def run_micros(self) -> float:
         """Mean time of a run."""
-        return sum(length for _, length in self.runs) / len(self.runs)
+        return fmean(length for _, length in self.runs)
 
 
 def _events(path: Path) -> Iterator[Mapping[str, Any]]:
@@ -94,28 +74,18 @@ def read_profile(path: Path, warmup: int = 1) -> OnnxProfile:
         elif name == _RUN:
             all_runs.append((begin, length))
     counted = sorted(all_runs)[warmup:]
-    faster = sorted(counted, key=lambda run: run[1])[: (len(counted) + 1) // 2]
-    runs = sorted(faster)
+    runs = sorted(sorted(counted, key=itemgetter(1))[: (len(counted) + 1) // 2])
     holders = {key for key, args in first.items() if args.get("op_name") in _BODIES}
     calls, micros = _calls_and_times(events, runs, holders)
     count, total = len(runs) or 1, sum(micros.values()) or 1
-    kernels = tuple(
-        RanKernel(
-            key[0],
-            args.get("op_name", ""),
-            None,
-            0,
-            args.get("provider", ""),
-            micros[key] / count,
-            micros[key] / total,
-            calls[key] / count,
-            _tensors(args.get("input_type_shape", ())),
-            _tensors(args.get("output_type_shape", ())),
-        )
-        for key, args in first.items()
-    )
+    kernels = []
+    for key, args in first.items():
+        op_type, provider = args.get("op_name", ""), args.get("provider", "")
+        means = micros[key] / count, micros[key] / total, calls[key] / count
+        inputs, outputs = _tensors(args, "input"), _tensors(args, "output")
+        kernels.append(RanKernel(key[0], op_type, None, 0, provider, *means, inputs, outputs))
     used = str(last.get("mem_in_use_peak"))
-    return OnnxProfile(kernels, tuple(runs), int(used) if used.isdecimal() else None)
+    return OnnxProfile(tuple(kernels), tuple(runs), int(used) if used.isdecimal() else None)
 
 
 def _calls_and_times(
@@ -141,12 +111,9 @@ def _calls_and_times(
     return calls, +micros  # none below zero
 
 
-def _tensors(listed: Sequence[Mapping[str, Sequence[int]]]) -> tuple[str, ...]:
-    return tuple(
-        tensor_text(_NAMES.get(dtype, dtype), shape)
-        for each in listed
-        for dtype, shape in each.items()
-    )
+def _tensors(args: Mapping[str, Any], side: str) -> tuple[str, ...]:
+    listed = chain.from_iterable(each.items() for each in args.get(f"{side}_type_shape", ()))
+    return tuple(tensor_text(_NAMES.get(dtype, dtype), shape) for dtype, shape in listed)
 
 
 _FUSED_WITH_MORE: Final = ("Conv", "Gemm", "MatMul")
@@ -157,6 +124,9 @@ _MOST_BEHIND: Final = 4
 _MOST_READERS: Final = 8
 """Nodes that read a constant which shows where a kernel belongs; more may share a zero point."""
 
+_MOST: Final = 2000
+"""Nodes of the file that one kernel may do the work of."""
+
 _LONGEST: Final = 120
 """Characters of a name in a result."""
 
@@ -164,14 +134,14 @@ _MOST_TENSORS: Final = 16
 """Operands or results of a kernel in a result."""
 
 
-class FileGraph(ModelGraph):
+class FileGraph(graph.ModelGraph):
     """A model's nodes, by the names that they have at run time too."""
 
     def __init__(self, path: str, inputs: Mapping[str, InputSpec], dims: Mapping[str, int]) -> None:
         super().__init__(path, inputs, dims)
         # Of several with the same name the first
-        self._by_name = {node_name(op.node): op for op in reversed(self.ops)}
-        self._read_by: defaultdict[str, list[Operation]] = defaultdict(list)
+        self.named = {node_name(op.node): op for op in reversed(self.ops)}.get
+        self._read_by: defaultdict[str, list[TypedNode]] = defaultdict(list)
         for op in self.main:
             for name in op.node.inputs:
                 self._read_by[name].append(op)
@@ -182,25 +152,25 @@ class FileGraph(ModelGraph):
             op.kind == "Identity" and self.is_given_out(op.outputs[0]) for op in self.readers(value)
         )
 
-    def past(self, op: Operation | None, kinds: Collection[str]) -> Operation | None:
-        """Returns a node or, of some operators, the first other one in front by first operands."""
-        while op is not None and op.kind in kinds and op.has(0):
-            op = self.maker(op.input(0))
-        return op
+    def in_front(self, op: TypedNode | None) -> Iterator[TypedNode]:
+        """Yields a node and those in front of it, by first operands."""
+        while op is not None:
+            yield op
+            op = self.maker(op.input(0)) if op.has(0) else None
 
-    def users(self, value: Value) -> Iterator[Operation]:
+    def past(self, op: TypedNode | None, kinds: Collection[str]) -> TypedNode | None:
+        """Returns a node or, of some operators, the first other one in front by first operands."""
+        return next((each for each in self.in_front(op) if each.kind not in kinds), None)
+
+    def users(self, value: Value) -> Iterator[TypedNode]:
         """Yields the nodes that read a value; for those that only change its shape their readers."""
         for op in self.readers(value):
-            if op.kind in CARRIES:
+            if op.kind in graph.CARRIES:
                 yield from self.users(op.outputs[0])
             else:
                 yield op
 
-    def named(self, name: str) -> Operation | None:
-        """Returns the node of a name."""
-        return self._by_name.get(name)
-
-    def of_constants(self, names: Iterable[str], op_type: str) -> Operation | None:
+    def of_constants(self, names: Iterable[str], op_type: str) -> TypedNode | None:
         """Returns the node, of a kernel's operator, that most of some constants belong to."""
         counts = Counter(
             op for name in names for op in self._owners(name) if op.node.op_type in op_type
@@ -208,38 +178,38 @@ class FileGraph(ModelGraph):
         [(found, most), (_, next_most)] = [*counts.most_common(2), (None, 0), (None, 0)][:2]
         return found if most > next_most else None
 
-    def _owners(self, constant: str) -> Iterator[Operation]:
+    def _owners(self, constant: str) -> Iterator[TypedNode]:
         """Yields the nodes that a constant belongs to: of conversions the nodes that they convert for."""
-        is_computed = constant in self.bound.values or self.maker_of(constant) is not None
-        readers = () if is_computed else self._read_by.get(constant, ())
-        for op in readers if len(readers) <= _MOST_READERS else ():
-            if op.kind in DEQUANTIZES:
+        readers = self._read_by.get(constant, ())
+        if constant in self.bound.values or self.maker_of(constant) or len(readers) > _MOST_READERS:
+            return
+        for op in readers:
+            if op.kind in graph.DEQUANTIZES:
                 yield from self.users(op.outputs[0])
-            else:
-                yield from filter(None, [self.maker(op.input(0)) if op.kind in QUANTIZES else op])
+            elif owner := self.maker(op.input(0)) if op.kind in graph.QUANTIZES else op:
+                yield owner
 
-    def named_before(self, name: str) -> Operation | None:
+    def named_before(self, name: str) -> TypedNode | None:
         """Returns the node whose name, or whose tensor's, a name begins with, as made ones do."""
         begins = (name[:end] for end in range(len(name) - 1, 0, -1) if not name[end].isalnum())
-        known = (self._by_name.get(begin) or self.maker_of(begin) for begin in begins)
+        known = (self.named(begin) or self.maker_of(begin) for begin in begins)
         return next(filter(None, known), None)
 
     @property
     def weight_bytes(self) -> int:
         """Bytes of its constants."""
-        operands = (value for op in self.ops for value in op.inputs if value is not None)
-        weights = {id(each): each.weight.stored for each in operands if each.weight is not None}
-        return sum(weights.values())
+        operands = set(chain.from_iterable(op.given for op in self.ops))
+        return sum(each.weight.stored for each in operands if each.weight is not None)
 
     @property
     def is_quantized(self) -> bool:
         """Whether it has operators that only quantized models have."""
         return any(
-            converts(op.kind)
+            graph.converts(op.kind)
             or (
                 run.macs is not None
                 and run.macs.contraction
-                and any(is_of_few_bits(dtypes.name_of(each.dtype)) for each in op.inputs if each)
+                and any(has_few_bits(dtypes.name_of(each.dtype)) for each in op.given)
             )
             for op, run in self.runs.items()
         )
@@ -258,25 +228,25 @@ class RanGraph:
 
     def __init__(self, path: str | Path | None) -> None:
         self.weight_bytes: int | None = None
-        graph = Graph()
+        ran = graph.Graph()
         with suppress(CostError):
             if path is not None:
-                graph = read_graph(str(path))
-                self.weight_bytes = sum(tensor.stored for tensor in graph.initializers)
+                ran = graph.read_graph(str(path))
+                self.weight_bytes = sum(tensor.stored for tensor in ran.initializers)
         self.constants = {
             each.name: tensor_text(dtypes.name_of(each.dtype), each.dims)
-            for each in graph.initializers
+            for each in ran.initializers
         }
-        self.nodes = {node.name: node for node in graph.nodes if node.name}
-        unnamed = (node for node in graph.nodes if not node.name)
+        self.nodes = {node.name: node for node in ran.nodes if node.name}
+        unnamed = (node for node in ran.nodes if not node.name)
         self._unnamed = grouped(unnamed, attrgetter("op_type"))  # in the order in which they run
-        self.makers = {name: node for node in graph.nodes for name in node.outputs if name}
-        self.readers: defaultdict[str, list[Node]] = defaultdict(list)
-        for node in graph.nodes:
+        self.makers = {name: node for node in ran.nodes for name in node.outputs if name}
+        self.readers: defaultdict[str, list[GraphNode]] = defaultdict(list)
+        for node in ran.nodes:
             for name in filter(None, node.inputs):
                 self.readers[name].append(node)
 
-    def nodes_of(self, kernels: Sequence[RanKernel]) -> list[Node | None]:
+    def nodes_of(self, kernels: Sequence[RanKernel]) -> list[GraphNode | None]:
         """Returns the nodes of kernels in the order in which they ran, which tells those without a name."""
         unnamed = Counter(each.op_type for each in kernels if self._is_unnamed(each))
         left = {  # of each operator, unless some may be of the body of an If
@@ -295,13 +265,12 @@ class RanGraph:
         number = kernel.name.removeprefix(f"{kernel.op_type}_")
         return number.isdecimal() and kernel.name not in self.nodes
 
-    def operands(self, kernel: RanKernel, node: Node) -> tuple[str, ...]:
+    def operands(self, kernel: RanKernel, node: GraphNode) -> tuple[str, ...]:
         """Returns a kernel's operands, with packed constants, which the profile leaves out, if that is certain."""
         names = list(filter(None, node.inputs))
         found: list[str] = []
         left = kernel.inputs
-        for name in names:
-            constant = self.constants.get(name, "")
+        for constant in (self.constants.get(name, "") for name in names):
             if constant and left[:1] != (constant,):
                 found.append(constant)
             else:
@@ -322,11 +291,11 @@ class Placed:
     """A kernel with its place in the file."""
 
     ran: RanKernel  # With the constants that its operands lack in the profile
-    nodes: tuple[Operation, ...]  # Nodes of the file that it does the work of
-    node: Operation | None = None  # The first of them, that it is named by; None if it is compiled
+    nodes: tuple[TypedNode, ...]  # Nodes of the file that it does the work of
+    node: TypedNode | None = None  # The first of them, that it is named by; None if it is compiled
     inserted: bool = False  # Whether the runtime has inserted it: no node of the file asks for it
-    before: Operation | None = None  # The node of the file in front of it, if it was inserted
-    after: Operation | None = None  # The one behind it
+    before: TypedNode | None = None  # The node of the file in front of it, if it was inserted
+    after: TypedNode | None = None  # The one behind it
 
     @property
     def op_type(self) -> str:
@@ -350,8 +319,8 @@ class Placed:
         return self.ran.micros
 
 
-_UNKNOWN: Final = Node("", "", "", (), (), {})
-"""Node of a kernel that is not known in the graph that ran."""
+_UNKNOWN: Final = GraphNode("", "", "", (), (), {})
+"""GraphNode of a kernel that is not known in the graph that ran."""
 
 
 def placed(
@@ -368,9 +337,9 @@ def placed(
     ]
 
 
-def _place(nodes: Sequence[Operation]) -> str:
+def _place(nodes: Sequence[TypedNode]) -> str:
     """Returns what a kernel is called by whose first node is in the file."""
-    kept = [op.node for op in nodes if op.kind not in QDQ]
+    kept = [op.node for op in nodes if op.kind not in graph.QDQ]
     is_named = nodes[0].node.name or not kept
     return printable(nodes[0].name if is_named else node_name(*kept), _LONGEST)
 
@@ -391,7 +360,7 @@ class _Join:
     def __init__(self, file: FileGraph, ran: RanGraph, compiled: Sequence[Part]) -> None:
         self._file, self._ran, self._compiled = file, ran, compiled
 
-    def placed(self, kernel: RanKernel, node: Node) -> Placed:
+    def placed(self, kernel: RanKernel, node: GraphNode) -> Placed:
         """Returns a kernel with its place, by its node in the graph that ran.
 
         Case 1: a provider has compiled it of a part of the graph.
@@ -419,14 +388,14 @@ class _Join:
         shown = replace(shown, node=place, nodes=len(nodes), macs=macs)
         return Placed(shown, nodes, next(iter(nodes), None))
 
-    def _within(self, parts: Sequence[Part]) -> tuple[tuple[Operation, ...], int]:
+    def _within(self, parts: Sequence[Part]) -> tuple[tuple[TypedNode, ...], int]:
         """Returns those nodes of the file in parts that are known by their names, and the number of all."""
         file, names = self._file, [name for part in parts for name, _ in part.nodes]
         known = (file.named(name) or file.named_before(name) for name in names if name)
         found = tuple(dict.fromkeys(filter(None, known)))
         return found, len(found) + names.count("")
 
-    def _nodes(self, kernel: RanKernel, node: Node) -> tuple[Operation, ...]:
+    def _nodes(self, kernel: RanKernel, node: GraphNode) -> tuple[TypedNode, ...]:
         """Returns the nodes that a kernel does the work of, the one of its name first.
 
         Case 1: no node has its name: what its node covers, or the nearest node by other marks.
@@ -443,38 +412,36 @@ class _Join:
         return self._with_contraction(kernel.op_type, found)
 
     def _with_contraction(
-        self, op_type: str, nodes: tuple[Operation, ...]
-    ) -> tuple[Operation, ...]:
+        self, op_type: str, nodes: tuple[TypedNode, ...]
+    ) -> tuple[TypedNode, ...]:
         """Adds what is in front: a Conv that has been fused with the Relu behind it may have the Relu's name."""
         kind = next((each for each in _FUSED_WITH_MORE if each in op_type), None)
         if kind is None or any(kind in op.node.op_type for op in nodes):
             return nodes
-        passed = list(nodes[:1])
-        while passed and len(passed) <= _MOST_BEHIND and passed[-1].has(0):
-            op = self._file.maker(passed[-1].input(0))
-            if op is None:
-                break
-            passed.append(op)
-            if op.node.op_type == kind:
-                return tuple(reversed(passed))
-        return nodes
+        front = list(islice(self._file.in_front(next(iter(nodes), None)), 1 + _MOST_BEHIND))
+        at = next((i for i, op in enumerate(front) if op.node.op_type == kind), None)
+        return nodes if at is None else tuple(reversed(front[: at + 1]))
 
-    def _covered(self, node: Node) -> tuple[Operation, ...]:
+    def _covered(self, node: GraphNode) -> tuple[TypedNode, ...]:
         """Returns the nodes of the file between what a node reads and what it makes; none if it is not certain."""
         file, reads = self._file, {"", *node.inputs}
-        found: dict[Operation, None] = {}
+        beyond = {*file.bound.values, *node.outputs}
+        found: dict[TypedNode, None] = {}
         left = list(filter(None, node.outputs))
-        while left:
+        while left and len(found) <= _MOST:
             tensor = left.pop()
             op = file.maker_of(tensor)
-            if op is not None and op not in found:
+            if op is None:
+                if tensor in beyond:
+                    return ()  # it reaches beyond what the node reads: the name means another
+            elif op not in found:
                 found[op] = None
                 left += [name for name in op.node.inputs if name not in reads]
-            elif op is None and (tensor in file.bound.values or tensor in node.outputs):
-                return ()  # it reaches beyond what the node reads: the name means another
-        return tuple(found)
+        return tuple(found) if len(found) <= _MOST else ()
 
-    def _around(self, kernel: RanKernel, node: Node) -> tuple[Operation | None, Operation | None]:
+    def _around(
+        self, kernel: RanKernel, node: GraphNode
+    ) -> tuple[TypedNode | None, TypedNode | None]:
         """Returns the nodes of the file in front of an inserted kernel and behind it."""
         if node is _UNKNOWN:
             named = self._file.named_before(kernel.name)
@@ -483,16 +450,15 @@ class _Join:
         readers = (reader for name in node.outputs for reader in self._ran.readers.get(name, ()))
         return self._first_of(makers), self._first_of(readers)
 
-    def _first_of(self, nodes: Iterable[Node | None]) -> Operation | None:
+    def _first_of(self, nodes: Iterable[GraphNode | None]) -> TypedNode | None:
         """Returns the first node of the file that is known of nodes of the graph that ran."""
-        known = (self._of(node) for node in nodes if node is not None)
-        return next(filter(None, known), None)
+        for node in filter(None, nodes):
+            known = self._file.named(node.name) or next(iter(self._covered(node)), None)
+            if found := known or self._near(node.name, node.op_type, node):
+                return found
+        return None
 
-    def _of(self, node: Node) -> Operation | None:
-        covered = next(iter(self._covered(node)), None)
-        return self._file.named(node.name) or covered or self._near(node.name, node.op_type, node)
-
-    def _near(self, name: str, op_type: str, node: Node) -> Operation | None:
+    def _near(self, name: str, op_type: str, node: GraphNode) -> TypedNode | None:
         """Returns the node whose tensors a kernel has, by its name or by its constants."""
         constants = filter(self._ran.constants.get, node.inputs)
         return self._file.named_before(name) or self._file.of_constants(constants, op_type)

@@ -15,16 +15,11 @@ from otel_quant.inference.arrays import save_arrays
 from otel_quant.inference.child import MemoryMark, growth, status, timed
 
 _TYPES: Final = {
-    "tensor(float)": "float32",
-    "tensor(double)": "float64",
-    "tensor(float16)": "float16",
-    "tensor(bool)": "bool",
-    **{
-        f"tensor({sign}int{bits})": f"{sign}int{bits}"
-        for sign in ("", "u")
-        for bits in (8, 16, 32, 64)
-    },
-}
+    "tensor(float)": "float32", "tensor(double)": "float64",
+    **{f"tensor({name})": name for name in (
+        "float16", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+    )},
+}  # fmt: skip
 """Types as onnxruntime and as numpy name them."""
 
 
@@ -44,18 +39,16 @@ def feeds(inputs: Sequence[Any], feed: Mapping[str, Any]) -> dict[str, Any]:
     names = [each.name for each in inputs]
     for name in arrays:
         if name not in names:
-            raise SessionRequestError(
-                f"{path} has {name!r}, which is no input; expected {', '.join(names)}"
-            )
+            why = f"which is no input; expected {', '.join(names)}"
+            raise SessionRequestError(f"{path} has {name!r}, {why}")
     return {each.name: _fitting(each, arrays, path) for each in inputs}
 
 
 def _type_of(wanted: Any) -> str:
     """Returns the type of an input as numpy names it."""
     if wanted.type not in _TYPES:
-        raise SessionRequestError(
-            f"input {wanted.name!r} is {wanted.type}; expected tensors of numbers"
-        )
+        why = f"is {wanted.type}; expected tensors of numbers"
+        raise SessionRequestError(f"input {wanted.name!r} {why}")
     return _TYPES[wanted.type]
 
 
@@ -70,9 +63,8 @@ def _fitting(wanted: Any, arrays: Mapping[str, Any], path: str) -> Any:
         for length, own in zip(wanted.shape, found.shape, strict=True)
     )
     if str(found.dtype) != dtype or not fits:
-        raise SessionRequestError(
-            f"{path}: {name!r} is {found.dtype} {list(found.shape)}; expected {dtype} {wanted.shape}"
-        )
+        why = f"is {found.dtype} {list(found.shape)}; expected {dtype} {wanted.shape}"
+        raise SessionRequestError(f"{path}: {name!r} {why}")
     return found
 
 
@@ -92,7 +84,6 @@ def _made(name: str, dtype: str, feed: Mapping[str, Any]) -> Any:
 
 _RANGES: Final = {"int8": (-128, 128), "uint8": (0, 256)}
 
-
 _QUIET: Final = 3
 """Only errors are logged."""
 
@@ -100,7 +91,6 @@ _QUARK: Final = "com.amd.quark:"
 
 _LARGE: Final = 1024
 """Bytes from which a weight goes into a file beside the saved graph."""
-
 
 _LEVELS: Final = {
     "disable": "ORT_DISABLE_ALL", "basic": "ORT_ENABLE_BASIC",
@@ -129,10 +119,8 @@ class OnnxSession:
         known = onnxruntime.get_available_providers()
         for name, _ in options["providers"]:
             if name not in known:
-                expected = f"expected one of {', '.join(known)}"
-                raise SessionRequestError(
-                    f"provider {name!r} is not in this onnxruntime; {expected}"
-                )
+                why = f"is not in this onnxruntime; expected one of {', '.join(known)}"
+                raise SessionRequestError(f"provider {name!r} {why}")
         names = options["custom_ops"]
         self._libraries = [_of_quark() if name == "quark" else name for name in names]
         before = status("VmRSS")
@@ -143,15 +131,10 @@ class OnnxSession:
         self._feeds = feeds(self._session.get_inputs(), feed)
         [first] = self._times(1)
         warm = sorted(self._times(max(1, options["warmup"])))
-        return {
-            "version": onnxruntime.__version__,
-            "providers": self._session.get_providers(),
-            "inputs": {name: [str(each.dtype), *each.shape] for name, each in self._feeds.items()},
-            "made": made,
-            "first": first,
-            "warm": warm[len(warm) // 2],
-            "grown": grown,
-        }
+        told = {"version": onnxruntime.__version__, "providers": self._session.get_providers()}
+        seconds = {"made": made, "first": first, "warm": warm[len(warm) // 2]}
+        inputs = {name: [str(each.dtype), *each.shape] for name, each in self._feeds.items()}
+        return {**told, **seconds, "inputs": inputs, "grown": grown}
 
     def run(self, times: int) -> list[float]:
         """Runs the session; returns the seconds of each run but one before them."""
@@ -167,7 +150,7 @@ class OnnxSession:
 
     def outputs(self, path: str) -> list[str]:
         """Writes the outputs of a run, ``a0``, ``a1`` and so on; returns their names."""
-        save_arrays(self._session.run(None, self._feeds), path)
+        save_arrays(self._session.run(None, self._feeds), path, "fiub")
         return [each.name for each in self._session.get_outputs()]
 
     def profile(self, runs: int, saves_graph: bool) -> Any:
@@ -183,14 +166,10 @@ class OnnxSession:
         for _ in range(1 + runs):  # the first is beside threads of the other session
             session.run(None, self._feeds)
         assigned = getattr(session, "get_provider_graph_assignment_info", list)  # onnxruntime 1.24
-        return {
-            "assigned": [
-                [part.ep_name, [[node.name, node.op_type] for node in part.get_nodes()]]
-                for part in assigned()
-            ],
-            "file": session.end_profiling(),
-            "graph": str(graph) if graph.exists() else None,
-        }
+        listed = ((part.ep_name, part.get_nodes()) for part in assigned())
+        parts = [[name, [[each.name, each.op_type] for each in nodes]] for name, nodes in listed]
+        left = str(graph) if graph.exists() else None
+        return {"assigned": parts, "file": session.end_profiling(), "graph": left}
 
     def layers(self, first: str) -> dict[str, dict[str, float]]:
         """Returns by tensor SQNR in dB, of its quantization and of all before it, by onnxruntime's debugger."""

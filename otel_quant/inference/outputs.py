@@ -19,22 +19,15 @@ def compared_outputs(first: Arrays, other: Arrays) -> Accuracy:
     for name in dict.fromkeys([*other, *first]):
         expected: Any = first.get(name)
         actual: Any = other.get(name)
-        if misfit := _misfit(name, expected, actual):
-            problems.append(misfit)
+        if expected is None or actual is None:
+            problems.append(f"only one of the two has an output {name!r}")
+        elif expected.shape != actual.shape:
+            problems.append(f"output {name!r} is {list(actual.shape)}, not {list(expected.shape)}")
         elif actual.size:
             errors.append(_error(name, expected, actual))
             if errors[-1].max_abs is None:
                 problems.append(f"output {name!r} has values that are not finite")
     return Accuracy(tuple(errors), (), next(iter(problems), ""))
-
-
-def _misfit(name: str, expected: Any, actual: Any) -> str:
-    """Returns why two outputs cannot be compared; empty if they can."""
-    if expected is None or actual is None:
-        return f"only one of the two has an output {name!r}"
-    if expected.shape != actual.shape:
-        return f"output {name!r} is {list(actual.shape)}, not {list(expected.shape)}"
-    return ""
 
 
 def _error(name: str, expected: Any, actual: Any) -> OutputError:
@@ -48,12 +41,9 @@ def _error(name: str, expected: Any, actual: Any) -> OutputError:
         return OutputError(name, None, None, None)
     noise, signal = float(((a - b) ** 2).sum()), float((a**2).sum())
     lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
-    return OutputError(
-        name,
-        10 * float(np.log10(signal / noise)) if signal and noise else None,
-        min(1.0, float(a @ b) / lengths) if lengths else None,
-        float(np.abs(a - b).max()),
-    )
+    sqnr = 10 * float(np.log10(signal / noise)) if signal and noise else None
+    cosine = min(1.0, float(a @ b) / lengths) if lengths else None
+    return OutputError(name, sqnr, cosine, float(np.abs(a - b).max()))
 
 
 def tensor_errors(
@@ -61,9 +51,9 @@ def tensor_errors(
 ) -> tuple[TensorError, ...]:
     """Returns what the debugger has found with the nodes that make the tensors, the worst first."""
     worst_first = sorted(
-        found.items(), key=lambda item: item[1].get("all", item[1].get("own", 0.0))
+        found, key=lambda name: found[name].get("all", found[name].get("own", 0.0))
     )
     return tuple(
-        TensorError(name, each.get("own"), each.get("all"), nodes.get(name, ""))
-        for name, each in worst_first
+        TensorError(name, found[name].get("own"), found[name].get("all"), nodes.get(name, ""))
+        for name in worst_first
     )

@@ -7,13 +7,13 @@ shares from 0 to 1. What could not be measured is None.
 from __future__ import annotations
 
 import json
-import math
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from inspect import signature
 from itertools import chain
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 SCHEMA: Final = 1
@@ -173,10 +173,9 @@ def backend_kernels(
 ) -> tuple[BackendKernel, ...]:
     """Counts what has run in which module, the most frequent first."""
     found = []
-    for (library, primitive, implementation, types), alike in grouped(ran, itemgetter(0)).items():
+    for told, alike in grouped(ran, lambda each: each[0]).items():
         modules = [module for _, module in alike]
-        where = len(modules), modules[0], len(set(modules))
-        found.append(BackendKernel(library, primitive, implementation, types, *where))
+        found.append(BackendKernel(*told, len(modules), modules[0], len(set(modules))))
     return tuple(sorted(found, key=lambda each: -each.calls))
 
 
@@ -212,13 +211,11 @@ _ADDED: Final = ("nodes", "micros", "share", "calls", "macs", "allocated")
 
 def together(name: str, kernels: Sequence[RanKernel]) -> RanKernel:
     """Returns kernels as one."""
-    sums = {added: _sum(getattr(each, added) for each in kernels) for added in _ADDED}
+    sums: dict[str, Any] = {}
+    for added in _ADDED:
+        known = [value for each in kernels if (value := getattr(each, added)) is not None]
+        sums[added] = sum(known) if known else None
     return replace(kernels[0], name=name, node=None, inputs=(), outputs=(), **sums)
-
-
-def _sum(values: Iterable[Any]) -> Any:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,9 +273,7 @@ class Accuracy:
         """The output that is furthest off; None if none is known."""
         known = (each for each in self.outputs if each.max_abs is not None)
         # Without noise, one that is equal is above all others.
-        return min(
-            known, key=lambda each: math.inf if each.sqnr is None else each.sqnr, default=None
-        )
+        return min(known, key=lambda each: (each.sqnr is None, each.sqnr), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,11 +323,9 @@ class ModelResult:
     @property
     def main_provider(self) -> str | None:
         """Who took most of the time."""
-        operators = () if self.ran is None else self.ran.operators
-        times = {
-            provider: sum(each.micros for each in alike)
-            for provider, alike in grouped(operators, attrgetter("provider")).items()
-        }
+        times = defaultdict[str, float](float)
+        for each in () if self.ran is None else self.ran.operators:
+            times[each.provider] += each.micros
         return max(times, key=times.__getitem__, default=next(iter(self.providers), None))
 
 
@@ -408,7 +401,7 @@ def grouped(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, 
     return groups
 
 
-def is_of_few_bits(type_name: str) -> bool:
+def has_few_bits(type_name: str) -> bool:
     """Returns whether a float model's numbers are not of this type."""
     return _FEW_BITS.fullmatch(type_name) is not None
 
@@ -428,29 +421,17 @@ def tensor_text(dtype: object, shape: Iterable[int]) -> str:
     return f"{dtype} {'x'.join(map(str, shape)) or 'scalar'}"
 
 
-def _of_bench(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns a ``bench.json`` as it was until November 2026 in the form of today."""
-    models = list(map(_of_variant, document["variants"]))
-    runtime, version = runtime_of(document["settings"])
-    return {**document, "models": models, "runtime": runtime, "version": version}
-
-
 def _of_variant(variant: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns a variant of such a file as a model of today."""
+    """Returns a variant of a ``bench.json`` as it was until November 2026 as a model of today."""
     latency, memory = variant.get("call"), variant.get("memory")
     if latency and "speedup" in latency:
         latency["ratio"] = 1 / latency["speedup"]
     if memory is not None:
-        memory = {
-            "peak": memory.get("process"),
-            "load_peak": memory.get("until_timed"),
-            "gpu": memory.get("gpu"),
-            "weights_on_disk": variant.get("disk"),
-        }
-    accuracy = {
-        "outputs": [variant["error"]] if "error" in variant else [],
-        "problem": variant.get("error_problem", ""),
-    }
+        keys = {"peak": "process", "load_peak": "until_timed", "gpu": "gpu"}
+        memory = {key: memory.get(former) for key, former in keys.items()}
+        memory["weights_on_disk"] = variant.get("disk")
+    outputs = [variant["error"]] if "error" in variant else []
+    accuracy = {"outputs": outputs, "problem": variant.get("error_problem", "")}
     return {
         **variant,
         "path": variant["name"],
@@ -474,11 +455,12 @@ def read_result(text: str) -> InferenceResult:
         raise ValueError(f"the schema is not {SCHEMA}")
     if "variants" in document:
         try:
-            document = _of_bench(document)
+            models = list(map(_of_variant, document["variants"]))
+            runtime, version = runtime_of(document["settings"])
         except (AttributeError, KeyError, TypeError, ZeroDivisionError) as error:
             raise ValueError(f"not a result of variants: {error}") from error
-    found = _made(InferenceResult, document)
-    assert isinstance(found, InferenceResult)
+        document |= {"models": models, "runtime": runtime, "version": version}
+    found: InferenceResult = _made(InferenceResult, document)
     return found
 
 
@@ -500,15 +482,9 @@ def _made(kind: Any, value: Any) -> Any:
     if origin is Mapping and isinstance(value, dict):
         return {str(key): _made(arguments[1], each) for key, each in value.items()}
     if is_dataclass(kind) and isinstance(value, dict):
-        return _record(kind, value)
+        record: Any = kind
+        parameters, hints = signature(record).parameters.items(), get_type_hints(record)
+        # What it has to have is None where the JSON has left that out.
+        given = {name: None for name, each in parameters if each.default is each.empty} | value
+        return record(**{name: _made(hints[name], given[name]) for name in hints if name in given})
     raise ValueError(f"{value!r:.80} is not {kind}")
-
-
-def _record(kind: Any, value: Mapping[str, Any]) -> Any:
-    """Returns a record; what it has to have is None where the JSON has left that out."""
-    needed = [
-        name for name, each in signature(kind).parameters.items() if each.default is each.empty
-    ]
-    given = {**dict.fromkeys(needed), **value}
-    hints = get_type_hints(kind)
-    return kind(**{name: _made(hints[name], given[name]) for name in hints if name in given})

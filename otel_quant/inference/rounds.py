@@ -18,7 +18,7 @@ from typing import ClassVar, Final
 from otel_quant.inference.arrays import Arrays
 from otel_quant.inference.latency_statistics import compared, is_settled, noise, without_extremes
 from otel_quant.inference.outputs import compared_outputs
-from otel_quant.inference.results import Accuracy, Latency
+from otel_quant.inference.results import Accuracy, Latency, ModelResult
 
 ROUND: Final = 0.2
 """Seconds of a model in a round; torch's own default of a range."""
@@ -68,7 +68,11 @@ def take_turns(
     models: Sequence[MeasuredModel], seconds: float, runs: int | None = None, processes: int = 1
 ) -> None:
     """Has models run in rounds: so many runs in all, or until more would change little or time is over."""
-    shares: Iterable[int | None] = repeat(None) if runs is None else _shares(runs)
+    shares: Iterable[int | None] = repeat(None)
+    if runs is not None:
+        rounds = min(ROUNDS, runs)
+        ends = [runs * number // rounds for number in range(rounds + 1)]
+        shares = [end - begin for begin, end in pairwise(ends)]
     for number, share in enumerate(shares):
         alive = [each for each in models if not each.problem]
         if not alive or (share is None and _is_enough(alive, number, seconds, processes)):
@@ -78,13 +82,6 @@ def take_turns(
             began = time.perf_counter()
             model.time(min(ROUND, seconds / ROUNDS), share)
             model.spent += time.perf_counter() - began
-
-
-def _shares(runs: int) -> Sequence[int]:
-    """Returns how many of all runs are in each round."""
-    rounds = min(ROUNDS, runs)
-    ends = [runs * number // rounds for number in range(rounds + 1)]
-    return [end - begin for begin, end in pairwise(ends)]
 
 
 def _is_enough(alive: Sequence[MeasuredModel], number: int, seconds: float, processes: int) -> bool:
@@ -102,25 +99,20 @@ def latency(own: MeasuredModel, beside: MeasuredModel | None) -> Latency:
     # With a single run, each figure is that run.
     tenths = quantiles(times, n=10, method="inclusive") if len(times) > 1 else times
     processes = tuple(map(median, medians))
-    found = Latency(
-        without_extremes(processes),
-        tenths[0],
-        tenths[-1],
-        len(times) if own.runs_are_known else None,
-        own.first[0],
-        noise(list(chain.from_iterable(medians))),
-        processes=processes,
-    )
-    if beside is None:
-        return found
-    ratio, is_apart = compared(medians, beside.medians())
-    return replace(found, ratio=ratio, is_apart=is_apart)
+    usual, spread = without_extremes(processes), noise(list(chain.from_iterable(medians)))
+    runs = len(times) if own.runs_are_known else None
+    ratio, is_apart = compared(medians, beside.medians()) if beside else (None, None)
+    deciles = tenths[0], tenths[-1]
+    return Latency(usual, *deciles, runs, own.first[0], spread, ratio, is_apart, processes)
 
 
-def beside(model: MeasuredModel, base: MeasuredModel) -> tuple[Latency, Accuracy | None]:
-    """Returns the latency and the accuracy of a model compared with its base, which has no accuracy."""
+def beside(result: ModelResult, model: MeasuredModel, base: MeasuredModel) -> ModelResult:
+    """Adds latency and accuracy of a model that was measured, compared with its base, which has none."""
+    if model.problem:
+        return result
     if model is base:
-        return latency(model, None), None
+        return replace(result, latency=latency(model, None))
     if base.problem:
-        return latency(model, None), Accuracy(problem=f"{base.name} was not measured")
-    return latency(model, base), model.accuracy(base)
+        unknown = Accuracy(problem=f"{base.name} was not measured")
+        return replace(result, latency=latency(model, None), accuracy=unknown)
+    return replace(result, latency=latency(model, base), accuracy=model.accuracy(base))

@@ -1,204 +1,27 @@
-"""Models that are measured in processes of their own: what these are asked, and what they have answered.
-
-``child.py`` is a process's own side. A request and its answer are a JSON object in a line each.
-"""
+"""Models that are measured in processes of their own: what these are asked, and what they have answered."""
 
 from __future__ import annotations
 
-import json
-import os
-import select
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
 import time
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import wraps
-from math import inf
 from pathlib import Path
-from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from otel_quant.cost import CostError, InputSpec
 from otel_quant.cost.graph import QDQ, printable
 from otel_quant.inference.arrays import saved_arrays
-from otel_quant.inference.onnx_kernels import (
-    FileGraph,
-    OnnxProfile,
-    Part,
-    Placed,
-    RanGraph,
-    placed,
-    read_profile,
-)
+from otel_quant.inference.model_process import ModelError, ModelProcess
+from otel_quant.inference.onnx_findings import FINDINGS, OnnxEvidence
+from otel_quant.inference.onnx_kernels import FileGraph, Part, RanGraph, placed, read_profile
 from otel_quant.inference.outputs import tensor_errors
-from otel_quant.inference.results import Accuracy, tensor_text
+from otel_quant.inference.results import Accuracy, Ran, tensor_text
 from otel_quant.inference.rounds import MeasuredModel
 from otel_quant.inference.torch_session import VariantsError
-
-_FOLDERS: Final = ("TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-"""Variables that name a folder for what a process leaves behind: onnxruntime has a file of its own
-among the temporary ones, and what compilers leave would make the next call of the command faster."""
-
-_SHOWN: Final = 300
-"""Characters of an error that are shown."""
-
-_PAGES: Final = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-_TUNABLES: Final = "GLIBC_TUNABLES"
-_HUGE: Final = "glibc.malloc.hugetlb"
-"""Documented in glibc's manual under Memory Allocation Tunables, since version 2.35; 1 has malloc ask
-for transparent huge pages."""
-
-
-def with_huge_pages(environ: Mapping[str, str], setting: Path = _PAGES) -> dict[str, str]:
-    """Returns the variables that have a process ask for huge pages.
-
-    Without them two calls of the command differ: where the kernel happens to put pages of 4 KiB
-    decides how often they get in each other's way in the caches, for as long as a process lives, and
-    medians of the same model differed by up to a quarter on an idle machine; by 5 % in huge pages.
-    """
-    given = environ.get(_TUNABLES, "")
-    try:
-        text = setting.read_text("utf-8")
-    except OSError:
-        return {}
-    if _HUGE in given or "[never]" in text:
-        return {}
-    return {_TUNABLES: ":".join(filter(None, (given, f"{_HUGE}=1")))}
-
-
-class ModelError(Exception):
-    """A model could not be measured; the text is the reason, without the model's name."""
-
-
-class ModelProcess:
-    """The process of a model, one after another: it starts when it is asked first."""
-
-    def __init__(
-        self, runtime: Literal["onnx", "torch"], *, huge_pages: bool, timeout: float | None = None
-    ) -> None:
-        self._command = [sys.executable, "-P", "-m", "otel_quant.inference.child", runtime]
-        self._variables = with_huge_pages(os.environ) if huge_pages else {}
-        self._timeout = timeout  # seconds for an answer; None for as long as it takes
-        self._folder: Path | None = None
-        self._running: _Running | None = None
-
-    @property
-    def folder(self) -> Path:
-        """Where files of the process go."""
-        if self._folder is None:
-            self._start()
-            assert self._folder is not None
-        return self._folder
-
-    def _start(self) -> _Running:
-        with _uninterrupted():
-            if self._folder is None:
-                self._folder = Path(tempfile.mkdtemp(prefix="otel-quant-inference-"))
-            variables = {**self._variables, **dict.fromkeys(_FOLDERS, str(self._folder))}
-            self._running = _Running(self._command, variables, self._folder)
-        return self._running
-
-    def ask(self, request: str, **arguments: Any) -> Any:
-        """Has the process do something and returns its answer; the process ends where that fails."""
-        running = self._running or self._start()
-        answer = running.answer({"do": request, **arguments}, self._timeout)
-        if "error" not in answer:
-            return answer["result"]
-        self.close()
-        raise ModelError(printable(" ".join(answer["error"].split()), _SHOWN))
-
-    def restart(self) -> None:
-        """Ends the process, if there is one, and starts another one that finds its files."""
-        if (before := self._running) is not None:
-            # First the new one: if this command is killed, a process is there to remove the files.
-            self._start()
-            before.end()
-
-    def close(self) -> None:
-        """Ends the process and removes its files."""
-        if self._running is not None:
-            self._running.end()
-            self._running = None
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
-
-
-class _Running:
-    """A process that answers requests."""
-
-    def __init__(self, command: list[str], variables: Mapping[str, str], folder: Path) -> None:
-        answers, to_us = os.pipe()
-        self._answers = os.fdopen(answers, encoding="utf-8")
-        self._output = (folder / "output").open("w+", encoding="utf-8", errors="replace")
-        try:
-            self._process = subprocess.Popen(  # noqa: S603  # this Python, and files of our own
-                [*command, str(to_us), str(folder)],
-                stdin=subprocess.PIPE,
-                stdout=self._output,
-                stderr=self._output,
-                env={**os.environ, **variables},
-                pass_fds=(to_us,),
-                start_new_session=True,  # Ctrl-C is for this process, which ends that one
-                encoding="utf-8",
-            )
-        finally:
-            os.close(to_us)
-
-    def answer(self, request: Mapping[str, Any], timeout: float | None) -> Mapping[str, Any]:
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # it has died: the missing answer tells
-            self._process.stdin.write(json.dumps(request) + "\n")
-            self._process.stdin.flush()
-        until = inf if timeout is None else time.monotonic() + timeout
-        while not select.select([self._answers], [], [], 0.2)[0]:
-            if self._process.poll() is not None:  # what it has started may hold the pipe open
-                return {"error": self._death()}
-            if time.monotonic() >= until:
-                return {"error": f"no answer within {timeout:g} s (--timeout)"}
-        line = self._answers.readline()
-        answer: Mapping[str, Any] = (
-            json.loads(line) if line.endswith("\n") else {"error": self._death()}
-        )
-        return answer
-
-    def _death(self) -> str:
-        code = self._process.wait()
-        self._output.seek(0)
-        lines = [line for line in self._output.read().splitlines() if line.strip()]
-        why = f"; its last line: {lines[-1]}" if lines else ""
-        if code >= 0:
-            return f"the process that ran it ended with exit code {code}{why}"
-        name = signal.Signals(-code).name
-        memory = " (probably out of memory)" if name == "SIGKILL" else ""
-        return f"the process that ran it was ended by {name}{memory}{why}"
-
-    def end(self) -> None:
-        """Ends the process; its files stay."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # a compiler starts processes
-        self._process.wait()
-        self._answers.close()
-        self._output.close()
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):
-            self._process.stdin.close()
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Has Ctrl-C wait, which in the middle would leave a process that nobody knows."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
 
 _QUARK: Final = "com.amd.quark:"
 
@@ -212,7 +35,9 @@ _MOST_PROFILED: Final = 40
 _FEWEST_PROFILED: Final = 2
 """Runs of the profiled session after its first one."""
 
-_OWN_KERNELS: Final = frozenset({"CPU", "CUDA", "ROCM", "Azure"})
+_OWN_KERNELS: Final = frozenset(
+    f"{name}ExecutionProvider" for name in ("CPU", "CUDA", "ROCM", "Azure")
+)
 """Providers that compile nothing. The graph of others cannot be written, and to try it would have
 them compile the model once more."""
 
@@ -224,8 +49,9 @@ class Options:
     # Execution providers in order of preference, each with its options
     providers: tuple[tuple[str, Mapping[str, str]], ...] = ()
     threads: int | None = None  # Threads within a kernel; None for the runtime's own choice
-    # Level of graph optimization: ``disable``, ``basic``, ``extended`` or ``all``
-    level: str = "all"
+    level: str = (
+        "all"  # Level of graph optimization: ``disable``, ``basic``, ``extended`` or ``all``
+    )
     custom_ops: Sequence[str] = ()  # Libraries of custom operators
     runs: int | None = None  # Timed runs of each model; None for as many as fit into ``seconds``
     seconds: float = 3.0  # Time for the timed runs of each model
@@ -285,6 +111,7 @@ class InProcess(MeasuredModel):
         self.marks: list[Mapping[str, int | None]] = []  # bytes, until it is timed and meanwhile
         self.disk: int | None = None  # bytes
         self.memory: Mapping[str, int | None] = {}  # bytes; what else is known, as in MemoryUse
+        self.detail: Mapping[str, Any] = {}  # what a profiler has seen, as in ModelResult
         self.is_quantized: bool | None = None
         self.no_outputs = ""  # why there are none
         self.is_finished = False  # whether all is known but the times of later processes
@@ -297,9 +124,19 @@ class InProcess(MeasuredModel):
     def _make(self) -> Any:
         """Makes the model in its process and calls it there."""
 
-    @abstractmethod
+    @attempted
     def finish(self) -> None:
-        """Takes what is to be known after the rounds; nothing of one that has failed."""
+        """Takes what is to be known after the rounds; if a call fails, the times stand all the same."""
+        self.take_marks(resets=False)
+        path = self.process.folder / "outputs.npz"
+        try:
+            self._weigh()
+            self.outputs = saved_arrays(self.process.ask("outputs", path=str(path)), path)
+        except ModelError as error:
+            self.no_outputs = str(error)
+
+    def _weigh(self) -> None:
+        """Asks for the size of the weights, if only the process knows it."""
 
     def stop(self) -> None:
         """Leaves out processes without a round, and a variant that is not finished."""
@@ -344,14 +181,6 @@ class InProcess(MeasuredModel):
         doing = "its first call" if resets else "timing it"
         self.marks.append(self.ask(doing, "marks", resets=resets))
 
-    def take_outputs(self) -> None:
-        """Takes the outputs of a call; if that fails, the times stand all the same."""
-        path = self.process.folder / "outputs.npz"
-        try:
-            self.outputs = saved_arrays(self.process.ask("outputs", path=str(path)), path)
-        except ModelError as error:
-            self.no_outputs = str(error)
-
 
 class TorchVariant(InProcess):
     """A variant of a script that torch runs."""
@@ -375,8 +204,7 @@ class TorchVariant(InProcess):
     def _make(self) -> Any:
         if not self.has_script:
             loaded = self.ask("loading the script", "load", reference=self._reference)
-            if len(self.processes) == 1:  # whose outputs are compared
-                self.fed = loaded["fed"]
+            self.fed = self.fed or loaded["fed"]  # of the first process, whose outputs are compared
         self.has_script = False  # another process has not loaded it
         made = self.ask("making it", "make", name=self.name, threads=self._threads)
         return made, self.ask("its first call", "first")
@@ -386,17 +214,9 @@ class TorchVariant(InProcess):
         """Adds a round of so many seconds by torch's ``Timer``; of one call at least."""
         self.processes[-1].append(self.ask("timing it", "time", seconds=seconds))
 
-    @attempted
-    def finish(self) -> None:
-        """Takes the marks of memory, the size of the state dict and the outputs."""
-        self.take_marks(resets=False)
-        try:
-            weights = self.process.ask("weights")
-        except ModelError as error:
-            self.no_outputs = str(error)
-            return
+    def _weigh(self) -> None:
+        weights = self.process.ask("weights")
         self.disk, self.is_quantized = weights["bytes"], weights["is_quantized"]
-        self.take_outputs()  # last: its process ends where they cannot be had
 
 
 class Script:
@@ -431,12 +251,11 @@ class Script:
         for file in variants:
             if isinstance(file, OnnxModel):
                 file.take_inputs(self.process, self._fed)
-        first = next((each for each in variants if isinstance(each, TorchVariant)), None)
-        if first is None:
-            self.process.close()
-        else:
+        for first in (each for each in variants if isinstance(each, TorchVariant)):
             first.process, first.has_script = self.process, True
             first.fed, first.loading = self._fed, self._loading
+            return
+        self.process.close()
 
 
 class OnnxModel(InProcess):
@@ -449,9 +268,6 @@ class OnnxModel(InProcess):
         super().__init__(name, process)
         self.path, self.options, self.is_profiled = path, options, is_profiled
         self.file: FileGraph
-        self.profile: OnnxProfile | None = None
-        self.kernels: list[Placed] = []
-        self.parts: Sequence[Part] = ()  # empty where onnxruntime does not tell
         self._grown: int | None = None  # bytes, by the session
         self._feed: Mapping[str, Any] = {}  # shapes, values, file of the inputs
         self._of_script = ""  # file of the inputs that a script has left
@@ -507,11 +323,8 @@ class OnnxModel(InProcess):
         shapes = {name: value.shape for name, value in self.file.bound.values.items()}
         for name, shape in shapes.items():
             if shape is None or None in shape:
-                raise CostError(
-                    self.path,
-                    f"the shape of input {name!r} is not known",
-                    expected=f"--input {name}=1x3x8x8 or the like",
-                )
+                why, like = f"the shape of input {name!r} is not known", f"{name}=1x3x8x8"
+                raise CostError(self.path, why, expected=f"--input {like} or the like")
         values = {name: each.data for name, each in inputs.items() if each.data is not None}
         self._feed = {"shapes": shapes, "values": values, "data": data}
         if data is None:
@@ -535,40 +348,40 @@ class OnnxModel(InProcess):
         times = runs or self.runs_in(seconds)
         self.processes[-1].append(self.ask("timing it", "run", times=times))
 
-    @attempted
     def finish(self) -> None:
         """Takes the mark of memory and the outputs, and profiles another session if that is wanted."""
-        self.take_marks(resets=False)
-        self.take_outputs()
+        super().finish()
         if self.is_profiled:
-            self.problem = self.no_outputs
+            self.problem = self.problem or self.no_outputs
             self._profile()
 
     @attempted
     def _profile(self) -> None:
         fitting = int(self.options.seconds / self.warm)
-        names = (name.removesuffix("ExecutionProvider") for name, _ in self.options.providers)
-        compiles = not _OWN_KERNELS.issuperset(names)
+        asked = [name for name, _ in self.options.providers]
+        compiles = not _OWN_KERNELS.issuperset(asked)
+        saves = self.file.weight_bytes <= _MOST_SAVED and not compiles
         most = min(_MOST_PROFILED, _EVENTS // max(1, len(self.file.ops)), fitting)
-        found = self.ask(
-            "profiling it",
-            "profile",
-            runs=max(_FEWEST_PROFILED, most),
-            saves_graph=self.file.weight_bytes <= _MOST_SAVED and not compiles,
-        )
-        profile = read_profile(Path(found["file"]))
+        runs = max(_FEWEST_PROFILED, most)
+        found = self.ask("profiling it", "profile", runs=runs, saves_graph=saves)
+        profile, graph = read_profile(Path(found["file"])), RanGraph(found["graph"])
         if not profile.runs:
             self.problem = "onnxruntime left no profile of its runs"
             self.process.close()
             return
-        ran = RanGraph(found["graph"])
         self.memory = {
             "grown": self._grown,
             "arena_used": profile.arena_used,
-            "weights_in_memory": ran.weight_bytes,
+            "weights_in_memory": graph.weight_bytes,
         }
-        self.parts = [Part(*each) for each in found["assigned"]]
-        self.profile, self.kernels = profile, placed(profile, self.file, ran, self.parts)
+        parts = [Part(*each) for each in found["assigned"]]
+        kernels = placed(profile, self.file, graph, parts)
+        slowest = sorted((each.ran for each in kernels), key=lambda each: -each.micros)
+        ran = Ran(len(profile.runs), profile.run_micros, tuple(slowest))
+        evidence = OnnxEvidence(self.file, kernels, asked, self.options.level, parts)
+        findings = FINDINGS.of(evidence, ran.kernel_micros)
+        assigned = dict(Counter(part.provider for part in parts for _ in part.nodes)) or None
+        self.detail = {"assigned": assigned, "ran": ran, "findings": findings}
 
     def _with_layers(self, found: Accuracy, base: InProcess) -> Accuracy:
         """Adds how far each tensor is off from the base's, by onnxruntime's debugger."""
@@ -594,7 +407,7 @@ def _shapes_in(path: str | None) -> dict[str, InputSpec]:
     if path is None:
         return {}
     try:
-        with np.load(os.fspath(path), allow_pickle=False) as file:
+        with np.load(path, allow_pickle=False) as file:
             return {name: InputSpec(file[name].shape, if_fits=True) for name in file.files}
     except (OSError, ValueError, AttributeError) as error:
         reason = getattr(error, "strerror", None) or "is not a file of numpy.savez"

@@ -22,7 +22,7 @@ from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.export.otel.automatic_providers import PROVIDERS, Providers
 from otel_quant.export.otel.logs import emit_event
 from otel_quant.export.otel.service_name import made_name, model_name
-from otel_quant.inference.results import Finding, InferenceResult, ModelResult, RanKernel
+from otel_quant.inference.results import InferenceResult, ModelResult, RanKernel
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import METRIC_BY_NAME
 from otel_quant.schema.events import present
@@ -100,20 +100,19 @@ class _Report:
     def _model(self, name: str, model: ModelResult, above: Context) -> Span:
         """Sends a model's span, log records of what ran and was found, and metrics; the span is still open."""
         labels = {**self._run, semconv.MODEL_NAME: name, semconv.MODEL_ROLE: model.role}
-        figures = _figures_of(model)
+        provider = {semconv.INFERENCE_PROVIDER: model.main_provider}
         paths = self._belongs.paths
         problem = model.problem if paths and model.problem else None
         attributes = {
-            **labels,
-            **self._library,
-            semconv.INFERENCE_PROVIDER: model.main_provider,
+            **{name: getattr(getattr(model, part), of, None) for name, part, of in _FIELDS},
             semconv.MODEL_PATH: model.path if paths and _is_file(model, self._result) else None,
-            **_of_parts(model, _ATTRIBUTES),
             semconv.INFERENCE_KERNEL_TIME: model.ran and model.ran.kernel_micros / 1e6,
             semconv.INFERENCE_PROBLEM: problem,
-            **figures,
+            semconv.INFERENCE_FINDINGS: None if model.ran is None else len(model.findings),
+            semconv.INFERENCE_CONVERSIONS: model.converting,
         }
-        span, context = self._span(semconv.MODEL_SPAN, above, attributes)
+        shown = {**labels, **self._library, **provider, **attributes}
+        span, context = self._span(semconv.MODEL_SPAN, above, shown)
         if model.problem:
             span.set_status(StatusCode.ERROR, problem)
             text = problem or "the model could not be measured"
@@ -124,21 +123,17 @@ class _Report:
             for kernel in model.ran.kernels[:MOST_OPERATORS]:
                 self._timed(kernel, kernel.node or kernel.name, labels, context)
         for finding in model.findings[:MOST_FINDINGS]:
-            self._found(finding, labels, context)
-        keyed = present({**labels, semconv.INFERENCE_PROVIDER: model.main_provider})
-        for metric, value in present(figures).items():
-            self._set(metric, value, keyed, context)
+            told = {
+                **labels,
+                semconv.FINDING_KIND: finding.kind,
+                semconv.FINDING_NODE: finding.node,
+                semconv.FINDING_SHARE: finding.share,
+            }
+            self._emit(semconv.FINDING_EVENT, finding.sentence, told, context)
+        keyed = present({**labels, **provider})
+        for metric in filter(METRIC_BY_NAME.__contains__, present(attributes)):
+            self._set(metric, attributes[metric], keyed, context)
         return span
-
-    def _found(self, finding: Finding, labels: Mapping[str, Any], context: Context) -> None:
-        """Sends a finding."""
-        told = {
-            **labels,
-            semconv.FINDING_KIND: finding.kind,
-            semconv.FINDING_NODE: finding.node,
-            semconv.FINDING_SHARE: finding.share,
-        }
-        self._emit(semconv.FINDING_EVENT, finding.sentence, told, context)
 
     def _timed(
         self, timed: RanKernel, name: str | None, labels: Mapping[str, Any], context: Context
@@ -209,34 +204,15 @@ def _name_of_process() -> str:
     return made_name(None, time.time_ns())
 
 
-_FIGURES: Final[Mapping[str, tuple[str, str]]] = {
-    semconv.INFERENCE_MEDIAN: ("latency", "median"),
-    semconv.INFERENCE_P10: ("latency", "p10"),
-    semconv.INFERENCE_P90: ("latency", "p90"),
-    semconv.INFERENCE_MEMORY_PEAK: ("memory", "highest"),
-    semconv.INFERENCE_SPEEDUP: ("latency", "clear_speedup"),
-    semconv.INFERENCE_SQNR: ("accuracy", "lowest_sqnr"),
-}
-"""What the gauges of a model show: which part of its result has it, and the field there."""
-
-_ATTRIBUTES: Final[Mapping[str, tuple[str, str]]] = {
-    semconv.INFERENCE_RUNS: ("latency", "runs"),
-    semconv.INFERENCE_WEIGHTS: ("memory", "weights"),
-}
-"""What its span has besides."""
-
-
-def _of_parts(model: ModelResult, table: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
-    """Returns fields of the parts of a result; None where a part was not measured."""
-    return {
-        name: getattr(getattr(model, part), field, None) for name, (part, field) in table.items()
-    }
-
-
-def _figures_of(model: ModelResult) -> dict[str, Any]:
-    """Returns what the gauges of a model show, and its span."""
-    return {
-        **_of_parts(model, _FIGURES),
-        semconv.INFERENCE_FINDINGS: None if model.ran is None else len(model.findings),
-        semconv.INFERENCE_CONVERSIONS: model.converting,
-    }
+_FIELDS: Final = (
+    (semconv.INFERENCE_RUNS, "latency", "runs"),
+    (semconv.INFERENCE_WEIGHTS, "memory", "weights"),
+    (semconv.INFERENCE_MEDIAN, "latency", "median"),
+    (semconv.INFERENCE_P10, "latency", "p10"),
+    (semconv.INFERENCE_P90, "latency", "p90"),
+    (semconv.INFERENCE_MEMORY_PEAK, "memory", "highest"),
+    (semconv.INFERENCE_SPEEDUP, "latency", "clear_speedup"),
+    (semconv.INFERENCE_SQNR, "accuracy", "lowest_sqnr"),
+)
+"""Attributes of a model's span: which part of its result has it, if it was measured, and the field there.
+Those that are metrics too are sent as gauges."""

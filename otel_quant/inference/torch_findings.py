@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter
 from typing import Final, NamedTuple
 
 from otel_quant.inference import torch_parts
 from otel_quant.inference.findings import Findings, Found
-from otel_quant.inference.results import BackendKernel, grouped, is_of_few_bits
-from otel_quant.inference.torch_profile import TorchOperator, around, changes_of_type
+from otel_quant.inference.results import BackendKernel, grouped, has_few_bits
+from otel_quant.inference.torch_profile import Operand, TorchOperator, around, changes_of_type
 
 
 class Origin(NamedTuple):
@@ -21,49 +21,37 @@ class Origin(NamedTuple):
     place: int  # The operator that has made it of integers, or the one that has computed it of such
     dtype: str  # Type of the integers
     is_constant: bool  # Whether no operator of the run has written these
-    # The operator that has dequantized it; ``place`` itself unless something was computed
-    maker: int
+    maker: (
+        int  # The operator that has dequantized it; ``place`` itself unless something was computed
+    )
 
 
-@dataclass(slots=True)
 class Flow:
-    """What was found in a run; operators by their places in it."""
-
-    # Products and convolutions of floats that were integers before: the operator, the type of its
-    # weights before (empty if only other operands were integers), and what has dequantized them
-    in_float: list[tuple[int, str, tuple[int, ...]]] = field(default_factory=list)
-    # What stands between an operator that dequantizes and one that quantizes, in the middle of both
-    between: list[tuple[int, int, int]] = field(default_factory=list)
-    # Operators that take integers and dequantize within themselves -> what dequantizes
-    within: dict[int, int] = field(default_factory=dict)
-
-
-def flow_of(kernels: Sequence[TorchOperator]) -> Flow:
-    """Follows what is dequantized through a run."""
-    flow = _StorageFlow(kernels)
-    within: list[int] = []
-    for place, kernel in enumerate(kernels):
-        while within and within[-1] != kernel.parent:
-            flow.leave(within.pop())
-        flow.enter(place, within)
-        within.append(place)
-    for place in reversed(within):
-        flow.leave(place)
-    return flow.found
-
-
-class _StorageFlow:
-    """Follows the memory of tensors from operator to operator."""
+    """Follows what is dequantized through a run, by the memory of tensors; operators by their places."""
 
     def __init__(self, kernels: Sequence[TorchOperator]) -> None:
-        self.found = Flow()
+        # Products and convolutions of floats that were integers before: the operator, the type of its
+        # weights before (empty if only other operands were integers), and what has dequantized them
+        self.in_float: list[tuple[int, str, tuple[int, ...]]] = []
+        # What stands between an operator that dequantizes and one that quantizes, in the middle of both
+        self.between: list[tuple[int, int, int]] = []
+        # Operators that take integers and dequantize within themselves -> what dequantizes
+        self.within: dict[int, int] = {}
         self._kernels = kernels
         self._made: dict[int, Origin] = {}
         self._computed: dict[int, Origin] = {}
         self._written: set[int] = set()
         self._used: set[int] = set()
+        within: list[int] = []
+        for place, kernel in enumerate(kernels):
+            while within and within[-1] != kernel.parent:
+                self._leave(within.pop())
+            self._enter(place, within)
+            within.append(place)
+        for place in reversed(within):
+            self._leave(place)
 
-    def enter(self, place: int, within: Sequence[int]) -> None:
+    def _enter(self, place: int, within: Sequence[int]) -> None:
         """Looks at what an operator takes."""
         kernel, outer = self._kernels[place], [self._kernels[each].name for each in within]
         kind = torch_parts.kind_of(kernel.name)
@@ -71,41 +59,29 @@ class _StorageFlow:
             self._dequantized(kernel, place, within[:1])
         if any(map(torch_parts.kind_of, outer)):
             return
-        if kind == torch_parts.QUANTIZE:
-            self._quantized(kernel, place)
+        if kind == torch_parts.QUANTIZE:  # what was computed of dequantized numbers
+            origins = _origins(kernel.inputs[:1], self._computed)
+            self.between += [(each.maker, each.place, place) for each in origins]
         elif torch_parts.contracts(kernel.name) and not any(map(torch_parts.contracts, outer)):
             self._multiplied(kernel, place)
 
     def _dequantized(self, kernel: TorchOperator, place: int, outermost: Sequence[int]) -> None:
         """Notes that an operator around it has taken the integers itself."""
-        integers = {each.storage for each in kernel.inputs if is_of_few_bits(each.dtype)}
+        integers = {each.storage for each in kernel.inputs if has_few_bits(each.dtype)}
         for outer in outermost:
             around = self._kernels[outer]
             if around.reads & integers and torch_parts.kind_of(around.name) is None:
-                self.found.within.setdefault(outer, place)
-
-    def _quantized(self, kernel: TorchOperator, place: int) -> None:
-        """Notes that what was computed of dequantized numbers is quantized again."""
-        for operand in kernel.inputs[:1]:
-            if operand.storage in self._computed:
-                origin = self._computed[operand.storage]
-                self.found.between.append((origin.maker, origin.place, place))
+                self.within.setdefault(outer, place)
 
     def _multiplied(self, kernel: TorchOperator, place: int) -> None:
         """Notes that dequantized numbers are multiplied; what has dequantized them counts once."""
-        origins = self._origins(kernel)
-        if origins:
+        if origins := _origins(kernel.inputs, self._made):
             weights = next((each.dtype for each in origins if each.is_constant), "")
             makers = dict.fromkeys(each.maker for each in origins if each.maker not in self._used)
             self._used.update(makers)
-            self.found.in_float.append((place, weights, tuple(makers)))
+            self.in_float.append((place, weights, tuple(makers)))
 
-    def _origins(self, kernel: TorchOperator) -> list[Origin]:
-        """Returns where the operands of an operator come from that were integers before."""
-        storages = (operand.storage for operand in kernel.inputs)
-        return [self._made[storage] for storage in storages if storage in self._made]
-
-    def leave(self, place: int) -> None:
+    def _leave(self, place: int) -> None:
         """Notes what an operator has written: a result that is no operand, which would be a view of it."""
         kernel = self._kernels[place]
         origin = self._origin(kernel, place)
@@ -125,17 +101,22 @@ class _StorageFlow:
     def _origin(self, kernel: TorchOperator, place: int) -> Origin | None:
         """Returns where the result of an operator comes from, if it was integers before."""
         for first in kernel.inputs[:1]:
-            if is_of_few_bits(first.dtype):
+            if has_few_bits(first.dtype):
                 found = Origin(place, first.dtype, first.storage not in self._written, place)
                 return found if _makes_floats(kernel) else None
-        known = next(iter(self._origins(kernel)), None)
+        known = next(iter(_origins(kernel.inputs, self._made)), None)
         return known._replace(place=place) if known and torch_parts.computes(kernel.name) else known
+
+
+def _origins(operands: Sequence[Operand], known: Mapping[int, Origin]) -> list[Origin]:
+    """Returns where operands come from that were integers before."""
+    return [known[each.storage] for each in operands if each.storage in known]
 
 
 def _makes_floats(kernel: TorchOperator) -> bool:
     """Whether an operator that takes integers dequantizes them."""
     if kernel.name in torch_parts.MAKES_FLOATS:
-        return not any(is_of_few_bits(each.dtype) for each in kernel.outputs[:1])
+        return not any(has_few_bits(each.dtype) for each in kernel.outputs[:1])
     return torch_parts.kind_of(kernel.name) == torch_parts.DEQUANTIZE
 
 
@@ -184,9 +165,11 @@ def _found(
     return Found(place, [kernel, *also], f"{name} of `{place}` {why}", remedy, f"{name} {why}")
 
 
-def _is_outermost(kernel: TorchOperator, kernels: Sequence[TorchOperator]) -> bool:
-    """Whether an operator ran within no other of its module."""
-    return kernel.parent is None or kernels[kernel.parent].module != kernel.module
+def _outermost(kernels: Sequence[TorchOperator]) -> Iterator[TorchOperator]:
+    """Yields the operators that ran within no other of their module."""
+    for each in kernels:
+        if each.parent is None or kernels[each.parent].module != each.module:
+            yield each
 
 
 @FINDINGS.row("in_float", _X86_GUIDE)
@@ -195,10 +178,9 @@ def _in_float(evidence: TorchEvidence) -> Iterator[Found]:
     kernels = evidence.kernels
     for place, weights, dequantized in evidence.flow.in_float:
         dtype = next((each.dtype for each in kernels[place].outputs), "float")
+        why = "although what it takes was quantized: it is dequantized before"
         if weights:
             why = f"although its weights are {weights}: they are dequantized in every run"
-        else:
-            why = "although what it takes was quantized: it is dequantized before"
         makers = [kernels[each] for each in dequantized]
         remedy = "torch.compile with freezing, or another backend that lowers quantized_decomposed"
         is_reference = any(each.name.startswith("quantized_decomposed::") for each in makers)
@@ -219,10 +201,10 @@ def _within(evidence: TorchEvidence) -> Iterator[Found]:
 def _between(evidence: TorchEvidence) -> Iterator[Found]:
     """Yields what ran in float between an operator that dequantizes and one that quantizes."""
     kernels = evidence.kernels
-    for places in evidence.flow.between:
-        why = "ran in float between an operator that dequantizes and one that quantizes"
-        found = _found(kernels[places[1]], why)
-        yield found._replace(kernels=[kernels[place] for place in places])
+    why = "ran in float between an operator that dequantizes and one that quantizes"
+    for maker, place, quantizer in evidence.flow.between:
+        found = _found(kernels[place], why)
+        yield found._replace(kernels=[kernels[maker], kernels[place], kernels[quantizer]])
 
 
 @FINDINGS.row("inserted", "torch.profiler")
@@ -251,14 +233,13 @@ def _reordered(evidence: TorchEvidence) -> Iterator[Found]:
 def _observed(evidence: TorchEvidence) -> Iterator[Found]:
     """Yields modules that still observe numbers, which are there to be converted."""
     observing = (
-        kernel
-        for kernel in evidence.kernels
-        if kernel.module in evidence.observers
-        or torch_parts.kind_of(kernel.name) == torch_parts.OBSERVE
+        each
+        for each in _outermost(evidence.kernels)
+        if each.module in evidence.observers
+        or torch_parts.kind_of(each.name) == torch_parts.OBSERVE
     )
-    outermost = (each for each in observing if _is_outermost(each, evidence.kernels))
     why = "still observes numbers or imitates their quantization: the model was not converted"
-    for module, kernels in grouped(outermost, attrgetter("module")).items():
+    for module, kernels in grouped(observing, attrgetter("module")).items():
         name = torch_parts.place_name(module)
         yield Found(name, kernels, f"`{name}` {why}", "the converted model", why)
 
@@ -279,11 +260,11 @@ def _engine(evidence: TorchEvidence) -> Iterator[Found]:
 @FINDINGS.row("fallback", f"{_TORCH}/Convolution.cpp, of PyTorch's repository")
 def _slow(evidence: TorchEvidence) -> Iterator[Found]:
     """Yields convolutions that torch makes of matrix products."""
-    for kernel in (each for each in evidence.kernels if each.name in _SLOW):
+    why = "is torch's own convolution by matrix products, not one of oneDNN's kernels"
+    for kernel in evidence.kernels:
         # Of a kernel of one point such a product is the best that there is.
-        if any(set(weights.shape[2:]) - {1} for weights in kernel.inputs[1:2]):
-            why = "is torch's own convolution by matrix products, not one of oneDNN's kernels"
-            yield _found(kernel, why)
+        weights = kernel.inputs[1:2] if kernel.name in _SLOW else ()
+        yield from (_found(kernel, why) for each in weights if set(each.shape[2:]) - {1})
 
 
 @FINDINGS.row("scalar", "oneDNN's guide, Verbose Mode")
@@ -295,10 +276,6 @@ def _reference(evidence: TorchEvidence) -> Iterator[Found]:
             name = torch_parts.place_name(each.node)
             text = f"{each.library}'s {each.primitive} of `{name}` {why}"
             # Its time is the time of the module's products, or of all that it runs if it has none.
-            outermost = [
-                kernel
-                for kernel in evidence.kernels
-                if kernel.module == each.node and _is_outermost(kernel, evidence.kernels)
-            ]
+            outermost = [one for one in _outermost(evidence.kernels) if one.module == each.node]
             products = [kernel for kernel in outermost if torch_parts.multiplies(kernel.name)]
             yield Found(name, products or outermost, text, "", f"{each.primitive} {why}")

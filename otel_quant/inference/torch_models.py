@@ -38,7 +38,7 @@ from otel_quant.inference.results import (
 )
 from otel_quant.inference.rounds import MeasuredModel, beside, take_turns
 from otel_quant.inference.subjects import Options
-from otel_quant.inference.torch_findings import FINDINGS, TorchEvidence, flow_of
+from otel_quant.inference.torch_findings import FINDINGS, Flow, TorchEvidence
 from otel_quant.inference.torch_profile import conversions_of, kernels_on_gpu, profile, ran_of
 
 
@@ -53,11 +53,12 @@ def left_unchanged(model: Any) -> Iterator[None]:
 
     modules = list(model.modules()) if isinstance(model, torch.nn.Module) else []
     training = [module for module in modules if getattr(module, "training", False)]
-    buffers = [
-        (module, name, buffer, _version(buffer), buffer.detach().clone())
-        for module in modules
-        for name, buffer in module.named_buffers(recurse=False)
-    ]
+    buffers = []
+    for module in modules:
+        for name, buffer in module.named_buffers(recurse=False):
+            # Torch counts the changes of a tensor, unless it was made in inference mode.
+            version = None if buffer.is_inference() else buffer._version
+            buffers.append((module, name, buffer, version, buffer.detach().clone()))
     for module in training:
         module.training = False
     try:
@@ -73,11 +74,6 @@ def left_unchanged(model: Any) -> Iterator[None]:
                     if buffer.shape != copy.shape:
                         buffer.resize_(copy.shape)
                     buffer.copy_(copy)
-
-
-def _version(tensor: Any) -> int | None:
-    """Returns how often a tensor was changed; None where torch does not count."""
-    return None if tensor.is_inference() else tensor._version
 
 
 _OF_INTEGERS: Final = re.compile(r"quantize|int[248]|_int_mm")
@@ -152,17 +148,15 @@ class TorchModel(MeasuredModel):
         """Sees what runs, in how much memory, and what comes out."""
         import torch
 
-        on_gpu, copied = self._on_gpu, Copied()
+        on_gpu, seed = self._on_gpu, torch_session.SEED  # what a model draws is the same in each
         if on_gpu:
             torch.cuda.reset_peak_memory_stats()
             before = torch.cuda.memory_allocated()
             self.call()
             peak = torch.cuda.max_memory_allocated()
             copied = Copied(peak, peak - before)
-            torch.cuda.manual_seed(torch_session.SEED)
-        torch.default_generator.manual_seed(
-            torch_session.SEED
-        )  # what a model draws is the same in each
+            torch.cuda.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         self.outputs = dict(arrays_in(self.call(), "output"))
         seen = profile(self._model, self.call, int(seconds / max(self.warm, 1e-9)), on_gpu)
         if not on_gpu:
@@ -172,20 +166,15 @@ class TorchModel(MeasuredModel):
             why = f"not known: {copied.problem}"
             facts["memory of a run and kernels below the operators"] = why
         backend = kernels_on_gpu(seen) if on_gpu else copied.kernels
-        flow, observers = flow_of(seen.kernels), torch_parts.observers_of(self._model)
-        evidence = TorchEvidence(seen.kernels, backend, self._engine, flow, observers)
-        device = "cuda" if on_gpu else "cpu"
+        modules = torch_parts.module_paths(self._model).items()
+        observers = {path for path, module in modules if hasattr(module, "calculate_qparams")}
+        evidence = TorchEvidence(seen.kernels, backend, self._engine, Flow(seen.kernels), observers)
+        device, saved = "cuda" if on_gpu else "cpu", torch_session.saved_bytes(self._model)
+        memory = MemoryUse(copied.peak, None, weights_on_disk=saved, run_growth=copied.growth)
         self.result = replace(
             self.result,
             providers=(device,),
-            memory=MemoryUse(
-                copied.peak,
-                None,
-                weights_on_disk=torch_session.saved_bytes(self._model),
-                run_growth=copied.growth,
-                allocated=seen.allocated,
-                alive=seen.alive,
-            ),
+            memory=replace(memory, allocated=seen.allocated, alive=seen.alive),
             ran=ran_of(seen, device),
             findings=FINDINGS.of(evidence, seen.kernel_micros),
             conversions=conversions_of(seen),
@@ -246,21 +235,9 @@ def measure_models(
         "vector instructions": torch.backends.cpu.get_cpu_capability(),
         "runs": options.runs_text,
     }
-    return InferenceResult(
-        with_slower([_compared(each, subjects[0]) for each in subjects]),
-        str(torch.__version__),
-        settings,
-        load,
-        machine.processors(),
-        "torch",
-    )
-
-
-def _compared(subject: TorchModel, first: TorchModel) -> ModelResult:
-    if subject.problem:
-        return subject.result
-    latency, accuracy = beside(subject, first)
-    return replace(subject.result, latency=latency, accuracy=accuracy)
+    results = with_slower([beside(each.result, each, subjects[0]) for each in subjects])
+    version, cores = str(torch.__version__), machine.processors()
+    return InferenceResult(results, version, settings, load, cores, "torch")
 
 
 _QUIET: Final[Mapping[str, str]] = {"KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}

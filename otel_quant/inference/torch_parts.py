@@ -56,13 +56,6 @@ def module_paths(model: Any) -> Mapping[str, Any]:
     return {name: module for name, module in modules.items() if not name.startswith(within)}
 
 
-def observers_of(model: Any) -> frozenset[str]:
-    """Returns the paths of the modules that observe numbers or imitate their quantization."""
-    return frozenset(
-        path for path, module in module_paths(model).items() if hasattr(module, "calculate_qparams")
-    )
-
-
 def is_compiled(module: Any) -> bool:
     """Whether a module is one that torch.compile has made, or that is compiled in place."""
     return hasattr(module, _ORIGINAL) or getattr(module, "_compiled_call_impl", None) is not None
@@ -135,13 +128,10 @@ def _node_ranges(path: str, module: Any, enter: Enter) -> Iterator[None]:
     class Ranged(torch.fx.Interpreter):
         def run_node(self, n: Any) -> Any:
             origin = origin_of(n) if n.op in ("call_function", "call_method") else None
-            if origin is None:
+            with ExitStack() as kept:
+                if origin is not None:
+                    kept.callback(enter(".".join(filter(None, (path, origin)))))
                 return super().run_node(n)
-            leave = enter(".".join(filter(None, (path, origin))))
-            try:
-                return super().run_node(n)
-            finally:
-                leave()
 
         def results(self, *args: Any) -> Any:
             """Runs the graph as ``run`` does, which would start a thread for a progress bar."""
@@ -162,16 +152,13 @@ def _node_ranges(path: str, module: Any, enter: Enter) -> Iterator[None]:
         bound.apply_defaults()
         return Ranged(module).results(*bound.args)
 
-    had = "forward" in vars(module)
-    before = vars(module).get("forward")
+    before = {name: value for name, value in vars(module).items() if name == "forward"}
     vars(module)["forward"] = forward
     try:
         yield
     finally:
-        if had:
-            vars(module)["forward"] = before
-        else:
-            del vars(module)["forward"]
+        del vars(module)["forward"]
+        vars(module).update(before)
 
 
 def origin_of(node: Any) -> str | None:

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from itertools import islice, takewhile
+from itertools import takewhile
 from math import inf
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -183,25 +183,17 @@ def events_of(results: Any) -> Events:
     on_device: dict[int, list[tuple[str, int]]] = {}
     cpu = DeviceType.CPU
     for event in results.events():
-        name = event.name()
+        name, begin, thread = event.name(), event.start_ns(), event.start_thread_id()
+        is_range, length = event.is_user_annotation(), event.duration_ns()
         if event.device_type() != cpu:
             started_by = event.linked_correlation_id()
-            if started_by > 0 and not event.is_user_annotation():
-                on_device.setdefault(started_by, []).append((name, event.duration_ns()))
+            if started_by > 0 and not is_range:
+                on_device.setdefault(started_by, []).append((name, length))
         elif name == MEMORY:
-            begin, thread = event.start_ns(), event.start_thread_id()
             found.append(ProfilerEvent(begin, 0, name, thread, size=event.nbytes()))
         else:
-            found.append(
-                ProfilerEvent(
-                    event.start_ns(),
-                    event.duration_ns(),
-                    name,
-                    event.start_thread_id(),
-                    event.correlation_id(),
-                    event.is_user_annotation(),
-                )
-            )
+            number = event.correlation_id()
+            found.append(ProfilerEvent(begin, length, name, thread, number, is_range))
     return Events(sorted(found), on_device)
 
 
@@ -213,12 +205,10 @@ def runs_of(events: Events) -> list[RunTree]:
 def _run(bound: ProfilerEvent, events: Events) -> RunTree:
     run = RunTree(bound.length)
     threads: dict[int, list[ProfilerEvent]] = {bound.thread: []}
-    first = bisect_left(events.found, bound.begin, key=lambda each: each.begin)
-    until = bound.begin + bound.length
+    first = bisect_left(events.found, bound.begin, key=attrgetter("begin"))
+    until = bisect_left(events.found, bound.begin + bound.length, key=attrgetter("begin"))
     alive = 0
-    for event in islice(events.found, first, None):
-        if event.begin >= until:
-            break
+    for event in events.found[first:until]:
         if event.name != RUN:
             threads.setdefault(event.thread, []).append(event)
             alive += event.size
@@ -300,31 +290,16 @@ def profile(model: Any, run: Callable[[], object], fitting: int, on_gpu: bool) -
     seen, what_ran, operands = looked
     most = MOST_EVENTS // max(1, len(seen.found))
     count = max(_FEWEST_RUNS, min(_MOST_RUNS, fitting, most))
-    trees = runs_of(_session(run, count, on_gpu))
-    alike = sorted(
-        (tree for tree in trees if tree.names == what_ran.names), key=lambda tree: tree.length
-    )
+    trees, names = runs_of(_session(run, count, on_gpu)), what_ran.names
+    alike = [tree for tree in sorted(trees, key=lambda each: each.length) if tree.names == names]
     counted = alike[: max(1, len(alike) // 2)] or [what_ran]
-    kernels = []
     for place, operator in enumerate(what_ran.operators):
-        inputs, outputs = operands.get(operator.number, ((), ()))
-        kernels.append(
-            replace(
-                operator,
-                own=fmean(tree.operators[place].own for tree in counted),
-                total=fmean(tree.operators[place].total for tree in counted),
-                inputs=inputs,
-                outputs=outputs,
-                on_device=tuple(name for name, _ in seen.on_device.get(operator.number, ())),
-            )
-        )
-    return TorchProfile(
-        len(counted),
-        _MICRO * fmean(tree.length for tree in counted),
-        tuple(kernels),
-        what_ran.allocated,
-        what_ran.alive,
-    )
+        operator.own = fmean(tree.operators[place].own for tree in counted)
+        operator.total = fmean(tree.operators[place].total for tree in counted)
+        operator.inputs, operator.outputs = operands.get(operator.number, ((), ()))
+        operator.on_device = tuple(name for name, _ in seen.on_device.get(operator.number, ()))
+    micros, kernels = _MICRO * fmean(tree.length for tree in counted), tuple(what_ran.operators)
+    return TorchProfile(len(counted), micros, kernels, what_ran.allocated, what_ran.alive)
 
 
 def _look(
@@ -379,12 +354,9 @@ def ran_of(profile: TorchProfile, device: str) -> Ran:
     """Returns what ran, as other runtimes have it: operators of one kind in a module together."""
     kernels = profile.kernels
     own_bytes = [kernel.allocated for kernel in kernels]
-    for place in reversed(range(len(kernels))):
-        parent = kernels[place].parent
-        if parent is not None and torch_parts.allocates(
-            kernels[place].name
-        ):  # for the one that it is within
-            own_bytes[parent] += own_bytes[place]
+    for place, kernel in reversed(list(enumerate(kernels))):
+        if kernel.parent is not None and torch_parts.allocates(kernel.name):
+            own_bytes[kernel.parent] += own_bytes[place]
             own_bytes[place] = 0
     groups = grouped(range(len(kernels)), lambda place: kernels[place].alike)
     whole = profile.kernel_micros or 1.0
@@ -392,23 +364,14 @@ def ran_of(profile: TorchProfile, device: str) -> Ran:
     found = []
     for places in groups.values():
         first, micros = kernels[places[0]], sum(kernels[place].micros for place in places)
-        counts[first.title] += 1
-        number = counts[first.title]
-        found.append(
-            RanKernel(
-                name=first.title if number == 1 else f"{first.title} #{number}",
-                op_type=torch_parts.shown(first.name),
-                node=torch_parts.place_name(first.module),
-                nodes=1,
-                provider=device,
-                micros=micros,
-                share=micros / whole,
-                calls=float(len(places)),
-                inputs=tuple(map(str, first.inputs[:_MOST_TENSORS])),
-                outputs=tuple(map(str, first.outputs[:_MOST_TENSORS])),
-                allocated=sum(own_bytes[place] for place in places),
-            )
-        )
+        title, means = first.title, (micros, micros / whole, float(len(places)))
+        counts[title] += 1
+        name = title if counts[title] == 1 else f"{title} #{counts[title]}"
+        op_type, module = torch_parts.shown(first.name), torch_parts.place_name(first.module)
+        inputs = tuple(map(str, first.inputs[:_MOST_TENSORS]))
+        outputs = tuple(map(str, first.outputs[:_MOST_TENSORS]))
+        made = RanKernel(name, op_type, module, 1, device, *means, inputs, outputs)
+        found.append(replace(made, allocated=sum(own_bytes[place] for place in places)))
     slowest = sorted(found, key=lambda each: -each.micros)
     return Ran(profile.runs, profile.run_micros, tuple(slowest))
 
@@ -441,12 +404,8 @@ def changes_of_type(kernels: Sequence[TorchOperator]) -> Iterator[tuple[str, str
         kind = torch_parts.kind_of(kernel.name)
         types = [each.dtype for each in kernel.inputs[:2]]
         if kind is not None:
-            results = [each.dtype for each in kernel.outputs[:1]]
-            yield (
-                kind,
-                " -> ".join([*types[:1], *(results if kind != torch_parts.SCALES else ())]),
-                kernel,
-            )
+            results = () if kind == torch_parts.SCALES else kernel.outputs[:1]
+            yield kind, " -> ".join([*types[:1], *(each.dtype for each in results)]), kernel
         elif kernel.name == torch_parts.COPY and len(set(types)) == 2 and kernel.inputs[0].shape:
             copies = takewhile(lambda each: each.name in torch_parts.COPIES, outer)
             # What is written is the first.

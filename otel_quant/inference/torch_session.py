@@ -19,7 +19,7 @@ from wrapt import register_post_import_hook
 from otel_quant.base.fault_boundary import LastResort
 from otel_quant.inference.arrays import arrays_in, as_array, leaves, save_arrays
 from otel_quant.inference.child import MemoryMark, timed
-from otel_quant.inference.results import is_of_few_bits, tensor_text
+from otel_quant.inference.results import has_few_bits, tensor_text
 
 SEED: Final = 0
 """What random numbers begin with before the script is loaded."""
@@ -38,8 +38,8 @@ class VariantsError(Exception):
 
 def load_variants(reference: str) -> tuple[Mapping[str, object], object]:
     """Loads a script, with seeded random numbers; returns its models by name, and their inputs."""
-    path, colon, name = reference.rpartition(":")
-    if not (colon and path and name.isidentifier()):
+    path, _, name = reference.rpartition(":")
+    if not (path and name.isidentifier()):
         raise VariantsError(
             f"{reference}: is not a function of a script; expected {_FORM}, or an .onnx file"
         )
@@ -204,7 +204,7 @@ def has_quantized_weights(model: Any) -> bool | None:
         return True  # its tensors may pack several numbers into 32 bits
     if any(name.rpartition(".")[2] in _PACKED for name in weights):
         return True
-    return any(is_of_few_bits(str(each.dtype).removeprefix("torch.")) for each in _plain(weights))
+    return any(has_few_bits(str(each.dtype).removeprefix("torch.")) for each in _plain(weights))
 
 
 def _plain(value: Any) -> Iterator[Any]:
@@ -236,14 +236,12 @@ class TorchSession:
     def load(self, reference: str) -> Any:
         """Loads the script and returns which variants it has, and what they are called with."""
         self._models, self._inputs = load_variants(reference)
-        return {
-            "onnx": {name: onnx_path(model) for name, model in self._models.items()},
-            "fed": {
-                name: f"{tensor_text(each.dtype, each.shape)} "
-                f"(checksum {zlib.crc32(each.tobytes()):08x})"
-                for name, each in arrays_in(self._inputs, "input")
-            },
+        fed = {
+            name: f"{tensor_text(each.dtype, each.shape)} (checksum {zlib.crc32(each.tobytes()):08x})"
+            for name, each in arrays_in(self._inputs, "input")
         }
+        onnx = {name: onnx_path(model) for name, model in self._models.items()}
+        return {"onnx": onnx, "fed": fed}
 
     def save_inputs(self, path: str, names: list[str]) -> str:
         """Writes the inputs for an ONNX file: by their names, or else in the order of its own."""
@@ -270,23 +268,14 @@ class TorchSession:
         self._model, inputs = made(model, self._inputs)
         took = time.perf_counter() - began
         args, kwargs = arguments(inputs)
-        call = self._model
+        call, threads = self._model, torch.get_num_threads()
         self._call = lambda: call(*args, **kwargs)
         torch.set_grad_enabled(False)
-        self._timer = Timer(
-            "call(*args, **kwargs)",
-            globals={"call": call, "args": args, "kwargs": kwargs},
-            num_threads=torch.get_num_threads(),
-        )
-        return {
-            "took": None if model is call else took,
-            "provider": "cuda" if _gpus() else "cpu",
-            "facts": {
-                "torch": torch.__version__,
-                "threads of torch": str(torch.get_num_threads()),
-                "GPU": torch.cuda.get_device_name() if _gpus() else "",
-            },
-        }
+        names = {"call": call, "args": args, "kwargs": kwargs}
+        self._timer = Timer("call(*args, **kwargs)", globals=names, num_threads=threads)
+        provider, gpu = ("cuda", torch.cuda.get_device_name()) if _gpus() else ("cpu", "")
+        facts = {"torch": torch.__version__, "threads of torch": str(threads), "GPU": gpu}
+        return {"took": None if model is call else took, "provider": provider, "facts": facts}
 
     def first(self) -> list[float]:
         """Calls it for the first times; returns the seconds of each call."""
@@ -317,7 +306,7 @@ class TorchSession:
 
         torch.manual_seed(SEED)
         found = dict(arrays_in(self._call(), "output"))
-        save_arrays(list(found.values()), path)
+        save_arrays(list(found.values()), path, "fiubc")
         return list(found)
 
     def weights(self) -> Any:

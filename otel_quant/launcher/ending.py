@@ -366,19 +366,21 @@ class LaunchedRecording:
         """Completes the recording."""
         ending: Ending | None = None
         fields: dict[str, object] = {"ended": time.time_ns(), **self._span}
+        origin: dict[str, object] = {}
         with FAULTS.kept_in("observer"):
             if self._observer is not None:
                 seen = self._observer.observe(ended)
-                ending = fields["ending"] = ending_in(self._folder, self._began_ns, seen)
+                ending = ending_in(self._folder, self._began_ns, seen)
+                fields["ending"] = dataclasses.asdict(ending)
                 fields["summary"] = self._observer.summary()
                 if failed := failed_in(self._folder, seen):
                     fields["failed"] = failed
         with FAULTS.kept_in("git repository"):
             is_dirty = _answer_of(self._git) if self._git is not None else None
             if is_dirty is not None:
-                fields["origin"] = {semconv.VCS_DIRTY: is_dirty}
+                origin[semconv.VCS_DIRTY] = is_dirty
         with FAULTS.kept_in("manifest"):
-            complete_manifest(self._folder, **fields)
+            complete_manifest(self._folder, origin, **fields)
         with FAULTS.kept_in("end of the spans"):
             if ending is not None and (ending.signal or ending.process or self._span):
                 send_ending(self._folder, os.environ, self._exit_timeout)

@@ -27,7 +27,7 @@ from otel_quant.capture.probes.process_tree import descendants
 from otel_quant.capture.probes.readers import PROBES, Probe, Sampler
 from otel_quant.format import series
 from otel_quant.format.curve import SMALLEST_SHARE, CurveFile, LargestProcesses, Number
-from otel_quant.format.event_file import curve_path
+from otel_quant.format.event_file import process_file
 from otel_quant.launcher.program import signal_name
 from otel_quant.launcher.surroundings import (
     Child,
@@ -164,7 +164,7 @@ class Observer:
         """Starts a thread that takes readings. To be called as soon as the program runs."""
         with FAULTS.kept_in("observer, file"):
             self._curve = CurveFile(
-                curve_path(self._folder, "launcher"),
+                process_file(self._folder, "curve", "launcher"),
                 time.time_ns(),
                 time.monotonic_ns(),
                 self._interval,

@@ -24,7 +24,7 @@ from otel_quant.capture.probes.memory import (
     read_limits,
 )
 from otel_quant.format.curve import name_of
-from otel_quant.format.event_file import state_path
+from otel_quant.format.event_file import process_file
 from otel_quant.schema import semconv
 from otel_quant.schema.readings import Limits
 from otel_quant.schema.units import duration_text, size
@@ -280,7 +280,7 @@ def batch_job(environ: Mapping[str, str], lasted: float) -> str | None:
 def cache_growth(folder: Path) -> int | None:
     """Returns how much a cache directory has grown, which only the program's processes know."""
     found: list[int] = []
-    for path in folder.glob(state_path(folder, "*").name):
+    for path in folder.glob(process_file(folder, "state", "*").name):
         # There may be none yet, or it is just being written.
         with suppress(OSError, ValueError, LookupError, TypeError):
             found.append(int(json.loads(path.read_bytes())["attributes"][semconv.CACHE_GROWTH]))

@@ -24,8 +24,8 @@ from otel_quant.export.quark_yaml.metrics import Metric
 from otel_quant.program.instrumentor import QuantInstrumentor
 from otel_quant.schema.events import Event, Sink
 from otel_quant.schema.figures import ALL_GPUS_MEMORY, total_used
-from otel_quant.schema.readings import DiskReading, Reading
 from otel_quant.schema.readings import ProfileStep as ProfileStep
+from otel_quant.schema.readings import Reading
 from otel_quant.schema.settings import QUARK_PROFILING
 
 _GIB: Final = 1024**3
@@ -142,14 +142,12 @@ class GlobalProfiler:
     @property
     def base_memory(self) -> int:
         """RSS of the process tree at the run's first checkpoint, in bytes; 0 if unknown."""
-        baseline = self._baseline()
-        return baseline.memory.tree_rss if baseline is not None and baseline.memory else 0
+        return getattr(self._at_start("memory"), "tree_rss", 0)
 
     @property
     def gpu_baseline_memory(self) -> int:
         """Memory in use on all visible GPUs at the first checkpoint, in bytes; 0 if unknown."""
-        baseline = self._baseline()
-        return (total_used(baseline.gpus) or 0) if baseline is not None else 0
+        return total_used(self._at_start("gpu") or ()) or 0
 
     @property
     def gpu_peak_memory(self) -> int:
@@ -160,31 +158,29 @@ class GlobalProfiler:
     @property
     def baseline_disk_read(self) -> int:
         """Bytes fetched from storage before the first checkpoint; 0 if unknown."""
-        disk = self._baseline_disk()
-        return disk.read if disk is not None else 0
+        return getattr(self._at_start("disk"), "read", 0)
 
     @property
     def baseline_disk_write(self) -> int:
         """Bytes sent to storage before the first checkpoint; 0 if unknown."""
-        disk = self._baseline_disk()
-        return disk.write if disk is not None else 0
+        return getattr(self._at_start("disk"), "write", 0)
 
     @property
     def _gpu_available(self) -> bool:
-        baseline = self._baseline()
-        return baseline is not None and bool(baseline.gpus)
+        return bool(self._at_start("gpu"))
 
     @property
     def _disk_io_available(self) -> bool:
-        return self._baseline_disk() is not None
+        return self._at_start("disk") is not None
 
     def _baseline(self) -> Reading | None:
         run = RUNTIME.latest_run if self.enabled else None
         return run.baseline if run is not None else None
 
-    def _baseline_disk(self) -> DiskReading | None:
+    def _at_start(self, resource: str) -> Any:
+        """Returns what was read of a resource at the first checkpoint; None if nothing was."""
         baseline = self._baseline()
-        return baseline.resources.get("disk") if baseline is not None else None
+        return baseline.resources.get(resource) if baseline is not None else None
 
     def stop(self) -> None:
         """Ends the run and its file. Called automatically when the program exits.

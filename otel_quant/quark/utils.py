@@ -52,8 +52,7 @@ def _read(name: str, probe: Callable[..., Any]) -> Any:
 
 def get_cpu_memory() -> int:
     """Returns the RSS of this process and its descendants, in bytes."""
-    memory = _read("memory", MemoryProbe())
-    return memory.tree_rss if memory is not None else 0
+    return getattr(_read("memory", MemoryProbe()), "tree_rss", 0)
 
 
 def _gpus() -> tuple[GpuReading, ...]:

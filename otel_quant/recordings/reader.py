@@ -22,14 +22,11 @@ from otel_quant.format.event_file import (
     EXPECTED,
     NewerSchemaError,
     NotARecordingError,
-    curve_path,
-    events_path,
     load_manifest,
     mapping_in,
+    process_file,
     processes_in,
     refuse_newer,
-    stacks_path,
-    state_path,
 )
 from otel_quant.format.event_file import MANIFEST as MANIFEST_NAME
 from otel_quant.format.fields import EVENTS, MANIFEST, STACKS, STATE, LeftOut
@@ -67,7 +64,7 @@ class _Folder:
         self._problems: list[str] = []
         with self._noting(path / MANIFEST_NAME) as left_out:
             self._made = MANIFEST.take(load_manifest(path), left_out) or {}
-        self._launcher = curve_path(path, LAUNCHER)
+        self._launcher = process_file(path, "curve", LAUNCHER)
         if not (self._processes or self._made or self._launcher.exists()):
             raise NotARecordingError(
                 f"{path}: has no {MANIFEST_NAME} and no events.<pid>.jsonl; {EXPECTED}"
@@ -134,7 +131,7 @@ class _Folder:
         """Returns what the events of a process tell of its runs, by their identifiers."""
         runs: dict[str, ReadRun] = {}
         parent: int | None = None
-        path = events_path(self._path, process)
+        path = process_file(self._path, "events", process)
         with self._noting(path) as left_out:
             try:
                 for kind, event in _read_events(path, left_out, in_brief=self._in_brief):
@@ -154,13 +151,13 @@ class _Folder:
 
     def _add_state(self, process: str, runs: dict[str, ReadRun]) -> None:
         """Adds the newest of a process whose run has not ended, and a run if its events are gone."""
-        path = state_path(self._path, process)
+        path = process_file(self._path, "state", process)
         with self._noting(path) as left_out:
             state = STATE.take(mapping_in(path), left_out)
         if state is None:
             return
         if why := state.get("problem"):
-            name = events_path(self._path, process).name
+            name = process_file(self._path, "events", process).name
             self._problems.append(f"{name}: the process could not write all of its events: {why}")
         at = self._seconds(process, state)
         run = runs.setdefault(state["run"], ReadRun(state["run"], at, process))
@@ -191,7 +188,7 @@ class _Folder:
 
     def _first_ns(self, process: str) -> int:
         """Returns the wall clock of the first event of a process; 0 without any."""
-        path = events_path(self._path, process)
+        path = process_file(self._path, "events", process)
         with suppress(OSError):
             for _, event in _read_events(path, LeftOut(), in_brief=False):
                 return int(event["time"])
@@ -209,7 +206,7 @@ class _Folder:
                 curve = _curve_of(self._made["summary"])
                 found[LAUNCHER] = RecordedCurve(self._began_ns, 0, curve)
         for process in wanted:
-            path = curve_path(self._path, process)
+            path = process_file(self._path, "curve", process)
             try:
                 with self._noting(path) as left_out:
                     found[process] = self._curve(path, left_out)
@@ -231,7 +228,7 @@ class _Folder:
         """Returns how a run of a process stands that has not ended."""
         # A child may go on after the program's end; without locks it cannot be told from one that ended now.
         is_over = self._ending is not None and not LOCKS_EXIST
-        if not is_over and is_held(events_path(self._path, process)):
+        if not is_over and is_held(process_file(self._path, "events", process)):
             return "running"
         if self._ending is None or self._ending.state == "ended":
             return "lost"
@@ -362,7 +359,7 @@ def stacks_in(recording: Recording, runs: Sequence[RecordedRun] | None = None) -
     found: list[SeenStack] = []
     for run in runs or recording.runs:
         left_out = LeftOut()
-        path = stacks_path(recording.path, run.process, run.id)
+        path = process_file(recording.path, "stacks", run.process, run.id)
         known = STACKS.take(mapping_in(path), left_out)
         if known is None or left_out:  # without one of them, others have the wrong numbers
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -72,6 +72,11 @@ def size_unit(largest: float) -> tuple[str, float, int]:
         if largest >= least:
             return names[power], base**power, digits
     return names[0], 1, 0
+
+
+def joined(texts: Sequence[str]) -> str:
+    """Returns texts as a sentence lists them: ``a, b and c``."""
+    return " and ".join(filter(None, (", ".join(texts[:-1]), texts[-1])))
 
 
 def count_text(value: float) -> str:

@@ -33,7 +33,7 @@ class Identifiers:
 
     def of_run(self, run: RecordedRun) -> SpanContext:
         """Returns the ids of a run's span."""
-        return self._context(run, run.span_id or _made(run, "run", 8))
+        return self._context(run, run.span_id, "run")
 
     def above_run(self, run: RecordedRun) -> SpanContext | None:
         """Returns the ids of the span above a run's; None at the top of a trace."""
@@ -47,7 +47,7 @@ class Identifiers:
 
     def of_step(self, run: RecordedRun, step: RecordedStep) -> SpanContext:
         """Returns the ids of a step's span."""
-        return self._context(run, step.span_id or _made(run, f"step {step.index}", 8))
+        return self._context(run, step.span_id, f"step {step.index}")
 
     def above_step(self, run: RecordedRun, step: RecordedStep) -> SpanContext:
         """Returns the ids of the span above a step's."""
@@ -58,24 +58,24 @@ class Identifiers:
 
     def of_cost(self, run: RecordedRun, number: int) -> SpanContext:
         """Returns the ids of the span of a model's cost."""
-        recorded = run.models[number].get("span_id")
-        return self._context(run, recorded or _made(run, f"model {number}", 8))
+        return self._context(run, run.models[number].get("span_id"), f"model {number}")
 
     def root_of(self, run: RecordedRun, step: RecordedStep | None) -> SpanContext:
         """Returns the ids of the root span that an outermost step is in: a worker has several."""
-        above = step.parent_span_id if step is not None else None
-        if run.span_id is None or above is None:
+        if step is None or step.parent_span_id is None or run.span_id is None:
             return self.of_run(run)
-        return self._context(run, above)
+        return self._context(run, step.parent_span_id)
 
-    def _context(self, run: RecordedRun, span_id: str) -> SpanContext:
+    def _context(self, run: RecordedRun, recorded: str | None, what: str = "") -> SpanContext:
+        """Returns the recorded id of a span in the run's trace, or one that is made of what it is."""
+        span_id = recorded or _made(run.id, what, 8)
         return SpanContext(int(self._trace(run), 16), int(span_id, 16), False, SAMPLED)
 
     def _trace(self, run: RecordedRun) -> str:
         starter, program = self._starters[_key(run)], self._program_of(run)
         if starter is not None:
             return self._trace(starter[0])
-        return run.trace_id or _made(run, "trace", 16) if program is None else program[0]
+        return run.trace_id or _made(run.id, "trace", 16) if program is None else program[0]
 
     def _program_of(self, run: RecordedRun) -> tuple[str, str] | None:
         """Returns trace and id of the program's span, where a run is in its trace."""
@@ -106,20 +106,16 @@ def _made_program(recording: Recording) -> tuple[str, str] | None:
     # The span of a Python is above the spans of its children already.
     if recording.ending is None or first is None or not command or command.startswith("python"):
         return None
-    return _made(first, "program trace", 16), _made(first, "program", 8)
+    return _made(first.id, "program trace", 16), _made(first.id, "program", 8)
 
 
 def _is_open(item: RecordedRun | RecordedStep, time: float) -> bool:
     return item.start < time and (item.end is None or time <= item.end)
 
 
-def _made(run: RecordedRun, what: str, size: int) -> str:
+def _made(of: str, what: object, size: int) -> str:
     """Returns an id of a number of bytes, in hexadecimal digits."""
-    return _digest(f"{run.id} {what}", size)
-
-
-def _digest(text: str, size: int) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=size).hexdigest()
+    return hashlib.blake2b(f"{of} {what}".encode(), digest_size=size).hexdigest()
 
 
 class RecordedIds(IdGenerator):
@@ -145,8 +141,8 @@ class MadeIds(IdGenerator):
 
     def generate_trace_id(self) -> int:
         """Returns the id of the trace."""
-        return int(_digest(f"{self._what} trace", 16), 16)
+        return int(_made(self._what, "trace", 16), 16)
 
     def generate_span_id(self) -> int:
         """Returns the id of the next span."""
-        return int(_digest(f"{self._what} {next(self._count)}", 8), 16)
+        return int(_made(self._what, next(self._count), 8), 16)

@@ -63,7 +63,7 @@ _KNOWN_AT_START: Final = semconv.ORIGIN | {
 _DIGITS: Final = 6
 """Of a share."""
 
-_LOST: Final = ("the process stopped without an end record (killed or crashed)",)
+_LOST: Final = "the process stopped without an end record (killed or crashed)"
 
 _NAME: Final = "service.name"
 
@@ -97,12 +97,12 @@ class Replay:
         self._stacks = stacks_in(recording, [run])
         self._info = _info_of(run, self._limit)
         self._of_run = self._with_peak(run.attributes, summary.peak_of_run(recording, run))
-        if self._limit is not None:
-            limit = {
-                semconv.MEMORY_LIMIT: round(self._limit.value),
-                semconv.MEMORY_LIMIT_SOURCE: self._limit.source,
+        if (limit := self._limit) is not None:
+            of_limit = {
+                semconv.MEMORY_LIMIT: round(limit.value),
+                semconv.MEMORY_LIMIT_SOURCE: limit.source,
             }
-            self._of_run = {**self._of_run, **present(limit)}
+            self._of_run = {**self._of_run, **present(of_limit)}
         self._peak = number(self._of_run, semconv.MEMORY_PEAK)
         self._infos: dict[int | None, StepInfo] = {s.index: _step_of(s) for s in run.steps}
         self._steps: dict[int | None, RecordedStep] = {step.index: step for step in run.steps}
@@ -133,22 +133,20 @@ class Replay:
         for event in self._events():
             self.meters.now_ns = event.time_ns
             step = self._steps.get(event.step.index) if event.step is not None else None
-            if only_unended and not _is_of_unended(event, step):
+            is_open = event.kind == "step.started" and step is not None and step.end is None
+            if only_unended and not is_open and event.kind not in ("run.started", "run.killed"):
                 continue
             token = otel_context.attach(_context(self._place(event, step, only_unended)))
-            if event.kind == "run.killed":
-                sinks: tuple[Sink, ...] = (logs, spans)
-            elif only_unended:
-                sinks = (spans,)
-            elif event.kind == "reading.taken":
+            sinks: tuple[Sink, ...] = (spans, metrics, logs)
+            if event.kind == "reading.taken":
                 logs.send_reading(event)
                 sinks = ()
-            elif event.kind in ("step.ended", "run.ended"):
+            elif event.kind in ("step.ended", "run.ended", "run.killed"):
                 sinks = (metrics, logs, spans)  # a span ends after what refers to it
-                if event.step is not None:
-                    _add_counts(metrics, event.step, event.counts)
-            else:
-                sinks = (spans, metrics, logs)
+            elif only_unended:
+                sinks = (spans,)
+            if event.step is not None:
+                _add_counts(metrics, event.step, event.counts)
             for sink in sinks:
                 sink.receive(event)
             metrics.flush()
@@ -244,79 +242,47 @@ class Replay:
     def _checkpoint(
         self, number: int, checkpoint: RecordedCheckpoint, latest: dict[str, Any]
     ) -> Event:
+        run, prefix = self._run, semconv.CUSTOM_PREFIX
         step = self._steps.get(checkpoint.step)
         kind = _KINDS.get((checkpoint.phase, step is not None), "checkpoint")
-        shown = checkpoint.attributes
-        custom = {
-            name.removeprefix(semconv.CUSTOM_PREFIX): value
-            for name, value in shown.items()
-            if name.startswith(semconv.CUSTOM_PREFIX)
-        }
-        latest |= custom
         time_ns = self._ns(checkpoint.time) if checkpoint.wall_ns is None else checkpoint.wall_ns
+        of_event = dict(checkpoint.attributes)
+        names = [name for name in of_event if name.startswith(prefix)]
+        custom = {name.removeprefix(prefix): of_event.pop(name) for name in names}
+        latest |= custom
+        known: dict[str, Any] = {"attributes": self._of_run}
+        item: RecordedRun | RecordedStep = run if step is None else step
+        if step is not None:
+            peak = self._steps_known.peak(step)
+            known = {"attributes": self._with_peak(step.attributes, peak)}
+        elif kind == "run.started":
+            items = self._of_run.items()
+            known = {"attributes": {name: it for name, it in items if name in _KNOWN_AT_START}}
         if checkpoint.phase == "start":
             self._starts[checkpoint.step] = time_ns
+        elif checkpoint.phase == "end":
+            known |= {
+                "began_ns": self._starts.get(checkpoint.step, self._ns(item.start)),
+                "lasted_ns": self._ns(checkpoint.time) - self._ns(item.start),
+                "error": item.error,
+                "latest_custom": dict(run.custom if step is None else latest),
+            }
+        if kind == "step.ended" and step is not None:
+            known |= {"counts": step.counts, "error_message": step.error_message}
+            if semconv.STEP_BOUND_BY in step.attributes:
+                own = (each for each in self._stacks if each.step and each.step.step is step)
+                known["top_lines"] = top_lines(by_line(own))
         return self._event(
             kind,
             time_ns,
             step=self._infos.get(checkpoint.step),
             name=checkpoint.name,
             sequence=number,
-            elapsed=round(checkpoint.time - self._run.start, 9),
-            checkpoint={
-                name: value
-                for name, value in shown.items()
-                if not name.startswith(semconv.CUSTOM_PREFIX)
-            },
+            elapsed=round(checkpoint.time - run.start, 9),
+            checkpoint=of_event,
             custom=custom,
-            **(
-                self._of_run_event(kind, checkpoint)
-                if step is None
-                else self._of_step_event(kind, step, checkpoint, latest)
-            ),
+            **known,
         )
-
-    def _of_run_event(self, kind: str, checkpoint: RecordedCheckpoint) -> dict[str, Any]:
-        """Returns what an event of the run has beside what all checkpoints have."""
-        if kind == "run.ended":
-            custom = dict(self._run.custom)
-            ended = self._ended(self._run, checkpoint)
-            return {"attributes": self._of_run, "latest_custom": custom, **ended}
-        if kind == "run.started":
-            known = {name: self._of_run[name] for name in self._of_run if name in _KNOWN_AT_START}
-            return {"attributes": known}
-        return {}
-
-    def _of_step_event(
-        self, kind: str, step: RecordedStep, checkpoint: RecordedCheckpoint, latest: Attributes
-    ) -> dict[str, Any]:
-        """Returns what an event of a step has beside what all checkpoints have."""
-        if kind == "checkpoint":
-            return {}
-        attributes = self._with_peak(step.attributes, self._steps_known.peak(step))
-        known: dict[str, Any] = {"attributes": attributes}
-        if kind == "step.started":
-            return known
-        known |= {
-            "latest_custom": dict(latest),
-            "counts": step.counts,
-            "error_message": step.error_message,
-            **self._ended(step, checkpoint),
-        }
-        if semconv.STEP_BOUND_BY in step.attributes:
-            own = (each for each in self._stacks if each.step and each.step.step is step)
-            known["top_lines"] = top_lines(by_line(own))
-        return known
-
-    def _ended(
-        self, item: RecordedRun | RecordedStep, checkpoint: RecordedCheckpoint
-    ) -> dict[str, Any]:
-        start = self._ns(item.start)
-        return {
-            "began_ns": self._starts.get(checkpoint.step, start),
-            "lasted_ns": self._ns(checkpoint.time) - start,
-            "error": item.error,
-        }
 
     def _last_reading(self) -> Event:
         last = self._run.last
@@ -335,17 +301,17 @@ class Replay:
         run, ending = self._run, self._ending
         cause = None if ending is None else ending.signal or ending.process_signal
         attributes = {} if ending is None else _attributes_of(ending)
-        lines = _LOST if ending is None else tuple(self._ending_lines) or _LOST
+        lines = () if ending is None else self._ending_lines
         of_run = {**run_ids_of(self._info), **present({semconv.PROCESS_PID: run.pid})}
         return self._event(
             "run.killed",
             self._ns(self._cut_at()),
-            name="\n".join(self._ending_lines) if ending is not None else "",
+            name="\n".join(lines),
             attributes={**of_run, **attributes},
             of_span={**self._of_run, **attributes},
             latest_custom=run.custom,
             error=run.error or cause or "lost",
-            error_message=run.error or lines[0],
+            error_message=run.error or next(iter(lines), _LOST),
             steps=tuple(
                 StepProgress(self._infos[step.index], step.counts)
                 for step in run.steps
@@ -377,7 +343,14 @@ class Replay:
     def _cut_at(self) -> float:
         """Returns when a run that has not ended was cut, as far as that is known."""
         run, ending = self._run, self._ending
-        return _latest(run) if ending is None else max(run.start, ending.time)
+        if ending is not None:
+            return max(run.start, ending.time)
+        return max(
+            run.start,
+            *(checkpoint.time for checkpoint in run.checkpoints),
+            *(time for step in run.steps for time, _ in step.progress[-1:]),
+            *([run.last.time] if run.last is not None else []),
+        )
 
     def _end_of_task(self, next_step: RecordedStep) -> float:
         """Returns when the task before a step was over."""
@@ -429,11 +402,6 @@ def resource_of(run: RecordedRun) -> Resource:
         ran.pop(_NAME, None)
     id_ = str(uuid.uuid5(uuid.NAMESPACE_URL, f"urn:otel-quant:run:{run.id}"))
     return now.merge(Resource({**ran, semconv.SERVICE_INSTANCE: id_}))
-
-
-def _is_of_unended(event: Event, step: RecordedStep | None) -> bool:
-    is_open = event.kind == "step.started" and step is not None and step.end is None
-    return is_open or event.kind in ("run.started", "run.killed")
 
 
 def _context(above: SpanContext | None) -> Context:
@@ -499,14 +467,4 @@ def _attributes_of(ending: Ending) -> Mapping[str, Any]:
             semconv.ENDING_MEMORY_PER_SAMPLE: ending.memory_per_sample,
             semconv.ENDING_MEMORY_PER_LAYER: ending.memory_per_layer,
         }
-    )
-
-
-def _latest(run: RecordedRun) -> float:
-    """Returns the last time that is known of a run."""
-    return max(
-        run.start,
-        *(checkpoint.time for checkpoint in run.checkpoints),
-        *(time for step in run.steps for time, _ in step.progress[-1:]),
-        *([run.last.time] if run.last is not None else []),
     )

@@ -9,8 +9,10 @@ points; but its start, end and peak are.
 from __future__ import annotations
 
 import functools
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -129,32 +131,34 @@ class RecordedMeters:
         if metric is None:
             return  # the program's own
         key = name, frozenset(labels.items())
-        before = self._latest.get(key)
+        before: Any = self._latest.get(key)
         exemplars = []
         if context is not None:
             ids = trace.get_current_span(context).get_span_context()
             exemplars = [Exemplar({}, value, self.now_ns, ids.span_id, ids.trace_id)]
         point: Any
         if metric.instrument == "histogram":
-            counts = list(before.bucket_counts) if before else [0] * (len(metric.buckets) + 1)
-            counts[bisect_left(metric.buckets, value)] += 1
-            point = HistogramDataPoint(
-                labels,
-                self._start_ns,
-                self.now_ns,
-                count=before.count + 1 if before else 1,
-                sum=before.sum + value if before else value,
+            counts, bounds = [0] * (len(metric.buckets) + 1), metric.buckets
+            before = before or HistogramDataPoint(
+                labels, self._start_ns, self.now_ns, 0, 0, counts, bounds, math.inf, -math.inf
+            )
+            counts = list(before.bucket_counts)
+            counts[bisect_left(bounds, value)] += 1
+            point = replace(
+                before,
+                time_unix_nano=self.now_ns,
+                count=before.count + 1,
+                sum=before.sum + value,
                 bucket_counts=counts,
-                explicit_bounds=metric.buckets,
-                min=min(before.min, value) if before else value,
-                max=max(before.max, value) if before else value,
+                min=min(before.min, value),
+                max=max(before.max, value),
                 exemplars=exemplars,
             )
+        elif metric.instrument == "counter":
+            total = value + (before.value if before else 0)
+            point = NumberDataPoint(labels, self._start_ns, self.now_ns, total, exemplars)
         else:
-            is_sum = metric.instrument == "counter"
-            total = before.value + value if before and is_sum else value
-            start_ns = self._start_ns if is_sum else 0
-            point = NumberDataPoint(labels, start_ns, self.now_ns, total, exemplars)
+            point = NumberDataPoint(labels, 0, self.now_ns, value, exemplars)
         self._latest[key] = point
         self._found.setdefault(name, []).append(point)
 

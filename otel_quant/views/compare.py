@@ -24,7 +24,7 @@ from otel_quant.recordings.side_by_side import (
 )
 from otel_quant.schema.catalog import QUANTITIES
 from otel_quant.schema.figures import PREFIX
-from otel_quant.schema.units import counted, cut, share_text
+from otel_quant.schema.units import counted, cut, joined, share_text
 from otel_quant.views.document import (
     Cell,
     Charts,
@@ -183,7 +183,7 @@ def _headlines(comparison: Comparison) -> Iterator[str]:
             if change.ratio is not None:
                 kind = _kind(change)
                 found[kind].append(_amount(comparison, name, at) if kind == "clear" else words)
-        texts = [form.format(_joined(found[kind])) for kind, form in _KINDS.items() if found[kind]]
+        texts = [form.format(joined(found[kind])) for kind, form in _KINDS.items() if found[kind]]
         why = next(filter(None, (run.why for run in side.runs)), "")
         if found["clear"] and not why:
             texts[0] = f"needs {texts[0]} than {base.name}"
@@ -201,10 +201,6 @@ def _amount(comparison: Comparison, name: str, at: int) -> str:
     most = phrase(" (most in {})", where, lambda row: cut(name_text(row.path), _LONGEST_NAME))
     more = "more" if found.change > 0 else "less"
     return f"{share_text(abs(found.ratio - 1))} {more} {_HEADLINED[name]}{most}"
-
-
-def _joined(texts: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(texts[:-1]), texts[-1])))
 
 
 def _settings(comparison: Comparison) -> Iterator[str]:

@@ -24,7 +24,7 @@ from typing import Final, Literal, TypeAlias
 from otel_quant.cost import InputSpec, ModelCost, TensorCost, analyze, dtypes
 from otel_quant.cost.model_reader import read_model
 from otel_quant.cost.operation import volume
-from otel_quant.cost.structure import Graph, Node
+from otel_quant.cost.structure import Graph, GraphNode
 from otel_quant.schema.units import counted, size
 
 _BOTH: Final = (
@@ -81,37 +81,23 @@ class Method:
 
 
 ONNXRUNTIME: Final = QuantizationLibrary(
-    name="onnxruntime",
-    versions="onnxruntime 1.31, onnx 1.22, Python 3.11, Linux x86-64",
-    base=84_000_000,
+    name="onnxruntime", versions="onnxruntime 1.31, onnx 1.22, Python 3.11, Linux x86-64", base=84_000_000,
     model_copies=4,
-    copies_are="the model that is quantized, the one that is calibrated, and its session: twice "
-    "while it is opened",
-    disk_copies=1,
-    disk_copies_are="MODEL-inferred.onnx beside the model, then augmented_model.onnx",
-    preparing_copies=0,
-    quantized=frozenset(
-        f"{_BOTH} BatchNormalization CumSum Flatten GatherElements Slice TopK".split()
-    ),
-    removed=frozenset(),
-    keeps_inputs=False,
-    torch=535_000_000,
-)
+    copies_are="the model that is quantized, the one that is calibrated, and its session: twice while it is opened",
+    disk_copies=1, disk_copies_are="MODEL-inferred.onnx beside the model, then augmented_model.onnx", preparing_copies=0,
+    quantized=frozenset(f"{_BOTH} BatchNormalization CumSum Flatten GatherElements Slice TopK".split()),
+    removed=frozenset(), keeps_inputs=False, torch=535_000_000,
+)  # fmt: skip
 
 QUARK: Final = QuantizationLibrary(
-    name="quark",
-    versions="amd-quark 0.13, torch 2.13 for CPUs, onnxruntime 1.31, Python 3.11, Linux x86-64",
-    base=805_000_000,
-    model_copies=11,
+    name="quark", versions="amd-quark 0.13, torch 2.13 for CPUs, onnxruntime 1.31, Python 3.11, Linux x86-64",
+    base=805_000_000, model_copies=11,
     copies_are="the model as read, with shapes, as up to four steps of the preparation leave it, "
     "sorted, and as calibrated; its bytes; its session: twice while it is opened",
-    disk_copies=2,
-    disk_copies_are="cache_model.onnx, optimized_model.onnx",
-    preparing_copies=1,
+    disk_copies=2, disk_copies_are="cache_model.onnx, optimized_model.onnx", preparing_copies=1,
     quantized=frozenset(f"{_BOTH} Gelu Tanh".split()),
-    removed=frozenset({"BatchNormalization", "Constant", "Dropout", "Identity"}),
-    keeps_inputs=True,
-)
+    removed=frozenset({"BatchNormalization", "Constant", "Dropout", "Identity"}), keeps_inputs=True,
+)  # fmt: skip
 
 METHODS: Final[tuple[Method, ...]] = (
     # Reductions come after all other nodes, so every tensor lives until then; the second run
@@ -145,10 +131,8 @@ def methods(names: Sequence[str] = ()) -> tuple[Method, ...]:
     for name in names:
         if name.lower() not in known:
             titles = ", ".join(method.title for method in METHODS)
-            raise UnknownMethodError(
-                f"{name!r} is no calibration method; expected one of {titles}, or only the part "
-                "before or behind the colon"
-            )
+            expected = f"one of {titles}, or only the part before or behind the colon"
+            raise UnknownMethodError(f"{name!r} is no calibration method; expected {expected}")
     wanted = {name.lower() for name in names} or known
     return tuple(method for method in METHODS if not wanted.isdisjoint(_names(method)))
 
@@ -419,7 +403,9 @@ def _largest_layers(
     return found
 
 
-def _tuned(node: Node, weights: Mapping[str, int], elements: Mapping[str, int]) -> Layer | None:
+def _tuned(
+    node: GraphNode, weights: Mapping[str, int], elements: Mapping[str, int]
+) -> Layer | None:
     """Returns Quark's estimate of a layer; None if it has no weight, or no result of known size."""
     if len(node.inputs) < 2 or node.inputs[1] not in weights or node.outputs[0] not in elements:
         return None

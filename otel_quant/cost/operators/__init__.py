@@ -21,13 +21,9 @@ from otel_quant.cost.operators.rule import (
     same,
 )
 
-_known: Final[dict[str, Rule]] = {
-    **elementwise.TABLE,
-    **windows.TABLE,
-    **contraction.TABLE,
-    **layout.TABLE,
-    **control.TABLE,
-}
+_known: Final[dict[str, Rule]] = (
+    elementwise.TABLE | windows.TABLE | contraction.TABLE | layout.TABLE | control.TABLE
+)
 """Rules of the domains that have been loaded; ONNX's own from the start."""
 
 

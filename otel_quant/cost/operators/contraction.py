@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import Final, NamedTuple, TypeAlias
 
-from otel_quant.cost.operation import Operation, Shape, UnknownError, first_known, known
+from otel_quant.cost.operation import Shape, TypedNode, UnknownError, first_known, known
 from otel_quant.cost.operators.rule import (
     ADD,
     EXP,
@@ -51,7 +51,7 @@ def matmul(b: int) -> ShapesOf:
     return lambda op: [product(op.shape(0), op.shape(b))]
 
 
-def last_axis(op: Operation) -> int:
+def last_axis(op: TypedNode) -> int:
     """Every result sums as many products as the first operand's last axis is long."""
     left = op.dims(0)
     return op.out_size() * left[-1]
@@ -60,7 +60,7 @@ def last_axis(op: Operation) -> int:
 def gemm(b: int) -> ShapesOf:
     """Matrix product with operand ``b``, with transposes by attribute."""
 
-    def shapes(op: Operation) -> Sequence[Shape]:
+    def shapes(op: TypedNode) -> Sequence[Shape]:
         row, summed = _matrix(op, 0, "transA")
         also_summed, column = _matrix(op, b, "transB")
         agree("summed lengths of the operands", summed, also_summed)
@@ -69,18 +69,18 @@ def gemm(b: int) -> ShapesOf:
     return shapes
 
 
-def _matrix(op: Operation, i: int, transpose: str) -> Shape:
+def _matrix(op: TypedNode, i: int, transpose: str) -> Shape:
     """Rows and columns of an operand, transposed by attribute."""
     return op.shape(i)[:: -1 if op.attr(transpose, 0) else 1]
 
 
-def gemm_products(op: Operation) -> int:
+def gemm_products(op: TypedNode) -> int:
     """Every result sums as many products as the axis that the operands share is long."""
     rows, columns = op.dims(0)
     return op.out_size() * (rows if op.attr("transA", 0) else columns)
 
 
-def _matmul_tool(op: Operation) -> int:
+def _matmul_tool(op: TypedNode) -> int:
     bias = len(op.inputs) == 3
     return volume0(op.out()) * (prod(op.dims(1)[-2:-1]) + bias)
 
@@ -93,7 +93,7 @@ _ELLIPSIS: Final = "0123456789"
 """Labels of the axes that an ellipsis stands for, the last one's last: two ellipses broadcast from the right."""
 
 
-def _terms(op: Operation) -> tuple[list[str], str]:
+def _terms(op: TypedNode) -> tuple[list[str], str]:
     """Returns the labels of each operand and of the result of an Einsum, a character for each axis."""
     equation = op.attr_str("equation", "").replace(" ", "")
     if len(equation) > _MAX_EQUATION:
@@ -113,7 +113,7 @@ def _terms(op: Operation) -> tuple[list[str], str]:
     return operands, widest + "".join(sorted(once))
 
 
-def _label_lengths(op: Operation) -> dict[str, int | None]:
+def _label_lengths(op: TypedNode) -> dict[str, int | None]:
     operands, _ = _terms(op)
     lengths: dict[str, int | None] = {}
     for i, labels in enumerate(operands):
@@ -126,7 +126,7 @@ def _label_lengths(op: Operation) -> dict[str, int | None]:
     return lengths
 
 
-def _einsum_products(op: Operation) -> int:
+def _einsum_products(op: TypedNode) -> int:
     """A product of the lengths of all labels: one multiply-add per combination.
 
     More than two operands are multiplied pairwise from the left, each time summing out the
@@ -144,12 +144,12 @@ def _einsum_products(op: Operation) -> int:
     return products
 
 
-def _combinations(op: Operation, lengths: Mapping[str, int | None], labels: Iterable[str]) -> int:
+def _combinations(op: TypedNode, lengths: Mapping[str, int | None], labels: Iterable[str]) -> int:
     cause = first_known(value.unknown for value in op.given)
     return prod(known([lengths[label] for label in labels], "an operand", cause))
 
 
-def _einsum_alone(op: Operation) -> int:
+def _einsum_alone(op: TypedNode) -> int:
     """An Einsum of one operand sums or moves: one addition per element if it sums."""
     operands, result = _terms(op)
     if len(operands) > 1 or set(operands[0]) == set(result):
@@ -157,7 +157,7 @@ def _einsum_alone(op: Operation) -> int:
     return _combinations(op, _label_lengths(op), set(operands[0]))
 
 
-def _states(op: Operation) -> Sequence[Shape]:
+def _states(op: TypedNode) -> Sequence[Shape]:
     """LSTM, GRU and RNN: all states, then the last ones."""
     data = op.shape(0)
     directions, _, width = op.shape(1)
@@ -170,7 +170,7 @@ def _states(op: Operation) -> Sequence[Shape]:
     return [(data[0], *state), state, state]
 
 
-def steps(op: Operation) -> int:
+def steps(op: TypedNode) -> int:
     """Returns batch times sequence length."""
     data = op.dims(0)
     return data[0] * data[1]
@@ -179,12 +179,12 @@ def steps(op: Operation) -> int:
 def _recurrent(words: str, gates: int, per_state: int) -> Rule:
     """Both matrices once per step; biases, and per state the activations and the blend."""
 
-    def rest(op: Operation) -> int:
+    def rest(op: TypedNode) -> int:
         directions, _, hidden = op.dims(2)
         states = directions * hidden * (per_state + gates * ADD)
         return (op.size_if_given(3) + states) * steps(op)
 
-    def as_onnx_tool(op: Operation) -> int:
+    def as_onnx_tool(op: TypedNode) -> int:
         states = op.dims(1)[1] // gates * (per_state + gates * ADD)
         return (op.size(1) + op.size(2) + op.size_if_given(3) + states) * steps(op)
 
@@ -193,7 +193,7 @@ def _recurrent(words: str, gates: int, per_state: int) -> Rule:
     )
 
 
-def recurrent_products(op: Operation) -> int:
+def recurrent_products(op: TypedNode) -> int:
     """Both matrices once per step."""
     return (op.size(1) + op.size(2)) * steps(op)
 
@@ -226,7 +226,7 @@ class AttentionSizes(NamedTuple):
         return (*head, self.size), (*head, self.value_size)
 
 
-SizesOf: TypeAlias = Callable[[Operation], AttentionSizes]
+SizesOf: TypeAlias = Callable[[TypedNode], AttentionSizes]
 
 
 def per_head(length: Length, heads: Length) -> Length:
@@ -234,7 +234,7 @@ def per_head(length: Length, heads: Length) -> Length:
     return None if heads is None else scaled(length, 1, heads)
 
 
-def _head_counts(op: Operation) -> tuple[int, int]:
+def _head_counts(op: TypedNode) -> tuple[int, int]:
     """Returns the heads of ONNX's operators that have them as attributes."""
     heads, kv_heads = op.attr("q_num_heads", 0), op.attr("kv_num_heads", 0)
     if not heads or not kv_heads:
@@ -242,7 +242,7 @@ def _head_counts(op: Operation) -> tuple[int, int]:
     return heads, kv_heads
 
 
-def _sizes(op: Operation) -> AttentionSizes:
+def _sizes(op: TypedNode) -> AttentionSizes:
     """Operands [batch, length, hidden] with heads by attribute, or [batch, heads, length, size]."""
     q = op.shape(0)
     apart = len(q) == 4
@@ -259,7 +259,7 @@ def _sizes(op: Operation) -> AttentionSizes:
     return AttentionSizes(batch, heads, kv_heads, queries, keys, size, value_size, keys)
 
 
-def _attention(op: Operation) -> Sequence[Shape]:
+def _attention(op: TypedNode) -> Sequence[Shape]:
     """Result, caches of keys and values, scores."""
     found = _sizes(op)
     result = found.joined
@@ -269,7 +269,7 @@ def _attention(op: Operation) -> Sequence[Shape]:
     return [result, *found.caches, scores]
 
 
-def tokens_of(op: Operation, found: AttentionSizes) -> int:
+def tokens_of(op: TypedNode, found: AttentionSizes) -> int:
     """Returns the queries of all sequences."""
     return prod(known((found.batch, found.queries), "batch or queries", op.input(0).unknown))
 
@@ -285,31 +285,31 @@ def attention(
 ) -> Rule:
     """Scores and their application to the values; a causal mask is not skipped."""
 
-    def scores(op: Operation) -> int:
+    def scores(op: TypedNode) -> int:
         found = sizes(op)
         lengths = (found.batch, found.heads, found.queries, found.keys)
         names = zip(("batch", "heads", "queries", "keys"), lengths, strict=True)
         missing = ", ".join(name for name, length in names if length is None)
         return prod(known(lengths, f"an attention ({missing})", op.input(0).unknown))
 
-    def products(op: Operation) -> int:
+    def products(op: TypedNode) -> int:
         found = sizes(op)
         heads = known((found.size, found.value_size), "an attention head", op.input(0).unknown)
         return projection(op) + scores(op) * sum(heads)
 
-    def others(op: Operation) -> int:
+    def others(op: TypedNode) -> int:
         return rest(op) + scores(op) * _score_macs(op, masks)
 
     return Rule(words, shapes, types, products, others)
 
 
-def _score_macs(op: Operation, masks: Sequence[int]) -> int:
+def _score_macs(op: TypedNode, masks: Sequence[int]) -> int:
     """What one score takes: scale, softmax, masks, and a cap if there is one."""
     cap = TANH + 2 if op.attributes.get("softcap") else 0
     return SOFTMAX + 1 + cap + sum(map(op.has, masks))
 
 
-def _state_sizes(op: Operation) -> tuple[int, int, int, int, int]:
+def _state_sizes(op: TypedNode) -> tuple[int, int, int, int, int]:
     """Lengths of an attention with a state, of a key's by a value's length for each of its heads.
 
     The batch, the tokens, heads of the state, and the lengths of a key's and a value's head.
@@ -319,14 +319,14 @@ def _state_sizes(op: Operation) -> tuple[int, int, int, int, int]:
     return batch, length, kv_heads, hidden // heads, op.dims(2)[2] // kv_heads
 
 
-def _linear(op: Operation) -> Sequence[Shape]:
+def _linear(op: TypedNode) -> Sequence[Shape]:
     """The result, with the heads of the query or the state, whichever are more, and the state."""
     batch, length, heads, size, value_size = _state_sizes(op)
     result = (batch, length, max(_head_counts(op)) * value_size)
     return [result, (batch, heads, size, value_size)]
 
 
-def _linear_products(op: Operation) -> int:
+def _linear_products(op: TypedNode) -> int:
     """Per token and head: key times value, state times query, state times key of a delta."""
     batch, length, heads, size, value_size = _state_sizes(op)
     reads = "delta" in op.attr_str("update_rule", "gated_delta")
@@ -334,7 +334,7 @@ def _linear_products(op: Operation) -> int:
     return batch * length * size * value_size * products
 
 
-def _linear_rest(op: Operation) -> int:
+def _linear_rest(op: TypedNode) -> int:
     """Decay of the state, the delta of the value, the scale of the result."""
     batch, length, heads, size, value_size = _state_sizes(op)
     rule, values = op.attr_str("update_rule", "gated_delta"), batch * length * heads * value_size
@@ -342,7 +342,7 @@ def _linear_rest(op: Operation) -> int:
     return macs + (values * size + EXP * op.size(4) if "gated" in rule else 0)
 
 
-def _causal_conv(op: Operation) -> Sequence[Shape]:
+def _causal_conv(op: TypedNode) -> Sequence[Shape]:
     """The input's shape, and the last positions that the kernel reaches."""
     shape, weight = op.shape(0), op.shape(1)
     agree("channels of input and weight", shape[1], weight[0])
@@ -356,49 +356,19 @@ _ONE_DIRECTION: Final = "(onnx_tool: states of one direction)"
 
 TABLE: Final[dict[str, Rule]] = {
     "MatMul": Rule("|y|*K", matmul(1), T0, last_axis, tool=_matmul_tool),
-    "MatMulInteger": Rule(
-        "|y|*K; zero points are free (onnx_tool: one is a bias)",
-        matmul(1),
-        INT32,
-        last_axis,
-        tool=_matmul_tool,
-        precision=Precision(zero_point=(1, 3)),
-    ),
-    "QLinearMatMul": Rule(
-        "|y|*K",
-        matmul(3),
-        like(7),
-        last_axis,
-        tool=lambda op: volume0(op.dims(0)) * op.dims(3)[-1],
-        precision=Precision(operands=(0, 3), zero_point=(3, 5)),
-    ),
+    "MatMulInteger": Rule("|y|*K; zero points are free (onnx_tool: one is a bias)", matmul(1), INT32, last_axis,
+        tool=_matmul_tool, precision=Precision(zero_point=(1, 3))),
+    "QLinearMatMul": Rule("|y|*K", matmul(3), like(7), last_axis, tool=lambda op: volume0(op.dims(0)) * op.dims(3)[-1],
+        precision=Precision(operands=(0, 3), zero_point=(3, 5))),
     "Gemm": Rule("|y|*K, +|y| with C", gemm(1), T0, gemm_products, present(2)),
-    "Einsum": Rule(
-        "product over the letters, operands pairwise",
-        lambda op: [tuple(map(_label_lengths(op).__getitem__, _terms(op)[1]))],
-        T0,
-        _einsum_products,
-        _einsum_alone,
-    ),
+    "Einsum": Rule("product over the letters, operands pairwise",
+        lambda op: [tuple(map(_label_lengths(op).__getitem__, _terms(op)[1]))], T0, _einsum_products, _einsum_alone),
     "LSTM": _recurrent(f"180 per state {_ONE_DIRECTION}", 4, 3 * EXP + 2 * TANH + 4),
     "GRU": _recurrent(f"110 per state {_ONE_DIRECTION}", 3, 2 * EXP + TANH + 5),
     "RNN": _recurrent("tanh per state", 1, TANH)._replace(tool=None),
     "Attention": attention("scores and weighted values; softmax", _sizes, _attention, 3),
-    "LinearAttention": Rule(
-        "per token: key times value, state times query, of a delta also times key; decay",
-        _linear,
-        (*T0, lambda op: op.dtype(3 if op.has(3) else 0)),
-        _linear_products,
-        _linear_rest,
-    ),
-    "CausalConvWithState": Rule(
-        "|y|*|W[1:]|, bias, activation",
-        _causal_conv,
-        T0,
-        conv_products(1),
-        added(
-            present(2),
-            lambda op: op.attr_choice("activation", "none", _ACTIVATIONS) * op.out_size(),
-        ),
-    ),
-}
+    "LinearAttention": Rule("per token: key times value, state times query, of a delta also times key; decay", _linear,
+        (*T0, lambda op: op.dtype(3 if op.has(3) else 0)), _linear_products, _linear_rest),
+    "CausalConvWithState": Rule("|y|*|W[1:]|, bias, activation", _causal_conv, T0, conv_products(1),
+        added(present(2), lambda op: op.attr_choice("activation", "none", _ACTIVATIONS) * op.out_size())),
+}  # fmt: skip

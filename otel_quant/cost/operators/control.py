@@ -12,7 +12,7 @@ from otel_quant.cost.operation import (
     RULE_ERRORS,
     Body,
     Carried,
-    Operation,
+    TypedNode,
     UnknownError,
     Value,
     axis_of,
@@ -39,7 +39,7 @@ _PASSES: Final = 8
 """Walks over a body until the shapes it carries stop changing; each can only lose knowledge."""
 
 
-def _if(op: Operation, run: RunGraph) -> list[Value]:
+def _if(op: TypedNode, run: RunGraph) -> list[Value]:
     """One branch where the condition is known, else what both have in common.
 
     Both are walked either way: the constants of a branch that is not taken are parameters too.
@@ -59,8 +59,8 @@ def _if(op: Operation, run: RunGraph) -> list[Value]:
 
 
 def _iterated(
-    op: Operation, run: RunGraph, before: list[Value], carried: list[Value], after: list[Value]
-) -> tuple[list[Operation], list[Value], list[Value]]:
+    op: TypedNode, run: RunGraph, before: list[Value], carried: list[Value], after: list[Value]
+) -> tuple[list[TypedNode], list[Value], list[Value]]:
     """Walks a body until what it carries stops changing; ``carried`` is widened.
 
     Returns its operations, its outputs, and what entered it on the last walk.
@@ -76,7 +76,7 @@ def _iterated(
     return ops, outputs, entering
 
 
-def _loop(op: Operation, run: RunGraph) -> list[Value]:
+def _loop(op: TypedNode, run: RunGraph) -> list[Value]:
     """A body, a trip count, and values carried from one iteration to the next."""
     initial = _given(op.inputs[2:])
     carried = _entering(initial)
@@ -90,7 +90,7 @@ def _loop(op: Operation, run: RunGraph) -> list[Value]:
     return [*results, *(_stacked(op, value, times, 0) for value in outputs[1 + len(carried) :])]
 
 
-def _trips(op: Operation, outputs: Sequence[Value]) -> int | None:
+def _trips(op: TypedNode, outputs: Sequence[Value]) -> int | None:
     """Iterations, if they are counted and nothing in the body can end them."""
     limit, start = first_of(op, 0), first_of(op, 1) if op.has(1) else 1
     if start == 0:
@@ -130,7 +130,7 @@ def _widen(title: str, carried: list[Value], after: list[Value]) -> bool:
     return changed
 
 
-def _stacked(op: Operation, value: Value, times: int | None, axis: int) -> Value:
+def _stacked(op: TypedNode, value: Value, times: int | None, axis: int) -> Value:
     """A scan output: one slice per iteration along a new axis."""
     result = Value(value.dtype)
     result.unknown = value.unknown
@@ -142,7 +142,7 @@ def _stacked(op: Operation, value: Value, times: int | None, axis: int) -> Value
     return result
 
 
-def _scan(op: Operation, run: RunGraph) -> list[Value]:
+def _scan(op: TypedNode, run: RunGraph) -> list[Value]:
     """A body over slices of its last operands, as torch's exporter writes a ``scan`` over a sequence."""
     count = op.attr("num_scan_inputs", 0)
     if 0 < op.opset < 9:
@@ -159,7 +159,7 @@ def _scan(op: Operation, run: RunGraph) -> list[Value]:
     return [*map(_copied, carried), *stacked]
 
 
-def _sliced(op: Operation, values: list[Value]) -> tuple[int | None, list[Value]]:
+def _sliced(op: TypedNode, values: list[Value]) -> tuple[int | None, list[Value]]:
     """How many slices a Scan takes, None if that is not known, and what one of each operand is."""
     slices: list[Value] = []
     lengths: list[int | None] = []
@@ -177,7 +177,7 @@ def _sliced(op: Operation, values: list[Value]) -> tuple[int | None, list[Value]
 def _safely(rule: BodyRule) -> BodyRule:
     """Makes a node that breaks its operator's contract an unknown one."""
 
-    def results(op: Operation, run: RunGraph) -> list[Value]:
+    def results(op: TypedNode, run: RunGraph) -> list[Value]:
         try:
             return rule(op, run)
         except CostError:  # of the model, not of the node; a ValueError too
@@ -200,7 +200,7 @@ def _sequence(items: Sequence[Value] | None) -> list[Value]:
     return [result]
 
 
-def _at(op: Operation) -> list[Value]:
+def _at(op: TypedNode) -> list[Value]:
     """A member: the one at a known place, else what all have in common."""
     items, at = op.input(0).items, first_of(op, 1)
     if not items:
@@ -208,7 +208,7 @@ def _at(op: Operation) -> list[Value]:
     return [merged(*items) if at is None else merged(items[at])]
 
 
-def _parts(op: Operation) -> list[Value]:
+def _parts(op: TypedNode) -> list[Value]:
     """Parts of a tensor along an axis: of given lengths, of one length, or single slices."""
     shape, axis = op.shape(0), op.axis(0)
     sizes = _part_lengths(op, shape[axis])
@@ -220,7 +220,7 @@ def _parts(op: Operation) -> list[Value]:
     return _sequence([Value(op.dtype(0), each) for each in shapes])
 
 
-def _part_lengths(op: Operation, length: int | None) -> Sequence[int] | None:
+def _part_lengths(op: TypedNode, length: int | None) -> Sequence[int] | None:
     """The lengths of the parts of an axis; None if they are not known or too many to follow."""
     if op.has(1) and op.input(1).shape != ():
         return op.ints(1)
@@ -232,7 +232,7 @@ def _part_lengths(op: Operation, length: int | None) -> Sequence[int] | None:
     return [min(size, length - start) for start in range(0, length, size)]
 
 
-def _joined(op: Operation) -> list[Value]:
+def _joined(op: TypedNode) -> list[Value]:
     """The members in one tensor."""
     items = op.input(0).items or ()
     shapes = [item.shape for item in items if item.shape is not None]

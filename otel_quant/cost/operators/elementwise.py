@@ -10,7 +10,7 @@ from math import prod
 from typing import Any, Final
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.operation import Data, Operation, Shape, UnknownError, Value, axis_of
+from otel_quant.cost.operation import Data, Shape, TypedNode, UnknownError, Value, axis_of
 from otel_quant.cost.operators.rule import (
     ADD,
     ATAN,
@@ -73,7 +73,7 @@ def _fold_each(function: Callable[..., Scalar], operands: int | None = None) -> 
         except (ZeroDivisionError, OverflowError, ValueError):
             return None
 
-    def fold(op: Operation, outputs: list[Value]) -> list[Data]:
+    def fold(op: TypedNode, outputs: list[Value]) -> list[Data]:
         if operands not in (None, len(op.given)) or any(value.data is None for value in op.given):
             raise UnknownError("an operand is left out, or none of its elements is known")
         return [_each_row(element, op.given, outputs)]
@@ -105,11 +105,6 @@ def _raised(a: int | float, b: int | float) -> int | float | None:
     return None if isinstance(result, complex) else result
 
 
-def _fold_mod(op: Operation, outputs: list[Value]) -> list[Data]:
-    """Mod: the divisor's sign, or the dividend's with ``fmod``."""
-    return _fold_each(math.fmod if op.attr("fmod", 0) else operator.mod, 2)(op, outputs)
-
-
 def _fold_rows(function: Callable[..., Scalar], operands: int) -> Fold:
     """Element by element; the function is given unknown elements too."""
     return lambda op, outputs: [_each_row(function, list(map(op.input, range(operands))), outputs)]
@@ -122,12 +117,12 @@ def _chosen(test: Scalar, a: Scalar, b: Scalar) -> Scalar:
     return a if test else b
 
 
-def _fold_cast(op: Operation, outputs: list[Value]) -> list[Data]:
+def _fold_cast(op: TypedNode, outputs: list[Value]) -> list[Data]:
     """Cast: the operand's elements; none as text."""
     return [] if outputs[0].dtype == dtypes.STRING else [op.data(0)]
 
 
-def _fold_scatter_nd(op: Operation, outputs: list[Value]) -> list[Data]:
+def _fold_scatter_nd(op: TypedNode, outputs: list[Value]) -> list[Data]:
     """Replaces single elements of a vector, as exporters do to build a shape."""
     if op.attr_str("reduction", "none") != "none" or len(op.dims(0)) != 1:
         return []
@@ -153,7 +148,7 @@ _POWERS: Final[dict[Scalar, int]] = {
 """MACs of a power by its exponent; of others it is an exponential."""
 
 
-def _power(op: Operation) -> int:
+def _power(op: TypedNode) -> int:
     """x^2 is one multiplication, not an exponential; so with every small constant exponent."""
     data = op.known_data(1)
     exponent = data[0] if len(data) == 1 else None
@@ -193,11 +188,8 @@ def _random(shapes: ShapesOf, types: Types, tool: Formula | None = None, words: 
 
 
 _BITWISE: Final = elementwise(1, broadcast_all)
-_SCATTER: Final = same(
-    "|updates| if it reduces (onnx_tool: 0)",
-    lambda op: op.size(2) if op.attr_str("reduction", "none") != "none" else 0,
-    zero,
-)
+_SCATTER: Final = same("|updates| if it reduces (onnx_tool: 0)",
+    lambda op: op.size(2) if op.attr_str("reduction", "none") != "none" else 0, zero)  # fmt: skip
 _FREE: Final = free(same_shape)
 
 
@@ -206,21 +198,21 @@ def _without(shape: Shape, gone: set[int], keep: int) -> Shape:
     return tuple(1 if i in gone else dim for i, dim in enumerate(shape) if keep or i not in gone)
 
 
-def _gone(op: Operation) -> set[int]:
+def _gone(op: TypedNode) -> set[int]:
     """The axes that a reduction takes away; all of them where none are named."""
     rank = len(op.shape(0))
     axes = axes_operand(op) or (() if op.attr("noop_with_empty_axes", 0) else range(rank))
     return {axis_of(axis, rank) for axis in axes}
 
 
-def _reduced(op: Operation) -> Sequence[Shape]:
+def _reduced(op: TypedNode) -> Sequence[Shape]:
     return [_without(op.shape(0), _gone(op), op.attr("keepdims", 1))]
 
 
 def _fold_reduced(function: Callable[[list[int | float]], int | float]) -> Fold:
     """Elements along axes combined by a function."""
 
-    def fold(op: Operation, outputs: list[Value]) -> list[Data]:
+    def fold(op: TypedNode, outputs: list[Value]) -> list[Data]:
         gone, groups = _gone(op), dict[Shape, list[Any]]()
         for item, position in zip(op.data(0), product(*map(range, op.dims(0))), strict=True):
             groups.setdefault(without(position, gone), []).append(item)
@@ -237,7 +229,7 @@ def _reduction(
     return Rule(words, _reduced, T0, rest=rest, tool=tools, fold=fold)
 
 
-def _rows(op: Operation) -> int:
+def _rows(op: TypedNode) -> int:
     shape = op.dims(0)
     axis = op.attr("axis", -1)
     return prod(shape[: axis + len(shape) if axis < 0 else axis])
@@ -248,7 +240,7 @@ def normalized(per_element: int, rows: Formula) -> Formula:
     return lambda op: per_element * op.size(0) + ROW * rows(op)
 
 
-def _batch(op: Operation) -> Sequence[Shape]:
+def _batch(op: TypedNode) -> Sequence[Shape]:
     """The data's shape, then one value per channel."""
     data, channels = op.shape(0), op.shape(1)
     if len(data) > 1:
@@ -256,7 +248,7 @@ def _batch(op: Operation) -> Sequence[Shape]:
     return [data, channels, channels, channels, channels]
 
 
-def _layer(op: Operation) -> Sequence[Shape]:
+def _layer(op: TypedNode) -> Sequence[Shape]:
     """Mean and inverse deviation keep the axes before ``axis``."""
     shape, axis = op.shape(0), op.axis(-1)
     row = (*shape[:axis], *(1,) * (len(shape) - axis))
@@ -266,20 +258,18 @@ def _layer(op: Operation) -> Sequence[Shape]:
 _LAYER_TYPES: Final = (*T0, lambda op: op.attr("stash_type", 1))  # of mean and deviation
 
 
-_ARG: Final = Rule(
-    "|x| comparisons (onnx_tool: 0)",
+_ARG: Final = Rule("|x| comparisons (onnx_tool: 0)",
     lambda op: [_without(op.shape(0), {op.axis(0)}, op.attr("keepdims", 1))],
-    INT64,
-    rest=per_input(CMP),
-    tool=zero,
-)
+    INT64, rest=per_input(CMP), tool=zero)  # fmt: skip
 
 TABLE: Final[dict[str, Rule]] = {
     "Add": _binary(ADD, operator.add),
     "Sub": _binary(ADD, operator.sub),
     "Mul": _binary(MUL, operator.mul),
     "Div": _binary(DIV, _divided),
-    "Mod": elementwise(1, broadcast_all, fold=_fold_mod),
+    # The divisor's sign, or the dividend's with ``fmod``.
+    "Mod": elementwise(1, broadcast_all, fold=lambda op, outputs: (
+        _fold_each(math.fmod if op.attr("fmod", 0) else operator.mod, 2)(op, outputs))),
     "Neg": _unary(1, operator.neg),
     "Abs": _unary(1, abs),
     "Relu": _unary(CMP, lambda a: max(a, 0)),
@@ -336,48 +326,22 @@ TABLE: Final[dict[str, Rule]] = {
     "Erf": _as_in_onnx_tool(ERF, 0),
     "Max": _extreme(_fold_each(lambda *terms: max(terms))),
     "Min": _extreme(_fold_each(lambda *terms: min(terms))),
-    "Sum": Rule(
-        "n-1 per result",
-        broadcast_all,
-        T0,
-        rest=_nary(),
-        tool=lambda op: (len(op.inputs) - 1) * volume0(op.out()),
-        fold=_fold_each(lambda *terms: sum(terms)),
-    ),
+    "Sum": Rule("n-1 per result", broadcast_all, T0, rest=_nary(),
+        tool=lambda op: (len(op.inputs) - 1) * volume0(op.out()), fold=_fold_each(lambda *terms: sum(terms))),
     "Mean": Rule("n-1 and a division per result", broadcast_all, T0, rest=_nary(DIV)),
-    "Pow": Rule(
-        "by a constant exponent, else 32 (onnx_tool: 32)",
-        broadcast_all,
-        T0,
-        rest=_power,
-        tool=per_output0(EXP),
-        fold=_fold_each(_raised, 2),
-    ),
-    "Gelu": same(
-        "erf 50, or tanh 46, per result (onnx_tool: 34)",
-        lambda op: (
-            op.out_size()
-            * (GELU_ERF if op.attr_str("approximate", "none") == "none" else GELU_TANH)
-        ),
-        per_output0(EXP + 2 * MUL),
-    ),
+    "Pow": Rule("by a constant exponent, else 32 (onnx_tool: 32)", broadcast_all, T0, rest=_power,
+        tool=per_output0(EXP), fold=_fold_each(_raised, 2)),
+    "Gelu": same("erf 50, or tanh 46, per result (onnx_tool: 34)",
+        lambda op: op.out_size() * (GELU_ERF if op.attr_str("approximate", "none") == "none" else GELU_TANH),
+        per_output0(EXP + 2 * MUL)),
     "RotaryEmbedding": same("a rotation: 3 per element", per_input(3)),
     "QuantizeLinear": elementwise(
-        MUL + ADD,
-        types=(
-            lambda op: op.dtype(2) if op.has(2) else op.attr("output_dtype", 0) or dtypes.UINT8,
-        ),
+        MUL + ADD, types=(lambda op: op.dtype(2) if op.has(2) else op.attr("output_dtype", 0) or dtypes.UINT8,)
     )._replace(precision=Precision(quantizes=True)),
-    "DequantizeLinear": elementwise(
-        MUL + ADD, types=(lambda op: op.attr("output_dtype", 0) or op.dtype(1),)
-    )._replace(precision=Precision(dequantizes=True, zero_point=(0, 2))),
-    "DynamicQuantizeLinear": Rule(
-        "minimum, maximum, scale, shift",
-        lambda op: [op.shape(0), (), ()],
-        UINT8 + FLOAT + UINT8,
-        rest=per_output(4),
-        precision=Precision(quantizes=True),
-    ),
+    "DequantizeLinear": elementwise(MUL + ADD, types=(lambda op: op.attr("output_dtype", 0) or op.dtype(1),))._replace(
+        precision=Precision(dequantizes=True, zero_point=(0, 2))),
+    "DynamicQuantizeLinear": Rule("minimum, maximum, scale, shift", lambda op: [op.shape(0), (), ()],
+        UINT8 + FLOAT + UINT8, rest=per_output(4), precision=Precision(quantizes=True)),
     **dict.fromkeys(("IsInf", "IsNaN"), free(same_shape, BOOL)),
     "Where": free(broadcast_all, T1, _fold_rows(_chosen, 3)),
     "Cast": free(same_shape, _CAST, _fold_cast, MOVES),
@@ -396,14 +360,10 @@ TABLE: Final[dict[str, Rule]] = {
     "ScatterElements": _SCATTER,
     "ScatterND": _SCATTER._replace(fold=_fold_scatter_nd),
     "Bernoulli": _random(same_shape, _NAMED_OR_SAME),
-    **dict.fromkeys(
-        ("RandomNormal", "RandomUniform"),
-        _random(lambda op: [op.attr_ints("shape")], named("dtype", FLOAT)),
-    ),
-    **dict.fromkeys(
-        ("RandomNormalLike", "RandomUniformLike"),
-        _random(same_shape, _NAMED_OR_SAME, zero, " (onnx_tool: 0)"),
-    ),
+    **dict.fromkeys(("RandomNormal", "RandomUniform"),
+        _random(lambda op: [op.attr_ints("shape")], named("dtype", FLOAT))),
+    **dict.fromkeys(("RandomNormalLike", "RandomUniformLike"),
+        _random(same_shape, _NAMED_OR_SAME, zero, " (onnx_tool: 0)")),
     "ReduceMean": _reduction("|x| + 4|y| (onnx_tool: |x|)", ADD, DIV),
     "ReduceSum": _reduction("|x|", ADD, fold=_fold_reduced(sum)),
     "ReduceProd": _reduction("|x|", MUL, fold=_fold_reduced(prod)),
@@ -424,39 +384,18 @@ TABLE: Final[dict[str, Rule]] = {
         rest=lambda op: 3 * op.out_size() + (SQRT + DIV) * op.size(1),
         tool=per_output0(2 * ADD + SQRT + DIV + MUL),
     ),
-    "InstanceNormalization": same(
-        "7 per element, 29 per channel (onnx_tool: 7 per element)",
-        normalized(7, lambda op: prod(op.dims(0)[:2])),
-        per_output0(7),
-    ),
-    "GroupNormalization": same(
-        "7 per element, 29 per group",
-        normalized(7, lambda op: op.dims(0)[0] * op.attr("num_groups", 1)),
-    ),
-    "LayerNormalization": Rule(
-        "7 per element, 29 per row (onnx_tool: rows of one axis)",
-        _layer,
-        _LAYER_TYPES,
+    "InstanceNormalization": same("7 per element, 29 per channel (onnx_tool: 7 per element)",
+        normalized(7, lambda op: prod(op.dims(0)[:2])), per_output0(7)),
+    "GroupNormalization": same("7 per element, 29 per group",
+        normalized(7, lambda op: op.dims(0)[0] * op.attr("num_groups", 1))),
+    "LayerNormalization": Rule("7 per element, 29 per row (onnx_tool: rows of one axis)", _layer, _LAYER_TYPES,
         rest=normalized(7, _rows),
-        tool=lambda op: (
-            7 * (size := volume0(op.dims(0))) + ROW * (size // op.dims(0)[op.attr("axis", -1)])
-        ),
-    ),
+        tool=lambda op: 7 * (size := volume0(op.dims(0))) + ROW * (size // op.dims(0)[op.attr("axis", -1)])),
     "RMSNormalization": same("3 per element, 29 per row", normalized(3, _rows)),
-    "SimplifiedLayerNormalization": Rule(
-        "3 per element, 29 per row", _layer, _LAYER_TYPES, rest=normalized(3, _rows)
-    ),
-    "MeanVarianceNormalization": same(
-        "5 per element, 29 per channel", normalized(5, lambda op: op.dims(0)[1])
-    ),
-    "LpNormalization": same(
-        "5 per element, a square root per row (onnx_tool: 33 per element)",
-        lambda op: (
-            (MUL + DIV) * op.size(0) + SQRT * (op.size(0) // max(1, op.dims(0)[op.axis(-1)]))
-        ),
-        per_output0(EXP + ADD),
-    ),
-    "LRN": same(
-        "37 + size per element", lambda op: (DIV + EXP + ADD + op.attr("size", 1)) * op.out_size()
-    ),
-}
+    "SimplifiedLayerNormalization": Rule("3 per element, 29 per row", _layer, _LAYER_TYPES, rest=normalized(3, _rows)),
+    "MeanVarianceNormalization": same("5 per element, 29 per channel", normalized(5, lambda op: op.dims(0)[1])),
+    "LpNormalization": same("5 per element, a square root per row (onnx_tool: 33 per element)",
+        lambda op: (MUL + DIV) * op.size(0) + SQRT * (op.size(0) // max(1, op.dims(0)[op.axis(-1)])),
+        per_output0(EXP + ADD)),
+    "LRN": same("37 + size per element", lambda op: (DIV + EXP + ADD + op.attr("size", 1)) * op.out_size()),
+}  # fmt: skip

@@ -11,8 +11,8 @@ from otel_quant.cost.operation import (
     MAX_DATA,
     Data,
     MismatchError,
-    Operation,
     Shape,
+    TypedNode,
     UnknownError,
     Value,
     axis_of,
@@ -52,7 +52,7 @@ from otel_quant.cost.operators.rule import (
 )
 
 
-def _reshaped(op: Operation) -> Sequence[Shape]:
+def _reshaped(op: TypedNode) -> Sequence[Shape]:
     """0 copies a length, -1 takes what is left."""
     source = op.shape(0)
     attribute = op.attr_ints("shape")
@@ -79,28 +79,24 @@ def _places_of(wanted: Collection[int | None], lengths: Shape) -> list[int]:
     return [i for i, dim in enumerate(lengths) if dim in wanted]
 
 
-def _flatten(op: Operation) -> Sequence[Shape]:
+def _flatten(op: TypedNode) -> Sequence[Shape]:
     """The axes before ``axis`` and those from it on, each made one."""
-    shape = op.shape(0)
-    axis = op.attr("axis", 1)
+    shape, axis = op.shape(0), op.attr("axis", 1)
     axis = axis + len(shape) if axis < 0 else axis
     return [(volume(shape[:axis]), volume(shape[axis:]))]
 
 
-def _squeeze(op: Operation) -> Sequence[Shape]:
-    shape = op.shape(0)
-    axes = axes_operand(op)
+def _squeeze(op: TypedNode) -> Sequence[Shape]:
+    shape, axes = op.shape(0), axes_operand(op)
     if axes is None and None in shape:
-        raise UnknownError(
-            "no axes are named, and which have length 1 is not known", op.input(0).unknown
-        )
+        problem = "no axes are named, and which have length 1 is not known"
+        raise UnknownError(problem, op.input(0).unknown)
     gone = _places_of((1,), shape) if axes is None else axes
     return [without(shape, {axis_of(axis, len(shape)) for axis in gone})]
 
 
-def _unsqueeze(op: Operation) -> Sequence[Shape]:
-    shape = op.shape(0)
-    axes = axes_operand(op)
+def _unsqueeze(op: TypedNode) -> Sequence[Shape]:
+    shape, axes = op.shape(0), axes_operand(op)
     if axes is None:
         raise UnknownError("neither the attribute 'axes' nor operand 1 is given")
     rank = len(shape) + len(axes)
@@ -111,7 +107,7 @@ def _unsqueeze(op: Operation) -> Sequence[Shape]:
     return [tuple(1 if i in new else next(rest) for i in range(rank))]
 
 
-def _transpose(op: Operation) -> Sequence[Shape]:
+def _transpose(op: TypedNode) -> Sequence[Shape]:
     """Axes in another order, reversed unless ``perm`` gives one."""
     shape = op.shape(0)
     order = op.attr_ints("perm")
@@ -120,7 +116,7 @@ def _transpose(op: Operation) -> Sequence[Shape]:
     return [tuple(shape[axis] for _, axis in zip(shape, order, strict=True))]
 
 
-def _concat(op: Operation) -> Sequence[Shape]:
+def _concat(op: TypedNode) -> Sequence[Shape]:
     """Lengths along ``axis`` added, all others equal."""
     shapes = [op.shape(i) for i in range(len(op.inputs))]
     axis = op.axis(1 if 0 < op.opset < 4 else 0)
@@ -134,11 +130,9 @@ def _concat(op: Operation) -> Sequence[Shape]:
     return [tuple(result)]
 
 
-def _split(op: Operation) -> Sequence[Shape]:
+def _split(op: TypedNode) -> Sequence[Shape]:
     """Parts of given lengths along ``axis``, or equal ones."""
-    shape = op.shape(0)
-    axis = op.axis(0)
-    count = len(op.node.outputs)
+    shape, axis, count = op.shape(0), op.axis(0), len(op.node.outputs)
     parts: Shape | None = op.attr_ints("split")
     if op.has(1):
         parts = whole(op.known_data(1)) or (None,) * count
@@ -155,7 +149,7 @@ def _equal_parts(length: int | None, count: int) -> Shape:
     return tuple(min(size, max(0, length - size * i)) for i in range(count))
 
 
-def _slices(op: Operation) -> list[tuple[int, int | None, int | None, int]]:
+def _slices(op: TypedNode) -> list[tuple[int, int | None, int | None, int]]:
     """Axis, start, end and step of every axis that is cut; None for a bound that is not known."""
     rank = len(op.shape(0))
     if op.has(1):
@@ -173,7 +167,7 @@ def _taken(start: int, end: int, step: int, length: int) -> range:
     return range(length)[max(start, -length) : end : step]
 
 
-def _sliced(op: Operation) -> Sequence[Shape]:
+def _sliced(op: TypedNode) -> Sequence[Shape]:
     """Along each axis that is cut, the number of elements taken."""
     result = list(op.shape(0))
     for axis, start, end, step in _slices(op):
@@ -186,7 +180,7 @@ def _sliced(op: Operation) -> Sequence[Shape]:
     return [tuple(result)]
 
 
-def _fold_slice(op: Operation, outputs: list[Value]) -> list[Data]:
+def _fold_slice(op: TypedNode, outputs: list[Value]) -> list[Data]:
     ranges = list(map(range, op.dims(0)))
     for axis, start, end, step in _slices(op):
         if start is None or end is None:
@@ -200,7 +194,7 @@ def gathered(shape: Shape, indices: Shape, axis: int) -> Shape:
     return (*shape[:axis], *indices, *shape[axis + 1 :])
 
 
-def _gather_nd(op: Operation) -> Sequence[Shape]:
+def _gather_nd(op: TypedNode) -> Sequence[Shape]:
     """The length of the indices' last axis is the number of axes that they address."""
     data, indices = op.shape(0), op.shape(1)
     depth = indices[-1] if indices else None
@@ -209,13 +203,13 @@ def _gather_nd(op: Operation) -> Sequence[Shape]:
     return [(*indices[:-1], *data[op.attr("batch_dims", 0) + depth :])]
 
 
-def _tile(op: Operation) -> Sequence[Shape]:
+def _tile(op: TypedNode) -> Sequence[Shape]:
     """Each length times its number of repeats."""
     pairs = zip(op.shape(0), target_shape(op, 1), strict=True)
     return [tuple(None if many is None else scaled(dim, many) for dim, many in pairs)]
 
 
-def _pad(op: Operation) -> Sequence[Shape]:
+def _pad(op: TypedNode) -> Sequence[Shape]:
     """Each length with what is put before and behind it."""
     shape = op.shape(0)
     if op.has(1) and op.input(1).data is None:
@@ -229,21 +223,21 @@ def _pad(op: Operation) -> Sequence[Shape]:
     return [tuple(result)]
 
 
-def _depth_to_space(op: Operation) -> Sequence[Shape]:
+def _depth_to_space(op: TypedNode) -> Sequence[Shape]:
     """Blocks of channels spread over height and width."""
     batch, channels, height, width = op.dims(0)
     block = op.attr("blocksize", 1)
     return [(batch, channels // block**2, height * block, width * block)]
 
 
-def _space_to_depth(op: Operation) -> Sequence[Shape]:
+def _space_to_depth(op: TypedNode) -> Sequence[Shape]:
     """Blocks of height and width gathered into channels."""
     batch, channels, height, width = op.dims(0)
     block = op.attr("blocksize", 1)
     return [(batch, channels * block**2, height // block, width // block)]
 
 
-def _range(op: Operation) -> Sequence[Shape]:
+def _range(op: TypedNode) -> Sequence[Shape]:
     """As many elements as steps from start to limit."""
     try:
         start, limit, step = (op.floats(i)[0] for i in range(3))
@@ -252,7 +246,7 @@ def _range(op: Operation) -> Sequence[Shape]:
     return [(max(0, ceil((limit - start) / step)),)]
 
 
-def _fold_concat(op: Operation, outputs: list[Value]) -> list[Data]:
+def _fold_concat(op: TypedNode, outputs: list[Value]) -> list[Data]:
     """The operands' elements along an axis."""
     values = [op.input(i) for i in range(len(op.inputs))]
     if any(value.size is None or value.size > MAX_DATA for value in values):
@@ -266,7 +260,7 @@ def _fold_concat(op: Operation, outputs: list[Value]) -> list[Data]:
     return [tuple(chain.from_iterable(chain.from_iterable(rows)))]
 
 
-def _fold_gather(op: Operation, outputs: list[Value]) -> list[Data]:
+def _fold_gather(op: TypedNode, outputs: list[Value]) -> list[Data]:
     """Elements by index."""
     data, shape, axis = op.data(0), op.dims(0), op.axis(0)
     step = prod(shape[axis + 1 :])
@@ -278,7 +272,7 @@ def _fold_gather(op: Operation, outputs: list[Value]) -> list[Data]:
     return [tuple(result)]
 
 
-def _fold_split(op: Operation, outputs: list[Value]) -> list[Data]:
+def _fold_split(op: TypedNode, outputs: list[Value]) -> list[Data]:
     """The elements of each part."""
     shape, axis, start = op.dims(0), op.axis(0), 0
     result = []
@@ -291,14 +285,14 @@ def _fold_split(op: Operation, outputs: list[Value]) -> list[Data]:
     return result
 
 
-def _fold_transpose(op: Operation, outputs: list[Value]) -> list[Data]:
+def _fold_transpose(op: TypedNode, outputs: list[Value]) -> list[Data]:
     """The elements in another order."""
     strides = strides_of(op.dims(0))
     order = op.attr_ints("perm") or range(len(strides))[::-1]
     return [taken(op.data(0), [strides[at] for at in order], list(map(range, fixed(outputs[0]))))]
 
 
-def _fold_range(op: Operation, outputs: list[Value]) -> list[Data]:
+def _fold_range(op: TypedNode, outputs: list[Value]) -> list[Data]:
     """Start, start + step, and so on."""
     start, step = op.data(0)[0], op.data(2)[0]
     if start is None or step is None:
@@ -306,14 +300,14 @@ def _fold_range(op: Operation, outputs: list[Value]) -> list[Data]:
     return [tuple(start + i * step for i in range(prod(fixed(outputs[0]))))]
 
 
-def _fold_filled(op: Operation, outputs: list[Value]) -> list[Data]:
+def _fold_filled(op: TypedNode, outputs: list[Value]) -> list[Data]:
     """One value everywhere, 0 unless it is given."""
     tensor = op.attr_tensor("value")
     fill = (0,) if tensor is None else tensor.values
     return [fill[:1] * prod(fixed(outputs[0]))] if fill else []
 
 
-def _lengths(op: Operation) -> Shape:
+def _lengths(op: TypedNode) -> Shape:
     """The lengths that Shape gives."""
     end = op.attr("end", 0) if "end" in op.attributes else None
     return op.shape(0)[op.attr("start", 0) : end]
@@ -334,45 +328,25 @@ TABLE: Final[dict[str, Rule]] = {
     "Split": _moves(_split, _fold_split),
     "Slice": _moves(_sliced, _fold_slice),
     "Gather": _moves(lambda op: [gathered(op.shape(0), op.shape(1), op.axis(0))], _fold_gather),
-    "Expand": _moves(
-        lambda op: [broadcast((op.shape(0), target_shape(op, 1)))],
-        lambda op, outputs: [stretched(op.input(0), fixed(outputs[0]))],
-    ),
+    "Expand": _moves(lambda op: [broadcast((op.shape(0), target_shape(op, 1)))],
+        lambda op, outputs: [stretched(op.input(0), fixed(outputs[0]))]),
     "Tile": free(_tile),
     "GatherElements": free(lambda op: [op.shape(1)]),
     "GatherND": free(_gather_nd),
     "Pad": free(_pad),
     "DepthToSpace": free(_depth_to_space),
     "SpaceToDepth": free(_space_to_depth),
-    "OneHot": free(
-        lambda op: [
-            (*op.shape(0)[: (axis := op.axis(-1, extra=1))], first_of(op, 1), *op.shape(0)[axis:])
-        ],
-        like(2),
-    ),
+    "OneHot": free(lambda op: [(*op.shape(0)[: (axis := op.axis(-1, extra=1))], first_of(op, 1), *op.shape(0)[axis:])],
+        like(2)),
     "Range": free(_range, fold=_fold_range),
-    "ConstantOfShape": free(
-        lambda op: [target_shape(op, 0)],
-        (lambda op: FLOAT[0](op) if (fill := op.attr_tensor("value")) is None else fill.dtype,),
-        _fold_filled,
-    ),
+    "ConstantOfShape": free(lambda op: [target_shape(op, 0)],
+        (lambda op: FLOAT[0](op) if (fill := op.attr_tensor("value")) is None else fill.dtype,), _fold_filled),
     "Shape": free(lambda op: [(len(_lengths(op)),)], INT64, lambda op, outputs: [_lengths(op)]),
     "Size": free(lambda op: [()], INT64, lambda op, outputs: [(op.size(0),)]),
     "NonZero": free(lambda op: [(len(op.shape(0)), None)], INT64),
-    "TopK": Rule(
-        "|x| comparisons at least (onnx_tool: 0)",
-        lambda op: (
-            [with_dim(op.shape(0), op.axis(-1), first_of(op, 1) if op.has(1) else op.attr("k", 0))]
-            * 2
-        ),
-        T0 + INT64,
-        rest=per_input(CMP),
-        tool=zero,
-    ),
-    "NonMaxSuppression": not_costed(
-        "the number of boxes compared is data (onnx_tool: 0)",
-        lambda op: [(None, 3)],
-        INT64,
-        tool=zero,
-    ),
-}
+    "TopK": Rule("|x| comparisons at least (onnx_tool: 0)",
+        lambda op: [with_dim(op.shape(0), op.axis(-1), first_of(op, 1) if op.has(1) else op.attr("k", 0))] * 2,
+        T0 + INT64, rest=per_input(CMP), tool=zero),
+    "NonMaxSuppression": not_costed("the number of boxes compared is data (onnx_tool: 0)", lambda op: [(None, 3)],
+        INT64, tool=zero),
+}  # fmt: skip

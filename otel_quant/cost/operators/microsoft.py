@@ -12,7 +12,7 @@ from math import prod
 from typing import Final, TypeVar
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.operation import Operation, Shape, UnknownError, axis_of, known
+from otel_quant.cost.operation import Shape, TypedNode, UnknownError, axis_of, known
 from otel_quant.cost.operators import elementwise, layout, windows
 from otel_quant.cost.operators.contraction import (
     AttentionSizes,
@@ -67,16 +67,9 @@ from otel_quant.cost.operators.rule import (
 from otel_quant.cost.operators.windows import conv, conv_products, global_pool, pool, pool_macs
 
 _ACTIVATIONS: Final = {
-    "": 0,
-    "Relu": 1,
-    "LeakyRelu": 2,
-    "Clip": 2,
-    "HardSigmoid": 4,
-    "Sigmoid": EXP,
-    "Tanh": EXP + 6,
-    "Gelu": GELU_ERF,
-    "FastGelu": GELU_TANH,
-}
+    "": 0, "Relu": 1, "LeakyRelu": 2, "Clip": 2, "HardSigmoid": 4, "Sigmoid": EXP, "Tanh": EXP + 6,
+    "Gelu": GELU_ERF, "FastGelu": GELU_TANH,
+}  # fmt: skip
 
 _Found = TypeVar("_Found")
 
@@ -84,7 +77,7 @@ _REQUANTIZE: Final = 4
 """Per element of an integer operator that dequantizes two operands and quantizes the result."""
 
 
-def _activation(op: Operation) -> int:
+def _activation(op: TypedNode) -> int:
     """The activation fused behind a contraction."""
     return op.attr_choice("activation", "", _ACTIVATIONS) * op.out_size()
 
@@ -107,12 +100,12 @@ def _skipped(per_element: int, bias: int) -> Rule:
 def _embedded(words: str, types: Types, per_embedding: int) -> Rule:
     """Two embeddings or three, their sum, then a LayerNormalization; also a mask index and the sum."""
 
-    def shapes(op: Operation) -> Sequence[Shape]:
+    def shapes(op: TypedNode) -> Sequence[Shape]:
         batch, length = op.shape(0)
         result = (batch, length, op.shape(2)[1])
         return [result, (batch,), result]
 
-    def rest(op: Operation) -> int:
+    def rest(op: TypedNode) -> int:
         per_element = 7 + per_embedding * (3 if op.has(1) else 2) - 1
         return per_element * op.out_size() + ROW * prod(op.out()[:-1])
 
@@ -122,7 +115,7 @@ def _embedded(words: str, types: Types, per_embedding: int) -> Rule:
 # Products.
 
 
-def _fused_operand(op: Operation, i: int) -> Shape:
+def _fused_operand(op: TypedNode, i: int) -> Shape:
     """The operand as FusedMatMul reads it; ``transBatch`` moves the first axis before the last."""
     shape, letter = op.shape(i), "AB"[i]
     if len(shape) < 2:
@@ -134,7 +127,7 @@ def _fused_operand(op: Operation, i: int) -> Shape:
     return shape
 
 
-def _block_quantized(op: Operation) -> Sequence[Shape]:
+def _block_quantized(op: TypedNode) -> Sequence[Shape]:
     """Weights packed in blocks: only the attributes have the length of their rows."""
     columns = op.attr("N", 0)
     if not columns:
@@ -144,16 +137,16 @@ def _block_quantized(op: Operation) -> Sequence[Shape]:
     return [(*rows, columns)]
 
 
-def _elements(op: Operation) -> int:
+def _elements(op: TypedNode) -> int:
     """Elements of a weight whose lengths are attributes."""
     return op.attr("N", 0) * op.attr("K", 0)
 
 
-def _summed(op: Operation) -> int:
+def _summed(op: TypedNode) -> int:
     return op.out_size() * op.attr("K", 0)
 
 
-def _zero_points(op: Operation) -> int:
+def _zero_points(op: TypedNode) -> int:
     """Zero points of MatMulNBits, one for each block of a row; floats are stored one by one."""
     if op.dtype(3) != dtypes.UINT8:
         return op.size(3)
@@ -163,7 +156,7 @@ def _zero_points(op: Operation) -> int:
 def _in_bytes(i: int, bits: str, own: str = "") -> Formula:
     """Elements of operand ``i``, of which a byte holds several; attribute ``own`` goes first."""
 
-    def elements(op: Operation) -> int:
+    def elements(op: TypedNode) -> int:
         bytes_each = op.dtype(i) == dtypes.UINT8
         return op.size(i) * 8 // op.attr(own, op.attr(bits, 4)) if bytes_each else op.size(i)
 
@@ -181,7 +174,7 @@ def _weight_only(bits: str) -> Precision:
 def _experts(weights: Mapping[int, Formula]) -> Formula:
     """Each token through k experts: tokens * k * weights of one expert, by operand."""
 
-    def macs(op: Operation) -> int:
+    def macs(op: TypedNode) -> int:
         there = filter(op.has, weights)
         elements = sum(weights[i](op) // op.dims(i)[0] for i in there)
         if not elements:
@@ -197,17 +190,17 @@ def _expert_elements(*operands: int) -> dict[int, Formula]:
     return {i: _in_bytes(i, bits, f"fc{layer}_{bits}") for layer, i in enumerate(operands, 1)}
 
 
-def _dynamic_lstm(op: Operation) -> Sequence[Shape]:
+def _dynamic_lstm(op: TypedNode) -> Sequence[Shape]:
     """All states, then the last ones."""
     length, batch = op.shape(0)[:2]
     state = (op.shape(1)[0], batch, op.attr("hidden_size", 0))
     return [(length, *state), state, state]
 
 
-def _plain(rule: Callable[[Operation], _Found], attribute: str) -> Callable[[Operation], _Found]:
+def _plain(rule: Callable[[TypedNode], _Found], attribute: str) -> Callable[[TypedNode], _Found]:
     """A rule of shapes that does not hold with an attribute, which only running sessions set."""
 
-    def found(op: Operation) -> _Found:
+    def found(op: TypedNode) -> _Found:
         if op.attr(attribute, 0):
             raise UnknownError(f"attribute '{attribute}' is {op.attr(attribute, 0)}; expected 0")
         return rule(op)
@@ -221,7 +214,7 @@ def _plain(rule: Callable[[Operation], _Found], attribute: str) -> Callable[[Ope
 def _self_attention(past: int) -> SizesOf:
     """Attention that projects its input itself: weights [input, 3 * hidden]."""
 
-    def sizes(op: Operation) -> AttentionSizes:
+    def sizes(op: TypedNode) -> AttentionSizes:
         batch, queries, _ = op.shape(0)
         heads = op.attr("num_heads", 0)
         split: Shape = op.attr_ints("qkv_hidden_sizes") or (per_head(op.shape(1)[1], 3),) * 3
@@ -232,7 +225,7 @@ def _self_attention(past: int) -> SizesOf:
     return _plain(sizes, "past_present_share_buffer")
 
 
-def _multi_head(op: Operation) -> AttentionSizes:
+def _multi_head(op: TypedNode) -> AttentionSizes:
     """Query, key and value apart, packed two and one, or packed all three."""
     q = op.shape(0)
     heads = op.attr("num_heads", 0)
@@ -252,7 +245,7 @@ def _multi_head(op: Operation) -> AttentionSizes:
     return AttentionSizes(batch, heads, heads, queries, keys, size, value_size, keys)
 
 
-def _grouped(op: Operation) -> AttentionSizes:
+def _grouped(op: TypedNode) -> AttentionSizes:
     """Few key heads for many query heads; the cache may be longer than what is in it."""
     batch, queries, hidden = op.shape(0)
     heads, kv_heads = op.attr("num_heads", 0), op.attr("kv_num_heads", 0)
@@ -266,7 +259,7 @@ def _grouped(op: Operation) -> AttentionSizes:
 def _separate_caches(sizes: SizesOf) -> ShapesOf:
     """The result, and caches of keys and values apart."""
 
-    def shapes(op: Operation) -> Sequence[Shape | None]:
+    def shapes(op: TypedNode) -> Sequence[Shape | None]:
         found = sizes(op)
         return [found.joined, *found.caches, None]
 
@@ -277,7 +270,7 @@ def _projecting(sizes: SizesOf, mask: int, scale: int = 0) -> Rule:
     """Attention that also projects its input: batch * length * |W|."""
     words = "projection, scores, weighted values"
 
-    def shapes(op: Operation) -> Sequence[Shape]:
+    def shapes(op: TypedNode) -> Sequence[Shape]:
         found = sizes(op)  # keys and values of the present are in one tensor
         return [found.joined, (2, found.batch, found.heads, found.present, found.size)]
 
@@ -288,7 +281,7 @@ def _projecting(sizes: SizesOf, mask: int, scale: int = 0) -> Rule:
     return attention(words, sizes, shapes, mask, projection=weight, rest=bias, types=like(scale))
 
 
-def _rotated(op: Operation) -> int:
+def _rotated(op: TypedNode) -> int:
     """Query and key rotated if asked: operands 0 and 1, or both in front of the value in the first."""
     if not op.attr("do_rotary", 0):
         return 0
@@ -300,7 +293,7 @@ def _rotated(op: Operation) -> int:
 # Operators on integers.
 
 
-def _q_concat(op: Operation) -> Sequence[Shape]:
+def _q_concat(op: TypedNode) -> Sequence[Shape]:
     """Every third operand from the third on, along ``axis``."""
     shapes = [op.shape(i) for i in range(2, len(op.inputs), 3)]
     axis = axis_of(op.attr("axis", 0), len(shapes[0]))
@@ -318,7 +311,7 @@ def _rescaled(
 # What else models have.
 
 
-def _gather_block_quantized(op: Operation) -> Sequence[Shape]:
+def _gather_block_quantized(op: TypedNode) -> Sequence[Shape]:
     """Rows of a block-quantized table; in uint8 several elements share a byte of its last axis."""
     shape = op.shape(0)
     if op.dtype(0) == dtypes.UINT8:
@@ -335,76 +328,32 @@ _MEAN: Final = added(per_input(ADD), per_output(DIV))
 _LAST: Final = "channels_last"
 
 TABLE: Final[dict[str, Rule]] = {
-    "Gelu": same(
-        "erf 50 per result (onnx_tool: 34)", per_output(GELU_ERF), elementwise.TABLE["Gelu"].tool
-    ),
+    "Gelu": same("erf 50 per result (onnx_tool: 34)", per_output(GELU_ERF), elementwise.TABLE["Gelu"].tool),
     "BiasGelu": same("an addition and a Gelu", per_output(ADD + GELU_ERF)),
     "FastGelu": same("tanh and the polynomial around it", added(per_output(GELU_TANH), present(1))),
     "QuickGelu": same("x * sigmoid(ax)", per_output(EXP + 2 * MUL)),
     "SkipLayerNormalization": _skipped(7, 4),
     "SkipSimplifiedLayerNormalization": _skipped(3, 3),
-    "EmbedLayerNormalization": _embedded(
-        "sums and LayerNormalization", like(2) + INT32 + like(2), 1
-    ),
-    "QEmbedLayerNormalization": _embedded(
-        "sums of dequantized rows and LayerNormalization", like(8) + INT32, 3
-    ),
+    "EmbedLayerNormalization": _embedded("sums and LayerNormalization", like(2) + INT32 + like(2), 1),
+    "QEmbedLayerNormalization": _embedded("sums of dequantized rows and LayerNormalization", like(8) + INT32, 3),
     "RotaryEmbedding": elementwise.TABLE["RotaryEmbedding"],
-    "FusedConv": Rule(
-        "Conv, bias, residual, activation", conv(1), T0, conv_products(1), _CONV_REST
-    ),
-    "FusedGemm": Rule(
-        "Gemm, activation", gemm(1), T0, gemm_products, added(present(2), _activation)
-    ),
-    "FusedMatMul": Rule(
-        "|y|*K",
-        lambda op: [product(_fused_operand(op, 0), _fused_operand(op, 1))],
-        T0,
-        lambda op: (
-            op.out_size() * known(_fused_operand(op, 0), "operand 0", op.input(0).unknown)[-1]
-        ),
-    ),
-    "MatMulNBits": Rule(
-        "|y|*K, bias",
-        _block_quantized,
-        T0,
-        _summed,
-        present(5),
-        precision=_weight_only("bits"),
-        packed={1: _elements, 3: _zero_points},
-    ),
-    "MatMulBnb4": Rule(
-        "|y|*K", _block_quantized, T0, _summed, precision=_FOUR_BIT, packed={1: _elements}
-    ),
-    "MatMulIntegerToFloat": _MATMUL._replace(
-        words="|y|*K, scale, bias",
-        types=like(2),
-        rest=added(per_output(MUL), present(6)),
-        precision=Precision(zero_point=(1, 5)),
-    ),
-    "DynamicQuantizeMatMul": _MATMUL._replace(
-        words="|y|*K, quantization of the input, scale, bias",
+    "FusedConv": Rule("Conv, bias, residual, activation", conv(1), T0, conv_products(1), _CONV_REST),
+    "FusedGemm": Rule("Gemm, activation", gemm(1), T0, gemm_products, added(present(2), _activation)),
+    "FusedMatMul": Rule("|y|*K", lambda op: [product(_fused_operand(op, 0), _fused_operand(op, 1))], T0,
+        lambda op: op.out_size() * known(_fused_operand(op, 0), "operand 0", op.input(0).unknown)[-1]),
+    "MatMulNBits": Rule("|y|*K, bias", _block_quantized, T0, _summed, present(5), precision=_weight_only("bits"),
+        packed={1: _elements, 3: _zero_points}),
+    "MatMulBnb4": Rule("|y|*K", _block_quantized, T0, _summed, precision=_FOUR_BIT, packed={1: _elements}),
+    "MatMulIntegerToFloat": _MATMUL._replace(words="|y|*K, scale, bias", types=like(2),
+        rest=added(per_output(MUL), present(6)), precision=Precision(zero_point=(1, 5))),
+    "DynamicQuantizeMatMul": _MATMUL._replace(words="|y|*K, quantization of the input, scale, bias",
         rest=added(per_input(4), per_output(MUL), present(4)),
-        precision=Precision(executes_in=lambda op: "int8", zero_point=(1, 3)),
-    ),
-    "DynamicQuantizeLSTM": Rule(
-        "(|W|+|R|)*b*s; biases; 180 per state",
-        _dynamic_lstm,
-        T0,
-        recurrent_products,
-        lambda op: (
-            steps(op) * (op.size_if_given(3) + 180 * op.dims(1)[0] * op.attr("hidden_size", 0))
-        ),
-        precision=_executes_in("int8"),
-    ),
-    "QGemm": Rule(
-        "Gemm, bias",
-        gemm(3),
-        (lambda op: op.dtype(8) if op.has(8) else dtypes.FLOAT,),
-        gemm_products,
-        present(6),
-        precision=Precision(operands=(0, 3), zero_point=(3, 5)),
-    ),
+        precision=Precision(executes_in=lambda op: "int8", zero_point=(1, 3))),
+    "DynamicQuantizeLSTM": Rule("(|W|+|R|)*b*s; biases; 180 per state", _dynamic_lstm, T0, recurrent_products,
+        lambda op: steps(op) * (op.size_if_given(3) + 180 * op.dims(1)[0] * op.attr("hidden_size", 0)),
+        precision=_executes_in("int8")),
+    "QGemm": Rule("Gemm, bias", gemm(3), (lambda op: op.dtype(8) if op.has(8) else dtypes.FLOAT,), gemm_products,
+        present(6), precision=Precision(operands=(0, 3), zero_point=(3, 5))),
     "QLinearConv": windows.TABLE["QLinearConv"]._replace(shapes=_plain(conv(3), _LAST)),
     "QLinearAdd": _rescaled("operands rescaled", broadcast_of(0, 3), ADD),
     "QLinearMul": _rescaled("operands rescaled", broadcast_of(0, 3), MUL),
@@ -413,42 +362,18 @@ TABLE: Final[dict[str, Rule]] = {
     "QLinearSoftmax": _rescaled("softmax, rescaled", same_shape, SOFTMAX),
     "QLinearConcat": _rescaled("operands rescaled", _q_concat, types=T1),
     "QLinearWhere": _rescaled("operands rescaled", broadcast_of(0, 1, 4), types=T1),
-    "QLinearGlobalAveragePool": _rescaled(
-        "|x| + 4|y|, rescaled", _plain(global_pool, _LAST), extra=_MEAN
-    ),
-    "QLinearAveragePool": _rescaled(
-        "window size per result, rescaled", _plain(pool, _LAST), extra=pool_macs
-    ),
+    "QLinearGlobalAveragePool": _rescaled("|x| + 4|y|, rescaled", _plain(global_pool, _LAST), extra=_MEAN),
+    "QLinearAveragePool": _rescaled("window size per result, rescaled", _plain(pool, _LAST), extra=pool_macs),
     "QuantizeLinear": elementwise.TABLE["QuantizeLinear"],
     "DequantizeLinear": elementwise.TABLE["DequantizeLinear"]._replace(types=T1),
-    "MoE": same("k experts per token", zero)._replace(
-        contraction=_experts({i: elements_of(i) for i in (2, 4, 6)})
-    ),
-    "QMoE": Rule(
-        "k experts per token",
-        same_shape,
-        T0,
-        _experts(_expert_elements(2, 5, 8)),
-        precision=_weight_only("expert_weight_bits"),
-        packed=_expert_elements(2, 5, 8) | _expert_elements(11, 12, 13),
-    ),
-    "GatherBlockQuantized": Rule(
-        "a multiplication per result",
-        _gather_block_quantized,
-        like(2),
-        rest=per_output(MUL + ADD),
-        packed={0: _in_bytes(0, "bits"), 3: _in_bytes(3, "bits")},
-    ),
+    "MoE": same("k experts per token", zero)._replace(contraction=_experts({i: elements_of(i) for i in (2, 4, 6)})),
+    "QMoE": Rule("k experts per token", same_shape, T0, _experts(_expert_elements(2, 5, 8)),
+        precision=_weight_only("expert_weight_bits"), packed=_expert_elements(2, 5, 8) | _expert_elements(11, 12, 13)),
+    "GatherBlockQuantized": Rule("a multiplication per result", _gather_block_quantized, like(2),
+        rest=per_output(MUL + ADD), packed={0: _in_bytes(0, "bits"), 3: _in_bytes(3, "bits")}),
     "Attention": _projecting(_self_attention(4), 3),
     "QAttention": _projecting(_self_attention(8), 5, 3),
-    "MultiHeadAttention": attention(
-        "scores and weighted values", _multi_head, _separate_caches(_multi_head), 4, 5
-    ),
-    "GroupQueryAttention": attention(
-        "scores and weighted values; rotation",
-        _grouped,
-        _separate_caches(_grouped),
-        10,
-        rest=_rotated,
-    ),
-}
+    "MultiHeadAttention": attention("scores and weighted values", _multi_head, _separate_caches(_multi_head), 4, 5),
+    "GroupQueryAttention": attention("scores and weighted values; rotation", _grouped, _separate_caches(_grouped), 10,
+        rest=_rotated),
+}  # fmt: skip

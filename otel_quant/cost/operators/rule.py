@@ -21,29 +21,29 @@ from otel_quant.cost.operation import (
     RULE_ERRORS,
     Data,
     MismatchError,
-    Operation,
     Shape,
+    TypedNode,
     UnknownError,
     Value,
 )
 
-Formula: TypeAlias = Callable[[Operation], int]
+Formula: TypeAlias = Callable[[TypedNode], int]
 """MACs of one execution of a node; raises one of ``RULE_ERRORS`` where they are not known."""
 
-ShapesOf: TypeAlias = Callable[[Operation], Sequence[Shape | None]]
+ShapesOf: TypeAlias = Callable[[TypedNode], Sequence[Shape | None]]
 """Shapes of the results; may be more than the node has."""
 
-Types: TypeAlias = tuple[Callable[[Operation], int], ...]
+Types: TypeAlias = tuple[Callable[[TypedNode], int], ...]
 """Element type of each result; the last one holds for all that follow."""
 
-ValuesOf: TypeAlias = Callable[[Operation], list[Value]]
-Fold: TypeAlias = Callable[[Operation, list[Value]], list[Data]]
+ValuesOf: TypeAlias = Callable[[TypedNode], list[Value]]
+Fold: TypeAlias = Callable[[TypedNode, list[Value]], list[Data]]
 Scalar: TypeAlias = int | float | None
 
-RunGraph: TypeAlias = Callable[[str, Sequence[Value]], tuple[list[Operation], list[Value]]]
+RunGraph: TypeAlias = Callable[[str, Sequence[Value]], tuple[list[TypedNode], list[Value]]]
 """Walks a graph that is an attribute of a node; returns its operations, and its outputs."""
 
-BodyRule: TypeAlias = Callable[[Operation, RunGraph], list[Value]]
+BodyRule: TypeAlias = Callable[[TypedNode, RunGraph], list[Value]]
 """Walks the graphs that an operation runs; returns its results."""
 
 
@@ -56,7 +56,7 @@ class Precision(NamedTuple):
     rounds_to: str = ""  # What it quantizes to and dequantizes from at once; empty if it does not
     operands: tuple[int, int] = (0, 1)  # Of a contraction: where the two that are multiplied are
     # Of a contraction: what it executes in where the operator alone decides
-    executes_in: Callable[[Operation], str] | None = None
+    executes_in: Callable[[TypedNode], str] | None = None
     # Where a quantized weight and its zero point are, if it has them
     zero_point: tuple[int, int] | None = None
 
@@ -105,14 +105,14 @@ class Rule(NamedTuple):
         """Whether it has a rule for types and shapes of its results."""
         return self.shapes is not None or self.values is not None
 
-    def results(self, op: Operation, wanted: int) -> list[Value]:
+    def results(self, op: TypedNode, wanted: int) -> list[Value]:
         """Returns what is known of a node's results."""
         if self.values is not None:
             return self.values(op)
         shapes = self.shapes(op) if self.shapes is not None else ()
         return [_result(op, self.dtype(op, i), *shapes[i : i + 1]) for i in range(wanted)]
 
-    def dtype(self, op: Operation, i: int) -> int:
+    def dtype(self, op: TypedNode, i: int) -> int:
         """Returns result ``i``'s element type, UNKNOWN if even that is not known."""
         try:
             return self.types[min(i, len(self.types) - 1)](op)
@@ -124,7 +124,7 @@ _MAX_RANK: Final = 64
 _MAX_DIM: Final = 1 << 63
 
 
-def _result(op: Operation, dtype: int, shape: Shape | None = None) -> Value:
+def _result(op: TypedNode, dtype: int, shape: Shape | None = None) -> Value:
     """A result of a type and shape; what no tensor of a runtime may have is an unknown shape."""
     value = Value(dtype)
     lengths = [dim for dim in shape or () if dim]  # lengths of 0 are possible
@@ -161,7 +161,7 @@ UINT8: Final = always(dtypes.UINT8)
 FLOAT: Final = always(dtypes.FLOAT)
 
 
-def same_shape(op: Operation) -> Sequence[Shape]:
+def same_shape(op: TypedNode) -> Sequence[Shape]:
     """Every result has the shape of the first operand."""
     return (op.shape(0),) * max(1, len(op.node.outputs))
 
@@ -185,7 +185,7 @@ def broadcast(shapes: Iterable[Shape]) -> Shape:
     return tuple(result)
 
 
-def broadcast_all(op: Operation) -> Sequence[Shape]:
+def broadcast_all(op: TypedNode) -> Sequence[Shape]:
     """The shape of all operands broadcast."""
     return (broadcast(op.shape(i) for i in range(len(op.inputs)) if op.has(i)),)
 
@@ -222,7 +222,7 @@ def scaled(length: int | None, factor: int, divisor: int = 1) -> int | None:
     return None if length is None or not divisor else length * factor // divisor
 
 
-def first_of(op: Operation, i: int) -> int | None:
+def first_of(op: TypedNode, i: int) -> int | None:
     """Returns the first element of an operand; None if it is left out or not known."""
     return next(iter(whole(op.known_data(i)[:1])), None)
 
@@ -255,7 +255,7 @@ ROW: Final = ADD + SQRT + DIV
 """Per normalized row: epsilon, square root, reciprocal."""
 
 
-def zero(op: Operation) -> int:
+def zero(op: TypedNode) -> int:
     """Nothing is computed."""
     return 0
 
@@ -343,7 +343,7 @@ _MAX_TARGET: Final = 64
 """Dimensions that a shape given as a tensor may have."""
 
 
-def folded(fold: Fold, op: Operation, outputs: list[Value]) -> None:
+def folded(fold: Fold, op: TypedNode, outputs: list[Value]) -> None:
     """Sets the elements of the results that can be known."""
     if outputs[0].size == 0:  # its other lengths may be anything, and nothing may loop over them
         outputs[0].data = ()
@@ -353,7 +353,7 @@ def folded(fold: Fold, op: Operation, outputs: list[Value]) -> None:
             value.data = tuple(_typed(item, value.dtype) for item in data)
 
 
-def folding_effort(op: Operation, outputs: list[Value]) -> int | None:
+def folding_effort(op: TypedNode, outputs: list[Value]) -> int | None:
     """Returns how many elements are looked at, at most, to compute the results'; None if they are too many."""
     size = outputs[0].size if outputs else None
     if size is None or size > MAX_DATA:
@@ -423,17 +423,17 @@ def fixed(value: Value) -> tuple[int, ...]:
     return tuple(dim or 0 for dim in value.shape or ())
 
 
-def copied(op: Operation, outputs: list[Value]) -> list[Data]:
+def copied(op: TypedNode, outputs: list[Value]) -> list[Data]:
     """The operand's elements, unchanged."""
     return [op.data(0)]
 
 
-def axes_operand(op: Operation) -> tuple[int, ...] | None:
+def axes_operand(op: TypedNode) -> tuple[int, ...] | None:
     """Returns axes, an attribute in old operator sets and operand 1 in new ones."""
     return op.ints(1) if op.has(1) else op.attr_ints("axes")
 
 
-def target_shape(op: Operation, i: int) -> tuple[int | None, ...]:
+def target_shape(op: TypedNode, i: int) -> tuple[int | None, ...]:
     """Returns a shape given as a tensor; if only its length is known, that many unknowns."""
     data = op.input(i).data
     if data is not None:

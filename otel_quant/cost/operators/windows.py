@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import floor, prod
 from typing import Final, TypeAlias
 
-from otel_quant.cost.operation import Operation, Shape, UnknownError, axis_of, known
+from otel_quant.cost.operation import Shape, TypedNode, UnknownError, axis_of, known
 from otel_quant.cost.operators.rule import (
     ADD,
     CMP,
@@ -36,7 +36,7 @@ from otel_quant.cost.operators.rule import (
 _Slid: TypeAlias = tuple[int, int, int, int]
 
 
-def _slid(op: Operation, rank: int) -> list[_Slid]:
+def _slid(op: TypedNode, rank: int) -> list[_Slid]:
     """Stride, dilation, and padding before and behind, of each axis."""
     strides = op.attr_list("strides", (1,) * rank)
     dilations = op.attr_list("dilations", (1,) * rank)
@@ -46,18 +46,18 @@ def _slid(op: Operation, rank: int) -> list[_Slid]:
     return [(strides[i], dilations[i], pads[i], pads[i + rank]) for i in range(rank)]
 
 
-def _is_same(op: Operation) -> bool:
+def _is_same(op: TypedNode) -> bool:
     """Whether the padding is whatever keeps the lengths, but for the strides."""
     return op.attr_str("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER")
 
 
-def _windows(op: Operation, spatial: Shape, kernel: Shape) -> Shape:
+def _windows(op: TypedNode, spatial: Shape, kernel: Shape) -> Shape:
     """Returns how often a window fits along each axis, by the attributes."""
     slid = zip(spatial, kernel, _slid(op, len(spatial)), strict=True)
     return tuple(_fitting(op, *each) for each in slid)
 
 
-def _fitting(op: Operation, length: int | None, size: int | None, slid: _Slid) -> int | None:
+def _fitting(op: TypedNode, length: int | None, size: int | None, slid: _Slid) -> int | None:
     """How often a window fits along one axis."""
     stride, dilation, before, behind = slid
     if length is None or size is None:
@@ -67,10 +67,8 @@ def _fitting(op: Operation, length: int | None, size: int | None, slid: _Slid) -
     reach = dilation * (size - 1) + 1
     room = length + before + behind - reach
     if room < 0:
-        raise UnknownError(
-            f"a window of {reach} is longer than an axis of {length} with {before + behind} of "
-            "padding"
-        )
+        axis = f"an axis of {length} with {before + behind} of padding"
+        raise UnknownError(f"a window of {reach} is longer than {axis}")
     if not op.attr("ceil_mode", 0):  # with which the last window may reach beyond the end
         return room // stride + 1
     steps = -(-room // stride)
@@ -81,7 +79,7 @@ def _fitting(op: Operation, length: int | None, size: int | None, slid: _Slid) -
 def conv(w: int) -> ShapesOf:
     """Convolution with filters of operand ``w`` [M, C / group, ...]."""
 
-    def shapes(op: Operation) -> Sequence[Shape]:
+    def shapes(op: TypedNode) -> Sequence[Shape]:
         data, filters = op.shape(0), op.shape(w)
         agree("channels of input and weight", data[1], scaled(filters[1], op.attr("group", 1)))
         return [(data[0], filters[0], *_windows(op, data[2:], _kernel(op, filters)))]
@@ -89,7 +87,7 @@ def conv(w: int) -> ShapesOf:
     return shapes
 
 
-def _kernel(op: Operation, filters: Shape) -> Shape:
+def _kernel(op: TypedNode, filters: Shape) -> Shape:
     return op.attr_ints("kernel_shape") or filters[2:]
 
 
@@ -98,11 +96,11 @@ def conv_products(w: int) -> Formula:
     return lambda op: op.out_size() * prod(op.dims(w)[1:])
 
 
-def _conv_tool(op: Operation) -> int:
+def _conv_tool(op: TypedNode) -> int:
     return op.out_size() * (prod(op.dims(1)[1:]) + (len(op.inputs) > 2))
 
 
-def _conv_transpose(op: Operation) -> Sequence[Shape]:
+def _conv_transpose(op: TypedNode) -> Sequence[Shape]:
     """The length that a convolution would have taken to get here."""
     data, filters = op.shape(0), op.shape(1)
     agree("channels of input and weight", data[1], filters[0])
@@ -125,29 +123,29 @@ def _conv_transpose(op: Operation) -> Sequence[Shape]:
     return [(*head, *result)]
 
 
-def pool(op: Operation) -> Sequence[Shape]:
+def pool(op: TypedNode) -> Sequence[Shape]:
     """Pooling; a second result has the indices."""
     data, kernel = op.shape(0), op.attr_list("kernel_shape")
     return [(*data[:2], *_windows(op, data[2:], tuple(kernel)))] * 2
 
 
-def global_pool(op: Operation) -> Sequence[Shape]:
+def global_pool(op: TypedNode) -> Sequence[Shape]:
     """One value per channel."""
     data = op.shape(0)
     return [(*data[:2], *(1,) * (len(data) - 2))]
 
 
-def pool_macs(op: Operation) -> int:
+def pool_macs(op: TypedNode) -> int:
     """As many MACs for each result as a window has elements."""
     return op.out_size() * prod(op.attr_list("kernel_shape"))
 
 
-def _pool_tool(op: Operation) -> int:
+def _pool_tool(op: TypedNode) -> int:
     kernel = op.attr_list("kernel_shape", (3, 3))
     return volume0(op.out()) * kernel[0] * (kernel[1] if len(kernel) == 2 else 1)
 
 
-def _roi_align(op: Operation) -> int:
+def _roi_align(op: TypedNode) -> int:
     """Four taps per sample; how many samples is only known from an attribute."""
     ratio = op.attr("sampling_ratio", 0)
     if ratio <= 0:
@@ -159,13 +157,13 @@ _TAPS: Final = {"nearest": 0, "linear": 2, "bilinear": 2, "cubic": 4, "bicubic":
 _RESIZE: Final = {"nearest": 0, "linear": 4, "bilinear": 4, "cubic": 8}
 
 
-def _grid_sample(op: Operation) -> int:
+def _grid_sample(op: TypedNode) -> int:
     """Taps per result: 2 or 4 along each sampled axis, none for nearest."""
     taps = op.attr_choice("mode", "linear", _TAPS)
     return taps ** (len(op.dims(0)) - 2) * op.out_size() if taps else 0
 
 
-def _resize(op: Operation) -> Sequence[Shape]:
+def _resize(op: TypedNode) -> Sequence[Shape]:
     """Resize and Upsample: lengths times scales, or sizes as given."""
     shape = op.shape(0)
     rank = len(shape)
@@ -185,7 +183,7 @@ def _resize(op: Operation) -> Sequence[Shape]:
     return [tuple(result)]
 
 
-def _resized_to(op: Operation, shape: Shape, axes: tuple[int, ...], sizes: Shape) -> Shape:
+def _resized_to(op: TypedNode, shape: Shape, axes: tuple[int, ...], sizes: Shape) -> Shape:
     policy = op.attr_str("keep_aspect_ratio_policy", "stretch")
     if policy != "stretch":
         lengths = known([shape[axis] for axis in axes], "the operand", op.input(0).unknown)
@@ -196,19 +194,10 @@ def _resized_to(op: Operation, shape: Shape, axes: tuple[int, ...], sizes: Shape
     return tuple(result.values())
 
 
-_POOLED: Final = Rule(
-    "window size per result (onnx_tool: two axes at most)",
-    pool,
-    T0 + INT64,
-    rest=pool_macs,
-    tool=_pool_tool,
-)
-_RESIZED: Final = Rule(
-    "nearest 0, linear 4, cubic 8 per result",
-    _resize,
-    T0,
-    rest=lambda op: op.attr_choice("mode", "nearest", _RESIZE) * op.out_size(),
-)
+_POOLED: Final = Rule("window size per result (onnx_tool: two axes at most)",
+    pool, T0 + INT64, rest=pool_macs, tool=_pool_tool)  # fmt: skip
+_RESIZED: Final = Rule("nearest 0, linear 4, cubic 8 per result",
+    _resize, T0, rest=lambda op: op.attr_choice("mode", "nearest", _RESIZE) * op.out_size())  # fmt: skip
 
 
 def _global(words: str, per_element: int, per_result: int = 0) -> Rule:
@@ -217,9 +206,7 @@ def _global(words: str, per_element: int, per_result: int = 0) -> Rule:
 
 
 TABLE: Final[dict[str, Rule]] = {
-    "Conv": Rule(
-        "|y|*|W[1:]|, +|y| with bias", conv(1), T0, conv_products(1), present(2), _conv_tool
-    ),
+    "Conv": Rule("|y|*|W[1:]|, +|y| with bias", conv(1), T0, conv_products(1), present(2), _conv_tool),
     "ConvTranspose": Rule(
         "|x|*|W[1:]|, +|y| with bias (onnx_tool: |y|*|W[1:]|)",
         _conv_transpose,
@@ -229,56 +216,23 @@ TABLE: Final[dict[str, Rule]] = {
         present(2),
         _conv_tool,
     ),
-    "DeformConv": Rule(
-        "|y|*|W[1:]| and bilinear sampling of each tap",
-        conv(1),
-        T0,
-        conv_products(1),
-        lambda op: 4 * op.out_size() // op.dims(1)[0] * prod(op.dims(1)[1:]),
-    ),
-    "ConvInteger": Rule(
-        "|y|*|W[1:]|", conv(1), INT32, conv_products(1), precision=Precision(zero_point=(1, 3))
-    ),
-    "QLinearConv": Rule(
-        "|y|*|W[1:]|, +|y| with bias",
-        conv(3),
-        like(7),
-        conv_products(3),
-        present(8),
-        precision=Precision(operands=(0, 3), zero_point=(3, 5)),
-    ),
+    "DeformConv": Rule("|y|*|W[1:]| and bilinear sampling of each tap", conv(1), T0, conv_products(1),
+        lambda op: 4 * op.out_size() // op.dims(1)[0] * prod(op.dims(1)[1:])),
+    "ConvInteger": Rule("|y|*|W[1:]|", conv(1), INT32, conv_products(1), precision=Precision(zero_point=(1, 3))),
+    "QLinearConv": Rule("|y|*|W[1:]|, +|y| with bias", conv(3), like(7), conv_products(3), present(8),
+        precision=Precision(operands=(0, 3), zero_point=(3, 5))),
     "MaxPool": _POOLED,
     "AveragePool": _POOLED,
-    "LpPool": Rule(
-        "window size and a square root per result",
-        pool,
-        T0 + INT64,
-        rest=added(pool_macs, per_output(SQRT)),
-    ),
+    "LpPool": Rule("window size and a square root per result", pool, T0 + INT64,
+        rest=added(pool_macs, per_output(SQRT))),
     "GlobalAveragePool": _global("|x| + 4|y|", ADD, DIV),
     "GlobalMaxPool": _global("|x|", CMP),
     "GlobalLpPool": _global("|x| and a square root per result", MUL, SQRT),
-    "RoiAlign": Rule(
-        "5 per sample of a result (onnx_tool: 0)",
-        lambda op: [
-            (
-                op.shape(1)[0],
-                op.shape(0)[1],
-                op.attr("output_height", 1),
-                op.attr("output_width", 1),
-            )
-        ],
-        T0,
-        rest=_roi_align,
-        tool=zero,
-    ),
-    "GridSample": Rule(
-        "2 or 4 taps per axis and result (onnx_tool: 0)",
-        lambda op: [(*op.shape(0)[:2], *op.shape(1)[1:-1])],
-        T0,
-        rest=_grid_sample,
-        tool=zero,
-    ),
+    "RoiAlign": Rule("5 per sample of a result (onnx_tool: 0)",
+        lambda op: [(op.shape(1)[0], op.shape(0)[1], op.attr("output_height", 1), op.attr("output_width", 1))], T0,
+        rest=_roi_align, tool=zero),
+    "GridSample": Rule("2 or 4 taps per axis and result (onnx_tool: 0)",
+        lambda op: [(*op.shape(0)[:2], *op.shape(1)[1:-1])], T0, rest=_grid_sample, tool=zero),
     "Resize": _RESIZED,
     "Upsample": _RESIZED,
-}
+}  # fmt: skip

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
 from otel_quant.base.machine import environment_at_start
-from otel_quant.export.otel.sdk_workarounds import objects_within
+from otel_quant.export.otel.sdk_workarounds import exporters_within
 
 _DEFAULTS: Final = {**dict.fromkeys(EXPORTERS, "otlp"), "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
 """What OpenTelemetry's distribution adds to the environment."""
@@ -36,21 +36,6 @@ def defaults_in(environ: Mapping[str, str], at_start: Mapping[str, str]) -> froz
         name
         for name, value in _DEFAULTS.items()
         if environ.get(name) == value and not at_start.get(name)
-    )
-
-
-def keep_from_sending(
-    providers: Iterable[Any], environ: MutableMapping[str, str], defaults: Iterable[str]
-) -> None:
-    """Has the exporters of providers drop what they get, here and in child processes."""
-    for item in objects_within(providers):
-        if type(item).__module__.startswith("opentelemetry.exporter.") and hasattr(item, "export"):
-            item.export = _drop
-    for name in defaults:
-        environ.pop(name, None)
-    LOG.info(
-        "only the local file is written: it was asked for, and no exporter or endpoint was; "
-        "set OTEL_EXPORTER_OTLP_ENDPOINT to send telemetry too"
     )
 
 
@@ -110,7 +95,14 @@ def note_automatic_providers() -> None:
             defaults = defaults_in(os.environ, environment_at_start(os.environ))
             asked = {name: os.environ[name] for name in os.environ if name not in defaults}
             if not sends(asked):
-                keep_from_sending(providers.values(), os.environ, defaults)
+                for exporter in exporters_within(providers.values()):
+                    exporter.export = _drop
+                for name in defaults:
+                    del os.environ[name]  # so that nothing is sent by child processes either
+                LOG.info(
+                    "only the local file is written: it was asked for, and no exporter or endpoint "
+                    "was; set OTEL_EXPORTER_OTLP_ENDPOINT to send telemetry too"
+                )
                 return
         AUTOMATIC_PROVIDERS.update(
             # Without an SDK there are the API's own providers, which have nothing to flush.

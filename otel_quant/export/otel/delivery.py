@@ -26,7 +26,7 @@ from otel_quant.export.otel.automatic_providers import AUTOMATIC_PROVIDERS, LEFT
 from otel_quant.export.otel.sdk_workarounds import (
     WORKAROUNDS,
     close_inherited_connections,
-    objects_within,
+    exporters_within,
 )
 
 SPACING: Final = 0.25
@@ -54,19 +54,21 @@ class Delivery:
     """Flushes the providers."""
 
     def __init__(self) -> None:
-        # Not an Event: a signal handler, or a collected generator, may end a step in the
-        # middle of a call of ours, and only this queue's put can be interrupted by itself.
-        self._wanted: SimpleQueue[None] = SimpleQueue()
-        self._is_wanted = False
-        self._has_begun = threading.Lock()  # held from the start of the threads on
-        self._flushers: list[_Flusher] = []
         self._unsent: dict[str, list[Unsent]] = {}  # by signal
         self._late: list[str] = []  # signals that the last wait left unsent
         self._given_up: set[str] = set()
-        self._flushing = threading.Lock()
         self._forking = threading.local()
         self._answers = True  # the endpoint, at the last flush
-        self._is_over = False
+        self._start_over()
+
+    def _start_over(self) -> None:
+        # Not an Event: a signal handler, or a collected generator, may end a step in the
+        # middle of a call of ours, and only this queue's put can be interrupted by itself.
+        self._wanted: SimpleQueue[None] = SimpleQueue()
+        self._is_wanted = self._is_over = False
+        self._has_begun = threading.Lock()  # held from the start of the threads on
+        self._flushers: list[_Flusher] = []
+        self._flushing = threading.Lock()
 
     def soon(self) -> None:
         """Sends log records and finished spans without delay, on a thread. Returns at once."""
@@ -83,15 +85,15 @@ class Delivery:
     def drain(self, timeout: float) -> bool:
         """Sends everything, except for signals that were given up."""
         deadline = time.monotonic() + timeout
-        asked = [
-            (flusher.signal, flusher.flush())
+        asked = {
+            flusher.signal: flusher.flush()
             for flusher in self._flushers
             if flusher.signal not in self._given_up
-        ]
-        self._late = [signal for signal, _ in asked]  # of a wait that is interrupted
+        }
+        self._late = list(asked)  # of a wait that is interrupted
         self._late = [
             signal
-            for signal, flushed in asked
+            for signal, flushed in asked.items()
             if not flushed.wait(max(0.0, deadline - time.monotonic()))
         ]
         return not self._late
@@ -144,18 +146,13 @@ class Delivery:
         for unsent in self._unsent.values():
             for each in unsent:
                 each.forget()
-        self._wanted = SimpleQueue()
-        self._is_wanted = False
-        self._has_begun = threading.Lock()
-        self._flushers = []
-        self._flushing = threading.Lock()
-        self._is_over = False
+        self._start_over()
 
     def _run(self) -> None:
         with FAULTS.kept_in("exporters"):
             for signal, provider in AUTOMATIC_PROVIDERS.items():
                 if signal not in self._unsent:
-                    self._unsent[signal] = keep_unsent(provider)
+                    self._unsent[signal] = [*map(Unsent, exporters_within([provider]))]
         is_new = True
         while True:
             try:
@@ -184,8 +181,7 @@ class Delivery:
             # A provider that the program has shut down returns False: its exporter sends no more.
             if AUTOMATIC_PROVIDERS[signal].force_flush() is not False:
                 for unsent in self._unsent.get(signal, ()):
-                    if unsent.is_waiting:
-                        unsent.send_again()
+                    unsent.send_again()
 
 
 class _Flusher:
@@ -300,15 +296,3 @@ class Unsent:
 
 def _size(batch: Any) -> int:
     return len(batch) if isinstance(batch, Sized) else METRICS_COUNT_AS
-
-
-def keep_unsent(provider: Any) -> list[Unsent]:
-    """Has every exporter of a provider keep what it cannot send."""
-    return [
-        Unsent(item)
-        for item in list(objects_within([provider]))
-        # What an exporter sends with has an `export` too, and is nothing that could be flushed.
-        if type(item).__module__.startswith("opentelemetry.exporter.")
-        and hasattr(item, "export")
-        and hasattr(item, "force_flush")
-    ]

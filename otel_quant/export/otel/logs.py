@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from opentelemetry._logs import Logger, LoggerProvider, LogRecord, SeverityNumber, get_logger
@@ -116,18 +117,9 @@ class LogsSink(Sink):
     def step_ended(self, event: Event) -> None:
         """Sends its lines of code, what the step used of each device, and its end."""
         if event.top_lines is not None:
-            bound = (semconv.STEP_BOUND_BY, semconv.STEP_BOUND_EVIDENCE)
-            self._emit(
-                semconv.LINES_EVENT,
-                event.top_lines,
-                {
-                    **self._run_ids,
-                    **_labels_of(event.step),
-                    **present({name: event.attributes.get(name) for name in bound}),
-                },
-                self._context_of(event.step),
-                event.time_ns,
-            )
+            names = (semconv.STEP_BOUND_BY, semconv.STEP_BOUND_EVIDENCE)
+            bound = present({name: event.attributes.get(name) for name in names})
+            self._emit_of(event, semconv.LINES_EVENT, event.top_lines, self._ids_in(event) | bound)
         self._emit_devices(event)
         self.checkpoint(event)
 
@@ -157,14 +149,8 @@ class LogsSink(Sink):
         }
         if event.error is not None:
             attributes[semconv.ERROR_TYPE] = event.error
-        self._emit(
-            semconv.CHECKPOINT_EVENT,
-            event.name,
-            attributes,
-            self._context_of(event.step),
-            event.time_ns,
-            _INFO if event.error is None else _ERROR,
-        )
+        severity = _INFO if event.error is None else _ERROR
+        self._emit_of(event, semconv.CHECKPOINT_EVENT, event.name, attributes, severity)
         self._send()
 
     def reading_taken(self, event: Event) -> None:
@@ -182,21 +168,17 @@ class LogsSink(Sink):
         """Sends a reading."""
         self._sent = event.clock_ns, event.attributes, semconv.READING_PREFIX
         label = event.step.label if event.step is not None else semconv.ROOT_SPAN
-        context = self._context_of(event.step)
-        self._emit(semconv.READING_EVENT, label, event.attributes, context, event.time_ns)
+        self._emit_of(event, semconv.READING_EVENT, label, event.attributes)
         self._send()
 
     def forecast_exceeded(self, event: Event) -> None:
         """Sends that memory will not suffice."""
-        self._warn(semconv.FORECAST_EVENT, event)
+        self._emit_of(event, semconv.FORECAST_EVENT, event.name, event.attributes, _WARN)
+        self._send()
 
     def forecast_stalled(self, event: Event) -> None:
         """Sends that a step has stalled."""
-        self._warn(semconv.STALL_EVENT, event)
-
-    def _warn(self, name: str, event: Event) -> None:
-        context = self._context_of(event.step)
-        self._emit(name, event.name, event.attributes, context, event.time_ns, _WARN)
+        self._emit_of(event, semconv.STALL_EVENT, event.name, event.attributes, _WARN)
         self._send()
 
     def layer_measured(self, event: Event) -> None:
@@ -204,8 +186,7 @@ class LogsSink(Sink):
         layer = event.layer
         assert layer is not None
         attributes = {
-            **self._run_ids,
-            **_labels_of(event.step),
+            **self._ids_in(event),
             semconv.ACCURACY_LAYER: layer.layer,
             semconv.ACCURACY_MEASURE: layer.measure,
             semconv.ACCURACY_VALUE: layer.value,
@@ -213,8 +194,8 @@ class LogsSink(Sink):
             semconv.ACCURACY_UNIT: layer.unit,
             semconv.ACCURACY_INDEX: layer.number,
         }
-        text, context = f"{layer.layer}: {layer.measure}", self._context_of(event.step)
-        self._emit(semconv.LAYER_EVENT, text, present(attributes), context, event.time_ns)
+        text = f"{layer.layer}: {layer.measure}"
+        self._emit_of(event, semconv.LAYER_EVENT, text, present(attributes))
         self._send()
 
     def models_costed(self, event: Event) -> None:
@@ -232,26 +213,31 @@ class LogsSink(Sink):
     def run_killed(self, event: Event) -> None:
         """Sends how the program ended, if somebody has seen it."""
         if event.name:
-            innermost = event.steps[-1] if event.steps else None
-            step = innermost.info if innermost is not None else None
-            attributes = {
-                **event.attributes,
-                **_labels_of(step),
-                **(innermost.counts.attributes() if innermost is not None else {}),
-            }
-            context = self._context_of(step)
-            name = semconv.ENDING_EVENT
-            self._emit(name, event.name, present(attributes), context, event.time_ns, _ERROR)
+            attributes, step = dict(event.attributes), None
+            for innermost in event.steps[-1:]:
+                step = innermost.info
+                attributes |= {**_labels_of(step), **innermost.counts.attributes()}
+            ended = replace(event, step=step)
+            self._emit_of(ended, semconv.ENDING_EVENT, event.name, present(attributes), _ERROR)
 
     def _emit_devices(self, event: Event) -> None:
         for device in event.devices:
-            self._emit(
-                semconv.DEVICE_EVENT,
-                f"{event.name}: {device[semconv.HW_ID]}",
-                {**self._run_ids, **_labels_of(event.step), **device},
-                self._context_of(event.step),
-                event.time_ns,
-            )
+            text = f"{event.name}: {device[semconv.HW_ID]}"
+            self._emit_of(event, semconv.DEVICE_EVENT, text, {**self._ids_in(event), **device})
+
+    def _emit_of(
+        self,
+        event: Event,
+        name: str,
+        body: str | dict[str, Any],
+        attributes: Mapping[str, Any],
+        severity: SeverityNumber = _INFO,
+    ) -> None:
+        """Emits a log record at the time of an event, in the context of its step."""
+        self._emit(name, body, attributes, self._context_of(event.step), event.time_ns, severity)
+
+    def _ids_in(self, event: Event) -> dict[str, Any]:
+        return {**self._run_ids, **_labels_of(event.step)}
 
     def _is_due(self, event: Event) -> bool:
         """Whether memory, of the processes or the GPUs, has moved since the last record."""
@@ -296,14 +282,15 @@ class Impairments:
             activity = gpu.activity
             if activity is None:
                 continue
-            before, self._known[gpu.id] = self._known.get(gpu.id), activity
-            reasons = set(activity.slowed_by or ()) - set((before and before.slowed_by) or ())
-            errors = activity.memory_errors or 0
-            failed = before is not None and errors > (before.memory_errors or 0)
-            if not reasons and not failed:
+            before = self._known.get(gpu.id, GpuActivity(memory_errors=activity.memory_errors))
+            self._known[gpu.id] = activity
+            texts, errors = [], activity.memory_errors or 0
+            if reasons := set(activity.slowed_by or ()).difference(before.slowed_by or ()):
+                texts.append(f"slowed down by {', '.join(sorted(reasons))}")
+            if errors > (before.memory_errors or 0):
+                texts.append(f"{errors} errors of its memory that could not be corrected")
+            if not texts:
                 continue
-            texts = [f"slowed down by {', '.join(sorted(reasons))}"] if reasons else []
-            texts += [f"{errors} errors of its memory that could not be corrected"] * failed
             attributes = {
                 semconv.HW_ID: gpu.id,
                 semconv.HW_NAME: gpu.name,

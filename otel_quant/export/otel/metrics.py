@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from opentelemetry import metrics, trace
 from opentelemetry.context import Context
-from opentelemetry.metrics import CallbackOptions, Instrument, Meter, MeterProvider, Observation
+from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
@@ -91,9 +91,7 @@ class _Progress:
 
     def share(self) -> float | None:
         """Returns the share that is done; None if the total is 0 or was exceeded."""
-        if not 0 < self.total >= self.done:
-            return None
-        return self.done / self.total
+        return self.done / self.total if 0 < self.total >= self.done else None
 
 
 class MetricsSink(Sink):
@@ -113,7 +111,6 @@ class MetricsSink(Sink):
         provider: MeterProvider | None = None,
         peak_now: Callable[[], Number | None] = lambda: None,
     ) -> None:
-        self._resources = resources
         self._of_steps = tuple(
             (figure.attribute(series.part), series)
             for resource in resources
@@ -126,34 +123,50 @@ class MetricsSink(Sink):
             for figure in resource.device_figures
             for series in figure.steps
         )
-        self._rows: dict[tuple[_Kind, str | None], _Rows] = {}
-        self._series: dict[tuple[object, ...], _PendingSeries] = {}
         self._readings = _OnePerCollection(read_now)
         self._context_of = context_of
         get = metrics.get_meter if provider is None else provider.get_meter
         self._meter = get(semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL)
+        self._custom = CustomGauges(self._meter)
+        self._runs = _RunTimes(peak_now)
+        self.forget()
+        observers = self._observers(resources)
+        self._write: dict[str, Callable[..., None]] = {}
+        for metric in catalog.METRICS:
+            if "<" in metric.name:
+                continue
+            more: dict[str, Any] = {}
+            if metric.name in observers:
+                more["callbacks"] = [observers[metric.name]]
+            elif metric.instrument == "histogram":
+                more["explicit_bucket_boundaries_advisory"] = metric.buckets
+            create = getattr(self._meter, f"create_{metric.instrument}")
+            made = create(metric.name, unit=metric.unit, description=metric.brief, **more)
+            if metric.instrument in _WRITES:
+                self._write[metric.name] = getattr(made, _WRITES[metric.instrument])
+
+    def forget(self) -> None:
+        """Drops the run. In a forked child, a thread that does not exist may hold the lock."""
         # Reentrant: a garbage-collected generator may end its step while this thread has the lock.
         self._lock = threading.RLock()
         self._run: RunInfo | None = None
         self._baseline: Reading | None = None
+        self._rows: dict[tuple[_Kind, str | None], _Rows] = {}
+        self._series: dict[tuple[object, ...], _PendingSeries] = {}
+        self._forget_steps()
+        self._custom.forget()
+        self._runs.forget()
+
+    def _forget_steps(self) -> None:
         self._active: Counter[_Kind] = Counter()
         self._progress: dict[str, dict[_Kind, _Progress]] = {unit: {} for unit in UNITS}
         self._forecasts: dict[_Kind, Forecast] = {}
-        self._custom = CustomGauges(self._meter)
-        self._runs = _RunTimes(peak_now)
-        observers = self._observers()
-        self._write: dict[str, Callable[..., None]] = {}
-        for metric in catalog.METRICS:
-            if "<" not in metric.name:
-                instrument = self._create(metric, observers.get(metric.name))
-                if metric.instrument in _WRITES:
-                    self._write[metric.name] = getattr(instrument, _WRITES[metric.instrument])
 
-    def _observers(self) -> dict[str, _Observe]:
+    def _observers(self, resources: Sequence[Resource]) -> dict[str, _Observe]:
         """Returns what observes each metric that is not written, by its name."""
         partial = functools.partial
         live: dict[str, list[_Live]] = {}
-        for resource in self._resources:
+        for resource in resources:
             for figure in (*resource.figures, *resource.device_figures):
                 if figure.live is not None:
                     of_devices = figure in resource.device_figures
@@ -181,10 +194,7 @@ class MetricsSink(Sink):
         trace_id = trace.format_trace_id(span.trace_id) if span.is_valid else None
         self._runs.began(event, trace_id)
         with self._lock:
-            self._active.clear()
-            for of_unit in self._progress.values():
-                of_unit.clear()
-            self._forecasts = {}
+            self._forget_steps()
         self.checkpoint(event)
 
     def step_started(self, event: Event) -> None:
@@ -259,8 +269,9 @@ class MetricsSink(Sink):
     def checkpoint(self, event: Event) -> None:
         """Records the values of custom metrics."""
         if event.custom:
-            kind = _kind_of(event.step)[:2] if event.step is not None else None
-            self._custom.set(event.custom, _labels_of((*kind, None)) if kind is not None else {})
+            step = event.step
+            labels = {} if step is None else _labels_of((*_kind_of(step)[:2], None))
+            self._custom.set(event.custom, labels)
 
     def flush(self) -> None:
         """Gives the SDK what steps have written to counters and gauges since the last time."""
@@ -274,28 +285,7 @@ class MetricsSink(Sink):
         self._custom.set(event.latest_custom, {})
         self.flush()
 
-    def forget(self) -> None:
-        """Drops the run. In a forked child, a thread that does not exist may hold the lock."""
-        self._lock = threading.RLock()
-        self._run = self._baseline = None
-        self._active = Counter()
-        self._progress = {unit: {} for unit in UNITS}
-        self._forecasts = {}
-        self._rows, self._series = {}, {}
-        self._custom.forget()
-        self._runs.forget()
-
     # --- within -----------------------------------------------------------------------------
-
-    def _create(self, metric: Metric, observe: _Observe | None) -> Instrument:
-        more: dict[str, Any] = {}
-        if observe is not None:
-            more["callbacks"] = [observe]
-        elif metric.instrument == "histogram":
-            more["explicit_bucket_boundaries_advisory"] = metric.buckets
-        create = getattr(self._meter, f"create_{metric.instrument}")
-        made: Instrument = create(metric.name, unit=metric.unit, description=metric.brief, **more)
-        return made
 
     def _rows_of(self, kind: _Kind, error: str | None) -> _Rows:
         labels: _Labels = _labels_of(kind, error)
@@ -324,9 +314,9 @@ class MetricsSink(Sink):
 
     def _observe_progress(self, unit: str, options: CallbackOptions) -> Iterable[Observation]:
         with self._lock:
-            shares = [(kind, each.share()) for kind, each in self._progress[unit].items()]
-        for kind, share in shares:
-            if share is not None:
+            progress = dict(self._progress[unit])
+        for kind, each in progress.items():
+            if (share := each.share()) is not None:
                 yield Observation(share, _labels_of(kind))
 
     def _observe_forecast(self, field: str, options: CallbackOptions) -> Iterable[Observation]:
@@ -422,14 +412,10 @@ class _Run:
 
     began: float  # Seconds since the epoch
     identity: dict[str, Any]  # Attributes of the point that has its start
+    name: dict[str, Any]  # Attributes of its other points
     ended: float | None = None  # Seconds since the epoch; None while it goes on
     # Highest memory of a run that has ended, in bytes; None if it was not measured
     peak: Any = None
-
-    @property
-    def name(self) -> dict[str, Any]:
-        """Attributes of its other points."""
-        return {semconv.RUN_NAME: self.identity[semconv.RUN_NAME]}
 
 
 class _RunTimes:
@@ -456,7 +442,8 @@ class _RunTimes:
             semconv.CONFIG_NAME: run.config,
         }
         with self._lock:
-            self._runs[run.id] = _Run(event.time_ns / 1e9, present(identity))
+            name = {semconv.RUN_NAME: run.name}
+            self._runs[run.id] = _Run(event.time_ns / 1e9, present(identity), name)
 
     def ended(self, event: Event) -> None:
         """Notes that a run has ended."""
@@ -478,9 +465,7 @@ class _RunTimes:
     def observe_peaks(self, options: CallbackOptions) -> Iterable[Observation]:
         """Yields the highest memory of each run so far."""
         for run in self._kept():
-            peak = run.peak
-            if run.ended is None:
-                peak = self._peak_now()
+            peak = self._peak_now() if run.ended is None else run.peak
             if peak is not None:
                 yield Observation(peak, run.name)
 
@@ -515,7 +500,7 @@ class CustomGauges:
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
         self._gauges: dict[str, Any] = {}  # in lower case: OpenTelemetry ignores the case of names
-        self._lock = threading.RLock()
+        self.forget()
 
     def set(self, values: Mapping[str, object], labels: Mapping[str, str]) -> None:
         """Sets the gauges. A metric that fails does not prevent those after it."""

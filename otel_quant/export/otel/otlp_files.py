@@ -19,7 +19,7 @@ from otel_quant.schema.settings import OTEL_QUANT_RECORD
 
 
 class _ProcessFile(io.TextIOBase):
-    """The file of the process that writes: a forked child has its parent's exporters."""
+    """The file of the process that writes: a forked child has its parent's exporters, which only write and flush."""
 
     def __init__(self, signal: str) -> None:
         self._folder = Path(os.environ.get(OTEL_QUANT_RECORD, "")).absolute()
@@ -32,26 +32,22 @@ class _ProcessFile(io.TextIOBase):
         return len(text)
 
 
-def _file_of(signal: str) -> IO[str]:
-    return cast("IO[str]", _ProcessFile(signal))  # the exporters only write and flush
-
-
 class SpanFiles(FileSpanExporter):
     """Writes spans."""
 
     def __init__(self) -> None:
-        super().__init__(stream=_file_of("traces"))
+        super().__init__(stream=cast("IO[str]", _ProcessFile("traces")))
 
 
 class MetricFiles(FileMetricExporter):
     """Writes metrics."""
 
     def __init__(self) -> None:
-        super().__init__(stream=_file_of("metrics"))
+        super().__init__(stream=cast("IO[str]", _ProcessFile("metrics")))
 
 
 class LogFiles(FileLogExporter):
     """Writes log records."""
 
     def __init__(self) -> None:
-        super().__init__(stream=_file_of("logs"))
+        super().__init__(stream=cast("IO[str]", _ProcessFile("logs")))

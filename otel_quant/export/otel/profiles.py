@@ -54,6 +54,10 @@ class ProfilesSink(Sink):
         self, send: Callable[[Any], None], ids_of: Callable[[StepInfo | None], SpanIds | None]
     ) -> None:
         self._send, self._ids_of = send, ids_of
+        self.forget()
+
+    def forget(self) -> None:
+        """Drops the parent's steps."""
         self._steps: dict[int, _Step] = {}
         self._resource: Attributes | None = None  # The resource of the run's span
 
@@ -82,11 +86,6 @@ class ProfilesSink(Sink):
                         request.add(each, root, event.time_ns)
                 if request.profiles:
                     self._send(request.message)
-
-    def forget(self) -> None:
-        """Drops the parent's steps."""
-        self._steps = {}
-        self._resource = None
 
 
 class _Request:
@@ -119,8 +118,9 @@ class _Request:
             link = self._row("link", span_id, trace_id=trace_id, span_id=span_id)
         of_step = {name: self._attribute(name, value) for name, value in attributes.items()}
         for kind, unit, period, value_of in _MEASURES:
-            seen = [(lines, value_of(node.own)) for lines, node in root.walk()]
-            if not any(value for _, value in seen):
+            values = ((lines, value_of(node.own)) for lines, node in root.walk())
+            seen = [(lines, value) for lines, value in values if value]
+            if not seen:
                 continue
             # The same each time that a recording is sent.
             key = f"{attributes[semconv.RUN_ID]} {attributes[semconv.STEP_INDEX]} {kind}"
@@ -136,18 +136,15 @@ class _Request:
                 period=1,
                 attribute_indices=of_step.values(),
             )
-            for lines, value in filter(lambda each: each[1], seen):
+            for lines, value in seen:
+                locations = [self._location(line) for line in reversed(lines)]
                 profile.samples.add(
-                    stack_index=self._stack(lines),
+                    stack_index=self._row("stack", lines, location_indices=locations),
                     values=[value],
                     link_index=link,
                     # Here too: a store that makes profiles of pprof of these keeps no others.
                     attribute_indices=[of_step[semconv.STEP_NAME]],
                 )
-
-    def _stack(self, lines: tuple[Place, ...]) -> int:
-        locations = [self._location(line) for line in reversed(lines)]
-        return self._row("stack", lines, location_indices=locations)
 
     def _location(self, place: Place) -> int:
         name = self._text(place.function if place.file else place.text)

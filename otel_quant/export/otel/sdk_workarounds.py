@@ -212,9 +212,18 @@ def objects_within(providers: Iterable[Any]) -> Iterator[Any]:
             continue
         seen.add(id(item))
         yield item
-        if type(item) in (dict, list, tuple) or _is_of_opentelemetry(item):
+        kind = type(item)
+        if kind in (dict, list, tuple) or kind.__module__.partition(".")[0] == "opentelemetry":
             pending.extend(gc.get_referents(item))
 
 
-def _is_of_opentelemetry(item: Any) -> bool:
-    return type(item).__module__.partition(".")[0] == "opentelemetry"
+def exporters_within(providers: Iterable[Any]) -> list[Any]:
+    """Returns the exporters of OpenTelemetry that providers send with."""
+    return [
+        item
+        for item in objects_within(providers)
+        # What an exporter sends with has an `export` too, and is nothing that could be flushed.
+        if type(item).__module__.startswith("opentelemetry.exporter.")
+        and hasattr(item, "export")
+        and hasattr(item, "force_flush")
+    ]

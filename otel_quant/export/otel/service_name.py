@@ -54,9 +54,8 @@ def name_service(providers: Iterable[Any] = ()) -> None:
 def of_this_process(resource: Any) -> Any:
     """Returns a resource with the service, the process and its machine; what is given of these is kept."""
     known, process = resource.attributes, process_attributes()
-    name = str(known.get(_KEY) or _UNNAMED)
     own = {
-        _KEY: (name_of_program() or name) if name.startswith(_UNNAMED) else name,
+        _KEY: _service_in(known),
         semconv.SERVICE_INSTANCE: _instance(known.get(semconv.SERVICE_INSTANCE), type(resource)),
         semconv.PROCESS_PID: process[semconv.PROCESS_PID],  # not the id of a forked child's parent
     }
@@ -112,8 +111,11 @@ def _instance(known: Any, resource_class: type) -> str:
 def service_name() -> str:
     """Returns the name of the service that reports the run, or else of the program."""
     provider = PROVIDERS.current.tracer or trace.get_tracer_provider()
-    resource = getattr(provider, "resource", None)
-    name = str(resource.attributes.get(_KEY) or _UNNAMED) if resource is not None else _UNNAMED
+    return _service_in(getattr(getattr(provider, "resource", None), "attributes", {}))
+
+
+def _service_in(attributes: Mapping[str, Any]) -> str:
+    name = str(attributes.get(_KEY) or _UNNAMED)
     return (name_of_program() or name) if name.startswith(_UNNAMED) else name
 
 
@@ -151,9 +153,11 @@ def described(info: RunInfo, attributes: Mapping[str, AttributeValue], time_ns: 
 
     path = text(semconv.INPUT_PATH)
     model = model_name(path) if path is not None else text(semconv.MODEL_NAME)
+    name = info.name or made_name(model, info.launched_ns or time_ns)
     return replace(
         info,
-        name=_queried(info.name or made_name(model, info.launched_ns or time_ns)),
+        # In one line and without backticks, which end a name in the stores' queries.
+        name=_BLANK.sub(" ", name).strip().replace("`", "'"),
         model=model,
         method=text(semconv.CALIBRATION_METHOD),
         config=text(semconv.CONFIG_NAME),
@@ -162,21 +166,12 @@ def described(info: RunInfo, attributes: Mapping[str, AttributeValue], time_ns: 
 
 def made_name(model: str | None, time_ns: int, service: str | None = None) -> str:
     """Returns a name for what has none."""
-    words = (service or service_name(), model, _instant(time_ns))
-    return " ".join(word for word in words if word)
-
-
-def _queried(name: str) -> str:
-    """Returns a name in one line and without backticks, which end a name in the stores' queries."""
-    return _BLANK.sub(" ", name).strip().replace("`", "'")
+    # In UTC. Milliseconds tell runs apart that a launcher begins together.
+    moment = datetime.fromtimestamp(time_ns / 1e9, UTC).isoformat(timespec="milliseconds")
+    words = (service or service_name(), model, moment.replace("+00:00", "Z"))
+    return " ".join(filter(None, words))
 
 
 def model_name(path: str) -> str | None:
     """Returns the last part of a model's path without `.onnx`; None if there is none."""
     return _FOLDERS.sub("", path.rstrip("/\\")).removesuffix(".onnx") or None
-
-
-def _instant(time_ns: int) -> str:
-    """Returns a time in UTC. Milliseconds tell runs apart that a launcher begins together."""
-    moment = datetime.fromtimestamp(time_ns / 1e9, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -7,7 +7,6 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping
 from contextvars import Token
-from dataclasses import dataclass
 from itertools import filterfalse, islice
 from typing import Any, Final, NamedTuple
 
@@ -47,24 +46,15 @@ _LONGEST_TRACE: Final = 2048
 _CUT: Final = "... (outer frames left out)\n"
 
 
-@dataclass(frozen=True, slots=True)
-class _RunSpan:
-    """The span of a run."""
-
-    span: Span  # The span
-    parent: Context  # The context that it began in
-    context: Context  # The same with it as the current span
-    # Whether a provider has made it. Without one, it stands for the parent or nothing.
-    is_own: bool
-
-
-class _StepSpan(NamedTuple):
-    """The span of an open step."""
+class _OpenSpan(NamedTuple):
+    """The span of the run or of an open step."""
 
     span: Span
-    began_in: Context  # The context in which the step began
+    began_in: Context  # The context in which it began
     context: Context  # The same with this one as the current span
     known: Attributes  # What it has since its start
+    # Whether a provider has made the run's. Without one, it stands for the parent or nothing.
+    is_own: bool = True
 
 
 class SpansSink(Sink):
@@ -80,9 +70,7 @@ class SpansSink(Sink):
     def __init__(
         self,
         provider_found: Callable[[], None] = lambda: None,
-        run_span_started: Callable[
-            [Context, Attributes, int], None
-        ] = lambda context, attributes, start_ns: None,
+        run_span_started: Callable[[Context, Attributes, int], None] = lambda *_: None,
         provider: TracerProvider | None = None,
         *,
         has_profiles: bool = False,
@@ -91,15 +79,19 @@ class SpansSink(Sink):
         self._tracer: Tracer = get(semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL)
         self._provider_found = provider_found
         self._run_span_started = run_span_started
-        self._run: Event | None = None  # Its start
         self._ids: dict[str, AttributeValue] = {}  # What every span of the run has
-        self._root: _RunSpan | None = None
         self._started_ns = 0
-        # Reentrant: starting a span may call user code that opens a step.
-        self._root_lock = threading.RLock()
         self._has_profiles = has_profiles  # Whether the profiles of steps are sent
-        self._spans: dict[int, _StepSpan] = {}
         self._costs: list[tuple[CostedModel, Span]] = []
+        self.forget()
+
+    def forget(self) -> None:
+        """Drops the parent's spans; the parent ends them."""
+        self._run: Event | None = None  # Its start
+        self._root: _OpenSpan | None = None
+        # Reentrant: starting a span may call user code that opens a step. A thread of the parent may hold it.
+        self._root_lock = threading.RLock()
+        self._spans: dict[int, _OpenSpan] = {}
 
     def run_started(self, event: Event) -> None:
         """Starts the root span."""
@@ -125,7 +117,7 @@ class SpansSink(Sink):
             span_id = trace.format_span_id(span.get_span_context().span_id)
             span.set_attribute(semconv.PYROSCOPE_PROFILE_ID, span_id)
         context = trace.set_span_in_context(span, began_in)
-        self._spans[step.index] = _StepSpan(span, began_in, context, event.attributes)
+        self._spans[step.index] = _OpenSpan(span, began_in, context, event.attributes)
 
     def step_entered(self, step: StepInfo) -> Token[Any] | None:
         """Makes the step's span the current one."""
@@ -145,15 +137,12 @@ class SpansSink(Sink):
     def step_ended(self, event: Event) -> None:
         """Sets the figures on the step's span and ends it."""
         step = event.step
-        ended = self._spans.pop(step.index, None) if step is not None else None
-        if ended is None or step is None:
+        if step is None or (ended := self._spans.pop(step.index, None)) is None:
             return
         span, known = ended.span, ended.known
         if span.is_recording():
             new = dict(filterfalse(known.items().__contains__, event.attributes.items()))
-            span.set_attributes(
-                {**custom_of(event.latest_custom), **new} if event.latest_custom else new
-            )
+            span.set_attributes({**custom_of(event.latest_custom), **new})
             if event.error is not None:
                 _set_error(span, event)
         span.end(end_time=event.ended_ns)
@@ -178,11 +167,11 @@ class SpansSink(Sink):
 
     def run_reported(self, event: Event) -> None:
         """Ends the root span; the next step begins another."""
-        self._end_root(event, event.attributes)
+        self._end_root(event)
 
     def run_ended(self, event: Event) -> None:
         """Ends the root span."""
-        self._end_root(event, event.attributes if event.of_span is None else event.of_span)
+        self._end_root(event)
         self._run = None
         self._spans.clear()
 
@@ -190,21 +179,14 @@ class SpansSink(Sink):
         """Ends the spans that were open, the innermost first."""
         status = Status(StatusCode.ERROR, event.error_message)
         for step in reversed(event.steps):
-            known = self._spans.pop(step.info.index, None)
-            if known is not None:
+            if known := self._spans.pop(step.info.index, None):
                 span = known.span
                 found = {**step.counts.attributes(), semconv.ERROR_TYPE: event.error}
                 span.set_attributes(present(found))
                 span.set_status(status)
                 span.end(end_time=max(event.time_ns, getattr(span, "start_time", 0)))
-        self._end_root(event, event.attributes if event.of_span is None else event.of_span)
+        self._end_root(event)
         self._run = None
-
-    def forget(self) -> None:
-        """Drops the parent's spans; the parent ends them."""
-        self._run = self._root = None
-        self._root_lock = threading.RLock()  # a thread of the parent may hold it
-        self._spans = {}
 
     def ids_of(self, item: StepInfo | CostedModel | None) -> SpanIds | None:
         """Returns the identifiers of the span of a step or a costed model, or of the run's if None.
@@ -224,32 +206,33 @@ class SpansSink(Sink):
         if span is None:
             return None
         made, parent = span.get_span_context(), getattr(span, "parent", None)
+        resource = getattr(span, "resource", None) if item is None else None
         if not made.trace_flags.sampled:
             return None
         return SpanIds(
             trace.format_trace_id(made.trace_id),
             trace.format_span_id(made.span_id),
             trace.format_span_id(parent.span_id) if parent is not None else None,
-            _resource_of(span) if item is None else None,
+            dict(resource.attributes) if resource is not None else None,
         )
 
     def carrier(self) -> dict[str, str]:
         """Returns the W3C headers of the current span, or of the run's span if there is none."""
         context = otel_context.get_current()
-        if not trace.get_current_span(context).get_span_context().is_valid:
+        if not _has_span(context):
             context = self.context_of(None) or context
         headers: dict[str, str] = {}
-        if trace.get_current_span(context).get_span_context().is_valid:
+        if _has_span(context):
             propagate.inject(headers, context)
         return headers
 
-    def _end_root(self, event: Event, totals: Attributes) -> None:
+    def _end_root(self, event: Event) -> None:
         """Sets the totals on the root span and ends it."""
         with self._root_lock:
             root, self._root = self._root, None
         if root is None or self._run is None:
             return
-        span = root.span
+        span, totals = root.span, event.attributes if event.of_span is None else event.of_span
         span.set_attributes({**custom_of(event.latest_custom), **totals})
         if event.error is not None:
             span.set_attribute(semconv.ERROR_TYPE, event.error)
@@ -284,23 +267,25 @@ class SpansSink(Sink):
                 self._provider_found()
             self._run_span_started(made.context, known, start_ns)
 
-    def _make_root(self, event: Event, known: Attributes, start_ns: int) -> _RunSpan:
+    def _make_root(self, event: Event, known: Attributes, start_ns: int) -> _OpenSpan:
         parent = otel_context.get_current()
-        if not trace.get_current_span(parent).get_span_context().is_valid:
+        if not _has_span(parent):
             parent = _context_from(event.run.parent_carrier, parent)
         span = self._tracer.start_span(
             semconv.ROOT_SPAN, parent, attributes=known, start_time=start_ns
         )
         context = trace.set_span_in_context(span, parent)
-        return _RunSpan(span, parent, context, _is_own(span, parent))
+        made, above = span.get_span_context(), trace.get_current_span(parent).get_span_context()
+        # The API returns its parent, or an invalid one.
+        is_own = made.is_valid and made.span_id != above.span_id
+        return _OpenSpan(span, parent, context, known, is_own)
 
     def context_of(self, step: StepInfo | None) -> Context | None:
         """Returns the context whose current span is a step's, or the run's if ``step`` is None.
 
         None if the span does not exist or has ended.
         """
-        known = self._spans.get(step.index) if step is not None else self._root
-        known = known or self._root
+        known = self._root if step is None else self._spans.get(step.index, self._root)
         return known.context if known is not None else None
 
     def _context_for(self, step: StepInfo, context: Context) -> Context:
@@ -310,29 +295,22 @@ class SpansSink(Sink):
         two steps becomes the parent. Otherwise the run's span is the parent.
         """
         root = self._root
-        if root is None or (
-            step.parent is not None and trace.get_current_span(context).get_span_context().is_valid
-        ):
+        if root is None or (step.parent is not None and _has_span(context)):
             return context
-        if context is root.parent:  # as it is mostly: to make another takes a hundredth of a step
+        if context is root.began_in:  # as it is mostly: to make another takes a hundredth of a step
             return root.context
         return trace.set_span_in_context(root.span, context)
 
 
-def _is_own(span: Span, parent: Context) -> bool:
-    """Whether a provider has made a span. The API returns its parent, or an invalid one."""
-    made = span.get_span_context()
-    above = trace.get_current_span(parent).get_span_context()
-    return made.is_valid and made.span_id != above.span_id
+def _has_span(context: Context) -> bool:
+    return trace.get_current_span(context).get_span_context().is_valid
 
 
 def _context_from(carrier: Mapping[str, str], parent: Context) -> Context:
     if not carrier:
         return parent
     extracted = propagate.extract(carrier, parent)
-    if "traceparent" in carrier and not (
-        trace.get_current_span(extracted).get_span_context().is_valid
-    ):
+    if "traceparent" in carrier and not _has_span(extracted):
         LOG.warning(
             "environment variable TRACEPARENT is %r; expected "
             "00-<32 hexadecimal digits>-<16 hexadecimal digits>-<2 hexadecimal digits>, neither "
@@ -340,11 +318,6 @@ def _context_from(carrier: Mapping[str, str], parent: Context) -> Context:
             carrier["traceparent"],
         )
     return extracted
-
-
-def _resource_of(span: Span) -> Attributes | None:
-    resource = getattr(span, "resource", None)
-    return dict(resource.attributes) if resource is not None else None
 
 
 def _set_error(span: Span, event: Event) -> None:

@@ -28,8 +28,6 @@ from otel_quant.schema.readings import Peaks, Reading
 _BUILT_IN: Final[frozenset[type]] = frozenset((*CHECKPOINT_METRICS, *SUMMARY_METRICS, FigureMetric))
 """The classes of the metrics that are there unless a program removes them."""
 
-_AT_CHECKPOINTS: Final[frozenset[type]] = frozenset((*CHECKPOINT_METRICS, FigureMetric))
-
 _QUARKS_OWN: Final = "quark.common.profiler."
 _QUARKS_METRICS: Final = "metrics of Quark's profiler"
 
@@ -63,11 +61,8 @@ class ProgramMetrics:
         self.checkpoint_metrics += [FigureMetric(figure) for _, figure in self._figures]
         self.summary_metrics: list[Metric] = [metric() for metric in SUMMARY_METRICS]
         self._built_in = list(self.checkpoint_metrics)
-        self._columns = [
-            (metric.name, self._of_event[metric.name])
-            for metric in self._built_in
-            if metric.name in self._of_event
-        ]
+        of = self._of_event
+        self._columns = [(m.name, of[m.name]) for m in self._built_in if m.name in of]
 
     def at_checkpoint(self, name: str, reading: Reading, baseline: Reading) -> dict[str, object]:
         """Returns the values of the program's own metrics at a checkpoint, by name."""
@@ -75,26 +70,28 @@ class ProgramMetrics:
             return {}  # as in most programs
         values = self._of_quark.pop(name, {})
         if added := [metric for metric in self.checkpoint_metrics if _is_added(metric)]:
-            values = _collect(added, self._context(name, reading, baseline)) | values
+            context = self._context(name, reading, baseline)
+            values = _values(added, lambda metric, _: metric.collect(context)) | values
         return values
 
     def at_end(self, reading: Reading, baseline: Reading, peaks: Peaks) -> dict[str, object]:
         """Returns the values of the program's own metrics of the run, by name."""
-        added = [metric for metric in self._all("summary_metrics") if _is_added(metric)]
-        return _collect(added, _context_at_end(reading, baseline, peaks)) if added else {}
+        context = _context_at_end(reading, baseline, peaks)
+        added = filter(_is_added, self._all("summary_metrics"))
+        return _values(added, lambda metric, _: metric.collect(context))
 
     def columns(self, event: Event, *, strict: bool = False) -> dict[str, object]:
         """Returns the columns of a checkpoint, by key, in the order of the metrics."""
         metrics = self._all("checkpoint_metrics", strict)
         if metrics == self._built_in:  # as in most programs
             return {name: value for name, of in self._columns if (value := of(event)) is not None}
-        columns: dict[str, object] = {}
-        for metric in metrics:
-            if type(metric) not in _AT_CHECKPOINTS:
-                _add_collected(columns, metric, event.custom)
-            elif (of := self._of_event.get(metric.name)) and (value := of(event)) is not None:
-                columns[metric.name] = value
-        return columns
+
+        def value_of(metric: Metric, name: str) -> object:
+            if type(metric) not in _BUILT_IN:
+                return event.custom.get(name)  # it has been asked for it
+            return self._of_event[name](event) if name in self._of_event else None
+
+        return _values(metrics, value_of)
 
     def summary(self, end: Event) -> dict[str, object]:
         """Returns the figures of a run, by key, in the order of the metrics."""
@@ -102,13 +99,12 @@ class ProgramMetrics:
         assert end.baseline is not None
         assert end.peaks is not None
         context = _context_at_end(end.reading, end.baseline, end.peaks)
-        columns: dict[str, object] = {}
-        for metric in self._all("summary_metrics"):
-            if type(metric) not in _BUILT_IN:
-                _add_collected(columns, metric, end.latest_custom)
-            elif (value := metric.collect(context)) is not None:
-                columns[metric.name] = value
-        return columns
+        custom = end.latest_custom
+
+        def value_of(metric: Metric, name: str) -> object:
+            return metric.collect(context) if type(metric) in _BUILT_IN else custom.get(name)
+
+        return _values(self._all("summary_metrics"), value_of)
 
     def definitions(self, kind: Kind, *, strict: bool = False) -> list[tuple[str, str]]:
         """Returns the keys of metrics, each with its definition."""
@@ -180,18 +176,18 @@ def _context_at_end(reading: Reading, baseline: Reading, peaks: Peaks) -> Metric
 
 
 def _context_of(reading: Reading, baseline: Reading) -> MetricContext:
-    before, now, used = baseline.resources, reading.resources, total_used(reading.gpus)
+    used = total_used(reading.gpus)
     context = MetricContext(
         start_time=baseline.time_ns / _SECOND,
-        base_memory=before["memory"].tree_rss if "memory" in before else 0,
+        base_memory=getattr(baseline.memory, "tree_rss", 0),
         process=_process(os.getpid()),
-        current_memory=now["memory"].tree_rss if "memory" in now else 0,
+        current_memory=getattr(reading.memory, "tree_rss", 0),
         gpu_available=used is not None,
         gpu_baseline_memory=total_used(baseline.gpus) or 0,
         gpu_current_memory=used or 0,
         elapsed=(reading.clock_ns - baseline.clock_ns) / 1e9,
     )
-    first, disk = before.get("disk"), now.get("disk")
+    first, disk = (each.resources.get("disk") for each in (baseline, reading))
     if first and disk:
         context.disk_io_available = True
         context.baseline_disk_read_bytes = first.read
@@ -212,13 +208,16 @@ def _is_added(metric: Metric) -> bool:
     return kind not in _BUILT_IN and not kind.__module__.startswith(_QUARKS_OWN)
 
 
-def _collect(metrics: Iterable[Metric], context: MetricContext) -> dict[str, object]:
+def _values(
+    metrics: Iterable[Metric], value_of: Callable[[Metric, str], object]
+) -> dict[str, object]:
+    """Returns the values of metrics, by name, in their order; one that fails is left out."""
     values: dict[str, object] = {}
     for metric in metrics:
         with FAULTS.kept_in(f"metric {type(metric).__qualname__}"):
             name = str(metric.name)
             with FAULTS.kept_in(f"metric {name}"):
-                value = metric.collect(context)
+                value = value_of(metric, name)
                 if value is not None:
                     values[name] = value
     return values
@@ -239,13 +238,3 @@ def _column(resource: str, figure: Figure, column: YamlColumn) -> Callable[[Even
         return None if value is None else round(max(value, 0) / column.scale, 2)
 
     return of
-
-
-def _add_collected(
-    columns: dict[str, object], metric: Metric, collected: Mapping[str, object]
-) -> None:
-    """Adds the value of a metric of the program, which has been asked for it."""
-    with FAULTS.kept_in(f"metric {type(metric).__qualname__}"):
-        name = str(metric.name)
-        if collected.get(name) is not None:
-            columns[name] = collected[name]

@@ -17,7 +17,6 @@ import itertools
 import os
 import stat
 import sys
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,30 +128,20 @@ def quark_own_path(
 # --- the file -----------------------------------------------------------------------------
 
 
-class ProfileFile:
+class ProfileFile(HeldFile):
     """An open file. Made by :func:`create`."""
 
-    def __init__(self, file: HeldFile) -> None:
-        self._file = file
-        # Reentrant: a signal handler may close a step while another is being written.
-        self._lock = threading.RLock()
-
-    @property
-    def path(self) -> Path:
-        """Where the file is."""
-        return self._file.path
-
-    def append(self, text: str) -> None:
+    def write(self, text: str) -> None:
         """Appends a piece; it is in the file when this returns."""
         data = text.encode()
         with self._lock:
-            start = self._file.size
+            start = self._checked()
             if _fits(len(data), PAGE - start % PAGE):
-                self._file.append(data, start)
+                self.append(data, start)
             elif max(map(len, data.splitlines(keepends=True))) <= PAGE:
-                self._file.append(_between_borders(data, start), start)
+                self.append(_between_borders(data, start), start)
             else:
-                self._file.replace(self.path.read_bytes() + data)
+                self.replace(self.path.read_bytes() + data)
 
     def move(self, path: Path) -> None:
         """Moves the file; what is at the path is dealt with as :func:`create` does."""
@@ -164,17 +153,9 @@ class ProfileFile:
             if sys.platform == "win32":  # where no open file is replaced
                 taken.close()
             try:
-                self._file.move(taken.path)
+                super().move(taken.path)
             finally:
                 taken.close()
-
-    def close(self) -> None:
-        """Closes the file and gives up its lock."""
-        self._file.close()
-
-    def forget(self) -> None:
-        """In a forked child: closes its copy."""
-        self._file.forget()
 
 
 def _fits(length: int, left: int) -> bool:
@@ -208,14 +189,13 @@ def create(path: Path, text: str, *, parents: bool = False) -> ProfileFile:
             mode = stat.S_IFREG
         if not (stat.S_ISCHR(mode) or stat.S_ISREG(mode)):
             raise OSError(errno.EINVAL, "not a regular file; give the path of a file")
-        held = _take(target) if stat.S_ISREG(mode) else HeldFile(target, is_new=False)
-        file = ProfileFile(held)
+        file = _take(target) if stat.S_ISREG(mode) else ProfileFile(target, is_new=False)
         try:
-            file.append(text)
+            file.write(text)
         except OSError:
             file.close()
             if stat.S_ISREG(mode):
-                held.path.unlink()
+                file.path.unlink()
             raise
         return file
     except OSError as error:
@@ -223,11 +203,11 @@ def create(path: Path, text: str, *, parents: bool = False) -> ProfileFile:
         raise OSError(error.errno, error.strerror, str(target)) from error
 
 
-def _take(path: Path) -> HeldFile:
+def _take(path: Path) -> ProfileFile:
     """Returns a new file at a path, or beside it if a living run writes the file there."""
     for _ in range(_TRIES):
         try:
-            file = HeldFile(path)
+            file = ProfileFile(path)
         except FileExistsError:
             path = _freed(path)
             continue

@@ -17,24 +17,11 @@ from typing import Any, Final, TypeAlias
 from otel_quant.schema.figures import Figure, Number
 
 __all__ = [
-    "BaseMetric",
-    "CPUMemoryMbMetric",
-    "CPUPeakMemoryMetric",
-    "CheckpointMetric",
-    "DiskReadMbMetric",
-    "DiskWriteMbMetric",
-    "GPUMemoryMbMetric",
-    "GPUPeakMemoryMetric",
-    "MetricContext",
-    "PeakCacheDirDiskUsageMbMetric",
-    "RelativeTimeMetric",
-    "StepNameMetric",
-    "SummaryMetric",
-    "TimestampMetric",
-    "TotalDiskReadMbMetric",
-    "TotalDiskWriteMbMetric",
-    "TotalTimeMetric",
-]
+    "BaseMetric", "CPUMemoryMbMetric", "CPUPeakMemoryMetric", "CheckpointMetric", "DiskReadMbMetric",
+    "DiskWriteMbMetric", "GPUMemoryMbMetric", "GPUPeakMemoryMetric", "MetricContext",
+    "PeakCacheDirDiskUsageMbMetric", "RelativeTimeMetric", "StepNameMetric", "SummaryMetric",
+    "TimestampMetric", "TotalDiskReadMbMetric", "TotalDiskWriteMbMetric", "TotalTimeMetric",
+]  # fmt: skip
 
 _MIB: Final = 1024 * 1024
 
@@ -331,22 +318,13 @@ class FigureMetric(_BuiltIn, CheckpointMetric):
 
 
 CHECKPOINT_METRICS: Final[tuple[type[CheckpointMetric], ...]] = (
-    StepNameMetric,
-    TimestampMetric,
-    RelativeTimeMetric,
-    CPUMemoryMbMetric,
-    GPUMemoryMbMetric,
-    DiskReadMbMetric,
-    DiskWriteMbMetric,
-)
+    StepNameMetric, TimestampMetric, RelativeTimeMetric, CPUMemoryMbMetric, GPUMemoryMbMetric,
+    DiskReadMbMetric, DiskWriteMbMetric,
+)  # fmt: skip
 """The built-in columns of a checkpoint, in the order of the file."""
 
 SUMMARY_METRICS: Final[tuple[type[SummaryMetric], ...]] = (
-    TotalTimeMetric,
-    CPUPeakMemoryMetric,
-    GPUPeakMemoryMetric,
-    TotalDiskReadMbMetric,
-    TotalDiskWriteMbMetric,
-    PeakCacheDirDiskUsageMbMetric,
-)
+    TotalTimeMetric, CPUPeakMemoryMetric, GPUPeakMemoryMetric, TotalDiskReadMbMetric,
+    TotalDiskWriteMbMetric, PeakCacheDirDiskUsageMbMetric,
+)  # fmt: skip
 """The built-in figures of the summary, in the order of the file."""

@@ -23,7 +23,7 @@ from __future__ import annotations
 import functools
 import re
 import threading
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from json.encoder import encode_basestring
 from pathlib import Path
 from typing import Any, Final
@@ -35,7 +35,7 @@ from otel_quant.export.quark_yaml.file import beside
 from otel_quant.format.event_file import LAST_READING, StateFile
 from otel_quant.format.fields import PROFILE_RUN, PROFILE_RUN_END
 from otel_quant.schema import semconv
-from otel_quant.schema.events import Attributes, Event, Sink, present
+from otel_quant.schema.events import Attributes, Event, Sink, encodable, present
 from otel_quant.schema.figures import GPU, GPU_MEMORY
 from otel_quant.schema.readings import CostedModel, Peaks, Reading
 
@@ -52,12 +52,7 @@ _COMMENT_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 @functools.lru_cache(maxsize=256)
 def quoted(text: str) -> str:
     """Writes a string as a YAML double-quoted scalar, which has all escapes of JSON."""
-    return _printable(encode_basestring(_without_surrogates(text)))
-
-
-def _without_surrogates(text: str) -> str:
-    # An Enum's own __str__ returns the member's name.
-    return str.__str__(text).encode("utf-8", "backslashreplace").decode()
+    return _printable(encode_basestring(encodable(text)))
 
 
 def _printable(text: str) -> str:
@@ -94,7 +89,7 @@ def inline(value: object) -> str:
 
 def comment(text: str) -> list[str]:
     """Splits a text into lines for a comment; no line can end the comment early."""
-    return [_printable(line) for line in _COMMENT_BREAK.split(_without_surrogates(text))]
+    return [_printable(line) for line in _COMMENT_BREAK.split(encodable(text))]
 
 
 def number(value: float) -> str:
@@ -113,10 +108,13 @@ _RUN: Final = "run:\n"
 _RECORDS: Final = "memory_usage:\n"
 _RUN_END: Final = "\nrun_end:\n"
 _SUMMARY: Final = "\n# Summary Metrics\n"
-_DEFINITIONS: Final = "\n# Metric Definitions:\n"
-_RECORD_DEFINITIONS: Final = "#\n# Checkpoint Metrics (per record):\n"
+_DEFINITIONS: Final = "\n# Metric Definitions:\n#\n# Checkpoint Metrics (per record):\n"
 _SUMMARY_DEFINITIONS: Final = "#\n# Summary Metrics (overall):\n"
 _COST: Final = "\nonnx_model_cost:\n"
+
+_PEAKS: Final = (
+    ("peak_memory_mb", semconv.MEMORY_PEAK), ("peak_gpu_memory_mb", semconv.GPU_MEMORY_PEAK),
+)  # fmt: skip
 
 _MIB: Final = 1 << 20
 _SHARE_DIGITS: Final = 4
@@ -147,7 +145,7 @@ class QuarkYamlSink(Sink):
         self._file: profile_file.ProfileFile | None = None
         self._last_reading: StateFile | None = None
         self._is_over = False
-        self._kept: list[str] | None = None
+        self._outputs: list[Callable[[str], None]] = []  # What takes the text once the run begins
         self._costs: list[CostedModel] = []
         self._facts: dict[str, Any] = {}  # What is known of the run by its steps so far, by key
         self._told: set[object] = set()  # Libraries of the steps so far, with their versions
@@ -163,7 +161,7 @@ class QuarkYamlSink(Sink):
     def keep(self, pieces: list[str]) -> bool:
         """Keeps the text in memory too, before the run begins; not for a strict file."""
         if not self._strict:
-            self._kept = pieces
+            self._outputs = [pieces.append]
         return not self._strict
 
     def move(self, path: str | Path) -> None:
@@ -179,15 +177,13 @@ class QuarkYamlSink(Sink):
 
     def run_started(self, event: Event) -> None:
         """Creates the file with the header and the first record."""
-        text = _HEADER
-        if not self._strict:
-            of_run = _section(PROFILE_RUN, event.attributes)
-            text += _RUN + _mapping(of_run, "  ", "  ") + "\n"
+        of_run = _mapping(_section(PROFILE_RUN, event.attributes), "  ", "  ")
+        text = _HEADER if self._strict else f"{_HEADER}{_RUN}{of_run}\n"
         text += _RECORDS + self._record(event)
-        if self._kept is not None:
-            self._kept.append(text)
+        self._put(text)
         if self._requested is not None:
             self._file = profile_file.create(self._requested, text, parents=self._makes_folders)
+            self._outputs.append(self._file.write)
 
     def step_started(self, event: Event) -> None:
         """Writes the record; a strict file contains only the steps that Quark's file has."""
@@ -204,7 +200,7 @@ class QuarkYamlSink(Sink):
 
     def checkpoint(self, event: Event) -> None:
         """Writes the record."""
-        if self._is_on:
+        if self._outputs:
             self._put(self._record(event))
 
     def models_costed(self, event: Event) -> None:
@@ -231,7 +227,7 @@ class QuarkYamlSink(Sink):
     def run_ended(self, event: Event) -> None:
         """Writes the last record, the summary, the definitions and the costs, and closes the file."""
         try:
-            for piece in self._last_pieces(event) if self._is_on else ():
+            for piece in self._last_pieces(event) if self._outputs else ():
                 # If the disk has no room for one piece, the next ones are still tried.
                 with FAULTS.kept_in(f"sink {self.name}"):
                     self._put(piece)
@@ -248,19 +244,14 @@ class QuarkYamlSink(Sink):
         for file in (self._file, self._last_reading):
             if file is not None:
                 file.forget()
-        self._file = self._last_reading = self._kept = None
+        self._file = self._last_reading = None
+        self._outputs = []
 
     # --- within -----------------------------------------------------------------------------
 
-    @property
-    def _is_on(self) -> bool:
-        return self._file is not None or bool(self._kept)
-
     def _put(self, text: str) -> None:
-        if self._kept is not None:
-            self._kept.append(text)
-        if self._file is not None:
-            self._file.append(text)
+        for write in self._outputs:
+            write(text)
 
     def _remove_last_reading(self) -> None:
         if self._last_reading is not None:
@@ -270,17 +261,17 @@ class QuarkYamlSink(Sink):
     def _last_pieces(self, event: Event) -> Iterator[str]:
         yield self._record(event)
         yield _SUMMARY + _mapping(self._metrics.summary(event), "", "")
-        yield (
-            _DEFINITIONS
-            + _RECORD_DEFINITIONS
-            + self._definitions("checkpoint_metrics")
-            + _SUMMARY_DEFINITIONS
-            + self._definitions("summary_metrics")
+        of_records = _DEFINITIONS + self._definitions("checkpoint_metrics")
+        yield of_records + _SUMMARY_DEFINITIONS + self._definitions("summary_metrics")
+        if self._strict:
+            return
+        yield _RUN_END + _mapping(self._section_at_end(event), "  ", "  ")
+        costs = (
+            {"role": each.role, "path": each.path, **each.figures, "error": each.error}
+            for each in self._costs
         )
-        if not self._strict:
-            yield _RUN_END + _mapping(self._section_at_end(event), "  ", "  ")
-        if self._costs and not self._strict:
-            yield _COST + "".join(_mapping(_cost_values(cost), "- ", "  ") for cost in self._costs)
+        if text := "".join(_mapping(present(cost), "- ", "  ") for cost in costs):
+            yield _COST + text
 
     def _section_at_end(self, event: Event) -> dict[str, object]:
         assert event.peaks is not None
@@ -297,7 +288,7 @@ class QuarkYamlSink(Sink):
 
     def _leaves_out(self, event: Event) -> bool:
         is_ours = event.step is not None and event.step.filled_in
-        return not self._is_on or (self._strict and is_ours)
+        return not self._outputs or (self._strict and is_ours)
 
     def _record(self, event: Event) -> str:
         columns = self._metrics.columns(event, strict=self._strict)
@@ -311,7 +302,8 @@ class QuarkYamlSink(Sink):
     def _new_facts(self, event: Event) -> str:
         """Returns, as comments, facts about the run that a step has and that were not known before it."""
         step, method = event.step, event.attributes.get(semconv.CALIBRATION_METHOD)
-        of_step = (step.library, step.library_version) if step is not None else None
+        assert step is not None
+        of_step = step.library, step.library_version
         is_known = of_step in self._told and (method is None or "calibration_method" in self._facts)
         samples = event.counts.samples
         if self._strict or (is_known and not samples):
@@ -319,8 +311,8 @@ class QuarkYamlSink(Sink):
         with self._lock:  # steps of several threads may begin and end at the same time
             self._told.add(of_step)
             before, now = self._facts, dict(self._facts)
-            if step is not None and step.library is not None:
-                library = " ".join(filter(None, (step.library, step.library_version)))
+            if step.library is not None:
+                library = " ".join(filter(None, of_step))
                 now["libraries"] = list(dict.fromkeys((*now.get("libraries", ()), library)))
             if method is not None:
                 now.setdefault("calibration_method", method)
@@ -365,21 +357,9 @@ def _highest_gpu_share(peaks: Peaks, first: Reading) -> float | None:
 
 def _peaks(attributes: Attributes) -> str:
     """Writes a step's peaks as comments: Quark's file has no key for them."""
-    text = ""
-    for key_of, name in (
-        ("peak_memory_mb", semconv.MEMORY_PEAK),
-        ("peak_gpu_memory_mb", semconv.GPU_MEMORY_PEAK),
-    ):
-        value = attributes.get(name)
-        if isinstance(value, int | float):
-            text += f"  # {key_of}: {value / _MIB:.2f}\n"
-    return text
-
-
-def _cost_values(cost: CostedModel) -> dict[str, object]:
-    return dict(
-        present({"role": cost.role, "path": cost.path, **cost.figures, "error": cost.error})
-    )
+    found = ((name, attributes.get(attribute)) for name, attribute in _PEAKS)
+    known = ((name, value) for name, value in found if isinstance(value, int | float))
+    return "".join(f"  # {name}: {value / _MIB:.2f}\n" for name, value in known)
 
 
 def _mapping(values: Mapping[str, object], first: str, indent: str) -> str:

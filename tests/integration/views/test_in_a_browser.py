@@ -14,7 +14,7 @@ import pytest
 from otel_quant.cli import main
 from otel_quant.diagnosis.stack_trees import Stacks
 from otel_quant.format.curve import CurveFile, read_curve
-from otel_quant.format.event_file import as_json, stacks_as_lists, stacks_path
+from otel_quant.format.event_file import as_json, process_file, stacks_as_lists
 from otel_quant.inference.results import (
     InferenceResult,
     Latency,
@@ -65,7 +65,7 @@ def with_stacks(folder: Path) -> Recording:
     stacks.add(second.index, (main, collect, merge), Amounts(4_000_000_000, 1, 1, 300_000_000, 0))
     stacks.add(second.index, (main, collect), Amounts(2_000_000_000, 1, 1, 0, 0))
     stacks.add(second.index, (main, collect, load), Amounts(1_000_000_000, 1, 1, 100_000_000, 0))
-    path = stacks_path(folder, run.process, run.id)
+    path = process_file(folder, "stacks", run.process, run.id)
     path.write_text(as_json({"schema": 1, "run": run.id, **stacks_as_lists(stacks.steps)}))
     return whole
 
@@ -177,7 +177,7 @@ def test_a_comparison_draws_differences_and_leaves_out_noise(opened: Open, tmp_p
             run = whole.runs[0]
             for line, took in ((load, loading), (collect, collecting)):
                 stacks.add(run.steps[1].index, (main, line), Amounts(round(took * 1e9)))
-            path = stacks_path(folder, run.process, run.id)
+            path = process_file(folder, "stacks", run.process, run.id)
             path.write_text(as_json({"schema": 1, "run": run.id, **stacks_as_lists(stacks.steps)}))
             runs.append(compared_run(folder.name, whole))
         sides.append(Side(name, tuple(runs)))
@@ -200,7 +200,7 @@ def test_lines_that_a_library_calls_from_two_places_are_added_up(
     for line, seconds in ((698, 1000), (701, 4000)):
         collect = Place("onnxruntime/quantization/calibrate.py", "collect", line, "onnxruntime")
         stacks.add(run.steps[0].index, (collect, load), Amounts(seconds * 1_000_000_000))
-    path = stacks_path(tmp_path, run.process, run.id)
+    path = process_file(tmp_path, "stacks", run.process, run.id)
     path.write_text(as_json({"schema": 1, "run": run.id, **stacks_as_lists(stacks.steps)}))
     page = opened(render(whole)).page
     boxes, said = page.locator(".flame .plot button"), page.locator(".flame .reading")

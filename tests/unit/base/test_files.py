@@ -51,11 +51,11 @@ def test_a_replaced_file_stays_locked_and_can_be_appended_to(tmp_path: Path) -> 
 
 def test_a_page_file_is_overwritten_and_created_again_if_it_was_deleted(tmp_path: Path) -> None:
     file = PageFile(tmp_path / "file")
-    file.write("a longer text")
-    file.write("1 text")
+    file.put("a longer text")
+    file.put("1 text")
     assert file.path.read_text() == "1 text       \n"
     file.path.unlink()
-    file.write("again")
+    file.put("again")
     assert file.path.read_text().strip() == "again"
     file.remove()
     assert list(tmp_path.iterdir()) == []

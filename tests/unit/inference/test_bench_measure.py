@@ -13,8 +13,9 @@ import pytest
 
 from otel_quant.inference import measure, rounds
 from otel_quant.inference.measure import bench
+from otel_quant.inference.model_process import ModelProcess
 from otel_quant.inference.results import Accuracy, Latency, MemoryUse, ModelResult, OutputError
-from otel_quant.inference.subjects import InProcess, ModelProcess, Options
+from otel_quant.inference.subjects import InProcess, Options
 
 OPTIONS = Options(seconds=20.0)
 

@@ -10,7 +10,7 @@ import pytest
 
 from otel_quant.inference import torch_profile
 from otel_quant.inference.results import BackendKernel
-from otel_quant.inference.torch_findings import FINDINGS, TorchEvidence, flow_of
+from otel_quant.inference.torch_findings import FINDINGS, Flow, TorchEvidence
 from otel_quant.inference.torch_models import read_verbose
 from otel_quant.inference.torch_parts import shown
 from otel_quant.inference.torch_profile import (
@@ -190,7 +190,7 @@ def _found(
     *kernels: TorchOperator, engine: str = "x86", machine: str = "x86_64", **more: Any
 ) -> Any:
     evidence = TorchEvidence(
-        kernels, more.pop("backend", ()), engine, flow_of(kernels), machine=machine, **more
+        kernels, more.pop("backend", ()), engine, Flow(kernels), machine=machine, **more
     )
     found = FINDINGS.of(evidence, sum(kernel.micros for kernel in kernels))
     return [(each.kind, each.node, each.sentence, each.kernels) for each in found]

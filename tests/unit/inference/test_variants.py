@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.inference.subjects import with_huge_pages
+from otel_quant.inference.model_process import with_huge_pages
 from otel_quant.inference.torch_session import VariantsError, error_text, load_variants
 from tests.fixtures.programs import run_script
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from otel_quant.format.event_file import NewerSchemaError, events_path
+from otel_quant.format.event_file import NewerSchemaError, process_file
 from otel_quant.recordings.model import (
     Ending,
     LastReading,
@@ -141,7 +141,7 @@ def test_a_recording_cut_anywhere_by_a_kill_is_readable(tmp_path: Path) -> None:
     process = in_calibration(folder)
     process.close(1, 41, samples=512)
     process.gone()
-    path = events_path(folder.path, "4711")
+    path = process_file(folder.path, "events", "4711")
     whole = path.read_bytes()
     found = []
     for end in range(len(whole) + 1):

@@ -82,7 +82,7 @@ def test_the_file_has_all_pieces_and_no_line_crosses_two_pages(tmp_path: Path) -
     pieces.append("\n# Summary\ntotal: 1.0\n")
     file = create(tmp_path / "p.yaml", "memory_usage:\n")
     for piece in pieces:
-        file.append(piece)
+        file.write(piece)
     file.close()
 
     data = file.path.read_bytes()
@@ -96,7 +96,7 @@ def test_a_write_cut_between_two_pages_leaves_valid_yaml(tmp_path: Path) -> None
     piece = RECORD.format(name="Next ä")
     for in_first_page in range(1, len(piece.encode())):
         file = create(tmp_path / str(in_first_page), header(4096 - in_first_page))
-        file.append(piece)
+        file.write(piece)
         file.close()
 
         data = file.path.read_bytes()
@@ -115,9 +115,9 @@ def test_a_write_cut_between_two_pages_leaves_valid_yaml(tmp_path: Path) -> None
 def test_a_line_longer_than_a_page_starts_a_new_file(tmp_path: Path) -> None:
     file = create(tmp_path / "p.yaml", header(4000))
     with file.path.open("rb") as before:
-        file.append(RECORD.format(name="x" * 10_000))
+        file.write(RECORD.format(name="x" * 10_000))
         assert before.read() == header(4000).encode()  # a kill would have left this
-    file.append(RECORD.format(name="Next"))
+    file.write(RECORD.format(name="Next"))
 
     names_read = [each["step"] for each in yaml.safe_load(file.path.read_bytes())["memory_usage"]]
     assert names_read == ["Start", "x" * 10_000, "Next"]
@@ -129,12 +129,12 @@ def test_a_piece_without_disk_space_is_lost_and_the_next_is_tried(tmp_path: Path
     file = create(tmp_path / "p.yaml", "one\n")
 
     with limit_on_file_size(10):
-        file.append("two\n")
+        file.write("two\n")
         with pytest.raises(OSError, match="File too large") as caught:
-            file.append("three\n")
+            file.write("three\n")
         assert (caught.value.errno, caught.value.filename) == (errno.EFBIG, str(file.path))
-        file.append("4\n")
-    file.append("five\n")
+        file.write("4\n")
+    file.write("five\n")
 
     assert (tmp_path / "p.yaml").read_text() == "one\ntwo\n4\nfive\n"
 
@@ -144,10 +144,10 @@ def test_a_piece_is_removed_if_its_second_page_cannot_be_written(tmp_path: Path,
     file = create(tmp_path / "p.yaml", header(4050))
 
     with limit_on_file_size(size), pytest.raises(OSError, match="File too large"):
-        file.append(RECORD.format(name="Lost"))
+        file.write(RECORD.format(name="Lost"))
     assert (tmp_path / "p.yaml").read_text() == header(4050)
 
-    file.append(RECORD.format(name="Next"))
+    file.write(RECORD.format(name="Next"))
     assert laid_out(file.path.read_text()) == header(4050) + RECORD.format(name="Next")
 
 
@@ -155,12 +155,12 @@ def test_pieces_from_a_timers_handler_are_neither_lost_nor_mixed(tmp_path: Path)
     file = create(tmp_path / "p.yaml", "memory_usage:\n")
     by_handler = itertools.count()
     before = signal.signal(
-        signal.SIGALRM, lambda *_: file.append(RECORD.format(name=f"handler {next(by_handler)}"))
+        signal.SIGALRM, lambda *_: file.write(RECORD.format(name=f"handler {next(by_handler)}"))
     )
     try:
         signal.setitimer(signal.ITIMER_REAL, 1e-4, 1e-4)
         for number in range(3000):
-            file.append(RECORD.format(name=f"step {number}"))
+            file.write(RECORD.format(name=f"step {number}"))
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -182,7 +182,7 @@ def test_pieces_from_a_timers_handler_are_neither_lost_nor_mixed(tmp_path: Path)
 
 def test_a_character_device_is_written_to_directly() -> None:
     file = create(Path("/dev/null"), "one\n")
-    file.append("two\n")
+    file.write("two\n")
     file.close()
 
     with pytest.raises(OSError, match="No space left on device"):
@@ -229,7 +229,7 @@ def test_a_kill_at_any_moment_leaves_valid_yaml_with_all_pieces_that_were_append
             file = create(path, "memory_usage:\n" + RECORD.format(name="0"))
             for number in range(1, 1_000_000):
                 os.write(writer, b".")  # one byte for each piece appended
-                file.append(RECORD.format(name=number))
+                file.write(RECORD.format(name=number))
 
         pid = child(run)
         os.close(writer)
@@ -263,7 +263,7 @@ def test_files_that_have_a_number_keep_it(tmp_path: Path) -> None:
     (tmp_path / "p.4").symlink_to(tmp_path / "nowhere")
     for run in ("first\n", "second\n"):
         create(tmp_path / "p", run).close()
-    living.append("goes on\n")
+    living.write("goes on\n")
     (tmp_path / "p.1").rmdir()
     assert (tmp_path / "p.4").is_symlink()
     (tmp_path / "p.4").unlink()
@@ -283,7 +283,7 @@ def test_a_living_run_keeps_its_path_and_the_next_gets_one_with_its_process_id(
 ) -> None:
     first = create(tmp_path / "p.yaml", "first\n")
     second = create(tmp_path / "p.yaml", "second\n")
-    first.append("goes on\n")
+    first.write("goes on\n")
     second.close()
     third = create(tmp_path / "p.yaml", "third\n")
     own = f"p.{os.getpid()}"
@@ -334,7 +334,7 @@ def test_many_runs_that_start_at_once_lose_no_file(tmp_path: Path) -> None:
         for folder, (gate, _) in zip(folders, gates, strict=False):
             os.read(gate, 1)  # returns when the parent closes its end
             file = create(folder / "p.yaml", f"run {os.getpid()}\n")
-            file.append(f"at {file.path.name}\n")
+            file.write(f"at {file.path.name}\n")
             os.write(writing, b".")
         os.read(gates[-1][0], 1)  # until then, and from gate to gate, all of them live at once
 

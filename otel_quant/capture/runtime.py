@@ -189,9 +189,8 @@ class Runtime:
 
     def report_if_idle(self) -> None:
         """In a worker, ends the root span and sends everything, unless something is open."""
-        if not (PARENT.is_worker and not self.operations and self.is_running):
-            return
-        if self.recorder.idle:
+        may_report = PARENT.is_worker and not self.operations and self.is_running
+        if may_report and self.recorder.idle:
             self.recorder.report()
             self._drain(self.delivery.drain, self.settings.exit_timeout)
 
@@ -295,6 +294,8 @@ class Runtime:
                 arguments=settings.arguments,
                 folder=Path.cwd(),
             )
+            every = settings.stacks == "all"
+            stacks = StackSampler(names_paths=settings.paths, of_every_thread=every)
             recorder = Recorder(
                 info,
                 Probes([each for each in RESOURCES if settings.gpu or each.name != "gpu"]),
@@ -302,7 +303,7 @@ class Runtime:
                 self.metrics,
                 sample_interval=settings.sample_interval,
                 exact_peaks=settings.exact_peaks,
-                stacks=self._stacks_of(settings),
+                stacks=stacks if settings.stacks != "false" else None,
             )
             self.end_at_exit()
             return recorder
@@ -318,22 +319,15 @@ class Runtime:
         # A recording has the last reading in a file of its own.
         profile = self._profile_sink_for(request, info, keeps_last_reading=recording is None)
         self._profile_sink = profile
-        has_profiles = settings.profiles and not settings.sdk_disabled
+        profiles = settings.profiles and not settings.sdk_disabled
         sinks: list[Sink | None] = [
             profile,  # on disk before the step's span begins
             *self._process_sinks(),
-            *(self._profiles_sinks() if has_profiles else ()),
+            self._profiles_sink() if profiles else None,
             recording,  # it has the ids of the spans
             *self._added_sinks,
         ]
         return [each for each in sinks if each is not None]
-
-    @staticmethod
-    def _stacks_of(settings: Settings) -> StackSampler | None:
-        if settings.stacks == "false":
-            return None
-        every = settings.stacks == "all"
-        return StackSampler(names_paths=settings.paths, of_every_thread=every)
 
     def _recording_sink_for(self, settings: Settings, info: RunInfo) -> RecordingSink | None:
         """Returns the sink of this process's recording: the same for all runs at one path."""
@@ -391,15 +385,15 @@ class Runtime:
             self._sinks = (spans, self._metrics_sink(use.meter), logs)
         return self._sinks
 
-    def _profiles_sinks(self) -> tuple[Sink, ...]:
+    def _profiles_sink(self) -> Sink | None:
         with FAULTS.kept_in("sink profiles"):
             # Only here: loaded where profiles are asked for.
             from otel_quant.export.otel.profiles import ProfilesProvider, ProfilesSink
 
             if "profiles" not in AUTOMATIC_PROVIDERS:
                 AUTOMATIC_PROVIDERS["profiles"] = ProfilesProvider()
-            return (ProfilesSink(AUTOMATIC_PROVIDERS["profiles"].add, self._ids_of),)
-        return ()
+            return ProfilesSink(AUTOMATIC_PROVIDERS["profiles"].add, self._ids_of)
+        return None
 
     def _ids_of(self, item: StepInfo | CostedModel | None) -> SpanIds | None:
         return self._spans.ids_of(item) if self._spans is not None else None

@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
 
 from otel_quant.base.fault_boundary import FAULTS
@@ -67,31 +68,22 @@ class Activation:
             RUNTIME.report_if_idle()
 
 
+@dataclass(eq=False, repr=False)
 class Scope:
     """A context manager and decorator that opens steps. Made by :func:`step`."""
 
-    def __init__(
-        self,
-        kind: str,
-        label: str | None = None,
-        attributes: Mapping[str, AttributeValue] | None = None,
-    ) -> None:
-        self._kind = kind
-        self._label = label
-        self._attributes = attributes
-        self._activations: list[Activation] = []
+    _kind: str
+    _label: str | None
+    _attributes: Mapping[str, AttributeValue] | None
+    _activations: list[Activation] = field(default_factory=list)
 
     def __enter__(self) -> OpenStep | None:
-        activation = Activation(self._open())
-        self._activations.append(activation)
-        activation.resume()
-        return activation.step
+        self._activations.append(Activation(self._open()))
+        return self._activations[-1].__enter__()
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if self._activations:
-            activation = self._activations.pop()
-            activation.suspend()
-            activation.finish(error)
+            self._activations.pop().__exit__(kind, error, traceback)
 
     async def __aenter__(self) -> OpenStep | None:
         return self.__enter__()
@@ -137,9 +129,8 @@ def step(
         name = getattr(kind, "__qualname__", kind)
         raise TypeError(f'step() is given {name}; expected a name: @step("Calibration")')
     if attributes is not None and not isinstance(attributes, Mapping):
-        raise TypeError(
-            f"step() is given attributes={attributes!r}; expected a mapping of names to values"
-        )
+        expected = "expected a mapping of names to values"
+        raise TypeError(f"step() is given attributes={attributes!r}; {expected}")
     return Scope(kind, label, attributes)
 
 
@@ -237,6 +228,5 @@ def _drive(generator: Generator[Any, Any, Any], activation: Activation) -> Gener
 
 def is_failure(error: BaseException | None) -> bool:
     """Returns False for an early ``close`` of a generator and for ``sys.exit(0)``."""
-    if error is None or isinstance(error, GeneratorExit):
-        return False
-    return not (isinstance(error, SystemExit) and error.code in (None, 0))
+    is_good_exit = isinstance(error, SystemExit) and error.code in (None, 0)
+    return not (is_good_exit or isinstance(error, GeneratorExit | None))

@@ -27,6 +27,7 @@ from otel_quant.diagnosis.growth import Growth
 from otel_quant.diagnosis.stack_trees import Stacks, top_lines
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import DEEPEST, OUTSIDE, Amounts, Place
+from otel_quant.schema.events import encodable
 from otel_quant.schema.readings import AttributeValue, Reading, RunInfo
 
 STACKS_SHARE: Final = 0.001
@@ -103,7 +104,9 @@ class StackSampler:
 
     def take(self, steps: Mapping[int, OpenStep], reading: Reading) -> None:
         """Takes a sample of the open steps, by index; `reading` was read just before."""
-        since = self._since_last(reading)
+        rss = reading.memory.rss if reading.memory is not None else 0
+        since = _SinceLast(self._last_ns, reading.clock_ns, self._last_rss, rss)
+        self._last_ns, self._last_rss = since.now_ns, rss
         for index in self._seen.keys() - steps.keys():
             self.stacks.settle(index, self._seen.pop(index))
         # A thread is in the innermost of its steps, which was opened last.
@@ -111,9 +114,11 @@ class StackSampler:
         for step in innermost.values():
             self._add_beside(step, reading)
         self.newest = newest = {}
-        every = self._of_every_thread
-        frames = sys._current_frames() if every else {}
-        threads = frames.keys() - {threading.get_ident()} if every else innermost.keys()
+        frames: dict[int, FrameType] = {}
+        threads: Collection[int] = innermost.keys()
+        if self._of_every_thread:
+            frames = sys._current_frames()
+            threads = frames.keys() - {threading.get_ident()}
         if not threads:
             return
         used = self._used(threads)
@@ -139,13 +144,10 @@ class StackSampler:
         self, step: OpenStep, seconds: float, figures: Mapping[str, Any], run: RunInfo
     ) -> tuple[dict[str, AttributeValue], dict[str, Any] | None]:
         """Returns what bounds a step that ends, and its top lines; nothing if little was seen of it."""
-        known_beside, root = (
-            self._beside.pop(step.info.index, None),
-            self.stacks.steps.get(step.info.index),
-        )
+        index, cpus = step.info.index, run.origin.get(semconv.CPU_LIMIT)
+        beside, root = self._beside.pop(index, _Beside()), self.stacks.steps.get(index)
         if root is None:
             return {}, None
-        beside, cpus = known_beside or _Beside(), run.origin.get(semconv.CPU_LIMIT)
         with FAULTS.kept_in("what bounds a step"):
             evidence = Evidence(root, seconds, figures, limit=run.limits.memory or math.nan)
             if isinstance(cpus, int | float):
@@ -158,13 +160,6 @@ class StackSampler:
                 named = (semconv.STEP_BOUND_BY, semconv.STEP_BOUND_EVIDENCE)
                 return dict(zip(named, bound, strict=True)), top_lines(evidence.by_line)
         return {}, None
-
-    def _since_last(self, reading: Reading) -> _SinceLast:
-        """Returns what lies between the last sample and this one."""
-        rss = reading.memory.rss if reading.memory is not None else 0
-        since = _SinceLast(self._last_ns, reading.clock_ns, self._last_rss, rss)
-        self._last_ns, self._last_rss = reading.clock_ns, rss
-        return since
 
     def _stacks_of(
         self, threads: Collection[int], used: Mapping[int, _Use], frames: dict[int, FrameType]
@@ -185,10 +180,9 @@ class StackSampler:
         """Adds the memory at a calibration sample, and how busy the GPUs are that the program has memory on."""
         samples = step.counts.samples
         busy = [
-            gpu.activity.utilization
+            utilization
             for gpu in reading.gpus
-            if gpu.activity is not None
-            and gpu.activity.utilization is not None
+            if (utilization := getattr(gpu.activity, "utilization", None)) is not None
             and (gpu.process_used or gpu.torch_allocated)
         ]
         if not busy and not samples:
@@ -256,7 +250,4 @@ class StackSampler:
         elif not self._names_paths:
             file = Path(file).name
         # Neither a file of a recording nor OTLP takes half of a surrogate pair, as in a name that is no UTF-8.
-        file, name = (
-            each.encode("utf-8", "backslashreplace").decode() for each in (file, code.co_qualname)
-        )
-        return Place(file, name, line, library)
+        return Place(encodable(file), encodable(code.co_qualname), line, library)

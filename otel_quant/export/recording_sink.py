@@ -33,7 +33,7 @@ from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Place
 from otel_quant.schema.events import EVENTS, Event, Sink, method_of, present, shown_custom
 from otel_quant.schema.figures import curve_levels, curve_totals
-from otel_quant.schema.readings import UNITS, CostedModel, Count, Counts, Reading, RunInfo, StepInfo
+from otel_quant.schema.readings import UNITS, CostedModel, Counts, Reading, RunInfo, StepInfo
 
 _HEARTBEAT: Final = 30_000_000_000
 """Nanoseconds between two heartbeats."""
@@ -57,13 +57,11 @@ _TRACEPARENT: Final = re.compile(
 
 _NO_FIELDS: Final[dict[str, Any]] = {}
 
-_NONE: Final = Count()
-
 
 @dataclass(slots=True)
 class _OpenStep:
     started_ns: int
-    counts: Counts = field(default_factory=Counts)
+    counts: Counts  # the recorder's own
     told: Counts = field(default_factory=Counts)  # the counts in the last event
     told_ns: int = 0
     line: Place | None = None  # where the last sample has seen it
@@ -139,7 +137,7 @@ class RecordingSink(Sink):
         if ids is not None and (self._run_ids is None or ids.span_id != self._run_ids.span_id):
             self._run_ids = ids  # a provider has turned up, or a worker has begun another root span
             self._write(event, {"attributes": None, **_ids_in(ids)}, "run.attributes")
-        self._steps[step.index] = _OpenStep(event.clock_ns)
+        self._steps[step.index] = _OpenStep(event.clock_ns, event.counts)
         self._write(event, {"name": step.label, **_ids_in(self._ids_of(step))})
 
     def step_ended(self, event: Event) -> None:
@@ -151,23 +149,15 @@ class RecordingSink(Sink):
     def progress_expected(self, event: Event) -> None:
         """Writes how many samples or layers a step goes through."""
         assert event.step is not None
-        unit, total = event.counts.newest, event.counts.current.total
-        assert unit is not None
-        assert total is not None
-        if (known := self._steps.get(event.step.index)) is not None:
-            self._write(event, kind=f"{unit}s.expected")
+        if event.step.index in self._steps:
+            self._write(event, kind=f"{event.counts.newest}s.expected")
             with self._lock:
-                known.counts.expect(unit, total)
                 self._write_state()
 
     def counted(self, step: StepInfo, unit: str, count: int) -> None:
         """Writes the number over: it is right when the process is killed at the next sample or layer."""
         with self._lock:
-            known = self._steps.get(step.index)
-            if known is not None:
-                done, total = known.counts.get(unit, _NONE)
-                known.counts[unit] = Count(done + count, total)
-                self._write_state()
+            self._write_state()
 
     def models_costed(self, event: Event) -> None:
         """Writes what models cost, with the ids of their spans."""
@@ -253,7 +243,8 @@ class RecordingSink(Sink):
         """Writes the state; the caller has the lock."""
         if self._run is not None and self._state is not None and self._newest is not None:
             steps = self._steps.copy().items()
-            progress = ((index, step.counts, step.line) for index, step in steps)
+            # Copied, as another thread may begin to count something.
+            progress = ((index, Counts(step.counts), step.line) for index, step in steps)
             self._state.write(self._newest, progress, problem=self._problem)
 
     def _write_stacks(self, event: Event) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, product
+from operator import attrgetter
 from typing import Final
 
 from otel_quant.schema import semconv
@@ -60,17 +61,12 @@ def _attributes_of(resource: Resource) -> Iterator[Attribute]:
         yield from _parts_of(PREFIX, figure, ("run", "step"))
     for figure in resource.device_figures:
         yield from _parts_of(stem, figure, ("device",))
-    for figure in resource.figures:
-        if figure.checkpoint:
-            yield from _on_records(figure, resource.is_sampled)
-
-
-def _on_records(figure: Figure, is_sampled: bool) -> Iterator[Attribute]:
-    """Yields the attributes of records of checkpoints, and of readings if there are any in between."""
-    brief = f"{figure.brief}, since the run began." if figure.is_total else f"{figure.brief}."
-    yield _attribute(semconv.CHECKPOINT_PREFIX, figure, brief, ("checkpoint",))
-    if is_sampled:
-        yield _attribute(semconv.READING_PREFIX, figure, brief, ("reading",))
+    # On records of checkpoints, and of readings if there are any in between.
+    for figure in filter(attrgetter("checkpoint"), resource.figures):
+        brief = f"{figure.brief}, since the run began." if figure.is_total else f"{figure.brief}."
+        yield _attribute(semconv.CHECKPOINT_PREFIX, figure, brief, ("checkpoint",))
+        if resource.is_sampled:
+            yield _attribute(semconv.READING_PREFIX, figure, brief, ("reading",))
 
 
 def _parts_of(stem: str, figure: Figure, places: tuple[Place, ...]) -> Iterator[Attribute]:
@@ -121,15 +117,12 @@ FORMER: Final = {old: each.name for each in semconv.ATTRIBUTES for old in each.f
 
 GROUPS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("Program", ("process.command", "process.executable", "service.")),
-    (
-        "Machine",
-        ("host.", "os.", "hw.", "quant.host.", "quant.memory.", "quant.gpu.", "container.", "k8s."),
-    ),
+    ("Machine", ("host.", "os.", "hw.", "quant.host.", "quant.memory.", "quant.gpu.", "container.", "k8s.")),
     ("Versions", ("process.runtime.", "quant.otel_quant.", "quant.librar", "telemetry.")),
     ("Source and pipeline", ("vcs.", "quant.vcs.", "cicd.")),
     ("Quantization", (PREFIX,)),
     ("Other", ("",)),
-)
+)  # fmt: skip
 """What made a run, in groups: the title of each, and how the names of its attributes begin."""
 
 
@@ -206,9 +199,7 @@ def _of_models() -> Iterator[Quantity]:
         attribute = semconv.of_model(role, figure.name)
         yield Quantity(
             semconv.short(attribute), figure.unit, "cost", f"{role} model: {figure.compared}",
-            attributes=(attribute,),
-            is_smaller_better=figure.is_smaller_better,
-            is_of_steps=False,
+            attributes=(attribute,), is_smaller_better=figure.is_smaller_better, is_of_steps=False,
         )  # fmt: skip
 
 
@@ -216,41 +207,16 @@ def _quantities() -> Sequence[Quantity]:
     made = {each.name: each for each in _of_resources()}
     first = (
         Quantity("duration", "s", "time", "Time from start to end", "TIME", over_steps="sum", matters=0.25),
-        Quantity(
-            "cpu.time", "s", "time", "CPU time of the process tree", "CPU",
-            (semconv.CPU_USER, semconv.CPU_SYSTEM), curve="cpu",
-            over_processes="sum", over_steps="sum", matters=0.25,
-        ),
+        Quantity("cpu.time", "s", "time", "CPU time of the process tree", "CPU", (semconv.CPU_USER, semconv.CPU_SYSTEM), curve="cpu", over_processes="sum", over_steps="sum", matters=0.25),
         made.pop(semconv.short(semconv.CPU_WAIT)),
-        Quantity(
-            "cpu.waits", "s", "time", "Time for which threads waited for a processor, added up, at most",
-            curve="cpu.waits", over_processes="sum", over_steps="sum", matters=0.25,
-        ),
-        Quantity(
-            semconv.short(semconv.CALIBRATION_SAMPLE_RATE), "{sample}/s", "time",
-            "Calibration samples per second", "SAMPLES/S",
-            attributes=(semconv.CALIBRATION_SAMPLE_RATE,), is_smaller_better=False,
-        ),
+        Quantity("cpu.waits", "s", "time", "Time for which threads waited for a processor, added up, at most", curve="cpu.waits", over_processes="sum", over_steps="sum", matters=0.25),
+        Quantity(semconv.short(semconv.CALIBRATION_SAMPLE_RATE), "{sample}/s", "time", "Calibration samples per second", "SAMPLES/S", (semconv.CALIBRATION_SAMPLE_RATE,), is_smaller_better=False),
         # The highest tree held at least what its main process held.
-        replace(
-            made.pop(semconv.short(semconv.MEMORY_PEAK)), at_least=(semconv.MEMORY_PROCESS_PEAK,)
-        ),
-        Quantity(
-            "memory.seen", "By", "memory", "RSS of the process tree: the highest at a checkpoint", "MEM SEEN",
-            checkpoint=semconv.CHECKPOINT_MEMORY, matters=MATTERS["By"],
-        ),
-        Quantity(
-            semconv.short(semconv.MEMORY_PROCESS_PEAK), "By", "memory",
-            "RSS of the main process alone: the highest",
-            attributes=(semconv.MEMORY_PROCESS_PEAK,), is_of_steps=False, matters=MATTERS["By"],
-        ),
+        replace(made.pop(semconv.short(semconv.MEMORY_PEAK)), at_least=(semconv.MEMORY_PROCESS_PEAK,)),
+        Quantity("memory.seen", "By", "memory", "RSS of the process tree: the highest at a checkpoint", "MEM SEEN", checkpoint=semconv.CHECKPOINT_MEMORY, matters=MATTERS["By"]),
+        Quantity(semconv.short(semconv.MEMORY_PROCESS_PEAK), "By", "memory", "RSS of the main process alone: the highest", attributes=(semconv.MEMORY_PROCESS_PEAK,), is_of_steps=False, matters=MATTERS["By"]),
         made.pop(semconv.short(semconv.GPU_MEMORY_PEAK)),
-        Quantity(
-            "gpu.torch_allocated.peak", "By", "gpu", "Memory that torch has allocated on all GPUs: the highest",
-            "GPU ALLOCATED",
-            device=semconv.GPU_ALLOCATED_PEAK, over_processes="sum",
-            matters=MATTERS["By"],
-        ),
+        Quantity("gpu.torch_allocated.peak", "By", "gpu", "Memory that torch has allocated on all GPUs: the highest", "GPU ALLOCATED", device=semconv.GPU_ALLOCATED_PEAK, over_processes="sum", matters=MATTERS["By"]),
     )  # fmt: skip
     return *first, *made.values(), *_of_models()
 

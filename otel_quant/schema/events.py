@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextvars import Token
 from dataclasses import dataclass, field
 from numbers import Integral, Real
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from otel_quant.schema import semconv
@@ -27,12 +28,7 @@ from otel_quant.schema.readings import (
     StepProgress,
 )
 
-_PHASES: Final[Mapping[str, Phase]] = {
-    "run.started": "start",
-    "step.started": "start",
-    "step.ended": "end",
-    "run.ended": "end",
-}
+_PHASES: Final[Mapping[str, Phase]] = {"started": "start", "ended": "end"}
 
 Attributes = Mapping[str, AttributeValue]
 
@@ -61,7 +57,8 @@ class Event:
     lasted_ns: int = 0  # Of what has ended: by the monotonic clock
     # Of a step that has ended: the lines of code with the most time and the most growth of memory
     top_lines: dict[str, Any] | None = None
-    counts: Counts = field(default_factory=Counts)  # Samples and layers of the step
+    # Samples and layers of the step; from its start the recorder's own counts, which go on
+    counts: Counts = field(default_factory=Counts)
     items: int | None = None  # Items in its samples; None if one of them did not tell
     error: str | None = None  # Class name of the exception, or the signal, that ended it
     error_message: str | None = None  # Its message, on one line
@@ -81,7 +78,7 @@ class Event:
     @property
     def phase(self) -> Phase:
         """What kind of checkpoint it is."""
-        return _PHASES.get(self.kind, "point")
+        return _PHASES.get(self.kind.partition(".")[2], "point")
 
     @property
     def ended_ns(self) -> int:
@@ -96,16 +93,11 @@ class Event:
 
 def identity_of(step: StepInfo) -> dict[str, AttributeValue]:
     """Returns the attributes that identify a step."""
-    return present(
-        {
-            semconv.STEP_NAME: step.label,
-            semconv.STEP_KIND: step.kind,
-            semconv.STEP_INDEX: step.index,
-            semconv.LIBRARY_NAME: step.library,
-            semconv.LIBRARY_VERSION: step.library_version,
-            semconv.CODE_FUNCTION_NAME: step.function,
-        }
-    )
+    return present({
+        semconv.STEP_NAME: step.label, semconv.STEP_KIND: step.kind, semconv.STEP_INDEX: step.index,
+        semconv.LIBRARY_NAME: step.library, semconv.LIBRARY_VERSION: step.library_version,
+        semconv.CODE_FUNCTION_NAME: step.function,
+    })  # fmt: skip
 
 
 def run_ids_of(run: RunInfo) -> dict[str, AttributeValue]:
@@ -175,31 +167,20 @@ def encodable(text: str) -> str:
 
 def shown_custom(custom: Mapping[str, object]) -> dict[str, Any] | None:
     """Returns the values of the program's metrics that telemetry can have; None without metrics."""
-    return (
-        present({name: custom_value(value) for name, value in custom.items()}) if custom else None
-    )
+    known = {name: custom_value(value) for name, value in custom.items()}
+    return present(known) if custom else None
 
 
 def _of_step(name: str) -> Callable[[Event], Any]:
     return lambda event: getattr(event.step, name, None)
 
 
-def _of_layer(name: str) -> Callable[[Event], Any]:
-    return lambda event: getattr(event.layer, name)
-
-
 def _line_of_model(cost: CostedModel) -> dict[str, Any]:
-    return present(
-        {
-            "role": cost.role,
-            "path": cost.path,
-            "figures": dict(cost.figures),
-            "heaviest": [dict(node) for node in cost.heaviest],
-            "error": cost.error,
-            "began": cost.start_ns,
-            "ended": cost.end_ns,
-        }
-    )
+    return present({
+        "role": cost.role, "path": cost.path, "figures": dict(cost.figures),
+        "heaviest": [*map(dict, cost.heaviest)],
+        "error": cost.error, "began": cost.start_ns, "ended": cost.end_ns,
+    })  # fmt: skip
 
 
 FIELDS: Final[Mapping[str, EventField]] = {
@@ -220,12 +201,12 @@ FIELDS: Final[Mapping[str, EventField]] = {
     "error": EventField("text", lambda event: event.error),
     "error_message": EventField("text", lambda event: event.error_message),
     "models": EventField("models", lambda event: [*map(_line_of_model, event.models)]),
-    "layer": EventField("text", _of_layer("layer")),
-    "measure": EventField("text", _of_layer("measure")),
-    "value": EventField("number", _of_layer("value")),
-    "better": EventField("lower or higher", _of_layer("better")),
-    "unit": EventField("text", _of_layer("unit")),
-    "number": EventField("whole", _of_layer("number")),
+    "layer": EventField("text", attrgetter("layer.layer")),
+    "measure": EventField("text", attrgetter("layer.measure")),
+    "value": EventField("number", attrgetter("layer.value")),
+    "better": EventField("lower or higher", attrgetter("layer.better")),
+    "unit": EventField("text", attrgetter("layer.unit")),
+    "number": EventField("whole", attrgetter("layer.number")),
     "total": EventField("whole", lambda event: event.counts.current.total),
     "layers": EventField("whole"),
     "samples by step": EventField("whole by name"),
@@ -254,47 +235,24 @@ _OUTCOME: Final = ("attributes", "devices", "error", "error_message", *_CHECKPOI
 
 EVENTS: Final[Mapping[str, EventKind]] = {
     "process.started": _kind("first event of a file", "pid parent_pid", ["argv0"], is_received=False),
-    "run.started": _kind(
-        "a run begins; without an SDK, `trace_id` and `parent_span_id` come from `TRACEPARENT`, and `resource` has the program's name",
-        "run", ["rank", "world_size", "resource", *_SPANNED],
-    ),
-    "run.attributes": _kind(
-        "more is known of the run, or a worker has begun another root span",
-        "run", ["resource", "attributes", *_IDS], is_received=False,
-    ),
-    "step.started": _kind(
-        "a step opens, before its code runs", "run index name step_kind", ["parent", *_SPANNED],
-    ),
-    "progress.expected": _kind(
-        "it is known how many calibration samples or layers a step goes through, the newest of its counts",
-    ),
+    "run.started": _kind("a run begins; without an SDK, `trace_id` and `parent_span_id` come from `TRACEPARENT`, and `resource` has the program's name", "run", ["rank", "world_size", "resource", *_SPANNED]),
+    "run.attributes": _kind("more is known of the run, or a worker has begun another root span", "run", ["resource", "attributes", *_IDS], is_received=False),
+    "step.started": _kind("a step opens, before its code runs", "run index name step_kind", ["parent", *_SPANNED]),
+    "progress.expected": _kind("it is known how many calibration samples or layers a step goes through, the newest of its counts"),
     "samples.expected": _kind("how many samples a step will consume", "run index total", is_received=False),
     "layers.expected": _kind("how many layers a step goes through from now on", "run index total", is_received=False),
-    "samples.consumed": _kind(
-        "a second or more after the last of a step, in a long step less often", "run index samples", is_received=False,
-    ),
+    "samples.consumed": _kind("a second or more after the last of a step, in a long step less often", "run index samples", is_received=False),
     "layers.begun": _kind("as often", "run index layers", is_received=False),
     "step.ended": _kind("a step has closed", "run index", ["samples", "items", *_OUTCOME]),
-    "layer.measured": _kind(
-        f"the library has computed how well it has quantized a layer; of a step {semconv.MOST_LAYERS:,} at most",
-        "run index number layer measure", ["value", "better", "unit"],
-    ),
+    "layer.measured": _kind(f"the library has computed how well it has quantized a layer; of a step {semconv.MOST_LAYERS:,} at most", "run index number layer measure", ["value", "better", "unit"]),
     "checkpoint": _kind("another checkpoint was taken", "run name", ["step", *_CHECKPOINT]),
     "models.costed": _kind("the cost of models is known", "run models"),
     "reading.taken": _kind("about once a second; while a sink receives it no sample is taken"),
-    "heartbeat": _kind(
-        "every 30 s; `samples` and `layers` by index of the open steps",
-        "run", ["attributes", "samples by step", "layers by step"], is_received=False,
-    ),
+    "heartbeat": _kind("every 30 s; `samples` and `layers` by index of the open steps", "run", ["attributes", "samples by step", "layers by step"], is_received=False),
     "forecast.exceeded": _kind("memory will not suffice, once for a step"),
     "forecast.stalled": _kind("a step waits for its next sample far too long"),
-    "run.reported": _kind(
-        "a worker process is between two tasks and may be terminated at any time; the run goes on with the next step, if there is one",
-    ),
-    "run.ended": _kind(
-        "a run has ended; `attributes` has all attributes of the run's span, some of which come from its steps and models",
-        "run", _OUTCOME,
-    ),
+    "run.reported": _kind("a worker process is between two tasks and may be terminated at any time; the run goes on with the next step, if there is one"),
+    "run.ended": _kind("a run has ended; `attributes` has all attributes of the run's span, some of which come from its steps and models", "run", _OUTCOME),
     "run.killed": _kind("the program was killed, as `otel-quant send` learns from a recording"),
 }  # fmt: skip
 """Every kind, by name, those of one subject together."""

@@ -11,7 +11,7 @@ To add a figure, add it to the table of its resource; to rename one, write the f
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, Final, Literal, TypeAlias
 
@@ -132,10 +132,10 @@ class Figure:
 
     def since(self, first: Any, record: Any) -> Number | None:
         """Returns the figure; if it only rises, the amount since the run's first record."""
-        value = self.value(record)
+        value = None if record is None else self.of(record)
         if value is None or not self.is_total:
             return value
-        before = self.value(first)
+        before = None if first is None else self.of(first)
         return None if before is None else value - before
 
     @property
@@ -178,51 +178,30 @@ class Resource:
 
     def devices(self, first: Any, last: Any) -> Iterator[tuple[Any, Any]]:
         """Yields each device's records at two readings, by index; None where one lacks it."""
-        before, after = ({device.index: device for device in each} for each in (first, last))
+        before = {device.index: device for device in first}
+        after = {device.index: device for device in last}
         for index in sorted(before.keys() | after.keys()):
             yield before.get(index), after.get(index)
 
 
+# fmt: off
 # --- process memory -----------------------------------------------------------------------
 
-STEP_MEMORY_PEAK: Final = Metric(
-    "quant.step.memory.peak", "histogram", "By", "Highest RSS of the process tree during a step.",
-    # 64 MiB to 2 TiB, by doubling.
-    buckets=tuple(float(1 << power) for power in range(26, 42)),
-)  # fmt: skip
-STEP_MEMORY_GROWTH: Final = Metric(
-    "quant.step.memory.growth", "gauge", "By",
-    "RSS of the process tree at a step's end minus that at its start; for a step that ran more than once, the last time.",
-)  # fmt: skip
-
+# Buckets from 64 MiB to 2 TiB, by doubling.
+STEP_MEMORY_PEAK: Final = Metric("quant.step.memory.peak", "histogram", "By", "Highest RSS of the process tree during a step.", buckets=tuple(float(1 << power) for power in range(26, 42)))
+STEP_MEMORY_GROWTH: Final = Metric("quant.step.memory.growth", "gauge", "By", "RSS of the process tree at a step's end minus that at its start; for a step that ran more than once, the last time.")
 TREE_MEMORY: Final = Figure(
-    "memory", "By", "RSS of the process tree", attrgetter("tree_rss"),
-    LEVEL, "806092800",
-    checkpoint="memory",
+    "memory", "By", "RSS of the process tree", attrgetter("tree_rss"), LEVEL, "806092800", checkpoint="memory",
     steps=(Series(STEP_MEMORY_PEAK, "peak"), Series(STEP_MEMORY_GROWTH)),
-    live=Series(
-        Metric(
-            "quant.run.memory.usage", "observable_gauge", "By", "RSS of the process tree now."
-        )
-    ),
-    column=YamlColumn("cpu_memory_mb", in_quark=True),
-    kind="memory", heading="MEM", curve="memory",
-)  # fmt: skip
+    live=Series(Metric("quant.run.memory.usage", "observable_gauge", "By", "RSS of the process tree now.")),
+    column=YamlColumn("cpu_memory_mb", in_quark=True), kind="memory", heading="MEM", curve="memory",
+)
+_PROCESS_MEMORY: Final = Figure("process_memory", "By", "RSS of the main process", attrgetter("rss"), (), "806092800", checkpoint="process_memory", kind="memory")
 
-MEMORY: Final = Resource(
-    "memory",
-    (
-        TREE_MEMORY,
-        Figure(
-            "process_memory", "By", "RSS of the main process", attrgetter("rss"),
-            (), "806092800",
-            checkpoint="process_memory", kind="memory",
-        ),
-    ),
-    is_sampled=True,
-)  # fmt: skip
+MEMORY: Final = Resource("memory", (TREE_MEMORY, _PROCESS_MEMORY), is_sampled=True)
 
 # --- GPUs ---------------------------------------------------------------------------------
+# fmt: on
 
 
 def total_used(gpus: Collection[Any]) -> int | None:
@@ -231,133 +210,84 @@ def total_used(gpus: Collection[Any]) -> int | None:
     return sum(used) if used and len(used) == len(gpus) else None
 
 
-def _of_device(
-    name: str,
-    unit: str,
-    brief: str,
-    of: Callable[[Any], Number | None],
-    parts: tuple[Part, ...],
-    example: str,
-    live: tuple[str, str],
-    steps: tuple[Series, ...] = (),
-    curve: str = "",
-    former: tuple[str, ...] = (),
-) -> Figure:
-    """Returns a figure of each GPU; `live` is the name of its metric of runs, and its description."""
-    of_gpu = live[0].removeprefix("hw.").removeprefix("gpu.")
-    before = (f"quant.run.gpu.{of_gpu}",) if live[0].startswith("hw.") else ()
-    return Figure(
-        name, unit, brief, of, parts, example,
-        steps=steps,
-        live=Series(
-            Metric(live[0], "observable_gauge", unit, live[1], former=before),
-            labels={} if ".gpu." in live[0] else {"hw.type": "gpu"},  # other devices have it too
-        ),
-        kind="gpu" if unit == "By" else "activity",
-        curve=curve,
-        former=former,
-    )  # fmt: skip
+def _of_device(metric: str, brief: str, figure: Figure) -> Figure:
+    """Returns a figure of each GPU with its metric of runs."""
+    # Other devices have some of the conventions' metrics too.
+    labels = {} if ".gpu." in metric else {"hw.type": "gpu"}
+    of_gpu = metric.removeprefix("hw.").removeprefix("gpu.")
+    before = (f"quant.run.gpu.{of_gpu}",) if metric.startswith("hw.") else ()
+    live = Series(
+        Metric(metric, "observable_gauge", figure.unit, brief, former=before), labels=labels
+    )
+    return replace(figure, live=live, kind="gpu" if figure.unit == "By" else "activity")
 
 
 def _activity(name: str, metric: str, unit: str, brief: str, example: str) -> Figure:
     """Returns a figure of what a GPU does: a metric, and the peak on records of a device."""
-    return _of_device(
-        name, unit, brief, lambda gpu: getattr(gpu.activity, name, None),
-        ("peak",), example, (metric, f"{brief}."),
-    )  # fmt: skip
+    figure = Figure(
+        name, unit, brief, lambda gpu: getattr(gpu.activity, name, None), ("peak",), example
+    )
+    return _of_device(metric, f"{brief}.", figure)
 
 
-ALL_GPUS_MEMORY: Final = Figure(
-    "gpu.memory", "By",
-    "Memory in use on all visible GPUs, by all processes; absent while one of them cannot be read",
-    total_used,
-    LEVEL, "2147483648",
-    checkpoint="gpu_memory",
-    column=YamlColumn("gpu_memory_mb", in_quark=True),
-    kind="gpu", heading="GPU",
-)  # fmt: skip
-
-STEP_GPU_MEMORY_PEAK: Final = Metric(
-    "quant.step.gpu.memory.peak", "gauge", "By",
-    "Highest memory in use on a visible GPU during a step, by all processes; for a step that ran more than once, the last time.",
-)  # fmt: skip
-GPU_MEMORY: Final = _of_device(
-    "memory", "By", "Memory in use on the device, by all processes",
-    attrgetter("used"), LEVEL, "2147483648",
-    ("hw.gpu.memory.usage", "Memory in use on a visible GPU, by all processes."),
-    (Series(STEP_GPU_MEMORY_PEAK, "peak"),),
-    "used",
-)  # fmt: skip
-GPU_MEMORY_LIMIT: Final = _of_device(
-    "memory.limit", "By", "Size of the device's memory",
-    attrgetter("limit"), ("end",), "150754820096",
-    ("hw.gpu.memory.limit", "Size of the memory of a visible GPU."),
-)  # fmt: skip
-TORCH_ALLOCATED: Final = _of_device(
-    "torch_allocated", "By", "Bytes that torch's caching allocator has allocated, if torch is in use",
-    attrgetter("torch_allocated"), LEVEL, "536870912",
-    ("quant.run.gpu.torch_allocated.usage", "Bytes that torch's caching allocator has allocated on a visible GPU."),
-)  # fmt: skip
 # fmt: off
+ALL_GPUS_MEMORY: Final = Figure(
+    "gpu.memory", "By", "Memory in use on all visible GPUs, by all processes; absent while one of them cannot be read",
+    total_used, LEVEL, "2147483648", checkpoint="gpu_memory", column=YamlColumn("gpu_memory_mb", in_quark=True), kind="gpu", heading="GPU",
+)
+STEP_GPU_MEMORY_PEAK: Final = Metric("quant.step.gpu.memory.peak", "gauge", "By", "Highest memory in use on a visible GPU during a step, by all processes; for a step that ran more than once, the last time.")
+GPU_MEMORY: Final = _of_device(
+    "hw.gpu.memory.usage", "Memory in use on a visible GPU, by all processes.",
+    Figure("memory", "By", "Memory in use on the device, by all processes", attrgetter("used"), LEVEL, "2147483648", steps=(Series(STEP_GPU_MEMORY_PEAK, "peak"),), curve="used"),
+)
+GPU_MEMORY_LIMIT: Final = _of_device(
+    "hw.gpu.memory.limit", "Size of the memory of a visible GPU.",
+    Figure("memory.limit", "By", "Size of the device's memory", attrgetter("limit"), ("end",), "150754820096"),
+)
+_PROCESS_GPU_MEMORY: Final = _of_device(
+    "quant.run.gpu.process_memory.usage", "Memory of the process tree on a visible GPU, where the driver reports it.",
+    Figure("process_memory", "By", "Memory of this process tree on the device, where the driver reports it", attrgetter("process_used"), LEVEL, "1610612736", curve="process_used"),
+)
+TORCH_ALLOCATED: Final = _of_device(
+    "quant.run.gpu.torch_allocated.usage", "Bytes that torch's caching allocator has allocated on a visible GPU.",
+    Figure("torch_allocated", "By", "Bytes that torch's caching allocator has allocated, if torch is in use", attrgetter("torch_allocated"), LEVEL, "536870912"),
+)
+_TORCH_RESERVED: Final = _of_device(
+    "quant.run.gpu.torch_reserved.usage", "Bytes that torch's caching allocator has reserved on a visible GPU.",
+    Figure("torch_reserved", "By", "Bytes that torch's caching allocator has reserved, if torch is in use", attrgetter("torch_reserved"), LEVEL, "1073741824"),
+)
 GPU_UTILIZATION: Final = _activity("utilization", "hw.gpu.utilization", "1", "Share of the last moments in which the GPU computed", "0.97")
 GPU_POWER: Final = _activity("power", "hw.power", "W", "Electric power of the GPU", "612.4")
 GPU_TEMPERATURE: Final = _activity("temperature", "hw.temperature", "Cel", "Temperature of the GPU's chip", "71")
 GPU_CLOCK: Final = _activity("clock", "quant.run.gpu.clock", "Hz", "Clock of the GPU's processors", "1755000000")
-# fmt: on
+_MEMORY_CLOCK: Final = _activity("memory_clock", "quant.run.gpu.memory_clock", "Hz", "Clock of the GPU's memory", "2619000000")
 
-GPU: Final = Resource(
-    "gpu",
-    (ALL_GPUS_MEMORY,),
-    (
-        GPU_MEMORY,
-        GPU_MEMORY_LIMIT,
-        _of_device(
-            "process_memory", "By", "Memory of this process tree on the device, where the driver reports it",
-            attrgetter("process_used"), LEVEL, "1610612736",
-            ("quant.run.gpu.process_memory.usage", "Memory of the process tree on a visible GPU, where the driver reports it."),
-            curve="process_used",
-        ),
-        TORCH_ALLOCATED,
-        _of_device(
-            "torch_reserved", "By", "Bytes that torch's caching allocator has reserved, if torch is in use",
-            attrgetter("torch_reserved"), LEVEL, "1073741824",
-            ("quant.run.gpu.torch_reserved.usage", "Bytes that torch's caching allocator has reserved on a visible GPU."),
-        ),
-        GPU_UTILIZATION,
-        GPU_POWER,
-        GPU_TEMPERATURE,
-        GPU_CLOCK,
-        _activity("memory_clock", "quant.run.gpu.memory_clock", "Hz", "Clock of the GPU's memory", "2619000000"),
-    ),
-    is_sampled=True,
-    reads_proc=False,
-)  # fmt: skip
+_OF_GPU: Final = (
+    GPU_MEMORY, GPU_MEMORY_LIMIT, _PROCESS_GPU_MEMORY, TORCH_ALLOCATED, _TORCH_RESERVED,
+    GPU_UTILIZATION, GPU_POWER, GPU_TEMPERATURE, GPU_CLOCK, _MEMORY_CLOCK,
+)
+GPU: Final = Resource("gpu", (ALL_GPUS_MEMORY,), _OF_GPU, is_sampled=True, reads_proc=False)
 
 # --- disk ---------------------------------------------------------------------------------
 
-STEP_DISK_IO: Final = Metric(
-    "quant.step.disk.io", "counter", "By", "Bytes moved to or from storage during steps."
-)
-RUN_DISK_IO: Final = Metric(
-    "quant.run.disk.io", "observable_counter", "By",
-    "Bytes that the process tree moved to or from storage since the run began.",
-)  # fmt: skip
+STEP_DISK_IO: Final = Metric("quant.step.disk.io", "counter", "By", "Bytes moved to or from storage during steps.")
+_RUN_DISK_IO: Final = Metric("quant.run.disk.io", "observable_counter", "By", "Bytes that the process tree moved to or from storage since the run began.")
+# fmt: on
 
 
 def _transfer(way: str, verb: str, example: str, heading: str) -> Figure:
     """Returns the bytes that the process tree moved to or from storage."""
     labels = {"disk.io.direction": way}
     return Figure(
-        f"disk.{way}", "By", f"Bytes that the process tree {verb} storage",
-        attrgetter(way), TOTAL, example,
+        f"disk.{way}", "By", f"Bytes that the process tree {verb} storage", attrgetter(way), TOTAL, example,
         checkpoint=f"disk_{way}",
-        steps=(Series(STEP_DISK_IO, labels=labels),),
-        live=Series(RUN_DISK_IO, labels=labels),
+        steps=(Series(STEP_DISK_IO, labels=labels),), live=Series(_RUN_DISK_IO, labels=labels),
         column=YamlColumn(f"disk_{way}_mb", in_quark=True),
         kind="disk", heading=heading, curve=f"disk.{way}",
     )  # fmt: skip
 
 
+# fmt: off
 DISK_READ: Final = _transfer("read", "fetched from", "102400000", "READ")
 DISK_WRITE: Final = _transfer("write", "sent to", "26214400", "WRITTEN")
 
@@ -366,73 +296,34 @@ DISK: Final = Resource(
     (
         DISK_READ,
         DISK_WRITE,
-        Figure(
-            "disk.read_chars", "By",
-            "Bytes read through system calls, including those that were in the page cache",
-            attrgetter("read_chars"), TOTAL, "204800000", kind="disk",
-        ),
-        Figure(
-            "disk.write_chars", "By", "Bytes written through system calls",
-            attrgetter("write_chars"), TOTAL, "26214400", kind="disk",
-        ),
+        Figure("disk.read_chars", "By", "Bytes read through system calls, including those that were in the page cache", attrgetter("read_chars"), TOTAL, "204800000", kind="disk"),
+        Figure("disk.write_chars", "By", "Bytes written through system calls", attrgetter("write_chars"), TOTAL, "26214400", kind="disk"),
     ),
-)  # fmt: skip
+)
 
 # --- processors ---------------------------------------------------------------------------
 
 STEP_CPU_TIME: Final = Metric("quant.step.cpu.time", "counter", "s", "CPU time spent during steps.")
-
-CPU_USER: Final = Figure(
-    "cpu.user", "s", "CPU time of the process tree in user mode",
-    attrgetter("user"), TOTAL, "12.51",
-    steps=(Series(STEP_CPU_TIME, labels={"cpu.mode": "user"}),), kind="time",
-)  # fmt: skip
-CPU_SYSTEM: Final = Figure(
-    "cpu.system", "s", "CPU time of the process tree in the kernel",
-    attrgetter("system"), TOTAL, "0.73",
-    steps=(Series(STEP_CPU_TIME, labels={"cpu.mode": "system"}),), kind="time",
-)  # fmt: skip
-MAJOR_FAULTS: Final = Figure(
-    "page_faults.major", "{fault}", "Page faults that had to wait for storage",
-    attrgetter("major_faults"), TOTAL, "3", kind="disk", matters=1000,
-)  # fmt: skip
-CPU_WAIT: Final = Figure(
-    "cpu.wait", "s",
-    "Time for which the main thread was ready to run and waited for a processor that other "
-    "threads or programs used",
-    attrgetter("wait"), TOTAL, "0.31",
-    kind="time", curve="cpu.wait", over_processes="highest",
-)  # fmt: skip
+CPU_USER: Final = Figure("cpu.user", "s", "CPU time of the process tree in user mode", attrgetter("user"), TOTAL, "12.51", steps=(Series(STEP_CPU_TIME, labels={"cpu.mode": "user"}),), kind="time")
+CPU_SYSTEM: Final = Figure("cpu.system", "s", "CPU time of the process tree in the kernel", attrgetter("system"), TOTAL, "0.73", steps=(Series(STEP_CPU_TIME, labels={"cpu.mode": "system"}),), kind="time")
+MAJOR_FAULTS: Final = Figure("page_faults.major", "{fault}", "Page faults that had to wait for storage", attrgetter("major_faults"), TOTAL, "3", kind="disk", matters=1000)
+CPU_WAIT: Final = Figure("cpu.wait", "s", "Time for which the main thread was ready to run and waited for a processor that other threads or programs used", attrgetter("wait"), TOTAL, "0.31", kind="time", curve="cpu.wait", over_processes="highest")
 
 CPU: Final = Resource("cpu", (CPU_USER, CPU_SYSTEM, MAJOR_FAULTS, CPU_WAIT))
 
 # --- cache directories --------------------------------------------------------------------
 
+# Buckets from 1 MiB to 2 TiB, by a factor of 4.
+_STEP_CACHE_PEAK: Final = Metric("quant.step.cache.disk.peak", "histogram", "By", "Largest growth of a cache directory during a step.", buckets=tuple(float(1 << power) for power in range(20, 42, 2)))
 CACHE_GROWTH: Final = Figure(
-    "cache.disk", "By",
-    "Growth on disk of the cache directory that has grown most since it was made",
-    lambda growth: growth, ("peak",), "306429952",
-    steps=(
-        Series(
-            Metric(
-                "quant.step.cache.disk.peak", "histogram", "By",
-                "Largest growth of a cache directory during a step.",
-                # 1 MiB to 2 TiB, by a factor of 4.
-                buckets=tuple(float(1 << power) for power in range(20, 42, 2)),
-            ),
-            "peak",
-        ),
-    ),
-    live=Series(
-        Metric(
-            "quant.run.cache.disk.usage", "observable_gauge", "By",
-            "Growth on disk of the cache directory that has grown most since it was made, now.",
-        )
-    ),
+    "cache.disk", "By", "Growth on disk of the cache directory that has grown most since it was made", lambda growth: growth, ("peak",), "306429952",
+    steps=(Series(_STEP_CACHE_PEAK, "peak"),),
+    live=Series(Metric("quant.run.cache.disk.usage", "observable_gauge", "By", "Growth on disk of the cache directory that has grown most since it was made, now.")),
     kind="disk", heading="CACHES", curve="cache",
-)  # fmt: skip
+)
 
 CACHE: Final = Resource("cache", (CACHE_GROWTH,), is_sampled=True, reads_proc=False)
+# fmt: on
 
 RESOURCES: Final[tuple[Resource, ...]] = (MEMORY, GPU, DISK, CPU, CACHE)
 """In the order of the documentation."""

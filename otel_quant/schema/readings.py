@@ -33,17 +33,8 @@ class Unit:
 
 
 UNITS: Final[Mapping[str, Unit]] = {
-    "layer": Unit(
-        semconv.LAYER_COUNT, semconv.LAYER_TOTAL, semconv.STEP_LAYERS, semconv.STEP_LAYER_PROGRESS,
-        "layers.begun", "expected_layers",
-        {"memory": semconv.FORECAST_MEMORY_PER_LAYER, "gpu": semconv.FORECAST_GPU_MEMORY_PER_LAYER},
-    ),
-    "sample": Unit(
-        semconv.CALIBRATION_SAMPLE_COUNT, semconv.CALIBRATION_SAMPLE_TOTAL,
-        semconv.CALIBRATION_SAMPLES, semconv.CALIBRATION_PROGRESS,
-        "samples.consumed", "expected",
-        {"memory": semconv.FORECAST_MEMORY_PER_SAMPLE, "gpu": semconv.FORECAST_GPU_MEMORY_PER_SAMPLE},
-    ),
+    "layer": Unit(semconv.LAYER_COUNT, semconv.LAYER_TOTAL, semconv.STEP_LAYERS, semconv.STEP_LAYER_PROGRESS, "layers.begun", "expected_layers", {"memory": semconv.FORECAST_MEMORY_PER_LAYER, "gpu": semconv.FORECAST_GPU_MEMORY_PER_LAYER}),
+    "sample": Unit(semconv.CALIBRATION_SAMPLE_COUNT, semconv.CALIBRATION_SAMPLE_TOTAL, semconv.CALIBRATION_SAMPLES, semconv.CALIBRATION_PROGRESS, "samples.consumed", "expected", {"memory": semconv.FORECAST_MEMORY_PER_SAMPLE, "gpu": semconv.FORECAST_GPU_MEMORY_PER_SAMPLE}),
 }  # fmt: skip
 """By name, in the order in which texts have them."""
 
@@ -132,14 +123,8 @@ class MemoryReading(NamedTuple):
 
     def with_marks_lowered(self, pids: Collection[int]) -> MemoryReading:
         """Returns the same memory with the marks of this process and of some others reset."""
-        return MemoryReading(
-            self.rss,
-            self.tree_rss,
-            self.rss,
-            tuple((pid, rss, rss if pid in pids else mark) for pid, rss, mark in self.children),
-            self.reaped_high_water,
-            self.reaped_faults,
-        )
+        children = ((pid, rss, rss if pid in pids else mark) for pid, rss, mark in self.children)
+        return self._replace(high_water=self.rss, children=tuple(children))
 
 
 class DiskReading(NamedTuple):

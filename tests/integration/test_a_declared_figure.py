@@ -21,7 +21,7 @@ from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import run
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-BEFORE: Final = '        Figure(\n            "disk.read_chars"'
+BEFORE: Final = '        Figure("disk.read_chars"'
 DECLARED: Final = """\
         Figure(
             "disk.copied", "By", "Bytes that the program handed to write calls",
@@ -56,8 +56,8 @@ RENAMED: Final = {  # a figure of the disk, a figure and a metric of caches
     'kind="disk", heading=heading,': 'kind="disk", former=(f"disk.{way}",), heading=heading,',
     '"cache.disk", "By",': '"cache.growth", "By",',
     'kind="disk", heading="CACHES",': 'kind="disk", former=("cache.disk",), heading="CACHES",',
-    '"Growth on disk of the cache directory that has grown most since it was made, now.",':
-        '"Growth, now.", former=("quant.run.cache.disk.usage",),',
+    '"Growth on disk of the cache directory that has grown most since it was made, now."':
+        '"Growth, now.", former=("quant.run.cache.disk.usage",)',
     '"quant.run.cache.disk.usage", "observable_gauge",': '"quant.run.cache.growth", "observable_gauge",',
 }  # fmt: skip
 RENAMED_ATTRIBUTE: Final = {

@@ -36,7 +36,8 @@ def with_torch_memory(
     if cuda is None or not readings:
         return readings
     positions = range(cuda.device_count())
-    by_uuid = {_uuid(cuda, position): position for position in positions}
+    properties = map(cuda.get_device_properties, positions)
+    by_uuid = {str(getattr(each, "uuid", None)): n for n, each in enumerate(properties)}
     uuids = {reading.index: reading.id.partition("-")[2] for reading in readings}
     found = {index: by_uuid[uuid] for index, uuid in uuids.items() if uuid in by_uuid}
     found = found or dict(enumerate(positions))
@@ -48,17 +49,15 @@ def with_torch_memory(
 
 def _initialised_cuda(platform: Platform, modules: Mapping[str, ModuleType]) -> Any:
     """Returns ``torch.cuda`` if it is in use; another thread may still be importing it."""
-    version = getattr(modules.get("torch"), "version", None)
     cuda: Any = modules.get("torch.cuda")
-    is_initialized = getattr(cuda, "is_initialized", None)
-    if version is None or is_initialized is None or not is_initialized():
-        return None
-    built_for = "hip" if getattr(version, "hip", None) else "cuda"
-    return cuda if built_for == platform else None
+    is_in_use = getattr(cuda, "is_initialized", bool)()
+    return cuda if is_in_use and _platform_of_torch(modules) == platform else None
 
 
-def _uuid(cuda: Any, position: int) -> str:
-    return str(getattr(cuda.get_device_properties(position), "uuid", position))
+def _platform_of_torch(modules: Mapping[str, ModuleType] = sys.modules) -> Platform | None:
+    version = getattr(modules.get("torch"), "version", None)
+    built_for: Platform = "hip" if getattr(version, "hip", None) else "cuda"
+    return None if version is None else built_for
 
 
 def _with_figures(reading: GpuReading, cuda: Any, position: int) -> GpuReading:
@@ -130,15 +129,10 @@ class GpuProbe:
         if not self._usable:
             return ()
         nvidia, amd = open_nvml(self._environ, self._root), None
-        if nvidia is None or not nvidia.count or self._asks_for_amd():
+        asks_for_amd = any(map(self._environ.get, _AMD_VARIABLES)) or _platform_of_torch() == "hip"
+        if nvidia is None or not nvidia.count or asks_for_amd:
             amd = open_amd(self._environ, self._root)
         return tuple(each for each in (nvidia, amd) if each is not None and each.count)
-
-    def _asks_for_amd(self) -> bool:
-        version = getattr(sys.modules.get("torch"), "version", None)
-        return bool(getattr(version, "hip", None)) or any(
-            self._environ.get(variable) for variable in _AMD_VARIABLES
-        )
 
     def before_fork(self) -> None:
         """Waits for the reading that another thread is taking."""

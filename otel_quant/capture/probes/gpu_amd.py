@@ -11,12 +11,11 @@ torch can make torch find no GPU (ROCm/TheRock issue 2269, pytorch issue 186516)
 
 from __future__ import annotations
 
-import functools
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from otel_quant.base.kernel_files import open_files, read_proc, text_of
 from otel_quant.capture.probes.gpu_devices import Device, Devices, select_visible
@@ -84,10 +83,11 @@ class AmdDevices(Devices):
     """The visible AMD devices. Made by :func:`open_amd`."""
 
     platform = "hip"
+    errors = (OSError, ValueError, StopIteration)  # there is no such file
+    activities = _ACTIVITY
 
     def __init__(self, devices: tuple[Device, ...], root: Path) -> None:
         super().__init__(devices)
-        self.errors = (OSError, ValueError, StopIteration)  # there is no such file
         self._root = root
         self._process_used: Mapping[str, int] | None = None
 
@@ -104,17 +104,11 @@ class AmdDevices(Devices):
         """Returns how much memory of a device processes use; None if it is not known."""
         return None if self._process_used is None else self._process_used.get(device.id, 0)
 
-    def activity(self, device: Device) -> Mapping[str, Callable[[], Any]]:
-        """Returns what reads each field of what a device does."""
-        return {
-            name: functools.partial(_scaled, device.handle, *where)
-            for name, where in _ACTIVITY.items()
-        }
-
-
-def _scaled(folder: Path, factor: float, patterns: tuple[str, ...]) -> float:
-    path = next(path for pattern in patterns for path in folder.glob(pattern))
-    return int(read_proc(str(path))) * factor
+    def activity(self, device: Device, how: tuple[float, tuple[str, ...]]) -> float:
+        """Reads a field of what a device does, in the way of :attr:`activities`."""
+        factor, patterns = how
+        path = next(path for pattern in patterns for path in device.handle.glob(pattern))
+        return int(read_proc(str(path))) * factor
 
 
 def open_amd(environ: Mapping[str, str], root: Path = Path("/")) -> AmdDevices | None:

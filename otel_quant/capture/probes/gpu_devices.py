@@ -49,6 +49,8 @@ class Devices(ABC):
     platform: Platform
     errors: tuple[type[Exception], ...]
     """What the methods below raise where a figure cannot be read."""
+    activities: Mapping[str, Any]
+    """By field of :class:`GpuActivity`, how it is read."""
 
     def __init__(self, devices: Sequence[Device]) -> None:
         self._devices = devices
@@ -90,8 +92,8 @@ class Devices(ABC):
         """Reads how much memory of a device processes use; None if it is not known."""
 
     @abstractmethod
-    def activity(self, device: Device) -> Mapping[str, Callable[[], Any]]:
-        """Returns what reads each field of what a device does."""
+    def activity(self, device: Device, how: Any) -> Any:
+        """Reads a field of what a device does, in the way of :attr:`activities`."""
 
     def _tried(self, what: str, device: Device, read: Callable[..., Any], *more: Any) -> Any:
         if device.handle is None:
@@ -119,9 +121,9 @@ class Devices(ABC):
 
     def _activity_of(self, device: Device) -> GpuActivity | None:
         found = {}
-        for name, read in self.activity(device).items():
+        for name, how in self.activities.items():
             try:
-                found[name] = read()
+                found[name] = self.activity(device, how)
             except self.errors:
                 continue  # the device sleeps, or does not have it
         return GpuActivity(**found) if found else None

@@ -48,18 +48,15 @@ somebody has set and the power cap under load are not."""
 
 _CORE, _SM_CLOCK, _MEMORY_CLOCK, _UNCORRECTED, _SINCE_LOADED = 0, 1, 2, 1, 0
 
-_ACTIVITY: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+_ACTIVITY: Final = {
     "utilization": lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100,
     "power": lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
     "temperature": lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, _CORE),
     "clock": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, _SM_CLOCK) * 1_000_000,
     "memory_clock": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, _MEMORY_CLOCK) * 1_000_000,
     "slowed_by": lambda nvml, gpu: _slowed_by(nvml, gpu),
-    "memory_errors": lambda nvml, gpu: nvml.nvmlDeviceGetTotalEccErrors(
-        gpu, _UNCORRECTED, _SINCE_LOADED
-    ),
-}
-"""How each field of :class:`GpuActivity` is read."""
+    "memory_errors": lambda nvml, gpu: nvml.nvmlDeviceGetTotalEccErrors(gpu, _UNCORRECTED, _SINCE_LOADED),
+}  # fmt: skip
 
 
 def _slowed_by(nvml: Any, gpu: Any) -> tuple[str, ...]:
@@ -73,6 +70,7 @@ class NvmlDevices(Devices):
     """The visible NVIDIA devices. Made by :func:`open_nvml`."""
 
     platform = "cuda"
+    activities = _ACTIVITY
 
     def __init__(self, nvml: Any, environ: Mapping[str, str], root: Path) -> None:
         super().__init__(_visible_nvidia(nvml, environ.get("CUDA_VISIBLE_DEVICES")))
@@ -94,12 +92,9 @@ class NvmlDevices(Devices):
         self._lists_our_ids = self._lists_our_ids or bool(ours)
         return sum(ours) if self._lists_our_ids and None not in ours else None
 
-    def activity(self, device: Device) -> Mapping[str, Callable[[], Any]]:
-        """Returns what reads each field of what a device does."""
-        return {
-            name: functools.partial(query, self._nvml, device.handle)
-            for name, query in _ACTIVITY.items()
-        }
+    def activity(self, device: Device, how: Callable[[Any, Any], Any]) -> Any:
+        """Reads a field of what a device does, in the way of :attr:`activities`."""
+        return how(self._nvml, device.handle)
 
     def is_unsupported(self, error: Any) -> bool:
         """Whether an error means that the device never has the figure."""
@@ -111,9 +106,9 @@ class NvmlDevices(Devices):
 
 def open_nvml(environ: Mapping[str, str], root: Path = Path("/")) -> NvmlDevices | None:
     """Opens the NVIDIA driver; ``pynvml`` is imported only if the driver's library exists."""
-    if not _has_driver_library():
-        return None
     try:
+        if sys.platform != "win32":  # where the binding searches for it itself
+            ctypes.CDLL("libnvidia-ml.so.1")
         nvml: Any = importlib.import_module("pynvml")
     except ImportError as error:
         LOG.warning(
@@ -122,34 +117,19 @@ def open_nvml(environ: Mapping[str, str], root: Path = Path("/")) -> NvmlDevices
             error,
         )
         return None
-    return NvmlDevices(nvml, environ, root) if _initialised(nvml) else None
-
-
-def _has_driver_library() -> bool:
-    if sys.platform == "win32":
-        return True  # the binding searches for it itself
-    try:
-        ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
-        return False
-    return True
-
-
-def _initialised(nvml: Any) -> bool:
+        return None
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
-        no_driver = error.value in (
-            nvml.NVML_ERROR_DRIVER_NOT_LOADED,
-            nvml.NVML_ERROR_LIBRARY_NOT_FOUND,
-        )
+        no_driver = nvml.NVML_ERROR_DRIVER_NOT_LOADED, nvml.NVML_ERROR_LIBRARY_NOT_FOUND
         LOG.log(
-            logging.DEBUG if no_driver else logging.WARNING,
+            logging.DEBUG if error.value in no_driver else logging.WARNING,
             "cannot use the NVIDIA driver; GPU memory is left out of the telemetry: %s",
             error,
         )
-        return False
-    return True
+        return None
+    return NvmlDevices(nvml, environ, root)
 
 
 def _visible_nvidia(nvml: Any, selection: str | None) -> list[Device]:

@@ -15,7 +15,7 @@ import re
 import sys
 import time
 from collections.abc import Collection, Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -163,13 +163,13 @@ class MemoryProbe:
 def reset_high_water(pids: Collection[int] = ()) -> frozenset[int]:
     """Lowers the kernel's marks to the memory in use now (exact mode; Linux only)."""
     _reset(SELF)
-    lowered: set[int] = set()
+    lowered = set()
     for pid in pids:
         try:
             _reset(pid)
+            lowered.add(pid)
         except OSError:
             continue
-        lowered.add(pid)
     return frozenset(lowered)
 
 
@@ -254,6 +254,8 @@ _MOUNT: Final = re.compile(
 )
 """A line of mountinfo that mounts control groups which can have memory limits: proc(5)."""
 
+_TOTAL: Final = re.compile(r"^MemTotal:\s*(\d+)", re.MULTILINE)
+
 _DEFAULT_MOUNTS: Final = {2: ("/", "/sys/fs/cgroup"), 1: ("/", "/sys/fs/cgroup/memory")}
 """By version, the control group that is mounted, and where."""
 
@@ -261,14 +263,15 @@ _DEFAULT_MOUNTS: Final = {2: ("/", "/sys/fs/cgroup"), 1: ("/", "/sys/fs/cgroup/m
 def read_limits(root: Path = Path("/"), pid: int = SELF) -> Limits:
     """Reads the memory limit of a process: the smallest of its control group and those above, or physical memory."""
     found = [Limits(size, "physical") for size in _memory_of_machine(root)]
-    found += [Limits(size, "cgroup") for size in _cgroup_limits(root, pid)]
+    for version, groups in _groups(root, pid):
+        sizes = (_limits_of(group, _LIMIT_FILES[version]) for group in groups)
+        found += [Limits(size, "cgroup") for size in chain.from_iterable(sizes)]
     return min(found, key=lambda limit: limit.memory or 0, default=Limits())
 
 
 def _memory_of_machine(root: Path) -> list[int]:
-    for line in text_of(root / "proc/meminfo").splitlines():
-        if line.startswith("MemTotal:"):
-            return [int(line.split()[1]) * 1024]  # its "kB" are KiB
+    if (total := _TOTAL.search(text_of(root / "proc/meminfo"))) is not None:
+        return [int(total[1]) * 1024]  # its "kB" are KiB
     if root != Path("/"):
         return []
     import psutil  # elsewhere than on Linux
@@ -288,12 +291,6 @@ def oom_counts(counter: Path) -> dict[str, int]:
     """Returns what a counter has of kills; nothing if it cannot be read or the kernel is too old."""
     found = (line.partition(" ") for line in text_of(counter).splitlines())
     return {key: int(value) for key, _, value in found if key in (KILLS, GROUP_KILLS)}
-
-
-def _cgroup_limits(root: Path, pid: int) -> Iterator[int]:
-    for version, groups in _groups(root, pid):
-        for group in groups:
-            yield from _limits_of(group, _LIMIT_FILES[version])
 
 
 def _groups(root: Path, pid: int) -> Iterator[tuple[int, list[Path]]]:
@@ -325,9 +322,8 @@ def _below_mount(mounted: str, path: str) -> tuple[str, ...]:
 def _mounts(root: Path) -> dict[int, tuple[str, str]]:
     """Finds the hierarchies that can have memory limits, by version, in mountinfo."""
     found = dict(_DEFAULT_MOUNTS)
-    for line in reversed(
-        text_of(root / "proc/self/mountinfo").splitlines()
-    ):  # the first line counts
+    lines = text_of(root / "proc/self/mountinfo").splitlines()
+    for line in reversed(lines):  # the first line counts
         if (mount := _MOUNT.match(line)) is not None:
             found[2 if mount["is_second"] else 1] = mount["mounted"], mount["point"]
     return found

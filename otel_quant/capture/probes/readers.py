@@ -76,9 +76,8 @@ class Probes:
         self._looked = -_LOOK_LASTS  # when they were last looked for, by the monotonic clock
         self._has_answered = True  # Whether there is a GPU or a cache directory
         # Memory last: its marks may be lowered right after it.
-        serial = sorted(
-            (r for r in self.resources if r.reads_proc), key=lambda r: r.name == _MEMORY
-        )
+        serial = [r for r in self.resources if r.reads_proc]
+        serial.sort(key=lambda r: r.name == _MEMORY)
         self._serial, self._serial_between = _sources(serial, probes)
         concurrent = [r for r in self.resources if not r.reads_proc]
         self._concurrent, self._concurrent_between = _sources(concurrent, probes)
@@ -207,9 +206,7 @@ class Sampler:
     """
 
     def __init__(self, take: Callable[[], None], interval: float, share: float = SHARE) -> None:
-        self._take = take
-        self._interval = interval
-        self._share = share
+        self._take, self._interval, self._pace = take, interval, Pace(interval, share)
         # Held while sampling runs; released to stop it. Waiting for an Event takes twice as long.
         self._running = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -236,12 +233,11 @@ class Sampler:
             thread.join(timeout=1.0)
 
     def _run(self) -> None:
-        pace, pause = Pace(self._interval, self._share), self._interval
-        spent, now = time.thread_time(), time.monotonic()
+        pause, spent, now = self._interval, time.thread_time(), time.monotonic()
         take = FAULTS.kept_in("sampler").around(self._take)
         while not self._running.acquire(timeout=pause):
             take()
             spent_before, spent = spent, time.thread_time()
             before, now = now, time.monotonic()
-            pause = pace.pause(spent - spent_before, now - before)
+            pause = self._pace.pause(spent - spent_before, now - before)
         self._running.release()

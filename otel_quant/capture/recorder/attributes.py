@@ -7,8 +7,9 @@ were set first, which identify it. Figures by device are on metrics and on a log
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from operator import attrgetter
 from statistics import median
 from typing import Any, Final, TypeAlias
 
@@ -70,7 +71,7 @@ def run_identity_of(run: RunInfo) -> dict[str, AttributeValue]:
 def origin_of(run: RunInfo, first: Reading) -> dict[str, AttributeValue]:
     """Returns the attributes that describe what made a run."""
     names = tuple(gpu.name for gpu in first.gpus if gpu.name)
-    return {**run.origin, semconv.GPU_NAMES: names} if run.origin and names else {**run.origin}
+    return {**run.origin, **({semconv.GPU_NAMES: names} if run.origin and names else {})}
 
 
 def gpus_of(reading: Reading) -> dict[str, AttributeValue]:
@@ -78,11 +79,8 @@ def gpus_of(reading: Reading) -> dict[str, AttributeValue]:
     if not reading.gpus:
         return {}
     limits = [gpu.limit for gpu in reading.gpus]
-    attributes: dict[str, AttributeValue | None] = {
-        semconv.GPU_COUNT: len(reading.gpus),
-        semconv.GPU_MEMORY_LIMIT: None if None in limits else sum(filter(None, limits)),
-    }
-    return present(attributes)
+    limit = None if None in limits else sum(filter(None, limits))
+    return present({semconv.GPU_COUNT: len(reading.gpus), semconv.GPU_MEMORY_LIMIT: limit})
 
 
 class FigureAttributes:
@@ -98,9 +96,8 @@ class FigureAttributes:
             if resource.device_figures
         )
         self._of_checkpoints = _on_records(resources, semconv.CHECKPOINT_PREFIX)
-        self._of_readings = _on_records(
-            [resource for resource in resources if resource.is_sampled], semconv.READING_PREFIX
-        )
+        sampled = (resource for resource in resources if resource.is_sampled)
+        self._of_readings = _on_records(sampled, semconv.READING_PREFIX)
 
     def between(
         self, start: Reading, end: Reading, peaks: Peaks, memory_limit: int | None
@@ -122,16 +119,17 @@ class FigureAttributes:
     ) -> Iterator[dict[str, AttributeValue]]:
         """Yields what was used of each device between two readings."""
         for resource, rows in self._devices:
-            first, last = (each.resources.get(resource.name, ()) for each in (start, end))
-            for before, after in resource.devices(first, last):
+            first, last = start.resources, end.resources
+            both = resource.devices(first.get(resource.name, ()), last.get(resource.name, ()))
+            for before, after in both:
                 device = after or before
-                found = present(
-                    {
-                        semconv.HW_ID: device.id,
-                        semconv.HW_NAME: device.name,
-                        resource.device_stem + semconv.DEVICE_INDEX: device.index,
-                    }
-                )
+                index = resource.device_stem + semconv.DEVICE_INDEX
+                known = {
+                    semconv.HW_ID: device.id,
+                    semconv.HW_NAME: device.name,
+                    index: device.index,
+                }
+                found = present(known)
                 highest = peaks.devices.get(resource.name, {}).get(device.index, {})
                 _add(found, rows, before, after, highest)
                 yield found
@@ -234,48 +232,43 @@ def _add(
 ) -> None:
     """Adds the parts of figures between two records of a probe. It runs at the end of each step."""
     totals, levels = rows
-    if totals and first is not None and last is not None:
-        _add_totals(found, totals, first, last)
+    _add_totals(found, totals, first, last)
     for name, of, parts in levels:
         before = None if first is None else of(first)
         after = None if last is None else of(last)
-        peak = peaks.get(name)
-        if before is None and after is None and peak is None:
-            continue
         delta = None if before is None or after is None else after - before
-        values = {"start": before, "end": after, "delta": delta, "peak": peak}
+        values = {"start": before, "end": after, "delta": delta, "peak": peaks.get(name)}
         for part, attribute in parts:
             if (value := values[part]) is not None:
                 found[attribute] = round(value, _DIGITS)
 
 
 def _add_totals(found: dict[str, AttributeValue], totals: _Totals, first: Any, last: Any) -> None:
+    if first is None or last is None:
+        return
     for attribute, of in totals:
         before, after = of(first), of(last)
         if before is not None and after is not None:
             found[attribute] = round(after - before, _DIGITS)
 
 
-def _on_records(resources: Sequence[Resource], prefix: str) -> _OnRecords:
+def _on_records(resources: Iterable[Resource], prefix: str) -> _OnRecords:
     found = []
     for resource in resources:
-        shown: dict[bool, list[tuple[str, _Of]]] = {False: [], True: []}
-        for figure in resource.figures:
-            if figure.checkpoint:
-                shown[figure.is_total].append((prefix + figure.checkpoint, figure.of))
-        found.append((resource.name, tuple(shown[False]), tuple(shown[True])))
+        shown: tuple[list[tuple[str, _Of]], ...] = [], []
+        for figure in filter(attrgetter("checkpoint"), resource.figures):
+            shown[figure.is_total].append((prefix + figure.checkpoint, figure.of))
+        if any(shown):
+            found.append((resource.name, tuple(shown[False]), tuple(shown[True])))
     return tuple(found)
 
 
 def _since(baseline: Reading, reading: Reading, rows: _OnRecords) -> dict[str, AttributeValue]:
     found: dict[str, AttributeValue] = {}
     for resource, levels, totals in rows:
-        record = reading.resources.get(resource)
-        if record is None:
-            continue
-        for attribute, of in levels:
-            if (value := of(record)) is not None:
-                found[attribute] = value
-        if (first := baseline.resources.get(resource)) is not None:
-            _add_totals(found, totals, first, record)
+        if (record := reading.resources.get(resource)) is not None:
+            for attribute, of in levels:
+                if (value := of(record)) is not None:
+                    found[attribute] = value
+            _add_totals(found, totals, baseline.resources.get(resource), record)
     return found

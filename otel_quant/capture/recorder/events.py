@@ -29,16 +29,17 @@ from otel_quant.schema.readings import (
     CostedModel,
     Counts,
     GrowthForecast,
-    LayerAccuracy,
     Limits,
     Peaks,
     Reading,
     RunInfo,
-    StepInfo,
     StepProgress,
 )
 
 _MB: Final = 1_000_000
+
+_NO_METRICS: Final = ProgramMetrics(())
+_NO_LINES: Final[Mapping[int, Place]] = {}
 
 
 class EventMaker:
@@ -47,10 +48,17 @@ class EventMaker:
     run: RunInfo
     baseline: Reading
 
-    def __init__(self, resources: Sequence[Resource], metrics: ProgramMetrics | None) -> None:
+    def __init__(
+        self,
+        resources: Sequence[Resource],
+        metrics: ProgramMetrics | None,
+        sampler: StackSampler | None = None,
+    ) -> None:
         self._figures = FigureAttributes(resources)
-        self._metrics, self._boundary = metrics, FAULTS.kept_in("metrics of the program")
-        self.sampler: StackSampler | None = None  # None if no stacks are taken
+        self._metrics = metrics or _NO_METRICS
+        self._boundary = FAULTS.kept_in("metrics of the program")
+        self._sampler = sampler  # None if no stacks are taken
+        self._stacks = sampler.stacks.steps if sampler is not None else None
         self._next = 0
         self._latest: Mapping[str, object] = {}
         # What the span of the run, or of a worker's part of it, has of its steps and models: of
@@ -60,16 +68,14 @@ class EventMaker:
 
     def custom_at(self, name: str, reading: Reading, baseline: Reading) -> dict[str, object]:
         """Asks the program's metrics for their values at a checkpoint, without any lock."""
-        if self._metrics is not None:
-            with self._boundary:
-                return self._metrics.at_checkpoint(name, reading, baseline)
+        with self._boundary:
+            return self._metrics.at_checkpoint(name, reading, baseline)
         return {}
 
     def custom_of_run(self, reading: Reading, peaks: Peaks) -> dict[str, object]:
         """Asks for the values of the run."""
-        if self._metrics is not None:
-            with self._boundary:
-                return self._metrics.at_end(reading, self.baseline, peaks)
+        with self._boundary:
+            return self._metrics.at_end(reading, self.baseline, peaks)
         return {}
 
     def take(self, name: str, reading: Reading, custom: Mapping[str, object]) -> Event:
@@ -99,6 +105,11 @@ class EventMaker:
             baseline=self.baseline,
         )
 
+    def bare(self, kind: str, at: Reading | tuple[int, int], **more: Any) -> Event:
+        """Returns an event at the time of a reading, or by the wall clock and the monotonic clock."""
+        time_ns, clock_ns = at[:2]
+        return Event(kind=kind, time_ns=time_ns, clock_ns=clock_ns, run=self.run, **more)
+
     # --- the events -----------------------------------------------------------------------
 
     def run_started(self, taken: Event) -> Event:
@@ -108,12 +119,10 @@ class EventMaker:
         taken.kind, taken.attributes = "run.started", known
         return taken
 
-    def step_started(
-        self, step: StepInfo, attributes: Mapping[str, AttributeValue], taken: Event
-    ) -> Event:
+    def step_started(self, step: OpenStep, taken: Event) -> Event:
         """Completes the start of a step."""
-        taken.kind, taken.step = "step.started", step
-        taken.attributes = {**kept_of(attributes), **identity_of(step)}
+        taken.kind, taken.step, taken.counts = "step.started", step.info, step.counts
+        taken.attributes = {**kept_of(step.attributes), **identity_of(step.info)}
         self._copy_to_run(taken.attributes)
         return taken
 
@@ -130,48 +139,33 @@ class EventMaker:
         }
         self._copy_to_run(known)
         if step.counts:
-            known |= progress_of(step.counts, step.items or None, lasted_ns / 1e9)
             taken.counts, taken.items = Counts(step.counts), step.items or None
+            known |= progress_of(step.counts, taken.items, lasted_ns / 1e9)
         known |= step.warnings
         if step.layers:
             known |= accuracy_of(step.layers, step.measured)
-        if self.sampler is not None:
-            bound, taken.top_lines = self.sampler.bound_of(step, lasted_ns / 1e9, known, self.run)
+        if self._sampler is not None:
+            bound, taken.top_lines = self._sampler.bound_of(step, lasted_ns / 1e9, known, self.run)
             known |= bound
         taken.kind, taken.step, taken.attributes = "step.ended", step.info, known
-        taken.devices = tuple(self._figures.of_devices(start, end, peaks))
-        taken.began_ns, taken.lasted_ns = start.time_ns, lasted_ns
-        taken.peaks, taken.exception = peaks, error
-        return self._with_error(taken, error)
-
-    def checkpoint(self, step: StepInfo | None, taken: Event) -> Event:
-        """Completes a checkpoint that is neither the start nor the end of a step."""
-        taken.step = step
-        return taken
-
-    def progress_expected(self, step: StepInfo, counts: Counts, now: tuple[int, int]) -> Event:
-        """Returns how many samples or layers a step goes through."""
-        return self._bare("progress.expected", now, step=step, counts=counts)
-
-    def layer_measured(self, step: StepInfo, layer: LayerAccuracy, now: tuple[int, int]) -> Event:
-        """Returns how well a layer was quantized."""
-        return self._bare("layer.measured", now, step=step, layer=layer)
+        taken.exception = error
+        return self._ended(taken, start, peaks, error)
 
     def models_costed(self, costs: Sequence[CostedModel], now: tuple[int, int]) -> Event:
         """Returns what models cost."""
         for cost in costs:
-            if cost.role == "float" and cost.path is not None:
-                self._copy_to_run({semconv.INPUT_PATH: cost.path})
+            if cost.role == "float":
+                self._copy_to_run(present({semconv.INPUT_PATH: cost.path}))
             self._of_run = _with_cost(self._of_run, cost)
             self._of_period = _with_cost(self._of_period, cost)
-        return self._bare("models.costed", now, models=tuple(costs))
+        return self.bare("models.costed", now, models=tuple(costs))
 
     def reading_taken(
         self,
         reading: Reading,
         peaks: Peaks,
         steps: tuple[StepProgress, ...],
-        lines: Mapping[int, Place] | None = None,
+        lines: Mapping[int, Place] = _NO_LINES,
     ) -> Event:
         """Returns what a run does and uses between two checkpoints."""
         run, elapsed = self.run, (reading.clock_ns - self.baseline.clock_ns) / 1e9
@@ -185,7 +179,7 @@ class EventMaker:
             **self._figures.at_reading(reading, self.baseline),
             **(open_step_of(steps[-1]) if steps else {}),
         }
-        return self._bare(
+        return self.bare(
             "reading.taken",
             reading,
             step=steps[-1].info if steps else None,
@@ -195,8 +189,8 @@ class EventMaker:
             reading=reading,
             baseline=self.baseline,
             peaks=peaks,
-            stacks=self.sampler.stacks.steps if self.sampler is not None else None,
-            lines=lines or {},
+            stacks=self._stacks,
+            lines=lines,
         )
 
     def forecast_exceeded(
@@ -205,33 +199,35 @@ class EventMaker:
         """Returns that memory will not suffice for the samples or layers that are left."""
         text = _sentence(step, growth, self.run.limits)
         known = {**run_ids_of(self.run), **open_step_of(step), **growth_of(growth)}
-        return self._bare("forecast.exceeded", reading, step=step.info, name=text, attributes=known)
+        return self.bare("forecast.exceeded", reading, step=step.info, name=text, attributes=known)
 
     def forecast_stalled(
         self, step: StepProgress, seconds: float, line: Place | None, reading: Reading
     ) -> Event:
         """Returns that a step has stalled, and where."""
-        text, known = _stall(step, seconds, line), {**run_ids_of(self.run), **open_step_of(step)}
+        known, at = {**run_ids_of(self.run), **open_step_of(step)}, ""
         if line is not None:
+            at = f", at {line.short}"
             known |= {
                 semconv.CODE_FUNCTION_NAME: line.function,
                 semconv.CODE_FILE_PATH: line.file,
                 semconv.CODE_LINE_NUMBER: line.line,
             }
-        return self._bare("forecast.stalled", reading, step=step.info, name=text, attributes=known)
+        text = f"{step.info.label}, {step.counts}: no further {step.counts.newest} for {seconds:.0f} s, many times as long as any before{at}"
+        return self.bare("forecast.stalled", reading, step=step.info, name=text, attributes=known)
 
     def run_reported(self, period: Period, reading: Reading) -> Event:
         """Returns the end of a worker's task, and begins the next one's part of the run."""
         of_period = self._totals(period, reading, self._of_period)
         self._of_period = {}
-        return self._bare(
+        return self.bare(
             "run.reported",
             reading,
             attributes=of_period,
             latest_custom=self._latest,
             began_ns=period.start.time_ns,
             lasted_ns=reading.clock_ns - period.start.clock_ns,
-            stacks=self.sampler.stacks.steps if self.sampler is not None else None,
+            stacks=self._stacks,
         )
 
     def run_ended(
@@ -249,27 +245,23 @@ class EventMaker:
         taken.attributes = self._totals(whole, reading, self._of_run)
         if unreported is not whole:
             taken.of_span = self._totals(unreported, reading, self._of_period)
-        taken.devices = tuple(self._figures.of_devices(whole.start, reading, peaks))
-        taken.began_ns = whole.start.time_ns
-        taken.lasted_ns = reading.clock_ns - whole.start.clock_ns
-        taken.peaks = peaks
-        taken.stacks = self.sampler.stacks.steps if self.sampler is not None else None
-        return self._with_error(taken, error)
+        taken.stacks = self._stacks
+        return self._ended(taken, whole.start, peaks, error)
 
     # --- within -----------------------------------------------------------------------------
 
-    def _with_error(self, ended: Event, error: BaseException | None) -> Event:
+    def _ended(
+        self, taken: Event, start: Reading, peaks: Peaks, error: BaseException | None
+    ) -> Event:
+        """Completes what the ends of a step and of the run have in common."""
+        assert taken.reading is not None
+        taken.devices = tuple(self._figures.of_devices(start, taken.reading, peaks))
+        taken.began_ns, taken.lasted_ns = start.time_ns, taken.clock_ns - start.clock_ns
+        taken.peaks = peaks
         if error is not None:
-            ended.error, ended.error_message = (
-                error_type(error),
-                message_of(error, paths=self.run.paths),
-            )
-        return ended
-
-    def _bare(self, kind: str, at: Reading | tuple[int, int], **more: Any) -> Event:
-        """Returns an event at the time of a reading, or by the wall clock and the monotonic clock."""
-        time_ns, clock_ns = at[:2]
-        return Event(kind=kind, time_ns=time_ns, clock_ns=clock_ns, run=self.run, **more)
+            message = message_of(error, paths=self.run.paths)
+            taken.error, taken.error_message = error_type(error), message
+        return taken
 
     def _totals(
         self, period: Period, end: Reading, copied: Attributes
@@ -301,12 +293,6 @@ def _with_cost(known: Mapping[str, AttributeValue], cost: CostedModel) -> dict[s
     stem = semconv.of_model(cost.role)
     others = {name: value for name, value in known.items() if not name.startswith(stem)}
     return others | cost_of(cost)
-
-
-def _stall(step: StepProgress, seconds: float, line: Place | None) -> str:
-    """Returns in words that a step has stalled, and where it was last seen."""
-    at = f", at {line.short}" if line is not None else ""
-    return f"{step.info.label}, {step.counts}: no further {step.counts.newest} for {seconds:.0f} s, many times as long as any before{at}"
 
 
 def _sentence(step: StepProgress, growth: GrowthForecast, limits: Limits) -> str:

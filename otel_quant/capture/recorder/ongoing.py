@@ -140,8 +140,7 @@ class Ongoing:
     def begin(self, reading: Reading) -> None:
         """Begins the run with its first reading."""
         self.whole = self.unreported = Period(reading, PeakTracker(reading, self._with_peaks))
-        self._periods = (self.whole,)
-        self.latest = reading
+        self._periods, self.latest = (self.whole,), reading
         self._told_ns = reading.clock_ns
 
     def reported(self, reading: Reading) -> None:
@@ -162,12 +161,10 @@ class Ongoing:
         newest = self.latest
         if newest is None or reading.order >= newest.order:
             newest = self.latest = reading
-        for period in self._periods:
-            period.tracker.fold(reading)
-        for step in (
-            *self.open.values(),
-        ):  # one may end meanwhile: a generator is garbage-collected
-            step.tracker.fold(reading)
+        # Listed, as a step may end meanwhile: a generator is garbage-collected.
+        tracked: tuple[Period | OpenStep, ...] = (*self._periods, *self.open.values())
+        for each in tracked:
+            each.tracker.fold(reading)
         return newest
 
     def count_step(self, *, failed: bool) -> None:

@@ -78,9 +78,13 @@ class PeakTracker:
                 self._fold_marks(self._previous or memory, memory)
             if not memory.is_brief and not is_late:
                 self._latest, self._previous = order, memory
-        for name in self._tracked:
+        for name, (figures, device_figures) in self._tracked.items():
             if name in resources:
-                self._fold_record(name, resources[name])
+                record = resources[name]
+                _raise(self._highest, figures, record)
+                for device in record if device_figures else ():
+                    devices = self._devices.setdefault(name, {})
+                    _raise(devices.setdefault(device.index, {}), device_figures, device)
         if lowered is not None:
             self.marks_lowered(lowered)
 
@@ -104,14 +108,6 @@ class PeakTracker:
         }
         return Peaks(figures, sources, devices, self._process or None)
 
-    def _fold_record(self, name: str, record: Any) -> None:
-        figures, device_figures = self._tracked[name]
-        _raise(self._highest, figures, record)
-        if device_figures:
-            devices = self._devices.setdefault(name, {})
-            for device in record:
-                _raise(devices.setdefault(device.index, {}), device_figures, device)
-
     def _fold_marks(self, before: MemoryReading, now: MemoryReading) -> None:
         if now.reaped_faults is None or now.reaped_faults != before.reaped_faults:
             self._had_descendants = True
@@ -120,20 +116,16 @@ class PeakTracker:
         if self._marks_are_own or mark > (before.high_water or mark):
             self._process = max(self._process, mark)
             self._add(mark, now.rss, before.tree_rss - before.rss, now.tree_rss - now.rss)
-        if now.children:  # most runs have none
-            self._fold_marks_of_children(before, now)
+        if now.children:  # Case 2; most runs have none
+            known = {pid: (rss, mark or 0) for pid, rss, mark in before.children}
+            for pid, rss, its_mark in now.children:
+                rss_before, mark_before = known.get(pid, (0, 0))
+                if its_mark is not None and its_mark > mark_before:
+                    self._add(its_mark, rss, before.tree_rss - rss_before, now.tree_rss - rss)
         # Case 3
         mark = now.reaped_high_water or 0
         if mark > (before.reaped_high_water or 0):
             self._add(mark, 0, before.rss, now.rss)
-
-    def _fold_marks_of_children(self, before: MemoryReading, now: MemoryReading) -> None:
-        # Case 2
-        known = {pid: (rss, mark or 0) for pid, rss, mark in before.children}
-        for pid, rss, mark in now.children:
-            rss_before, mark_before = known.get(pid, (0, 0))
-            if mark is not None and mark > mark_before:
-                self._add(mark, rss, before.tree_rss - rss_before, now.tree_rss - rss)
 
     def _add(self, mark: int, rss: int, others_before: int, others_now: int) -> None:
         # Case 4, else case 5

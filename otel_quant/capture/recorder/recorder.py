@@ -49,6 +49,17 @@ _LOOKS: Final = 0.001
 _NONE: Final = Count()
 
 
+class _UnderWay(list[int]):
+    """Threads that take a checkpoint: a run does not end before they have. Without a lock: it changes in one operation."""
+
+    def __enter__(self) -> int:
+        self.append(thread := threading.get_ident())
+        return thread
+
+    def __exit__(self, *_: object) -> None:
+        self.remove(threading.get_ident())
+
+
 class UnfinishedStepError(Exception):
     """The error of a step that was still open when its run ended."""
 
@@ -67,26 +78,24 @@ class Recorder:
         exact_peaks: bool = False,
         stacks: StackSampler | None = None,
     ) -> None:
-        self.ended = False
-        self._ending = False
+        self.ended = self._ending = False
+        self.baseline: Reading | None = None  # The run's first reading, once it has begun
+        self.opened = 0  # How many steps were opened so far
         self._boundary = FAULTS.kept_in("recorder")
         self._probes = probes
         self._sinks = Sinks(sinks)
-        self._events = EventMaker(probes.resources, metrics)
+        self._events = EventMaker(probes.resources, metrics, stacks)
         self._events.run = info
         share = SHARE if stacks is None else SHARE + STACKS_SHARE
         self._sampler = Sampler(self._sample, sample_interval, share)
         self._exact_peaks = exact_peaks
-        self._stacks = self._events.sampler = stacks
+        self._stacks = stacks
         # Reentrant: a sink may call user code (an exporter, for example) that opens a step.
         self._lock = threading.RLock()
         # Reentrant: a signal handler may end the run while it is being ended.
         self._end_lock = threading.RLock()
-        # Threads that take a checkpoint: a run does not end before they have. Without a lock: it changes in one
-        # operation.
-        self._under_way: list[int] = []
+        self._under_way = _UnderWay()
         self._ongoing = Ongoing(probes.resources)
-        self._next_step = 0
 
     # --- the run --------------------------------------------------------------------------
 
@@ -100,12 +109,6 @@ class Recorder:
         """The newest reading; None before the run has begun."""
         return self._ongoing.latest
 
-    @property
-    def baseline(self) -> Reading | None:
-        """The run's first reading; None before it has begun."""
-        whole = self._ongoing.whole
-        return whole.start if whole is not None else None
-
     def started(self, baseline: Reading) -> Event:
         """Returns the event of the run's start, for a sink that is added later."""
         return self._events.run_started(self._events.at(ProfileStep.START, baseline, {}))
@@ -116,11 +119,6 @@ class Recorder:
         with self._lock:
             whole = self._ongoing.whole
             return whole.tracker.result() if whole is not None else Peaks()
-
-    @property
-    def opened(self) -> int:
-        """How many steps were opened so far."""
-        return self._next_step
 
     @property
     def idle(self) -> bool:
@@ -147,7 +145,7 @@ class Recorder:
                 self._ongoing.begin(reading)
                 events = self._events
                 events.run = described(events.run, attributes or {}, reading.time_ns)
-                events.baseline = reading
+                events.baseline = self.baseline = reading
                 taken = events.take(ProfileStep.START, reading, custom)
                 self._sinks.send(events.run_started(taken))
             with self._lock:
@@ -182,8 +180,8 @@ class Recorder:
                 return
             reading = self._probes.read()
             with self._lock:
-                whole, unreported = self._ongoing.whole, self._ongoing.unreported
-                if whole is None or unreported is None or self._reportable_steps() != ended_before:
+                unreported = self._ongoing.unreported
+                if unreported is None or self._reportable_steps() != ended_before:
                     return  # the thread that has ended a step meanwhile reports it
                 self._ongoing.fold(reading)
                 event = self._events.run_reported(unreported, reading)
@@ -224,39 +222,35 @@ class Recorder:
             attributes = dict(attributes or {})
             if (model := attributes.pop(semconv.MODEL_NAME, None)) is not None:
                 self._events.name_model(model)
-            parent, thread = current_step(self), threading.get_ident()
-            step, is_open = None, False
-            self._under_way.append(thread)
+            parent, step = current_step(self), None
             try:
-                reading = began or self._probes.read(lowers_marks=self._exact_peaks)
-                with self._lock:
-                    if self._ending:
-                        return None
-                    info = StepInfo(
-                        index=self._next_step,
-                        label=label,
-                        kind=kind if kind in ALL_STEPS else ProfileStep.USER_DEFINED,
-                        parent=parent.info.index if parent else None,
-                        library=library,
-                        library_version=library_version,
-                        function=function,
-                        thread=thread,
-                        filled_in=filled_in,
-                    )
-                    self._next_step += 1
-                    tracker = self._ongoing.begin_step(reading)
-                    step = OpenStep(info, self, self._sinks, parent, reading, tracker, attributes)
-                    self._ongoing.open[info.index] = step
-                taken = self._taken(f"{label} Start", reading)
-                if taken is None:
-                    return None
-                self._sinks.send(self._events.step_started(info, attributes, taken))
-                is_open = True
-                return step
-            finally:
-                self._under_way.remove(thread)
-                if step is not None and not is_open:  # Ctrl-C: nobody can close what nobody gets
+                with self._under_way as thread:
+                    reading = began or self._probes.read(lowers_marks=self._exact_peaks)
+                    with self._lock:
+                        if self._ending:
+                            return None
+                        info = StepInfo(
+                            index=self.opened,
+                            label=label,
+                            kind=kind if kind in ALL_STEPS else ProfileStep.USER_DEFINED,
+                            parent=parent.info.index if parent else None,
+                            library=library,
+                            library_version=library_version,
+                            function=function,
+                            thread=thread,
+                            filled_in=filled_in,
+                        )
+                        self.opened += 1
+                        tracker = self._ongoing.begin_step(reading)
+                        its = info, self, self._sinks, parent, reading, tracker, attributes
+                        step = self._ongoing.open[info.index] = OpenStep(*its)
+                    if (taken := self._taken(f"{label} Start", reading)) is not None:
+                        self._sinks.send(self._events.step_started(step, taken))
+                        return step
+            except BaseException:  # Ctrl-C: nobody can close what nobody gets
+                if step is not None:
                     self._drop(step)
+                raise
         return None
 
     def close(self, step: OpenStep | None, error: BaseException | None = None) -> None:
@@ -268,28 +262,23 @@ class Recorder:
                 if step.closed or self.ended:
                     return
                 step.closed = True
-                open_steps, thread = self._ongoing.open, threading.get_ident()
-                within = list(open_steps.values()) if len(open_steps) > 1 else ()
+                steps = self._ongoing.open.values()
+                within = [each for each in steps if each.ends_with_parent and each.parent is step]
             for each in within:
-                if each.ends_with_parent and each.parent is step:
-                    self.close(each)
-            self._under_way.append(thread)
+                self.close(each)
             try:
-                reading = self._probes.read(lowers_marks=self._exact_peaks)
-                with self._lock:
-                    self._ongoing.fold(reading)
-                    open_steps.pop(step.info.index, None)
-                    peaks = step.tracker.result()
-                    self._ongoing.count_step(failed=error is not None)
-                taken = self._taken(f"{step.info.label} End", reading)
-                if taken is None:
-                    return
-                self._sinks.send(self._events.step_ended(step, peaks, error, taken))
+                with self._under_way:
+                    reading = self._probes.read(lowers_marks=self._exact_peaks)
+                    with self._lock:
+                        self._ongoing.fold(reading)
+                        self._ongoing.open.pop(step.info.index, None)
+                        peaks = step.tracker.result()
+                        self._ongoing.count_step(failed=error is not None)
+                    if (taken := self._taken(f"{step.info.label} End", reading)) is not None:
+                        self._sinks.send(self._events.step_ended(step, peaks, error, taken))
             except BaseException:  # Ctrl-C: the step has no end, but it is over
                 self._drop(step)
                 raise
-            finally:
-                self._under_way.remove(thread)
 
     def point(self, name: str) -> None:
         """Takes a checkpoint that is neither the start nor the end of a step."""
@@ -297,17 +286,12 @@ class Recorder:
             self.start()
             if self._ending or self._ongoing.whole is None:
                 return
-            current, thread = current_step(self), threading.get_ident()
-            self._under_way.append(thread)
-            try:
+            current = current_step(self)
+            with self._under_way:
                 reading = self._folded(self._probes.read(lowers_marks=self._exact_peaks))
-                taken = self._taken(name, reading)
-                if taken is None:
-                    return
-                info = current.info if current else None
-                self._sinks.send(self._events.checkpoint(info, taken))
-            finally:
-                self._under_way.remove(thread)
+                if (taken := self._taken(name, reading)) is not None:
+                    taken.step = current.info if current else None
+                    self._sinks.send(taken)
 
     def expect(self, step: OpenStep, unit: str, total: int) -> None:
         """Notes how many layers a step goes through from now on, or how many samples, the first time that it is given."""
@@ -316,7 +300,10 @@ class Recorder:
                 step.counts.expect(unit, total)
                 step.forecast = StepForecast(total, self.info.limits, unit)
                 counts = Counts(step.counts)
-                self._sinks.send(self._events.progress_expected(step.info, counts, _now()))
+                event = self._events.bare(
+                    "progress.expected", _now(), step=step.info, counts=counts
+                )
+                self._sinks.send(event)
 
     def count(self, step: OpenStep, unit: str) -> None:
         """Counts a layer or a sample that a step has begun."""
@@ -347,7 +334,8 @@ class Recorder:
             step.layers += new
             step.measured += len(layers)
         for each in new:
-            self._sinks.send(self._events.layer_measured(step.info, each, now))
+            event = self._events.bare("layer.measured", now, step=step.info, layer=each)
+            self._sinks.send(event)
 
     def models_costed(self, costs: Sequence[CostedModel]) -> None:
         """Passes the static cost of models to the sinks."""
@@ -388,10 +376,8 @@ class Recorder:
 
     def _sample(self) -> None:
         is_due = self._ongoing.is_due()
-        reading = self._probes.sample(totals=is_due)
+        reading = self._folded(self._probes.sample(totals=is_due))
         with self._lock:
-            if not self.ended:
-                self._ongoing.fold(reading)
             if self._ending:
                 return
             self._ongoing.add_to_forecasts(reading)

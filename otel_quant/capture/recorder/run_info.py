@@ -92,58 +92,29 @@ def _value(text: str, paths: bool) -> str:
     return _SECRETS.sub(_HIDDEN, _CREDENTIALS.sub(f"{_HIDDEN}@", known))
 
 
-SYSTEMS: Final[Mapping[str, Mapping[str, str]]] = {
-    "GITHUB_ACTIONS": {
-        semconv.CI_PIPELINE: "{GITHUB_WORKFLOW}",
-        semconv.CI_RUN: "{GITHUB_RUN_ID}",
-        semconv.CI_RUN_URL: "{GITHUB_SERVER_URL}/{GITHUB_REPOSITORY}/actions/runs/{GITHUB_RUN_ID}",
-        semconv.CI_TASK: "{GITHUB_JOB}",
-        semconv.CI_WORKER: "{RUNNER_NAME}",
-        semconv.VCS_REVISION: "{GITHUB_SHA}",
-        semconv.VCS_REF: "{GITHUB_REF_NAME}",
-        semconv.VCS_REPOSITORY: "{GITHUB_SERVER_URL}/{GITHUB_REPOSITORY}",
-    },
-    "GITLAB_CI": {
-        semconv.CI_PIPELINE: "{CI_PROJECT_PATH}",
-        semconv.CI_RUN: "{CI_PIPELINE_ID}",
-        semconv.CI_RUN_URL: "{CI_PIPELINE_URL}",
-        semconv.CI_TASK: "{CI_JOB_NAME}",
-        semconv.CI_TASK_RUN: "{CI_JOB_ID}",
-        semconv.CI_WORKER: "{CI_RUNNER_DESCRIPTION}",
-        semconv.VCS_REVISION: "{CI_COMMIT_SHA}",
-        semconv.VCS_REF: "{CI_COMMIT_REF_NAME}",
-        semconv.VCS_CHANGE: "{CI_MERGE_REQUEST_IID}",
-        semconv.VCS_REPOSITORY: "{CI_PROJECT_URL}",
-    },
-    "JENKINS_URL": {
-        semconv.CI_PIPELINE: "{JOB_NAME}",
-        semconv.CI_RUN: "{BUILD_NUMBER}",
-        semconv.CI_RUN_URL: "{BUILD_URL}",
-        semconv.CI_TASK: "{STAGE_NAME}",
-        semconv.CI_WORKER: "{NODE_NAME}",
-        semconv.VCS_REVISION: "{GIT_COMMIT}",
-        semconv.VCS_REF: "{GIT_BRANCH}",
-        semconv.VCS_CHANGE: "{CHANGE_ID}",
-        semconv.VCS_REPOSITORY: "{GIT_URL}",
-    },
-    "TF_BUILD": {
-        semconv.CI_PIPELINE: "{BUILD_DEFINITIONNAME}",
-        semconv.CI_RUN: "{BUILD_BUILDID}",
-        semconv.CI_RUN_URL: "{SYSTEM_COLLECTIONURI}{SYSTEM_TEAMPROJECT}/_build/results"
-        "?buildId={BUILD_BUILDID}",
-        semconv.CI_TASK: "{SYSTEM_JOBDISPLAYNAME}",
-        semconv.CI_TASK_RUN: "{SYSTEM_JOBID}",
-        semconv.CI_WORKER: "{AGENT_NAME}",
-        semconv.VCS_REVISION: "{BUILD_SOURCEVERSION}",
-        semconv.VCS_REF: "{BUILD_SOURCEBRANCHNAME}",
-        semconv.VCS_CHANGE: "{SYSTEM_PULLREQUEST_PULLREQUESTID}",
-        semconv.VCS_REPOSITORY: "{BUILD_REPOSITORY_URI}",
-    },
-}
-"""By the variable that identifies the system, the attributes. One is left out if one of the
-variables in braces is unset. The systems document them: GitHub Actions ("Variables
+_CI: Final[Mapping[str, Sequence[str]]] = {
+    "": ("GITHUB_ACTIONS", "GITLAB_CI", "JENKINS_URL", "TF_BUILD"),
+    semconv.CI_PIPELINE: ("{GITHUB_WORKFLOW}", "{CI_PROJECT_PATH}", "{JOB_NAME}", "{BUILD_DEFINITIONNAME}"),
+    semconv.CI_RUN: ("{GITHUB_RUN_ID}", "{CI_PIPELINE_ID}", "{BUILD_NUMBER}", "{BUILD_BUILDID}"),
+    semconv.CI_RUN_URL: ("{GITHUB_SERVER_URL}/{GITHUB_REPOSITORY}/actions/runs/{GITHUB_RUN_ID}", "{CI_PIPELINE_URL}", "{BUILD_URL}", "{SYSTEM_COLLECTIONURI}{SYSTEM_TEAMPROJECT}/_build/results?buildId={BUILD_BUILDID}"),
+    semconv.CI_TASK: ("{GITHUB_JOB}", "{CI_JOB_NAME}", "{STAGE_NAME}", "{SYSTEM_JOBDISPLAYNAME}"),
+    semconv.CI_TASK_RUN: ("", "{CI_JOB_ID}", "", "{SYSTEM_JOBID}"),
+    semconv.CI_WORKER: ("{RUNNER_NAME}", "{CI_RUNNER_DESCRIPTION}", "{NODE_NAME}", "{AGENT_NAME}"),
+    semconv.VCS_REVISION: ("{GITHUB_SHA}", "{CI_COMMIT_SHA}", "{GIT_COMMIT}", "{BUILD_SOURCEVERSION}"),
+    semconv.VCS_REF: ("{GITHUB_REF_NAME}", "{CI_COMMIT_REF_NAME}", "{GIT_BRANCH}", "{BUILD_SOURCEBRANCHNAME}"),
+    semconv.VCS_CHANGE: ("", "{CI_MERGE_REQUEST_IID}", "{CHANGE_ID}", "{SYSTEM_PULLREQUEST_PULLREQUESTID}"),
+    semconv.VCS_REPOSITORY: ("{GITHUB_SERVER_URL}/{GITHUB_REPOSITORY}", "{CI_PROJECT_URL}", "{GIT_URL}", "{BUILD_REPOSITORY_URI}"),
+}  # fmt: skip
+"""By attribute, what each system has of it. The systems document them: GitHub Actions ("Variables
 reference"), GitLab ("Predefined CI/CD variables reference"), Jenkins ("Using environment variables"),
 Azure Pipelines ("Predefined variables")."""
+
+SYSTEMS: Final[Mapping[str, Mapping[str, str]]] = {
+    system: {attribute: each[n] for attribute, each in _CI.items() if attribute and each[n]}
+    for n, system in enumerate(_CI[""])
+}
+"""By the variable that identifies the system, the attributes. One is left out if one of the
+variables in braces is unset."""
 
 _VARIABLE: Final = re.compile(r"\{(\w+)\}")
 
@@ -190,19 +161,10 @@ def _packed(path: Path, name: str) -> str:
 # --- the run ------------------------------------------------------------------------------
 
 LIBRARIES: Final[Mapping[str, str]] = {
-    "quark": "amd-quark",
-    "accelerate": "accelerate",
-    "bitsandbytes": "bitsandbytes",
-    "brevitas": "brevitas",
-    "gptqmodel": "gptqmodel",
-    "modelopt": "nvidia-modelopt",
-    "numpy": "numpy",
-    "onnx": "onnx",
-    "onnx_ir": "onnx-ir",
-    "opentelemetry.sdk": "opentelemetry-sdk",
-    "openvino": "openvino",
-    "optimum": "optimum",
-}
+    "quark": "amd-quark", "accelerate": "accelerate", "bitsandbytes": "bitsandbytes", "brevitas": "brevitas",
+    "gptqmodel": "gptqmodel", "modelopt": "nvidia-modelopt", "numpy": "numpy", "onnx": "onnx", "onnx_ir": "onnx-ir",
+    "opentelemetry.sdk": "opentelemetry-sdk", "openvino": "openvino", "optimum": "optimum",
+}  # fmt: skip
 """The libraries without hooks whose versions are reported, too: module and distribution."""
 
 
@@ -270,6 +232,10 @@ def _origin(
 ) -> dict[str, AttributeValue]:
     """Returns the attributes of what makes the run."""
     machine = platform.uname()
+    # As the kernel's modules tell it.
+    drivers = [
+        (name, text_of(Path(f"/sys/module/{name}/version"))) for name in ("nvidia", "amdgpu")
+    ]
     revision, ref = git_head(folder) if folder is not None else (None, None)
     command = shown_command(sys.orig_argv if arguments else sys.orig_argv[:1], paths=paths)
     known = {
@@ -283,7 +249,7 @@ def _origin(
         semconv.ADDRESS_SPACE_LIMIT: _resource_limit("RLIMIT_AS"),
         semconv.FILE_SIZE_LIMIT: _resource_limit("RLIMIT_FSIZE"),
         semconv.OTEL_QUANT_VERSION: VERSION,
-        semconv.GPU_DRIVERS: tuple(_gpu_drivers()),
+        semconv.GPU_DRIVERS: tuple(f"{name} {version}" for name, version in drivers if version),
         semconv.VCS_REVISION: revision,
         semconv.VCS_REF: ref,
         semconv.LIBRARIES: tuple(loaded_libraries()),
@@ -326,10 +292,3 @@ def _resource_limit(name: str) -> int | None:
         return None
     soft, _ = resource.getrlimit(getattr(resource, name))
     return None if soft == resource.RLIM_INFINITY else soft
-
-
-def _gpu_drivers() -> Iterator[str]:
-    """Yields each driver with its version, as the kernel's modules tell it."""
-    for driver in ("nvidia", "amdgpu"):
-        if version := text_of(Path(f"/sys/module/{driver}/version")):
-            yield f"{driver} {version}"

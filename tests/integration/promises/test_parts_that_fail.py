@@ -119,7 +119,7 @@ EVERY_PART = """
 break_probes("memory", "disk", "cpu", "gpu")
 for name in ("SpansSink", "MetricsSink", "LogsSink", "QuarkYamlSink"):
     break_sink(getattr(otel_quant.capture.runtime, name))
-otel_quant.capture.runtime.Recorder._checkpoint = broken
+otel_quant.capture.runtime.Recorder._taken = broken
 """
 
 

@@ -177,30 +177,22 @@ def test_a_declared_figure_is_in_every_signal_file_command_page_and_dashboard(
         "metric of steps": points["quant.step.disk.copied"] == copied,
         "metric of runs": points["quant.run.disk.copied"] > copied,
         "checkpoint record": end["quant.checkpoint.disk_copied"] > copied,
-        "local file": in_file["disk_copied_mb"]
-        == round(end["quant.checkpoint.disk_copied"] / (1 << 20), 2),
+        "local file": in_file["disk_copied_mb"] == round(end["quant.checkpoint.disk_copied"] / (1 << 20), 2),
         "documentation": "quant.disk.copied" in names,
         "dashboards": "quant_run_disk_copied_bytes_total" in boards,
         "steps on dashboards": "span.quant.disk.copied" in boards,
         "show of the recording": "COPIED" in copy.otel_quant("show", "recorded"),
         "show of the file": "COPIED" in copy.otel_quant("show", "profile.yaml"),
-        "show as JSON": values_named(copy.json("show", "recorded"), "disk_copied_mb")
-        == [round(copied / (1 << 20), 2)],
+        "show as JSON": values_named(copy.json("show", "recorded"), "disk_copied_mb") == [round(copied / (1 << 20), 2)],
         "report": "copied" in page.lower(),
         "chart of a level": '"title-files">Files that the main process has open<' in page,
         "compare": "disk.copied" in json.dumps(copy.json("compare", "recorded", "recorded")),
-        "gate": copy.otel_quant("compare", "recorded", "recorded", "--fail-over", "disk.copied=10%")
-        != "",
+        "gate": copy.otel_quant("compare", "recorded", "recorded", "--fail-over", "disk.copied=10%") != "",
         "runs": "disk.copied" in json.dumps(copy.json("runs", ".", "--value", "disk.copied")),
         "watch": "disk copied" in copy.in_a_terminal("watch", "--once", "recorded"),
         "curve": "disk.copied" in (tmp_path / "recorded" / "curve.launcher.jsonl").read_text(),
-        "send": [
-            span.attributes.get("quant.disk.copied")
-            for span in otlp.spans[sent_before:]
-            if span.name == "Calibration"
-        ]
-        == [copied],
-    }
+        "send": [span.attributes.get("quant.disk.copied") for span in otlp.spans[sent_before:] if span.name == "Calibration"] == [copied],
+    }  # fmt: skip
     assert found == dict.fromkeys(found, True)
 
 

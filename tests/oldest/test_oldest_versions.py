@@ -71,10 +71,7 @@ def signals_of_one_run() -> dict[str, object]:
              span.status.status_code.name)
             for span in spans.get_finished_spans()
         ],
-        "records": [
-            (item.log_record.event_name, item.log_record.body)
-            for item in records.get_finished_logs()
-        ],
+        "records": [(item.log_record.event_name, item.log_record.body) for item in records.get_finished_logs()],
         "metrics": sorted(
             metric.name
             for resource in data.resource_metrics

@@ -34,20 +34,17 @@ COLUMNS = {
     ("Quantization compared", "Peak memory against the baseline"): "Step, the run [short]",
     ("Quantization compared", "Duration by step"): "Step, the run [s], the baseline [s]",
     ("Quantization compared", "Peak memory by step"): "Step, the run [bytes], the baseline [bytes]",
-    ("Quantization compared", "Peak memory by model and method"): (
-        "Model, MinMSE [bytes], Percentile [bytes]"
+    ("Quantization compared", "Peak memory by model and method"): ("Model, MinMSE [bytes], Percentile [bytes]"
     ),
     ("Model cost", "Size"): "Run, float [bytes], quantized [bytes]",
     ("Model cost", "Parameters"): "Run, float [short], quantized [short]",
     ("Model cost", "MACs"): "Run, float [short], quantized [short]",
     ("Model cost", "Float models"): _COSTED_MODELS,
     ("Model cost", "Quantized models"): _COSTED_MODELS,
-    ("Model cost", "Precision of the float models"): (
-        "Run, Model, float32 [percentunit], int8 [percentunit]"
+    ("Model cost", "Precision of the float models"): ("Run, Model, float32 [percentunit], int8 [percentunit]"
     ),
     ("Model cost", "Precision of the quantized models"): "Run, Model, int8 [percentunit]",
-    ("Model cost", "Expected precision of the quantized models"): (
-        "Run, Model, float32 [percentunit], int8 [percentunit]"
+    ("Model cost", "Expected precision of the quantized models"): ("Run, Model, float32 [percentunit], int8 [percentunit]"
     ),
     ("Model cost", "Heaviest nodes"): "Run, Model, Node, MACs [short]",
     ("Inference", "Latency"): "Run, float [s], quantized [s]",
@@ -57,12 +54,9 @@ COLUMNS = {
         "Began [dateTimeAsIso], Run, Model, Role, Provider, Median [s], p10 [s], p90 [s], Speed-up "
         "[short], Peak memory [bytes], SQNR [dB], Findings [none], Conversions [percentunit]"
     ),
-    ("Inference", "Share of time by operator"): (
-        "Operator, exp [percentunit], float [percentunit], int8 [percentunit]"
+    ("Inference", "Share of time by operator"): ("Operator, exp [percentunit], float [percentunit], int8 [percentunit]"
     ),
-    ("Inference", "Slowest kernels"): (
-        "Model, Node, Operator, Time [s], Share [percentunit], MACs per second [short], Types, "
-        "Provider"
+    ("Inference", "Slowest kernels"): ("Model, Node, Operator, Time [s], Share [percentunit], MACs per second [short], Types, " "Provider"
     ),
     ("Inference", "Findings"): ("Run, Model, Kind, Finding, Share of time [percentunit]"),
     ("Inference", "Measured models"): (
@@ -81,5 +75,5 @@ COLUMNS = {
         "Failed steps [none]"
     ),
     ("Quantization runs", "Runs without an end"): "Run, Peak memory [bytes]",
-}
+}  # fmt: skip
 """The columns in their order, with Grafana's name of the unit where it is not text."""

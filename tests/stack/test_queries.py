@@ -485,18 +485,11 @@ def test_links_lead_to_the_run_and_to_the_trace_of_the_row(
         if each.opened
     } == {
         ("Quantization runs", "Alerts that fire"): to_runs("Quantization runs", "Alerts that fire"),
-        ("Quantization runs", "Runs without an end"): to_runs(
-            "Quantization runs", "Runs without an end"
-        ),
-        ("Quantization runs", "Runs"): to_runs("Quantization runs", "Runs")
-        | at_work("Quantization runs", "Runs"),
-        ("Quantization compared", "Runs side by side"): to_runs(
-            "Quantization compared", "Runs side by side"
-        ),
-        ("Quantization run", "Steps"): {
-            "Name": [(path, start | chosen | {"var-lines": [step]}) for step in STEPS_OF_A_RUN]
-        },
-    }
+        ("Quantization runs", "Runs without an end"): to_runs("Quantization runs", "Runs without an end"),
+        ("Quantization runs", "Runs"): to_runs("Quantization runs", "Runs") | at_work("Quantization runs", "Runs"),
+        ("Quantization compared", "Runs side by side"): to_runs("Quantization compared", "Runs side by side"),
+        ("Quantization run", "Steps"): {"Name": [(path, start | chosen | {"var-lines": [step]}) for step in STEPS_OF_A_RUN]},
+    }  # fmt: skip
     steps = shown["Quantization run"]["Steps"]
     assert [step for (step,) in steps.rows("Name")] == STEPS_OF_A_RUN
 

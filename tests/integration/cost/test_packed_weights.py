@@ -42,18 +42,9 @@ def test_both_forms_of_4_bit_weights_have_the_same_parameters(symmetric: bool) -
 
 _BITS = {"N": 48, "K": 100, "block_size": 32}
 PACKED: dict[str, tuple[str, list[np.ndarray | None], dict[str, object], int]] = {
-    "8 bits": (
-        "MatMulNBits", [floats(4, 100), octets(48, 4, 32), floats(48, 4)], {**_BITS, "bits": 8},
-        100 * 48 + 192,
-    ),
-    "2 bits": (
-        "MatMulNBits", [floats(4, 100), octets(48, 4, 8), floats(48, 4), floats(48, 4)], {**_BITS, "bits": 2},
-        100 * 48 + 192 + 192,
-    ),
-    "4 bits of bitsandbytes": (
-        "MatMulBnb4", [floats(4, 100), octets(2400), floats(150)], {**_BITS, "quant_type": 1},
-        100 * 48 + 150,
-    ),
+    "8 bits": ("MatMulNBits", [floats(4, 100), octets(48, 4, 32), floats(48, 4)], {**_BITS, "bits": 8}, 100 * 48 + 192),
+    "2 bits": ("MatMulNBits", [floats(4, 100), octets(48, 4, 8), floats(48, 4), floats(48, 4)], {**_BITS, "bits": 2}, 100 * 48 + 192 + 192),
+    "4 bits of bitsandbytes": ("MatMulBnb4", [floats(4, 100), octets(2400), floats(150)], {**_BITS, "quant_type": 1}, 100 * 48 + 150),
     "rows of a table": (
         "GatherBlockQuantized", [octets(50, 16), np.zeros(3, np.int64), floats(50, 2), octets(50, 1)],
         {"bits": 4, "block_size": 16, "quantize_axis": 1}, 50 * 32 + 3 + 100 + 100,

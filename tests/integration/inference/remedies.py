@@ -135,10 +135,7 @@ _BY_COLUMNS: Final = Form("MatMul", "float", "int8", "float", "channels")
 REMEDIES: Final = [
     _of_forms("a bias of int32", Form("Gemm", bias="int8"), Form("Gemm", bias="int32")),
     _of("that product", lambda has_defect: _bias(0.005) if has_defect else _bias()),
-    _of(
-        "a DequantizeLinear right in front of it",
-        lambda has_defect: _bias(is_reshaped=has_defect),
-    ),
+    _of("a DequantizeLinear right in front of it", lambda has_defect: _bias(is_reshaped=has_defect)),
     _of("axis 0, of the output channels", _along_channels),
     _of_forms("scales along axis 1", _BY_COLUMNS._replace(scales="rows"), _BY_COLUMNS),
     *(
@@ -163,10 +160,7 @@ REMEDIES: Final = [
     _of_forms("uint8 for what is not a weight", Form("Conv", "int8", y="int8", shared="x"), Form("Conv", shared="x")),
     _of_forms(_EIGHT_BITS, Form("Conv", "uint16", y="uint16"), Form("Conv")),
     _of_forms(_EIGHT_BITS, Form("MatMul", w="int4"), Form("MatMul")),
-    _of_forms(
-        "QuantizeLinear and DequantizeLinear in front of its other operand",
-        Form("Conv", "float"), Form("Conv"),
-    ),
+    _of_forms("QuantizeLinear and DequantizeLinear in front of its other operand", Form("Conv", "float"), Form("Conv")),
     *(
         _of(
             "QuantizeLinear and DequantizeLinear in front of each",

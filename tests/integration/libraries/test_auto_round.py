@@ -65,12 +65,7 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
         semconv.GRANULARITY: "group", semconv.SYMMETRIC: True, semconv.WEIGHT_TYPE: "int4",
     }  # fmt: skip
     steps = {
-        "tuned": [
-            step(PREPARE, {}),
-            step(TUNE, INT4,
-                 step(CALIBRATE, {**INT4, **SAMPLES}),
-                 step(BLOCKS, {**INT4, **TWO_BLOCKS})),
-        ],
+        "tuned": [step(PREPARE, {}), step(TUNE, INT4, step(CALIBRATE, {**INT4, **SAMPLES}), step(BLOCKS, {**INT4, **TWO_BLOCKS}))],
         "saved": [
             step(LOAD, FROM_TINY),
             step(PREPARE, TO_OUT),
@@ -79,14 +74,8 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
                  step(BLOCKS, {**saved, **TWO_BLOCKS})),
             step(SAVE, {**TO_OUT, semconv.OUTPUT_PATH: "out/tiny-w4g32"}),
         ],
-        "nearest": [
-            step(PREPARE, {}),
-            step(ROUND, {**NEAREST8, **TWO_BLOCKS}),
-            step(SAVE, {**TO_OUT, semconv.OUTPUT_PATH: "out8"}),
-        ],
-        "file_to_file": [
-            step(FILE_TO_FILE, {**scheme, **FROM_TINY, **TO_OUT, semconv.OUTPUT_PATH: "out4"}),
-        ],
+        "nearest": [step(PREPARE, {}), step(ROUND, {**NEAREST8, **TWO_BLOCKS}), step(SAVE, {**TO_OUT, semconv.OUTPUT_PATH: "out8"})],
+        "file_to_file": [step(FILE_TO_FILE, {**scheme, **FROM_TINY, **TO_OUT, semconv.OUTPUT_PATH: "out4"})],
         "failing": [
             step(LOAD, FROM_TINY),
             step(PREPARE, TO_GGUF),

@@ -88,11 +88,7 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
     [root] = otlp.spans_named("quantization")
     steps = {
         "without_data": [step(LOAD, W8A16), step(INITIALIZE, W8A16), step(DATA_FREE, W8A16)],
-        "gptq": [
-            step(READ, W4A16),
-            step(INITIALIZE, W4A16),
-            step(SEQUENTIAL, {**W4A16, **counted_in_parts(3, parts=3)}),
-        ],
+        "gptq": [step(READ, W4A16), step(INITIALIZE, W4A16), step(SEQUENTIAL, {**W4A16, **counted_in_parts(3, parts=3)})],
         "awq": [
             step(INITIALIZE, {**W4A16, semconv.ALGORITHMS: ("AWQModifier", "QuantizationModifier")}),
             step(SEQUENTIAL, {**W4A16, semconv.ALGORITHMS: ("AWQModifier",),
@@ -119,10 +115,7 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
                              semconv.SYMMETRIC: True, semconv.WEIGHT_TYPE: "int8", **TO_OUT}),
             export(TO_OUT),
         ],
-        "file_to_file": [
-            step(FILE_TO_FILE, {semconv.CONFIG_NAME: "FP8_DYNAMIC", semconv.INPUT_PATH: "tiny",
-                                **TO_OUT}),
-        ],
+        "file_to_file": [step(FILE_TO_FILE, {semconv.CONFIG_NAME: "FP8_DYNAMIC", semconv.INPUT_PATH: "tiny", **TO_OUT})],
         "failing": [step(INITIALIZE, W8A8), step(BASIC, {**W8A8, "error.type": "KeyError"})],
     }  # fmt: skip
     assert steps_below(otlp, root) == [(way, {}, within) for way, within in steps.items()]

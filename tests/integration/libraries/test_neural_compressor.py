@@ -77,29 +77,17 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
                             semconv.GRANULARITY: "channel", semconv.SYMMETRIC: True,
                             semconv.WEIGHT_TYPE: "int8", **MLP}),
         ],
-        "gptq": [
-            step(QUANTIZE, {**in_blocks("GPTQConfig"), **LLAMA},
-                 calibration("read", {**in_blocks("GPTQConfig"), **passes(3)})),
-        ],
-        "awq": [
-            step(QUANTIZE, {**in_blocks("AWQConfig"), **LLAMA},
-                 calibration("read", {**in_blocks("AWQConfig"), **passes(3)})),
-        ],
+        "gptq": [step(QUANTIZE, {**in_blocks("GPTQConfig"), **LLAMA}, calibration("read", {**in_blocks("GPTQConfig"), **passes(3)}))],
+        "awq": [step(QUANTIZE, {**in_blocks("AWQConfig"), **LLAMA}, calibration("read", {**in_blocks("AWQConfig"), **passes(3)}))],
         "hqq": [step(QUANTIZE, {**hqq, **MLP})],
         "microscaling": [
             step(QUANTIZE, {semconv.ACTIVATION_BITS: 8, semconv.ACTIVATION_TYPE: "int8", semconv.BITS: 8,
                             semconv.BLOCK_SIZE: 32, semconv.GRANULARITY: "group", semconv.CONFIG_NAME: "MXQuantConfig", semconv.WEIGHT_TYPE: "int8"}),
         ],
         "static": [static],
-        "static_in_parts": [
-            step(PREPARE, INT8),
-            step(("Calibration", ""), {**INT8, **passes(12)}),
-            step(CONVERT, INT8),
-        ],
+        "static_in_parts": [step(PREPARE, INT8), step(("Calibration", ""), {**INT8, **passes(12)}), step(CONVERT, INT8)],
         "dynamic": [step(PREPARE, DYNAMIC), step(CONVERT, DYNAMIC)],
-        "composed": [
-            step(QUANTIZE, {semconv.BITS: 4, semconv.BLOCK_SIZE: 32, semconv.GRANULARITY: "group", **MLP}),
-        ],
+        "composed": [step(QUANTIZE, {semconv.BITS: 4, semconv.BLOCK_SIZE: 32, semconv.GRANULARITY: "group", **MLP})],
         "tuned": [
             step(TUNE, {},
                  step(EVALUATE, {}),
@@ -115,10 +103,7 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
             static,
             step(SAVE_EXPORTED, {semconv.OUTPUT_PATH: "exported"}),
         ],
-        "failing": [
-            step(QUANTIZE, {**ENTROPY, **FAILED},
-                 calibration("failing.<locals>.no_data", {**ENTROPY, **FAILED})),
-        ],
+        "failing": [step(QUANTIZE, {**ENTROPY, **FAILED}, calibration("failing.<locals>.no_data", {**ENTROPY, **FAILED}))],
     }  # fmt: skip
     assert steps_below(otlp, root) == [(way, {}, within) for way, within in steps.items()]
     scores = [("trial 1", "trial_result", 0.5), ("trial 2", "trial_result", 0.999)]

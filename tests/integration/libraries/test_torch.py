@@ -41,11 +41,7 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
     assert root.attributes[semconv.MODEL_NAME] == "Sequential"
     steps = {
         "eager": EAGER,
-        "copied": [
-            step(PREPARE, KNOWN),
-            step(("Calibration", ""), TWO_PASSES),
-            step(CONVERT, {}),
-        ],
+        "copied": [step(PREPARE, KNOWN), step(("Calibration", ""), TWO_PASSES), step(CONVERT, {})],
         "in_steps": [
             ("User-Defined", {}, [step(PREPARE, KNOWN)]),
             ("User-Defined", {}, [step(("Calibration", ""), TWO_PASSES)]),
@@ -61,9 +57,7 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
             step(("Model Quantization", "quantize_fx.convert_fx"), KNOWN),
         ],
         "failing": [step(PREPARE, {**FBGEMM, "error.type": "TypeError"})],
-        "failing_in_calibration": [
-            step(PREPARE, KNOWN), step(("Calibration", ""), {**KNOWN, semconv.CALIBRATION_SAMPLE_COUNT: 1}),
-        ],
+        "failing_in_calibration": [step(PREPARE, KNOWN), step(("Calibration", ""), {**KNOWN, semconv.CALIBRATION_SAMPLE_COUNT: 1})],
     }  # fmt: skip
     marked_by_the_program = 2 * [("User-Defined", {}, [])]  # once more, when nothing is watched
     assert steps_below(otlp, root) == [

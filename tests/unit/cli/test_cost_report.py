@@ -219,16 +219,10 @@ def test_a_second_model_is_compared_with_the_first(cost: Cost) -> None:
             "quantize_nodes": {"before": 0, "after": 1},
             "dequantize_nodes": {"before": 0, "after": 2},
             "uncosted_nodes": {"before": 0, "after": 0},
-            "precision": {
-                "float32": {"before": 1.0, "after": 1728 / 2368},
-                "int8": {"before": 0.0, "after": 640 / 2368},
-            },
-            "expected_precision": {
-                "float32": {"before": 1.0, "after": 1728 / 2368},
-                "int8": {"before": 0.0, "after": 640 / 2368},
-            },
+            "precision": {"float32": {"before": 1.0, "after": 1728 / 2368}, "int8": {"before": 0.0, "after": 640 / 2368}},
+            "expected_precision": {"float32": {"before": 1.0, "after": 1728 / 2368}, "int8": {"before": 0.0, "after": 640 / 2368}},
         }
-    ]
+    ]  # fmt: skip
 
 
 @pytest.mark.usefixtures("two_models")

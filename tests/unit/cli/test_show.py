@@ -114,10 +114,7 @@ def test_json_has_the_same_figures_and_the_rest_of_the_file(complete: Path, show
     assert document == {
         "file": str(complete),
         "truncated": False,
-        "run": {
-            "tree_peak_memory_mb": 1900.12, "tree_peak_memory_source": "kernel",
-            "ended": "without an exception",
-        },
+        "run": {"tree_peak_memory_mb": 1900.12, "tree_peak_memory_source": "kernel", "ended": "without an exception"},
         "state": "ended",
         "recording": {
             "path": str(complete), "state": "ended", "duration_secs": 16.0,

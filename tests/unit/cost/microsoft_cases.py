@@ -141,18 +141,12 @@ MICROSOFT = {
     "QGemm": Case(
         "com.microsoft:QGemm", [octets(4, 8), SCALE, POINT, octets(6, 8), SCALE, POINT,
         ints(*range(6)), SCALE, POINT], [(4, 6)], 24 * 8 + 24, {"transB": 1}),
-    "QGemm to float": Case(
-        "com.microsoft:QGemm", [octets(4, 8), SCALE, POINT, octets(6, 8), SCALE, POINT],
-        [(4, 6)], 192, {"transB": 1}),
+    "QGemm to float": Case("com.microsoft:QGemm", [octets(4, 8), SCALE, POINT, octets(6, 8), SCALE, POINT], [(4, 6)], 192, {"transB": 1}),
     "QLinearAdd": Case(
         "com.microsoft:QLinearAdd", [octets(4, 1), SCALE, POINT, octets(1, 5), SCALE, POINT,
         SCALE, POINT], [(4, 5)], 20 * (4 + 1)),
-    "QLinearMul": Case(
-        "com.microsoft:QLinearMul", [octets(4, 5), SCALE, POINT, octets(5), SCALE, POINT, SCALE,
-        POINT], [(4, 5)], 100),
-    "QLinearSigmoid": Case(
-        "com.microsoft:QLinearSigmoid", [octets(4, 5), SCALE, POINT, SCALE, POINT], [(4, 5)],
-        20 * (4 + EXP)),
+    "QLinearMul": Case("com.microsoft:QLinearMul", [octets(4, 5), SCALE, POINT, octets(5), SCALE, POINT, SCALE, POINT], [(4, 5)], 100),
+    "QLinearSigmoid": Case("com.microsoft:QLinearSigmoid", [octets(4, 5), SCALE, POINT, SCALE, POINT], [(4, 5)], 20 * (4 + EXP)),
     "QLinearLeakyRelu": Case("com.microsoft:QLinearLeakyRelu", [octets(4, 5), SCALE, POINT, SCALE, POINT], [(4, 5)], 120),
     "QLinearSoftmax": Case(
         "com.microsoft:QLinearSoftmax", [octets(4, 5), SCALE, POINT,
@@ -184,5 +178,5 @@ MICROSOFT = {
         "com.microsoft:DynamicQuantizeLSTM", [floats(5, 2, 6), octets(1, 6, 16),
         octets(1, 4, 16), floats(1, 32), None, None, None, None, floats(1), octets(1),
         floats(1), octets(1)], [(5, 1, 2, 4), (1, 2, 4), (1, 2, 4)], 9120, {"hidden_size": 4}),
-}
+}  # fmt: skip
 # fmt: on

@@ -167,16 +167,9 @@ CAUSES: dict[str, tuple[dict[str, Any], str | None, str | None]] = {
         {"signal": KILL, "last_seen": {PROGRAM: FULL}, "oom_kills": None},
         "guessed", "memory was at 97.5 % of the limit, and no counter of the kernel could be read",
     ),
-    "the counter stood, memory far below the limit": (
-        {"signal": KILL, "last_seen": {PROGRAM: HALF}}, None, NOT_COUNTED.format("50.0"),
-    ),
-    "the counter stood, memory at the limit": (
-        {"signal": KILL, "last_seen": {PROGRAM: FULL}}, None, NOT_COUNTED.format("97.5"),
-    ),
-    "no counter, memory near the limit": (
-        {"signal": KILL, "last_seen": {PROGRAM: last_seen(7500 * MB)}, "oom_kills": None},
-        None, None,
-    ),
+    "the counter stood, memory far below the limit": ({"signal": KILL, "last_seen": {PROGRAM: HALF}}, None, NOT_COUNTED.format("50.0")),
+    "the counter stood, memory at the limit": ({"signal": KILL, "last_seen": {PROGRAM: FULL}}, None, NOT_COUNTED.format("97.5")),
+    "no counter, memory near the limit": ({"signal": KILL, "last_seen": {PROGRAM: last_seen(7500 * MB)}, "oom_kills": None}, None, None),
     "the counter rose, and nobody saw by which signal the process ended": (
         {"exit_code": 1, "oom_kills": kills(1)}, "known", COUNTED.format("1 out-of-memory kill"),
     ),
@@ -191,9 +184,7 @@ CAUSES: dict[str, tuple[dict[str, Any], str | None, str | None]] = {
         {"signal": "SIGXCPU", **of_program(**TIME | {"cpu_limit": 11, "last_cpu_limit": 99})},
         "limit of CPU time", "CPU time was 10.00 s, the limit is 10 s (RLIMIT_CPU, ulimit -t)",
     ),
-    "CPU time below the limit": (
-        {"signal": KILL, **of_program(**TIME | {"last_cpu_limit": 11})}, None, NOT_COUNTED.format("50.0"),
-    ),
+    "CPU time below the limit": ({"signal": KILL, **of_program(**TIME | {"last_cpu_limit": 11})}, None, NOT_COUNTED.format("50.0")),
     "CPU time just below the limit when it was last read": (
         {"signal": KILL, **of_program(**TIME | {"last_cpu_limit": 11}, is_over=False)},
         "limit of CPU time",

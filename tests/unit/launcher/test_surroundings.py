@@ -143,14 +143,8 @@ def test_the_limits_of_a_process_are_readable_until_it_is_reaped() -> None:
             {"PBS_JOBID": "7.head", "PBS_WALLTIME": "3600"},
             "PBS job 7.head may run for 1 h 00 min (PBS_WALLTIME); the program ran for 2.00 s",
         ),
-        (
-            {"LSB_JOBID": "7", "PBS_WALLTIME": "x"},
-            "LSF job 7 has an unknown time limit; the program ran for 2.00 s",
-        ),
-        (
-            {"PBS_JOBID": "7", "PBS_WALLTIME": "9" * 5000},
-            "PBS job 7 has an unknown time limit; the program ran for 2.00 s",
-        ),
+        ({"LSB_JOBID": "7", "PBS_WALLTIME": "x"}, "LSF job 7 has an unknown time limit; the program ran for 2.00 s"),
+        ({"PBS_JOBID": "7", "PBS_WALLTIME": "9" * 5000}, "PBS job 7 has an unknown time limit; the program ran for 2.00 s"),
     ],
     ids=["none", "Slurm", "PBS", "LSF", "no number"],
 )  # fmt: skip

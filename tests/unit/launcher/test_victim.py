@@ -36,9 +36,7 @@ def failed(index: int, end: float, error: str = "ValueError", **fields: Any) -> 
 
 
 ENDED = {
-    "a shell that was killed with the program that it ran": (
-        seen(signal="SIGKILL"), [child(OPEN)], (PROGRAM, "SIGKILL", "0", [0], 5.0),
-    ),
+    "a shell that was killed with the program that it ran": (seen(signal="SIGKILL"), [child(OPEN)], (PROGRAM, "SIGKILL", "0", [0], 5.0)),
     "a worker that was ended for another that was killed, but seen first": (
         seen(
             exit_code=1, signals={CHILD: "SIGTERM", CHILD + 1: "SIGKILL"},
@@ -46,13 +44,8 @@ ENDED = {
         ),
         [child(OPEN), child(OPEN, number=1)], (CHILD + 1, "SIGKILL", "1", [0], 4.6),
     ),
-    "a worker that goes on after the program": (
-        seen(exit_code=1), [child(OPEN, state="running")], (PROGRAM, None, None, [], 5.0),
-    ),
-    "a worker without work": (
-        seen(exit_code=0, signals={CHILD: "SIGKILL"}, last_seen={CHILD: last_seen(MB)}), [child()],
-        None,
-    ),
+    "a worker that goes on after the program": (seen(exit_code=1), [child(OPEN, state="running")], (PROGRAM, None, None, [], 5.0)),
+    "a worker without work": (seen(exit_code=0, signals={CHILD: "SIGKILL"}, last_seen={CHILD: last_seen(MB)}), [child()], None),
     "a worker that was killed and that the program survives": (
         seen(exit_code=0, signals={CHILD: "SIGKILL"}, last_seen={CHILD: last_seen(MB, 4)}),
         [child(OPEN)], (CHILD, "SIGKILL", "0", [0], 4.0),

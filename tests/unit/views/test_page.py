@@ -114,15 +114,9 @@ def test_the_page_of_a_killed_run_has_signal_step_sample_and_advice(tmp_path: Pa
         "largest": "python quantize.py 6.10 GB, python -m worker 1.00 GB",
     }
     assert re.findall(r"<li>(.*?) \[(.*?)\]</li>", block) == [
-        (
-            "Calibrate with fewer or smaller batches: each one kept 151 MB.",
-            "growth of memory by sample in this run",
-        ),
-        (
-            "Choose a calibration method that keeps less, such as MinMax.",
-            "Percentile keeps every activation that it has seen",
-        ),
-    ]
+        ("Calibrate with fewer or smaller batches: each one kept 151 MB.", "growth of memory by sample in this run"),
+        ("Choose a calibration method that keeps less, such as MinMax.", "Percentile keeps every activation that it has seen"),
+    ]  # fmt: skip
 
 
 def test_assumed_causes_are_marked_as_assumed(tmp_path: Path) -> None:

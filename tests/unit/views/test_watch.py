@@ -249,14 +249,8 @@ ENDINGS: dict[str, tuple[Ending, list[str]]] = {
         ],
     ),
     "an exception": (
-        Ending(
-            time=1.0, exit_code=1, error="MemoryError", evidence="MemoryError: \x1b[2J",
-            where="Calibration",
-        ),
-        [
-            "the program failed with MemoryError, in Calibration",
-            "  because: MemoryError: \\x1b[2J",
-        ],
+        Ending(time=1.0, exit_code=1, error="MemoryError", evidence="MemoryError: \x1b[2J", where="Calibration"),
+        ["the program failed with MemoryError, in Calibration", "  because: MemoryError: \\x1b[2J"],
     ),
     "a good end": (Ending(time=1.0, exit_code=0, memory_limit=1), []),
     "an end by itself": (Ending(time=1.0, exit_code=3), []),

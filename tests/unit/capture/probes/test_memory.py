@@ -64,15 +64,9 @@ EXITED = {
     "no child was waited for": ({}, {}, 4, None),
     "it may be our own: marks differ by as much": ({}, {"reaped": 102}, 4, None),
     "our own, which was reset": ({"mark": 900}, {"mark": 100, "reaped": 900}, 4, None),
-    "read before it exited": (
-        {"children": [(7, 50 * MIB, 600 * MIB)]}, {"children": [], "reaped": 600}, 4, None,
-    ),
-    "read shortly before its peak": (
-        {"children": [(7, 500 * MIB, 500 * MIB)]}, {"children": [], "reaped": 512}, 4, 512,
-    ),
-    "with many cores marks differ by more": (
-        {"children": [(7, 500 * MIB, 500 * MIB)]}, {"children": [], "reaped": 512}, 256, None,
-    ),
+    "read before it exited": ({"children": [(7, 50 * MIB, 600 * MIB)]}, {"children": [], "reaped": 600}, 4, None),
+    "read shortly before its peak": ({"children": [(7, 500 * MIB, 500 * MIB)]}, {"children": [], "reaped": 512}, 4, 512),
+    "with many cores marks differ by more": ({"children": [(7, 500 * MIB, 500 * MIB)]}, {"children": [], "reaped": 512}, 256, None),
 }  # fmt: skip
 
 

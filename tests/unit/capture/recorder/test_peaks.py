@@ -61,18 +61,12 @@ OF_READINGS: dict[str, tuple[list[MemoryReading | None], Peaks]] = {
     "a mark that rose is the peak even if all samples are lower": (
         [memory(100, 100), memory(120, 120), memory(100, 600)], peak(600, "kernel", 600),
     ),
-    "the marks at the ends of a step count across brief samples": (
-        [memory(100, 100), SAMPLE, memory(100, 600)], peak(600, "kernel", 600),
-    ),
-    "a mark that did not rise across them does not": (
-        [memory(100, 900), SAMPLE, memory(100, 900)], peak(120, "sampled", 120),
-    ),
+    "the marks at the ends of a step count across brief samples": ([memory(100, 100), SAMPLE, memory(100, 600)], peak(600, "kernel", 600)),
+    "a mark that did not rise across them does not": ([memory(100, 900), SAMPLE, memory(100, 900)], peak(120, "sampled", 120)),
     "a mark that did not rise during the step does not count": (
         [memory(100, 900), memory(300, 900), memory(100, 900)], peak(300, "sampled", 300),
     ),
-    "without marks the largest sample is the peak": (
-        [memory(100, None), memory(250, None), memory(90, None)], peak(250, "sampled", 250),
-    ),
+    "without marks the largest sample is the peak": ([memory(100, None), memory(250, None), memory(90, None)], peak(250, "sampled", 250)),
     "a child's mark is added to the memory of the other processes": (
         [memory(100, 100, (7, 50, 50)), memory(105, 105, (7, 50, 550))], peak(650, "sampled", 105),
     ),
@@ -101,9 +95,7 @@ OF_READINGS: dict[str, tuple[list[MemoryReading | None], Peaks]] = {
         [memory(100, 100, reaped=500), memory(101, 101, reaped=500)], peak(101, "kernel", 101),
     ),
     "a process tree that cannot be read has no peak": ([None, None], Peaks()),
-    "a reading without memory does not change the peak": (
-        [memory(100, 100), None, memory(100, 300)], peak(300, "kernel", 300),
-    ),
+    "a reading without memory does not change the peak": ([memory(100, 100), None, memory(100, 300)], peak(300, "kernel", 300)),
 }  # fmt: skip
 
 

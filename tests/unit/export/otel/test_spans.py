@@ -164,12 +164,8 @@ OF_STEPS = {
     (semconv.STEP_DISK_IO, "By"): [
         ({**STEP_LABELS, "disk.io.direction": "read"}, 3), ({**STEP_LABELS, "disk.io.direction": "write"}, 1000),
     ],
-    (semconv.STEP_CPU_TIME, "s"): [
-        ({**STEP_LABELS, "cpu.mode": "user"}, 2.25), ({**STEP_LABELS, "cpu.mode": "system"}, 0.25),
-    ],
-    (semconv.STEP_GPU_MEMORY_PEAK, "By"): [
-        ({**STEP_LABELS, "hw.id": "GPU-0"}, 630), ({**STEP_LABELS, "hw.id": "GPU-1"}, 70),
-    ],
+    (semconv.STEP_CPU_TIME, "s"): [({**STEP_LABELS, "cpu.mode": "user"}, 2.25), ({**STEP_LABELS, "cpu.mode": "system"}, 0.25)],
+    (semconv.STEP_GPU_MEMORY_PEAK, "By"): [({**STEP_LABELS, "hw.id": "GPU-0"}, 630), ({**STEP_LABELS, "hw.id": "GPU-1"}, 70)],
     (semconv.CALIBRATION_SAMPLES, "{sample}"): [(STEP_LABELS, 5)],
     (semconv.CALIBRATION_PROGRESS, "1"): [(STEP_LABELS, 0.625)],
     (semconv.MODEL_SIZE, "By"): [({semconv.MODEL_ROLE: "float"}, 4000)],

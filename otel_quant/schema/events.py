@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import Token
 from dataclasses import dataclass, field
 from numbers import Integral, Real
@@ -127,18 +127,25 @@ class EventField(NamedTuple):
     of: Callable[[Event], Any] | None = None  # Its value; None if only the writer knows it
 
 
-class EventKind(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class EventKind:
     """A kind of event."""
 
     when: str  # An event is made
     required: tuple[str, ...] = ()  # Fields of its line, beside its times; no line without one
     optional: tuple[str, ...] = ()
     is_received: bool = True  # Sinks receive it; else only recordings have it, made of others
+    _values: Sequence[tuple[str, Callable[[Event], Any]]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Finds once what each line needs: a step has two of them."""
+        fields = ((name, FIELDS[name].of) for name in (*self.required, *self.optional))
+        known = [(name, value_of) for name, value_of in fields if value_of is not None]
+        object.__setattr__(self, "_values", known)
 
     def line_of(self, event: Event) -> dict[str, Any]:
         """Returns the fields that are known of the event itself; None for what it has not."""
-        fields = ((name, FIELDS[name].of) for name in (*self.required, *self.optional))
-        return {name: value_of(event) for name, value_of in fields if value_of is not None}
+        return {name: value_of(event) for name, value_of in self._values}
 
 
 def custom_value(value: object) -> str | bool | int | float | None:
@@ -171,10 +178,6 @@ def shown_custom(custom: Mapping[str, object]) -> dict[str, Any] | None:
     return present(known) if custom else None
 
 
-def _of_step(name: str) -> Callable[[Event], Any]:
-    return lambda event: getattr(event.step, name, None)
-
-
 def _line_of_model(cost: CostedModel) -> dict[str, Any]:
     return present({
         "role": cost.role, "path": cost.path, "figures": dict(cost.figures),
@@ -184,22 +187,22 @@ def _line_of_model(cost: CostedModel) -> dict[str, Any]:
 
 
 FIELDS: Final[Mapping[str, EventField]] = {
-    "run": EventField("text", lambda event: event.run.id),
-    "rank": EventField("whole", lambda event: event.run.rank),
-    "world_size": EventField("whole", lambda event: event.run.world_size),
-    "index": EventField("whole", _of_step("index")),
-    "step": EventField("whole", _of_step("index")),
-    "step_kind": EventField("text", _of_step("kind")),
-    "parent": EventField("whole", _of_step("parent")),
-    "name": EventField("text", lambda event: event.name),
-    "attributes": EventField("attributes", lambda event: event.attributes),
-    "checkpoint": EventField("attributes", lambda event: event.checkpoint),
+    "run": EventField("text", attrgetter("run.id")),
+    "rank": EventField("whole", attrgetter("run.rank")),
+    "world_size": EventField("whole", attrgetter("run.world_size")),
+    "index": EventField("whole", attrgetter("step.index")),
+    "step": EventField("whole", lambda event: event.step and event.step.index),
+    "step_kind": EventField("text", attrgetter("step.kind")),
+    "parent": EventField("whole", attrgetter("step.parent")),
+    "name": EventField("text", attrgetter("name")),
+    "attributes": EventField("attributes", attrgetter("attributes")),
+    "checkpoint": EventField("attributes", attrgetter("checkpoint")),
     "custom": EventField("attributes", lambda event: shown_custom(event.custom)),
-    "samples": EventField("whole", lambda event: event.counts.samples),
-    "items": EventField("whole", lambda event: event.items),
+    "samples": EventField("whole", attrgetter("counts.samples")),
+    "items": EventField("whole", attrgetter("items")),
     "devices": EventField("many attributes", lambda event: event.devices or None),
-    "error": EventField("text", lambda event: event.error),
-    "error_message": EventField("text", lambda event: event.error_message),
+    "error": EventField("text", attrgetter("error")),
+    "error_message": EventField("text", attrgetter("error_message")),
     "models": EventField("models", lambda event: [*map(_line_of_model, event.models)]),
     "layer": EventField("text", attrgetter("layer.layer")),
     "measure": EventField("text", attrgetter("layer.measure")),
@@ -207,7 +210,7 @@ FIELDS: Final[Mapping[str, EventField]] = {
     "better": EventField("lower or higher", attrgetter("layer.better")),
     "unit": EventField("text", attrgetter("layer.unit")),
     "number": EventField("whole", attrgetter("layer.number")),
-    "total": EventField("whole", lambda event: event.counts.current.total),
+    "total": EventField("whole", attrgetter("counts.current.total")),
     "layers": EventField("whole"),
     "samples by step": EventField("whole by name"),
     "layers by step": EventField("whole by name"),

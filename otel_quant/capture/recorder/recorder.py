@@ -242,8 +242,10 @@ class Recorder:
                         )
                         self.opened += 1
                         tracker = self._ongoing.begin_step(reading)
-                        its = info, self, self._sinks, parent, reading, tracker, attributes
-                        step = self._ongoing.open[info.index] = OpenStep(*its)
+                        step = OpenStep(
+                            info, self, self._sinks, parent, reading, tracker, attributes
+                        )
+                        self._ongoing.open[info.index] = step
                     if (taken := self._taken(f"{label} Start", reading)) is not None:
                         self._sinks.send(self._events.step_started(step, taken))
                         return step

@@ -181,7 +181,7 @@ def _reason(evidence: OnnxEvidence, op: TypedNode) -> tuple[TypedNode, Obstacle]
 def _beside(file: FileGraph, op: TypedNode) -> Iterator[TypedNode]:
     """Yields the nodes that a conversion could be fused with: in front of one that quantizes, else behind it."""
     if op.kind in graph.QUANTIZES:
-        for maker in filter(None, [file.maker(op.input(0))]):
+        if (maker := file.maker(op.input(0))) is not None:
             # A clamp is a part of the kernel in front, if there is one.
             clamped = file.maker(maker.input(0)) if maker.kind in _CLAMPS else None
             yield clamped or maker
@@ -250,7 +250,8 @@ def _read_otherwise(file: FileGraph, op: TypedNode, known: Obstacle) -> Obstacle
 def _of_operands(file: FileGraph, at: TypedNode, rule: Fusion) -> Obstacle:
     """Returns why there is no kernel for what operands are."""
     names = []
-    for i in filter(at.has, (*rule.operands(at), *filter(None, [rule.bias]))):
+    biases = () if rule.bias is None else (rule.bias,)
+    for i in filter(at.has, (*rule.operands(at), *biases)):
         value = at.input(i)
         maker, dequantizer = file.maker(value), _dequantizer(file, value)
         if maker is not None and dequantizer not in (None, maker):

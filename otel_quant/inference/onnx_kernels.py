@@ -404,7 +404,8 @@ class _Join:
         """
         covered, own = self._covered(node), self._file.named(kernel.name)
         if own is None:  # Case 1
-            found = covered or tuple(filter(None, [self._near(kernel.name, kernel.op_type, node)]))
+            near = self._near(kernel.name, kernel.op_type, node)
+            found = covered or (() if near is None else (near,))
         elif own in covered:  # Case 2
             found = tuple(dict.fromkeys((own, *covered)))
         else:  # Case 3

@@ -18,6 +18,7 @@ from otel_quant.format import series
 from otel_quant.format.curve import MOST, Bucket, Level, RecordedCurve
 from otel_quant.recordings.compared_runs import CommonTime, ComparedRun
 from otel_quant.recordings.model import LAUNCHER, PlacedStep, Recording, number, step_at
+from otel_quant.recordings.summary import with_curve_peak
 from otel_quant.schema import semconv
 from otel_quant.schema.figures import RESOURCES, Figure
 from otel_quant.schema.units import clock_text, cut, digits_text, size
@@ -232,7 +233,7 @@ def _from_curve(grid: Grid, recording: Recording, steps: Sequence[PlacedStep]) -
     if series.MEMORY in grid.levels:
         note = f"The sum of {grid.parts:,} processes; what they share counts in each."
         yield _level(
-            grid, steps, series.MEMORY, _of_memory(grid),
+            grid, with_curve_peak(recording, steps), series.MEMORY, _of_memory(grid),
             limit=memory_limit(recording), note=note if grid.parts > 1 else "",
         )  # fmt: skip
     yield from _gpus(grid, recording, steps)

@@ -242,6 +242,9 @@ PROFILE_RUN: Final = {
 }
 """Keys of the section ``run`` of a profile, and the attributes of the run that they are."""
 
+PEAK_SOURCE: Final = "peak_memory_source"
+"""Key of a comment on a step of a profile: ``at_least`` where its peak may have been much higher."""
+
 PROFILE_RUN_END: Final = {
     "tree_peak_memory_mb": semconv.MEMORY_PEAK,
     "tree_peak_memory_source": semconv.MEMORY_PEAK_SOURCE,

@@ -59,6 +59,9 @@ _Made = TypeVar("_Made")
 
 Certainty = Literal["known", "guessed"]
 
+Spans: TypeAlias = tuple[tuple[float, float], ...]
+"""Stretches of time, in order: the start and the end of each."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedStep:
@@ -83,6 +86,8 @@ class RecordedStep:
     trace_id: str | None = None  # Its span's trace, 32 hexadecimal digits; None without an SDK
     span_id: str | None = None  # Its span, 16 hexadecimal digits
     parent_span_id: str | None = None  # The span above
+    # Of the time outside of steps, the stretches of it: its end is its start and their sum
+    spans: Spans = ()
 
     @property
     def samples(self) -> int | None:

@@ -116,6 +116,13 @@ def duration_text(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
 
 
+def part_text(seconds: float, whole: str) -> str:
+    """Returns a length of time before "of" a longer one, without its unit where that is the same: ``14.8``."""
+    text, _, unit = duration_text(seconds).rpartition(" ")
+    is_same = " " not in text and whole.split(" ")[1:] == [unit]
+    return text if is_same else f"{text} {unit}"
+
+
 BY_UNIT: Final[Mapping[str, Callable[[float], str]]] = {
     "By": size,
     "s": duration_text,

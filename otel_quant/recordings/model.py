@@ -76,6 +76,8 @@ class RecordedStep:
     state: State  # How it stands
     # All attributes of its span: library, figures, calibration
     attributes: Attributes = field(default_factory=dict)
+    # Above all marks of the kernel when it began, in bytes: a higher one rose later
+    mark: int | None = None
     devices: tuple[Attributes, ...] = ()  # The attributes of the log record of each GPU
     counts: Counts = field(default_factory=Counts)  # Samples and layers begun so far
     line: Place | None = None  # The line at which it was last seen; None of one that has ended

@@ -120,6 +120,9 @@ class MemoryReading(NamedTuple):
     # same number, no descendant lived between them.
     reaped_faults: int | None = None
     is_brief: bool = False  # Taken between two checkpoints: only the memory in use
+    # Above the highest RSS of any of the processes by then, also of those that have ended: a mark
+    # that is higher rose later. None where the system has no marks
+    above_marks: int | None = None
 
     def with_marks_lowered(self, pids: Collection[int]) -> MemoryReading:
         """Returns the same memory with the marks of this process and of some others reset."""

@@ -19,6 +19,7 @@ from otel_quant.format.curve import MOST, Bucket, Level, RecordedCurve
 from otel_quant.recordings.compared_runs import CommonTime, ComparedRun
 from otel_quant.recordings.model import LAUNCHER, PlacedStep, Recording, number, step_at
 from otel_quant.recordings.outside import NAMES
+from otel_quant.recordings.summary import with_curve_peak
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import BEFORE
 from otel_quant.schema.figures import RESOURCES, Figure
@@ -234,7 +235,7 @@ def _from_curve(grid: Grid, recording: Recording, steps: Sequence[PlacedStep]) -
     if series.MEMORY in grid.levels:
         note = f"The sum of {grid.parts:,} processes; what they share counts in each."
         yield _level(
-            grid, steps, series.MEMORY, _of_memory(grid),
+            grid, with_curve_peak(recording, steps), series.MEMORY, _of_memory(grid),
             limit=memory_limit(recording), note=note if grid.parts > 1 else "",
         )  # fmt: skip
     yield from _gpus(grid, recording, steps)

@@ -28,6 +28,7 @@ PROCESSES: Final = Library(
         Hook("subprocess", "Popen.__init__", "processes:popen"),
         Hook(_PROCESS, "BaseProcess.start", "processes:start"),
         Hook(_PROCESS, "BaseProcess._bootstrap", "processes:bootstrap"),
+        Hook("multiprocessing.util", "_exit_function", "processes:leave"),
     ),
 )
 
@@ -42,12 +43,16 @@ class ParentProcess:
     is_worker: bool = False
     # W3C trace context, by header name; it is used instead of the environment's
     carrier: Mapping[str, str] = field(default_factory=dict)
+    error: BaseException | None = None  # The exception that ends this process, a worker
 
 
 PARENT: Final = ParentProcess()
 """The data of this process."""
 
 _CARRIER: Final = "_otel_quant_carrier"
+
+_LAUNCHED: Final = "otel_quant.program.launched"
+"""Loaded where ``otel-quant run`` has started the program."""
 
 
 def popen(original: Function, hook: Hook, library: Library) -> Function:
@@ -94,8 +99,24 @@ def bootstrap(original: Function, hook: Hook, library: Library) -> Function:
         finally:
             with FAULTS.kept_in("end of a child process"):
                 runtime = _runtime()
-                if runtime is not None:
-                    runtime.at_process_end()
+                if PARENT.error is not None and _LAUNCHED in sys.modules:
+                    from otel_quant.capture.runtime import RUNTIME
+
+                    RUNTIME.record_failure(PARENT.error)
+                elif runtime is not None:
+                    runtime.at_process_end(PARENT.error)
+
+    return wrapper
+
+
+def leave(original: Function, hook: Hook, library: Library) -> Function:
+    """Wraps what ``_bootstrap`` calls while an exception ends the child, which it then prints and forgets."""
+
+    @wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if PARENT.is_worker and isinstance(error := sys.exception(), Exception):
+            PARENT.error = error
+        return original(*args, **kwargs)
 
     return wrapper
 

@@ -1,0 +1,165 @@
+"""Which failure came first: in which steps of a run, and in which of several processes if it led to the program's own."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+from otel_quant.recordings.model import RecordedRun, RecordedStep, Recording, known, script_of
+from otel_quant.recordings.summary import outermost_runs
+from otel_quant.schema import semconv
+
+EXIT_CODE: Final = "exit code "
+"""How the error of a process begins that failed without an exception."""
+
+_OF_CHILDREN: Final = frozenset({
+    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError",
+    "torch.multiprocessing.spawn.ProcessRaisedException",
+    "torch.multiprocessing.spawn.ProcessExitedException",
+    "concurrent.futures.process.BrokenProcessPool",
+    "joblib.externals.loky.process_executor.TerminatedWorkerError",
+})  # fmt: skip
+"""Exceptions that report the failure of a child process."""
+
+_OF_COMMAND: Final = "subprocess.CalledProcessError"
+"""The same of the child whose command is in the message."""
+
+
+class Failure(NamedTuple):
+    """How a run failed."""
+
+    run: RecordedRun
+    steps: tuple[RecordedStep, ...]  # Those that the exception has ended, outermost first
+    time: float  # When
+
+    @property
+    def of(self) -> RecordedRun | RecordedStep:
+        """What has the exception: the innermost step, else the run."""
+        return self.steps[-1] if self.steps else self.run
+
+
+def failed_steps(
+    run: RecordedRun, is_it: Callable[[RecordedStep], bool]
+) -> tuple[RecordedStep, ...]:
+    """Returns the steps that one exception has ended, outermost first: those that ended last.
+
+    A program may have survived the same exception of an earlier step.
+    """
+    failed = [step for step in run.steps if step.error is not None and is_it(step)]
+    found: list[RecordedStep] = []
+    while failed:
+        found.append(max(failed, key=lambda step: (step.end or 0.0, -step.index)))
+        failed = [step for step in failed if step.parent == found[-1].index]
+    return tuple(found)
+
+
+def has_ended(run: RecordedRun, step: RecordedStep, exit_code: int | None = None) -> bool:
+    """Whether the exception of a step has ended its run, too. A profile has no message of the run's."""
+    if not has_exit_code(run.error):
+        return step.error == run.error and run.error_message in (None, step.error_message)
+    code = step.error_message or "1"
+    words = (run.error or f"{EXIT_CODE}{exit_code}").split()
+    return step.error == "SystemExit" and words[-1] == (code if code.isdecimal() else "1")
+
+
+def failures(recording: Recording) -> list[Failure]:
+    """Returns the runs that failed, in the order of their failures."""
+    found = [_failure(run) for run in recording.runs if run.error is not None]
+    return sorted(found, key=attrgetter("time"))
+
+
+def failure_of(recording: Recording) -> Failure | None:
+    """Returns the failure of a program that failed by itself, as :func:`first_failure` does."""
+    if recording.state != "failed":
+        return None
+    runs, ending = outermost_runs(recording), recording.ending
+    is_single = recording.launcher is None and len({run.process for run in runs}) == 1
+    own = [run for run in runs if is_single or run.parent_pid == recording.launcher]
+    newest = max(own, key=attrgetter("start"), default=None)
+    return first_failure(recording, newest, None if ending is None else ending.exit_code)
+
+
+def first_failure(
+    recording: Recording, own: RecordedRun | None, exit_code: int | None
+) -> Failure | None:
+    """Returns the failure of a program, or the first of another process that is known to have led to it.
+
+    `own` is the run of the program itself, if it has one; `exit_code` is the program's, if it is known. What
+    failed before and is not known to have led to it, the program may have survived.
+    """
+    first = None if own is None else _failure(own, exit_code)
+    while True:
+        earlier = min(_led_to(first, recording, exit_code), key=attrgetter("time"), default=None)
+        if earlier is None:
+            return None if first is None or first.of.error is None else first
+        first = earlier
+
+
+def _failure(
+    run: RecordedRun, exit_code: int | None = None, like: Failure | None = None
+) -> Failure:
+    """Returns how a run failed; `like` another failure, it has raised the same exception."""
+    said = None if like is None else (like.of.error, like.of.error_message)
+    steps = failed_steps(
+        run,
+        lambda step: (
+            has_ended(run, step, exit_code)
+            if said is None
+            else said == (step.error, step.error_message)
+        ),
+    )
+    ends = (*(each.end for each in steps[-1:]), run.end, run.gone, run.start)
+    return Failure(run, steps, known(ends)[0])
+
+
+def _led_to(
+    failure: Failure | None, recording: Recording, exit_code: int | None
+) -> Iterator[Failure]:
+    """Yields what led to a failure, or to the end of a program without a run, in processes that it has started."""
+    every, runs = failures(recording), list(recording.runs)
+    if failure is None:
+        code = f"{EXIT_CODE}{exit_code}" if exit_code is not None else None
+        yield from (each for each in every if _has_led(each, every, code, ""))
+        return
+    runs = [run for run in runs if _is_below(run, failure, recording)]
+    error, message = failure.of.error, failure.of.error_message or ""
+    if has_exit_code(error) or error == "SystemExit":
+        error = failure.run.error or f"{EXIT_CODE}{exit_code}"
+    else:  # a pool passes on what a worker has raised
+        passed_on = (_failure(run, like=failure) for run in runs)
+        yield from (each for each in passed_on if each.steps and each.time < failure.time)
+    for each in every:
+        if each.run in runs and each.time < failure.time and _has_led(each, every, error, message):
+            yield each
+
+
+def _has_led(failure: Failure, every: Sequence[Failure], error: str | None, message: str) -> bool:
+    """Whether a failure is known to have led to an exception, or an exit code, of the process above; None for any."""
+    if error == _OF_COMMAND:
+        command = str(failure.run.attributes.get(semconv.PROCESS_COMMAND_LINE, ""))
+        return (script_of(command) or "-") in message
+    if has_exit_code(error) or error in _OF_CHILDREN:
+        # Whoever has waited for it went on if another was started after it.
+        ended = known((failure.run.gone, failure.time))[0]
+        is_survived = any((each.run.began or -math.inf) > ended for each in every)
+        own = failure.run.error if has_exit_code(failure.run.error) else f"{EXIT_CODE}1"
+        return not is_survived and error in (None, own, *_OF_CHILDREN)
+    return re.search(rf"\b(pid|process)\b.*\b{failure.run.pid}\b", message) is not None
+
+
+def has_exit_code(error: str | None) -> bool:
+    """Whether a process has no exception, but an exit code at most."""
+    return error is None or error.startswith(EXIT_CODE)
+
+
+def _is_below(run: RecordedRun, failure: Failure, recording: Recording) -> bool:
+    """Whether a process was started by one that failed, or by one that is not known and that it may have started."""
+    parents = {each.pid: each.parent_pid for each in recording.runs}
+    above, pid = failure.run.pid, run.pid
+    while pid in parents and pid != above:
+        pid = parents.pop(pid)
+    is_outermost = failure.run in outermost_runs(recording)
+    return run.pid != above and (pid == above or (is_outermost and pid != recording.launcher))

@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,6 +52,7 @@ PARENT: Final = ParentProcess()
 
 _CARRIER: Final = "_otel_quant_carrier"
 
+_MODULE: Final = "otel_quant.capture.runtime"
 _LAUNCHED: Final = "otel_quant.program.launched"
 """Loaded where ``otel-quant run`` has started the program."""
 
@@ -98,11 +100,10 @@ def bootstrap(original: Function, hook: Hook, library: Library) -> Function:
             return original(self, *args, **kwargs)
         finally:
             with FAULTS.kept_in("end of a child process"):
-                runtime = _runtime()
-                if PARENT.error is not None and _LAUNCHED in sys.modules:
-                    from otel_quant.capture.runtime import RUNTIME
-
-                    RUNTIME.record_failure(PARENT.error)
+                is_recorded = PARENT.error is not None and _LAUNCHED in sys.modules
+                runtime = import_module(_MODULE).RUNTIME if is_recorded else _runtime()
+                if is_recorded:
+                    runtime.record_failure(PARENT.error)
                 elif runtime is not None:
                     runtime.at_process_end(PARENT.error)
 
@@ -164,5 +165,5 @@ def _is_python(command: Any) -> bool:
 
 def _runtime() -> Any:
     """Returns the runtime, if it is loaded; not of its type, which it imports this module for."""
-    module = sys.modules.get("otel_quant.capture.runtime")
+    module = sys.modules.get(_MODULE)
     return getattr(module, "RUNTIME", None)

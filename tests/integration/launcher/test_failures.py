@@ -130,9 +130,7 @@ def test_the_error_of_a_rank_stands_before_its_launchers(launched: Launched) -> 
 
 
 @pytest.mark.slow
-def test_a_script_without_a_main_guard_has_its_workers_error(
-    launched: Launched,
-) -> None:
+def test_a_script_without_a_main_guard_has_its_workers_error(launched: Launched) -> None:
     pytest.importorskip("torch")
     _, second, _ = first_lines(launched, NO_GUARD)
     assert second.startswith(

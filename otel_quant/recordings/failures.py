@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -56,18 +57,18 @@ def failed_steps(
     return tuple(found)
 
 
-def has_ended(run: RecordedRun, step: RecordedStep, exit_code: int | None = None) -> bool:
+def has_ended(run: RecordedRun, step: RecordedStep, code: str | None = None) -> bool:
     """Whether the exception of a step has ended its run, too. A profile has no message of the run's."""
     if not has_exit_code(run.error):
         return step.error == run.error and run.error_message in (None, step.error_message)
-    code = step.error_message or "1"
-    words = (run.error or f"{EXIT_CODE}{exit_code}").split()
-    return step.error == "SystemExit" and words[-1] == (code if code.isdecimal() else "1")
+    given = step.error_message or ""
+    made = f"{EXIT_CODE}{given if given.isdecimal() else 1}"  # exit("text") is 1
+    return step.error == "SystemExit" and made == (run.error or code)
 
 
 def failures(recording: Recording) -> list[Failure]:
     """Returns the runs that failed, in the order of their failures."""
-    found = [_failure(run) for run in recording.runs if run.error is not None]
+    found = [_failure(run, partial(has_ended, run)) for run in recording.runs if run.error]
     return sorted(found, key=attrgetter("time"))
 
 
@@ -90,49 +91,38 @@ def first_failure(
     `own` is the run of the program itself, if it has one; `exit_code` is the program's, if it is known. What
     failed before and is not known to have led to it, the program may have survived.
     """
-    first = None if own is None else _failure(own, exit_code)
-    while True:
-        earlier = min(_led_to(first, recording, exit_code), key=attrgetter("time"), default=None)
-        if earlier is None:
-            return None if first is None or first.of.error is None else first
-        first = earlier
+    code = None if exit_code is None else f"{EXIT_CODE}{exit_code}"
+    first = own and _failure(own, partial(has_ended, own, code=code))
+    while earlier := [*_led_to(first, recording, code)]:
+        first = min(earlier, key=attrgetter("time"))
+    return first if first is not None and first.of.error else None
 
 
-def _failure(
-    run: RecordedRun, exit_code: int | None = None, like: Failure | None = None
-) -> Failure:
-    """Returns how a run failed; `like` another failure, it has raised the same exception."""
-    said = None if like is None else (like.of.error, like.of.error_message)
-    steps = failed_steps(
-        run,
-        lambda step: (
-            has_ended(run, step, exit_code)
-            if said is None
-            else said == (step.error, step.error_message)
-        ),
-    )
+def _failure(run: RecordedRun, is_it: Callable[[RecordedStep], bool]) -> Failure:
+    steps = failed_steps(run, is_it)
     ends = (*(each.end for each in steps[-1:]), run.end, run.gone, run.start)
     return Failure(run, steps, known(ends)[0])
 
 
-def _led_to(
-    failure: Failure | None, recording: Recording, exit_code: int | None
-) -> Iterator[Failure]:
+def _led_to(failure: Failure | None, recording: Recording, code: str | None) -> Iterator[Failure]:
     """Yields what led to a failure, or to the end of a program without a run, in processes that it has started."""
-    every, runs = failures(recording), list(recording.runs)
+    every = failures(recording)
     if failure is None:
-        code = f"{EXIT_CODE}{exit_code}" if exit_code is not None else None
         yield from (each for each in every if _has_led(each, every, code, ""))
         return
-    runs = [run for run in runs if _is_below(run, failure, recording)]
-    error, message = failure.of.error, failure.of.error_message or ""
+    runs = [run for run in recording.runs if _is_below(run, failure, recording)]
+    error, message = failure.of.error, failure.of.error_message
+    found = [each for each in every if each.run in runs]
     if has_exit_code(error) or error == "SystemExit":
-        error = failure.run.error or f"{EXIT_CODE}{exit_code}"
+        error = failure.run.error or code
     else:  # a pool passes on what a worker has raised
-        passed_on = (_failure(run, like=failure) for run in runs)
-        yield from (each for each in passed_on if each.steps and each.time < failure.time)
-    for each in every:
-        if each.run in runs and each.time < failure.time and _has_led(each, every, error, message):
+        same = [
+            _failure(run, lambda step: (step.error, step.error_message) == (error, message))
+            for run in runs
+        ]
+        yield from (each for each in same if each.steps and each.time < failure.time)
+    for each in found:
+        if each.time < failure.time and _has_led(each, every, error, message or ""):
             yield each
 
 

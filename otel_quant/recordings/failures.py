@@ -92,7 +92,7 @@ def first_failure(
     failed before and is not known to have led to it, the program may have survived.
     """
     code = None if exit_code is None else f"{EXIT_CODE}{exit_code}"
-    first = own and _failure(own, partial(has_ended, own, code=code))
+    first = None if own is None else _failure(own, partial(has_ended, own, code=code))
     while earlier := [*_led_to(first, recording, code)]:
         first = min(earlier, key=attrgetter("time"))
     return first if first is not None and first.of.error else None

@@ -316,7 +316,8 @@ class Runtime:
         """Returns the sinks of a run, in the order in which they receive a start; they receive an end in the reverse order."""
         recording = self._recording_sink_for(settings, info)
         if recording is not None and (request is None or request.path is None):
-            request = ProfileRequest(str(recording.folder / PROFILE), strict=settings.yaml_strict)
+            path = str(recording.folder / PROFILE)
+            request = ProfileRequest(path, strict=settings.yaml_strict, is_shared=True)
         # A recording has the last reading in a file of its own.
         profile = self._profile_sink_for(request, info, keeps_last_reading=recording is None)
         self._profile_sink = profile

@@ -172,7 +172,7 @@ onnx_model_cost:
 
 DESCRIBED_TABLE = """\
 quantize.py failed after 5.00 s in Calibration.
-Calibration raised ValueError: no layer | named 'conv1' in <model>, which has more of them than a line can show.
+ValueError: no layer | named 'conv1' in <model>, which has more of them than a line can show.
 Memory peaked at 3.15 GB in Calibration: 75.0 % of the limit of 4.19 GB.
 Calibration took 3.00 s of 5.00 s.
 1.00 of 5.00 s passed before the first step.

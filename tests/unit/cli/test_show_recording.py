@@ -73,7 +73,6 @@ def test_a_killed_run_is_shown_with_its_open_step_memory_and_end(
     monkeypatch.setattr("time.time", lambda: 1_700_000_061.0 + 300)
     assert show(folder.path).splitlines() == [
         "x.py was killed by SIGKILL after 1 min 02 s in Calibration, sample 37 of 512: out of memory.",
-        "Load Model raised ValueError: no.",
         "Memory peaked at 8.07 GB: 96.2 % of the limit of 8.39 GB.",
         "2 steps took 59.0 s of 1 min 02 s, most of it Calibration: 58.0 s, 93.5 % of the run.",
         "Calibration: memory would be 103 GB after the last sample (estimated); the limit is 8.39 GB.",

@@ -105,6 +105,19 @@ def speed_text(ratio: float) -> str:
     return f"{times:.{2 if times < 2 else 1}f} x {'slower' if ratio > 1 else 'faster'}"
 
 
+def change_text(ratio: float, what: str) -> str:
+    """Returns how much more or less of something is needed: ``12.0 % less time``, ``3.4 times the memory``."""
+    if ratio >= _TIMES:
+        return f"{'twice' if ratio < _TWICE else f'{ratio:,.1f} times'} the {what}"
+    return f"{share_text(abs(ratio - 1))} {'more' if ratio > 1 else 'less'} {what}"
+
+
+_TIMES: Final = 1.95
+"""Ratio from which on it is told how many times as much something is, not how much more."""
+
+_TWICE: Final = 2.05
+
+
 def duration_text(seconds: float) -> str:
     """Returns a length of time: ``9 h 58 min``, ``2 min 05 s``, ``8.75 s``, ``12 ms``."""
     if seconds < 1:

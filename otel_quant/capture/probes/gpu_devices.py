@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from otel_quant.base.log import LOG
-from otel_quant.schema.readings import GpuActivity, GpuReading
+from otel_quant.schema.readings import GpuActivity, GpuMemorySource, GpuReading
 
 _EVERY: Final = 1.0
 """Seconds between two readings of what a device does: it changes slowly, and some drivers take a
@@ -47,6 +47,7 @@ class Devices(ABC):
     """The visible devices of one vendor; one that fails is left out of the readings, and keeps its number."""
 
     platform: Platform
+    source: GpuMemorySource
     errors: tuple[type[Exception], ...]
     """What the methods below raise where a figure cannot be read."""
     activities: Mapping[str, Any]
@@ -77,15 +78,14 @@ class Devices(ABC):
                 device.activity, device.activity_at = self._activity_of(device), now
             process_used = self._tried("processes", device, self.process_used, pids)
             used, limit = memory
-            reading = GpuReading(
-                index, device.id, device.name, used, limit, process_used, activity=device.activity
-            )
+            reading = GpuReading(index, device.id, device.name, used, limit, process_used)
+            reading.activity, reading.source = device.activity, self.source
             readings.append(reading)
         return tuple(readings)
 
     @abstractmethod
     def memory(self, device: Device) -> tuple[int, int | None]:
-        """Reads the memory of a device that is in use, and its size."""
+        """Reads the memory of a device that is in use, and what programs can have of it."""
 
     @abstractmethod
     def process_used(self, device: Device, pids: Collection[int]) -> int | None:

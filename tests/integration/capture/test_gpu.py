@@ -49,7 +49,7 @@ def state(folder: Path, used: int, ours: int) -> FakeNvml:
     """The first device in use by us among others; the driver of the second does not report by whom."""
     folder.mkdir()
     devices = [
-        FakeGpu(uuid=FIRST, used=used * GIB, name="Fake A", util=97, power=612_400, temp=71,
+        FakeGpu(uuid=FIRST, used=used * GIB, total=81 * GIB, reserved=GIB, name="Fake A", util=97, power=612_400, temp=71,
                 sm=1755, mem=2619, reasons=0x40),
         FakeGpu(uuid=SECOND, used=GIB, total=40 * GIB, name="Fake B"),
     ]  # fmt: skip
@@ -87,7 +87,8 @@ def test_gpu_memory_by_device_and_process_tree_reaches_every_signal(
     step, root = otlp.span("Calibration"), otlp.span("quantization")
     assert of_gpus(step.attributes) == usage
     assert of_gpus(root.attributes) == {
-        **usage, "count": 2, "names": ("Fake A", "Fake B"), "memory.limit": 120 * GIB
+        **usage, "count": 2, "names": ("Fake A", "Fake B"), "memory.limit": 120 * GIB,
+        "memory.source": "nvmlMemory_v2",
     }  # fmt: skip
 
     of_first = {

@@ -225,7 +225,7 @@ class Observer:
         children = descendants(self._pid)
         found: dict[str, Any] = {"gpu": ()}
         with FAULTS.kept_in("observer, GPUs"):
-            found["gpu"] = self._gpus((self._pid, *children))
+            found["gpu"] = self._gpus.sample((self._pid, *children))
         clock_ns = time.monotonic_ns()
         try:
             memory = self._memory(children)

@@ -124,7 +124,17 @@ _DECIMALS: Final = 9  # of seconds, as in the profile
 _LONGEST_NAME: Final = 120
 _LONGEST_STATE: Final = 160
 
-_SPARE: Final = ("MEM START", "GPU START", "MEM END", "GPU END", "START", "READ", "OF LIMIT")
+_SPARE: Final = (
+    "MEM START",
+    "GPU START",
+    "MEM END",
+    "GPU END",
+    "START",
+    "READ",
+    "CPU ENERGY",
+    "GPU ENERGY",
+    "OF LIMIT",
+)
 """Columns that a narrow terminal does without."""
 
 
@@ -252,7 +262,7 @@ message_of: Final = _of_step(lambda _, step: step.error_message)
 """Returns the message of that exception."""
 
 
-_ENDS: Final = {"By": "_mb", "s": "_secs", "1": "_share"}
+_ENDS: Final = {"By": "_mb", "s": "_secs", "J": "_joules", "1": "_share"}
 """The end of a column's name for programs, as in Quark's file."""
 
 

@@ -50,7 +50,7 @@ def state(folder: Path, used: int, ours: int) -> FakeNvml:
     folder.mkdir()
     devices = [
         FakeGpu(uuid=FIRST, used=used * GIB, name="Fake A", util=97, power=612_400, temp=71,
-                sm=1755, mem=2619, reasons=0x40),
+                sm=1755, mem=2619, reasons=0x40, energy=10**9),
         FakeGpu(uuid=SECOND, used=GIB, total=40 * GIB, name="Fake B"),
     ]  # fmt: skip
     processes = [FakeProcess(used=ours * GIB), FakeProcess(used="na", device=1)]
@@ -108,6 +108,12 @@ def test_gpu_memory_by_device_and_process_tree_reaches_every_signal(
     devices = otlp.records_of(semconv.DEVICE_EVENT)
     for span in (step, root):
         records = [record for record in devices if record.span_id == span.span_id]
+        (used,) = (
+            joules
+            for each in records
+            if (joules := each.attributes.pop(named("quant.gpu.device.energy"), None))
+        )
+        assert used == pytest.approx(612.4 * (span.end_ns - span.start_ns) / 1e9, rel=0.15)
         assert by_device(records) == {FIRST: of_first, SECOND: of_second}
         assert {record.trace_id for record in records} == {span.trace_id}
     assert [record.attributes.get(semconv.STEP_KIND) for record in devices] == [

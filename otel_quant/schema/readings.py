@@ -148,6 +148,9 @@ class CpuReading(NamedTuple):
     # Seconds for which the main thread of the process, not of its descendants, was ready to run
     # and waited for a processor; None where the system does not tell
     wait: float | None = None
+    # Joules that the processors' packages have used since the first reading, whatever program
+    # used them; None where they do not tell
+    energy: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +185,9 @@ class GpuReading:
     activity: GpuActivity | None = None  # What it does; None if it does not tell
     is_whole: bool = True  # Whether every GPU was read with it, and none failed for the moment
     source: GpuMemorySource | None = None  # What ``used`` was read from
+    # Joules that it has used since this process first looked, whatever program used them: by power
+    # times time since it was last asked; None if it counts none
+    energy: float | None = None
 
 
 class Reading(NamedTuple):

@@ -185,7 +185,9 @@ def _sum(parts: Sequence[Grid]) -> Grid:
     return Grid(start, every, buckets, start, len(parts))
 
 
-_SHARED: Final = re.compile(rf"{series.CACHE}|gpu\.[0-9]+\.{series.USED}")
+_SHARED: Final = re.compile(
+    rf"{series.CACHE}|[cg]pu\.energy|gpu\.[0-9]+\.(?!{series.PROCESS_USED}).*"
+)
 
 
 def _held(values: Values, ends: bool) -> Values:

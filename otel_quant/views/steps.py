@@ -126,7 +126,7 @@ _LONGEST_NAME: Final = 120
 _LONGEST_STATE: Final = 40
 
 _SPARE: Final = (
-    "MEM START", "GPU START", "MEM END", "GPU END", "START", "READ", "OF LIMIT", "SAMPLES",
+    "MEM START", "GPU START", "MEM END", "GPU END", "START", "READ", "CPU ENERGY", "GPU ENERGY", "OF LIMIT", "SAMPLES",
 )  # fmt: skip
 """Columns that a narrow terminal does without, those first that say least."""
 
@@ -276,7 +276,7 @@ message_of: Final = _of_step(lambda _, step: step.error_message)
 """Returns the message of that exception."""
 
 
-_ENDS: Final = {"By": "_mb", "s": "_secs", "1": "_share"}
+_ENDS: Final = {"By": "_mb", "s": "_secs", "J": "_joules", "1": "_share"}
 """The end of a column's name for programs, as in Quark's file."""
 
 

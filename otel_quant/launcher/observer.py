@@ -234,7 +234,7 @@ class Observer:
         children = descendants(self._pid)
         found: dict[str, Any] = {"gpu": ()}
         with FAULTS.kept_in("observer, GPUs"):
-            found["gpu"] = self._gpus((self._pid, *children))
+            found["gpu"] = self._gpus.sample((self._pid, *children))
         try:
             clock_ns, memory = self._read_memory(children)
         except OSError:

@@ -428,7 +428,11 @@ class StepSummary:
             seen = self._seen_at_checkpoints(step, quantity.checkpoint)
             found += _from("checkpoints", (seen,), self._run, step)
         # Of an open step nothing else is known: what a shell around its process held is little.
-        if quantity.curve and (self._is_the_program or (step.end is None and self._is_alone)):
+        if (
+            quantity.curve
+            and not step.spans
+            and (self._is_the_program or (step.end is None and self._is_alone))
+        ):
             end = math.inf if step.end is None else step.end
             highest = self._windows(quantity.curve).highest(step.start, end, step.mark)
             found += _from("launcher", (highest,), self._run, step)
@@ -459,9 +463,9 @@ class StepSummary:
         return found
 
 
-def windows(recording: Recording, name: str) -> Windows:
-    """Returns a series of the launcher's curve."""
-    return recording.once(("windows", name), lambda: Windows(recording, name))
+def windows(recording: Recording, name: str, process: str = LAUNCHER) -> Windows:
+    """Returns a series of the launcher's curve, or of a process's."""
+    return recording.once(("windows", name, process), lambda: Windows(recording, name, process))
 
 
 def _is_the_program(recording: Recording, run: RecordedRun) -> bool:
@@ -493,10 +497,10 @@ def levels_in(begin: float, curve: Curve, name: str) -> list[KnownLevel]:
 
 
 class Windows:
-    """A series of the launcher's curve between any two moments, in seconds since the recording began."""
+    """A series of a curve between any two moments, in seconds since the recording began."""
 
-    def __init__(self, recording: Recording, name: str) -> None:
-        begin, curve = recording.curve(LAUNCHER)
+    def __init__(self, recording: Recording, name: str, process: str = LAUNCHER) -> None:
+        begin, curve = recording.curve(process)
         self._length = curve.length / 1000
         self._levels = sorted(levels_in(begin, curve, name))
         self._times = [each.time for each in self._levels]
@@ -527,13 +531,24 @@ class Windows:
         before = bisect_right(self._times, time)
         return self._levels[before - 1].read if before else None
 
-    def rise(self, start: float, end: float) -> float | None:
-        """Returns by how much a total rose, at most."""
+    def rise(self, start: float, end: float, *, is_most: bool = True) -> float | None:
+        """Returns by how much a total rose: at most, or as if it had risen evenly within each bucket."""
         if not self._starts:
             return None
+        if not is_most:
+            return self._total(end) - self._total(start)
         before = bisect_right(self._starts, start - self._length)  # buckets that had ended
         after = bisect_left(self._starts, end) + 1  # and one that had not begun
         return self._sums[min(after, len(self._starts))] - self._sums[before]
+
+    def _total(self, time: float) -> float:
+        at = bisect_right(self._starts, time)
+        last, now = self._sums[max(0, at - 1)], self._sums[at]
+        return (
+            last + (now - last) * min(1.0, (time - self._starts[at - 1]) / self._length)
+            if at
+            else 0.0
+        )
 
 
 # --- growth -------------------------------------------------------------------------------

@@ -333,7 +333,7 @@ MANIFEST: Final = Fields(
     "manifest",
     {},  # of what must be there, a kill may leave nothing
     {
-        "began": whole, "made_by": one_of("launcher", "process"), "pid": whole,
+        "began": whole, "clock": whole, "boot": text, "made_by": one_of("launcher", "process"), "pid": whole,
         "origin": attributes, "ended": whole, "ending": ENDING, "summary": by_name(number),
         "trace_id": digits(32), "span_id": digits(16), "failed": many(FAILED, "failed"),
     },

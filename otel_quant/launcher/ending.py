@@ -28,7 +28,7 @@ from otel_quant.format.event_file import complete_manifest, create_manifest, pro
 from otel_quant.launcher import causes
 from otel_quant.launcher.observer import INTERVAL, LastSeen, Observation, Observer, with_mark
 from otel_quant.launcher.program import signal_name
-from otel_quant.launcher.start import TRACEPARENT
+from otel_quant.launcher.start import TRACEPARENT, now_ns
 from otel_quant.recordings import summary
 from otel_quant.recordings.failures import has_exit_code
 from otel_quant.recordings.model import Ending, RecordedStep, Recording, forecast_of, steps_in
@@ -334,7 +334,10 @@ class LaunchedRecording:
         with FAULTS.kept_in("manifest"):
             shown = arguments if settings.arguments else arguments[:1]
             command = shown_command(shown, paths=settings.paths)
-            create_manifest(folder, began_ns, "launcher", {semconv.PROCESS_COMMAND_LINE: command})
+            origin = {semconv.PROCESS_COMMAND_LINE: command}
+            create_manifest(
+                folder, began_ns, began_ns - now_ns() + time.monotonic_ns(), "launcher", origin
+            )
         self._git: subprocess.Popen[bytes] | None = None
         with FAULTS.kept_in("git repository"):
             self._git = _ask_git(Path.cwd(), environ)
@@ -351,7 +354,7 @@ class LaunchedRecording:
     def finish(self, ended: Ended) -> Ending | None:
         """Completes the recording."""
         ending: Ending | None = None
-        fields: dict[str, object] = {"ended": time.time_ns(), **self._span}
+        fields: dict[str, object] = {"ended": now_ns(), **self._span}
         origin: dict[str, object] = {}
         with FAULTS.kept_in("observer"):
             if self._observer is not None:

@@ -66,7 +66,7 @@ def _outside(recording: Recording, runs: Sequence[RecordedRun]) -> Iterator[Plac
     processes = {run.process for run in outermost}
     is_all = len({run.process for run in runs}) == len(processes)
     steps = steps_in(recording) if is_all else steps_in(recording, runs)
-    gaps = list(_gaps(steps, recording.duration))
+    gaps = list(_gaps(steps, min(known((recording.duration, *(run.cut for run in runs))))))
     first = min((each.step.start for each in steps), default=math.inf)
     last = max((each.end for each in steps), default=math.inf)
     process = runs[0].process

@@ -399,6 +399,8 @@ def _state_text(row: StepTableRow, step: RecordedStep) -> str:
         return ""
     if step.state == "lost" and not row.of.recording.path.is_dir():
         return "open"  # a file does not show whether its process is alive
+    if step.end is None and row.of.run.cut is not None:
+        return f"not recorded after {duration_text(row.of.run.cut)}"
     is_above = step.error_message in row.of.told
     message = step.error_message if step.error and not is_above else ""
     return ": ".join(filter(None, (STATES[step.state].cell, step.error, message)))

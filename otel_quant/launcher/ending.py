@@ -29,9 +29,10 @@ from otel_quant.launcher import causes
 from otel_quant.launcher.observer import INTERVAL, LastSeen, Observation, Observer, with_mark
 from otel_quant.launcher.program import signal_name
 from otel_quant.launcher.start import TRACEPARENT
+from otel_quant.launcher.surroundings import ProcessUse
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import Ending, RecordedStep, Recording, forecast_of, steps_in
-from otel_quant.recordings.reader import read
+from otel_quant.recordings.reader import grown_of, read
 from otel_quant.schema import semconv
 from otel_quant.schema.readings import UNITS
 from otel_quant.schema.units import duration_text
@@ -84,19 +85,21 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
     if growth is None and step is not None:
         growth = _growth(step, memory, recording)
     leak = _leak(victim, recording)
+    situation = causes.Situation(
+        step=step or next(reversed(victim.steps), causes.NO_STEP),
+        run=victim.run.attributes if victim.run is not None else {},
+        where=shortage or ("host" if cause.out_of_memory is not None else None),
+        memory=memory or 0,
+        limit=limit or 0,
+        limit_source=source,
+        growth=growth or 0,
+        leak=leak or 0,
+        forecast=_forecast(victim, step, semconv.FORECAST_MEMORY),
+        gpus=seen.gpus,
+        recording=os.path.relpath(recording.path),
+    )
     advice = causes.advice_for(
-        causes.Situation(
-            step=step or next(reversed(victim.steps), causes.NO_STEP),
-            run=victim.run.attributes if victim.run is not None else {},
-            where=shortage or ("host" if cause.out_of_memory is not None else None),
-            memory=memory or 0,
-            limit=limit or 0,
-            limit_source=source,
-            growth=growth or 0,
-            leak=leak or 0,
-            forecast=_forecast(victim, step, semconv.FORECAST_MEMORY),
-            gpus=seen.gpus,
-        )
+        _with_growth(situation, seen.uses.get(victim.pid or seen.pid), recording)
     )
     grown: dict[str, Any] = {f"memory_per_{unit}": growth}
     plain = dataclasses.replace(
@@ -246,6 +249,39 @@ def _growth(step: RecordedStep, memory: int | None, recording: Recording) -> int
         if later > earlier
     ]
     return round(statistics.median(slopes)) if slopes else None
+
+
+def _with_growth(
+    known: causes.Situation, use: ProcessUse | None, recording: Recording
+) -> causes.Situation:
+    """Adds what has grown, and what comes after the last sample; of a limit of addresses, how many there were."""
+    if known.where != "host":
+        return known
+    after, grown = _after_the_last(known.step), grown_of(recording, known.step)
+    known = dataclasses.replace(known, after=after, grown=grown)
+    if use is None or known.limit_source != "RLIMIT_AS":
+        return known
+    return dataclasses.replace(known, memory=use.addresses, forecast=None)
+
+
+def _after_the_last(step: RecordedStep) -> float | None:
+    """Returns what a method adds after the last sample, by its largest tensor, as a multiple of the growth until then."""
+    from otel_quant.cost import CostError  # only now: few programs end for want of memory
+    from otel_quant.cost.estimate import METHODS
+    from otel_quant.cost.estimate import read as read_model
+
+    library, method = semconv.LIBRARY_NAME, semconv.CALIBRATION_METHOD
+    library, method = (str(step.attributes.get(name, "")) for name in (library, method))
+    alike = (each for each in METHODS if each.library.name in library and each.kept is None)
+    known = next((each for each in alike if method.endswith(each.name)), None)
+    if known is None:
+        return 0.0
+    try:
+        model = read_model(str(step.attributes[semconv.INPUT_PATH]))
+    except (LookupError, CostError):
+        return None
+    sizes = model.calibrated_sizes(known.library)
+    return known.tensor_copies * max(sizes) / sum(sizes) if sizes else None
 
 
 def _leak(victim: causes.Victim, recording: Recording) -> int | None:

@@ -29,8 +29,8 @@ from otel_quant.launcher import causes
 from otel_quant.launcher.observer import INTERVAL, LastSeen, Observation, Observer, with_mark
 from otel_quant.launcher.program import signal_name
 from otel_quant.launcher.start import TRACEPARENT
-from otel_quant.launcher.surroundings import ProcessUse
 from otel_quant.recordings import summary
+from otel_quant.recordings.failures import has_exit_code
 from otel_quant.recordings.model import Ending, RecordedStep, Recording, forecast_of, steps_in
 from otel_quant.recordings.reader import grown_of, read
 from otel_quant.schema import semconv
@@ -98,9 +98,7 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
         gpus=seen.gpus,
         recording=os.path.relpath(recording.path),
     )
-    advice = causes.advice_for(
-        _with_growth(situation, seen.uses.get(victim.pid or seen.pid), recording)
-    )
+    advice = causes.advice_for(_with_growth(situation, recording))
     grown: dict[str, Any] = {f"memory_per_{unit}": growth}
     plain = dataclasses.replace(
         plain,
@@ -191,6 +189,8 @@ def _error_of(victim: causes.Victim) -> tuple[str | None, str | None]:
         return None, None
     if victim.steps:
         return victim.steps[-1].error, victim.steps[-1].error_message
+    if has_exit_code(victim.run.error) or victim.run.state == "killed":
+        return None, None
     return victim.run.error, victim.run.error_message
 
 
@@ -200,10 +200,8 @@ def _memory_then(
     """Returns RSS of the process tree when it happened."""
     if victim.run is not None and victim.run.end is not None:
         # The exception has freed it since.
-        held = summary.Windows(recording, series.MEMORY).highest(
-            victim.time - 1.0, victim.time + 0.1
-        )
-        return None if held is None else int(held)
+        read = summary.Windows(recording, series.MEMORY).read(victim.time - 1.0, victim.time + 0.1)
+        return max((int(each.highest) for each in read), default=None)
     ended = (seen.time_ns - recording.began_ns) / 1e9
     if seen.mark is not None and ended - victim.time < _SOON:
         return with_mark(last, seen.mark)
@@ -251,17 +249,12 @@ def _growth(step: RecordedStep, memory: int | None, recording: Recording) -> int
     return round(statistics.median(slopes)) if slopes else None
 
 
-def _with_growth(
-    known: causes.Situation, use: ProcessUse | None, recording: Recording
-) -> causes.Situation:
-    """Adds what has grown, and what comes after the last sample; of a limit of addresses, how many there were."""
+def _with_growth(known: causes.Situation, recording: Recording) -> causes.Situation:
+    """Adds what has grown, and what comes after the last sample."""
     if known.where != "host":
         return known
     after, grown = _after_the_last(known.step), grown_of(recording, known.step)
-    known = dataclasses.replace(known, after=after, grown=grown)
-    if use is None or known.limit_source != "RLIMIT_AS":
-        return known
-    return dataclasses.replace(known, memory=use.addresses, forecast=None)
+    return dataclasses.replace(known, after=after, grown=grown)
 
 
 def _after_the_last(step: RecordedStep) -> float | None:
@@ -391,11 +384,11 @@ class LaunchedRecording:
         with FAULTS.kept_in("observer"):
             if self._observer is not None:
                 seen = self._observer.observe(ended)
+                if failed := failed_in(self._folder, seen):  # which the ending may be because of
+                    complete_manifest(self._folder, {}, failed=failed)
                 ending = ending_in(self._folder, self._began_ns, seen)
                 fields["ending"] = dataclasses.asdict(ending)
                 fields["summary"] = self._observer.summary()
-                if failed := failed_in(self._folder, seen):
-                    fields["failed"] = failed
         with FAULTS.kept_in("git repository"):
             is_dirty = _answer_of(self._git) if self._git is not None else None
             if is_dirty is not None:

@@ -297,7 +297,7 @@ STATE: Final = Fields(
         "steps": many(
             Fields(
                 "step", {"index": whole},
-                {"samples": whole, "expected": whole, "layers": whole, "expected_layers": whole, "line": place},
+                {"samples": whole, "expected": whole, "layers": whole, "expected_layers": whole, "line": place, "own": place, "waits_for": text},
             ),
             "steps",
         ),

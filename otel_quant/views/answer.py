@@ -135,7 +135,7 @@ def _where(recording: Recording, subject: ShownProcess) -> str:
     if not unended:
         return ""
     step = max(unended, key=lambda each: (bool(each.step.counts), each.depth, each.end)).step
-    line = phrase(", at {}", step.line, attrgetter("short"))
+    line = phrase(", at {}", step.line, attrgetter("words"))
     return f"{cut(step.name, _LONGEST_NAME)}{phrase(', {}', step.counts)}{line}"
 
 
@@ -301,8 +301,10 @@ def _bounds(recording: Recording, subject: ShownProcess, named: Sequence[str]) -
     ]
     for each in nlargest(_MOST_BOUNDS, known, attrgetter("own")):
         bound = str(each.step.attributes[semconv.STEP_BOUND_BY])
-        evidence = each.step.attributes.get(semconv.STEP_BOUND_EVIDENCE, "")
-        text = f"{words_of(bound)}: {cut(listed(evidence), _LONGEST_MESSAGE)}"
+        evidence = listed(each.step.attributes.get(semconv.STEP_BOUND_EVIDENCE, ""))
+        if evidence and evidence in (_ending_of(recording).evidence or ""):
+            continue  # it is why the program has ended
+        text = f"{words_of(bound)}: {cut(evidence, _LONGEST_MESSAGE)}"
         yield f"{_path(each.names)}: {text}.{_to_try(recording, bound, each)}"
 
 
@@ -465,7 +467,8 @@ def time_left(run: RecordedRun, step: RecordedStep) -> str:
     stalled = number(forecast, semconv.FORECAST_STALLED)
     left = number(forecast, semconv.FORECAST_TIME_LEFT)
     if stalled is not None:
-        return f"no progress for {duration_text(stalled)}"
+        waits_for = step.line.waits_for if step.line is not None else ""
+        return f"no progress for {duration_text(stalled)}{phrase(', waiting for {}', waits_for)}"
     return "" if left is None else f"about {duration_text(left)} left"
 
 

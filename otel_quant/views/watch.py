@@ -116,7 +116,7 @@ _SILENT: Final = 5.0
 def _progress(each: PlacedStep) -> list[str]:
     """Returns how far a step has come: ``sample 37 of 512``, ``about 30 min left``, and its line."""
     step, last = each.step, each.run.last
-    line = phrase("at {}", step.line, lambda line: printable(line.short))
+    line = phrase("at {}", step.line, lambda line: printable(line.words))
     silent = each.end - last.time if last is not None and step.end is None else 0.0
     if line and silent > _SILENT:  # something holds the GIL, or the process is stopped
         line += f" {duration_text(silent)} ago"

@@ -200,10 +200,8 @@ def _memory_then(
     """Returns RSS of the process tree when it happened."""
     if victim.run is not None and victim.run.end is not None:
         # The exception has freed it since.
-        held = summary.Windows(recording, series.MEMORY).highest(
-            victim.time - 1.0, victim.time + 0.1
-        )
-        return None if held is None else int(held)
+        read = summary.Windows(recording, series.MEMORY).read(victim.time - 1.0, victim.time + 0.1)
+        return max((int(each.highest) for each in read), default=None)
     ended = (seen.time_ns - recording.began_ns) / 1e9
     if seen.mark is not None and ended - victim.time < _SOON:
         return with_mark(last, seen.mark)

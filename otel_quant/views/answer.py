@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from heapq import nlargest
@@ -35,6 +34,8 @@ from otel_quant.recordings.model import (
     script_of,
     steps_in,
 )
+from otel_quant.recordings.outside import outside_at, outside_of
+from otel_quant.recordings.outside import words_of as words_of_outside
 from otel_quant.recordings.reader import by_line, of_step, stacks_in
 from otel_quant.schema import semconv
 from otel_quant.schema.units import (
@@ -43,12 +44,13 @@ from otel_quant.schema.units import (
     counted,
     cut,
     duration_text,
+    part_text,
     share_text,
     size,
 )
 from otel_quant.views.document import Facts, Lines, Part, Section
 from otel_quant.views.steps import ShownProcess, memory_limit, process_name
-from otel_quant.views.text import listed, of_limit, phrase, printable
+from otel_quant.views.text import listed, of_limit, phrase, printable, share_of
 
 _LONGEST_NAME: Final = 120
 _LONGEST_LINE: Final = 60
@@ -66,6 +68,9 @@ _LEAST_WAIT: Final = 1.0
 _OWN: Final = 0.8
 """Share of its processors from which on a program uses them itself, and its threads wait for each other."""
 
+_MOST_TIME: Final = 0.5
+"""Share of the run's time outside of steps from which on it is the first that is told."""
+
 _WORTH: Final = 0.05
 """Share of the run's time from which on a step matters."""
 
@@ -73,9 +78,12 @@ _WORTH: Final = 0.05
 def sentences(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     """Yields the sentences that follow how it ended, the most important first."""
     yield from _error(recording, subject)
+    rows, outside = outside_of(recording, subject.runs), list(_outside(recording, subject))
+    is_most = sum(each.own for each in rows) > _MOST_TIME * recording.duration
+    yield from outside if is_most else ()
     yield from _peak_sentence(recording, subject, summary.peak(recording))
     growing, waited = list(_growing(recording, subject)), list(_waited(recording))
-    yield from (*growing, *_time(recording, subject), *waited)
+    yield from (*growing, *_time(recording, subject), *([] if is_most else outside), *waited)
     named = [OTHER_PROGRAMS] * bool(waited) + [MEMORY_GROWTH] * bool(growing)
     yield from _bounds(recording, subject, named)
     yield from _written(recording, subject)
@@ -187,9 +195,8 @@ def _peak_sentence(
     where, when = phrase(" in {}", [name for name, _ in peak.path], _path), ""
     if peak.time is not None:
         when = f", {clock_text(peak.time)} after the start"
-        first = min((each.step.start for each in subject.steps), default=-math.inf)
-        if peak.time < first:
-            where = where or " before the first step"
+        row = outside_at(outside_of(recording, subject.runs), peak.time)
+        where = where or phrase(" {}", row, words_of_outside)
     near = phrase(": {}", of_limit(peak.value, memory_limit(recording)))
     verb = "reached at least" if peak.is_least else "peaked at"
     yield f"Memory{whose(recording, peak)} {verb} {size(peak.value)}{where}{when}{near}."
@@ -251,13 +258,20 @@ def _time(recording: Recording, subject: ShownProcess) -> Iterator[str]:
         by_name.setdefault(each.names[-2:], []).append(each.own)
     names, longest = max(by_name.items(), key=lambda named: sum(named[1]))
     own, total = sum(longest), covered(steps)
-    share = own / total if total else 0.0
-    word = "most of it" if share > 0.5 else "the longest"
+    word = "most of it" if own > _MOST_TIME * total else "the longest"
     times = f" ({len(longest)} times)" if len(longest) > 1 else ""
+    share = phrase(", {} of the run", share_of(own, recording.duration), share_text)
     took = f"{counted(len(steps), 'step')} took {duration_text(total)}{whole}"
-    yield (
-        f"{took}, {word} {_path(names)}{times}: {duration_text(own)}, {share_text(share)} of it."
-    )
+    yield f"{took}, {word} {_path(names)}{times}: {duration_text(own)}{share}."
+
+
+def _outside(recording: Recording, subject: ShownProcess) -> Iterator[str]:
+    """Yields where a good part of the run's time went without a step, the longest first."""
+    rows = outside_of(recording, subject.runs)
+    for each in sorted(rows, key=attrgetter("own"), reverse=True):
+        if each.own >= _LONG * recording.duration:
+            whole = duration_text(recording.duration)
+            yield f"{part_text(each.own, whole)} of {whole} passed {words_of_outside(each)}."
 
 
 def _waited(recording: Recording) -> Iterator[str]:

@@ -258,7 +258,7 @@ def _type_of(value: Value) -> str:
 
 def _sum(records: Iterable[NodeCost | Tensor], key: str) -> int:
     """The sum of what is known of records."""
-    return sum(getattr(record, key) or 0 for record in records)
+    return sum(filter(None, map(attrgetter(key), records)))
 
 
 def _op_counts(nodes: Iterable[NodeCost]) -> Counter[str]:

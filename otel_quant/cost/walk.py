@@ -238,7 +238,7 @@ class Walk:
                 operations=1,
             )
             title = prefix + (node.name or structure.node_name(node))
-            attributes = _resolved(node.attributes, arguments)
+            attributes = node.attributes and _resolved(node.attributes, arguments)
             if node.op_type == "Constant" and not node.domain:
                 ops.append(self._constant(node, scope, title, attributes))
             else:

@@ -344,33 +344,28 @@ def read(
         made_by.update(dict.fromkeys(node.outputs, node.op_type))
     constants = {tensor.name for tensor in graph.initializers}
     declared = {info.name: info.type for info in graph.inputs if info.name not in constants}
-    given = tuple(
-        TensorCost(
-            name,
-            dtypes.name_of(declared[name].dtype),
-            shape,
-            dtypes.stored_bytes(declared[name].dtype, count),
-            node="",
-        )
-        for name, shape in cost.input_shapes.items()
-        if name in declared and (count := volume(shape)) is not None
-    )
+    given = []
+    for name, shape in cost.input_shapes.items():
+        count = volume(shape)
+        if name in declared and count is not None:
+            dtype = declared[name].dtype
+            stored = dtypes.stored_bytes(dtype, count)
+            given.append(TensorCost(name, dtypes.name_of(dtype), shape, stored, node=""))
     made = [tensor for tensor in cost.tensors or () if not tensor.in_body]
-    activations = tuple(
+    activations = [
         ActivationTensor(
-            each.dtype, each.bytes, made_by.get(each.name, ""), frozenset(operators[each.name])
+            it.dtype, it.bytes, made_by.get(it.name, ""), frozenset(operators[it.name])
         )
-        for each in (*given, *made)
-    )
-    elements = {
-        tensor.name: count for tensor in made if (count := volume(tensor.shape)) is not None
-    }
+        for it in (*given, *made)
+    ]
+    sizes = {tensor.name: volume(tensor.shape) for tensor in made}
+    elements = {name: count for name, count in sizes.items() if count is not None}
     return EstimatedModel(
         cost=cost._replace(tensors=None),
         weight_bytes=cost.weight_bytes + cost.unused_weight_bytes,
-        inputs=given,
+        inputs=tuple(given),
         input_bytes=sum(tensor.bytes or 0 for tensor in activations[: len(given)]),
-        activations=activations,
+        activations=tuple(activations),
         unsized=sum(tensor.bytes is None for tensor in activations) + len(declared) - len(given),
         layers=_largest_layers(graph, elements, cost),
     )

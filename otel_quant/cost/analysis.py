@@ -16,7 +16,7 @@ from otel_quant.cost.model_reader import read_model
 from otel_quant.cost.operation import RULE_ERRORS, SHOWN, Shape, TypedNode, Value
 from otel_quant.cost.operators import operator_of
 from otel_quant.cost.operators.rule import NO_PRECISION
-from otel_quant.cost.results import AssumedBranch, ModelCost, NodeCost, TensorCost, UnknownNodes
+from otel_quant.cost.results import AssumedBranch, ModelCost, NodeCost, TensorCost, option_text
 from otel_quant.cost.structure import CostError, Model, Tensor, printable
 from otel_quant.cost.walk import MAX_NODES, Walk
 
@@ -208,9 +208,7 @@ class _Analysis:
     def _branch(self, op: TypedNode, taken: int, macs: Sequence[int | None]) -> AssumedBranch:
         """The record of a branch that was assumed, with what would give the condition."""
         options = [
-            results.option_text(
-                "--input", f"{name}:bool:{'x'.join(map(str, value.shape or ()))}:VALUE"
-            )
+            option_text("--input", f"{name}:bool:{'x'.join(map(str, value.shape or ()))}:VALUE")
             for name, value in self._bound.values.items()
             if value in op.inputs[:1]
         ]
@@ -314,14 +312,14 @@ def _made_tensors(
                 yield TensorCost(name, _type_of(value), value.shape, value.bytes, op.name, in_body)
 
 
-def _unknown_nodes(uncosted: Sequence[NodeCost]) -> Iterator[UnknownNodes]:
+def _unknown_nodes(uncosted: Sequence[NodeCost]) -> Iterator[results.UnknownNodes]:
     """Yields the nodes without known MACs: those without a rule, then those without a shape."""
     lacks: tuple[tuple[Literal["rule", "shape"], bool], ...] = (("rule", False), ("shape", True))
     for lack, costed in lacks:
         nodes = [node for node in uncosted if operator_of(node.op_type).costed is costed]
         if nodes:
             ops, reason = dict(_op_counts(nodes)), nodes[0].unknown_reason
-            yield UnknownNodes(lack, ops, nodes[0].name, reason or "")
+            yield results.UnknownNodes(lack, ops, nodes[0].name, reason or "")
 
 
 def file_bytes(model: Model, weights: Iterable[Value]) -> int:

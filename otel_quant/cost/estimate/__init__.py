@@ -264,12 +264,8 @@ def extrapolated(wanted: Estimate, probed: Estimate, measured: int, torch: int) 
 
 
 def _bounded(found: Estimate, below: float, above: float | None) -> Estimate:
-    peak = found.peak
-    return replace(
-        found,
-        lowest=round(peak * (1 - below)),
-        highest=None if above is None else round(peak * (1 + above)) + found.torch,
-    )
+    highest = None if above is None else round(found.peak * (1 + above)) + found.torch
+    return replace(found, lowest=round(found.peak * (1 - below)), highest=highest)
 
 
 # What estimates need to know of a model, from its structure alone.

@@ -247,8 +247,8 @@ GPU_MEMORY: Final = _of_device(
     Figure("memory", "By", "Memory in use on the device, by all processes", attrgetter("used"), LEVEL, "2147483648", steps=(Series(STEP_GPU_MEMORY_PEAK, "peak"),), curve="used"),
 )
 GPU_MEMORY_LIMIT: Final = _of_device(
-    "hw.gpu.memory.limit", "Size of the memory of a visible GPU.",
-    Figure("memory.limit", "By", "Size of the device's memory", attrgetter("limit"), ("end",), "150754820096"),
+    "hw.gpu.memory.limit", "What programs can have of the memory of a visible GPU: its size less what the driver keeps for itself.",
+    Figure("memory.limit", "By", "What programs can have of the device's memory: its size less what the driver keeps for itself", attrgetter("limit"), ("end",), "150754820096"),
 )
 _PROCESS_GPU_MEMORY: Final = _of_device(
     "quant.run.gpu.process_memory.usage", "Memory of the process tree on a visible GPU, where the driver reports it.",

@@ -83,6 +83,7 @@ class AmdDevices(Devices):
     """The visible AMD devices. Made by :func:`open_amd`."""
 
     platform = "hip"
+    source = "amdgpu"
     errors = (OSError, ValueError, StopIteration)  # there is no such file
     activities = _ACTIVITY
     energy = (1e-6, ("hwmon/hwmon*/energy1_input",))
@@ -98,7 +99,7 @@ class AmdDevices(Devices):
         return super().read(pids, is_brief)
 
     def memory(self, device: Device) -> tuple[int, int | None]:
-        """Reads the memory of a device that is in use, and its size."""
+        """Reads the memory of a device that is in use, and what programs can have of it."""
         return int(read_proc(f"{device.handle}/mem_info_vram_used")), device.limit
 
     def process_used(self, device: Device, pids: Collection[int]) -> int | None:

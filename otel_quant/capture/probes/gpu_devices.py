@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from otel_quant.base.log import LOG
-from otel_quant.schema.readings import GpuActivity, GpuReading, GpuWork
+from otel_quant.schema.readings import GpuActivity, GpuMemorySource, GpuReading, GpuWork
 
 _EVERY: Final = 1.0
 """Seconds between two readings of what a device does: it changes slowly, and some drivers take a
@@ -88,6 +88,7 @@ class Devices(ABC):
     """The visible devices of one vendor; one that fails is left out of the readings, and keeps its number."""
 
     platform: Platform
+    source: GpuMemorySource
     errors: tuple[type[Exception], ...]
     """What the methods below raise where a figure cannot be read."""
     activities: Mapping[str, Any]
@@ -125,8 +126,8 @@ class Devices(ABC):
             process_used = self._tried("processes", device, self.process_used, pids)
             used, limit = memory
             reading = GpuReading(
-                index, device.id, device.name, used, limit, process_used,
-                activity=device.activity, energy=getattr(device.energy, "joules", None),
+                index, device.id, device.name, used, limit, process_used, activity=device.activity,
+                source=self.source, energy=getattr(device.energy, "joules", None),
                 work=self._tried("work", device, self.work, now) if is_brief else None,
             )  # fmt: skip
             readings.append(reading)
@@ -141,7 +142,7 @@ class Devices(ABC):
 
     @abstractmethod
     def memory(self, device: Device) -> tuple[int, int | None]:
-        """Reads the memory of a device that is in use, and its size."""
+        """Reads the memory of a device that is in use, and what programs can have of it."""
 
     def work(self, device: Device, now: float) -> GpuWork | None:
         """Returns what a device has done since its last checkpoint: its utilization, read a second later or more."""

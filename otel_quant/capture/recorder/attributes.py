@@ -80,7 +80,12 @@ def gpus_of(reading: Reading) -> dict[str, AttributeValue]:
         return {}
     limits = [gpu.limit for gpu in reading.gpus]
     limit = None if None in limits else sum(filter(None, limits))
-    return present({semconv.GPU_COUNT: len(reading.gpus), semconv.GPU_MEMORY_LIMIT: limit})
+    known = {
+        semconv.GPU_COUNT: len(reading.gpus),
+        semconv.GPU_MEMORY_LIMIT: limit,
+        semconv.GPU_MEMORY_SOURCE: reading.gpus[0].source,
+    }
+    return present(known)
 
 
 class FigureAttributes:

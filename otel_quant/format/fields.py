@@ -239,6 +239,7 @@ PROFILE_RUN: Final = {
     "memory_limit_mb": semconv.MEMORY_LIMIT,
     "memory_limit_source": semconv.MEMORY_LIMIT_SOURCE,
     "gpus": semconv.GPU_NAMES,
+    "gpu_memory_source": semconv.GPU_MEMORY_SOURCE,
 }
 """Keys of the section ``run`` of a profile, and the attributes of the run that they are."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, groupby
@@ -26,7 +26,14 @@ from otel_quant.recordings.compared_runs import (
     fact_differences,
 )
 from otel_quant.recordings.model import State, StepPath
-from otel_quant.recordings.summary import CPU_TIME, CPU_WAIT, CPU_WAITS, DURATION, SAMPLE_RATE
+from otel_quant.recordings.summary import (
+    CPU_TIME,
+    CPU_WAIT,
+    CPU_WAITS,
+    DURATION,
+    GPU_PEAK,
+    SAMPLE_RATE,
+)
 from otel_quant.schema.catalog import QUANTITIES, Quantity
 
 
@@ -85,10 +92,16 @@ def side_by_side(sides: Sequence[Side]) -> Comparison:
     steps = [chain.from_iterable(run.steps for run in side.runs) for side in sides]
     paths = [*map(dict.fromkeys, steps)]
     base = paths[0]
+    facts = tuple(fact_differences([side.runs for side in sides]))
+    # Of a figure that was read in another way the difference is none of the program.
+    unlike = [
+        frozenset().union(*(fact.changes for fact in facts if fact.is_unlike(at))) & {GPU_PEAK}
+        for at in range(1, len(sides))
+    ]
     return Comparison(
         sides=tuple(sides),
-        rows=tuple(_row(sides, path) for path in (TOTAL, *_in_order(paths))),
-        differences=tuple(fact_differences([side.runs for side in sides])),
+        rows=tuple(_row(sides, path, unlike) for path in (TOTAL, *_in_order(paths))),
+        differences=facts,
         unrelated=tuple(bool(base and each) and base.keys().isdisjoint(each) for each in paths[1:]),
     )
 
@@ -110,8 +123,8 @@ def _in_order(sides: Iterable[Iterable[StepPath]]) -> list[StepPath]:
     return order
 
 
-def _row(sides: Sequence[Side], path: StepPath) -> StepSides:
-    """Returns the total of all sides, or a step."""
+def _row(sides: Sequence[Side], path: StepPath, unlike: Sequence[Collection[str]]) -> StepSides:
+    """Returns the total of all sides, or a step; without differences of figures that are `unlike` the base's."""
     found = [side.at(path) for side in sides]
     tells_waits = all(CPU_WAIT in each for each, *_ in chain.from_iterable(found))
     rows: dict[str, FigureRow] = {}
@@ -120,7 +133,10 @@ def _row(sides: Sequence[Side], path: StepPath) -> StepSides:
         if any(samples):
             base, *others = samples
             differences = (
-                difference(base, new, figure.matters) if base and new else None for new in others
+                difference(base, new, figure.matters)
+                if base and new and figure.name not in names
+                else None
+                for new, names in zip(others, unlike, strict=True)
             )
             rows[figure.name] = FigureRow(figure, samples, tuple(differences))
     states = tuple(frozenset(state for _, state, _ in side) for side in found)

@@ -120,6 +120,9 @@ class MemoryReading(NamedTuple):
     # same number, no descendant lived between them.
     reaped_faults: int | None = None
     is_brief: bool = False  # Taken between two checkpoints: only the memory in use
+    # Above the highest RSS of any of the processes by then, also of those that have ended: a mark
+    # that is higher rose later. None where the system has no marks
+    above_marks: int | None = None
 
     def with_marks_lowered(self, pids: Collection[int]) -> MemoryReading:
         """Returns the same memory with the marks of this process and of some others reset."""
@@ -145,6 +148,9 @@ class CpuReading(NamedTuple):
     # Seconds for which the main thread of the process, not of its descendants, was ready to run
     # and waited for a processor; None where the system does not tell
     wait: float | None = None
+    # Joules that the processors' packages have used since the first reading, whatever program
+    # used them; None where they do not tell
+    energy: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,20 +166,28 @@ class GpuActivity:
     memory_errors: int | None = None  # That could not be corrected, since the driver was loaded
 
 
-@dataclass(frozen=True, slots=True)
+GpuMemorySource = Literal["nvmlMemory_v1", "nvmlMemory_v2", "amdgpu"]
+"""What the memory in use on a device was read from. Version 1 of NVML's counts what the driver keeps for itself."""
+
+
+@dataclass(slots=True)
 class GpuReading:
-    """Memory of one visible GPU at one instant, in bytes, and what it does."""
+    """Memory of one visible GPU at one instant, in bytes, and what it does. Only its probe changes it, as it makes it."""
 
     index: int  # Position among the devices that this process can see, from 0
     id: str  # Stable identifier: UUID (NVIDIA, MIG) or PCI address (AMD)
     name: str | None  # Product name; None if the driver does not report it
     used: int  # In use on the device, by all processes
-    limit: int | None = None  # Size of the device's memory
+    limit: int | None = None  # What programs can have of the device's memory
     process_used: int | None = None  # By this process tree; None if the driver does not report it
     torch_allocated: int | None = None  # Allocated by torch's caching allocator, if torch is in use
     torch_reserved: int | None = None  # Reserved by torch's caching allocator
     activity: GpuActivity | None = None  # What it does; None if it does not tell
     is_whole: bool = True  # Whether every GPU was read with it, and none failed for the moment
+    source: GpuMemorySource | None = None  # What ``used`` was read from
+    # Joules that it has used since this process first looked, whatever program used them: by power
+    # times time since it was last asked; None if it counts none
+    energy: float | None = None
 
 
 class Reading(NamedTuple):

@@ -57,6 +57,7 @@ from otel_quant.version import VERSION
 _KNOWN_AT_START: Final = semconv.ORIGIN | {
     semconv.RUN_ID, semconv.RUN_NAME, semconv.RUN_RANK, semconv.RUN_WORLD_SIZE, semconv.PROCESS_PID,
     semconv.MEMORY_LIMIT, semconv.MEMORY_LIMIT_SOURCE, semconv.GPU_COUNT, semconv.GPU_MEMORY_LIMIT,
+    semconv.GPU_MEMORY_SOURCE,
 }  # fmt: skip
 """Attributes of a run's span that it has from its start."""
 

@@ -85,7 +85,7 @@ def _parts(recording: Recording, subject: ShownProcess) -> Iterator[Part]:
     sections = (
         Section("Post-mortem", ending, id="post-mortem", layout="post-mortem"),
         Section("Over time", list(_curves(recording, subject, charts))),
-        Section("Steps", [table] if subject.steps else []),
+        Section("Steps", [table] if table.rows else []),
         Section("Accuracy of layers", accuracy_tables(recording)),
         Section("Python lines", page_parts(stacks) if stacks else []),
         Section("Processes", process_tables),

@@ -155,7 +155,7 @@ _IN: Final[Mapping[str, float]] = {
 """What one of a unit in a heading is; of any other one it is 1."""
 
 _DIGITS: Final[Mapping[str, int]] = {"s": 2, "%": 1, "/s": 2}
-_ONE: Final[Mapping[str, str]] = {"By": "", "s": "s", "1": "%", "{sample}/s": "/s"}
+_ONE: Final[Mapping[str, str]] = {"By": "", "s": "s", "J": "J", "1": "%", "{sample}/s": "/s"}
 """The unit that fits the largest; of bytes their size decides."""
 
 _LARGEST: Final = 1 << 64

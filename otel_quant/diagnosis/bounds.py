@@ -326,7 +326,7 @@ VERDICTS: Final = (
         lambda step: step.gpus.work.busy <= _IDLE and step.blocked <= _MOST and step.gpus.at_calls < _MOST,
         lambda step: f"the GPU computed {_percent(step.gpus.work.busy)} of its time, and its thread was blocked {_percent(step.blocked)}; {step.line}",
     ), "probable"),
-    Verdict(OTHER_PROGRAMS, "other programs that have the processors", _where(
+    Verdict(OTHER_PROGRAMS, "other programs, which keep the processors busy", _where(
         lambda step: step.waiting >= _WAITS and step.cores < _BUSY * step.cpus,  # else its own threads have them
         lambda step: f"its thread waited {_percent(step.waiting)} of its time for a processor, while the program used {step.cores:.1f} of {step.cpus:g}",
     ), "probable"),

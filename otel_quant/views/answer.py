@@ -98,6 +98,7 @@ def _program_of(recording: Recording, attributes: Attributes) -> str:
     program = script_of(command) or str(recording.path)
     if program.startswith("-c "):
         program = f"{command.split()[0]} -c"
+    program = program.removeprefix("-m ")  # whose name is the module's
     return cut(PurePath(program).name or program, _LONGEST_NAME)
 
 

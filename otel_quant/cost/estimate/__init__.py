@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 from otel_quant.cost import InputSpec, ModelCost, TensorCost, analyze, dtypes
 from otel_quant.cost.model_reader import read_model
@@ -141,8 +141,10 @@ def _names(method: Method) -> set[str]:
     return {method.title.lower(), method.name.lower(), method.library.name}
 
 
-Answer: TypeAlias = Literal["yes", "no", "perhaps"]
+Answer: TypeAlias = Literal["yes", "perhaps", "no"]
 """Whether a quantization fits into a limit."""
+
+ANSWERS: Final[tuple[Answer, ...]] = get_args(Answer)
 
 
 @dataclass(frozen=True, slots=True)

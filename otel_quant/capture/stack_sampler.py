@@ -21,8 +21,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.kernel_files import forget, read_kept
+from otel_quant.capture.gpu_calls import GpuCalls
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.diagnosis.bounds import Evidence, bound_of
+from otel_quant.diagnosis.gpus import GpusOfStep
 from otel_quant.diagnosis.growth import Growth
 from otel_quant.diagnosis.spots import spot_of
 from otel_quant.diagnosis.stack_trees import Stacks, top_lines
@@ -63,8 +65,7 @@ class _Beside:
     """What samples show of a step beside its stacks."""
 
     growth: Growth = field(default_factory=Growth)  # Memory, by calibration samples
-    busy: float = 0.0  # Sum of the shares of the time that the program's GPUs computed
-    readings: int = 0  # How many were added up
+    gpus: GpusOfStep = field(default_factory=GpusOfStep)
 
 
 class _Still(NamedTuple):
@@ -100,16 +101,6 @@ class _SinceLast(NamedTuple):
         return Amounts(time, ran, waited, max(0, grown), max(0, -grown))
 
 
-def _busy_gpus(reading: Reading) -> list[float]:
-    """Returns the shares of the time that the GPUs computed on which the program has memory."""
-    return [
-        utilization
-        for gpu in reading.gpus
-        if (utilization := getattr(gpu.activity, "utilization", None)) is not None
-        and (gpu.process_used or gpu.torch_allocated)
-    ]
-
-
 class StackSampler:
     """Adds the stacks of the threads that have an open step, or of all Python threads."""
 
@@ -129,6 +120,9 @@ class StackSampler:
         self._schedstats: dict[int | None, str] = {}  # Of each thread, the kernel's file
         self._threads: dict[int, _Use] = {}  # Of each thread, since it began
         self._stacks: dict[int, list[Place]] = {}  # Of each thread, at the last sample
+        # Of each thread, what kind of call it was in, if the program uses a GPU
+        self._calls: dict[int, str] = {}
+        self._gpu_calls: GpuCalls | None = None
 
     def take(self, steps: Mapping[int, OpenStep], reading: Reading) -> None:
         """Takes a sample of the open steps, by index; `reading` was read just before."""
@@ -150,6 +144,8 @@ class StackSampler:
             threads = frames.keys() - {threading.get_ident()}
         if not threads:
             return
+        if self._gpu_calls is None and any(gpu.own for gpu in reading.gpus):
+            self._gpu_calls = GpuCalls()
         used = self._used(threads)
         self._stacks = self._stacks_of(threads, used, frames)
         # Memory is of the process: of several threads, the one that has run most has taken it.
@@ -168,7 +164,10 @@ class StackSampler:
                 if step.start.clock_ns > since.last_ns:
                     own = since.from_start_of(step)
                     ran = self._threads.get(thread, _NOT_RUN)[0] - step.thread_ns
-            self.stacks.add(index, lines, own.amounts(ran, waited, thread == busiest))
+            seen = own.amounts(ran, waited, thread == busiest)
+            self.stacks.add(index, lines, seen)
+            if (kind := self._calls.get(thread)) and index in self._beside:
+                self._beside[index].gpus.add_call(kind, seen.time)
 
     def _note_still(self, index: int, line: Place, ran: int, since: _SinceLast) -> None:
         known = self._still.get(index)
@@ -181,7 +180,7 @@ class StackSampler:
         found, cpu, disk = {}, reading.resources.get("cpu"), reading.resources.get("disk")
         used = sum(cpu[:2]) if cpu is not None else math.nan
         moved = sum(disk[:2]) if disk is not None else 0
-        is_computing = max(_busy_gpus(reading), default=0.0) > _BUSY
+        is_computing = any(gpu.work and gpu.own and gpu.work.busy > _BUSY for gpu in reading.gpus)
         for index, known in self._still.items():
             if math.isnan(known.cpu) or is_computing:
                 self._still[index] = known._replace(since_ns=reading.clock_ns, cpu=used, disk=moved)
@@ -209,8 +208,7 @@ class StackSampler:
             evidence.stall = stalled, f"no progress for {duration_text(stalled)}{where}"
             if (grows := beside.growth.line()) is not None:
                 evidence.per_sample = grows.per_sample
-            if beside.readings:
-                evidence.gpu = beside.busy / beside.readings
+            evidence.gpus = beside.gpus.evidence(evidence.total.time)
             if (bound := bound_of(evidence)) is not None:
                 named = (semconv.STEP_BOUND_BY, semconv.STEP_BOUND_EVIDENCE)
                 return dict(zip(named, bound, strict=True)), top_lines(evidence.by_line)
@@ -227,19 +225,19 @@ class StackSampler:
                 stacks[thread] = self._stacks[thread]
             else:
                 frames = frames or sys._current_frames()
-                stacks[thread] = self._lines(frames.get(thread))
+                stacks[thread] = self._lines(frame := frames.get(thread))
+                if self._gpu_calls is not None and frame is not None:
+                    self._calls[thread] = self._gpu_calls.kind_at(frame)
         frames.clear()  # a frame that is held keeps the program's objects alive
         return stacks
 
     def _add_beside(self, step: OpenStep, reading: Reading) -> None:
         """Adds the memory at a calibration sample, and how busy the GPUs are that the program has memory on."""
         samples = step.counts.samples
-        busy = _busy_gpus(reading)
-        if not busy and not samples:
+        if not reading.gpus and not samples:
             return
         beside = self._beside.setdefault(step.info.index, _Beside())
-        beside.busy += sum(busy)
-        beside.readings += len(busy)
+        beside.gpus.add(reading.gpus, samples)
         if samples and reading.memory is not None:
             beside.growth.add(samples, reading.memory.tree_rss)
 

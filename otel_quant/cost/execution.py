@@ -210,9 +210,8 @@ def _unsized(op: TypedNode) -> str | None:
     """Why an operator that has a formula could not give a shape to put into it; None if it could."""
     if not operator_of(op.kind).costed:
         return None
-    return next(
-        (value.unknown for value in op.outputs if value.unknown and value.size is None), None
-    )
+    unsized = (value.unknown for value in op.outputs if value.unknown and value.size is None)
+    return next(unsized, None)
 
 
 _MAX_STEPS: Final = 16
@@ -221,9 +220,7 @@ _MAX_STEPS: Final = 16
 _DEQUANTIZED: Final = dtypes.QUANTIZED | {dtypes.UNKNOWN: "", dtypes.INT32: ""}
 """What a DequantizeLinear's operand is quantized to; a bias of int32 is no such type."""
 
-_WIDTHS: Final = {
-    name: i for i, name in enumerate(("int2", "int4", "float4", "float8", "int8", "int16"))
-}
+_WIDTHS: Final = {"int2": 0, "int4": 1, "float4": 2, "float8": 3, "int8": 4, "int16": 5}
 
 
 def precision_of(op: TypedNode, makers: Mapping[Value, TypedNode]) -> str:
@@ -340,14 +337,9 @@ class MemoryView:
     def _read(self, op: TypedNode) -> int | None:
         """Bytes that one execution of a node reads; None if they are not known."""
         reads, _ = self._kernels.get(op, (op.inputs, ()))
-        operands = dict.fromkeys(reads)  # one given twice is read once
-        return total(
-            [
-                value.bytes if value.weight is None else value.weight.stored
-                for value in operands
-                if value is not None
-            ]
-        )
+        operands = dict.fromkeys(filter(None, reads))  # one given twice is read once
+        sizes = [it.bytes if it.weight is None else it.weight.stored for it in operands]
+        return total(sizes)
 
     def results(self, op: TypedNode) -> list[Value]:
         """Returns what takes memory of an operation's results when the model runs."""

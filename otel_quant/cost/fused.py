@@ -64,14 +64,13 @@ def _fuse(ops: Sequence[TypedNode], outputs: Iterable[Value], fused: Fused) -> s
     for op in graph:
         for body in (*op.bodies, *op.branches):
             captured |= _fuse(body.ops, body.outputs, fused)
-    found = _Graph(list(filter(_is_complete, graph)), set(outputs), captured, fused)
+    complete = [
+        op for op in graph if op.outputs and all(map(op.has, range(_OPERANDS.get(op.kind, 0))))
+    ]
+    found = _Graph(complete, set(outputs), captured, fused)
     fused.kernels.update(found.kernels())
     fused.on_integers.update(found.fused)
     return found.read
-
-
-def _is_complete(op: TypedNode) -> bool:
-    return bool(op.outputs) and all(map(op.has, range(_OPERANDS.get(op.kind, 0))))
 
 
 class _Candidate(NamedTuple):

@@ -193,15 +193,9 @@ class _ModelReader:
                 name, read, _ = _NODE[number]
                 found[name] = read(self, inner)
         self._keep(_RECORD + 8 * (len(inputs) + len(outputs)))
-        return structure.GraphNode(
-            found.get("name", ""),
-            found.get("op_type", ""),
-            _domain(found),
-            tuple(inputs),
-            tuple(outputs),
-            attributes or _NO_ATTRIBUTES,
-            found.get("overload", ""),
-        )
+        kind = found.get("name", ""), found.get("op_type", ""), _domain(found)
+        held = tuple(inputs), tuple(outputs), attributes or _NO_ATTRIBUTES
+        return structure.GraphNode(*kind, *held, found.get("overload", ""))
 
     def _attribute(self, field: Field) -> tuple[str, Attribute]:
         """Reads an AttributeProto; returns its name and value."""

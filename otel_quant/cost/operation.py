@@ -6,9 +6,9 @@ None: nothing here guesses.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
-from typing import Final, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.structure import Attribute, GraphNode, Kind, Tensor, printable
@@ -73,7 +73,11 @@ def volume(shape: Shape | None) -> int | None:
         return None
     if None in shape:
         return 0 if 0 in shape else None
-    return prod(cast("tuple[int, ...]", shape))
+    return _product(shape)
+
+
+_product: Final = cast("Callable[[Shape], int]", prod)
+"""Of lengths none of which is None."""
 
 
 _Item = TypeVar("_Item")
@@ -174,8 +178,8 @@ class TypedNode:
         self.node = node
         self.inputs = inputs
         # Shared where it can be: another list would cost as much as the rest.
-        given = tuple(filter(None, inputs)) if None in inputs else inputs
-        self.given = cast("Sequence[Value]", given)
+        given: Sequence[Any] = tuple(filter(None, inputs)) if None in inputs else inputs
+        self.given: Sequence[Value] = given
         self.outputs = outputs
         self.attributes = attributes
         self.opset = opset
@@ -365,4 +369,5 @@ def _fixed(value: Value, operand: int | None = None) -> tuple[int, ...]:
         lacking = "shape" if shape is None else f"length of axis {shape.index(None)}"
         what = "result 0" if operand is None else _named(operand, value)
         raise UnknownError(f"the {lacking} of {what} is not known", value.unknown)
-    return cast("tuple[int, ...]", shape)  # no None is in it
+    fixed: tuple[Any, ...] = shape  # no None is in it
+    return fixed

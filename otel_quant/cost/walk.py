@@ -230,15 +230,11 @@ class Walk:
             order = self._orders[id(nodes)] = structure.ordered(nodes, self.model.source)
         ops: list[TypedNode] = []
         for node in order:
-            self.budget.spend(
-                len(node.inputs)
-                + len(node.outputs)
-                + len(node.attributes)
-                + (len(prefix) + len(node.name)) // _TITLE_CHARACTERS,
-                operations=1,
-            )
+            work = len(node.inputs) + len(node.outputs) + len(node.attributes)
+            of_title = (len(prefix) + len(node.name)) // _TITLE_CHARACTERS
+            self.budget.spend(work + of_title, operations=1)
             title = prefix + (node.name or structure.node_name(node))
-            attributes = _resolved(node.attributes, arguments)
+            attributes = node.attributes and _resolved(node.attributes, arguments)
             if node.op_type == "Constant" and not node.domain:
                 ops.append(self._constant(node, scope, title, attributes))
             else:

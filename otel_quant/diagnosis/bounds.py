@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple
 
+from otel_quant.diagnosis.gpus import GpuEvidence
 from otel_quant.diagnosis.spots import (
     TIME,
     Lines,
@@ -71,6 +72,9 @@ _KEEPING: Final = ("Percentile", "Entropy")
 """Calibration methods that keep all that they have seen of an activation, at the end of their names."""
 
 
+_NO_GPUS: Final = GpuEvidence()
+
+
 class Bound(NamedTuple):
     """What bounds a step."""
 
@@ -88,7 +92,7 @@ class Evidence:
     cpus: float = math.nan  # Processors that the process may use
     limit: float = math.nan  # Bytes of memory that it may use
     per_sample: float = math.nan  # Bytes by which memory grows with each sample, if it does
-    gpu: float = math.nan  # Share of the time that the GPUs computed on which it has memory
+    gpus: GpuEvidence = _NO_GPUS
     stall: tuple[float, str] = (0.0, "")  # The longest time without progress, in seconds, in words
     function: str = ""  # The library's function that is the step; empty if it is the program's
 
@@ -118,6 +122,11 @@ class Evidence:
         """Processors that the process tree has used, on average."""
         used = (self.figure(name, math.nan) for name in (semconv.CPU_USER, semconv.CPU_SYSTEM))
         return sum(used) / self.duration
+
+    @property
+    def busy_cores(self) -> float:
+        """The same without the thread while it asked again and again whether a GPU is done."""
+        return self.cores - min(self.ran, self.gpus.at_calls)
 
     @property
     def ran(self) -> float:
@@ -212,16 +221,19 @@ def _calibration_data(evidence: Evidence) -> str:
 
 def _memory_growth(evidence: Evidence) -> str:
     """Each sample adds memory, and all of them a good part of the limit."""
-    each, limit = evidence.per_sample, evidence.limit
+    text = _growth_by_sample(evidence, evidence.per_sample, evidence.limit)
+    method = str(evidence.figures.get(semconv.CALIBRATION_METHOD, ""))
+    if text and (grown := grown_in(evidence.stacks, evidence.function, method)) is not None:
+        text += f"; {_percent(grown.share)} of the growth at {grown.spot.words}"
+    return text
+
+
+def _growth_by_sample(evidence: Evidence, each: float, limit: float) -> str:
     samples = evidence.figure(semconv.CALIBRATION_SAMPLE_COUNT)
     share = each * samples / limit
     if math.isnan(share) or share < _GROWS:
         return ""
-    text = f"{size(each)} with each of {samples:,} samples, {_percent(share)} of the limit of {size(limit)}"
-    method = str(evidence.figures.get(semconv.CALIBRATION_METHOD, ""))
-    if (grown := grown_in(evidence.stacks, evidence.function, method)) is not None:
-        text += f"; {_percent(grown.share)} of the growth at {grown.spot.words}"
-    return text
+    return f"{size(each)} with each of {samples:,} samples, {_percent(share)} of the limit of {size(limit)}"
 
 
 def _disk(evidence: Evidence) -> str:
@@ -239,6 +251,14 @@ def _where(
 ) -> Callable[[Evidence], str]:
     """Returns what finds the evidence in these words where that holds."""
     return lambda evidence: words(evidence) if holds(evidence) else ""
+
+
+def _on_gpu(
+    holds: Callable[[GpuEvidence], bool],
+    words: Callable[[GpuEvidence], str] = lambda gpus: gpus.text,
+) -> Callable[[Evidence], str]:
+    """Returns the same of what GPUs show, with the program's own line."""
+    return _where(lambda step: holds(step.gpus), lambda step: f"{words(step.gpus)}; {step.line}")
 
 
 CALIBRATION_DATA: Final = "calibration_data"
@@ -275,16 +295,31 @@ VERDICTS: Final = (
     Verdict(IMPORTING, "importing modules", _most_at(importing)),
     Verdict(MEMORY_GROWTH, "memory that grows with each sample", _memory_growth),
     Verdict(CALIBRATION_DATA, "the loader of the calibration data", _calibration_data),
-    Verdict("gpu_idle", "Python, for which the GPU waits", _where(
-        lambda step: step.gpu <= _IDLE and step.blocked <= _MOST,
-        lambda step: f"the GPU computed {_percent(step.gpu)} of its time, and its thread was blocked {_percent(step.blocked)}; {step.line}",
+    Verdict("gpu_memory_growth", "memory of the GPU that grows with each sample",
+        lambda step: _growth_by_sample(step, step.gpus.per_sample, step.gpus.limit)),
+    Verdict("gpu", "the GPU, which computes all the time", _on_gpu(lambda gpus: gpus.computes)),
+    Verdict("gpu_copies", "copies to the GPU or from it", _on_gpu(
+        lambda gpus: gpus.is_copied_to,
+        lambda gpus: f"{gpus.work.pcie / 1e9:.1f} GB a second to the GPU or from it{gpus.others}, and the thread waited for copies {_percent(gpus.at_calls)} of its time",
+    )),
+    Verdict("gpu_launches", "starting many small kernels, for each of which the GPU waits", _where(
+        lambda step: step.gpus.is_launched_on and step.ran >= _BUSY,
+        lambda step: f"{step.gpus.text}, and its thread ran {_percent(step.ran)} of its time; {step.line}",
     ), "probable"),
-    Verdict(OTHER_PROGRAMS, "other programs that have the processors", _where(
+    Verdict("gpu_waits", "results of the GPU, fetched one by one", _on_gpu(
+        lambda gpus: gpus.is_fetched_from,
+        lambda gpus: f"{gpus.text}, and the thread waited for it {_percent(gpus.at_calls)} of its time",
+    ), "probable"),
+    Verdict("gpu_idle", "Python, for which the GPU waits", _where(
+        lambda step: step.gpus.work.busy <= _IDLE and step.blocked <= _MOST and step.gpus.at_calls < _MOST,
+        lambda step: f"the GPU computed {_percent(step.gpus.work.busy)} of its time, and its thread was blocked {_percent(step.blocked)}; {step.line}",
+    ), "probable"),
+    Verdict(OTHER_PROGRAMS, "other programs, which keep the processors busy", _where(
         lambda step: step.waiting >= _WAITS and step.cores < _BUSY * step.cpus,  # else its own threads have them
         lambda step: f"its thread waited {_percent(step.waiting)} of its time for a processor, while the program used {step.cores:.1f} of {step.cpus:g}",
     ), "probable"),
     Verdict("all_processors", "the processors, all of which it uses", _where(
-        lambda step: step.cores >= _BUSY * step.cpus,
+        lambda step: step.busy_cores >= _BUSY * step.cpus,
         lambda step: f"it used {step.cores:.1f} of {step.cpus:g} processors; {step.line}",
     )),
     Verdict("page_faults", "reading mapped files or swapped memory", _where(
@@ -297,7 +332,7 @@ VERDICTS: Final = (
         lambda step: f"its thread was blocked {_percent(step.blocked)} of its time, and the program used {step.cores:.2f} processors; {step.line}",
     )),
     Verdict("one_processor", "one processor of several", _where(
-        lambda step: step.ran >= _BUSY and step.cores <= _ONE and step.cpus >= 2,
+        lambda step: step.ran - step.gpus.at_calls >= _BUSY and step.cores <= _ONE and step.cpus >= 2,
         lambda step: f"it used {step.cores:.1f} of {step.cpus:g} processors, and its thread ran {_percent(step.ran)} of its time; {step.line}",
     )),
 )  # fmt: skip

@@ -30,9 +30,8 @@ class Found(NamedTuple):
     kernels: Sequence[_Timed]  # Those whose time it is
     text: str  # What is wrong, without the share
     remedy: str = ""  # What would change it; empty if nothing is known
-    alike: str = (
-        ""  # The text for several findings of a kind with the same reason; empty for `text`
-    )
+    # The text for several findings of a kind with the same reason; empty for `text`
+    alike: str = ""
 
     def finding(self, kind: str, source: str, whole: float) -> Finding:
         """Returns the finding, with its share of the time of all kernels in microseconds."""

@@ -49,9 +49,8 @@ class Options:
     # Execution providers in order of preference, each with its options
     providers: tuple[tuple[str, Mapping[str, str]], ...] = ()
     threads: int | None = None  # Threads within a kernel; None for the runtime's own choice
-    level: str = (
-        "all"  # Level of graph optimization: ``disable``, ``basic``, ``extended`` or ``all``
-    )
+    # Level of graph optimization: ``disable``, ``basic``, ``extended`` or ``all``
+    level: str = "all"
     custom_ops: Sequence[str] = ()  # Libraries of custom operators
     runs: int | None = None  # Timed runs of each model; None for as many as fit into ``seconds``
     seconds: float = 3.0  # Time for the timed runs of each model

@@ -84,12 +84,11 @@ class _Report:
         """Sends the span of all, and what there is of each model."""
         result = self._result
         name = semconv.BENCHMARK_SPAN if result.baseline else semconv.INFERENCE_SPAN
-        attributes = {
-            **self._run,
-            **self._library,
+        counts = {
             semconv.INFERENCE_MODELS: len(result.models),
             semconv.INFERENCE_NOISE: result.noise,
         }
+        attributes = {**self._run, **self._library, **counts}
         span, context = self._span(name, self._belongs.context, attributes)
         self._set(semconv.INFERENCE_START, self._began_ns / 1e9, self._run, context)
         names = names_of(result, paths=self._belongs.paths)

@@ -133,10 +133,14 @@ def plain_ending(seen: Observation, began_ns: int) -> Ending:
     )
 
 
+_OURS: Final = (" otel-quant", " otel_quant")
+"""Ends the names of processes that run a command of ours."""
+
+
 def failed_in(folder: Path, seen: Observation) -> list[dict[str, object]]:
     """Returns the child processes that failed, of those with a run and of all Pythons.
 
-    What else a script calls may exit with 1 and mean no more than "no", as `grep` and `diff` do.
+    What else a script calls may exit with 1 and mean no more than "no", as `grep`, `diff` and our commands do.
     """
     recorded = {int(process.partition("-")[0]) for process in processes_in(folder)}
     return [
@@ -146,6 +150,7 @@ def failed_in(folder: Path, seen: Observation) -> list[dict[str, object]]:
         }
         for each in seen.exits.values()
         if (each.pid in recorded or each.name.startswith("python"))
+        and not each.name.endswith(_OURS)
         and seen.signals.get(each.pid) not in causes.ENDS_WORKERS
     ]  # fmt: skip
 

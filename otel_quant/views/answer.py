@@ -50,6 +50,7 @@ from otel_quant.schema.units import (
     size,
 )
 from otel_quant.views.document import Facts, Lines, Part, Section
+from otel_quant.views.gpu_devices import nearest_to_its_limit
 from otel_quant.views.steps import ShownProcess, memory_limit, process_name
 from otel_quant.views.text import listed, of_limit, phrase, printable, share_of
 
@@ -83,6 +84,7 @@ def sentences(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     is_most = sum(each.own for each in rows) > _MOST_TIME * recording.duration
     yield from outside if is_most else ()
     yield from _peak_sentence(recording, subject, summary.peak(recording))
+    yield from nearest_to_its_limit(recording)
     growing, waited = list(_growing(recording, subject)), list(_waited(recording))
     yield from (*growing, *_time(recording, subject), *([] if is_most else outside), *waited)
     named = [OTHER_PROGRAMS] * bool(waited) + [MEMORY_GROWTH] * bool(growing)
@@ -97,6 +99,7 @@ def _program_of(recording: Recording, attributes: Attributes) -> str:
     program = script_of(command) or str(recording.path)
     if program.startswith("-c "):
         program = f"{command.split()[0]} -c"
+    program = program.removeprefix("-m ")  # whose name is the module's
     return cut(PurePath(program).name or program, _LONGEST_NAME)
 
 

@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 from otel_quant.cost import InputSpec, ModelCost, TensorCost, analyze, dtypes
 from otel_quant.cost.model_reader import read_model
@@ -141,8 +141,10 @@ def _names(method: Method) -> set[str]:
     return {method.title.lower(), method.name.lower(), method.library.name}
 
 
-Answer: TypeAlias = Literal["yes", "no", "perhaps"]
+Answer: TypeAlias = Literal["yes", "perhaps", "no"]
 """Whether a quantization fits into a limit."""
+
+ANSWERS: Final[tuple[Answer, ...]] = get_args(Answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,12 +262,8 @@ def extrapolated(wanted: Estimate, probed: Estimate, measured: int, torch: int) 
 
 
 def _bounded(found: Estimate, below: float, above: float | None) -> Estimate:
-    peak = found.peak
-    return replace(
-        found,
-        lowest=round(peak * (1 - below)),
-        highest=None if above is None else round(peak * (1 + above)) + found.torch,
-    )
+    highest = None if above is None else round(found.peak * (1 + above)) + found.torch
+    return replace(found, lowest=round(found.peak * (1 - below)), highest=highest)
 
 
 # What estimates need to know of a model, from its structure alone.
@@ -348,33 +346,28 @@ def read(
         made_by.update(dict.fromkeys(node.outputs, node.op_type))
     constants = {tensor.name for tensor in graph.initializers}
     declared = {info.name: info.type for info in graph.inputs if info.name not in constants}
-    given = tuple(
-        TensorCost(
-            name,
-            dtypes.name_of(declared[name].dtype),
-            shape,
-            dtypes.stored_bytes(declared[name].dtype, count),
-            node="",
-        )
-        for name, shape in cost.input_shapes.items()
-        if name in declared and (count := volume(shape)) is not None
-    )
+    given = []
+    for name, shape in cost.input_shapes.items():
+        count = volume(shape)
+        if name in declared and count is not None:
+            dtype = declared[name].dtype
+            stored = dtypes.stored_bytes(dtype, count)
+            given.append(TensorCost(name, dtypes.name_of(dtype), shape, stored, node=""))
     made = [tensor for tensor in cost.tensors or () if not tensor.in_body]
-    activations = tuple(
+    activations = [
         ActivationTensor(
-            each.dtype, each.bytes, made_by.get(each.name, ""), frozenset(operators[each.name])
+            it.dtype, it.bytes, made_by.get(it.name, ""), frozenset(operators[it.name])
         )
-        for each in (*given, *made)
-    )
-    elements = {
-        tensor.name: count for tensor in made if (count := volume(tensor.shape)) is not None
-    }
+        for it in (*given, *made)
+    ]
+    sizes = {tensor.name: volume(tensor.shape) for tensor in made}
+    elements = {name: count for name, count in sizes.items() if count is not None}
     return EstimatedModel(
         cost=cost._replace(tensors=None),
         weight_bytes=cost.weight_bytes + cost.unused_weight_bytes,
-        inputs=given,
+        inputs=tuple(given),
         input_bytes=sum(tensor.bytes or 0 for tensor in activations[: len(given)]),
-        activations=activations,
+        activations=tuple(activations),
         unsized=sum(tensor.bytes is None for tensor in activations) + len(declared) - len(given),
         layers=_largest_layers(graph, elements, cost),
     )

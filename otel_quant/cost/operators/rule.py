@@ -118,10 +118,10 @@ _MAX_DIM: Final = 1 << 63
 def _result(op: TypedNode, dtype: int, shape: Shape | None = None) -> Value:
     """A result of a type and shape; what no tensor of a runtime may have is an unknown shape."""
     value = Value(dtype)
-    lengths = [dim for dim in shape or () if dim]  # lengths of 0 are possible
+    impossible = [dim for dim in shape or () if dim and not 0 < dim < _MAX_DIM]  # 0 is possible
     if shape is None:
         value.unknown = f"{op.title}: its shape rule does not cover all of its results"
-    elif len(shape) > _MAX_RANK or (lengths and not 0 < min(lengths) <= max(lengths) < _MAX_DIM):
+    elif impossible or len(shape) > _MAX_RANK:
         value.unknown = f"{op.title}: a result would have an impossible shape"
     else:
         value.shape = tuple(shape)
@@ -205,7 +205,11 @@ def without(shape: Shape, axes: Collection[int]) -> Shape:
 
 def total(lengths: Sequence[int | None]) -> int | None:
     """Returns the sum of lengths; None if one is not known."""
-    return None if None in lengths else sum(cast("Sequence[int]", lengths))
+    return None if None in lengths else _sum(lengths)
+
+
+_sum: Final = cast("Callable[[Sequence[int | None]], int]", sum)
+"""Of lengths none of which is None."""
 
 
 def scaled(length: int | None, factor: int, divisor: int = 1) -> int | None:

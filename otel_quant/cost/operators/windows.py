@@ -186,15 +186,9 @@ def _global(words: str, per_element: int, per_result: int = 0) -> Rule:
 
 TABLE: Final[dict[str, Rule]] = {
     "Conv": Rule("|y|*|W[1:]|, +|y| with bias", conv(1), T0, conv_products(1), rule.present(2), _conv_tool),
-    "ConvTranspose": Rule(
-        "|x|*|W[1:]|, +|y| with bias (onnx_tool: |y|*|W[1:]|)",
-        _conv_transpose,
-        T0,
-        # Every input element is spread by its filters.
-        lambda op: op.size(0) * prod(op.dims(1)[1:]),
-        rule.present(2),
-        _conv_tool,
-    ),
+    # Every input element is spread by its filters.
+    "ConvTranspose": Rule("|x|*|W[1:]|, +|y| with bias (onnx_tool: |y|*|W[1:]|)", _conv_transpose, T0,
+        lambda op: op.size(0) * prod(op.dims(1)[1:]), rule.present(2), _conv_tool),
     "DeformConv": Rule("|y|*|W[1:]| and bilinear sampling of each tap", conv(1), T0, conv_products(1),
         lambda op: 4 * op.out_size() // op.dims(1)[0] * prod(op.dims(1)[1:])),
     "ConvInteger": Rule("|y|*|W[1:]|", conv(1), rule.INT32, conv_products(1), precision=rule.Precision(zero_point=(1, 3))),

@@ -206,6 +206,7 @@ def sent_of(recording: Recording, run: RecordedRun) -> tuple[Any, Any]:
     replay = Replay(run, recording, Identifiers(recording)).play()
     root = max(replay.kept.spans, key=lambda span: span.end_time - span.start_time)
     peak, limit = root.attributes.get(PEAK), root.attributes.get(LIMIT)
+    peak = root.attributes.get(semconv.MEMORY_HIGHEST_KNOWN, peak)
     points = {
         metric.name: metric.data.data_points
         for data, _ in replay.meters.all()

@@ -275,9 +275,8 @@ def _mix(nodes: Iterable[NodeCost], key: str, whole: int) -> dict[str, float]:
 
 def _chosen(what: str, title: str, name: object, choices: Collection[str]) -> None:
     if name not in choices:
-        raise CostError(
-            what, f"{printable(str(name))!r} is not a {title}", expected=" or ".join(choices)
-        )
+        problem = f"{printable(str(name))!r} is not a {title}"
+        raise CostError(what, problem, expected=" or ".join(choices))
 
 
 def _elements(op: TypedNode, i: int, weight: Tensor) -> int:

@@ -109,9 +109,8 @@ def _counted(formula: Formula | None, op: TypedNode) -> int:
     """Checks that a formula gives a count; of a kernel below zero or a rank too low it gives none."""
     macs: object = formula(op) if formula is not None else 0
     if not isinstance(macs, int) or macs < 0:
-        raise UnknownError(
-            "its cost formula gives no count of MACs: a length or attribute is wrong"
-        )
+        problem = "its cost formula gives no count of MACs: a length or attribute is wrong"
+        raise UnknownError(problem)
     if macs > _MAX_MACS:
         raise UnknownError(_TOO_MANY_MACS)
     return macs
@@ -189,9 +188,7 @@ def _of_branches(
     costed = [list(executions(body.ops, rules, times, unknown)) for body in op.branches]
     taken, assumed = op.taken, None
     if taken is None:
-        macs = [
-            [multiplied(run.macs and run.macs.total, run.times) for run in runs] for runs in costed
-        ]
+        macs = [[multiplied(it.macs and it.macs.total, it.times) for it in runs] for runs in costed]
         known = [sum(filter(None, each)) for each in macs]
         taken = known.index(max(known))
         assumed = taken, list(map(total, macs))

@@ -38,10 +38,8 @@ class Value:
         name: str = "",
         kind: Kind = "tensor",
     ) -> None:
-        self.name = name
-        self.dtype = dtype
-        self.shape = shape
-        self.data = data
+        self.name, self.dtype = name, dtype
+        self.shape, self.data = shape, data
         self.kind: Kind = kind
         self.items: tuple[Value, ...] | None = None
         self.weight: Tensor | None = None
@@ -121,8 +119,7 @@ class UnknownError(Exception):
 
     def __init__(self, problem: str, cause: str | None = None) -> None:
         super().__init__(problem)
-        self.problem = problem
-        self.cause = cause
+        self.problem, self.cause = problem, cause
 
 
 class MismatchError(UnknownError):
@@ -173,16 +170,12 @@ class TypedNode:
         attributes: Mapping[str, Attribute],
         opset: int,
     ) -> None:
-        self.name = name
-        self.kind = kind
-        self.node = node
+        self.name, self.kind, self.node = name, kind, node
         self.inputs = inputs
         # Shared where it can be: another list would cost as much as the rest.
         given: Sequence[Any] = tuple(filter(None, inputs)) if None in inputs else inputs
         self.given: Sequence[Value] = given
-        self.outputs = outputs
-        self.attributes = attributes
-        self.opset = opset
+        self.outputs, self.attributes, self.opset = outputs, attributes, opset
         self.bodies: Sequence[Body] = ()
         self.branches: Sequence[Body] = ()
         self.taken: int | None = None
@@ -348,11 +341,8 @@ def reason_of(error: Exception, op: TypedNode, rule: str) -> str:
     """Returns why a rule failed, as one sentence with a node's name."""
     if isinstance(error, UnknownError):
         return error.cause or f"{op.title}: {error.problem}"
-    shapes = [
-        None if value.shape is None else list(value.shape)
-        for value in op.inputs[:_MOST_SHAPES]
-        if value
-    ]
+    given = [value.shape for value in op.inputs[:_MOST_SHAPES] if value]
+    shapes = [None if shape is None else list(shape) for shape in given]
     return (
         f"{op.title}: operands of shapes {', '.join(map(str, shapes))}, or its attributes, do not fit "
         f"the operator ({type(error).__name__} in its {rule})"

@@ -56,11 +56,9 @@ class Budget:
     """What one walk has taken so far."""
 
     def __init__(self, source: str, deadline: float | None, max_nodes: int) -> None:
-        self.depth = 0
-        self._source = source
-        self._deadline = deadline
+        self._source, self._deadline = source, deadline
         self._most = max_nodes, _MAX_WORK * max(1, max_nodes // MAX_NODES)
-        self._operations = self._work = self._effort = 0
+        self.depth = self._operations = self._work = self._effort = 0
 
     def spend(self, work: int, operations: int = 0) -> None:
         """Counts operations, and the operands, attributes and constants that are looked at."""
@@ -206,9 +204,7 @@ class Walk:
                 own[info.name] = self._declared(info.type, info.name)
         hints = {info.name: info.type for info in (*graph.outputs, *graph.value_info)}
         ops = self._nodes(graph.nodes, scope, prefix, {}, hints)
-        outputs = [
-            scope.get(info.name) or self._declared(info.type, info.name) for info in graph.outputs
-        ]
+        outputs = [scope.get(it.name) or self._declared(it.type, it.name) for it in graph.outputs]
         self.budget.depth -= 1
         return ops, outputs
 

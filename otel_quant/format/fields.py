@@ -323,8 +323,6 @@ CURVE: Final = Fields("curve", {**_TIMES, "length": _integer(1), "columns": many
 def is_bucket(cells: Any) -> bool:
     """Whether a line of a curve is one of its buckets."""
     try:
-        return type(cells) is list and all(
-            -_END < cell < _END for cell in cells if cell is not None
-        )
+        return type(cells) is list and all(-_END < it < _END for it in cells if it is not None)
     except TypeError:
         return False

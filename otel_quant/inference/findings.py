@@ -73,9 +73,7 @@ class Findings(Generic[_Evidence]):
 
 def with_slower(models: Sequence[ModelResult]) -> tuple[ModelResult, ...]:
     """Adds to each quantized model that is slower than the first, a float one, that it is."""
-    return tuple(
-        replace(model, findings=(*_slower(model, models[0]), *model.findings)) for model in models
-    )
+    return tuple(replace(it, findings=(*_slower(it, models[0]), *it.findings)) for it in models)
 
 
 def _slower(model: ModelResult, first: ModelResult) -> Iterator[Finding]:

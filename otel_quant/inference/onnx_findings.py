@@ -360,9 +360,8 @@ def _fallback(evidence: OnnxEvidence) -> Iterator[Found]:
     wanted = next(iter(evidence.asked), _CPU)
     if wanted == _CPU:
         return
-    taken = Counter(
-        op_type for part in evidence.parts if part.provider == wanted for _, op_type in part.nodes
-    )
+    nodes = chain.from_iterable(it.nodes for it in evidence.parts if it.provider == wanted)
+    taken = Counter(op_type for _, op_type in nodes)
     others = (each for each in evidence.kernels if each.ran.provider != wanted)
     computing = (each for each in others if each.ran.op_type not in _MEMCPY)
     groups = grouped(computing, attrgetter("op_type", "ran.provider"))

@@ -35,9 +35,7 @@ _MOST_PROFILED: Final = 40
 _FEWEST_PROFILED: Final = 2
 """Runs of the profiled session after its first one."""
 
-_OWN_KERNELS: Final = frozenset(
-    f"{name}ExecutionProvider" for name in ("CPU", "CUDA", "ROCM", "Azure")
-)
+_OWN_KERNELS: Final = frozenset(f"{it}ExecutionProvider" for it in ("CPU", "CUDA", "ROCM", "Azure"))
 """Providers that compile nothing. The graph of others cannot be written, and to try it would have
 them compile the model once more."""
 

@@ -188,7 +188,7 @@ def names_of(result: InferenceResult, *, paths: bool) -> list[str]:
 
 def _baseline_first(result: InferenceResult) -> list[ModelResult]:
     return sorted(
-        result.models, key=lambda each: bool(result.baseline) and each.path != result.baseline
+        result.models, key=lambda it: bool(result.baseline) and it.path != result.baseline
     )
 
 

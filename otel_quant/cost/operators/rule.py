@@ -396,9 +396,8 @@ def taken(data: Data, strides: Sequence[int], ranges: Sequence[range]) -> Data:
     if not all(ranges):  # else long ranges beside an empty one would be written out
         return ()
     if prod(len(each) for each in ranges) > operation.MAX_DATA:
-        raise UnknownError(
-            f"the result has more than {operation.MAX_DATA} elements; no more are computed"
-        )
+        problem = f"the result has more than {operation.MAX_DATA} elements; no more are computed"
+        raise UnknownError(problem)
     return tuple(data[sum(map(operator.mul, strides, at))] for at in product(*ranges))
 
 
@@ -437,7 +436,6 @@ def target_shape(op: TypedNode, i: int) -> tuple[int | None, ...]:
         return whole(data)
     shape = op.dims(i)
     if len(shape) != 1 or shape[0] > _MAX_TARGET:
-        raise UnknownError(
-            f"operand {i} has shape {list(shape)}; one axis of at most {_MAX_TARGET} is expected"
-        )
+        why = f"operand {i} has shape {list(shape)}; one axis of at most {_MAX_TARGET} is expected"
+        raise UnknownError(why)
     return (None,) * shape[0]

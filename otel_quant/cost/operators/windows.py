@@ -58,9 +58,8 @@ def conv(w: int) -> ShapesOf:
 
     def shapes(op: TypedNode) -> Sequence[Shape]:
         data, filters = op.shape(0), op.shape(w)
-        rule.agree(
-            "channels of input and weight", data[1], rule.scaled(filters[1], op.attr("group", 1))
-        )
+        channels = rule.scaled(filters[1], op.attr("group", 1))
+        rule.agree("channels of input and weight", data[1], channels)
         return [(data[0], filters[0], *_windows(op, data[2:], _kernel(op, filters)))]
 
     return shapes

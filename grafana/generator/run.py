@@ -123,7 +123,7 @@ def dashboard() -> builders.Dashboard:
         .with_panel(_cpu())
         .with_panel(_trace())
         .with_panel(_log())
-        .with_row(panels.row("GPUs", _gpu(), _gpu_peaks(), *_gpu_activity(), *_others("The run sees no GPU, or it does not tell", devices=True)))
+        .with_row(panels.row("GPUs", _gpu(), *_gpu_activity(), _gpu_peaks(), *_others("The run sees no GPU, or it does not tell", devices=True)))
         .with_row(panels.row("Other resources", *_others("It is not measured here", devices=False)))
     )  # fmt: skip
 

@@ -170,6 +170,17 @@ class GpuActivity:
     memory_errors: int | None = None  # That could not be corrected, since the driver was loaded
 
 
+class GpuWork(NamedTuple):
+    """What one visible GPU has done lately, whatever program it did it for, on average. NaN for what it does not tell."""
+
+    busy: float = math.nan  # Share of the time in which a kernel ran on it, 0 to 1
+    sm: float = math.nan  # Share of its multiprocessors that had work
+    dram: float = math.nan  # Share of the bandwidth of its memory
+    pcie: float = math.nan  # Bytes a second to it or from it, the larger of the two
+    link: float = math.nan  # Bytes a second that its link can take in one direction
+    power: float = math.nan  # Share of the limit of its power
+
+
 GpuMemorySource = Literal["nvmlMemory_v1", "nvmlMemory_v2", "amdgpu"]
 """What the memory in use on a device was read from. Version 1 of NVML's counts what the driver keeps for itself."""
 
@@ -192,6 +203,18 @@ class GpuReading:
     # Joules that it has used since this process first looked, whatever program used them: by power
     # times time since it was last asked; None if it counts none
     energy: float | None = None
+    # What it has done since the last checkpoint, or lately; only between two checkpoints
+    work: GpuWork | None = None
+
+    @property
+    def own(self) -> int | None:
+        """Memory of this program on it, in bytes, as far as that is known."""
+        return self.process_used if self.process_used is not None else self.torch_reserved
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether another program may have memory on it: a CUDA context takes more than this."""
+        return self.process_used is None or self.used - self.process_used > 100 << 20
 
 
 class Reading(NamedTuple):

@@ -59,7 +59,7 @@ LEAK: Final = "Memory kept growing in Train, by {}; the limit of 8.00 GB would b
         (lambda at: 1000 + 50 * at, None, LEAK.format("50.0 MB a second, 2.00 GB in all", "1 min 40 s")),
         (
             lambda at: 1000 + 50 * at, 200,
-            LEAK.format("10.0 MB with each sample (50.0 MB a second), 2.00 GB in all", "1 min 40 s"),
+            LEAK.format("10.0 MB with each sample, 2.00 GB in all", "1 min 40 s"),
         ),
         (lambda at: 1000 + at, None, None),  # too little
         (lambda at: 1000 + 50 * (at % 10), None, None),

@@ -183,7 +183,7 @@ class StackSampler:
             utilization
             for gpu in reading.gpus
             if (utilization := getattr(gpu.activity, "utilization", None)) is not None
-            and (gpu.process_used or gpu.torch_allocated)
+            and (gpu.process_used or gpu.torch is not None)
         ]
         if not busy and not samples:
             return

@@ -1,7 +1,7 @@
 """Names of the series of a curve.
 
-Levels: :data:`MEMORY`, :data:`CACHE`, ``gpu.<index>.used``, ``gpu.<index>.process_used`` and
-``process.<name>``, in bytes. Totals since the curve began: :data:`DISK_READ`, :data:`DISK_WRITE` in
+Levels: :data:`MEMORY`, :data:`CACHE`, ``gpu.<index>.used``, ``gpu.<index>.process_used``, their sums over
+the GPUs ``gpu.memory`` and ``gpu.process_memory``, and ``process.<name>``, in bytes. Totals since the curve began: :data:`DISK_READ`, :data:`DISK_WRITE` in
 bytes, :data:`CPU`, :data:`CPU_WAIT` and :data:`CPU_WAITS` in seconds.
 """
 
@@ -11,7 +11,7 @@ import re
 from typing import Final
 
 from otel_quant.schema import semconv
-from otel_quant.schema.figures import ALL_GPUS_MEMORY, CACHE_GROWTH, RESOURCES
+from otel_quant.schema.figures import CACHE_GROWTH, GPU, RESOURCES
 
 MEMORY: Final = "memory"  # RSS of the process tree
 CACHE: Final = "cache"  # Most that one of the library's cache directories has grown
@@ -26,7 +26,7 @@ PROCESS_USED: Final = "process_used"
 
 STATE_PEAKS: Final = {
     CACHE_GROWTH.name: semconv.CACHE_GROWTH,
-    ALL_GPUS_MEMORY.name: f"{semconv.READING_PREFIX}{ALL_GPUS_MEMORY.checkpoint}_peak",
+    **{figure.name: f"{semconv.READING_PREFIX}{figure.checkpoint}_peak" for figure in GPU.figures},
 }
 """Peaks of a run that are in its state and on no log record: figure and attribute."""
 

@@ -46,6 +46,7 @@ from otel_quant.schema.units import (
     size,
 )
 from otel_quant.views.document import Facts, Lines, Part, Section
+from otel_quant.views.gpu_answer import gpu_sentences
 from otel_quant.views.steps import ShownProcess, memory_limit, process_name
 from otel_quant.views.text import listed, of_limit, phrase, printable
 
@@ -73,6 +74,7 @@ def sentences(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     """Yields the sentences that follow how it ended, the most important first."""
     yield from _error(recording, subject)
     yield from _peak_sentence(recording, subject, summary.peak(recording))
+    yield from gpu_sentences(recording, subject)
     growing, waited = list(_growing(recording, subject)), list(_waited(recording))
     yield from (*growing, *_time(recording, subject), *waited)
     named = [OTHER_PROGRAMS] * bool(waited) + [MEMORY_GROWTH] * bool(growing)

@@ -445,7 +445,8 @@ def test_figures_that_do_not_differ_are_named_below_the_table(run: Run) -> None:
         figures = {**same, GPU_PEAK: gpu, "model.quantized.size": size, DISK_WRITE: size}
         timed(name, {"A": {"": seconds}}, **figures, **(of_base if name == "base" else {}))
     sentence = (
-        "new needs 100.0 % more GPU memory than base; time cannot be told apart; CPU time equal"
+        "new needs 100.0 % more GPU memory of all programs than base; time cannot be told apart; "
+        "CPU time equal"
     )
     code, shown, _ = run("base", "new")
     assert (code, shown.splitlines()[0]) == (0, f"{sentence}.")

@@ -61,6 +61,8 @@ _NAMED_COLUMNS = {
     semconv.MEMORY_PEAK_SOURCE: ("Peak from", None),
     semconv.GPU_TREE_PEAK: ("GPU peak", "bytes"),
     semconv.GPU_MEMORY_PEAK: ("GPU peak, all programs", "bytes"),
+    semconv.GPU_ENERGY: ("GPU energy", "joule"),
+    semconv.CPU_ENERGY: ("CPU energy", "joule"),
     semconv.DISK_READ: ("Read", "bytes"),
     semconv.DISK_WRITE: ("Written", "bytes"),
     semconv.CPU_USER: ("CPU user", "s"),

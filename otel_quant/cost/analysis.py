@@ -9,34 +9,14 @@ from operator import attrgetter
 from time import monotonic
 from typing import Any, Literal
 
-from otel_quant.cost import dtypes
-from otel_quant.cost.execution import (
-    RULE_SETS,
-    VIEWS,
-    AsStored,
-    Execution,
-    branches_taken,
-    executions,
-    memory_views,
-    multiplied,
-    precision_of,
-)
+from otel_quant.cost import dtypes, execution, results
+from otel_quant.cost.execution import AsStored, Execution
 from otel_quant.cost.inputs import BoundInputs, InputShape, bind_inputs
 from otel_quant.cost.model_reader import read_model
 from otel_quant.cost.operation import RULE_ERRORS, SHOWN, Shape, TypedNode, Value
 from otel_quant.cost.operators import operator_of
 from otel_quant.cost.operators.rule import NO_PRECISION
-from otel_quant.cost.results import (
-    AssumedBranch,
-    InFloat,
-    Memory,
-    ModelCost,
-    NodeCost,
-    TensorCost,
-    UnknownNodes,
-    WeightSparsity,
-    option_text,
-)
+from otel_quant.cost.results import AssumedBranch, ModelCost, NodeCost, TensorCost, UnknownNodes
 from otel_quant.cost.structure import CostError, Model, Tensor, printable
 from otel_quant.cost.walk import MAX_NODES, Walk
 
@@ -79,9 +59,9 @@ def analyze(
         CostError: It is not an ONNX model, is damaged or hostile, or took too long; or an
             argument makes no sense.
     """
-    _chosen("rules", "rule set", rules, RULE_SETS)
-    view = view or RULE_SETS[rules].view
-    _chosen("view", "view", view, VIEWS)
+    _chosen("rules", "rule set", rules, execution.RULE_SETS)
+    view = view or execution.RULE_SETS[rules].view
+    _chosen("view", "view", view, execution.VIEWS)
     deadline = None if time_limit is None else monotonic() + time_limit
     if sparsity and hasattr(model, "SerializeToString"):
         model = model.SerializeToString()  # with the weights, which are to be read
@@ -101,16 +81,16 @@ class _Analysis:
     """What is added up of one walk over one model."""
 
     def __init__(self, walk: Walk, bound: BoundInputs, rules: str, view: str) -> None:
-        self.sparsity_of: Callable[[TypedNode], WeightSparsity | None] | None = None
+        self.sparsity_of: Callable[[TypedNode], results.WeightSparsity | None] | None = None
         self._walk, self._bound = walk, bound
-        self._rules_name, self._rules = rules, RULE_SETS[rules]
+        self._rules_name, self._rules = rules, execution.RULE_SETS[rules]
         self._view_name = view
         self._types = AsStored()
         if walk.dequantizes:  # other models are not to wait for what this imports
             from otel_quant.cost.fused import AsRun, fused_kernels
 
             self._types = AsRun(fused_kernels(walk.ops, walk.outputs))
-        self._views = memory_views(walk, self._types.kernels, self._rules)
+        self._views = execution.memory_views(walk, self._types.kernels, self._rules)
         self._view = self._views[view]
         # Each is added to, the chosen one first.
         self._added_to = dict.fromkeys((self._view, *self._views.values()))
@@ -139,7 +119,9 @@ class _Analysis:
             path=walk.model.source,
             rules=self._rules_name,
             view=self._view_name,
-            views={name: Memory(it.bytes, it.peak_bytes) for name, it in self._views.items()},
+            views={
+                name: results.Memory(it.bytes, it.peak_bytes) for name, it in self._views.items()
+            },
             macs=_sum(nodes, "macs"),
             macs_contraction=contraction,
             backward_macs=_sum(nodes, "backward_macs"),
@@ -168,7 +150,7 @@ class _Analysis:
             tensors=made,
             quantized_contractions=types.quantized,
             in_float=tuple(
-                InFloat(dict(Counter(op.kind for op in ops)), ops[0].name, *obstacle)
+                results.InFloat(dict(Counter(op.kind for op in ops)), ops[0].name, *obstacle)
                 for obstacle, ops in types.in_float.items()
             ),
             expected_precision=_mix(nodes, "expected_precision", contraction),
@@ -179,7 +161,7 @@ class _Analysis:
     def _take_nodes(self, exclude: Collection[str]) -> dict[str, int]:
         """Costs all nodes but those of operators that are left out; returns how many those are."""
         excluded = dict.fromkeys(exclude, 0)
-        for run in executions(_handed_over(self._walk.ops), self._rules):
+        for run in execution.executions(_handed_over(self._walk.ops), self._rules):
             if run.op.kind in excluded:
                 excluded[run.op.kind] += 1
                 self._left_out.update(run.op.inputs)
@@ -203,7 +185,7 @@ class _Analysis:
             inner, macs = found
             backward = macs + inner
         if inner:
-            precision = precision_of(op, self._makers)
+            precision = execution.precision_of(op, self._makers)
             expected = self._types.expected(op, precision)
         return NodeCost(
             op.name,
@@ -218,14 +200,16 @@ class _Analysis:
             precision,
             None if self.sparsity_of is None else self.sparsity_of(op),
             unknown,
-            multiplied(moved, run.times),
+            execution.multiplied(moved, run.times),
             expected,
         )
 
     def _branch(self, op: TypedNode, taken: int, macs: Sequence[int | None]) -> AssumedBranch:
         """The record of a branch that was assumed, with what would give the condition."""
         options = [
-            option_text("--input", f"{name}:bool:{'x'.join(map(str, value.shape or ()))}:VALUE")
+            results.option_text(
+                "--input", f"{name}:bool:{'x'.join(map(str, value.shape or ()))}:VALUE"
+            )
             for name, value in self._bound.values.items()
             if value in op.inputs[:1]
         ]
@@ -322,7 +306,7 @@ def _made_tensors(
     """Yields what operations and their bodies make, in order of execution."""
     for op in ops:
         own = op.outputs if op.inlined else ()
-        for body in (*op.bodies, *branches_taken(op)):
+        for body in (*op.bodies, *execution.branches_taken(op)):
             yield from _made_tensors(body.ops, in_body=True, known=own)
         for name, value in zip(op.node.outputs, op.outputs, strict=False):
             if name and value not in known:

@@ -13,16 +13,8 @@ from itertools import accumulate, chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from otel_quant.cost import dtypes
-from otel_quant.cost.operation import (
-    RULE_ERRORS,
-    Body,
-    TypedNode,
-    UnknownError,
-    Value,
-    executed,
-    reason_of,
-)
+from otel_quant.cost import dtypes, operation
+from otel_quant.cost.operation import Body, TypedNode, UnknownError, Value, executed, reason_of
 from otel_quant.cost.operators import operator_of
 from otel_quant.cost.operators.rule import Formula, Rule, total
 from otel_quant.cost.structure import Tensor
@@ -171,7 +163,7 @@ def _execution(op: TypedNode, rules: RuleSet, times: int | None, unknown: str | 
     macs: Macs | None = None
     try:
         macs = rules.macs(op)
-    except RULE_ERRORS as error:
+    except operation.RULE_ERRORS as error:
         unknown = unknown or _unsized(op) or reason_of(error, op, "cost rule")
     return Execution(op, times, macs, unknown)
 

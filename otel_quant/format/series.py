@@ -11,7 +11,7 @@ import re
 from typing import Final
 
 from otel_quant.schema import semconv
-from otel_quant.schema.figures import CACHE_GROWTH, GPU, RESOURCES
+from otel_quant.schema.figures import ALL_GPUS_MEMORY, CACHE_GROWTH, RESOURCES, TREE_GPU_MEMORY
 
 MEMORY: Final = "memory"  # RSS of the process tree
 CACHE: Final = "cache"  # Most that one of the library's cache directories has grown
@@ -20,13 +20,20 @@ DISK_WRITE: Final = "disk.write"
 CPU: Final = "cpu"  # CPU time of the process tree, user and system
 CPU_WAIT: Final = "cpu.wait"  # How long the main thread was ready to run and waited for a processor
 CPU_WAITS: Final = "cpu.waits"  # The same of all threads of the process tree, added up
+# Since when the highest of MEMORY may have been reached, in milliseconds since the curve began, of buckets
+# in which it is higher than before. The kernel's mark tells how high memory was, and not when: it rose
+# between this moment and the one at which it was read.
+SINCE: Final = "memory.since"
 PROCESS: Final = "process."  # Beginning of a process's own RSS; the largest processes have one each
 USED: Final = "used"
 PROCESS_USED: Final = "process_used"
 
 STATE_PEAKS: Final = {
     CACHE_GROWTH.name: semconv.CACHE_GROWTH,
-    **{figure.name: f"{semconv.READING_PREFIX}{figure.checkpoint}_peak" for figure in GPU.figures},
+    **{
+        each.name: f"{semconv.READING_PREFIX}{each.checkpoint}_peak"
+        for each in (TREE_GPU_MEMORY, ALL_GPUS_MEMORY)
+    },
 }
 """Peaks of a run that are in its state and on no log record: figure and attribute."""
 

@@ -15,6 +15,7 @@ from typing import Final, Literal, NamedTuple
 from otel_quant.launcher.observer import Observation
 from otel_quant.launcher.program import signal_name
 from otel_quant.launcher.surroundings import ProcessUse
+from otel_quant.recordings.failures import failed_steps, first_failure, has_ended
 from otel_quant.recordings.model import (
     Advice,
     Attributes,
@@ -76,16 +77,23 @@ def find_victim(seen: Observation, recording: Recording) -> Victim | None:
 def _killed_or_failed(seen: Observation, recording: Recording, end: float) -> Iterator[Victim]:
     last = {pid: (each.time_ns - recording.began_ns) / 1e9 for pid, each in seen.last_seen.items()}
     signals, runs = seen.signals, recording.runs
+    if seen.exit_code:
+        own = _newest([run for run in runs if run.pid == seen.pid])
+        first = first_failure(recording, own, seen.exit_code)
+        if first is not None:
+            pid, run = first.run.pid or 0, first.run if first.run.has_events else None
+            failed = max(first.steps, _failed(run), key=len)
+            at = next((each.end for each in failed[-1:] if each.end is not None), first.time)
+            yield Victim(pid, signals.get(pid), run, failed, min(at, end))
     for run in runs:
-        if run.end is not None:
-            failed = _failed(run) if seen.exit_code else ()
-            yield from (Victim(run.pid, None, run, failed, each.end or end) for each in failed[-1:])
         # Without steps it was waiting for work; with exit code 0 it may have been ended on purpose.
-        elif run.state != "running" and (steps := _open(run)):
+        if run.end is None and run.state != "running" and (steps := _open(run)):
             name = signals.get(run.pid or 0) or _signal_of_child(seen)
             if seen.exit_code or _is_kill(name, seen):
                 yield Victim(run.pid, name, run, steps, last.get(run.pid or 0, end))
-    for pid in signals.keys() & last.keys() - {run.pid for run in runs}:  # those that were large
+    # Of those without a run, those that were large
+    without = signals.keys() & last.keys() - {run.pid for run in runs if run.has_events}
+    for pid in without:
         if _is_kill(signals[pid], seen):
             yield Victim(pid, signals[pid], None, (), last[pid])
 
@@ -114,25 +122,18 @@ def _open(run: RecordedRun | None) -> tuple[RecordedStep, ...]:
 
 
 def _failed(run: RecordedRun | None) -> tuple[RecordedStep, ...]:
-    """Returns the steps that one exception has ended, outermost first: those that ended last.
-
-    A program may have survived an exception of an earlier step.
-    """
+    """Returns the steps that the exception which ended a run has ended, outermost first."""
     if run is None or run.end is None:
         return ()
     # Where there is no memory, to report one exception may raise another.
     of_memory = run.error is None or shortage_in(run.error, run.error_message) is not None
-    failed = [
-        step
-        for step in run.steps
-        if step.error is not None
-        and (step.error == run.error or (of_memory and shortage_in(step.error, step.error_message)))
-    ]
-    found: list[RecordedStep] = []
-    while failed:
-        found.append(max(failed, key=lambda step: (step.end or 0.0, -step.index)))
-        failed = [step for step in failed if step.parent == found[-1].index]
-    return tuple(found)
+    return failed_steps(
+        run,
+        lambda step: (
+            has_ended(run, step)
+            or (of_memory and shortage_in(step.error, step.error_message) is not None)
+        ),
+    )
 
 
 # --- why ----------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from otel_quant.launcher.observer import INTERVAL, LastSeen, Observation, Observ
 from otel_quant.launcher.program import signal_name
 from otel_quant.launcher.start import TRACEPARENT
 from otel_quant.recordings import summary
+from otel_quant.recordings.failures import has_exit_code
 from otel_quant.recordings.model import Ending, RecordedStep, Recording, forecast_of, steps_in
 from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
@@ -188,6 +189,8 @@ def _error_of(victim: causes.Victim) -> tuple[str | None, str | None]:
         return None, None
     if victim.steps:
         return victim.steps[-1].error, victim.steps[-1].error_message
+    if has_exit_code(victim.run.error) or victim.run.state == "killed":
+        return None, None
     return victim.run.error, victim.run.error_message
 
 
@@ -197,10 +200,8 @@ def _memory_then(
     """Returns RSS of the process tree when it happened."""
     if victim.run is not None and victim.run.end is not None:
         # The exception has freed it since.
-        held = summary.Windows(recording, series.MEMORY).highest(
-            victim.time - 1.0, victim.time + 0.1
-        )
-        return None if held is None else int(held)
+        read = summary.Windows(recording, series.MEMORY).read(victim.time - 1.0, victim.time + 0.1)
+        return max((int(each.highest) for each in read), default=None)
     ended = (seen.time_ns - recording.began_ns) / 1e9
     if seen.mark is not None and ended - victim.time < _SOON:
         return with_mark(last, seen.mark)
@@ -355,11 +356,11 @@ class LaunchedRecording:
         with FAULTS.kept_in("observer"):
             if self._observer is not None:
                 seen = self._observer.observe(ended)
+                if failed := failed_in(self._folder, seen):  # which the ending may be because of
+                    complete_manifest(self._folder, {}, failed=failed)
                 ending = ending_in(self._folder, self._began_ns, seen)
                 fields["ending"] = dataclasses.asdict(ending)
                 fields["summary"] = self._observer.summary()
-                if failed := failed_in(self._folder, seen):
-                    fields["failed"] = failed
         with FAULTS.kept_in("git repository"):
             is_dirty = _answer_of(self._git) if self._git is not None else None
             if is_dirty is not None:

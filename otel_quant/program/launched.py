@@ -74,7 +74,7 @@ def _initialize(settings: Mapping[str, str]) -> None:
 
 
 def _record_failure() -> None:
-    if getattr(sys, "last_value", None) is not None:  # else nothing is loaded
+    if isinstance(getattr(sys, "last_value", None), Exception):  # else nothing is loaded
         with FAULTS.kept_in("end of the run"):
             from otel_quant.capture.runtime import RUNTIME
 

@@ -10,6 +10,7 @@ from pathlib import PurePath
 from typing import Final, NamedTuple, TypeAlias
 
 from otel_quant.recordings import summary
+from otel_quant.recordings.failures import failure_of
 from otel_quant.recordings.model import (
     Attributes,
     Ending,
@@ -124,14 +125,16 @@ def _partial(recording: Recording) -> str:
 def _failure(recording: Recording) -> str:
     """Returns how a recording failed, and in which step."""
     ending = recording.ending or Ending(time=0.0)
+    failure = failure_of(recording)
+    error = None if failure is None else failure.of.error
     causes = (
         ("was killed by", ending.signal),
-        *(("failed with", run.error) for run in recording.runs),
+        ("failed with", error),
         ("failed with exit code", ending.exit_code),
     )
     how = next((f"{verb} {cause}" for verb, cause in causes if cause), "failed")
-    stopped = [step for run in recording.runs for step in run.steps if step.state != "ended"]
-    return f"{how} in {stopped[-1].name}" if stopped else how
+    steps = ending.open_steps or [each.name for each in (failure.steps if failure else ())]
+    return f"{how} in {steps[-1]}" if steps else how
 
 
 # --- one axis of time for two runs ------------------------------------------------------

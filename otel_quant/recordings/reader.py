@@ -111,9 +111,11 @@ class _Folder:
             self._add_state(process, runs)
             of_open = self._open_state(process) if failed is None else failed.state
         found = [run.recorded(of_open) for run in runs.values()]
-        if failed is not None and found and found[-1].error is None:
-            state, error, gone = failed.state, failed.error, failed.gone
-            found[-1] = replace(found[-1], state=state, error=error, gone=gone)
+        if failed is not None and found:
+            last = found[-1] = replace(found[-1], began=failed.began)
+            if last.error is None:
+                state, error, gone = failed.state, failed.error, failed.gone
+                found[-1] = replace(last, state=state, error=error, gone=gone)
         return found
 
     def _runs_in_events(self, process: str) -> dict[str, ReadRun]:
@@ -155,13 +157,15 @@ class _Folder:
 
     def _failed_run(self, failed: Mapping[str, Any]) -> RecordedRun:
         """Returns a run without steps for a process that failed, which may have had none of its own."""
-        name, gone = failed.get("signal"), max(0, failed["ended"] - self._began_ns) / 1e9
+        name = failed.get("signal")
+        began, gone = (max(0, failed[key] - self._began_ns) / 1e9 for key in ("began", "ended"))
         return RecordedRun(
             id=f"{failed['pid']}-{failed['began']}",
             process=str(failed["pid"]),
             pid=failed["pid"],
-            start=max(0, failed["began"] - self._began_ns) / 1e9,
+            start=began,
             end=gone,
+            began=began,
             gone=gone,
             state="killed" if name else "failed",
             attributes={semconv.PROCESS_COMMAND_LINE: failed["name"]},

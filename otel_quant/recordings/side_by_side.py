@@ -43,6 +43,12 @@ class Side:
 
     name: str  # ``base``, ``new``; ``new 1``, ``new 2`` of several
     runs: tuple[ComparedRun, ...]  # The runs, at least one
+    title: str = ""  # What a person calls it, where that is another name: the run's
+
+    @property
+    def called(self) -> str:
+        """Its name for people."""
+        return self.title or self.name
 
     def at(self, path: StepPath) -> list[tuple[Figures, State, float | None]]:
         """Returns figures, state and number of processors of each run that has a step."""

@@ -46,6 +46,11 @@ OTHER_STEPS: Final = -1
 OUTSIDE: Final = -2
 """Index that stands for what threads without an open step did."""
 
+BEFORE: Final = -3
+BETWEEN: Final = -4
+AFTER: Final = -5
+"""Indices that stand for the time in which no step was open: before the first step, between two, after the last."""
+
 
 class Amounts(NamedTuple):
     """What was seen at a line."""

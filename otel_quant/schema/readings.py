@@ -120,6 +120,9 @@ class MemoryReading(NamedTuple):
     # same number, no descendant lived between them.
     reaped_faults: int | None = None
     is_brief: bool = False  # Taken between two checkpoints: only the memory in use
+    # Above the highest RSS of any of the processes by then, also of those that have ended: a mark
+    # that is higher rose later. None where the system has no marks
+    above_marks: int | None = None
 
     def with_marks_lowered(self, pids: Collection[int]) -> MemoryReading:
         """Returns the same memory with the marks of this process and of some others reset."""
@@ -145,6 +148,9 @@ class CpuReading(NamedTuple):
     # Seconds for which the main thread of the process, not of its descendants, was ready to run
     # and waited for a processor; None where the system does not tell
     wait: float | None = None
+    # Joules that the processors' packages have used since the first reading, whatever program
+    # used them; None where they do not tell
+    energy: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +206,9 @@ class GpuReading:
     is_whole: bool = True  # Whether every GPU was read with it, and none failed for the moment
     source: GpuMemorySource | None = None  # What ``used`` was read from
     processes: int | None = None  # How many of this process tree have memory on it
+    # Joules that it has used since this process first looked, whatever program used them: by power
+    # times time since it was last asked; None if it counts none
+    energy: float | None = None
 
 
 class Reading(NamedTuple):

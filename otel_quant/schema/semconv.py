@@ -103,6 +103,8 @@ GPU_DEVICE_TREE_PEAK: Final = figures.PROCESS_GPU_MEMORY.attribute("peak", figur
 GPU_DEVICE_RESERVED_PEAK: Final = figures.TORCH_RESERVED.attribute("peak", figures.GPU.device_stem)
 GPU_DEVICE_RETRIES: Final = figures.TORCH_RETRIES.attribute(stem=figures.GPU.device_stem)
 GPU_ALLOCATED_PEAK: Final = figures.TORCH_ALLOCATED.attribute("peak", figures.GPU.device_stem)
+GPU_ENERGY: Final = figures.GPU_ENERGY.attribute()
+CPU_ENERGY: Final = figures.CPU_ENERGY.attribute()
 DISK_READ: Final = figures.DISK_READ.attribute()
 DISK_WRITE: Final = figures.DISK_WRITE.attribute()
 CPU_USER: Final = figures.CPU_USER.attribute()
@@ -146,6 +148,8 @@ INFERENCE_MEDIAN: Final = "quant.inference.duration.median"
 INFERENCE_P10: Final = "quant.inference.duration.p10"
 INFERENCE_P90: Final = "quant.inference.duration.p90"
 INFERENCE_MEMORY_PEAK: Final = "quant.inference.memory.peak"
+INFERENCE_GPU_ENERGY: Final = "quant.inference.gpu.energy"
+INFERENCE_CPU_ENERGY: Final = "quant.inference.cpu.energy"
 INFERENCE_SPEEDUP: Final = "quant.inference.speedup"
 INFERENCE_SQNR: Final = "quant.inference.sqnr"
 INFERENCE_FINDINGS: Final = "quant.inference.findings"
@@ -294,6 +298,8 @@ _OF_MODELS: Final = tuple(
         (INFERENCE_P10, "s", "The same: a tenth of the runs was faster.", "0.0109"),
         (INFERENCE_P90, "s", "The same: nine tenths of the runs were faster.", "0.0131"),
         (INFERENCE_MEMORY_PEAK, "By", "Highest RSS of the model's process while the model ran; on a GPU, the most that its allocator held.", "183500800"),
+        (INFERENCE_GPU_ENERGY, "J", "Energy of all visible GPUs in a run of the model, whatever program used it; absent where they do not count it, or the runs took less than a second.", "0.41"),
+        (INFERENCE_CPU_ENERGY, "J", "Energy of the processors' packages in a run of the model, the same.", "1.2"),
         (INFERENCE_SPEEDUP, "1", "How many times as fast as the first model, the baseline; absent where the machine was too noisy to tell.", "2.7"),
         (INFERENCE_SQNR, "dB", "Signal to quantization noise of the outputs compared with the first model's outputs, of the worst output; absent where they are equal.", "31.4"),
         (INFERENCE_FINDINGS, "{finding}", "Findings: kernels and conversions that ran otherwise than the model promises.", "3"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
@@ -65,7 +64,7 @@ def document(recording: Recording) -> Document:
     return Document(
         tuple(_parts(recording, subject)),
         # no break in a time
-        title=re.sub(r"(?<=\d) (?=(h|min|s|ms)\b)", "\u00a0", outcome(recording, subject)),
+        title=outcome(recording, subject),
         over=f"Quantization run {moment_text(recording.began_ns // 10**9)} UTC",
         is_bad=recording.state in ("failed", "killed", "lost"),
     )
@@ -87,7 +86,7 @@ def _parts(recording: Recording, subject: ShownProcess) -> Iterator[Part]:
     sections = (
         Section("Post-mortem", ending, id="post-mortem", layout="post-mortem"),
         Section("Over time", list(_curves(recording, subject, charts))),
-        Section("Steps", [table] if subject.steps else []),
+        Section("Steps", [table] if table.rows else []),
         Section("Accuracy of layers", accuracy_tables(recording)),
         Section("Python lines", page_parts(stacks) if stacks else []),
         Section("Processes", process_tables),

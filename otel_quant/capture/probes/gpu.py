@@ -21,6 +21,7 @@ from otel_quant.capture.probes.gpu_amd import open_amd
 from otel_quant.capture.probes.gpu_devices import Devices, Platform
 from otel_quant.capture.probes.gpu_nvidia import open_nvml
 from otel_quant.capture.probes.gpu_torch import TorchCounters, platform_of_torch
+from otel_quant.schema.figures import GPU_ENERGY
 from otel_quant.schema.readings import GpuReading
 
 _LONGEST_WAIT: Final = 1.0
@@ -46,15 +47,14 @@ class GpuProbe:
         self._opened: tuple[Devices, ...] | None = None
         self._torch = _counters()
 
-    def __call__(self, pids: Collection[int] = ()) -> tuple[GpuReading, ...]:
-        """Takes a reading."""
-        return self._take(pids, is_brief=False)
-
     def sample(self, pids: Collection[int] = ()) -> tuple[GpuReading, ...]:
-        """Takes a reading between checkpoints."""
-        return self._take(pids, is_brief=True)
+        """Takes a reading between two checkpoints."""
+        return self(pids, is_brief=True)
 
-    def _take(self, pids: Collection[int], *, is_brief: bool) -> tuple[GpuReading, ...]:
+    def __call__(
+        self, pids: Collection[int] = (), *, is_brief: bool = False
+    ) -> tuple[GpuReading, ...]:
+        """Takes a reading."""
         if self._opened == ():
             return ()
         lock = self._lock
@@ -69,6 +69,12 @@ class GpuProbe:
         finally:
             lock.release()
 
+    def joules(self) -> float | None:
+        """Asks all devices for the energy that they have used since the first reading."""
+        for devices in self._opened or ():
+            devices.ask_for_energy()
+        return GPU_ENERGY.value(self())
+
     def _read(self, pids: Collection[int], is_brief: bool) -> tuple[GpuReading, ...]:
         if self._opened is None:
             self._opened = self._open()
@@ -76,7 +82,7 @@ class GpuProbe:
         readings: list[GpuReading] = []
         first = readable = 0
         for devices in self._opened:
-            own = devices.read(tree)
+            own = devices.read(tree, is_brief)
             self._torch[devices.platform].add_to(own, is_brief=is_brief)
             for reading in own:
                 reading.index += first

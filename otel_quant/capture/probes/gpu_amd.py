@@ -89,16 +89,17 @@ class AmdDevices(Devices):
     source = "amdgpu"
     errors = (OSError, ValueError, StopIteration)  # there is no such file
     activities = _ACTIVITY
+    energy = (1e-6, ("hwmon/hwmon*/energy1_input",))
 
     def __init__(self, devices: tuple[Device, ...], root: Path) -> None:
         super().__init__(devices)
         self._root = root
         self._by_device: Callable[[], Mapping[str, Counter[int]] | None]
 
-    def read(self, pids: Collection[int]) -> tuple[GpuReading, ...]:
-        """Reads the devices, and how much of their memory processes use."""
+    def read(self, pids: Collection[int], is_brief: bool = False) -> tuple[GpuReading, ...]:
+        """Reads the devices, and how much of their memory processes use; briefly, between two checkpoints."""
         self._by_device = cache(partial(vram_by_device, self._root, pids))
-        return super().read(pids)
+        return super().read(pids, is_brief)
 
     def memory(self, device: Device) -> tuple[int, int | None]:
         """Reads the memory of a device that is in use, and what programs can have of it."""
@@ -113,7 +114,7 @@ class AmdDevices(Devices):
         return Ours(sizes.total(), len(sizes))
 
     def activity(self, device: Device, how: tuple[float, tuple[str, ...]]) -> float:
-        """Reads a field of what a device does, in the way of :attr:`activities`."""
+        """Reads a field of what a device does or counts, in the way of :attr:`activities`."""
         factor, patterns = how
         path = next(path for pattern in patterns for path in device.handle.glob(pattern))
         return int(read_proc(str(path))) * factor

@@ -9,6 +9,7 @@ of an identifier is enough if only one device's identifier starts with it.
 from __future__ import annotations
 
 import logging
+import math
 import re
 import time
 from abc import ABC, abstractmethod
@@ -35,6 +36,44 @@ class Ours(NamedTuple):
     processes: int  # How many of them have some
 
 
+_ASKED_EVERY: Final = 10.0
+_ASKED_AFTER: Final = 4.0
+"""Seconds between two looks of the sampler at the counter of energy, and between the first looks in two steps:
+some drivers take 4 ms for it."""
+
+_LONG: Final = 1.0
+"""Seconds without a checkpoint from which on the next one looks at the counter itself."""
+
+
+class EnergyMeter:
+    """The energy of a device since this process first looked: what it counts, and since then power times time."""
+
+    def __init__(self) -> None:
+        self.joules: float | None = None  # None until it was counted
+        self.border_at = -math.inf  # When the last checkpoint was, by the monotonic clock
+        self._before = 0.0  # Joules that the device had counted before
+        self._asked_at = self._now = -math.inf
+
+    def pass_time(self, now: float, power: float) -> None:
+        """Adds the energy since the last reading, at a power in watts."""
+        if self.joules is not None:
+            self.joules += power * (now - self._now)
+        self._now = now
+
+    def is_due(self, now: float, is_brief: bool) -> bool:
+        """Whether the device is to be asked, at a checkpoint or between two."""
+        if not is_brief:
+            return now - self.border_at >= _LONG
+        pause = _ASKED_AFTER if self.border_at > self._asked_at else _ASKED_EVERY
+        return now - self._asked_at >= pause
+
+    def count(self, now: float, counted: float) -> None:
+        """Takes the joules that the device has counted, which may be less than what was estimated: power lags by a second."""
+        if self.joules is None:
+            self._before = counted
+        self.joules, self._asked_at = counted - self._before, now
+
+
 @dataclass(slots=True)
 class Device:
     """A GPU as its driver shows it."""
@@ -50,6 +89,7 @@ class Device:
     ours_at: float = float("-inf")  # Monotonic clock when that was read, in seconds
     activity: GpuActivity | None = None
     activity_at: float = float("-inf")  # Monotonic clock when that was read, in seconds
+    energy: EnergyMeter | None = field(default_factory=EnergyMeter)  # None if it counts none
     logged: set[str] = field(default_factory=set)  # What could not be read
 
 
@@ -62,6 +102,8 @@ class Devices(ABC):
     """What the methods below raise where a figure cannot be read."""
     activities: Mapping[str, Any]
     """By field of :class:`GpuActivity`, how it is read."""
+    energy: Any
+    """How its counter of energy is read, in the same way."""
 
     def __init__(self, devices: Sequence[Device]) -> None:
         self._devices = devices
@@ -77,8 +119,8 @@ class Devices(ABC):
         """Number of devices that can be read, including those that fail for the moment."""
         return sum(device.handle is not None for device in self._devices)
 
-    def read(self, pids: Collection[int]) -> tuple[GpuReading, ...]:
-        """Reads the devices, and how much of their memory processes use."""
+    def read(self, pids: Collection[int], is_brief: bool = False) -> tuple[GpuReading, ...]:
+        """Reads the devices, and how much of their memory processes use; briefly, between two checkpoints."""
         readings = []
         for index, device in enumerate(self._devices):
             memory = self._tried("memory", device, self.memory)
@@ -86,7 +128,11 @@ class Devices(ABC):
                 continue
             now = time.monotonic()
             if now - device.activity_at >= _EVERY:
-                device.activity, device.activity_at = self._activity_of(device), now
+                found = self._found(device, self.activities)
+                device.activity = GpuActivity(**found) if found else None
+                device.activity_at = now
+            if device.energy is not None:
+                self._count_energy(device, device.energy, now, is_brief)
             used, limit = memory
             # To list processes takes five times as long. While no memory is taken or given back, theirs is the same.
             if used != device.used or pids != self._pids or now - device.ours_at >= _EVERY:
@@ -96,9 +142,15 @@ class Devices(ABC):
             if device.ours is not None:
                 reading.process_used, reading.processes = device.ours
             reading.activity, reading.source = device.activity, self.source
+            reading.energy = getattr(device.energy, "joules", None)
             readings.append(reading)
         self._pids = pids
         return tuple(readings)
+
+    def ask_for_energy(self) -> None:
+        """Has the next reading ask the devices for their counters of energy."""
+        for meter in filter(None, (device.energy for device in self._devices)):
+            meter.border_at = -math.inf
 
     @abstractmethod
     def memory(self, device: Device) -> tuple[int, int | None]:
@@ -110,7 +162,7 @@ class Devices(ABC):
 
     @abstractmethod
     def activity(self, device: Device, how: Any) -> Any:
-        """Reads a field of what a device does, in the way of :attr:`activities`."""
+        """Reads a field of what a device does or counts, in the way of :attr:`activities`."""
 
     def _tried(self, what: str, device: Device, read: Callable[..., Any], *more: Any) -> Any:
         if device.handle is None:
@@ -136,14 +188,25 @@ class Devices(ABC):
         """Whether one of these errors means that the device never has the figure."""
         return False
 
-    def _activity_of(self, device: Device) -> GpuActivity | None:
+    def _found(self, device: Device, ways: Mapping[str, Any]) -> dict[str, Any]:
         found = {}
-        for name, how in self.activities.items():
+        for name, how in ways.items():
             try:
                 found[name] = self.activity(device, how)
             except self.errors:
                 continue  # the device sleeps, or does not have it
-        return GpuActivity(**found) if found else None
+        return found
+
+    def _count_energy(self, device: Device, meter: EnergyMeter, now: float, is_brief: bool) -> None:
+        meter.pass_time(now, getattr(device.activity, "power", None) or 0.0)
+        if meter.is_due(now, is_brief):
+            found = self._found(device, {"energy": self.energy})
+            if found:
+                meter.count(now, found["energy"])
+            elif meter.joules is None:
+                device.energy = None
+        if not is_brief:
+            meter.border_at = now
 
 
 def select_visible(value: str | None, count: int, names: Mapping[str, int]) -> tuple[int, ...]:

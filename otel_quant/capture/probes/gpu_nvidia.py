@@ -77,6 +77,7 @@ class NvmlDevices(Devices):
     platform = "cuda"
     source: GpuMemorySource = "nvmlMemory_v2"
     activities = _ACTIVITY
+    energy = staticmethod(lambda nvml, gpu: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1000)
 
     def __init__(self, nvml: Any, environ: Mapping[str, str], root: Path) -> None:
         super().__init__(_visible_nvidia(nvml, environ.get("CUDA_VISIBLE_DEVICES")))
@@ -122,7 +123,7 @@ class NvmlDevices(Devices):
         return Ours(sum(ours) if is_known else None, len(ours))
 
     def activity(self, device: Device, how: Callable[[Any, Any], Any]) -> Any:
-        """Reads a field of what a device does, in the way of :attr:`activities`."""
+        """Reads a field of what a device does or counts, in the way of :attr:`activities`."""
         return how(self._nvml, device.handle)
 
     def is_unsupported(self, error: Any) -> bool:

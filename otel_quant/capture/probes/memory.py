@@ -125,6 +125,7 @@ class MemoryProbe:
             children,
             reaped if self._is_above_all_marks(reaped or 0) else None,
             faults if mark is not None and not pids else None,
+            above_marks=None if mark is None else _above(max(highest, reaped or 0)),
         )
 
     def _read_again(self, pids: Iterable[int]) -> None:
@@ -156,8 +157,12 @@ class MemoryProbe:
         child may come from an earlier step. The margin is small, so that a child that was read
         just before its peak does not hide that peak.
         """
-        highest = self._highest_mark
-        return reaped > highest and reaped > highest + max(_MARGIN, min(highest >> 5, _DRIFT))
+        return reaped > _above(self._highest_mark)
+
+
+def _above(mark: int) -> int:
+    """Returns what another mark of the same memory cannot be."""
+    return mark + max(_MARGIN, min(mark >> 5, _DRIFT))
 
 
 def reset_high_water(pids: Collection[int] = ()) -> frozenset[int]:

@@ -266,8 +266,8 @@ def _add_totals(found: dict[str, AttributeValue], totals: _Totals, first: Any, l
         return
     for attribute, of in totals:
         before, after = of(first), of(last)
-        if before is not None and after is not None:
-            found[attribute] = round(after - before, _DIGITS)
+        if before is not None and after is not None:  # an estimate may be corrected downwards
+            found[attribute] = round(max(0, after - before), _DIGITS)
 
 
 def _on_records(resources: Iterable[Resource], prefix: str) -> _OnRecords:

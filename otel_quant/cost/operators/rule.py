@@ -15,17 +15,8 @@ from struct import pack, unpack
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias, cast
 
-from otel_quant.cost import dtypes
-from otel_quant.cost.operation import (
-    MAX_DATA,
-    RULE_ERRORS,
-    Data,
-    MismatchError,
-    Shape,
-    TypedNode,
-    UnknownError,
-    Value,
-)
+from otel_quant.cost import dtypes, operation
+from otel_quant.cost.operation import Data, MismatchError, Shape, TypedNode, UnknownError, Value
 
 Formula: TypeAlias = Callable[[TypedNode], int]
 """MACs of one execution of a node; raises one of ``RULE_ERRORS`` where they are not known."""
@@ -116,7 +107,7 @@ class Rule(NamedTuple):
         """Returns result ``i``'s element type, UNKNOWN if even that is not known."""
         try:
             return self.types[min(i, len(self.types) - 1)](op)
-        except RULE_ERRORS:  # there may be no type at all
+        except operation.RULE_ERRORS:  # there may be no type at all
             return dtypes.UNKNOWN
 
 
@@ -356,7 +347,7 @@ def folded(fold: Fold, op: TypedNode, outputs: list[Value]) -> None:
 def folding_effort(op: TypedNode, outputs: list[Value]) -> int | None:
     """Returns how many elements are looked at, at most, to compute the results'; None if they are too many."""
     size = outputs[0].size if outputs else None
-    if size is None or size > MAX_DATA:
+    if size is None or size > operation.MAX_DATA:
         return None
     return sum(len(value.data or ()) for value in op.given) + size * (1 + len(op.inputs))
 
@@ -400,8 +391,10 @@ def taken(data: Data, strides: Sequence[int], ranges: Sequence[range]) -> Data:
     """Returns the elements at every combination of positions."""
     if not all(ranges):  # else long ranges beside an empty one would be written out
         return ()
-    if prod(len(each) for each in ranges) > MAX_DATA:
-        raise UnknownError(f"the result has more than {MAX_DATA} elements; no more are computed")
+    if prod(len(each) for each in ranges) > operation.MAX_DATA:
+        raise UnknownError(
+            f"the result has more than {operation.MAX_DATA} elements; no more are computed"
+        )
     return tuple(data[sum(map(operator.mul, strides, at))] for at in product(*ranges))
 
 

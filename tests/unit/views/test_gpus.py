@@ -169,8 +169,13 @@ def test_a_comparison_is_of_the_program_unless_others_have_much(
 ) -> None:
     base = recorded(tmp_path / "base", own=8.0, used=8.1)
     for name, own, used, said in (
-        ("new", 16.0, 16.1, "new needs 100.0 % more GPU memory (most in Calibration) than base"),
-        ("beside", 8.0, 20.0, "more GPU memory of all programs"),
+        (
+            "new",
+            16.0,
+            16.1,
+            "new needs twice the GPU memory of base, in Calibration; memory and time equal.",
+        ),
+        ("beside", 8.0, 20.0, "the GPU memory of all programs of base"),
     ):
         shown = command.output("compare", base, recorded(tmp_path / name, own=own, used=used))
         assert said in shown

@@ -265,6 +265,28 @@ def test_a_driver_that_cannot_be_used_gives_no_readings(
     assert (outcome.value, len(outcome.log)) == ([], warnings)
 
 
+def test_energy_is_that_of_the_devices_that_count_it(tmp_path: Path) -> None:
+    driver = FakeNvml(tmp_path, [replace(A, power=300_000, energy=7), B])
+    code = """
+import time
+from otel_quant.capture.probes.energy import MachineEnergy
+machine = MachineEnergy()
+first, began = read()[0][-1], time.monotonic()
+time.sleep(1.1)
+after, seconds = read(), time.monotonic() - began
+print(json.dumps([first, after[0][-1] / seconds, after[1][-1], machine().get("gpu")]))
+"""
+    assert run(driver, code).value == [0, pytest.approx(300, rel=0.1), None, None]
+    driver.write([replace(A, power=300_000, energy=7)])
+    code = code.replace(
+        "machine = MachineEnergy()", "machine = MachineEnergy(); before = machine()"
+    )
+    code = code.replace('machine().get("gpu")', 'machine()["gpu"] / seconds')
+    code = code.replace("after[1][-1]", 'before["gpu"]')
+    power = pytest.approx(300, rel=0.1)
+    assert run(driver, code).value == [0, power, 0, power]
+
+
 FORK = """
 def in_child(what):
     receive, send = os.pipe()
@@ -297,7 +319,7 @@ gpu._LONGEST_WAIT = 0.05
 inside, leave = threading.Event(), threading.Event()
 class Hanging:
     count, readable, platform = 1, 1, "cuda"
-    def read(self, pids): inside.set(); leave.wait(30); return ()
+    def read(self, *_): inside.set(); leave.wait(30); return ()
 probe._opened = (Hanging(),)
 thread = threading.Thread(target=probe); thread.start(); inside.wait(30)
 """
@@ -322,7 +344,7 @@ inside = threading.Event()
 class Slow:
     count, readable, platform = 1, 1, "cuda"
     done = False
-    def read(self, pids): inside.set(); time.sleep(0.1); self.done = True; return ()
+    def read(self, *_): inside.set(); time.sleep(0.1); self.done = True; return ()
 slow = Slow()
 probe._opened = (slow,)
 thread = threading.Thread(target=probe); thread.start(); inside.wait(30)

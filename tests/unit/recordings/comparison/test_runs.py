@@ -335,7 +335,7 @@ def test_differences_explained_by_waits_are_marked_and_can_be_forced(tmp_path: P
     new = record(tmp_path / "new", seconds=20, waited=(5, 8))
     comparison = compared(tmp_path, [base], [new])
     verdict = judged(comparison)
-    assert (verdict.exit_code, check_text(verdict.checks[0], 1)) == (
+    assert (verdict.exit_code, check_text(verdict.checks[0], 1, "base")) == (
         3,
         "not comparable: Model Quantization > Calibration: duration 20.0 s, base 10.0 s; without "
         "waiting for a CPU 15.0 s, base 10.0 s (+50.0 %, limit Calibration:duration=20%): threads waited "

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.probes.cpu import ThreadWaits
-from otel_quant.capture.probes.gpu import GpuProbe
 from otel_quant.capture.probes.memory import MemoryProbe
 from otel_quant.capture.probes.process_tree import descendants
 from otel_quant.capture.probes.readers import PROBES, Probe, Sampler
 from otel_quant.format import series
 from otel_quant.format.curve import SMALLEST_SHARE, CurveFile, LargestProcesses, Number
 from otel_quant.format.event_file import process_file
+from otel_quant.launcher.gpu_watch import GpuWatch
 from otel_quant.launcher.program import signal_name
 from otel_quant.launcher.surroundings import (
     Child,
@@ -148,7 +148,7 @@ class Observer:
     ) -> None:
         self._folder, self._pid, self._interval, self._environ = folder, pid, interval, environ
         self._began_ns = time.time_ns()
-        self._memory, self._gpus = MemoryProbe(pid), GpuProbe(environ)
+        self._memory, self._gpus = MemoryProbe(pid), GpuWatch(environ)
         self._others: Mapping[str, Probe] = {
             resource.name: PROBES[resource.name](pid)
             for resource in RESOURCES
@@ -232,9 +232,7 @@ class Observer:
     def _read(self) -> TreeReading | None:
         """Takes a reading; None once the program and all that it has started are gone."""
         children = descendants(self._pid)
-        found: dict[str, Any] = {"gpu": ()}
-        with FAULTS.kept_in("observer, GPUs"):
-            found["gpu"] = self._gpus.sample((self._pid, *children))
+        found: dict[str, Any] = {"gpu": self._gpus((self._pid, *children))}
         try:
             clock_ns, memory = self._read_memory(children)
         except OSError:

@@ -88,7 +88,7 @@ def _parts(recording: Recording, subject: ShownProcess) -> Iterator[Part]:
         Section("Over time", list(_curves(recording, subject, charts))),
         Section("Steps", [table] if table.rows else []),
         Section("Accuracy of layers", accuracy_tables(recording)),
-        Section("Python lines", page_parts(stacks) if stacks else []),
+        Section("Python lines", page_parts(stacks, recording.duration) if stacks else []),
         Section("Processes", process_tables),
         Section("Models", list(model_parts(recording, with_layers=True))),
     )

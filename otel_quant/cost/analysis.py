@@ -7,36 +7,16 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from time import monotonic
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from otel_quant.cost import dtypes
-from otel_quant.cost.execution import (
-    RULE_SETS,
-    VIEWS,
-    AsStored,
-    Execution,
-    branches_taken,
-    executions,
-    memory_views,
-    multiplied,
-    precision_of,
-)
+from otel_quant.cost import dtypes, execution, results
+from otel_quant.cost.execution import AsStored, Execution
 from otel_quant.cost.inputs import BoundInputs, InputShape, bind_inputs
 from otel_quant.cost.model_reader import read_model
 from otel_quant.cost.operation import RULE_ERRORS, SHOWN, Shape, TypedNode, Value
 from otel_quant.cost.operators import operator_of
 from otel_quant.cost.operators.rule import NO_PRECISION
-from otel_quant.cost.results import (
-    AssumedBranch,
-    InFloat,
-    Memory,
-    ModelCost,
-    NodeCost,
-    TensorCost,
-    UnknownNodes,
-    WeightSparsity,
-    option_text,
-)
+from otel_quant.cost.results import AssumedBranch, ModelCost, NodeCost, TensorCost, option_text
 from otel_quant.cost.structure import CostError, Model, Tensor, printable
 from otel_quant.cost.walk import MAX_NODES, Walk
 
@@ -79,9 +59,9 @@ def analyze(
         CostError: It is not an ONNX model, is damaged or hostile, or took too long; or an
             argument makes no sense.
     """
-    _chosen("rules", "rule set", rules, RULE_SETS)
-    view = view or RULE_SETS[rules].view
-    _chosen("view", "view", view, VIEWS)
+    _chosen("rules", "rule set", rules, execution.RULE_SETS)
+    view = view or execution.RULE_SETS[rules].view
+    _chosen("view", "view", view, execution.VIEWS)
     deadline = None if time_limit is None else monotonic() + time_limit
     if sparsity and hasattr(model, "SerializeToString"):
         model = model.SerializeToString()  # with the weights, which are to be read
@@ -97,20 +77,24 @@ def analyze(
     return analysis.cost(exclude, tensors=tensors)
 
 
+_SUMS: Final = ("macs", "macs_contraction", "backward_macs", "params")
+"""What a model has of its nodes together."""
+
+
 class _Analysis:
     """What is added up of one walk over one model."""
 
     def __init__(self, walk: Walk, bound: BoundInputs, rules: str, view: str) -> None:
-        self.sparsity_of: Callable[[TypedNode], WeightSparsity | None] | None = None
+        self.sparsity_of: Callable[[TypedNode], results.WeightSparsity | None] | None = None
         self._walk, self._bound = walk, bound
-        self._rules_name, self._rules = rules, RULE_SETS[rules]
+        self._rules_name, self._rules = rules, execution.RULE_SETS[rules]
         self._view_name = view
         self._types = AsStored()
         if walk.dequantizes:  # other models are not to wait for what this imports
             from otel_quant.cost.fused import AsRun, fused_kernels
 
             self._types = AsRun(fused_kernels(walk.ops, walk.outputs))
-        self._views = memory_views(walk, self._types.kernels, self._rules)
+        self._views = execution.memory_views(walk, self._types.kernels, self._rules)
         self._view = self._views[view]
         # Each is added to, the chosen one first.
         self._added_to = dict.fromkeys((self._view, *self._views.values()))
@@ -127,7 +111,7 @@ class _Analysis:
         made = tuple(_made_tensors(walk.ops)) if tensors else None
         excluded = self._take_nodes(exclude)
         nodes, counts = self._nodes, _op_counts(self._nodes)
-        contraction = _sum(nodes, "macs_contraction")
+        sums = {name: _sum(nodes, name) for name in _SUMS}
         precisions = {kind: operator_of(kind).precision for kind in counts}
         uncosted = [node for node in nodes if node.macs is None]
         sized = (node for node in nodes if node.memory_bytes)
@@ -139,11 +123,10 @@ class _Analysis:
             path=walk.model.source,
             rules=self._rules_name,
             view=self._view_name,
-            views={name: Memory(it.bytes, it.peak_bytes) for name, it in self._views.items()},
-            macs=_sum(nodes, "macs"),
-            macs_contraction=contraction,
-            backward_macs=_sum(nodes, "backward_macs"),
-            params=_sum(nodes, "params"),
+            views={
+                name: results.Memory(it.bytes, it.peak_bytes) for name, it in self._views.items()
+            },
+            **sums,
             weight_bytes=_sum(self._read.values(), "stored"),
             unused_params=_sum(unread, "elements"),
             unused_weight_bytes=_sum(unread, "stored"),
@@ -154,7 +137,7 @@ class _Analysis:
             op_counts=dict(counts.most_common()),
             quantize_nodes=sum(counts[kind] for kind, it in precisions.items() if it.quantizes),
             dequantize_nodes=sum(counts[kind] for kind, it in precisions.items() if it.dequantizes),
-            precision=_mix(nodes, "precision", contraction),
+            precision=_mix(nodes, "precision", sums["macs_contraction"]),
             input_shapes={name: value.shape for name, value in bound.values.items()},
             assumed=bound.assumed,
             overridden_dims=dict(bound.overridden),
@@ -168,10 +151,10 @@ class _Analysis:
             tensors=made,
             quantized_contractions=types.quantized,
             in_float=tuple(
-                InFloat(dict(Counter(op.kind for op in ops)), ops[0].name, *obstacle)
+                results.InFloat(dict(Counter(op.kind for op in ops)), ops[0].name, *obstacle)
                 for obstacle, ops in types.in_float.items()
             ),
-            expected_precision=_mix(nodes, "expected_precision", contraction),
+            expected_precision=_mix(nodes, "expected_precision", sums["macs_contraction"]),
             assumed_branches=tuple(self._branches),
             runtime=types.runtime,
         )
@@ -179,7 +162,7 @@ class _Analysis:
     def _take_nodes(self, exclude: Collection[str]) -> dict[str, int]:
         """Costs all nodes but those of operators that are left out; returns how many those are."""
         excluded = dict.fromkeys(exclude, 0)
-        for run in executions(_handed_over(self._walk.ops), self._rules):
+        for run in execution.executions(_handed_over(self._walk.ops), self._rules):
             if run.op.kind in excluded:
                 excluded[run.op.kind] += 1
                 self._left_out.update(run.op.inputs)
@@ -203,7 +186,7 @@ class _Analysis:
             inner, macs = found
             backward = macs + inner
         if inner:
-            precision = precision_of(op, self._makers)
+            precision = execution.precision_of(op, self._makers)
             expected = self._types.expected(op, precision)
         return NodeCost(
             op.name,
@@ -218,7 +201,7 @@ class _Analysis:
             precision,
             None if self.sparsity_of is None else self.sparsity_of(op),
             unknown,
-            multiplied(moved, run.times),
+            execution.multiplied(moved, run.times),
             expected,
         )
 
@@ -274,7 +257,7 @@ def _type_of(value: Value) -> str:
 
 def _sum(records: Iterable[NodeCost | Tensor], key: str) -> int:
     """The sum of what is known of records."""
-    return sum(getattr(record, key) or 0 for record in records)
+    return sum(filter(None, map(attrgetter(key), records)))
 
 
 def _op_counts(nodes: Iterable[NodeCost]) -> Counter[str]:
@@ -292,9 +275,8 @@ def _mix(nodes: Iterable[NodeCost], key: str, whole: int) -> dict[str, float]:
 
 def _chosen(what: str, title: str, name: object, choices: Collection[str]) -> None:
     if name not in choices:
-        raise CostError(
-            what, f"{printable(str(name))!r} is not a {title}", expected=" or ".join(choices)
-        )
+        problem = f"{printable(str(name))!r} is not a {title}"
+        raise CostError(what, problem, expected=" or ".join(choices))
 
 
 def _elements(op: TypedNode, i: int, weight: Tensor) -> int:
@@ -322,21 +304,21 @@ def _made_tensors(
     """Yields what operations and their bodies make, in order of execution."""
     for op in ops:
         own = op.outputs if op.inlined else ()
-        for body in (*op.bodies, *branches_taken(op)):
+        for body in (*op.bodies, *execution.branches_taken(op)):
             yield from _made_tensors(body.ops, in_body=True, known=own)
         for name, value in zip(op.node.outputs, op.outputs, strict=False):
             if name and value not in known:
                 yield TensorCost(name, _type_of(value), value.shape, value.bytes, op.name, in_body)
 
 
-def _unknown_nodes(uncosted: Sequence[NodeCost]) -> Iterator[UnknownNodes]:
+def _unknown_nodes(uncosted: Sequence[NodeCost]) -> Iterator[results.UnknownNodes]:
     """Yields the nodes without known MACs: those without a rule, then those without a shape."""
     lacks: tuple[tuple[Literal["rule", "shape"], bool], ...] = (("rule", False), ("shape", True))
     for lack, costed in lacks:
         nodes = [node for node in uncosted if operator_of(node.op_type).costed is costed]
         if nodes:
             ops, reason = dict(_op_counts(nodes)), nodes[0].unknown_reason
-            yield UnknownNodes(lack, ops, nodes[0].name, reason or "")
+            yield results.UnknownNodes(lack, ops, nodes[0].name, reason or "")
 
 
 def file_bytes(model: Model, weights: Iterable[Value]) -> int:

@@ -31,27 +31,9 @@ from otel_quant.cost.structure import Graph, GraphNode, Model, node_name, printa
 from otel_quant.cost.walk import Walk
 
 __all__ = [
-    "CARRIES",
-    "DEQUANTIZES",
-    "FUSIONS",
-    "NOT_QUANTIZED",
-    "NO_KERNEL",
-    "QDQ",
-    "QUANTIZES",
-    "Fusion",
-    "Graph",
-    "GraphNode",
-    "ModelGraph",
-    "Obstacle",
-    "Onnxruntime",
-    "TypedNode",
-    "Value",
-    "converts",
-    "dtypes",
-    "node_name",
-    "printable",
-    "read_graph",
-    "runtime_here",
+    "CARRIES", "DEQUANTIZES", "FUSIONS", "NOT_QUANTIZED", "NO_KERNEL", "QDQ", "QUANTIZES", "Fusion", "Graph",
+    "GraphNode", "ModelGraph", "Obstacle", "Onnxruntime", "TypedNode", "Value", "converts", "dtypes",
+    "node_name", "printable", "read_graph", "runtime_here",
 ]  # fmt: skip
 
 QDQ: Final = QUANTIZES | DEQUANTIZES

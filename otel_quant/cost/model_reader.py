@@ -17,37 +17,9 @@ from math import prod
 from types import MappingProxyType
 from typing import Any, Final, NoReturn, TypeAlias
 
-from otel_quant.cost import dtypes
-from otel_quant.cost.structure import (
-    Attribute,
-    CostError,
-    Dim,
-    Elided,
-    External,
-    Function,
-    Graph,
-    GraphNode,
-    Kind,
-    Model,
-    Reference,
-    Span,
-    Tensor,
-    Type,
-    ValueInfo,
-    printable,
-)
-from otel_quant.cost.wire import (
-    FIXED32,
-    LENGTH,
-    MODEL,
-    VARINT,
-    Field,
-    Reader,
-    float32,
-    no_model,
-    open_reader,
-    signed,
-)
+from otel_quant.cost import dtypes, structure, wire
+from otel_quant.cost.structure import Attribute, CostError, Dim, Elided, Tensor, Type, printable
+from otel_quant.cost.wire import FIXED32, LENGTH, MODEL, VARINT, Field, Reader, float32, signed
 
 _MAX_NAME: Final = 1 << 16
 """Bytes of a name."""
@@ -82,7 +54,7 @@ _PAYLOADS: Final = _INTEGER_PAYLOADS | {*_FLOAT_PAYLOADS, 9}
 _OUTSIDE: Final = 1
 """Location of the elements of a TensorProto that are in another file."""
 
-_TYPE_KINDS: Final[dict[int, Kind]] = {4: "sequence", 5: "map", 9: "optional"}
+_TYPE_KINDS: Final[dict[int, structure.Kind]] = {4: "sequence", 5: "map", 9: "optional"}
 """Fields of a TypeProto, but for tensors."""
 
 _NO_TYPE: Final = Type()
@@ -92,11 +64,11 @@ _DEFAULTS: Final[dict[int, Attribute]] = {1: 0.0, 2: 0, 3: b""}
 """An attribute whose value is the default of its field may be written without it."""
 
 
-def read_model(source: object, deadline: float | None = None) -> Model:
+def read_model(source: object, deadline: float | None = None) -> structure.Model:
     """Reads the structure of a model: a path, bytes, or an ``onnx.ModelProto``."""
     size = 0
     if isinstance(source, str | os.PathLike):
-        reader = open_reader(source, deadline)
+        reader = wire.open_reader(source, deadline)
     elif isinstance(source, bytes | bytearray | memoryview):
         reader = Reader(BytesIO(source), "<bytes>", len(source), deadline)
     else:
@@ -165,7 +137,7 @@ class _ModelReader:
         self._depth = 0
         self._graph_reached = False
 
-    def model(self) -> Model:
+    def model(self) -> structure.Model:
         """Reads a ModelProto that fills the file."""
         reader = self._reader
         try:
@@ -175,10 +147,10 @@ class _ModelReader:
         except CostError as error:
             if self._graph_reached or reader.is_late():
                 raise
-            raise no_model(reader, error) from error
+            raise wire.no_model(reader, error) from error
         functions = {(each.domain, each.name, each.overload): each for each in found["functions"]}
         opsets = dict(found["opset_import"])
-        return Model(reader.source, found["graph"], functions, opsets, reader.size)
+        return structure.Model(reader.source, found["graph"], functions, opsets, reader.size)
 
     def _message(self, field: Field, fields: _Fields) -> _Message:
         """Reads those fields of a message that its table has."""
@@ -192,7 +164,7 @@ class _ModelReader:
                     found[name] = read(self, inner)
         return found
 
-    def _graph(self, field: Field) -> Graph:
+    def _graph(self, field: Field) -> structure.Graph:
         self._want(field, LENGTH)
         self._graph_reached = True
         self._depth += 1
@@ -202,9 +174,9 @@ class _ModelReader:
         found = self._message(field, _GRAPH)
         self._depth -= 1
         parts = ("node", "input", "output", "value_info", "initializer")
-        return Graph(*(tuple(found[name]) for name in parts))
+        return structure.Graph(*(tuple(found[name]) for name in parts))
 
-    def _node(self, field: Field) -> GraphNode:
+    def _node(self, field: Field) -> structure.GraphNode:
         found: dict[str, str] = {}
         inputs: list[str] = []
         outputs: list[str] = []
@@ -221,15 +193,9 @@ class _ModelReader:
                 name, read, _ = _NODE[number]
                 found[name] = read(self, inner)
         self._keep(_RECORD + 8 * (len(inputs) + len(outputs)))
-        return GraphNode(
-            found.get("name", ""),
-            found.get("op_type", ""),
-            _domain(found),
-            tuple(inputs),
-            tuple(outputs),
-            attributes or _NO_ATTRIBUTES,
-            found.get("overload", ""),
-        )
+        kind = found.get("name", ""), found.get("op_type", ""), _domain(found)
+        held = tuple(inputs), tuple(outputs), attributes or _NO_ATTRIBUTES
+        return structure.GraphNode(*kind, *held, found.get("overload", ""))
 
     def _attribute(self, field: Field) -> tuple[str, Attribute]:
         """Reads an AttributeProto; returns its name and value."""
@@ -237,7 +203,7 @@ class _ModelReader:
         found = self._message(field, _ATTRIBUTE)
         name, declared = found.get("name", ""), found.get("type", 0)
         if found.get("ref_attr_name"):
-            return name, Reference(found["ref_attr_name"])
+            return name, structure.Reference(found["ref_attr_name"])
         if "value" in found and declared not in _LIST_TYPES:
             return name, found["value"]
         parts = found["list"]
@@ -302,21 +268,21 @@ class _ModelReader:
         self._keep(_NUMBER * len(found))
         return found
 
-    def _function(self, field: Field) -> Function:
+    def _function(self, field: Field) -> structure.Function:
         found = self._message(field, _FUNCTION)
-        name, overload = found.get("name", ""), found.get("overload", "")
+        title = found.get("name", ""), _domain(found), found.get("overload", "")
         inputs, outputs, nodes = (tuple(found[part]) for part in ("input", "output", "node"))
         defaults, opsets = dict(found["attribute_proto"]), dict(found["opset_import"])
-        return Function(name, _domain(found), overload, inputs, outputs, nodes, defaults, opsets)
+        return structure.Function(*title, inputs, outputs, nodes, defaults, opsets)
 
     def _opset(self, field: Field) -> tuple[str, int]:
         found = self._message(field, _OPSET)
         return _domain(found), found.get("version", 0)
 
-    def _value_info(self, field: Field) -> ValueInfo:
+    def _value_info(self, field: Field) -> structure.ValueInfo:
         self._keep(_RECORD)
         found = self._message(field, _INFO)
-        return ValueInfo(found.get("name", ""), found.get("type", _NO_TYPE))
+        return structure.ValueInfo(found.get("name", ""), found.get("type", _NO_TYPE))
 
     def _type(self, field: Field) -> Type:
         """Reads a TypeProto; of sequences, optionals and maps not what they hold."""
@@ -381,17 +347,17 @@ class _ModelReader:
         self._keep(_NUMBER)
         return (self._integer(field),)
 
-    def _payload(self, field: Field) -> Span | None:
+    def _payload(self, field: Field) -> structure.Span | None:
         """Where elements lie; None where they are not packed."""
         number, kind, length = field
-        return Span(number, self._reader.pos, length) if kind == LENGTH else None
+        return structure.Span(number, self._reader.pos, length) if kind == LENGTH else None
 
     def _entry(self, field: Field) -> tuple[str, str]:
         found = self._message(field, _ENTRY)
         return found.get("key", ""), found.get("value", "")
 
     def _values(
-        self, dtype: int, count: int, spans: Sequence[Span]
+        self, dtype: int, count: int, spans: Sequence[structure.Span]
     ) -> tuple[int | float, ...] | None:
         """The elements of a tensor that may be a shape, a list of axes or a scale."""
         if count > (_FLOAT_VALUES if dtype in dtypes.FLOATS else _INT_VALUES):
@@ -409,7 +375,7 @@ class _ModelReader:
         self._keep(_NUMBER * len(found or ()))
         return found if found is not None and len(found) == count else None
 
-    def _external(self, name: str, entries: Mapping[str, str]) -> External:
+    def _external(self, name: str, entries: Mapping[str, str]) -> structure.External:
         numbers: dict[str, int] = {}
         for key in ("offset", "length"):
             text = entries.get(key, "0")
@@ -418,7 +384,7 @@ class _ModelReader:
                 raise self._reader.error(problem, "a number of bytes")
             numbers[key] = int(text)
         length = numbers["length"] if "length" in entries else None
-        return External(entries.get("location", ""), numbers["offset"], length)
+        return structure.External(entries.get("location", ""), numbers["offset"], length)
 
     def _check_rank(self, rank: int) -> None:
         if rank > _MAX_RANK:
@@ -503,9 +469,8 @@ _TYPE: Final[_Fields] = {
     1: ("value", _of._tensor_type, _ONE), **dict.fromkeys(_TYPE_KINDS, ("value", _of._opaque_type, _ONE)),
 }  # fmt: skip
 _TENSOR_TYPE: Final[_Fields] = {
-    1: ("elem_type", _of._integer, _ONE),
-    2: ("shape", _of._shape, _ONE),
-}
+    1: ("elem_type", _of._integer, _ONE), 2: ("shape", _of._shape, _ONE),
+}  # fmt: skip
 _SHAPE: Final[_Fields] = {1: ("dim", _of._dim, _MANY)}
 _TENSOR: Final[_Fields] = {
     2: ("data_type", _of._integer, _ONE), 8: ("name", _of._name, _ONE), 14: ("data_location", _of._raw, _ONE),

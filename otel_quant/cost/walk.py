@@ -18,39 +18,13 @@ from operator import attrgetter
 from time import monotonic
 from typing import Final
 
-from otel_quant.cost import dtypes
+from otel_quant.cost import dtypes, operation, structure
 from otel_quant.cost.inputs import BoundInputs, Symbols, is_name
-from otel_quant.cost.operation import (
-    MAX_DATA,
-    RULE_ERRORS,
-    Body,
-    MismatchError,
-    Shape,
-    TypedNode,
-    UnknownError,
-    Value,
-    reason_of,
-)
+from otel_quant.cost.operation import RULE_ERRORS, Body, TypedNode, UnknownError, Value, reason_of
 from otel_quant.cost.operators import operator_of
 from otel_quant.cost.operators.rule import Fold, Rule, RunGraph, folded, folding_effort
 from otel_quant.cost.results import option_text
-from otel_quant.cost.structure import (
-    LONGER,
-    Attribute,
-    CostError,
-    Dim,
-    Function,
-    Graph,
-    GraphNode,
-    Kind,
-    Model,
-    Reference,
-    Tensor,
-    Type,
-    node_name,
-    ordered,
-    printable,
-)
+from otel_quant.cost.structure import Attribute, CostError, Function, GraphNode, Tensor, Type
 
 MAX_NODES: Final = 200_000
 """Operations that a model may unfold into unless told; real ones stay below half of it."""
@@ -82,11 +56,9 @@ class Budget:
     """What one walk has taken so far."""
 
     def __init__(self, source: str, deadline: float | None, max_nodes: int) -> None:
-        self.depth = 0
-        self._source = source
-        self._deadline = deadline
+        self._source, self._deadline = source, deadline
         self._most = max_nodes, _MAX_WORK * max(1, max_nodes // MAX_NODES)
-        self._operations = self._work = self._effort = 0
+        self.depth = self._operations = self._work = self._effort = 0
 
     def spend(self, work: int, operations: int = 0) -> None:
         """Counts operations, and the operands, attributes and constants that are looked at."""
@@ -119,7 +91,7 @@ class Budget:
     def check_time(self) -> None:
         """Raises CostError if the time limit has passed."""
         if self._deadline is not None and monotonic() > self._deadline:
-            raise CostError(self._source, "the time limit passed", expected=LONGER)
+            raise CostError(self._source, "the time limit passed", expected=structure.LONGER)
 
 
 _OF_VALUES: Final = {"value_i": dtypes.INT64, "value_f": dtypes.FLOAT, "value_s": dtypes.STRING}
@@ -175,7 +147,7 @@ class Constants:
 def _constant_of(dtype: int, items: Sequence[object], dims: tuple[int, ...]) -> Tensor:
     """The tensor of a Constant's attribute; its elements if they are few numbers."""
     numbers = tuple(item for item in items if isinstance(item, int | float))
-    kept = numbers if 0 < len(numbers) == len(items) <= MAX_DATA else None
+    kept = numbers if 0 < len(numbers) == len(items) <= operation.MAX_DATA else None
     return Tensor("", dtype, dims, dtypes.stored_bytes(dtype, len(items)) or 0, kept)
 
 
@@ -185,7 +157,7 @@ class _Scope(ChainMap[str, "Value | None"]):
     def __missing__(self, name: str) -> Value:
         """What nothing makes, in an invalid model; its rest may be right."""
         value = self[name] = Value(name=name)
-        value.unknown = f"nothing in the model makes '{printable(name)}'"
+        value.unknown = f"nothing in the model makes '{structure.printable(name)}'"
         return value
 
 
@@ -197,7 +169,7 @@ class Walk:
 
     def __init__(
         self,
-        model: Model,
+        model: structure.Model,
         bound: BoundInputs,
         *,
         deadline: float | None = None,
@@ -219,7 +191,7 @@ class Walk:
         self.ops, self.outputs = self._graph(model.graph, self.inputs, _Scope(), "")
 
     def _graph(
-        self, graph: Graph, inputs: Mapping[str, Value], outer: _Scope, prefix: str
+        self, graph: structure.Graph, inputs: Mapping[str, Value], outer: _Scope, prefix: str
     ) -> tuple[list[TypedNode], list[Value]]:
         self.budget.enter()
         self.budget.spend(sum(map(len, graph[1:])))  # all but its nodes
@@ -232,15 +204,13 @@ class Walk:
                 own[info.name] = self._declared(info.type, info.name)
         hints = {info.name: info.type for info in (*graph.outputs, *graph.value_info)}
         ops = self._nodes(graph.nodes, scope, prefix, {}, hints)
-        outputs = [
-            scope.get(info.name) or self._declared(info.type, info.name) for info in graph.outputs
-        ]
+        outputs = [scope.get(it.name) or self._declared(it.type, it.name) for it in graph.outputs]
         self.budget.depth -= 1
         return ops, outputs
 
     def _declared(self, declared: Type, name: str = "") -> Value:
         """A value as a model declares it, symbols as this walk assumes them."""
-        kind: Kind = "tensor" if declared.may_be_tensor else declared.kind
+        kind: structure.Kind = "tensor" if declared.may_be_tensor else declared.kind
         return Value(declared.dtype, self._symbols.shape(declared.shape), name=name, kind=kind)
 
     def _nodes(
@@ -253,18 +223,14 @@ class Walk:
     ) -> list[TypedNode]:
         order = self._orders.get(id(nodes))
         if order is None:
-            order = self._orders[id(nodes)] = ordered(nodes, self.model.source)
+            order = self._orders[id(nodes)] = structure.ordered(nodes, self.model.source)
         ops: list[TypedNode] = []
         for node in order:
-            self.budget.spend(
-                len(node.inputs)
-                + len(node.outputs)
-                + len(node.attributes)
-                + (len(prefix) + len(node.name)) // _TITLE_CHARACTERS,
-                operations=1,
-            )
-            title = prefix + (node.name or node_name(node))
-            attributes = _resolved(node.attributes, arguments)
+            work = len(node.inputs) + len(node.outputs) + len(node.attributes)
+            of_title = (len(prefix) + len(node.name)) // _TITLE_CHARACTERS
+            self.budget.spend(work + of_title, operations=1)
+            title = prefix + (node.name or structure.node_name(node))
+            attributes = node.attributes and _resolved(node.attributes, arguments)
             if node.op_type == "Constant" and not node.domain:
                 ops.append(self._constant(node, scope, title, attributes))
             else:
@@ -330,7 +296,7 @@ class Walk:
 
         def run(attribute: str, inputs: Sequence[Value]) -> tuple[list[TypedNode], list[Value]]:
             graph = op.attributes.get(attribute)
-            if not isinstance(graph, Graph):
+            if not isinstance(graph, structure.Graph):
                 problem = f"{op.title} has no attribute {attribute!r}"
                 expected = "a graph, which this operator runs"
                 raise CostError(self.model.source, problem, expected=expected)
@@ -364,7 +330,7 @@ class Walk:
         try:
             outputs = operator.results(op, wanted)
         except RULE_ERRORS as error:
-            if isinstance(error, MismatchError):
+            if isinstance(error, operation.MismatchError):
                 self._misfit = op
             outputs = [Value(operator.dtype(op, i)) for i in range(wanted)]
             return outputs, reason_of(error, op, "shape rule")
@@ -437,7 +403,9 @@ class Walk:
             value.unknown += _option_of(value, dims)
 
 
-_SHAPES_OF_SHAPES: Final[frozenset[Shape | None]] = frozenset({(), *((n,) for n in range(65))})
+_SHAPES_OF_SHAPES: Final[frozenset[operation.Shape | None]] = frozenset(
+    {(), *((n,) for n in range(65))}
+)
 """Of an input whose elements a user may be asked for."""
 
 
@@ -457,10 +425,10 @@ def _resolved(
     attributes: Mapping[str, Attribute], arguments: Mapping[str, Attribute]
 ) -> Mapping[str, Attribute]:
     """A node's attributes with references to its function's attributes replaced."""
-    if Reference not in map(type, attributes.values()):
+    if structure.Reference not in map(type, attributes.values()):
         return attributes
     given = {
-        name: arguments.get(value.name) if isinstance(value, Reference) else value
+        name: arguments.get(value.name) if isinstance(value, structure.Reference) else value
         for name, value in attributes.items()
     }
     return {name: value for name, value in given.items() if value is not None}
@@ -482,7 +450,7 @@ def _cause(op: TypedNode) -> str | None:
     return min(lacking, key=lambda value: value.size is not None).unknown
 
 
-def _option_of(value: Value, dims: Sequence[Dim]) -> str:
+def _option_of(value: Value, dims: Sequence[structure.Dim]) -> str:
     """What gives a result the length that it lacks, as part of a reason."""
     lengths = value.shape or (None,) * len(dims)
     for length, dim in zip(lengths, dims, strict=False):

@@ -214,9 +214,8 @@ def measure_models(
     import torch
 
     if torch._C._autograd._profiler_enabled():
-        raise BusyProfilerError(
-            "torch's profiler is running; expected a call outside of it, since there is only one"
-        )
+        why = "torch's profiler is running; expected a call outside of it, since there is only one"
+        raise BusyProfilerError(why)
     load = machine.load()
     subjects = [TorchModel(name, model, inputs) for name, model in models.items()]
     with ExitStack() as kept:
@@ -227,7 +226,7 @@ def measure_models(
         kept.enter_context(torch.random.fork_rng(devices=devices))
         for subject in subjects:
             subject.attempt(subject.begin, kept, options.warmup)
-        take_turns(subjects, options.seconds, options.runs)
+        take_turns(subjects, options.seconds, options.runs, joules=options.joules)
         for subject in subjects:
             subject.attempt(subject.look_at, options.seconds)
     settings = {

@@ -123,10 +123,12 @@ def end_of(runs: Sequence[RecordedRun], until: float) -> float:
 
 _DECIMALS: Final = 9  # of seconds, as in the profile
 _LONGEST_NAME: Final = 120
-_LONGEST_STATE: Final = 160
+_LONGEST_STATE: Final = 40
 
-_SPARE: Final = ("MEM START", "GPU START", "MEM END", "GPU END", "START", "READ", "OF LIMIT")
-"""Columns that a narrow terminal does without."""
+_SPARE: Final = (
+    "MEM START", "GPU START", "MEM END", "GPU END", "START", "READ", "CPU ENERGY", "GPU ENERGY", "OF LIMIT", "SAMPLES",
+)  # fmt: skip
+"""Columns that a narrow terminal does without, those first that say least."""
 
 
 _NO_POINT: Final = RecordedCheckpoint("", 0.0)
@@ -166,6 +168,9 @@ class ShownRun:
         of_outside = [self._outside(each) for each in outside if each.run is run]
         before = [each for each in of_outside if each.name == NAMES[BEFORE]]
         self.rows = [*before, *self._rows(placed), *of_outside[len(before) :]]
+        failed = (each.error_message for each in run.steps if each.error)
+        # Messages that the first lines have
+        self.told = (run.error_message, next(failed, None))
 
     @property
     def seconds(self) -> float:
@@ -271,7 +276,7 @@ message_of: Final = _of_step(lambda _, step: step.error_message)
 """Returns the message of that exception."""
 
 
-_ENDS: Final = {"By": "_mb", "s": "_secs", "1": "_share"}
+_ENDS: Final = {"By": "_mb", "s": "_secs", "J": "_joules", "1": "_share"}
 """The end of a column's name for programs, as in Quark's file."""
 
 
@@ -389,12 +394,14 @@ def step_table(
 
 @_of_step
 def _state_text(row: StepTableRow, step: RecordedStep) -> str:
+    """Returns how a step ended, with the message of its exception where the first lines do not have it."""
     if step.spans:
         return ""
     if step.state == "lost" and not row.of.recording.path.is_dir():
         return "open"  # a file does not show whether its process is alive
-    texts = (STATES[step.state].cell, step.error, step.error and step.error_message)
-    return ": ".join(filter(None, texts))
+    is_above = step.error_message in row.of.told
+    message = step.error_message if step.error and not is_above else ""
+    return ": ".join(filter(None, (STATES[step.state].cell, step.error, message)))
 
 
 def _seen_of_open_steps(column: Column[StepTableRow], figure: Figure) -> Column[StepTableRow]:
@@ -404,7 +411,9 @@ def _seen_of_open_steps(column: Column[StepTableRow], figure: Figure) -> Column[
     @_of_step
     def value(row: StepTableRow, step: RecordedStep) -> Cell:
         found = column.value(row)
-        at_least = seen(row) if found is None and step.end is None else None
+        at_least: Any = found if figure in MEMORY.figures and summary.is_low(step) else None
+        if found is None and step.end is None:
+            at_least = seen(row)
         return found if at_least is None else UnitCell(at_least, before="≥ ")
 
     return column._replace(value=value) if column.heading.endswith(" PEAK") else column
@@ -420,7 +429,7 @@ _SHOWN: Final[tuple[Column[StepTableRow], ...]] = (
     _column("", "TIME", "s", lambda row: row.seconds),
     _column("", "", "1", lambda row: share_of(row.seconds, row.of.recording.duration), title="share of the recording's time"),
     *(_seen_of_open_steps(*each) for each in _FIGURES if each[0].key not in _NOT_SHOWN),
-    Column("SAMPLES", "", _of_step(lambda _, step: step.samples), title="calibration samples: batches", spare=1, absent="-"),
+    Column("SAMPLES", "", _of_step(lambda _, step: step.samples), title="calibration samples: batches", spare=len(_SPARE), absent="-"),
 )  # fmt: skip
 
 RATES: Final = tuple(

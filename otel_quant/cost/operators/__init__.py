@@ -8,18 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from otel_quant.cost.operators import contraction, control, elementwise, layout, windows
-from otel_quant.cost.operators.rule import (
-    ADD,
-    CMP,
-    MUL,
-    T1,
-    Precision,
-    Rule,
-    like,
-    per_output,
-    same,
-)
+from otel_quant.cost.operators import contraction, control, elementwise, layout, rule, windows
+from otel_quant.cost.operators.rule import ADD, CMP, MUL, Rule
 
 _known: Final[dict[str, Rule]] = (
     elementwise.TABLE | windows.TABLE | contraction.TABLE | layout.TABLE | control.TABLE
@@ -35,14 +25,12 @@ def _microsoft() -> Mapping[str, Rule]:
 
 def _quark() -> Mapping[str, Rule]:
     def rounded(to: str) -> Rule:
-        rest = per_output(CMP + 2 * MUL + ADD)
-        return same("maximum, scale, round, scale", rest)._replace(
-            precision=Precision(rounds_to=to)
-        )
+        same = rule.same("maximum, scale, round, scale", rule.per_output(CMP + 2 * MUL + ADD))
+        return same._replace(precision=rule.Precision(rounds_to=to))
 
     return {
-        "ExtendedQuantizeLinear": _known["QuantizeLinear"]._replace(types=like(2)),
-        "ExtendedDequantizeLinear": _known["DequantizeLinear"]._replace(types=T1),
+        "ExtendedQuantizeLinear": _known["QuantizeLinear"]._replace(types=rule.like(2)),
+        "ExtendedDequantizeLinear": _known["DequantizeLinear"]._replace(types=rule.T1),
         "BFPQuantizeDequantize": rounded("block float"),
         "BFPFixNeuron": rounded("block float"),
         "MXQuantizeDequantize": rounded("microscaling"),

@@ -13,37 +13,16 @@ from math import prod
 from typing import Final, NamedTuple, TypeAlias
 
 from otel_quant.cost.operation import Shape, TypedNode, UnknownError, first_known, known
-from otel_quant.cost.operators.rule import (
-    ADD,
-    EXP,
-    INT32,
-    MUL,
-    SOFTMAX,
-    T0,
-    TANH,
-    Formula,
-    Precision,
-    Rule,
-    ShapesOf,
-    Types,
-    added,
-    agree,
-    broadcast,
-    like,
-    present,
-    scaled,
-    total,
-    volume0,
-    zero,
-)
+from otel_quant.cost.operators import rule
+from otel_quant.cost.operators.rule import ADD, EXP, MUL, T0, TANH, Formula, Rule, ShapesOf
 from otel_quant.cost.operators.windows import conv_products
 
 
 def product(a: Shape, b: Shape) -> Shape:
     """Returns the shape of ``matmul(a, b)``: vectors, and batch dimensions broadcast."""
-    agree("summed lengths of the operands", a[-1], b[-2:][0])
+    rule.agree("summed lengths of the operands", a[-1], b[-2:][0])
     rows, columns = a[-2:-1], b[1:][-1:]  # a vector has none
-    return (*broadcast((a[:-2], b[:-2])), *rows, *columns)
+    return (*rule.broadcast((a[:-2], b[:-2])), *rows, *columns)
 
 
 def matmul(b: int) -> ShapesOf:
@@ -63,7 +42,7 @@ def gemm(b: int) -> ShapesOf:
     def shapes(op: TypedNode) -> Sequence[Shape]:
         row, summed = _matrix(op, 0, "transA")
         also_summed, column = _matrix(op, b, "transB")
-        agree("summed lengths of the operands", summed, also_summed)
+        rule.agree("summed lengths of the operands", summed, also_summed)
         return [(row, column)]
 
     return shapes
@@ -82,7 +61,7 @@ def gemm_products(op: TypedNode) -> int:
 
 def _matmul_tool(op: TypedNode) -> int:
     bias = len(op.inputs) == 3
-    return volume0(op.out()) * (prod(op.dims(1)[-2:-1]) + bias)
+    return rule.volume0(op.out()) * (prod(op.dims(1)[-2:-1]) + bias)
 
 
 _MAX_EQUATION: Final = 1024
@@ -97,9 +76,8 @@ def _terms(op: TypedNode) -> tuple[list[str], str]:
     """Returns the labels of each operand and of the result of an Einsum, a character for each axis."""
     equation = op.attr_str("equation", "").replace(" ", "")
     if len(equation) > _MAX_EQUATION:
-        raise UnknownError(
-            f"an equation of {len(equation)} characters; {_MAX_EQUATION} at most are expected"
-        )
+        problem = f"an equation of {len(equation)} characters; {_MAX_EQUATION} at most are expected"
+        raise UnknownError(problem)
     left, arrow, right = equation.partition("->")
     operands, widest = [], ""
     for i, term in enumerate(left.split(",")):
@@ -122,7 +100,7 @@ def _label_lengths(op: TypedNode) -> dict[str, int | None]:
             if before in (None, 1):
                 lengths[label] = before if length is None else length
             elif length != 1:
-                agree("lengths of one letter", before, length)
+                rule.agree("lengths of one letter", before, length)
     return lengths
 
 
@@ -161,7 +139,7 @@ def _states(op: TypedNode) -> Sequence[Shape]:
     """LSTM, GRU and RNN: all states, then the last ones."""
     data = op.shape(0)
     directions, _, width = op.shape(1)
-    agree("widths of input and weight", data[2], width)
+    rule.agree("widths of input and weight", data[2], width)
     hidden: int | None = op.attr("hidden_size", 0) or op.shape(2)[2]
     if op.attr("layout", 0):
         state: Shape = (data[0], directions, hidden)
@@ -184,13 +162,11 @@ def _recurrent(words: str, gates: int, per_state: int) -> Rule:
         states = directions * hidden * (per_state + gates * ADD)
         return (op.size_if_given(3) + states) * steps(op)
 
-    def as_onnx_tool(op: TypedNode) -> int:
+    def tool(op: TypedNode) -> int:
         states = op.dims(1)[1] // gates * (per_state + gates * ADD)
         return (op.size(1) + op.size(2) + op.size_if_given(3) + states) * steps(op)
 
-    return Rule(
-        f"(|W|+|R|)*b*s; biases; {words}", _states, T0, recurrent_products, rest, as_onnx_tool
-    )
+    return Rule(f"(|W|+|R|)*b*s; biases; {words}", _states, T0, recurrent_products, rest, tool)
 
 
 def recurrent_products(op: TypedNode) -> int:
@@ -216,7 +192,7 @@ class AttentionSizes(NamedTuple):
     @property
     def joined(self) -> Shape:
         """Shape of a result with the heads side by side."""
-        hidden = None if self.heads is None else scaled(self.value_size, self.heads)
+        hidden = None if self.heads is None else rule.scaled(self.value_size, self.heads)
         return (self.batch, self.queries, hidden)
 
     @property
@@ -231,7 +207,7 @@ SizesOf: TypeAlias = Callable[[TypedNode], AttentionSizes]
 
 def per_head(length: Length, heads: Length) -> Length:
     """Returns the length of one of so many heads."""
-    return None if heads is None else scaled(length, 1, heads)
+    return None if heads is None else rule.scaled(length, 1, heads)
 
 
 def _head_counts(op: TypedNode) -> tuple[int, int]:
@@ -255,7 +231,7 @@ def _sizes(op: TypedNode) -> AttentionSizes:
         heads, kv_heads = _head_counts(op)
         size, value_size = per_head(q[2], heads), per_head(v[2], kv_heads)
     if op.has(4):
-        keys = total((keys, op.shape(4)[2]))
+        keys = rule.total((keys, op.shape(4)[2]))
     return AttentionSizes(batch, heads, kv_heads, queries, keys, size, value_size, keys)
 
 
@@ -279,9 +255,9 @@ def attention(
     sizes: SizesOf,
     shapes: ShapesOf,
     *masks: int,
-    projection: Formula = zero,
-    rest: Formula = zero,
-    types: Types = T0,
+    projection: Formula = rule.zero,
+    rest: Formula = rule.zero,
+    types: rule.Types = T0,
 ) -> Rule:
     """Scores and their application to the values; a causal mask is not skipped."""
 
@@ -306,7 +282,7 @@ def attention(
 def _score_macs(op: TypedNode, masks: Sequence[int]) -> int:
     """What one score takes: scale, softmax, masks, and a cap if there is one."""
     cap = TANH + 2 if op.attributes.get("softcap") else 0
-    return SOFTMAX + 1 + cap + sum(map(op.has, masks))
+    return rule.SOFTMAX + 1 + cap + sum(map(op.has, masks))
 
 
 def _state_sizes(op: TypedNode) -> tuple[int, int, int, int, int]:
@@ -345,7 +321,7 @@ def _linear_rest(op: TypedNode) -> int:
 def _causal_conv(op: TypedNode) -> Sequence[Shape]:
     """The input's shape, and the last positions that the kernel reaches."""
     shape, weight = op.shape(0), op.shape(1)
-    agree("channels of input and weight", shape[1], weight[0])
+    rule.agree("channels of input and weight", shape[1], weight[0])
     return [shape, (*shape[:2], None if weight[2] is None else weight[2] - 1)]
 
 
@@ -356,11 +332,11 @@ _ONE_DIRECTION: Final = "(onnx_tool: states of one direction)"
 
 TABLE: Final[dict[str, Rule]] = {
     "MatMul": Rule("|y|*K", matmul(1), T0, last_axis, tool=_matmul_tool),
-    "MatMulInteger": Rule("|y|*K; zero points are free (onnx_tool: one is a bias)", matmul(1), INT32, last_axis,
-        tool=_matmul_tool, precision=Precision(zero_point=(1, 3))),
-    "QLinearMatMul": Rule("|y|*K", matmul(3), like(7), last_axis, tool=lambda op: volume0(op.dims(0)) * op.dims(3)[-1],
-        precision=Precision(operands=(0, 3), zero_point=(3, 5))),
-    "Gemm": Rule("|y|*K, +|y| with C", gemm(1), T0, gemm_products, present(2)),
+    "MatMulInteger": Rule("|y|*K; zero points are free (onnx_tool: one is a bias)", matmul(1), rule.INT32, last_axis,
+        tool=_matmul_tool, precision=rule.Precision(zero_point=(1, 3))),
+    "QLinearMatMul": Rule("|y|*K", matmul(3), rule.like(7), last_axis, tool=lambda op: rule.volume0(op.dims(0)) * op.dims(3)[-1],
+        precision=rule.Precision(operands=(0, 3), zero_point=(3, 5))),
+    "Gemm": Rule("|y|*K, +|y| with C", gemm(1), T0, gemm_products, rule.present(2)),
     "Einsum": Rule("product over the letters, operands pairwise",
         lambda op: [tuple(map(_label_lengths(op).__getitem__, _terms(op)[1]))], T0, _einsum_products, _einsum_alone),
     "LSTM": _recurrent(f"180 per state {_ONE_DIRECTION}", 4, 3 * EXP + 2 * TANH + 4),
@@ -370,5 +346,5 @@ TABLE: Final[dict[str, Rule]] = {
     "LinearAttention": Rule("per token: key times value, state times query, of a delta also times key; decay", _linear,
         (*T0, lambda op: op.dtype(3 if op.has(3) else 0)), _linear_products, _linear_rest),
     "CausalConvWithState": Rule("|y|*|W[1:]|, bias, activation", _causal_conv, T0, conv_products(1),
-        added(present(2), lambda op: op.attr_choice("activation", "none", _ACTIVATIONS) * op.out_size())),
+        rule.added(rule.present(2), lambda op: op.attr_choice("activation", "none", _ACTIVATIONS) * op.out_size())),
 }  # fmt: skip

@@ -6,31 +6,10 @@ from collections.abc import Sequence
 from itertools import chain, repeat
 from typing import Final
 
-from otel_quant.cost import dtypes
-from otel_quant.cost.operation import (
-    MAX_DATA,
-    RULE_ERRORS,
-    Body,
-    Carried,
-    TypedNode,
-    UnknownError,
-    Value,
-    axis_of,
-    first_known,
-    merged,
-    reason_of,
-)
-from otel_quant.cost.operators.rule import (
-    BodyRule,
-    Rule,
-    RunGraph,
-    ValuesOf,
-    first_of,
-    total,
-    with_dim,
-    without,
-    zero,
-)
+from otel_quant.cost import dtypes, operation
+from otel_quant.cost.operation import Body, Carried, TypedNode, UnknownError, Value, merged
+from otel_quant.cost.operators import rule
+from otel_quant.cost.operators.rule import BodyRule, Rule, RunGraph, ValuesOf
 from otel_quant.cost.structure import CostError, printable
 
 _UNKNOWN_TIMES: Final = "{}: how often it runs its body is not known"
@@ -46,7 +25,7 @@ def _if(op: TypedNode, run: RunGraph) -> list[Value]:
     """
     walked = [run(name, ()) for name in ("then_branch", "else_branch")]
     op.branches = branches = [Body(ops, outputs=outputs) for ops, outputs in walked]
-    condition = first_of(op, 0)
+    condition = rule.first_of(op, 0)
     if condition is not None:
         op.taken = 0 if condition else 1
         return list(branches[op.taken].outputs)
@@ -92,7 +71,7 @@ def _loop(op: TypedNode, run: RunGraph) -> list[Value]:
 
 def _trips(op: TypedNode, outputs: Sequence[Value]) -> int | None:
     """Iterations, if they are counted and nothing in the body can end them."""
-    limit, start = first_of(op, 0), first_of(op, 1) if op.has(1) else 1
+    limit, start = rule.first_of(op, 0), rule.first_of(op, 1) if op.has(1) else 1
     if start == 0:
         return 0
     if limit is None or start is None or [value.data for value in outputs[:1]] != [(1,)]:
@@ -167,23 +146,23 @@ def _sliced(op: TypedNode, values: list[Value]) -> tuple[int | None, list[Value]
     for value, axis in zip(values, axes, strict=False):
         piece = Value(value.dtype)
         if value.shape is not None:
-            at = axis_of(axis, len(value.shape))
+            at = operation.axis_of(axis, len(value.shape))
             lengths += value.shape[at : at + 1]
-            piece.shape = without(value.shape, (at,))
+            piece.shape = rule.without(value.shape, (at,))
         slices.append(piece)
-    return first_known(lengths), slices
+    return operation.first_known(lengths), slices
 
 
-def _safely(rule: BodyRule) -> BodyRule:
+def _safely(walk: BodyRule) -> BodyRule:
     """Makes a node that breaks its operator's contract an unknown one."""
 
     def results(op: TypedNode, run: RunGraph) -> list[Value]:
         try:
-            return rule(op, run)
+            return walk(op, run)
         except CostError:  # of the model, not of the node; a ValueError too
             raise
-        except RULE_ERRORS as error:
-            reason = reason_of(error, op, "shape rule")
+        except operation.RULE_ERRORS as error:
+            reason = operation.reason_of(error, op, "shape rule")
             op.bodies = [Body([], None, reason)]  # something runs, how often is not known
             op.branches = []
             return []
@@ -191,7 +170,7 @@ def _safely(rule: BodyRule) -> BodyRule:
     return results
 
 
-_BODIES: Final = Rule("nothing itself; what it runs is costed", None, rest=zero)
+_BODIES: Final = Rule("nothing itself; what it runs is costed", None, rest=rule.zero)
 
 
 def _sequence(items: Sequence[Value] | None) -> list[Value]:
@@ -202,7 +181,7 @@ def _sequence(items: Sequence[Value] | None) -> list[Value]:
 
 def _at(op: TypedNode) -> list[Value]:
     """A member: the one at a known place, else what all have in common."""
-    items, at = op.input(0).items, first_of(op, 1)
+    items, at = op.input(0).items, rule.first_of(op, 1)
     if not items:
         return [Value(kind="unknown")]
     return [merged(*items) if at is None else merged(items[at])]
@@ -215,8 +194,8 @@ def _parts(op: TypedNode) -> list[Value]:
     if sizes is None:
         return _sequence(None)
     keeps = op.has(1) or op.attr("keepdims", 1)
-    rest = without(shape, (axis,))
-    shapes = (with_dim(shape, axis, size) if keeps else rest for size in sizes)
+    rest = rule.without(shape, (axis,))
+    shapes = (rule.with_dim(shape, axis, size) if keeps else rest for size in sizes)
     return _sequence([Value(op.dtype(0), each) for each in shapes])
 
 
@@ -227,7 +206,7 @@ def _part_lengths(op: TypedNode, length: int | None) -> Sequence[int] | None:
     if length is None:
         return None
     size = op.ints(1)[0] if op.has(1) else 1
-    if size < 1 or -(-length // size) > MAX_DATA:
+    if size < 1 or -(-length // size) > operation.MAX_DATA:
         return None
     return [min(size, length - start) for start in range(0, length, size)]
 
@@ -239,14 +218,14 @@ def _joined(op: TypedNode) -> list[Value]:
     if not shapes or len(shapes) < len(items) or len({len(shape) for shape in shapes}) > 1:
         return [Value()]
     first, dtype, stacked = shapes[0], items[0].dtype, op.attr("new_axis", 0)
-    axis = axis_of(op.attr("axis", 0), len(first) + bool(stacked))
+    axis = operation.axis_of(op.attr("axis", 0), len(first) + bool(stacked))
     if stacked:
         return [Value(dtype, (*first[:axis], len(shapes), *first[axis:]))]
-    return [Value(dtype, with_dim(first, axis, total([shape[axis] for shape in shapes])))]
+    return [Value(dtype, rule.with_dim(first, axis, rule.total([shape[axis] for shape in shapes])))]
 
 
 def _of(values: ValuesOf) -> Rule:
-    return Rule("moves or makes elements", None, rest=zero, values=values)
+    return Rule("moves or makes elements", None, rest=rule.zero, values=values)
 
 
 TABLE: Final[dict[str, Rule]] = {

@@ -7,71 +7,32 @@ from itertools import chain
 from math import ceil, prod
 from typing import Final
 
-from otel_quant.cost.operation import (
-    MAX_DATA,
-    Data,
-    MismatchError,
-    Shape,
-    TypedNode,
-    UnknownError,
-    Value,
-    axis_of,
-    first_known,
-    volume,
-)
-from otel_quant.cost.operators.rule import (
-    CMP,
-    FLOAT,
-    INT64,
-    MOVES,
-    T0,
-    Fold,
-    Rule,
-    Scalar,
-    ShapesOf,
-    agree,
-    axes_operand,
-    broadcast,
-    copied,
-    first_of,
-    fixed,
-    free,
-    like,
-    not_costed,
-    per_input,
-    scaled,
-    stretched,
-    strides_of,
-    taken,
-    target_shape,
-    total,
-    whole,
-    with_dim,
-    without,
-    zero,
-)
+from otel_quant.cost import operation
+from otel_quant.cost.operation import Data, Shape, TypedNode, UnknownError, Value, axis_of, volume
+from otel_quant.cost.operators import rule
+from otel_quant.cost.operators.rule import T0, Fold, Rule, ShapesOf
 
 
 def _reshaped(op: TypedNode) -> Sequence[Shape]:
     """0 copies a length, -1 takes what is left."""
     source = op.shape(0)
     attribute = op.attr_ints("shape")
-    target = target_shape(op, 1) if attribute is None else attribute
+    target = rule.target_shape(op, 1) if attribute is None else attribute
     copied = _places_of(() if op.attr("allowzero", 0) else (0,), target)
     open_axes = _places_of((-1, None), target)
     result = [source[i] if i in copied else dim for i, dim in enumerate(target)]
     for axis in open_axes:
         result[axis] = None
     # What is copied is on both sides and cancels out, known or not.
-    rest = volume(without(source, copied))
-    fixed = volume(without(target, copied + open_axes)) or 0
+    rest = volume(rule.without(source, copied))
+    fixed = volume(rule.without(target, copied + open_axes)) or 0
     misfit = f"{list(source)} cannot be reshaped to {result}"
     if len(open_axes) == 1 and rest is not None and fixed > 0:
         if rest % fixed:
-            raise MismatchError(f"{misfit}: no length fits the open axis")
+            raise operation.MismatchError(f"{misfit}: no length fits the open axis")
         result[open_axes[0]] = rest // fixed
     elif None not in result and volume(source) not in (None, volume(tuple(result))):
-        raise MismatchError(f"{misfit}: other element counts")
+        raise operation.MismatchError(f"{misfit}: other element counts")
     return [tuple(result)]
 
 
@@ -87,16 +48,16 @@ def _flatten(op: TypedNode) -> Sequence[Shape]:
 
 
 def _squeeze(op: TypedNode) -> Sequence[Shape]:
-    shape, axes = op.shape(0), axes_operand(op)
+    shape, axes = op.shape(0), rule.axes_operand(op)
     if axes is None and None in shape:
         problem = "no axes are named, and which have length 1 is not known"
         raise UnknownError(problem, op.input(0).unknown)
     gone = _places_of((1,), shape) if axes is None else axes
-    return [without(shape, {axis_of(axis, len(shape)) for axis in gone})]
+    return [rule.without(shape, {axis_of(axis, len(shape)) for axis in gone})]
 
 
 def _unsqueeze(op: TypedNode) -> Sequence[Shape]:
-    shape, axes = op.shape(0), axes_operand(op)
+    shape, axes = op.shape(0), rule.axes_operand(op)
     if axes is None:
         raise UnknownError("neither the attribute 'axes' nor operand 1 is given")
     rank = len(shape) + len(axes)
@@ -123,10 +84,10 @@ def _concat(op: TypedNode) -> Sequence[Shape]:
     result: list[int | None] = []
     for i, column in enumerate(zip(*shapes, strict=True)):
         if i == axis:
-            result.append(total(column))
+            result.append(rule.total(column))
         else:
-            agree(f"lengths of axis {i} of the operands", *column)
-            result.append(first_known(column))
+            rule.agree(f"lengths of axis {i} of the operands", *column)
+            result.append(operation.first_known(column))
     return [tuple(result)]
 
 
@@ -135,10 +96,10 @@ def _split(op: TypedNode) -> Sequence[Shape]:
     shape, axis, count = op.shape(0), op.axis(0), len(op.node.outputs)
     parts: Shape | None = op.attr_ints("split")
     if op.has(1):
-        parts = whole(op.known_data(1)) or (None,) * count
+        parts = rule.whole(op.known_data(1)) or (None,) * count
     if parts is None:
         parts = _equal_parts(shape[axis], count)
-    return [with_dim(shape, axis, part) for part in parts]
+    return [rule.with_dim(shape, axis, part) for part in parts]
 
 
 def _equal_parts(length: int | None, count: int) -> Shape:
@@ -153,7 +114,7 @@ def _slices(op: TypedNode) -> list[tuple[int, int | None, int | None, int]]:
     """Axis, start, end and step of every axis that is cut; None for a bound that is not known."""
     rank = len(op.shape(0))
     if op.has(1):
-        starts, ends = target_shape(op, 1), target_shape(op, 2)
+        starts, ends = rule.target_shape(op, 1), rule.target_shape(op, 2)
         axes: Sequence[int] = op.ints(3) if op.has(3) else range(len(starts))
         steps = op.ints(4) if op.has(4) else (1,) * len(starts)
     else:
@@ -186,7 +147,7 @@ def _fold_slice(op: TypedNode, outputs: list[Value]) -> list[Data]:
         if start is None or end is None:
             return []
         ranges[axis] = _taken(start, end, step, len(ranges[axis]))
-    return [taken(op.data(0), strides_of(op.dims(0)), ranges)]
+    return [rule.taken(op.data(0), rule.strides_of(op.dims(0)), ranges)]
 
 
 def gathered(shape: Shape, indices: Shape, axis: int) -> Shape:
@@ -205,8 +166,8 @@ def _gather_nd(op: TypedNode) -> Sequence[Shape]:
 
 def _tile(op: TypedNode) -> Sequence[Shape]:
     """Each length times its number of repeats."""
-    pairs = zip(op.shape(0), target_shape(op, 1), strict=True)
-    return [tuple(None if many is None else scaled(dim, many) for dim, many in pairs)]
+    pairs = zip(op.shape(0), rule.target_shape(op, 1), strict=True)
+    return [tuple(None if many is None else rule.scaled(dim, many) for dim, many in pairs)]
 
 
 def _pad(op: TypedNode) -> Sequence[Shape]:
@@ -214,12 +175,12 @@ def _pad(op: TypedNode) -> Sequence[Shape]:
     shape = op.shape(0)
     if op.has(1) and op.input(1).data is None:
         return [(None,) * len(shape)]
-    pads = whole(op.data(1)) if op.has(1) else op.attr_list("pads", op.attr_list("paddings"))
+    pads = rule.whole(op.data(1)) if op.has(1) else op.attr_list("pads", op.attr_list("paddings"))
     axes = op.ints(3) if op.has(3) else range(len(shape))
     result = list(shape)
     for axis, *around in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
         at = axis_of(axis, len(shape))
-        result[at] = total((result[at], *around))
+        result[at] = rule.total((result[at], *around))
     return [tuple(result)]
 
 
@@ -249,10 +210,10 @@ def _range(op: TypedNode) -> Sequence[Shape]:
 def _fold_concat(op: TypedNode, outputs: list[Value]) -> list[Data]:
     """The operands' elements along an axis."""
     values = [op.input(i) for i in range(len(op.inputs))]
-    if any(value.size is None or value.size > MAX_DATA for value in values):
+    if any(value.size is None or value.size > operation.MAX_DATA for value in values):
         return []
-    columns = [value.data or (None,) * prod(fixed(value)) for value in values]
-    outer = prod(fixed(outputs[0])[: op.axis(0)])
+    columns = [value.data or (None,) * prod(rule.fixed(value)) for value in values]
+    outer = prod(rule.fixed(outputs[0])[: op.axis(0)])
     rows = (
         [data[row * len(data) // outer :][: len(data) // outer] for data in columns]
         for row in range(outer)
@@ -264,7 +225,7 @@ def _fold_gather(op: TypedNode, outputs: list[Value]) -> list[Data]:
     """Elements by index."""
     data, shape, axis = op.data(0), op.dims(0), op.axis(0)
     step = prod(shape[axis + 1 :])
-    result: list[Scalar] = []
+    result: list[rule.Scalar] = []
     for row in range(prod(shape[:axis])):
         for index in op.data(1):
             at = (row * shape[axis] + int(index or 0) % shape[axis]) * step
@@ -277,19 +238,20 @@ def _fold_split(op: TypedNode, outputs: list[Value]) -> list[Data]:
     shape, axis, start = op.dims(0), op.axis(0), 0
     result = []
     for value in outputs:
-        stop = start + fixed(value)[axis]
+        stop = start + rule.fixed(value)[axis]
         ranges = [*map(range, shape)]
         ranges[axis] = range(start, stop)
-        result.append(taken(op.data(0), strides_of(shape), ranges))
+        result.append(rule.taken(op.data(0), rule.strides_of(shape), ranges))
         start = stop
     return result
 
 
 def _fold_transpose(op: TypedNode, outputs: list[Value]) -> list[Data]:
     """The elements in another order."""
-    strides = strides_of(op.dims(0))
+    strides = rule.strides_of(op.dims(0))
     order = op.attr_ints("perm") or range(len(strides))[::-1]
-    return [taken(op.data(0), [strides[at] for at in order], list(map(range, fixed(outputs[0]))))]
+    ranges = list(map(range, rule.fixed(outputs[0])))
+    return [rule.taken(op.data(0), [strides[at] for at in order], ranges)]
 
 
 def _fold_range(op: TypedNode, outputs: list[Value]) -> list[Data]:
@@ -297,14 +259,14 @@ def _fold_range(op: TypedNode, outputs: list[Value]) -> list[Data]:
     start, step = op.data(0)[0], op.data(2)[0]
     if start is None or step is None:
         return []
-    return [tuple(start + i * step for i in range(prod(fixed(outputs[0]))))]
+    return [tuple(start + i * step for i in range(prod(rule.fixed(outputs[0]))))]
 
 
 def _fold_filled(op: TypedNode, outputs: list[Value]) -> list[Data]:
     """One value everywhere, 0 unless it is given."""
     tensor = op.attr_tensor("value")
     fill = (0,) if tensor is None else tensor.values
-    return [fill[:1] * prod(fixed(outputs[0]))] if fill else []
+    return [fill[:1] * prod(rule.fixed(outputs[0]))] if fill else []
 
 
 def _lengths(op: TypedNode) -> Shape:
@@ -315,38 +277,38 @@ def _lengths(op: TypedNode) -> Shape:
 
 def _moves(shapes: ShapesOf, fold: Fold, *, view: bool = False) -> Rule:
     """An operator whose result has elements of its first operand."""
-    return free(shapes, T0, fold, MOVES, view)
+    return rule.free(shapes, T0, fold, rule.MOVES, view)
 
 
 TABLE: Final[dict[str, Rule]] = {
-    "Reshape": _moves(_reshaped, copied, view=True),
-    "Flatten": _moves(_flatten, copied, view=True),
-    "Squeeze": _moves(_squeeze, copied, view=True),
-    "Unsqueeze": _moves(_unsqueeze, copied, view=True),
+    "Reshape": _moves(_reshaped, rule.copied, view=True),
+    "Flatten": _moves(_flatten, rule.copied, view=True),
+    "Squeeze": _moves(_squeeze, rule.copied, view=True),
+    "Unsqueeze": _moves(_unsqueeze, rule.copied, view=True),
     "Transpose": _moves(_transpose, _fold_transpose),
     "Concat": _moves(_concat, _fold_concat),
     "Split": _moves(_split, _fold_split),
     "Slice": _moves(_sliced, _fold_slice),
     "Gather": _moves(lambda op: [gathered(op.shape(0), op.shape(1), op.axis(0))], _fold_gather),
-    "Expand": _moves(lambda op: [broadcast((op.shape(0), target_shape(op, 1)))],
-        lambda op, outputs: [stretched(op.input(0), fixed(outputs[0]))]),
-    "Tile": free(_tile),
-    "GatherElements": free(lambda op: [op.shape(1)]),
-    "GatherND": free(_gather_nd),
-    "Pad": free(_pad),
-    "DepthToSpace": free(_depth_to_space),
-    "SpaceToDepth": free(_space_to_depth),
-    "OneHot": free(lambda op: [(*op.shape(0)[: (axis := op.axis(-1, extra=1))], first_of(op, 1), *op.shape(0)[axis:])],
-        like(2)),
-    "Range": free(_range, fold=_fold_range),
-    "ConstantOfShape": free(lambda op: [target_shape(op, 0)],
-        (lambda op: FLOAT[0](op) if (fill := op.attr_tensor("value")) is None else fill.dtype,), _fold_filled),
-    "Shape": free(lambda op: [(len(_lengths(op)),)], INT64, lambda op, outputs: [_lengths(op)]),
-    "Size": free(lambda op: [()], INT64, lambda op, outputs: [(op.size(0),)]),
-    "NonZero": free(lambda op: [(len(op.shape(0)), None)], INT64),
+    "Expand": _moves(lambda op: [rule.broadcast((op.shape(0), rule.target_shape(op, 1)))],
+        lambda op, outputs: [rule.stretched(op.input(0), rule.fixed(outputs[0]))]),
+    "Tile": rule.free(_tile),
+    "GatherElements": rule.free(lambda op: [op.shape(1)]),
+    "GatherND": rule.free(_gather_nd),
+    "Pad": rule.free(_pad),
+    "DepthToSpace": rule.free(_depth_to_space),
+    "SpaceToDepth": rule.free(_space_to_depth),
+    "OneHot": rule.free(lambda op: [(*op.shape(0)[: (axis := op.axis(-1, extra=1))], rule.first_of(op, 1), *op.shape(0)[axis:])],
+        rule.like(2)),
+    "Range": rule.free(_range, fold=_fold_range),
+    "ConstantOfShape": rule.free(lambda op: [rule.target_shape(op, 0)],
+        (lambda op: rule.FLOAT[0](op) if (fill := op.attr_tensor("value")) is None else fill.dtype,), _fold_filled),
+    "Shape": rule.free(lambda op: [(len(_lengths(op)),)], rule.INT64, lambda op, outputs: [_lengths(op)]),
+    "Size": rule.free(lambda op: [()], rule.INT64, lambda op, outputs: [(op.size(0),)]),
+    "NonZero": rule.free(lambda op: [(len(op.shape(0)), None)], rule.INT64),
     "TopK": Rule("|x| comparisons at least (onnx_tool: 0)",
-        lambda op: [with_dim(op.shape(0), op.axis(-1), first_of(op, 1) if op.has(1) else op.attr("k", 0))] * 2,
-        T0 + INT64, rest=per_input(CMP), tool=zero),
-    "NonMaxSuppression": not_costed("the number of boxes compared is data (onnx_tool: 0)", lambda op: [(None, 3)],
-        INT64, tool=zero),
+        lambda op: [rule.with_dim(op.shape(0), op.axis(-1), rule.first_of(op, 1) if op.has(1) else op.attr("k", 0))] * 2,
+        T0 + rule.INT64, rest=rule.per_input(rule.CMP), tool=rule.zero),
+    "NonMaxSuppression": rule.not_costed("the number of boxes compared is data (onnx_tool: 0)", lambda op: [(None, 3)],
+        rule.INT64, tool=rule.zero),
 }  # fmt: skip

@@ -13,57 +13,10 @@ from typing import Final, TypeVar
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.operation import Shape, TypedNode, UnknownError, axis_of, known
-from otel_quant.cost.operators import elementwise, layout, windows
-from otel_quant.cost.operators.contraction import (
-    AttentionSizes,
-    SizesOf,
-    attention,
-    gemm,
-    gemm_products,
-    last_axis,
-    matmul,
-    per_head,
-    product,
-    recurrent_products,
-    steps,
-    tokens_of,
-)
+from otel_quant.cost.operators import contraction, elementwise, layout, rule, windows
+from otel_quant.cost.operators.contraction import AttentionSizes, SizesOf, attention, per_head
 from otel_quant.cost.operators.elementwise import normalized
-from otel_quant.cost.operators.rule import (
-    ADD,
-    DIV,
-    EXP,
-    FLOAT,
-    GELU_ERF,
-    GELU_TANH,
-    INT32,
-    MUL,
-    ROW,
-    SOFTMAX,
-    T0,
-    T1,
-    Formula,
-    Precision,
-    Rule,
-    ShapesOf,
-    Types,
-    added,
-    agree,
-    broadcast_of,
-    elements_of,
-    first_of,
-    given,
-    like,
-    per_input,
-    per_output,
-    present,
-    same,
-    same_shape,
-    scaled,
-    total,
-    with_dim,
-    zero,
-)
+from otel_quant.cost.operators.rule import ADD, DIV, EXP, GELU_ERF, GELU_TANH, MUL, ROW, T0, Rule
 from otel_quant.cost.operators.windows import conv, conv_products, global_pool, pool, pool_macs
 
 _ACTIVATIONS: Final = {
@@ -92,12 +45,12 @@ def _skipped(per_element: int, bias: int) -> Rule:
         f"residual, bias, {per_element} per element, 29 per row",
         # The result, mean and deviation per row, and the sum with the residual.
         lambda op: [(shape := op.shape(0)), (*shape[:-1], 1), (*shape[:-1], 1), shape],
-        T0 + FLOAT + FLOAT + T0,
-        rest=added(norm, given(bias, per_input(ADD))),
+        T0 + rule.FLOAT + rule.FLOAT + T0,
+        rest=rule.added(norm, rule.given(bias, rule.per_input(ADD))),
     )
 
 
-def _embedded(words: str, types: Types, per_embedding: int) -> Rule:
+def _embedded(words: str, types: rule.Types, per_embedding: int) -> Rule:
     """Two embeddings or three, their sum, then a LayerNormalization; also a mask index and the sum."""
 
     def shapes(op: TypedNode) -> Sequence[Shape]:
@@ -133,7 +86,7 @@ def _block_quantized(op: TypedNode) -> Sequence[Shape]:
     if not columns:
         raise UnknownError("the attribute 'N' is missing")
     *rows, summed = op.shape(0)
-    agree("the input's last axis and the attribute 'K'", summed, op.attr("K", 0) or None)
+    rule.agree("the input's last axis and the attribute 'K'", summed, op.attr("K", 0) or None)
     return [(*rows, columns)]
 
 
@@ -153,7 +106,7 @@ def _zero_points(op: TypedNode) -> int:
     return op.attr("N", 0) * -(-op.attr("K", 0) // op.attr("block_size", 1))
 
 
-def _in_bytes(i: int, bits: str, own: str = "") -> Formula:
+def _in_bytes(i: int, bits: str, own: str = "") -> rule.Formula:
     """Elements of operand ``i``, of which a byte holds several; attribute ``own`` goes first."""
 
     def elements(op: TypedNode) -> int:
@@ -163,15 +116,15 @@ def _in_bytes(i: int, bits: str, own: str = "") -> Formula:
     return elements
 
 
-def _executes_in(name: str) -> Precision:
-    return Precision(executes_in=lambda op: name)
+def _executes_in(name: str) -> rule.Precision:
+    return rule.Precision(executes_in=lambda op: name)
 
 
-def _weight_only(bits: str) -> Precision:
-    return Precision(executes_in=lambda op: f"int{op.attr(bits, 4)} weight-only")
+def _weight_only(bits: str) -> rule.Precision:
+    return rule.Precision(executes_in=lambda op: f"int{op.attr(bits, 4)} weight-only")
 
 
-def _experts(weights: Mapping[int, Formula]) -> Formula:
+def _experts(weights: Mapping[int, rule.Formula]) -> rule.Formula:
     """Each token through k experts: tokens * k * weights of one expert, by operand."""
 
     def macs(op: TypedNode) -> int:
@@ -184,7 +137,7 @@ def _experts(weights: Mapping[int, Formula]) -> Formula:
     return macs
 
 
-def _expert_elements(*operands: int) -> dict[int, Formula]:
+def _expert_elements(*operands: int) -> dict[int, rule.Formula]:
     """Elements of operands of QMoE, one for each layer."""
     bits = "expert_weight_bits"
     return {i: _in_bytes(i, bits, f"fc{layer}_{bits}") for layer, i in enumerate(operands, 1)}
@@ -197,13 +150,13 @@ def _dynamic_lstm(op: TypedNode) -> Sequence[Shape]:
     return [(length, *state), state, state]
 
 
-def _plain(rule: Callable[[TypedNode], _Found], attribute: str) -> Callable[[TypedNode], _Found]:
+def _plain(wanted: Callable[[TypedNode], _Found], attribute: str) -> Callable[[TypedNode], _Found]:
     """A rule of shapes that does not hold with an attribute, which only running sessions set."""
 
     def found(op: TypedNode) -> _Found:
         if op.attr(attribute, 0):
             raise UnknownError(f"attribute '{attribute}' is {op.attr(attribute, 0)}; expected 0")
-        return rule(op)
+        return wanted(op)
 
     return found
 
@@ -218,7 +171,7 @@ def _self_attention(past: int) -> SizesOf:
         batch, queries, _ = op.shape(0)
         heads = op.attr("num_heads", 0)
         split: Shape = op.attr_ints("qkv_hidden_sizes") or (per_head(op.shape(1)[1], 3),) * 3
-        keys = total((queries, op.shape(past)[3])) if op.has(past) else queries
+        keys = rule.total((queries, op.shape(past)[3])) if op.has(past) else queries
         size, value_size = per_head(split[0], heads), per_head(split[2], heads)
         return AttentionSizes(batch, heads, heads, queries, keys, size, value_size, keys)
 
@@ -231,7 +184,7 @@ def _multi_head(op: TypedNode) -> AttentionSizes:
     heads = op.attr("num_heads", 0)
     past = op.shape(6)[2] if op.has(6) else 0
     if len(q) == 5:  # [batch, length, heads, 3, size]
-        return AttentionSizes(q[0], heads, heads, q[1], total((q[1], past)), q[4], q[4], q[1])
+        return AttentionSizes(q[0], heads, heads, q[1], rule.total((q[1], past)), q[4], q[4], q[1])
     batch, queries, hidden = op.shape(0)
     size = per_head(hidden, heads)
     k = op.shape(1)
@@ -241,7 +194,7 @@ def _multi_head(op: TypedNode) -> AttentionSizes:
         keys, value_size = k[2], op.shape(2)[3]
     else:
         keys, value_size = k[1], per_head(op.shape(2)[2], heads)
-    keys = total((keys, past))
+    keys = rule.total((keys, past))
     return AttentionSizes(batch, heads, heads, queries, keys, size, value_size, keys)
 
 
@@ -250,13 +203,13 @@ def _grouped(op: TypedNode) -> AttentionSizes:
     batch, queries, hidden = op.shape(0)
     heads, kv_heads = op.attr("num_heads", 0), op.attr("kv_num_heads", 0)
     size = per_head(hidden, heads if op.has(1) else heads + 2 * kv_heads)
-    keys = first_of(op, 6)
+    keys = rule.first_of(op, 6)
     room = op.shape(3)[2] if op.has(3) else 0
     present = None if keys is None or room is None else max(keys, room)
     return AttentionSizes(batch, heads, kv_heads, queries, keys, size, size, present)
 
 
-def _separate_caches(sizes: SizesOf) -> ShapesOf:
+def _separate_caches(sizes: SizesOf) -> rule.ShapesOf:
     """The result, and caches of keys and values apart."""
 
     def shapes(op: TypedNode) -> Sequence[Shape | None]:
@@ -274,11 +227,13 @@ def _projecting(sizes: SizesOf, mask: int, scale: int = 0) -> Rule:
         found = sizes(op)  # keys and values of the present are in one tensor
         return [found.joined, (2, found.batch, found.heads, found.present, found.size)]
 
-    def projected(i: int) -> Formula:
-        return lambda op: tokens_of(op, sizes(op)) * op.size(i)
+    def projected(i: int) -> rule.Formula:
+        return lambda op: contraction.tokens_of(op, sizes(op)) * op.size(i)
 
-    weight, bias = projected(1), given(2, projected(2))
-    return attention(words, sizes, shapes, mask, projection=weight, rest=bias, types=like(scale))
+    weight, bias = projected(1), rule.given(2, projected(2))
+    return attention(
+        words, sizes, shapes, mask, projection=weight, rest=bias, types=rule.like(scale)
+    )
 
 
 def _rotated(op: TypedNode) -> int:
@@ -297,14 +252,18 @@ def _q_concat(op: TypedNode) -> Sequence[Shape]:
     """Every third operand from the third on, along ``axis``."""
     shapes = [op.shape(i) for i in range(2, len(op.inputs), 3)]
     axis = axis_of(op.attr("axis", 0), len(shapes[0]))
-    return [with_dim(shapes[0], axis, total([shape[axis] for shape in shapes]))]
+    return [rule.with_dim(shapes[0], axis, rule.total([shape[axis] for shape in shapes]))]
 
 
 def _rescaled(
-    words: str, shapes: ShapesOf, macs: int = 0, extra: Formula = zero, types: Types = T0
+    words: str,
+    shapes: rule.ShapesOf,
+    macs: int = 0,
+    extra: rule.Formula = rule.zero,
+    types: rule.Types = T0,
 ) -> Rule:
     """An operator on integers that dequantizes its operands and quantizes its result."""
-    rest = added(per_output(macs + _REQUANTIZE), extra)
+    rest = rule.added(rule.per_output(macs + _REQUANTIZE), extra)
     return Rule(words, shapes, types, rest=rest)
 
 
@@ -315,62 +274,62 @@ def _gather_block_quantized(op: TypedNode) -> Sequence[Shape]:
     """Rows of a block-quantized table; in uint8 several elements share a byte of its last axis."""
     shape = op.shape(0)
     if op.dtype(0) == dtypes.UINT8:
-        shape = (*shape[:-1], scaled(shape[-1], 8, op.attr("bits", 4)))
+        shape = (*shape[:-1], rule.scaled(shape[-1], 8, op.attr("bits", 4)))
     axis = axis_of(op.attr("gather_axis", 0), len(shape))
     return [layout.gathered(shape, op.shape(1), axis)]
 
 
-_CONV_REST: Final = added(present(2), present(3), _activation)
+_CONV_REST: Final = rule.added(rule.present(2), rule.present(3), _activation)
 _FOUR_BIT: Final = _executes_in("4-bit float weight-only")
-_MATMUL: Final = Rule("|y|*K", matmul(1), T0, last_axis)
-_MEAN: Final = added(per_input(ADD), per_output(DIV))
+_MATMUL: Final = Rule("|y|*K", contraction.matmul(1), T0, contraction.last_axis)
+_MEAN: Final = rule.added(rule.per_input(ADD), rule.per_output(DIV))
 
 _LAST: Final = "channels_last"
 
 TABLE: Final[dict[str, Rule]] = {
-    "Gelu": same("erf 50 per result (onnx_tool: 34)", per_output(GELU_ERF), elementwise.TABLE["Gelu"].tool),
-    "BiasGelu": same("an addition and a Gelu", per_output(ADD + GELU_ERF)),
-    "FastGelu": same("tanh and the polynomial around it", added(per_output(GELU_TANH), present(1))),
-    "QuickGelu": same("x * sigmoid(ax)", per_output(EXP + 2 * MUL)),
+    "Gelu": rule.same("erf 50 per result (onnx_tool: 34)", rule.per_output(GELU_ERF), elementwise.TABLE["Gelu"].tool),
+    "BiasGelu": rule.same("an addition and a Gelu", rule.per_output(ADD + GELU_ERF)),
+    "FastGelu": rule.same("tanh and the polynomial around it", rule.added(rule.per_output(GELU_TANH), rule.present(1))),
+    "QuickGelu": rule.same("x * sigmoid(ax)", rule.per_output(EXP + 2 * MUL)),
     "SkipLayerNormalization": _skipped(7, 4),
     "SkipSimplifiedLayerNormalization": _skipped(3, 3),
-    "EmbedLayerNormalization": _embedded("sums and LayerNormalization", like(2) + INT32 + like(2), 1),
-    "QEmbedLayerNormalization": _embedded("sums of dequantized rows and LayerNormalization", like(8) + INT32, 3),
+    "EmbedLayerNormalization": _embedded("sums and LayerNormalization", rule.like(2) + rule.INT32 + rule.like(2), 1),
+    "QEmbedLayerNormalization": _embedded("sums of dequantized rows and LayerNormalization", rule.like(8) + rule.INT32, 3),
     "RotaryEmbedding": elementwise.TABLE["RotaryEmbedding"],
     "FusedConv": Rule("Conv, bias, residual, activation", conv(1), T0, conv_products(1), _CONV_REST),
-    "FusedGemm": Rule("Gemm, activation", gemm(1), T0, gemm_products, added(present(2), _activation)),
-    "FusedMatMul": Rule("|y|*K", lambda op: [product(_fused_operand(op, 0), _fused_operand(op, 1))], T0,
+    "FusedGemm": Rule("Gemm, activation", contraction.gemm(1), T0, contraction.gemm_products, rule.added(rule.present(2), _activation)),
+    "FusedMatMul": Rule("|y|*K", lambda op: [contraction.product(_fused_operand(op, 0), _fused_operand(op, 1))], T0,
         lambda op: op.out_size() * known(_fused_operand(op, 0), "operand 0", op.input(0).unknown)[-1]),
-    "MatMulNBits": Rule("|y|*K, bias", _block_quantized, T0, _summed, present(5), precision=_weight_only("bits"),
+    "MatMulNBits": Rule("|y|*K, bias", _block_quantized, T0, _summed, rule.present(5), precision=_weight_only("bits"),
         packed={1: _elements, 3: _zero_points}),
     "MatMulBnb4": Rule("|y|*K", _block_quantized, T0, _summed, precision=_FOUR_BIT, packed={1: _elements}),
-    "MatMulIntegerToFloat": _MATMUL._replace(words="|y|*K, scale, bias", types=like(2),
-        rest=added(per_output(MUL), present(6)), precision=Precision(zero_point=(1, 5))),
+    "MatMulIntegerToFloat": _MATMUL._replace(words="|y|*K, scale, bias", types=rule.like(2),
+        rest=rule.added(rule.per_output(MUL), rule.present(6)), precision=rule.Precision(zero_point=(1, 5))),
     "DynamicQuantizeMatMul": _MATMUL._replace(words="|y|*K, quantization of the input, scale, bias",
-        rest=added(per_input(4), per_output(MUL), present(4)),
-        precision=Precision(executes_in=lambda op: "int8", zero_point=(1, 3))),
-    "DynamicQuantizeLSTM": Rule("(|W|+|R|)*b*s; biases; 180 per state", _dynamic_lstm, T0, recurrent_products,
-        lambda op: steps(op) * (op.size_if_given(3) + 180 * op.dims(1)[0] * op.attr("hidden_size", 0)),
+        rest=rule.added(rule.per_input(4), rule.per_output(MUL), rule.present(4)),
+        precision=rule.Precision(executes_in=lambda op: "int8", zero_point=(1, 3))),
+    "DynamicQuantizeLSTM": Rule("(|W|+|R|)*b*s; biases; 180 per state", _dynamic_lstm, T0, contraction.recurrent_products,
+        lambda op: contraction.steps(op) * (op.size_if_given(3) + 180 * op.dims(1)[0] * op.attr("hidden_size", 0)),
         precision=_executes_in("int8")),
-    "QGemm": Rule("Gemm, bias", gemm(3), (lambda op: op.dtype(8) if op.has(8) else dtypes.FLOAT,), gemm_products,
-        present(6), precision=Precision(operands=(0, 3), zero_point=(3, 5))),
+    "QGemm": Rule("Gemm, bias", contraction.gemm(3), (lambda op: op.dtype(8) if op.has(8) else dtypes.FLOAT,), contraction.gemm_products,
+        rule.present(6), precision=rule.Precision(operands=(0, 3), zero_point=(3, 5))),
     "QLinearConv": windows.TABLE["QLinearConv"]._replace(shapes=_plain(conv(3), _LAST)),
-    "QLinearAdd": _rescaled("operands rescaled", broadcast_of(0, 3), ADD),
-    "QLinearMul": _rescaled("operands rescaled", broadcast_of(0, 3), MUL),
-    "QLinearSigmoid": _rescaled("by table or sigmoid", same_shape, EXP),
-    "QLinearLeakyRelu": _rescaled("by table or rescaled", same_shape, 2),
-    "QLinearSoftmax": _rescaled("softmax, rescaled", same_shape, SOFTMAX),
-    "QLinearConcat": _rescaled("operands rescaled", _q_concat, types=T1),
-    "QLinearWhere": _rescaled("operands rescaled", broadcast_of(0, 1, 4), types=T1),
+    "QLinearAdd": _rescaled("operands rescaled", rule.broadcast_of(0, 3), ADD),
+    "QLinearMul": _rescaled("operands rescaled", rule.broadcast_of(0, 3), MUL),
+    "QLinearSigmoid": _rescaled("by table or sigmoid", rule.same_shape, EXP),
+    "QLinearLeakyRelu": _rescaled("by table or rescaled", rule.same_shape, 2),
+    "QLinearSoftmax": _rescaled("softmax, rescaled", rule.same_shape, rule.SOFTMAX),
+    "QLinearConcat": _rescaled("operands rescaled", _q_concat, types=rule.T1),
+    "QLinearWhere": _rescaled("operands rescaled", rule.broadcast_of(0, 1, 4), types=rule.T1),
     "QLinearGlobalAveragePool": _rescaled("|x| + 4|y|, rescaled", _plain(global_pool, _LAST), extra=_MEAN),
     "QLinearAveragePool": _rescaled("window size per result, rescaled", _plain(pool, _LAST), extra=pool_macs),
     "QuantizeLinear": elementwise.TABLE["QuantizeLinear"],
-    "DequantizeLinear": elementwise.TABLE["DequantizeLinear"]._replace(types=T1),
-    "MoE": same("k experts per token", zero)._replace(contraction=_experts({i: elements_of(i) for i in (2, 4, 6)})),
-    "QMoE": Rule("k experts per token", same_shape, T0, _experts(_expert_elements(2, 5, 8)),
+    "DequantizeLinear": elementwise.TABLE["DequantizeLinear"]._replace(types=rule.T1),
+    "MoE": rule.same("k experts per token", rule.zero)._replace(contraction=_experts({i: rule.elements_of(i) for i in (2, 4, 6)})),
+    "QMoE": Rule("k experts per token", rule.same_shape, T0, _experts(_expert_elements(2, 5, 8)),
         precision=_weight_only("expert_weight_bits"), packed=_expert_elements(2, 5, 8) | _expert_elements(11, 12, 13)),
-    "GatherBlockQuantized": Rule("a multiplication per result", _gather_block_quantized, like(2),
-        rest=per_output(MUL + ADD), packed={0: _in_bytes(0, "bits"), 3: _in_bytes(3, "bits")}),
+    "GatherBlockQuantized": Rule("a multiplication per result", _gather_block_quantized, rule.like(2),
+        rest=rule.per_output(MUL + ADD), packed={0: _in_bytes(0, "bits"), 3: _in_bytes(3, "bits")}),
     "Attention": _projecting(_self_attention(4), 3),
     "QAttention": _projecting(_self_attention(8), 5, 3),
     "MultiHeadAttention": attention("scores and weighted values", _multi_head, _separate_caches(_multi_head), 4, 5),

@@ -15,17 +15,8 @@ from struct import pack, unpack
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias, cast
 
-from otel_quant.cost import dtypes
-from otel_quant.cost.operation import (
-    MAX_DATA,
-    RULE_ERRORS,
-    Data,
-    MismatchError,
-    Shape,
-    TypedNode,
-    UnknownError,
-    Value,
-)
+from otel_quant.cost import dtypes, operation
+from otel_quant.cost.operation import Data, MismatchError, Shape, TypedNode, UnknownError, Value
 
 Formula: TypeAlias = Callable[[TypedNode], int]
 """MACs of one execution of a node; raises one of ``RULE_ERRORS`` where they are not known."""
@@ -116,7 +107,7 @@ class Rule(NamedTuple):
         """Returns result ``i``'s element type, UNKNOWN if even that is not known."""
         try:
             return self.types[min(i, len(self.types) - 1)](op)
-        except RULE_ERRORS:  # there may be no type at all
+        except operation.RULE_ERRORS:  # there may be no type at all
             return dtypes.UNKNOWN
 
 
@@ -127,10 +118,10 @@ _MAX_DIM: Final = 1 << 63
 def _result(op: TypedNode, dtype: int, shape: Shape | None = None) -> Value:
     """A result of a type and shape; what no tensor of a runtime may have is an unknown shape."""
     value = Value(dtype)
-    lengths = [dim for dim in shape or () if dim]  # lengths of 0 are possible
+    impossible = [dim for dim in shape or () if dim and not 0 < dim < _MAX_DIM]  # 0 is possible
     if shape is None:
         value.unknown = f"{op.title}: its shape rule does not cover all of its results"
-    elif len(shape) > _MAX_RANK or (lengths and not 0 < min(lengths) <= max(lengths) < _MAX_DIM):
+    elif impossible or len(shape) > _MAX_RANK:
         value.unknown = f"{op.title}: a result would have an impossible shape"
     else:
         value.shape = tuple(shape)
@@ -214,7 +205,11 @@ def without(shape: Shape, axes: Collection[int]) -> Shape:
 
 def total(lengths: Sequence[int | None]) -> int | None:
     """Returns the sum of lengths; None if one is not known."""
-    return None if None in lengths else sum(cast("Sequence[int]", lengths))
+    return None if None in lengths else _sum(lengths)
+
+
+_sum: Final = cast("Callable[[Sequence[int | None]], int]", sum)
+"""Of lengths none of which is None."""
 
 
 def scaled(length: int | None, factor: int, divisor: int = 1) -> int | None:
@@ -356,7 +351,7 @@ def folded(fold: Fold, op: TypedNode, outputs: list[Value]) -> None:
 def folding_effort(op: TypedNode, outputs: list[Value]) -> int | None:
     """Returns how many elements are looked at, at most, to compute the results'; None if they are too many."""
     size = outputs[0].size if outputs else None
-    if size is None or size > MAX_DATA:
+    if size is None or size > operation.MAX_DATA:
         return None
     return sum(len(value.data or ()) for value in op.given) + size * (1 + len(op.inputs))
 
@@ -400,8 +395,9 @@ def taken(data: Data, strides: Sequence[int], ranges: Sequence[range]) -> Data:
     """Returns the elements at every combination of positions."""
     if not all(ranges):  # else long ranges beside an empty one would be written out
         return ()
-    if prod(len(each) for each in ranges) > MAX_DATA:
-        raise UnknownError(f"the result has more than {MAX_DATA} elements; no more are computed")
+    if prod(len(each) for each in ranges) > operation.MAX_DATA:
+        problem = f"the result has more than {operation.MAX_DATA} elements; no more are computed"
+        raise UnknownError(problem)
     return tuple(data[sum(map(operator.mul, strides, at))] for at in product(*ranges))
 
 
@@ -440,7 +436,6 @@ def target_shape(op: TypedNode, i: int) -> tuple[int | None, ...]:
         return whole(data)
     shape = op.dims(i)
     if len(shape) != 1 or shape[0] > _MAX_TARGET:
-        raise UnknownError(
-            f"operand {i} has shape {list(shape)}; one axis of at most {_MAX_TARGET} is expected"
-        )
+        why = f"operand {i} has shape {list(shape)}; one axis of at most {_MAX_TARGET} is expected"
+        raise UnknownError(why)
     return (None,) * shape[0]

@@ -7,31 +7,8 @@ from math import floor, prod
 from typing import Final, TypeAlias
 
 from otel_quant.cost.operation import Shape, TypedNode, UnknownError, axis_of, known
-from otel_quant.cost.operators.rule import (
-    ADD,
-    CMP,
-    DIV,
-    INT32,
-    INT64,
-    MUL,
-    SQRT,
-    T0,
-    Formula,
-    Precision,
-    Rule,
-    ShapesOf,
-    added,
-    agree,
-    like,
-    per_input,
-    per_output,
-    present,
-    scaled,
-    single,
-    target_shape,
-    volume0,
-    zero,
-)
+from otel_quant.cost.operators import rule
+from otel_quant.cost.operators.rule import ADD, CMP, DIV, MUL, SQRT, T0, Formula, Rule, ShapesOf
 
 _Slid: TypeAlias = tuple[int, int, int, int]
 
@@ -81,7 +58,8 @@ def conv(w: int) -> ShapesOf:
 
     def shapes(op: TypedNode) -> Sequence[Shape]:
         data, filters = op.shape(0), op.shape(w)
-        agree("channels of input and weight", data[1], scaled(filters[1], op.attr("group", 1)))
+        channels = rule.scaled(filters[1], op.attr("group", 1))
+        rule.agree("channels of input and weight", data[1], channels)
         return [(data[0], filters[0], *_windows(op, data[2:], _kernel(op, filters)))]
 
     return shapes
@@ -103,9 +81,9 @@ def _conv_tool(op: TypedNode) -> int:
 def _conv_transpose(op: TypedNode) -> Sequence[Shape]:
     """The length that a convolution would have taken to get here."""
     data, filters = op.shape(0), op.shape(1)
-    agree("channels of input and weight", data[1], filters[0])
+    rule.agree("channels of input and weight", data[1], filters[0])
     rank = len(data) - 2
-    head = (data[0], scaled(filters[1], op.attr("group", 1)))
+    head = (data[0], rule.scaled(filters[1], op.attr("group", 1)))
     given = op.attr_list("output_shape")
     if given:
         return [(*head, *given[-rank:])]
@@ -142,7 +120,7 @@ def pool_macs(op: TypedNode) -> int:
 
 def _pool_tool(op: TypedNode) -> int:
     kernel = op.attr_list("kernel_shape", (3, 3))
-    return volume0(op.out()) * kernel[0] * (kernel[1] if len(kernel) == 2 else 1)
+    return rule.volume0(op.out()) * kernel[0] * (kernel[1] if len(kernel) == 2 else 1)
 
 
 def _roi_align(op: TypedNode) -> int:
@@ -170,7 +148,7 @@ def _resize(op: TypedNode) -> Sequence[Shape]:
     axes = tuple(axis_of(axis, rank) for axis in op.attr_list("axes", range(rank)))
     old = 0 < op.opset < 11 or op.kind == "Upsample"
     if not old and op.has(3) and op.input(3).shape != (0,):
-        return [_resized_to(op, shape, axes, target_shape(op, 3))]
+        return [_resized_to(op, shape, axes, rule.target_shape(op, 3))]
     scales = op.floats(1 if old else 2)
     cropped = op.attr_str("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
     region = op.floats(1) if cropped else (0.0,) * len(axes) + (1.0,) * len(axes)
@@ -178,8 +156,8 @@ def _resize(op: TypedNode) -> Sequence[Shape]:
     for i, axis in enumerate(axes):
         length = shape[axis]
         if length is not None:
-            taken = single(length * single(region[i + len(axes)] - region[i]))
-            result[axis] = floor(single(taken * single(scales[i])))
+            taken = rule.single(length * rule.single(region[i + len(axes)] - region[i]))
+            result[axis] = floor(rule.single(taken * rule.single(scales[i])))
     return [tuple(result)]
 
 
@@ -188,51 +166,45 @@ def _resized_to(op: TypedNode, shape: Shape, axes: tuple[int, ...], sizes: Shape
     if policy != "stretch":
         lengths = known([shape[axis] for axis in axes], "the operand", op.input(0).unknown)
         pairs = zip(known(sizes, "the result"), lengths, strict=True)
-        scale = (min if policy == "not_larger" else max)(single(to / of) for to, of in pairs)
-        sizes = tuple(floor(single(scale * length) + 0.5) for length in lengths)
+        scale = (min if policy == "not_larger" else max)(rule.single(to / of) for to, of in pairs)
+        sizes = tuple(floor(rule.single(scale * length) + 0.5) for length in lengths)
     result = dict(enumerate(shape)) | dict(zip(axes, sizes, strict=True))
     return tuple(result.values())
 
 
 _POOLED: Final = Rule("window size per result (onnx_tool: two axes at most)",
-    pool, T0 + INT64, rest=pool_macs, tool=_pool_tool)  # fmt: skip
+    pool, T0 + rule.INT64, rest=pool_macs, tool=_pool_tool)  # fmt: skip
 _RESIZED: Final = Rule("nearest 0, linear 4, cubic 8 per result",
     _resize, T0, rest=lambda op: op.attr_choice("mode", "nearest", _RESIZE) * op.out_size())  # fmt: skip
 
 
 def _global(words: str, per_element: int, per_result: int = 0) -> Rule:
-    rest = added(per_input(per_element), per_output(per_result))
+    rest = rule.added(rule.per_input(per_element), rule.per_output(per_result))
     return Rule(words, global_pool, T0, rest=rest)
 
 
 TABLE: Final[dict[str, Rule]] = {
-    "Conv": Rule("|y|*|W[1:]|, +|y| with bias", conv(1), T0, conv_products(1), present(2), _conv_tool),
-    "ConvTranspose": Rule(
-        "|x|*|W[1:]|, +|y| with bias (onnx_tool: |y|*|W[1:]|)",
-        _conv_transpose,
-        T0,
-        # Every input element is spread by its filters.
-        lambda op: op.size(0) * prod(op.dims(1)[1:]),
-        present(2),
-        _conv_tool,
-    ),
+    "Conv": Rule("|y|*|W[1:]|, +|y| with bias", conv(1), T0, conv_products(1), rule.present(2), _conv_tool),
+    # Every input element is spread by its filters.
+    "ConvTranspose": Rule("|x|*|W[1:]|, +|y| with bias (onnx_tool: |y|*|W[1:]|)", _conv_transpose, T0,
+        lambda op: op.size(0) * prod(op.dims(1)[1:]), rule.present(2), _conv_tool),
     "DeformConv": Rule("|y|*|W[1:]| and bilinear sampling of each tap", conv(1), T0, conv_products(1),
         lambda op: 4 * op.out_size() // op.dims(1)[0] * prod(op.dims(1)[1:])),
-    "ConvInteger": Rule("|y|*|W[1:]|", conv(1), INT32, conv_products(1), precision=Precision(zero_point=(1, 3))),
-    "QLinearConv": Rule("|y|*|W[1:]|, +|y| with bias", conv(3), like(7), conv_products(3), present(8),
-        precision=Precision(operands=(0, 3), zero_point=(3, 5))),
+    "ConvInteger": Rule("|y|*|W[1:]|", conv(1), rule.INT32, conv_products(1), precision=rule.Precision(zero_point=(1, 3))),
+    "QLinearConv": Rule("|y|*|W[1:]|, +|y| with bias", conv(3), rule.like(7), conv_products(3), rule.present(8),
+        precision=rule.Precision(operands=(0, 3), zero_point=(3, 5))),
     "MaxPool": _POOLED,
     "AveragePool": _POOLED,
-    "LpPool": Rule("window size and a square root per result", pool, T0 + INT64,
-        rest=added(pool_macs, per_output(SQRT))),
+    "LpPool": Rule("window size and a square root per result", pool, T0 + rule.INT64,
+        rest=rule.added(pool_macs, rule.per_output(SQRT))),
     "GlobalAveragePool": _global("|x| + 4|y|", ADD, DIV),
     "GlobalMaxPool": _global("|x|", CMP),
     "GlobalLpPool": _global("|x| and a square root per result", MUL, SQRT),
     "RoiAlign": Rule("5 per sample of a result (onnx_tool: 0)",
         lambda op: [(op.shape(1)[0], op.shape(0)[1], op.attr("output_height", 1), op.attr("output_width", 1))], T0,
-        rest=_roi_align, tool=zero),
+        rest=_roi_align, tool=rule.zero),
     "GridSample": Rule("2 or 4 taps per axis and result (onnx_tool: 0)",
-        lambda op: [(*op.shape(0)[:2], *op.shape(1)[1:-1])], T0, rest=_grid_sample, tool=zero),
+        lambda op: [(*op.shape(0)[:2], *op.shape(1)[1:-1])], T0, rest=_grid_sample, tool=rule.zero),
     "Resize": _RESIZED,
     "Upsample": _RESIZED,
 }  # fmt: skip

@@ -172,7 +172,7 @@ onnx_model_cost:
 
 DESCRIBED_TABLE = """\
 quantize.py failed after 5.00 s in Calibration.
-Calibration raised ValueError: no layer | named 'conv1' in <model>, which has more of them than a line can show.
+ValueError: no layer | named 'conv1' in <model>, which has more of them than a line can show.
 Memory peaked at 3.15 GB in Calibration: 75.0 % of the limit of 4.19 GB.
 Calibration took 3.00 s of 5.00 s.
 1.00 of 5.00 s passed before the first step.
@@ -180,9 +180,9 @@ Calibration took 3.00 s of 5.00 s.
 
 STEP                     START  TIME     %  MEM START  MEM END  MEM PEAK  OF LIMIT  SAMPLES  STATE
                              s     s               MB       MB        MB         %
------------------------  -----  ----  ----  ---------  -------  --------  --------  -------  ----------------------------------------------------------------------------------------------------
+-----------------------  -----  ----  ----  ---------  -------  --------  --------  -------  ------------------
 (before the first step)   0.00  1.00  20.0      104.9    209.7         -         -        -
-Calibration               1.00  3.00  60.0      209.7    314.6   3,145.7      75.0      128  failed: ValueError: no layer | named 'conv1' in <model>, which has more of them than a line can show
+Calibration               1.00  3.00  60.0      209.7    314.6   3,145.7      75.0      128  failed: ValueError
 (after the last step)     4.00  1.00  20.0      314.6    314.6         -         -        -
 
 memory limit     4.19 GB (of the control group)

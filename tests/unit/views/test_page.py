@@ -16,7 +16,8 @@ import pytest
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
-from otel_quant.views.report import render
+from otel_quant.views import report
+from otel_quant.views.text import NO_BREAK
 from tests.fixtures import recorded as built
 from tests.fixtures.recorded import RecordedFolder
 
@@ -27,13 +28,15 @@ ROW = re.compile(r"<tr[^>]*>(.*?)</tr>")
 CELL = re.compile(r"<t[hd][^>]*>(.*?)</t[hd]>")
 
 
+def render(recording: Recording) -> str:
+    """Returns a page; a number and its unit, which stay on one line, have a usual blank between them."""
+    return report.render(recording).replace(NO_BREAK, " ")
+
+
 def answer(html: str) -> list[str]:
     (lead,) = SENTENCES.findall(html)
     (heading,) = HEADING.findall(html)
-    return [
-        unescape(heading).replace("\xa0", " "),
-        *map(unescape, re.findall(r"<p>(.*?)</p>", lead)),
-    ]
+    return [unescape(heading), *map(unescape, re.findall(r"<p>(.*?)</p>", lead))]
 
 
 def data(html: str) -> dict[str, Any]:

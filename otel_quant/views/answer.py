@@ -37,8 +37,9 @@ from otel_quant.recordings.model import (
 )
 from otel_quant.recordings.outside import outside_at, outside_of
 from otel_quant.recordings.outside import words_of as words_of_outside
-from otel_quant.recordings.reader import grown_of, lines_of
+from otel_quant.recordings.reader import by_call, grown_of, lines_of, stacks_in, with_bound
 from otel_quant.schema import semconv
+from otel_quant.schema.code_lines import Place
 from otel_quant.schema.units import (
     WITHIN,
     clock_text,
@@ -72,6 +73,10 @@ _OWN: Final = 0.8
 
 _MOST_TIME: Final = 0.5
 """Share of the run's time outside of steps from which on it is the first that is told."""
+
+_MOST_CALLS: Final = 3
+_A_PART: Final = 0.1
+"""Share of the time outside of steps from which on a function is named."""
 
 _WORTH: Final = 0.05
 """Share of the run's time from which on a step matters."""
@@ -277,7 +282,28 @@ def _outside(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     for each in sorted(rows, key=attrgetter("own"), reverse=True):
         if each.own >= _LONG * recording.duration:
             whole = duration_text(recording.duration)
-            yield f"{part_text(each.own, whole)} of {whole} passed {words_of_outside(each)}."
+            passed = (
+                f"{part_text(each.own, whole)} of {whole} passed {_named_outside(each, subject)}"
+            )
+            yield f"{passed}{phrase(': {}', _calls(recording, each))}."
+
+
+def _named_outside(row: PlacedStep, subject: ShownProcess) -> str:
+    """Returns the name of a row in a sentence: ``before the first step``, of which process if there are others."""
+    return words_of_outside(row) + f" of {subject.name}" * bool(subject.why)
+
+
+def _calls(recording: Recording, row: PlacedStep) -> str:
+    """Returns in which functions of the program most of a row's time was seen, each at the line with the most."""
+    found: dict[tuple[str, str, int], list[tuple[int, Place]]] = {}
+    for place, seen in by_call(each for each in stacks_in(recording) if each.step is row).items():
+        line = place.line if place.function == "<module>" else 0  # which is not one function
+        found.setdefault((place.file, place.function, line), []).append((seen.time, place))
+    times = [(sum(time for time, _ in seen) / 1e9, max(seen)[1]) for seen in found.values()]
+    most = nlargest(_MOST_CALLS, (each for each in times if each[0] >= _A_PART * row.own))
+    return ", ".join(
+        f"{cut(place.short, _LONGEST_NAME)} {duration_text(time)}" for time, place in most
+    )
 
 
 def _waited(recording: Recording) -> Iterator[str]:
@@ -296,9 +322,10 @@ def _bounds(recording: Recording, subject: ShownProcess, named: Sequence[str]) -
     """Yields what bounds the steps that matter, longest first, and what to try; not what was named already."""
     peak = summary.peak(recording)
     at_peak, least = peak and peak.step, _WORTH * recording.duration
+    rows = [with_bound(recording, each) for each in outside_of(recording, subject.runs)]
     known = [
         each
-        for each in subject.steps
+        for each in (*subject.steps, *rows)
         if each.step.attributes.get(semconv.STEP_BOUND_BY) not in (None, *named)
         and (each.own >= least or each.step is at_peak)
     ]
@@ -308,7 +335,8 @@ def _bounds(recording: Recording, subject: ShownProcess, named: Sequence[str]) -
         if evidence and evidence in (_ending_of(recording).evidence or ""):
             continue  # it is why the program has ended
         text = f"{words_of(bound)}: {cut(evidence, _LONGEST_MESSAGE)}"
-        yield f"{_path(each.names)}: {text}.{_to_try(recording, bound, each)}"
+        name = _named_outside(each, subject).capitalize() if each.step.spans else _path(each.names)
+        yield f"{name}: {text}.{_to_try(recording, bound, each)}"
 
 
 def _to_try(recording: Recording, bound: str, each: PlacedStep) -> str:

@@ -89,7 +89,7 @@ def _parts(recording: Recording, subject: ShownProcess) -> Iterator[Part]:
         Section("Steps", [table] if table.rows else []),
         Section("GPUs", _gpu_tables(recording, subject)),
         Section("Accuracy of layers", accuracy_tables(recording)),
-        Section("Python lines", page_parts(stacks) if stacks else []),
+        Section("Python lines", page_parts(stacks, recording.duration) if stacks else []),
         Section("Processes", process_tables),
         Section("Models", list(model_parts(recording, with_layers=True))),
     )

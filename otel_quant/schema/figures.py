@@ -228,10 +228,18 @@ def _of_device(metric: str, brief: str, figure: Figure) -> Figure:
     return replace(figure, live=live, kind="gpu" if figure.unit == "By" else "activity")
 
 
-def _activity(name: str, metric: str, unit: str, brief: str, example: str) -> Figure:
+def _activity(
+    name: str, metric: str, unit: str, brief: str, example: str, curve: str = ""
+) -> Figure:
     """Returns a figure of what a GPU does: a metric, and the peak on records of a device."""
     figure = Figure(
-        name, unit, brief, lambda gpu: getattr(gpu.activity, name, None), ("peak",), example
+        name,
+        unit,
+        brief,
+        lambda gpu: getattr(gpu.activity, name, None),
+        ("peak",),
+        example,
+        curve=curve,
     )
     return _of_device(metric, f"{brief}.", figure)
 
@@ -262,8 +270,8 @@ _TORCH_RESERVED: Final = _of_device(
     "quant.run.gpu.torch_reserved.usage", "Bytes that torch's caching allocator has reserved on a visible GPU.",
     Figure("torch_reserved", "By", "Bytes that torch's caching allocator has reserved, if torch is in use", attrgetter("torch_reserved"), LEVEL, "1073741824"),
 )
-GPU_UTILIZATION: Final = _activity("utilization", "hw.gpu.utilization", "1", "Share of the last moments in which the GPU computed", "0.97")
-GPU_POWER: Final = _activity("power", "hw.power", "W", "Electric power of the GPU", "612.4")
+GPU_UTILIZATION: Final = _activity("utilization", "hw.gpu.utilization", "1", "Share of the last moments in which the GPU computed", "0.97", "utilization")
+GPU_POWER: Final = _activity("power", "hw.power", "W", "Electric power of the GPU", "612.4", "power")
 GPU_TEMPERATURE: Final = _activity("temperature", "hw.temperature", "Cel", "Temperature of the GPU's chip", "71")
 GPU_CLOCK: Final = _activity("clock", "quant.run.gpu.clock", "Hz", "Clock of the GPU's processors", "1755000000")
 _MEMORY_CLOCK: Final = _activity("memory_clock", "quant.run.gpu.memory_clock", "Hz", "Clock of the GPU's memory", "2619000000")

@@ -35,6 +35,7 @@ from otel_quant.views.document import (
     Table,
     UnitCell,
 )
+from otel_quant.views.gpu_devices import device_table
 from otel_quant.views.html import page_text
 from otel_quant.views.show import accuracy_tables, model_parts
 from otel_quant.views.stacks import links_of, page_parts
@@ -91,6 +92,7 @@ def _parts(recording: Recording, subject: ShownProcess) -> Iterator[Part]:
         Section("Post-mortem", ending, id="post-mortem", layout="post-mortem"),
         Section("Over time", list(_curves(recording, subject, charts))),
         Section("Steps", [table] if table.rows else []),
+        Section("GPUs", _gpu_tables(recording, subject)),
         Section("Accuracy of layers", accuracy_tables(recording)),
         Section("Python lines", page_parts(stacks) if stacks else []),
         Section("Processes", process_tables),
@@ -102,6 +104,11 @@ def _parts(recording: Recording, subject: ShownProcess) -> Iterator[Part]:
 
         yield from recorded_sections(recording.path)
     yield _origin(recording, subject)
+
+
+def _gpu_tables(recording: Recording, subject: ShownProcess) -> list[Part]:
+    table = device_table(recording, subject.runs)
+    return [table] if table.rows else []
 
 
 def _curves(recording: Recording, subject: ShownProcess, charts: list[Chart]) -> Iterator[Part]:

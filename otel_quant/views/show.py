@@ -42,6 +42,7 @@ from otel_quant.views.document import (
     known,
     records,
 )
+from otel_quant.views.gpu_devices import device_table
 from otel_quant.views.steps import (
     COLUMNS,
     ShownRun,
@@ -68,6 +69,16 @@ def document(recordings: Mapping[str, Recording], most_steps: int | None = None)
         sheet=lambda: _sheet(recordings),
         data=lambda: list(_data(recordings)),
     )
+
+
+def devices(recordings: Mapping[str, Recording]) -> Document:
+    """Returns what the steps of recordings used of each GPU."""
+    tables = {name: device_table(each, each.runs) for name, each in recordings.items()}
+    none = Lines(("No GPU was seen.",))
+    parts = {name: iter([each if each.rows else none]) for name, each in tables.items()}
+    first, *others = tables.values()
+    sheet = None if others else lambda: first
+    return Document(tuple(_titled(parts)), ", ".join(recordings), "GPUs", sheet=sheet)
 
 
 def _titled(parts: Mapping[str, Iterator[Part]]) -> Iterator[Part]:

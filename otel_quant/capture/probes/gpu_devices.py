@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from otel_quant.base.log import LOG
-from otel_quant.schema.readings import GpuActivity, GpuMemorySource, GpuReading
+from otel_quant.schema.readings import GpuActivity, GpuMemorySource, GpuReading, GpuWork
 
 _EVERY: Final = 1.0
 """Seconds between two readings of what a device does: it changes slowly, and some drivers take a
@@ -43,7 +43,6 @@ class EnergyMeter:
 
     def __init__(self) -> None:
         self.joules: float | None = None  # None until it was counted
-        self.border_at = -math.inf  # When the last checkpoint was, by the monotonic clock
         self._before = 0.0  # Joules that the device had counted before
         self._asked_at = self._now = -math.inf
 
@@ -53,11 +52,11 @@ class EnergyMeter:
             self.joules += power * (now - self._now)
         self._now = now
 
-    def is_due(self, now: float, is_brief: bool) -> bool:
-        """Whether the device is to be asked, at a checkpoint or between two."""
+    def is_due(self, now: float, border_at: float, is_brief: bool) -> bool:
+        """Whether the device is to be asked, at a checkpoint or between two; when the last one was."""
         if not is_brief:
-            return now - self.border_at >= _LONG
-        pause = _ASKED_AFTER if self.border_at > self._asked_at else _ASKED_EVERY
+            return now - border_at >= _LONG
+        pause = _ASKED_AFTER if border_at > self._asked_at else _ASKED_EVERY
         return now - self._asked_at >= pause
 
     def count(self, now: float, counted: float) -> None:
@@ -79,7 +78,9 @@ class Device:
     aliases: tuple[str, ...] = ()  # All identifiers that a variable may use for it
     activity: GpuActivity | None = None
     activity_at: float = float("-inf")  # Monotonic clock when that was read, in seconds
+    border_at: float = -math.inf  # When the last checkpoint was, by the same clock
     energy: EnergyMeter | None = field(default_factory=EnergyMeter)  # None if it counts none
+    work: Any = None  # What reads what it has done
     logged: set[str] = field(default_factory=set)  # What could not be read
 
 
@@ -127,18 +128,26 @@ class Devices(ABC):
             reading = GpuReading(
                 index, device.id, device.name, used, limit, process_used, activity=device.activity,
                 source=self.source, energy=getattr(device.energy, "joules", None),
+                work=self._tried("work", device, self.work, now) if is_brief else None,
             )  # fmt: skip
             readings.append(reading)
+            if not is_brief:
+                device.border_at = now
         return tuple(readings)
 
     def ask_for_energy(self) -> None:
         """Has the next reading ask the devices for their counters of energy."""
-        for meter in filter(None, (device.energy for device in self._devices)):
-            meter.border_at = -math.inf
+        for device in self._devices:
+            device.border_at = -math.inf
 
     @abstractmethod
     def memory(self, device: Device) -> tuple[int, int | None]:
         """Reads the memory of a device that is in use, and what programs can have of it."""
+
+    def work(self, device: Device, now: float) -> GpuWork | None:
+        """Returns what a device has done since its last checkpoint: its utilization, read a second later or more."""
+        busy = getattr(device.activity, "utilization", None)
+        return None if busy is None or now - device.border_at < _EVERY else GpuWork(busy)
 
     @abstractmethod
     def process_used(self, device: Device, pids: Collection[int]) -> int | None:
@@ -183,14 +192,12 @@ class Devices(ABC):
 
     def _count_energy(self, device: Device, meter: EnergyMeter, now: float, is_brief: bool) -> None:
         meter.pass_time(now, getattr(device.activity, "power", None) or 0.0)
-        if meter.is_due(now, is_brief):
+        if meter.is_due(now, device.border_at, is_brief):
             found = self._found(device, {"energy": self.energy})
             if found:
                 meter.count(now, found["energy"])
             elif meter.joules is None:
                 device.energy = None
-        if not is_brief:
-            meter.border_at = now
 
 
 def select_visible(value: str | None, count: int, names: Mapping[str, int]) -> tuple[int, ...]:

@@ -70,7 +70,7 @@ class Looked:
 
     def name(self, each: PlacedStep) -> str:
         """Returns the name of a step, and of its run if there are several."""
-        run = f" ({process_name(each.run)})" if len(self.recording.runs) > 1 else ""
+        run = f" ({process_name(self.recording, each.run)})" if len(self.recording.runs) > 1 else ""
         return printable(f"{each.step.name}{run}")
 
     def peak(self, each: PlacedStep) -> float | None:

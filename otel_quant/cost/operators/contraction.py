@@ -274,15 +274,11 @@ def attention(
         return projection(op) + scores(op) * sum(heads)
 
     def others(op: TypedNode) -> int:
-        return rest(op) + scores(op) * _score_macs(op, masks)
+        cap = TANH + 2 if op.attributes.get("softcap") else 0
+        # What one score takes: softmax, scale, a cap if there is one, masks.
+        return rest(op) + scores(op) * (rule.SOFTMAX + 1 + cap + sum(map(op.has, masks)))
 
     return Rule(words, shapes, types, products, others)
-
-
-def _score_macs(op: TypedNode, masks: Sequence[int]) -> int:
-    """What one score takes: scale, softmax, masks, and a cap if there is one."""
-    cap = TANH + 2 if op.attributes.get("softcap") else 0
-    return rule.SOFTMAX + 1 + cap + sum(map(op.has, masks))
 
 
 def _state_sizes(op: TypedNode) -> tuple[int, int, int, int, int]:

@@ -80,8 +80,8 @@ def count_everything(report: Path) -> None:
     leave = Runtime.at_process_end
 
     @functools.wraps(leave)
-    def leave_and_report(self: Runtime) -> None:
-        leave(self)
+    def leave_and_report(self: Runtime, error: BaseException | None = None) -> None:
+        leave(self, error)
         for thread in threading.enumerate():
             if thread.name.startswith("Otel") and thread.ident is not None:
                 clock = time.pthread_getcpuclockid(thread.ident)

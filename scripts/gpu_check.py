@@ -1,88 +1,68 @@
-"""What otel-quant shows on a machine with an NVIDIA GPU: ten minutes, one page.
+"""What otel-quant shows on a machine with an NVIDIA GPU, beside what is true: eight minutes, one page.
 
-python3 scripts/gpu_check.py              makes an environment of its own (.venv-gpu) and checks there
-python3 scripts/gpu_check.py --here       checks with this Python, which has otel-quant (torch, onnxruntime-gpu)
-python3 scripts/gpu_check.py --out PAGE   where the page goes (default: out/gpu-check.md)
+python3 scripts/gpu_check.py                        makes an environment of its own (.venv-gpu) and checks there
+python3 scripts/gpu_check.py --here                 checks with this Python, which has torch
+python3 scripts/gpu_check.py --here --packages DIR  the same, with what this Python lacks from the wheels in DIR
+python3 scripts/gpu_check.py --out PAGE             where the page goes (default: out/gpu-check.md)
+python3 scripts/gpu_check.py --only WORD            the checks whose name has this word
 
-Needs no network but the package index. What this machine or environment lacks is not run, and the page lists it.
-The exit code is 1 if something is not as expected.
+Needs no network but the package index, and with --here none. What this machine or environment lacks is not run, and
+the page lists it. The exit code is 1 if something is not as expected.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import platform
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
+ROOT: Final = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+PROGRAMS: Final = ROOT / "scripts" / "gpu_programs.py"
 MIB: Final = 1 << 20
-NEAR: Final = 64
-"""MiB by which two readings may differ: other programs, and the driver's own memory."""
+NEAR: Final = 16 * MIB
+"""Bytes by which two readings of memory may differ: a context's buffers."""
 
 FAILURES: Final = OSError, ValueError, LookupError, RuntimeError, ImportError, TypeError
-GOOD, BAD, NOT_RUN = "as expected", "NOT as expected", "not run"
+GOOD, BAD, NOT_RUN = "holds", "does NOT hold", "not run"
 
-CONTEXT: Final = """
-import json, subprocess, sys, torch
-from otel_quant import step
-torch.zeros(1, device="cuda")  # the context's memory comes before the first step
-def allocated(mib):
-    return torch.empty(mib << 20, dtype=torch.uint8, device="cuda")
-"""
-PROGRAMS: Final = {
-    "allocation": """
-before = torch.cuda.memory_reserved()
-with step("Quantization"):
-    kept = allocated(1024)
-print(json.dumps((torch.cuda.memory_reserved() - before) >> 20))
-""",
-    "spike": """
-with step("Quantization"):
-    gone = allocated(2048)
-    torch.cuda.synchronize()
-    del gone
-    torch.cuda.empty_cache()
-print(json.dumps(torch.cuda.max_memory_reserved() >> 20))
-""",
-    "two processes": """
-child = (
-    "import sys, torch; kept = torch.empty(512 << 20, dtype=torch.uint8, device='cuda');"
-    "print(flush=True); sys.stdin.read()"
-)
-with step("Quantization"):
-    kept = allocated(512)
-    other = subprocess.Popen([sys.executable, "-c", child], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    other.stdout.readline()
-    with step("Calibration"):
-        pass
-other.communicate()
-print(json.dumps(torch.cuda.memory_reserved() >> 20))
-""",
-}
 TORCH_MODEL: Final = """
-import torch
+import copy, torch
 def models():
     model = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.ReLU(), torch.nn.Linear(512, 512)).cuda()
-    return {"float": model, "half": lambda x: model.half()(x.half())}, (torch.randn(64, 512, device="cuda"),)
+    return {"float": model, "again": copy.deepcopy(model)}, (torch.randn(64, 512, device="cuda"),)
 """
 
 
 class Row(NamedTuple):
-    """What was looked at, what was seen, and what that means."""
+    """What was looked at, what is true, what we say, and whether that holds."""
 
     what: str
-    seen: str
+    truth: str
+    ours: str
     verdict: str
+
+
+class Recorded(NamedTuple):
+    """A program's run: what it printed, what was recorded, and what an outside observer saw."""
+
+    truth: Any
+    folder: Path
+    steps: dict[str, dict[str, Any]]  # Attributes of each step, with those of the first device
+    observed: int  # Bytes: highest memory of the device, read every 2 ms from outside
+    joules: float  # What the device used meanwhile
 
 
 def main() -> int:
@@ -91,6 +71,8 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--here", action="store_true", help="use this Python")
+    parser.add_argument("--packages", type=Path, help="a folder with wheels")
+    parser.add_argument("--only", default="", help="a part of the names of the checks to run")
     parser.add_argument("--out", type=Path, default=Path("out", "gpu-check.md"))
     options = parser.parse_args()
     if not options.here:
@@ -103,31 +85,58 @@ def main() -> int:
         )  # fmt: skip
         return subprocess.run([programs / "python", *sys.argv, "--here"]).returncode
     began = time.monotonic()
-    rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
-        for check in (devices, *map(_with_torch, PROGRAMS), sampler, metrics, inference, mig):
-            try:
-                rows += check(Path(folder))
-            except FAILURES as error:  # the others are to be seen
-                rows.append(Row(check.__name__, f"{type(error).__name__}: {error}", BAD))
-    page = document(rows, time.monotonic() - began)
+        if options.packages is not None:
+            install(options.packages, folder)
+        page, is_good = checked(Path(folder), options.only, began)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(page, "utf-8")
     print(page)
-    return int(any(row.verdict == BAD for row in rows))
+    return int(not is_good)
 
 
-def document(rows: list[Row], took: float) -> str:
+def install(packages: Path, folder: str) -> None:
+    """Installs wheels for this check alone."""
+    site = Path(folder, "site")
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--no-compile"]
+    subprocess.run([*pip, "--target", site, *packages.glob("*.whl")], check=True)
+    os.environ["PYTHONPATH"] = os.pathsep.join((str(site), str(ROOT)))
+    sys.path.insert(0, str(site))
+
+
+def checked(folder: Path, only: str, began: float) -> tuple[str, bool]:
+    """Returns the page, and whether all holds."""
+    rows: list[Row] = []
+    took: dict[str, float] = {}  # Seconds
+    for check, wants in CHECKS.items():
+        if only not in check.__name__:
+            continue
+        try:
+            if why := wants():
+                rows.append(Row((check.__doc__ or "").strip(".\n"), "", why, NOT_RUN))
+            else:
+                rows += check(folder)
+        except FAILURES as error:  # the others are to be seen
+            rows.append(Row(check.__name__, "", f"{type(error).__name__}: {error}", BAD))
+        took[check.__name__] = time.monotonic() - began - sum(took.values())
+    return document(rows, took), all(row.verdict != BAD for row in rows)
+
+
+def document(rows: list[Row], took: dict[str, float]) -> str:
     """Returns the page."""
     from otel_quant import __version__
 
     names = ", ".join(reading.name or "unnamed" for reading in read_gpus()) or "none"
-    lines = [f"| {row.what} | {row.seen.replace('|', '/')} | {row.verdict} |" for row in rows]
+    ran = [row for row in rows if row.verdict != NOT_RUN]
+    held = sum(row.verdict == GOOD for row in ran)
+    lines = ["| " + " | ".join(cell.replace("|", "/") for cell in row) + " |" for row in rows]
     return "\n".join([
         "# otel-quant on a GPU", "",
-        f"otel-quant {__version__}, Python {platform.python_version()}, {platform.system()} {platform.release()}; "
-        f"GPUs: {names}; {time.strftime('%Y-%m-%d')}; {took:.0f} s", "",
-        "| what | seen | verdict |", "|---|---|---|", *lines, "",
+        f"**{held} of {len(ran)} rows hold; {len(rows) - len(ran)} not run.** otel-quant {__version__}, "
+        f"Python {platform.python_version()}, {platform.system()} {platform.release()}; "
+        f"GPUs: {names}; {time.strftime('%Y-%m-%d')}; {sum(took.values()):.0f} s "
+        f"({', '.join(f'{name} {seconds:.0f}' for name, seconds in took.items())})", "",
+        "| what | truth | ours | |", "|---|---|---|---|", *lines, "",
     ])  # fmt: skip
 
 
@@ -138,79 +147,86 @@ def read_gpus() -> Any:
     return GpuProbe()()
 
 
-def devices(_: Path) -> Iterator[Row]:
+def device_memory(_: Path) -> Iterator[Row]:
     """The probe against nvidia-smi."""
-    found = read_gpus()
-    told = "; ".join(
-        f"{each.index}: {each.name}, {each.used / MIB:,.0f} of {(each.limit or 0) / MIB:,.0f} MiB" for each in found
-    )  # fmt: skip
-    yield Row("devices that the probe reads", told or "none", GOOD if found else BAD)
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        yield Row("the probe and nvidia-smi", "nvidia-smi is not installed", NOT_RUN)
+    ours = {each.index: each for each in read_gpus()}
+    if shutil.which("nvidia-smi") is None:
+        yield Row("memory of each device, nvidia-smi", "nvidia-smi is not installed", "", NOT_RUN)
         return
-    query = "--query-gpu=index,memory.used,memory.total"
-    printed = output([program, query, "--format=csv,noheader,nounits"])
-    by_index = {each.index: each for each in read_gpus()}
-    for line in printed.splitlines():
-        index, used, total = (int(float(part)) for part in line.split(","))
-        if (ours := by_index.get(index)) is None:
+    query = "--query-gpu=index,memory.used,memory.total,memory.reserved"
+    for line in output(["nvidia-smi", query, "--format=csv,noheader,nounits"]).splitlines():
+        index, used, total, reserved = (int(float(part)) * MIB for part in line.split(","))
+        if (found := ours.get(index)) is None:
             continue  # not visible here
-        seen = f"used {ours.used / MIB:,.0f} and {used:,} MiB, of {(ours.limit or 0) / MIB:,.0f} and {total:,}"
-        is_near = (
-            abs(ours.used / MIB - used) <= NEAR and abs((ours.limit or 0) / MIB - total) <= NEAR
-        )
-        yield Row(f"the probe and nvidia-smi, GPU {index}", seen, GOOD if is_near else BAD)
+        yield near(f"memory of GPU {index}, nvidia-smi", (used, total - reserved),
+                   (found.used, found.limit or 0))  # fmt: skip
 
 
-def _with_torch(name: str) -> Callable[[Path], Iterator[Row]]:
-    def check(folder: Path) -> Iterator[Row]:
-        if why := no_cuda():
-            yield Row(WANTED[name][0], why, NOT_RUN)
-            return
-        script, recording = folder / f"{name.replace(' ', '_')}.py", folder / name
-        script.write_text(CONTEXT + PROGRAMS[name])
-        printed = output(
-            [*otel_quant("run", "--quiet", "--out", recording), "--", sys.executable, script]
-        )
-        [shown, *_] = json.loads(output(otel_quant("show", recording, "--format", "json")))
-        yield WANTED[name][1](json.loads(printed), shown["steps"])
-
-    check.__name__ = name
-    return check
-
-
-def _allocation(reserved: int, steps: list[Any]) -> Row:
-    grown = steps[0]["gpu_memory_end_mb"] - steps[0]["gpu_memory_start_mb"]
-    seen = f"torch reserved {reserved:,} MiB, the step's delta is {grown:,.0f} MiB"
-    return Row(WANTED["allocation"][0], seen, GOOD if abs(grown - reserved) <= NEAR else BAD)
-
-
-def _spike(highest: int, steps: list[Any]) -> Row:
-    step = steps[0]
-    risen = step["gpu_memory_peak_mb"] - step["gpu_memory_start_mb"]
-    left = step["gpu_memory_end_mb"] - step["gpu_memory_start_mb"]
-    seen = f"torch's highest {highest:,} MiB; the step rose by {risen:,.0f} MiB and ended at {left:+,.0f} MiB"
-    return Row(WANTED["spike"][0], seen, GOOD if risen >= 2048 - NEAR and left <= NEAR else BAD)
+def memory(folder: Path) -> Iterator[Row]:
+    """What is kept, a spike, a child, energy: one program."""
+    run = recorded("memory", folder)
+    truth, steps = run.truth, run.steps
+    of_device = named("gpu.device.memory")
+    of_tree = named("gpu.device.process_memory")
+    for step in ("Kept", "After the spike", "Child"):
+        yield near(f"device at the end of *{step}*, mem_get_info", (truth[step],), (steps[step].get(f"{of_device}.end"),))  # fmt: skip
+        yield near(f"process tree at the end of *{step}*", (truth[step],), (steps[step].get(f"{of_tree}.end"),))  # fmt: skip
+    yield near("limit, mem_get_info", (truth["limit"],), (steps["Kept"].get(f"{of_device}.limit"),))  # fmt: skip
+    yield near("peak of *Spike*, mem_get_info", (truth["Spike"],), (steps["Spike"].get(f"{of_tree}.peak"),))  # fmt: skip
+    after = steps["After the spike"]
+    yield near("peak of *After the spike*: not its neighbour's", (truth["After the spike"],), (after.get(f"{of_tree}.peak"),))  # fmt: skip
+    [shown, *_] = json.loads(output(otel_quant("show", run.folder, "--format", "json")))
+    highest = max(step.get("gpu_memory_peak_mb") or 0 for step in shown["steps"]) * MIB
+    yield near("highest of the table, observer at 2 ms", (run.observed,), (highest,))
+    yield from (energy(*each) for each in (("the step *Energy*, the counter", truth["Energy"], steps["Energy"]), ("the run, the counter from outside", run.joules, run_attributes(run.folder))))  # fmt: skip
+    report = run.folder / "page.html"
+    output(otel_quant("report", run.folder, "--out", report))
+    page = report.read_text("utf-8").lower()
+    missing = [word for word in ("utilization", "power") if word not in page]
+    yield Row("charts of the report", "utilization and power", f"missing: {missing}" if missing else "both", BAD if missing else GOOD)  # fmt: skip
 
 
-def _two(_: int, steps: list[Any]) -> Row:
-    outer = steps[0]
-    grown = outer["gpu_memory_end_mb"] - outer["gpu_memory_start_mb"]
-    seen = (
-        f"two processes allocated 512 MiB each and a context; the device grew by {grown:,.0f} MiB"
-    )
-    return Row(WANTED["two processes"][0], seen, GOOD if grown >= 1024 - NEAR else BAD)
+def energy(what: str, truth: float, attributes: dict[str, Any]) -> Row:
+    """Joules, within 10 %."""
+    ours = attributes.get(named("gpu.energy"))
+    is_near = ours is not None and abs(ours - truth) <= max(0.1 * truth, 5)
+    return Row(f"energy of {what}", f"{truth:,.0f} J", "absent" if ours is None else f"{ours:,.0f} J", GOOD if is_near else BAD)  # fmt: skip
 
 
-WANTED: Final = {
-    "allocation": ("1 GiB kept in a step, and torch's allocator", _allocation),
-    "spike": ("2 GiB allocated and freed within a step", _spike),
-    "two processes": ("a child process on the same device", _two),
-}
+def killed(folder: Path) -> Iterator[Row]:
+    """A program that is killed half a second after its highest memory."""
+    run = recorded("killed", folder, fails=True)
+    [shown, *_] = json.loads(output(otel_quant("show", run.folder, "--format", "json")))
+    peak = (shown["steps"][0].get("gpu_memory_peak_mb") or 0) * MIB
+    yield near("peak of a killed step, mem_get_info", (run.truth["used"],), (peak,))
 
 
-def sampler(_: Path) -> Iterator[Row]:
+def verdicts(folder: Path) -> Iterator[Row]:
+    """Planted programs and near misses."""
+    from scripts.gpu_programs import PLANTED
+
+    run = recorded("verdicts", folder)
+    for name, planted in PLANTED.items():
+        attributes, truth = run.steps[name], run.truth[name]
+        verdict = attributes.get(named("step.bound_by"), "absent")
+        seen = f"profiler: kernels {truth['kernels']:.0%}, copies {truth['copies']:.0%}; {' or '.join(planted.accepted)}"  # fmt: skip
+        evidence = attributes.get(named("step.bound_evidence"), "")
+        kind = "near miss" if planted.is_near_miss else "planted"
+        yield Row(f"verdict, {kind}: {name.replace('_', ' ')}", seen, f"{verdict}: {evidence}", GOOD if verdict in planted.accepted else BAD)  # fmt: skip
+
+
+def cost_of_a_step(folder: Path) -> Iterator[Row]:
+    """The same steps with a GPU and without, in turns."""
+    turns: dict[str, list[float]] = {"0": [], "": []}
+    for turn in range(3):
+        for visible, seen in turns.items():
+            with environ(CUDA_VISIBLE_DEVICES=visible):
+                seen.append(recorded("cost", folder / f"{turn}{visible}").truth["wall"])
+    with_gpu, without = (sorted(seen)[1] * 1e6 for seen in turns.values())
+    yield Row("wall time of a step", "at most 1.5 times that without a GPU", f"{with_gpu:.0f} us with a GPU, {without:.0f} without: {with_gpu / without:.2f}", GOOD if with_gpu <= 1.5 * without else BAD)  # fmt: skip
+
+
+def cost_of_a_sample(_: Path) -> Iterator[Row]:
     """CPU time of a sample with and without NVML."""
     from otel_quant.capture.probes.readers import Probes
 
@@ -225,7 +241,7 @@ def sampler(_: Path) -> Iterator[Row]:
     turns = [(cost(with_gpu), cost(without)) for _ in range(5)]
     both, alone = (sorted(turn[at] for turn in turns)[2] for at in (0, 1))
     seen = f"{both:.0f} us with NVML, {alone:.0f} us without; {both * 20 / 1e4:.2f} % of a core at 50 ms"
-    yield Row("CPU time of a sample", seen, GOOD if both <= 250 else BAD)
+    yield Row("CPU time of a sample", "at most 100 us", seen, GOOD if both <= 100 else BAD)
 
 
 def metrics(folder: Path) -> Iterator[Row]:
@@ -234,14 +250,13 @@ def metrics(folder: Path) -> Iterator[Row]:
     script.write_text(
         "import time\nfrom otel_quant import step\nwith step('Calibration'):\n    time.sleep(2)\n"
     )
-    output(
-        [
-            *otel_quant("run", "--quiet", "--otlp-files", "--out", recording),
-            "--",
-            sys.executable,
-            script,
-        ]
-    )
+    try:
+        import opentelemetry.exporter.otlp.json.file  # noqa: F401
+    except ImportError as error:
+        yield Row("metrics of GPUs", str(error), "", NOT_RUN)
+        return
+    run = otel_quant("run", "--quiet", "--otlp-files", "--out", recording)
+    output([*run, "--", sys.executable, script])
     pages = (ROOT / "grafana" / "dashboards").glob("*.json")
     asked = {
         name for page in pages for name in re.findall(r"\bhw_\w+(?=\{)", page.read_text("utf-8"))
@@ -256,9 +271,7 @@ def metrics(folder: Path) -> Iterator[Row]:
     names = [name.replace(".", "_") for name in found]
     missing = sorted(each for each in asked if not any(each.startswith(name) for name in names))
     seen = ", ".join(f"{name} {max(values):,.6g}" for name, values in sorted(found.items()))
-    absent = f"; asked for by a dashboard and absent: {', '.join(missing)}" if missing else ""
-    is_good = any(name == "hw.gpu.memory.usage" for name in found)
-    yield Row("metrics of GPUs", f"{seen or 'none'}{absent}", GOOD if is_good else BAD)
+    yield Row("metrics of GPUs", "those that dashboards ask for", f"{seen or 'none'}; absent: {', '.join(missing) or 'none'}", BAD if missing else GOOD)  # fmt: skip
 
 
 def points(message: Any) -> Iterator[tuple[str, Any]]:
@@ -273,21 +286,16 @@ def points(message: Any) -> Iterator[tuple[str, Any]]:
 
 def inference(folder: Path) -> Iterator[Row]:
     """Models measured on CUDA, by torch and by onnxruntime."""
-    if why := no_cuda():
-        yield Row("`inference` of torch models", why, NOT_RUN)
-    else:
-        (folder / "models.py").write_text(TORCH_MODEL)
-        yield _command("`inference` of torch models", "inference", f"{folder / 'models.py'}:models")
+    (folder / "models.py").write_text(TORCH_MODEL)
+    yield _command("`inference` of torch models", "inference", f"{folder / 'models.py'}:models")
     try:
         import onnxruntime
         from onnx import TensorProto, helper, numpy_helper, save
     except ImportError as error:
-        yield Row("`inference` and `bench` of ONNX models", str(error), NOT_RUN)
+        yield Row("`inference` and `bench` of ONNX models", str(error), "", NOT_RUN)
         return
-    providers = onnxruntime.get_available_providers()
-    why = "" if "CUDAExecutionProvider" in providers else "onnxruntime is not onnxruntime-gpu"
-    if why or not read_gpus():
-        yield Row("`inference` and `bench` of ONNX models", why or "no GPU", NOT_RUN)
+    if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+        yield Row("`inference` and `bench` of ONNX models", "onnxruntime is not onnxruntime-gpu", "", NOT_RUN)  # fmt: skip
         return
     import numpy as np
 
@@ -314,17 +322,18 @@ def _command(what: str, *arguments: str) -> Row:
         median = f"{model['latency']['median'] * 1000:.3g} ms on {providers}" if providers else ""
         told.append(f"{Path(model['path']).name}: {model['problem'] or median}")
         is_good &= "cuda" in providers.lower()
-    return Row(what, "; ".join(told), GOOD if is_good else BAD)
+    return Row(what, "on CUDA", "; ".join(told), GOOD if is_good else BAD)
 
 
-def mig(_: Path) -> Iterator[Row]:
-    """MIG devices, where there are any."""
-    found = [each for each in read_gpus() if each.id.startswith("MIG-")]
-    if not found:
-        yield Row("MIG devices", "none here", NOT_RUN)
-    for each in found:
-        seen = f"{each.name}, {each.used / MIB:,.0f} of {(each.limit or 0) / MIB:,.0f} MiB"
-        yield Row(f"MIG device {each.id}", seen, GOOD if each.limit else BAD)
+def several(_: Path) -> Iterator[Row]:
+    """MIG devices and several devices, where there are any."""
+    found = read_gpus()
+    if not (parts := [each for each in found if each.id.startswith("MIG-")]):
+        yield Row("MIG devices", "none here", "", NOT_RUN)
+    for each in parts:
+        yield Row(f"MIG device {each.id}", "has a limit", f"{mib(each.used)} of {mib(each.limit or 0)}", GOOD if each.limit else BAD)  # fmt: skip
+    if len(found) < 2:
+        yield Row("several devices", "one here", "", NOT_RUN)
 
 
 def no_cuda() -> str:
@@ -336,21 +345,133 @@ def no_cuda() -> str:
     return "" if torch.cuda.is_available() else "torch sees no CUDA device"
 
 
+def no_gpu() -> str:
+    """Returns that there is no GPU, or nothing."""
+    return "" if read_gpus() else "no GPU"
+
+
+CHECKS: Final[dict[Callable[[Path], Iterator[Row]], Callable[[], str]]] = {
+    device_memory: no_gpu, memory: no_cuda, killed: no_cuda, cost_of_a_step: no_cuda, cost_of_a_sample: no_gpu,
+    verdicts: no_cuda, metrics: no_gpu, inference: no_cuda, several: no_gpu,
+}  # fmt: skip
+"""Each check, with what tells why it cannot run here."""
+
+
+def recorded(program: str, folder: Path, *, fails: bool = False) -> Recorded:
+    """Runs a program under ``otel-quant run``, with an observer outside of it."""
+    recording = folder / program
+    run = otel_quant("run", "--quiet", "--no-report", "--out", recording)
+    with observer() as seen:
+        printed = output([*run, "--", sys.executable, PROGRAMS, program], fails=fails)
+    steps = {}
+    for line in events(recording):
+        if line["kind"] == "step.ended":
+            of_device = line.get("devices") or [{}]
+            steps[line["attributes"].get(named("step.name")) or names_of(recording)[line["index"]]] = line["attributes"] | of_device[0]  # fmt: skip
+    return Recorded(json.loads(printed.splitlines()[-1]), recording, steps, seen.highest, seen.joules)  # fmt: skip
+
+
+class Observer:
+    """Reads a device's memory every 2 ms, and the energy counter at both ends."""
+
+    def __init__(self) -> None:
+        import pynvml
+
+        pynvml.nvmlInit()
+        self.nvml, self.handle = pynvml, pynvml.nvmlDeviceGetHandleByIndex(0)
+        self.highest, self.joules, self.is_over = 0, -self.energy(), threading.Event()
+
+    def energy(self) -> float:
+        """Returns joules since the driver was loaded."""
+        return float(self.nvml.nvmlDeviceGetTotalEnergyConsumption(self.handle)) / 1000
+
+    def look(self) -> None:
+        """Runs until it is over."""
+        while not self.is_over.wait(0.002):
+            now = self.nvml.nvmlDeviceGetMemoryInfo(self.handle, version=self.nvml.nvmlMemory_v2)
+            self.highest = max(self.highest, now.used)
+
+
+@contextlib.contextmanager
+def observer() -> Iterator[Observer]:
+    """An observer while the block runs."""
+    made = Observer()
+    thread = threading.Thread(target=made.look)
+    thread.start()
+    try:
+        yield made
+    finally:
+        made.is_over.set()
+        thread.join()
+        made.joules += made.energy()
+
+
+@contextlib.contextmanager
+def environ(**variables: str) -> Iterator[None]:
+    """Variables of the environment while the block runs."""
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def events(recording: Path) -> Iterator[dict[str, Any]]:
+    """Yields the events of the program itself: of the file that was begun first."""
+    files = sorted(recording.glob("events.*.jsonl"), key=lambda path: path.read_text().split('"time":')[1][:19])  # fmt: skip
+    yield from map(json.loads, files[0].read_text("utf-8").splitlines())
+
+
+def names_of(recording: Path) -> dict[int, str]:
+    """Returns the names of the steps by their numbers."""
+    return {line["index"]: line["name"] for line in events(recording) if line["kind"] == "step.started"}  # fmt: skip
+
+
+def run_attributes(recording: Path) -> dict[str, Any]:
+    """Returns what was recorded of the run, with its first device."""
+    for line in events(recording):
+        if line["kind"] == "run.ended":
+            return dict(line["attributes"], **(line.get("devices") or [{}])[0])
+    return {}
+
+
+def named(name: str) -> str:
+    """Returns the whole name of an attribute."""
+    from otel_quant.schema import semconv
+
+    return f"{semconv.STEP_NAME.split('.')[0]}.{name}"
+
+
+def near(what: str, truth: tuple[float | None, ...], ours: tuple[float | None, ...]) -> Row:  # fmt: skip
+    """Returns a row of bytes that are to be equal but for NEAR."""
+    is_near = all(
+        a is not None and b is not None and abs(a - b) <= NEAR
+        for a, b in zip(truth, ours, strict=True)
+    )
+    true, told = (" of ".join(map(mib, values)) for values in (truth, ours))
+    return Row(what, true, told, GOOD if is_near else BAD)
+
+
+def mib(size: float | None) -> str:
+    """Returns bytes as text."""
+    return "absent" if size is None else f"{size / MIB:,.0f} MiB"
+
+
 def otel_quant(*arguments: str | Path) -> list[str | Path]:
     """Returns a command of otel-quant."""
     return [sys.executable, "-m", "otel_quant", *arguments]
 
 
-def output(command: list[Any]) -> str:
+def output(command: list[Any], *, fails: bool = False) -> str:
     """Returns what a command prints; raises with its last line if it fails."""
     ended = subprocess.run(command, capture_output=True, text=True)
-    if ended.returncode:
+    if bool(ended.returncode) != fails:
         last = (ended.stderr.strip() or ended.stdout.strip() or "nothing").splitlines()[-1]
         raise RuntimeError(f"{Path(command[0]).name} ended with {ended.returncode}: {last}")
     return ended.stdout
 
-
-ROOT: Final = Path(__file__).resolve().parents[1]
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -75,7 +75,15 @@ STATES = {
 }  # fmt: skip
 
 
-UNITS = {"By": "bytes", "s": "s", "W": "watt", "Cel": "celsius", "Hz": "hertz", "1": "percentunit"}
+UNITS = {
+    "By": "bytes",
+    "s": "s",
+    "W": "watt",
+    "J": "joule",
+    "Cel": "celsius",
+    "Hz": "hertz",
+    "1": "percentunit",
+}
 """What Grafana calls a unit."""
 
 

@@ -172,9 +172,20 @@ def message_of(error: BaseException, *, paths: bool) -> str | None:
     if not paths:
         return None
     with FAULTS.kept_in("message of an exception"):
-        text = " ".join(str(error)[: 2 * _LONGEST].split())
+        text = " ".join(_without_frames(str(error))[: 2 * _LONGEST].split())
         return (text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…") or None
     return None
+
+
+def _without_frames(text: str) -> str:
+    """Returns a message without the frames of a traceback in it, which another process has had: its error is last."""
+    before, traceback, after = text.rpartition("Traceback (most recent call last):\n")
+    if not traceback:
+        return text
+    lines = after.splitlines()
+    while lines and (not lines[0] or lines[0][0].isspace()):
+        del lines[0]
+    return "\n".join([*before.splitlines()[:-1], *lines])
 
 
 def error_type(error: BaseException) -> str:

@@ -31,13 +31,17 @@ from opentelemetry.instrumentation.utils import is_instrumentation_enabled
 from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
-from otel_quant.capture.instruments.processes import PARENT
+from otel_quant.capture.instruments.processes import LAUNCHED, PARENT
 from otel_quant.capture.probes.readers import Probes
 from otel_quant.capture.recorder.ongoing import OpenStep, current_step
 from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.capture.recorder.run_info import new_run_info
 from otel_quant.capture.stack_sampler import StackSampler
-from otel_quant.export.otel.automatic_providers import AUTOMATIC_PROVIDERS, PROVIDERS
+from otel_quant.export.otel.automatic_providers import (
+    AUTOMATIC_PROVIDERS,
+    PROVIDERS,
+    has_providers_of_program,
+)
 from otel_quant.export.otel.delivery import Delivery
 from otel_quant.export.otel.logs import LogsSink
 from otel_quant.export.otel.metrics import MetricsSink
@@ -212,8 +216,12 @@ class Runtime:
     #    answered by then are not shut down (:mod:`otel_quant.export.otel.delivery`).
 
     def end_at_exit(self) -> None:
-        """Has the run end at exit: after what registers later, before what has registered."""
-        if not self._ends_at_exit:
+        """Has the run end at exit: after what registers later, before what has registered.
+
+        Where `otel-quant run` has registered the end before the program's own code, only providers are before that.
+        """
+        is_registered = LAUNCHED in sys.modules and not has_providers_of_program()
+        if not self._ends_at_exit and not is_registered:
             self.end_first_at_exit()
 
     def end_first_at_exit(self) -> None:
@@ -222,25 +230,25 @@ class Runtime:
         atexit.unregister(self.at_process_end)
         atexit.register(self.at_process_end)
 
-    def at_process_end(self) -> None:
-        """The process is about to end: ends the run and waits, bounded, for exporters."""
-        timeout = self.settings.exit_timeout
-        self._exiting = True
-        run = self.latest_run
-        if run is None:
+    def at_process_end(self, error: BaseException | None = None) -> None:
+        """The process is about to end, by an exception if any: ends the run and waits, bounded, for exporters."""
+        timeout, run = self.settings.exit_timeout, self.latest_run
+        if self._exiting or run is None:
             return
-        run.end(_error_at_exit())
+        self._exiting = True
+        run.end(error or _error_at_exit())
         try:
             self._drain(self.delivery.finish, timeout)
         except KeyboardInterrupt:  # Python would print a stack trace of ours, and go on
             LOG.warning("telemetry that has not been delivered is given up: interrupted")
 
-    def record_failure(self) -> None:
-        """At exit, records an exception that ends the process before its first step: it would leave nothing."""
-        error = _error_at_exit()
-        if isinstance(error, Exception) and self.latest_run is None:
-            self.begin_run()
-            self.at_process_end()
+    def record_failure(self, error: BaseException | None = None) -> None:
+        """Records an exception that ends the process, at exit only before its first step: it would leave nothing."""
+        raised = error or _error_at_exit()
+        if isinstance(raised, Exception) and (error is not None or self.latest_run is None):
+            if self.latest_run is None:
+                self.begin_run()
+            self.at_process_end(raised)
 
     def after_fork_in_child(self) -> None:
         """In a forked child: the parent's run is not this process's."""
@@ -315,7 +323,8 @@ class Runtime:
         """Returns the sinks of a run, in the order in which they receive a start; they receive an end in the reverse order."""
         recording = self._recording_sink_for(settings, info)
         if recording is not None and (request is None or request.path is None):
-            request = ProfileRequest(str(recording.folder / PROFILE), strict=settings.yaml_strict)
+            path = str(recording.folder / PROFILE)
+            request = ProfileRequest(path, strict=settings.yaml_strict, is_shared=True)
         # A recording has the last reading in a file of its own.
         profile = self._profile_sink_for(request, info, keeps_last_reading=recording is None)
         self._profile_sink = profile

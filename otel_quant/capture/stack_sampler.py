@@ -21,8 +21,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.kernel_files import forget, read_kept
+from otel_quant.capture.gpu_calls import GpuCalls
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.diagnosis.bounds import Evidence, bound_of
+from otel_quant.diagnosis.gpus import GpusOfStep
 from otel_quant.diagnosis.growth import Growth
 from otel_quant.diagnosis.stack_trees import Stacks, top_lines
 from otel_quant.schema import semconv
@@ -55,8 +57,7 @@ class _Beside:
     """What samples show of a step beside its stacks."""
 
     growth: Growth = field(default_factory=Growth)  # Memory, by calibration samples
-    busy: float = 0.0  # Sum of the shares of the time that the program's GPUs computed
-    readings: int = 0  # How many were added up
+    gpus: GpusOfStep = field(default_factory=GpusOfStep)
 
 
 class _SinceLast(NamedTuple):
@@ -101,6 +102,9 @@ class StackSampler:
         self._schedstats: dict[int | None, str] = {}  # Of each thread, the kernel's file
         self._threads: dict[int, _Use] = {}  # Of each thread, since it began
         self._stacks: dict[int, list[Place]] = {}  # Of each thread, at the last sample
+        # Of each thread, what kind of call it was in, if the program uses a GPU
+        self._calls: dict[int, str] = {}
+        self._gpu_calls: GpuCalls | None = None
 
     def take(self, steps: Mapping[int, OpenStep], reading: Reading) -> None:
         """Takes a sample of the open steps, by index; `reading` was read just before."""
@@ -121,6 +125,8 @@ class StackSampler:
             threads = frames.keys() - {threading.get_ident()}
         if not threads:
             return
+        if self._gpu_calls is None and any(gpu.own for gpu in reading.gpus):
+            self._gpu_calls = GpuCalls()
         used = self._used(threads)
         self._stacks = self._stacks_of(threads, used, frames)
         # Memory is of the process: of several threads, the one that has run most has taken it.
@@ -138,7 +144,10 @@ class StackSampler:
                 if step.start.clock_ns > since.last_ns:
                     own = since.from_start_of(step)
                     ran = self._threads.get(thread, _NOT_RUN)[0] - step.thread_ns
-            self.stacks.add(index, lines, own.amounts(ran, waited, thread == busiest))
+            seen = own.amounts(ran, waited, thread == busiest)
+            self.stacks.add(index, lines, seen)
+            if (kind := self._calls.get(thread)) and index in self._beside:
+                self._beside[index].gpus.add_call(kind, seen.time)
 
     def bound_of(
         self, step: OpenStep, seconds: float, figures: Mapping[str, Any], run: RunInfo
@@ -150,12 +159,13 @@ class StackSampler:
             return {}, None
         with FAULTS.kept_in("what bounds a step"):
             evidence = Evidence(root, seconds, figures, limit=run.limits.memory or math.nan)
+            if step.info.library and step.info.function:
+                evidence.function = step.info.function
             if isinstance(cpus, int | float):
                 evidence.cpus = cpus
             if (grows := beside.growth.line()) is not None:
                 evidence.per_sample = grows.per_sample
-            if beside.readings:
-                evidence.gpu = beside.busy / beside.readings
+            evidence.gpus = beside.gpus.evidence(evidence.total.time)
             if (bound := bound_of(evidence)) is not None:
                 named = (semconv.STEP_BOUND_BY, semconv.STEP_BOUND_EVIDENCE)
                 return dict(zip(named, bound, strict=True)), top_lines(evidence.by_line)
@@ -172,24 +182,19 @@ class StackSampler:
                 stacks[thread] = self._stacks[thread]
             else:
                 frames = frames or sys._current_frames()
-                stacks[thread] = self._lines(frames.get(thread))
+                stacks[thread] = self._lines(frame := frames.get(thread))
+                if self._gpu_calls is not None and frame is not None:
+                    self._calls[thread] = self._gpu_calls.kind_at(frame)
         frames.clear()  # a frame that is held keeps the program's objects alive
         return stacks
 
     def _add_beside(self, step: OpenStep, reading: Reading) -> None:
         """Adds the memory at a calibration sample, and how busy the GPUs are that the program has memory on."""
         samples = step.counts.samples
-        busy = [
-            utilization
-            for gpu in reading.gpus
-            if (utilization := getattr(gpu.activity, "utilization", None)) is not None
-            and (gpu.process_used or gpu.torch_allocated)
-        ]
-        if not busy and not samples:
+        if not reading.gpus and not samples:
             return
         beside = self._beside.setdefault(step.info.index, _Beside())
-        beside.busy += sum(busy)
-        beside.readings += len(busy)
+        beside.gpus.add(reading.gpus, samples)
         if samples and reading.memory is not None:
             beside.growth.add(samples, reading.memory.tree_rss)
 

@@ -89,7 +89,19 @@ def _sides(names: Sequence[Sequence[str]]) -> list[Side]:
         names, lambda name: read_recording(name, "not comparable: ", _NOT_COMPARABLE)
     )
     new = [f"new {number}" if len(names) > 2 else "new" for number in range(1, len(names))]
-    return [Side(name, tuple(runs)) for name, runs in zip(("base", *new), found, strict=True)]
+    sides = zip(("base", *new), found, _titles(names), strict=True)
+    return [Side(name, tuple(runs), title) for name, runs, title in sides]
+
+
+def _titles(names: Sequence[Sequence[str]]) -> list[str]:
+    """Returns the ends of the runs' paths that tell them apart; empty ones where a side has several runs."""
+    none = [""] * len(names)
+    if any(len(side) > 1 for side in names):
+        return none
+    paths = [Path(name).absolute().parts for (name,) in names]
+    deepest = max(map(len, paths))
+    ends = ([str(Path(*path[-most:])) for path in paths] for most in range(1, deepest + 1))
+    return next((each for each in ends if len({*each}) == len(each)), none)
 
 
 def _write_all(

@@ -51,6 +51,7 @@ MODEL_ARGUMENTS: Final = (
 
 def measure_options(options: argparse.Namespace) -> Options:
     """Returns how models are measured: arguments of the command that have the name of an option."""
+    from otel_quant.capture.probes.energy import MachineEnergy
     from otel_quant.inference.subjects import Options
 
     if sys.platform == "win32":
@@ -65,6 +66,7 @@ def measure_options(options: argparse.Namespace) -> Options:
         "providers": tuple(map(_provider, options.provider)),
         "inputs": inputs,
         "dims": dims,
+        "joules": MachineEnergy(),
     })  # fmt: skip
 
 

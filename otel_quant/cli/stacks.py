@@ -15,8 +15,11 @@ from otel_quant.cli.command import (
     read_recording,
 )
 
+STEP: Final = option(
+    "--step", metavar="NAME", help="only lines of steps of this name, and of those within them"
+)
 LINES: Final = (
-    option("--step", metavar="NAME", help="only lines of steps of this name, and of those within them"),
+    STEP,
     option("--by", choices=("time", "memory"), default="time", help="what lines are sorted by; memory: growth between two samples (default: %(default)s)"),
 )  # fmt: skip
 """What chooses lines of code."""

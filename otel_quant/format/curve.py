@@ -179,12 +179,15 @@ class CurveFile:
             self._levels = tuple(dict.fromkeys((*self._levels, *levels)))
             self._totals = tuple(dict.fromkeys((*self._totals, *totals)))
             self._has_new_columns = True
-        at = max(0, clock_ns - self._clock_ns) // 1_000_000
-        bucket = self._curve.add(at, levels, totals)
+        bucket = self._curve.add(self.at(clock_ns), levels, totals)
         self._changed[bucket.position] = bucket
         if clock_ns - self._written_ns >= FLUSH_EVERY * 1e9:
             self._written_ns = clock_ns
             self.flush()
+
+    def at(self, clock_ns: int) -> int:
+        """Returns a moment of the monotonic clock in milliseconds since the curve began."""
+        return max(0, clock_ns - self._clock_ns) // 1_000_000
 
     def drop(self, level: str) -> None:
         """Takes a level out; the next write makes the file anew without it."""

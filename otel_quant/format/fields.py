@@ -233,8 +233,12 @@ PROFILE_RUN: Final = {
     "host": semconv.HOST_NAME, "system": semconv.OS_DESCRIPTION, "python": semconv.PYTHON_VERSION,
     "otel_quant": semconv.OTEL_QUANT_VERSION, "memory_limit_mb": semconv.MEMORY_LIMIT,
     "memory_limit_source": semconv.MEMORY_LIMIT_SOURCE, "gpus": semconv.GPU_NAMES,
+    "gpu_memory_source": semconv.GPU_MEMORY_SOURCE,
 }  # fmt: skip
 """Keys of the section ``run`` of a profile, and the attributes of the run that they are."""
+
+PEAK_SOURCE: Final = "peak_memory_source"
+"""Key of a comment on a step of a profile: ``at_least`` where its peak may have been much higher."""
 
 PROFILE_RUN_END: Final = {
     "tree_peak_memory_mb": semconv.MEMORY_PEAK,

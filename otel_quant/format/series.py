@@ -11,7 +11,13 @@ import re
 from typing import Final
 
 from otel_quant.schema import semconv
-from otel_quant.schema.figures import ALL_GPUS_MEMORY, CACHE_GROWTH, RESOURCES
+from otel_quant.schema.figures import (
+    ALL_GPUS_MEMORY,
+    CACHE_GROWTH,
+    GPU_POWER,
+    GPU_UTILIZATION,
+    RESOURCES,
+)
 
 MEMORY: Final = "memory"  # RSS of the process tree
 CACHE: Final = "cache"  # Most that one of the library's cache directories has grown
@@ -20,6 +26,10 @@ DISK_WRITE: Final = "disk.write"
 CPU: Final = "cpu"  # CPU time of the process tree, user and system
 CPU_WAIT: Final = "cpu.wait"  # How long the main thread was ready to run and waited for a processor
 CPU_WAITS: Final = "cpu.waits"  # The same of all threads of the process tree, added up
+# Since when the highest of MEMORY may have been reached, in milliseconds since the curve began, of buckets
+# in which it is higher than before. The kernel's mark tells how high memory was, and not when: it rose
+# between this moment and the one at which it was read.
+SINCE: Final = "memory.since"
 PROCESS: Final = "process."  # Beginning of a process's own RSS; the largest processes have one each
 USED: Final = "used"
 PROCESS_USED: Final = "process_used"
@@ -38,12 +48,19 @@ TOTALS: Final = frozenset({CPU, CPU_WAITS}) | {
 }
 """The series that only rise; the others are levels."""
 
+_ACTIVITY: Final = re.compile(rf"gpu\.([0-9]+)\.({GPU_UTILIZATION.curve}|{GPU_POWER.curve})")
 _GPU: Final = re.compile(rf"gpu\.([0-9]+)\.({USED}|{PROCESS_USED})")
 
 
 def gpu_of(name: str) -> tuple[int, str] | None:
     """Returns the index of a GPU and which figure of it a series is; None for any other series."""
     found = _GPU.fullmatch(name)
+    return None if found is None else (int(found[1]), found[2])
+
+
+def gpu_activity(name: str) -> tuple[int, str] | None:
+    """Returns the index of a GPU and what it does that a series shows; None for any other series."""
+    found = _ACTIVITY.fullmatch(name)
     return None if found is None else (int(found[1]), found[2])
 
 

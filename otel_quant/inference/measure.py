@@ -38,7 +38,7 @@ def measure_files(paths: Sequence[str], options: Options) -> InferenceResult:
         for model in models:
             kept.callback(model.process.close)
             model.prepare()
-        take_turns(models, options.seconds, options.runs)
+        take_turns(models, options.seconds, options.runs, joules=options.joules)
         for model in models:
             model.finish()
         results = [_result(model, models[0]) for model in models]
@@ -166,7 +166,8 @@ def _time(
     wanted: Mapping[InProcess, int], number: int, options: Options, tell: Callable[[str], object]
 ) -> None:
     """Times variants in a process of each, by the number of it; each with the number of its processes."""
-    take_turns(list(wanted), options.seconds, processes=min(wanted.values(), default=1))
+    fewest = min(wanted.values(), default=1)
+    take_turns(list(wanted), options.seconds, processes=fewest, joules=options.joules)
     for variant, count in wanted.items():
         found = variant.problem or f"median {1000 * median(variant.medians()[-1]):.3g} ms"
         tell(f"{variant.name}: {found} (process {number} of {count})")

@@ -56,6 +56,8 @@ class Latency:
     ratio: float | None = None
     is_apart: bool | None = None  # Whether the machine was quiet enough to tell the two apart
     processes: tuple[float, ...] = ()  # Median of the rounds' medians of each process
+    gpu_energy: float | None = None  # Joules of all visible GPUs in a run, idle ones included
+    cpu_energy: float | None = None  # Joules of the processors' packages in a run
 
     @property
     def speedup(self) -> float | None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise, repeat
 from math import ceil
@@ -29,6 +30,9 @@ ROUNDS: Final = 10
 _FEWEST: Final = 5
 """Rounds of models that are slow, all processes together; fewer could hardly be compared."""
 
+_METERED: Final = 1.0
+"""Seconds of rounds that a model's energy needs: counters of GPUs change every tenth of a second."""
+
 _MOST_RUNS: Final = 1000
 """Runs of a model in a round."""
 
@@ -46,6 +50,10 @@ class MeasuredModel(ABC):
         self.processes: list[list[Sequence[float]]] = [[]]  # seconds of calls, by process and round
         self.spent = 0.0  # seconds that the rounds of the newest process took
         self.outputs: Arrays = {}
+        self.joules: dict[str, float] = defaultdict(
+            float
+        )  # that the machine used in its rounds, by ``gpu`` or ``cpu``
+        self.metered = 0.0  # seconds of these rounds
 
     @abstractmethod
     def time(self, seconds: float, runs: int | None) -> None:
@@ -54,6 +62,11 @@ class MeasuredModel(ABC):
     def runs_in(self, seconds: float) -> int:
         """Returns how many runs fit into so many seconds, one at least."""
         return min(_MOST_RUNS, ceil(seconds / self.warm))
+
+    def energy(self, of: str, seconds: float) -> float | None:
+        """Returns the joules of a run that takes so long; None where they are not counted, or too few."""
+        is_known = of in self.joules and self.metered >= _METERED
+        return self.joules[of] / self.metered * seconds if is_known else None
 
     def accuracy(self, base: MeasuredModel) -> Accuracy:
         """Compares the outputs with the base's."""
@@ -65,9 +78,16 @@ class MeasuredModel(ABC):
 
 
 def take_turns(
-    models: Sequence[MeasuredModel], seconds: float, runs: int | None = None, processes: int = 1
+    models: Sequence[MeasuredModel],
+    seconds: float,
+    runs: int | None = None,
+    processes: int = 1,
+    joules: Callable[[], Mapping[str, float]] = dict,
 ) -> None:
-    """Has models run in rounds: so many runs in all, or until more would change little or time is over."""
+    """Has models run in rounds: so many runs in all, or until more would change little or time is over.
+
+    ``joules`` returns what the counters of the machine's energy show.
+    """
     shares: Iterable[int | None] = repeat(None)
     if runs is not None:
         rounds = min(ROUNDS, runs)
@@ -79,9 +99,12 @@ def take_turns(
             return
         turn = number % len(alive)
         for model in [*alive[turn:], *alive[:turn]]:  # the first of a round is after a pause
-            began = time.perf_counter()
+            before, began = joules(), time.perf_counter()
             model.time(min(ROUND, seconds / ROUNDS), share)
-            model.spent += time.perf_counter() - began
+            took = time.perf_counter() - began
+            model.spent, model.metered = model.spent + took, model.metered + took
+            for of, counted in joules().items():
+                model.joules[of] += counted - before.get(of, counted)
 
 
 def _is_enough(alive: Sequence[MeasuredModel], number: int, seconds: float, processes: int) -> bool:
@@ -102,8 +125,8 @@ def latency(own: MeasuredModel, beside: MeasuredModel | None) -> Latency:
     usual, spread = without_extremes(processes), noise(list(chain.from_iterable(medians)))
     runs = len(times) if own.runs_are_known else None
     ratio, is_apart = compared(medians, beside.medians()) if beside else (None, None)
-    deciles = tenths[0], tenths[-1]
-    return Latency(usual, *deciles, runs, own.first[0], spread, ratio, is_apart, processes)
+    deciles, energy = (tenths[0], tenths[-1]), [own.energy(of, usual) for of in ("gpu", "cpu")]
+    return Latency(usual, *deciles, runs, own.first[0], spread, ratio, is_apart, processes, *energy)
 
 
 def beside(result: ModelResult, model: MeasuredModel, base: MeasuredModel) -> ModelResult:

@@ -65,6 +65,8 @@ class Options:
     inputs: Mapping[str, InputSpec] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
     data: str | None = None
+    # Returns joules that the machine has used, by ``gpu`` and ``cpu``, as far as they are counted
+    joules: Callable[[], Mapping[str, float]] = dict
 
     @property
     def runs_text(self) -> str:

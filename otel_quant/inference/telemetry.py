@@ -210,6 +210,8 @@ _FIELDS: Final = (
     (semconv.INFERENCE_P10, "latency", "p10"),
     (semconv.INFERENCE_P90, "latency", "p90"),
     (semconv.INFERENCE_MEMORY_PEAK, "memory", "highest"),
+    (semconv.INFERENCE_GPU_ENERGY, "latency", "gpu_energy"),
+    (semconv.INFERENCE_CPU_ENERGY, "latency", "cpu_energy"),
     (semconv.INFERENCE_SPEEDUP, "latency", "clear_speedup"),
     (semconv.INFERENCE_SQNR, "accuracy", "lowest_sqnr"),
 )

@@ -219,7 +219,7 @@ def measure_models(
         kept.enter_context(torch.random.fork_rng(devices=devices))
         for subject in subjects:
             subject.attempt(subject.begin, kept, options.warmup)
-        take_turns(subjects, options.seconds, options.runs)
+        take_turns(subjects, options.seconds, options.runs, joules=options.joules)
         for subject in subjects:
             subject.attempt(subject.look_at, options.seconds)
     settings = {

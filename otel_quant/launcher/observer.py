@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,7 +41,7 @@ from otel_quant.launcher.surroundings import (
     disks,
 )
 from otel_quant.schema.figures import RESOURCES, curve_levels, curve_totals
-from otel_quant.schema.readings import GpuReading, Limits
+from otel_quant.schema.readings import GpuReading, Limits, MemoryReading
 
 if TYPE_CHECKING:
     from otel_quant.launcher.program import Ended
@@ -119,6 +119,13 @@ _LOOK_NS: Final = 1_000_000_000
 """Nanoseconds between two looks at names, limits and counters. Also the age of readings that count
 for what a program held that was killed for want of memory: it is freed while the kernel works."""
 
+_AT_ONCE_NS: Final = 1_000_000
+"""Nanoseconds that reading the memory of one process takes at most; if this process was suspended meanwhile,
+nobody knows at which time the figure was right."""
+
+_TRIES: Final = 3
+"""How often memory is read until it was."""
+
 _UNIT: Final = 1 if sys.platform == "darwin" else 1024
 """Bytes in which getrusage(2) and wait4(2) give the highest RSS."""
 
@@ -156,7 +163,7 @@ class Observer:
         self._last_seen: dict[int, LastSeen] = {}
         self._looked_ns = 0
         self._cache: int | None = None
-        self._highest_mark = 0
+        self._highest_mark = self._highest = 0  # of one process, and of all together
         # A program is started as a copy of this process, whose memory is in the kernel's mark.
         self._mark_before = 0
         if sys.platform != "win32":
@@ -209,15 +216,17 @@ class Observer:
             )
         with FAULTS.kept_in("observer, file"):
             if self._curve is not None:
-                memory = with_mark(seen.last_seen.get(self._pid), seen.mark)
-                if memory is not None:
-                    self._curve.add(clock_ns, {series.MEMORY: memory}, {})
+                held = self._recent[-1].memory if self._recent else 0
+                if seen.mark is not None and seen.mark > held:
+                    # Perhaps of a child that nobody has seen: it may have risen at any time.
+                    self._curve.add(clock_ns, {series.MEMORY: seen.mark}, {series.SINCE: 0})
                 self._curve.close()
         return seen
 
     def summary(self) -> dict[str, Number]:
         """Returns the highest value of each level of the curve and the last of each total; not of single processes."""
         found = self._curve.summary() if self._curve is not None else {}
+        found.pop(series.SINCE, None)
         return {name: value for name, value in found.items() if not name.startswith(series.PROCESS)}
 
     def _read(self) -> TreeReading | None:
@@ -225,10 +234,9 @@ class Observer:
         children = descendants(self._pid)
         found: dict[str, Any] = {"gpu": ()}
         with FAULTS.kept_in("observer, GPUs"):
-            found["gpu"] = self._gpus((self._pid, *children))
-        clock_ns = time.monotonic_ns()
+            found["gpu"] = self._gpus.sample((self._pid, *children))
         try:
-            memory = self._memory(children)
+            clock_ns, memory = self._read_memory(children)
         except OSError:
             return None
         if not memory.tree_rss:
@@ -249,6 +257,14 @@ class Observer:
             found,
         )
 
+    def _read_memory(self, children: Collection[int]) -> tuple[int, MemoryReading]:
+        """Reads memory, and the clock as it was then."""
+        for _ in range(_TRIES):
+            clock_ns, memory = time.monotonic_ns(), self._memory(children)
+            if children or time.monotonic_ns() - clock_ns < _AT_ONCE_NS:
+                break
+        return clock_ns, memory
+
     def _sample(self) -> None:
         reading = self._read()
         if reading is None:
@@ -268,22 +284,31 @@ class Observer:
             self._cache = cache_growth(self._folder)
         else:
             self._largest.meet(reading.processes)
-        peak = self._peak_between(reading)
+        peak, since_ns = self._peak_between(reading)
         self._recent.append(reading)
         while reading.clock_ns - self._recent[0].clock_ns > _LOOK_NS:
             self._recent.popleft()
         if self._curve is not None:
             with FAULTS.kept_in("observer, file"):
-                if peak is not None:
+                totals = _totals(reading)
+                if peak > self._highest or peak > reading.memory:
+                    totals[series.SINCE] = self._curve.at(since_ns)
+                if peak > reading.memory:
                     self._curve.add(reading.clock_ns, {series.MEMORY: peak}, {})
-                self._curve.add(reading.clock_ns, self._levels(reading), _totals(reading))
+                self._curve.add(reading.clock_ns, self._levels(reading), totals)
+        self._highest = max(self._highest, peak)
 
-    def _peak_between(self, reading: TreeReading) -> int | None:
-        """Returns what a program without children has held between this reading and the last."""
+    def _peak_between(self, reading: TreeReading) -> tuple[int, int]:
+        """Returns the highest since the last reading, as far as is known, and since when it may have been.
+
+        Of a program without children that is the kernel's mark, if it rose; else what is in use now.
+        """
         mark, before = reading.high_water, self._highest_mark
         self._highest_mark = max(before, mark)
         is_alone = len(reading.processes) == 1 and before > 0
-        return mark if is_alone and mark > max(before, reading.memory) else None
+        if is_alone and mark > max(before, reading.memory):
+            return mark, self._recent[-1].clock_ns
+        return reading.memory, reading.clock_ns
 
     def _note_last(self, pid: int) -> None:
         """Notes the newest reading as the last in which a process was alive."""

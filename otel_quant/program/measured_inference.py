@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from otel_quant.base.environment import settings_from
+from otel_quant.capture.probes.energy import MachineEnergy
 from otel_quant.inference.results import InferenceResult
 from otel_quant.inference.subjects import Options
 from otel_quant.inference.telemetry import RunContext, report
@@ -108,7 +109,7 @@ def measure_inference(
             f"runs={runs}, seconds={seconds}, warmup={warmup}; expected at least one run, more than "
             "0 s, and no less than 0 runs before"
         )
-    options = Options(runs=runs, seconds=seconds, warmup=warmup)
+    options = Options(runs=runs, seconds=seconds, warmup=warmup, joules=MachineEnergy())
     began_ns = time.time_ns()
     found = measure_models({str(name): each for name, each in models.items()}, inputs, options)
     settings = settings_from(os.environ, warn=False)

@@ -10,6 +10,7 @@ from pathlib import PurePath
 from typing import Final, NamedTuple, TypeAlias
 
 from otel_quant.recordings import summary
+from otel_quant.recordings.failures import failure_of
 from otel_quant.recordings.model import (
     Attributes,
     Ending,
@@ -20,7 +21,7 @@ from otel_quant.recordings.model import (
     script_of,
     steps_in,
 )
-from otel_quant.recordings.summary import MEMORY_PEAK, is_of_program, outermost_runs, peak
+from otel_quant.recordings.summary import GPU_PEAK, MEMORY_PEAK, is_of_program, outermost_runs, peak
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import QUANTITIES
 
@@ -124,14 +125,16 @@ def _partial(recording: Recording) -> str:
 def _failure(recording: Recording) -> str:
     """Returns how a recording failed, and in which step."""
     ending = recording.ending or Ending(time=0.0)
+    failure = failure_of(recording)
+    error = None if failure is None else failure.of.error
     causes = (
         ("was killed by", ending.signal),
-        *(("failed with", run.error) for run in recording.runs),
+        ("failed with", error),
         ("failed with exit code", ending.exit_code),
     )
     how = next((f"{verb} {cause}" for verb, cause in causes if cause), "failed")
-    stopped = [step for run in recording.runs for step in run.steps if step.state != "ended"]
-    return f"{how} in {stopped[-1].name}" if stopped else how
+    steps = ending.open_steps or [each.name for each in (failure.steps if failure else ())]
+    return f"{how} in {steps[-1]}" if steps else how
 
 
 # --- one axis of time for two runs ------------------------------------------------------
@@ -258,7 +261,8 @@ follows the processors; the processor's model and the system change how fast it 
 
 _SCRIPT: Final = Fact("script", "", _ALL)
 _WHEN_READ: Final = Fact("memory was read", "", frozenset({MEMORY_PEAK}))
-_ALWAYS: Final = (_SCRIPT, _WHEN_READ, *FACTS)
+_GPU_SOURCE: Final = Fact("memory of GPUs was read from", "", frozenset({GPU_PEAK}))
+_ALWAYS: Final = (_SCRIPT, _WHEN_READ, _GPU_SOURCE, *FACTS)
 _PROCESSES: Final = Fact("recorded processes", "", _ALL)
 """Of profiles: one has one process, and nobody knows what the others had added to its whole."""
 
@@ -315,6 +319,7 @@ def _facts_of(run: ComparedRun) -> dict[Fact, Value]:
     command = run.recording.origin.get(semconv.PROCESS_COMMAND_LINE)
     known[_SCRIPT] = script_of(command) if isinstance(command, str) else None
     known |= {_WHEN_READ: run.when_read, _PROCESSES: len(outermost_runs(run.recording))}
+    known[_GPU_SOURCE] = _gpu_source(sources) if GPU_PEAK in run.total else None
     return {fact: value for fact, value in known.items() if value is not None}
 
 
@@ -335,6 +340,15 @@ def _when_read(recording: Recording) -> str | None:
     sampled = any(marks & {*run.attributes, *run.last_read} for run in recording.runs)
     all_the_time = sampled or known.source in ("launcher", "ending", "process", "sampled")
     return "all the time" if all_the_time else "at checkpoints"
+
+
+def _gpu_source(sources: Sequence[Attributes]) -> Value | None:
+    """Returns what the memory of GPUs was read from; of older recordings of ours it was version 1 of NVIDIA's."""
+    is_ours = _value_in(sources, semconv.OTEL_QUANT_VERSION) is not None
+    named = (_value_in(sources, name) for name in (semconv.GPU_DRIVERS, semconv.GPU_NAMES))
+    is_nvidia = any("nvidia" in str(each).lower() for each in named)
+    older = "nvmlMemory_v1" if is_ours and is_nvidia else None
+    return _value_in(sources, semconv.GPU_MEMORY_SOURCE) or older
 
 
 def _distinct(values: Iterable[Value]) -> tuple[Value, ...]:

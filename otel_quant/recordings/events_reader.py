@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _Event = Mapping[str, Any]
 
 _SPAN: Final = ("trace_id", "span_id", "parent_span_id")
-_OF_STEP: Final = ("parent", *_SPAN)
+_OF_STEP: Final = ("parent", "mark", *_SPAN)
 _OUTCOME: Final = ("devices", "error", "error_message")
 _NONE: Final = Count()
 _OF_RUN: Final = ("rank", "world_size", "resource", *_SPAN)

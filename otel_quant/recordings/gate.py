@@ -222,7 +222,7 @@ def _outcome(test: _Test, is_rare: bool | None, *, force: bool) -> Outcome:
     if is_rare is not None:
         return "worse" if is_rare else "within"
     best, worst = (min, max) if sign > 0 else (max, min)
-    reference = worst(base.alone)
+    reference = worst(base.alone + base.bounds)  # of a peak that was higher than known, no limit
     allowed = _allowed(limit, reference)
     if sign * (best(new.alone) - reference) <= allowed:
         return "within"
@@ -247,7 +247,7 @@ def _missing(comparison: Comparison, at: int, limit: GateLimit, rows: Sequence[S
     name = limit.figure.name
     figures = [row.figures[name] for row in rows if name in row.figures]
     for place in (at,) if limit.is_budget else (0, at):
-        side = comparison.sides[place].name
+        side = comparison.sides[place].called
         if limit.step is not None and not any(row.runs[place] for row in rows):
             return f"no step {limit.step!r} in {side}"
         if not any(figure.samples[place] for figure in figures):

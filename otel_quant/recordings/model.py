@@ -18,6 +18,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from otel_quant.format.curve import Curve, RecordedCurve
+from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Place
 from otel_quant.schema.readings import Counts
 
@@ -59,6 +60,9 @@ _Made = TypeVar("_Made")
 
 Certainty = Literal["known", "guessed"]
 
+Spans: TypeAlias = tuple[tuple[float, float], ...]
+"""Stretches of time, in order: the start and the end of each."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedStep:
@@ -73,6 +77,8 @@ class RecordedStep:
     state: State  # How it stands
     # All attributes of its span: library, figures, calibration
     attributes: Attributes = field(default_factory=dict)
+    # Above all marks of the kernel when it began, in bytes: a higher one rose later
+    mark: int | None = None
     devices: tuple[Attributes, ...] = ()  # The attributes of the log record of each GPU
     counts: Counts = field(default_factory=Counts)  # Samples and layers begun so far
     line: Place | None = None  # The line at which it was last seen; None of one that has ended
@@ -83,6 +89,8 @@ class RecordedStep:
     trace_id: str | None = None  # Its span's trace, 32 hexadecimal digits; None without an SDK
     span_id: str | None = None  # Its span, 16 hexadecimal digits
     parent_span_id: str | None = None  # The span above
+    # Of the time outside of steps, the stretches of it: its end is its start and their sum
+    spans: Spans = ()
 
     @property
     def samples(self) -> int | None:
@@ -128,7 +136,9 @@ class RecordedRun:
     world_size: int | None = None  # Number of processes that the launcher started
     start: float  # When it began
     end: float | None = None  # When it ended; None while it runs, or without an end record
-    gone: float | None = None  # When its process was gone, if that failed; None if it is not known
+    # When its process was seen first and when it was gone, if that failed; None if it is not known
+    began: float | None = None
+    gone: float | None = None
     state: State  # How it stands
     # All attributes of its span; of one that has not ended, what is known so far
     attributes: Attributes = field(default_factory=dict)
@@ -158,6 +168,11 @@ class RecordedRun:
     def last_read(self) -> Attributes:
         """The attributes of its last reading; none without one."""
         return _NOTHING if self.last is None else self.last.attributes
+
+    @property
+    def has_events(self) -> bool:
+        """Whether its process has recorded it; else the launcher alone has seen the process, and that it failed."""
+        return self.gone is None or self.gone != self.end
 
     @property
     def is_unended(self) -> bool:
@@ -363,6 +378,12 @@ def forecast_of(run: RecordedRun, step: RecordedStep) -> Mapping[str, Any]:
     if step.end is None and last is not None and last.open_steps[-1:] == (step.index,):
         return last.attributes
     return step.attributes
+
+
+def function_of(step: RecordedStep) -> str:
+    """Returns the library's function that is a step; empty for a step of the program's own."""
+    has_library = semconv.LIBRARY_NAME in step.attributes
+    return str(step.attributes.get(semconv.CODE_FUNCTION_NAME, "")) if has_library else ""
 
 
 def name_text(path: StepPath) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from otel_quant.base.files import LOCKS_EXIST, is_held, open_regular
+from otel_quant.diagnosis.spots import Grown, Stack, grown_in
 from otel_quant.diagnosis.stack_trees import by_last_line
 from otel_quant.format import event_file
 from otel_quant.format.curve import Curve, RecordedCurve, read_curve
@@ -28,8 +29,10 @@ from otel_quant.recordings.model import (
     Ending,
     PlacedStep,
     RecordedRun,
+    RecordedStep,
     Recording,
     State,
+    function_of,
     steps_in,
 )
 from otel_quant.schema import semconv
@@ -111,9 +114,11 @@ class _Folder:
             self._add_state(process, runs)
             of_open = self._open_state(process) if failed is None else failed.state
         found = [run.recorded(of_open) for run in runs.values()]
-        if failed is not None and found and found[-1].error is None:
-            state, error, gone = failed.state, failed.error, failed.gone
-            found[-1] = replace(found[-1], state=state, error=error, gone=gone)
+        if failed is not None and found:
+            last = found[-1] = replace(found[-1], began=failed.began)
+            if last.error is None:
+                state, error, gone = failed.state, failed.error, failed.gone
+                found[-1] = replace(last, state=state, error=error, gone=gone)
         return found
 
     def _runs_in_events(self, process: str) -> dict[str, ReadRun]:
@@ -155,13 +160,15 @@ class _Folder:
 
     def _failed_run(self, failed: Mapping[str, Any]) -> RecordedRun:
         """Returns a run without steps for a process that failed, which may have had none of its own."""
-        name, gone = failed.get("signal"), max(0, failed["ended"] - self._began_ns) / 1e9
+        name = failed.get("signal")
+        began, gone = (max(0, failed[key] - self._began_ns) / 1e9 for key in ("began", "ended"))
         return RecordedRun(
             id=f"{failed['pid']}-{failed['began']}",
             process=str(failed["pid"]),
             pid=failed["pid"],
-            start=max(0, failed["began"] - self._began_ns) / 1e9,
+            start=began,
             end=gone,
+            began=began,
             gone=gone,
             state="killed" if name else "failed",
             attributes={semconv.PROCESS_COMMAND_LINE: failed["name"]},
@@ -364,6 +371,18 @@ def _stacks(
 def of_step(stacks: Iterable[SeenStack], name: str) -> list[SeenStack]:
     """Returns those that were seen in steps of a name, or in steps within these."""
     return [each for each in stacks if each.step is not None and name in each.step.names]
+
+
+def grown_of(recording: Recording, step: RecordedStep) -> Grown | None:
+    """Returns what has taken memory in steps of a step's name; None if it was not seen to grow."""
+    method = str(step.attributes.get(semconv.CALIBRATION_METHOD, ""))
+    return grown_in(lines_of(recording, step), function_of(step), method)
+
+
+def lines_of(recording: Recording, step: RecordedStep) -> list[Stack]:
+    """Returns what was seen in steps of a step's name, stack by stack."""
+    every = recording.once("stacks", lambda: stacks_in(recording))
+    return [(each.lines, each.seen) for each in of_step(every, step.name)]
 
 
 def by_line(stacks: Iterable[SeenStack]) -> dict[Place, Amounts]:

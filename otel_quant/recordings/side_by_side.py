@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, groupby
@@ -26,7 +26,16 @@ from otel_quant.recordings.compared_runs import (
     fact_differences,
 )
 from otel_quant.recordings.model import State, StepPath
-from otel_quant.recordings.summary import CPU_TIME, CPU_WAIT, CPU_WAITS, DURATION, SAMPLE_RATE
+from otel_quant.recordings.summary import (
+    CPU_TIME,
+    CPU_WAIT,
+    CPU_WAITS,
+    DURATION,
+    GPU_PEAK,
+    MEMORY_BOUND,
+    MEMORY_PEAK,
+    SAMPLE_RATE,
+)
 from otel_quant.schema.catalog import QUANTITIES, Quantity
 
 
@@ -36,6 +45,12 @@ class Side:
 
     name: str  # ``base``, ``new``; ``new 1``, ``new 2`` of several
     runs: tuple[ComparedRun, ...]  # The runs, at least one
+    title: str = ""  # What a person calls it, where that is another name: the run's
+
+    @property
+    def called(self) -> str:
+        """Its name for people."""
+        return self.title or self.name
 
     def at(self, path: StepPath) -> list[tuple[Figures, State, float | None]]:
         """Returns figures, state and number of processors of each run that has a step."""
@@ -79,10 +94,16 @@ def side_by_side(sides: Sequence[Side]) -> Comparison:
     steps = [chain.from_iterable(run.steps for run in side.runs) for side in sides]
     paths = [*map(dict.fromkeys, steps)]
     base = paths[0]
+    facts = tuple(fact_differences([side.runs for side in sides]))
+    # Of a figure that was read in another way the difference is none of the program.
+    unlike = [
+        frozenset().union(*(fact.changes for fact in facts if fact.is_unlike(at))) & {GPU_PEAK}
+        for at in range(1, len(sides))
+    ]
     return Comparison(
         sides=tuple(sides),
-        rows=tuple(_row(sides, path) for path in (TOTAL, *_in_order(paths))),
-        differences=tuple(fact_differences([side.runs for side in sides])),
+        rows=tuple(_row(sides, path, unlike) for path in (TOTAL, *_in_order(paths))),
+        differences=facts,
         unrelated=tuple(bool(base and each) and base.keys().isdisjoint(each) for each in paths[1:]),
     )
 
@@ -104,8 +125,8 @@ def _in_order(sides: Iterable[Iterable[StepPath]]) -> list[StepPath]:
     return order
 
 
-def _row(sides: Sequence[Side], path: StepPath) -> StepSides:
-    """Returns the total of all sides, or a step."""
+def _row(sides: Sequence[Side], path: StepPath, unlike: Sequence[Collection[str]]) -> StepSides:
+    """Returns the total of all sides, or a step; without differences of figures that are `unlike` the base's."""
     found = [side.at(path) for side in sides]
     tells_waits = all(CPU_WAIT in each for each, *_ in chain.from_iterable(found))
     rows: dict[str, FigureRow] = {}
@@ -114,7 +135,10 @@ def _row(sides: Sequence[Side], path: StepPath) -> StepSides:
         if any(samples):
             base, *others = samples
             differences = (
-                difference(base, new, figure.matters) if base and new else None for new in others
+                difference(base, new, figure.matters)
+                if base and new and figure.name not in names
+                else None
+                for new, names in zip(others, unlike, strict=True)
             )
             rows[figure.name] = FigureRow(figure, samples, tuple(differences))
     states = tuple(frozenset(state for _, state, _ in side) for side in found)
@@ -129,6 +153,10 @@ def _sample(
     if not known:
         return None
     values = tuple(figures[name] for figures, _ in known)
+    if name == MEMORY_PEAK:
+        return Sample(
+            values, values, tuple(each.get(MEMORY_BOUND, each[name]) for each, _ in known)
+        )
     if not tells_waits:  # of one side alone it would make the other look worse
         return Sample(values)
     return Sample(values, *zip(*(alone(name, *each) for each in known), strict=True))
@@ -150,7 +178,8 @@ class Sample:
     values: tuple[float, ...]  # One for each run that has it, at least one
     # What they would have been without what the main thread waited for a processor
     alone: tuple[float, ...] = ()
-    # What they may have been, at best, without all that the wait of threads may have cost
+    # What they may have been, at best, without all that the wait of threads may have cost; of a peak of
+    # memory that was higher than is known, infinity
     bounds: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:

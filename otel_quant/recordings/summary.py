@@ -16,10 +16,11 @@ from dataclasses import replace
 from functools import cache, cached_property, partial
 from heapq import nlargest
 from operator import attrgetter, itemgetter
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from otel_quant.diagnosis.growth import Growth
-from otel_quant.format.series import MEMORY
+from otel_quant.format.curve import Curve
+from otel_quant.format.series import MEMORY, SINCE
 from otel_quant.recordings.model import (
     LAUNCHER,
     Attributes,
@@ -36,6 +37,7 @@ from otel_quant.recordings.model import (
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import FORMER, QUANTITIES, Quantity
 from otel_quant.schema.events import present
+from otel_quant.schema.readings import AT_LEAST
 
 Source = Literal[
     "kernel", "sampled", "launcher", "process", "checkpoints", "last reading", "ending"
@@ -55,6 +57,8 @@ GPU_PEAK: Final = semconv.short(semconv.GPU_MEMORY_PEAK)
 GPU_ALLOCATED: Final = "gpu.torch_allocated.peak"
 DISK_WRITE: Final = semconv.short(semconv.DISK_WRITE)
 CACHE_PEAK: Final = semconv.short(semconv.CACHE_GROWTH)
+MEMORY_BOUND: Final = "memory.bound"
+"""Beside the quantities of a step whose peak was higher than is known: what it may have been, without a limit."""
 PROCESS_PEAK: Final = semconv.short(semconv.MEMORY_PROCESS_PEAK)
 
 WAITS: Final = (CPU_WAIT, CPU_WAITS)
@@ -91,11 +95,13 @@ class KnownValue(NamedTuple):
     run: RecordedRun | None = None
     step: RecordedStep | None = None  # The innermost step
     path: StepPath = ()  # That step and those around it
+    since: float | None = None  # Since when it may have been, where only its latest time is known
+    is_low: bool = False  # Page faults contradict it: more was in use
 
     @property
     def is_least(self) -> bool:
         """Whether the true value may be higher, because nothing has looked in between."""
-        return self.source in ("checkpoints", "last reading")
+        return self.is_low or self.source in ("checkpoints", "last reading")
 
 
 class MemoryLimit(NamedTuple):
@@ -134,6 +140,12 @@ def peak(recording: Recording) -> KnownValue | None:
     """Returns the peak of memory, and where it was: as :func:`value` has it."""
     every = _everywhere(recording, BY_NAME[MEMORY_PEAK])
     return recording.once("peak", lambda: _placed(every, recording, recording.runs))
+
+
+def with_curve_peak(recording: Recording, steps: Iterable[PlacedStep]) -> list[PlacedStep]:
+    """Returns the steps to which the highest memory of the launcher's curve may belong; all without that curve."""
+    known = next(_of_curve(recording, MEMORY), None)
+    return [each for each in steps if known is None or _may_have(each.step, known)]
 
 
 def peak_of_run(recording: Recording, run: RecordedRun) -> KnownValue | None:
@@ -269,11 +281,11 @@ def _of_curve(
 ) -> Iterator[KnownValue]:
     """Yields the highest value of the launcher's curve, or of the curve of a run's process."""
     source: Source = "launcher" if run is None else "process"
-    begin, curve = recording.curve(LAUNCHER if run is None else run.process)
-    levels = [each.levels[name] for each in curve.buckets.values() if name in each.levels]
+    levels = levels_in(*recording.curve(LAUNCHER if run is None else run.process), name)
     if levels:
-        highest = max(levels, key=attrgetter("highest"))
-        yield KnownValue(highest.highest, source, begin + highest.at / 1000, run)
+        it = max(levels, key=attrgetter("highest"))
+        since = it.since if it.since < it.time else None
+        yield KnownValue(it.highest, source, it.time, run, since=since)
 
 
 def _of_span(
@@ -314,25 +326,50 @@ def _placed(
 ) -> KnownValue | None:
     """Returns the highest; of those that are equal as far as can be told, the one that knows where.
 
-    Case 1: one knows when it was, and a step was open then. Case 2: one is of a step. Case 3: none
-    of the two.
+    Case 1: one knows when it was, and a step was open then. Case 2: one is of a step. Case 3: one knows
+    between which times it was, and a step was open all the while. Case 4: none of them.
     """
     found = sorted(every, key=lambda each: -each.value)
     if not found:
         return None
     best = max(found, key=lambda each: (each.value, each.source == "kernel"))
+    seen_by_it = best.source not in ("kernel", "launcher", "ending")
+    of_best: Any = {
+        "value": best.value, "source": best.source, "is_low": seen_by_it and any(map(is_low, runs)),
+    }  # fmt: skip
     steps = steps_in(recording, runs)
     near = [each for each in found if each.value >= _NEAR * best.value]
     timed = [each for each in near if each.time is not None]
-    for each in timed[:_MOST_PLACES]:
-        if (place := step_at(steps, each.time or 0.0)) is not None:  # Case 1
-            return KnownValue(best.value, best.source, each.time, place.run, place.step, place.path)
+    for each in [each for each in timed if each.since is None][:_MOST_PLACES]:
+        if (placed := _at_its_step(each, steps)) is not None:  # Case 1
+            return placed._replace(**of_best)
     # Of steps that are equal the last, because it is the innermost
     owned = [each for each in reversed(near) if each.step]
     if (last := max(owned, key=attrgetter("value"), default=None)) is not None:  # Case 2
         path = next(each.path for each in steps if each.step is last.step)
-        return last._replace(value=best.value, source=best.source, path=path)
-    return (timed or near)[0]._replace(value=best.value, source=best.source)  # Case 3
+        return last._replace(path=path, **of_best)
+    covered_by = filter(None, (_at_its_step(each, steps) for each in timed))  # Case 3
+    return next(covered_by, (timed or near)[0])._replace(**of_best)
+
+
+def is_low(item: RecordedRun | RecordedStep) -> bool:
+    """Whether page faults contradict the peak of memory that is known of a run or a step: more was in use."""
+    return item.attributes.get(semconv.MEMORY_PEAK_SOURCE) == AT_LEAST
+
+
+def _at_its_step(known: KnownValue, steps: Iterable[PlacedStep]) -> KnownValue | None:
+    """Returns a value with the innermost step that it belongs to; None without one."""
+    place = step_at([each for each in steps if _may_have(each.step, known)], known.time or 0.0)
+    if place is None:
+        return None
+    return known._replace(run=place.run, step=place.step, path=place.path)
+
+
+def _may_have(step: RecordedStep, known: KnownValue) -> bool:
+    """Whether a step had begun before a value may have been reached; a higher mark than at its start rose in it."""
+    if known.since is None or known.since >= step.start:
+        return True
+    return step.mark is not None and known.value > step.mark
 
 
 def steps_of(recording: Recording) -> Callable[[PlacedStep], StepSummary]:
@@ -360,7 +397,8 @@ class StepSummary:
         # Of most figures a step has nothing, and there may be 100,000 steps.
         given = {"", *step.attributes}
         wanted = [name for name, attribute in _OF_STEPS.items() if attribute in given]
-        return present({name: self.value(step, name) for name in wanted})
+        found = present({name: self.value(step, name) for name in wanted})
+        return found | {MEMORY_BOUND: math.inf} if is_low(step) else found
 
     def value(self, step: RecordedStep, name: str) -> float | None:
         """Returns a quantity of a step."""
@@ -390,11 +428,16 @@ class StepSummary:
             seen = self._seen_at_checkpoints(step, quantity.checkpoint)
             found += _from("checkpoints", (seen,), self._run, step)
         # Of an open step nothing else is known: what a shell around its process held is little.
-        if quantity.curve and (self._is_the_program or (step.end is None and self._is_alone)):
+        if (
+            quantity.curve
+            and not step.spans
+            and (self._is_the_program or (step.end is None and self._is_alone))
+        ):
             end = math.inf if step.end is None else step.end
-            highest = self._windows(quantity.curve).highest(step.start, end)
+            highest = self._windows(quantity.curve).highest(step.start, end, step.mark)
             found += _from("launcher", (highest,), self._run, step)
-        return max(found, key=attrgetter("value"), default=None)
+        best = max(found, key=attrgetter("value"), default=None)
+        return best and best._replace(is_low=name == MEMORY_PEAK and is_low(step))
 
     def seen(self, step: RecordedStep, name: str = MEMORY_PEAK) -> float | None:
         """Returns the highest value at a step's checkpoints and in the last reading within it."""
@@ -420,9 +463,9 @@ class StepSummary:
         return found
 
 
-def windows(recording: Recording, name: str) -> Windows:
-    """Returns a series of the launcher's curve."""
-    return recording.once(("windows", name), lambda: Windows(recording, name))
+def windows(recording: Recording, name: str, process: str = LAUNCHER) -> Windows:
+    """Returns a series of the launcher's curve, or of a process's."""
+    return recording.once(("windows", name, process), lambda: Windows(recording, name, process))
 
 
 def _is_the_program(recording: Recording, run: RecordedRun) -> bool:
@@ -430,42 +473,82 @@ def _is_the_program(recording: Recording, run: RecordedRun) -> bool:
     return recording.launcher is not None and run.parent_pid == recording.launcher
 
 
-class Windows:
-    """A series of the launcher's curve between any two moments, in seconds since the recording began."""
+class KnownLevel(NamedTuple):
+    """What a bucket of a curve has of a level; times in seconds since the recording began."""
 
-    def __init__(self, recording: Recording, name: str) -> None:
-        begin, curve = recording.curve(LAUNCHER)
-        buckets = curve.buckets.values()
+    time: float  # When the highest was read
+    since: float  # Since when it may have been; the same where it was in use when it was read
+    highest: float
+    read: float  # What was in use at that time, at least; 0 if nothing was read then
+
+
+def levels_in(begin: float, curve: Curve, name: str) -> list[KnownLevel]:
+    """Returns what the buckets of a curve, and when it began, have of a level."""
+    found = []
+    for bucket in curve.buckets.values():
+        if (level := bucket.levels.get(name)) is not None:
+            since = min(
+                level.at, bucket.totals.get(SINCE, level.at) if name == MEMORY else level.at
+            )
+            read = level.highest if since == level.at else level.lowest if since else 0.0
+            times = begin + level.at / 1000, begin + since / 1000
+            found.append(KnownLevel(*times, level.highest, read))
+    return found
+
+
+class Windows:
+    """A series of a curve between any two moments, in seconds since the recording began."""
+
+    def __init__(self, recording: Recording, name: str, process: str = LAUNCHER) -> None:
+        begin, curve = recording.curve(process)
         self._length = curve.length / 1000
-        levels = sorted(
-            (begin + each.levels[name].at / 1000, each.levels[name].highest)
-            for each in buckets
-            if name in each.levels
-        )
-        self._times = [time for time, _ in levels]
-        self._levels = [value for _, value in levels]
-        totals = [each for each in buckets if name in each.totals]
+        self._levels = sorted(levels_in(begin, curve, name))
+        self._times = [each.time for each in self._levels]
+        totals = [each for each in curve.buckets.values() if name in each.totals]
         self._starts = [begin + each.position * self._length for each in totals]
         self._sums = [0.0, *(each.totals[name] for each in totals)]
 
-    def highest(self, start: float, end: float) -> float | None:
-        """Returns the highest value that was read between two moments."""
-        # A reading's time is cut to milliseconds: it may have been taken one later.
-        first, until = bisect_left(self._times, start), bisect_right(self._times, end - 1e-3)
-        return max(self._levels[first:until], default=None)
+    def read(self, start: float, end: float) -> Sequence[KnownLevel]:
+        """Returns what was read between two moments."""
+        # A reading's time is cut to milliseconds, and memory is read within another one.
+        first, until = bisect_left(self._times, start), bisect_right(self._times, end - 2e-3)
+        return self._levels[first:until]
+
+    def highest(self, start: float, end: float, mark: int | None = None) -> float | None:
+        """Returns the highest value between two moments; `mark` is the kernel's at the first of them.
+
+        A mark that may have risen before is not theirs, but what was in use when it was read.
+        """
+        below = math.inf if mark is None else mark
+        known = (
+            it.highest if it.since >= start or it.highest > below else it.read
+            for it in self.read(start, end)
+        )
+        return max(known, default=0.0) or None
 
     def at(self, time: float) -> float | None:
-        """Returns the highest value of the newest reading at a moment."""
+        """Returns the value of the newest reading at a moment."""
         before = bisect_right(self._times, time)
-        return self._levels[before - 1] if before else None
+        return self._levels[before - 1].read if before else None
 
-    def rise(self, start: float, end: float) -> float | None:
-        """Returns by how much a total rose, at most."""
+    def rise(self, start: float, end: float, *, is_most: bool = True) -> float | None:
+        """Returns by how much a total rose: at most, or as if it had risen evenly within each bucket."""
         if not self._starts:
             return None
+        if not is_most:
+            return self._total(end) - self._total(start)
         before = bisect_right(self._starts, start - self._length)  # buckets that had ended
         after = bisect_left(self._starts, end) + 1  # and one that had not begun
         return self._sums[min(after, len(self._starts))] - self._sums[before]
+
+    def _total(self, time: float) -> float:
+        at = bisect_right(self._starts, time)
+        last, now = self._sums[max(0, at - 1)], self._sums[at]
+        return (
+            last + (now - last) * min(1.0, (time - self._starts[at - 1]) / self._length)
+            if at
+            else 0.0
+        )
 
 
 # --- growth -------------------------------------------------------------------------------

@@ -33,8 +33,8 @@ class Place(NamedTuple):
 
     @property
     def is_own(self) -> bool:
-        """Whether it is the program's own; lines that were folded may be anyone's."""
-        return bool(self.file) and not self.library
+        """Whether it is the program's own; lines that were folded may be anyone's, and numpy generates code."""
+        return bool(self.file) and not self.library and not self.file.startswith("<__")
 
 
 OTHER: Final = Place("", "other", 0, "")
@@ -45,6 +45,11 @@ OTHER_STEPS: Final = -1
 
 OUTSIDE: Final = -2
 """Index that stands for what threads without an open step did."""
+
+BEFORE: Final = -3
+BETWEEN: Final = -4
+AFTER: Final = -5
+"""Indices that stand for the time in which no step was open: before the first step, between two, after the last."""
 
 
 class Amounts(NamedTuple):

@@ -186,6 +186,12 @@ def _line_of_model(cost: CostedModel) -> dict[str, Any]:
     })  # fmt: skip
 
 
+def _mark_in(event: Event) -> int | None:
+    """Returns what is above all marks of the kernel by then, in bytes: a higher one rose later."""
+    memory = None if event.reading is None else event.reading.memory
+    return None if memory is None else memory.above_marks
+
+
 FIELDS: Final[Mapping[str, EventField]] = {
     "run": EventField("text", attrgetter("run.id")),
     "rank": EventField("whole", attrgetter("run.rank")),
@@ -198,6 +204,7 @@ FIELDS: Final[Mapping[str, EventField]] = {
     "attributes": EventField("attributes", attrgetter("attributes")),
     "checkpoint": EventField("attributes", attrgetter("checkpoint")),
     "custom": EventField("attributes", lambda event: shown_custom(event.custom)),
+    "mark": EventField("whole", _mark_in),
     "samples": EventField("whole", attrgetter("counts.samples")),
     "items": EventField("whole", attrgetter("items")),
     "devices": EventField("many attributes", lambda event: event.devices or None),
@@ -240,7 +247,7 @@ EVENTS: Final[Mapping[str, EventKind]] = {
     "process.started": _kind("first event of a file", "pid parent_pid", ["argv0"], is_received=False),
     "run.started": _kind("a run begins; without an SDK, `trace_id` and `parent_span_id` come from `TRACEPARENT`, and `resource` has the program's name", "run", ["rank", "world_size", "resource", *_SPANNED]),
     "run.attributes": _kind("more is known of the run, or a worker has begun another root span", "run", ["resource", "attributes", *_IDS], is_received=False),
-    "step.started": _kind("a step opens, before its code runs", "run index name step_kind", ["parent", *_SPANNED]),
+    "step.started": _kind("a step opens, before its code runs", "run index name step_kind", ["parent", "mark", *_SPANNED]),
     "progress.expected": _kind("it is known how many calibration samples or layers a step goes through, the newest of its counts"),
     "samples.expected": _kind("how many samples a step will consume", "run index total", is_received=False),
     "layers.expected": _kind("how many layers a step goes through from now on", "run index total", is_received=False),

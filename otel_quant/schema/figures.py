@@ -42,7 +42,7 @@ TOTAL: tuple[Part, ...] = ("delta",)
 PREFIX: Final = "quant."
 """Beginning of every name of ours."""
 
-MATTERS: Final[Mapping[str, float]] = {"s": 0.25, "By": 8 << 20}
+MATTERS: Final[Mapping[str, float]] = {"s": 0.25, "By": 8 << 20, "J": 25.0}
 """By unit, the smallest difference that matters: identical runs differ by as much."""
 
 
@@ -210,6 +210,12 @@ def total_used(gpus: Collection[Any]) -> int | None:
     return sum(used) if used and len(used) == len(gpus) else None
 
 
+def _all_energy(gpus: Collection[Any]) -> float | None:
+    """Returns joules; None unless all GPUs count them."""
+    counted = [] if total_used(gpus) is None else [gpu.energy for gpu in gpus]
+    return None if None in counted or not counted else sum(filter(None, counted))
+
+
 def _of_device(metric: str, brief: str, figure: Figure) -> Figure:
     """Returns a figure of each GPU with its metric of runs."""
     # Other devices have some of the conventions' metrics too.
@@ -222,10 +228,18 @@ def _of_device(metric: str, brief: str, figure: Figure) -> Figure:
     return replace(figure, live=live, kind="gpu" if figure.unit == "By" else "activity")
 
 
-def _activity(name: str, metric: str, unit: str, brief: str, example: str) -> Figure:
+def _activity(
+    name: str, metric: str, unit: str, brief: str, example: str, curve: str = ""
+) -> Figure:
     """Returns a figure of what a GPU does: a metric, and the peak on records of a device."""
     figure = Figure(
-        name, unit, brief, lambda gpu: getattr(gpu.activity, name, None), ("peak",), example
+        name,
+        unit,
+        brief,
+        lambda gpu: getattr(gpu.activity, name, None),
+        ("peak",),
+        example,
+        curve=curve,
     )
     return _of_device(metric, f"{brief}.", figure)
 
@@ -241,8 +255,8 @@ GPU_MEMORY: Final = _of_device(
     Figure("memory", "By", "Memory in use on the device, by all processes", attrgetter("used"), LEVEL, "2147483648", steps=(Series(STEP_GPU_MEMORY_PEAK, "peak"),), curve="used"),
 )
 GPU_MEMORY_LIMIT: Final = _of_device(
-    "hw.gpu.memory.limit", "Size of the memory of a visible GPU.",
-    Figure("memory.limit", "By", "Size of the device's memory", attrgetter("limit"), ("end",), "150754820096"),
+    "hw.gpu.memory.limit", "What programs can have of the memory of a visible GPU: its size less what the driver keeps for itself.",
+    Figure("memory.limit", "By", "What programs can have of the device's memory: its size less what the driver keeps for itself", attrgetter("limit"), ("end",), "150754820096"),
 )
 _PROCESS_GPU_MEMORY: Final = _of_device(
     "quant.run.gpu.process_memory.usage", "Memory of the process tree on a visible GPU, where the driver reports it.",
@@ -256,17 +270,30 @@ _TORCH_RESERVED: Final = _of_device(
     "quant.run.gpu.torch_reserved.usage", "Bytes that torch's caching allocator has reserved on a visible GPU.",
     Figure("torch_reserved", "By", "Bytes that torch's caching allocator has reserved, if torch is in use", attrgetter("torch_reserved"), LEVEL, "1073741824"),
 )
-GPU_UTILIZATION: Final = _activity("utilization", "hw.gpu.utilization", "1", "Share of the last moments in which the GPU computed", "0.97")
-GPU_POWER: Final = _activity("power", "hw.power", "W", "Electric power of the GPU", "612.4")
+GPU_UTILIZATION: Final = _activity("utilization", "hw.gpu.utilization", "1", "Share of the last moments in which the GPU computed", "0.97", "utilization")
+GPU_POWER: Final = _activity("power", "hw.power", "W", "Electric power of the GPU", "612.4", "power")
 GPU_TEMPERATURE: Final = _activity("temperature", "hw.temperature", "Cel", "Temperature of the GPU's chip", "71")
 GPU_CLOCK: Final = _activity("clock", "quant.run.gpu.clock", "Hz", "Clock of the GPU's processors", "1755000000")
 _MEMORY_CLOCK: Final = _activity("memory_clock", "quant.run.gpu.memory_clock", "Hz", "Clock of the GPU's memory", "2619000000")
 
+STEP_ENERGY: Final = Metric("quant.step.energy", "counter", "J", "Energy that the GPUs, or the processors, used during steps, whatever program used it.")
+
+
+def _energy(name: str, of: str, value: Callable[[Any], Number | None], example: str) -> Figure:
+    """Returns the energy that the machine has used: each process reads the same."""
+    brief = f"Energy that {of} used, whatever program used it; absent unless all of them count it"
+    series = (Series(STEP_ENERGY, labels={"hw.type": name.removesuffix(".energy")}),)
+    return Figure(name, "J", brief, value, TOTAL, example, steps=series, kind="time", heading=name.upper().replace(".", " "), curve=name, over_processes="highest")
+
+
+GPU_ENERGY: Final = _energy("gpu.energy", "all visible GPUs", _all_energy, "48211.7")
+_DEVICE_ENERGY: Final = Figure("energy", "J", "Energy that the device used, whatever program used it", attrgetter("energy"), TOTAL, "48211.7", kind="time")
+
 _OF_GPU: Final = (
     GPU_MEMORY, GPU_MEMORY_LIMIT, _PROCESS_GPU_MEMORY, TORCH_ALLOCATED, _TORCH_RESERVED,
-    GPU_UTILIZATION, GPU_POWER, GPU_TEMPERATURE, GPU_CLOCK, _MEMORY_CLOCK,
+    GPU_UTILIZATION, GPU_POWER, GPU_TEMPERATURE, GPU_CLOCK, _MEMORY_CLOCK, _DEVICE_ENERGY,
 )
-GPU: Final = Resource("gpu", (ALL_GPUS_MEMORY,), _OF_GPU, is_sampled=True, reads_proc=False)
+GPU: Final = Resource("gpu", (ALL_GPUS_MEMORY, GPU_ENERGY), _OF_GPU, is_sampled=True, reads_proc=False)
 
 # --- disk ---------------------------------------------------------------------------------
 
@@ -309,7 +336,9 @@ CPU_SYSTEM: Final = Figure("cpu.system", "s", "CPU time of the process tree in t
 MAJOR_FAULTS: Final = Figure("page_faults.major", "{fault}", "Page faults that had to wait for storage", attrgetter("major_faults"), TOTAL, "3", kind="disk", matters=1000)
 CPU_WAIT: Final = Figure("cpu.wait", "s", "Time for which the main thread was ready to run and waited for a processor that other threads or programs used", attrgetter("wait"), TOTAL, "0.31", kind="time", curve="cpu.wait", over_processes="highest")
 
-CPU: Final = Resource("cpu", (CPU_USER, CPU_SYSTEM, MAJOR_FAULTS, CPU_WAIT))
+CPU_ENERGY: Final = _energy("cpu.energy", "the processors' packages", attrgetter("energy"), "5120.4")
+
+CPU: Final = Resource("cpu", (CPU_USER, CPU_SYSTEM, MAJOR_FAULTS, CPU_WAIT, CPU_ENERGY))
 
 # --- cache directories --------------------------------------------------------------------
 

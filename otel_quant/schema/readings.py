@@ -96,7 +96,8 @@ AttributeValue = str | bool | int | float | tuple[str, ...] | tuple[int, ...]
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
-PeakSource = Literal["kernel", "sampled"]
+PeakSource = Literal["kernel", "sampled", "at_least"]
+AT_LEAST: Final = "at_least"
 Phase = Literal["start", "end", "point"]
 
 
@@ -120,6 +121,12 @@ class MemoryReading(NamedTuple):
     # same number, no descendant lived between them.
     reaped_faults: int | None = None
     is_brief: bool = False  # Taken between two checkpoints: only the memory in use
+    # Above the highest RSS of any of the processes by then, also of those that have ended: a mark
+    # that is higher rose later. None where the system has no marks
+    above_marks: int | None = None
+    # What this process may have held since the reading before, in bytes: a page that it touches costs a
+    # page fault. 0 for nothing that is known
+    possible: int = 0
 
     def with_marks_lowered(self, pids: Collection[int]) -> MemoryReading:
         """Returns the same memory with the marks of this process and of some others reset."""
@@ -145,6 +152,9 @@ class CpuReading(NamedTuple):
     # Seconds for which the main thread of the process, not of its descendants, was ready to run
     # and waited for a processor; None where the system does not tell
     wait: float | None = None
+    # Joules that the processors' packages have used since the first reading, whatever program
+    # used them; None where they do not tell
+    energy: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,20 +170,51 @@ class GpuActivity:
     memory_errors: int | None = None  # That could not be corrected, since the driver was loaded
 
 
-@dataclass(frozen=True, slots=True)
+class GpuWork(NamedTuple):
+    """What one visible GPU has done lately, whatever program it did it for, on average. NaN for what it does not tell."""
+
+    busy: float = math.nan  # Share of the time in which a kernel ran on it, 0 to 1
+    sm: float = math.nan  # Share of its multiprocessors that had work
+    dram: float = math.nan  # Share of the bandwidth of its memory
+    pcie: float = math.nan  # Bytes a second to it or from it, the larger of the two
+    link: float = math.nan  # Bytes a second that its link can take in one direction
+    power: float = math.nan  # Share of the limit of its power
+
+
+GpuMemorySource = Literal["nvmlMemory_v1", "nvmlMemory_v2", "amdgpu"]
+"""What the memory in use on a device was read from. Version 1 of NVML's counts what the driver keeps for itself."""
+
+
+@dataclass(slots=True)
 class GpuReading:
-    """Memory of one visible GPU at one instant, in bytes, and what it does."""
+    """Memory of one visible GPU at one instant, in bytes, and what it does. Only its probe changes it, as it makes it."""
 
     index: int  # Position among the devices that this process can see, from 0
     id: str  # Stable identifier: UUID (NVIDIA, MIG) or PCI address (AMD)
     name: str | None  # Product name; None if the driver does not report it
     used: int  # In use on the device, by all processes
-    limit: int | None = None  # Size of the device's memory
+    limit: int | None = None  # What programs can have of the device's memory
     process_used: int | None = None  # By this process tree; None if the driver does not report it
     torch_allocated: int | None = None  # Allocated by torch's caching allocator, if torch is in use
     torch_reserved: int | None = None  # Reserved by torch's caching allocator
     activity: GpuActivity | None = None  # What it does; None if it does not tell
     is_whole: bool = True  # Whether every GPU was read with it, and none failed for the moment
+    source: GpuMemorySource | None = None  # What ``used`` was read from
+    # Joules that it has used since this process first looked, whatever program used them: by power
+    # times time since it was last asked; None if it counts none
+    energy: float | None = None
+    # What it has done since the last checkpoint, or lately; only between two checkpoints
+    work: GpuWork | None = None
+
+    @property
+    def own(self) -> int | None:
+        """Memory of this program on it, in bytes, as far as that is known."""
+        return self.process_used if self.process_used is not None else self.torch_reserved
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether another program may have memory on it: a CUDA context takes more than this."""
+        return self.process_used is None or self.used - self.process_used > 100 << 20
 
 
 class Reading(NamedTuple):
@@ -230,7 +271,7 @@ class Peaks(NamedTuple):
     figures: Mapping[str, int | float] = _NOTHING  # ``memory``, ``gpu.memory``, ``cache.disk``
     # Source of a peak, by name of the figure: ``kernel`` if it is certainly the highest (the
     # high-water mark of a process without children, and it rose), else ``sampled``: the highest
-    # that was seen. Only memory has one.
+    # that was seen, or ``at_least`` if page faults contradict that. Only memory has one.
     sources: Mapping[str, PeakSource] = _NOTHING
     # By name of the resource, index of the device and name of the figure
     devices: Mapping[str, Mapping[int, Mapping[str, int | float]]] = _NOTHING

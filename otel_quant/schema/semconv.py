@@ -99,6 +99,8 @@ MEMORY_DELTA: Final = figures.TREE_MEMORY.attribute("delta")
 MEMORY_PEAK: Final = figures.TREE_MEMORY.attribute("peak")
 GPU_MEMORY_PEAK: Final = figures.ALL_GPUS_MEMORY.attribute("peak")
 GPU_ALLOCATED_PEAK: Final = figures.TORCH_ALLOCATED.attribute("peak", figures.GPU.device_stem)
+GPU_ENERGY: Final = figures.GPU_ENERGY.attribute()
+CPU_ENERGY: Final = figures.CPU_ENERGY.attribute()
 DISK_READ: Final = figures.DISK_READ.attribute()
 DISK_WRITE: Final = figures.DISK_WRITE.attribute()
 CPU_USER: Final = figures.CPU_USER.attribute()
@@ -142,6 +144,8 @@ INFERENCE_MEDIAN: Final = "quant.inference.duration.median"
 INFERENCE_P10: Final = "quant.inference.duration.p10"
 INFERENCE_P90: Final = "quant.inference.duration.p90"
 INFERENCE_MEMORY_PEAK: Final = "quant.inference.memory.peak"
+INFERENCE_GPU_ENERGY: Final = "quant.inference.gpu.energy"
+INFERENCE_CPU_ENERGY: Final = "quant.inference.cpu.energy"
 INFERENCE_SPEEDUP: Final = "quant.inference.speedup"
 INFERENCE_SQNR: Final = "quant.inference.sqnr"
 INFERENCE_FINDINGS: Final = "quant.inference.findings"
@@ -157,7 +161,7 @@ RUN_FAILED_STEPS: Final = _attribute("quant.run.failed_steps", "int", "{step}", 
 STEP_NAME: Final = _attribute("quant.step.name", "string", "", "Label of the step: its kind, or the user's message for a User-Defined step. On metrics only a label that is one of the 26 kinds: any other is free text, of which there may be any number.", ("step", "checkpoint", "reading", "forecast", "lines", "device", "layer", "metric"), "Calibration")
 STEP_KIND: Final = _attribute("quant.step.kind", "string", "", "Kind of the step: the ProfileStep constant that it was opened with, `User-Defined` for any other name.", ("step", "checkpoint", "reading", "forecast", "lines", "device", "layer", "metric"), "Calibration")
 STEP_INDEX: Final = _attribute("quant.step.index", "int", "", "Position of the step in the run, counted from 0 as the steps opened.", ("step", "checkpoint", "reading", "forecast", "lines", "device", "layer"), "3")
-STEP_BOUND_BY: Final = _attribute("quant.step.bound_by", "string", "", "What bounded the step, of its own time: `lock_file`, `other_build`, `compiling`, `importing`, `memory_growth`, `calibration_data`, `gpu_idle`, `other_programs`, `all_processors`, `page_faults`, `disk`, `waiting`, `one_processor`; `nothing_stands_out` if none did. Absent if the sampler has seen less than a second of it.", ("step", "lines"), "calibration_data")
+STEP_BOUND_BY: Final = _attribute("quant.step.bound_by", "string", "", "What bounded the step, of its own time: `lock_file`, `other_build`, `compiling`, `importing`, `memory_growth`, `calibration_data`, `gpu_memory_growth`, `gpu`, `gpu_copies`, `gpu_launches`, `gpu_waits`, `gpu_idle`, `other_programs`, `all_processors`, `page_faults`, `disk`, `waiting`, `one_processor`; `nothing_stands_out` if none did. Absent if the sampler has seen less than a second of it.", ("step", "lines"), "calibration_data")
 STEP_BOUND_EVIDENCE: Final = _attribute("quant.step.bound_evidence", "string", "", "The evidence for it.", ("step", "lines"), "63 % of its time, most at Reader.get_next (quantize.py:17)")
 LIBRARY_NAME: Final = _attribute("quant.library.name", "string", "", "Distribution that the step's code belongs to; on the run, taken from its first step that has one; on an inference, the runtime.", ("run", "step", "checkpoint", "reading", "forecast", "lines", "device", "layer", "inference", "measured model", "metric"), "amd-quark")
 LIBRARY_VERSION: Final = _attribute("quant.library.version", "string", "", "Version of that distribution.", ("step", "inference", "measured model"), "0.13")
@@ -231,13 +235,15 @@ ACCURACY_WORST_LAYER: Final = _attribute("quant.accuracy.worst_layer", "string",
 INPUT_NAME: Final = _attribute("quant.input.name", "string", "", "Last part of the path of the float model of the step that begins the run, without `.onnx`. Absent when OTEL_QUANT_PATHS is off.", ("metric",), "resnet50")
 INPUT_PATH: Final = _attribute("quant.input.path", "string", "", "File of the float model; on the run, taken from the first step that has one. Absent when OTEL_QUANT_PATHS is off.", _RUN_STEP, "models/resnet50.onnx")
 OUTPUT_PATH: Final = _attribute("quant.output.path", "string", "", "File of the quantized model. Absent when OTEL_QUANT_PATHS is off.", ("step",), "models/resnet50_int8.onnx")
-MEMORY_PEAK_SOURCE: Final = _attribute("quant.memory.peak_source", "string", "", "`kernel`: the high-water mark of a process that had no child during the step, exact. `sampled`: the highest that was seen; the true peak may be higher.", _RUN_STEP, "kernel")
+MEMORY_PEAK_SOURCE: Final = _attribute("quant.memory.peak_source", "string", "", "`kernel`: the high-water mark of a process that had no child during the step, exact. `sampled`: the highest that was seen; the true peak may be a little higher. `at_least`: the true peak may be much higher, because the process has touched many more pages between two readings than it was seen to hold; OTEL_QUANT_EXACT_PEAKS would tell.", _RUN_STEP, "kernel")
+MEMORY_HIGHEST_KNOWN: Final = _attribute("quant.memory.highest_known", "int", "By", "Highest RSS of the process tree that a recording knows, where that is above `quant.memory.peak`, which the process has sent itself: `otel-quant run` has seen it from outside, or the kernel before the run. The higher of the two is the peak. Sent by `otel-quant send` alone.", _RUN_STEP, "269800000")
 MEMORY_PROCESS_PEAK: Final = _attribute("quant.memory.process_peak", "int", "By", "Highest RSS of the main process alone.", ("run",), "1881145344")
 MEMORY_LIMIT: Final = _attribute("quant.memory.limit", "int", "By", "Memory the process may use: the smaller of the cgroup's limit and physical memory.", ("run",), "25769803776")
 MEMORY_LIMIT_SOURCE: Final = _attribute("quant.memory.limit_source", "string", "", "Which of the two is the smaller: `cgroup` or `physical`.", ("run",), "cgroup")
 MEMORY_PEAK_RATIO: Final = _attribute("quant.memory.peak_ratio", "double", "1", "Peak as a share of the limit.", _RUN_STEP, "0.073")
 GPU_COUNT: Final = _attribute("quant.gpu.count", "int", "{gpu}", "GPUs that the process can see.", ("run",), "1")
-GPU_MEMORY_LIMIT: Final = _attribute("quant.gpu.memory.limit", "int", "By", "Size of the memory of all visible GPUs.", ("run",), "150754820096")
+GPU_MEMORY_LIMIT: Final = _attribute("quant.gpu.memory.limit", "int", "By", "What programs can have of the memory of all visible GPUs: its size less what the driver keeps for itself.", ("run",), "150754820096")
+GPU_MEMORY_SOURCE: Final = _attribute("quant.gpu.memory.source", "string", "", "What the memory in use on the GPUs was read from: `nvmlMemory_v2`, as nvidia-smi and CUDA have it; `nvmlMemory_v1` of older drivers, which counts what the driver keeps for itself too; `amdgpu`. Older recordings of NVIDIA GPUs lack it, and are of version 1.", ("run",), "nvmlMemory_v2")
 MODEL_ROLE: Final = _attribute("quant.model.role", "string", "", "`float` or `quantized`. In inference a model is quantized if it converts to or from integers, or multiplies numbers of 8 bits or fewer.", ("cost", "measured model", "operator", "finding", "metric"), "quantized")
 MODEL_PATH: Final = _attribute("quant.model.path", "string", "", "File that was costed or measured. Absent when OTEL_QUANT_PATHS is off.", ("cost", "measured model"), "models/resnet50_int8.onnx")
 MODEL_NAME: Final = _attribute("quant.model.name", "string", "", "What the program calls the model, else the last part of its path without `.onnx`; by its position, `model 2`, when OTEL_QUANT_PATHS is off. On the run, of a model of torch, the last part of its `name_or_path`, else its class.", ("run", "measured model", "operator", "finding", "metric"), "resnet50_int8")
@@ -288,6 +294,8 @@ _OF_MODELS: Final = tuple(
         (INFERENCE_P10, "s", "The same: a tenth of the runs was faster.", "0.0109"),
         (INFERENCE_P90, "s", "The same: nine tenths of the runs were faster.", "0.0131"),
         (INFERENCE_MEMORY_PEAK, "By", "Highest RSS of the model's process while the model ran; on a GPU, the most that its allocator held.", "183500800"),
+        (INFERENCE_GPU_ENERGY, "J", "Energy of all visible GPUs in a run of the model, whatever program used it; absent where they do not count it, or the runs took less than a second.", "0.41"),
+        (INFERENCE_CPU_ENERGY, "J", "Energy of the processors' packages in a run of the model, the same.", "1.2"),
         (INFERENCE_SPEEDUP, "1", "How many times as fast as the first model, the baseline; absent where the machine was too noisy to tell.", "2.7"),
         (INFERENCE_SQNR, "dB", "Signal to quantization noise of the outputs compared with the first model's outputs, of the worst output; absent where they are equal.", "31.4"),
         (INFERENCE_FINDINGS, "{finding}", "Findings: kernels and conversions that ran otherwise than the model promises.", "3"),

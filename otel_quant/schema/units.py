@@ -25,6 +25,7 @@ UNITS: Final[Mapping[str, Mapping[str, float]]] = {
         "KiB": _KIB, "MiB": _KIB**2, "GiB": _KIB**3, "TiB": _KIB**4,
     },
     "s": {"ms": 1e-3, "s": 1, "min": 60, "h": 3600},
+    "J": {"J": 1, "kJ": 1e3, "Wh": 3600},
     "1": {"": 1, "%": 0.01},
 }  # fmt: skip
 """What an amount may be written in, by its UCUM unit."""
@@ -105,6 +106,19 @@ def speed_text(ratio: float) -> str:
     return f"{times:.{2 if times < 2 else 1}f} x {'slower' if ratio > 1 else 'faster'}"
 
 
+def change_text(ratio: float, what: str) -> str:
+    """Returns how much more or less of something is needed: ``12.0 % less time``, ``3.4 times the memory``."""
+    if ratio >= _TIMES:
+        return f"{'twice' if ratio < _TWICE else f'{ratio:,.1f} times'} the {what}"
+    return f"{share_text(abs(ratio - 1))} {'more' if ratio > 1 else 'less'} {what}"
+
+
+_TIMES: Final = 1.95
+"""Ratio from which on it is told how many times as much something is, not how much more."""
+
+_TWICE: Final = 2.05
+
+
 def duration_text(seconds: float) -> str:
     """Returns a length of time: ``9 h 58 min``, ``2 min 05 s``, ``8.75 s``, ``12 ms``."""
     if seconds < 1:
@@ -116,9 +130,23 @@ def duration_text(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
 
 
+def part_text(seconds: float, whole: str) -> str:
+    """Returns a length of time before "of" a longer one, without its unit where that is the same: ``14.8``."""
+    text, _, unit = duration_text(seconds).rpartition(" ")
+    is_same = " " not in text and whole.split(" ")[1:] == [unit]
+    return text if is_same else f"{text} {unit}"
+
+
+def _joules(energy: float) -> str:
+    """Returns an energy: ``41.2 mJ``, ``512 J``, ``48.2 kJ``."""
+    unit, one = ("mJ", 1e-3) if energy < 1 else ("J", 1.0) if energy < 1e4 else ("kJ", 1e3)
+    return f"{digits_text(energy / one)} {unit}"
+
+
 BY_UNIT: Final[Mapping[str, Callable[[float], str]]] = {
     "By": size,
     "s": duration_text,
+    "J": _joules,
     "{sample}/s": lambda rate: f"{digits_text(rate)}/s",
     "1": share_text,
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from heapq import nlargest
@@ -20,6 +19,7 @@ from otel_quant.diagnosis.bounds import (
     words_of,
 )
 from otel_quant.recordings import summary
+from otel_quant.recordings.failures import failure_of, failures, has_exit_code
 from otel_quant.recordings.model import (
     STATES,
     Attributes,
@@ -30,11 +30,14 @@ from otel_quant.recordings.model import (
     Recording,
     covered,
     forecast_of,
+    function_of,
     number,
     script_of,
     steps_in,
 )
-from otel_quant.recordings.reader import by_line, of_step, stacks_in
+from otel_quant.recordings.outside import outside_at, outside_of
+from otel_quant.recordings.outside import words_of as words_of_outside
+from otel_quant.recordings.reader import grown_of, lines_of
 from otel_quant.schema import semconv
 from otel_quant.schema.units import (
     WITHIN,
@@ -42,12 +45,14 @@ from otel_quant.schema.units import (
     counted,
     cut,
     duration_text,
+    part_text,
     share_text,
     size,
 )
 from otel_quant.views.document import Facts, Lines, Part, Section
+from otel_quant.views.gpu_devices import nearest_to_its_limit
 from otel_quant.views.steps import ShownProcess, memory_limit, process_name
-from otel_quant.views.text import listed, of_limit, phrase, printable
+from otel_quant.views.text import listed, of_limit, phrase, printable, share_of
 
 _LONGEST_NAME: Final = 120
 _LONGEST_LINE: Final = 60
@@ -65,6 +70,9 @@ _LEAST_WAIT: Final = 1.0
 _OWN: Final = 0.8
 """Share of its processors from which on a program uses them itself, and its threads wait for each other."""
 
+_MOST_TIME: Final = 0.5
+"""Share of the run's time outside of steps from which on it is the first that is told."""
+
 _WORTH: Final = 0.05
 """Share of the run's time from which on a step matters."""
 
@@ -72,9 +80,13 @@ _WORTH: Final = 0.05
 def sentences(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     """Yields the sentences that follow how it ended, the most important first."""
     yield from _error(recording, subject)
+    rows, outside = outside_of(recording, subject.runs), list(_outside(recording, subject))
+    is_most = sum(each.own for each in rows) > _MOST_TIME * recording.duration
+    yield from outside if is_most else ()
     yield from _peak_sentence(recording, subject, summary.peak(recording))
+    yield from nearest_to_its_limit(recording)
     growing, waited = list(_growing(recording, subject)), list(_waited(recording))
-    yield from (*growing, *_time(recording, subject), *waited)
+    yield from (*growing, *_time(recording, subject), *([] if is_most else outside), *waited)
     named = [OTHER_PROGRAMS] * bool(waited) + [MEMORY_GROWTH] * bool(growing)
     yield from _bounds(recording, subject, named)
     yield from _written(recording, subject)
@@ -87,6 +99,7 @@ def _program_of(recording: Recording, attributes: Attributes) -> str:
     program = script_of(command) or str(recording.path)
     if program.startswith("-c "):
         program = f"{command.split()[0]} -c"
+    program = program.removeprefix("-m ")  # whose name is the module's
     return cut(PurePath(program).name or program, _LONGEST_NAME)
 
 
@@ -114,40 +127,55 @@ def _where(recording: Recording, subject: ShownProcess) -> str:
     """Returns what it was doing at the end, or which step failed."""
     if where := _ending_of(recording).where:
         return cut(where, _LONGEST_NAME + _LONGEST_LINE)
+    if recording.state == "failed" or recording.ending is not None:
+        failure = failure_of(recording)
+        steps = failure.steps if failure is not None and recording.ending is None else ()
+        return cut(steps[-1].name, _LONGEST_NAME) if steps else ""
     # Innermost of those that are still open, before that the one that counts samples or layers.
     # A child may have been killed alone.
-    unended = [each for each in subject.steps if each.step.state != "ended"]
+    unended = [each for each in subject.steps if each.step.end is None]
     unended = unended or [each for each in steps_in(recording) if each.step.end is None]
     if not unended:
         return ""
-    step = max(
-        unended,
-        key=lambda each: (each.step.end is None, bool(each.step.counts), each.depth, each.end),
-    ).step
-    counts = step.counts if step.end is None else ""
+    step = max(unended, key=lambda each: (bool(each.step.counts), each.depth, each.end)).step
     line = phrase(", at {}", step.line, attrgetter("short"))
-    return f"{cut(step.name, _LONGEST_NAME)}{phrase(', {}', counts)}{line}"
+    return f"{cut(step.name, _LONGEST_NAME)}{phrase(', {}', step.counts)}{line}"
 
 
 def _error(recording: Recording, subject: ShownProcess) -> Iterator[str]:
-    """Yields which exception ended a run, or the first step that one ended."""
-    runs = [run for run in (*subject.runs, *recording.runs) if run.error is not None]
-    steps = [each.step for each in subject.steps if each.step.error is not None]
-    # The line above names the step of a run that has an ending.
-    is_above = recording.ending is not None and len(recording.runs) == 1
-    if runs and (not steps or (is_above and runs[0].error_message)):
-        yield f"{_failed(recording, runs[0])}{_error_text(runs[0])}."
-    elif steps:
-        yield f"{cut(steps[0].name, _LONGEST_NAME)} raised {_error_text(steps[0])}."
+    """Yields which exception ended a program, and what had failed before that it may have survived."""
+    has_ended = recording.state == "ended"
+    every = failures(recording)
+    first = (every[0] if every else None) if has_ended else failure_of(recording)
+    if first is not None:
+        yield f"{_failed(recording, first.run)}{_error_text(first.of)}."
+    elif has_ended:
+        steps = [each.step for each in subject.steps if each.step.error is not None]
+        yield from (f"{_named(each.name)} raised {_error_text(each)}." for each in steps[:1])
+    until = recording.duration if first is None else first.time
+    own = recording.launcher
+    before = [
+        each
+        for each in every
+        if each.time < until and each.run.parent_pid != own and each.of.error != _INTERRUPT
+    ]
+    if before and not has_ended:
+        name = _failed(recording, before[0].run)
+        yield f"Before that, {name}{_error_text(before[0].of)}, {clock_text(before[0].time)} after the start."
+
+
+_INTERRUPT: Final = "KeyboardInterrupt"
+"""Of Ctrl-C, which every process has."""
 
 
 def _failed(recording: Recording, run: RecordedRun) -> str:
     """Returns which run failed; empty for the program itself, whose name is in the line above."""
-    has_ended = recording.state == "ended"  # then it is none of the program itself
-    if len(recording.runs) == 1 and not has_ended:
+    is_own = recording.launcher is not None and run.parent_pid == recording.launcher
+    is_single = len(recording.runs) == 1 and not has_exit_code(run.error)
+    if (is_own or is_single) and recording.state == "failed":
         return ""
     who = _program_of(recording, run.attributes)
-    is_alike = has_ended and who == _program_of(recording, recording.origin)
+    is_alike = who == _program_of(recording, recording.origin) or who.startswith("python")
     name = process_name(run) if is_alike or run.rank is not None else who
     how = "was killed by" if run.state == "killed" else "failed with"
     return f"{name} {how} "
@@ -171,9 +199,8 @@ def _peak_sentence(
     where, when = phrase(" in {}", [name for name, _ in peak.path], _path), ""
     if peak.time is not None:
         when = f", {clock_text(peak.time)} after the start"
-        first = min((each.step.start for each in subject.steps), default=-math.inf)
-        if peak.time < first:
-            where = where or " before the first step"
+        row = outside_at(outside_of(recording, subject.runs), peak.time)
+        where = where or phrase(" {}", row, words_of_outside)
     near = phrase(": {}", of_limit(peak.value, memory_limit(recording)))
     verb = "reached at least" if peak.is_least else "peaked at"
     yield f"Memory{whose(recording, peak)} {verb} {size(peak.value)}{where}{when}{near}."
@@ -198,18 +225,20 @@ def _growing(recording: Recording, subject: ShownProcess) -> Iterator[str]:
         return
     most = max(grown.grown for _, grown in known)
     each, grown = max(known, key=lambda it: (it[1].grown > most / 2, it[0].depth))
-    by = f"{size(grown.per_second)} a second"
-    if grown.per_sample is not None:
-        by = f"{size(grown.per_sample)} with each sample ({by})"
+    per_sample = _ending_of(recording).memory_per_sample or grown.per_sample
+    each_one = "with each sample" if per_sample else "a second"
+    by = f"{size(per_sample or grown.per_second)} {each_one}"
+    seen = grown_of(recording, each.step)
+    if seen is not None and seen.is_loaded:
+        return
     text = f"Memory kept growing in {_path(each.names)}, by {by}, {size(grown.grown)} in all"
-    lines = by_line(of_step(stacks_in(recording), each.step.name))
-    if seen := sum(amounts.grown for amounts in lines.values()):
-        place, amounts = max(lines.items(), key=lambda line: line[1].grown)
-        text += f", {share_text(amounts.grown / seen)} of it at {place.short}"
+    if seen is not None:
+        text += f", {share_text(seen.share)} of it at {seen.spot.words}"
     limit = memory_limit(recording)
     if limit and grown.left is not None and _ending_of(recording).exit_code == 0:
         text += f"; the limit of {size(limit)} would be reached {duration_text(grown.left)} later"
-    yield f"{text}: a leak, or data that is kept.{_to_try(MEMORY_GROWTH, each)}"
+    remedy = _to_try(recording, MEMORY_GROWTH, each)
+    yield f"{text}: {'' if remedy else 'a leak, or '}data that is kept.{remedy}"
 
 
 def whose(recording: Recording, peak: summary.KnownValue) -> str:
@@ -235,13 +264,20 @@ def _time(recording: Recording, subject: ShownProcess) -> Iterator[str]:
         by_name.setdefault(each.names[-2:], []).append(each.own)
     names, longest = max(by_name.items(), key=lambda named: sum(named[1]))
     own, total = sum(longest), covered(steps)
-    share = own / total if total else 0.0
-    word = "most of it" if share > 0.5 else "the longest"
+    word = "most of it" if own > _MOST_TIME * total else "the longest"
     times = f" ({len(longest)} times)" if len(longest) > 1 else ""
+    share = phrase(", {} of the run", share_of(own, recording.duration), share_text)
     took = f"{counted(len(steps), 'step')} took {duration_text(total)}{whole}"
-    yield (
-        f"{took}, {word} {_path(names)}{times}: {duration_text(own)}, {share_text(share)} of it."
-    )
+    yield f"{took}, {word} {_path(names)}{times}: {duration_text(own)}{share}."
+
+
+def _outside(recording: Recording, subject: ShownProcess) -> Iterator[str]:
+    """Yields where a good part of the run's time went without a step, the longest first."""
+    rows = outside_of(recording, subject.runs)
+    for each in sorted(rows, key=attrgetter("own"), reverse=True):
+        if each.own >= _LONG * recording.duration:
+            whole = duration_text(recording.duration)
+            yield f"{part_text(each.own, whole)} of {whole} passed {words_of_outside(each)}."
 
 
 def _waited(recording: Recording) -> Iterator[str]:
@@ -270,15 +306,16 @@ def _bounds(recording: Recording, subject: ShownProcess, named: Sequence[str]) -
         bound = str(each.step.attributes[semconv.STEP_BOUND_BY])
         evidence = each.step.attributes.get(semconv.STEP_BOUND_EVIDENCE, "")
         text = f"{words_of(bound)}: {cut(listed(evidence), _LONGEST_MESSAGE)}"
-        yield f"{_path(each.names)}: {text}.{_to_try(bound, each)}"
+        yield f"{_path(each.names)}: {text}.{_to_try(recording, bound, each)}"
 
 
-def _to_try(bound: str, each: PlacedStep) -> str:
+def _to_try(recording: Recording, bound: str, each: PlacedStep) -> str:
     """Returns what to try against what bounds a step, as another sentence; empty if nothing is known."""
     if bound == CALIBRATION_DATA and not each.step.samples:
         return ""  # to load beside the calibration helps where they are one step
-    method = each.step.attributes.get(semconv.CALIBRATION_METHOD, "")
-    return phrase(" To try: {}.", remedy_of(bound, str(method)))
+    method = str(each.step.attributes.get(semconv.CALIBRATION_METHOD, ""))
+    stacks = lines_of(recording, each.step)
+    return phrase(" To try: {}.", remedy_of(bound, stacks, function_of(each.step), method))
 
 
 def _written(recording: Recording, subject: ShownProcess) -> Iterator[str]:
@@ -363,10 +400,10 @@ def _headline(ending: Ending) -> str:
     cause = _why(ending) + phrase(", in {}", ending.where, _named)
     killed = phrase("was killed by {}", ending.signal)
     how = killed or f"ended with exit code {ending.exit_code}"
-    if ending.process is not None:
-        by = phrase("was killed by {}", ending.process_signal) or "died"
-        return f"{_named(ending.process)} {by}{cause}; the program {how}"
     failed = phrase("failed with {}", ending.error, _named)
+    if ending.process is not None:
+        by = phrase("was killed by {}", ending.process_signal) or failed or "died"
+        return f"{_named(ending.process)} {by}{cause}; the program {how}"
     return f"the program {killed or failed or how}{cause}"
 
 
@@ -401,9 +438,10 @@ def _memory(ending: Ending) -> str:
     if limit and ending.memory_limit_source != "RLIMIT_AS":
         share = phrase("{} of ", used / limit, share_text)
         text += f", {share}the limit of {size(limit)}{phrase(' ({})', ending.memory_limit_source)}"
-    text += phrase(", {} more with each sample", ending.memory_per_sample, size)
-    text += phrase(", {} more with each layer", ending.memory_per_layer, size)
-    text += phrase(", {} more each second until the end", ending.memory_per_second, size)
+    per_unit = phrase(", {} more with each sample", ending.memory_per_sample, size)
+    per_unit += phrase(", {} more with each layer", ending.memory_per_layer, size)
+    per_second = phrase(", {} more each second until the end", ending.memory_per_second, size)
+    text += per_unit or per_second
     others = ending.memory_of_others or 0
     is_full = used + others > _FULL * limit
     if ending.memory_limit_source == "physical" and others > limit / 10 and is_full:

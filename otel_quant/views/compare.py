@@ -6,13 +6,14 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from itertools import product
-from operator import itemgetter
+from functools import partial
+from itertools import product, takewhile
+from operator import attrgetter, itemgetter
 from typing import Any, Final, NamedTuple
 
 from otel_quant.recordings import summary
 from otel_quant.recordings.compared_runs import CONFIGURATION, ComparedRun, common_time
-from otel_quant.recordings.gate import Check, GateVerdict
+from otel_quant.recordings.gate import GateVerdict
 from otel_quant.recordings.model import StepPath, known, name_text, path_text
 from otel_quant.recordings.side_by_side import (
     Comparison,
@@ -24,7 +25,7 @@ from otel_quant.recordings.side_by_side import (
 )
 from otel_quant.schema.catalog import QUANTITIES
 from otel_quant.schema.figures import PREFIX
-from otel_quant.schema.units import counted, cut, joined, share_text
+from otel_quant.schema.units import change_text, counted, cut, joined
 from otel_quant.views.document import (
     Cell,
     Charts,
@@ -36,6 +37,7 @@ from otel_quant.views.document import (
     Section,
     Table,
     UnitCell,
+    records,
 )
 from otel_quant.views.gate import SEEN, check_lines, fact_text, outcome_text, spread_text
 from otel_quant.views.stacks import flame_of, lines_of
@@ -65,7 +67,7 @@ def document(
     comparison: Comparison, verdict: GateVerdict | None, *, with_curves: bool = False
 ) -> Document:
     """Returns a comparison as a document; ``with_curves`` for a page, which has the verdict as title."""
-    names = [side.name for side in comparison.sides]
+    names = [side.called for side in comparison.sides]
     title = f"{joined(names)} side by side"
     if len(names) == 2:
         title = next(_headlines(comparison), title)
@@ -78,7 +80,7 @@ def document(
         title=title,
         over="Runs side by side",
         is_bad=is_bad,
-        sheet=lambda: _sheet(comparison),
+        sheet=lambda: Table.of([*_sheet_columns(comparison.sides)], _every_figure(comparison)),
         data=lambda: _data(comparison, verdict),
     )
 
@@ -94,26 +96,45 @@ def _parts(
         base, *others = comparison.sides
         for side in others:
             if graph := flame_of((base, side)):
-                yield Section(graph.title, (graph, Lines((_COLOURS.format(side.name),))))
+                yield Section(graph.title, (graph, Lines((_COLOURS.format(side.called),))))
     yield _figures(comparison)
     notes = ((row, ", ".join(_notes(comparison, row))) for row in comparison.rows[1:])
     points = (f"{_step_name(row)}: {text}" for row, text in notes if text)
     yield from Lines.of(points, _MOST_NOTES, is_list=True)
     yield from _lines(comparison)
-    names = [side.name.upper() for side in comparison.sides]
+    names = list(map(_heading, comparison.sides))
     differs = [
-        (fact.name, *(fact_text(fact, at) for at in range(len(names))))
+        (fact.name, *_apart([fact_text(fact, at) for at in range(len(names))]))
         for fact in comparison.differences
     ]
     if differs:
         columns = [Column[Any](name) for name in ("DIFFERS", *names)]
         yield Table(columns, differs, "differs", caption="What differs in what made the runs")
     runs = [
-        ("" if number else side.name, f"{run.name}{phrase(' ({})', run.why)}")
+        ("" if number else side.called, f"{run.name}{phrase(' ({})', run.why)}")
         for side in comparison.sides
         for number, run in enumerate(side.runs)
+        if side.called != run.name
     ]
-    yield Facts(runs, caption="Runs")
+    if runs:
+        yield Facts(runs, caption="Runs")
+
+
+def _heading(side: Side) -> str:
+    """Returns what stands above a side: the name of its run as it is."""
+    return side.title or side.name.upper()
+
+
+def _apart(texts: Sequence[str]) -> Iterator[str]:
+    """Yields texts without the words that all of them begin with, where these are many."""
+    words = [text.split(" ") for text in texts]
+    alike = sum(1 for _ in takewhile(lambda each: len({*each}) == 1, zip(*words, strict=False)))
+    known = " ".join(words[0][:alike])
+    yield from (f"…{text[len(known) :]}" if len(known) > _ALIKE else text for text in texts)
+
+
+_ALIKE: Final = 16
+"""Characters that texts begin with alike, from which on they are left out."""
 
 
 def _answer(
@@ -140,8 +161,11 @@ _HEADLINED: Final = {
     summary.DURATION: "time",
     summary.CPU_TIME: "CPU time",
 }
-_KINDS: Final = {"clear": "{}", "unclear": "{} cannot be told apart", "equal": "{} equal"}
-"""Kinds of differences, in the order in which a sentence has them, with its words."""
+_KINDS: Final = {"unclear": "{} cannot be told apart", "equal": "{} equal"}
+"""Kinds of differences that are not clear, in the order in which a sentence has them, with its words."""
+
+_EQUAL: Final = 0.001
+"""Part of a figure below which a difference is none for a person: a byte more of 480 kB."""
 
 _NOT_KNOWN: Final = Difference(0.0, None, None, is_clear=False)
 
@@ -150,9 +174,9 @@ def _kind(found: Difference | None) -> str:
     """Returns whether a difference is ``clear``, ``unclear``, ``equal`` or ``unknown``."""
     if found is None:
         return "unknown"
-    if found.is_clear:
-        return "clear"
-    return "unclear" if found.change else "equal"
+    if not found.change or (found.ratio is not None and abs(found.ratio - 1) < _EQUAL):
+        return "equal"
+    return "clear" if found.is_clear else "unclear"
 
 
 def _difference(row: StepSides, name: str, at: int) -> Difference:
@@ -165,27 +189,50 @@ def _headlines(comparison: Comparison) -> Iterator[str]:
     """Yields for each side but the base a sentence on the figures that matter most."""
     base, *others = comparison.sides
     for at, side in enumerate(others):
-        found: dict[str, list[str]] = {kind: [] for kind in _KINDS}
-        for name, words in _HEADLINED.items():
-            change = _difference(comparison.rows[0], name, at)
-            if change.ratio is not None:
-                text = words
-                if change.is_clear:  # by how much, and in which step most: ``12.0 % less memory``
-                    where = _where_most(comparison, name, at)
-                    most = phrase(
-                        " (most in {})", where and cut(name_text(where.path), _LONGEST_NAME)
-                    )
-                    more = "more" if change.change > 0 else "less"
-                    text = f"{share_text(abs(change.ratio - 1))} {more} {words}{most}"
-                found[_kind(change)].append(text)
-        texts = [form.format(joined(found[kind])) for kind, form in _KINDS.items() if found[kind]]
+        every = {name: _difference(comparison.rows[0], name, at) for name in _HEADLINED}
+        kinds = {name: _kind(each) for name, each in every.items() if each.ratio is not None}
+        if kinds.get(summary.CPU_TIME) != "clear" or kinds.get(summary.DURATION) == "clear":
+            kinds.pop(summary.CPU_TIME, None)  # of the two one tells enough
         why = next(filter(None, (run.why for run in side.runs)), "")
-        if found["clear"] and not why:
-            texts[0] = f"needs {texts[0]} than {base.name}"
-        elif texts:
-            texts[0] = f"against {base.name}: {texts[0]}"
+        clear = [name for name, kind in kinds.items() if kind == "clear"]
+        texts = [_needs(comparison, at, clear, "" if why else base.called)] if clear else []
+        for kind, form in _KINDS.items():
+            if words := [_HEADLINED[name] for name, its in kinds.items() if its == kind]:
+                texts.append(form.format(joined(words)))
+        if texts:
+            is_plain = clear and not why
+            texts[0] = f"{'needs' if is_plain else f'against {base.called}:'} {texts[0]}"
         if texts or why:
-            yield f"{side.name} {'; '.join(filter(None, (why, *texts)))}"
+            yield f"{side.called} {'; '.join(filter(None, (why, *texts)))}"
+
+
+def _needs(comparison: Comparison, at: int, names: Sequence[str], base: str) -> str:
+    """Returns how much more or less of what a side needs, and in which step: ``twice the time of first, in Load``."""
+    changes = [_difference(comparison.rows[0], name, at) for name in names]
+    texts = [
+        change_text(each.ratio or 0, _HEADLINED[name])
+        for each, name in zip(changes, names, strict=True)
+    ]
+    is_of = [" times the " in text or text.startswith("twice") for text in texts]
+    # Behind all of them where they have one form, else behind the first
+    last = -1 if len({*is_of}) == 1 else 0
+    texts[last] += phrase(" of {}" if is_of[last] else " than {}", base)
+    where = [_place_of(comparison, name, at) for name in names]
+    if len({*where}) > 1:
+        texts = [f"{text}{phrase(' ({})', of)}" for text, of in zip(texts, where, strict=True)]
+        return joined(texts)
+    each = {1: "", 2: "both "}.get(len(texts), "all ")
+    return f"{joined(texts)}{phrase(f', {each}{{}}', where[0])}"
+
+
+def _place_of(comparison: Comparison, name: str, at: int) -> str:
+    """Returns in which step most of a difference is; empty where no step has more than half of it."""
+    where = _where_most(comparison, name, at)
+    if where is None:
+        return ""
+    part = _difference(where, name, at).change / _difference(comparison.rows[0], name, at).change
+    mostly = "" if part >= _MOSTLY else "mostly "
+    return f"{mostly}in {cut(name_text(where.path), _LONGEST_NAME)}" if part > 1 / 2 else ""
 
 
 def _settings(comparison: Comparison) -> Iterator[str]:
@@ -201,7 +248,7 @@ def _settings(comparison: Comparison) -> Iterator[str]:
                 if fact.is_setting
             )
             shown = shown or "in settings without an attribute of their own"
-            yield f"{side.name} has another configuration than {base.name}: {shown}."
+            yield f"{side.called} has another configuration than {base.called}: {shown}."
 
 
 def _where_most(comparison: Comparison, name: str, at: int) -> StepSides | None:
@@ -260,7 +307,11 @@ def _figures(comparison: Comparison) -> Table | Lines:
         groups[each.group].append(each)
     told = set(_told_within(comparison))
     shown = [each for each in groups["table"] if (each.row.path, each.name) not in told]
-    shown.sort(key=lambda each: (bool(each.row.path), -_weight(comparison, each.figure)))
+    shown.sort(
+        key=lambda each: (
+            bool(each.row.path), each.name not in _HEADLINED, -_weight(comparison, each.figure),
+        )
+    )  # fmt: skip
     runs = [run for side in comparison.sides for run in side.runs]
     notes = {
         f"{_NOISE}: {_NOISE_MEANS}": any(
@@ -269,7 +320,7 @@ def _figures(comparison: Comparison) -> Table | Lines:
         _RUNS_ALONE: len({summary.is_of_program(run.recording) for run in runs}) == 2,
         _FIRST_STEPS: any(run.has_more_steps for run in runs),
         f"{_NOISE_MEANS}, in total: {_names_text(groups['unclear'])}": groups["unclear"],
-        f"equal in total: {_names_text(groups['equal'])}": groups["equal"],
+        f"equal, within 0.1 %, in total: {_names_text(groups['equal'])}": groups["equal"],
         f"equal or not significantly different: {counted(len(groups['of steps']), 'figure')} of steps":
             groups["of steps"],
     }  # fmt: skip
@@ -328,14 +379,14 @@ def _weight(comparison: Comparison, row: FigureRow) -> float:
 
 def _notes(comparison: Comparison, row: StepSides) -> Iterator[str]:
     """Yields what has to be known of a step: which sides have it, and where it did not end well."""
-    having = [side.name for side, runs in zip(comparison.sides, row.runs, strict=True) if runs]
+    having = [side.called for side, runs in zip(comparison.sides, row.runs, strict=True) if runs]
     if len(having) < len(comparison.sides):
         yield f"only in {', '.join(having)}"
     for side, runs, states in zip(comparison.sides, row.runs, row.states, strict=True):
         if 0 < runs < len(side.runs):
-            yield f"in {runs} of {len(side.runs)} runs of {side.name}"
+            yield f"in {runs} of {len(side.runs)} runs of {side.called}"
         for state in sorted(states - {"ended"}):
-            yield f"{state} in {side.name}"
+            yield f"{state} in {side.called}"
 
 
 def _lines(comparison: Comparison) -> Iterator[Table]:
@@ -353,7 +404,7 @@ def _lines(comparison: Comparison) -> Iterator[Table]:
 def _side_columns(comparison: Comparison) -> Iterator[Column[Any]]:
     for number, side in enumerate(comparison.sides):
         title = "median ± largest distance of a run from it" if len(side.runs) > 1 else ""
-        yield Column(side.name.upper(), "", absent="-", title=title)
+        yield Column(_heading(side), "", absent="-", title=title)
         if number:
             yield Column("DIFFERENCE", "")
             yield Column("", "1", shown_in="%", is_signed=True)
@@ -420,11 +471,12 @@ def _curves(comparison: Comparison) -> Iterator[Part]:
     base, new = comparison.sides[0], comparison.sides[-1]
     runs = _median_run(base), _median_run(new)
     time = common_time(*runs)
-    charts = list(comparison_charts((base.name, new.name), runs, time)) if time.until else []
+    charts = list(comparison_charts((base.called, new.called), runs, time)) if time.until else []
     if not charts:
         yield Lines(("No curve was recorded.",))
         return
-    yield Lines((f"{base.name} (dashed): {runs[0].name}; {new.name}: {runs[1].name}.",))
+    names = f"{base.called} (dashed): {runs[0].name}; {new.called}: {runs[1].name}."
+    yield Lines((f"{base.called} is dashed." if base.title else names,))
     yield Charts(charts, comparison_bands(runs[0], 0, time), time.until)
 
 
@@ -436,50 +488,60 @@ def _median_run(side: Side) -> ComparedRun:
 
 # --- for programs -------------------------------------------------------------------------
 
-
 _SAMPLED: Final = ("median", "lowest", "highest")
 _COMPARED: Final = ("change", "ratio", "p", "is_clear")
-_WORDS: Final = {True: "yes", False: "no"}
 
 
-def _sheet(comparison: Comparison) -> Table:
-    """Returns a row for each figure of each step."""
-    names = ["step", "figure", "unit"]
-    for number, side in enumerate(comparison.sides):
-        figures = ("runs", *_SAMPLED, *(_COMPARED if number else ()))
-        names += [f"{side.name.replace(' ', '_')}_{each}" for each in figures]
-    rows = [
-        (path_text(each.row.path), each.name, each.unit, *_sheet_cells(each.figure))
-        for each in _every_figure(comparison)
-    ]
-    return Table([Column[Any](name) for name in names], rows)
+def _sheet_columns(sides: Sequence[Side]) -> Iterator[Column[_Placed]]:
+    """Yields the columns of CSV, which has a row for each figure of each step."""
+    yield Column("step", value=lambda each: path_text(each.row.path))
+    yield Column("figure", value=attrgetter("name"))
+    yield Column("unit", value=attrgetter("unit"))
+    for at, side in enumerate(sides):
+        of_side = [("samples", at, key) for key in ("runs", *_SAMPLED)]
+        of_side += [("differences", at - 1, key) for key in _COMPARED if at]
+        for of, number, key in of_side:
+            name = f"{side.name.replace(' ', '_')}_{key}"
+            yield Column(name, "", partial(_of_side, of, number, key))
 
 
-def _sheet_cells(row: FigureRow) -> Iterator[Cell]:
-    for number, sample in enumerate(row.samples):
-        yield len(getattr(sample, "values", ()))
-        yield from (getattr(sample, name, None) for name in _SAMPLED)
-        for found in row.differences[number - 1 : number]:
-            yield from (getattr(found, name, None) for name in _COMPARED[:-1])
-            yield None if found is None else _WORDS[found.is_clear]
+def _of_side(of: str, number: int, key: str, each: _Placed) -> Cell:
+    """Returns an attribute of a sample or of a difference of a side; its number of runs is known of none too."""
+    found = getattr(each.figure, of)[number]
+    if key == "runs":
+        return len(found.values) if found else 0
+    value: Cell = getattr(found, key, None)
+    return ("no", "yes")[value] if isinstance(value, bool) else value
+
+
+_RUNS: Final[Sequence[Column[ComparedRun]]] = (
+    Column("path", value=attrgetter("name")),
+    Column("state", value=attrgetter("recording.state")),
+    Column("problem", value=lambda run: run.why or None),
+)
+_DIFFERS: Final[Sequence[Column[Any]]] = (
+    Column("name", value=attrgetter("name")),
+    Column("values", value=attrgetter("values")),
+    Column("changes", value=lambda fact: tuple(sorted(fact.changes))),
+)
+_CHECKS: Final[Sequence[Column[Any]]] = (
+    Column("limit", value=lambda check: check.limit and check.limit.text),
+    Column("figure", value=lambda check: check.limit and check.limit.figure.name),
+    Column("step", value=lambda check: path_text(check.path)),
+    Column("side", value=attrgetter("side.name")),
+    Column("outcome", value=attrgetter("outcome")),
+    Column("base", value=lambda check: check.base and check.base.median),
+    Column("new", value=lambda check: check.new and check.new.median),
+)
 
 
 def _data(comparison: Comparison, verdict: GateVerdict | None) -> dict[str, Any]:
+    """Returns what JSON has."""
     data: dict[str, Any] = {
         "sides": [
-            {
-                "name": side.name,
-                "runs": [
-                    {"path": run.name, "state": run.recording.state, "problem": run.why or None}
-                    for run in side.runs
-                ],
-            }
-            for side in comparison.sides
+            {"name": side.name, "runs": [*records(_RUNS, side.runs)]} for side in comparison.sides
         ],
-        "differs": [
-            {"name": fact.name, "values": fact.values, "changes": sorted(fact.changes)}
-            for fact in comparison.differences
-        ],
+        "differs": [*records(_DIFFERS, comparison.differences)],
         "rows": [
             {
                 "step": path_text(row.path),
@@ -490,35 +552,18 @@ def _data(comparison: Comparison, verdict: GateVerdict | None) -> dict[str, Any]
         ],
     }
     if verdict is not None:
-        texts = check_lines(comparison, verdict.checks)
-        data["gate"] = {
-            "outcome": verdict.outcome,
-            "exit_code": verdict.exit_code,
-            "checks": list(map(_check_data, verdict.checks, texts)),
-        }
+        checks, texts = records(_CHECKS, verdict.checks), check_lines(comparison, verdict.checks)
+        found = [{**check, "text": text} for check, text in zip(checks, texts, strict=True)]
+        data["gate"] = {"outcome": verdict.outcome, "exit_code": verdict.exit_code, "checks": found}
     return data
 
 
 def _figure_data(row: FigureRow) -> dict[str, Any]:
+    """Returns a figure of a step, with all of its sides."""
+    keys = (*_SAMPLED, "values")
     return {
         "unit": row.figure.unit,
         "is_smaller_better": row.figure.is_smaller_better,
-        "sides": [
-            each and {name: getattr(each, name) for name in (*_SAMPLED, "values")}
-            for each in row.samples
-        ],
+        "sides": [each and {key: getattr(each, key) for key in keys} for each in row.samples],
         "differences": [found and asdict(found) for found in row.differences],
-    }
-
-
-def _check_data(check: Check, text: str) -> dict[str, Any]:
-    return {
-        "limit": check.limit and check.limit.text,
-        "figure": check.limit and check.limit.figure.name,
-        "step": path_text(check.path),
-        "side": check.side.name,
-        "outcome": check.outcome,
-        "base": check.base and check.base.median,
-        "new": check.new and check.new.median,
-        "text": text,
     }

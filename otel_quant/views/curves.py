@@ -18,11 +18,15 @@ from otel_quant.format import series
 from otel_quant.format.curve import MOST, Bucket, Level, RecordedCurve
 from otel_quant.recordings.compared_runs import CommonTime, ComparedRun
 from otel_quant.recordings.model import LAUNCHER, PlacedStep, Recording, number, step_at
+from otel_quant.recordings.outside import NAMES
+from otel_quant.recordings.summary import with_curve_peak
 from otel_quant.schema import semconv
+from otel_quant.schema.code_lines import BEFORE
 from otel_quant.schema.figures import RESOURCES, Figure
 from otel_quant.schema.units import clock_text, cut, digits_text, size
 from otel_quant.views.charts import Band, Chart, ChartSeries, Mark, Style, Values
-from otel_quant.views.steps import BEFORE, ShownProcess, memory_limit, most_telling, subject_of
+from otel_quant.views.gpu_devices import activity_charts
+from otel_quant.views.steps import ShownProcess, memory_limit, most_telling, subject_of
 from otel_quant.views.text import number_text, of_limit, phrase
 
 _LONGEST_NAME: Final = 40
@@ -182,7 +186,9 @@ def _sum(parts: Sequence[Grid]) -> Grid:
     return Grid(start, every, buckets, start, len(parts))
 
 
-_SHARED: Final = re.compile(rf"{series.CACHE}|gpu\.[0-9]+\.{series.USED}")
+_SHARED: Final = re.compile(
+    rf"{series.CACHE}|[cg]pu\.energy|gpu\.[0-9]+\.(?!{series.PROCESS_USED}).*"
+)
 
 
 def _held(values: Values, ends: bool) -> Values:
@@ -232,10 +238,11 @@ def _from_curve(grid: Grid, recording: Recording, steps: Sequence[PlacedStep]) -
     if series.MEMORY in grid.levels:
         note = f"The sum of {grid.parts:,} processes; what they share counts in each."
         yield _level(
-            grid, steps, series.MEMORY, _of_memory(grid),
+            grid, with_curve_peak(recording, steps), series.MEMORY, _of_memory(grid),
             limit=memory_limit(recording), note=note if grid.parts > 1 else "",
         )  # fmt: skip
     yield from _gpus(grid, recording, steps)
+    yield from activity_charts(grid)
     yield from _rates(grid, recording.duration)
     for name, label in OTHER_LEVELS.items():
         if name in grid.levels:
@@ -386,7 +393,7 @@ def bands_of(steps: Sequence[PlacedStep]) -> list[Band]:
         bands.append(Band(name, step.start, each.end, row, each.depth, step.state))
     first = min((each.step.start for each in steps), default=0.0)
     if first > _LEAST_BEFORE * max(free_from.values(), default=0.0):  # imports, mostly
-        bands.insert(0, Band(BEFORE, 0.0, first, 0, 0, "ended"))
+        bands.insert(0, Band(NAMES[BEFORE], 0.0, first, 0, 0, "ended"))
     return bands
 
 

@@ -26,7 +26,8 @@ SEEN: Final = 0.01
 def check_lines(comparison: Comparison, checks: Sequence[Check]) -> Iterator[str]:
     """Yields each check in one line."""
     numbers = {side.name: at for at, side in enumerate(comparison.sides)}
-    return (check_text(check, numbers[check.side.name]) for check in checks)
+    base = comparison.sides[0].called
+    return (check_text(check, numbers[check.side.name], base) for check in checks)
 
 
 def fact_text(fact: FactDifference, side: int) -> str:
@@ -35,15 +36,16 @@ def fact_text(fact: FactDifference, side: int) -> str:
     return cut(" or ".join(texts), _LONGEST_FACT) if texts else "not known"
 
 
-def check_text(check: Check, side: int) -> str:
-    """Returns a check in one line."""
-    limit, name = check.limit, check.side.name
-    where = path_text(check.path) if name == "new" else f"{name}: {path_text(check.path)}"
+def check_text(check: Check, side: int, base: str) -> str:
+    """Returns a check in one line; ``base`` is what the base is called."""
+    limit, name = check.limit, check.side.called
+    is_only = check.side.name == "new"
+    where = path_text(check.path) if is_only else f"{name}: {path_text(check.path)}"
     if limit is None:
-        text = f"{name}: {check.why}"
+        text = check.why if check.side.title else f"{name}: {check.why}"
     elif check.facts:
         reasons = "; ".join(
-            f"{fact.name} {fact_text(fact, 0)} in base, {fact_text(fact, side)} in {name}"
+            f"{fact.name} {fact_text(fact, 0)} in {base}, {fact_text(fact, side)} in {name}"
             for fact in check.facts
         )
         text = f"{limit.text}: {reasons} (--force compares them all the same)"
@@ -51,14 +53,14 @@ def check_text(check: Check, side: int) -> str:
         text = f"{where}: {limit.text}: {check.why}"
     else:
         with binary_sizes(limit.is_binary):
-            text = f"{where}: {_figures_text(check)}"
+            text = f"{where}: {_figures_text(check, base)}"
         if check.waits is not None:
             text += f": threads waited {duration_text(check.waits)} for a CPU: possible contention"
             text += "; use 4 or more runs per side, or --force"
     return f"{check.outcome}: {text}"
 
 
-def _figures_text(check: Check) -> str:
+def _figures_text(check: Check, called: str) -> str:
     assert check.limit is not None
     assert check.new is not None
     figure, new, base = check.limit.figure, check.new, check.base
@@ -70,10 +72,10 @@ def _figures_text(check: Check) -> str:
     found = check.difference
     ratio = found.ratio - 1 if found and found.ratio and found.is_clear else None
     if base is not None:
-        text += f", base {text_of(base)}"
+        text += f", {called} {text_of(base)}"
         if not check.limit.is_budget and (_has_waited(new) or _has_waited(base)):
             alone = [number_text(each.median_alone, figure.unit) for each in (new, base)]
-            text += f"; without waiting for a CPU {', base '.join(alone)}"
+            text += f"; without waiting for a CPU {f', {called} '.join(alone)}"
             ratio = new.median_alone / base.median_alone - 1 if base.median_alone else math.inf
     change = "" if ratio is None else f"{100 * ratio:+,.1f} %, "
     return f"{text} ({change}limit {check.limit.text})"

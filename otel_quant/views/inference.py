@@ -240,6 +240,8 @@ _MODELS: Final[Sequence[Column[ModelResult]]] = (
     _numbers("to compile", "s", attrgetter("compile"), "s", key="compile_seconds", spare=7),
     _numbers("SQNR", "dB", lambda model: _sqnr(_error(model)), "dB", digits=1, key="sqnr_db"),
     _numbers("largest difference", "", lambda model: _error(model).max_abs, key="largest_difference", spare=8),
+    _numbers("GPU energy of a run", "J", _of("latency", "gpu_energy"), key="gpu_energy_joules", spare=9),
+    _numbers("CPU energy of a run", "J", _of("latency", "cpu_energy"), key="cpu_energy_joules", spare=10),
 )  # fmt: skip
 
 _MEMORY: Final[Sequence[Column[ModelResult]]] = (

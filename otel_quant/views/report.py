@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
@@ -35,6 +34,7 @@ from otel_quant.views.document import (
     Table,
     UnitCell,
 )
+from otel_quant.views.gpu_devices import device_table
 from otel_quant.views.html import page_text
 from otel_quant.views.show import accuracy_tables, model_parts
 from otel_quant.views.stacks import links_of, page_parts
@@ -64,7 +64,7 @@ def document(recording: Recording) -> Document:
     return Document(
         tuple(_parts(recording, subject)),
         # no break in a time
-        title=re.sub(r"(?<=\d) (?=(h|min|s|ms)\b)", "\u00a0", outcome(recording, subject)),
+        title=outcome(recording, subject),
         over=f"Quantization run {moment_text(recording.began_ns // 10**9)} UTC",
         is_bad=recording.state in ("failed", "killed", "lost"),
     )
@@ -86,7 +86,8 @@ def _parts(recording: Recording, subject: ShownProcess) -> Iterator[Part]:
     sections = (
         Section("Post-mortem", ending, id="post-mortem", layout="post-mortem"),
         Section("Over time", list(_curves(recording, subject, charts))),
-        Section("Steps", [table] if subject.steps else []),
+        Section("Steps", [table] if table.rows else []),
+        Section("GPUs", _gpu_tables(recording, subject)),
         Section("Accuracy of layers", accuracy_tables(recording)),
         Section("Python lines", page_parts(stacks) if stacks else []),
         Section("Processes", process_tables),
@@ -98,6 +99,11 @@ def _parts(recording: Recording, subject: ShownProcess) -> Iterator[Part]:
 
         yield from recorded_sections(recording.path)
     yield _origin(recording, subject)
+
+
+def _gpu_tables(recording: Recording, subject: ShownProcess) -> list[Part]:
+    table = device_table(recording, subject.runs)
+    return [table] if table.rows else []
 
 
 def _curves(recording: Recording, subject: ShownProcess, charts: list[Chart]) -> Iterator[Part]:

@@ -21,6 +21,7 @@ from otel_quant.recordings.model import (
     path_text,
     steps_in,
 )
+from otel_quant.recordings.outside import outside_of
 from otel_quant.recordings.profile_reader import COLUMNS as PROFILE_COLUMNS
 from otel_quant.recordings.profile_reader import OF_RUN, PEAKS
 from otel_quant.schema import semconv
@@ -41,6 +42,7 @@ from otel_quant.views.document import (
     known,
     records,
 )
+from otel_quant.views.gpu_devices import device_table
 from otel_quant.views.steps import (
     COLUMNS,
     ShownRun,
@@ -67,6 +69,16 @@ def document(recordings: Mapping[str, Recording], most_steps: int | None = None)
         sheet=lambda: _sheet(recordings),
         data=lambda: list(_data(recordings)),
     )
+
+
+def devices(recordings: Mapping[str, Recording]) -> Document:
+    """Returns what the steps of recordings used of each GPU."""
+    tables = {name: device_table(each, each.runs) for name, each in recordings.items()}
+    none = Lines(("No GPU was seen.",))
+    parts = {name: iter([each if each.rows else none]) for name, each in tables.items()}
+    first, *others = tables.values()
+    sheet = None if others else lambda: first
+    return Document(tuple(_titled(parts)), ", ".join(recordings), "GPUs", sheet=sheet)
 
 
 def _titled(parts: Mapping[str, Iterator[Part]]) -> Iterator[Part]:
@@ -454,12 +466,13 @@ def _data(recordings: Mapping[str, Recording]) -> Iterator[dict[str, Any]]:
     for name, recording in recordings.items():
         whole = _recording_data(recording)
         runs = _titled_runs(name, recording)
+        outside = outside_of(recording, subject_of(recording).runs)
         for title, run in runs.items():
             yield {
                 "file": title,
                 "truncated": _is_truncated(recording, run),
                 "run": _run_data(recording, run),
-                "steps": _rows(ShownRun(recording, run)),
+                "steps": _rows(ShownRun(recording, run, outside=outside)),
                 "summary": run.summary,
                 "onnx_model_cost": list(_costs(run)),
                 **_known(last_reading=_last_reading(recording, run)),
@@ -538,9 +551,11 @@ def _sheet(recordings: Mapping[str, Recording]) -> Table:
     """Returns the steps; what is known of a run is on each of its steps."""
     runs = []
     for name, recording in recordings.items():
+        outside = outside_of(recording, subject_of(recording).runs)
         for title, run in _titled_runs(name, recording).items():
             texts = {f"run_{key}": listed(it) for key, it in _run_data(recording, run).items()}
-            runs.append((ShownRun(recording, run), {"file": title, **texts}))
+            shown = ShownRun(recording, run, outside=outside)
+            runs.append((shown, {"file": title, **texts}))
     present = dict.fromkeys(
         chain(*((*next(_rows(shown)), *of_run) for shown, of_run in runs if shown.rows))
     )

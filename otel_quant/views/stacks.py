@@ -250,7 +250,10 @@ def lines_of(sides: tuple[Side, Side], step: str, is_time: bool, change: float) 
     if rows:
         columns: tuple[Column[Any], ...] = (
             Column("LINE", longest=_LONGEST_LINE),
-            *(Column(side.name.upper(), kind.unit, shown_in=ONE) for side in sides),
+            *(
+                Column(side.title or side.name.upper(), kind.unit, shown_in=ONE, spare=1)
+                for side in sides
+            ),
             Column("DIFFERENCE", kind.unit, shown_in=ONE, is_signed=True),
         )
         rows.sort(key=lambda row: -sign * row[-1])
@@ -273,7 +276,7 @@ def flame_of(sides: tuple[Side, Side]) -> Flame | None:
                 rows[row][first] += round(kind.of(stack.seen) * kind.in_flame / len(side))
         for counts, is_clear in zip(rows, _clear_rows(tree, kind, placed), strict=True):
             counts[6] |= kind.flag * is_clear
-    names = tuple(side.name for side in sides)
+    names = tuple(side.called for side in sides)
     return Flame(f"Lines of code, {' and '.join(names)}", list(tree.places), rows, sides=names)
 
 

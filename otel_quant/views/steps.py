@@ -19,13 +19,14 @@ from otel_quant.recordings.model import (
     RecordedStep,
     Recording,
     StepPath,
-    covered,
     number,
     steps_in,
 )
 from otel_quant.recordings.model import known as known_values
+from otel_quant.recordings.outside import NAMES, outside_of
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import QUANTITIES
+from otel_quant.schema.code_lines import BEFORE, BETWEEN
 from otel_quant.schema.figures import MEMORY, RESOURCES, Figure, Part
 from otel_quant.schema.units import counted, cut, duration_text
 from otel_quant.views.document import ONE, Cell, Column, Row, Table, UnitCell, known
@@ -122,10 +123,12 @@ def end_of(runs: Sequence[RecordedRun], until: float) -> float:
 
 _DECIMALS: Final = 9  # of seconds, as in the profile
 _LONGEST_NAME: Final = 120
-_LONGEST_STATE: Final = 160
+_LONGEST_STATE: Final = 40
 
-_SPARE: Final = ("MEM START", "GPU START", "MEM END", "GPU END", "START", "READ", "OF LIMIT")
-"""Columns that a narrow terminal does without."""
+_SPARE: Final = (
+    "MEM START", "GPU START", "MEM END", "GPU END", "START", "READ", "CPU ENERGY", "GPU ENERGY", "OF LIMIT", "SAMPLES",
+)  # fmt: skip
+"""Columns that a narrow terminal does without, those first that say least."""
 
 
 _NO_POINT: Final = RecordedCheckpoint("", 0.0)
@@ -133,7 +136,7 @@ _NO_POINT: Final = RecordedCheckpoint("", 0.0)
 
 @dataclass(slots=True)
 class StepTableRow:
-    """A step, a checkpoint that belongs to none, or time without a step."""
+    """A step, the time outside of steps, or a checkpoint that belongs to none."""
 
     of: ShownRun
     name: str
@@ -149,7 +152,11 @@ class ShownRun:
     """A run with rows of all its steps and other checkpoints, or of some of its steps alone."""
 
     def __init__(
-        self, recording: Recording, run: RecordedRun, placed: Sequence[PlacedStep] | None = None
+        self,
+        recording: Recording,
+        run: RecordedRun,
+        placed: Sequence[PlacedStep] | None = None,
+        outside: Sequence[PlacedStep] = (),
     ) -> None:
         self.recording, self.run = recording, run
         self.steps = summary.StepSummary(recording, run)
@@ -158,7 +165,12 @@ class ShownRun:
         # The names of all attributes of its checkpoints
         named = chain.from_iterable(each.attributes for each in run.checkpoints)
         self.checkpoint_names = dict.fromkeys(named)
-        self.rows = list(self._rows(placed))
+        of_outside = [self._outside(each) for each in outside if each.run is run]
+        before = [each for each in of_outside if each.name == NAMES[BEFORE]]
+        self.rows = [*before, *self._rows(placed), *of_outside[len(before) :]]
+        failed = (each.error_message for each in run.steps if each.error)
+        # Messages that the first lines have
+        self.told = (run.error_message, next(failed, None))
 
     @property
     def seconds(self) -> float:
@@ -166,6 +178,11 @@ class ShownRun:
         if self.run.end is not None:
             return self.run.end - self.run.start
         return self.run.checkpoints[-1].time - self.run.start if self.run.checkpoints else 0.0
+
+    def _outside(self, each: PlacedStep) -> StepTableRow:
+        """Returns a row of the time outside of steps; of several stretches none is its start."""
+        start = None if each.step.index == BETWEEN else each.step.start
+        return StepTableRow(self, each.step.name, start, each.duration, step=each.step)
 
     def _rows(self, placed: Sequence[PlacedStep] | None) -> Iterator[StepTableRow]:
         rows: dict[int | None, StepTableRow] = {}
@@ -241,10 +258,17 @@ def _duration(row: StepTableRow, step: RecordedStep) -> float | None:
     return None if step.end is None else round(step.end - step.start, _DECIMALS)
 
 
+def _share_of_run(row: StepTableRow, step: RecordedStep) -> float | None:
+    """Returns the share of the time from the first step on, in which the time outside of steps is not."""
+    return None if step.spans else _rounded_share(_duration(row), row.of.seconds)
+
+
 def status_of(row: StepTableRow) -> str:
     """Returns how a row stands: ``ok``, ``open``, the exception that ended it."""
     if row.step is None:
         return "point"
+    if row.step.spans:
+        return "outside"
     return "open" if row.step.end is None else row.step.error or "ok"
 
 
@@ -252,7 +276,7 @@ message_of: Final = _of_step(lambda _, step: step.error_message)
 """Returns the message of that exception."""
 
 
-_ENDS: Final = {"By": "_mb", "s": "_secs", "1": "_share"}
+_ENDS: Final = {"By": "_mb", "s": "_secs", "J": "_joules", "1": "_share"}
 """The end of a column's name for programs, as in Quark's file."""
 
 
@@ -296,7 +320,7 @@ _FIGURES: Final = [(column, figure) for figure in _HEADED for column in _columns
 COLUMNS: Final = (
     _column("start_secs", "START", "s", _start),
     _column("duration_secs", "TIME", "s", _duration),
-    _column("duration_share", "", "1", lambda row: _rounded_share(_duration(row), row.of.seconds)),
+    _column("duration_share", "", "1", _of_step(_share_of_run)),
     *(column for column, _ in _FIGURES),
 )
 """The figures that every run may have, in the order of the table."""
@@ -346,10 +370,9 @@ def step_table(
             f"{counted(len(steps) - len(kept), 'step')} of {len(steps):,} left out, the shortest: "
             f"none took more than {duration_text(longest)}."
         )
-    shown = [ShownRun(recording, run, chosen) for run in runs]
+    outside = outside_of(recording, runs)
+    shown = [ShownRun(recording, run, chosen, outside) for run in runs]
     rows = list(chain.from_iterable(run.rows for run in shown))
-    if steps and len(runs) == len(recording.runs):
-        rows = _with_gaps(rows, steps, shown[0])
     custom = chain.from_iterable(map(_custom_columns, shown))
     columns = known((*_SHOWN, *more, *custom, _STATE), rows)
     # What was seen at checkpoints tells nothing where a peak is known.
@@ -359,7 +382,7 @@ def step_table(
         has_reading = any(run.last and run.end is None for run in runs)
         but = " and in the last reading" if has_reading else ", not between them"
         notes.append(f"SEEN is the highest at the checkpoints{but}.")
-    link_of = {id(each.step): links.get(each.path, "") for each in steps}
+    link_of = {id(each.step): links.get(each.path, "") for each in (*steps, *outside)}
 
     def placed(row: StepTableRow, cells: Sequence[Cell]) -> Row:
         state = row.step.state if row.step else "ended"
@@ -369,34 +392,16 @@ def step_table(
     return Table.of(columns, rows, row=placed, id="steps", caption=caption, note=note)
 
 
-def _with_gaps(
-    rows: Sequence[StepTableRow], steps: Sequence[PlacedStep], run: ShownRun
-) -> list[StepTableRow]:
-    """Adds the time in which no step was open, so that the times add up to the run's."""
-    first, last = min(each.step.start for each in steps), max(each.end for each in steps)
-    whole = run.recording.duration
-    before, *gaps = (
-        [StepTableRow(run, name, start, seconds)] if seconds >= _LEAST_GAP * whole > 0 else []
-        for name, start, seconds in (
-            (BEFORE, 0.0, first),
-            ("(between steps)", None, last - first - covered(steps)),
-            ("(after the last step)", last, whole - last),
-        )
-    )
-    return [*before, *rows, *chain(*gaps)]
-
-
-BEFORE: Final = "(before the first step)"
-_LEAST_GAP: Final = 0.001
-"""Share of the run's time below which a time without a step is not shown."""
-
-
 @_of_step
 def _state_text(row: StepTableRow, step: RecordedStep) -> str:
+    """Returns how a step ended, with the message of its exception where the first lines do not have it."""
+    if step.spans:
+        return ""
     if step.state == "lost" and not row.of.recording.path.is_dir():
         return "open"  # a file does not show whether its process is alive
-    texts = (STATES[step.state].cell, step.error, step.error and step.error_message)
-    return ": ".join(filter(None, texts))
+    is_above = step.error_message in row.of.told
+    message = step.error_message if step.error and not is_above else ""
+    return ": ".join(filter(None, (STATES[step.state].cell, step.error, message)))
 
 
 def _seen_of_open_steps(column: Column[StepTableRow], figure: Figure) -> Column[StepTableRow]:
@@ -406,7 +411,9 @@ def _seen_of_open_steps(column: Column[StepTableRow], figure: Figure) -> Column[
     @_of_step
     def value(row: StepTableRow, step: RecordedStep) -> Cell:
         found = column.value(row)
-        at_least = seen(row) if found is None and step.end is None else None
+        at_least: Any = found if figure in MEMORY.figures and summary.is_low(step) else None
+        if found is None and step.end is None:
+            at_least = seen(row)
         return found if at_least is None else UnitCell(at_least, before="≥ ")
 
     return column._replace(value=value) if column.heading.endswith(" PEAK") else column
@@ -422,7 +429,7 @@ _SHOWN: Final[tuple[Column[StepTableRow], ...]] = (
     _column("", "TIME", "s", lambda row: row.seconds),
     _column("", "", "1", lambda row: share_of(row.seconds, row.of.recording.duration), title="share of the recording's time"),
     *(_seen_of_open_steps(*each) for each in _FIGURES if each[0].key not in _NOT_SHOWN),
-    Column("SAMPLES", "", _of_step(lambda _, step: step.samples), title="calibration samples: batches", spare=1, absent="-"),
+    Column("SAMPLES", "", _of_step(lambda _, step: step.samples), title="calibration samples: batches", spare=len(_SPARE), absent="-"),
 )  # fmt: skip
 
 RATES: Final = tuple(

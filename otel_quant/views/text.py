@@ -33,9 +33,60 @@ def printable(text: str) -> str:
     return _UNSAFE.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
 
 
+# A line of code in a text: the folder, and the file with the number of the line.
+_PLACE: Final = re.compile(r"([^\s()]*/)?([^\s()/]+(?:\.\w{1,4}|>):\d+)")
+
+
 def shortened(text: str, longest: int) -> str:
-    """Returns a text, or its beginning and an ellipsis if it has more than so many characters."""
-    return text if len(text) <= longest else text[: longest - 1] + "…"
+    """Returns a text in so many columns at most, as long as its file and line, which are never cut, allow."""
+    if width_of(text) <= longest:
+        return text
+    place = _PLACE.search(text)
+    if place is None:
+        if " " not in text and ("/" in text or "." in text):  # a name: its end tells it from others
+            return f"…{_begun(text[::-1], longest - 1)[::-1]}"
+        return f"{_begun(text, longest - 1)}…"
+    first, file = (place[1] or "").partition("/")[0], place[2]
+    before, after = text[: place.start()], text[place.end() :]
+    folders = [folder for folder in (f"{first}/…/", "…/") if place[1]]
+    for folder in (*folders, ""):
+        if width_of(found := f"{before}{folder}{file}{after}") <= longest:
+            return found
+    left = longest - width_of(file) - width_of(after)
+    if left < _LEAST_HEAD or not before.endswith(" ("):
+        return f"…{file}{_begun(after, longest - width_of(file) - 1)}"
+    return f"{_begun(before, left - 3)}… ({file}{after}"
+
+
+_LEAST_HEAD: Final = 6
+"""Columns from which on the beginning of a function's name is shown."""
+
+
+def least_width(text: str) -> int:
+    """Returns in how many columns a text can be shown: all of a file and line, and an ellipsis before it."""
+    place = _PLACE.search(text)
+    return 1 if place is None else min(width_of(text), width_of(place[2]) + 1)
+
+
+def _begun(text: str, longest: int) -> str:
+    """Returns as much of the beginning of a text as fits into so many columns."""
+    end = max(0, longest)
+    while width_of(text[:end]) > max(0, longest):  # of wide letters
+        end -= 1
+    return text[:end]
+
+
+NO_BREAK: Final = "\u00a0"
+"""A blank at which no line ends."""
+
+_BEFORE_UNIT: Final = re.compile(
+    r"(?<=\d) (?=(?:[KMGTP]?i?B|[kKMGT]|%|[mnu]?s|min|h|x|dB|GMAC/s)(?!\w))"
+)
+
+
+def unbroken(text: str) -> str:
+    """Returns a text in which no line ends between a number and its unit."""
+    return _BEFORE_UNIT.sub(NO_BREAK, text)
 
 
 def listed(value: object) -> str:
@@ -55,7 +106,10 @@ def share_of(part: float | None, whole: float | None) -> float | None:
 
 def of_limit(value: float, limit: float | None) -> str:
     """Returns what share of the limit a size is: ``93.8 % of the limit of 8.00 GB``; empty if that is not known."""
-    return f"{share_text(value / limit)} of the limit of {size(limit)}" if limit else ""
+    if not limit:
+        return ""
+    more = ", which counts what processes share once" if value > limit else ""
+    return f"{share_text(value / limit)} of the limit of {size(limit)}{more}"
 
 
 def types_text(shares: Mapping[str, float]) -> str:
@@ -101,7 +155,7 @@ _IN: Final[Mapping[str, float]] = {
 """What one of a unit in a heading is; of any other one it is 1."""
 
 _DIGITS: Final[Mapping[str, int]] = {"s": 2, "%": 1, "/s": 2}
-_ONE: Final[Mapping[str, str]] = {"By": "", "s": "s", "1": "%", "{sample}/s": "/s"}
+_ONE: Final[Mapping[str, str]] = {"By": "", "s": "s", "J": "J", "1": "%", "{sample}/s": "/s"}
 """The unit that fits the largest; of bytes their size decides."""
 
 _LARGEST: Final = 1 << 64

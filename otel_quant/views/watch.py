@@ -18,7 +18,7 @@ from otel_quant.recordings import summary
 from otel_quant.recordings.model import PlacedStep, Recording, State, number, steps_in
 from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
-from otel_quant.schema.figures import MEMORY, RESOURCES
+from otel_quant.schema.figures import GPU_UTILIZATION, MEMORY, RESOURCES
 from otel_quant.schema.units import clock_text, duration_text, share_text, size
 from otel_quant.views.answer import ended_as, ending_lines, exceeded, time_left
 from otel_quant.views.charts import Values
@@ -194,6 +194,8 @@ _EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
 _CURVE_ROWS: Final = 6
 _LOWEST: Final = 20
 """Rows of a terminal without the curve."""
+_NAME: Final = 13
+"""Characters of the name of what is used."""
 _AXIS: Final = 9
 """Characters beside the curve."""
 _LIMIT: Final = " limit"
@@ -215,7 +217,8 @@ def screen(looked: Looked, width: int, height: int, log: Sequence[str] = ()) -> 
     uses = [use for use in looked.usage() if use.now is not None or use.peak is not None]
     below = [
         *(_curve(looked, width) if height >= _LOWEST else ()),
-        *((f"{use.name:13}{use.text}", "") for use in uses),
+        *((f"{use.name:{_NAME}}{use.text}", "") for use in uses),
+        *_activity(looked, width),
         *((line, "bold red") for line in limits),
         *((line, "") for line in ending_lines(recording.ending)),
     ]
@@ -270,6 +273,24 @@ def _curve(looked: Looked, width: int) -> Iterator[tuple[str, str]]:
         yield f"{label:>{_AXIS - 1}} {blocks}{limit_text}", "cyan"
     length = grid.start + len(grid.buckets) * grid.every
     yield f"{'':{_AXIS}}0:00{clock_text(length):>{max(0, len(values) - 4)}}", "dim"
+
+
+def _activity(looked: Looked, width: int) -> Iterator[tuple[str, str]]:
+    """Yields what each GPU does over time, a row of blocks each, up to its highest."""
+    for name in looked.grid.levels:
+        if (gpu := series.gpu_activity(name)) is not None:
+            (index, of), now = gpu, looked.grid.newest(name)
+            unit, top = (
+                ("1", 1.0) if of == GPU_UTILIZATION.curve else ("W", looked.grid.peak(name)[0])
+            )
+            values = _stretches(
+                looked.grid.values(name, "last"), max(10, width - 2 * _NAME - _AXIS)
+            )
+            blocks = "".join(
+                _EIGHTHS[max(0, min(8, round(8 * each / (top or 1))))] for each in values
+            )
+            text = "" if now is None else number_text(now, unit)
+            yield f"{f'GPU {index} {of}':{2 * _NAME}}{text:{_AXIS}}{blocks}", "cyan"
 
 
 def _stretches(read: Values, most: int) -> list[float]:

@@ -15,8 +15,30 @@ from types import GeneratorType
 from typing import Any, Final
 
 from otel_quant.schema.units import moment_text
-from otel_quant.views.document import Cell, Column, Document, Facts, Lines, Part, Section, Table
-from otel_quant.views.text import Texts, cell_text, listed, phrase, plain, printable, width_of
+from otel_quant.views.document import (
+    Bars,
+    Cell,
+    Column,
+    Document,
+    Facts,
+    Lines,
+    Part,
+    Section,
+    Table,
+)
+from otel_quant.views.text import (
+    NO_BREAK,
+    Texts,
+    cell_text,
+    least_width,
+    listed,
+    phrase,
+    plain,
+    printable,
+    shortened,
+    unbroken,
+    width_of,
+)
 
 FORMATS: Final = ("table", "markdown", "json", "csv", "html")
 """What ``--format`` takes."""
@@ -26,9 +48,10 @@ def written(document: Document, form: str, width: int | None = None) -> Iterator
     """Yields a document in a format, piece by piece; ``width`` is the terminal's."""
     match form:
         case "table":
-            return _parted(document.parts, width)
+            return _parted(_begun(document), width)
         case "markdown":
-            return _markdown_parts(document.parts, 2)
+            parts = (part for part in _begun(document) if not isinstance(part, Bars))
+            return _markdown_parts(parts, 2)
         case "csv":
             return csv_lines(document)
         case "json":
@@ -38,6 +61,13 @@ def written(document: Document, form: str, width: int | None = None) -> Iterator
 
             return iter((page_text(document),))
     raise ValueError(f"{form!r} is no format; expected one of {', '.join(FORMATS)}")
+
+
+def _begun(document: Document) -> Iterator[Part]:
+    """Yields the parts, the answer first where a page has it as its title."""
+    if document.is_answer:
+        yield Lines((f"{document.title}.",))
+    yield from document.parts
 
 
 def _separated(parts: Iterable[Part], write: Callable[[Part], Iterator[str]]) -> Iterator[str]:
@@ -121,7 +151,7 @@ _SHORTEST: Final = 12
 
 def terminal_text(document: Document, width: int | None = None) -> str:
     """Returns a document for a terminal of that width; None: as wide as the tables are."""
-    return "".join(_parted(document.parts, width))
+    return "".join(_parted(_begun(document), width))
 
 
 def _parted(parts: Iterable[Part], width: int | None) -> Iterator[str]:
@@ -133,15 +163,18 @@ def _part(part: Part, width: int | None) -> Iterator[str]:
         case Table():
             yield phrase("{}\n\n", part.title, printable)
             yield from _table(part, width)
-            yield from (f"{printable(line)}\n" for line in part.note.split("\n") if line)
+            for line in filter(None, part.note.split("\n")):
+                yield from _wrapped(line, width)
         case Facts():
             yield phrase("{}\n", part.title, printable)
             names = max((len(name) for name, _ in part.rows), default=0)
             for name, value in part.rows:
-                yield printable(f"{name:{names}}  {cell_text(value)}".rstrip()) + "\n"
+                yield from _wrapped(cell_text(value), width, printable(f"{name:{names}}  "))
         case Lines():
-            mark = "- " * part.is_list
-            yield from (f"{mark}{printable(line)}\n" for line in part.lines)
+            for line in part.lines:
+                yield from _wrapped(line, width, "- " * part.is_list)
+        case Bars():
+            yield from _bars(part, width)
         case Section():
             yield f"{printable(part.title)}\n"
             own = iter(part.parts)
@@ -149,6 +182,32 @@ def _part(part: Part, width: int | None) -> Iterator[str]:
                 if not isinstance(first, Lines):  # lines belong to their heading
                     yield "\n"
                 yield from _parted(chain((first,), own), width)
+
+
+_USUAL: Final = 80
+"""Columns of a terminal that is none."""
+
+_WIDEST: Final = 60
+"""Columns of the longest bar, at most."""
+
+
+def _bars(part: Bars, width: int | None) -> Iterator[str]:
+    """Draws bars, and where the limit is a line through all of them."""
+    width = width or _USUAL
+    names = [shortened(printable(name), width * 2 // 5) for name, *_ in part.rows]
+    texts = [cell_text(amount, "By") for _, amount, _ in part.rows]
+    before = max(map(width_of, names)) + max(map(len, texts)) + 4
+    scale = min(_WIDEST, max(_SHORTEST, width - before)) / part.longest
+    limit = None if part.limit is None else round(part.limit * scale)
+    for name, text, (_, amount, most) in zip(names, texts, part.rows, strict=True):
+        bar = f"{'█' * max(1, round(min(plain(amount), part.longest) * scale)):░<{round(most * scale)}}"
+        if limit is not None:
+            bar = f"{bar:{limit}}"
+            bar = f"{bar[: limit - 1]}│{bar[limit:]}"
+        room = before - 4 - width_of(name)
+        yield f"{name}  {text:>{room}}  {bar}".rstrip() + "\n"
+    if limit is not None:
+        yield f"{'limit ' + cell_text(part.limit, 'By'):>{before + limit}}\n"
 
 
 def _table(table: Table, width: int | None) -> Iterator[str]:
@@ -171,7 +230,11 @@ def _table(table: Table, width: int | None) -> Iterator[str]:
         name = "  " * row.depth + printable(texts.of(row.cells[:1])[0])
         first = max(first, width_of(name))
         rows.append((name, shown[alike]))
-    widths = _fitting(columns, [first, *others], width)
+    widths = [first, *others]
+    if width is not None:
+        names = [name for name, _ in rows]
+        cells = [names, *zip(*shown.values(), strict=True)] if rows else [[] for _ in columns]
+        widths = _fitting(columns, widths, cells, width)
     kept = [at for at, each in enumerate(widths) if each]
 
     @cache
@@ -192,40 +255,67 @@ def _table(table: Table, width: int | None) -> Iterator[str]:
         yield f"({printable(gone)}: in a wider terminal)\n"
 
 
-def _fitting(columns: Sequence[Column[Any]], widths: list[int], width: int | None) -> list[int]:
+def _fitting(
+    columns: Sequence[Column[Any]], widths: list[int], cells: Sequence[Sequence[str]], width: int
+) -> list[int]:
     """Returns the widths that columns have in a terminal; 0 for those that are left out.
 
-    Spare columns are left out first, then texts are cut, then the last columns are left out.
+    Columns of nothing but 0 are left out first, then spare ones, then texts are cut, but for their
+    files and lines, then the last columns are left out.
     """
-    if width is None:
-        return widths
     kept = [at for at, each in enumerate(widths) if each or not at]
-    texts = {at for at in kept if columns[at].is_text}
+    # Of a text the columns that it cannot do without; of a number all
+    least = [
+        max(map(least_width, of), default=1) if column.is_text else full
+        for column, of, full in zip(columns, cells, widths, strict=True)
+    ]
+    spare = {at: columns[at].spare for at in kept if columns[at].spare}
+    spare |= {at: 0 for at in kept[1:] if not columns[at].is_text and _is_nothing(cells[at])}
 
     def shown(longest: int) -> dict[int, int]:
-        return {at: min(widths[at], longest if at in texts else widths[at]) for at in kept}
+        return {at: min(widths[at], max(longest, least[at])) for at in kept}
 
     def fits(longest: int) -> bool:
         return sum(shown(longest).values()) + 2 * (len(kept) - 1) <= width
 
-    spare = [at for at in kept if columns[at].spare]
-    for at in sorted(spare, key=lambda at: columns[at].spare):
-        if not fits(_READABLE):
-            kept.remove(at)
-    for at in kept[:0:-1]:
-        if not fits(_SHORTEST):
+    for at in (*sorted(spare, key=spare.__getitem__), *kept[:0:-1]):
+        if at in kept and not fits(_READABLE if at in spare else _SHORTEST):
             kept.remove(at)
     fitting = shown(next(filter(fits, range(width, 1, -1)), 1))
     return [fitting.get(at, 0) for at in range(len(widths))]
 
 
+def _is_nothing(cells: Sequence[str]) -> bool:
+    """Whether no cell of a column has a number but 0."""
+    return not any(cell.strip("-?0. ") for cell in cells)
+
+
 def _padded(text: str, width: int, is_left: bool) -> str:
-    if width_of(text) > width:
-        is_name = " " not in text and ("/" in text or "." in text)  # its end tells it from others
-        text = f"…{text[1 - width :]}" if is_name else f"{text[: width - 1]}…"
-    while (blanks := width - width_of(text)) < 0:  # of wide letters
-        text = f"{text[:-2]}…"
-    return text + " " * blanks if is_left else " " * blanks + text
+    text = shortened(text, width)
+    blanks = " " * (width - width_of(text))
+    return text + blanks if is_left else blanks + text
+
+
+def _wrapped(text: str, width: int | None, mark: str = "") -> Iterator[str]:
+    """Yields the lines of a sentence, which break between words; a command, which is copied, is one."""
+    text = f"{mark}{printable(text)}"
+    if width is None or width_of(text) <= width or _COMMAND.search(text):
+        yield f"{text}\n"
+        return
+    from textwrap import wrap
+
+    behind = " " * (len(mark) or len(text) - len(text.lstrip()))
+    lines = wrap(
+        unbroken(text),
+        width,
+        subsequent_indent=behind,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    yield from (f"{line.replace(NO_BREAK, ' ')}\n" for line in lines)
+
+
+_COMMAND: Final = re.compile(r"(?<![\w/.])(otel-quant|python3?|pip|ulimit) [\w./-]")
 
 
 # --- CSV and JSON, for programs: in bytes and seconds --------------------------------------

@@ -304,6 +304,38 @@ def test_gateways_keep_the_runs_worth_keeping_and_every_metric_and_checkpoint(
     eventually(lambda: sample(ports, DURATIONS) == [ended], "the durations of all steps")
 
 
+def test_a_gateway_keeps_each_trace_without_the_end_of_its_run(
+    start: StartCollector, receiver: OtlpReceiver, secrets: Secrets
+) -> None:
+    settings = {"LONGEST_RUN": "5s", "AFTER_ROOT": "1s", "KEEP_PERCENT": "0"}
+    gateway = start("gateway", **{f"OTELCOL_{name}": value for name, value in settings.items()})
+    receiver.start()
+    traces = {  # Name, number and parent of each span
+        "ended": [("Calibration", 2, 1), ("quantization", 1, 0)],
+        "ended within otel-quant run": [("quantization", 1, 50), ("program", 50, 0)],
+        "killed": [("Calibration", 2, 1)],
+        "killed, its workers ended": [("Calibration", 2, 1), ("quantization", 10, 3)],
+        "began with a TRACEPARENT": [("Calibration", 2, 1), ("quantization", 1, 99)],
+    }
+    request = ExportTraceServiceRequest()
+    spans = request.resource_spans.add().scope_spans.add().spans
+    for trace, parts in enumerate(traces.values(), 1):
+        for name, number, parent in parts:
+            spans.add(
+                trace_id=trace.to_bytes(16, "big"), span_id=number.to_bytes(8, "big"),
+                parent_span_id=parent.to_bytes(8, "big") if parent else b"", name=name,
+                start_time_unix_nano=1, end_time_unix_nano=2,
+            )  # fmt: skip
+    trusted = grpc.ssl_channel_credentials(secrets.certificate.read_bytes())
+    with grpc.secure_channel(f"127.0.0.1:{gateway.grpc}", trusted) as channel:
+        metadata = (("authorization", f"Bearer {secrets.token}"),)
+        TraceServiceStub(channel).Export(request, metadata=metadata, timeout=20)
+    names = dict(enumerate(traces, 1))
+    kept = lambda: {names[int(span.trace_id, 16)] for span in receiver.spans}  # noqa: E731
+    eventually(lambda: kept() == {*traces} - {"ended", "ended within otel-quant run"}, "the kept")
+    assert len(receiver.spans) == 5
+
+
 def test_an_agent_killed_while_its_gateway_is_away_loses_nothing(
     start: StartCollector, receiver: OtlpReceiver
 ) -> None:

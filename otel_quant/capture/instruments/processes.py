@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ PROCESSES: Final = Library(
         Hook("subprocess", "Popen.__init__", "processes:popen"),
         Hook(_PROCESS, "BaseProcess.start", "processes:start"),
         Hook(_PROCESS, "BaseProcess._bootstrap", "processes:bootstrap"),
+        Hook("multiprocessing.util", "_exit_function", "processes:leave"),
     ),
 )
 
@@ -42,12 +44,17 @@ class ParentProcess:
     is_worker: bool = False
     # W3C trace context, by header name; it is used instead of the environment's
     carrier: Mapping[str, str] = field(default_factory=dict)
+    error: BaseException | None = None  # The exception that ends this process, a worker
 
 
 PARENT: Final = ParentProcess()
 """The data of this process."""
 
 _CARRIER: Final = "_otel_quant_carrier"
+
+_MODULE: Final = "otel_quant.capture.runtime"
+LAUNCHED: Final = "otel_quant.program.launched"
+"""Loaded where ``otel-quant run`` has started the program."""
 
 
 def popen(original: Function, hook: Hook, library: Library) -> Function:
@@ -93,9 +100,24 @@ def bootstrap(original: Function, hook: Hook, library: Library) -> Function:
             return original(self, *args, **kwargs)
         finally:
             with FAULTS.kept_in("end of a child process"):
-                runtime = _runtime()
-                if runtime is not None:
-                    runtime.at_process_end()
+                is_recorded = PARENT.error is not None and LAUNCHED in sys.modules
+                runtime = import_module(_MODULE).RUNTIME if is_recorded else _runtime()
+                if is_recorded:
+                    runtime.record_failure(PARENT.error)
+                elif runtime is not None:
+                    runtime.at_process_end(PARENT.error)
+
+    return wrapper
+
+
+def leave(original: Function, hook: Hook, library: Library) -> Function:
+    """Wraps what ``_bootstrap`` calls while an exception ends the child, which it then prints and forgets."""
+
+    @wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if PARENT.is_worker and isinstance(error := sys.exception(), Exception):
+            PARENT.error = error
+        return original(*args, **kwargs)
 
     return wrapper
 
@@ -143,5 +165,5 @@ def _is_python(command: Any) -> bool:
 
 def _runtime() -> Any:
     """Returns the runtime, if it is loaded; not of its type, which it imports this module for."""
-    module = sys.modules.get("otel_quant.capture.runtime")
+    module = sys.modules.get(_MODULE)
     return getattr(module, "RUNTIME", None)

@@ -1,4 +1,4 @@
-"""Probe for the CPU time of a process and its descendants, and for how long threads wait for a processor.
+"""Probe for the CPU time of a process and its descendants, how long threads wait for a processor, and the processors' energy.
 
 What threads wait for a processor is what a busy machine, or a limit of CPUs, adds to the time of a program.
 """
@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from otel_quant.base.kernel_files import SELF, ask_psutil, read_proc, read_process, threads_of
+from otel_quant.capture.probes.energy import PackageEnergy
 from otel_quant.capture.probes.process_tree import Cumulative, Figures, descendants_now
 from otel_quant.schema.readings import CpuReading
 
@@ -85,6 +86,7 @@ class CpuProbe:
     def __init__(self, pid: int = SELF) -> None:
         own = _own_cpu if pid == SELF else functools.partial(_cpu_of, pid)
         self._pid = pid
+        self._energy = PackageEnergy()
         self._totals = Cumulative(own, _cpu_of, functools.partial(descendants_now, pid))
 
     def __call__(self, pids: Collection[int] = ()) -> CpuReading | None:
@@ -94,7 +96,8 @@ class CpuProbe:
             return CpuReading(times.user, times.system)
         user, system, faults = self._totals.read(pids if sys.platform == "linux" else ())
         wait = main_thread_wait(self._pid)
-        return CpuReading(user / _MICROSECONDS, system / _MICROSECONDS, faults, wait)
+        seconds = user / _MICROSECONDS, system / _MICROSECONDS
+        return CpuReading(*seconds, faults, wait, self._energy.read())
 
 
 def _own_cpu() -> Figures:

@@ -23,6 +23,7 @@ from otel_quant.base.log import LOG
 from otel_quant.capture.probes.gpu_amd import open_amd
 from otel_quant.capture.probes.gpu_devices import Devices, Platform
 from otel_quant.capture.probes.gpu_nvidia import open_nvml
+from otel_quant.schema.figures import GPU_ENERGY
 from otel_quant.schema.readings import GpuReading
 
 
@@ -95,7 +96,13 @@ class GpuProbe:
         self._waits = True  # for another thread's reading; False once a wait timed out
         self._opened: tuple[Devices, ...] | None = None
 
-    def __call__(self, pids: Collection[int] = ()) -> tuple[GpuReading, ...]:
+    def sample(self, pids: Collection[int] = ()) -> tuple[GpuReading, ...]:
+        """Takes a reading between two checkpoints."""
+        return self(pids, is_brief=True)
+
+    def __call__(
+        self, pids: Collection[int] = (), *, is_brief: bool = False
+    ) -> tuple[GpuReading, ...]:
         """Takes a reading."""
         if self._opened == ():
             return ()
@@ -107,18 +114,24 @@ class GpuProbe:
             return ()
         try:
             self._waits = True
-            return self._read(pids)
+            return self._read(pids, is_brief)
         finally:
             lock.release()
 
-    def _read(self, pids: Collection[int]) -> tuple[GpuReading, ...]:
+    def joules(self) -> float | None:
+        """Asks all devices for the energy that they have used since the first reading."""
+        for devices in self._opened or ():
+            devices.ask_for_energy()
+        return GPU_ENERGY.value(self())
+
+    def _read(self, pids: Collection[int], is_brief: bool) -> tuple[GpuReading, ...]:
         if self._opened is None:
             self._opened = self._open()
         tree = frozenset((os.getpid(), *pids))
         readings: list[GpuReading] = []
         first = 0
         for devices in self._opened:
-            own = with_torch_memory(devices.read(tree), devices.platform)
+            own = with_torch_memory(devices.read(tree, is_brief), devices.platform)
             readings += (replace(r, index=first + r.index) for r in own) if first else own
             first += devices.count
         if len(readings) < sum(devices.readable for devices in self._opened):

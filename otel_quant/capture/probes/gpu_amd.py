@@ -83,21 +83,23 @@ class AmdDevices(Devices):
     """The visible AMD devices. Made by :func:`open_amd`."""
 
     platform = "hip"
+    source = "amdgpu"
     errors = (OSError, ValueError, StopIteration)  # there is no such file
     activities = _ACTIVITY
+    energy = (1e-6, ("hwmon/hwmon*/energy1_input",))
 
     def __init__(self, devices: tuple[Device, ...], root: Path) -> None:
         super().__init__(devices)
         self._root = root
         self._process_used: Mapping[str, int] | None = None
 
-    def read(self, pids: Collection[int]) -> tuple[GpuReading, ...]:
-        """Reads the devices, and how much of their memory processes use."""
+    def read(self, pids: Collection[int], is_brief: bool = False) -> tuple[GpuReading, ...]:
+        """Reads the devices, and how much of their memory processes use; briefly, between two checkpoints."""
         self._process_used = vram_by_device(self._root, pids)
-        return super().read(pids)
+        return super().read(pids, is_brief)
 
     def memory(self, device: Device) -> tuple[int, int | None]:
-        """Reads the memory of a device that is in use, and its size."""
+        """Reads the memory of a device that is in use, and what programs can have of it."""
         return int(read_proc(f"{device.handle}/mem_info_vram_used")), device.limit
 
     def process_used(self, device: Device, pids: Collection[int]) -> int | None:
@@ -105,7 +107,7 @@ class AmdDevices(Devices):
         return None if self._process_used is None else self._process_used.get(device.id, 0)
 
     def activity(self, device: Device, how: tuple[float, tuple[str, ...]]) -> float:
-        """Reads a field of what a device does, in the way of :attr:`activities`."""
+        """Reads a field of what a device does or counts, in the way of :attr:`activities`."""
         factor, patterns = how
         path = next(path for pattern in patterns for path in device.handle.glob(pattern))
         return int(read_proc(str(path))) * factor

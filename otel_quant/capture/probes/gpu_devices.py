@@ -9,6 +9,7 @@ of an identifier is enough if only one device's identifier starts with it.
 from __future__ import annotations
 
 import logging
+import math
 import re
 import time
 from abc import ABC, abstractmethod
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from otel_quant.base.log import LOG
-from otel_quant.schema.readings import GpuActivity, GpuReading
+from otel_quant.schema.readings import GpuActivity, GpuMemorySource, GpuReading, GpuWork
 
 _EVERY: Final = 1.0
 """Seconds between two readings of what a device does: it changes slowly, and some drivers take a
@@ -26,6 +27,43 @@ millisecond for it."""
 Platform = Literal["cuda", "hip"]
 
 _POSITION: Final = re.compile(r"\s*\+?(\d+)")
+
+
+_ASKED_EVERY: Final = 10.0
+_ASKED_AFTER: Final = 4.0
+"""Seconds between two looks of the sampler at the counter of energy, and between the first looks in two steps:
+some drivers take 4 ms for it."""
+
+_LONG: Final = 1.0
+"""Seconds without a checkpoint from which on the next one looks at the counter itself."""
+
+
+class EnergyMeter:
+    """The energy of a device since this process first looked: what it counts, and since then power times time."""
+
+    def __init__(self) -> None:
+        self.joules: float | None = None  # None until it was counted
+        self._before = 0.0  # Joules that the device had counted before
+        self._asked_at = self._now = -math.inf
+
+    def pass_time(self, now: float, power: float) -> None:
+        """Adds the energy since the last reading, at a power in watts."""
+        if self.joules is not None:
+            self.joules += power * (now - self._now)
+        self._now = now
+
+    def is_due(self, now: float, border_at: float, is_brief: bool) -> bool:
+        """Whether the device is to be asked, at a checkpoint or between two; when the last one was."""
+        if not is_brief:
+            return now - border_at >= _LONG
+        pause = _ASKED_AFTER if border_at > self._asked_at else _ASKED_EVERY
+        return now - self._asked_at >= pause
+
+    def count(self, now: float, counted: float) -> None:
+        """Takes the joules that the device has counted, which may be less than what was estimated: power lags by a second."""
+        if self.joules is None:
+            self._before = counted
+        self.joules, self._asked_at = counted - self._before, now
 
 
 @dataclass(slots=True)
@@ -40,6 +78,9 @@ class Device:
     aliases: tuple[str, ...] = ()  # All identifiers that a variable may use for it
     activity: GpuActivity | None = None
     activity_at: float = float("-inf")  # Monotonic clock when that was read, in seconds
+    border_at: float = -math.inf  # When the last checkpoint was, by the same clock
+    energy: EnergyMeter | None = field(default_factory=EnergyMeter)  # None if it counts none
+    work: Any = None  # What reads what it has done
     logged: set[str] = field(default_factory=set)  # What could not be read
 
 
@@ -47,10 +88,13 @@ class Devices(ABC):
     """The visible devices of one vendor; one that fails is left out of the readings, and keeps its number."""
 
     platform: Platform
+    source: GpuMemorySource
     errors: tuple[type[Exception], ...]
     """What the methods below raise where a figure cannot be read."""
     activities: Mapping[str, Any]
     """By field of :class:`GpuActivity`, how it is read."""
+    energy: Any
+    """How its counter of energy is read, in the same way."""
 
     def __init__(self, devices: Sequence[Device]) -> None:
         self._devices = devices
@@ -65,8 +109,8 @@ class Devices(ABC):
         """Number of devices that can be read, including those that fail for the moment."""
         return sum(device.handle is not None for device in self._devices)
 
-    def read(self, pids: Collection[int]) -> tuple[GpuReading, ...]:
-        """Reads the devices, and how much of their memory processes use."""
+    def read(self, pids: Collection[int], is_brief: bool = False) -> tuple[GpuReading, ...]:
+        """Reads the devices, and how much of their memory processes use; briefly, between two checkpoints."""
         readings = []
         for index, device in enumerate(self._devices):
             memory = self._tried("memory", device, self.memory)
@@ -74,18 +118,36 @@ class Devices(ABC):
                 continue
             now = time.monotonic()
             if now - device.activity_at >= _EVERY:
-                device.activity, device.activity_at = self._activity_of(device), now
+                found = self._found(device, self.activities)
+                device.activity = GpuActivity(**found) if found else None
+                device.activity_at = now
+            if device.energy is not None:
+                self._count_energy(device, device.energy, now, is_brief)
             process_used = self._tried("processes", device, self.process_used, pids)
             used, limit = memory
             reading = GpuReading(
-                index, device.id, device.name, used, limit, process_used, activity=device.activity
-            )
+                index, device.id, device.name, used, limit, process_used, activity=device.activity,
+                source=self.source, energy=getattr(device.energy, "joules", None),
+                work=self._tried("work", device, self.work, now) if is_brief else None,
+            )  # fmt: skip
             readings.append(reading)
+            if not is_brief:
+                device.border_at = now
         return tuple(readings)
+
+    def ask_for_energy(self) -> None:
+        """Has the next reading ask the devices for their counters of energy."""
+        for device in self._devices:
+            device.border_at = -math.inf
 
     @abstractmethod
     def memory(self, device: Device) -> tuple[int, int | None]:
-        """Reads the memory of a device that is in use, and its size."""
+        """Reads the memory of a device that is in use, and what programs can have of it."""
+
+    def work(self, device: Device, now: float) -> GpuWork | None:
+        """Returns what a device has done since its last checkpoint: its utilization, read a second later or more."""
+        busy = getattr(device.activity, "utilization", None)
+        return None if busy is None or now - device.border_at < _EVERY else GpuWork(busy)
 
     @abstractmethod
     def process_used(self, device: Device, pids: Collection[int]) -> int | None:
@@ -93,7 +155,7 @@ class Devices(ABC):
 
     @abstractmethod
     def activity(self, device: Device, how: Any) -> Any:
-        """Reads a field of what a device does, in the way of :attr:`activities`."""
+        """Reads a field of what a device does or counts, in the way of :attr:`activities`."""
 
     def _tried(self, what: str, device: Device, read: Callable[..., Any], *more: Any) -> Any:
         if device.handle is None:
@@ -119,14 +181,23 @@ class Devices(ABC):
         """Whether one of these errors means that the device never has the figure."""
         return False
 
-    def _activity_of(self, device: Device) -> GpuActivity | None:
+    def _found(self, device: Device, ways: Mapping[str, Any]) -> dict[str, Any]:
         found = {}
-        for name, how in self.activities.items():
+        for name, how in ways.items():
             try:
                 found[name] = self.activity(device, how)
             except self.errors:
                 continue  # the device sleeps, or does not have it
-        return GpuActivity(**found) if found else None
+        return found
+
+    def _count_energy(self, device: Device, meter: EnergyMeter, now: float, is_brief: bool) -> None:
+        meter.pass_time(now, getattr(device.activity, "power", None) or 0.0)
+        if meter.is_due(now, device.border_at, is_brief):
+            found = self._found(device, {"energy": self.energy})
+            if found:
+                meter.count(now, found["energy"])
+            elif meter.joules is None:
+                device.energy = None
 
 
 def select_visible(value: str | None, count: int, names: Mapping[str, int]) -> tuple[int, ...]:

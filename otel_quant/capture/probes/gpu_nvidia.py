@@ -5,6 +5,10 @@ Positions in ``CUDA_VISIBLE_DEVICES`` are taken in PCI bus order, as NVML counts
 with different models; ``GpuReading.id`` identifies the device that was read. As in CUDA, a GPU in MIG mode means its
 first MIG device; other MIG devices are read if they are named.
 
+Memory is read by version 2 of NVML's structure, as nvidia-smi, `cudaMemGetInfo` and Quark have it: without what the
+driver keeps for itself, 480 MiB on an H100, which programs cannot have either. Older drivers know version 1 alone,
+which counts that as used.
+
 In some containers the driver lists processes by the ids of another PID namespace, so that ours are never found,
 however much memory they use. So a process that is not listed uses 0 only in the kernel's initial namespace, or once
 one of ours was listed; else memory of the process tree is absent.
@@ -23,6 +27,8 @@ from typing import Any, Final
 
 from otel_quant.base.log import LOG
 from otel_quant.capture.probes.gpu_devices import Device, Devices, select_visible
+from otel_quant.capture.probes.gpu_work import NvmlWork
+from otel_quant.schema.readings import GpuMemorySource, GpuWork
 
 INITIAL_PID_NAMESPACE: Final = 0xEFFFFFFC
 """Inode of the namespace that the kernel starts with (``PROC_PID_INIT_INO``)."""
@@ -70,20 +76,44 @@ class NvmlDevices(Devices):
     """The visible NVIDIA devices. Made by :func:`open_nvml`."""
 
     platform = "cuda"
+    source: GpuMemorySource = "nvmlMemory_v2"
     activities = _ACTIVITY
+    energy = staticmethod(lambda nvml, gpu: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1000)
 
     def __init__(self, nvml: Any, environ: Mapping[str, str], root: Path) -> None:
         super().__init__(_visible_nvidia(nvml, environ.get("CUDA_VISIBLE_DEVICES")))
         self.errors = (nvml.NVMLError,)
         self._nvml = nvml
+        self._is_checked = False  # Whether version 2 was tried
         self._lists_our_ids = _is_in_initial_namespace(root)
         # With a version: the name without one fails if driver and binding are of different versions.
         self._processes = nvml.nvmlDeviceGetComputeRunningProcesses_v3
 
     def memory(self, device: Device) -> tuple[int, int]:
-        """Reads the memory of a device that is in use, and its size."""
+        """Reads the memory of a device that is in use, and what programs can have of it."""
+        memory = None if self.source == "nvmlMemory_v1" else self._version_2(device)
+        if memory is not None:
+            return memory.used, memory.total - memory.reserved
         memory = self._nvml.nvmlDeviceGetMemoryInfo(device.handle)
         return memory.used, memory.total
+
+    def _version_2(self, device: Device) -> Any:
+        """Reads version 2; None, now and from then on, where the driver does not know it, or its parts do not add up."""
+        nvml, memory = self._nvml, None
+        try:
+            memory = nvml.nvmlDeviceGetMemoryInfo(device.handle, nvml.nvmlMemory_v2)
+        except nvml.NVMLError as error:
+            unknown = (
+                nvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+                nvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+            )
+            if self._is_checked or error.value not in unknown:
+                raise  # the device fails for the moment
+        if not self._is_checked:
+            self._is_checked = True
+            if memory is None or memory.used + memory.reserved + memory.free != memory.total:
+                self.source, memory = "nvmlMemory_v1", None
+        return memory
 
     def process_used(self, device: Device, pids: Collection[int]) -> int | None:
         """Reads how much memory of a device processes use; None if it is not known."""
@@ -93,8 +123,15 @@ class NvmlDevices(Devices):
         return sum(ours) if self._lists_our_ids and None not in ours else None
 
     def activity(self, device: Device, how: Callable[[Any, Any], Any]) -> Any:
-        """Reads a field of what a device does, in the way of :attr:`activities`."""
+        """Reads a field of what a device does or counts, in the way of :attr:`activities`."""
         return how(self._nvml, device.handle)
+
+    def work(self, device: Device, now: float) -> GpuWork | None:
+        """Reads what a device has done since its last checkpoint; None as long as too little of that was seen."""
+        if device.work is None:
+            device.work = NvmlWork(self._nvml, device.handle)
+        found: GpuWork | None = device.work.read(now, device.border_at)
+        return found
 
     def is_unsupported(self, error: Any) -> bool:
         """Whether an error means that the device never has the figure."""

@@ -80,7 +80,12 @@ def gpus_of(reading: Reading) -> dict[str, AttributeValue]:
         return {}
     limits = [gpu.limit for gpu in reading.gpus]
     limit = None if None in limits else sum(filter(None, limits))
-    return present({semconv.GPU_COUNT: len(reading.gpus), semconv.GPU_MEMORY_LIMIT: limit})
+    known = {
+        semconv.GPU_COUNT: len(reading.gpus),
+        semconv.GPU_MEMORY_LIMIT: limit,
+        semconv.GPU_MEMORY_SOURCE: reading.gpus[0].source,
+    }
+    return present(known)
 
 
 class FigureAttributes:
@@ -248,8 +253,8 @@ def _add_totals(found: dict[str, AttributeValue], totals: _Totals, first: Any, l
         return
     for attribute, of in totals:
         before, after = of(first), of(last)
-        if before is not None and after is not None:
-            found[attribute] = round(after - before, _DIGITS)
+        if before is not None and after is not None:  # an estimate may be corrected downwards
+            found[attribute] = round(max(0, after - before), _DIGITS)
 
 
 def _on_records(resources: Iterable[Resource], prefix: str) -> _OnRecords:

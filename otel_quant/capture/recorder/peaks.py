@@ -12,10 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from otel_quant.schema.figures import MEMORY, TREE_MEMORY, Figure, Number, Resource
-from otel_quant.schema.readings import MemoryReading, Peaks, PeakSource, Reading
+from otel_quant.schema.readings import AT_LEAST, MemoryReading, Peaks, PeakSource, Reading
 
 _MEMORY: Final = TREE_MEMORY.name
 
+_MATTERS: Final = 8 << 20
+"""Bytes by which a peak that was seen has to be too low, and a sixteenth of it, to be called so."""
 
 _Tracked: TypeAlias = Mapping[str, tuple[tuple[Figure, ...], tuple[Figure, ...]]]
 """By the name of a resource: its figures that have a peak, and its devices' figures."""
@@ -51,18 +53,22 @@ class PeakTracker:
     Several threads take readings, so an older reading may be folded after a newer one. Its memory in use
     counts; its marks do not, because they would seem to rise at the next reading. Where they were lowered
     right after it (exact mode) they do: no later reading has them.
+
+    A peak that was seen is too low where this process has touched many more pages between two readings than it
+    was seen to hold, and its mark, which is of an earlier time, allows that. Not of huge pages: each is one fault.
     """
 
     def __init__(self, first: Reading, tracked: _Tracked) -> None:
         self._tracked = tracked
         self._first = self._latest = first.order  # The latest has marks
-        self._process = self._sampled = self._by_marks = 0  # bytes; 0 for unknown
+        self._process = self._sampled = self._by_marks = self._possible = 0  # bytes; 0 for unknown
         self._had_descendants = False
         self._previous: MemoryReading | None = None
         self._marks_are_own = False  # They were lowered since the step began
         self._highest: dict[str, Number] = {}
         self._devices: dict[str, dict[int, dict[str, Number]]] = {}
         self.fold(first)
+        self._possible = 0  # bytes, of this process
 
     def fold(self, reading: Reading) -> None:
         """Takes one more reading into account; ignores one that is older than the first."""
@@ -72,8 +78,12 @@ class PeakTracker:
         is_late = order < self._latest
         memory = resources.get(MEMORY.name)
         if memory is not None:
-            self._sampled = max(self._sampled, memory.tree_rss)
-            self._process = max(self._process, memory.rss)
+            if memory.tree_rss > self._sampled:
+                self._sampled = memory.tree_rss
+            if memory.rss > self._process:
+                self._process = memory.rss
+            if memory.possible > self._possible:
+                self._possible = memory.possible
             if not memory.is_brief and (lowered is not None or not is_late):
                 self._fold_marks(self._previous or memory, memory)
             if not memory.is_brief and not is_late:
@@ -101,12 +111,17 @@ class PeakTracker:
         if self._sampled:
             is_exact = self._by_marks >= self._sampled and not self._had_descendants
             figures[_MEMORY] = max(self._by_marks, self._sampled)
-            sources[_MEMORY] = "kernel" if is_exact else "sampled"
+            sources[_MEMORY] = "kernel" if is_exact else self._seen_as()
         devices = {
             name: {index: dict(highest) for index, highest in found.items()}
             for name, found in self._devices.items()
         }
         return Peaks(figures, sources, devices, self._process or None)
+
+    def _seen_as(self) -> PeakSource:
+        mark = self._previous.high_water if self._previous is not None else None
+        more = min(self._possible, mark or 0) - self._process
+        return AT_LEAST if more > max(_MATTERS, self._process >> 4) else "sampled"
 
     def _fold_marks(self, before: MemoryReading, now: MemoryReading) -> None:
         if now.reaped_faults is None or now.reaped_faults != before.reaped_faults:

@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 from otel_quant.cost import InputSpec, ModelCost, TensorCost, analyze, dtypes
 from otel_quant.cost.model_reader import read_model
@@ -141,8 +141,10 @@ def _names(method: Method) -> set[str]:
     return {method.title.lower(), method.name.lower(), method.library.name}
 
 
-Answer: TypeAlias = Literal["yes", "no", "perhaps"]
+Answer: TypeAlias = Literal["yes", "perhaps", "no"]
 """Whether a quantization fits into a limit."""
+
+ANSWERS: Final[tuple[Answer, ...]] = get_args(Answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,11 +201,7 @@ _PROBED_ABOVE: Final = 0.1
 def estimate(model: EstimatedModel, method: Method, samples: int) -> Estimate:
     """Estimates what a quantization needs, here by what is installed, of which nothing is imported."""
     library = method.library
-    sizes = [
-        tensor.bytes
-        for tensor in model.activations
-        if tensor.bytes is not None and tensor.calibrated(library.quantized, library.removed)
-    ]
+    sizes = model.calibrated_sizes(library)
     memory = tuple(part for part in _memory(model, method, samples, sizes) if part.bytes)
     disk = tuple(part for part in _disk(model, method, sizes) if part.bytes)
     torch = library.torch if find_spec("torch") is not None else 0
@@ -322,6 +320,14 @@ class EstimatedModel:
     activations: tuple[ActivationTensor, ...]  # Inputs of the main graph, and what its nodes make
     unsized: int  # How many of these have no known size; estimates leave them out
     layers: Mapping[str, Layer]  # The layers with the largest estimates, by whose arithmetic
+
+    def calibrated_sizes(self, library: QuantizationLibrary) -> list[int]:
+        """Returns the bytes of each tensor of known size whose range a library looks for."""
+        return [
+            tensor.bytes
+            for tensor in self.activations
+            if tensor.bytes is not None and tensor.calibrated(library.quantized, library.removed)
+        ]
 
 
 def read(

@@ -7,7 +7,7 @@ lines, none.
 
 A file that a run writes is locked while the run lives. What is at a path already is therefore one of
 two things: a file that a living run writes, which stays, or an older one, which gets the next free
-number ("profile.1.yaml" is the oldest).
+number ("profile.1.yaml" is the oldest). In a recording it stays: it is of another process of the program.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class ProfileRequest:
     path: str | None = None  # Path as the user wrote it; None for the default
     makes_folders: bool = True  # Whether missing folders of the path are created
     strict: bool = False  # Whether the file contains only what Quark's contains
+    is_shared: bool = False  # Whether it is in a recording, where the files of other processes stay
     # Whether the path is used unchanged. Otherwise ranks and child processes, which get the same
     # path, add a tag to the file's name.
     is_exact: bool = False
@@ -101,7 +102,7 @@ def profile_path(
         path /= DEFAULT_PATH
     if rank is not None:
         path = beside(path, f"rank{rank}")
-    if is_child:
+    if is_child or (request.is_shared and os.path.lexists(path)):
         path = beside(path, str(os.getpid()))
     if quark_own_path is not None and path.resolve() == Path(quark_own_path).resolve():
         path = beside(path, "otel")

@@ -6,6 +6,7 @@ The driver is the fake one; what it answers changes while the program runs.
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
 from tests.fixtures.fake_nvml import FakeGpu, FakeMig, FakeNvml, FakeProcess
 from tests.fixtures.figures import named
@@ -49,8 +51,8 @@ def state(folder: Path, used: int, ours: int) -> FakeNvml:
     """The first device in use by us among others; the driver of the second does not report by whom."""
     folder.mkdir()
     devices = [
-        FakeGpu(uuid=FIRST, used=used * GIB, name="Fake A", util=97, power=612_400, temp=71,
-                sm=1755, mem=2619, reasons=0x40),
+        FakeGpu(uuid=FIRST, used=used * GIB, total=81 * GIB, reserved=GIB, name="Fake A", util=97, power=612_400, temp=71,
+                sm=1755, mem=2619, reasons=0x40, energy=10**9),
         FakeGpu(uuid=SECOND, used=GIB, total=40 * GIB, name="Fake B"),
     ]  # fmt: skip
     processes = [FakeProcess(used=ours * GIB), FakeProcess(used="na", device=1)]
@@ -87,7 +89,8 @@ def test_gpu_memory_by_device_and_process_tree_reaches_every_signal(
     step, root = otlp.span("Calibration"), otlp.span("quantization")
     assert of_gpus(step.attributes) == usage
     assert of_gpus(root.attributes) == {
-        **usage, "count": 2, "names": ("Fake A", "Fake B"), "memory.limit": 120 * GIB
+        **usage, "count": 2, "names": ("Fake A", "Fake B"), "memory.limit": 120 * GIB,
+        "memory.source": "nvmlMemory_v2",
     }  # fmt: skip
 
     of_first = {
@@ -108,6 +111,12 @@ def test_gpu_memory_by_device_and_process_tree_reaches_every_signal(
     devices = otlp.records_of(semconv.DEVICE_EVENT)
     for span in (step, root):
         records = [record for record in devices if record.span_id == span.span_id]
+        (used,) = (
+            joules
+            for each in records
+            if (joules := each.attributes.pop(named("quant.gpu.device.energy"), None))
+        )
+        assert used == pytest.approx(612.4 * (span.end_ns - span.start_ns) / 1e9, rel=0.15)
         assert by_device(records) == {FIRST: of_first, SECOND: of_second}
         assert {record.trace_id for record in records} == {span.trace_id}
     assert [record.attributes.get(semconv.STEP_KIND) for record in devices] == [
@@ -149,6 +158,97 @@ def test_gpu_memory_by_device_and_process_tree_reaches_every_signal(
     assert re.findall("# peak_gpu_memory_mb: ([0-9.]+)", text) == [f"{31 * 1024:.2f}"]
 
 
+PLANTED = """
+import os, shutil, time, torch
+import otel_quant
+
+def become(name):
+    shutil.copy(f"{name}/fake_nvml.txt", "new.txt")
+    os.replace("new.txt", os.environ["FAKE_NVML_STATE"])
+
+numbers, small = torch.zeros(20_000), torch.zeros(16, 16)
+wide, half = torch.zeros(1 << 20), torch.zeros(1 << 20, dtype=torch.float16)
+
+def spin(seconds):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
+
+def fetch(): numbers.tolist()
+def cast(): half.to(torch.float32)
+def add():
+    for _ in range(100): small + 1
+def fetch_and_spin():
+    spin(0.02)
+    until = time.monotonic() + 0.02
+    while time.monotonic() < until: numbers.tolist()
+
+for what, gpu in ((fetch, "computes"), (fetch, "half"), (fetch_and_spin, "half"), (cast, "copies"), (cast, "idle"),
+                  (add, "launches"), (add, "shared"), (fetch, "fetches"), (fetch, "idle")):
+    become(gpu)
+    with otel_quant.step(f"{what.__name__} {gpu}"):
+        until = time.monotonic() + 1.8
+        while time.monotonic() < until:
+            what()
+"""
+"""What an H200 showed, in percent and MiB a second, beside calls of the real torch that last: on a CPU, as nothing else is here."""
+
+H200 = {
+    "computes": (90, 84, 15, 4, 12), "half": (46, 41, 9, 2, 7), "copies": (0, 0, 1, 1089, 18209),
+    "idle": (0, 0, 0, 0, 0), "launches": (22, 0, 0, 20, 171), "shared": (22, 0, 0, 20, 171),
+    "fetches": (13, 0, 0, 16, 128),
+}  # fmt: skip
+
+BUSY = "other_programs"
+"""Of the machine that runs the tests."""
+NOT_THE_GPU = {"gpu_idle", "one_processor", "all_processors", "nothing_stands_out"}
+VERDICTS = {
+    "fetch computes": {"gpu"}, "fetch half": {"nothing_stands_out"}, "fetch_and_spin half": {"nothing_stands_out"},
+    "cast copies": {"gpu_copies"}, "cast idle": NOT_THE_GPU, "add launches": {"gpu_launches"},
+    "add shared": NOT_THE_GPU, "fetch fetches": {"gpu_waits"}, "fetch idle": NOT_THE_GPU,
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
+def test_each_verdict_on_a_gpu_is_given_where_it_holds_and_not_where_it_nearly_does(
+    tmp_path: Path,
+) -> None:
+    for name, (busy, sm, dram, sent, received) in H200.items():
+        (tmp_path / name).mkdir()
+        gpu = FakeGpu(
+            uuid=FIRST, used=(4 if name == "shared" else 2) * GIB, util=busy, power=300_000,
+            power_limit=700_000, pcie_generation=5, pcie_width=16, gpm=1, gpm_busy=busy, gpm_sm=sm,
+            gpm_dram=dram, gpm_sent=sent, gpm_received=received,
+        )  # fmt: skip
+        driver = FakeNvml(tmp_path / name, [gpu], [FakeProcess(used=2 * GIB)])
+    (tmp_path / "planted.py").write_text(PLANTED)
+    (tmp_path / "state").mkdir()
+    env = {**driver.env, "FAKE_NVML_STATE": str(tmp_path / "state" / "fake_nvml.txt")}
+    shutil.copy(tmp_path / "idle" / "fake_nvml.txt", tmp_path / "state")
+    command = [
+        sys.executable,
+        "-m",
+        "otel_quant",
+        "run",
+        "--quiet",
+        "--no-report",
+        "--out",
+        "R",
+        "--",
+    ]
+    done = run([*command, sys.executable, "planted.py"], tmp_path, clean_environment(env))
+    assert (done.returncode, done.stderr) == (0, "")
+    (recorded,) = read(tmp_path / "R").runs
+    found = {each.name: each.attributes.get(semconv.STEP_BOUND_BY) for each in recorded.steps}
+    wrong = {
+        name: (found[name], each.attributes.get(semconv.STEP_BOUND_EVIDENCE))
+        for each in recorded.steps
+        if found[name := each.name] not in {*VERDICTS[name], BUSY}
+    }
+    assert (wrong, set(found)) == ({}, set(VERDICTS))
+
+
 UNTOUCHED = """
 import json, torch
 from otel_quant.capture.probes.gpu import with_torch_memory
@@ -183,30 +283,20 @@ def test_the_hardware_page_lists_what_was_seen_and_what_was_not_run(tmp_path: Pa
         page = (tmp_path / "page.md").read_text()
         assert done.stdout == f"{page}\n"
         for line in page.splitlines()[6:]:
-            what, seen, verdict = line.strip("| ").split(" | ")
-            found.setdefault(what, []).append((seen, verdict))
-    assert found.pop("CPU time of a sample")[0][1] == "as expected"
-    metrics = found.pop("metrics of GPUs")
-    assert metrics == [
-        ("hw.gpu.memory.limit 8.58993e+10, hw.gpu.memory.usage 1.07374e+09, hw.gpu.utilization 0.5", "as expected"),
-        ("hw.gpu.memory.limit 8.58993e+10, hw.gpu.memory.usage 5.36871e+08", "as expected"),
+            what, *seen, verdict = (cell.strip() for cell in line.strip("|").split("|"))
+            found.setdefault(what, []).append(("".join(seen), verdict))
+        ran = page.count("| holds |")
+        assert page.splitlines()[2].startswith(f"**{ran} of {ran} rows hold; ")
+    assert {verdict for _, verdict in found.pop("CPU time of a sample")} == {"holds"}
+    asked = "those that dashboards ask for"
+    assert found.pop("metrics of GPUs") == [
+        (f"{asked}hw.gpu.memory.limit 8.58993e+10, hw.gpu.memory.usage 1.07374e+09, hw.gpu.utilization 0.5; absent: none", "holds"),
+        (f"{asked}hw.gpu.memory.limit 8.58993e+10, hw.gpu.memory.usage 5.36871e+08; absent: none", "holds"),
     ]  # fmt: skip
-    assert found.pop("devices that the probe reads") == [
-        ("0: Fake GPU, 1,024 of 81,920 MiB", "as expected"),
-        ("0: Fake GPU, 512 of 81,920 MiB", "as expected"),
-    ]
     assert found.pop("MIG devices") == [("none here", "not run")]
-    assert found.pop("MIG device MIG-b") == [("Fake GPU, 512 of 81,920 MiB", "as expected")]
-    lacked = {
-        what: {seen for seen, verdict in rows if verdict == "not run"}
-        for what, rows in found.items()
-    }
-    torch = {"torch sees no CUDA device", "torch is not installed"}
-    assert lacked == {
-        "the probe and nvidia-smi": {"nvidia-smi is not installed"},
-        "1 GiB kept in a step, and torch's allocator": torch,
-        "2 GiB allocated and freed within a step": torch,
-        "a child process on the same device": torch,
-        "`inference` of torch models": torch,
-        "`inference` and `bench` of ONNX models": {"onnxruntime is not onnxruntime-gpu"},
-    }
+    assert found.pop("MIG device MIG-b") == [("has a limit512 MiB of 81,920 MiB", "holds")]
+    assert found.pop("several devices") == [("one here", "not run")] * 2
+    assert found.pop("memory of each device, nvidia-smi") == [("nvidia-smi is not installed", "not run")] * 2  # fmt: skip
+    # What is left needs torch.
+    lacked = [("torch sees no CUDA device", "not run"), ("torch is not installed", "not run")]
+    assert list(found.values()) == [lacked] * 5

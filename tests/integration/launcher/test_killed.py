@@ -16,7 +16,7 @@ import pytest
 from otel_quant.recordings.model import Ending
 from otel_quant.recordings.reader import read
 from tests.fixtures.control_groups import ControlGroup
-from tests.fixtures.programs import FLOAT_MODEL, Launched, launcher, reader
+from tests.fixtures.programs import FLOAT_MODEL, Launched, launcher, reader, steps_in
 
 MB = 1_000_000
 
@@ -200,3 +200,28 @@ def test_a_program_that_is_killed_while_the_launcher_is_stopped_is_reported(
     assert process.returncode == -signal.SIGKILL, said
     assert "Traceback" not in said
     assert sample_in(ending_in(folder)) == (100, 512)
+
+
+ORPHAN = """
+import os, subprocess, sys, time, otel_quant
+if len(sys.argv) > 1:
+    while os.getppid() == int(sys.argv[1]): time.sleep(0.01)
+    with otel_quant.step("Worker"): pass
+    sys.exit()
+subprocess.Popen([sys.executable, __file__, str(os.getpid())])
+with otel_quant.step("Calibration"): os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_worker_that_outlives_its_program_leaves_the_programs_profile_as_it_is(
+    launched: Launched,
+) -> None:
+    (launched.folder / "q.py").write_text(ORPHAN)
+    launched.run(["python", "q.py"], "--out", "made")
+    folder, expected = launched.folder / "made", []
+    while not expected:  # the worker goes on
+        time.sleep(0.1)
+        expected = [path for path in folder.glob("quark_profile.*.yaml") if "End" in steps_in(path)]
+    assert steps_in(folder / "quark_profile.yaml") == ["Start", "Calibration Start"]
+    assert [steps_in(path)[1] for path in expected] == ["Worker Start"]
+    assert not (folder / "quark_profile.1.yaml").exists()

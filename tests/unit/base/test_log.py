@@ -72,6 +72,14 @@ class Unreadable(ValueError):
         raise RuntimeError("no text")
 
 
+OF_A_WORKER = (
+    "Caught ValueError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n"
+    + '  File "worker.py", line 1, in _worker_loop\n    data = fetcher.fetch(index)\n           ^^^^^\n'
+    * 20
+    + "ValueError: bad\nsample\n"
+)
+
+
 @pytest.mark.parametrize(
     ("error", "message"),
     [
@@ -79,6 +87,11 @@ class Unreadable(ValueError):
         (ValueError("x" * 600), "x" * 499 + "…"),
         (ValueError(), None),
         (Unreadable(), None),
+        (
+            ValueError(OF_A_WORKER),
+            "Caught ValueError in DataLoader worker process 0. ValueError: bad sample",
+        ),
+        (ValueError("Traceback (most recent call last):\n  all is cut"), None),
     ],
 )
 def test_the_message_of_an_exception_is_one_line_of_bounded_length_and_may_be_left_out(

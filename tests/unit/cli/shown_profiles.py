@@ -88,16 +88,16 @@ TABLE = """\
 p.yaml finished in 16.0 s.
 Calibration raised ValueError.
 Memory peaked at 1.99 GB.
-2 steps took 13.5 s of 16.0 s, most of it Model Quantization > Calibration: 11.5 s, 85.2 % of it.
+2 steps took 13.5 s of 16.0 s, most of it Model Quantization > Calibration: 11.5 s, 71.9 % of the run.
 
 STEP                     START   TIME     %  MEM START  MEM END  MEM SEEN  GPU SEEN  READ  accuracy  STATE
                              s      s               MB       MB        MB        MB    MB
 -----------------------  -----  -----  ----  ---------  -------  --------  --------  ----  --------  ------------------
-(before the first step)   0.00   1.00   6.2          -        -         -         -     -         -
+(before the first step)   0.00   1.00   6.2      104.9    106.4         -         -     -         -
 Model Quantization        1.00  13.50  84.4      106.4    158.9   1,887.7     943.7  68.2      0.75  ok
   Calibration             2.00  11.50  71.9      209.7  1,887.7   1,887.7     943.7  67.6         -  failed: ValueError
 Model Loaded             15.00      -     -      159.4        -     159.4     325.1     -         -
-(after the last step)    14.50   1.50   9.4          -        -         -         -     -         -
+(after the last step)    14.50   1.50   9.4      158.9    157.3         -         -     -         -
 SEEN is the highest at the checkpoints, not between them.
 
 Model  Before (float)
@@ -172,16 +172,18 @@ onnx_model_cost:
 
 DESCRIBED_TABLE = """\
 quantize.py failed after 5.00 s in Calibration.
-Calibration raised ValueError: no layer | named 'conv1' in <model>, which has more of them than a line can show.
+ValueError: no layer | named 'conv1' in <model>, which has more of them than a line can show.
 Memory peaked at 3.15 GB in Calibration: 75.0 % of the limit of 4.19 GB.
 Calibration took 3.00 s of 5.00 s.
+1.00 of 5.00 s passed before the first step.
+1.00 of 5.00 s passed after the last step.
 
 STEP                     START  TIME     %  MEM START  MEM END  MEM PEAK  OF LIMIT  SAMPLES  STATE
                              s     s               MB       MB        MB         %
------------------------  -----  ----  ----  ---------  -------  --------  --------  -------  ----------------------------------------------------------------------------------------------------
-(before the first step)   0.00  1.00  20.0          -        -         -         -        -
-Calibration               1.00  3.00  60.0      209.7    314.6   3,145.7      75.0      128  failed: ValueError: no layer | named 'conv1' in <model>, which has more of them than a line can show
-(after the last step)     4.00  1.00  20.0          -        -         -         -        -
+-----------------------  -----  ----  ----  ---------  -------  --------  --------  -------  ------------------
+(before the first step)   0.00  1.00  20.0      104.9    209.7         -         -        -
+Calibration               1.00  3.00  60.0      209.7    314.6   3,145.7      75.0      128  failed: ValueError
+(after the last step)     4.00  1.00  20.0      314.6    314.6         -         -        -
 
 memory limit     4.19 GB (of the control group)
 GPU memory peak  12.3 % of the memory of the fullest GPU
@@ -230,7 +232,7 @@ COST_SHOWN = """\
 Model Quantization        1.00  13.50  84.4      106.4    158.9   1,887.7     943.7  68.2      0.75  ok
   Calibration             2.00  11.50  71.9      209.7  1,887.7   1,887.7     943.7  67.6         -  failed: ValueError
 Model Loaded             15.00      -     -      159.4        -     159.4     325.1     -         -
-(after the last step)    14.50   1.50   9.4          -        -         -         -     -         -
+(after the last step)    14.50   1.50   9.4      158.9    157.3         -         -     -         -
 SEEN is the highest at the checkpoints, not between them.
 
 Model                            After (quantized)  huge.onnx

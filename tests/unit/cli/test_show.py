@@ -87,12 +87,12 @@ def test_json_and_csv_have_the_run_attributes_of_the_file(complete: Path, show: 
         {"role": "float", "size": 104857600},
         {"role": "quantized", "size": 27262976, "size_ratio": 0.26},
     ]
-    [row] = csv.DictReader(io.StringIO(show(complete, "--format", "csv")))
+    _, row, _ = csv.DictReader(io.StringIO(show(complete, "--format", "csv")))
     assert row == {
         "file": str(complete),
         **{
             key: f"{value:.12g}" if isinstance(value, float) else str(value)
-            for key, value in document["steps"][0].items()
+            for key, value in document["steps"][1].items()
         },
         **{f"run_{key}": str(value) for key, value in RUN.items()},
         "run_gpus": "NVIDIA H200, NVIDIA H200",
@@ -103,7 +103,14 @@ def test_json_and_csv_have_the_run_attributes_of_the_file(complete: Path, show: 
 def test_json_has_the_same_figures_and_the_rest_of_the_file(complete: Path, show: Show) -> None:
     [document] = json.loads(show(complete, "--format", "json"))
 
-    assert document["steps"][1] == {
+    assert document["steps"][0] == {
+        "step": "(before the first step)", "depth": 0, "start_secs": 0.0, "duration_secs": 1.0,
+        "duration_share": None, "cpu_memory_start_mb": 100.0, "cpu_memory_end_mb": 101.5,
+        "cpu_memory_delta_mb": 1.5, "cpu_memory_seen_mb": None, "gpu_memory_start_mb": None,
+        "gpu_memory_end_mb": None, "gpu_memory_seen_mb": None, "disk_read_mb": None,
+        "accuracy": None, "status": "outside",
+    }  # fmt: skip
+    assert document["steps"][2] == {
         "step": "Calibration", "depth": 1, "start_secs": 2.0, "duration_secs": 11.5,
         "duration_share": 0.7188, "cpu_memory_start_mb": 200.0, "cpu_memory_end_mb": 1800.25,
         "cpu_memory_delta_mb": 1600.25, "cpu_memory_seen_mb": 1800.25, "gpu_memory_start_mb": 900.0,
@@ -131,14 +138,15 @@ def test_a_killed_run_shows_its_open_steps_and_last_figures(complete: Path, show
     assert show(complete) == (
         "p.yaml has no end record (killed, or still running); last seen after 2.00 s in Calibration.\n"
         "Memory reached at least 210 MB in Model Quantization > Calibration, 0:02 after the start.\n"
-        "2 steps took 1.00 s of 2.00 s, most of it Model Quantization: 1.00 s, 100.0 % of it.\n"
+        "2 steps took 1.00 s of 2.00 s, most of it Model Quantization: 1.00 s, 50.0 % of the run.\n"
+        "1.00 of 2.00 s passed before the first step.\n"
         "\n"
-        "STEP                     START  TIME     %  MEM START  MEM PEAK  GPU PEAK  STATE\n"
-        "                             s     s               MB        MB        MB\n"
-        "-----------------------  -----  ----  ----  ---------  --------  --------  -----\n"
-        "(before the first step)   0.00  1.00  50.0          -         -         -\n"
-        "Model Quantization        1.00  1.00  50.0      106.4   ≥ 209.7   ≥ 943.7  open\n"
-        "  Calibration             2.00  0.00   0.0      209.7   ≥ 209.7   ≥ 943.7  open\n"
+        "STEP                     START  TIME     %  MEM START  MEM END  MEM PEAK  GPU PEAK  STATE\n"
+        "                             s     s               MB       MB        MB        MB\n"
+        "-----------------------  -----  ----  ----  ---------  -------  --------  --------  -----\n"
+        "(before the first step)   0.00  1.00  50.0      104.9    106.4         -         -\n"
+        "Model Quantization        1.00  1.00  50.0      106.4        -   ≥ 209.7   ≥ 943.7  open\n"
+        "  Calibration             2.00  0.00   0.0      209.7        -   ≥ 209.7   ≥ 943.7  open\n"
     )
 
 
@@ -289,10 +297,10 @@ def test_an_open_step_has_the_memory_of_the_last_reading(killed: Path, show: Sho
 
     table = show(killed).split("\n\n")[1]
     assert table.splitlines() == [
-        "STEP                     START   TIME     %  MEM START  MEM PEAK  OF LIMIT  GPU PEAK  SAMPLES  STATE",
-        "                             s      s               MB        MB         %        MB",
-        "-----------------------  -----  -----  ----  ---------  --------  --------  --------  -------  -----",
-        "(before the first step)   0.00   1.00   1.6          -         -         -         -        -",
-        "Model Quantization        1.00  61.00  98.4      106.4   ≥ 422.8       5.0    ≥ 36.7        -  open",
-        "  Calibration             2.00  60.00  96.8      160.4   ≥ 422.8       5.0    ≥ 36.7       37  open",
+        "STEP                     START   TIME     %  MEM START  MEM END  MEM PEAK  OF LIMIT  GPU PEAK  SAMPLES  STATE",
+        "                             s      s               MB       MB        MB         %        MB",
+        "-----------------------  -----  -----  ----  ---------  -------  --------  --------  --------  -------  -----",
+        "(before the first step)   0.00   1.00   1.6      104.9    106.4         -         -         -        -",
+        "Model Quantization        1.00  61.00  98.4      106.4        -   ≥ 422.8       5.0    ≥ 36.7        -  open",
+        "  Calibration             2.00  60.00  96.8      160.4        -   ≥ 422.8       5.0    ≥ 36.7       37  open",
     ]

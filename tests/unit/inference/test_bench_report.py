@@ -58,7 +58,8 @@ AGAIN = ModelResult(
     ),
 )  # fmt: skip
 GPU = ModelResult(
-    "on a GPU", kind="torch", latency=_call(0.001, 0.001, ratio=0.05, is_apart=True),
+    "on a GPU", kind="torch",
+    latency=replace(_call(0.001, 0.001, ratio=0.05, is_apart=True), gpu_energy=0.512),
     memory=MemoryUse(900_000_000, 700_000_000, gpu=2_240_000_000),
     accuracy=Accuracy(problem="it has other inputs than fp32"),
 )  # fmt: skip
@@ -85,14 +86,14 @@ def test_the_table_has_a_row_for_each_variant_and_ends_with_the_command() -> Non
         "on a GPU is 20.0 x faster than fp32: 1.00 ms, not 20.1 ms",
         "compiled was not measured",
         "",
-        "model     median  vs. baseline    p10   p90   noise     peak memory  on disk  to quantize  to compile   SQNR  largest difference",
+        "model     median  vs. baseline    p10   p90   noise     peak memory  on disk  to quantize  to compile   SQNR  largest difference  GPU energy of a run",
         "              ms                   ms    ms                                             s           s     dB",
-        "--------  ------  -------------  ----  ----  ------  --------------  -------  -----------  ----------  -----  ------------------",
-        "fp32        20.1  -              18.1  22.1  0.40 %          600 MB  14.2 MB         0.01        0.00      -                   -",
-        "int8        9.90  2.0 x faster   8.91  10.9  0.50 %          450 MB  3.63 MB         3.25       12.50   47.3              0.0203",
-        "again       20.2  within noise   18.2  22.2  0.61 %          600 MB  14.2 MB            -           -  equal                0.00",
-        "on a GPU    1.00  20.0 x faster   0.9  1.10  0.10 %  2.24 GB of GPU        -            -           -      -                   -",
-        "compiled       -  -                 -     -       -               -        -            -           -      -                   -  its first call failed: InductorError: no compiler",
+        "--------  ------  -------------  ----  ----  ------  --------------  -------  -----------  ----------  -----  ------------------  -------------------",
+        "fp32        20.1  -              18.1  22.1  0.40 %          600 MB  14.2 MB         0.01        0.00      -                   -                    -",
+        "int8        9.90  2.0 x faster   8.91  10.9  0.50 %          450 MB  3.63 MB         3.25       12.50   47.3              0.0203                    -",
+        "again       20.2  within noise   18.2  22.2  0.61 %          600 MB  14.2 MB            -           -  equal                0.00                    -",
+        "on a GPU    1.00  20.0 x faster   0.9  1.10  0.10 %  2.24 GB of GPU        -            -           -      -                   -               512 mJ",
+        "compiled       -  -                 -     -       -               -        -            -           -      -                   -                    -  its first call failed: InductorError: no compiler",
         "",
         "again: its error is not known of all outputs: only one of the two has an output 'more'",
         "on a GPU: its error is not known: it has other inputs than fp32",
@@ -120,12 +121,12 @@ def test_outputs_without_a_reference_signal_are_not_reported_as_equal() -> None:
 
 def test_csv_has_a_line_for_each_variant_and_no_speed_up_from_noise() -> None:
     assert _text(RESULT, "csv").splitlines() == [
-        "model,median_seconds,p10_seconds,p90_seconds,noise,peak_bytes,disk_bytes,quantize_seconds,compile_seconds,sqnr_db,largest_difference,kind,speedup,problem",
-        "fp32,0.0201,0.01809,0.02211,0.004,600000000,14200000,0.012,0,,,torch,,",
-        "int8,0.0099,0.00891,0.01089,0.005,450000000,3630000,3.25,12.5,47.31,0.0203,torch,2,",
-        "again,0.0202,0.01818,0.02222,0.0061,600000000,14200000,,,,0,torch,,only one of the two has an output 'more'",
-        "on a GPU,0.001,0.0009,0.0011,0.001,2240000000,,,,,,torch,20,it has other inputs than fp32",
-        "compiled,,,,,,,,,,,torch,,its first call failed: InductorError: no compiler",
+        "model,median_seconds,p10_seconds,p90_seconds,noise,peak_bytes,disk_bytes,quantize_seconds,compile_seconds,sqnr_db,largest_difference,gpu_energy_joules,cpu_energy_joules,kind,speedup,problem",
+        "fp32,0.0201,0.01809,0.02211,0.004,600000000,14200000,0.012,0,,,,,torch,,",
+        "int8,0.0099,0.00891,0.01089,0.005,450000000,3630000,3.25,12.5,47.31,0.0203,,,torch,2,",
+        "again,0.0202,0.01818,0.02222,0.0061,600000000,14200000,,,,0,,,torch,,only one of the two has an output 'more'",
+        "on a GPU,0.001,0.0009,0.0011,0.001,2240000000,,,,,,0.512,,torch,20,it has other inputs than fp32",
+        "compiled,,,,,,,,,,,,,torch,,its first call failed: InductorError: no compiler",
     ]
 
 

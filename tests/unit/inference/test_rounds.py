@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from itertools import count
 
 import pytest
 
@@ -177,3 +178,17 @@ def test_each_model_has_the_requested_runs_or_the_runs_that_time_allows(
     model, failed = Known("a", warm=warm, takes=takes), Known("b", fails_in=2)
     take_turns([model, failed], seconds, runs)
     assert (model.turns, len(failed.turns)) == (turns, 2)
+
+
+@pytest.mark.parametrize(("seconds", "energy"), [(2.0, 25.0), (0.9, None)])
+def test_a_run_has_the_energy_that_the_machine_used_in_the_rounds_of_its_model(
+    seconds: float, energy: float | None
+) -> None:
+    models = [Known("a", warm=0.01, takes=0.1), Known("b", warm=0.01, takes=0.1)]
+    counter = count(100, 5)  # two looks at it in each round
+    take_turns(models, 1.0, joules=lambda: {"gpu": next(counter)})
+    for model in models:
+        model.metered = seconds
+        found = latency(model, None)
+        expected = None if energy is None else pytest.approx(energy * found.median)
+        assert (found.gpu_energy, found.cpu_energy) == (expected, None)

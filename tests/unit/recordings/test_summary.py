@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pytest
 
+from otel_quant.format.series import SINCE
 from otel_quant.recordings import summary
 from otel_quant.recordings.compared_runs import compared_run
 from otel_quant.recordings.model import Ending, RecordedRun, Recording, path_text
@@ -58,7 +59,7 @@ LEAK: Final = "Memory kept growing in Train, by {}; the limit of 8.00 GB would b
         (lambda at: 1000 + 50 * at, None, LEAK.format("50.0 MB a second, 2.00 GB in all", "1 min 40 s")),
         (
             lambda at: 1000 + 50 * at, 200,
-            LEAK.format("10.0 MB with each sample (50.0 MB a second), 2.00 GB in all", "1 min 40 s"),
+            LEAK.format("10.0 MB with each sample, 2.00 GB in all", "1 min 40 s"),
         ),
         (lambda at: 1000 + at, None, None),  # too little
         (lambda at: 1000 + 50 * (at % 10), None, None),
@@ -205,6 +206,7 @@ def sent_of(recording: Recording, run: RecordedRun) -> tuple[Any, Any]:
     replay = Replay(run, recording, Identifiers(recording)).play()
     root = max(replay.kept.spans, key=lambda span: span.end_time - span.start_time)
     peak, limit = root.attributes.get(PEAK), root.attributes.get(LIMIT)
+    peak = root.attributes.get(semconv.MEMORY_HIGHEST_KNOWN, peak)
     points = {
         metric.name: metric.data.data_points
         for data, _ in replay.meters.all()
@@ -307,6 +309,38 @@ def test_the_launchers_curve_is_used_for_steps_of_the_program(
 
 
 @pytest.mark.parametrize(
+    ("since", "mark", "expected"),
+    [
+        (2200, None, 9),  # all of the interval is in the step
+        (1000, None, 9),
+        (999, None, 4),  # the step began in it: what was in use when it was read
+        (999, 8, 9),  # ... and had a lower mark then
+        (999, 9, 4),
+        (0, None, None),  # told after the program's end
+        (0, 8, 9),
+        (None, None, 9),  # of an earlier version
+    ],
+)
+def test_a_mark_of_the_kernel_belongs_to_what_was_open_since_it_may_have_risen(
+    tmp_path: Path, since: int | None, mark: int | None, expected: int | None
+) -> None:
+    folder = RecordedFolder(tmp_path / "r", by_launcher=True)
+    process = folder.process(parent=os.getpid()).begin(0)
+    step = process.step("Calibration", 1, mark=mark)
+    process.close(step, 3)
+    process.gone()
+    totals = {} if since is None else {SINCE: since}
+    folder.curve([(2.31, {"memory": 9}, totals), *([(2.31, {"memory": 4}, {})] if since else [])])
+    recording = read(tmp_path / "r")
+    (run,) = recording.runs
+    assert summary.StepSummary(recording, run).value(run.steps[0], summary.MEMORY_PEAK) == expected
+    assert summary.value(recording, summary.MEMORY_PEAK) == 9
+    peak = summary.peak(recording)
+    assert peak is not None
+    assert (peak.step is not None) == (expected == 9)
+
+
+@pytest.mark.parametrize(
     ("origin", "run", "ending", "expected"),
     [
         ({LIMIT: 9}, {}, None, (9, None)),
@@ -335,7 +369,8 @@ def test_a_folder_and_the_profile_in_it_are_shown_with_the_same_columns(command:
     for path in (RECORDINGS / "good", RECORDINGS / "good" / "quark_profile.yaml"):
         text = command.output("show", path)
         lines = r"^STEP .*\n.*\n.*\n|^(?:Memory peaked at [0-9.]+ .B|(?:memory|command) .*)"
-        shown.append(re.findall(lines, text, re.M))
+        found = re.findall(lines, text, re.M)
+        shown.append([re.sub(" +|-+", " ", line) for line in found])  # whatever their width
     assert shown[0][0] == shown[1][0]
     assert [re.sub(r"[0-9.]+", "N", line) for line in shown[0]] == [
         re.sub(r"[0-9.]+", "N", line) for line in shown[1]
@@ -372,7 +407,7 @@ def test_a_declared_figure_is_in_every_command_also_under_its_former_name(tmp_pa
         process.close(process.step("Calibration", 1), 2, attributes=figures)
         process.end(3, attributes=figures)
     (shown,) = json.loads(run(tmp_path, "show", "base", "--format", "json"))
-    (step,) = shown["steps"]
+    _, step, _ = shown["steps"]
     assert (step["example_received_mb"], step["example_open_peak"]) == (95.37, 7)
     table = run(tmp_path, "show", "base")
     assert "RECEIVED" in table

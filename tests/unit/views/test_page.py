@@ -16,7 +16,8 @@ import pytest
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
-from otel_quant.views.report import render
+from otel_quant.views import report
+from otel_quant.views.text import NO_BREAK
 from tests.fixtures import recorded as built
 from tests.fixtures.recorded import RecordedFolder
 
@@ -27,13 +28,15 @@ ROW = re.compile(r"<tr[^>]*>(.*?)</tr>")
 CELL = re.compile(r"<t[hd][^>]*>(.*?)</t[hd]>")
 
 
+def render(recording: Recording) -> str:
+    """Returns a page; a number and its unit, which stay on one line, have a usual blank between them."""
+    return report.render(recording).replace(NO_BREAK, " ")
+
+
 def answer(html: str) -> list[str]:
     (lead,) = SENTENCES.findall(html)
     (heading,) = HEADING.findall(html)
-    return [
-        unescape(heading).replace("\xa0", " "),
-        *map(unescape, re.findall(r"<p>(.*?)</p>", lead)),
-    ]
+    return [unescape(heading), *map(unescape, re.findall(r"<p>(.*?)</p>", lead))]
 
 
 def data(html: str) -> dict[str, Any]:
@@ -75,7 +78,7 @@ def test_the_page_of_a_successful_run_has_its_end_peak_duration_and_output(tmp_p
         "Memory peaked at 7.52 GB in Calibration > Collecting ranges, 5:40 after the start: "
         "94.0 % of the limit of 8.00 GB.",
         "20 steps took 9 min 59 s of 10 min 00 s, the longest Calibration > Collecting ranges: "
-        "4 min 06 s, 41.0 % of it.",
+        "4 min 06 s, 41.0 % of the run.",
         "It wrote 2.65 GB to disk and filled its cache directory with 815 MB.",
         "Models written: models/resnet50_int8.onnx.",
     ]
@@ -133,7 +136,7 @@ def test_times_of_steps_with_the_same_name_are_added_up(tmp_path: Path) -> None:
         process.close(process.step(name, start), end)
     process.end(10)
     assert answer(render(read(tmp_path / "r")))[1:] == [
-        "4 steps took 10.0 s of 10.0 s, most of it Layer (3 times): 7.00 s, 70.0 % of it."
+        "4 steps took 10.0 s of 10.0 s, most of it Layer (3 times): 7.00 s, 70.0 % of the run."
     ]
 
 
@@ -144,7 +147,7 @@ def test_the_page_of_many_ranks_names_the_slowest_and_the_spread_of_each_step(
     assert answer(html) == [
         "train.py finished in 2 min 20 s",
         "Memory of rank 63 peaked at 2.06 GB in Export ONNX: 25.8 % of the limit of 8.00 GB.",
-        "20 steps took 2 min 20 s of 2 min 20 s, the longest Calibration > Collecting ranges: 57.4 s, 41.0 % of it.",
+        "20 steps took 2 min 20 s of 2 min 20 s, the longest Calibration > Collecting ranges: 57.4 s, 41.0 % of the run.",
         "Models written: models/resnet50_int8.onnx.",
         "64 processes: rank 62 took longest with 2 min 20 s, 39.2 % more than the median.",
     ]

@@ -22,7 +22,7 @@ from otel_quant.views.document import (
     UnitCell,
 )
 from otel_quant.views.html import fragment, page_text
-from otel_quant.views.text import number_text
+from otel_quant.views.text import NO_BREAK, number_text, shortened
 from otel_quant.views.writers import terminal_text, written
 
 COLUMNS = (
@@ -109,6 +109,55 @@ def test_a_narrow_terminal_shows_the_end_of_a_name_and_the_beginning_of_a_senten
     table = Table((Column("x"),), [(cell,) for cell in cells])
     _, _, *shown = terminal_text(Document((table,)), 14).splitlines()
     assert shown == ["….weight_bytes", "…hts/int8.onnx", "stopped at a …"]
+
+
+def test_a_file_and_its_line_are_never_cut() -> None:
+    cell = "Session.run (onnxruntime/capi/onnxruntime_inference_collection.py:406)"
+    file = "onnxruntime_inference_collection.py:406"
+    assert shortened(cell, 69) == f"Session.run (onnxruntime/…/{file})"
+    assert shortened(cell, 60) == f"Session.run (…/{file})"
+    assert shortened(cell, 50) == f"Session… ({file})"
+    assert shortened(cell, 44) == f"…{file})"
+    assert shortened(cell, 30) == f"…{file}"  # rather than half of it
+    where = "Calibration, sample 3 of 8, at append (q.py:16)"
+    assert shortened(where, 24) == "Calibration, … (q.py:16)"
+    table = Table((Column("line"), Column("grown", "By")), ((cell, 213_700_000),))
+    of_60, of_48, of_40 = (
+        terminal_text(Document((table,)), width).splitlines()[2] for width in (60, 50, 40)
+    )
+    assert of_60 == f"Session.r… ({file})  214 MB"
+    assert of_48.split() == [f"…{file})", "214", "MB"]
+    assert of_40 == f"…{file}"
+    assert shortened("model/conv/BiasAdd:0", 10) == "…BiasAdd:0"
+
+
+def test_a_narrow_terminal_leaves_out_what_is_0_before_what_it_can_do_without() -> None:
+    columns = (
+        Column("step"),
+        Column("samples", "", spare=9),
+        Column("read", "By", shown_in=ONE),
+        Column("start", "s", spare=1),
+    )
+    document = Document(
+        (Table(columns, (("Calibration", 8, 0, 1.0), ("Export", None, None, 2.0))),)
+    )
+    assert terminal_text(document, 33).endswith("(read: in a wider terminal)\n")
+    assert terminal_text(document, 27).endswith("(read, start: in a wider terminal)\n")
+
+
+def test_a_sentence_breaks_between_words_and_never_between_a_number_and_its_unit() -> None:
+    sentence = "It needs 239.2 % more memory, 1.37 GB in all, for 12 min 05 s."
+    for width in range(12, 70):
+        lines = terminal_text(Document((Lines((sentence,)),)), width).splitlines()
+        assert " ".join(lines) == sentence
+        assert all(len(line) <= width for line in lines)
+        assert not any(line.endswith(("239.2", "1.37", "12", "05")) for line in lines)
+    command = "to repeat: otel-quant inference float.onnx int8.onnx --runs 40"
+    assert terminal_text(Document((Lines((command,)),)), 30) == f"{command}\n"  # can be pasted
+    facts = Facts((("memory", sentence),))
+    assert terminal_text(Document((facts,)), 40) == (
+        "memory  It needs 239.2 % more memory,\n        1.37 GB in all, for 12 min 05 s.\n"
+    )
 
 
 def test_control_characters_are_escaped_and_wide_letters_take_two_columns() -> None:
@@ -267,7 +316,9 @@ def test_json_of_a_document_with_data_is_the_data_without_nan() -> None:
 def test_a_page_has_one_unit_per_column_and_marks_failures() -> None:
     page = page_text(DOCUMENT)
     body = page[page.index("<header") : page.index("<footer")]
-    assert [line for line in body.splitlines() if line.strip()] == EXPECTED_PAGE.splitlines()
+    assert [line for line in body.splitlines() if line.strip()] == EXPECTED_PAGE.replace(
+        "&nbsp;", NO_BREAK
+    ).splitlines()
     assert "<title>A &lt;run&gt;</title>" in page
 
 
@@ -280,7 +331,7 @@ EXPECTED_PAGE = """\
 <h2>made by</h2>
 <dl>
 <div><dt>run</dt><dd>a|b</dd></div>
-<div><dt>limit</dt><dd>25.0 GB (cgroup)</dd></div>
+<div><dt>limit</dt><dd>25.0&nbsp;GB (cgroup)</dd></div>
 </dl>
 <section aria-labelledby="section-0">
 <h2 id="section-0">What ran</h2>

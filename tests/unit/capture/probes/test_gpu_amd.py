@@ -59,7 +59,7 @@ def three(tmp_path: Path) -> Path:
 def reading(
     index: int, address: str, used: int, name: str | None = None, process_used: int | None = 0
 ) -> GpuReading:
-    return GpuReading(index, address, name, used, TOTAL, process_used)
+    return GpuReading(index, address, name, used, TOTAL, process_used, source="amdgpu")
 
 
 def read(root: Path, *pids: int, **environ: str) -> tuple[GpuReading, ...]:

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ from tests.fixtures.fake_nvml import FakeDriver, FakeGpu, FakeMig, FakeNvml, Fak
 
 NOT_SUPPORTED, NO_PERMISSION, LOST, UNKNOWN = 3, 4, 15, 999
 DRIVER_NOT_LOADED, LIBRARY_MISMATCH = 9, 18
-GIB = 1 << 30
+MIB, GIB = 1 << 20, 1 << 30
 
 A = FakeGpu(uuid="GPU-aaaa1111-0000", used=2 * GIB, total=80 * GIB, name="Fake A100 80GB")
 B = FakeGpu(uuid="GPU-bbbb2222-0000", used=3 * GIB, total=40 * GIB, name="Fake A30")
@@ -68,7 +68,10 @@ UNLISTED = 0 if os.stat("/proc/self/ns/pid").st_ino == INITIAL_PID_NAMESPACE els
 def reading(
     index: int, device: FakeGpu | FakeMig, process_used: int | None = UNLISTED
 ) -> GpuReading:
-    return GpuReading(index, device.uuid, device.name, device.used, device.total, process_used)
+    return GpuReading(
+        index, device.uuid, device.name, device.used, device.total - device.reserved, process_used,
+        source="nvmlMemory_v2",
+    )  # fmt: skip
 
 
 def test_every_device_is_read_with_the_memory_of_the_process_tree(tmp_path: Path) -> None:
@@ -132,6 +135,37 @@ def test_a_mig_device_is_read_instead_of_its_gpu(
         [FakeProcess(used=77, device=3), FakeProcess(used=5, device=3, pid=4_000_002)],
     )
     assert read(driver, visible) == expected
+
+
+@pytest.mark.parametrize(
+    ("driver", "used", "limit", "source"),
+    [
+        (FakeDriver(), 1550 * MIB, 81_079 * MIB, "nvmlMemory_v2"),
+        (FakeDriver(v2=0), 2030 * MIB, 81_559 * MIB, "nvmlMemory_v1"),
+    ],
+    ids=("as nvidia-smi has it", "an older driver"),
+)
+def test_memory_is_without_what_the_driver_reserves(
+    tmp_path: Path, driver: FakeDriver, used: int, limit: int, source: str
+) -> None:
+    gpu = FakeGpu(uuid="GPU-h100", used=1550 * MIB, total=81_559 * MIB, reserved=480 * MIB)
+    outcome = run(FakeNvml(tmp_path, [gpu], driver=driver), "print(json.dumps(read() + read()))")
+    for found in outcome.readings:
+        assert (found.used, found.limit, found.source) == (used, limit, source)
+    assert outcome.log == []
+
+
+def test_version_2_counts_only_if_its_parts_add_up(tmp_path: Path) -> None:
+    gpu = FakeGpu(uuid="GPU-odd", used=5 * GIB, total=80 * GIB, reserved=GIB, lost=1)
+    (found,) = read(FakeNvml(tmp_path, [gpu]))
+    assert (found.used, found.limit, found.source) == (6 * GIB, 80 * GIB, "nvmlMemory_v1")
+
+
+def test_a_device_that_fails_at_first_does_not_choose_the_version(tmp_path: Path) -> None:
+    lost = FakeGpu(uuid="GPU-lost", reserved=GIB, memory_error=LOST)
+    well = FakeGpu(uuid="GPU-well", used=GIB, reserved=GIB)
+    (found,) = read(FakeNvml(tmp_path, [lost, well]))
+    assert (found.used, found.source) == (GIB, "nvmlMemory_v2")
 
 
 def test_a_process_without_a_value_makes_the_sum_of_its_device_absent(tmp_path: Path) -> None:
@@ -198,10 +232,8 @@ before = read()
 os.replace({str(tmp_path / "well" / "fake_nvml.txt")!r}, os.environ["FAKE_NVML_STATE"])
 print(json.dumps([before, read()]))
 """
-    assert run(driver, code).value == [
-        [],
-        [[0, "GPU-x", "Fake GPU", 4, 80 * GIB, UNLISTED, None, None, None, True]],
-    ]
+    well = reading(0, FakeGpu(uuid="GPU-x", used=4))
+    assert run(driver, code).value == [[], [list(astuple(well))]]
 
 
 def test_a_device_that_is_lost_from_the_start_keeps_its_position(tmp_path: Path) -> None:
@@ -227,6 +259,52 @@ def test_a_driver_that_cannot_be_used_gives_no_readings(
     assert (outcome.value, len(outcome.log)) == ([], warnings)
 
 
+def test_energy_is_that_of_the_devices_that_count_it(tmp_path: Path) -> None:
+    driver = FakeNvml(tmp_path, [replace(A, power=300_000, energy=7), B])
+    code = """
+import time
+from otel_quant.capture.probes.energy import MachineEnergy
+machine = MachineEnergy()
+first, began = probe()[0].energy, time.monotonic()
+time.sleep(1.1)
+after, seconds = probe(), time.monotonic() - began
+print(json.dumps([first, after[0].energy / seconds, after[1].energy, machine().get("gpu")]))
+"""
+    assert run(driver, code).value == [0, pytest.approx(300, rel=0.1), None, None]
+    driver.write([replace(A, power=300_000, energy=7)])
+    code = code.replace(
+        "machine = MachineEnergy()", "machine = MachineEnergy(); before = machine()"
+    )
+    code = code.replace('machine().get("gpu")', 'machine()["gpu"] / seconds')
+    code = code.replace("after[1].energy", 'before["gpu"]')
+    power = pytest.approx(300, rel=0.1)
+    assert run(driver, code).value == [0, power, 0, power]
+
+
+WORK = """
+import time
+def work():
+    return [reading.work and [round(each, 3) for each in reading.work] for reading in probe.sample()]
+first = work(), work()  # no checkpoint yet
+probe(); begun = work()
+time.sleep(0.6)
+print(json.dumps([*first, begun, work(), [reading.work for reading in probe()]]).replace("NaN", "null"))
+"""
+
+
+def test_what_a_device_does_is_averaged_from_a_checkpoint_on(tmp_path: Path) -> None:
+    counting = replace(
+        A, util=99, power=350_000, power_limit=700_000, pcie_generation=5, pcie_width=16, gpm=1,
+        gpm_busy=90, gpm_sm=84, gpm_dram=15, gpm_sent=4, gpm_received=1000,
+    )  # fmt: skip
+    older = replace(B, util=40, power=125_000, power_limit=250_000)
+    found = run(FakeNvml(tmp_path, [counting, older, C]), WORK).value
+    averages = [0.9, 0.84, 0.15, 1_048_576_000, pytest.approx(63e9, rel=0.01), 0.5]
+    assert found[0] == found[1] == found[2] == found[4] == [None, None, None]
+    assert found[3][:2] == [averages, [0.4, None, None, None, None, 0.5]]
+    assert found[3][2] is None
+
+
 FORK = """
 def in_child(what):
     receive, send = os.pipe()
@@ -247,8 +325,7 @@ theirs, pid = in_child(lambda: (read(), os.getpid()))
 print(json.dumps([mine, theirs, read(), [os.getpid(), pid]]))
 """
     mine, theirs, again, (parent, child) = run(driver, FORK + code).value
-    read_of_a = [0, A.uuid, A.name, A.used, A.total, 5, None, None, None, True]
-    assert mine == theirs == again == [read_of_a]
+    assert mine == theirs == again == [list(astuple(reading(0, A, 5)))]
     # The child opens a driver of its own.
     assert driver.events == [("init", parent), ("init", child)]
 
@@ -260,7 +337,7 @@ gpu._LONGEST_WAIT = 0.05
 inside, leave = threading.Event(), threading.Event()
 class Hanging:
     count, readable, platform = 1, 1, "cuda"
-    def read(self, pids): inside.set(); leave.wait(30); return ()
+    def read(self, *_): inside.set(); leave.wait(30); return ()
 probe._opened = (Hanging(),)
 thread = threading.Thread(target=probe); thread.start(); inside.wait(30)
 """
@@ -285,7 +362,7 @@ inside = threading.Event()
 class Slow:
     count, readable, platform = 1, 1, "cuda"
     done = False
-    def read(self, pids): inside.set(); time.sleep(0.1); self.done = True; return ()
+    def read(self, *_): inside.set(); time.sleep(0.1); self.done = True; return ()
 slow = Slow()
 probe._opened = (slow,)
 thread = threading.Thread(target=probe); thread.start(); inside.wait(30)
@@ -356,8 +433,9 @@ def test_amd_gpus_beside_an_nvidia_gpu_are_read_only_on_request(
 ) -> None:
     expected = {
         "nvidia": reading(0, A, None),  # there is no proc under that root
-        "amd": GpuReading(2, "0000:03:00.0", None, 7, TOTAL, 0),  # counted after both of NVIDIA
-        "amd alone": GpuReading(0, "0000:03:00.0", None, 7, TOTAL, 0),
+        # counted after both of NVIDIA
+        "amd": GpuReading(2, "0000:03:00.0", None, 7, TOTAL, 0, source="amdgpu"),
+        "amd alone": GpuReading(0, "0000:03:00.0", None, 7, TOTAL, 0, source="amdgpu"),
     }
     add_gpu(tmp_path, 0, "0000:03:00.0", 7)
     driver = FakeNvml(tmp_path, [A, FakeGpu(uuid="GPU-lost", handle_error=LOST)])

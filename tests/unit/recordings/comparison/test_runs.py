@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,16 @@ from otel_quant.recordings.gate import GateVerdict, judge, parse
 from otel_quant.recordings.model import Ending, path_text, script_of
 from otel_quant.recordings.reader import read
 from otel_quant.recordings.side_by_side import Comparison, Sample, Side, alone, side_by_side
-from otel_quant.recordings.summary import CPU_WAIT, DISK_WRITE, MEMORY_PEAK, SAMPLE_RATE, values
+from otel_quant.recordings.summary import (
+    BY_NAME,
+    CPU_WAIT,
+    DISK_WRITE,
+    GPU_ALLOCATED,
+    GPU_PEAK,
+    MEMORY_PEAK,
+    SAMPLE_RATE,
+    values,
+)
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Place
 from otel_quant.views.gate import check_text
@@ -150,6 +161,30 @@ def test_memory_that_was_read_only_at_checkpoints_is_a_difference(tmp_path: Path
     assert fact_differences([[run], [replace(run, when_read="all the time")]])[0].values == (
         ("at checkpoints",), ("all the time",)
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("peaks", "sources", "is_worse"),
+    [
+        ((40, 290), ("at_least", "sampled"), False),  # the base may have had as much
+        ((40, 290), ("sampled", "at_least"), True),
+        ((40, 290), ("sampled", "sampled"), True),
+        ((290, 40), ("sampled", "at_least"), False),
+    ],
+)
+def test_a_peak_that_was_higher_than_known_is_no_difference(
+    tmp_path: Path, command: Commands, peaks: tuple[int, int], sources: tuple[str, str], *, is_worse: bool
+) -> None:  # fmt: skip
+    for name, peak, source in zip(("base", "new"), peaks, sources, strict=True):
+        process = RecordedFolder(tmp_path / name).process().begin(0)
+        of_step = {semconv.MEMORY_PEAK: peak * 1_000_000, semconv.MEMORY_PEAK_SOURCE: source}
+        process.close(process.step("Calibration", 1), 2, attributes=of_step)
+        process.end(3)
+        cell = "≥ " * (source == "at_least") + f"{peak}.0"
+        assert f"  {cell}  " in command.output("show", tmp_path / name)
+    limit = ("--fail-over", "Calibration:memory.peak=10%")
+    ended = command("compare", tmp_path / "base", tmp_path / "new", *limit)
+    assert ended.code == is_worse
 
 
 def test_a_step_of_only_one_side_is_placed_after_its_predecessor(tmp_path: Path) -> None:
@@ -324,7 +359,7 @@ def test_differences_explained_by_waits_are_marked_and_can_be_forced(tmp_path: P
     new = record(tmp_path / "new", seconds=20, waited=(5, 8))
     comparison = compared(tmp_path, [base], [new])
     verdict = judged(comparison)
-    assert (verdict.exit_code, check_text(verdict.checks[0], 1)) == (
+    assert (verdict.exit_code, check_text(verdict.checks[0], 1, "base")) == (
         3,
         "not comparable: Model Quantization > Calibration: duration 20.0 s, base 10.0 s; without "
         "waiting for a CPU 15.0 s, base 10.0 s (+50.0 %, limit Calibration:duration=20%): threads waited "
@@ -345,3 +380,54 @@ def test_four_busy_runs_per_side_are_judged_without_main_thread_waits(
 
     base, new = recorded("base", 10, (9, 2, 14, 5)), recorded("new", 10 + more, (12, 17, 8, 20))
     assert judged(compared(tmp_path, base, new)).outcome == outcome
+
+
+def test_memory_of_gpus_is_not_compared_across_versions_of_the_driver(tmp_path: Path) -> None:
+    drivers = {semconv.GPU_DRIVERS: ["nvidia 580.159"]}
+    ours = {semconv.OTEL_QUANT_VERSION: "0.1.0"}
+    newer = {semconv.GPU_MEMORY_SOURCE: "nvmlMemory_v2"}
+    amd = {semconv.GPU_DRIVERS: ["amdgpu 6.3"]}
+
+    def differences(name: str, base: dict[str, Any], new: dict[str, Any]) -> list[bool]:
+        """Whether the total, the steps around and within it are compared, and a gate compares them."""
+        sides = []
+        for number, origin in enumerate((base, new)):
+            path = record(
+                tmp_path / f"{name}{number}", allocated=1000, reserved=number * 500, origin=origin
+            )
+            sides.append(Side(str(number), (compared_run(str(path), read(path)),)))
+        found = side_by_side(sides)
+        rows = [
+            row.figures[GPU_PEAK].differences[0] for row in found.rows if GPU_PEAK in row.figures
+        ]
+        limit = replace(parse("gpu.memory.peak=5%"), figure=BY_NAME[GPU_PEAK])
+        outcomes = {check.outcome for check in judge(found, [limit], force=False).checks}
+        allocated = [
+            row.figures[GPU_ALLOCATED].differences[0]
+            for row in found.rows
+            if GPU_ALLOCATED in row.figures
+        ]
+        assert all(each is not None for each in allocated)
+        return [*(each is not None for each in rows), "worse" in outcomes]
+
+    alike = [True] * 4
+    assert differences("new", {**drivers, **ours, **newer}, {**drivers, **ours, **newer}) == alike
+    assert differences("old", {**drivers, **ours}, {**drivers, **ours}) == alike
+    assert (
+        differences("amd", {**amd, **ours}, {**amd, **ours, semconv.GPU_MEMORY_SOURCE: "amdgpu"})
+        == alike
+    )
+    assert differences("quark", drivers, {**drivers, **ours, **newer}) == alike
+    assert differences("both", {**drivers, **ours}, {**drivers, **ours, **newer}) == [False] * 4
+
+
+def test_a_comparison_says_that_memory_of_gpus_was_read_in_two_ways(
+    tmp_path: Path, command: Commands
+) -> None:
+    ours = {semconv.OTEL_QUANT_VERSION: "0.1.0", semconv.GPU_NAMES: ["NVIDIA H100"]}
+    old = record(tmp_path / "old", allocated=1000, origin=ours)
+    newer = {**ours, semconv.GPU_MEMORY_SOURCE: "nvmlMemory_v2"}
+    new = record(tmp_path / "new", allocated=1000, reserved=200, origin=newer)
+    shown = command("compare", str(old), str(new)).out
+    assert re.search("memory of GPUs was read from +nvmlMemory_v1 +nvmlMemory_v2", shown)
+    assert "more GPU memory" not in shown

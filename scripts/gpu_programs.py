@@ -1,0 +1,434 @@
+"""What ``gpu_check.py`` measures: programs for a GPU, each of which prints what is true of it, as JSON.
+
+python scripts/gpu_programs.py memory | killed | verdicts | cost
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import pynvml
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from otel_quant import step
+
+MIB: Final = 1 << 20
+SECONDS: Final = 1.5
+"""How long each planted step lasts: a verdict needs a second."""
+
+CHILD: Final = """
+import sys, torch
+kept = torch.empty(512 << 20, dtype=torch.uint8, device="cuda")
+a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+for line in sys.stdin:
+    print(flush=True)
+    while line.strip() == "compute":
+        for _ in range(8):
+            a @ a
+        torch.cuda.synchronize()
+"""
+"""Another process on the GPU, which computes once it is told to."""
+
+
+class Planted(NamedTuple):
+    """A program of which it is known what bounds it."""
+
+    accepted: tuple[str, ...]  # The verdicts that are right
+    is_near_miss: bool
+    body: Callable[[], Any]
+
+
+PLANTED: Final[dict[str, Planted]] = {}
+NOT_THE_GPU: Final = (
+    "gpu_idle",
+    "one_processor",
+    "all_processors",
+    "nothing_stands_out",
+    "waiting",
+)
+
+
+def planted(*accepted: str, near: bool = False) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
+    """Adds a program."""
+
+    def add(body: Callable[[], Any]) -> Callable[[], Any]:
+        PLANTED[body.__name__] = Planted(accepted, near, body)
+        return body
+
+    return add
+
+
+class Tensors:
+    """What the programs work on; made once."""
+
+    def __init__(self) -> None:
+        self.square = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+        self.middle = torch.randn(2048, 2048, device="cuda")
+        self.long = torch.randn(1 << 28, device="cuda")
+        self.tiny = torch.zeros(16, 16, device="cuda")
+        self.pageable = torch.empty(256 * MIB, dtype=torch.uint8)
+        self.pinned = self.pageable.pin_memory()
+        self.target = torch.empty(256 * MIB, dtype=torch.uint8, device="cuda")
+        layers = [torch.nn.Linear(512, 512) for _ in range(20)]
+        self.small = torch.nn.Sequential(*layers).cuda().requires_grad_(False)
+        self.large = torch.nn.Sequential(torch.nn.Conv2d(64, 256, 3), torch.nn.ReLU()).cuda().requires_grad_(False)  # fmt: skip
+        self.rows = torch.randn(64, 512, device="cuda")
+        self.images = torch.randn(64, 64, 112, 112, device="cuda")
+        self.on_host = torch.randn(1 << 24)
+
+
+@planted("gpu")
+def queued_products() -> None:
+    for _ in range(40):
+        T.square @ T.square
+    torch.cuda.synchronize()
+
+
+@planted("gpu")
+def memory_bandwidth() -> None:
+    for _ in range(20):
+        T.long.mul_(1.0)
+    torch.cuda.synchronize()
+
+
+@planted("gpu")
+def observer_of_each_layer() -> None:
+    for _ in range(10):
+        (T.middle @ T.middle).abs().max().item()
+
+
+@planted("gpu")
+def histograms() -> None:
+    for _ in range(20):
+        counts = torch.histc(torch.relu(T.middle @ T.middle), 2048)
+    counts.cpu()
+
+
+@planted("gpu")
+def convolutions_never_waited_for() -> None:
+    T.large(T.images)
+
+
+@planted("gpu_copies")
+def pageable_to_the_gpu() -> None:
+    T.pageable.to("cuda")
+
+
+@planted("gpu_copies")
+def pinned_to_the_gpu() -> None:
+    T.pinned.to("cuda", non_blocking=True)
+    torch.cuda.synchronize()
+
+
+@planted("gpu_copies")
+def back_to_the_host() -> None:
+    T.long[: 1 << 25].cpu()
+
+
+@planted("gpu_copies")
+def into_what_is_there() -> None:
+    T.target.copy_(T.pageable)
+
+
+@planted("gpu_copies")
+def a_layer_there_and_back() -> None:
+    T.pageable[: 64 * MIB].cuda().cpu()
+
+
+@planted("gpu_launches")
+def one_more() -> None:
+    for _ in range(1000):
+        T.tiny = T.tiny + 1
+
+
+@planted("gpu_launches")
+def small_layers() -> None:
+    for _ in range(20):
+        T.small(T.rows)
+
+
+@planted("gpu_launches")
+def small_elementwise() -> None:
+    x = T.rows
+    for _ in range(200):
+        x = torch.sigmoid(x * 2 - 1)
+
+
+@planted("gpu_launches")
+def scale_of_each_channel() -> None:
+    for row in T.middle[:200]:
+        row.abs().max() / 127
+
+
+@planted("gpu_launches")
+def fake_quantization_of_small_tensors() -> None:
+    for _ in range(200):
+        torch.clamp(torch.round(T.rows / 0.1), -128, 127) * 0.1
+
+
+@planted("gpu_waits")
+def one_number_at_a_time() -> None:
+    for _ in range(100):
+        T.tiny.sum().item()
+
+
+@planted("gpu_waits")
+def maximum_of_each_channel() -> None:
+    for row in T.middle[:100]:
+        row.max().item()
+
+
+@planted("gpu_waits")
+def small_lists() -> None:
+    for _ in range(100):
+        T.tiny.tolist()
+
+
+@planted("gpu_waits")
+def where_it_is_not_zero() -> None:
+    for _ in range(100):
+        T.tiny.nonzero()
+
+
+@planted("gpu_waits")
+def small_results_to_the_host() -> None:
+    for _ in range(100):
+        T.tiny.cpu()
+
+
+@planted("gpu_idle")
+def python_then_one_product() -> None:
+    spin(0.06)
+    T.square[:512] @ T.square
+
+
+@planted(*NOT_THE_GPU, near=True)
+def half_python_half_products() -> None:
+    spin(0.02)
+    for _ in range(14):
+        T.square @ T.square
+    torch.cuda.synchronize()
+
+
+@planted("waiting", "nothing_stands_out", "gpu_idle", near=True)
+def asleep_while_it_computes_for_others() -> None:
+    time.sleep(0.1)
+
+
+@planted(*NOT_THE_GPU, near=True)
+def products_on_the_host() -> None:
+    T.on_host[: 1 << 20].view(1024, 1024) @ T.on_host[: 1 << 20].view(1024, 1024)
+
+
+@planted(*NOT_THE_GPU, near=True)
+def another_type_on_the_host() -> None:
+    T.on_host.to(torch.bfloat16)
+
+
+@planted("gpu", near=True)  # no copy
+def another_type_on_the_gpu() -> None:
+    T.long.to(torch.bfloat16)
+    torch.cuda.synchronize()
+
+
+@planted("gpu", near=True)  # no copy: what is small comes late because what is large takes long
+def waits_for_what_it_copies() -> None:
+    for _ in range(10):
+        product = T.square @ T.square
+    product[0, :4].cpu()
+
+
+@planted("gpu", near=True)  # no copy
+def already_there() -> None:
+    for _ in range(10):
+        T.square.to("cuda") @ T.square
+    torch.cuda.synchronize()
+
+
+@planted(*NOT_THE_GPU, near=True)  # no launches
+def small_numbers_on_the_host() -> None:
+    for _ in range(1000):
+        T.on_host[:256] + 1
+
+
+@planted("gpu", near=True)  # no launches
+def many_large_kernels() -> None:
+    for _ in range(50):
+        T.middle @ T.middle
+    torch.cuda.synchronize()
+
+
+@planted(*NOT_THE_GPU, near=True)
+def python_with_a_copy_now_and_then() -> None:
+    spin(0.05)
+    T.pageable[: 16 * MIB].to("cuda")
+
+
+@planted(*NOT_THE_GPU, near=True)
+def python_with_a_number_now_and_then() -> None:
+    spin(0.02)
+    T.tiny.sum().item()
+
+
+@planted(*NOT_THE_GPU, near=True)  # another program has the GPU to itself, see verdicts()
+def python_beside_another_program() -> None:
+    spin(0.05)
+
+
+def spin(seconds: float) -> None:
+    """Runs Python."""
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+def lasting(body: Callable[[], Any], seconds: float) -> int:
+    """Runs again and again; returns how often."""
+    end, count = time.perf_counter() + seconds, 0
+    while time.perf_counter() < end:
+        body()
+        count += 1
+    return count
+
+
+def truth_of(body: Callable[[], Any]) -> dict[str, float]:
+    """Returns the shares of the time of kernels and of copies, as torch's profiler has them."""
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+        began = time.perf_counter()
+        lasting(body, 0.05)
+        torch.cuda.synchronize()
+        wall = time.perf_counter() - began
+    shares = {"kernels": 0.0, "copies": 0.0}
+    for event in profiled.key_averages():
+        kind = "copies" if event.key.startswith(("Memcpy", "Memset")) else "kernels"
+        shares[kind] += event.self_device_time_total / 1e6 / wall
+    return shares
+
+
+def device() -> Any:
+    """Returns NVML's handle of the first device."""
+    pynvml.nvmlInit()
+    return pynvml.nvmlDeviceGetHandleByIndex(0)
+
+
+def child() -> subprocess.Popen[str]:
+    """Starts another process that has 512 MiB of the GPU; returns when it has them."""
+    started = subprocess.Popen(
+        [sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    tell(started, "hold")
+    return started
+
+
+def tell(process: subprocess.Popen[str], word: str) -> None:
+    """Tells it what to do, and waits until it has read that."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    print(word, file=process.stdin, flush=True)
+    process.stdout.readline()
+
+
+def allocated(mib: int) -> torch.Tensor:
+    """Takes device memory."""
+    return torch.empty(mib * MIB, dtype=torch.uint8, device="cuda")
+
+
+def memory() -> dict[str, Any]:
+    """What is kept, what comes and goes, and a child; device memory as CUDA says it."""
+
+    def used() -> int:
+        free, total = torch.cuda.mem_get_info()
+        return total - free
+
+    truth: dict[str, Any] = {"at_start": used(), "limit": torch.cuda.mem_get_info()[1]}
+    with step("Kept"):
+        kept = allocated(1024)
+        truth["Kept"] = used()
+    with step("Spike"):
+        gone = allocated(2048)
+        torch.cuda.synchronize()
+        truth["Spike"] = used()
+        del gone
+        torch.cuda.empty_cache()
+    with step("After the spike"):
+        truth["After the spike"] = used()
+    truth["reserved_peak"] = torch.cuda.memory_stats()["reserved_bytes.all.peak"]
+    with step("Child"):
+        other = child()
+        time.sleep(0.3)
+        truth["Child"] = used()
+    other.communicate()
+    energy = pynvml.nvmlDeviceGetTotalEnergyConsumption
+    handle = device()
+    x = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+    time.sleep(0.3)
+    before = energy(handle)
+    with step("Energy"):
+        lasting(lambda: (x @ x).sum().item(), 3)
+    truth["Energy"] = (energy(handle) - before) / 1000
+    del kept
+    return truth
+
+
+def killed() -> None:
+    """Takes 2 GiB half a second before its end."""
+    with step("Killed"):
+        kept = allocated(512)
+        time.sleep(1)
+        more = allocated(2048)
+        time.sleep(0.5)
+        free, total = torch.cuda.mem_get_info()
+        print(json.dumps({"used": total - free}), flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+        del kept, more
+
+
+def verdicts() -> dict[str, Any]:
+    """Each planted program as a step, then what the profiler says of each."""
+    for name, program in PLANTED.items():
+        program.body()
+        torch.cuda.synchronize()
+        time.sleep(0.2)  # what NVML averages over the last moments is of this step
+        beside = name == "python_beside_another_program"
+        if beside:
+            other = child()
+            tell(other, "compute")
+        with step(name):
+            lasting(program.body, SECONDS)
+        if beside:
+            other.kill()
+    return {name: truth_of(program.body) for name, program in PLANTED.items()}
+
+
+def cost() -> dict[str, Any]:
+    """Seconds of CPU time and of wall time that a step takes, the median of 5 times 100."""
+    if torch.cuda.is_available():
+        torch.zeros(1, device="cuda")
+    taken = []
+    for _ in range(5):
+        began, ran = time.perf_counter(), time.thread_time()
+        for _ in range(100):
+            with step("Calibration"):
+                pass
+        taken.append(((time.perf_counter() - began) / 100, (time.thread_time() - ran) / 100))
+    return dict(zip(("wall", "cpu"), sorted(taken)[2], strict=True))
+
+
+T: Tensors
+"""What the planted programs work on; made where they run."""
+
+if __name__ == "__main__":
+    if (chosen := sys.argv[1]) != "cost":
+        torch.zeros(1, device="cuda")  # the context's memory comes before the first step
+    if chosen == "verdicts":
+        T = Tensors()
+    print(json.dumps(globals()[chosen]()))

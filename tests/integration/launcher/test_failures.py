@@ -1,0 +1,138 @@
+"""The failure of a program: the one that ended it, in the process where it began."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.fixtures.programs import Launched
+
+HANDLED = """
+import otel_quant, sys
+try:
+    with otel_quant.step("Probe optional kernel"): raise RuntimeError("not available, handled")
+except RuntimeError: pass
+with otel_quant.step("Calibration"): pass
+if len(sys.argv) > 1: sys.exit(3)
+raise ValueError("the real reason")
+"""
+
+PROCESSES = """
+import multiprocessing, sys
+from concurrent.futures import ProcessPoolExecutor
+import otel_quant
+
+def handled(number):
+    try:
+        with otel_quant.step("Probe"): raise RuntimeError("handled")
+    except RuntimeError: pass
+    raise KeyError(number)
+
+def inside(number):
+    with otel_quant.step("Calibration"): raise ValueError("bad shard")
+
+if __name__ == "__main__":
+    start, work, how = sys.argv[1:]
+    with otel_quant.step("Load"): pass
+    context, work = multiprocessing.get_context(start), globals()[work]
+    if how == "pool":
+        with context.Pool(2) as pool: pool.map(work, [5])
+    if how == "executor":
+        with ProcessPoolExecutor(1, mp_context=context) as pool: list(pool.map(work, [5]))
+    process = context.Process(target=work, args=(5,))
+    process.start()
+    process.join()
+    if how == "exits": sys.exit(process.exitcode)
+    with otel_quant.step("Export"): raise OSError("another reason")
+"""
+
+
+def first_lines(launched: Launched, script: str, *arguments: str) -> tuple[str, str, str]:
+    """Runs a script; returns the first lines of what is shown, without times and process ids."""
+    (launched.folder / "q.py").write_text(script)
+    launched.run(["python", "q.py", *arguments], "--out", "made")
+    shown = launched.otel_quant("show", "made").stdout
+    known = re.sub(r"after \S+ m?s", "after x", re.sub(r"process \d+", "process n", shown))
+    first, second, third, *_ = known.splitlines()
+    return first, second, third
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], ["q.py failed with exit code 1 after x.", "ValueError: the real reason."]),
+        (["x"], ["q.py failed with exit code 3 after x."]),
+    ],
+)
+def test_a_step_whose_exception_was_caught_is_not_where_a_program_failed(
+    launched: Launched, arguments: list[str], expected: list[str]
+) -> None:
+    *lines, after = first_lines(launched, HANDLED, *arguments)[: len(expected) + 1]
+    assert lines == expected
+    assert after.startswith("Memory peaked at ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "where", "who"),
+    [
+        ("fork handled exits", "", "process n failed with KeyError: 5."),
+        ("spawn inside exits", " in Calibration", "process n failed with ValueError: bad shard."),
+        ("fork inside pool", " in Calibration", "process n failed with ValueError: bad shard."),
+        ("fork inside executor", " in Calibration", "process n failed with ValueError: bad shard."),
+        ("fork handled executor", "", "KeyError: 5."),
+    ],
+)
+def test_the_failure_of_a_worker_stands_before_the_programs(
+    launched: Launched, arguments: str, where: str, who: str
+) -> None:
+    first, second, _ = first_lines(launched, PROCESSES, *arguments.split())
+    assert first == f"q.py failed with exit code 1 after x{where}."
+    assert second == who
+
+
+def test_a_failure_that_the_program_may_have_survived_is_not_the_reason(launched: Launched) -> None:
+    first, second, third = first_lines(launched, PROCESSES, "fork", "inside", "raises")
+    assert (first, second) == (
+        "q.py failed with exit code 1 after x in Export.",
+        "OSError: another reason.",
+    )
+    assert third.startswith("Before that, process n failed with ValueError: bad shard, 0:0")
+
+
+RANKS = """
+import os, otel_quant, torch, torch.distributed
+torch.distributed.init_process_group("gloo")
+if os.environ["RANK"] == "1":
+    import no_such_library
+torch.distributed.barrier()
+"""
+
+NO_GUARD = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+import otel_quant
+with otel_quant.step("Calibration"):
+    next(iter(DataLoader(TensorDataset(torch.randn(8, 4)), num_workers=1, multiprocessing_context="spawn")))
+"""
+
+
+@pytest.mark.slow
+def test_the_error_of_a_rank_stands_before_its_launchers(launched: Launched) -> None:
+    pytest.importorskip("torch")
+    (launched.folder / "q.py").write_text(RANKS)
+    launched.run(
+        ["python", "-m", "torch.distributed.run", "--nproc-per-node", "2", "q.py"], "--out", "made"
+    )
+    shown = launched.otel_quant("show", "made").stdout
+    expected = "rank 1 failed with ModuleNotFoundError: No module named 'no_such_library'."
+    assert shown.splitlines()[1] == expected
+
+
+@pytest.mark.slow
+def test_a_script_without_a_main_guard_has_its_workers_error(launched: Launched) -> None:
+    pytest.importorskip("torch")
+    _, second, _ = first_lines(launched, NO_GUARD)
+    assert second.startswith(
+        "process n failed with RuntimeError: An attempt has been made to start"
+    )

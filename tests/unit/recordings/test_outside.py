@@ -1,0 +1,138 @@
+"""The time outside of steps has rows like steps: their time, their memory and their CPU time are the curve's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from otel_quant.recordings import summary
+from otel_quant.recordings.model import PlacedStep, Recording
+from otel_quant.recordings.outside import outside_of
+from otel_quant.recordings.reader import read
+from otel_quant.schema import semconv
+from otel_quant.views.answer import sentences
+from otel_quant.views.steps import subject_of
+from tests.fixtures.recorded import MB, RecordedFolder
+
+CURVE = [
+    (0.5, {"memory": 10 * MB}, {"cpu": 0.4}),
+    (3.0, {"memory": 90 * MB}, {"cpu": 2.0}),
+    (3.9, {"memory": 60 * MB}, {"cpu": 3.0}),
+    (5.0, {"memory": 200 * MB}, {"cpu": 5.0}),
+    (6.5, {"memory": 70 * MB}, {"cpu": 5.5}),
+    (8.0, {"memory": 150 * MB}, {"cpu": 6.0}),
+    (9.5, {"memory": 250 * MB}, {"cpu": 8.0}),
+    (9.9, {"memory": 80 * MB}, {"cpu": 8.0}),
+]
+"""Steps are from 4 to 6 and from 7 to 9 s."""
+
+
+def rows(recording: Recording) -> Sequence[PlacedStep]:
+    return outside_of(recording, subject_of(recording).runs)
+
+
+def shown(recording: Recording) -> dict[str, tuple[float | None, ...]]:
+    """Returns the seconds, the memory at start, end and peak in MB, and the CPU time of each row."""
+    names = (semconv.MEMORY_START, semconv.MEMORY_END)
+    found = {}
+    for each in rows(recording):
+        known = summary.StepSummary(recording, each.run)
+        figures = [each.step.attributes.get(name) for name in names]
+        figures.append(known.value(each.step, summary.MEMORY_PEAK))
+        in_mb = [None if figure is None else float(figure) / MB for figure in figures]
+        cpu = known.value(each.step, summary.CPU_TIME)
+        found[each.step.name] = (each.duration, *in_mb, cpu and round(cpu, 2))
+    return found
+
+
+def two_steps(folder: Path, *, process: str = "launcher") -> Recording:
+    made = RecordedFolder(folder, by_launcher=process == "launcher")
+    steps = made.process(4711, os.getpid()).begin(4)
+    for at in (4, 7):
+        steps.close(steps.step("Calibration", at), at + 2)
+    steps.end(10)
+    made.curve(CURVE, process, interval=0.1)
+    return read(folder)
+
+
+@pytest.mark.parametrize("process", ["launcher", "4711"])
+def test_the_rows_have_the_time_and_the_figures_of_the_curve(tmp_path: Path, process: str) -> None:
+    assert shown(two_steps(tmp_path / "r", process=process)) == {
+        "(before the first step)": (4.0, None, 60.0, 90.0, 3.0),
+        "(between steps)": (1.0, 200.0, 70.0, 200.0, 0.5),
+        "(after the last step)": (1.0, 150.0, 80.0, 250.0, 2.0),
+    }
+
+
+def test_an_old_recording_without_a_curve_has_times_alone(tmp_path: Path) -> None:
+    recording = two_steps(tmp_path / "r")
+    (tmp_path / "r" / "curve.launcher.jsonl").unlink()
+    assert (
+        shown(recording)
+        != shown(read(tmp_path / "r"))
+        == {
+            "(before the first step)": (4.0, None, None, None, None),
+            "(between steps)": (1.0, None, None, None, None),
+            "(after the last step)": (1.0, None, None, None, None),
+        }
+    )
+
+
+def test_the_headline_has_the_row_of_most_of_the_time_and_of_the_peak(tmp_path: Path) -> None:
+    recording = two_steps(tmp_path / "r")
+    assert list(sentences(recording, subject_of(recording)))[:3] == [
+        "4.00 of 10.0 s passed before the first step.",
+        "Memory peaked at 250 MB after the last step, 0:10 after the start.",
+        "2 steps took 4.00 s of 10.0 s, most of it Calibration (2 times): 4.00 s, 40.0 % of the run.",
+    ]
+
+
+def test_the_time_outside_of_all_steps_is_that_of_the_process_that_started_the_workers(
+    tmp_path: Path,
+) -> None:
+    made = RecordedFolder(tmp_path / "r", by_launcher=True)
+    above = made.process(1, os.getpid()).begin(1, "a" * 16)
+    for pid, start in ((2, 3), (3, 5)):
+        worker = made.process(pid, 1).begin(start, f"{pid:016x}")
+        worker.close(worker.step("Calibration", start), start + 3)
+        worker.end(start + 3)
+    above.end(10)
+    recording = read(tmp_path / "r")
+    of_workers = [run for run in recording.runs if run.pid != 1]
+    assert {name: figures[0] for name, figures in shown(recording).items()} == {
+        "(before the first step)": 3.0,
+        "(after the last step)": 2.0,
+    }
+    assert all(each.run.pid == 1 for each in rows(recording))
+    assert [outside_of(recording, [run]) for run in of_workers] == [[], []]
+
+
+def test_stages_of_a_script_share_the_rows_and_ranks_have_their_own(tmp_path: Path) -> None:
+    for name, second in (("stages", 6), ("ranks", 2)):
+        made = RecordedFolder(tmp_path / name, by_launcher=True)
+        for pid, start in ((2, 1), (3, second)):
+            process = made.process(pid).begin(start, f"{pid:016x}")
+            process.close(process.step("Calibration", start), start + 3)
+            process.end(start + 4)
+    stages, ranks = read(tmp_path / "stages"), read(tmp_path / "ranks")
+    assert {name: figures[0] for name, figures in shown(stages).items()} == {
+        "(before the first step)": 1.0,
+        "(between steps)": 2.0,
+        "(after the last step)": 1.0,
+    }
+    assert [[each.duration for each in outside_of(ranks, [run])] for run in ranks.runs] == [
+        [1.0, 2.0],
+        [2.0, 1.0],
+    ]
+
+
+def test_a_run_without_a_step_has_one_row(tmp_path: Path) -> None:
+    made = RecordedFolder(tmp_path / "r", by_launcher=True)
+    made.process(1, os.getpid()).begin(5.2).end(5.2, error="ValueError")
+    made.curve(CURVE[:4])
+    assert shown(read(tmp_path / "r")) == {
+        "(before the first step)": (5.2, None, 200.0, 200.0, 5.0)
+    }

@@ -95,8 +95,10 @@ class _SinceLast(NamedTuple):
     rss_before: int  # bytes
     rss: int
 
-    def after(self, reading: Reading) -> _SinceLast:
-        """Returns the part since a reading at which a step has begun or ended."""
+    def after(self, reading: Reading | None) -> _SinceLast:
+        """Returns the part since a reading at which a step has begun or ended, if that was in between."""
+        if reading is None or reading.clock_ns <= self.last_ns:
+            return self
         memory = reading.memory
         before = memory.rss if memory is not None else self.rss_before
         return _SinceLast(reading.clock_ns, self.now_ns, before, self.rss)
@@ -160,19 +162,17 @@ class StackSampler:
         innermost = {step.info.thread: step for step in steps.values()}
         for step in innermost.values():
             self._add_beside(step, reading)
+            if self._gpu_calls is None and any(gpu.own for gpu in reading.gpus):
+                self._gpu_calls = GpuCalls()
         self.newest = newest = {}
         self._still = {index: self._still[index] for index in steps if index in self._still}
-        if self._gpu_calls is None and any(gpu.own for gpu in reading.gpus):
-            self._gpu_calls = GpuCalls()
         busiest, used = self._look(innermost, (since.now_ns - since.last_ns) / 2)
         for thread, lines in self._stacks.items():
             if not lines:
                 continue
             index, own, (ran, waited, _) = OUTSIDE, since, used.get(thread, _NOT_RUN)
             if not steps and thread == busiest:
-                index = AFTER if opened else BEFORE
-                if ended is not None and ended.clock_ns > since.last_ns:
-                    own = since.after(ended)
+                index, own = AFTER if opened else BEFORE, since.after(ended)
             if thread in innermost:
                 step = innermost[thread]
                 index = step.info.index

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.kernel_files import forget, read_kept
-from otel_quant.capture.gpu_calls import GpuCalls
+from otel_quant.capture.gpu_calls import kind_at
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.diagnosis.bounds import Evidence, bound_of
 from otel_quant.diagnosis.gpus import GpusOfStep
@@ -102,9 +102,8 @@ class StackSampler:
         self._schedstats: dict[int | None, str] = {}  # Of each thread, the kernel's file
         self._threads: dict[int, _Use] = {}  # Of each thread, since it began
         self._stacks: dict[int, list[Place]] = {}  # Of each thread, at the last sample
-        # Of each thread, what kind of call it was in, if the program uses a GPU
-        self._calls: dict[int, str] = {}
-        self._gpu_calls: GpuCalls | None = None
+        self._uses_gpu = False  # Whether the program has had memory on one
+        self._calls: dict[int, str] = {}  # Of each thread, what kind of call it was in then
 
     def take(self, steps: Mapping[int, OpenStep], reading: Reading) -> None:
         """Takes a sample of the open steps, by index; `reading` was read just before."""
@@ -125,8 +124,7 @@ class StackSampler:
             threads = frames.keys() - {threading.get_ident()}
         if not threads:
             return
-        if self._gpu_calls is None and any(gpu.own for gpu in reading.gpus):
-            self._gpu_calls = GpuCalls()
+        self._uses_gpu = self._uses_gpu or any(gpu.own for gpu in reading.gpus)
         used = self._used(threads)
         self._stacks = self._stacks_of(threads, used, frames)
         # Memory is of the process: of several threads, the one that has run most has taken it.
@@ -181,8 +179,8 @@ class StackSampler:
             else:
                 frames = frames or sys._current_frames()
                 stacks[thread] = self._lines(frame := frames.get(thread))
-                if self._gpu_calls is not None and frame is not None:
-                    self._calls[thread] = self._gpu_calls.kind_at(frame)
+                if self._uses_gpu and frame is not None:
+                    self._calls[thread] = kind_at(frame)
         frames.clear()  # a frame that is held keeps the program's objects alive
         return stacks
 

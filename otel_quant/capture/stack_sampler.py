@@ -157,6 +157,8 @@ class StackSampler:
             return {}, None
         with FAULTS.kept_in("what bounds a step"):
             evidence = Evidence(root, seconds, figures, limit=run.limits.memory or math.nan)
+            if step.info.library and step.info.function:
+                evidence.function = step.info.function
             if isinstance(cpus, int | float):
                 evidence.cpus = cpus
             if (grows := beside.growth.line()) is not None:

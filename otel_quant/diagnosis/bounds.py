@@ -8,17 +8,27 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple
 
 from otel_quant.diagnosis.gpus import GpuEvidence
+from otel_quant.diagnosis.spots import (
+    TIME,
+    Lines,
+    Stack,
+    grown_in,
+    importing,
+    line_within,
+    spot_of,
+    top_spot,
+)
 from otel_quant.diagnosis.stack_trees import by_last_line
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import NOTHING, Amounts, Node, Place, total_of
 from otel_quant.schema.figures import RESOURCES
-from otel_quant.schema.units import size
+from otel_quant.schema.units import duration_text, size
 
 _SHORTEST: Final = 1.0
 """Seconds that the thread must have been seen: with fewer than some ten samples, shares are chance."""
@@ -58,8 +68,6 @@ _TAKE_DATA: Final = ("onnxruntime/", "quark/", "torch/utils/data/")
 click for all that they do, ``torch.nn`` for a model's ``forward``."""
 
 
-_IMPORT: Final = "<frozen importlib._bootstrap>"
-
 _KEEPING: Final = ("Percentile", "Entropy")
 """Calibration methods that keep all that they have seen of an activation, at the end of their names."""
 
@@ -85,6 +93,7 @@ class Evidence:
     limit: float = math.nan  # Bytes of memory that it may use
     per_sample: float = math.nan  # Bytes by which memory grows with each sample, if it does
     gpus: GpuEvidence = _NO_GPUS
+    function: str = ""  # The library's function that is the step; empty if it is the program's
 
     @cached_property
     def stacks(self) -> list[tuple[tuple[Place, ...], Amounts]]:
@@ -140,22 +149,11 @@ class Evidence:
         return sum(map(self.figure, names)) / self.duration
 
     @property
-    def at_own_line(self) -> str:
-        """The program's own line with the most time, what it calls in libraries included, with its share."""
-        innermost = (
-            (next((line for line in reversed(lines) if line.is_own), lines[-1]), seen)
-            for lines, seen in self.stacks
-        )
-        return self._most(by_last_line(((line,), seen) for line, seen in innermost))
-
-    @property
     def line(self) -> str:
-        """The line with the most time of its own, with its share."""
-        return self._most(self.by_line)
-
-    def _most(self, lines: Mapping[Place, Amounts]) -> str:
-        place = max(lines, key=lambda place: lines[place].time)
-        return f"{_percent(lines[place].time / self.total.time)} of its time at {place.short}"
+        """Where most of its time was, with its share."""
+        top = top_spot(self.stacks, TIME, lambda lines: line_within(lines, self.function))
+        assert top is not None  # else there is no verdict
+        return f"{_percent(top[1].time / self.total.time)} of its time at {top[0].words}"
 
 
 def bound_of(evidence: Evidence) -> Bound | None:
@@ -175,20 +173,17 @@ def _percent(share: float) -> str:
 
 # What finds a verdict returns its evidence, or nothing.
 
-Lines = tuple[Place, ...]
-
 
 def _most_at(line_of: Callable[[Lines], Place | None]) -> Callable[[Evidence], str]:
     """Returns what finds whether most of the time is in stacks that have a line, and which line has most of it."""
 
     def find(evidence: Evidence) -> str:
-        found = ((line_of(lines), own) for lines, own in evidence.stacks)
-        times = by_last_line(((line,), own) for line, own in found if line is not None)
-        share = total_of(times.values()).time / evidence.total.time
-        if share < _MOST:
+        found = total_of(seen for lines, seen in evidence.stacks if line_of(lines) is not None)
+        top = top_spot(evidence.stacks, TIME, line_of, names_leaf=line_of is not importing)
+        share = found.time / evidence.total.time
+        if top is None or share < _MOST:
             return ""
-        most = max(times, key=lambda line: times[line].time)
-        return f"{_percent(share)} of its time, most at {most.short}"
+        return f"{_percent(share)} of its time, most at {top[0].words}"
 
     return find
 
@@ -200,12 +195,6 @@ def _waiting_for_a_build(lines: Lines) -> Place | None:
     callers = [line for line in above if line.file != "torch/utils/_filelock.py"]
     is_torch = bool(callers) and callers[-1].library == "torch"
     return callers[-1] if is_waiting and is_torch else None
-
-
-def _importing(lines: Lines) -> Place | None:
-    """Returns the line that imports a module."""
-    pairs = itertools.pairwise(lines)
-    return next((above for above, line in pairs if line.file == _IMPORT), None)
 
 
 def _taking_data(lines: Lines) -> Place | None:
@@ -231,13 +220,10 @@ def _calibration_data(evidence: Evidence) -> str:
 
 def _memory_growth(evidence: Evidence) -> str:
     """Each sample adds memory, and all of them a good part of the limit."""
-    lines, all_growth = evidence.by_line, evidence.total.grown
     text = _growth_by_sample(evidence, evidence.per_sample, evidence.limit)
-    if not text:
-        return ""
-    place = max(lines, key=lambda place: lines[place].grown)
-    if all_growth:
-        text += f"; {_percent(lines[place].grown / all_growth)} of the growth at {place.short}"
+    method = str(evidence.figures.get(semconv.CALIBRATION_METHOD, ""))
+    if text and (grown := grown_in(evidence.stacks, evidence.function, method)) is not None:
+        text += f"; {_percent(grown.share)} of the growth at {grown.spot.words}"
     return text
 
 
@@ -271,9 +257,7 @@ def _on_gpu(
     words: Callable[[GpuEvidence], str] = lambda gpus: gpus.text,
 ) -> Callable[[Evidence], str]:
     """Returns the same of what GPUs show, with the program's own line."""
-    return _where(
-        lambda step: holds(step.gpus), lambda step: f"{words(step.gpus)}; {step.at_own_line}"
-    )
+    return _where(lambda step: holds(step.gpus), lambda step: f"{words(step.gpus)}; {step.line}")
 
 
 CALIBRATION_DATA: Final = "calibration_data"
@@ -303,10 +287,9 @@ VERDICTS: Final = (
     Verdict(COMPILING, "compiling code",
         _most_at(lambda lines: next((each for each in lines if each.file.startswith(_COMPILERS)), None)),
         remedy="keep what was compiled for the next run, in TORCH_EXTENSIONS_DIR and TORCHINDUCTOR_CACHE_DIR"),
-    Verdict(IMPORTING, "importing modules", _most_at(_importing)),
+    Verdict(IMPORTING, "importing modules", _most_at(importing)),
     Verdict(MEMORY_GROWTH, "memory that grows with each sample", _memory_growth),
-    Verdict(CALIBRATION_DATA, "the loader of the calibration data", _calibration_data,
-        remedy="load the next samples in another thread while one is calibrated"),
+    Verdict(CALIBRATION_DATA, "the loader of the calibration data", _calibration_data),
     Verdict("gpu_memory_growth", "memory of the GPU that grows with each sample",
         lambda step: _growth_by_sample(step, step.gpus.per_sample, step.gpus.limit)),
     Verdict("gpu", "the GPU, which computes all the time", _on_gpu(lambda gpus: gpus.computes)),
@@ -316,7 +299,7 @@ VERDICTS: Final = (
     )),
     Verdict("gpu_launches", "starting many small kernels, for each of which the GPU waits", _where(
         lambda step: step.gpus.is_launched_on and step.ran >= _BUSY,
-        lambda step: f"{step.gpus.text}, and its thread ran {_percent(step.ran)} of its time; {step.at_own_line}",
+        lambda step: f"{step.gpus.text}, and its thread ran {_percent(step.ran)} of its time; {step.line}",
     ), "probable"),
     Verdict("gpu_waits", "results of the GPU, fetched one by one", _on_gpu(
         lambda gpus: gpus.is_fetched_from,
@@ -326,7 +309,7 @@ VERDICTS: Final = (
         lambda step: step.gpus.work.busy <= _IDLE and step.blocked <= _MOST and step.gpus.at_calls < _MOST,
         lambda step: f"the GPU computed {_percent(step.gpus.work.busy)} of its time, and its thread was blocked {_percent(step.blocked)}; {step.line}",
     ), "probable"),
-    Verdict(OTHER_PROGRAMS, "other programs that have the processors", _where(
+    Verdict(OTHER_PROGRAMS, "other programs, which keep the processors busy", _where(
         lambda step: step.waiting >= _WAITS and step.cores < _BUSY * step.cpus,  # else its own threads have them
         lambda step: f"its thread waited {_percent(step.waiting)} of its time for a processor, while the program used {step.cores:.1f} of {step.cpus:g}",
     ), "probable"),
@@ -362,8 +345,33 @@ def words_of(name: str) -> str:
     return _WORDS.get(name, f"bound by {name}")
 
 
-def remedy_of(name: str, method: str = "") -> str:
-    """Returns what helped against it where it was tried, with a calibration method; else nothing."""
-    if name == MEMORY_GROWTH and method.endswith(_KEEPING):
-        return f"calibrate with MinMax instead of {method}, which keeps every activation"
+def remedy_of(name: str, stacks: Sequence[Stack], function: str = "", method: str = "") -> str:
+    """Returns what helped against it where it was tried, and what it can win in a step with these stacks; else nothing."""
+    if name == CALIBRATION_DATA:
+        return _for_a_loader(stacks)
+    grown = grown_in(stacks, function, method) if name == MEMORY_GROWTH else None
+    if grown is not None and grown.is_librarys and method.endswith(_KEEPING):
+        kept = size(grown.bytes * (1 - grown.own - grown.loaded))
+        return f"calibrate with MinMax instead of {method}, which keeps every activation: {kept} at most"
     return _REMEDIES.get(name, "")
+
+
+_MOSTLY: Final = 0.7
+"""Share of a loader from which on another thread beside the calibration wins little."""
+
+
+def _for_a_loader(stacks: Sequence[Stack]) -> str:
+    """Returns what helps a loader, by its share; nothing for one that only waits for a thread that loads already."""
+    loads = [stack for stack in stacks if _taking_data(stack[0]) is not None]
+    queued = (seen for lines, seen in loads if spot_of(lines).waits_for == "a queue")
+    whole, loading = (total_of(seen for _, seen in each).time for each in (stacks, loads))
+    if total_of(queued).time >= _MOST * loading:
+        return ""
+    how, wins = "load the next samples in another thread while one is calibrated", whole - loading
+    if loading > _MOSTLY * whole:
+        how, wins = (
+            "load samples in several processes, or keep them on disk as they are used",
+            whole,
+        )
+    saved, whole_text = (duration_text(each / 1e9) for each in (min(wins, loading), whole))
+    return f"{how}, which can save {saved} of {whole_text} at most"

@@ -68,11 +68,8 @@ def process_file(
 
 def processes_in(folder: Path) -> list[str]:
     """Returns the processes that have left a file, by the number of their process ids."""
-    found = {
-        match[2]
-        for path in folder.iterdir()
-        if (match := _PROCESS.fullmatch(path.name)) is not None
-    }
+    matches = [_PROCESS.fullmatch(path.name) for path in folder.iterdir()]
+    found = {match[2] for match in matches if match is not None}
     return sorted(found, key=lambda process: [int(part) for part in process.split("-")])
 
 
@@ -186,13 +183,9 @@ class StateFile(PageFile):
             # Peaks that no log record has and no launcher measures:
             shown = {name: peaks.get(figure) for figure, name in series.STATE_PEAKS.items()}
             head = {
-                "schema": SCHEMA,
-                "time": newest.time_ns,
-                "clock": newest.clock_ns,
-                "run": newest.run.id,
-                **present(more),
-                "attributes": {**newest.attributes, **present(shown)},
-            }
+                "schema": SCHEMA, "time": newest.time_ns, "clock": newest.clock_ns, "run": newest.run.id,
+                **present(more), "attributes": {**newest.attributes, **present(shown)},
+            }  # fmt: skip
             self._head, self._head_of = as_json(head), (newest, more)
         known = list(steps)
         texts = [_step_text(*step) for step in known]
@@ -219,12 +212,8 @@ def create_manifest(
     """Makes the manifest, unless there is one. Missing folders are made."""
     folder.mkdir(parents=True, exist_ok=True)
     manifest = {
-        "schema": SCHEMA,
-        "began": began_ns,
-        "made_by": made_by,
-        "pid": os.getpid(),
-        "origin": origin,
-    }
+        "schema": SCHEMA, "began": began_ns, "made_by": made_by, "pid": os.getpid(), "origin": origin,
+    }  # fmt: skip
     try:
         with (folder / MANIFEST).open("xb", buffering=0) as file:
             file.write(as_json(manifest).encode() + b"\n")

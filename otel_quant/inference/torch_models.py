@@ -214,9 +214,8 @@ def measure_models(
     import torch
 
     if torch._C._autograd._profiler_enabled():
-        raise BusyProfilerError(
-            "torch's profiler is running; expected a call outside of it, since there is only one"
-        )
+        why = "torch's profiler is running; expected a call outside of it, since there is only one"
+        raise BusyProfilerError(why)
     load = machine.load()
     subjects = [TorchModel(name, model, inputs) for name, model in models.items()]
     with ExitStack() as kept:

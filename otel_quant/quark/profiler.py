@@ -258,9 +258,13 @@ class GlobalProfiler:
         devices = []
         for index in range(torch.cuda.device_count()):
             free, total = torch.cuda.mem_get_info(index)
+            allocated, reserved = (
+                torch.cuda.memory_allocated(index),
+                torch.cuda.memory_reserved(index),
+            )
             figures = {
-                "allocated": torch.cuda.memory_allocated(index),
-                "reserved": torch.cuda.memory_reserved(index),
+                "allocated": allocated,
+                "reserved": reserved,
                 "used": total - free,
                 "free": free,
             }
@@ -276,9 +280,7 @@ class ProfilerScope:
     """See :meth:`GlobalProfiler.scope`."""
 
     def __init__(self, profiler: GlobalProfiler, step_name: str, user_msg: str | None) -> None:
-        self._profiler = profiler
-        self._step_name = step_name
-        self._user_msg = user_msg
+        self._profiler, self._step_name, self._user_msg = profiler, step_name, user_msg
         self._entered = threading.local()
 
     def __enter__(self) -> GlobalProfiler:

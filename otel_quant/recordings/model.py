@@ -18,6 +18,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from otel_quant.format.curve import Curve, RecordedCurve
+from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Place
 from otel_quant.schema.readings import Counts
 
@@ -377,6 +378,12 @@ def forecast_of(run: RecordedRun, step: RecordedStep) -> Mapping[str, Any]:
     if step.end is None and last is not None and last.open_steps[-1:] == (step.index,):
         return last.attributes
     return step.attributes
+
+
+def function_of(step: RecordedStep) -> str:
+    """Returns the library's function that is a step; empty for a step of the program's own."""
+    has_library = semconv.LIBRARY_NAME in step.attributes
+    return str(step.attributes.get(semconv.CODE_FUNCTION_NAME, "")) if has_library else ""
 
 
 def name_text(path: StepPath) -> str:

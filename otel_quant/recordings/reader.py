@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from otel_quant.base.files import LOCKS_EXIST, is_held, open_regular
+from otel_quant.diagnosis.spots import Grown, Stack, grown_in
 from otel_quant.diagnosis.stack_trees import by_last_line
 from otel_quant.format import event_file
 from otel_quant.format.curve import Curve, RecordedCurve, read_curve
@@ -28,8 +29,10 @@ from otel_quant.recordings.model import (
     Ending,
     PlacedStep,
     RecordedRun,
+    RecordedStep,
     Recording,
     State,
+    function_of,
     steps_in,
 )
 from otel_quant.schema import semconv
@@ -368,6 +371,18 @@ def _stacks(
 def of_step(stacks: Iterable[SeenStack], name: str) -> list[SeenStack]:
     """Returns those that were seen in steps of a name, or in steps within these."""
     return [each for each in stacks if each.step is not None and name in each.step.names]
+
+
+def grown_of(recording: Recording, step: RecordedStep) -> Grown | None:
+    """Returns what has taken memory in steps of a step's name; None if it was not seen to grow."""
+    method = str(step.attributes.get(semconv.CALIBRATION_METHOD, ""))
+    return grown_in(lines_of(recording, step), function_of(step), method)
+
+
+def lines_of(recording: Recording, step: RecordedStep) -> list[Stack]:
+    """Returns what was seen in steps of a step's name, stack by stack."""
+    every = recording.once("stacks", lambda: stacks_in(recording))
+    return [(each.lines, each.seen) for each in of_step(every, step.name)]
 
 
 def by_line(stacks: Iterable[SeenStack]) -> dict[Place, Amounts]:

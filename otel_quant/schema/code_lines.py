@@ -33,8 +33,8 @@ class Place(NamedTuple):
 
     @property
     def is_own(self) -> bool:
-        """Whether it is the program's own; lines that were folded may be anyone's."""
-        return bool(self.file) and not self.library
+        """Whether it is the program's own; lines that were folded may be anyone's, and numpy generates code."""
+        return bool(self.file) and not self.library and not self.file.startswith("<__")
 
 
 OTHER: Final = Place("", "other", 0, "")

@@ -96,7 +96,8 @@ AttributeValue = str | bool | int | float | tuple[str, ...] | tuple[int, ...]
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
-PeakSource = Literal["kernel", "allocator", "sampled"]
+PeakSource = Literal["kernel", "allocator", "sampled", "at_least"]
+AT_LEAST: Final = "at_least"
 Phase = Literal["start", "end", "point"]
 
 
@@ -123,6 +124,9 @@ class MemoryReading(NamedTuple):
     # Above the highest RSS of any of the processes by then, also of those that have ended: a mark
     # that is higher rose later. None where the system has no marks
     above_marks: int | None = None
+    # What this process may have held since the reading before, in bytes: a page that it touches costs a
+    # page fault. 0 for nothing that is known
+    possible: int = 0
 
     def with_marks_lowered(self, pids: Collection[int]) -> MemoryReading:
         """Returns the same memory with the marks of this process and of some others reset."""
@@ -289,8 +293,8 @@ class Peaks(NamedTuple):
     figures: Mapping[str, int | float] = _NOTHING  # ``memory``, ``gpu.memory``, ``cache.disk``
     # Source of a peak, by name of the figure: ``kernel`` if it is certainly the highest (the
     # high-water mark of a process without children, and it rose), likewise ``allocator`` (torch's,
-    # of a single process on a single GPU), else ``sampled``: the highest that was seen. Only memory
-    # has one.
+    # of a single process on a single GPU), else ``sampled``: the highest that was seen, or
+    # ``at_least`` if page faults contradict that. Only memory has one.
     sources: Mapping[str, PeakSource] = _NOTHING
     # By name of the resource, index of the device and name of the figure
     devices: Mapping[str, Mapping[int, Mapping[str, int | float]]] = _NOTHING

@@ -30,13 +30,14 @@ from otel_quant.recordings.model import (
     Recording,
     covered,
     forecast_of,
+    function_of,
     number,
     script_of,
     steps_in,
 )
 from otel_quant.recordings.outside import outside_at, outside_of
 from otel_quant.recordings.outside import words_of as words_of_outside
-from otel_quant.recordings.reader import by_line, of_step, stacks_in
+from otel_quant.recordings.reader import grown_of, lines_of
 from otel_quant.schema import semconv
 from otel_quant.schema.units import (
     WITHIN,
@@ -100,6 +101,7 @@ def _program_of(recording: Recording, attributes: Attributes) -> str:
     program = script_of(command) or str(recording.path)
     if program.startswith("-c "):
         program = f"{command.split()[0]} -c"
+    program = program.removeprefix("-m ")  # whose name is the module's
     return cut(PurePath(program).name or program, _LONGEST_NAME)
 
 
@@ -225,18 +227,20 @@ def _growing(recording: Recording, subject: ShownProcess) -> Iterator[str]:
         return
     most = max(grown.grown for _, grown in known)
     each, grown = max(known, key=lambda it: (it[1].grown > most / 2, it[0].depth))
-    by = f"{size(grown.per_second)} a second"
-    if grown.per_sample is not None:
-        by = f"{size(grown.per_sample)} with each sample ({by})"
+    per_sample = _ending_of(recording).memory_per_sample or grown.per_sample
+    each_one = "with each sample" if per_sample else "a second"
+    by = f"{size(per_sample or grown.per_second)} {each_one}"
+    seen = grown_of(recording, each.step)
+    if seen is not None and seen.is_loaded:
+        return
     text = f"Memory kept growing in {_path(each.names)}, by {by}, {size(grown.grown)} in all"
-    lines = by_line(of_step(stacks_in(recording), each.step.name))
-    if seen := sum(amounts.grown for amounts in lines.values()):
-        place, amounts = max(lines.items(), key=lambda line: line[1].grown)
-        text += f", {share_text(amounts.grown / seen)} of it at {place.short}"
+    if seen is not None:
+        text += f", {share_text(seen.share)} of it at {seen.spot.words}"
     limit = memory_limit(recording)
     if limit and grown.left is not None and _ending_of(recording).exit_code == 0:
         text += f"; the limit of {size(limit)} would be reached {duration_text(grown.left)} later"
-    yield f"{text}: a leak, or data that is kept.{_to_try(MEMORY_GROWTH, each)}"
+    remedy = _to_try(recording, MEMORY_GROWTH, each)
+    yield f"{text}: {'' if remedy else 'a leak, or '}data that is kept.{remedy}"
 
 
 def whose(recording: Recording, peak: summary.KnownValue) -> str:
@@ -304,15 +308,16 @@ def _bounds(recording: Recording, subject: ShownProcess, named: Sequence[str]) -
         bound = str(each.step.attributes[semconv.STEP_BOUND_BY])
         evidence = each.step.attributes.get(semconv.STEP_BOUND_EVIDENCE, "")
         text = f"{words_of(bound)}: {cut(listed(evidence), _LONGEST_MESSAGE)}"
-        yield f"{_path(each.names)}: {text}.{_to_try(bound, each)}"
+        yield f"{_path(each.names)}: {text}.{_to_try(recording, bound, each)}"
 
 
-def _to_try(bound: str, each: PlacedStep) -> str:
+def _to_try(recording: Recording, bound: str, each: PlacedStep) -> str:
     """Returns what to try against what bounds a step, as another sentence; empty if nothing is known."""
     if bound == CALIBRATION_DATA and not each.step.samples:
         return ""  # to load beside the calibration helps where they are one step
-    method = each.step.attributes.get(semconv.CALIBRATION_METHOD, "")
-    return phrase(" To try: {}.", remedy_of(bound, str(method)))
+    method = str(each.step.attributes.get(semconv.CALIBRATION_METHOD, ""))
+    stacks = lines_of(recording, each.step)
+    return phrase(" To try: {}.", remedy_of(bound, stacks, function_of(each.step), method))
 
 
 def _written(recording: Recording, subject: ShownProcess) -> Iterator[str]:
@@ -435,9 +440,10 @@ def _memory(ending: Ending) -> str:
     if limit and ending.memory_limit_source != "RLIMIT_AS":
         share = phrase("{} of ", used / limit, share_text)
         text += f", {share}the limit of {size(limit)}{phrase(' ({})', ending.memory_limit_source)}"
-    text += phrase(", {} more with each sample", ending.memory_per_sample, size)
-    text += phrase(", {} more with each layer", ending.memory_per_layer, size)
-    text += phrase(", {} more each second until the end", ending.memory_per_second, size)
+    per_unit = phrase(", {} more with each sample", ending.memory_per_sample, size)
+    per_unit += phrase(", {} more with each layer", ending.memory_per_layer, size)
+    per_second = phrase(", {} more each second until the end", ending.memory_per_second, size)
+    text += per_unit or per_second
     others = ending.memory_of_others or 0
     is_full = used + others > _FULL * limit
     if ending.memory_limit_source == "physical" and others > limit / 10 and is_full:

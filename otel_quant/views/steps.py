@@ -447,7 +447,9 @@ def _seen_of_open_steps(column: Column[StepTableRow], figure: Figure) -> Column[
     @_of_step
     def value(row: StepTableRow, step: RecordedStep) -> Cell:
         found = column.value(row)
-        at_least = seen(row) if found is None and step.end is None else None
+        at_least: Any = found if figure in MEMORY.figures and summary.is_low(step) else None
+        if found is None and step.end is None:
+            at_least = seen(row)
         return found if at_least is None else UnitCell(at_least, before="≥ ")
 
     return column._replace(value=value) if column.heading.endswith(" PEAK") else column

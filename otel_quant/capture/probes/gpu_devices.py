@@ -144,10 +144,11 @@ class Devices(ABC):
                 reading.process_used, reading.processes = device.ours
             reading.activity, reading.source = device.activity, self.source
             reading.energy = getattr(device.energy, "joules", None)
-            if is_brief:
-                reading.work = self._tried("work", device, self.work, now)
-            else:
+            if not is_brief:
                 device.border_at = now
+            elif device.border_at >= 0:  # the launcher has no checkpoints
+                how = self.utilization if reading.process_used == 0 else self.work
+                reading.work = self._tried("work", device, how, now)
             readings.append(reading)
         self._pids = pids
         return tuple(readings)
@@ -162,7 +163,11 @@ class Devices(ABC):
         """Reads the memory of a device that is in use, and what programs can have of it."""
 
     def work(self, device: Device, now: float) -> GpuWork | None:
-        """Returns what a device has done since its last checkpoint: its utilization, read a second later or more."""
+        """Reads what a device with the program's memory has done since the last checkpoint; None as long as that is not known."""
+        return self.utilization(device, now)
+
+    def utilization(self, device: Device, now: float) -> GpuWork | None:
+        """Returns a device's utilization, if it was read a second after the last checkpoint or later."""
         busy = getattr(device.activity, "utilization", None)
         return None if busy is None or now - device.border_at < _EVERY else GpuWork(busy)
 

@@ -78,7 +78,7 @@ class Recorder:
         exact_peaks: bool = False,
         stacks: StackSampler | None = None,
     ) -> None:
-        self.ended = self._ending = False
+        self.ended = self._ending = self._has_lost = False
         self.baseline: Reading | None = None  # The run's first reading, once it has begun
         self.opened = 0  # How many steps were opened so far
         self._boundary = FAULTS.kept_in("recorder")
@@ -216,9 +216,10 @@ class Recorder:
         with self._boundary:
             if self._ongoing.whole is None:
                 self.start(attributes, began)
+            kind, label = str(kind), str(kind if label is None else label)
             if self.ended or self._ongoing.whole is None:
+                self._tell_of_loss(label)
                 return None
-            label = label if label is not None else kind
             attributes = dict(attributes or {})
             if (model := attributes.pop(semconv.MODEL_NAME, None)) is not None:
                 self._events.name_model(model)
@@ -291,7 +292,7 @@ class Recorder:
             current = current_step(self)
             with self._under_way:
                 reading = self._folded(self._probes.read(lowers_marks=self._exact_peaks))
-                if (taken := self._taken(name, reading)) is not None:
+                if (taken := self._taken(str(name), reading)) is not None:
                     taken.step = current.info if current else None
                     self._sinks.send(taken)
 
@@ -368,6 +369,15 @@ class Recorder:
             self._events.run = info
             unreported = self._ongoing.unreported or whole
         self._sinks.send(self._events.run_ended(whole, unreported, of_run, error, taken))
+
+    def _tell_of_loss(self, label: str) -> None:
+        if self._ongoing.whole is not None and not self._has_lost:
+            self._has_lost = True
+            LOG.warning(
+                "step %r is not recorded: the program is ending, and its run has ended; expected "
+                "functions with steps to be given to atexit after the first step",
+                label,
+            )
 
     def _taken(self, name: str, reading: Reading) -> Event | None:
         """Takes a checkpoint; None if the run has ended, which waits for other threads a second at most."""

@@ -76,9 +76,8 @@ def _terms(op: TypedNode) -> tuple[list[str], str]:
     """Returns the labels of each operand and of the result of an Einsum, a character for each axis."""
     equation = op.attr_str("equation", "").replace(" ", "")
     if len(equation) > _MAX_EQUATION:
-        raise UnknownError(
-            f"an equation of {len(equation)} characters; {_MAX_EQUATION} at most are expected"
-        )
+        problem = f"an equation of {len(equation)} characters; {_MAX_EQUATION} at most are expected"
+        raise UnknownError(problem)
     left, arrow, right = equation.partition("->")
     operands, widest = [], ""
     for i, term in enumerate(left.split(",")):
@@ -163,13 +162,11 @@ def _recurrent(words: str, gates: int, per_state: int) -> Rule:
         states = directions * hidden * (per_state + gates * ADD)
         return (op.size_if_given(3) + states) * steps(op)
 
-    def as_onnx_tool(op: TypedNode) -> int:
+    def tool(op: TypedNode) -> int:
         states = op.dims(1)[1] // gates * (per_state + gates * ADD)
         return (op.size(1) + op.size(2) + op.size_if_given(3) + states) * steps(op)
 
-    return Rule(
-        f"(|W|+|R|)*b*s; biases; {words}", _states, T0, recurrent_products, rest, as_onnx_tool
-    )
+    return Rule(f"(|W|+|R|)*b*s; biases; {words}", _states, T0, recurrent_products, rest, tool)
 
 
 def recurrent_products(op: TypedNode) -> int:

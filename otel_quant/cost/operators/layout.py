@@ -250,11 +250,8 @@ def _fold_transpose(op: TypedNode, outputs: list[Value]) -> list[Data]:
     """The elements in another order."""
     strides = rule.strides_of(op.dims(0))
     order = op.attr_ints("perm") or range(len(strides))[::-1]
-    return [
-        rule.taken(
-            op.data(0), [strides[at] for at in order], list(map(range, rule.fixed(outputs[0])))
-        )
-    ]
+    ranges = list(map(range, rule.fixed(outputs[0])))
+    return [rule.taken(op.data(0), [strides[at] for at in order], ranges)]
 
 
 def _fold_range(op: TypedNode, outputs: list[Value]) -> list[Data]:

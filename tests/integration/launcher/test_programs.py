@@ -357,3 +357,13 @@ def test_workers_that_were_ended_on_purpose_are_not_failures_or_other_programs(
     assert re.search(r"^Model Quantization took ", ours.stderr, re.M)
     program, *workers = read(launched.folder / "made").runs
     assert [(run.state, run.parent_pid) for run in workers] == [("lost", program.pid)] * 2
+
+
+def test_a_run_within_a_run_has_no_failed_process_of_its_launcher(launched: Launched) -> None:
+    inner = ["otel-quant", "run", "--quiet", "--no-report", "--out", "inner", "--"]
+    script = " ".join([*inner, "python -c 'import time; time.sleep(0.5); exit(3)'; exit 0"])
+    ours = launched.run(["sh", "-c", script], "--out", "outer")
+    assert re.search(
+        r"^sh -c finished in .*, but 1 run within it did not end well\.$", ours.stderr, re.M
+    )
+    assert re.search(r"^process \d+ failed with exit code 3\.$", ours.stderr, re.M)

@@ -60,7 +60,7 @@ def test_an_out_of_memory_kill_in_a_calibration_is_described_completely() -> Non
         processes=(("python q.py (100)", 7900 * MB),),
         advice=(
             advice("Give it more memory: about 113 GB for all 512 samples, with a tenth to spare (estimated).", GROWTH),
-            advice("Use fewer calibration samples: about 33 fit into 8.00 GB (Quark: CalibDataSize).", GROWTH),
+            advice("Use fewer calibration samples: about 36 fit into 8.00 GB (Quark: CalibDataSize).", GROWTH),
             advice("Calibrate with MinMax instead of Percentile: it keeps two values of each activation, not all of them.",
                    "AMD Quark, quark.onnx.calibration: run_calibration"),
             advice("Leave CalibOptimizeMem on, which keeps activations on disk instead of in memory; LayerWisePercentile has it off.",

@@ -304,11 +304,15 @@ def test_what_a_device_does_is_averaged_from_a_checkpoint_on(tmp_path: Path) -> 
         gpm_busy=90, gpm_sm=84, gpm_dram=15, gpm_sent=4, gpm_received=1000,
     )  # fmt: skip
     older = replace(B, util=40, power=125_000, power_limit=250_000)
-    found = run(FakeNvml(tmp_path, [counting, older, C]), WORK).value
+    ours = [FakeProcess(used=GIB, device=device) for device in range(3)]
+    found = run(FakeNvml(tmp_path, [counting, older, C], ours), WORK).value
     averages = [0.9, 0.84, 0.15, 1_048_576_000, pytest.approx(63e9, rel=0.01), 0.5]
     assert found[0] == found[1] == found[2] == found[4] == [None, None, None]
     assert found[3][:2] == [averages, [0.4, None, None, None, None, 0.5]]
     assert found[3][2] is None
+    # Of one without our memory only the utilization is read, and not sooner than after a second.
+    without = run(FakeNvml(tmp_path, [counting], [FakeProcess(used=GIB, pid=1)]), WORK).value
+    assert without[3] == [None]
 
 
 FORK = """

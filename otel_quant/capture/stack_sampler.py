@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.kernel_files import forget, read_kept
-from otel_quant.capture.gpu_calls import GpuCalls
+from otel_quant.capture.gpu_calls import kind_at
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.diagnosis.bounds import Evidence, bound_of
 from otel_quant.diagnosis.gpus import GpusOfStep
@@ -138,9 +138,8 @@ class StackSampler:
         self._schedstats: dict[int | None, str] = {}  # Of each thread, the kernel's file
         self._threads: dict[int, _Use] = {}  # Of each thread, since it began
         self._stacks: dict[int, list[Place]] = {}  # Of each thread, at the last sample
-        # Of each thread, what kind of call it was in, if the program uses a GPU
-        self._calls: dict[int, str] = {}
-        self._gpu_calls: GpuCalls | None = None
+        self._uses_gpu = False  # Whether the program has had memory on one
+        self._calls: dict[int, str] = {}  # Of each thread, what kind of call it was in then
 
     def take(
         self,
@@ -162,10 +161,9 @@ class StackSampler:
         innermost = {step.info.thread: step for step in steps.values()}
         for step in innermost.values():
             self._add_beside(step, reading)
-            if self._gpu_calls is None and any(gpu.own for gpu in reading.gpus):
-                self._gpu_calls = GpuCalls()
         self.newest = newest = {}
         self._still = {index: self._still[index] for index in steps if index in self._still}
+        self._uses_gpu = self._uses_gpu or any(gpu.own for gpu in reading.gpus)
         busiest, used = self._look(innermost, (since.now_ns - since.last_ns) / 2)
         for thread, lines in self._stacks.items():
             if not lines:
@@ -266,8 +264,8 @@ class StackSampler:
             else:
                 frames = frames or sys._current_frames()
                 stacks[thread] = self._lines(frame := frames.get(thread))
-                if self._gpu_calls is not None and frame is not None:
-                    self._calls[thread] = self._gpu_calls.kind_at(frame)
+                if self._uses_gpu and frame is not None:
+                    self._calls[thread] = kind_at(frame)
         frames.clear()  # a frame that is held keeps the program's objects alive
         return stacks
 

@@ -53,6 +53,7 @@ from otel_quant.schema.units import (
     size,
 )
 from otel_quant.views.document import Facts, Lines, Part, Section
+from otel_quant.views.gpu_answer import gpu_sentences
 from otel_quant.views.gpu_devices import nearest_to_its_limit
 from otel_quant.views.steps import ShownProcess, memory_limit, process_name
 from otel_quant.views.text import listed, of_limit, phrase, printable, share_of
@@ -97,6 +98,7 @@ def sentences(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     is_most = sum(each.own for each in rows) > _MOST_TIME * recording.duration
     yield from outside if is_most else ()
     yield from _peak_sentence(recording, subject, summary.peak(recording))
+    yield from gpu_sentences(recording, subject)
     yield from nearest_to_its_limit(recording)
     growing, waited = list(_growing(recording, subject)), list(_waited(recording))
     yield from (*growing, *_time(recording), *([] if is_most else outside), *waited)

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_quant.base.log import LOG
-from otel_quant.capture.probes.gpu_devices import Device, Devices, select_visible
+from otel_quant.capture.probes.gpu_devices import Device, Devices, Ours, select_visible
 from otel_quant.capture.probes.gpu_work import NvmlWork
 from otel_quant.schema.readings import GpuMemorySource, GpuWork
 
@@ -115,12 +115,13 @@ class NvmlDevices(Devices):
                 self.source, memory = "nvmlMemory_v1", None
         return memory
 
-    def process_used(self, device: Device, pids: Collection[int]) -> int | None:
-        """Reads how much memory of a device processes use; None if it is not known."""
+    def ours(self, device: Device, pids: Collection[int]) -> Ours:
+        """Reads how much memory of a device processes use."""
         processes = self._processes(device.handle)
         ours = [process.usedGpuMemory for process in processes if process.pid in pids]
         self._lists_our_ids = self._lists_our_ids or bool(ours)
-        return sum(ours) if self._lists_our_ids and None not in ours else None
+        is_known = self._lists_our_ids and None not in ours
+        return Ours(sum(ours) if is_known else None, len(ours))
 
     def activity(self, device: Device, how: Callable[[Any, Any], Any]) -> Any:
         """Reads a field of what a device does or counts, in the way of :attr:`activities`."""

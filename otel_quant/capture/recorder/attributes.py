@@ -16,7 +16,15 @@ from typing import Any, Final, TypeAlias
 from otel_quant.base.log import LOG
 from otel_quant.schema import semconv
 from otel_quant.schema.events import present, run_ids_of
-from otel_quant.schema.figures import TOTAL, TREE_MEMORY, Figure, Number, Part, Resource
+from otel_quant.schema.figures import (
+    TOTAL,
+    TREE_GPU_MEMORY,
+    TREE_MEMORY,
+    Figure,
+    Number,
+    Part,
+    Resource,
+)
 from otel_quant.schema.readings import (
     UNITS,
     AttributeValue,
@@ -48,6 +56,11 @@ MOST_OF_STEP: Final = 64
 """Attributes of a step, the program's and the library's together, that are kept. With the 32 metrics
 of the program that a span shows and all of ours they stay below the 128 that the SDK keeps by default;
 it drops those that were set first."""
+
+_PEAK_SOURCES: Final = {
+    TREE_MEMORY.name: semconv.MEMORY_PEAK_SOURCE,
+    TREE_GPU_MEMORY.name: semconv.GPU_TREE_PEAK_SOURCE,
+}
 
 _FORECASTS: Final = {
     "memory": (semconv.FORECAST_MEMORY, semconv.FORECAST_MEMORY_LIMIT),
@@ -112,8 +125,8 @@ class FigureAttributes:
         found: dict[str, AttributeValue] = {}
         for name, rows in self._rows:
             _add(found, rows, before.get(name), after.get(name), highest)
-        if (source := peaks.sources.get(TREE_MEMORY.name)) is not None:
-            found[semconv.MEMORY_PEAK_SOURCE] = source
+        for figure, source in peaks.sources.items():
+            found[_PEAK_SOURCES[figure]] = source
         memory = highest.get(TREE_MEMORY.name)
         if memory is not None and memory_limit:
             found[semconv.MEMORY_PEAK_RATIO] = round(memory / memory_limit, _DIGITS)

@@ -11,7 +11,14 @@ import re
 from typing import Final
 
 from otel_quant.schema import semconv
-from otel_quant.schema.figures import ALL_GPUS_MEMORY, CACHE_GROWTH, RESOURCES, TREE_GPU_MEMORY
+from otel_quant.schema.figures import (
+    ALL_GPUS_MEMORY,
+    CACHE_GROWTH,
+    GPU_POWER,
+    GPU_UTILIZATION,
+    RESOURCES,
+    TREE_GPU_MEMORY,
+)
 
 MEMORY: Final = "memory"  # RSS of the process tree
 CACHE: Final = "cache"  # Most that one of the library's cache directories has grown
@@ -45,12 +52,19 @@ TOTALS: Final = frozenset({CPU, CPU_WAITS}) | {
 }
 """The series that only rise; the others are levels."""
 
+_ACTIVITY: Final = re.compile(rf"gpu\.([0-9]+)\.({GPU_UTILIZATION.curve}|{GPU_POWER.curve})")
 _GPU: Final = re.compile(rf"gpu\.([0-9]+)\.({USED}|{PROCESS_USED})")
 
 
 def gpu_of(name: str) -> tuple[int, str] | None:
     """Returns the index of a GPU and which figure of it a series is; None for any other series."""
     found = _GPU.fullmatch(name)
+    return None if found is None else (int(found[1]), found[2])
+
+
+def gpu_activity(name: str) -> tuple[int, str] | None:
+    """Returns the index of a GPU and what it does that a series shows; None for any other series."""
+    found = _ACTIVITY.fullmatch(name)
     return None if found is None else (int(found[1]), found[2])
 
 

@@ -247,10 +247,18 @@ def _of_device(metric: str, brief: str, figure: Figure) -> Figure:
     return replace(figure, live=live, kind="gpu" if figure.unit == "By" else "activity")
 
 
-def _activity(name: str, metric: str, unit: str, brief: str, example: str) -> Figure:
+def _activity(
+    name: str, metric: str, unit: str, brief: str, example: str, curve: str = ""
+) -> Figure:
     """Returns a figure of what a GPU does: a metric, and the peak on records of a device."""
     figure = Figure(
-        name, unit, brief, lambda gpu: getattr(gpu.activity, name, None), ("peak",), example
+        name,
+        unit,
+        brief,
+        lambda gpu: getattr(gpu.activity, name, None),
+        ("peak",),
+        example,
+        curve=curve,
     )
     return _of_device(metric, f"{brief}.", figure)
 
@@ -286,8 +294,8 @@ TORCH_RESERVED: Final = _of_device(
     Figure("torch_reserved", "By", "Bytes that torch's caching allocator has reserved, if torch is in use", _of_torch("reserved"), LEVEL, "1073741824"),
 )
 TORCH_RETRIES: Final = Figure("torch_retries", "{retry}", "How often torch's caching allocator could reserve no more, freed its cache and tried again", _of_torch("retries"), TOTAL, "2")
-GPU_UTILIZATION: Final = _activity("utilization", "hw.gpu.utilization", "1", "Share of the last moments in which the GPU computed", "0.97")
-GPU_POWER: Final = _activity("power", "hw.power", "W", "Electric power of the GPU", "612.4")
+GPU_UTILIZATION: Final = _activity("utilization", "hw.gpu.utilization", "1", "Share of the last moments in which the GPU computed", "0.97", "utilization")
+GPU_POWER: Final = _activity("power", "hw.power", "W", "Electric power of the GPU", "612.4", "power")
 GPU_TEMPERATURE: Final = _activity("temperature", "hw.temperature", "Cel", "Temperature of the GPU's chip", "71")
 GPU_CLOCK: Final = _activity("clock", "quant.run.gpu.clock", "Hz", "Clock of the GPU's processors", "1755000000")
 _MEMORY_CLOCK: Final = _activity("memory_clock", "quant.run.gpu.memory_clock", "Hz", "Clock of the GPU's memory", "2619000000")

@@ -96,7 +96,8 @@ AttributeValue = str | bool | int | float | tuple[str, ...] | tuple[int, ...]
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
-PeakSource = Literal["kernel", "allocator", "sampled"]
+PeakSource = Literal["kernel", "allocator", "sampled", "at_least"]
+AT_LEAST: Final = "at_least"
 Phase = Literal["start", "end", "point"]
 
 
@@ -123,6 +124,9 @@ class MemoryReading(NamedTuple):
     # Above the highest RSS of any of the processes by then, also of those that have ended: a mark
     # that is higher rose later. None where the system has no marks
     above_marks: int | None = None
+    # What this process may have held since the reading before, in bytes: a page that it touches costs a
+    # page fault. 0 for nothing that is known
+    possible: int = 0
 
     def with_marks_lowered(self, pids: Collection[int]) -> MemoryReading:
         """Returns the same memory with the marks of this process and of some others reset."""
@@ -164,6 +168,17 @@ class GpuActivity:
     memory_clock: int | None = None  # Clock of the memory, in hertz
     slowed_by: tuple[str, ...] | None = None  # What slows it, such as heat; None if not known
     memory_errors: int | None = None  # That could not be corrected, since the driver was loaded
+
+
+class GpuWork(NamedTuple):
+    """What one visible GPU has done lately, whatever program it did it for, on average. NaN for what it does not tell."""
+
+    busy: float = math.nan  # Share of the time in which a kernel ran on it, 0 to 1
+    sm: float = math.nan  # Share of its multiprocessors that had work
+    dram: float = math.nan  # Share of the bandwidth of its memory
+    pcie: float = math.nan  # Bytes a second to it or from it, the larger of the two
+    link: float = math.nan  # Bytes a second that its link can take in one direction
+    power: float = math.nan  # Share of the limit of its power
 
 
 class AllocatorMark(NamedTuple):
@@ -209,6 +224,19 @@ class GpuReading:
     # Joules that it has used since this process first looked, whatever program used them: by power
     # times time since it was last asked; None if it counts none
     energy: float | None = None
+    # What it has done since the last checkpoint, or lately; only between two checkpoints
+    work: GpuWork | None = None
+
+    @property
+    def own(self) -> int | None:
+        """Memory of this program on it, in bytes, as far as that is known."""
+        reserved = None if self.torch is None else self.torch.reserved
+        return reserved if self.process_used is None else self.process_used
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether another program may have memory on it: a CUDA context takes more than this."""
+        return self.process_used is None or self.used - self.process_used > 100 << 20
 
     def has_same_memory(self, other: GpuReading) -> bool:
         """Whether no memory has changed since another reading, nor has been used in between as far as torch tells."""
@@ -274,8 +302,8 @@ class Peaks(NamedTuple):
     figures: Mapping[str, int | float] = _NOTHING  # ``memory``, ``gpu.memory``, ``cache.disk``
     # Source of a peak, by name of the figure: ``kernel`` if it is certainly the highest (the
     # high-water mark of a process without children, and it rose), likewise ``allocator`` (torch's,
-    # of a single process on a single GPU), else ``sampled``: the highest that was seen. Only memory
-    # has one.
+    # of a single process on a single GPU), else ``sampled``: the highest that was seen, or
+    # ``at_least`` if page faults contradict that. Only memory has one.
     sources: Mapping[str, PeakSource] = _NOTHING
     # By name of the resource, index of the device and name of the figure
     devices: Mapping[str, Mapping[int, Mapping[str, int | float]]] = _NOTHING

@@ -487,7 +487,8 @@ def _curves(comparison: Comparison) -> Iterator[Part]:
     if not charts:
         yield Lines(("No curve was recorded.",))
         return
-    yield Lines((f"{base.called} (dashed): {runs[0].name}; {new.called}: {runs[1].name}.",))
+    names = f"{base.called} (dashed): {runs[0].name}; {new.called}: {runs[1].name}."
+    yield Lines((f"{base.called} is dashed." if base.title else names,))
     yield Charts(charts, comparison_bands(runs[0], 0, time), time.until)
 
 

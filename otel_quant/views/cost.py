@@ -16,7 +16,9 @@ from otel_quant.cost import (
     WeightSparsity,
     intensity,
 )
+from otel_quant.schema.units import share_text, size
 from otel_quant.views.document import (
+    Bars,
     Cell,
     Column,
     Document,
@@ -55,16 +57,47 @@ class Choices(NamedTuple):
 
 def document(models: Sequence[ModelCost], choices: Choices) -> Document:
     """Returns costs as a document. Its parts are made one by one: a model may have many nodes."""
+    first, *others = _answers(models)
     return Document(
-        _parts(models, choices),
-        title=", ".join(model.path for model in models),
+        chain(Lines.of(f"{each}." for each in others), _parts(models, choices)),
+        title=first,
         over="Costs of models",
+        is_answer=True,
         sheet=lambda: _sheet(models, choices),
         data=lambda: _data(models, choices),
     )
 
 
+def _answers(models: Sequence[ModelCost]) -> Iterator[str]:
+    """Yields what a model costs, or of each further one what it takes of the first."""
+    before, *others = models
+    if not others:
+        params, macs = (cell_text(each, "M") for each in (before.params, before.macs))
+        least = "at least " * bool(before.uncosted_ops)
+        text = f"{before.path} takes {size(before.file_bytes)} and has {params} parameters and {least}{macs} MACs"
+        yield text + (_expected(before) if before.quantized_contractions else "")
+    for after in others:
+        ratio = share_of(after.file_bytes, before.file_bytes)
+        part = phrase(", {} of {{}}", ratio, share_text).format(before.path)
+        yield f"{after.path} takes {size(after.file_bytes)}{part}{_expected(after)}"
+
+
+def _expected(model: ModelCost) -> str:
+    """Returns how much of a model a runtime is expected to run in integers; empty where that is not known."""
+    mix = model.expected_precision if model.runtime else {}
+    run = sum(share for name, share in mix.items() if name.strip("u").startswith("int"))
+    return f"; {share_text(run)} of its contractions are expected to run in integers" if mix else ""
+
+
 def _parts(models: Sequence[ModelCost], choices: Choices) -> Iterator[Part]:
+    if models[1:] and choices.compared:
+        kinds = {"file": attrgetter("file_bytes"), "memory": attrgetter("memory_bytes")}
+        rows = [
+            (of, each.path.rpartition("/")[2], key(each))
+            for of, key in kinds.items()
+            for each in models
+        ]
+        yield Bars([(f"{name}, {of}", amount, 0) for of, name, amount in rows])
     for model in () if choices.by == "comparison" else models:
         title = f"{model.path} (rules: {model.rules}, view: {model.view})"
         yield Section(title, chain(Lines.of(_intro(model)), _of_model(model, choices)))

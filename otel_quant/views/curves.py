@@ -26,6 +26,7 @@ from otel_quant.schema.code_lines import BEFORE
 from otel_quant.schema.figures import RESOURCES, Figure
 from otel_quant.schema.units import clock_text, cut, digits_text, size
 from otel_quant.views.charts import Band, Chart, ChartSeries, Mark, Style, Values
+from otel_quant.views.gpu_devices import activity_charts
 from otel_quant.views.steps import ShownProcess, memory_limit, most_telling, subject_of
 from otel_quant.views.text import number_text, of_limit, phrase
 
@@ -242,6 +243,7 @@ def _from_curve(grid: Grid, recording: Recording, steps: Sequence[PlacedStep]) -
             limit=memory_limit(recording), note=note if grid.parts > 1 else "",
         )  # fmt: skip
     yield from _gpus(grid, recording, steps)
+    yield from activity_charts(grid)
     yield from _rates(grid, recording.duration)
     for name, label in OTHER_LEVELS.items():
         if name in grid.levels:

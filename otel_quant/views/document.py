@@ -5,6 +5,7 @@ A command makes a :class:`Document` of parts and formats nothing. The parts are 
 - :class:`Table`: raw values (bytes, seconds, shares from 0 to 1) in rows, each :class:`Column` with the
   unit of its values and how they are shown;
 - :class:`Facts`: names with values; :class:`Lines`: sentences, or the points of a list;
+- :class:`Bars`: amounts beside each other; a terminal draws them too, Markdown does not;
 - :class:`Charts`, :class:`Meters`, :class:`Flame`: what a page alone draws;
 - :class:`Section`: parts under a heading.
 
@@ -209,6 +210,21 @@ class Meters(NamedTuple):
     rows: Sequence[tuple[str, float, float | None]]
 
 
+class Bars(NamedTuple):
+    """Amounts, each drawn as a bar of one scale, with the limit that they are held against."""
+
+    # Name, bytes, and how many they may be at most where that is more
+    rows: Sequence[tuple[str, float | UnitCell, float]]
+    limit: float | None = None  # In bytes
+
+    @property
+    def longest(self) -> float:
+        """What the whole width stands for."""
+        amounts = (each.value if isinstance(each, UnitCell) else each for _, each, _ in self.rows)
+        known = (*filter(None, amounts), *(most for *_, most in self.rows), self.limit or 0, 1)
+        return min(max(known), 1 << 64)  # a hostile file may have any
+
+
 class Box(NamedTuple):
     """A line of code in a static picture."""
 
@@ -243,7 +259,7 @@ class Section(NamedTuple):
     layout: str = ""
 
 
-Part: TypeAlias = Table | Facts | Lines | Charts | Flame | Meters | Section
+Part: TypeAlias = Table | Facts | Lines | Bars | Charts | Flame | Meters | Section
 
 
 class Document(NamedTuple):
@@ -253,5 +269,6 @@ class Document(NamedTuple):
     title: str = ""  # The page's heading; the other formats have it only within parts
     over: str = ""  # What stands above that heading
     is_bad: bool = False  # Whether something went wrong
+    is_answer: bool = False  # Whether the title is a sentence: the other formats begin with it
     sheet: Callable[[], Table] | None = None  # What CSV has; None: nothing
     data: Callable[[], object] | None = None  # What JSON has; None: tables and facts of the parts

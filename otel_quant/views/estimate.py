@@ -8,10 +8,20 @@ from dataclasses import asdict
 from operator import attrgetter
 from typing import Any, Final
 
-from otel_quant.cost.estimate import Estimate, EstimatedModel, EstimatePart
+from otel_quant.cost.estimate import ANSWERS, Estimate, EstimatedModel, EstimatePart
 from otel_quant.schema.units import counted, size
 from otel_quant.views.cost import assumptions
-from otel_quant.views.document import Cell, Column, Document, Facts, Lines, Part, Table, UnitCell
+from otel_quant.views.document import (
+    Bars,
+    Cell,
+    Column,
+    Document,
+    Facts,
+    Lines,
+    Part,
+    Table,
+    UnitCell,
+)
 
 SCHEMA: Final = 1
 """Version of the JSON: raised when a key changes its meaning or goes away."""
@@ -28,23 +38,37 @@ def document(
 
     What each figure is computed from follows where it is to be explained.
     """
-    title = model.cost.path
-    if limit is not None:  # how many methods fit into it
-        answers = Counter(each.fits(limit) for each in estimates)
-        counts = ", ".join(f"{each} with {count:,}" for each, count in answers.items())
-        title += f" in {size(limit)}: {counts} of {counted(len(estimates), 'method')}"
     return Document(
         _parts(model, estimates, limit, explained=explained),
-        title=title,
+        title=_answer(model.cost.path, estimates, limit),
         over="Memory that a quantization needs",
+        is_answer=True,
         sheet=lambda: _sheet(estimates, limit),
         data=lambda: _data(model, estimates, limit),
     )
 
 
+def _answer(path: str, estimates: Sequence[Estimate], limit: int | None) -> str:
+    """Returns how many methods fit into a limit; without one what the least and the most needs."""
+    if limit is not None:
+        answers = Counter(each.fits(limit) for each in estimates)
+        counts = ", ".join(f"{each} with {answers[each]:,}" for each in ANSWERS if answers[each])
+        return f"{path} in {size(limit)}: {counts} of {counted(len(estimates), 'method')}"
+    ordered = sorted(estimates, key=attrgetter("peak"))
+    ends = [f"{size(each.peak)} ({_title(each)})" for each in (ordered[0], *ordered[1:][-1:])]
+    samples = counted(ordered[0].samples, "calibration sample")
+    return f"{path} is estimated to need {' to '.join(ends)} with {samples}"
+
+
+def _title(each: Estimate) -> str:
+    return f"{each.library}:{each.method}"
+
+
 def _parts(
     model: EstimatedModel, estimates: Sequence[Estimate], limit: int | None, *, explained: bool
 ) -> Iterator[Part]:
+    if estimates[1:] or limit is not None:
+        yield Bars([(_title(each), each.peak, each.highest or 0) for each in estimates], limit)
     yield from Lines.of(_notes(model, estimates))
     activations = sum(tensor.bytes or 0 for tensor in model.activations)
     rows: list[tuple[str, Cell]] = [
@@ -65,11 +89,11 @@ def _parts(
             (f"{kind}: {of.name}", UnitCell(of.bytes, "By", after=f": {of.computed_from}"))
             for kind, of in _figures(each)
         ]
-        yield Facts(computed, f"{each.library}:{each.method}")
+        yield Facts(computed, _title(each))
 
 
 _COLUMNS: Final = (
-    Column[Estimate]("method", None, lambda each: f"{each.library}:{each.method}"),
+    Column[Estimate]("method", None, _title),
     Column[Estimate]("samples", "", lambda each: each.samples),
     Column[Estimate]("peak", "By", lambda each: each.peak),
     Column[Estimate]("at least", "By", lambda each: each.lowest),
@@ -95,8 +119,8 @@ def _notes(model: EstimatedModel, estimates: Sequence[Estimate]) -> list[str]:
         )
     for each in {each.library: each for each in estimates}.values():
         if not each.is_installed:
-            but = " is not installed here: what it takes is assumed, and no answer is yes"
-            notes.append(f"{each.library}{but}")
+            but = "so its memory is assumed: for its methods the answer is perhaps or no"
+            notes.append(f"{each.library} is not installed here, {but}")
         elif each.torch:
             torch = f"imports torch, {size(each.torch)}, which is in 'at most' alone"
             notes.append(f"{each.library}: quant_pre_process {torch}")

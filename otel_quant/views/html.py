@@ -19,7 +19,7 @@ from otel_quant.base.files import replace_whole
 from otel_quant.schema.units import share_text, size
 from otel_quant.version import VERSION
 from otel_quant.views.document import Cell, Charts, Column, Document, Row, Table, UnitCell
-from otel_quant.views.text import Texts, cell_text, printable, unbroken
+from otel_quant.views.text import Texts, cell_text, plain, printable, unbroken
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -79,7 +79,7 @@ def _environment() -> Environment:
         finalize=lambda value: unbroken(printable(value)) if type(value) is str else value,
     )
     kind = {"kind": lambda part: type(part).__name__}
-    made.filters |= kind | {each.__name__: each for each in (cell_text, _of_limit, size)}
+    made.filters |= kind | {each.__name__: each for each in (cell_text, _of_limit, plain, size)}
     return made
 
 

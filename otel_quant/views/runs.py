@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import quote
@@ -30,6 +32,7 @@ from otel_quant.recordings.runs import Row as Run
 from otel_quant.recordings.summary import MEMORY_PEAK
 from otel_quant.schema.units import counted
 from otel_quant.views.document import (
+    Bars,
     Cell,
     Column,
     Document,
@@ -40,6 +43,7 @@ from otel_quant.views.document import (
     Table,
     UnitCell,
 )
+from otel_quant.views.text import cell_text
 from otel_quant.views.writers import moment_json
 
 _NONE: Final = "(none)"
@@ -50,6 +54,7 @@ _SPARE: Final[Mapping[str, int]] = {
 }  # fmt: skip
 _MOST_ROWS: Final = 1000
 _MOST_PROBLEMS: Final = 100
+_MOST_BARS: Final = 10
 
 
 def document(
@@ -68,7 +73,7 @@ def document(
     parts: Iterable[Part]
     if pivot is None:
         table, shown = _list(runs, _fields(names)), partial(_runs_data, runs)
-        parts = (table if runs else Lines((f"no run {chosen}",)),)
+        parts = (*_peaks(runs), table) if runs else (Lines((f"no run {chosen}",)),)
     else:
         table, shown = _pivot(pivot), partial(_pivot_data, pivot)
         parts = _page_parts(runs, names, pivot, unreadable) if is_page else (table,)
@@ -76,8 +81,41 @@ def document(
     def data() -> dict[str, Any]:
         return {**shown(), "unreadable": [each._asdict() for each in unreadable]}
 
-    title, over = counted(len(runs), "run"), f"Quantization runs {chosen}"
-    return Document(parts, title, over, sheet=lambda: table, data=data)
+    over = f"Quantization runs {chosen}"
+    return Document(
+        parts, _answer(runs), over, is_answer=bool(runs), sheet=lambda: table, data=data
+    )
+
+
+def _answer(runs: Sequence[Run]) -> str:
+    """Returns how many runs there are, how they ended, and the highest peak."""
+    text = counted(len(runs), "run")
+    if runs:
+        states = Counter(str(run[STATUS]) for run in runs).most_common()
+        each = ", ".join(f"{number:,} {state}" for state, number in states)
+        text += f": {each}" if states[1:] else f", {'all ' * (len(runs) > 1)}{states[0][0]}"
+    for run in _highest(runs)[:1]:
+        least = "at least " * is_least(run)
+        text += f"; the highest peak is {least}{cell_text(run[MEMORY_PEAK], 'By')}, in {run[PATH]}"
+    return text
+
+
+def _highest(runs: Sequence[Run]) -> list[Run]:
+    """Returns the runs of which a peak is known, highest first."""
+    known = [run for run in runs if isinstance(run.get(MEMORY_PEAK), int | float)]
+    return sorted(known, key=itemgetter(MEMORY_PEAK), reverse=True)
+
+
+def _peak(run: Run) -> UnitCell:
+    """Returns the peak of a run; of one whose end nothing has seen, at least that."""
+    found: Any = run[MEMORY_PEAK]
+    return UnitCell(found, before="≥ " if is_least(run) else "")
+
+
+def _peaks(runs: Sequence[Run]) -> Iterator[Bars]:
+    highest = _highest(runs)[:_MOST_BARS]
+    if len(highest) > 1:
+        yield Bars([(str(run[PATH]), _peak(run), 0) for run in highest])
 
 
 def _runs_data(runs: Sequence[Run]) -> dict[str, Any]:
@@ -99,6 +137,7 @@ def unreadable_lines(unreadable: Sequence[Unreadable]) -> list[str]:
 def _page_parts(
     runs: Sequence[Run], names: Sequence[str], pivot: Pivot, unreadable: Sequence[Unreadable]
 ) -> Iterator[Part]:
+    yield from _peaks(runs)
     if pivot.rows:
         yield _pivot(pivot)._replace(caption=_note(pivot), note="")
     *columns, path = _fields(names)
@@ -134,7 +173,7 @@ def _column(field: Field, runs: Sequence[Run]) -> Column[Run]:
     def value(run: Run) -> Cell:
         found = run.get(field.name)
         if field.name == MEMORY_PEAK and isinstance(found, int | float) and is_least(run):
-            return UnitCell(found, before="≥ ")  # nothing has seen its end
+            return _peak(run)
         if field.name == STATUS and FAILED in run:
             return f"{found}, {run[FAILED]} failed"
         return found

@@ -106,7 +106,10 @@ def share_of(part: float | None, whole: float | None) -> float | None:
 
 def of_limit(value: float, limit: float | None) -> str:
     """Returns what share of the limit a size is: ``93.8 % of the limit of 8.00 GB``; empty if that is not known."""
-    return f"{share_text(value / limit)} of the limit of {size(limit)}" if limit else ""
+    if not limit:
+        return ""
+    more = ", which counts what processes share once" if value > limit else ""
+    return f"{share_text(value / limit)} of the limit of {size(limit)}{more}"
 
 
 def types_text(shares: Mapping[str, float]) -> str:

@@ -15,7 +15,17 @@ from types import GeneratorType
 from typing import Any, Final
 
 from otel_quant.schema.units import moment_text
-from otel_quant.views.document import Cell, Column, Document, Facts, Lines, Part, Section, Table
+from otel_quant.views.document import (
+    Bars,
+    Cell,
+    Column,
+    Document,
+    Facts,
+    Lines,
+    Part,
+    Section,
+    Table,
+)
 from otel_quant.views.text import (
     NO_BREAK,
     Texts,
@@ -38,9 +48,10 @@ def written(document: Document, form: str, width: int | None = None) -> Iterator
     """Yields a document in a format, piece by piece; ``width`` is the terminal's."""
     match form:
         case "table":
-            return _parted(document.parts, width)
+            return _parted(_begun(document), width)
         case "markdown":
-            return _markdown_parts(document.parts, 2)
+            parts = (part for part in _begun(document) if not isinstance(part, Bars))
+            return _markdown_parts(parts, 2)
         case "csv":
             return csv_lines(document)
         case "json":
@@ -50,6 +61,13 @@ def written(document: Document, form: str, width: int | None = None) -> Iterator
 
             return iter((page_text(document),))
     raise ValueError(f"{form!r} is no format; expected one of {', '.join(FORMATS)}")
+
+
+def _begun(document: Document) -> Iterator[Part]:
+    """Yields the parts, the answer first where a page has it as its title."""
+    if document.is_answer:
+        yield Lines((f"{document.title}.",))
+    yield from document.parts
 
 
 def _separated(parts: Iterable[Part], write: Callable[[Part], Iterator[str]]) -> Iterator[str]:
@@ -133,7 +151,7 @@ _SHORTEST: Final = 12
 
 def terminal_text(document: Document, width: int | None = None) -> str:
     """Returns a document for a terminal of that width; None: as wide as the tables are."""
-    return "".join(_parted(document.parts, width))
+    return "".join(_parted(_begun(document), width))
 
 
 def _parted(parts: Iterable[Part], width: int | None) -> Iterator[str]:
@@ -155,6 +173,8 @@ def _part(part: Part, width: int | None) -> Iterator[str]:
         case Lines():
             for line in part.lines:
                 yield from _wrapped(line, width, "- " * part.is_list)
+        case Bars():
+            yield from _bars(part, width)
         case Section():
             yield f"{printable(part.title)}\n"
             own = iter(part.parts)
@@ -162,6 +182,32 @@ def _part(part: Part, width: int | None) -> Iterator[str]:
                 if not isinstance(first, Lines):  # lines belong to their heading
                     yield "\n"
                 yield from _parted(chain((first,), own), width)
+
+
+_USUAL: Final = 80
+"""Columns of a terminal that is none."""
+
+_WIDEST: Final = 60
+"""Columns of the longest bar, at most."""
+
+
+def _bars(part: Bars, width: int | None) -> Iterator[str]:
+    """Draws bars, and where the limit is a line through all of them."""
+    width = width or _USUAL
+    names = [shortened(printable(name), width * 2 // 5) for name, *_ in part.rows]
+    texts = [cell_text(amount, "By") for _, amount, _ in part.rows]
+    before = max(map(width_of, names)) + max(map(len, texts)) + 4
+    scale = min(_WIDEST, max(_SHORTEST, width - before)) / part.longest
+    limit = None if part.limit is None else round(part.limit * scale)
+    for name, text, (_, amount, most) in zip(names, texts, part.rows, strict=True):
+        bar = f"{'█' * max(1, round(min(plain(amount), part.longest) * scale)):░<{round(most * scale)}}"
+        if limit is not None:
+            bar = f"{bar:{limit}}"
+            bar = f"{bar[: limit - 1]}│{bar[limit:]}"
+        room = before - 4 - width_of(name)
+        yield f"{name}  {text:>{room}}  {bar}".rstrip() + "\n"
+    if limit is not None:
+        yield f"{'limit ' + cell_text(part.limit, 'By'):>{before + limit}}\n"
 
 
 def _table(table: Table, width: int | None) -> Iterator[str]:

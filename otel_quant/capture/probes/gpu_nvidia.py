@@ -27,7 +27,8 @@ from typing import Any, Final
 
 from otel_quant.base.log import LOG
 from otel_quant.capture.probes.gpu_devices import Device, Devices, Ours, select_visible
-from otel_quant.schema.readings import GpuMemorySource
+from otel_quant.capture.probes.gpu_work import NvmlWork
+from otel_quant.schema.readings import GpuMemorySource, GpuWork
 
 INITIAL_PID_NAMESPACE: Final = 0xEFFFFFFC
 """Inode of the namespace that the kernel starts with (``PROC_PID_INIT_INO``)."""
@@ -134,6 +135,13 @@ class NvmlDevices(Devices):
     def activity(self, device: Device, how: Callable[[Any, Any], Any]) -> Any:
         """Reads a field of what a device does or counts, in the way of :attr:`activities`."""
         return how(self._nvml, device.handle)
+
+    def work(self, device: Device, now: float) -> GpuWork | None:
+        """Reads what a device has done since its last checkpoint; None as long as too little of that was seen."""
+        if device.work is None:
+            device.work = NvmlWork(self._nvml, device.handle)
+        found: GpuWork | None = device.work.read(now, device.border_at)
+        return found
 
     def is_unsupported(self, error: Any) -> bool:
         """Whether an error means that the device never has the figure."""

@@ -24,6 +24,7 @@ from otel_quant.schema.figures import (
     tree_used,
 )
 from otel_quant.schema.readings import (
+    AT_LEAST,
     AllocatorMark,
     GpuReading,
     MemoryReading,
@@ -37,6 +38,8 @@ _GPU_MEMORY: Final = TREE_GPU_MEMORY.name
 
 _NO_MARKS: Final = AllocatorMark(0, 0), AllocatorMark(0, 0)
 
+_MATTERS: Final = 8 << 20
+"""Bytes by which a peak that was seen has to be too low, and a sixteenth of it, to be called so."""
 
 _Tracked: TypeAlias = Mapping[str, tuple[tuple[Figure, ...], tuple[Figure, ...]]]
 """By the name of a resource: its figures that have a peak, and its devices' figures."""
@@ -72,12 +75,15 @@ class PeakTracker:
     Several threads take readings, so an older reading may be folded after a newer one. Its memory in use
     counts; its marks do not, because they would seem to rise at the next reading. Where they were lowered
     right after it (exact mode) they do: no later reading has them.
+
+    A peak that was seen is too low where this process has touched many more pages between two readings than it
+    was seen to hold, and its mark, which is of an earlier time, allows that. Not of huge pages: each is one fault.
     """
 
     def __init__(self, first: Reading, tracked: _Tracked) -> None:
         self._tracked = tracked
         self._first = self._latest = first.order  # The latest has marks
-        self._process = self._sampled = self._by_marks = 0  # bytes; 0 for unknown
+        self._process = self._sampled = self._by_marks = self._possible = 0  # bytes; 0 for unknown
         self._had_descendants = False
         self._previous: MemoryReading | None = None
         self._marks_are_own = False  # They were lowered since the step began
@@ -90,6 +96,7 @@ class PeakTracker:
         self._by_allocator = 0  # Memory on GPUs in bytes; 0 if no mark rose
         self._is_certain_on_gpu = True  # One process, on one device, and its marks were not reset
         self.fold(first)
+        self._possible = 0  # bytes, of this process
 
     def fold(self, reading: Reading) -> None:
         """Takes one more reading into account; ignores one that is older than the first."""
@@ -99,8 +106,12 @@ class PeakTracker:
         is_late = order < self._latest
         memory = resources.get(MEMORY.name)
         if memory is not None:
-            self._sampled = max(self._sampled, memory.tree_rss)
-            self._process = max(self._process, memory.rss)
+            if memory.tree_rss > self._sampled:
+                self._sampled = memory.tree_rss
+            if memory.rss > self._process:
+                self._process = memory.rss
+            if memory.possible > self._possible:
+                self._possible = memory.possible
             if not memory.is_brief and (lowered is not None or not is_late):
                 self._fold_marks(self._previous or memory, memory)
             if not memory.is_brief and not is_late:
@@ -131,7 +142,7 @@ class PeakTracker:
         if self._sampled:
             is_exact = self._by_marks >= self._sampled and not self._had_descendants
             figures[_MEMORY] = max(self._by_marks, self._sampled)
-            sources[_MEMORY] = "kernel" if is_exact else "sampled"
+            sources[_MEMORY] = "kernel" if is_exact else self._seen_as()
         if (of_tree := figures.get(_GPU_MEMORY)) is not None:
             is_exact = self._is_certain_on_gpu and self._by_allocator >= of_tree
             sources[_GPU_MEMORY] = "allocator" if is_exact else "sampled"
@@ -178,6 +189,11 @@ class PeakTracker:
                 self._by_allocator = max(self._by_allocator, tree_used(together) or 0)
                 # Lower only after the program has reset it: then nobody knows what was before.
                 self._is_certain_on_gpu &= marks[1].bytes >= known[1].bytes
+
+    def _seen_as(self) -> PeakSource:
+        mark = self._previous.high_water if self._previous is not None else None
+        more = min(self._possible, mark or 0) - self._process
+        return AT_LEAST if more > max(_MATTERS, self._process >> 4) else "sampled"
 
     def _fold_marks(self, before: MemoryReading, now: MemoryReading) -> None:
         if now.reaped_faults is None or now.reaped_faults != before.reaped_faults:

@@ -19,6 +19,8 @@ FLAT = """
 net (float[2, 3] x) => (float[2, 3] y) { y = Flatten (x) }
 """
 SUMMARY = """\
+float.onnx takes 3.31 kB and has 752 parameters and 2,496 MACs.
+
 float.onnx (rules: corrected, view: fused)
 assumed N = 1: --dim N=1 sets it
 
@@ -65,7 +67,7 @@ nodes                          4
 @pytest.mark.usefixtures("two_models")
 def test_a_model_is_printed_in_ten_lines_or_as_the_requested_table(cost: Cost) -> None:
     assert cost("float.onnx") == SUMMARY
-    head = SUMMARY[: SUMMARY.index("\n\n") + 2]
+    head = SUMMARY[: SUMMARY.index("\n\nMACs") + 2]
     for by, table in (("node", NODES), ("op", OPERATORS), ("total", TOTAL)):
         assert cost("float.onnx", "--by", by) == head + table
     save(Path("flat.onnx"), FLAT, {})
@@ -236,6 +238,15 @@ def test_a_comparison_without_the_models_is_printed_in_every_format(cost: Cost) 
         f"quantized.onnx: contractions: stored in {types}, expected to run in {types} by "
         f"{runtime_here().title}\n"
     )
+    answer, bars, _ = table.split("\n\n", 2)
+    assert answer == (
+        "quantized.onnx takes 1.53 kB, 46.2 % of float.onnx; 27.0 % of its contractions are "
+        "expected to run in integers."
+    )
+    assert [line.split("  ")[0] for line in bars.splitlines()] == [
+        f"{name}, {of}" for of in ("file", "memory") for name in models
+    ]
+    table = table.removeprefix(f"{answer}\n\n{bars}\n\n")
     assert table.startswith(f"float.onnx -> quantized.onnx (view: fused)\n{assumed}\n")
     table = table.replace(assumed, "")
     assert cost(*models, "--by", "total").endswith(f"\n{table}")
@@ -289,6 +300,8 @@ def test_modules_are_a_tree_with_the_sums_of_their_content(command: Commands) ->
     assert command("cost", "m.onnx", "--by", "module") == (
         0,
         """\
+m.onnx takes 254 B and has 0 parameters and 82 MACs.
+
 m.onnx (rules: corrected, view: fused)
 
 MODULE       NODES  MACS      %  BACKWARD MACS  MEMORY B      %  MACS/B  PARAMS  %
@@ -342,7 +355,7 @@ def test_module_names_of_any_form_make_a_tree(
         {{ ["{name}"] y = Relu (x) }}
     """)
     _, out, _ = command("cost", "m.onnx", "--by", "module")
-    lines = out.splitlines()[4:]
+    lines = out.splitlines()[6:]
     assert [line[: len(module)] for line, module in zip(lines, modules, strict=True)] == modules
 
 
@@ -350,6 +363,8 @@ def test_tensors_have_type_shape_and_node(command: Commands) -> None:
     assert command("cost", "m.onnx", "--by", "tensor", "--top", "3") == (
         0,
         """\
+m.onnx takes 254 B and has 0 parameters and 82 MACs.
+
 m.onnx (rules: corrected, view: fused)
 
 TENSOR  TYPE     SHAPE  BYTES  NODE
@@ -389,8 +404,8 @@ def test_names_in_a_shape_are_set_with_dim(command: Commands) -> None:
 
 def test_an_excluded_operator_is_left_out_of_sums_and_named_first(command: Commands) -> None:
     code, out, _ = command("cost", "m.onnx", "--by", "op", "--exclude", "Relu")
-    assert (code, out.splitlines()[1]) == (0, "excluded Relu 2")
-    assert "Relu" not in out.split("\n", 2)[2]
+    assert (code, out.splitlines()[3]) == (0, "excluded Relu 2")
+    assert "Relu" not in out.split("\n", 4)[4]
     _, out, _ = command("cost", "m.onnx", "--exclude", "MatMul", "--format", "json")
     (model,) = json.loads(out)["models"]
     assert model["excluded"] == {"MatMul": 2}

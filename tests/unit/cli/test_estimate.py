@@ -41,7 +41,12 @@ def estimates(command: Commands) -> Estimates:
 
 
 def test_an_estimate_without_a_method_has_a_line_for_each_method(estimates: Estimates) -> None:
-    model, table = estimates("--dim", "N=1024", "--limit", "100MB").split("\n\n")
+    answer, bars, model, table = estimates("--dim", "N=1024", "--limit", "100MB").split("\n\n")
+    assert answer == "net.onnx in 100 MB: perhaps with 1, no with 10 of 11 methods."
+    assert [line.split()[0] for line in bars.splitlines()] == [
+        *(each.title for each in METHODS),
+        "limit",
+    ]
     assert [line.split("  ")[0] for line in model.splitlines()] == [
         "net.onnx", "weights", "inputs of a sample", "activations of a sample",
     ]  # fmt: skip
@@ -63,7 +68,10 @@ def test_possible_torch_imports_and_missing_libraries_make_the_answer_perhaps(
     torch = "onnxruntime: quant_pre_process imports torch, 535 MB, which is in 'at most' alone"
     assert answers("512MB", "onnxruntime", "quark", "torch") == (["perhaps", "no"], [torch])
     assert answers("2GB", "onnxruntime", "quark", "torch") == (["yes", "yes"], [torch])
-    away = "quark is not installed here: what it takes is assumed, and no answer is yes"
+    away = (
+        "quark is not installed here, so its memory is assumed: for its methods the answer is "
+        "perhaps or no"
+    )
     assert answers("2GB", "onnxruntime") == (["yes", "perhaps"], [away])
 
 
@@ -71,6 +79,12 @@ def test_the_table_names_the_source_of_each_figure(estimates: Estimates) -> None
     options = ("--dim", "N=1024", "--samples", "512", "--limit", "1.07GB")
     wanted = ("--method", "onnxruntime:MinMax", "--method", "onnxruntime:Percentile")
     assert estimates(*options, *wanted) == textwrap.dedent("""\
+        net.onnx in 1.07 GB: yes with 1, no with 1 of 2 methods.
+
+        onnxruntime:MinMax      91.3 MB  ██                 │
+        onnxruntime:Percentile  2.23 GB  ███████████████████│███████████████████████░░░░
+                                                limit 1.07 GB
+
         net.onnx
         weights                      262 kB
         inputs of a sample           1.05 MB

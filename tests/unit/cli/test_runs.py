@@ -13,6 +13,7 @@ import pytest
 from otel_quant.recordings.model import Ending
 from otel_quant.recordings.summary import DISK_WRITE
 from otel_quant.schema import semconv
+from otel_quant.views.text import NO_BREAK
 from tests.fixtures.commands import Commands
 from tests.fixtures.recorded import RecordedFolder
 from tests.unit.recordings.runs.fleet import GB, write_fleet, write_recording
@@ -54,6 +55,15 @@ def paths(printed: Runs, *arguments: str) -> list[str]:
 
 def test_each_run_has_a_row_newest_first_and_unreadable_files_are_named(printed: Runs) -> None:
     assert printed() == """\
+6 runs: 4 ended, 1 lost, 1 killed; the highest peak is at least 7.50 GB, in runs/nightly/killed.
+
+runs/nightly/killed               ≥ 7.50 GB  ███████████████████████████████████
+runs/nightly/resnet                 2.00 GB  █████████
+runs/bert-cut/named.yaml          ≥ 1.89 GB  █████████
+runs/bert/quark_profile.yaml        1.89 GB  █████████
+runs/nightly/yolo                   1.00 GB  █████
+runs/quarks/quark_profile.1.yaml     734 MB  ███
+
 MODEL     METHOD      CONFIG  STATUS     SIZE  ACTIVATIONS        TIME       PEAK  WRITTEN              WHEN  PATH
 --------  ----------  ------  ------  -------  -----------  ----------  ---------  -------  ----------------  --------------------------------
                               ended                             10.0 s     734 MB  1.05 MB  2023-11-14 22:16  runs/quarks/quark_profile.1.yaml
@@ -63,6 +73,9 @@ yolo8     Percentile  XINT8   ended   12.0 MB       107 MB  1 min 00 s    1.00 G
 resnet50  MinMax      XINT8   ended    102 MB       107 MB  1 min 00 s    2.00 GB  3.00 MB  2023-11-14 22:13  runs/nightly/resnet
           MinMSE              killed                            30.0 s  ≥ 7.50 GB      1 B  2023-11-14 22:13  runs/nightly/killed
 """  # fmt: skip
+
+
+ANSWER = "6 runs: 4 ended, 1 lost, 1 killed; the highest peak is at least 7.50 GB, in runs/nightly/killed."
 
 
 def test_a_failed_child_is_shown_beside_the_status_of_a_successful_run(
@@ -90,6 +103,8 @@ def test_a_table_has_the_models_with_their_sizes_and_the_memory_of_each_method(
         write_recording(Path(f"runs/again/{number}"), method="LayerWisePercentile", peak=peak)
     arguments = ("--rows", "model", "--columns", "calibration.method", "--value", "memory.peak")
     assert printed(*arguments) == f"""\
+{ANSWER.replace("6 runs: 4", "8 runs: 6")}
+
 MODEL        SIZE  ACTIVATIONS  (none)  Entropy  LayerWisePercentile   MinMax  Percentile
 --------  -------  -----------  ------  -------  -------------------  -------  ----------
 (none)                          734 MB
@@ -134,7 +149,7 @@ def test_runs_of_each_library_have_a_row_and_torch_models_have_a_name(
         process = RecordedFolder(tmp_path / "own" / library).process().begin(0)
         known = {semconv.LIBRARY_NAME: library, semconv.MEMORY_PEAK: len(library) * GB, **model}
         process.end(3, attributes=known)
-    _, _, *rows, _ = command.output("runs", tmp_path / "own", "--rows", "model").splitlines()
+    _, _, _, _, *rows, _ = command.output("runs", tmp_path / "own", "--rows", "model").splitlines()
     assert [row.split() for row in rows] == [
         ["Tiny", "torchao", "7.00", "GB"],
         ["net", "amd-quark", "9.00", "GB"],
@@ -144,6 +159,8 @@ def test_runs_of_each_library_have_a_row_and_torch_models_have_a_name(
 
 def test_any_two_fields_make_a_pivot_table(printed: Runs) -> None:
     assert printed("--rows", "host.name", "--columns", "config.name", "--value", "duration") == f"""\
+{ANSWER}
+
 host.name  (none)       XINT8
 ---------  ------  ----------
 (none)     50.0 s
@@ -234,7 +251,9 @@ def test_a_folder_that_does_not_exist_is_an_error(command: Commands) -> None:
 
 def test_the_page_has_the_table_and_the_list(printed: Runs) -> None:
     Path("runs/nightly/killed/report.html").touch()
-    html = printed("--format", "html")
+    html = printed("--format", "html").replace(NO_BREAK, " ")
+    assert f"<h1>{ANSWER[:-1]}</h1>" in html
+    assert html.count('<rect class="bar" width="100.0%" y="5" height="12"/>') == 1
     assert 'http-equiv="Content-Security-Policy" content="default-src &#39;none&#39;;' in html
     assert '<td title="median of 1 run">734.0</td>' in html
     assert '<td title="median of 1 run">2,000.0</td>' in html

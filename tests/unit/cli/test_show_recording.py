@@ -229,3 +229,17 @@ def test_a_damaged_line_does_not_hide_its_neighbours(tmp_path: Path, show: Show,
     shown = show(folder.path)
     assert shown.count("\nLayer ") == 255
     assert "events.4711.jsonl: not readable and left out: line" in shown
+
+
+def test_a_module_is_called_by_its_name_and_a_peak_above_the_limit_has_a_reason(
+    tmp_path: Path, show: Show
+) -> None:
+    command = "python -m onnxruntime.quantization.preprocess --input a.onnx"
+    origin = {semconv.PROCESS_COMMAND_LINE: command, semconv.MEMORY_LIMIT: 734 * 10**6}
+    process = RecordedFolder(tmp_path / "r", origin=origin).process().begin(0)
+    process.close(process.step("Calibration", 1), 2, attributes={semconv.MEMORY_PEAK: 780 * 10**6})
+    process.end(3, error="ValueError")
+    first, *_ = lines = show(tmp_path / "r").splitlines()
+    assert first.startswith("onnxruntime.quantization.preprocess failed after 3.00 s")
+    peak = "Memory peaked at 780 MB in Calibration: 106.3 % of the limit of 734 MB"
+    assert f"{peak}, which counts what processes share once." in lines

@@ -290,10 +290,10 @@ def test_energy_is_that_of_the_devices_that_count_it(tmp_path: Path) -> None:
 import time
 from otel_quant.capture.probes.energy import MachineEnergy
 machine = MachineEnergy()
-first, began = read()[0][-1], time.monotonic()
+first, began = probe()[0].energy, time.monotonic()
 time.sleep(1.1)
-after, seconds = read(), time.monotonic() - began
-print(json.dumps([first, after[0][-1] / seconds, after[1][-1], machine().get("gpu")]))
+after, seconds = probe(), time.monotonic() - began
+print(json.dumps([first, after[0].energy / seconds, after[1].energy, machine().get("gpu")]))
 """
     assert run(driver, code).value == [0, pytest.approx(300, rel=0.1), None, None]
     driver.write([replace(A, power=300_000, energy=7)])
@@ -301,9 +301,37 @@ print(json.dumps([first, after[0][-1] / seconds, after[1][-1], machine().get("gp
         "machine = MachineEnergy()", "machine = MachineEnergy(); before = machine()"
     )
     code = code.replace('machine().get("gpu")', 'machine()["gpu"] / seconds')
-    code = code.replace("after[1][-1]", 'before["gpu"]')
+    code = code.replace("after[1].energy", 'before["gpu"]')
     power = pytest.approx(300, rel=0.1)
     assert run(driver, code).value == [0, power, 0, power]
+
+
+WORK = """
+import time
+def work():
+    return [reading.work and [round(each, 3) for each in reading.work] for reading in probe.sample()]
+first = work(), work()  # no checkpoint yet
+probe(); begun = work()
+time.sleep(0.6)
+print(json.dumps([*first, begun, work(), [reading.work for reading in probe()]]).replace("NaN", "null"))
+"""
+
+
+def test_what_a_device_does_is_averaged_from_a_checkpoint_on(tmp_path: Path) -> None:
+    counting = replace(
+        A, util=99, power=350_000, power_limit=700_000, pcie_generation=5, pcie_width=16, gpm=1,
+        gpm_busy=90, gpm_sm=84, gpm_dram=15, gpm_sent=4, gpm_received=1000,
+    )  # fmt: skip
+    older = replace(B, util=40, power=125_000, power_limit=250_000)
+    ours = [FakeProcess(used=GIB, device=device) for device in range(3)]
+    found = run(FakeNvml(tmp_path, [counting, older, C], ours), WORK).value
+    averages = [0.9, 0.84, 0.15, 1_048_576_000, pytest.approx(63e9, rel=0.01), 0.5]
+    assert found[0] == found[1] == found[2] == found[4] == [None, None, None]
+    assert found[3][:2] == [averages, [0.4, None, None, None, None, 0.5]]
+    assert found[3][2] is None
+    # Of one without our memory only the utilization is read, and not sooner than after a second.
+    without = run(FakeNvml(tmp_path, [counting], [FakeProcess(used=GIB, pid=1)]), WORK).value
+    assert without[3] == [None]
 
 
 FORK = """

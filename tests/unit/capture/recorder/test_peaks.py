@@ -129,6 +129,28 @@ def test_a_peak_is_not_marked_as_the_kernels_if_a_child_may_have_lived() -> None
     assert peaks_of(before, memory(100, 600, faults=9)) == peak(600, "kernel", 600)
 
 
+@pytest.mark.parametrize(
+    ("possible", "mark", "source"),
+    [
+        (350, 900, "at_least"),  # many more pages were touched than were seen
+        (350, 125, "sampled"),  # ... but the mark of an earlier time is not much higher
+        (125, 900, "sampled"),
+        (0, 900, "sampled"),  # nothing is known of page faults
+        (350, None, "sampled"),
+    ],
+)
+def test_a_sampled_peak_that_page_faults_contradict_is_marked(
+    possible: int, mark: int | None, source: str
+) -> None:
+    touched = SAMPLE._replace(possible=possible * MIB)
+    readings = memory(100, mark), touched, memory(100, mark)
+    assert peaks_of(*readings) == peak(120, source, 120)
+    # What was touched before the step does not count, nor where the mark rose in it.
+    assert peaks_of(touched, *readings[2:]) == peak(120, "sampled", 120)
+    if mark is not None:
+        assert peaks_of(*readings, memory(100, mark + 1)) == peak(mark + 1, "kernel", mark + 1)
+
+
 @pytest.mark.parametrize("later", [300, 100])
 def test_a_kernel_peak_after_a_reset_is_used_even_below_an_earlier_one(later: int) -> None:
     tracker = tracker_from(reading(memory(100, 900)))

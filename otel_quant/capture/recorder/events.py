@@ -38,6 +38,9 @@ from otel_quant.schema.readings import (
 
 _MB: Final = 1_000_000
 
+_SHORT_NS: Final = 1_000_000_000
+"""Nanoseconds from which on a step has readings of its own of what devices do."""
+
 _NO_METRICS: Final = ProgramMetrics(())
 _NO_LINES: Final[Mapping[int, Spot]] = {}
 
@@ -256,8 +259,10 @@ class EventMaker:
     ) -> Event:
         """Completes what the ends of a step and of the run have in common."""
         assert taken.reading is not None
-        taken.devices = tuple(self._figures.of_devices(start, taken.reading, peaks))
         taken.began_ns, taken.lasted_ns = start.time_ns, taken.clock_ns - start.clock_ns
+        is_short = taken.step is not None and taken.lasted_ns < _SHORT_NS
+        devices = self._figures.of_devices(start, taken.reading, peaks, is_short=is_short)
+        taken.devices = tuple(devices)
         taken.peaks = peaks
         if error is not None:
             message = message_of(error, paths=self.run.paths)

@@ -142,6 +142,7 @@ class Ongoing:
         self._with_peaks = with_peaks(resources)
         self._told_ns = 0  # monotonic clock of the last reading that the sinks received
         self.latest: Reading | None = None
+        self.ended: Reading | None = None  # At the end of the step that ended last
         self.whole: Period | None = None
         self.unreported: Period | None = None  # The part that a worker has not reported yet
         self._periods: tuple[Period, ...] = ()  # Both, once
@@ -178,7 +179,8 @@ class Ongoing:
         return newest
 
     def count_step(self, *, failed: bool) -> None:
-        """Counts a step that has ended."""
+        """Counts a step that has ended, at the latest reading."""
+        self.ended = self.latest
         for period in self._periods:
             period.steps += 1
             period.failed += failed

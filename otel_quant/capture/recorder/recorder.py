@@ -399,7 +399,7 @@ class Recorder:
             self._ongoing.add_to_forecasts(reading)
             steps = self._ongoing.open.copy()
         if self._stacks is not None:
-            self._stacks.take(steps, reading)
+            self._stacks.take(steps, reading, self.opened, self._ongoing.ended)
         self._sinks.sampled(reading)
         if is_due:
             self._tell_of(reading)

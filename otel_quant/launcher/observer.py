@@ -163,6 +163,7 @@ class Observer:
         self._last_seen: dict[int, LastSeen] = {}
         self._looked_ns = 0
         self._cache: int | None = None
+        self._disks: dict[str, Disk] = {}  # By what is on them
         self._highest_mark = self._highest = 0  # of one process, and of all together
         # A program is started as a copy of this process, whose memory is in the kernel's mark.
         self._mark_before = 0
@@ -208,7 +209,7 @@ class Observer:
                 limits=self._surroundings.limits,
                 uses=self._surroundings.uses,
                 oom_kills=self._surroundings.oom_kills(),
-                disks=disks(self._folder, self._environ),
+                disks=self._look_at_disks(),
                 batch_job=batch_job(self._environ, (time_ns - self._began_ns) / 1e9),
                 exits=self._exits.failed,
                 memory_of_others=self._surroundings.memory_of_others,
@@ -280,6 +281,7 @@ class Observer:
                     self._curve.drop(series.PROCESS + name)
             self._surroundings.look(self._pid, reading.processes, reading.memory)
             self._cache = cache_growth(self._folder)
+            self._look_at_disks()
         else:
             self._largest.meet(reading.processes)
         peak, since_ns = self._peak_between(reading)
@@ -295,6 +297,13 @@ class Observer:
                     self._curve.add(reading.clock_ns, {series.MEMORY: peak}, {})
                 self._curve.add(reading.clock_ns, self._levels(reading), totals)
         self._highest = max(self._highest, peak)
+
+    def _look_at_disks(self) -> tuple[Disk, ...]:
+        """Returns the disks with the least room that was seen: temporary files may be gone at the end."""
+        for disk in disks(self._folder, self._environ):
+            before = self._disks.get(disk.places, disk)
+            self._disks[disk.places] = disk._replace(free=min(before.free, disk.free))
+        return tuple(self._disks.values())
 
     def _peak_between(self, reading: TreeReading) -> tuple[int, int]:
         """Returns the highest since the last reading, as far as is known, and since when it may have been.

@@ -241,8 +241,11 @@ def _growing(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     each_one = "with each sample" if per_sample else "a second"
     by = f"{size(per_sample or grown.per_second)} {each_one}"
     seen = grown_of(recording, each.step)
-    if seen is not None and seen.is_loaded:
-        return
+    is_known = each.step.end is not None and bool(lines_of(recording, each.step))
+    if (seen is not None and seen.is_loaded) or (
+        is_known and (0 if seen is None else seen.bytes) < grown.grown / 2
+    ):
+        return  # what was loaded; or child processes, of which no lines are known
     text = f"Memory kept growing in {_path(each.names)}, by {by}, {size(grown.grown)} in all"
     if seen is not None:
         text += f", {share_text(seen.share)} of it at {seen.spot.words}"

@@ -18,6 +18,15 @@ from otel_quant.diagnosis.bounds import (
     remedy_of,
     words_of,
 )
+from otel_quant.diagnosis.headline import (
+    LONGEST_MESSAGE,
+    LONGEST_NAME,
+    MOST_TIME,
+    error_text,
+    names_text,
+    peak_sentence,
+    time_sentence,
+)
 from otel_quant.recordings import summary
 from otel_quant.recordings.failures import failure_of, failures, has_exit_code
 from otel_quant.recordings.model import (
@@ -50,12 +59,10 @@ from otel_quant.schema.units import (
 )
 from otel_quant.views.document import Facts, Lines, Part, Section
 from otel_quant.views.steps import ShownProcess, memory_limit, process_name
-from otel_quant.views.text import listed, of_limit, phrase, printable, share_of
+from otel_quant.views.text import listed, phrase, printable
 
-_LONGEST_NAME: Final = 120
 _LONGEST_LINE: Final = 60
-_LONGEST_MESSAGE: Final = 400
-_message: Final = partial(cut, longest=_LONGEST_MESSAGE)
+_message: Final = partial(cut, longest=LONGEST_MESSAGE)
 _MOST_PATHS: Final = 3
 _MOST_BOUNDS: Final = 5
 _MOST_GROWING: Final = 10
@@ -68,9 +75,6 @@ _LEAST_WAIT: Final = 1.0
 _OWN: Final = 0.8
 """Share of its processors from which on a program uses them itself, and its threads wait for each other."""
 
-_MOST_TIME: Final = 0.5
-"""Share of the run's time outside of steps from which on it is the first that is told."""
-
 _WORTH: Final = 0.05
 """Share of the run's time from which on a step matters."""
 
@@ -79,7 +83,7 @@ def sentences(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     """Yields the sentences that follow how it ended, the most important first."""
     yield from _error(recording, subject)
     rows, outside = outside_of(recording, subject.runs), list(_outside(recording, subject))
-    is_most = sum(each.own for each in rows) > _MOST_TIME * recording.duration
+    is_most = sum(each.own for each in rows) > MOST_TIME * recording.duration
     yield from outside if is_most else ()
     yield from _peak_sentence(recording, subject, summary.peak(recording))
     growing, waited = list(_growing(recording, subject)), list(_waited(recording))
@@ -97,7 +101,7 @@ def _program_of(recording: Recording, attributes: Attributes) -> str:
     if program.startswith("-c "):
         program = f"{command.split()[0]} -c"
     program = program.removeprefix("-m ")  # whose name is the module's
-    return cut(PurePath(program).name or program, _LONGEST_NAME)
+    return cut(PurePath(program).name or program, LONGEST_NAME)
 
 
 def outcome(recording: Recording, subject: ShownProcess) -> str:
@@ -123,11 +127,11 @@ def outcome(recording: Recording, subject: ShownProcess) -> str:
 def _where(recording: Recording, subject: ShownProcess) -> str:
     """Returns what it was doing at the end, or which step failed."""
     if where := _ending_of(recording).where:
-        return cut(where, _LONGEST_NAME + _LONGEST_LINE)
+        return cut(where, LONGEST_NAME + _LONGEST_LINE)
     if recording.state == "failed" or recording.ending is not None:
         failure = failure_of(recording)
         steps = failure.steps if failure is not None and recording.ending is None else ()
-        return cut(steps[-1].name, _LONGEST_NAME) if steps else ""
+        return cut(steps[-1].name, LONGEST_NAME) if steps else ""
     # Innermost of those that are still open, before that the one that counts samples or layers.
     # A child may have been killed alone.
     unended = [each for each in subject.steps if each.step.end is None]
@@ -136,7 +140,7 @@ def _where(recording: Recording, subject: ShownProcess) -> str:
         return ""
     step = max(unended, key=lambda each: (bool(each.step.counts), each.depth, each.end)).step
     line = phrase(", at {}", step.line, attrgetter("short"))
-    return f"{cut(step.name, _LONGEST_NAME)}{phrase(', {}', step.counts)}{line}"
+    return f"{cut(step.name, LONGEST_NAME)}{phrase(', {}', step.counts)}{line}"
 
 
 def _error(recording: Recording, subject: ShownProcess) -> Iterator[str]:
@@ -179,13 +183,7 @@ def _failed(recording: Recording, run: RecordedRun) -> str:
 
 
 def _error_text(failed: RecordedRun | RecordedStep) -> str:
-    text = phrase(": {}", failed.error_message, _message)
-    return f"{cut(str(failed.error), _LONGEST_NAME)}{text}".rstrip(".")
-
-
-def _path(names: Sequence[str]) -> str:
-    """Returns the name of a step behind the name of the step around it."""
-    return WITHIN.join(cut(name, _LONGEST_NAME) for name in names[-2:])
+    return error_text(str(failed.error), failed.error_message)
 
 
 def _peak_sentence(
@@ -193,14 +191,13 @@ def _peak_sentence(
 ) -> Iterator[str]:
     if peak is None:
         return
-    where, when = phrase(" in {}", [name for name, _ in peak.path], _path), ""
+    where, when = phrase(" in {}", [name for name, _ in peak.path], names_text), ""
     if peak.time is not None:
         when = f", {clock_text(peak.time)} after the start"
         row = outside_at(outside_of(recording, subject.runs), peak.time)
         where = where or phrase(" {}", row, words_of_outside)
-    near = phrase(": {}", of_limit(peak.value, memory_limit(recording)))
-    verb = "reached at least" if peak.is_least else "peaked at"
-    yield f"Memory{whose(recording, peak)} {verb} {size(peak.value)}{where}{when}{near}."
+    limit, of = memory_limit(recording), whose(recording, peak)
+    yield peak_sentence(peak.value, where + when, limit, whose=of, is_least=peak.is_least)
 
 
 def _growing(recording: Recording, subject: ShownProcess) -> Iterator[str]:
@@ -225,7 +222,7 @@ def _growing(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     by = f"{size(grown.per_second)} a second"
     if grown.per_sample is not None:
         by = f"{size(grown.per_sample)} with each sample ({by})"
-    text = f"Memory kept growing in {_path(each.names)}, by {by}, {size(grown.grown)} in all"
+    text = f"Memory kept growing in {names_text(each.names)}, by {by}, {size(grown.grown)} in all"
     lines = by_line(of_step(stacks_in(recording), each.step.name))
     if seen := sum(amounts.grown for amounts in lines.values()):
         place, amounts = max(lines.items(), key=lambda line: line[1].grown)
@@ -246,24 +243,14 @@ def whose(recording: Recording, peak: summary.KnownValue) -> str:
 
 def _time(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     """Yields how long the steps took, and those of one name that took longest."""
-    steps = subject.steps
-    whole = phrase(" of {}", recording.duration, duration_text)
-    if len(steps) < 2:
-        if not steps_in(recording):
-            yield "No step was recorded."
-        for each in steps:
-            yield f"{_path(each.names)} took {duration_text(each.duration)}{whole}."
-        return
-    by_name: dict[tuple[str, ...], list[float]] = {}
-    for each in steps:
-        by_name.setdefault(each.names[-2:], []).append(each.own)
-    names, longest = max(by_name.items(), key=lambda named: sum(named[1]))
-    own, total = sum(longest), covered(steps)
-    word = "most of it" if own > _MOST_TIME * total else "the longest"
-    times = f" ({len(longest)} times)" if len(longest) > 1 else ""
-    share = phrase(", {} of the run", share_of(own, recording.duration), share_text)
-    took = f"{counted(len(steps), 'step')} took {duration_text(total)}{whole}"
-    yield f"{took}, {word} {_path(names)}{times}: {duration_text(own)}{share}."
+    if not steps_in(recording):
+        yield "No step was recorded."
+    times: dict[tuple[str, ...], tuple[float, int]] = {}
+    for each in subject.steps:
+        own, count = times.get(each.names[-2:], (0.0, 0))
+        times[each.names[-2:]] = own + each.own, count + 1
+    if times:
+        yield time_sentence(times, covered(subject.steps), recording.duration)
 
 
 def _outside(recording: Recording, subject: ShownProcess) -> Iterator[str]:
@@ -300,8 +287,8 @@ def _bounds(recording: Recording, subject: ShownProcess, named: Sequence[str]) -
     for each in nlargest(_MOST_BOUNDS, known, attrgetter("own")):
         bound = str(each.step.attributes[semconv.STEP_BOUND_BY])
         evidence = each.step.attributes.get(semconv.STEP_BOUND_EVIDENCE, "")
-        text = f"{words_of(bound)}: {cut(listed(evidence), _LONGEST_MESSAGE)}"
-        yield f"{_path(each.names)}: {text}.{_to_try(bound, each)}"
+        text = f"{words_of(bound)}: {cut(listed(evidence), LONGEST_MESSAGE)}"
+        yield f"{names_text(each.names)}: {text}.{_to_try(bound, each)}"
 
 
 def _to_try(bound: str, each: PlacedStep) -> str:
@@ -321,7 +308,7 @@ def _written(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     # The path is known before the model is written.
     ended = (each.step for each in subject.steps if each.run.state == "ended")
     names = dict.fromkeys(listed(step.attributes.get(semconv.OUTPUT_PATH, "")) for step in ended)
-    if paths := [cut(name, _LONGEST_NAME) for name in names if name]:
+    if paths := [cut(name, LONGEST_NAME) for name in names if name]:
         shown, more = ", ".join(paths[:_MOST_PATHS]), len(paths[_MOST_PATHS:])
         yield f"Models written: {shown}{phrase(' and {:,} more', more, int)}."
 
@@ -421,7 +408,7 @@ def ending_facts(ending: Ending) -> Iterator[tuple[str, str]]:
     if (ending.memory, ending.memory_limit) != (None, None):
         yield "memory", _memory(ending)
     if ending.processes:
-        sizes = [f"{cut(each, _LONGEST_NAME)} {size(of)}" for each, of in ending.processes]
+        sizes = [f"{cut(each, LONGEST_NAME)} {size(of)}" for each, of in ending.processes]
         yield "largest", _listed(sizes)
 
 
@@ -455,14 +442,18 @@ _GROWTHS: Final = (
 
 def time_left(run: RecordedRun, step: RecordedStep) -> str:
     """Returns the time until the last sample or layer of a step that is open, or that it has stalled; empty if unknown."""
-    if step.state != "running":
+    left = number(forecast_of(run, step), semconv.FORECAST_TIME_LEFT)
+    if step.state != "running" or left is None:
+        return stalled(run, step)
+    return stalled(run, step) or f"about {duration_text(left)} left"
+
+
+def stalled(run: RecordedRun, step: RecordedStep) -> str:
+    """Returns for how long an open step has stalled; empty if it has not."""
+    seconds = number(forecast_of(run, step), semconv.FORECAST_STALLED)
+    if step.state != "running" or seconds is None:
         return ""
-    forecast = forecast_of(run, step)
-    stalled = number(forecast, semconv.FORECAST_STALLED)
-    left = number(forecast, semconv.FORECAST_TIME_LEFT)
-    if stalled is not None:
-        return f"no progress for {duration_text(stalled)}"
-    return "" if left is None else f"about {duration_text(left)} left"
+    return f"no progress for {duration_text(seconds)}"
 
 
 def exceeded(run: RecordedRun, step: RecordedStep) -> str:

@@ -169,8 +169,9 @@ class ShownRun:
         before = [each for each in of_outside if each.name == NAMES[BEFORE]]
         self.rows = [*before, *self._rows(placed), *of_outside[len(before) :]]
         failed = (each.error_message for each in run.steps if each.error)
-        # Messages that the first lines have
-        self.told = (run.error_message, next(failed, None))
+        is_first = run.error is None and recording.state in ("ended", "failed")
+        # The message that the first lines have
+        self.told = next(failed, None) if is_first else run.error_message
 
     @property
     def seconds(self) -> float:
@@ -399,8 +400,7 @@ def _state_text(row: StepTableRow, step: RecordedStep) -> str:
         return ""
     if step.state == "lost" and not row.of.recording.path.is_dir():
         return "open"  # a file does not show whether its process is alive
-    is_above = step.error_message in row.of.told
-    message = step.error_message if step.error and not is_above else ""
+    message = step.error_message if step.error and step.error_message != row.of.told else ""
     return ": ".join(filter(None, (STATES[step.state].cell, step.error, message)))
 
 

@@ -275,6 +275,7 @@ class Recorder:
                         self._ongoing.fold(reading)
                         self._ongoing.open.pop(step.info.index, None)
                         peaks = step.tracker.result()
+                        self._ongoing.time_step(step, reading, peaks)
                         self._ongoing.count_step(failed=error is not None)
                     if (taken := self._taken(f"{step.info.label} End", reading)) is not None:
                         self._sinks.send(self._events.step_ended(step, peaks, error, taken))
@@ -367,7 +368,8 @@ class Recorder:
             self.ended = True
             self._events.run = info
             unreported = self._ongoing.unreported or whole
-        self._sinks.send(self._events.run_ended(whole, unreported, of_run, error, taken))
+        times = self._ongoing.times
+        self._sinks.send(self._events.run_ended(whole, unreported, of_run, error, taken, times))
 
     def _taken(self, name: str, reading: Reading) -> Event | None:
         """Takes a checkpoint; None if the run has ended, which waits for other threads a second at most."""
@@ -413,7 +415,8 @@ class Recorder:
 
     def _drop(self, step: OpenStep) -> None:
         with self._lock:  # another thread may be going through the open steps
-            self._ongoing.open.pop(step.info.index, None)
+            if self._ongoing.open.pop(step.info.index, None) is not None:
+                self._ongoing.times.drop()
 
     def _folded(self, reading: Reading) -> Reading:
         with self._lock:

@@ -24,7 +24,7 @@ LONGEST: Final = 60.0
 """Seconds after which a program counts as one that does not end."""
 
 CALIBRATION: Final = """
-import queue, sys, threading, time
+import functools, multiprocessing, pathlib, queue, sys, threading, time
 import numpy as np, onnx
 from onnx import parser
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, quantize_static
@@ -63,6 +63,30 @@ class InAnotherThread(CalibrationDataReader):
 
     def get_next(self):
         return self.loaded.get()
+
+def sample_of(number, seconds):
+    return Reader(number + 1, seconds).get_next()
+
+class InProcesses(CalibrationDataReader):
+    def __init__(self, samples, seconds):
+        pool = multiprocessing.get_context("fork").Pool(4)
+        self.loaded = pool.imap(functools.partial(sample_of, seconds=seconds), range(samples))
+
+    def get_next(self):
+        return next(self.loaded, None)
+
+class OnDisk(CalibrationDataReader):
+    def __init__(self):
+        self.files = iter(sorted(pathlib.Path().glob("sample-*.npy")))
+
+    def get_next(self):
+        file = next(self.files, None)
+        return None if file is None else {"x": np.load(file)}
+"""
+
+KEEP: Final = """
+for number in range(20):
+    np.save(f"sample-{number:02}.npy", np.random.default_rng(number).random((1, 3, 256, 256), np.float32))
 """
 
 EXTENSION: Final = """
@@ -84,8 +108,11 @@ def static(reader: str, method: str = "MinMax") -> str:
 
 
 IN_A_LOOP: Final = "Reader(20, 0.3)"
+MOSTLY: Final = "Reader(20, 1.5)"
 PAIRS: Final = {
     "calibration_data": (static(IN_A_LOOP), static(f"InAnotherThread({IN_A_LOOP})")),
+    "calibration_data, most of the time": (static(MOSTLY), static("InProcesses(20, 1.5)")),
+    "calibration_data, kept on disk": (static(MOSTLY), static("OnDisk()")),
     "memory_growth": (static("Reader(30, 0)", "Entropy"), static("Reader(30, 0)")),
     "memory_growth, Percentile": (static("Reader(30, 0)", "Percentile"), static("Reader(30, 0)")),
     "compiling": (EXTENSION, EXTENSION),
@@ -100,6 +127,8 @@ def prepare(name: str, is_after: bool, folder: Path) -> None:
     kept = folder / "extensions"
     if name.startswith("compiling") and not is_after:
         subprocess.run(["rm", "-rf", str(kept)], check=True)
+    if name.endswith("on disk") and is_after:
+        run(CALIBRATION + KEEP, folder)
     if name == "lock_file":
         lock = kept / "two" / "lock"
         if not (kept / "two").exists():

@@ -74,8 +74,40 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+    try:
+        value = getattr(__import__(_MODULES[name], fromlist=[name]), name)
+    except OSError as error:  # no descriptor is free: the next use tries again
+        if name != "step":
+            raise
+        import sys
 
-    value = getattr(import_module(_MODULES[name]), name)
+        if not _UnrecordedStep.is_told:
+            sys.stderr.write(f"otel-quant: steps are not recorded: {error.strerror}\n")
+        _UnrecordedStep.is_told = True
+        return _UnrecordedStep
     globals()[name] = value
     return value
+
+
+class _UnrecordedStep:
+    """A block or function that is not recorded, as :func:`step` makes it where this package cannot be loaded."""
+
+    is_told = False
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __call__(self, function: Any) -> Any:
+        return function
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    async def __aenter__(self) -> None:
+        pass
+
+    async def __aexit__(self, *_: object) -> None:
+        pass

@@ -59,7 +59,8 @@ _NAMED_COLUMNS = {
     semconv.MEMORY_DELTA: ("Growth", "bytes"),
     semconv.MEMORY_PEAK: ("Peak", "bytes"),
     semconv.MEMORY_PEAK_SOURCE: ("Peak from", None),
-    semconv.GPU_MEMORY_PEAK: ("GPU peak", "bytes"),
+    semconv.GPU_TREE_PEAK: ("GPU peak", "bytes"),
+    semconv.GPU_MEMORY_PEAK: ("GPU peak, all programs", "bytes"),
     semconv.GPU_ENERGY: ("GPU energy", "joule"),
     semconv.CPU_ENERGY: ("CPU energy", "joule"),
     semconv.DISK_READ: ("Read", "bytes"),
@@ -124,7 +125,7 @@ def dashboard() -> builders.Dashboard:
         .with_panel(_cpu())
         .with_panel(_trace())
         .with_panel(_log())
-        .with_row(panels.row("GPUs", _gpu(), _gpu_peaks(), *_gpu_activity(), *_others("The run sees no GPU, or it does not tell", devices=True)))
+        .with_row(panels.row("GPUs", _gpu(), *_gpu_activity(), _gpu_peaks(), *_others("The run sees no GPU, or it does not tell", devices=True)))
         .with_row(panels.row("Other resources", *_others("It is not measured here", devices=False)))
     )  # fmt: skip
 
@@ -357,10 +358,18 @@ def _cpu() -> panels.Panel:
     )  # fmt: skip
 
 
+_PEAKS = semconv.MEMORY_PEAK, semconv.MEMORY_HIGHEST_KNOWN
+"""What a process has sent of a peak, and what `otel-quant send` knew beside it: the higher one counts."""
+
+
 def _steps() -> panels.Panel:
     selected = [
         name for name in STEP_COLUMNS if name.startswith((semconv.PREFIX, semconv.ERROR_TYPE))
     ]
+    selected.append(semconv.MEMORY_HIGHEST_KNOWN)
+    numbers = [name for name, (_, unit) in STEP_COLUMNS.items() if unit and name in selected]
+    titles = {name: title for name, (title, _) in STEP_COLUMNS.items()} | {"traceIdHidden": "Trace"}
+    shown = {"Peak" if name in _PEAKS else name: title for name, title in titles.items()}
     # Tempo gives a span's name only where it is asked for.
     query = (
         f"{{ {names.span(semconv.STEP_NAME)} != nil && {panels.TRACES_OF_RUNS} }}"
@@ -369,14 +378,14 @@ def _steps() -> panels.Panel:
     )
     table = panels.grid(
         "Steps",
-        f"What each ended step cost; click a name for its trace. Sort by peak to find the one to make smaller, by duration for the one to make faster. A peak from the kernel is exact, a sampled one may have been missed by a little. Of more than {panels.MOST_SPANS} ranks, as many are shown.",
+        f"What each ended step cost; click a name for its trace. Sort by peak to find the one to make smaller, by duration for the one to make faster. A peak from the kernel is exact, a sampled one may have been missed by a little; of one that is from at_least, the true peak may be much higher. Of more than {panels.MOST_SPANS} ranks, as many are shown.",
         panels.TEXT,
         panels.traceql(query),
-    ).no_value("No step has ended, or its span has not arrived").with_transformation(panels.numbers(*(name for name, (_, unit) in STEP_COLUMNS.items() if unit and name.startswith(semconv.PREFIX))))  # fmt: skip
+    ).no_value("No step has ended, or its span has not arrived").with_transformation(panels.numbers(*numbers, semconv.MEMORY_HIGHEST_KNOWN)).with_transformation(panels.reduced("Peak", "max", _PEAKS))  # fmt: skip
     table = (
         panels.transformed(
             table,
-            panels.columns({name: title for name, (title, _) in STEP_COLUMNS.items()} | {"traceIdHidden": "Trace"}),
+            panels.columns(shown),
         )
         .with_transformation(panels.transform("sortBy", fields={}, sort=[{"field": "Step"}]))
         .with_transformation(panels.transform("sortBy", fields={}, sort=[{"field": "Rank"}]))

@@ -31,13 +31,18 @@ from opentelemetry.instrumentation.utils import is_instrumentation_enabled
 from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
-from otel_quant.capture.instruments.processes import PARENT
+from otel_quant.capture.early_stacks import EARLY_STACKS
+from otel_quant.capture.instruments.processes import LAUNCHED, PARENT
 from otel_quant.capture.probes.readers import Probes
 from otel_quant.capture.recorder.ongoing import OpenStep, current_step
 from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.capture.recorder.run_info import new_run_info
-from otel_quant.capture.stack_sampler import StackSampler
-from otel_quant.export.otel.automatic_providers import AUTOMATIC_PROVIDERS, PROVIDERS
+from otel_quant.capture.stack_sampler import sampler_for
+from otel_quant.export.otel.automatic_providers import (
+    AUTOMATIC_PROVIDERS,
+    PROVIDERS,
+    has_providers_of_program,
+)
 from otel_quant.export.otel.delivery import Delivery
 from otel_quant.export.otel.logs import LogsSink
 from otel_quant.export.otel.metrics import MetricsSink
@@ -212,8 +217,12 @@ class Runtime:
     #    answered by then are not shut down (:mod:`otel_quant.export.otel.delivery`).
 
     def end_at_exit(self) -> None:
-        """Has the run end at exit: after what registers later, before what has registered."""
-        if not self._ends_at_exit:
+        """Has the run end at exit: after what registers later, before what has registered.
+
+        Where `otel-quant run` has registered the end before the program's own code, only providers are before that.
+        """
+        is_registered = LAUNCHED in sys.modules and not has_providers_of_program()
+        if not self._ends_at_exit and not is_registered:
             self.end_first_at_exit()
 
     def end_first_at_exit(self) -> None:
@@ -224,11 +233,10 @@ class Runtime:
 
     def at_process_end(self, error: BaseException | None = None) -> None:
         """The process is about to end, by an exception if any: ends the run and waits, bounded, for exporters."""
-        timeout = self.settings.exit_timeout
-        self._exiting = True
-        run = self.latest_run
-        if run is None:
+        timeout, run = self.settings.exit_timeout, self.latest_run
+        if self._exiting or run is None:
             return
+        self._exiting = True
         run.end(error or _error_at_exit())
         try:
             self._drain(self.delivery.finish, timeout)
@@ -295,8 +303,6 @@ class Runtime:
                 arguments=settings.arguments,
                 folder=Path.cwd(),
             )
-            every = settings.stacks == "all"
-            stacks = StackSampler(names_paths=settings.paths, of_every_thread=every)
             recorder = Recorder(
                 info,
                 Probes([each for each in RESOURCES if settings.gpu or each.name != "gpu"]),
@@ -304,7 +310,7 @@ class Runtime:
                 self.metrics,
                 sample_interval=settings.sample_interval,
                 exact_peaks=settings.exact_peaks,
-                stacks=stacks if settings.stacks != "false" else None,
+                stacks=EARLY_STACKS.take() or sampler_for(settings),
             )
             self.end_at_exit()
             return recorder

@@ -50,7 +50,7 @@ class WarningCommand:
 
     def look(self, recording: Recording) -> None:
         """Tells what is new; a step that goes on after a stall may stall again."""
-        known = {}
+        known: dict[tuple[str, str, int], tuple[str, str]] = {}
         for run in recording.runs:
             for step in run.steps:
                 texts = {"memory": exceeded(run, step), "stall": stalled(run, step)}

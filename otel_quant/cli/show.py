@@ -14,7 +14,7 @@ from otel_quant.cli.command import (
     print_document,
     read_recording,
 )
-from otel_quant.cli.stacks import LINES, print_stacks
+from otel_quant.cli.stacks import STEP, print_stacks
 
 _MOST_STEPS: Final = 1000
 """Steps of a run that are shown to people; programs get all."""
@@ -22,16 +22,19 @@ _MOST_STEPS: Final = 1000
 
 def _run(options: argparse.Namespace) -> int:
     if options.stacks:
-        if len(options.files) > 1:
-            raise UserError("--stacks: expected one recording", MISUSED)
+        if len(options.files) > 1 or options.by == "device":
+            raise UserError("--stacks: expected one recording, and no --by device", MISUSED)
         print_stacks(options.files[0], options.step, options.by, options.format)
         return 0
     if options.step is not None:
         raise UserError("--step: expected --stacks beside it", MISUSED)
-    from otel_quant.views.show import document
+    from otel_quant.views.show import devices, document
 
     recordings = {name: read_recording(name) for name in options.files}
-    print_document(document(recordings, _MOST_STEPS), options.format)
+    if options.by == "device":
+        print_document(devices(recordings), options.format)
+    else:
+        print_document(document(recordings, _MOST_STEPS), options.format)
     return 0
 
 
@@ -47,7 +50,8 @@ COMMAND: Final = Command(
     arguments=(
         option("files", nargs="+", metavar="PATH", help="a recording or a quark_profile.yaml"),
         option("--stacks", action="store_true", help="the lines of code that took the time and the memory, as `otel-quant stacks` prints them"),
-        *LINES,
+        STEP,
+        option("--by", choices=("time", "memory", "device"), default="time", help="device: what steps used of each GPU; else what the lines of --stacks are sorted by (default: %(default)s)"),
         add_format,
     ),
     run=_run,

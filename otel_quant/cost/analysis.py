@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from time import monotonic
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from otel_quant.cost import dtypes, execution, results
 from otel_quant.cost.execution import AsStored, Execution
@@ -16,7 +16,7 @@ from otel_quant.cost.model_reader import read_model
 from otel_quant.cost.operation import RULE_ERRORS, SHOWN, Shape, TypedNode, Value
 from otel_quant.cost.operators import operator_of
 from otel_quant.cost.operators.rule import NO_PRECISION
-from otel_quant.cost.results import AssumedBranch, ModelCost, NodeCost, TensorCost, UnknownNodes
+from otel_quant.cost.results import AssumedBranch, ModelCost, NodeCost, TensorCost, option_text
 from otel_quant.cost.structure import CostError, Model, Tensor, printable
 from otel_quant.cost.walk import MAX_NODES, Walk
 
@@ -77,6 +77,10 @@ def analyze(
     return analysis.cost(exclude, tensors=tensors)
 
 
+_SUMS: Final = ("macs", "macs_contraction", "backward_macs", "params")
+"""What a model has of its nodes together."""
+
+
 class _Analysis:
     """What is added up of one walk over one model."""
 
@@ -107,7 +111,7 @@ class _Analysis:
         made = tuple(_made_tensors(walk.ops)) if tensors else None
         excluded = self._take_nodes(exclude)
         nodes, counts = self._nodes, _op_counts(self._nodes)
-        contraction = _sum(nodes, "macs_contraction")
+        sums = {name: _sum(nodes, name) for name in _SUMS}
         precisions = {kind: operator_of(kind).precision for kind in counts}
         uncosted = [node for node in nodes if node.macs is None]
         sized = (node for node in nodes if node.memory_bytes)
@@ -115,48 +119,30 @@ class _Analysis:
         zeros = {node.sparsity.weight: node.sparsity for node in nodes if node.sparsity}
         met, seen = walk.constants.met, self._read.keys() | self._left_out
         unread = [value.weight for value in met if value.weight and value not in seen]
+        in_float = [
+            results.InFloat(dict(Counter(op.kind for op in ops)), ops[0].name, *obstacle)
+            for obstacle, ops in types.in_float.items()
+        ]
         return ModelCost(
-            path=walk.model.source,
-            rules=self._rules_name,
-            view=self._view_name,
-            views={
-                name: results.Memory(it.bytes, it.peak_bytes) for name, it in self._views.items()
-            },
-            macs=_sum(nodes, "macs"),
-            macs_contraction=contraction,
-            backward_macs=_sum(nodes, "backward_macs"),
-            params=_sum(nodes, "params"),
-            weight_bytes=_sum(self._read.values(), "stored"),
-            unused_params=_sum(unread, "elements"),
-            unused_weight_bytes=_sum(unread, "stored"),
-            memory_bytes=self._view.bytes,
-            peak_activation_bytes=self._view.peak_bytes,
-            file_bytes=file_bytes(walk.model, met),
-            nodes=tuple(nodes),
-            op_counts=dict(counts.most_common()),
+            path=walk.model.source, rules=self._rules_name, view=self._view_name,
+            views={name: results.Memory(it.bytes, it.peak_bytes) for name, it in self._views.items()},
+            **sums, weight_bytes=_sum(self._read.values(), "stored"),
+            unused_params=_sum(unread, "elements"), unused_weight_bytes=_sum(unread, "stored"),
+            memory_bytes=self._view.bytes, peak_activation_bytes=self._view.peak_bytes,
+            unsized_tensors=self._view.unsized, file_bytes=file_bytes(walk.model, met),
+            nodes=tuple(nodes), op_counts=dict(counts.most_common()),
             quantize_nodes=sum(counts[kind] for kind, it in precisions.items() if it.quantizes),
             dequantize_nodes=sum(counts[kind] for kind, it in precisions.items() if it.dequantizes),
-            precision=_mix(nodes, "precision", contraction),
+            precision=_mix(nodes, "precision", sums["macs_contraction"]),
+            expected_precision=_mix(nodes, "expected_precision", sums["macs_contraction"]),
             input_shapes={name: value.shape for name, value in bound.values.items()},
-            assumed=bound.assumed,
-            overridden_dims=dict(bound.overridden),
-            unused_dims=bound.unused,
-            uncosted_ops=dict(_op_counts(uncosted)),
-            unsized_tensors=self._view.unsized,
-            unknown_nodes=tuple(_unknown_nodes(uncosted)),
-            max_memory_node=heaviest and heaviest.name,
+            assumed=bound.assumed, overridden_dims=dict(bound.overridden), unused_dims=bound.unused,
+            uncosted_ops=dict(_op_counts(uncosted)), unknown_nodes=tuple(_unknown_nodes(uncosted)),
+            max_memory_node=heaviest and heaviest.name, excluded=excluded, tensors=made,
             sparsity=tuple(zeros.values()) if self.sparsity_of else None,
-            excluded=excluded,
-            tensors=made,
-            quantized_contractions=types.quantized,
-            in_float=tuple(
-                results.InFloat(dict(Counter(op.kind for op in ops)), ops[0].name, *obstacle)
-                for obstacle, ops in types.in_float.items()
-            ),
-            expected_precision=_mix(nodes, "expected_precision", contraction),
+            quantized_contractions=types.quantized, in_float=tuple(in_float), runtime=types.runtime,
             assumed_branches=tuple(self._branches),
-            runtime=types.runtime,
-        )
+        )  # fmt: skip
 
     def _take_nodes(self, exclude: Collection[str]) -> dict[str, int]:
         """Costs all nodes but those of operators that are left out; returns how many those are."""
@@ -187,29 +173,19 @@ class _Analysis:
         if inner:
             precision = execution.precision_of(op, self._makers)
             expected = self._types.expected(op, precision)
+        given = self._shared([None if value is None else value.shape for value in op.inputs])
+        made = self._shared([value.shape for value in op.outputs])
+        sparsity = None if self.sparsity_of is None else self.sparsity_of(op)
+        moved = execution.multiplied(moved, run.times)
         return NodeCost(
-            op.name,
-            op.kind,
-            macs,
-            inner,
-            backward,
-            params,
-            memory,
-            self._shared([None if value is None else value.shape for value in op.inputs]),
-            self._shared([value.shape for value in op.outputs]),
-            precision,
-            None if self.sparsity_of is None else self.sparsity_of(op),
-            unknown,
-            execution.multiplied(moved, run.times),
-            expected,
-        )
+            op.name, op.kind, macs, inner, backward, params, memory, given, made, precision, sparsity, unknown,
+            moved, expected,
+        )  # fmt: skip
 
     def _branch(self, op: TypedNode, taken: int, macs: Sequence[int | None]) -> AssumedBranch:
         """The record of a branch that was assumed, with what would give the condition."""
         options = [
-            results.option_text(
-                "--input", f"{name}:bool:{'x'.join(map(str, value.shape or ()))}:VALUE"
-            )
+            option_text("--input", f"{name}:bool:{'x'.join(map(str, value.shape or ()))}:VALUE")
             for name, value in self._bound.values.items()
             if value in op.inputs[:1]
         ]
@@ -258,7 +234,7 @@ def _type_of(value: Value) -> str:
 
 def _sum(records: Iterable[NodeCost | Tensor], key: str) -> int:
     """The sum of what is known of records."""
-    return sum(getattr(record, key) or 0 for record in records)
+    return sum(filter(None, map(attrgetter(key), records)))
 
 
 def _op_counts(nodes: Iterable[NodeCost]) -> Counter[str]:
@@ -276,9 +252,8 @@ def _mix(nodes: Iterable[NodeCost], key: str, whole: int) -> dict[str, float]:
 
 def _chosen(what: str, title: str, name: object, choices: Collection[str]) -> None:
     if name not in choices:
-        raise CostError(
-            what, f"{printable(str(name))!r} is not a {title}", expected=" or ".join(choices)
-        )
+        problem = f"{printable(str(name))!r} is not a {title}"
+        raise CostError(what, problem, expected=" or ".join(choices))
 
 
 def _elements(op: TypedNode, i: int, weight: Tensor) -> int:
@@ -313,14 +288,14 @@ def _made_tensors(
                 yield TensorCost(name, _type_of(value), value.shape, value.bytes, op.name, in_body)
 
 
-def _unknown_nodes(uncosted: Sequence[NodeCost]) -> Iterator[UnknownNodes]:
+def _unknown_nodes(uncosted: Sequence[NodeCost]) -> Iterator[results.UnknownNodes]:
     """Yields the nodes without known MACs: those without a rule, then those without a shape."""
     lacks: tuple[tuple[Literal["rule", "shape"], bool], ...] = (("rule", False), ("shape", True))
     for lack, costed in lacks:
         nodes = [node for node in uncosted if operator_of(node.op_type).costed is costed]
         if nodes:
             ops, reason = dict(_op_counts(nodes)), nodes[0].unknown_reason
-            yield UnknownNodes(lack, ops, nodes[0].name, reason or "")
+            yield results.UnknownNodes(lack, ops, nodes[0].name, reason or "")
 
 
 def file_bytes(model: Model, weights: Iterable[Value]) -> int:

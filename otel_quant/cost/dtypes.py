@@ -63,15 +63,11 @@ LETTERS: Final = {code: letter for code, _, _, letter, _ in _TYPES if letter}
 """What struct and numpy call the types that they have."""
 
 FLOATS: Final = frozenset(code for code, name in NAMES.items() if "float" in name)
-INTEGERS: Final = frozenset(
-    code for code, name in NAMES.items() if name.startswith(("int", "uint"))
-)
+INTEGERS: Final = frozenset(code for code, name in NAMES.items() if "int" in name)
 ARITHMETIC: Final = frozenset({FLOAT, FLOAT16, DOUBLE, BFLOAT16})
 """Floats that processors compute in."""
 
-_BY_NAME: Final = {
-    name: code for code, own, _, _, others in _TYPES for name in (own, *others.split())
-}
+_BY_NAME: Final = {name: code for code, own, *_, more in _TYPES for name in (own, *more.split())}
 
 QUANTIZED: Final = {
     code: name.removeprefix("u").partition("e")[0]

@@ -109,9 +109,8 @@ def _counted(formula: Formula | None, op: TypedNode) -> int:
     """Checks that a formula gives a count; of a kernel below zero or a rank too low it gives none."""
     macs: object = formula(op) if formula is not None else 0
     if not isinstance(macs, int) or macs < 0:
-        raise UnknownError(
-            "its cost formula gives no count of MACs: a length or attribute is wrong"
-        )
+        problem = "its cost formula gives no count of MACs: a length or attribute is wrong"
+        raise UnknownError(problem)
     if macs > _MAX_MACS:
         raise UnknownError(_TOO_MANY_MACS)
     return macs
@@ -189,9 +188,7 @@ def _of_branches(
     costed = [list(executions(body.ops, rules, times, unknown)) for body in op.branches]
     taken, assumed = op.taken, None
     if taken is None:
-        macs = [
-            [multiplied(run.macs and run.macs.total, run.times) for run in runs] for runs in costed
-        ]
+        macs = [[multiplied(it.macs and it.macs.total, it.times) for it in runs] for runs in costed]
         known = [sum(filter(None, each)) for each in macs]
         taken = known.index(max(known))
         assumed = taken, list(map(total, macs))
@@ -210,9 +207,8 @@ def _unsized(op: TypedNode) -> str | None:
     """Why an operator that has a formula could not give a shape to put into it; None if it could."""
     if not operator_of(op.kind).costed:
         return None
-    return next(
-        (value.unknown for value in op.outputs if value.unknown and value.size is None), None
-    )
+    unsized = (value.unknown for value in op.outputs if value.unknown and value.size is None)
+    return next(unsized, None)
 
 
 _MAX_STEPS: Final = 16
@@ -221,9 +217,7 @@ _MAX_STEPS: Final = 16
 _DEQUANTIZED: Final = dtypes.QUANTIZED | {dtypes.UNKNOWN: "", dtypes.INT32: ""}
 """What a DequantizeLinear's operand is quantized to; a bias of int32 is no such type."""
 
-_WIDTHS: Final = {
-    name: i for i, name in enumerate(("int2", "int4", "float4", "float8", "int8", "int16"))
-}
+_WIDTHS: Final = {"int2": 0, "int4": 1, "float4": 2, "float8": 3, "int8": 4, "int16": 5}
 
 
 def precision_of(op: TypedNode, makers: Mapping[Value, TypedNode]) -> str:
@@ -340,14 +334,9 @@ class MemoryView:
     def _read(self, op: TypedNode) -> int | None:
         """Bytes that one execution of a node reads; None if they are not known."""
         reads, _ = self._kernels.get(op, (op.inputs, ()))
-        operands = dict.fromkeys(reads)  # one given twice is read once
-        return total(
-            [
-                value.bytes if value.weight is None else value.weight.stored
-                for value in operands
-                if value is not None
-            ]
-        )
+        operands = dict.fromkeys(filter(None, reads))  # one given twice is read once
+        sizes = [it.bytes if it.weight is None else it.weight.stored for it in operands]
+        return total(sizes)
 
     def results(self, op: TypedNode) -> list[Value]:
         """Returns what takes memory of an operation's results when the model runs."""

@@ -64,14 +64,11 @@ def _fuse(ops: Sequence[TypedNode], outputs: Iterable[Value], fused: Fused) -> s
     for op in graph:
         for body in (*op.bodies, *op.branches):
             captured |= _fuse(body.ops, body.outputs, fused)
-    found = _Graph(list(filter(_is_complete, graph)), set(outputs), captured, fused)
+    full = [op for op in graph if op.outputs and all(map(op.has, range(_OPERANDS.get(op.kind, 0))))]
+    found = _Graph(full, set(outputs), captured, fused)
     fused.kernels.update(found.kernels())
     fused.on_integers.update(found.fused)
     return found.read
-
-
-def _is_complete(op: TypedNode) -> bool:
-    return bool(op.outputs) and all(map(op.has, range(_OPERANDS.get(op.kind, 0))))
 
 
 class _Candidate(NamedTuple):
@@ -112,9 +109,7 @@ class _Graph:
         self._kept = kept = outputs | captured
         self._kinds = {value: op.kind for op in ops for value in op.outputs}
         self._twins = _twins(ops, kept)
-        reading = [
-            (value, op) for op in ops if op.outputs[0] not in self._twins for value in op.given
-        ]
+        reading = [(it, op) for op in ops if op.outputs[0] not in self._twins for it in op.given]
         self._readers = dict(reading)  # The last one
         self._edges = Counter(value for value, _ in reading)
         # How many operands read a constant of one element. onnxruntime makes those one.
@@ -141,16 +136,13 @@ class _Graph:
         found = Counter[Value]()
         for op in self._operating:
             reads = self._reads(op.outputs[0]) if op.kind in DEQUANTIZES else 1
-            found[self._first(op.input(0))] += reads
+            integers = op.input(0)
+            found[self._twins.get(integers, integers)] += reads
         return {
             value: reads + (value in self._kept)
             for value, reads in found.items()
             if self._kinds.get(value) in QUANTIZES
         }
-
-    def _first(self, integers: Value) -> Value:
-        """The integers that others are equal to."""
-        return self._twins.get(integers, integers)
 
     def _reads(self, value: Value) -> int:
         """How many operands read a value, those outside the graph as one."""
@@ -234,7 +226,8 @@ class _Graph:
         """Finds what is integers, and what runs on them."""
         result = op.outputs[0]
         if op.kind in DEQUANTIZES:  # Case 4
-            self._held[result] = self._conversion(op, self._first(op.input(0)))
+            integers = self._twins.get(op.input(0), op.input(0))
+            self._held[result] = self._conversion(op, integers)
         elif op.kind in QUANTIZES:  # Case 5
             source = self._held.get(self._source(op))
             is_same = source is not None and source.equals(self._conversion(op, result))

@@ -347,9 +347,7 @@ class _Learned:
         self.lengths = dict(dims)
         self.overridden: dict[str, tuple[int, int]] = {}
         self.given: dict[str, tuple[InputSpec, tuple[int, ...]]] = {}
-        self._inputs = inputs
-        self._dims = dims
-        self._source = source
+        self._inputs, self._dims, self._source = inputs, dims, source
 
     def learn(self, name: str, given: InputShape) -> None:
         """Takes one given shape, if it fits or has to."""

@@ -193,15 +193,9 @@ class _ModelReader:
                 name, read, _ = _NODE[number]
                 found[name] = read(self, inner)
         self._keep(_RECORD + 8 * (len(inputs) + len(outputs)))
-        return structure.GraphNode(
-            found.get("name", ""),
-            found.get("op_type", ""),
-            _domain(found),
-            tuple(inputs),
-            tuple(outputs),
-            attributes or _NO_ATTRIBUTES,
-            found.get("overload", ""),
-        )
+        kind = found.get("name", ""), found.get("op_type", ""), _domain(found)
+        held = tuple(inputs), tuple(outputs), attributes or _NO_ATTRIBUTES
+        return structure.GraphNode(*kind, *held, found.get("overload", ""))
 
     def _attribute(self, field: Field) -> tuple[str, Attribute]:
         """Reads an AttributeProto; returns its name and value."""
@@ -276,12 +270,10 @@ class _ModelReader:
 
     def _function(self, field: Field) -> structure.Function:
         found = self._message(field, _FUNCTION)
-        name, overload = found.get("name", ""), found.get("overload", "")
+        title = found.get("name", ""), _domain(found), found.get("overload", "")
         inputs, outputs, nodes = (tuple(found[part]) for part in ("input", "output", "node"))
         defaults, opsets = dict(found["attribute_proto"]), dict(found["opset_import"])
-        return structure.Function(
-            name, _domain(found), overload, inputs, outputs, nodes, defaults, opsets
-        )
+        return structure.Function(*title, inputs, outputs, nodes, defaults, opsets)
 
     def _opset(self, field: Field) -> tuple[str, int]:
         found = self._message(field, _OPSET)
@@ -477,9 +469,8 @@ _TYPE: Final[_Fields] = {
     1: ("value", _of._tensor_type, _ONE), **dict.fromkeys(_TYPE_KINDS, ("value", _of._opaque_type, _ONE)),
 }  # fmt: skip
 _TENSOR_TYPE: Final[_Fields] = {
-    1: ("elem_type", _of._integer, _ONE),
-    2: ("shape", _of._shape, _ONE),
-}
+    1: ("elem_type", _of._integer, _ONE), 2: ("shape", _of._shape, _ONE),
+}  # fmt: skip
 _SHAPE: Final[_Fields] = {1: ("dim", _of._dim, _MANY)}
 _TENSOR: Final[_Fields] = {
     2: ("data_type", _of._integer, _ONE), 8: ("name", _of._name, _ONE), 14: ("data_location", _of._raw, _ONE),

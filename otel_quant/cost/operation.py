@@ -6,9 +6,9 @@ None: nothing here guesses.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
-from typing import Final, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.structure import Attribute, GraphNode, Kind, Tensor, printable
@@ -38,10 +38,8 @@ class Value:
         name: str = "",
         kind: Kind = "tensor",
     ) -> None:
-        self.name = name
-        self.dtype = dtype
-        self.shape = shape
-        self.data = data
+        self.name, self.dtype = name, dtype
+        self.shape, self.data = shape, data
         self.kind: Kind = kind
         self.items: tuple[Value, ...] | None = None
         self.weight: Tensor | None = None
@@ -73,7 +71,11 @@ def volume(shape: Shape | None) -> int | None:
         return None
     if None in shape:
         return 0 if 0 in shape else None
-    return prod(cast("tuple[int, ...]", shape))
+    return _product(shape)
+
+
+_product: Final = cast("Callable[[Shape], int]", prod)
+"""Of lengths none of which is None."""
 
 
 _Item = TypeVar("_Item")
@@ -117,8 +119,7 @@ class UnknownError(Exception):
 
     def __init__(self, problem: str, cause: str | None = None) -> None:
         super().__init__(problem)
-        self.problem = problem
-        self.cause = cause
+        self.problem, self.cause = problem, cause
 
 
 class MismatchError(UnknownError):
@@ -169,16 +170,12 @@ class TypedNode:
         attributes: Mapping[str, Attribute],
         opset: int,
     ) -> None:
-        self.name = name
-        self.kind = kind
-        self.node = node
+        self.name, self.kind, self.node = name, kind, node
         self.inputs = inputs
         # Shared where it can be: another list would cost as much as the rest.
-        given = tuple(filter(None, inputs)) if None in inputs else inputs
-        self.given = cast("Sequence[Value]", given)
-        self.outputs = outputs
-        self.attributes = attributes
-        self.opset = opset
+        given: Sequence[Any] = tuple(filter(None, inputs)) if None in inputs else inputs
+        self.given: Sequence[Value] = given
+        self.outputs, self.attributes, self.opset = outputs, attributes, opset
         self.bodies: Sequence[Body] = ()
         self.branches: Sequence[Body] = ()
         self.taken: int | None = None
@@ -344,11 +341,8 @@ def reason_of(error: Exception, op: TypedNode, rule: str) -> str:
     """Returns why a rule failed, as one sentence with a node's name."""
     if isinstance(error, UnknownError):
         return error.cause or f"{op.title}: {error.problem}"
-    shapes = [
-        None if value.shape is None else list(value.shape)
-        for value in op.inputs[:_MOST_SHAPES]
-        if value
-    ]
+    given = [value.shape for value in op.inputs[:_MOST_SHAPES] if value]
+    shapes = [None if shape is None else list(shape) for shape in given]
     return (
         f"{op.title}: operands of shapes {', '.join(map(str, shapes))}, or its attributes, do not fit "
         f"the operator ({type(error).__name__} in its {rule})"
@@ -365,4 +359,5 @@ def _fixed(value: Value, operand: int | None = None) -> tuple[int, ...]:
         lacking = "shape" if shape is None else f"length of axis {shape.index(None)}"
         what = "result 0" if operand is None else _named(operand, value)
         raise UnknownError(f"the {lacking} of {what} is not known", value.unknown)
-    return cast("tuple[int, ...]", shape)  # no None is in it
+    fixed: tuple[Any, ...] = shape  # no None is in it
+    return fixed

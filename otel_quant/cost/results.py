@@ -314,29 +314,21 @@ class ModelCost(NamedTuple):
         """
         total = [*_TOTAL, *(_UNUSED if self.unused_params else ())]
         found: JsonObject = {
-            "path": self.path,
-            "rules": self.rules,
-            "view": self.view,
+            "path": self.path, "rules": self.rules, "view": self.view,
             "assumed": {it.name: {"length": it.length, "option": it.option} for it in self.assumed},
             "assumed_branches": [each._asdict() for each in self.assumed_branches],
             "total": {name: getattr(self, name) for name in total},
             "views": {name: found._asdict() for name, found in self.views.items()},
             "nodes": [self.node_json(node) for node in self.nodes],
-            "precision": dict(self.precision),
-            "expected_precision": dict(self.expected_precision),
-            "uncosted_ops": dict(self.uncosted_ops),
-            "unknown_nodes": _counted(self.unknown_nodes),
-            "symbolic_dims": dict(self.symbolic_dims),
-            "max_memory_node": self.max_memory_node,
-            "overridden_dims": {
-                name: {"model": model, "given": given}
-                for name, (model, given) in self.overridden_dims.items()
-            },
+            "precision": dict(self.precision), "expected_precision": dict(self.expected_precision),
+            "uncosted_ops": dict(self.uncosted_ops), "unknown_nodes": _counted(self.unknown_nodes),
+            "symbolic_dims": dict(self.symbolic_dims), "max_memory_node": self.max_memory_node,
+            "overridden_dims": {name: {"model": model, "given": given}
+                for name, (model, given) in self.overridden_dims.items()},
             "runtime": self.runtime,
-            "in_float": self.in_float
-            and {"of": self.quantized_contractions, "nodes": _counted(self.in_float)},
+            "in_float": self.in_float and {"of": self.quantized_contractions, "nodes": _counted(self.in_float)},
             "excluded": dict(self.excluded),
-        }
+        }  # fmt: skip
         found = {name: value for name, value in found.items() if value or name not in _IF_ANY}
         if self.tensors is not None:
             found["tensors"] = list(map(_tensor_json, self.tensors))
@@ -344,17 +336,9 @@ class ModelCost(NamedTuple):
 
     def node_json(self, node: NodeCost) -> JsonObject:
         """Returns the object of one node."""
-        found: JsonObject = {
-            "name": node.name,
-            "op_type": node.op_type,
-            "macs": node.macs,
-            "params": node.params,
-            "memory_bytes": node.memory_bytes,
-            "moved_bytes": node.moved_bytes,
-            "intensity": node.intensity,
-            "inputs": list(map(_lengths, node.inputs)),
-            "outputs": list(map(_lengths, node.outputs)),
-        }
+        found: JsonObject = {name: getattr(node, name) for name in _OF_NODE}
+        found["inputs"] = list(map(_lengths, node.inputs))
+        found["outputs"] = list(map(_lengths, node.outputs))
         if node.unknown_reason is not None:
             found["unknown_reason"] = node.unknown_reason
         if self.sparsity is not None:
@@ -367,6 +351,7 @@ _TOTAL: Final = (
     "macs", "macs_contraction", "backward_macs", "params", "weight_bytes", "memory_bytes",
     "peak_activation_bytes",
 )  # fmt: skip
+_OF_NODE: Final = ("name", "op_type", "macs", "params", "memory_bytes", "moved_bytes", "intensity")
 _UNUSED: Final = ("unused_params", "unused_weight_bytes")
 _IF_ANY: Final = (
     "assumed", "assumed_branches", "excluded", "in_float", "overridden_dims", "runtime", "unknown_nodes",

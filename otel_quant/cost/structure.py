@@ -32,10 +32,8 @@ class CostError(ValueError):
     def __init__(
         self, source: str, problem: str, *, expected: str = "", offset: int | None = None
     ) -> None:
-        self.source = source
-        self.problem = problem
-        self.expected = expected
-        self.offset = offset
+        self.source, self.problem = source, problem
+        self.expected, self.offset = expected, offset
         self.reason = problem
         if offset is not None:
             self.reason += f" at byte {offset}"

@@ -56,11 +56,9 @@ class Budget:
     """What one walk has taken so far."""
 
     def __init__(self, source: str, deadline: float | None, max_nodes: int) -> None:
-        self.depth = 0
-        self._source = source
-        self._deadline = deadline
+        self._source, self._deadline = source, deadline
         self._most = max_nodes, _MAX_WORK * max(1, max_nodes // MAX_NODES)
-        self._operations = self._work = self._effort = 0
+        self.depth = self._operations = self._work = self._effort = 0
 
     def spend(self, work: int, operations: int = 0) -> None:
         """Counts operations, and the operands, attributes and constants that are looked at."""
@@ -206,9 +204,7 @@ class Walk:
                 own[info.name] = self._declared(info.type, info.name)
         hints = {info.name: info.type for info in (*graph.outputs, *graph.value_info)}
         ops = self._nodes(graph.nodes, scope, prefix, {}, hints)
-        outputs = [
-            scope.get(info.name) or self._declared(info.type, info.name) for info in graph.outputs
-        ]
+        outputs = [scope.get(it.name) or self._declared(it.type, it.name) for it in graph.outputs]
         self.budget.depth -= 1
         return ops, outputs
 
@@ -230,15 +226,11 @@ class Walk:
             order = self._orders[id(nodes)] = structure.ordered(nodes, self.model.source)
         ops: list[TypedNode] = []
         for node in order:
-            self.budget.spend(
-                len(node.inputs)
-                + len(node.outputs)
-                + len(node.attributes)
-                + (len(prefix) + len(node.name)) // _TITLE_CHARACTERS,
-                operations=1,
-            )
+            work = len(node.inputs) + len(node.outputs) + len(node.attributes)
+            of_title = (len(prefix) + len(node.name)) // _TITLE_CHARACTERS
+            self.budget.spend(work + of_title, operations=1)
             title = prefix + (node.name or structure.node_name(node))
-            attributes = _resolved(node.attributes, arguments)
+            attributes = node.attributes and _resolved(node.attributes, arguments)
             if node.op_type == "Constant" and not node.domain:
                 ops.append(self._constant(node, scope, title, attributes))
             else:

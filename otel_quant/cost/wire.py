@@ -48,12 +48,9 @@ class Reader:
     def __init__(
         self, file: FileIO | BytesIO, source: str, size: int, deadline: float | None = None
     ) -> None:
-        self.source = source
-        self.size = size
-        self.pos = 0
-        self._file = file
+        self.source, self.size, self._file = source, size, file
+        self.pos = self._base = 0
         self._buffer = b""
-        self._base = 0
         self._limit = -1  # last index in the buffer at which a varint surely ends within it
         self._look_at = _LOOK_EVERY
         self._deadline = deadline

@@ -8,16 +8,27 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple
 
+from otel_quant.diagnosis.gpus import GpuEvidence
+from otel_quant.diagnosis.spots import (
+    TIME,
+    Lines,
+    Stack,
+    grown_in,
+    importing,
+    line_within,
+    spot_of,
+    top_spot,
+)
 from otel_quant.diagnosis.stack_trees import by_last_line
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import NOTHING, Amounts, Node, Place, total_of
 from otel_quant.schema.figures import RESOURCES
-from otel_quant.schema.units import size
+from otel_quant.schema.units import duration_text, size
 
 _SHORTEST: Final = 1.0
 """Seconds that the thread must have been seen: with fewer than some ten samples, shares are chance."""
@@ -57,10 +68,11 @@ _TAKE_DATA: Final = ("onnxruntime/", "quark/", "torch/utils/data/")
 click for all that they do, ``torch.nn`` for a model's ``forward``."""
 
 
-_IMPORT: Final = "<frozen importlib._bootstrap>"
-
 _KEEPING: Final = ("Percentile", "Entropy")
 """Calibration methods that keep all that they have seen of an activation, at the end of their names."""
+
+
+_NO_GPUS: Final = GpuEvidence()
 
 
 class Bound(NamedTuple):
@@ -80,7 +92,9 @@ class Evidence:
     cpus: float = math.nan  # Processors that the process may use
     limit: float = math.nan  # Bytes of memory that it may use
     per_sample: float = math.nan  # Bytes by which memory grows with each sample, if it does
-    gpu: float = math.nan  # Share of the time that the GPUs computed on which it has memory
+    gpus: GpuEvidence = _NO_GPUS
+    stall: tuple[float, str] = (0.0, "")  # The longest time without progress, in seconds, in words
+    function: str = ""  # The library's function that is the step; empty if it is the program's
 
     @cached_property
     def stacks(self) -> list[tuple[tuple[Place, ...], Amounts]]:
@@ -110,6 +124,11 @@ class Evidence:
         return sum(used) / self.duration
 
     @property
+    def busy_cores(self) -> float:
+        """The same without the thread while it asked again and again whether a GPU is done."""
+        return self.cores - min(self.ran, self.gpus.at_calls)
+
+    @property
     def ran(self) -> float:
         """Share of the time in which its thread was on a processor."""
         return self.total.cpu / self.total.time
@@ -132,10 +151,10 @@ class Evidence:
 
     @property
     def line(self) -> str:
-        """The line with the most time of its own, with its share."""
-        place = max(self.by_line, key=lambda place: self.by_line[place].time)
-        share = self.by_line[place].time / self.total.time
-        return f"{_percent(share)} of its time at {place.short}"
+        """Where most of its time was, with its share."""
+        top = top_spot(self.stacks, TIME, lambda lines: line_within(lines, self.function))
+        assert top is not None  # else there is no verdict
+        return f"{_percent(top[1].time / self.total.time)} of its time at {top[0].words}"
 
 
 def bound_of(evidence: Evidence) -> Bound | None:
@@ -155,20 +174,17 @@ def _percent(share: float) -> str:
 
 # What finds a verdict returns its evidence, or nothing.
 
-Lines = tuple[Place, ...]
-
 
 def _most_at(line_of: Callable[[Lines], Place | None]) -> Callable[[Evidence], str]:
     """Returns what finds whether most of the time is in stacks that have a line, and which line has most of it."""
 
     def find(evidence: Evidence) -> str:
-        found = ((line_of(lines), own) for lines, own in evidence.stacks)
-        times = by_last_line(((line,), own) for line, own in found if line is not None)
-        share = total_of(times.values()).time / evidence.total.time
-        if share < _MOST:
+        found = total_of(seen for lines, seen in evidence.stacks if line_of(lines) is not None)
+        top = top_spot(evidence.stacks, TIME, line_of, names_leaf=line_of is not importing)
+        share = found.time / evidence.total.time
+        if top is None or share < _MOST:
             return ""
-        most = max(times, key=lambda line: times[line].time)
-        return f"{_percent(share)} of its time, most at {most.short}"
+        return f"{_percent(share)} of its time, most at {top[0].words}"
 
     return find
 
@@ -180,12 +196,6 @@ def _waiting_for_a_build(lines: Lines) -> Place | None:
     callers = [line for line in above if line.file != "torch/utils/_filelock.py"]
     is_torch = bool(callers) and callers[-1].library == "torch"
     return callers[-1] if is_waiting and is_torch else None
-
-
-def _importing(lines: Lines) -> Place | None:
-    """Returns the line that imports a module."""
-    pairs = itertools.pairwise(lines)
-    return next((above for above, line in pairs if line.file == _IMPORT), None)
 
 
 def _taking_data(lines: Lines) -> Place | None:
@@ -211,16 +221,19 @@ def _calibration_data(evidence: Evidence) -> str:
 
 def _memory_growth(evidence: Evidence) -> str:
     """Each sample adds memory, and all of them a good part of the limit."""
-    each, limit, lines = evidence.per_sample, evidence.limit, evidence.by_line
-    samples, all_growth = evidence.figure(semconv.CALIBRATION_SAMPLE_COUNT), evidence.total.grown
+    text = _growth_by_sample(evidence, evidence.per_sample, evidence.limit)
+    method = str(evidence.figures.get(semconv.CALIBRATION_METHOD, ""))
+    if text and (grown := grown_in(evidence.stacks, evidence.function, method)) is not None:
+        text += f"; {_percent(grown.share)} of the growth at {grown.spot.words}"
+    return text
+
+
+def _growth_by_sample(evidence: Evidence, each: float, limit: float) -> str:
+    samples = evidence.figure(semconv.CALIBRATION_SAMPLE_COUNT)
     share = each * samples / limit
     if math.isnan(share) or share < _GROWS:
         return ""
-    text = f"{size(each)} with each of {samples:,} samples, {_percent(share)} of the limit of {size(limit)}"
-    place = max(lines, key=lambda place: lines[place].grown)
-    if all_growth:
-        text += f"; {_percent(lines[place].grown / all_growth)} of the growth at {place.short}"
-    return text
+    return f"{size(each)} with each of {samples:,} samples, {_percent(share)} of the limit of {size(limit)}"
 
 
 def _disk(evidence: Evidence) -> str:
@@ -240,11 +253,20 @@ def _where(
     return lambda evidence: words(evidence) if holds(evidence) else ""
 
 
+def _on_gpu(
+    holds: Callable[[GpuEvidence], bool],
+    words: Callable[[GpuEvidence], str] = lambda gpus: gpus.text,
+) -> Callable[[Evidence], str]:
+    """Returns the same of what GPUs show, with the program's own line."""
+    return _where(lambda step: holds(step.gpus), lambda step: f"{words(step.gpus)}; {step.line}")
+
+
 CALIBRATION_DATA: Final = "calibration_data"
 COMPILING: Final = "compiling"
 IMPORTING: Final = "importing"
 MEMORY_GROWTH: Final = "memory_growth"
 OTHER_PROGRAMS: Final = "other_programs"
+STALLED: Final = "stalled"
 NOTHING_STANDS_OUT: Final = "nothing_stands_out"
 
 
@@ -260,6 +282,9 @@ class Verdict(NamedTuple):
 
 
 VERDICTS: Final = (
+    Verdict(STALLED, "a hang", _where(
+        lambda step: step.stall[0] >= _MOST * step.duration, lambda step: step.stall[1],
+    )),
     Verdict("lock_file", "a lock file that another build holds, or one that was killed has left",
         _most_at(lambda lines: lines[-1] if lines[-1].file.endswith("torch/utils/file_baton.py") else None),
         remedy="if no other build is running, delete the file lock below TORCH_EXTENSIONS_DIR"),
@@ -267,20 +292,34 @@ VERDICTS: Final = (
     Verdict(COMPILING, "compiling code",
         _most_at(lambda lines: next((each for each in lines if each.file.startswith(_COMPILERS)), None)),
         remedy="keep what was compiled for the next run, in TORCH_EXTENSIONS_DIR and TORCHINDUCTOR_CACHE_DIR"),
-    Verdict(IMPORTING, "importing modules", _most_at(_importing)),
+    Verdict(IMPORTING, "importing modules", _most_at(importing)),
     Verdict(MEMORY_GROWTH, "memory that grows with each sample", _memory_growth),
-    Verdict(CALIBRATION_DATA, "the loader of the calibration data", _calibration_data,
-        remedy="load the next samples in another thread while one is calibrated"),
+    Verdict(CALIBRATION_DATA, "the loader of the calibration data", _calibration_data),
+    Verdict("gpu_memory_growth", "memory of the GPU that grows with each sample",
+        lambda step: _growth_by_sample(step, step.gpus.per_sample, step.gpus.limit)),
+    Verdict("gpu", "the GPU, which computes all the time", _on_gpu(lambda gpus: gpus.computes)),
+    Verdict("gpu_copies", "copies to the GPU or from it", _on_gpu(
+        lambda gpus: gpus.is_copied_to,
+        lambda gpus: f"{gpus.work.pcie / 1e9:.1f} GB a second to the GPU or from it{gpus.others}, and the thread waited for copies {_percent(gpus.at_calls)} of its time",
+    )),
+    Verdict("gpu_launches", "starting many small kernels, for each of which the GPU waits", _where(
+        lambda step: step.gpus.is_launched_on and step.ran >= _BUSY,
+        lambda step: f"{step.gpus.text}, and its thread ran {_percent(step.ran)} of its time; {step.line}",
+    ), "probable"),
+    Verdict("gpu_waits", "results of the GPU, fetched one by one", _on_gpu(
+        lambda gpus: gpus.is_fetched_from,
+        lambda gpus: f"{gpus.text}, and the thread waited for it {_percent(gpus.at_calls)} of its time",
+    ), "probable"),
     Verdict("gpu_idle", "Python, for which the GPU waits", _where(
-        lambda step: step.gpu <= _IDLE and step.blocked <= _MOST,
-        lambda step: f"the GPU computed {_percent(step.gpu)} of its time, and its thread was blocked {_percent(step.blocked)}; {step.line}",
+        lambda step: step.gpus.work.busy <= _IDLE and step.blocked <= _MOST and step.gpus.at_calls < _MOST,
+        lambda step: f"the GPU computed {_percent(step.gpus.work.busy)} of its time, and its thread was blocked {_percent(step.blocked)}; {step.line}",
     ), "probable"),
     Verdict(OTHER_PROGRAMS, "other programs, which keep the processors busy", _where(
         lambda step: step.waiting >= _WAITS and step.cores < _BUSY * step.cpus,  # else its own threads have them
         lambda step: f"its thread waited {_percent(step.waiting)} of its time for a processor, while the program used {step.cores:.1f} of {step.cpus:g}",
     ), "probable"),
     Verdict("all_processors", "the processors, all of which it uses", _where(
-        lambda step: step.cores >= _BUSY * step.cpus,
+        lambda step: step.busy_cores >= _BUSY * step.cpus,
         lambda step: f"it used {step.cores:.1f} of {step.cpus:g} processors; {step.line}",
     )),
     Verdict("page_faults", "reading mapped files or swapped memory", _where(
@@ -293,7 +332,7 @@ VERDICTS: Final = (
         lambda step: f"its thread was blocked {_percent(step.blocked)} of its time, and the program used {step.cores:.2f} processors; {step.line}",
     )),
     Verdict("one_processor", "one processor of several", _where(
-        lambda step: step.ran >= _BUSY and step.cores <= _ONE and step.cpus >= 2,
+        lambda step: step.ran - step.gpus.at_calls >= _BUSY and step.cores <= _ONE and step.cpus >= 2,
         lambda step: f"it used {step.cores:.1f} of {step.cpus:g} processors, and its thread ran {_percent(step.ran)} of its time; {step.line}",
     )),
 )  # fmt: skip
@@ -311,8 +350,33 @@ def words_of(name: str) -> str:
     return _WORDS.get(name, f"bound by {name}")
 
 
-def remedy_of(name: str, method: str = "") -> str:
-    """Returns what helped against it where it was tried, with a calibration method; else nothing."""
-    if name == MEMORY_GROWTH and method.endswith(_KEEPING):
-        return f"calibrate with MinMax instead of {method}, which keeps every activation"
+def remedy_of(name: str, stacks: Sequence[Stack], function: str = "", method: str = "") -> str:
+    """Returns what helped against it where it was tried, and what it can win in a step with these stacks; else nothing."""
+    if name == CALIBRATION_DATA:
+        return _for_a_loader(stacks)
+    grown = grown_in(stacks, function, method) if name == MEMORY_GROWTH else None
+    if grown is not None and grown.is_librarys and method.endswith(_KEEPING):
+        kept = size(grown.bytes * (1 - grown.own - grown.loaded))
+        return f"calibrate with MinMax instead of {method}, which keeps every activation: {kept} at most"
     return _REMEDIES.get(name, "")
+
+
+_MOSTLY: Final = 0.7
+"""Share of a loader from which on another thread beside the calibration wins little."""
+
+
+def _for_a_loader(stacks: Sequence[Stack]) -> str:
+    """Returns what helps a loader, by its share; nothing for one that only waits for a thread that loads already."""
+    loads = [stack for stack in stacks if _taking_data(stack[0]) is not None]
+    queued = (seen for lines, seen in loads if spot_of(lines).waits_for == "a queue")
+    whole, loading = (total_of(seen for _, seen in each).time for each in (stacks, loads))
+    if total_of(queued).time >= _MOST * loading:
+        return ""
+    how, wins = "load the next samples in another thread while one is calibrated", whole - loading
+    if loading > _MOSTLY * whole:
+        how, wins = (
+            "load samples in several processes, or keep them on disk as they are used",
+            whole,
+        )
+    saved, whole_text = (duration_text(each / 1e9) for each in (min(wins, loading), whole))
+    return f"{how}, which can save {saved} of {whole_text} at most"

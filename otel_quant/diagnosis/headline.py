@@ -49,18 +49,26 @@ def peak_sentence(
     return f"Memory{whose} {verb} {size(peak)}{where}{near and f': {near}'}."
 
 
-def time_sentence(times: Times, covered: float, whole: float | None = None) -> str:
-    """Returns how long some steps took, of a whole if that is known, and those of one name that took longest."""
+def time_sentence(
+    times: Times, covered: float, whole: float | None = None, *, processes: int = 1
+) -> str:
+    """Returns how long some steps took, of a whole if that is known, and those of one name that took longest.
+
+    Of several processes beside each other the times of a name are those of one.
+    """
     steps = sum(count for _, count in times.values())
     names, (own, count) = max(times.items(), key=lambda each: each[1][0])
     of_whole = f" of {duration_text(whole)}" if whole else ""
     if steps == 1:
         return f"{names_text(names)} took {duration_text(covered)}{of_whole}."
+    several, in_one = (
+        (f" in {processes:,} processes", " in one process") if processes > 1 else ("", "")
+    )
+    often = f" ({count} times)" if count > 1 and not several else ""
     word = "most of it" if own > MOST_TIME * covered else "the longest"
-    often = f" ({count} times)" if count > 1 else ""
     share = f", {share_text(own / whole)} of the run" if whole else ""
-    took = f"{counted(steps, 'step')} took {duration_text(covered)}{of_whole}"
-    return f"{took}, {word} {names_text(names)}{often}: {duration_text(own)}{share}."
+    took = f"{counted(steps, 'step')}{several} took {duration_text(covered)}{of_whole}"
+    return f"{took}, {word} {names_text(names)}{often}: {duration_text(own)}{in_one}{share}."
 
 
 class StepTimes:

@@ -30,7 +30,7 @@ from otel_quant.format.event_file import (
     stacks_as_lists,
 )
 from otel_quant.schema import semconv
-from otel_quant.schema.code_lines import Place
+from otel_quant.schema.code_lines import Spot
 from otel_quant.schema.events import EVENTS, Event, Sink, method_of, present, shown_custom
 from otel_quant.schema.figures import curve_levels, curve_totals
 from otel_quant.schema.readings import UNITS, CostedModel, Counts, Reading, RunInfo, StepInfo
@@ -64,7 +64,7 @@ class _OpenStep:
     counts: Counts  # the recorder's own
     told: Counts = field(default_factory=Counts)  # the counts in the last event
     told_ns: int = 0
-    line: Place | None = None  # where the last sample has seen it
+    spot: Spot | None = None  # where the last sample has seen it
 
 
 class RecordingSink(Sink):
@@ -92,7 +92,7 @@ class RecordingSink(Sink):
         self._curve: _OwnCurve | None = None
         self._made_manifest = False
         self._process: str | None = None  # Its name in the names of files
-        self._has_failed = False
+        self._start: Event | None = None  # Of a run whose files could not be made yet
         self._problem: str | None = None  # Why an event could not be written
         self._heartbeat_ns = 0
         self._newest: Event | None = None  # The newest reading
@@ -111,8 +111,10 @@ class RecordingSink(Sink):
         self._steps = {}
         self._newest = replace(event, attributes={})
         self._heartbeat_ns = event.clock_ns
-        if self._events is None and not self._has_failed:
+        if self._events is None:
+            self._start = event
             self._open(event)
+            self._start = None
         ids = _ids_in(self._run_ids) or _ids_without_sdk(run)
         self._write(event, ids)
         with self._lock:
@@ -133,6 +135,8 @@ class RecordingSink(Sink):
         """Writes that a step has begun."""
         step = event.step
         assert step is not None
+        if self._start is not None:  # there may be a free descriptor by now
+            self.run_started(self._start)
         ids = self._ids_of(None)
         if ids is not None and (self._run_ids is None or ids.span_id != self._run_ids.span_id):
             self._run_ids = ids  # a provider has turned up, or a worker has begun another root span
@@ -143,7 +147,8 @@ class RecordingSink(Sink):
     def step_ended(self, event: Event) -> None:
         """Writes the attributes of a step's span."""
         assert event.step is not None
-        self._write(event)
+        if event.step.index in self._steps:
+            self._write(event)
         self._steps.pop(event.step.index, None)  # one whose end is not on disk stays in the state
 
     def progress_expected(self, event: Event) -> None:
@@ -180,9 +185,9 @@ class RecordingSink(Sink):
         if self._run is None:
             return
         with self._lock:
-            for index, line in event.lines.items():
+            for index, spot in event.lines.items():
                 if (known := self._steps.get(index)) is not None:
-                    known.line = line
+                    known.spot = spot
             self._newest = event
             self._write_state()
         for step in event.steps:
@@ -200,8 +205,7 @@ class RecordingSink(Sink):
     def forget(self) -> None:
         """In a forked child: leaves the files to the parent."""
         self._lock = threading.RLock()
-        self._run = None
-        self._has_failed = True
+        self._run = self._start = None
         for file in (self._events, self._state, self._curve):
             if file is not None:
                 file.forget()
@@ -211,12 +215,10 @@ class RecordingSink(Sink):
 
     def _open(self, event: Event) -> None:
         assert event.reading is not None
-        self._has_failed = True  # until it has not
         process, events = open_events(self.folder)
         self._made_manifest = not self._is_launched and create_manifest(
             self.folder, event.time_ns, "process", _origin_in(event)
         )
-        self._has_failed = False
         self._process, self._events = process, events
         self._state = StateFile(process_file(self.folder, "state", process))
         argv0 = Path(sys.orig_argv[0]).name if sys.orig_argv else ""
@@ -244,7 +246,7 @@ class RecordingSink(Sink):
         if self._run is not None and self._state is not None and self._newest is not None:
             steps = self._steps.copy().items()
             # Copied, as another thread may begin to count something.
-            progress = ((index, Counts(step.counts), step.line) for index, step in steps)
+            progress = ((index, Counts(step.counts), step.spot) for index, step in steps)
             self._state.write(self._newest, progress, problem=self._problem)
 
     def _write_stacks(self, event: Event) -> None:

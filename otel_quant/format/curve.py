@@ -237,12 +237,9 @@ class CurveFile:
 
     def _head(self) -> str:
         head = {
-            "schema": SCHEMA,
-            "time": self._began_ns,
-            "clock": self._clock_ns,
-            "length": self._curve.length,
-            "columns": columns_of(self._levels, self._totals),
-        }
+            "schema": SCHEMA, "time": self._began_ns, "clock": self._clock_ns,
+            "length": self._curve.length, "columns": columns_of(self._levels, self._totals),
+        }  # fmt: skip
         return json.dumps(head, separators=(",", ":")) + "\n"
 
     def _rows(self, buckets: Mapping[int, Bucket]) -> str:

@@ -32,7 +32,7 @@ from typing import Any, Final, Literal
 
 from otel_quant.base.files import PAGE, HeldFile, PageFile, is_held, open_regular, replace_whole
 from otel_quant.format import series
-from otel_quant.schema.code_lines import Node, Place
+from otel_quant.schema.code_lines import Node, Place, Spot
 from otel_quant.schema.events import Event, present
 from otel_quant.schema.readings import UNITS, Counts
 
@@ -68,11 +68,8 @@ def process_file(
 
 def processes_in(folder: Path) -> list[str]:
     """Returns the processes that have left a file, by the number of their process ids."""
-    found = {
-        match[2]
-        for path in folder.iterdir()
-        if (match := _PROCESS.fullmatch(path.name)) is not None
-    }
+    matches = [_PROCESS.fullmatch(path.name) for path in folder.iterdir()]
+    found = {match[2] for match in matches if match is not None}
     return sorted(found, key=lambda process: [int(part) for part in process.split("-")])
 
 
@@ -177,7 +174,7 @@ class StateFile(PageFile):
     def write(
         self,
         newest: Event,
-        steps: Iterable[tuple[int, Counts, Place | None]],
+        steps: Iterable[tuple[int, Counts, Spot | None]],
         **more: str | int | None,
     ) -> None:
         """Writes a reading, and of each open step its index, how far it is, and its line."""
@@ -186,13 +183,9 @@ class StateFile(PageFile):
             # Peaks that no log record has and no launcher measures:
             shown = {name: peaks.get(figure) for figure, name in series.STATE_PEAKS.items()}
             head = {
-                "schema": SCHEMA,
-                "time": newest.time_ns,
-                "clock": newest.clock_ns,
-                "run": newest.run.id,
-                **present(more),
-                "attributes": {**newest.attributes, **present(shown)},
-            }
+                "schema": SCHEMA, "time": newest.time_ns, "clock": newest.clock_ns, "run": newest.run.id,
+                **present(more), "attributes": {**newest.attributes, **present(shown)},
+            }  # fmt: skip
             self._head, self._head_of = as_json(head), (newest, more)
         known = list(steps)
         texts = [_step_text(*step) for step in known]
@@ -206,11 +199,14 @@ class StateFile(PageFile):
         # else the attributes of a program fill a page by themselves
 
 
-def _step_text(index: int, counts: Counts, line: Place | None) -> str:
+def _step_text(index: int, counts: Counts, spot: Spot | None) -> str:
     step: dict[str, Any] = {"index": index}
     for unit, (done, total) in counts.items():
         step |= {f"{unit}s": done, UNITS[unit].expected: total}
-    return as_json(step if line is None else {**step, "line": line})
+    if spot is not None:
+        more = {"own": spot.own, "waits_for": spot.waits_for or None}
+        step |= {"line": spot.leaf, **present(more)}
+    return as_json(step)
 
 
 def create_manifest(
@@ -219,12 +215,8 @@ def create_manifest(
     """Makes the manifest, unless there is one. Missing folders are made."""
     folder.mkdir(parents=True, exist_ok=True)
     manifest = {
-        "schema": SCHEMA,
-        "began": began_ns,
-        "made_by": made_by,
-        "pid": os.getpid(),
-        "origin": origin,
-    }
+        "schema": SCHEMA, "began": began_ns, "made_by": made_by, "pid": os.getpid(), "origin": origin,
+    }  # fmt: skip
     try:
         with (folder / MANIFEST).open("xb", buffering=0) as file:
             file.write(as_json(manifest).encode() + b"\n")

@@ -229,19 +229,16 @@ _stack_row: Final = _row(*_COLUMNS)._replace(take=_take_stack_row)
 # --- the local file -----------------------------------------------------------------------
 
 PROFILE_RUN: Final = {
-    "id": semconv.RUN_ID,
-    "rank": semconv.RUN_RANK,
-    "command": semconv.PROCESS_COMMAND_LINE,
-    "host": semconv.HOST_NAME,
-    "system": semconv.OS_DESCRIPTION,
-    "python": semconv.PYTHON_VERSION,
-    "otel_quant": semconv.OTEL_QUANT_VERSION,
-    "memory_limit_mb": semconv.MEMORY_LIMIT,
-    "memory_limit_source": semconv.MEMORY_LIMIT_SOURCE,
-    "gpus": semconv.GPU_NAMES,
+    "id": semconv.RUN_ID, "rank": semconv.RUN_RANK, "command": semconv.PROCESS_COMMAND_LINE,
+    "host": semconv.HOST_NAME, "system": semconv.OS_DESCRIPTION, "python": semconv.PYTHON_VERSION,
+    "otel_quant": semconv.OTEL_QUANT_VERSION, "memory_limit_mb": semconv.MEMORY_LIMIT,
+    "memory_limit_source": semconv.MEMORY_LIMIT_SOURCE, "gpus": semconv.GPU_NAMES,
     "gpu_memory_source": semconv.GPU_MEMORY_SOURCE,
-}
+}  # fmt: skip
 """Keys of the section ``run`` of a profile, and the attributes of the run that they are."""
+
+PEAK_SOURCE: Final = "peak_memory_source"
+"""Key of a comment on a step of a profile: ``at_least`` where its peak may have been much higher."""
 
 PROFILE_RUN_END: Final = {
     "tree_peak_memory_mb": semconv.MEMORY_PEAK,
@@ -257,14 +254,10 @@ PROFILE_RUN_END: Final = {
 _TIMES: Final = {"time": whole, "clock": whole}
 _RUN: Final = {**_TIMES, "run": text}
 
-MODEL: Final = Fields(
-    "model",
-    {"role": text, "figures": attributes},
-    {
-        "path": text, "error": text, "began": whole, "ended": whole, "span_id": digits(16),
-        "heaviest": many(attributes, "heaviest"),
-    },
-)
+MODEL: Final = Fields("model", {"role": text, "figures": attributes}, {
+    "path": text, "error": text, "began": whole, "ended": whole, "span_id": digits(16),
+    "heaviest": many(attributes, "heaviest"),
+})
 
 _KINDS: Final[Mapping[str, Kind]] = {
     "whole": whole, "number": number, "text": text, "attributes": attributes,
@@ -289,58 +282,36 @@ def of_events() -> Mapping[str, Fields]:
 
 EVENTS: Final = of_events()
 
-STATE: Final = Fields(
-    "state",
-    _RUN,
-    {
-        "attributes": attributes, "began": whole, "problem": text,
-        "steps": many(
-            Fields(
-                "step", {"index": whole},
-                {"samples": whole, "expected": whole, "layers": whole, "expected_layers": whole, "line": place},
-            ),
-            "steps",
-        ),
-    },
-)
+_STEP: Final = Fields("step", {"index": whole}, {
+    "samples": whole, "expected": whole, "layers": whole, "expected_layers": whole, "line": place,
+    "own": place, "waits_for": text,
+})
+STATE: Final = Fields("state", _RUN, {
+    "attributes": attributes, "began": whole, "problem": text, "steps": many(_STEP, "steps"),
+})
 
-ENDING: Final = Fields(
-    "ending",
-    {"time": number},
-    {
-        "exit_code": _signed, "signal": text, "cause": text,
-        "out_of_memory": one_of("known", "guessed"), "evidence": text, "process": text,
-        "process_signal": text, "error": text, "where": text,
-        "open_steps": many(text, "open_steps"), "memory": whole, "memory_limit": whole,
-        "memory_limit_source": text, "memory_per_sample": _signed, "memory_per_layer": _signed,
-        "memory_per_second": whole, "memory_of_others": whole,
-        "processes": many(_row(text, whole), "processes"),
-        "advice": many(Fields("advice", {"text": text, "source": text}, {}), "advice"),
-    },
-)
+ENDING: Final = Fields("ending", {"time": number}, {
+    "exit_code": _signed, "signal": text, "cause": text, "out_of_memory": one_of("known", "guessed"),
+    "evidence": text, "process": text, "process_signal": text, "error": text, "where": text,
+    "open_steps": many(text, "open_steps"), "memory": whole, "memory_limit": whole,
+    "memory_limit_source": text, "memory_per_sample": _signed, "memory_per_layer": _signed,
+    "memory_per_second": whole, "memory_of_others": whole, "processes": many(_row(text, whole), "processes"),
+    "advice": many(Fields("advice", {"text": text, "source": text}, {}), "advice"),
+})
 
-FAILED: Final = Fields(
-    "failed",
-    {"pid": whole, "name": text, "began": whole, "ended": whole},
-    {"exit_code": _signed, "signal": text},
-)
+_FAILED: Final = {"pid": whole, "name": text, "began": whole, "ended": whole}
+FAILED: Final = Fields("failed", _FAILED, {"exit_code": _signed, "signal": text})
 """A child process that did not exit with 0."""
 
-MANIFEST: Final = Fields(
-    "manifest",
-    {},  # of what must be there, a kill may leave nothing
-    {
-        "began": whole, "made_by": one_of("launcher", "process"), "pid": whole,
-        "origin": attributes, "ended": whole, "ending": ENDING, "summary": by_name(number),
-        "trace_id": digits(32), "span_id": digits(16), "failed": many(FAILED, "failed"),
-    },
-)
+# Of what must be there, a kill may leave nothing.
+MANIFEST: Final = Fields("manifest", {}, {
+    "began": whole, "made_by": one_of("launcher", "process"), "pid": whole, "origin": attributes,
+    "ended": whole, "ending": ENDING, "summary": by_name(number), "trace_id": digits(32),
+    "span_id": digits(16), "failed": many(FAILED, "failed"),
+})
 
-STACKS: Final = Fields(
-    "stacks",
-    {"places": many(place, "places"), "steps": by_name(many(_stack_row, "steps"))},
-    {"run": text},
-)
+_STACKS: Final = {"places": many(place, "places"), "steps": by_name(many(_stack_row, "steps"))}
+STACKS: Final = Fields("stacks", _STACKS, {"run": text})
 """The stacks of a run. A row of a step: the row of its caller, its place, and five amounts."""
 
 CURVE: Final = Fields("curve", {**_TIMES, "length": _integer(1), "columns": many(text, "columns")}, {})
@@ -352,8 +323,6 @@ CURVE: Final = Fields("curve", {**_TIMES, "length": _integer(1), "columns": many
 def is_bucket(cells: Any) -> bool:
     """Whether a line of a curve is one of its buckets."""
     try:
-        return type(cells) is list and all(
-            -_END < cell < _END for cell in cells if cell is not None
-        )
+        return type(cells) is list and all(-_END < it < _END for it in cells if it is not None)
     except TypeError:
         return False

@@ -1,7 +1,7 @@
 """Names of the series of a curve.
 
-Levels: :data:`MEMORY`, :data:`CACHE`, ``gpu.<index>.used``, ``gpu.<index>.process_used`` and
-``process.<name>``, in bytes. Totals since the curve began: :data:`DISK_READ`, :data:`DISK_WRITE` in
+Levels: :data:`MEMORY`, :data:`CACHE`, ``gpu.<index>.used``, ``gpu.<index>.process_used``, their sums over
+the GPUs ``gpu.memory`` and ``gpu.process_memory``, and ``process.<name>``, in bytes. Totals since the curve began: :data:`DISK_READ`, :data:`DISK_WRITE` in
 bytes, :data:`CPU`, :data:`CPU_WAIT` and :data:`CPU_WAITS` in seconds.
 """
 
@@ -11,7 +11,14 @@ import re
 from typing import Final
 
 from otel_quant.schema import semconv
-from otel_quant.schema.figures import ALL_GPUS_MEMORY, CACHE_GROWTH, RESOURCES
+from otel_quant.schema.figures import (
+    ALL_GPUS_MEMORY,
+    CACHE_GROWTH,
+    GPU_POWER,
+    GPU_UTILIZATION,
+    RESOURCES,
+    TREE_GPU_MEMORY,
+)
 
 MEMORY: Final = "memory"  # RSS of the process tree
 CACHE: Final = "cache"  # Most that one of the library's cache directories has grown
@@ -30,7 +37,10 @@ PROCESS_USED: Final = "process_used"
 
 STATE_PEAKS: Final = {
     CACHE_GROWTH.name: semconv.CACHE_GROWTH,
-    ALL_GPUS_MEMORY.name: f"{semconv.READING_PREFIX}{ALL_GPUS_MEMORY.checkpoint}_peak",
+    **{
+        each.name: f"{semconv.READING_PREFIX}{each.checkpoint}_peak"
+        for each in (TREE_GPU_MEMORY, ALL_GPUS_MEMORY)
+    },
 }
 """Peaks of a run that are in its state and on no log record: figure and attribute."""
 
@@ -42,12 +52,19 @@ TOTALS: Final = frozenset({CPU, CPU_WAITS}) | {
 }
 """The series that only rise; the others are levels."""
 
+_ACTIVITY: Final = re.compile(rf"gpu\.([0-9]+)\.({GPU_UTILIZATION.curve}|{GPU_POWER.curve})")
 _GPU: Final = re.compile(rf"gpu\.([0-9]+)\.({USED}|{PROCESS_USED})")
 
 
 def gpu_of(name: str) -> tuple[int, str] | None:
     """Returns the index of a GPU and which figure of it a series is; None for any other series."""
     found = _GPU.fullmatch(name)
+    return None if found is None else (int(found[1]), found[2])
+
+
+def gpu_activity(name: str) -> tuple[int, str] | None:
+    """Returns the index of a GPU and what it does that a series shows; None for any other series."""
+    found = _ACTIVITY.fullmatch(name)
     return None if found is None else (int(found[1]), found[2])
 
 

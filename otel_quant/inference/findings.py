@@ -30,9 +30,8 @@ class Found(NamedTuple):
     kernels: Sequence[_Timed]  # Those whose time it is
     text: str  # What is wrong, without the share
     remedy: str = ""  # What would change it; empty if nothing is known
-    alike: str = (
-        ""  # The text for several findings of a kind with the same reason; empty for `text`
-    )
+    # The text for several findings of a kind with the same reason; empty for `text`
+    alike: str = ""
 
     def finding(self, kind: str, source: str, whole: float) -> Finding:
         """Returns the finding, with its share of the time of all kernels in microseconds."""
@@ -74,9 +73,7 @@ class Findings(Generic[_Evidence]):
 
 def with_slower(models: Sequence[ModelResult]) -> tuple[ModelResult, ...]:
     """Adds to each quantized model that is slower than the first, a float one, that it is."""
-    return tuple(
-        replace(model, findings=(*_slower(model, models[0]), *model.findings)) for model in models
-    )
+    return tuple(replace(it, findings=(*_slower(it, models[0]), *it.findings)) for it in models)
 
 
 def _slower(model: ModelResult, first: ModelResult) -> Iterator[Finding]:

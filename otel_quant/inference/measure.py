@@ -126,9 +126,8 @@ def _variants(
     for variant in variants:
         kept.callback(variant.process.close)
         if names.count(variant.name) > 1:
-            raise VariantsError(
-                f"{variant.name!r} stands for two variants; expected each name once"
-            )
+            problem = f"{variant.name!r} stands for two variants; expected each name once"
+            raise VariantsError(problem)
     for script in scripts:
         script.hand_over(variants)
     return variants
@@ -155,9 +154,7 @@ def _measure(
         if count == 1:
             variant.process.close()
     for number in range(2, max(wanted.values(), default=1) + 1):
-        others = {
-            each: count for each, count in wanted.items() if count >= number and not each.problem
-        }
+        others = {it: count for it, count in wanted.items() if count >= number and not it.problem}
         for variant in others:
             variant.repeat()
         _time(others, number, options, tell)

@@ -68,12 +68,9 @@ _OTHER_NUMBERS: Final = Obstacle(
 )
 _NOT_HERE: Final = Obstacle("onnxruntime has no kernel on integers for it as it is", "")
 
-_IN_FLOAT: Final = frozenset(
-    {
-        "Conv", "ConvTranspose", "FusedConv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul",
-        "NhwcFusedConv",
-    }
-)  # fmt: skip
+_IN_FLOAT: Final = frozenset({
+    "Conv", "ConvTranspose", "FusedConv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul", "NhwcFusedConv",
+})  # fmt: skip
 """Contractions of floats, as operators of files and as kernels."""
 
 _SELECTORS: Final = f"{_OPTIMIZER}qdq_transformer/selectors_actions/qdq_selectors.cc"
@@ -292,12 +289,10 @@ _MEMCPY: Final = frozenset({"MemcpyFromHost", "MemcpyToHost"})
 
 _DOES: Final[Mapping[str, str]] = {
     "Cast": "converts between types because there is no kernel in the type of the file",
-    "Transpose": "changes the order of the axes for the kernel next to it, which wants the channels "
-    "last",
+    "Transpose": "changes the order of the axes for the kernel next to it, which wants the channels last",
     "ReorderInput": "blocks the channels for the kernel behind it",
-    "ReorderOutput": "puts the channels back because the kernel behind it does not take them in "
-    "blocks",
-}
+    "ReorderOutput": "puts the channels back because the kernel behind it does not take them in blocks",
+}  # fmt: skip
 """Operators that the runtime puts in -> what they do."""
 
 
@@ -365,9 +360,8 @@ def _fallback(evidence: OnnxEvidence) -> Iterator[Found]:
     wanted = next(iter(evidence.asked), _CPU)
     if wanted == _CPU:
         return
-    taken = Counter(
-        op_type for part in evidence.parts if part.provider == wanted for _, op_type in part.nodes
-    )
+    nodes = chain.from_iterable(it.nodes for it in evidence.parts if it.provider == wanted)
+    taken = Counter(op_type for _, op_type in nodes)
     others = (each for each in evidence.kernels if each.ran.provider != wanted)
     computing = (each for each in others if each.ran.op_type not in _MEMCPY)
     groups = grouped(computing, attrgetter("op_type", "ran.provider"))

@@ -172,9 +172,8 @@ class FileGraph(graph.ModelGraph):
 
     def of_constants(self, names: Iterable[str], op_type: str) -> TypedNode | None:
         """Returns the node, of a kernel's operator, that most of some constants belong to."""
-        counts = Counter(
-            op for name in names for op in self._owners(name) if op.node.op_type in op_type
-        )
+        owners = chain.from_iterable(map(self._owners, names))
+        counts = Counter(op for op in owners if op.node.op_type in op_type)
         [(found, most), (_, next_most)] = [*counts.most_common(2), (None, 0), (None, 0)][:2]
         return found if most > next_most else None
 
@@ -378,9 +377,8 @@ class _Join:
             macs = self._file.macs(nodes)
             return Placed(replace(shown, nodes=count, macs=macs, is_compiled=True), nodes)
         nodes = self._nodes(kernel, node)
-        is_asked_for = self._file.named(kernel.name) or any(
-            op.node.op_type == kernel.op_type for op in nodes
-        )
+        asked = {op.node.op_type for op in nodes}
+        is_asked_for = self._file.named(kernel.name) or kernel.op_type in asked
         if kernel.op_type in CONVERSIONS and not is_asked_for:  # Case 2
             return Placed(shown, (), None, True, *self._around(kernel, node))
         place = _place(nodes) if nodes else None  # Case 3

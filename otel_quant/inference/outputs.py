@@ -50,9 +50,7 @@ def tensor_errors(
     found: Mapping[str, Mapping[str, float]], nodes: Mapping[str, str]
 ) -> tuple[TensorError, ...]:
     """Returns what the debugger has found with the nodes that make the tensors, the worst first."""
-    worst_first = sorted(
-        found, key=lambda name: found[name].get("all", found[name].get("own", 0.0))
-    )
+    worst_first = sorted(found, key=lambda it: found[it].get("all", found[it].get("own", 0.0)))
     return tuple(
         TensorError(name, found[name].get("own"), found[name].get("all"), nodes.get(name, ""))
         for name in worst_first

@@ -23,19 +23,16 @@ Role = Literal["float", "quantized"]
 
 _ROLES: Final[Mapping[bool | None, Role]] = {True: "quantized", False: "float"}
 
-CONVERSIONS: Final = frozenset(
-    {"Cast", "Transpose", "ReorderInput", "ReorderOutput", "MemcpyFromHost", "MemcpyToHost"}
-)
+CONVERSIONS: Final = frozenset({
+    "Cast", "Transpose", "ReorderInput", "ReorderOutput", "MemcpyFromHost", "MemcpyToHost",
+})  # fmt: skip
 """Kernels that only convert: the runtime puts them in where kernels do not fit each other."""
 
-_QUANTIZES: Final = frozenset(
-    {
-        *(f"{prefix}{name}" for prefix in ("", "com.microsoft:")
-          for name in ("QuantizeLinear", "DequantizeLinear")),
-        "DynamicQuantizeLinear", "ExtendedQuantizeLinear", "ExtendedDequantizeLinear",
-        "BFPQuantizeDequantize", "MXQuantizeDequantize",
-    }
-)  # fmt: skip
+_QUANTIZES: Final = frozenset({
+    "QuantizeLinear", "DequantizeLinear", "com.microsoft:QuantizeLinear", "com.microsoft:DequantizeLinear",
+    "DynamicQuantizeLinear", "ExtendedQuantizeLinear", "ExtendedDequantizeLinear", "BFPQuantizeDequantize",
+    "MXQuantizeDequantize",
+})  # fmt: skip
 
 _FEW_BITS: Final = re.compile(r"q?u?int[1-8](x\d)?|float[48].*|bits.*")
 """Types in which the numbers of a float model are not, as ONNX and torch name them."""

@@ -35,9 +35,7 @@ _MOST_PROFILED: Final = 40
 _FEWEST_PROFILED: Final = 2
 """Runs of the profiled session after its first one."""
 
-_OWN_KERNELS: Final = frozenset(
-    f"{name}ExecutionProvider" for name in ("CPU", "CUDA", "ROCM", "Azure")
-)
+_OWN_KERNELS: Final = frozenset(f"{it}ExecutionProvider" for it in ("CPU", "CUDA", "ROCM", "Azure"))
 """Providers that compile nothing. The graph of others cannot be written, and to try it would have
 them compile the model once more."""
 
@@ -49,9 +47,8 @@ class Options:
     # Execution providers in order of preference, each with its options
     providers: tuple[tuple[str, Mapping[str, str]], ...] = ()
     threads: int | None = None  # Threads within a kernel; None for the runtime's own choice
-    level: str = (
-        "all"  # Level of graph optimization: ``disable``, ``basic``, ``extended`` or ``all``
-    )
+    # Level of graph optimization: ``disable``, ``basic``, ``extended`` or ``all``
+    level: str = "all"
     custom_ops: Sequence[str] = ()  # Libraries of custom operators
     runs: int | None = None  # Timed runs of each model; None for as many as fit into ``seconds``
     seconds: float = 3.0  # Time for the timed runs of each model

@@ -84,12 +84,11 @@ class _Report:
         """Sends the span of all, and what there is of each model."""
         result = self._result
         name = semconv.BENCHMARK_SPAN if result.baseline else semconv.INFERENCE_SPAN
-        attributes = {
-            **self._run,
-            **self._library,
+        counts = {
             semconv.INFERENCE_MODELS: len(result.models),
             semconv.INFERENCE_NOISE: result.noise,
         }
+        attributes = {**self._run, **self._library, **counts}
         span, context = self._span(name, self._belongs.context, attributes)
         self._set(semconv.INFERENCE_START, self._began_ns / 1e9, self._run, context)
         names = names_of(result, paths=self._belongs.paths)
@@ -189,7 +188,7 @@ def names_of(result: InferenceResult, *, paths: bool) -> list[str]:
 
 def _baseline_first(result: InferenceResult) -> list[ModelResult]:
     return sorted(
-        result.models, key=lambda each: bool(result.baseline) and each.path != result.baseline
+        result.models, key=lambda it: bool(result.baseline) and it.path != result.baseline
     )
 
 

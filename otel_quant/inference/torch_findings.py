@@ -21,9 +21,8 @@ class Origin(NamedTuple):
     place: int  # The operator that has made it of integers, or the one that has computed it of such
     dtype: str  # Type of the integers
     is_constant: bool  # Whether no operator of the run has written these
-    maker: (
-        int  # The operator that has dequantized it; ``place`` itself unless something was computed
-    )
+    # The operator that has dequantized it; ``place`` itself unless something was computed
+    maker: int
 
 
 class Flow:
@@ -120,13 +119,10 @@ def _makes_floats(kernel: TorchOperator) -> bool:
     return torch_parts.kind_of(kernel.name) == torch_parts.DEQUANTIZE
 
 
-_SLOW: Final = frozenset(
-    f"aten::{name}"
-    for name in (
-        "_slow_conv2d_forward", "slow_conv3d_forward", "slow_conv_dilated2d", "slow_conv_dilated3d",
-        "slow_conv_transpose2d", "slow_conv_transpose3d",
-    )
-)  # fmt: skip
+_SLOW: Final = frozenset({
+    "aten::_slow_conv2d_forward", "aten::slow_conv3d_forward", "aten::slow_conv_dilated2d",
+    "aten::slow_conv_dilated3d", "aten::slow_conv_transpose2d", "aten::slow_conv_transpose3d",
+})  # fmt: skip
 """Convolutions by torch itself, a matrix product at a time."""
 
 _REFERENCE: Final = ("ref", "simple")
@@ -184,9 +180,8 @@ def _in_float(evidence: TorchEvidence) -> Iterator[Found]:
         makers = [kernels[each] for each in dequantized]
         remedy = "torch.compile with freezing, or another backend that lowers quantized_decomposed"
         is_reference = any(each.name.startswith("quantized_decomposed::") for each in makers)
-        yield _found(
-            kernels[place], f"ran in {dtype} {why}", remedy if is_reference else "", makers
-        )
+        fix = remedy if is_reference else ""
+        yield _found(kernels[place], f"ran in {dtype} {why}", fix, makers)
 
 
 @FINDINGS.row("in_float", f"{_TORCH}/quantized, of PyTorch's repository")

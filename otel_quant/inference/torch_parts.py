@@ -179,26 +179,20 @@ SCALES: Final = "choose scales"
 CONVERT: Final = "convert"
 
 _KINDS: Final[Mapping[str, re.Pattern[str]]] = {
-    OBSERVE: re.compile(
-        r"aten::_?fake_quantize_.*|aten::_?fused_moving_avg_obs.*|quantized_decomposed::fake_quant.*"
-    ),
+    OBSERVE: re.compile(r"aten::_?(fake_quantize_|fused_moving_avg_obs).*|quantized_decomposed::fake_quant.*"),
     DEQUANTIZE: re.compile(r"\w+::_?dequantize(_.*)?"),
     QUANTIZE: re.compile(r"\w+::_?quantize_.*"),
     SCALES: re.compile(r"\w+::_?choose_(qparams|scale).*"),
-}
+}  # fmt: skip
 """Operators that change how numbers are stored, by what they do. Those within them belong to them."""
 
-contracts: Final = cache(
-    re.compile(
-        r"(aten|mkldnn|mkl|onednn)::_?(mkl_)?(linear|conv(_transpose)?[123]d|convolution|convolution_pointwise"
-        r"|linear_pointwise|matmul|einsum|mm|bmm|addmm|baddbmm)"
-    ).fullmatch
-)
+contracts: Final = cache(re.compile(
+    r"(aten|mkldnn|mkl|onednn)::_?(mkl_)?(linear|conv(_transpose)?[123]d|convolution|convolution_pointwise"
+    r"|linear_pointwise|matmul|einsum|mm|bmm|addmm|baddbmm)").fullmatch)  # fmt: skip
 """Whether an operator is a matrix product or a convolution of floats."""
 
-multiplies: Final = cache(
-    re.compile(r"\w+::_?(.*_)?(linear|conv|mm|matmul|addmm|bmm|baddbmm).*").fullmatch
-)
+_MULTIPLIES: Final = re.compile(r"\w+::_?(.*_)?(linear|conv|mm|matmul|addmm|bmm|baddbmm).*")
+multiplies: Final = cache(_MULTIPLIES.fullmatch)
 """Whether an operator is a matrix product or a convolution of whatever type."""
 
 allocates: Final = re.compile(r"aten::(_?empty(_.*)?|new_empty(_.*)?|resize_)").fullmatch
@@ -213,15 +207,12 @@ COPIES: Final = frozenset({"aten::to", "aten::_to_copy", COPY})
 MAKES_FLOATS: Final = COPIES | {"aten::mul", "aten::sub", "aten::div"}
 """Operators that dequantize where they take integers and return floats, as with a scale."""
 
-_WITHOUT_COMPUTING: Final = COPIES | frozenset(
-    f"aten::{name}"
-    for name in (
-        "_reshape_alias", "_unsafe_view", "alias", "as_strided", "chunk", "clone", "contiguous", "detach",
-        "expand", "flatten", "narrow", "permute", "reshape", "select", "slice", "split", "squeeze", "t",
-        "transpose", "unbind", "unflatten", "unsqueeze", "view", "empty", "empty_like", "empty_strided",
-        "item", "_local_scalar_dense", "dropout", "resolve_conj",
-    )
-)  # fmt: skip
+_WITHOUT_COMPUTING: Final = COPIES | {f"aten::{name}" for name in (
+    "_reshape_alias", "_unsafe_view", "alias", "as_strided", "chunk", "clone", "contiguous", "detach", "expand",
+    "flatten", "narrow", "permute", "reshape", "select", "slice", "split", "squeeze", "t", "transpose", "unbind",
+    "unflatten", "unsqueeze", "view", "empty", "empty_like", "empty_strided", "item", "_local_scalar_dense",
+    "dropout", "resolve_conj",
+)}  # fmt: skip
 
 COMPILED: Final = "## Call CompiledFxGraph "
 """Begin of the event around code that torch.compile has generated; its key follows."""

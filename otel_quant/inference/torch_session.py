@@ -40,9 +40,8 @@ def load_variants(reference: str) -> tuple[Mapping[str, object], object]:
     """Loads a script, with seeded random numbers; returns its models by name, and their inputs."""
     path, _, name = reference.rpartition(":")
     if not (path and name.isidentifier()):
-        raise VariantsError(
-            f"{reference}: is not a function of a script; expected {_FORM}, or an .onnx file"
-        )
+        problem = f"{reference}: is not a function of a script; expected {_FORM}, or an .onnx file"
+        raise VariantsError(problem)
     if not Path(path).is_file():
         raise VariantsError(f"{path}: no such file; expected {_FORM}")
     full = str(Path(path).resolve())

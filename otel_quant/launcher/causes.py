@@ -8,10 +8,13 @@ from __future__ import annotations
 import errno
 import math
 import re
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
+from otel_quant.diagnosis.bounds import STALLED
+from otel_quant.diagnosis.spots import Grown
 from otel_quant.launcher.observer import Observation
 from otel_quant.launcher.program import signal_name
 from otel_quant.launcher.surroundings import ProcessUse
@@ -23,10 +26,12 @@ from otel_quant.recordings.model import (
     RecordedRun,
     RecordedStep,
     Recording,
+    forecast_of,
+    number,
 )
 from otel_quant.schema import semconv
 from otel_quant.schema.readings import GpuReading, ProfileStep
-from otel_quant.schema.units import counted, share_text, size
+from otel_quant.schema.units import counted, duration_text, share_text, size
 
 ENDS_WORKERS: Final = frozenset({"SIGTERM", "SIGINT", "SIGHUP", "SIGPIPE"})
 """Signals that end workers when their program is done with them, and the stages of a shell before `head`."""
@@ -142,6 +147,7 @@ CPU_TIME: Final = "limit of CPU time"
 FILE_SIZE: Final = "limit of the size of a file"
 ADDRESS_SPACE: Final = "limit of the address space"
 DISK_FULL: Final = "disk full"
+HANG: Final = "a hang"
 OUT_OF: Final[dict[Where | None, str]] = {"host": "out of memory", "gpu": "out of GPU memory"}
 """By an exception; the kernel's out-of-memory killer is known otherwise."""
 
@@ -271,11 +277,29 @@ def _out_of_memory(known: Known) -> Cause | None:
     return None
 
 
+def _hang(known: Known) -> Cause | None:
+    """A step had not moved for long when somebody ended the program."""
+    run, steps, kills = known.victim.run, known.victim.steps, known.seen.oom_kills
+    is_ended = known.victim.signal in _SENT or known.error.startswith("KeyboardInterrupt")
+    if run is None or not steps or not is_ended or (kills is not None and kills.kills):
+        return None
+    step = steps[-1]
+    if step.attributes.get(semconv.STEP_BOUND_BY) == STALLED:
+        return Cause(HANG, str(step.attributes.get(semconv.STEP_BOUND_EVIDENCE, "")))
+    stalled = number(forecast_of(run, step), semconv.FORECAST_STALLED)
+    if stalled is None or run.last is None:
+        return None
+    at = f", at {step.line.waiting_words}" if step.line is not None else ""
+    silent = stalled + max(0.0, known.victim.time - run.last.time)
+    return Cause(HANG, f"no progress for {duration_text(silent)} after {step.counts}{at}")
+
+
 _ROWS: Final[tuple[Callable[[Known], Cause | None], ...]] = (
     _cpu_time,
     _file_size,
     _disk,
     _address_space,
+    _hang,
     _out_of_memory,
 )
 """The first that finds something counts; else whose memory ran out, according to the exception."""
@@ -330,6 +354,9 @@ _MOST: Final = 5
 _SPARE: Final = 1.1
 """What is asked for, as a multiple of what is expected: samples differ."""
 
+_ROOM: Final = 0.98
+"""Part of a limit that samples may fill."""
+
 NO_STEP: Final = RecordedStep(index=0, name="", kind="", start=0.0, state="lost")
 
 
@@ -345,6 +372,11 @@ class Situation:
     limit: int = 0  # The limit in force, in bytes
     limit_source: str | None = None  # Its source
     growth: int = 0  # Growth of memory with each sample or layer, in bytes
+    # What the method adds after the last sample, of all of them, as a multiple of their growth; None
+    # if that is not known
+    after: float | None = 0.0
+    grown: Grown | None = None  # What has grown, as its stacks show
+    recording: str = ""  # The recording's path
     leak: int = 0  # Growth of memory each second that went on to the end, in bytes
     # Memory after the last of them as the program's own forecast has it, in bytes
     forecast: int | None = None
@@ -371,33 +403,52 @@ class Situation:
         return self.where == "host" and (step.samples is not None or "Calibration" in step.name)
 
     @property
+    def has_batches(self) -> bool:
+        """Whether a sample may be several items."""
+        items = self.step.attributes.get(semconv.CALIBRATION_ITEM_COUNT)
+        return not isinstance(items, int) or items > (self.step.samples or 0)
+
+    @property
     def grows(self) -> bool:
         """Whether memory grew with each sample or layer."""
         return self.where == "host" and self.growth > 0 and self.memory > 0
 
     @property
     def expected(self) -> float | None:
-        """Memory at the last sample or layer if it goes on growing, in bytes; None if that is not known."""
-        if self.where == "host" and self.forecast is not None:
-            return self.forecast
+        """Memory at its highest if it goes on growing, in bytes; None if that is not known."""
         done, total = self.step.counts.current
-        if not total or not self.grows:
+        at_end = self.memory + max(0, (total or 0) - done) * self.growth
+        if self.where == "host" and self.forecast is not None:
+            at_end = self.forecast
+        elif not total or not self.grows:
             return None
-        return self.memory + max(0, total - done) * self.growth
+        return at_end + (total or done) * self.growth * (self.after or 0)
 
     @property
     def fitting(self) -> int | None:
-        """Samples that fit into the limit; None if that is not known."""
-        done = self.step.counts.current.done
-        if not done or self.step.counts.newest != "sample" or not self.grows or not self.limit:
+        """Samples that fit into the limit, fewer than failed; None if that is not known."""
+        done, is_known = self.step.counts.current.done, self.grows and self.after is not None
+        if self.limit_source == "RLIMIT_AS":  # what samples take of addresses is another matter
             return None
-        before = self.memory - done * self.growth
-        return max(0, int((self.limit / _SPARE - before) / self.growth))
+        if not done or self.step.counts.newest != "sample" or not is_known or not self.limit:
+            return None
+        before, each = self.memory - done * self.growth, self.growth * (1 + (self.after or 0))
+        return min(done - 1, int((_ROOM * self.limit - before) / each))
 
     @property
     def leaks(self) -> bool:
-        """Whether memory grew to the end, and nobody knows how much it would have needed."""
-        return self.where == "host" and bool(self.leak) and self.expected is None
+        """Whether memory grew in the program's own code, or to the end and with nothing that is counted."""
+        grown = self.grown
+        if self.where != "host" or (grown is not None and grown.is_loaded):
+            return False
+        if grown is not None and grown.is_own:
+            return self.grows or bool(self.leak)
+        return bool(self.leak) and not self.growth and self.expected is None
+
+    @property
+    def keeps(self) -> bool:
+        """Whether what has grown may be what the library keeps."""
+        return not self.leaks and (self.grown is None or self.grown.is_librarys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,6 +464,7 @@ def _is(library: str, *methods: str) -> Callable[[Situation], bool]:
     """Returns a condition: a calibration by a library, with one of these methods if there are any."""
     return lambda s: (
         s.calibrates
+        and s.keeps
         and s.library.startswith(library)
         and (not methods or any(method in s.method for method in methods))
     )
@@ -426,13 +478,16 @@ _HISTOGRAMS: Final = ("Percentile", "Entropy", "Distribution")
 """Methods that keep the values, or histograms of them, of every activation."""
 
 ROWS: Final = (
+    _Row(lambda s: s.leaks,
+        "Find what keeps growing{place}, by {leak}: a higher limit only delays the end of a leak. `otel-quant stacks {recording} --by memory` names the lines of code.",
+        "this recording: memory over time"),
     _Row(lambda s: s.limit_source == "RLIMIT_AS" and not s.leaks,
         "Raise or lift the limit of the address space (ulimit -v), now {limit}: it counts addresses, of which libraries reserve many more than they use.",
         "getrlimit(2), RLIMIT_AS"),
-    _Row(lambda s: s.expected is not None and 0 < s.limit < s.expected,
+    _Row(lambda s: s.expected is not None and 0 < s.limit < s.expected and s.limit_source != "RLIMIT_AS" and not s.leaks,
         "Give it more memory: about {needed} for all {every}, with a tenth to spare (estimated).",
         _RECORDING),
-    _Row(lambda s: 0 < (s.fitting or 0) < (s.step.counts.current.total or math.inf),
+    _Row(lambda s: (s.fitting or 0) > 0 and not s.leaks,
         "Use fewer calibration samples: about {fitting} fit into {limit}{setting}.",
         _RECORDING),
     _Row(_is("amd-quark", *_HISTOGRAMS), _USE_MIN_MAX, _QUARK_CALIBRATION),
@@ -444,9 +499,6 @@ ROWS: Final = (
         "AMD Quark, quark.onnx.calibration: options of the calibration methods"),
     _Row(_is("onnxruntime", *_HISTOGRAMS), _USE_MIN_MAX,
         "ONNX Runtime, onnxruntime.quantization.calibrate"),
-    _Row(_is("onnxruntime", "MinMax"),
-        "Set CalibMaxIntermediateOutputs in extra_options: ranges are then merged after so many outputs, with the same result.",
-        "ONNX Runtime, onnxruntime.quantization.quantize_static: extra_options"),
     _Row(lambda s: s.step.kind == ProfileStep.FAST_FINETUNE,
         "Set mem_opt_level=2 in the finetuning's configuration: its data is kept on disk instead of in memory (1 keeps one layer in memory, 0 all).",
         "AMD Quark, AdaRoundConfig and AdaQuantConfig"),
@@ -456,9 +508,6 @@ ROWS: Final = (
     _Row(lambda s: s.library == "llmcompressor",
         'Use the sequential pipeline (pipeline="sequential", not "basic"): one layer is in memory at a time; fewer num_calibration_samples and a smaller max_seq_length keep less between layers.',
         "LLM Compressor, guide Sequential Onloading"),
-    _Row(lambda s: s.leaks,
-        "Find what keeps growing, by {leak} a second until the end: a higher limit only delays the end of a leak. `otel-quant stacks RECORDING --by memory` names the lines of code.",
-        "this recording: memory over time"),
     _Row(lambda s: s.where == "gpu" and s.library != "llmcompressor",
         "Use smaller batches, or shorter sequences: activations on the GPU grow with both.",
         "PyTorch, FAQ: My model reports cuda runtime error(2): out of memory"),
@@ -468,7 +517,7 @@ ROWS: Final = (
     _Row(lambda s: s.where == "gpu" and "OutOfMemoryError" in (s.step.error or ""),
         "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True if much is reserved but not allocated: that is fragmentation.",
         "PyTorch, CUDA semantics: Optimizing memory usage"),
-    _Row(lambda s: s.calibrates,
+    _Row(lambda s: s.calibrates and not s.leaks and s.has_batches,
         "Use smaller batches: the activations of a whole batch are in memory at once.",
         "PyTorch, torch.utils.data.DataLoader: batch_size; ONNX Runtime, CalibrationDataReader"),
     _Row(lambda s: s.where == "host" and s.limit_source == "cgroup" and s.expected is None and not s.leaks,
@@ -482,13 +531,17 @@ def advice_for(situation: Situation) -> tuple[Advice, ...]:
     """Returns what would help, most useful first; nothing unless memory ran out."""
     if situation.where is None:
         return ()
-    counts = situation.step.counts
+    counts, grown = situation.step.counts, situation.grown
+    unit = counts.newest or "sample"
+    rate = f"with each {unit}" if situation.growth else "a second"
     known = {
         "method": situation.method,
         "limit": size(situation.limit),
-        "leak": size(situation.leak),
+        "leak": f"{size(situation.growth or situation.leak)} {rate}",
+        "place": f" at {grown.spot.words}" if grown is not None else "",
+        "recording": shlex.quote(situation.recording),
         "needed": size((situation.expected or 0) * _SPARE),
-        "every": f"{counts.current.total} {counts.newest or 'sample'}s",
+        "every": f"{counts.current.total} {unit}s",
         "fitting": situation.fitting,
         "setting": " (Quark: CalibDataSize)" if situation.library == "amd-quark" else "",
     }

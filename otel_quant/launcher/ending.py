@@ -32,7 +32,7 @@ from otel_quant.launcher.start import TRACEPARENT
 from otel_quant.recordings import summary
 from otel_quant.recordings.failures import has_exit_code
 from otel_quant.recordings.model import Ending, RecordedStep, Recording, forecast_of, steps_in
-from otel_quant.recordings.reader import read
+from otel_quant.recordings.reader import grown_of, read
 from otel_quant.schema import semconv
 from otel_quant.schema.readings import UNITS
 from otel_quant.schema.units import duration_text
@@ -85,20 +85,20 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
     if growth is None and step is not None:
         growth = _growth(step, memory, recording)
     leak = _leak(victim, recording)
-    advice = causes.advice_for(
-        causes.Situation(
-            step=step or next(reversed(victim.steps), causes.NO_STEP),
-            run=victim.run.attributes if victim.run is not None else {},
-            where=shortage or ("host" if cause.out_of_memory is not None else None),
-            memory=memory or 0,
-            limit=limit or 0,
-            limit_source=source,
-            growth=growth or 0,
-            leak=leak or 0,
-            forecast=_forecast(victim, step, semconv.FORECAST_MEMORY),
-            gpus=seen.gpus,
-        )
+    situation = causes.Situation(
+        step=step or next(reversed(victim.steps), causes.NO_STEP),
+        run=victim.run.attributes if victim.run is not None else {},
+        where=shortage or ("host" if cause.out_of_memory is not None else None),
+        memory=memory or 0,
+        limit=limit or 0,
+        limit_source=source,
+        growth=growth or 0,
+        leak=leak or 0,
+        forecast=_forecast(victim, step, semconv.FORECAST_MEMORY),
+        gpus=seen.gpus,
+        recording=os.path.relpath(recording.path),
     )
+    advice = causes.advice_for(_with_growth(situation, recording))
     grown: dict[str, Any] = {f"memory_per_{unit}": growth}
     plain = dataclasses.replace(
         plain,
@@ -133,10 +133,14 @@ def plain_ending(seen: Observation, began_ns: int) -> Ending:
     )
 
 
+_OURS: Final = (" otel-quant", " otel_quant")
+"""Ends the names of processes that run a command of ours."""
+
+
 def failed_in(folder: Path, seen: Observation) -> list[dict[str, object]]:
     """Returns the child processes that failed, of those with a run and of all Pythons.
 
-    What else a script calls may exit with 1 and mean no more than "no", as `grep` and `diff` do.
+    What else a script calls may exit with 1 and mean no more than "no", as `grep`, `diff` and our commands do.
     """
     recorded = {int(process.partition("-")[0]) for process in processes_in(folder)}
     return [
@@ -146,6 +150,7 @@ def failed_in(folder: Path, seen: Observation) -> list[dict[str, object]]:
         }
         for each in seen.exits.values()
         if (each.pid in recorded or each.name.startswith("python"))
+        and not each.name.endswith(_OURS)
         and seen.signals.get(each.pid) not in causes.ENDS_WORKERS
     ]  # fmt: skip
 
@@ -181,7 +186,7 @@ def _line(victim: causes.Victim, step: RecordedStep) -> str:
     silent = victim.time - last.time if last is not None and step.end is None else 0.0
     # While a C function holds the GIL, or the process is stopped, no sample can be taken.
     before = f", not seen for {duration_text(silent)}" if silent > _SILENT else ""
-    return f", at {step.line.short}{before}"
+    return f", at {step.line.words}{before}"
 
 
 def _error_of(victim: causes.Victim) -> tuple[str | None, str | None]:
@@ -247,6 +252,34 @@ def _growth(step: RecordedStep, memory: int | None, recording: Recording) -> int
         if later > earlier
     ]
     return round(statistics.median(slopes)) if slopes else None
+
+
+def _with_growth(known: causes.Situation, recording: Recording) -> causes.Situation:
+    """Adds what has grown, and what comes after the last sample."""
+    if known.where != "host":
+        return known
+    after, grown = _after_the_last(known.step), grown_of(recording, known.step)
+    return dataclasses.replace(known, after=after, grown=grown)
+
+
+def _after_the_last(step: RecordedStep) -> float | None:
+    """Returns what a method adds after the last sample, by its largest tensor, as a multiple of the growth until then."""
+    from otel_quant.cost import CostError  # only now: few programs end for want of memory
+    from otel_quant.cost.estimate import METHODS
+    from otel_quant.cost.estimate import read as read_model
+
+    library, method = semconv.LIBRARY_NAME, semconv.CALIBRATION_METHOD
+    library, method = (str(step.attributes.get(name, "")) for name in (library, method))
+    alike = (each for each in METHODS if each.library.name in library and each.kept is None)
+    known = next((each for each in alike if method.endswith(each.name)), None)
+    if known is None:
+        return 0.0
+    try:
+        model = read_model(str(step.attributes[semconv.INPUT_PATH]))
+    except (LookupError, CostError):
+        return None
+    sizes = model.calibrated_sizes(known.library)
+    return known.tensor_copies * max(sizes) / sum(sizes) if sizes else None
 
 
 def _leak(victim: causes.Victim, recording: Recording) -> int | None:

@@ -279,8 +279,14 @@ def _fork_helper(work: Callable[..., None], *descriptors: int) -> int:
 
 
 def _end_helper(pid: int) -> None:
-    os.kill(pid, signal.SIGKILL)  # it may be stopped
-    os.waitpid(pid, 0)
+    """Waits for a helper whose pipe is closed. To kill it would look like a failure to another `otel-quant run` around."""
+    os.kill(pid, signal.SIGCONT)  # it may be stopped
+    looks = 0
+    while not os.waitpid(pid, os.WNOHANG)[0]:
+        select.select([], [], [], _ANSWERS / 1000)
+        looks += 1
+        if looks == 1000:
+            os.kill(pid, signal.SIGKILL)
 
 
 class ProgramElsewhere:

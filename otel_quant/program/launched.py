@@ -15,6 +15,7 @@ import sys
 
 from otel_quant.base.destinations import CONFIGURED_ELSEWHERE, exporters_in, sends
 from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.capture.early_stacks import EARLY_STACKS
 from otel_quant.capture.instruments import PACKAGES, found_by_others
 
 TYPE_CHECKING = False  # not typing's, which takes a third of Python's own start to load
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from typing import Final
 
 _SET_BY_LAUNCHER: Final = ("OTEL_QUANT_RECORD", "OTEL_QUANT_LAUNCHER_PID")
+
+_RUNTIME: Final = "otel_quant.capture.runtime"
 
 _FILES: Final = "otel_quant_files"
 """Name of our entry point for OpenTelemetry's exporters to files."""
@@ -42,10 +45,11 @@ def instrument() -> str:
     if any(_TRACKER in argument for argument in sys.orig_argv):
         return "instrumented"  # No code of the program runs in it
     with FAULTS.kept_in("automatic instrumentation"):
+        EARLY_STACKS.begin()
         settings, finder = exporter_settings(os.environ), _FirstImport()
         if settings:
             _initialize(settings)
-        atexit.register(_record_failure)  # it is called before what providers have registered
+        atexit.register(_end_run)  # it is called before what providers have registered
         if settings or finder.names & sys.modules.keys():
             _instrument_libraries()
         else:
@@ -73,12 +77,15 @@ def _initialize(settings: Mapping[str, str]) -> None:
         os.environ.update(before)
 
 
-def _record_failure() -> None:
-    if isinstance(getattr(sys, "last_value", None), Exception):  # else nothing is loaded
+def _end_run() -> None:
+    """Ends the run after all that the program does at exit; records an exception that ended it without one."""
+    is_failed = isinstance(getattr(sys, "last_value", None), Exception)
+    if is_failed or _RUNTIME in sys.modules:  # else nothing is loaded
         with FAULTS.kept_in("end of the run"):
             from otel_quant.capture.runtime import RUNTIME
 
             RUNTIME.record_failure()
+            RUNTIME.at_process_end()
 
 
 def _instrument_libraries() -> None:

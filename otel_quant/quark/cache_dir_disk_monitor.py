@@ -15,10 +15,8 @@ class CacheDirDiskMonitor:
     """Measures a directory from :meth:`start` to :meth:`stop`, on a thread."""
 
     def __init__(self, path: str, interval: float = 1.0) -> None:
-        self.path = path
-        self.interval = interval
-        self.initial_mb = 0.0
-        self.peak_mb = 0.0
+        self.path, self.interval = path, interval
+        self.initial_mb = self.peak_mb = 0.0
         self._sampler = Sampler(self._measure, interval)
 
     def start(self) -> None:

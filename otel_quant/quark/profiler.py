@@ -255,12 +255,13 @@ class GlobalProfiler:
         torch = sys.modules.get("torch")
         if torch is None or not torch.cuda.is_available():
             return
-        devices = []
-        for index in range(torch.cuda.device_count()):
-            free, total = torch.cuda.mem_get_info(index)
+        cuda, devices = torch.cuda, []
+        for index in range(cuda.device_count()):
+            free, total = cuda.mem_get_info(index)
+            held = cuda.memory_allocated(index), cuda.memory_reserved(index)
             figures = {
-                "allocated": torch.cuda.memory_allocated(index),
-                "reserved": torch.cuda.memory_reserved(index),
+                "allocated": held[0],
+                "reserved": held[1],
                 "used": total - free,
                 "free": free,
             }
@@ -276,9 +277,7 @@ class ProfilerScope:
     """See :meth:`GlobalProfiler.scope`."""
 
     def __init__(self, profiler: GlobalProfiler, step_name: str, user_msg: str | None) -> None:
-        self._profiler = profiler
-        self._step_name = step_name
-        self._user_msg = user_msg
+        self._profiler, self._step_name, self._user_msg = profiler, step_name, user_msg
         self._entered = threading.local()
 
     def __enter__(self) -> GlobalProfiler:

@@ -222,7 +222,7 @@ def _outcome(test: _Test, is_rare: bool | None, *, force: bool) -> Outcome:
     if is_rare is not None:
         return "worse" if is_rare else "within"
     best, worst = (min, max) if sign > 0 else (max, min)
-    reference = worst(base.alone)
+    reference = worst(base.alone + base.bounds)  # of a peak that was higher than known, no limit
     allowed = _allowed(limit, reference)
     if sign * (best(new.alone) - reference) <= allowed:
         return "within"

@@ -18,7 +18,8 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from otel_quant.format.curve import Curve, RecordedCurve
-from otel_quant.schema.code_lines import Place
+from otel_quant.schema import semconv
+from otel_quant.schema.code_lines import Spot
 from otel_quant.schema.readings import Counts
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class RecordedStep:
     mark: int | None = None
     devices: tuple[Attributes, ...] = ()  # The attributes of the log record of each GPU
     counts: Counts = field(default_factory=Counts)  # Samples and layers begun so far
-    line: Place | None = None  # The line at which it was last seen; None of one that has ended
+    line: Spot | None = None  # Where it was last seen; None of one that has ended
     progress: tuple[tuple[float, int], ...] = ()  # Time and number, of the newest of its counts
     layers: tuple[LayerAccuracy, ...] = ()  # How well the library has quantized them
     error: str | None = None  # Class name of the exception that ended it
@@ -377,6 +378,12 @@ def forecast_of(run: RecordedRun, step: RecordedStep) -> Mapping[str, Any]:
     if step.end is None and last is not None and last.open_steps[-1:] == (step.index,):
         return last.attributes
     return step.attributes
+
+
+def function_of(step: RecordedStep) -> str:
+    """Returns the library's function that is a step; empty for a step of the program's own."""
+    has_library = semconv.LIBRARY_NAME in step.attributes
+    return str(step.attributes.get(semconv.CODE_FUNCTION_NAME, "")) if has_library else ""
 
 
 def name_text(path: StepPath) -> str:

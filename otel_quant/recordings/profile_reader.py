@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_quant.base.files import is_held, open_regular
 from otel_quant.format import event_file
-from otel_quant.format.fields import PROFILE_RUN, PROFILE_RUN_END, STATE, LeftOut
+from otel_quant.format.fields import PEAK_SOURCE, PROFILE_RUN, PROFILE_RUN_END, STATE, LeftOut
 from otel_quant.recordings.events_reader import ReadRun
 from otel_quant.recordings.model import Recording, State, number
 from otel_quant.schema import semconv
 from otel_quant.schema.events import present
 from otel_quant.schema.figures import RESOURCES, Figure, Part
-from otel_quant.schema.readings import ALL_STEPS, ProfileStep
+from otel_quant.schema.readings import ALL_STEPS, AT_LEAST, ProfileStep
 
 if TYPE_CHECKING:
     from otel_quant.schema.readings import AttributeValue
@@ -90,7 +90,7 @@ _DEFINITION: Final = "# - "
 # the run since the step.
 _COMMENT: Final = re.compile(r"  # (\w+): (.+)")
 _SAMPLES: Final = "calibration_samples"
-_OF_STEP: Final = frozenset({*PEAKS, _SAMPLES})
+_OF_STEP: Final = frozenset({*PEAKS, PEAK_SOURCE, _SAMPLES})
 _OF_RUN_SO_FAR: Final = frozenset({"libraries", "calibration_method", _SAMPLES})
 _NUMBER: Final = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _WORDS: Final[dict[str, object]] = {
@@ -332,7 +332,9 @@ def _of_step(first: Record, last: Record) -> dict[str, Any]:
         "end": after,
         "delta": {key: after[key] - before[key] for key in before.keys() & after.keys()},
     }
-    peaks = {name: _number(last, key, MIB) for key, name in PEAKS.items()}
+    peaks: Record = {name: _number(last, key, MIB) for key, name in PEAKS.items()}
+    if last.get(PEAK_SOURCE) == AT_LEAST:
+        peaks[semconv.MEMORY_PEAK_SOURCE] = AT_LEAST
     return present(peaks) | {
         figure.attribute(part): parts[part][key]
         for key, figure in COLUMNS.items()
@@ -367,7 +369,9 @@ def _levels(record: Record) -> dict[str, Any]:
     }
 
 
-_OF_CHECKPOINT: Final = frozenset({"step", "timestamp", _TIME, *_ERROR, _SAMPLES, *COLUMNS, *PEAKS})
+_OF_CHECKPOINT: Final = frozenset(
+    {"step", "timestamp", _TIME, *_ERROR, _SAMPLES, *COLUMNS, *PEAKS, PEAK_SOURCE}
+)
 
 
 def _custom(record: Record) -> Record:

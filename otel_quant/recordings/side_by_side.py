@@ -32,6 +32,8 @@ from otel_quant.recordings.summary import (
     CPU_WAITS,
     DURATION,
     GPU_PEAK,
+    MEMORY_BOUND,
+    MEMORY_PEAK,
     SAMPLE_RATE,
 )
 from otel_quant.schema.catalog import QUANTITIES, Quantity
@@ -151,6 +153,10 @@ def _sample(
     if not known:
         return None
     values = tuple(figures[name] for figures, _ in known)
+    if name == MEMORY_PEAK:
+        return Sample(
+            values, values, tuple(each.get(MEMORY_BOUND, each[name]) for each, _ in known)
+        )
     if not tells_waits:  # of one side alone it would make the other look worse
         return Sample(values)
     return Sample(values, *zip(*(alone(name, *each) for each in known), strict=True))
@@ -172,7 +178,8 @@ class Sample:
     values: tuple[float, ...]  # One for each run that has it, at least one
     # What they would have been without what the main thread waited for a processor
     alone: tuple[float, ...] = ()
-    # What they may have been, at best, without all that the wait of threads may have cost
+    # What they may have been, at best, without all that the wait of threads may have cost; of a peak of
+    # memory that was higher than is known, infinity
     bounds: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:

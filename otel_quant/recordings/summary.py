@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import cache, cached_property, partial
 from heapq import nlargest
 from operator import attrgetter, itemgetter
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from otel_quant.diagnosis.growth import Growth
 from otel_quant.format.curve import Curve
@@ -37,11 +37,12 @@ from otel_quant.recordings.model import (
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import FORMER, QUANTITIES, Quantity
 from otel_quant.schema.events import present
+from otel_quant.schema.readings import AT_LEAST
 
 Source = Literal[
-    "kernel", "sampled", "launcher", "process", "checkpoints", "last reading", "ending"
+    "kernel", "allocator", "sampled", "launcher", "process", "checkpoints", "last reading", "ending"
 ]
-"""How a value is known: from the kernel's mark, from the samples of the process, from the curve of
+"""How a value is known: from the kernel's mark or the one of torch's allocator, from the samples of the process, from the curve of
 the launcher or of a process, read at checkpoints, in the last reading, or by the launcher as the
 program ended."""
 
@@ -53,9 +54,12 @@ SAMPLE_RATE: Final = semconv.short(semconv.CALIBRATION_SAMPLE_RATE)
 MEMORY_PEAK: Final = semconv.short(semconv.MEMORY_PEAK)
 MEMORY_SEEN: Final = "memory.seen"
 GPU_PEAK: Final = semconv.short(semconv.GPU_MEMORY_PEAK)
+GPU_TREE_PEAK: Final = semconv.short(semconv.GPU_TREE_PEAK)
 GPU_ALLOCATED: Final = "gpu.torch_allocated.peak"
 DISK_WRITE: Final = semconv.short(semconv.DISK_WRITE)
 CACHE_PEAK: Final = semconv.short(semconv.CACHE_GROWTH)
+MEMORY_BOUND: Final = "memory.bound"
+"""Beside the quantities of a step whose peak was higher than is known: what it may have been, without a limit."""
 PROCESS_PEAK: Final = semconv.short(semconv.MEMORY_PROCESS_PEAK)
 
 WAITS: Final = (CPU_WAIT, CPU_WAITS)
@@ -79,6 +83,8 @@ _OF_STEPS: Final = {
 _NEAR: Final = 0.99
 """The curve and the kernel's mark differ by what was used between two samples."""
 
+_EXACT: Final[tuple[Source, ...]] = ("kernel", "allocator")
+
 _MOST_PLACES: Final = 8
 """Values of which it is looked up which step was open then."""
 
@@ -93,11 +99,12 @@ class KnownValue(NamedTuple):
     step: RecordedStep | None = None  # The innermost step
     path: StepPath = ()  # That step and those around it
     since: float | None = None  # Since when it may have been, where only its latest time is known
+    is_low: bool = False  # Page faults contradict it: more was in use
 
     @property
     def is_least(self) -> bool:
         """Whether the true value may be higher, because nothing has looked in between."""
-        return self.source in ("checkpoints", "last reading")
+        return self.is_low or self.source in ("checkpoints", "last reading")
 
 
 class MemoryLimit(NamedTuple):
@@ -132,10 +139,12 @@ def value(recording: Recording, name: str) -> float | None:
     return _highest(each.value for each in _everywhere(recording, quantity))
 
 
-def peak(recording: Recording) -> KnownValue | None:
-    """Returns the peak of memory, and where it was: as :func:`value` has it."""
-    every = _everywhere(recording, BY_NAME[MEMORY_PEAK])
-    return recording.once("peak", lambda: _placed(every, recording, recording.runs))
+def peak(recording: Recording, name: str = MEMORY_PEAK) -> KnownValue | None:
+    """Returns the peak of memory, or of another level, and where it was: as :func:`value` has it."""
+    every = _everywhere(recording, BY_NAME[name])
+    return recording.once(
+        ("peak", name), lambda: _placed(every, recording, recording.runs, name == MEMORY_PEAK)
+    )
 
 
 def with_curve_peak(recording: Recording, steps: Iterable[PlacedStep]) -> list[PlacedStep]:
@@ -290,9 +299,10 @@ def _of_span(
     """Yields what the span of a run or a step knows of a quantity, and the records of its devices."""
     span = step or run
     if (found := _sum(span.attributes, quantity)) is not None:
-        is_exact = span.attributes.get(f"{quantity.attributes[0]}_source") == "kernel"
-        yield KnownValue(found, "kernel" if is_exact else "sampled", None, run, step)
-    if span.devices and (used := known(number(each, quantity.device) for each in span.devices)):
+        told = span.attributes.get(f"{quantity.attributes[0]}_source")
+        exact = next((each for each in _EXACT if each == told), None)
+        yield KnownValue(found, exact or "sampled", None, run, step)
+    elif span.devices and (used := known(number(each, quantity.device) for each in span.devices)):
         yield KnownValue(sum(used), "sampled", None, run, step)
 
 
@@ -318,7 +328,10 @@ def _sum(attributes: Attributes, quantity: Quantity) -> float | None:
 
 
 def _placed(
-    every: Iterable[KnownValue], recording: Recording, runs: Sequence[RecordedRun]
+    every: Iterable[KnownValue],
+    recording: Recording,
+    runs: Sequence[RecordedRun],
+    is_memory: bool = True,
 ) -> KnownValue | None:
     """Returns the highest; of those that are equal as far as can be told, the one that knows where.
 
@@ -328,20 +341,29 @@ def _placed(
     found = sorted(every, key=lambda each: -each.value)
     if not found:
         return None
-    best = max(found, key=lambda each: (each.value, each.source == "kernel"))
+    best = max(found, key=lambda each: (each.value, each.source in _EXACT))
+    seen_by_it = is_memory and best.source not in ("kernel", "launcher", "ending")
+    of_best: Any = {
+        "value": best.value, "source": best.source, "is_low": seen_by_it and any(map(is_low, runs)),
+    }  # fmt: skip
     steps = steps_in(recording, runs)
     near = [each for each in found if each.value >= _NEAR * best.value]
     timed = [each for each in near if each.time is not None]
     for each in [each for each in timed if each.since is None][:_MOST_PLACES]:
         if (placed := _at_its_step(each, steps)) is not None:  # Case 1
-            return placed._replace(value=best.value, source=best.source)
+            return placed._replace(**of_best)
     # Of steps that are equal the last, because it is the innermost
     owned = [each for each in reversed(near) if each.step]
     if (last := max(owned, key=attrgetter("value"), default=None)) is not None:  # Case 2
         path = next(each.path for each in steps if each.step is last.step)
-        return last._replace(value=best.value, source=best.source, path=path)
+        return last._replace(path=path, **of_best)
     covered_by = filter(None, (_at_its_step(each, steps) for each in timed))  # Case 3
-    return next(covered_by, (timed or near)[0])._replace(value=best.value, source=best.source)
+    return next(covered_by, (timed or near)[0])._replace(**of_best)
+
+
+def is_low(item: RecordedRun | RecordedStep) -> bool:
+    """Whether page faults contradict the peak of memory that is known of a run or a step: more was in use."""
+    return item.attributes.get(semconv.MEMORY_PEAK_SOURCE) == AT_LEAST
 
 
 def _at_its_step(known: KnownValue, steps: Iterable[PlacedStep]) -> KnownValue | None:
@@ -384,7 +406,8 @@ class StepSummary:
         # Of most figures a step has nothing, and there may be 100,000 steps.
         given = {"", *step.attributes}
         wanted = [name for name, attribute in _OF_STEPS.items() if attribute in given]
-        return present({name: self.value(step, name) for name in wanted})
+        found = present({name: self.value(step, name) for name in wanted})
+        return found | {MEMORY_BOUND: math.inf} if is_low(step) else found
 
     def value(self, step: RecordedStep, name: str) -> float | None:
         """Returns a quantity of a step."""
@@ -422,7 +445,8 @@ class StepSummary:
             end = math.inf if step.end is None else step.end
             highest = self._windows(quantity.curve).highest(step.start, end, step.mark)
             found += _from("launcher", (highest,), self._run, step)
-        return max(found, key=attrgetter("value"), default=None)
+        best = max(found, key=attrgetter("value"), default=None)
+        return best and best._replace(is_low=name == MEMORY_PEAK and is_low(step))
 
     def seen(self, step: RecordedStep, name: str = MEMORY_PEAK) -> float | None:
         """Returns the highest value at a step's checkpoints and in the last reading within it."""

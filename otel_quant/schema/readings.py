@@ -96,7 +96,8 @@ AttributeValue = str | bool | int | float | tuple[str, ...] | tuple[int, ...]
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
-PeakSource = Literal["kernel", "sampled"]
+PeakSource = Literal["kernel", "allocator", "sampled", "at_least"]
+AT_LEAST: Final = "at_least"
 Phase = Literal["start", "end", "point"]
 
 
@@ -123,6 +124,9 @@ class MemoryReading(NamedTuple):
     # Above the highest RSS of any of the processes by then, also of those that have ended: a mark
     # that is higher rose later. None where the system has no marks
     above_marks: int | None = None
+    # What this process may have held since the reading before, in bytes: a page that it touches costs a
+    # page fault. 0 for nothing that is known
+    possible: int = 0
 
     def with_marks_lowered(self, pids: Collection[int]) -> MemoryReading:
         """Returns the same memory with the marks of this process and of some others reset."""
@@ -166,6 +170,38 @@ class GpuActivity:
     memory_errors: int | None = None  # That could not be corrected, since the driver was loaded
 
 
+class GpuWork(NamedTuple):
+    """What one visible GPU has done lately, whatever program it did it for, on average. NaN for what it does not tell."""
+
+    busy: float = math.nan  # Share of the time in which a kernel ran on it, 0 to 1
+    sm: float = math.nan  # Share of its multiprocessors that had work
+    dram: float = math.nan  # Share of the bandwidth of its memory
+    pcie: float = math.nan  # Bytes a second to it or from it, the larger of the two
+    link: float = math.nan  # Bytes a second that its link can take in one direction
+    power: float = math.nan  # Share of the limit of its power
+
+
+class AllocatorMark(NamedTuple):
+    """The highest that a counter has reached."""
+
+    moves: (
+        int  # How often it was seen to move, from 1: of two readings the newer has no smaller one
+    )
+    bytes: int
+
+
+class TorchMemory(NamedTuple):
+    """What torch's caching allocator in this process holds of one GPU, in bytes."""
+
+    allocated: int
+    reserved: int  # From the driver, what is allocated included
+    allocated_mark: AllocatorMark
+    reserved_mark: AllocatorMark
+    # How often no more could be reserved, so that the cache was freed and it tried again; None of
+    # an allocator that does not count it
+    retries: int | None = None
+
+
 GpuMemorySource = Literal["nvmlMemory_v1", "nvmlMemory_v2", "amdgpu"]
 """What the memory in use on a device was read from. Version 1 of NVML's counts what the driver keeps for itself."""
 
@@ -180,14 +216,36 @@ class GpuReading:
     used: int  # In use on the device, by all processes
     limit: int | None = None  # What programs can have of the device's memory
     process_used: int | None = None  # By this process tree; None if the driver does not report it
-    torch_allocated: int | None = None  # Allocated by torch's caching allocator, if torch is in use
-    torch_reserved: int | None = None  # Reserved by torch's caching allocator
+    torch: TorchMemory | None = None  # Of torch's caching allocator; None if torch is not in use
     activity: GpuActivity | None = None  # What it does; None if it does not tell
     is_whole: bool = True  # Whether every GPU was read with it, and none failed for the moment
     source: GpuMemorySource | None = None  # What ``used`` was read from
+    processes: int | None = None  # How many of this process tree have memory on it
     # Joules that it has used since this process first looked, whatever program used them: by power
     # times time since it was last asked; None if it counts none
     energy: float | None = None
+    # What it has done since the last checkpoint, or lately; only between two checkpoints
+    work: GpuWork | None = None
+
+    @property
+    def own(self) -> int | None:
+        """Memory of this program on it, in bytes, as far as that is known."""
+        reserved = None if self.torch is None else self.torch.reserved
+        return reserved if self.process_used is None else self.process_used
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether another program may have memory on it: a CUDA context takes more than this."""
+        return self.process_used is None or self.used - self.process_used > 100 << 20
+
+    def has_same_memory(self, other: GpuReading) -> bool:
+        """Whether no memory has changed since another reading, nor has been used in between as far as torch tells."""
+        return self.levels[:3] == other.levels[:3]
+
+    @property
+    def levels(self) -> tuple[object, ...]:
+        """All that rises and falls: readings that have the same have the same peaks."""
+        return self.used, self.process_used, self.torch, self.activity, self.limit, self.is_whole
 
 
 class Reading(NamedTuple):
@@ -243,8 +301,9 @@ class Peaks(NamedTuple):
 
     figures: Mapping[str, int | float] = _NOTHING  # ``memory``, ``gpu.memory``, ``cache.disk``
     # Source of a peak, by name of the figure: ``kernel`` if it is certainly the highest (the
-    # high-water mark of a process without children, and it rose), else ``sampled``: the highest
-    # that was seen. Only memory has one.
+    # high-water mark of a process without children, and it rose), likewise ``allocator`` (torch's,
+    # of a single process on a single GPU), else ``sampled``: the highest that was seen, or
+    # ``at_least`` if page faults contradict that. Only memory has one.
     sources: Mapping[str, PeakSource] = _NOTHING
     # By name of the resource, index of the device and name of the figure
     devices: Mapping[str, Mapping[int, Mapping[str, int | float]]] = _NOTHING

@@ -104,7 +104,7 @@ class Replay:
                 semconv.MEMORY_LIMIT_SOURCE: limit.source,
             }
             self._of_run = {**self._of_run, **present(of_limit)}
-        self._peak = number(self._of_run, semconv.MEMORY_PEAK)
+        self._peak = number(_with_highest(self._of_run), semconv.MEMORY_PEAK)
         self._infos: dict[int | None, StepInfo] = {s.index: _step_of(s) for s in run.steps}
         self._steps: dict[int | None, RecordedStep] = {step.index: step for step in run.steps}
         # When the run (None) and its steps began, by the wall clock: a process reads its two clocks one
@@ -149,7 +149,8 @@ class Replay:
             if event.step is not None:
                 _add_counts(metrics, event.step, event.counts)
             for sink in sinks:
-                sink.receive(event)
+                highest = _with_highest(event.attributes) if sink is metrics else event.attributes
+                sink.receive(replace(event, attributes=highest))
             metrics.flush()
             otel_context.detach(token)
         if not only_unended:
@@ -163,7 +164,7 @@ class Replay:
         requests: list[Any] = []
         stacks = Stacks()
         for each in self._stacks:
-            if each.step is not None:
+            if each.step is not None and not each.step.step.spans:
                 stacks.add(each.step.step.index, each.lines, each.seen)
         sink = ProfilesSink(requests.append, self._span_ids)
         for event in self._events():
@@ -327,10 +328,20 @@ class Replay:
     # --- within -----------------------------------------------------------------------------
 
     def _with_peak(self, attributes: Attributes, peak: summary.KnownValue | None) -> Attributes:
-        """Returns attributes with the peak that all commands show, and its share of the limit."""
-        if peak is None:
+        """Returns attributes with the peak that all commands show.
+
+        A span is sent once: what the process itself has sent stays, and what is known beside it is another attribute.
+        """
+        own = number(attributes, semconv.MEMORY_PEAK)
+        if peak is None or (own is not None and peak.value <= own):
             return attributes
         share = None if self._limit is None else round(peak.value / self._limit.value, _DIGITS)
+        found: dict[str, Any] = {
+            semconv.MEMORY_HIGHEST_KNOWN: round(peak.value),
+            semconv.MEMORY_PEAK_RATIO: share,
+        }
+        if own is not None:
+            return {**attributes, **present(found)}
         found = {
             semconv.MEMORY_PEAK: round(peak.value),
             semconv.MEMORY_PEAK_SOURCE: "kernel" if peak.source == "kernel" else "sampled",
@@ -434,6 +445,12 @@ def _step_of(step: RecordedStep) -> StepInfo:
         parent=step.parent,
         library=None if library is None else str(library),
     )
+
+
+def _with_highest(attributes: Attributes) -> Attributes:
+    """Returns attributes in which the peak is the highest that is known."""
+    highest = attributes.get(semconv.MEMORY_HIGHEST_KNOWN, attributes.get(semconv.MEMORY_PEAK))
+    return {**attributes, **present({semconv.MEMORY_PEAK: highest})}
 
 
 def _model_of(model: Mapping[str, Any]) -> CostedModel:

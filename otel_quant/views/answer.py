@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from heapq import nlargest
@@ -39,14 +40,17 @@ from otel_quant.recordings.model import (
     Recording,
     covered,
     forecast_of,
+    function_of,
     number,
     script_of,
     steps_in,
 )
 from otel_quant.recordings.outside import outside_at, outside_of
 from otel_quant.recordings.outside import words_of as words_of_outside
-from otel_quant.recordings.reader import by_line, of_step, stacks_in
+from otel_quant.recordings.reader import by_call, grown_of, lines_of, stacks_in, with_bound
+from otel_quant.recordings.summary import outermost_runs
 from otel_quant.schema import semconv
+from otel_quant.schema.code_lines import Place
 from otel_quant.schema.units import (
     WITHIN,
     clock_text,
@@ -58,6 +62,8 @@ from otel_quant.schema.units import (
     size,
 )
 from otel_quant.views.document import Facts, Lines, Part, Section
+from otel_quant.views.gpu_answer import gpu_sentences
+from otel_quant.views.gpu_devices import nearest_to_its_limit
 from otel_quant.views.steps import ShownProcess, memory_limit, process_name
 from otel_quant.views.text import listed, phrase, printable
 
@@ -75,6 +81,13 @@ _LEAST_WAIT: Final = 1.0
 _OWN: Final = 0.8
 """Share of its processors from which on a program uses them itself, and its threads wait for each other."""
 
+_BESIDE: Final = 1.01
+"""How often the time in which a step was open is that of all processes, from which on they ran beside each other."""
+
+_MOST_CALLS: Final = 3
+_A_PART: Final = 0.1
+"""Share of the time outside of steps from which on a function is named."""
+
 _WORTH: Final = 0.05
 """Share of the run's time from which on a step matters."""
 
@@ -82,12 +95,17 @@ _WORTH: Final = 0.05
 def sentences(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     """Yields the sentences that follow how it ended, the most important first."""
     yield from _error(recording, subject)
-    rows, outside = outside_of(recording, subject.runs), list(_outside(recording, subject))
+    rows, outside = (
+        outside_of(recording, outermost_runs(recording)),
+        list(_outside(recording, subject)),
+    )
     is_most = sum(each.own for each in rows) > MOST_TIME * recording.duration
     yield from outside if is_most else ()
     yield from _peak_sentence(recording, subject, summary.peak(recording))
+    yield from gpu_sentences(recording, subject)
+    yield from nearest_to_its_limit(recording)
     growing, waited = list(_growing(recording, subject)), list(_waited(recording))
-    yield from (*growing, *_time(recording, subject), *([] if is_most else outside), *waited)
+    yield from (*growing, *_time(recording), *([] if is_most else outside), *waited)
     named = [OTHER_PROGRAMS] * bool(waited) + [MEMORY_GROWTH] * bool(growing)
     yield from _bounds(recording, subject, named)
     yield from _written(recording, subject)
@@ -139,7 +157,7 @@ def _where(recording: Recording, subject: ShownProcess) -> str:
     if not unended:
         return ""
     step = max(unended, key=lambda each: (bool(each.step.counts), each.depth, each.end)).step
-    line = phrase(", at {}", step.line, attrgetter("short"))
+    line = phrase(", at {}", step.line, attrgetter("words"))
     return f"{cut(step.name, LONGEST_NAME)}{phrase(', {}', step.counts)}{line}"
 
 
@@ -175,11 +193,8 @@ def _failed(recording: Recording, run: RecordedRun) -> str:
     is_single = len(recording.runs) == 1 and not has_exit_code(run.error)
     if (is_own or is_single) and recording.state == "failed":
         return ""
-    who = _program_of(recording, run.attributes)
-    is_alike = who == _program_of(recording, recording.origin) or who.startswith("python")
-    name = process_name(run) if is_alike or run.rank is not None else who
     how = "was killed by" if run.state == "killed" else "failed with"
-    return f"{name} {how} "
+    return f"{process_name(recording, run)} {how} "
 
 
 def _error_text(failed: RecordedRun | RecordedStep) -> str:
@@ -194,7 +209,7 @@ def _peak_sentence(
     where, when = phrase(" in {}", [name for name, _ in peak.path], names_text), ""
     if peak.time is not None:
         when = f", {clock_text(peak.time)} after the start"
-        row = outside_at(outside_of(recording, subject.runs), peak.time)
+        row = outside_at(outside_of(recording, outermost_runs(recording)), peak.time)
         where = where or phrase(" {}", row, words_of_outside)
     limit, of = memory_limit(recording), whose(recording, peak)
     yield peak_sentence(peak.value, where + when, limit, whose=of, is_least=peak.is_least)
@@ -219,18 +234,20 @@ def _growing(recording: Recording, subject: ShownProcess) -> Iterator[str]:
         return
     most = max(grown.grown for _, grown in known)
     each, grown = max(known, key=lambda it: (it[1].grown > most / 2, it[0].depth))
-    by = f"{size(grown.per_second)} a second"
-    if grown.per_sample is not None:
-        by = f"{size(grown.per_sample)} with each sample ({by})"
+    per_sample = _ending_of(recording).memory_per_sample or grown.per_sample
+    each_one = "with each sample" if per_sample else "a second"
+    by = f"{size(per_sample or grown.per_second)} {each_one}"
+    seen = grown_of(recording, each.step)
+    if seen is not None and seen.is_loaded:
+        return
     text = f"Memory kept growing in {names_text(each.names)}, by {by}, {size(grown.grown)} in all"
-    lines = by_line(of_step(stacks_in(recording), each.step.name))
-    if seen := sum(amounts.grown for amounts in lines.values()):
-        place, amounts = max(lines.items(), key=lambda line: line[1].grown)
-        text += f", {share_text(amounts.grown / seen)} of it at {place.short}"
+    if seen is not None:
+        text += f", {share_text(seen.share)} of it at {seen.spot.words}"
     limit = memory_limit(recording)
     if limit and grown.left is not None and _ending_of(recording).exit_code == 0:
         text += f"; the limit of {size(limit)} would be reached {duration_text(grown.left)} later"
-    yield f"{text}: a leak, or data that is kept.{_to_try(MEMORY_GROWTH, each)}"
+    remedy = _to_try(recording, MEMORY_GROWTH, each)
+    yield f"{text}: {'' if remedy else 'a leak, or '}data that is kept.{remedy}"
 
 
 def whose(recording: Recording, peak: summary.KnownValue) -> str:
@@ -238,28 +255,58 @@ def whose(recording: Recording, peak: summary.KnownValue) -> str:
     is_single = len({run.process for run in recording.runs}) == 1
     if peak.run is None or peak.source in ("launcher", "ending") or is_single:
         return ""
-    return f" of {process_name(peak.run)}"
+    return f" of {process_name(recording, peak.run)}"
 
 
-def _time(recording: Recording, subject: ShownProcess) -> Iterator[str]:
-    """Yields how long the steps took, and those of one name that took longest."""
-    if not steps_in(recording):
+def _time(recording: Recording) -> Iterator[str]:
+    """Yields how long the steps of all processes took, and those of one name that took longest."""
+    steps = steps_in(recording)
+    if not steps:
         yield "No step was recorded."
-    times: dict[tuple[str, ...], tuple[float, int]] = {}
-    for each in subject.steps:
-        own, count = times.get(each.names[-2:], (0.0, 0))
-        times[each.names[-2:]] = own + each.own, count + 1
-    if times:
-        yield time_sentence(times, covered(subject.steps), recording.duration)
+        return
+    by_process: dict[str, list[PlacedStep]] = {}
+    by_name: dict[tuple[str, ...], dict[str, float]] = {}
+    for each in steps:
+        by_process.setdefault(each.run.process, []).append(each)
+        by_one = by_name.setdefault(each.names[-2:], defaultdict(float))
+        by_one[each.run.process] += each.own
+    total, counts = covered(steps), Counter(each.names[-2:] for each in steps)
+    # Of processes beside each other the times do not add up to that of the run.
+    is_beside = sum(map(covered, by_process.values())) > _BESIDE * total
+    add_up = max if is_beside else sum
+    times = {names: (add_up(by_one.values()), counts[names]) for names, by_one in by_name.items()}
+    beside = len(by_process) if is_beside else 1
+    yield time_sentence(times, total, recording.duration, processes=beside)
 
 
 def _outside(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     """Yields where a good part of the run's time went without a step, the longest first."""
-    rows = outside_of(recording, subject.runs)
+    rows = outside_of(recording, outermost_runs(recording))
     for each in sorted(rows, key=attrgetter("own"), reverse=True):
         if each.own >= _LONG * recording.duration:
             whole = duration_text(recording.duration)
-            yield f"{part_text(each.own, whole)} of {whole} passed {words_of_outside(each)}."
+            passed = (
+                f"{part_text(each.own, whole)} of {whole} passed {_named_outside(each, subject)}"
+            )
+            yield f"{passed}{phrase(': {}', _calls(recording, each))}."
+
+
+def _named_outside(row: PlacedStep, subject: ShownProcess) -> str:
+    """Returns the name of a row in a sentence: ``before the first step``, of which process if there are others."""
+    return words_of_outside(row) + f" of {subject.name}" * bool(subject.why)
+
+
+def _calls(recording: Recording, row: PlacedStep) -> str:
+    """Returns in which functions of the program most of a row's time was seen, each at the line with the most."""
+    found: dict[tuple[str, str, int], list[tuple[int, Place]]] = {}
+    for place, seen in by_call(each for each in stacks_in(recording) if each.step is row).items():
+        line = place.line if place.function == "<module>" else 0  # which is not one function
+        found.setdefault((place.file, place.function, line), []).append((seen.time, place))
+    times = [(sum(time for time, _ in seen) / 1e9, max(seen)[1]) for seen in found.values()]
+    most = nlargest(_MOST_CALLS, (each for each in times if each[0] >= _A_PART * row.own))
+    return ", ".join(
+        f"{cut(place.short, LONGEST_NAME)} {duration_text(time)}" for time, place in most
+    )
 
 
 def _waited(recording: Recording) -> Iterator[str]:
@@ -278,25 +325,34 @@ def _bounds(recording: Recording, subject: ShownProcess, named: Sequence[str]) -
     """Yields what bounds the steps that matter, longest first, and what to try; not what was named already."""
     peak = summary.peak(recording)
     at_peak, least = peak and peak.step, _WORTH * recording.duration
+    rows = [with_bound(recording, each) for each in outside_of(recording, subject.runs)]
     known = [
         each
-        for each in subject.steps
+        for each in (*subject.steps, *rows)
         if each.step.attributes.get(semconv.STEP_BOUND_BY) not in (None, *named)
         and (each.own >= least or each.step is at_peak)
     ]
     for each in nlargest(_MOST_BOUNDS, known, attrgetter("own")):
         bound = str(each.step.attributes[semconv.STEP_BOUND_BY])
-        evidence = each.step.attributes.get(semconv.STEP_BOUND_EVIDENCE, "")
-        text = f"{words_of(bound)}: {cut(listed(evidence), LONGEST_MESSAGE)}"
-        yield f"{names_text(each.names)}: {text}.{_to_try(bound, each)}"
+        evidence = listed(each.step.attributes.get(semconv.STEP_BOUND_EVIDENCE, ""))
+        if evidence and evidence in (_ending_of(recording).evidence or ""):
+            continue  # it is why the program has ended
+        text = f"{words_of(bound)}: {cut(evidence, LONGEST_MESSAGE)}"
+        name = (
+            _named_outside(each, subject).capitalize()
+            if each.step.spans
+            else names_text(each.names)
+        )
+        yield f"{name}: {text}.{_to_try(recording, bound, each)}"
 
 
-def _to_try(bound: str, each: PlacedStep) -> str:
+def _to_try(recording: Recording, bound: str, each: PlacedStep) -> str:
     """Returns what to try against what bounds a step, as another sentence; empty if nothing is known."""
     if bound == CALIBRATION_DATA and not each.step.samples:
         return ""  # to load beside the calibration helps where they are one step
-    method = each.step.attributes.get(semconv.CALIBRATION_METHOD, "")
-    return phrase(" To try: {}.", remedy_of(bound, str(method)))
+    method = str(each.step.attributes.get(semconv.CALIBRATION_METHOD, ""))
+    stacks = lines_of(recording, each.step)
+    return phrase(" To try: {}.", remedy_of(bound, stacks, function_of(each.step), method))
 
 
 def _written(recording: Recording, subject: ShownProcess) -> Iterator[str]:
@@ -419,9 +475,10 @@ def _memory(ending: Ending) -> str:
     if limit and ending.memory_limit_source != "RLIMIT_AS":
         share = phrase("{} of ", used / limit, share_text)
         text += f", {share}the limit of {size(limit)}{phrase(' ({})', ending.memory_limit_source)}"
-    text += phrase(", {} more with each sample", ending.memory_per_sample, size)
-    text += phrase(", {} more with each layer", ending.memory_per_layer, size)
-    text += phrase(", {} more each second until the end", ending.memory_per_second, size)
+    per_unit = phrase(", {} more with each sample", ending.memory_per_sample, size)
+    per_unit += phrase(", {} more with each layer", ending.memory_per_layer, size)
+    per_second = phrase(", {} more each second until the end", ending.memory_per_second, size)
+    text += per_unit or per_second
     others = ending.memory_of_others or 0
     is_full = used + others > _FULL * limit
     if ending.memory_limit_source == "physical" and others > limit / 10 and is_full:
@@ -453,7 +510,8 @@ def stalled(run: RecordedRun, step: RecordedStep) -> str:
     seconds = number(forecast_of(run, step), semconv.FORECAST_STALLED)
     if step.state != "running" or seconds is None:
         return ""
-    return f"no progress for {duration_text(seconds)}"
+    waits_for = step.line.waits_for if step.line is not None else ""
+    return f"no progress for {duration_text(seconds)}{phrase(', waiting for {}', waits_for)}"
 
 
 def exceeded(run: RecordedRun, step: RecordedStep) -> str:

@@ -42,6 +42,7 @@ from otel_quant.views.document import (
     known,
     records,
 )
+from otel_quant.views.gpu_devices import device_table
 from otel_quant.views.steps import (
     COLUMNS,
     ShownRun,
@@ -70,6 +71,16 @@ def document(recordings: Mapping[str, Recording], most_steps: int | None = None)
     )
 
 
+def devices(recordings: Mapping[str, Recording]) -> Document:
+    """Returns what the steps of recordings used of each GPU."""
+    tables = {name: device_table(each, each.runs) for name, each in recordings.items()}
+    none = Lines(("No GPU was seen.",))
+    parts = {name: iter([each if each.rows else none]) for name, each in tables.items()}
+    first, *others = tables.values()
+    sheet = None if others else lambda: first
+    return Document(tuple(_titled(parts)), ", ".join(recordings), "GPUs", sheet=sheet)
+
+
 def _titled(parts: Mapping[str, Iterator[Part]]) -> Iterator[Part]:
     """Yields parts, below their titles if there are several."""
     for title, own in parts.items():
@@ -83,8 +94,8 @@ def _parts(name: str, recording: Recording, most_steps: int | None) -> Iterator[
     yield from ending_parts(recording.ending)
     yield from Lines.of(recording.problems)
     runs = _titled_runs(name, recording)
-    if len(by_process(recording)) > 1 and len(subject.runs) == len(recording.runs):
-        yield from _pipeline_parts(recording, most_steps)  # one process after another
+    if len(by_process(recording)) > 1:
+        yield from _parts_of_several(recording, most_steps)
     else:
         of_runs = {title: _run_parts(recording, run, most_steps) for title, run in runs.items()}
         yield from _titled(of_runs)
@@ -92,20 +103,28 @@ def _parts(name: str, recording: Recording, most_steps: int | None) -> Iterator[
     yield from model_parts(recording)
 
 
-def _pipeline_parts(recording: Recording, most_steps: int | None) -> Iterator[Part]:
-    """Yields one table of processes that ran one after another, and a line for each of them."""
+def _parts_of_several(recording: Recording, most_steps: int | None) -> Iterator[Part]:
+    """Yields one table of the steps of all processes, and a line for each of them."""
     table = step_table(recording, recording.runs, most_steps)
     if table.rows:
         yield table
     facts: list[tuple[str, Cell]] = []
-    for run in recording.runs:
+    for run in recording.runs[:_MOST_PROCESSES]:
         peak = summary.peak_of_run(recording, run)
         memory = phrase(", memory peak {}", peak, lambda known: size(known.value))
         command = run.attributes.get(semconv.PROCESS_COMMAND_LINE, "")
         text = cut(f"{STATES[run.state].cell}{memory}: {command}", _LONGEST_FACT)
-        facts.append((process_name(run), text))
-    shared = dict(_facts(recording, recording.runs[0]))
-    yield Facts([*facts, *_picked(shared, "memory limit", "host", "Python").items()])
+        facts.append((process_name(recording, run), text))
+    if more := recording.runs[_MOST_PROCESSES:]:
+        facts.append(("and", f"{len(more):,} more"))
+    with_steps = next((run for run in recording.runs if run.steps), recording.runs[0])
+    shared = dict(_facts(recording, with_steps))
+    yield Facts([*facts, *_picked(shared, *_SHARED).items()])
+
+
+_MOST_PROCESSES: Final = 64
+_SHARED: Final = ("memory limit", "libraries", "calibration", "host", "Python")
+"""Facts that the processes of a program are likely to have in common."""
 
 
 def _titled_runs(name: str, recording: Recording) -> dict[str, RecordedRun]:

@@ -53,7 +53,7 @@ PARENT: Final = ParentProcess()
 _CARRIER: Final = "_otel_quant_carrier"
 
 _MODULE: Final = "otel_quant.capture.runtime"
-_LAUNCHED: Final = "otel_quant.program.launched"
+LAUNCHED: Final = "otel_quant.program.launched"
 """Loaded where ``otel-quant run`` has started the program."""
 
 
@@ -100,7 +100,7 @@ def bootstrap(original: Function, hook: Hook, library: Library) -> Function:
             return original(self, *args, **kwargs)
         finally:
             with FAULTS.kept_in("end of a child process"):
-                is_recorded = PARENT.error is not None and _LAUNCHED in sys.modules
+                is_recorded = PARENT.error is not None and LAUNCHED in sys.modules
                 runtime = import_module(_MODULE).RUNTIME if is_recorded else _runtime()
                 if is_recorded:
                     runtime.record_failure(PARENT.error)

@@ -15,18 +15,25 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from otel_quant.base.log import LOG
-from otel_quant.schema.readings import GpuActivity, GpuMemorySource, GpuReading
+from otel_quant.schema.readings import GpuActivity, GpuMemorySource, GpuReading, GpuWork
 
 _EVERY: Final = 1.0
 """Seconds between two readings of what a device does: it changes slowly, and some drivers take a
-millisecond for it."""
+millisecond for it; at most also between two of whose memory is in use."""
 
 Platform = Literal["cuda", "hip"]
 
 _POSITION: Final = re.compile(r"\s*\+?(\d+)")
+
+
+class Ours(NamedTuple):
+    """What processes of a tree have of a device."""
+
+    used: int | None  # Bytes; None if the driver does not report it
+    processes: int  # How many of them have some
 
 
 _ASKED_EVERY: Final = 10.0
@@ -43,7 +50,6 @@ class EnergyMeter:
 
     def __init__(self) -> None:
         self.joules: float | None = None  # None until it was counted
-        self.border_at = -math.inf  # When the last checkpoint was, by the monotonic clock
         self._before = 0.0  # Joules that the device had counted before
         self._asked_at = self._now = -math.inf
 
@@ -53,11 +59,11 @@ class EnergyMeter:
             self.joules += power * (now - self._now)
         self._now = now
 
-    def is_due(self, now: float, is_brief: bool) -> bool:
-        """Whether the device is to be asked, at a checkpoint or between two."""
+    def is_due(self, now: float, border_at: float, is_brief: bool) -> bool:
+        """Whether the device is to be asked, at a checkpoint or between two; when the last one was."""
         if not is_brief:
-            return now - self.border_at >= _LONG
-        pause = _ASKED_AFTER if self.border_at > self._asked_at else _ASKED_EVERY
+            return now - border_at >= _LONG
+        pause = _ASKED_AFTER if border_at > self._asked_at else _ASKED_EVERY
         return now - self._asked_at >= pause
 
     def count(self, now: float, counted: float) -> None:
@@ -77,9 +83,14 @@ class Device:
     name: str | None = None  # Product name
     limit: int | None = None  # Size of its memory in bytes, where that is read once
     aliases: tuple[str, ...] = ()  # All identifiers that a variable may use for it
+    used: int = -1  # Memory in use at the last reading, in bytes
+    ours: Ours | None = None  # What was ours of it
+    ours_at: float = float("-inf")  # Monotonic clock when that was read, in seconds
     activity: GpuActivity | None = None
     activity_at: float = float("-inf")  # Monotonic clock when that was read, in seconds
+    border_at: float = -math.inf  # When the last checkpoint was, by the same clock
     energy: EnergyMeter | None = field(default_factory=EnergyMeter)  # None if it counts none
+    work: Any = None  # What reads what it has done
     logged: set[str] = field(default_factory=set)  # What could not be read
 
 
@@ -97,23 +108,21 @@ class Devices(ABC):
 
     def __init__(self, devices: Sequence[Device]) -> None:
         self._devices = devices
+        self.is_whole = True  # Whether no device failed for the moment at the last reading
+        self._pids: Collection[int] = ()  # The process tree at the last reading
 
     @property
     def count(self) -> int:
         """Number of visible devices, including those that cannot be read."""
         return len(self._devices)
 
-    @property
-    def readable(self) -> int:
-        """Number of devices that can be read, including those that fail for the moment."""
-        return sum(device.handle is not None for device in self._devices)
-
     def read(self, pids: Collection[int], is_brief: bool = False) -> tuple[GpuReading, ...]:
         """Reads the devices, and how much of their memory processes use; briefly, between two checkpoints."""
-        readings = []
+        readings, self.is_whole = [], True
         for index, device in enumerate(self._devices):
             memory = self._tried("memory", device, self.memory)
             if memory is None:
+                self.is_whole = self.is_whole and device.handle is None
                 continue
             now = time.monotonic()
             if now - device.activity_at >= _EVERY:
@@ -122,27 +131,46 @@ class Devices(ABC):
                 device.activity_at = now
             if device.energy is not None:
                 self._count_energy(device, device.energy, now, is_brief)
-            process_used = self._tried("processes", device, self.process_used, pids)
             used, limit = memory
-            reading = GpuReading(
-                index, device.id, device.name, used, limit, process_used, activity=device.activity,
-                source=self.source, energy=getattr(device.energy, "joules", None),
-            )  # fmt: skip
+            # To list processes takes five times as long. While no memory is taken or given back, theirs is the same.
+            if used != device.used or pids != self._pids or now - device.ours_at >= _EVERY:
+                device.ours, device.ours_at = self._tried("processes", device, self.ours, pids), now
+                device.used = used
+            reading = GpuReading(index, device.id, device.name, used, limit)
+            if device.ours is not None:
+                reading.process_used, reading.processes = device.ours
+            reading.activity, reading.source = device.activity, self.source
+            reading.energy = getattr(device.energy, "joules", None)
+            if not is_brief:
+                device.border_at = now
+            elif device.border_at >= 0:  # the launcher has no checkpoints
+                how = self.utilization if reading.process_used == 0 else self.work
+                reading.work = self._tried("work", device, how, now)
             readings.append(reading)
+        self._pids = pids
         return tuple(readings)
 
     def ask_for_energy(self) -> None:
         """Has the next reading ask the devices for their counters of energy."""
-        for meter in filter(None, (device.energy for device in self._devices)):
-            meter.border_at = -math.inf
+        for device in self._devices:
+            device.border_at = -math.inf
 
     @abstractmethod
     def memory(self, device: Device) -> tuple[int, int | None]:
         """Reads the memory of a device that is in use, and what programs can have of it."""
 
+    def work(self, device: Device, now: float) -> GpuWork | None:
+        """Reads what a device with the program's memory has done since the last checkpoint; None as long as that is not known."""
+        return self.utilization(device, now)
+
+    def utilization(self, device: Device, now: float) -> GpuWork | None:
+        """Returns a device's utilization, if it was read a second after the last checkpoint or later."""
+        busy = getattr(device.activity, "utilization", None)
+        return None if busy is None or now - device.border_at < _EVERY else GpuWork(busy)
+
     @abstractmethod
-    def process_used(self, device: Device, pids: Collection[int]) -> int | None:
-        """Reads how much memory of a device processes use; None if it is not known."""
+    def ours(self, device: Device, pids: Collection[int]) -> Ours:
+        """Reads how much memory of a device processes use."""
 
     @abstractmethod
     def activity(self, device: Device, how: Any) -> Any:
@@ -183,14 +211,12 @@ class Devices(ABC):
 
     def _count_energy(self, device: Device, meter: EnergyMeter, now: float, is_brief: bool) -> None:
         meter.pass_time(now, getattr(device.activity, "power", None) or 0.0)
-        if meter.is_due(now, is_brief):
+        if meter.is_due(now, device.border_at, is_brief):
             found = self._found(device, {"energy": self.energy})
             if found:
                 meter.count(now, found["energy"])
             elif meter.joules is None:
                 device.energy = None
-        if not is_brief:
-            meter.border_at = now
 
 
 def select_visible(value: str | None, count: int, names: Mapping[str, int]) -> tuple[int, ...]:

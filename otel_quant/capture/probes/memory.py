@@ -80,6 +80,9 @@ class MemoryProbe:
         self._of_children = 0  # their sum
         self._read_at = 0.0  # monotonic clock of that reading, in seconds
         self._last = 0  # memory in use at the last sample, in bytes
+        self._untouched = (
+            0  # RSS at the last reading without all pages that were touched by then, in bytes
+        )
 
     def sample(self, pids: Collection[int] = ()) -> MemoryReading:
         """Reads what is in use, in a third of the time: of a process without children the next mark tells the peak."""
@@ -87,7 +90,7 @@ class MemoryProbe:
             return self(pids)
         if not pids:
             rss = _resident(self._statm)
-            return MemoryReading(rss, rss, is_brief=True)
+            return MemoryReading(rss, rss, is_brief=True, possible=self._possible(rss))
         if time.monotonic() - self._read_at >= _MARKS_LAST:
             return self(pids)
         rss, sizes, before = _resident(self._statm), self._sizes, self._last
@@ -98,7 +101,8 @@ class MemoryProbe:
         self._last = total = rss + self._of_children
         if total < before - _MOVED:  # what was higher in between is in the marks
             return self(pids)
-        return MemoryReading(rss, total, children=self._children, is_brief=True)
+        possible = self._possible(rss)
+        return MemoryReading(rss, total, children=self._children, is_brief=True, possible=possible)
 
     def __call__(self, pids: Collection[int] = ()) -> MemoryReading:
         """Reads the memory."""
@@ -126,7 +130,14 @@ class MemoryProbe:
             reaped if self._is_above_all_marks(reaped or 0) else None,
             faults if mark is not None and not pids else None,
             above_marks=None if mark is None else _above(max(highest, reaped or 0)),
+            possible=0 if mark is None or self._pid != SELF else self._possible(rss),
         )
+
+    def _possible(self, rss: int) -> int:
+        """Returns what this process may have held since the last reading, in bytes."""
+        touched = resource.getrusage(resource.RUSAGE_SELF).ru_minflt * _PAGE
+        possible, self._untouched = self._untouched + touched, rss - touched
+        return possible
 
     def _read_again(self, pids: Iterable[int]) -> None:
         """Reads the RSS of some of the children, which stand last then, and notes whose has changed."""

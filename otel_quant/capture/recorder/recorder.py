@@ -20,7 +20,7 @@ from otel_quant.capture.recorder.events import EventMaker
 from otel_quant.capture.recorder.ongoing import Ongoing, OpenStep, current_step
 from otel_quant.capture.recorder.run_info import completed
 from otel_quant.capture.recorder.sinks import Sinks
-from otel_quant.capture.recorder.step_forecast import StepForecast
+from otel_quant.capture.recorder.step_forecast import StallWatch, StepForecast
 from otel_quant.capture.stack_sampler import STACKS_SHARE, StackSampler
 from otel_quant.export.otel.service_name import described
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
@@ -78,7 +78,7 @@ class Recorder:
         exact_peaks: bool = False,
         stacks: StackSampler | None = None,
     ) -> None:
-        self.ended = self._ending = False
+        self.ended = self._ending = self._has_lost = False
         self.baseline: Reading | None = None  # The run's first reading, once it has begun
         self.opened = 0  # How many steps were opened so far
         self._boundary = FAULTS.kept_in("recorder")
@@ -216,9 +216,10 @@ class Recorder:
         with self._boundary:
             if self._ongoing.whole is None:
                 self.start(attributes, began)
+            kind, label = str(kind), str(kind if label is None else label)
             if self.ended or self._ongoing.whole is None:
+                self._tell_of_loss(label)
                 return None
-            label = label if label is not None else kind
             attributes = dict(attributes or {})
             if (model := attributes.pop(semconv.MODEL_NAME, None)) is not None:
                 self._events.name_model(model)
@@ -292,7 +293,7 @@ class Recorder:
             current = current_step(self)
             with self._under_way:
                 reading = self._folded(self._probes.read(lowers_marks=self._exact_peaks))
-                if (taken := self._taken(name, reading)) is not None:
+                if (taken := self._taken(str(name), reading)) is not None:
                     taken.step = current.info if current else None
                     self._sinks.send(taken)
 
@@ -300,6 +301,8 @@ class Recorder:
         """Notes how many layers a step goes through from now on, or how many samples, the first time that it is given."""
         with self._lock:  # a second thread counts nothing before the sinks know of the total
             if unit == "layer" or unit not in step.counts:
+                if unit not in step.counts:
+                    step.watch = StallWatch()
                 step.counts.expect(unit, total)
                 step.forecast = StepForecast(total, self.info.limits, unit)
                 counts = Counts(step.counts)
@@ -313,6 +316,8 @@ class Recorder:
         with self._lock:
             done, total = step.counts.get(unit, _NONE)
             step.counts[unit] = Count(done + 1, total)
+            if unit == step.counts.newest:
+                step.watch.count(done + 1, time.perf_counter_ns())
         self._sinks.counted(step.info, unit, 1)
 
     def count_sample(self, step: OpenStep, items: int | None) -> None:
@@ -371,6 +376,15 @@ class Recorder:
         times = self._ongoing.times
         self._sinks.send(self._events.run_ended(whole, unreported, of_run, error, taken, times))
 
+    def _tell_of_loss(self, label: str) -> None:
+        if self._ongoing.whole is not None and not self._has_lost:
+            self._has_lost = True
+            LOG.warning(
+                "step %r is not recorded: the program is ending, and its run has ended; expected "
+                "functions with steps to be given to atexit after the first step",
+                label,
+            )
+
     def _taken(self, name: str, reading: Reading) -> Event | None:
         """Takes a checkpoint; None if the run has ended, which waits for other threads a second at most."""
         events = self._events
@@ -387,7 +401,7 @@ class Recorder:
             self._ongoing.add_to_forecasts(reading)
             steps = self._ongoing.open.copy()
         if self._stacks is not None:
-            self._stacks.take(steps, reading)
+            self._stacks.take(steps, reading, self.opened, self._ongoing.ended)
         self._sinks.sampled(reading)
         if is_due:
             self._tell_of(reading)
@@ -395,12 +409,14 @@ class Recorder:
     def _tell_of(self, reading: Reading) -> None:
         """Sends a reading, without the lock, and which forecasts it makes worth a warning."""
         lines = self._stacks.newest if self._stacks is not None else {}
+        still = self._stacks.still(reading) if self._stacks is not None else {}
         with self._lock:
-            steps = self._ongoing.progress(reading)
+            steps = self._ongoing.progress(reading, still)
             warnings = [
-                self._events.forecast_stalled(progress, stall, lines.get(step.info.index), reading)
+                self._events.forecast_stalled(progress, stall, spot, reading)
                 for step, progress in steps
-                if (stall := step.new_stall(progress)) is not None
+                for spot in (lines.get(step.info.index),)
+                if (stall := step.new_stall(progress, spot)) is not None
             ]
             warnings += [
                 self._events.forecast_exceeded(progress, growth, reading)

@@ -201,11 +201,7 @@ _PROBED_ABOVE: Final = 0.1
 def estimate(model: EstimatedModel, method: Method, samples: int) -> Estimate:
     """Estimates what a quantization needs, here by what is installed, of which nothing is imported."""
     library = method.library
-    sizes = [
-        tensor.bytes
-        for tensor in model.activations
-        if tensor.bytes is not None and tensor.calibrated(library.quantized, library.removed)
-    ]
+    sizes = model.calibrated_sizes(library)
     memory = tuple(part for part in _memory(model, method, samples, sizes) if part.bytes)
     disk = tuple(part for part in _disk(model, method, sizes) if part.bytes)
     torch = library.torch if find_spec("torch") is not None else 0
@@ -266,12 +262,8 @@ def extrapolated(wanted: Estimate, probed: Estimate, measured: int, torch: int) 
 
 
 def _bounded(found: Estimate, below: float, above: float | None) -> Estimate:
-    peak = found.peak
-    return replace(
-        found,
-        lowest=round(peak * (1 - below)),
-        highest=None if above is None else round(peak * (1 + above)) + found.torch,
-    )
+    highest = None if above is None else round(found.peak * (1 + above)) + found.torch
+    return replace(found, lowest=round(found.peak * (1 - below)), highest=highest)
 
 
 # What estimates need to know of a model, from its structure alone.
@@ -329,6 +321,14 @@ class EstimatedModel:
     unsized: int  # How many of these have no known size; estimates leave them out
     layers: Mapping[str, Layer]  # The layers with the largest estimates, by whose arithmetic
 
+    def calibrated_sizes(self, library: QuantizationLibrary) -> list[int]:
+        """Returns the bytes of each tensor of known size whose range a library looks for."""
+        return [
+            tensor.bytes
+            for tensor in self.activations
+            if tensor.bytes is not None and tensor.calibrated(library.quantized, library.removed)
+        ]
+
 
 def read(
     path: str | os.PathLike[str],
@@ -346,33 +346,28 @@ def read(
         made_by.update(dict.fromkeys(node.outputs, node.op_type))
     constants = {tensor.name for tensor in graph.initializers}
     declared = {info.name: info.type for info in graph.inputs if info.name not in constants}
-    given = tuple(
-        TensorCost(
-            name,
-            dtypes.name_of(declared[name].dtype),
-            shape,
-            dtypes.stored_bytes(declared[name].dtype, count),
-            node="",
-        )
-        for name, shape in cost.input_shapes.items()
-        if name in declared and (count := volume(shape)) is not None
-    )
+    given = []
+    for name, shape in cost.input_shapes.items():
+        count = volume(shape)
+        if name in declared and count is not None:
+            dtype = declared[name].dtype
+            stored = dtypes.stored_bytes(dtype, count)
+            given.append(TensorCost(name, dtypes.name_of(dtype), shape, stored, node=""))
     made = [tensor for tensor in cost.tensors or () if not tensor.in_body]
-    activations = tuple(
+    activations = [
         ActivationTensor(
-            each.dtype, each.bytes, made_by.get(each.name, ""), frozenset(operators[each.name])
+            it.dtype, it.bytes, made_by.get(it.name, ""), frozenset(operators[it.name])
         )
-        for each in (*given, *made)
-    )
-    elements = {
-        tensor.name: count for tensor in made if (count := volume(tensor.shape)) is not None
-    }
+        for it in (*given, *made)
+    ]
+    sizes = {tensor.name: volume(tensor.shape) for tensor in made}
+    elements = {name: count for name, count in sizes.items() if count is not None}
     return EstimatedModel(
         cost=cost._replace(tensors=None),
         weight_bytes=cost.weight_bytes + cost.unused_weight_bytes,
-        inputs=given,
+        inputs=tuple(given),
         input_bytes=sum(tensor.bytes or 0 for tensor in activations[: len(given)]),
-        activations=activations,
+        activations=tuple(activations),
         unsized=sum(tensor.bytes is None for tensor in activations) + len(declared) - len(given),
         layers=_largest_layers(graph, elements, cost),
     )

@@ -25,10 +25,8 @@ def _microsoft() -> Mapping[str, Rule]:
 
 def _quark() -> Mapping[str, Rule]:
     def rounded(to: str) -> Rule:
-        rest = rule.per_output(CMP + 2 * MUL + ADD)
-        return rule.same("maximum, scale, round, scale", rest)._replace(
-            precision=rule.Precision(rounds_to=to)
-        )
+        same = rule.same("maximum, scale, round, scale", rule.per_output(CMP + 2 * MUL + ADD))
+        return same._replace(precision=rule.Precision(rounds_to=to))
 
     return {
         "ExtendedQuantizeLinear": _known["QuantizeLinear"]._replace(types=rule.like(2)),

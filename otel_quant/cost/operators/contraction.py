@@ -76,9 +76,8 @@ def _terms(op: TypedNode) -> tuple[list[str], str]:
     """Returns the labels of each operand and of the result of an Einsum, a character for each axis."""
     equation = op.attr_str("equation", "").replace(" ", "")
     if len(equation) > _MAX_EQUATION:
-        raise UnknownError(
-            f"an equation of {len(equation)} characters; {_MAX_EQUATION} at most are expected"
-        )
+        problem = f"an equation of {len(equation)} characters; {_MAX_EQUATION} at most are expected"
+        raise UnknownError(problem)
     left, arrow, right = equation.partition("->")
     operands, widest = [], ""
     for i, term in enumerate(left.split(",")):
@@ -163,13 +162,11 @@ def _recurrent(words: str, gates: int, per_state: int) -> Rule:
         states = directions * hidden * (per_state + gates * ADD)
         return (op.size_if_given(3) + states) * steps(op)
 
-    def as_onnx_tool(op: TypedNode) -> int:
+    def tool(op: TypedNode) -> int:
         states = op.dims(1)[1] // gates * (per_state + gates * ADD)
         return (op.size(1) + op.size(2) + op.size_if_given(3) + states) * steps(op)
 
-    return Rule(
-        f"(|W|+|R|)*b*s; biases; {words}", _states, T0, recurrent_products, rest, as_onnx_tool
-    )
+    return Rule(f"(|W|+|R|)*b*s; biases; {words}", _states, T0, recurrent_products, rest, tool)
 
 
 def recurrent_products(op: TypedNode) -> int:
@@ -277,15 +274,11 @@ def attention(
         return projection(op) + scores(op) * sum(heads)
 
     def others(op: TypedNode) -> int:
-        return rest(op) + scores(op) * _score_macs(op, masks)
+        cap = TANH + 2 if op.attributes.get("softcap") else 0
+        # What one score takes: softmax, scale, a cap if there is one, masks.
+        return rest(op) + scores(op) * (rule.SOFTMAX + 1 + cap + sum(map(op.has, masks)))
 
     return Rule(words, shapes, types, products, others)
-
-
-def _score_macs(op: TypedNode, masks: Sequence[int]) -> int:
-    """What one score takes: scale, softmax, masks, and a cap if there is one."""
-    cap = TANH + 2 if op.attributes.get("softcap") else 0
-    return rule.SOFTMAX + 1 + cap + sum(map(op.has, masks))
 
 
 def _state_sizes(op: TypedNode) -> tuple[int, int, int, int, int]:
@@ -337,8 +330,8 @@ TABLE: Final[dict[str, Rule]] = {
     "MatMul": Rule("|y|*K", matmul(1), T0, last_axis, tool=_matmul_tool),
     "MatMulInteger": Rule("|y|*K; zero points are free (onnx_tool: one is a bias)", matmul(1), rule.INT32, last_axis,
         tool=_matmul_tool, precision=rule.Precision(zero_point=(1, 3))),
-    "QLinearMatMul": Rule("|y|*K", matmul(3), rule.like(7), last_axis, tool=lambda op: rule.volume0(op.dims(0)) * op.dims(3)[-1],
-        precision=rule.Precision(operands=(0, 3), zero_point=(3, 5))),
+    "QLinearMatMul": Rule("|y|*K", matmul(3), rule.like(7), last_axis,
+        tool=lambda op: rule.volume0(op.dims(0)) * op.dims(3)[-1], precision=rule.Precision(operands=(0, 3), zero_point=(3, 5))),
     "Gemm": Rule("|y|*K, +|y| with C", gemm(1), T0, gemm_products, rule.present(2)),
     "Einsum": Rule("product over the letters, operands pairwise",
         lambda op: [tuple(map(_label_lengths(op).__getitem__, _terms(op)[1]))], T0, _einsum_products, _einsum_alone),

@@ -7,7 +7,7 @@ from itertools import chain, repeat
 from typing import Final
 
 from otel_quant.cost import dtypes, operation
-from otel_quant.cost.operation import Body, Carried, TypedNode, Value, merged
+from otel_quant.cost.operation import Body, Carried, TypedNode, UnknownError, Value, merged
 from otel_quant.cost.operators import rule
 from otel_quant.cost.operators.rule import BodyRule, Rule, RunGraph, ValuesOf
 from otel_quant.cost.structure import CostError, printable
@@ -125,9 +125,7 @@ def _scan(op: TypedNode, run: RunGraph) -> list[Value]:
     """A body over slices of its last operands, as torch's exporter writes a ``scan`` over a sequence."""
     count = op.attr("num_scan_inputs", 0)
     if 0 < op.opset < 9:
-        raise operation.UnknownError(
-            "a Scan of version 8 has another form; version 9 or later is expected"
-        )
+        raise UnknownError("a Scan of version 8 has another form; version 9 or later is expected")
     states = op.inputs[: len(op.inputs) - count]
     carried = _entering(_given(states))
     times, slices = _sliced(op, _given(op.inputs[len(states) :]))

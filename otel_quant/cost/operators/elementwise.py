@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product, starmap
 from math import prod
 from typing import Any, Final
@@ -220,6 +220,18 @@ _ARG: Final = Rule("|x| comparisons (onnx_tool: 0)",
     lambda op: [_without(op.shape(0), {op.axis(0)}, op.attr("keepdims", 1))],
     rule.INT64, rest=rule.per_input(CMP), tool=rule.zero)  # fmt: skip
 
+_PER_RESULT: Final[Mapping[str, int]] = {
+    "ThresholdedRelu": CMP, "Shrink": CMP * 2 + ADD, "HardSigmoid": MUL + ADD + 2 * CMP,
+    "HardSwish": 2 * MUL + ADD + 2 * CMP, "Softsign": CMP + ADD + DIV, "Elu": CMP + EXP + ADD + MUL,
+    "Celu": CMP + EXP + DIV + ADD + MUL, "Selu": CMP + EXP + ADD + 2 * MUL, "Exp": EXP, "Sigmoid": EXP,
+    "Silu": EXP + MUL, "Swish": EXP + 2 * MUL, "Softmax": EXP + DIV, "LogSoftmax": EXP + DIV + ADD + LOG,
+    "Softplus": EXP + ADD + LOG, "Mish": EXP + ADD + LOG + TANH + MUL, "Log": LOG, "Sin": SIN, "Cos": SIN,
+    "Tan": 2 * SIN + DIV, "Asin": rule.ATAN + SQRT + DIV + 2, "Acos": rule.ATAN + SQRT + DIV + 3,
+    "Sinh": EXP + DIV + ADD + MUL, "Cosh": EXP + DIV + ADD + MUL, "Asinh": LOG + SQRT + 3,
+    "Acosh": LOG + SQRT + 3, "Atanh": LOG + 2 * ADD + DIV + MUL,
+}  # fmt: skip
+"""MACs per result of what else is computed element by element; of Sigmoid onnx_tool's figure."""
+
 TABLE: Final[dict[str, Rule]] = {
     "Add": _binary(ADD, operator.add),
     "Sub": _binary(ADD, operator.sub),
@@ -248,37 +260,10 @@ TABLE: Final[dict[str, Rule]] = {
     "Or": _logic(lambda *row: 1 if any(row) else None if None in row else 0),
     **dict.fromkeys(("BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor"), _BITWISE),
     **dict.fromkeys(("BitwiseNot", "CumProd", "CumSum", "Hardmax"), rule.elementwise(1)),
-    "LeakyRelu": rule.elementwise(2),
-    "Clip": rule.elementwise(2),
+    **dict.fromkeys(("LeakyRelu", "Clip"), rule.elementwise(2)),
     # Before version 7 a slope per channel was not aligned as a broadcast is.
     "PRelu": rule.elementwise(2, lambda op: [op.shape(0)] if 0 < op.opset < 7 else rule.broadcast_all(op)),
-    "ThresholdedRelu": rule.elementwise(CMP),
-    "Shrink": rule.elementwise(CMP * 2 + ADD),
-    "HardSigmoid": rule.elementwise(MUL + ADD + 2 * CMP),
-    "HardSwish": rule.elementwise(2 * MUL + ADD + 2 * CMP),
-    "Softsign": rule.elementwise(CMP + ADD + DIV),
-    "Elu": rule.elementwise(CMP + EXP + ADD + MUL),
-    "Celu": rule.elementwise(CMP + EXP + DIV + ADD + MUL),
-    "Selu": rule.elementwise(CMP + EXP + ADD + 2 * MUL),
-    "Exp": rule.elementwise(EXP),
-    "Sigmoid": rule.elementwise(EXP),  # onnx_tool's figure, kept
-    "Silu": rule.elementwise(EXP + MUL),
-    "Swish": rule.elementwise(EXP + 2 * MUL),
-    "Softmax": rule.elementwise(EXP + DIV),
-    "LogSoftmax": rule.elementwise(EXP + DIV + ADD + LOG),
-    "Softplus": rule.elementwise(EXP + ADD + LOG),
-    "Mish": rule.elementwise(EXP + ADD + LOG + TANH + MUL),
-    "Log": rule.elementwise(LOG),
-    "Sin": rule.elementwise(SIN),
-    "Cos": rule.elementwise(SIN),
-    "Tan": rule.elementwise(2 * SIN + DIV),
-    "Asin": rule.elementwise(rule.ATAN + SQRT + DIV + 2),
-    "Acos": rule.elementwise(rule.ATAN + SQRT + DIV + 3),
-    "Sinh": rule.elementwise(EXP + DIV + ADD + MUL),
-    "Cosh": rule.elementwise(EXP + DIV + ADD + MUL),
-    "Asinh": rule.elementwise(LOG + SQRT + 3),
-    "Acosh": rule.elementwise(LOG + SQRT + 3),
-    "Atanh": rule.elementwise(LOG + 2 * ADD + DIV + MUL),
+    **{name: rule.elementwise(macs) for name, macs in _PER_RESULT.items()},
     "Tanh": _as_in_onnx_tool(TANH, 2 * TANH),
     "Atan": _as_in_onnx_tool(rule.ATAN, 2 * rule.ATAN),
     "Erf": _as_in_onnx_tool(rule.ERF, 0),
@@ -307,12 +292,9 @@ TABLE: Final[dict[str, Rule]] = {
     "BitCast": rule.free(rule.same_shape, _CAST),
     "EyeLike": rule.free(rule.same_shape, _NAMED_OR_SAME),
     "Identity": rule.free(rule.same_shape, fold=rule.copied, precision=rule.MOVES, view=True),
-    "Dropout": rule.free(
-        lambda op: [op.shape(0)] * 2,
-        # The mask became bool in version 10; before, it had the data's type.
-        (*T0, lambda op: op.dtype(0) if 0 < op.opset < 10 else dtypes.BOOL),
-        view=True,
-    )._replace(random=True),
+    # The mask became bool in version 10; before, it had the data's type.
+    "Dropout": rule.free(lambda op: [op.shape(0)] * 2,
+        (*T0, lambda op: op.dtype(0) if 0 < op.opset < 10 else dtypes.BOOL), view=True)._replace(random=True),
     "Constant": _FREE._replace(shapes=None),
     **dict.fromkeys(("ReverseSequence", "Scatter", "TensorScatter", "Trilu"), _FREE),
     "ScatterElements": _SCATTER,
@@ -332,16 +314,10 @@ TABLE: Final[dict[str, Rule]] = {
     "ReduceSumSquare": _reduction("|x|", MUL),
     "ReduceLogSum": _reduction("|x| + 43|y|", ADD, LOG),
     "ReduceLogSumExp": _reduction("33|x| + 43|y|", EXP + ADD, LOG),
-    "ArgMax": _ARG,
-    "ArgMin": _ARG,
-    "BatchNormalization": Rule(
-        "3 per element, 28 per channel (onnx_tool: 31 per element)",
-        _batch,
-        T0 + rule.like(3),
-        # Shift, scale, shift per element; the square root and the reciprocal once per channel.
-        rest=lambda op: 3 * op.out_size() + (SQRT + DIV) * op.size(1),
-        tool=rule.per_output0(2 * ADD + SQRT + DIV + MUL),
-    ),
+    **dict.fromkeys(("ArgMax", "ArgMin"), _ARG),
+    # Shift, scale, shift per element; the square root and the reciprocal once per channel.
+    "BatchNormalization": Rule("3 per element, 28 per channel (onnx_tool: 31 per element)", _batch, T0 + rule.like(3),
+        rest=lambda op: 3 * op.out_size() + (SQRT + DIV) * op.size(1), tool=rule.per_output0(2 * ADD + SQRT + DIV + MUL)),
     "InstanceNormalization": rule.same("7 per element, 29 per channel (onnx_tool: 7 per element)",
         normalized(7, lambda op: prod(op.dims(0)[:2])), rule.per_output0(7)),
     "GroupNormalization": rule.same("7 per element, 29 per group",

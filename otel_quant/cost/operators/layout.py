@@ -250,11 +250,8 @@ def _fold_transpose(op: TypedNode, outputs: list[Value]) -> list[Data]:
     """The elements in another order."""
     strides = rule.strides_of(op.dims(0))
     order = op.attr_ints("perm") or range(len(strides))[::-1]
-    return [
-        rule.taken(
-            op.data(0), [strides[at] for at in order], list(map(range, rule.fixed(outputs[0])))
-        )
-    ]
+    ranges = list(map(range, rule.fixed(outputs[0])))
+    return [rule.taken(op.data(0), [strides[at] for at in order], ranges)]
 
 
 def _fold_range(op: TypedNode, outputs: list[Value]) -> list[Data]:
@@ -301,8 +298,8 @@ TABLE: Final[dict[str, Rule]] = {
     "Pad": rule.free(_pad),
     "DepthToSpace": rule.free(_depth_to_space),
     "SpaceToDepth": rule.free(_space_to_depth),
-    "OneHot": rule.free(lambda op: [(*op.shape(0)[: (axis := op.axis(-1, extra=1))], rule.first_of(op, 1), *op.shape(0)[axis:])],
-        rule.like(2)),
+    "OneHot": rule.free(
+        lambda op: [(*op.shape(0)[: (axis := op.axis(-1, extra=1))], rule.first_of(op, 1), *op.shape(0)[axis:])], rule.like(2)),
     "Range": rule.free(_range, fold=_fold_range),
     "ConstantOfShape": rule.free(lambda op: [rule.target_shape(op, 0)],
         (lambda op: rule.FLOAT[0](op) if (fill := op.attr_tensor("value")) is None else fill.dtype,), _fold_filled),

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from otel_quant.cost import dtypes
 from otel_quant.cost.operation import Shape, TypedNode, UnknownError, axis_of, known
 from otel_quant.cost.operators import contraction, elementwise, layout, rule, windows
-from otel_quant.cost.operators.contraction import AttentionSizes, SizesOf, attention
+from otel_quant.cost.operators.contraction import AttentionSizes, SizesOf, attention, per_head
 from otel_quant.cost.operators.elementwise import normalized
 from otel_quant.cost.operators.rule import ADD, DIV, EXP, GELU_ERF, GELU_TANH, MUL, ROW, T0, Rule
 from otel_quant.cost.operators.windows import conv, conv_products, global_pool, pool, pool_macs
@@ -150,15 +150,13 @@ def _dynamic_lstm(op: TypedNode) -> Sequence[Shape]:
     return [(length, *state), state, state]
 
 
-def _plain(
-    found_of: Callable[[TypedNode], _Found], attribute: str
-) -> Callable[[TypedNode], _Found]:
+def _plain(wanted: Callable[[TypedNode], _Found], attribute: str) -> Callable[[TypedNode], _Found]:
     """A rule of shapes that does not hold with an attribute, which only running sessions set."""
 
     def found(op: TypedNode) -> _Found:
         if op.attr(attribute, 0):
             raise UnknownError(f"attribute '{attribute}' is {op.attr(attribute, 0)}; expected 0")
-        return found_of(op)
+        return wanted(op)
 
     return found
 
@@ -172,14 +170,9 @@ def _self_attention(past: int) -> SizesOf:
     def sizes(op: TypedNode) -> AttentionSizes:
         batch, queries, _ = op.shape(0)
         heads = op.attr("num_heads", 0)
-        split: Shape = (
-            op.attr_ints("qkv_hidden_sizes") or (contraction.per_head(op.shape(1)[1], 3),) * 3
-        )
+        split: Shape = op.attr_ints("qkv_hidden_sizes") or (per_head(op.shape(1)[1], 3),) * 3
         keys = rule.total((queries, op.shape(past)[3])) if op.has(past) else queries
-        size, value_size = (
-            contraction.per_head(split[0], heads),
-            contraction.per_head(split[2], heads),
-        )
+        size, value_size = per_head(split[0], heads), per_head(split[2], heads)
         return AttentionSizes(batch, heads, heads, queries, keys, size, value_size, keys)
 
     return _plain(sizes, "past_present_share_buffer")
@@ -193,14 +186,14 @@ def _multi_head(op: TypedNode) -> AttentionSizes:
     if len(q) == 5:  # [batch, length, heads, 3, size]
         return AttentionSizes(q[0], heads, heads, q[1], rule.total((q[1], past)), q[4], q[4], q[1])
     batch, queries, hidden = op.shape(0)
-    size = contraction.per_head(hidden, heads)
+    size = per_head(hidden, heads)
     k = op.shape(1)
     if len(k) == 5:  # [batch, length, heads, 2, size]
         keys, value_size = k[1], size
     elif len(k) == 4:  # cross attention on [batch, heads, length, size]
         keys, value_size = k[2], op.shape(2)[3]
     else:
-        keys, value_size = k[1], contraction.per_head(op.shape(2)[2], heads)
+        keys, value_size = k[1], per_head(op.shape(2)[2], heads)
     keys = rule.total((keys, past))
     return AttentionSizes(batch, heads, heads, queries, keys, size, value_size, keys)
 
@@ -209,7 +202,7 @@ def _grouped(op: TypedNode) -> AttentionSizes:
     """Few key heads for many query heads; the cache may be longer than what is in it."""
     batch, queries, hidden = op.shape(0)
     heads, kv_heads = op.attr("num_heads", 0), op.attr("kv_num_heads", 0)
-    size = contraction.per_head(hidden, heads if op.has(1) else heads + 2 * kv_heads)
+    size = per_head(hidden, heads if op.has(1) else heads + 2 * kv_heads)
     keys = rule.first_of(op, 6)
     room = op.shape(3)[2] if op.has(3) else 0
     present = None if keys is None or room is None else max(keys, room)
@@ -304,7 +297,8 @@ TABLE: Final[dict[str, Rule]] = {
     "QEmbedLayerNormalization": _embedded("sums of dequantized rows and LayerNormalization", rule.like(8) + rule.INT32, 3),
     "RotaryEmbedding": elementwise.TABLE["RotaryEmbedding"],
     "FusedConv": Rule("Conv, bias, residual, activation", conv(1), T0, conv_products(1), _CONV_REST),
-    "FusedGemm": Rule("Gemm, activation", contraction.gemm(1), T0, contraction.gemm_products, rule.added(rule.present(2), _activation)),
+    "FusedGemm": Rule("Gemm, activation", contraction.gemm(1), T0, contraction.gemm_products,
+        rule.added(rule.present(2), _activation)),
     "FusedMatMul": Rule("|y|*K", lambda op: [contraction.product(_fused_operand(op, 0), _fused_operand(op, 1))], T0,
         lambda op: op.out_size() * known(_fused_operand(op, 0), "operand 0", op.input(0).unknown)[-1]),
     "MatMulNBits": Rule("|y|*K, bias", _block_quantized, T0, _summed, rule.present(5), precision=_weight_only("bits"),
@@ -318,8 +312,8 @@ TABLE: Final[dict[str, Rule]] = {
     "DynamicQuantizeLSTM": Rule("(|W|+|R|)*b*s; biases; 180 per state", _dynamic_lstm, T0, contraction.recurrent_products,
         lambda op: contraction.steps(op) * (op.size_if_given(3) + 180 * op.dims(1)[0] * op.attr("hidden_size", 0)),
         precision=_executes_in("int8")),
-    "QGemm": Rule("Gemm, bias", contraction.gemm(3), (lambda op: op.dtype(8) if op.has(8) else dtypes.FLOAT,), contraction.gemm_products,
-        rule.present(6), precision=rule.Precision(operands=(0, 3), zero_point=(3, 5))),
+    "QGemm": Rule("Gemm, bias", contraction.gemm(3), (lambda op: op.dtype(8) if op.has(8) else dtypes.FLOAT,),
+        contraction.gemm_products, rule.present(6), precision=rule.Precision(operands=(0, 3), zero_point=(3, 5))),
     "QLinearConv": windows.TABLE["QLinearConv"]._replace(shapes=_plain(conv(3), _LAST)),
     "QLinearAdd": _rescaled("operands rescaled", rule.broadcast_of(0, 3), ADD),
     "QLinearMul": _rescaled("operands rescaled", rule.broadcast_of(0, 3), MUL),
@@ -332,7 +326,8 @@ TABLE: Final[dict[str, Rule]] = {
     "QLinearAveragePool": _rescaled("window size per result, rescaled", _plain(pool, _LAST), extra=pool_macs),
     "QuantizeLinear": elementwise.TABLE["QuantizeLinear"],
     "DequantizeLinear": elementwise.TABLE["DequantizeLinear"]._replace(types=rule.T1),
-    "MoE": rule.same("k experts per token", rule.zero)._replace(contraction=_experts({i: rule.elements_of(i) for i in (2, 4, 6)})),
+    "MoE": rule.same("k experts per token", rule.zero)._replace(
+        contraction=_experts({i: rule.elements_of(i) for i in (2, 4, 6)})),
     "QMoE": Rule("k experts per token", rule.same_shape, T0, _experts(_expert_elements(2, 5, 8)),
         precision=_weight_only("expert_weight_bits"), packed=_expert_elements(2, 5, 8) | _expert_elements(11, 12, 13)),
     "GatherBlockQuantized": Rule("a multiplication per result", _gather_block_quantized, rule.like(2),

@@ -118,10 +118,10 @@ _MAX_DIM: Final = 1 << 63
 def _result(op: TypedNode, dtype: int, shape: Shape | None = None) -> Value:
     """A result of a type and shape; what no tensor of a runtime may have is an unknown shape."""
     value = Value(dtype)
-    lengths = [dim for dim in shape or () if dim]  # lengths of 0 are possible
+    impossible = [dim for dim in shape or () if dim and not 0 < dim < _MAX_DIM]  # 0 is possible
     if shape is None:
         value.unknown = f"{op.title}: its shape rule does not cover all of its results"
-    elif len(shape) > _MAX_RANK or (lengths and not 0 < min(lengths) <= max(lengths) < _MAX_DIM):
+    elif impossible or len(shape) > _MAX_RANK:
         value.unknown = f"{op.title}: a result would have an impossible shape"
     else:
         value.shape = tuple(shape)
@@ -205,7 +205,11 @@ def without(shape: Shape, axes: Collection[int]) -> Shape:
 
 def total(lengths: Sequence[int | None]) -> int | None:
     """Returns the sum of lengths; None if one is not known."""
-    return None if None in lengths else sum(cast("Sequence[int]", lengths))
+    return None if None in lengths else _sum(lengths)
+
+
+_sum: Final = cast("Callable[[Sequence[int | None]], int]", sum)
+"""Of lengths none of which is None."""
 
 
 def scaled(length: int | None, factor: int, divisor: int = 1) -> int | None:
@@ -392,9 +396,8 @@ def taken(data: Data, strides: Sequence[int], ranges: Sequence[range]) -> Data:
     if not all(ranges):  # else long ranges beside an empty one would be written out
         return ()
     if prod(len(each) for each in ranges) > operation.MAX_DATA:
-        raise UnknownError(
-            f"the result has more than {operation.MAX_DATA} elements; no more are computed"
-        )
+        problem = f"the result has more than {operation.MAX_DATA} elements; no more are computed"
+        raise UnknownError(problem)
     return tuple(data[sum(map(operator.mul, strides, at))] for at in product(*ranges))
 
 
@@ -433,7 +436,6 @@ def target_shape(op: TypedNode, i: int) -> tuple[int | None, ...]:
         return whole(data)
     shape = op.dims(i)
     if len(shape) != 1 or shape[0] > _MAX_TARGET:
-        raise UnknownError(
-            f"operand {i} has shape {list(shape)}; one axis of at most {_MAX_TARGET} is expected"
-        )
+        why = f"operand {i} has shape {list(shape)}; one axis of at most {_MAX_TARGET} is expected"
+        raise UnknownError(why)
     return (None,) * shape[0]

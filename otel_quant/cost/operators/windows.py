@@ -58,9 +58,8 @@ def conv(w: int) -> ShapesOf:
 
     def shapes(op: TypedNode) -> Sequence[Shape]:
         data, filters = op.shape(0), op.shape(w)
-        rule.agree(
-            "channels of input and weight", data[1], rule.scaled(filters[1], op.attr("group", 1))
-        )
+        channels = rule.scaled(filters[1], op.attr("group", 1))
+        rule.agree("channels of input and weight", data[1], channels)
         return [(data[0], filters[0], *_windows(op, data[2:], _kernel(op, filters)))]
 
     return shapes
@@ -186,15 +185,9 @@ def _global(words: str, per_element: int, per_result: int = 0) -> Rule:
 
 TABLE: Final[dict[str, Rule]] = {
     "Conv": Rule("|y|*|W[1:]|, +|y| with bias", conv(1), T0, conv_products(1), rule.present(2), _conv_tool),
-    "ConvTranspose": Rule(
-        "|x|*|W[1:]|, +|y| with bias (onnx_tool: |y|*|W[1:]|)",
-        _conv_transpose,
-        T0,
-        # Every input element is spread by its filters.
-        lambda op: op.size(0) * prod(op.dims(1)[1:]),
-        rule.present(2),
-        _conv_tool,
-    ),
+    # Every input element is spread by its filters.
+    "ConvTranspose": Rule("|x|*|W[1:]|, +|y| with bias (onnx_tool: |y|*|W[1:]|)", _conv_transpose, T0,
+        lambda op: op.size(0) * prod(op.dims(1)[1:]), rule.present(2), _conv_tool),
     "DeformConv": Rule("|y|*|W[1:]| and bilinear sampling of each tap", conv(1), T0, conv_products(1),
         lambda op: 4 * op.out_size() // op.dims(1)[0] * prod(op.dims(1)[1:])),
     "ConvInteger": Rule("|y|*|W[1:]|", conv(1), rule.INT32, conv_products(1), precision=rule.Precision(zero_point=(1, 3))),

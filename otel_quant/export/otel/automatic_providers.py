@@ -77,6 +77,17 @@ LEFT_OUT_AT_EXIT: Final[set[str]] = set()
 """Signals that were not delivered in time. At exit their providers would wait for the same once more."""
 
 
+def has_providers_of_program() -> bool:
+    """Whether the program has made providers itself, which registered at exit when it did."""
+    from opentelemetry import metrics, trace
+    from opentelemetry._logs import get_logger_provider
+
+    known = (trace.get_tracer_provider(), metrics.get_meter_provider(), get_logger_provider())
+    every = (*known, *vars(PROVIDERS.current).values())
+    automatic = set(map(id, AUTOMATIC_PROVIDERS.values()))
+    return any(hasattr(each, "shutdown") and id(each) not in automatic for each in every)
+
+
 def note_automatic_providers() -> None:
     """Notes the global providers as made by automatic instrumentation, if they send anything."""
     with FAULTS.kept_in("providers of automatic instrumentation"):

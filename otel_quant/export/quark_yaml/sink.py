@@ -33,11 +33,11 @@ from otel_quant.export.quark_yaml import file as profile_file
 from otel_quant.export.quark_yaml.columns import Kind, ProgramMetrics
 from otel_quant.export.quark_yaml.file import beside
 from otel_quant.format.event_file import LAST_READING, StateFile
-from otel_quant.format.fields import PROFILE_RUN, PROFILE_RUN_END
+from otel_quant.format.fields import PEAK_SOURCE, PROFILE_RUN, PROFILE_RUN_END
 from otel_quant.schema import semconv
 from otel_quant.schema.events import Attributes, Event, Sink, encodable, present
 from otel_quant.schema.figures import GPU, GPU_MEMORY
-from otel_quant.schema.readings import CostedModel, Peaks, Reading
+from otel_quant.schema.readings import AT_LEAST, CostedModel, Peaks, Reading
 
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 # Without quotes, these are null or booleans in YAML 1.1.
@@ -359,7 +359,9 @@ def _peaks(attributes: Attributes) -> str:
     """Writes a step's peaks as comments: Quark's file has no key for them."""
     found = ((name, attributes.get(attribute)) for name, attribute in _PEAKS)
     known = ((name, value) for name, value in found if isinstance(value, int | float))
-    return "".join(f"  # {name}: {value / _MIB:.2f}\n" for name, value in known)
+    text = "".join(f"  # {name}: {value / _MIB:.2f}\n" for name, value in known)
+    is_low = attributes.get(semconv.MEMORY_PEAK_SOURCE) == AT_LEAST
+    return f"{text}  # {PEAK_SOURCE}: {AT_LEAST}\n" if is_low else text
 
 
 def _mapping(values: Mapping[str, object], first: str, indent: str) -> str:

@@ -6,6 +6,7 @@ The driver is the fake one; what it answers changes while the program runs.
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
 from tests.fixtures.fake_nvml import FakeGpu, FakeMig, FakeNvml, FakeProcess
 from tests.fixtures.figures import named
@@ -156,12 +158,104 @@ def test_gpu_memory_by_device_and_process_tree_reaches_every_signal(
     assert re.findall("# peak_gpu_memory_mb: ([0-9.]+)", text) == [f"{31 * 1024:.2f}"]
 
 
+PLANTED = """
+import os, shutil, time, torch
+import otel_quant
+
+def become(name):
+    shutil.copy(f"{name}/fake_nvml.txt", "new.txt")
+    os.replace("new.txt", os.environ["FAKE_NVML_STATE"])
+
+numbers, small = torch.zeros(20_000), torch.zeros(16, 16)
+wide, half = torch.zeros(1 << 20), torch.zeros(1 << 20, dtype=torch.float16)
+
+def spin(seconds):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
+
+def fetch(): numbers.tolist()
+def cast(): half.to(torch.float32)
+def add():
+    for _ in range(100): small + 1
+def fetch_and_spin():
+    spin(0.02)
+    until = time.monotonic() + 0.02
+    while time.monotonic() < until: numbers.tolist()
+
+for what, gpu in ((fetch, "computes"), (fetch, "half"), (fetch_and_spin, "half"), (cast, "copies"), (cast, "idle"),
+                  (add, "launches"), (add, "shared"), (fetch, "fetches"), (fetch, "idle")):
+    become(gpu)
+    with otel_quant.step(f"{what.__name__} {gpu}"):
+        until = time.monotonic() + 1.8
+        while time.monotonic() < until:
+            what()
+"""
+"""What an H200 showed, in percent and MiB a second, beside calls of the real torch that last: on a CPU, as nothing else is here."""
+
+H200 = {
+    "computes": (90, 84, 15, 4, 12), "half": (46, 41, 9, 2, 7), "copies": (0, 0, 1, 1089, 18209),
+    "idle": (0, 0, 0, 0, 0), "launches": (22, 0, 0, 20, 171), "shared": (22, 0, 0, 20, 171),
+    "fetches": (13, 0, 0, 16, 128),
+}  # fmt: skip
+
+BUSY = "other_programs"
+"""Of the machine that runs the tests."""
+NOT_THE_GPU = {"gpu_idle", "one_processor", "all_processors", "nothing_stands_out"}
+VERDICTS = {
+    "fetch computes": {"gpu"}, "fetch half": {"nothing_stands_out"}, "fetch_and_spin half": {"nothing_stands_out"},
+    "cast copies": {"gpu_copies"}, "cast idle": NOT_THE_GPU, "add launches": {"gpu_launches"},
+    "add shared": NOT_THE_GPU, "fetch fetches": {"gpu_waits"}, "fetch idle": NOT_THE_GPU,
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
+def test_each_verdict_on_a_gpu_is_given_where_it_holds_and_not_where_it_nearly_does(
+    tmp_path: Path,
+) -> None:
+    for name, (busy, sm, dram, sent, received) in H200.items():
+        (tmp_path / name).mkdir()
+        gpu = FakeGpu(
+            uuid=FIRST, used=(4 if name == "shared" else 2) * GIB, util=busy, power=300_000,
+            power_limit=700_000, pcie_generation=5, pcie_width=16, gpm=1, gpm_busy=busy, gpm_sm=sm,
+            gpm_dram=dram, gpm_sent=sent, gpm_received=received,
+        )  # fmt: skip
+        driver = FakeNvml(tmp_path / name, [gpu], [FakeProcess(used=2 * GIB)])
+    (tmp_path / "planted.py").write_text(PLANTED)
+    (tmp_path / "state").mkdir()
+    env = {**driver.env, "FAKE_NVML_STATE": str(tmp_path / "state" / "fake_nvml.txt")}
+    shutil.copy(tmp_path / "idle" / "fake_nvml.txt", tmp_path / "state")
+    command = [
+        sys.executable,
+        "-m",
+        "otel_quant",
+        "run",
+        "--quiet",
+        "--no-report",
+        "--out",
+        "R",
+        "--",
+    ]
+    done = run([*command, sys.executable, "planted.py"], tmp_path, clean_environment(env))
+    assert (done.returncode, done.stderr) == (0, "")
+    (recorded,) = read(tmp_path / "R").runs
+    found = {each.name: each.attributes.get(semconv.STEP_BOUND_BY) for each in recorded.steps}
+    wrong = {
+        name: (found[name], each.attributes.get(semconv.STEP_BOUND_EVIDENCE))
+        for each in recorded.steps
+        if found[name := each.name] not in {*VERDICTS[name], BUSY}
+    }
+    assert (wrong, set(found)) == ({}, set(VERDICTS))
+
+
 UNTOUCHED = """
 import json, torch
-from otel_quant.capture.probes.gpu import with_torch_memory
+from otel_quant.capture.probes.gpu_torch import TorchCounters
 from otel_quant.schema.readings import GpuReading
 reading = (GpuReading(0, "GPU-aa", None, 1),)
-same = with_torch_memory(reading, "cuda") == reading
+TorchCounters("cuda").add_to(reading)
+same = reading[0].torch is None
 print(json.dumps([same, torch.cuda.is_initialized(), torch.cuda._is_in_bad_fork()]))
 """
 

@@ -13,6 +13,7 @@ from typing import Final
 
 import pytest
 
+from tests.fixtures.control_groups import ControlGroup
 from tests.fixtures.disks import small_disk
 from tests.fixtures.programs import Launched, launcher
 
@@ -189,3 +190,70 @@ def test_the_end_is_printed_if_the_recording_was_removed(launched: Launched, pro
         "otel-quant: gone was removed while the program ran: there is no recording" in done.stderr
     )
     assert "the program was killed by SIGKILL\n  evidence: memory was at " in done.stderr
+
+
+CALIBRATION: Final = """
+import sys
+import numpy as np, onnx
+from onnx import parser
+from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, create_calibrator
+
+model = parser.parse_model(
+    '<ir_version: 8, opset_import: ["" : 17]> g (float[n, 3, h, w] x) => (float[n, 32, h, w] y)'
+    ' <float[16, 3, 3, 3] u, float[32, 16, 3, 3] v> {'
+    ' a = Conv <pads = [1, 1, 1, 1]> (x, u) b = Relu (a) c = Conv <pads = [1, 1, 1, 1]> (b, v) y = Relu (c) }'
+)
+for name, shape in (("u", (16, 3, 3, 3)), ("v", (32, 16, 3, 3))):
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(shape, np.float32), name))
+onnx.save(model, "float.onnx")
+
+class Reader(CalibrationDataReader):
+    left, kept, leaks = int(sys.argv[2]), [], int(sys.argv[3])
+
+    def get_next(self):
+        self.left -= 1
+        if self.left < 0:
+            return None
+        if self.leaks:
+            self.kept.append(np.ones(self.leaks * 125_000))
+        return {"x": np.ones((1, 3, 192, 192), np.float32)}
+
+method = CalibrationMethod[sys.argv[1]]
+calibrator = create_calibrator("float.onnx", [], "augmented.onnx", method)
+calibrator.collect_data(Reader())
+calibrator.compute_data()
+"""
+
+
+@pytest.mark.slow
+def test_the_samples_that_would_fit_do(launched: Launched, group: ControlGroup) -> None:
+    (launched.folder / "calibrate.py").write_text(CALIBRATION)
+    group.limit(700 << 20)
+    killed = launched.run_bare(
+        group.within(
+            [*launcher("--out", "killed"), *["python", "calibrate.py", "Percentile", "60", "0"]]
+        )
+    )
+    found = re.search(r"Use fewer calibration samples: about (\d+) fit into 734 MB", killed.stderr)
+    assert found is not None, killed.stderr
+    command = ["python", "calibrate.py", "Percentile", found[1], "0"]
+    assert launched.run_bare(group.within(command)).returncode == 0
+    assert int(found[1]) > 12  # and not far fewer than would do
+
+
+@pytest.mark.slow
+def test_a_leak_of_the_programs_own_comes_first_and_has_no_number_of_samples(
+    launched: Launched,
+) -> None:
+    (launched.folder / "calibrate.py").write_text(CALIBRATION)
+    command = "ulimit -v 1600000; exec python calibrate.py MinMax 300 20"
+    failed = launched.run(["sh", "-c", command]).stderr
+    assert re.search(
+        r"- Find what keeps growing at Reader\.get_next \(calibrate\.py:\d+\), in ones, by 2\d\.\d MB with each sample: "
+        r".* `otel-quant stacks \S+ --by memory` names",
+        failed,
+    ), failed
+    assert "a second until the end" not in failed
+    assert "calibration samples" not in failed
+    assert "smaller batches" not in failed
+    assert "address space" not in failed.partition("What would help")[2]

@@ -144,6 +144,25 @@ with otel_quant.step("low"):
     assert steps["low"][semconv.MEMORY_PEAK_SOURCE] == "sampled"
 
 
+def test_a_peak_below_an_earlier_one_that_no_sample_has_seen_is_marked(run: Run) -> None:
+    steps, _ = run(
+        """
+with otel_quant.step("high"):
+    block = b"x" * (500 * MIB); del block
+with otel_quant.step("low"):
+    block = b"x" * (400 * MIB); del block
+with otel_quant.step("idle"):
+    time.sleep(0.1)
+with otel_quant.step("a child's"):
+    subprocess.run([sys.executable, "-S", "-c", "b'x' * (300 << 20)"], check=True)
+"""
+    )
+    assert {name: steps[name][semconv.MEMORY_PEAK_SOURCE] for name in steps} == {
+        "quantization": "sampled", "high": "kernel", "low": "at_least", "idle": "sampled",
+        "a child's": "sampled",
+    }  # fmt: skip
+
+
 OF_A_CHILD = {
     "that runs": """
 child = Child()

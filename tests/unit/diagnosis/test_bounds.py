@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from otel_quant.diagnosis.bounds import VERDICTS, Bound, Evidence, bound_of, remedy_of, words_of
+from otel_quant.diagnosis.gpus import GpuEvidence
 from otel_quant.diagnosis.stack_trees import Stacks
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import OTHER, Amounts, Place
+from otel_quant.schema.readings import GpuWork
 
 MAIN = Place("/a/quantize.py", "main", 12, "")
 LOADER = Place("/a/quantize.py", "Reader.get_next", 30, "")
@@ -34,6 +37,8 @@ FETCH = Place("torch/utils/data/_utils/fetch.py", "fetch", 50, "torch")
 GENERATED = Place("<__array_function__ internals>", "histogram", 180, "")
 IMPORT = Place("<frozen importlib._bootstrap>", "_find_and_load", 1176, "python")
 
+NO_GPU = GpuEvidence()
+
 RUNS = 1.0, 0.0  # Shares of the time: on a processor, and waiting for one
 BLOCKED = 0.1, 0.0
 
@@ -53,7 +58,7 @@ def evidence(
     cores: float = 2.0,
     cpus: float = 4,
     duration: float = 10.0,
-    gpu: float = math.nan,
+    gpu: GpuEvidence = NO_GPU,
     per_sample: float = math.nan,
     **figures: float,
 ) -> Evidence:
@@ -72,31 +77,47 @@ def under(*lines: Place) -> Evidence:
     return evidence((lines, 10, RUNS), CALIBRATION_SAMPLE_COUNT=9)
 
 
-AT_COLLECT = "100 % of its time at collect (calibrate.py:698)"
+def gpu(
+    busy: float,
+    sm: float = math.nan,
+    dram: float = 0.0,
+    pcie: float = 0.0,
+    power: float = math.nan,
+    **at: Any,
+) -> GpuEvidence:
+    """Returns what is known of a GPU that is the program's own: with its counters, if `sm` is given; the link as of an H200."""
+    if math.isnan(sm):
+        return GpuEvidence(GpuWork(busy, power=power), **{"is_shared": False, **at})
+    return GpuEvidence(GpuWork(busy, sm, dram, pcie, 63e9, power), **{"is_shared": False, **at})
+
+
+AT_COLLECT = "100 % of its time at main (quantize.py:12), in collect"
 MIXED = "nothing_stands_out"
 
 CASES = {
-    "a lock file": (evidence(((MAIN, BUILD, BATON), 6, RUNS), work(4)), "lock_file", "60 % of its time, most at FileBaton.wait (file_baton.py:49)"),
-    "less at a lock file": (evidence(((MAIN, BUILD, BATON), 4, RUNS), work(6)), MIXED, "at most 60 % of its time at collect (calibrate.py:698)"),
-    "a build by another process": (evidence(((MAIN, BUILD, TORCHS_LOCK, ACQUIRE, POLL), 6, RUNS), work(4)), "other_build", "60 % of its time, most at load (cpp_extension.py:9)"),
-    "a build that has the lock": (under(MAIN, BUILD, TORCHS_LOCK), "compiling", "100 % of its time, most at load (cpp_extension.py:9)"),
-    "a download by another process": (under(MAIN, DOWNLOAD, ACQUIRE, POLL), MIXED, "at most 100 % of its time at BaseFileLock._poll_until_acquired (_api.py:1177)"),
-    "a compiler": (evidence(((MAIN, BUILD, COLLECT), 6, RUNS), work(4)), "compiling", "60 % of its time, most at load (cpp_extension.py:9)"),
-    "a compiler for less": (evidence(((MAIN, BUILD, COLLECT), 4, RUNS), work(6)), MIXED, "at most 100 % of its time at collect (calibrate.py:698)"),
-    "torch.compile": (evidence(((MAIN, RUN_COMPILED, COMPILE), 6, RUNS), work(4)), "compiling", "60 % of its time, most at _compile (convert_frame.py:1500)"),
+    "a hang": (replace(under(MAIN, COLLECT, LOADER, SLEEP), stall=(5.0, "no progress for 5.00 s")), "stalled", "no progress for 5.00 s"),
+    "a stall for less": (replace(under(MAIN, COLLECT), stall=(4.9, "no progress for 4.90 s")), MIXED, f"at most {AT_COLLECT}"),
+    "a lock file": (evidence(((MAIN, BUILD, BATON), 6, RUNS), work(4)), "lock_file", "60 % of its time, most at main (quantize.py:12), in FileBaton.wait"),
+    "less at a lock file": (evidence(((MAIN, BUILD, BATON), 4, RUNS), work(6)), MIXED, "at most 100 % of its time at main (quantize.py:12), most in collect"),
+    "a build by another process": (evidence(((MAIN, BUILD, TORCHS_LOCK, ACQUIRE, POLL), 6, RUNS), work(4)), "other_build", "60 % of its time, most at main (quantize.py:12), in load"),
+    "a build that has the lock": (under(MAIN, BUILD, TORCHS_LOCK), "compiling", "100 % of its time, most at main (quantize.py:12), in load"),
+    "a download by another process": (under(MAIN, DOWNLOAD, ACQUIRE, POLL), MIXED, "at most 100 % of its time at main (quantize.py:12), in BaseFileLock._poll_until_acquired"),
+    "a compiler": (evidence(((MAIN, BUILD, COLLECT), 6, RUNS), work(4)), "compiling", "60 % of its time, most at main (quantize.py:12), in load"),
+    "a compiler for less": (evidence(((MAIN, BUILD, COLLECT), 4, RUNS), work(6)), MIXED, "at most 100 % of its time at main (quantize.py:12), in collect"),
+    "torch.compile": (evidence(((MAIN, RUN_COMPILED, COMPILE), 6, RUNS), work(4)), "compiling", "60 % of its time, most at main (quantize.py:12), in _compile"),
     "a compiled model that runs": (evidence(((MAIN, RUN_COMPILED, COLLECT), 10, RUNS)), MIXED, f"at most {AT_COLLECT}"),
-    "imports": (evidence(((MAIN, IMPORT, BUILD), 6, RUNS), work(4)), "compiling", "60 % of its time, most at load (cpp_extension.py:9)"),
+    "imports": (evidence(((MAIN, IMPORT, BUILD), 6, RUNS), work(4)), "compiling", "60 % of its time, most at main (quantize.py:12), in load"),
     "imports of others": (evidence(((MAIN, IMPORT, COLLECT), 6, RUNS), work(4)), "importing", "60 % of its time, most at main (quantize.py:12)"),
-    "imports for less": (evidence(((MAIN, IMPORT, COLLECT), 4, RUNS), work(6)), MIXED, "at most 100 % of its time at collect (calibrate.py:698)"),
-    "the loader": (evidence(load(6), work(4), CALIBRATION_SAMPLE_COUNT=9), "calibration_data", "60 % of its time, most at Reader.get_next (quantize.py:30)"),
-    "the loader for less": (evidence(load(4), work(6), CALIBRATION_SAMPLE_COUNT=9), MIXED, "at most 60 % of its time at collect (calibrate.py:698)"),
-    "all samples taken in a step before": (evidence(((MAIN, QUARK, LOADER, SLEEP), 6, RUNS), work(4)), "calibration_data", "60 % of its time, most at Reader.get_next (quantize.py:30)"),
+    "imports for less": (evidence(((MAIN, IMPORT, COLLECT), 4, RUNS), work(6)), MIXED, "at most 100 % of its time at main (quantize.py:12), in collect"),
+    "the loader": (evidence(load(6), work(4), CALIBRATION_SAMPLE_COUNT=9), "calibration_data", "60 % of its time, most at Reader.get_next (quantize.py:30), in Queue.get"),
+    "the loader for less": (evidence(load(4), work(6), CALIBRATION_SAMPLE_COUNT=9), MIXED, "at most 60 % of its time at main (quantize.py:12), in collect"),
+    "all samples taken in a step before": (evidence(((MAIN, QUARK, LOADER, SLEEP), 6, RUNS), work(4)), "calibration_data", "60 % of its time, most at Reader.get_next (quantize.py:30), in Queue.get"),
     "a function of the program without samples": (evidence(((MAIN, QUARK, FORWARD), 6, RUNS), work(4)), MIXED, "at most 60 % of its time at Model.forward (quantize.py:44)"),
-    "a loader in PyTorch": (under(MAIN, QUARK, FETCH, LOADER, SLEEP), "calibration_data", "100 % of its time, most at Reader.get_next (quantize.py:30)"),
+    "a loader in PyTorch": (under(MAIN, QUARK, FETCH, LOADER, SLEEP), "calibration_data", "100 % of its time, most at Reader.get_next (quantize.py:30), in Queue.get"),
     "a calibration in a notebook": (under(CELL, MAIN, COLLECT), MIXED, f"at most {AT_COLLECT}"),
     "the program's model": (under(MAIN, QUARK, MODULE, FORWARD), MIXED, "at most 100 % of its time at Model.forward (quantize.py:44)"),
     "generated code": (under(MAIN, COLLECT, GENERATED, COLLECT), MIXED, f"at most {AT_COLLECT}"),
-    "lines that were folded": (under(MAIN, COLLECT, OTHER), MIXED, "at most 100 % of its time at other lines"),
+    "lines that were folded": (under(MAIN, COLLECT, OTHER), MIXED, "at most 100 % of its time at main (quantize.py:12), in other lines"),
     "other programs": (evidence(work(10, (0.5, 0.4)), cores=0.5), "other_programs", "its thread waited 40 % of its time for a processor, while the program used 0.5 of 4"),
     "other programs for less": (evidence(work(10, (0.5, 0.2)), cores=0.5), MIXED, f"at most {AT_COLLECT}"),
     "threads of its own": (evidence(work(10, (0.5, 0.4)), cores=3.5), "all_processors", f"it used 3.5 of 4 processors; {AT_COLLECT}"),
@@ -106,12 +127,39 @@ CASES = {
     "the disk": (evidence(work(10, BLOCKED), DISK_READ=3e8, DISK_WRITE=1e8), "disk", "40 MB a second read and written; its thread was blocked 90 % of its time"),
     "less of the disk": (evidence(work(10, BLOCKED), DISK_READ=1e8), MIXED, f"at most {AT_COLLECT}"),
     "the disk, by a cache": (evidence(work(10, BLOCKED), DISK_WRITE=4e8, CACHE_GROWTH=3e8), "disk", "40 MB a second read and written; its thread was blocked 90 % of its time; its cache directory grew by 300 MB"),
-    "memory by sample": (evidence(work(6), ((MAIN,), 4, RUNS), per_sample=20e6, CALIBRATION_SAMPLE_COUNT=100), "memory_growth", "20.0 MB with each of 100 samples, 25 % of the limit of 8.00 GB; 60 % of the growth at collect (calibrate.py:698)"),
+    "memory by sample": (evidence(work(6), ((MAIN,), 4, RUNS), per_sample=20e6, CALIBRATION_SAMPLE_COUNT=100), "memory_growth", "20.0 MB with each of 100 samples, 25 % of the limit of 8.00 GB; 100 % of the growth at main (quantize.py:12), most in collect"),
     "less memory by sample": (evidence(work(10), per_sample=10e6, CALIBRATION_SAMPLE_COUNT=100), MIXED, f"at most {AT_COLLECT}"),
     "memory that does not grow with samples": (evidence(work(10), CALIBRATION_SAMPLE_COUNT=100), MIXED, f"at most {AT_COLLECT}"),
-    "a GPU that waits": (evidence(work(10), gpu=0.05), "gpu_idle", f"the GPU computed 5 % of its time, and its thread was blocked 0 %; {AT_COLLECT}"),
-    "a GPU that computes": (evidence(work(10), gpu=0.5), MIXED, f"at most {AT_COLLECT}"),
-    "a GPU and a thread that both wait": (evidence(work(10, BLOCKED), gpu=0.05, cores=0.5), MIXED, f"at most {AT_COLLECT}"),
+    # Figures of an H200: programs of which it is known what bounds them
+    "queued products, then synchronize": (evidence(work(10), gpu=gpu(0.90, 0.84, 0.15, 12e6, waits=0.96)), "gpu", f"the GPU computed 90 % of the time (its multiprocessors 84 %, its memory 15 %); {AT_COLLECT}"),
+    "bandwidth of the memory": (evidence(work(10, BLOCKED), gpu=gpu(0.92, 0.3, 0.80, waits=0.9), cores=0.1), "gpu", f"the GPU computed 92 % of the time (its multiprocessors 30 %, its memory 80 %); {AT_COLLECT}"),
+    "an older GPU at its power": (evidence(work(10), gpu=gpu(0.97, power=0.9, waits=0.9), cores=1.0), "gpu", f"the GPU computed 97 % of the time (at 90 % of its power); {AT_COLLECT}"),
+    "an older GPU far from its power": (evidence(work(10), gpu=gpu(0.97, power=0.3, waits=0.9), cores=1.0), MIXED, f"at most {AT_COLLECT}"),
+    "convolutions that nothing waits for": (evidence(work(10), gpu=gpu(0.97, 0.9)), "gpu", f"the GPU computed 97 % of the time (its multiprocessors 90 %, its memory 0 %); {AT_COLLECT}"),
+    "Python beside another program's": (evidence(work(10), gpu=gpu(0.97, 0.9, is_shared=True), cores=1.0), "one_processor", f"it used 1.0 of 4 processors, and its thread ran 100 % of its time; {AT_COLLECT}"),
+    "half Python, half products": (evidence(work(10), gpu=gpu(0.46, 0.41, 0.09, 7e6, waits=0.5), cores=1.0), MIXED, f"at most {AT_COLLECT}"),
+    "one GPU of four": (evidence(work(10), gpu=gpu(0.9, 0.8, waits=0.9, idle=3)), "gpu", f"the GPU computed 90 % of the time (its multiprocessors 80 %, its memory 0 %), 3 other GPUs were idle; {AT_COLLECT}"),
+    "pageable memory": (evidence(work(10), gpu=gpu(0.0, 0.0, 0.004, 19e9, copies=1.0), cores=1.0), "gpu_copies", f"19.0 GB a second to the GPU or from it, and the thread waited for copies 100 % of its time; {AT_COLLECT}"),
+    "pinned memory, then synchronize": (evidence(work(10), gpu=gpu(0.0, 0.0, 0.01, 56e9, waits=1.0), cores=1.0), "gpu_copies", f"56.0 GB a second to the GPU or from it, and the thread waited for copies 100 % of its time; {AT_COLLECT}"),
+    "large results": (evidence(work(10), gpu=gpu(0.0, 0.0, 0.0, 1.2e9, either=1.0), cores=1.0), "gpu_copies", f"1.2 GB a second to the GPU or from it, and the thread waited for copies 100 % of its time; {AT_COLLECT}"),
+    "another type on the host": (evidence(work(10), gpu=gpu(0.0, 0.0, 0.0, 0.1e6, copies=1.0), cores=1.0), "gpu_idle", f"the GPU computed 0 % of its time, and its thread was blocked 0 %; {AT_COLLECT}"),
+    "copies where nothing tells of the link": (evidence(work(10), gpu=gpu(0.4, copies=1.0), cores=1.0), MIXED, f"at most {AT_COLLECT}"),
+    "small kernels": (evidence(work(10), gpu=gpu(0.22, 0.0003, 0.0, 180e6), cores=1.0), "gpu_launches", f"the GPU computed 22 % of the time (its multiprocessors 0 %, its memory 0 %), and its thread ran 100 % of its time; {AT_COLLECT}"),
+    "small layers": (evidence(work(10), gpu=gpu(0.42, 0.10, 0.0, 148e6, waits=0.1), cores=1.0), "gpu_launches", f"the GPU computed 42 % of the time (its multiprocessors 10 %, its memory 0 %), and its thread ran 100 % of its time; {AT_COLLECT}"),
+    "kernels that fill it": (evidence(work(10), gpu=gpu(0.45, 0.41), cores=1.0), "one_processor", f"it used 1.0 of 4 processors, and its thread ran 100 % of its time; {AT_COLLECT}"),
+    "small kernels of another program": (evidence(work(10), gpu=gpu(0.3, 0.1, is_shared=True), cores=1.0), "one_processor", f"it used 1.0 of 4 processors, and its thread ran 100 % of its time; {AT_COLLECT}"),
+    "small kernels, asleep in between": (evidence(work(10, BLOCKED), gpu=gpu(0.22, 0.01), cores=0.5), MIXED, f"at most {AT_COLLECT}"),
+    "one number at a time": (evidence(work(10), gpu=gpu(0.13, 0.0004, 0.0, 134e6, waits=0.6), cores=1.0), "gpu_waits", f"the GPU computed 13 % of the time (its multiprocessors 0 %, its memory 0 %), and the thread waited for it 60 % of its time; {AT_COLLECT}"),
+    "small results to the host": (evidence(work(10), gpu=gpu(0.0, 0.0, 0.0, 90e6, either=0.9), cores=1.0), "gpu_waits", f"the GPU computed 0 % of the time (its multiprocessors 0 %, its memory 0 %), and the thread waited for it 90 % of its time; {AT_COLLECT}"),
+    "an older GPU, one number at a time": (evidence(work(10), gpu=gpu(0.2, power=0.2, waits=0.9), cores=1.0), "gpu_waits", f"the GPU computed 20 % of the time (at 20 % of its power), and the thread waited for it 90 % of its time; {AT_COLLECT}"),
+    "numbers that take long to compute": (evidence(work(10), gpu=gpu(0.71, 0.59, 0.21, 60e6, waits=1.0), cores=1.0), MIXED, f"at most {AT_COLLECT}"),
+    "numbers of the host": (evidence(work(10), gpu=gpu(0.0, 0.0, 0.0, 0.3e6, waits=0.9), cores=0.7), "gpu_idle", f"the GPU computed 0 % of its time, and its thread was blocked 0 %; {AT_COLLECT}"),
+    "the only processor, waiting for a GPU": (evidence(work(10), gpu=gpu(0.71, 0.59, waits=1.0), cores=1.0, cpus=1), MIXED, f"at most {AT_COLLECT}"),
+    "memory of a GPU by sample": (evidence(work(10), gpu=gpu(0.3, per_sample=20e6, limit=8e9), CALIBRATION_SAMPLE_COUNT=100), "gpu_memory_growth", "20.0 MB with each of 100 samples, 25 % of the limit of 8.00 GB"),
+    "less memory of a GPU by sample": (evidence(work(10), gpu=gpu(0.3, per_sample=10e6, limit=8e9), CALIBRATION_SAMPLE_COUNT=100), MIXED, f"at most {AT_COLLECT}"),
+    "a GPU that waits": (evidence(work(10), gpu=gpu(0.05)), "gpu_idle", f"the GPU computed 5 % of its time, and its thread was blocked 0 %; {AT_COLLECT}"),
+    "a GPU that computes": (evidence(work(10), gpu=gpu(0.5)), MIXED, f"at most {AT_COLLECT}"),
+    "a GPU and a thread that both wait": (evidence(work(10, BLOCKED), gpu=gpu(0.05), cores=0.5), MIXED, f"at most {AT_COLLECT}"),
     "waiting": (evidence(work(10, BLOCKED), cores=0.1), "waiting", f"its thread was blocked 90 % of its time, and the program used 0.10 processors; {AT_COLLECT}"),
     "waiting for threads of its own": (evidence(work(10, BLOCKED), cores=0.9), MIXED, f"at most {AT_COLLECT}"),
     "one processor": (evidence(work(10, (0.9, 0.0)), cores=1.0), "one_processor", f"it used 1.0 of 4 processors, and its thread ran 90 % of its time; {AT_COLLECT}"),
@@ -150,11 +198,58 @@ def test_every_bound_has_a_test_case_and_a_text() -> None:
     assert words_of("of a later version") == "bound by of a later version"
 
 
-def test_another_method_is_advised_only_if_the_current_one_keeps_activations() -> None:
-    assert remedy_of("memory_growth", "CalibrationMethod.Entropy") == (
-        "calibrate with MinMax instead of CalibrationMethod.Entropy, which keeps every activation"
+LIBRARY = "onnxruntime.quantization.calibrate.collect"
+READS = Place("/a/quantize.py", "Reader.read", 41, "")
+
+
+def seen_at(lines: tuple[Place, ...], seconds: float, grown: int = 0) -> tuple[Any, Amounts]:
+    return lines, Amounts(round(seconds * 1e9), grown=grown)
+
+
+def test_another_method_is_advised_only_if_the_current_one_keeps_activations_and_its_code_grew() -> (
+    None
+):
+    collector, reader = (MAIN, COLLECT, FETCH), (MAIN, COLLECT, LOADER, SLEEP)
+
+    def remedy(method: str, below_collector: int, in_reader: int) -> str:
+        stacks = [seen_at(collector, 5, below_collector), seen_at(reader, 5, in_reader)]
+        return remedy_of("memory_growth", stacks, LIBRARY, method)
+
+    assert remedy("CalibrationMethod.Entropy", 3 * 10**9, 10**9) == (
+        "calibrate with MinMax instead of CalibrationMethod.Entropy, which keeps every activation: 3.00 GB at most"
     )
-    assert remedy_of("memory_growth", "MinMax") == remedy_of("waiting") == remedy_of("new") == ""
+    assert remedy("Entropy", 10**9, 3 * 10**9) == remedy("MinMax", 3 * 10**9, 0) == ""
+    assert remedy("Entropy", 0, 0) == remedy_of("memory_growth", [], LIBRARY, "Entropy") == ""
+    loading = (MAIN, COLLECT, IMPORT), 5.0, 10**9
+    assert remedy_of("memory_growth", [seen_at(*loading)], LIBRARY, "Entropy") == ""
+    assert remedy_of("waiting", []) == remedy_of("new", []) == ""
+
+
+@pytest.mark.parametrize(
+    ("stack", "share", "expected"),
+    [
+        ((LOADER, READS), 0.5, "load the next samples in another thread while one is calibrated, which can save 5.00 s of 10.0 s at most"),
+        ((LOADER, READS), 0.65, "load the next samples in another thread while one is calibrated, which can save 3.50 s of 10.0 s at most"),
+        ((LOADER, READS), 0.99, "load samples in several processes, or keep them on disk as they are used, which can save 9.90 s of 10.0 s at most"),
+        ((LOADER, SLEEP), 0.99, ""),  # it waits for a thread that loads already
+        ((MODULE,), 0.99, ""),
+    ],
+)  # fmt: skip
+def test_a_remedy_for_a_loader_has_what_it_can_win(
+    stack: tuple[Place, ...], share: float, expected: str
+) -> None:
+    stacks = [
+        seen_at((MAIN, COLLECT, *stack), 10 * share),
+        seen_at((MAIN, COLLECT), 10 * (1 - share)),
+    ]
+    assert remedy_of("calibration_data", stacks, LIBRARY) == expected
+
+
+def test_in_a_librarys_step_what_called_it_says_nothing_and_its_own_lines_are_told_apart() -> None:
+    found = evidence(((MAIN, COLLECT, FETCH), 6, RUNS), ((MAIN, COLLECT, LOADER, READS), 4, RUNS))
+    assert found.line == "60 % of its time at main (quantize.py:12), in fetch"
+    found.function = LIBRARY
+    assert found.line == "60 % of its time at main (quantize.py:12), in fetch"
 
 
 @pytest.mark.parametrize(("seconds", "duration"), [(0.9, 1.0), (4.0, 10.0)], ids=["short", "part"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,33 @@ def test_a_process_without_an_end_record_ends_with_its_last_known_values(tmp_pat
     }
     assert points[semconv.RUN_LAST_SEEN] == [BEGAN + 5]
     assert semconv.RUN_END not in points
+
+
+def test_a_span_keeps_its_peak_and_what_the_launcher_knew_has_an_attribute_of_its_own(
+    tmp_path: Path,
+) -> None:
+    folder = RecordedFolder(tmp_path / "recording", by_launcher=True)
+    process = folder.process(parent=os.getpid())
+    process.begin(0)
+    own = {semconv.MEMORY_PEAK: 40, semconv.MEMORY_PEAK_SOURCE: "at_least"}
+    for at, of_step in enumerate((own, own, {})):
+        process.close(process.step("Calibration", at), at + 0.9, attributes=of_step)
+    process.end(4, attributes={semconv.MEMORY_PEAK: 300, semconv.MEMORY_PEAK_SOURCE: "kernel"})
+    folder.curve([(0.5, {"memory": 270}, {}), (1.5, {"memory": 30}, {}), (2.5, {"memory": 20}, {})])
+    *steps, _ = spans_in(folder)
+    names = (*own, semconv.MEMORY_HIGHEST_KNOWN)
+    assert [[(span.attributes or {}).get(name) for name in names] for span in steps] == [
+        [40, "at_least", 270], [40, "at_least", None], [20, "sampled", None],
+    ]  # fmt: skip
+    recording = read(folder.path)
+    meters = Replay(recording.runs[0], recording, Identifiers(recording)).play().meters
+    (peaks,) = (
+        metric.data.data_points
+        for data, _ in meters.all()
+        for metric in data.resource_metrics[0].scope_metrics[0].metrics
+        if metric.name == semconv.STEP_MEMORY_PEAK
+    )
+    assert max(point.sum for point in peaks) == 270 + 40 + 20
 
 
 def test_each_root_span_of_a_worker_has_its_own_steps(tmp_path: Path) -> None:

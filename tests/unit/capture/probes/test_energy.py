@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
@@ -55,14 +56,14 @@ def test_energy_that_only_root_may_read_is_absent(tmp_path: Path) -> None:
 
 def meter(*readings: tuple[float, bool, float, float]) -> tuple[list[float | None], list[float]]:
     """Returns the joules at readings (time, whether between checkpoints, watts, counter), and when the device was asked."""
-    made, joules, asked = EnergyMeter(), [], []
+    made, joules, asked, border_at = EnergyMeter(), [], [], -math.inf
     for now, is_brief, power, counted in readings:
         made.pass_time(now, power)
-        if made.is_due(now, is_brief):
+        if made.is_due(now, border_at, is_brief):
             made.count(now, counted)
             asked.append(now)
         if not is_brief:
-            made.border_at = now
+            border_at = now
         joules.append(made.joules)
     return joules, asked
 

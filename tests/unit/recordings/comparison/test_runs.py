@@ -163,6 +163,30 @@ def test_memory_that_was_read_only_at_checkpoints_is_a_difference(tmp_path: Path
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("peaks", "sources", "is_worse"),
+    [
+        ((40, 290), ("at_least", "sampled"), False),  # the base may have had as much
+        ((40, 290), ("sampled", "at_least"), True),
+        ((40, 290), ("sampled", "sampled"), True),
+        ((290, 40), ("sampled", "at_least"), False),
+    ],
+)
+def test_a_peak_that_was_higher_than_known_is_no_difference(
+    tmp_path: Path, command: Commands, peaks: tuple[int, int], sources: tuple[str, str], *, is_worse: bool
+) -> None:  # fmt: skip
+    for name, peak, source in zip(("base", "new"), peaks, sources, strict=True):
+        process = RecordedFolder(tmp_path / name).process().begin(0)
+        of_step = {semconv.MEMORY_PEAK: peak * 1_000_000, semconv.MEMORY_PEAK_SOURCE: source}
+        process.close(process.step("Calibration", 1), 2, attributes=of_step)
+        process.end(3)
+        cell = "≥ " * (source == "at_least") + f"{peak}.0"
+        assert f"  {cell}  " in command.output("show", tmp_path / name)
+    limit = ("--fail-over", "Calibration:memory.peak=10%")
+    ended = command("compare", tmp_path / "base", tmp_path / "new", *limit)
+    assert ended.code == is_worse
+
+
 def test_a_step_of_only_one_side_is_placed_after_its_predecessor(tmp_path: Path) -> None:
     sides = [
         Side(name, (compared_run(name, read(record(tmp_path / name, steps=steps))),))

@@ -1,0 +1,160 @@
+"""Where a step was, for people: the innermost line of the program's own code, and what that had called."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+from typing import Final, NamedTuple, TypeAlias
+
+from otel_quant.schema.code_lines import Amounts, Place, Spot, total_of
+
+Lines: TypeAlias = Sequence[Place]
+"""A stack, outermost line first."""
+
+Stack: TypeAlias = tuple[Lines, Amounts]
+
+_IMPORT: Final = "<frozen importlib._bootstrap>"
+
+_LOADS: Final = frozenset(
+    [
+        "load_model",
+        "load_checkpoint",
+        "load_state_dict",
+        "from_pretrained",
+        "_create_inference_session",
+    ]
+)
+"""Functions that load a model, of libraries and as programs call their own."""
+
+_WAITS: Final = (
+    (("subprocess.py", "multiprocessing/popen_"), "a child process"),
+    (("queue.py", "multiprocessing/queues.py"), "a queue"),
+    (("multiprocessing/connection.py",), "another process"),
+    (("socket.py", "ssl.py", "selectors.py"), "the network"),
+    (("concurrent/futures/",), "a result of another thread"),
+    (("threading.py",), "a lock"),
+)
+"""What a thread waits for that is blocked below a line of these files of Python's own; the outermost counts."""
+
+
+def spot_of(lines: Lines) -> Spot:
+    """Returns where a stack is."""
+    below = len(lines)
+    while below and not lines[below - 1].is_own:
+        below -= 1
+    python = [line.file for line in lines[below:] if line.library == "python"]
+    waits = (what for file in python for files, what in _WAITS if file.startswith(files))
+    return Spot(lines[below - 1] if below else None, lines[-1], next(waits, ""))
+
+
+def own_within(lines: Lines, function: str) -> Place | None:
+    """Returns the program's innermost line within a step; None if only what called it is the program's.
+
+    `function` is the library's function that is the step; empty for a step of the program's own.
+    """
+    if function:
+        names = (line.file.removesuffix(".py").replace("/", ".") for line in lines)
+        within = (at for at, name in enumerate(names) if function.startswith(f"{name}."))
+        lines = lines[next(within, len(lines)) :]
+    return next((line for line in reversed(lines) if line.is_own), None)
+
+
+def line_within(lines: Lines, function: str) -> Place:
+    """Returns the program's innermost line within a step, or else the innermost of all."""
+    return own_within(lines, function) or lines[-1]
+
+
+TIME: Final = attrgetter("time")
+GROWN: Final = attrgetter("grown")
+
+
+def top_spot(
+    stacks: Iterable[Stack],
+    measure: Callable[[Amounts], int],
+    line_of: Callable[[Lines], Place | None],
+    *,
+    names_leaf: bool = True,
+) -> tuple[Spot, Amounts] | None:
+    """Returns where most is of what stacks with a line have, and how much was seen at that line.
+
+    What a line of the program has called is named too, unless that says nothing.
+    """
+    by_line: dict[Place, list[Stack]] = {}
+    for lines, seen in stacks:
+        if (line := line_of(lines)) is not None:
+            by_line.setdefault(line, []).append((lines, seen))
+    if not by_line:
+        return None
+    most = max(by_line, key=lambda line: sum(measure(seen) for _, seen in by_line[line]))
+    whole = total_of(seen for _, seen in by_line[most])
+    if not (most.is_own and names_leaf):
+        lines = by_line[most][0][0]
+        return spot_of(lines[: lines.index(most) + 1]), whole
+    by_leaf: dict[str, int] = {}
+    for lines, seen in by_line[most]:
+        leaf = lines[-1].function
+        by_leaf[leaf] = by_leaf.get(leaf, 0) + measure(seen)
+    leaf = max(by_leaf, key=by_leaf.__getitem__)
+    lines = next(lines for lines, _ in by_line[most] if lines[-1].function == leaf)
+    is_all = by_leaf[leaf] >= _ALL * measure(whole)
+    return spot_of(lines)._replace(is_all=is_all), whole
+
+
+_ALL: Final = 0.9
+
+
+def importing(lines: Lines) -> Place | None:
+    """Returns the line that imports a module."""
+    pairs = itertools.pairwise(lines)
+    return next((above for above, line in pairs if line.file == _IMPORT), None)
+
+
+class Grown(NamedTuple):
+    """What has taken the memory by which a step grew."""
+
+    bytes: int  # What was seen of it
+    spot: Spot  # Where most of it was
+    share: float  # Its share of the growth
+    own: float  # Share at the program's own lines within the step
+    loaded: float  # Share while modules or a model were loaded
+    is_own: bool  # The program's own code has taken it
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether most of it are modules or a model."""
+        return self.loaded >= _MOST
+
+    @property
+    def is_librarys(self) -> bool:
+        """Whether the library has taken most, other than by what it loaded."""
+        return not self.is_own and 1 - self.own - self.loaded > _MOST
+
+
+_MOST: Final = 0.5
+
+_KEEPS_NOTHING: Final = "MinMax"
+"""A calibration method that keeps two values of an activation: what grows with the samples is the program's."""
+
+_SEEN: Final = 0.2
+"""Share of the growth that is seen at the program's lines at least if it is all theirs: samples are late."""
+
+
+def grown_in(stacks: Sequence[Stack], function: str, method: str = "") -> Grown | None:
+    """Returns what has taken memory in a step, by a calibration method if any; None if it was not seen to grow."""
+    whole = total_of(seen for _, seen in stacks).grown
+    if not whole:
+        return None
+    own, loaded = [], 0
+    for lines, seen in stacks:
+        names = {line.function.rpartition(".")[2] for line in lines if line.library != "python"}
+        is_own = own_within(lines, function) is not None
+        if importing(lines) or (names & _LOADS and not (function and is_own)):
+            loaded += seen.grown
+        elif is_own:
+            own.append((lines, seen))
+    share = total_of(seen for _, seen in own).grown / whole
+    is_own = share >= (_SEEN if method.endswith(_KEEPS_NOTHING) else _MOST)
+    top = top_spot(own if is_own else stacks, GROWN, lambda lines: line_within(lines, function))
+    assert top is not None
+    return Grown(whole, top[0], top[1].grown / whole, share, loaded / whole, is_own)

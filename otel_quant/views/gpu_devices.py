@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Any, Final, NamedTuple
 
+from otel_quant.diagnosis.headline import of_limit
 from otel_quant.format import series
 from otel_quant.recordings.model import Attributes, RecordedRun, Recording, number, steps_in
 from otel_quant.schema import semconv
@@ -14,7 +15,7 @@ from otel_quant.schema.units import cut, size
 from otel_quant.views.charts import Chart, ChartSeries, Style
 from otel_quant.views.document import ONE, Column, Row, Table
 from otel_quant.views.steps import most_telling, process_name
-from otel_quant.views.text import number_text, of_limit, share_of
+from otel_quant.views.text import number_text, share_of
 
 _LONGEST_NAME: Final = 120
 

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.recordings import summary
+from otel_quant.recordings.failures import has_ended
 from otel_quant.recordings.gpus import bracket_of, shows_all_programs
 from otel_quant.recordings.model import (
     STATES,
@@ -212,9 +213,13 @@ class ShownRun:
         of_outside = [self._outside(each) for each in outside if each.run is run]
         before = [each for each in of_outside if each.name == NAMES[BEFORE]]
         self.rows = [*before, *self._rows(placed), *of_outside[len(before) :]]
-        failed = (each.error_message for each in run.steps if each.error)
+        failed = [each for each in run.steps if each.error]
+        if run.error is not None:
+            failed = [each for each in failed if has_ended(run, each)]
+        else:
+            failed = failed[:1] if recording.state == "ended" else []
         # Messages that the first lines have
-        self.told = (run.error_message, next(failed, None))
+        self.told = {each.error_message for each in failed}
 
     @property
     def seconds(self) -> float:
@@ -473,8 +478,7 @@ def _state_text(row: StepTableRow, step: RecordedStep) -> str:
         return ""
     if step.state == "lost" and not row.of.recording.path.is_dir():
         return "open"  # a file does not show whether its process is alive
-    is_above = step.error_message in row.of.told
-    message = step.error_message if step.error and not is_above else ""
+    message = step.error_message if step.error and step.error_message not in row.of.told else ""
     return ": ".join(filter(None, (STATES[step.state].cell, step.error, message)))
 
 

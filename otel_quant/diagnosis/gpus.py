@@ -19,7 +19,7 @@ from otel_quant.schema.units import counted
 WAIT, COPY, EITHER = "wait", "copy", "either"
 """Kinds of calls: one that waits for what the GPU computes, one that copies, and one that does both."""
 
-_COMPUTES, _IS_FULL, _MOST, _WAITED = 0.8, 0.9, 0.5, 0.4
+_COMPUTES, _IS_FULL, _MOST, _WAITED, _PART = 0.8, 0.9, 0.5, 0.4, 0.7
 
 _SMALL: Final = 0.2
 """Share of multiprocessors and of the memory's bandwidth that small kernels use at most."""
@@ -82,9 +82,12 @@ class GpuEvidence(NamedTuple):
 
     @property
     def is_fetched_from(self) -> bool:
-        """Whether the thread waits for it, and it computes for less than half of that time."""
-        waits = self.waits + (self.either if self.work.pcie < _COPIES else 0.0)
-        return waits >= _WAITED and self.work.busy <= _MOST * min(waits, 1) and self.is_asked
+        """Whether the thread waits for it, and it does not compute for a good part of that time."""
+        waits, busy = (
+            self.waits + (self.either if self.work.pcie < _COPIES else 0.0),
+            self.work.busy,
+        )
+        return waits >= _WAITED and busy < _MOST and busy <= _PART * waits and self.is_asked
 
     @property
     def text(self) -> str:

@@ -206,18 +206,27 @@ MEMORY: Final = Resource("memory", (TREE_MEMORY, _PROCESS_MEMORY), is_sampled=Tr
 
 def total_used(gpus: Collection[Any]) -> int | None:
     """Returns the memory in use on all GPUs, in bytes; None while one of them cannot be read."""
-    used: list[int] = [gpu.used for gpu in gpus if gpu.is_whole]
-    return sum(used) if used and len(used) == len(gpus) else None
+    total = 0
+    for gpu in gpus:
+        if not gpu.is_whole:
+            return None
+        total += gpu.used
+    return total if gpus else None
 
 
 def tree_used(gpus: Collection[Any]) -> int | None:
     """Returns the memory of the process tree on all GPUs, in bytes; None while that of one is not known."""
-    used = [gpu.process_used for gpu in gpus if gpu.is_whole]
-    return sum(used) if used and len(used) == len(gpus) and None not in used else None
+    total = 0
+    for gpu in gpus:
+        if gpu.process_used is None or not gpu.is_whole:
+            return None
+        total += gpu.process_used
+    return total if gpus else None
 
 
 def _of_torch(name: str) -> Callable[[Any], Number | None]:
-    return lambda gpu: getattr(gpu.torch, name, None)
+    of = attrgetter(name)
+    return lambda gpu: None if gpu.torch is None else of(gpu.torch)
 
 
 def _all_energy(gpus: Collection[Any]) -> float | None:

@@ -238,6 +238,15 @@ class GpuReading:
         """Whether another program may have memory on it: a CUDA context takes more than this."""
         return self.process_used is None or self.used - self.process_used > 100 << 20
 
+    def has_same_memory(self, other: GpuReading) -> bool:
+        """Whether no memory has changed since another reading, nor has been used in between as far as torch tells."""
+        return self.levels[:3] == other.levels[:3]
+
+    @property
+    def levels(self) -> tuple[object, ...]:
+        """All that rises and falls: readings that have the same have the same peaks."""
+        return self.used, self.process_used, self.torch, self.activity, self.limit, self.is_whole
+
 
 class Reading(NamedTuple):
     """The resources in use at one instant."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, pairwise
+from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -14,6 +15,7 @@ from otel_quant.recordings.gpus import bracket_of, shows_all_programs
 from otel_quant.recordings.model import (
     STATES,
     WORST_FIRST,
+    Attributes,
     PlacedStep,
     RecordedCheckpoint,
     RecordedRun,
@@ -21,10 +23,12 @@ from otel_quant.recordings.model import (
     Recording,
     StepPath,
     number,
+    script_of,
     steps_in,
 )
 from otel_quant.recordings.model import known as known_values
 from otel_quant.recordings.outside import NAMES, outside_of
+from otel_quant.recordings.summary import outermost_runs
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import QUANTITIES
 from otel_quant.schema.code_lines import BEFORE, BETWEEN
@@ -66,9 +70,41 @@ class ShownProcess(NamedTuple):
     why: str = ""  # Why it is shown rather than another; empty if there is no other
 
 
-def process_name(run: RecordedRun) -> str:
-    """Returns a run's process in words."""
-    return f"rank {run.rank}" if run.rank is not None else f"process {run.process}"
+def process_name(recording: Recording, run: RecordedRun) -> str:
+    """Returns a run's process in words: the rank, a worker of a recorded process, else by its script or its id."""
+    return recording.once(("name", run.process), lambda: _process_name(recording, run))
+
+
+def _process_name(recording: Recording, run: RecordedRun) -> str:
+    others = [each for each in recording.runs if each.process != run.process]
+    above = [each for each in others if each.pid == run.parent_pid is not None]
+    if run.rank is not None and all(each.rank != run.rank for each in above):
+        return f"rank {run.rank}"  # a worker has the rank of the process that has started it
+    script = _script(run.attributes)
+    # The program may have no run of its own.
+    is_known = recording.launcher not in (None, run.parent_pid)
+    is_forked = is_known and script == _script(recording.origin)
+    if above or is_forked or _OF_WORKERS in str(run.attributes.get(semconv.PROCESS_COMMAND_LINE)):
+        return f"worker {run.process}"
+    scripts = [_script(each.attributes) for each in outermost_runs(recording)]
+    is_stage = script.endswith((".py", ".ipynb")) and scripts.count(script) == 1 < len(
+        recording.runs
+    )
+    return script if is_stage else f"process {run.process}"
+
+
+_OF_WORKERS: Final = "--multiprocessing-fork"
+"""An argument of workers that `multiprocessing` has spawned."""
+
+
+def _script(attributes: Attributes) -> str:
+    command = str(attributes.get(semconv.PROCESS_COMMAND_LINE, ""))
+    return PurePath(script_of(command) or "").name
+
+
+def is_sequence(processes: Sequence[Sequence[RecordedRun]], until: float) -> bool:
+    """Whether processes ran one after another, in the order of their starts."""
+    return all(end_of(one, until) <= after[0].start for one, after in pairwise(processes))
 
 
 def memory_limit(recording: Recording) -> float | None:
@@ -98,10 +134,10 @@ def subject_of(recording: Recording) -> ShownProcess:
     above = [runs for runs in processes.values() if runs[0].parent_pid not in pids]
     above.sort(key=lambda runs: runs[0].start)
     until = recording.duration
-    if all(end_of(one, until) <= after[0].start for one, after in pairwise(above)):
+    if is_sequence(above, until):
         above = [list(chain(*above))]
     runs, why = _most_telling(above or list(processes.values()), until)
-    return ShownProcess(process_name(runs[0]), runs, steps_in(recording, runs), why)
+    return ShownProcess(process_name(recording, runs[0]), runs, steps_in(recording, runs), why)
 
 
 _STOPPED: Final = tuple(each for each in WORST_FIRST if each not in ("running", "ended"))
@@ -394,11 +430,13 @@ def step_table(
             f"{counted(len(steps) - len(kept), 'step')} of {len(steps):,} left out, the shortest: "
             f"none took more than {duration_text(longest)}."
         )
-    outside = outside_of(recording, runs)
+    outside = outside_of(recording, [each for each in runs if each in outermost_runs(recording)])
     shown = [ShownRun(recording, run, chosen, outside) for run in runs]
     rows = list(chain.from_iterable(run.rows for run in shown))
     custom = chain.from_iterable(map(_custom_columns, shown))
-    columns = _telling(recording, known((*_SHOWN, *more, *custom, _STATE), rows))
+    step, *others = _SHOWN
+    several = [_PROCESS] if len({run.process for run in runs}) > 1 else []
+    columns = _telling(recording, known((step, *several, *others, *more, *custom, _STATE), rows))
     notes += _notes_on(columns, runs)
     link_of = {id(each.step): links.get(each.path, "") for each in (*steps, *outside)}
 
@@ -455,6 +493,11 @@ def _seen_of_open_steps(column: Column[StepTableRow], figure: Figure) -> Column[
     return column._replace(value=value) if column.heading.endswith(" PEAK") else column
 
 
+_PROCESS: Final = Column[StepTableRow](
+    "PROCESS",
+    None,
+    _of_step(lambda row, step: "" if step.spans else process_name(row.of.recording, row.of.run)),
+)
 _STATE: Final = Column[StepTableRow]("STATE", None, _state_text, longest=_LONGEST_STATE)
 _NOT_SHOWN: Final = {
     "cpu_memory_delta_mb",

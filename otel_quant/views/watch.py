@@ -71,7 +71,7 @@ class Looked:
 
     def name(self, each: PlacedStep) -> str:
         """Returns the name of a step, and of its run if there are several."""
-        run = f" ({process_name(each.run)})" if len(self.recording.runs) > 1 else ""
+        run = f" ({process_name(self.recording, each.run)})" if len(self.recording.runs) > 1 else ""
         return printable(f"{each.step.name}{run}")
 
     def peak(self, each: PlacedStep) -> float | None:
@@ -129,7 +129,7 @@ _SILENT: Final = 5.0
 def _progress(each: PlacedStep) -> list[str]:
     """Returns how far a step has come: ``sample 37 of 512``, ``about 30 min left``, and its line."""
     step, last = each.step, each.run.last
-    line = phrase("at {}", step.line, lambda line: printable(line.short))
+    line = phrase("at {}", step.line, lambda line: printable(line.words))
     silent = each.end - last.time if last is not None and step.end is None else 0.0
     if line and silent > _SILENT:  # something holds the GIL, or the process is stopped
         line += f" {duration_text(silent)} ago"

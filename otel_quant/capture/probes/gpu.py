@@ -80,15 +80,15 @@ class GpuProbe:
             self._opened = self._open()
         tree = frozenset((os.getpid(), *pids))
         readings: list[GpuReading] = []
-        first = readable = 0
+        first = 0
         for devices in self._opened:
             own = devices.read(tree, is_brief)
             self._torch[devices.platform].add_to(own, is_brief=is_brief)
             for reading in own:
                 reading.index += first
             readings += own
-            first, readable = first + devices.count, readable + devices.readable
-        if len(readings) < readable:
+            first += devices.count
+        if not all(devices.is_whole for devices in self._opened):
             for reading in readings:
                 reading.is_whole = False
         return tuple(readings)

@@ -108,6 +108,7 @@ class Devices(ABC):
 
     def __init__(self, devices: Sequence[Device]) -> None:
         self._devices = devices
+        self.is_whole = True  # Whether no device failed for the moment at the last reading
         self._pids: Collection[int] = ()  # The process tree at the last reading
 
     @property
@@ -115,17 +116,13 @@ class Devices(ABC):
         """Number of visible devices, including those that cannot be read."""
         return len(self._devices)
 
-    @property
-    def readable(self) -> int:
-        """Number of devices that can be read, including those that fail for the moment."""
-        return sum(device.handle is not None for device in self._devices)
-
     def read(self, pids: Collection[int], is_brief: bool = False) -> tuple[GpuReading, ...]:
         """Reads the devices, and how much of their memory processes use; briefly, between two checkpoints."""
-        readings = []
+        readings, self.is_whole = [], True
         for index, device in enumerate(self._devices):
             memory = self._tried("memory", device, self.memory)
             if memory is None:
+                self.is_whole = self.is_whole and device.handle is None
                 continue
             now = time.monotonic()
             if now - device.activity_at >= _EVERY:

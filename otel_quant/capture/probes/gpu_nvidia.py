@@ -72,6 +72,15 @@ def _slowed_by(nvml: Any, gpu: Any) -> tuple[str, ...]:
     return tuple(name for bit, name in _SLOWED_BY if bits & bit)
 
 
+class _MemoryV2(ctypes.Structure):
+    """``nvmlMemory_v2_t``."""
+
+    _fields_ = (
+        ("version", ctypes.c_uint),
+        *((name, ctypes.c_ulonglong) for name in ("total", "reserved", "free", "used")),
+    )
+
+
 class NvmlDevices(Devices):
     """The visible NVIDIA devices. Made by :func:`open_nvml`."""
 
@@ -85,6 +94,8 @@ class NvmlDevices(Devices):
         self.errors = (nvml.NVMLError,)
         self._nvml = nvml
         self._is_checked = False  # Whether version 2 was tried
+        self._ask = getattr(nvml.nvmlLib, "nvmlDeviceGetMemoryInfo_v2", None)
+        self._memory = _MemoryV2(version=nvml.nvmlMemory_v2)  # One thread at a time reads
         self._lists_our_ids = _is_in_initial_namespace(root)
         # With a version: the name without one fails if driver and binding are of different versions.
         self._processes = nvml.nvmlDeviceGetComputeRunningProcesses_v3
@@ -99,20 +110,18 @@ class NvmlDevices(Devices):
 
     def _version_2(self, device: Device) -> Any:
         """Reads version 2; None, now and from then on, where the driver does not know it, or its parts do not add up."""
-        nvml, memory = self._nvml, None
-        try:
-            memory = nvml.nvmlDeviceGetMemoryInfo(device.handle, nvml.nvmlMemory_v2)
-        except nvml.NVMLError as error:
-            unknown = (
-                nvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-                nvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
-            )
-            if self._is_checked or error.value not in unknown:
-                raise  # the device fails for the moment
+        nvml, memory = self._nvml, self._memory
+        code = nvml.NVML_ERROR_FUNCTION_NOT_FOUND
+        if self._ask is not None:  # the binding takes twice as long
+            code = self._ask(device.handle, ctypes.byref(memory))
+        unknown = nvml.NVML_ERROR_FUNCTION_NOT_FOUND, nvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH
+        if code and (self._is_checked or code not in unknown):
+            raise nvml.NVMLError(code)  # the device fails for the moment
         if not self._is_checked:
             self._is_checked = True
-            if memory is None or memory.used + memory.reserved + memory.free != memory.total:
-                self.source, memory = "nvmlMemory_v1", None
+            if code or memory.used + memory.reserved + memory.free != memory.total:
+                self.source = "nvmlMemory_v1"
+                return None
         return memory
 
     def ours(self, device: Device, pids: Collection[int]) -> Ours:

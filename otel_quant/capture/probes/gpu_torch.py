@@ -32,7 +32,8 @@ class TorchCounters:
 
     def __init__(self, platform: Platform, modules: Mapping[str, ModuleType] = sys.modules) -> None:
         self._platform, self._modules = platform, modules
-        self._ids: tuple[str, ...] = ()  # Of the devices whose positions are known
+        self._cuda: Any = None  # ``torch.cuda``, once it is in use
+        self._seen = 0  # Devices whose positions are known
         self._positions: Mapping[int, int] = {}  # torch's number of a device, by index
         self._asked_at = float("-inf")  # Monotonic clock when the allocator was asked, in seconds
         self._latest: dict[int, TorchMemory] = {}  # By index
@@ -46,15 +47,18 @@ class TorchCounters:
         for reading in readings:
             reading.torch = self._latest.get(reading.index)
 
-    def _ask(self, readings: Sequence[GpuReading]) -> None:
-        # Another thread may still be importing it.
+    def _in_use(self) -> Any:
+        """Returns ``torch.cuda`` if it is in use, which it then remains; another thread may still be importing it."""
         cuda: Any = self._modules.get("torch.cuda")
         is_in_use = getattr(cuda, "is_initialized", bool)()
-        if not is_in_use or platform_of_torch(self._modules) != self._platform:
+        return cuda if is_in_use and platform_of_torch(self._modules) == self._platform else None
+
+    def _ask(self, readings: Sequence[GpuReading]) -> None:
+        cuda = self._cuda = self._cuda or self._in_use()
+        if cuda is None:
             return
-        ids = tuple(reading.id for reading in readings)
-        if ids != self._ids:
-            self._ids, self._positions = ids, _positions(readings, cuda)
+        if len(readings) > self._seen:
+            self._seen, self._positions = len(readings), _positions(readings, cuda)
         for index, position in self._positions.items():
             before = self._latest.pop(index, None)
             try:

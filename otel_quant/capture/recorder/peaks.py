@@ -92,6 +92,7 @@ class PeakTracker:
         self._marks: dict[
             int, tuple[AllocatorMark, AllocatorMark]
         ] = {}  # Of torch's allocator, by index of the GPU
+        self._on_gpus: list[tuple[object, ...]] = []  # Of the newest reading
         self._by_allocator = 0  # Memory on GPUs in bytes; 0 if no mark rose
         self._is_certain_on_gpu = True  # One process, on one device, and its marks were not reset
         self.fold(first)
@@ -118,9 +119,13 @@ class PeakTracker:
         for name in self._tracked:
             if name in resources:
                 record = resources[name]
-                self._fold_record(name, record)
                 if name == GPU.name:
+                    levels = [gpu.levels for gpu in record]
+                    if levels == self._on_gpus:
+                        continue
+                    self._on_gpus = levels
                     self._fold_allocator(record)
+                self._fold_record(name, record)
         if lowered is not None:
             self.marks_lowered(lowered)
 

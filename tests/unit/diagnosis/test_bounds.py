@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,8 @@ AT_COLLECT = "100 % of its time at main (quantize.py:12), in collect"
 MIXED = "nothing_stands_out"
 
 CASES = {
+    "a hang": (replace(under(MAIN, COLLECT, LOADER, SLEEP), stall=(5.0, "no progress for 5.00 s")), "stalled", "no progress for 5.00 s"),
+    "a stall for less": (replace(under(MAIN, COLLECT), stall=(4.9, "no progress for 4.90 s")), MIXED, f"at most {AT_COLLECT}"),
     "a lock file": (evidence(((MAIN, BUILD, BATON), 6, RUNS), work(4)), "lock_file", "60 % of its time, most at main (quantize.py:12), in FileBaton.wait"),
     "less at a lock file": (evidence(((MAIN, BUILD, BATON), 4, RUNS), work(6)), MIXED, "at most 100 % of its time at main (quantize.py:12), most in collect"),
     "a build by another process": (evidence(((MAIN, BUILD, TORCHS_LOCK, ACQUIRE, POLL), 6, RUNS), work(4)), "other_build", "60 % of its time, most at main (quantize.py:12), in load"),

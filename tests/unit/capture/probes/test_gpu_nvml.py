@@ -173,6 +173,25 @@ def test_a_device_that_fails_at_first_does_not_choose_the_version(tmp_path: Path
     assert (found.used, found.source) == (GIB, "nvmlMemory_v2")
 
 
+def test_processes_are_listed_again_when_memory_has_changed(tmp_path: Path) -> None:
+    for name, used, own in (("same", A.used, 7), ("more", A.used + 2, 9)):
+        (tmp_path / name).mkdir()
+        FakeNvml(tmp_path / name, [replace(A, used=used)], [FakeProcess(used=own)])
+    driver = FakeNvml(tmp_path, [A], [FakeProcess(used=5)])
+    code = f"""
+from otel_quant.capture.probes import gpu_devices
+def become(name):
+    os.replace({str(tmp_path)!r} + f"/{{name}}/fake_nvml.txt", os.environ["FAKE_NVML_STATE"])
+found = [*read()]
+become("same"); found += read()
+gpu_devices._EVERY = 0; found += read()
+gpu_devices._EVERY = 1; become("more"); found += read()
+print(json.dumps(found))
+"""
+    found = [(each.used, each.process_used) for each in run(driver, code).readings]
+    assert found == [(A.used, 5), (A.used, 5), (A.used, 7), (A.used + 2, 9)]
+
+
 def test_a_process_without_a_value_makes_the_sum_of_its_device_absent(tmp_path: Path) -> None:
     driver = FakeNvml(
         tmp_path,
@@ -346,7 +365,7 @@ from otel_quant.capture.probes import gpu
 gpu._LONGEST_WAIT = 0.05
 inside, leave = threading.Event(), threading.Event()
 class Hanging:
-    count, readable, platform = 1, 1, "cuda"
+    count, is_whole, platform = 1, True, "cuda"
     def read(self, *_): inside.set(); leave.wait(30); return ()
 probe._opened = (Hanging(),)
 thread = threading.Thread(target=probe); thread.start(); inside.wait(30)
@@ -370,7 +389,7 @@ def test_a_fork_waits_for_the_reading_in_progress(tmp_path: Path) -> None:
 import threading, time
 inside = threading.Event()
 class Slow:
-    count, readable, platform = 1, 1, "cuda"
+    count, is_whole, platform = 1, True, "cuda"
     done = False
     def read(self, *_): inside.set(); time.sleep(0.1); self.done = True; return ()
 slow = Slow()

@@ -265,6 +265,7 @@ CALIBRATION_DATA: Final = "calibration_data"
 COMPILING: Final = "compiling"
 IMPORTING: Final = "importing"
 MEMORY_GROWTH: Final = "memory_growth"
+GPU_MEMORY_GROWTH: Final = "gpu_memory_growth"
 OTHER_PROGRAMS: Final = "other_programs"
 STALLED: Final = "stalled"
 NOTHING_STANDS_OUT: Final = "nothing_stands_out"
@@ -295,7 +296,7 @@ VERDICTS: Final = (
     Verdict(IMPORTING, "importing modules", _most_at(importing)),
     Verdict(MEMORY_GROWTH, "memory that grows with each sample", _memory_growth),
     Verdict(CALIBRATION_DATA, "the loader of the calibration data", _calibration_data),
-    Verdict("gpu_memory_growth", "memory of the GPU that grows with each sample",
+    Verdict(GPU_MEMORY_GROWTH, "memory of the GPU that grows with each sample",
         lambda step: _growth_by_sample(step, step.gpus.per_sample, step.gpus.limit)),
     Verdict("gpu", "the GPU, which computes all the time", _on_gpu(lambda gpus: gpus.computes)),
     Verdict("gpu_copies", "copies to the GPU or from it", _on_gpu(

@@ -13,6 +13,7 @@ from typing import Final, TypeGuard
 from otel_quant.diagnosis.bounds import (
     CALIBRATION_DATA,
     COMPILING,
+    GPU_MEMORY_GROWTH,
     IMPORTING,
     MEMORY_GROWTH,
     OTHER_PROGRAMS,
@@ -54,7 +55,7 @@ from otel_quant.schema.units import (
 )
 from otel_quant.views.document import Facts, Lines, Part, Section
 from otel_quant.views.gpu_answer import gpu_sentences
-from otel_quant.views.gpu_devices import nearest_to_its_limit
+from otel_quant.views.gpu_devices import growing_on_gpus, nearest_to_its_limit
 from otel_quant.views.steps import ShownProcess, memory_limit, process_name
 from otel_quant.views.text import listed, of_limit, phrase, printable, share_of
 
@@ -100,9 +101,11 @@ def sentences(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     yield from _peak_sentence(recording, subject, summary.peak(recording))
     yield from gpu_sentences(recording, subject)
     yield from nearest_to_its_limit(recording)
+    yield from (on_gpus := list(growing_on_gpus(recording, subject.steps)))
     growing, waited = list(_growing(recording, subject)), list(_waited(recording))
     yield from (*growing, *_time(recording), *([] if is_most else outside), *waited)
     named = [OTHER_PROGRAMS] * bool(waited) + [MEMORY_GROWTH] * bool(growing)
+    named += [GPU_MEMORY_GROWTH] * bool(on_gpus)
     yield from _bounds(recording, subject, named)
     yield from _written(recording, subject)
     yield from (f"{line}." for line in forecast_lines(recording))

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import nlargest
+from operator import attrgetter
 from statistics import fmean
 from typing import Any, Final, NamedTuple
 
 from otel_quant.format import series
-from otel_quant.recordings.model import Attributes, RecordedRun, Recording, number, steps_in
+from otel_quant.recordings import summary
+from otel_quant.recordings.gpus import gpu_limit_of_one
+from otel_quant.recordings.model import (
+    Attributes,
+    PlacedStep,
+    RecordedRun,
+    Recording,
+    number,
+    steps_in,
+)
 from otel_quant.schema import semconv
 from otel_quant.schema.figures import GPU, GPU_POWER, GPU_UTILIZATION
-from otel_quant.schema.units import cut, size
+from otel_quant.schema.units import cut, duration_text, size
 from otel_quant.views.charts import Chart, ChartSeries, Style
 from otel_quant.views.document import ONE, Column, Row, Table
 from otel_quant.views.steps import most_telling, process_name
-from otel_quant.views.text import number_text, of_limit, share_of
+from otel_quant.views.text import number_text, of_limit, phrase, share_of
 
 _LONGEST_NAME: Final = 120
 
 _MOST_STEPS: Final = 60
+
+_MOST_GROWING: Final = 10
 
 _MUCH: Final = 0.05
 """Share of a GPU's memory from which on a model is on it."""
@@ -135,3 +148,21 @@ def nearest_to_its_limit(recording: Recording) -> Iterator[str]:
         where = "" if most.step == WHOLE_RUN else f" in {most.step}"
         near = of_limit(most.memory or 0, most.figure("memory.limit"))
         yield f"Of {len(own)} GPUs GPU {most.gpu} came nearest to its limit{where}: {size(most.memory or 0)}, {near}."
+
+
+def growing_on_gpus(recording: Recording, steps: Iterable[PlacedStep]) -> Iterator[str]:
+    """Yields in which steps the program's memory on a GPU goes on growing with the samples, or the layers."""
+    limit, gpus = gpu_limit_of_one(recording)
+    for each in nlargest(_MOST_GROWING, steps, attrgetter("duration")):
+        done, unit = each.step.counts.current.done, each.step.counts.newest
+        for index in range(int(gpus)) if done else ():
+            name = series.gpu_process_used(index)
+            grown = summary.growing(recording, each, name, limit)
+            if grown is not None:
+                by = size(grown.per_second * each.duration / done)
+                left = grown.left if recording.state in ("ended", "running") else None
+                later = phrase("; its limit would be reached {} later", left, duration_text)
+                yield (
+                    f"Memory of GPU {index} kept growing in {cut(each.step.name, _LONGEST_NAME)}, by {by} with each "
+                    f"{unit}, {size(grown.grown)} in all{later}: a leak, or data that is kept."
+                )

@@ -13,7 +13,6 @@ from typing import Final, TypeGuard
 from otel_quant.diagnosis.bounds import (
     CALIBRATION_DATA,
     COMPILING,
-    GPU_MEMORY_GROWTH,
     IMPORTING,
     MEMORY_GROWTH,
     OTHER_PROGRAMS,
@@ -101,11 +100,10 @@ def sentences(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     yield from _peak_sentence(recording, subject, summary.peak(recording))
     yield from gpu_sentences(recording, subject)
     yield from nearest_to_its_limit(recording)
-    yield from (on_gpus := list(growing_on_gpus(recording, subject.steps)))
+    yield from growing_on_gpus(recording, subject.steps)
     growing, waited = list(_growing(recording, subject)), list(_waited(recording))
     yield from (*growing, *_time(recording), *([] if is_most else outside), *waited)
     named = [OTHER_PROGRAMS] * bool(waited) + [MEMORY_GROWTH] * bool(growing)
-    named += [GPU_MEMORY_GROWTH] * bool(on_gpus)
     yield from _bounds(recording, subject, named)
     yield from _written(recording, subject)
     yield from (f"{line}." for line in forecast_lines(recording))

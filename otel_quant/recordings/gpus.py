@@ -40,6 +40,16 @@ def gpu_limit(recording: Recording) -> float | None:
     return max(known(limits), default=None)
 
 
+def gpu_limit_of_one(recording: Recording) -> tuple[float | None, float]:
+    """Returns the memory of one GPU, and of how many the run knows it; it has the sum of all."""
+    for run in recording.runs:
+        limit = number(run.attributes, semconv.GPU_MEMORY_LIMIT)
+        gpus = number(run.attributes, semconv.GPU_COUNT)
+        if limit and gpus:
+            return limit / gpus, gpus
+    return None, 0
+
+
 def bracket(recording: Recording) -> Bracket | None:
     """Returns it of the recording; None where the memory is known, or nothing but the devices' is."""
     tree, used = (value(recording, name) for name in (GPU_TREE_PEAK, GPU_PEAK))

@@ -63,7 +63,7 @@ from otel_quant.schema.units import (
 )
 from otel_quant.views.document import Facts, Lines, Part, Section
 from otel_quant.views.gpu_answer import gpu_sentences
-from otel_quant.views.gpu_devices import nearest_to_its_limit
+from otel_quant.views.gpu_devices import growing_on_gpus, nearest_to_its_limit
 from otel_quant.views.steps import ShownProcess, memory_limit, process_name
 from otel_quant.views.text import listed, phrase, printable
 
@@ -104,6 +104,7 @@ def sentences(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     yield from _peak_sentence(recording, subject, summary.peak(recording))
     yield from gpu_sentences(recording, subject)
     yield from nearest_to_its_limit(recording)
+    yield from growing_on_gpus(recording, subject.steps)
     growing, waited = list(_growing(recording, subject)), list(_waited(recording))
     yield from (*growing, *_time(recording), *([] if is_most else outside), *waited)
     named = [OTHER_PROGRAMS] * bool(waited) + [MEMORY_GROWTH] * bool(growing)

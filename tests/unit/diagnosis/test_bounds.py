@@ -155,8 +155,6 @@ CASES = {
     "numbers that take long to compute": (evidence(work(10), gpu=gpu(0.71, 0.59, 0.21, 60e6, waits=1.0), cores=1.0), MIXED, f"at most {AT_COLLECT}"),
     "numbers of the host": (evidence(work(10), gpu=gpu(0.0, 0.0, 0.0, 0.3e6, waits=0.9), cores=0.7), "gpu_idle", f"the GPU computed 0 % of its time, and its thread was blocked 0 %; {AT_COLLECT}"),
     "the only processor, waiting for a GPU": (evidence(work(10), gpu=gpu(0.71, 0.59, waits=1.0), cores=1.0, cpus=1), MIXED, f"at most {AT_COLLECT}"),
-    "memory of a GPU by sample": (evidence(work(10), gpu=gpu(0.3, per_sample=20e6, limit=8e9), CALIBRATION_SAMPLE_COUNT=100), "gpu_memory_growth", "20.0 MB with each of 100 samples, 25 % of the limit of 8.00 GB"),
-    "less memory of a GPU by sample": (evidence(work(10), gpu=gpu(0.3, per_sample=10e6, limit=8e9), CALIBRATION_SAMPLE_COUNT=100), MIXED, f"at most {AT_COLLECT}"),
     "a GPU that waits": (evidence(work(10), gpu=gpu(0.05)), "gpu_idle", f"the GPU computed 5 % of its time, and its thread was blocked 0 %; {AT_COLLECT}"),
     "a GPU that computes": (evidence(work(10), gpu=gpu(0.5)), MIXED, f"at most {AT_COLLECT}"),
     "a GPU and a thread that both wait": (evidence(work(10, BLOCKED), gpu=gpu(0.05), cores=0.5), MIXED, f"at most {AT_COLLECT}"),

@@ -29,7 +29,7 @@ MOST_LAYERS: Final = 10_000
 
 Type = Literal["string", "int", "double", "boolean", "string[]", "int[]"]
 Place = Literal[
-    "resource", "run", "step", "cost", "checkpoint", "reading", "forecast", "lines", "device", "layer", "ending",
+    "resource", "run", "step", "cost", "checkpoint", "reading", "forecast", "lines", "device", "layer", "answer", "ending",
     "inference", "measured model", "operator", "finding", "metric", "program",
 ]  # fmt: skip
 
@@ -98,6 +98,10 @@ MEMORY_END: Final = figures.TREE_MEMORY.attribute("end")
 MEMORY_DELTA: Final = figures.TREE_MEMORY.attribute("delta")
 MEMORY_PEAK: Final = figures.TREE_MEMORY.attribute("peak")
 GPU_MEMORY_PEAK: Final = figures.ALL_GPUS_MEMORY.attribute("peak")
+GPU_TREE_PEAK: Final = figures.TREE_GPU_MEMORY.attribute("peak")
+GPU_DEVICE_TREE_PEAK: Final = figures.PROCESS_GPU_MEMORY.attribute("peak", figures.GPU.device_stem)
+GPU_DEVICE_RESERVED_PEAK: Final = figures.TORCH_RESERVED.attribute("peak", figures.GPU.device_stem)
+GPU_DEVICE_RETRIES: Final = figures.TORCH_RETRIES.attribute(stem=figures.GPU.device_stem)
 GPU_ALLOCATED_PEAK: Final = figures.TORCH_ALLOCATED.attribute("peak", figures.GPU.device_stem)
 GPU_ENERGY: Final = figures.GPU_ENERGY.attribute()
 CPU_ENERGY: Final = figures.CPU_ENERGY.attribute()
@@ -157,11 +161,12 @@ RUN_TRACE_ID: Final = _attribute("quant.run.trace_id", "string", "", "Trace of t
 RUN_RANK: Final = _attribute("quant.run.rank", "int", "", "Rank of the process, where a launcher such as torchrun sets it.", ("run", "step", "cost", "checkpoint", "reading", "forecast", "lines", "device", "layer", "metric"), "0")
 RUN_WORLD_SIZE: Final = _attribute("quant.run.world_size", "int", "", "Number of processes that the launcher started.", ("run",), "8")
 RUN_STEPS: Final = _attribute("quant.run.steps", "int", "{step}", "Steps that the run has finished.", ("run",), "7")
+RUN_ANSWER: Final = _attribute("quant.run.answer", "string", "", "What the run came to, in plain sentences: the exception that ended it, the peak of its memory and in which step, and how long its steps took. The first lines of `otel-quant show`, as far as the program itself knows them.", ("run", "answer"), "Memory peaked at 1.37 GB in Calibration: 5.4 % of the limit of 25.3 GB. 3 steps took 3.17 s, most of it Calibration: 2.77 s.")
 RUN_FAILED_STEPS: Final = _attribute("quant.run.failed_steps", "int", "{step}", "Steps of the run that ended with an exception.", ("run",), "0")
 STEP_NAME: Final = _attribute("quant.step.name", "string", "", "Label of the step: its kind, or the user's message for a User-Defined step. On metrics only a label that is one of the 26 kinds: any other is free text, of which there may be any number.", ("step", "checkpoint", "reading", "forecast", "lines", "device", "layer", "metric"), "Calibration")
 STEP_KIND: Final = _attribute("quant.step.kind", "string", "", "Kind of the step: the ProfileStep constant that it was opened with, `User-Defined` for any other name.", ("step", "checkpoint", "reading", "forecast", "lines", "device", "layer", "metric"), "Calibration")
 STEP_INDEX: Final = _attribute("quant.step.index", "int", "", "Position of the step in the run, counted from 0 as the steps opened.", ("step", "checkpoint", "reading", "forecast", "lines", "device", "layer"), "3")
-STEP_BOUND_BY: Final = _attribute("quant.step.bound_by", "string", "", "What bounded the step, of its own time: `stalled`, `lock_file`, `other_build`, `compiling`, `importing`, `memory_growth`, `calibration_data`, `gpu_memory_growth`, `gpu`, `gpu_copies`, `gpu_launches`, `gpu_waits`, `gpu_idle`, `other_programs`, `all_processors`, `page_faults`, `disk`, `waiting`, `one_processor`; `nothing_stands_out` if none did. Absent if the sampler has seen less than a second of it.", ("step", "lines"), "calibration_data")
+STEP_BOUND_BY: Final = _attribute("quant.step.bound_by", "string", "", "What bounded the step, of its own time: `stalled`, `lock_file`, `other_build`, `compiling`, `importing`, `memory_growth`, `calibration_data`, `gpu`, `gpu_copies`, `gpu_launches`, `gpu_waits`, `gpu_idle`, `other_programs`, `all_processors`, `page_faults`, `disk`, `waiting`, `one_processor`; `nothing_stands_out` if none did. Absent if the sampler has seen less than a second of it.", ("step", "lines"), "calibration_data")
 STEP_BOUND_EVIDENCE: Final = _attribute("quant.step.bound_evidence", "string", "", "The evidence for it.", ("step", "lines"), "63 % of its time, most at Reader.get_next (quantize.py:17)")
 LIBRARY_NAME: Final = _attribute("quant.library.name", "string", "", "Distribution that the step's code belongs to; on the run, taken from its first step that has one; on an inference, the runtime.", ("run", "step", "checkpoint", "reading", "forecast", "lines", "device", "layer", "inference", "measured model", "metric"), "amd-quark")
 LIBRARY_VERSION: Final = _attribute("quant.library.version", "string", "", "Version of that distribution.", ("step", "inference", "measured model"), "0.13")
@@ -241,6 +246,7 @@ MEMORY_PROCESS_PEAK: Final = _attribute("quant.memory.process_peak", "int", "By"
 MEMORY_LIMIT: Final = _attribute("quant.memory.limit", "int", "By", "Memory the process may use: the smaller of the cgroup's limit and physical memory.", ("run",), "25769803776")
 MEMORY_LIMIT_SOURCE: Final = _attribute("quant.memory.limit_source", "string", "", "Which of the two is the smaller: `cgroup` or `physical`.", ("run",), "cgroup")
 MEMORY_PEAK_RATIO: Final = _attribute("quant.memory.peak_ratio", "double", "1", "Peak as a share of the limit.", _RUN_STEP, "0.073")
+GPU_TREE_PEAK_SOURCE: Final = _attribute("quant.gpu.process_memory.peak_source", "string", "", "`allocator`: torch's own mark of a single process on a single GPU rose during the step, exact; what the process holds outside of the allocator is of the reading after it. `sampled`: the highest value that was seen.", ("run", "step"), "allocator")
 GPU_COUNT: Final = _attribute("quant.gpu.count", "int", "{gpu}", "GPUs that the process can see.", ("run",), "1")
 GPU_MEMORY_LIMIT: Final = _attribute("quant.gpu.memory.limit", "int", "By", "What programs can have of the memory of all visible GPUs: its size less what the driver keeps for itself.", ("run",), "150754820096")
 GPU_MEMORY_SOURCE: Final = _attribute("quant.gpu.memory.source", "string", "", "What the memory in use on the GPUs was read from: `nvmlMemory_v2`, as nvidia-smi and CUDA have it; `nvmlMemory_v1` of older drivers, which counts what the driver keeps for itself too; `amdgpu`. Older recordings of NVIDIA GPUs lack it, and are of version 1.", ("run",), "nvmlMemory_v2")
@@ -347,9 +353,10 @@ FORECAST_EVENT: Final = _event("quant.forecast.exceeded", "A warning: memory tha
 STALL_EVENT: Final = _event("quant.forecast.step_stalled", "A warning: a step has stalled, the line of code that it is at, and what it waits for; once each time.")
 LINES_EVENT: Final = _event("quant.lines.seen", "The ten lines of code with the most time of their own in a step, and the ten at which memory grew most; sent when a step ends of which the sampler has seen a second or more.")
 LAYER_EVENT: Final = _event("quant.accuracy.measured", "How well the library has quantized one layer, as it computes that itself while it quantizes.")
-DEVICE_EVENT: Final = _event("quant.device.used", "What a step, or the run, used of one GPU; sent when it ends.")
+DEVICE_EVENT: Final = _event("quant.device.used", "What a step, or the run, used of one GPU; sent when it ends. A step of less than a second in which none of its memory changed has none.")
 IMPAIRED_EVENT: Final = _event("quant.device.impaired", "A warning: something has begun to slow a GPU down, or its memory has failed.")
 MODEL_COST_EVENT: Final = _event("quant.model.cost", "The nodes of a costed model with the most MACs, and those with the largest memory.")
+ANSWER_EVENT: Final = _event("quant.run.answered", "What the run came to (`quant.run.answer`); sent when it ends.")
 ENDING_EVENT: Final = _event("quant.run.killed", "How a program has ended that was killed or ran out of memory, with what would help; sent by `otel-quant run`, in the span that was open.")
 OPERATOR_EVENT: Final = _event("quant.inference.operator.timed", "One of the operators, or of the kernels, that an inference spends most time in: of each the ten slowest.")
 FINDING_EVENT: Final = _event("quant.inference.finding.made", "Something that went wrong in an inference: of each model the twenty that take most time.")

@@ -19,6 +19,7 @@ from otel_quant.capture.recorder.attributes import (
 )
 from otel_quant.capture.recorder.ongoing import OpenStep, Period
 from otel_quant.capture.stack_sampler import StackSampler
+from otel_quant.diagnosis.headline import StepTimes
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Spot
@@ -37,6 +38,9 @@ from otel_quant.schema.readings import (
 )
 
 _MB: Final = 1_000_000
+
+_SHORT_NS: Final = 1_000_000_000
+"""Nanoseconds from which on a step has readings of its own of what devices do."""
 
 _NO_METRICS: Final = ProgramMetrics(())
 _NO_LINES: Final[Mapping[int, Spot]] = {}
@@ -238,6 +242,7 @@ class EventMaker:
         custom: Mapping[str, object],
         error: BaseException | None,
         taken: Event,
+        times: StepTimes,
     ) -> Event:
         """Completes the end of the run; `custom` are the values of the run."""
         reading, peaks = taken.reading, whole.tracker.result()
@@ -247,7 +252,11 @@ class EventMaker:
         if unreported is not whole:
             taken.of_span = self._totals(unreported, reading, self._of_period)
         taken.stacks = self._stacks
-        return self._ended(taken, whole.start, peaks, error)
+        ended = self._ended(taken, whole.start, peaks, error)
+        peak, limit = peaks.figures.get(TREE_MEMORY.name), self.run.limits.memory
+        text = times.answer(peak, limit, ended.error, ended.error_message)
+        ended.attributes = {**ended.attributes, **present({semconv.RUN_ANSWER: text or None})}
+        return ended
 
     # --- within -----------------------------------------------------------------------------
 
@@ -256,8 +265,10 @@ class EventMaker:
     ) -> Event:
         """Completes what the ends of a step and of the run have in common."""
         assert taken.reading is not None
-        taken.devices = tuple(self._figures.of_devices(start, taken.reading, peaks))
         taken.began_ns, taken.lasted_ns = start.time_ns, taken.clock_ns - start.clock_ns
+        is_short = taken.step is not None and taken.lasted_ns < _SHORT_NS
+        devices = self._figures.of_devices(start, taken.reading, peaks, is_short=is_short)
+        taken.devices = tuple(devices)
         taken.peaks = peaks
         if error is not None:
             message = message_of(error, paths=self.run.paths)

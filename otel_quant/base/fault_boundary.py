@@ -172,7 +172,10 @@ def message_of(error: BaseException, *, paths: bool) -> str | None:
     if not paths:
         return None
     with FAULTS.kept_in("message of an exception"):
-        text = " ".join(_without_frames(str(error))[: 2 * _LONGEST].split())
+        from otel_quant.base.secrets import masked  # as above
+
+        text = _without_frames(str(error))[: 2 * _LONGEST]
+        text = masked(" ".join(text.split()), is_prose=True)
         return (text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…") or None
     return None
 

@@ -217,6 +217,10 @@ class GpuReading:
         return self.process_used is None or self.used - self.process_used > 100 << 20
 
 
+OWN_MEMORY: Final = 12_000_000
+"""Bytes of a recorded process that are otel-quant's own, about: code that is loaded, and what it keeps."""
+
+
 class Reading(NamedTuple):
     """The resources in use at one instant."""
 

@@ -126,7 +126,7 @@ _LONGEST_NAME: Final = 120
 _LONGEST_STATE: Final = 40
 
 _SPARE: Final = (
-    "MEM START", "GPU START", "MEM END", "GPU END", "START", "READ", "CPU ENERGY", "GPU ENERGY", "OF LIMIT", "SAMPLES",
+    "MEM START", "GPU START", "MEM END", "GPU END", "START", "READ", "CPU ENERGY", "GPU ENERGY", "OF LIMIT", "SAMPLES", "CHILDREN",
 )  # fmt: skip
 """Columns that a narrow terminal does without, those first that say least."""
 
@@ -374,7 +374,7 @@ def step_table(
     shown = [ShownRun(recording, run, chosen, outside) for run in runs]
     rows = list(chain.from_iterable(run.rows for run in shown))
     custom = chain.from_iterable(map(_custom_columns, shown))
-    columns = known((*_SHOWN, *more, *custom, _STATE), rows)
+    columns = known((*_SHOWN, *more, *custom, CHILDREN, _STATE), rows)
     # What was seen at checkpoints tells nothing where a peak is known.
     less = {each.heading.replace(" PEAK", " SEEN") for each in columns if " PEAK" in each.heading}
     columns = [each for each in columns if each.heading not in less]
@@ -419,6 +419,10 @@ def _seen_of_open_steps(column: Column[StepTableRow], figure: Figure) -> Column[
     return column._replace(value=value) if column.heading.endswith(" PEAK") else column
 
 
+CHILDREN: Final = _column(
+    "children", "CHILDREN", "", _of_step(lambda row, step: row.of.steps.children(step) or None),
+    title="the largest child processes",
+)  # fmt: skip
 _STATE: Final = Column[StepTableRow]("STATE", None, _state_text, longest=_LONGEST_STATE)
 _NOT_SHOWN: Final = frozenset({"cpu_memory_delta_mb", "gpu_memory_start_mb", "gpu_memory_end_mb"})
 _HAVE_A_COLUMN: Final = {"TIME", *(column.heading for column, _ in _FIGURES)}

@@ -21,17 +21,28 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.kernel_files import forget, read_kept
-from otel_quant.capture.gpu_calls import GpuCalls
+from otel_quant.capture.gpu_calls import kind_at
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.diagnosis.bounds import Evidence, bound_of
 from otel_quant.diagnosis.gpus import GpusOfStep
 from otel_quant.diagnosis.growth import Growth
+from otel_quant.diagnosis.spots import spot_of
 from otel_quant.diagnosis.stack_trees import Stacks, top_lines
 from otel_quant.schema import semconv
-from otel_quant.schema.code_lines import AFTER, BEFORE, BETWEEN, DEEPEST, OUTSIDE, Amounts, Place
+from otel_quant.schema.code_lines import (
+    AFTER,
+    BEFORE,
+    BETWEEN,
+    DEEPEST,
+    OUTSIDE,
+    Amounts,
+    Place,
+    Spot,
+)  # fmt: skip
 from otel_quant.schema.events import encodable
 from otel_quant.schema.readings import AttributeValue, Reading, RunInfo
 from otel_quant.schema.settings import Settings
+from otel_quant.schema.units import duration_text
 
 STACKS_SHARE: Final = 0.001
 """Part of one core that the stacks may take beside the readings."""
@@ -43,6 +54,12 @@ _Use: TypeAlias = tuple[int, int, int]
 """What a thread has run and waited for a processor, in ns, and how often it has got one."""
 
 _NOT_RUN: Final = 0, 0, 0
+
+_BUSY: Final = 0.05
+"""Share of a processor, or of a GPU, above which a thread is not blocked, or a program does something."""
+
+_FLOWS: Final = 1_000_000
+"""Bytes a second, read from disks and written, above which it does something."""
 
 _OURS: Final = str(Path(__file__).parents[1]) + os.sep
 _STANDARD: Final = tuple(
@@ -59,6 +76,15 @@ class _Beside:
 
     growth: Growth = field(default_factory=Growth)  # Memory, by calibration samples
     gpus: GpusOfStep = field(default_factory=GpusOfStep)
+
+
+class _Still(NamedTuple):
+    """A line that a step has not left since then, while its thread was blocked."""
+
+    line: Place
+    since_ns: int  # Monotonic clock
+    cpu: float = math.nan  # CPU time of the process tree then, in seconds
+    disk: int = 0  # Bytes that it had read from disks and written until then
 
 
 class _SinceLast(NamedTuple):
@@ -97,7 +123,8 @@ class StackSampler:
         self, *, names_paths: bool, of_every_thread: bool = False, began_ns: int = 0
     ) -> None:
         self.stacks = Stacks()
-        self.newest: Mapping[int, Place] = {}  # By the step's index: its line at the last sample
+        self.newest: Mapping[int, Spot] = {}  # By the step's index: where it was at the last sample
+        self._still: dict[int, _Still] = {}  # Likewise
         self._names_paths = names_paths
         self._of_every_thread = of_every_thread
         # By id of the code and position in it
@@ -111,9 +138,8 @@ class StackSampler:
         self._schedstats: dict[int | None, str] = {}  # Of each thread, the kernel's file
         self._threads: dict[int, _Use] = {}  # Of each thread, since it began
         self._stacks: dict[int, list[Place]] = {}  # Of each thread, at the last sample
-        # Of each thread, what kind of call it was in, if the program uses a GPU
-        self._calls: dict[int, str] = {}
-        self._gpu_calls: GpuCalls | None = None
+        self._uses_gpu = False  # Whether the program has had memory on one
+        self._calls: dict[int, str] = {}  # Of each thread, what kind of call it was in then
 
     def take(
         self,
@@ -135,9 +161,9 @@ class StackSampler:
         innermost = {step.info.thread: step for step in steps.values()}
         for step in innermost.values():
             self._add_beside(step, reading)
-            if self._gpu_calls is None and any(gpu.own for gpu in reading.gpus):
-                self._gpu_calls = GpuCalls()
         self.newest = newest = {}
+        self._still = {index: self._still[index] for index in steps if index in self._still}
+        self._uses_gpu = self._uses_gpu or any(gpu.own for gpu in reading.gpus)
         busiest, used = self._look(innermost, (since.now_ns - since.last_ns) / 2)
         for thread, lines in self._stacks.items():
             if not lines:
@@ -148,7 +174,8 @@ class StackSampler:
             if thread in innermost:
                 step = innermost[thread]
                 index = step.info.index
-                newest[index] = lines[-1]
+                newest[index] = spot = spot_of(lines)
+                self._note_still(index, spot.own or spot.leaf, ran, since)
                 if index not in self._seen:
                     self._seen[index] = tuple(each.info.label for each in step.outwards())
                 if step.start.clock_ns > since.last_ns:
@@ -158,6 +185,27 @@ class StackSampler:
             self.stacks.add(index, lines, seen)
             if (kind := self._calls.get(thread)) and index in self._beside:
                 self._beside[index].gpus.add_call(kind, seen.time)
+
+    def _note_still(self, index: int, line: Place, ran: int, since: _SinceLast) -> None:
+        known = self._still.get(index)
+        is_busy = ran > _BUSY * (since.now_ns - since.last_ns)
+        if known is None or is_busy or line != known.line:
+            self._still[index] = _Still(line, since.now_ns)
+
+    def still(self, reading: Reading) -> dict[int, float]:
+        """Returns for how many seconds steps are at one line, by index, while nothing of the program has run."""
+        found, cpu, disk = {}, reading.resources.get("cpu"), reading.resources.get("disk")
+        used = sum(cpu[:2]) if cpu is not None else math.nan
+        moved = sum(disk[:2]) if disk is not None else 0
+        is_computing = any(gpu.work and gpu.own and gpu.work.busy > _BUSY for gpu in reading.gpus)
+        for index, known in self._still.items():
+            if math.isnan(known.cpu) or is_computing:
+                self._still[index] = known._replace(since_ns=reading.clock_ns, cpu=used, disk=moved)
+                continue
+            seconds = (reading.clock_ns - known.since_ns) / 1e9
+            if used - known.cpu <= _BUSY * seconds and moved - known.disk <= _FLOWS * seconds:
+                found[index] = seconds
+        return found
 
     def _look(
         self, innermost: Mapping[int, OpenStep], most_ns: float
@@ -194,6 +242,8 @@ class StackSampler:
                 evidence.function = step.info.function
             if isinstance(cpus, int | float):
                 evidence.cpus = cpus
+            stalled, where = step.stall
+            evidence.stall = stalled, f"no progress for {duration_text(stalled)}{where}"
             if (grows := beside.growth.line()) is not None:
                 evidence.per_sample = grows.per_sample
             evidence.gpus = beside.gpus.evidence(evidence.total.time)
@@ -214,8 +264,8 @@ class StackSampler:
             else:
                 frames = frames or sys._current_frames()
                 stacks[thread] = self._lines(frame := frames.get(thread))
-                if self._gpu_calls is not None and frame is not None:
-                    self._calls[thread] = self._gpu_calls.kind_at(frame)
+                if self._uses_gpu and frame is not None:
+                    self._calls[thread] = kind_at(frame)
         frames.clear()  # a frame that is held keeps the program's objects alive
         return stacks
 

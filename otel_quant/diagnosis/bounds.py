@@ -93,6 +93,7 @@ class Evidence:
     limit: float = math.nan  # Bytes of memory that it may use
     per_sample: float = math.nan  # Bytes by which memory grows with each sample, if it does
     gpus: GpuEvidence = _NO_GPUS
+    stall: tuple[float, str] = (0.0, "")  # The longest time without progress, in seconds, in words
     function: str = ""  # The library's function that is the step; empty if it is the program's
 
     @cached_property
@@ -265,6 +266,7 @@ COMPILING: Final = "compiling"
 IMPORTING: Final = "importing"
 MEMORY_GROWTH: Final = "memory_growth"
 OTHER_PROGRAMS: Final = "other_programs"
+STALLED: Final = "stalled"
 NOTHING_STANDS_OUT: Final = "nothing_stands_out"
 
 
@@ -280,6 +282,9 @@ class Verdict(NamedTuple):
 
 
 VERDICTS: Final = (
+    Verdict(STALLED, "a hang", _where(
+        lambda step: step.stall[0] >= _MOST * step.duration, lambda step: step.stall[1],
+    )),
     Verdict("lock_file", "a lock file that another build holds, or one that was killed has left",
         _most_at(lambda lines: lines[-1] if lines[-1].file.endswith("torch/utils/file_baton.py") else None),
         remedy="if no other build is running, delete the file lock below TORCH_EXTENSIONS_DIR"),

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
+from otel_quant.diagnosis.bounds import STALLED
 from otel_quant.diagnosis.spots import Grown
 from otel_quant.launcher.observer import Observation
 from otel_quant.launcher.program import signal_name
@@ -25,10 +26,12 @@ from otel_quant.recordings.model import (
     RecordedRun,
     RecordedStep,
     Recording,
+    forecast_of,
+    number,
 )
 from otel_quant.schema import semconv
 from otel_quant.schema.readings import GpuReading, ProfileStep
-from otel_quant.schema.units import counted, share_text, size
+from otel_quant.schema.units import counted, duration_text, share_text, size
 
 ENDS_WORKERS: Final = frozenset({"SIGTERM", "SIGINT", "SIGHUP", "SIGPIPE"})
 """Signals that end workers when their program is done with them, and the stages of a shell before `head`."""
@@ -144,6 +147,7 @@ CPU_TIME: Final = "limit of CPU time"
 FILE_SIZE: Final = "limit of the size of a file"
 ADDRESS_SPACE: Final = "limit of the address space"
 DISK_FULL: Final = "disk full"
+HANG: Final = "a hang"
 OUT_OF: Final[dict[Where | None, str]] = {"host": "out of memory", "gpu": "out of GPU memory"}
 """By an exception; the kernel's out-of-memory killer is known otherwise."""
 
@@ -273,11 +277,29 @@ def _out_of_memory(known: Known) -> Cause | None:
     return None
 
 
+def _hang(known: Known) -> Cause | None:
+    """A step had not moved for long when somebody ended the program."""
+    run, steps, kills = known.victim.run, known.victim.steps, known.seen.oom_kills
+    is_ended = known.victim.signal in _SENT or known.error.startswith("KeyboardInterrupt")
+    if run is None or not steps or not is_ended or (kills is not None and kills.kills):
+        return None
+    step = steps[-1]
+    if step.attributes.get(semconv.STEP_BOUND_BY) == STALLED:
+        return Cause(HANG, str(step.attributes.get(semconv.STEP_BOUND_EVIDENCE, "")))
+    stalled = number(forecast_of(run, step), semconv.FORECAST_STALLED)
+    if stalled is None or run.last is None:
+        return None
+    at = f", at {step.line.waiting_words}" if step.line is not None else ""
+    silent = stalled + max(0.0, known.victim.time - run.last.time)
+    return Cause(HANG, f"no progress for {duration_text(silent)} after {step.counts}{at}")
+
+
 _ROWS: Final[tuple[Callable[[Known], Cause | None], ...]] = (
     _cpu_time,
     _file_size,
     _disk,
     _address_space,
+    _hang,
     _out_of_memory,
 )
 """The first that finds something counts; else whose memory ran out, according to the exception."""

@@ -186,7 +186,7 @@ def _line(victim: causes.Victim, step: RecordedStep) -> str:
     silent = victim.time - last.time if last is not None and step.end is None else 0.0
     # While a C function holds the GIL, or the process is stopped, no sample can be taken.
     before = f", not seen for {duration_text(silent)}" if silent > _SILENT else ""
-    return f", at {step.line.short}{before}"
+    return f", at {step.line.words}{before}"
 
 
 def _error_of(victim: causes.Victim) -> tuple[str | None, str | None]:

@@ -41,9 +41,9 @@ from otel_quant.schema.events import present
 from otel_quant.schema.readings import AT_LEAST
 
 Source = Literal[
-    "kernel", "sampled", "launcher", "process", "checkpoints", "last reading", "ending"
+    "kernel", "allocator", "sampled", "launcher", "process", "checkpoints", "last reading", "ending"
 ]
-"""How a value is known: from the kernel's mark, from the samples of the process, from the curve of
+"""How a value is known: from the kernel's mark or the one of torch's allocator, from the samples of the process, from the curve of
 the launcher or of a process, read at checkpoints, in the last reading, or by the launcher as the
 program ended."""
 
@@ -55,6 +55,7 @@ SAMPLE_RATE: Final = semconv.short(semconv.CALIBRATION_SAMPLE_RATE)
 MEMORY_PEAK: Final = semconv.short(semconv.MEMORY_PEAK)
 MEMORY_SEEN: Final = "memory.seen"
 GPU_PEAK: Final = semconv.short(semconv.GPU_MEMORY_PEAK)
+GPU_TREE_PEAK: Final = semconv.short(semconv.GPU_TREE_PEAK)
 GPU_ALLOCATED: Final = "gpu.torch_allocated.peak"
 DISK_WRITE: Final = semconv.short(semconv.DISK_WRITE)
 CACHE_PEAK: Final = semconv.short(semconv.CACHE_GROWTH)
@@ -82,6 +83,8 @@ _OF_STEPS: Final = {
 
 _NEAR: Final = 0.99
 """The curve and the kernel's mark differ by what was used between two samples."""
+
+_EXACT: Final[tuple[Source, ...]] = ("kernel", "allocator")
 
 _MOST_PLACES: Final = 8
 """Values of which it is looked up which step was open then."""
@@ -137,10 +140,12 @@ def value(recording: Recording, name: str) -> float | None:
     return _highest(each.value for each in _everywhere(recording, quantity))
 
 
-def peak(recording: Recording) -> KnownValue | None:
-    """Returns the peak of memory, and where it was: as :func:`value` has it."""
-    every = _everywhere(recording, BY_NAME[MEMORY_PEAK])
-    return recording.once("peak", lambda: _placed(every, recording, recording.runs))
+def peak(recording: Recording, name: str = MEMORY_PEAK) -> KnownValue | None:
+    """Returns the peak of memory, or of another level, and where it was: as :func:`value` has it."""
+    every = _everywhere(recording, BY_NAME[name])
+    return recording.once(
+        ("peak", name), lambda: _placed(every, recording, recording.runs, name == MEMORY_PEAK)
+    )
 
 
 def with_curve_peak(recording: Recording, steps: Iterable[PlacedStep]) -> list[PlacedStep]:
@@ -295,9 +300,10 @@ def _of_span(
     """Yields what the span of a run or a step knows of a quantity, and the records of its devices."""
     span = step or run
     if (found := _sum(span.attributes, quantity)) is not None:
-        is_exact = span.attributes.get(f"{quantity.attributes[0]}_source") == "kernel"
-        yield KnownValue(found, "kernel" if is_exact else "sampled", None, run, step)
-    if span.devices and (used := known(number(each, quantity.device) for each in span.devices)):
+        told = span.attributes.get(f"{quantity.attributes[0]}_source")
+        exact = next((each for each in _EXACT if each == told), None)
+        yield KnownValue(found, exact or "sampled", None, run, step)
+    elif span.devices and (used := known(number(each, quantity.device) for each in span.devices)):
         yield KnownValue(sum(used), "sampled", None, run, step)
 
 
@@ -323,7 +329,10 @@ def _sum(attributes: Attributes, quantity: Quantity) -> float | None:
 
 
 def _placed(
-    every: Iterable[KnownValue], recording: Recording, runs: Sequence[RecordedRun]
+    every: Iterable[KnownValue],
+    recording: Recording,
+    runs: Sequence[RecordedRun],
+    is_memory: bool = True,
 ) -> KnownValue | None:
     """Returns the highest; of those that are equal as far as can be told, the one that knows where.
 
@@ -333,8 +342,8 @@ def _placed(
     found = sorted(every, key=lambda each: -each.value)
     if not found:
         return None
-    best = max(found, key=lambda each: (each.value, each.source == "kernel"))
-    seen_by_it = best.source not in ("kernel", "launcher", "ending")
+    best = max(found, key=lambda each: (each.value, each.source in _EXACT))
+    seen_by_it = is_memory and best.source not in ("kernel", "launcher", "ending")
     of_best: Any = {
         "value": best.value, "source": best.source, "is_low": seen_by_it and any(map(is_low, runs)),
     }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from heapq import nlargest
@@ -37,7 +38,8 @@ from otel_quant.recordings.model import (
 )
 from otel_quant.recordings.outside import outside_at, outside_of
 from otel_quant.recordings.outside import words_of as words_of_outside
-from otel_quant.recordings.reader import by_call, grown_of, lines_of, stacks_in, with_bound
+from otel_quant.recordings.reader import by_call, grown_of, lines_of, stacks_of, with_bound
+from otel_quant.recordings.summary import outermost_runs
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Place
 from otel_quant.schema.units import (
@@ -51,6 +53,7 @@ from otel_quant.schema.units import (
     size,
 )
 from otel_quant.views.document import Facts, Lines, Part, Section
+from otel_quant.views.gpu_answer import gpu_sentences
 from otel_quant.views.gpu_devices import nearest_to_its_limit
 from otel_quant.views.steps import ShownProcess, memory_limit, process_name
 from otel_quant.views.text import listed, of_limit, phrase, printable, share_of
@@ -71,6 +74,9 @@ _LEAST_WAIT: Final = 1.0
 _OWN: Final = 0.8
 """Share of its processors from which on a program uses them itself, and its threads wait for each other."""
 
+_BESIDE: Final = 1.01
+"""How often the time in which a step was open is that of all processes, from which on they ran beside each other."""
+
 _MOST_TIME: Final = 0.5
 """Share of the run's time outside of steps from which on it is the first that is told."""
 
@@ -85,13 +91,15 @@ _WORTH: Final = 0.05
 def sentences(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     """Yields the sentences that follow how it ended, the most important first."""
     yield from _error(recording, subject)
-    rows, outside = outside_of(recording, subject.runs), list(_outside(recording, subject))
+    rows = outside_of(recording, outermost_runs(recording))
+    outside = list(_outside(recording, rows))
     is_most = sum(each.own for each in rows) > _MOST_TIME * recording.duration
     yield from outside if is_most else ()
     yield from _peak_sentence(recording, subject, summary.peak(recording))
+    yield from gpu_sentences(recording, subject)
     yield from nearest_to_its_limit(recording)
     growing, waited = list(_growing(recording, subject)), list(_waited(recording))
-    yield from (*growing, *_time(recording, subject), *([] if is_most else outside), *waited)
+    yield from (*growing, *_time(recording), *([] if is_most else outside), *waited)
     named = [OTHER_PROGRAMS] * bool(waited) + [MEMORY_GROWTH] * bool(growing)
     yield from _bounds(recording, subject, named)
     yield from _written(recording, subject)
@@ -143,7 +151,7 @@ def _where(recording: Recording, subject: ShownProcess) -> str:
     if not unended:
         return ""
     step = max(unended, key=lambda each: (bool(each.step.counts), each.depth, each.end)).step
-    line = phrase(", at {}", step.line, attrgetter("short"))
+    line = phrase(", at {}", step.line, attrgetter("words"))
     return f"{cut(step.name, _LONGEST_NAME)}{phrase(', {}', step.counts)}{line}"
 
 
@@ -179,11 +187,8 @@ def _failed(recording: Recording, run: RecordedRun) -> str:
     is_single = len(recording.runs) == 1 and not has_exit_code(run.error)
     if (is_own or is_single) and recording.state == "failed":
         return ""
-    who = _program_of(recording, run.attributes)
-    is_alike = who == _program_of(recording, recording.origin) or who.startswith("python")
-    name = process_name(run) if is_alike or run.rank is not None else who
     how = "was killed by" if run.state == "killed" else "failed with"
-    return f"{name} {how} "
+    return f"{process_name(recording, run)} {how} "
 
 
 def _error_text(failed: RecordedRun | RecordedStep) -> str:
@@ -204,7 +209,7 @@ def _peak_sentence(
     where, when = phrase(" in {}", [name for name, _ in peak.path], _path), ""
     if peak.time is not None:
         when = f", {clock_text(peak.time)} after the start"
-        row = outside_at(outside_of(recording, subject.runs), peak.time)
+        row = outside_at(outside_of(recording, outermost_runs(recording)), peak.time)
         where = where or phrase(" {}", row, words_of_outside)
     near = phrase(": {}", of_limit(peak.value, memory_limit(recording)))
     verb = "reached at least" if peak.is_least else "peaked at"
@@ -251,52 +256,55 @@ def whose(recording: Recording, peak: summary.KnownValue) -> str:
     is_single = len({run.process for run in recording.runs}) == 1
     if peak.run is None or peak.source in ("launcher", "ending") or is_single:
         return ""
-    return f" of {process_name(peak.run)}"
+    return f" of {process_name(recording, peak.run)}"
 
 
-def _time(recording: Recording, subject: ShownProcess) -> Iterator[str]:
-    """Yields how long the steps took, and those of one name that took longest."""
-    steps = subject.steps
+def _time(recording: Recording) -> Iterator[str]:
+    """Yields how long the steps of all processes took, and those of one name that took longest."""
+    steps = steps_in(recording)
     whole = phrase(" of {}", recording.duration, duration_text)
     if len(steps) < 2:
-        if not steps_in(recording):
+        if not steps:
             yield "No step was recorded."
         for each in steps:
             yield f"{_path(each.names)} took {duration_text(each.duration)}{whole}."
         return
-    by_name: dict[tuple[str, ...], list[float]] = {}
+    by_process: dict[str, list[PlacedStep]] = {}
+    by_name: dict[tuple[str, ...], dict[str, float]] = {}
     for each in steps:
-        by_name.setdefault(each.names[-2:], []).append(each.own)
-    names, longest = max(by_name.items(), key=lambda named: sum(named[1]))
-    own, total = sum(longest), covered(steps)
+        by_process.setdefault(each.run.process, []).append(each)
+        by_one = by_name.setdefault(each.names[-2:], defaultdict(float))
+        by_one[each.run.process] += each.own
+    total = covered(steps)
+    # Of processes beside each other the times do not add up to that of the run.
+    is_beside = sum(map(covered, by_process.values())) > _BESIDE * total
+    add_up = max if is_beside else sum
+    names, by_one = max(by_name.items(), key=lambda named: add_up(named[1].values()))
+    own = add_up(by_one.values())
     word = "most of it" if own > _MOST_TIME * total else "the longest"
-    times = f" ({len(longest)} times)" if len(longest) > 1 else ""
+    number = sum(each.names[-2:] == names for each in steps)
+    times = f" ({number} times)" if number > 1 and not is_beside else ""
     share = phrase(", {} of the run", share_of(own, recording.duration), share_text)
-    took = f"{counted(len(steps), 'step')} took {duration_text(total)}{whole}"
-    yield f"{took}, {word} {_path(names)}{times}: {duration_text(own)}{share}."
+    several, in_one = "", ""
+    if is_beside:
+        several, in_one = f" in {len(by_process):,} processes", " in one process"
+    took = f"{counted(len(steps), 'step')}{several} took {duration_text(total)}{whole}"
+    yield f"{took}, {word} {_path(names)}{times}: {duration_text(own)}{in_one}{share}."
 
 
-def _outside(recording: Recording, subject: ShownProcess) -> Iterator[str]:
+def _outside(recording: Recording, rows: Sequence[PlacedStep]) -> Iterator[str]:
     """Yields where a good part of the run's time went without a step, the longest first."""
-    rows = outside_of(recording, subject.runs)
+    whole = duration_text(recording.duration)
     for each in sorted(rows, key=attrgetter("own"), reverse=True):
         if each.own >= _LONG * recording.duration:
-            whole = duration_text(recording.duration)
-            passed = (
-                f"{part_text(each.own, whole)} of {whole} passed {_named_outside(each, subject)}"
-            )
+            passed = f"{part_text(each.own, whole)} of {whole} passed {words_of_outside(each)}"
             yield f"{passed}{phrase(': {}', _calls(recording, each))}."
-
-
-def _named_outside(row: PlacedStep, subject: ShownProcess) -> str:
-    """Returns the name of a row in a sentence: ``before the first step``, of which process if there are others."""
-    return words_of_outside(row) + f" of {subject.name}" * bool(subject.why)
 
 
 def _calls(recording: Recording, row: PlacedStep) -> str:
     """Returns in which functions of the program most of a row's time was seen, each at the line with the most."""
     found: dict[tuple[str, str, int], list[tuple[int, Place]]] = {}
-    for place, seen in by_call(each for each in stacks_in(recording) if each.step is row).items():
+    for place, seen in by_call(stacks_of(recording, row)).items():
         line = place.line if place.function == "<module>" else 0  # which is not one function
         found.setdefault((place.file, place.function, line), []).append((seen.time, place))
     times = [(sum(time for time, _ in seen) / 1e9, max(seen)[1]) for seen in found.values()]
@@ -322,20 +330,20 @@ def _bounds(recording: Recording, subject: ShownProcess, named: Sequence[str]) -
     """Yields what bounds the steps that matter, longest first, and what to try; not what was named already."""
     peak = summary.peak(recording)
     at_peak, least = peak and peak.step, _WORTH * recording.duration
-    rows = [with_bound(recording, each) for each in outside_of(recording, subject.runs)]
+    rows = outside_of(recording, outermost_runs(recording))
     known = [
         each
-        for each in (*subject.steps, *rows)
+        for each in (*subject.steps, *(with_bound(recording, row) for row in rows))
         if each.step.attributes.get(semconv.STEP_BOUND_BY) not in (None, *named)
         and (each.own >= least or each.step is at_peak)
     ]
     for each in nlargest(_MOST_BOUNDS, known, attrgetter("own")):
         bound = str(each.step.attributes[semconv.STEP_BOUND_BY])
-        evidence = each.step.attributes.get(semconv.STEP_BOUND_EVIDENCE, "")
-        text = f"{words_of(bound)}: {cut(listed(evidence), _LONGEST_MESSAGE)}"
-        name = _path(each.names)
-        if each.step.spans:
-            name = _named_outside(each, subject).capitalize()
+        evidence = listed(each.step.attributes.get(semconv.STEP_BOUND_EVIDENCE, ""))
+        if evidence and evidence in (_ending_of(recording).evidence or ""):
+            continue  # it is why the program has ended
+        text = f"{words_of(bound)}: {cut(evidence, _LONGEST_MESSAGE)}"
+        name = words_of_outside(each).capitalize() if each.step.spans else _path(each.names)
         yield f"{name}: {text}.{_to_try(recording, bound, each)}"
 
 
@@ -498,7 +506,8 @@ def time_left(run: RecordedRun, step: RecordedStep) -> str:
     stalled = number(forecast, semconv.FORECAST_STALLED)
     left = number(forecast, semconv.FORECAST_TIME_LEFT)
     if stalled is not None:
-        return f"no progress for {duration_text(stalled)}"
+        waits_for = step.line.waits_for if step.line is not None else ""
+        return f"no progress for {duration_text(stalled)}{phrase(', waiting for {}', waits_for)}"
     return "" if left is None else f"about {duration_text(left)} left"
 
 

@@ -17,6 +17,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from otel_quant.format import series
 from otel_quant.format.curve import MOST, Bucket, Level, RecordedCurve
 from otel_quant.recordings.compared_runs import CommonTime, ComparedRun
+from otel_quant.recordings.gpus import shows_all_programs
 from otel_quant.recordings.model import LAUNCHER, PlacedStep, Recording, number, step_at
 from otel_quant.recordings.outside import NAMES
 from otel_quant.recordings.summary import with_curve_peak
@@ -201,11 +202,11 @@ def _held(values: Values, ends: bool) -> Values:
 # --- the charts of a recording ------------------------------------------------------------
 
 
-_FIGURES: Final = chain.from_iterable(resource.figures for resource in RESOURCES)
+_FIGURES: Final = chain.from_iterable(each.figures for each in RESOURCES if not each.device_figures)
 LEVELS: Final[Mapping[str, Figure]] = {
     figure.curve: figure for figure in _FIGURES if figure.curve and not figure.is_total
 }
-"""The figures that rise and fall and have a series, by its name."""
+"""The figures that rise and fall and have a series, by its name; not sums over devices, each of which has a chart."""
 
 OTHER_LEVELS: Final[Mapping[str, str]] = {
     name: figure.heading.lower() or figure.name
@@ -271,16 +272,18 @@ def _of_memory(grid: Grid) -> list[ChartSeries]:
     return [*layers, memory]
 
 
+OF_PROGRAM: Final = "this program"
+
+
 def _gpus(grid: Grid, recording: Recording, steps: Sequence[PlacedStep]) -> Iterator[Chart]:
     found = sorted({gpu[0] for name in grid.levels if (gpu := series.gpu_of(name)) is not None})
-    limit, gpus = _gpu_limit(recording)
+    limit, gpus = gpu_limit_of_one(recording)
     note = f"The limit assumes that all {gpus:.0f} GPUs are equally large." if gpus > 1 else ""
     for index in found:
-        named = {
-            series.gpu_process_used(index): "this program",
-            series.gpu_used(index): "all programs",
-        }
+        named = {series.gpu_process_used(index): OF_PROGRAM, series.gpu_used(index): "all programs"}
         known = [(name, label) for name, label in named.items() if name in grid.levels]
+        if not shows_all_programs(recording):
+            known = known[:1]
         shown = _beside([(label, grid.values(name)) for name, label in known])
         last = note if index == found[-1] else ""
         yield _level(grid, steps, known[0][0], shown, f"gpu-{index}", limit, last)
@@ -292,7 +295,7 @@ def _beside(named: Sequence[tuple[str, Values]]) -> list[ChartSeries]:
     return [ChartSeries(*each, style) for each, style in zip(named, styles, strict=False)]
 
 
-def _gpu_limit(recording: Recording) -> tuple[float | None, float]:
+def gpu_limit_of_one(recording: Recording) -> tuple[float | None, float]:
     """Returns the memory of one GPU, and of how many the run knows it; it has the sum of all."""
     for run in recording.runs:
         limit = number(run.attributes, semconv.GPU_MEMORY_LIMIT)

@@ -102,7 +102,7 @@ _COLUMNS: Final = (
 def _uses(recording: Recording, runs: Sequence[RecordedRun]) -> Iterator[_Use]:
     """Yields what runs have used of each GPU, and the steps of these that tell most."""
     for run in runs:
-        process = process_name(run) if len(recording.runs) > 1 else None
+        process = process_name(recording, run) if len(recording.runs) > 1 else None
         for each in run.devices:
             yield _Use(WHOLE_RUN, 0, process, each)
         for placed in most_telling(steps_in(recording, [run]), _MOST_STEPS):

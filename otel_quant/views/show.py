@@ -95,8 +95,8 @@ def _parts(name: str, recording: Recording, most_steps: int | None) -> Iterator[
     yield from ending_parts(recording.ending)
     yield from Lines.of(recording.problems)
     runs = _titled_runs(name, recording)
-    if len(by_process(recording)) > 1 and len(subject.runs) == len(recording.runs):
-        yield from _pipeline_parts(recording, most_steps)  # one process after another
+    if len(by_process(recording)) > 1:
+        yield from _parts_of_several(recording, most_steps)
     else:
         of_runs = {title: _run_parts(recording, run, most_steps) for title, run in runs.items()}
         yield from _titled(of_runs)
@@ -104,20 +104,28 @@ def _parts(name: str, recording: Recording, most_steps: int | None) -> Iterator[
     yield from model_parts(recording)
 
 
-def _pipeline_parts(recording: Recording, most_steps: int | None) -> Iterator[Part]:
-    """Yields one table of processes that ran one after another, and a line for each of them."""
+def _parts_of_several(recording: Recording, most_steps: int | None) -> Iterator[Part]:
+    """Yields one table of the steps of all processes, and a line for each of them."""
     table = step_table(recording, recording.runs, most_steps)
     if table.rows:
         yield table
     facts: list[tuple[str, Cell]] = []
-    for run in recording.runs:
+    for run in recording.runs[:_MOST_PROCESSES]:
         peak = summary.peak_of_run(recording, run)
         memory = phrase(", memory peak {}", peak, lambda known: size(known.value))
         command = run.attributes.get(semconv.PROCESS_COMMAND_LINE, "")
         text = cut(f"{STATES[run.state].cell}{memory}: {command}", _LONGEST_FACT)
-        facts.append((process_name(run), text))
-    shared = dict(_facts(recording, recording.runs[0]))
-    yield Facts([*facts, *_picked(shared, "memory limit", "host", "Python").items()])
+        facts.append((process_name(recording, run), text))
+    if more := recording.runs[_MOST_PROCESSES:]:
+        facts.append(("and", f"{len(more):,} more"))
+    with_steps = next((run for run in recording.runs if run.steps), recording.runs[0])
+    shared = dict(_facts(recording, with_steps))
+    yield Facts([*facts, *_picked(shared, *_SHARED).items()])
+
+
+_MOST_PROCESSES: Final = 64
+_SHARED: Final = ("memory limit", "libraries", "calibration", "host", "Python")
+"""Facts that the processes of a program are likely to have in common."""
 
 
 def _titled_runs(name: str, recording: Recording) -> dict[str, RecordedRun]:

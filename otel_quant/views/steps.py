@@ -6,13 +6,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, pairwise
+from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.recordings import summary
+from otel_quant.recordings.gpus import bracket_of, shows_all_programs
 from otel_quant.recordings.model import (
     STATES,
     WORST_FIRST,
+    Attributes,
     PlacedStep,
     RecordedCheckpoint,
     RecordedRun,
@@ -20,14 +23,23 @@ from otel_quant.recordings.model import (
     Recording,
     StepPath,
     number,
+    script_of,
     steps_in,
 )
 from otel_quant.recordings.model import known as known_values
 from otel_quant.recordings.outside import NAMES, outside_of
+from otel_quant.recordings.summary import outermost_runs
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import QUANTITIES
 from otel_quant.schema.code_lines import BEFORE, BETWEEN
-from otel_quant.schema.figures import MEMORY, RESOURCES, Figure, Part
+from otel_quant.schema.figures import (
+    ALL_GPUS_MEMORY,
+    MEMORY,
+    RESOURCES,
+    TREE_GPU_MEMORY,
+    Figure,
+    Part,
+)
 from otel_quant.schema.units import counted, cut, duration_text
 from otel_quant.views.document import ONE, Cell, Column, Row, Table, UnitCell, known
 from otel_quant.views.text import share_of
@@ -58,9 +70,41 @@ class ShownProcess(NamedTuple):
     why: str = ""  # Why it is shown rather than another; empty if there is no other
 
 
-def process_name(run: RecordedRun) -> str:
-    """Returns a run's process in words."""
-    return f"rank {run.rank}" if run.rank is not None else f"process {run.process}"
+def process_name(recording: Recording, run: RecordedRun) -> str:
+    """Returns a run's process in words: the rank, a worker of a recorded process, else by its script or its id."""
+    return recording.once(("name", run.process), lambda: _process_name(recording, run))
+
+
+def _process_name(recording: Recording, run: RecordedRun) -> str:
+    others = [each for each in recording.runs if each.process != run.process]
+    above = [each for each in others if each.pid == run.parent_pid is not None]
+    if run.rank is not None and all(each.rank != run.rank for each in above):
+        return f"rank {run.rank}"  # a worker has the rank of the process that has started it
+    script = _script(run.attributes)
+    # The program may have no run of its own.
+    is_known = recording.launcher not in (None, run.parent_pid)
+    is_forked = is_known and script == _script(recording.origin)
+    if above or is_forked or _OF_WORKERS in str(run.attributes.get(semconv.PROCESS_COMMAND_LINE)):
+        return f"worker {run.process}"
+    scripts = [_script(each.attributes) for each in outermost_runs(recording)]
+    is_stage = script.endswith((".py", ".ipynb")) and scripts.count(script) == 1 < len(
+        recording.runs
+    )
+    return script if is_stage else f"process {run.process}"
+
+
+_OF_WORKERS: Final = "--multiprocessing-fork"
+"""An argument of workers that `multiprocessing` has spawned."""
+
+
+def _script(attributes: Attributes) -> str:
+    command = str(attributes.get(semconv.PROCESS_COMMAND_LINE, ""))
+    return PurePath(script_of(command) or "").name
+
+
+def is_sequence(processes: Sequence[Sequence[RecordedRun]], until: float) -> bool:
+    """Whether processes ran one after another, in the order of their starts."""
+    return all(end_of(one, until) <= after[0].start for one, after in pairwise(processes))
 
 
 def memory_limit(recording: Recording) -> float | None:
@@ -90,10 +134,10 @@ def subject_of(recording: Recording) -> ShownProcess:
     above = [runs for runs in processes.values() if runs[0].parent_pid not in pids]
     above.sort(key=lambda runs: runs[0].start)
     until = recording.duration
-    if all(end_of(one, until) <= after[0].start for one, after in pairwise(above)):
+    if is_sequence(above, until):
         above = [list(chain(*above))]
     runs, why = _most_telling(above or list(processes.values()), until)
-    return ShownProcess(process_name(runs[0]), runs, steps_in(recording, runs), why)
+    return ShownProcess(process_name(recording, runs[0]), runs, steps_in(recording, runs), why)
 
 
 _STOPPED: Final = tuple(each for each in WORST_FIRST if each not in ("running", "ended"))
@@ -205,6 +249,8 @@ class ShownRun:
         yield from (row for row in rows.values() if row.first is _NO_POINT)
 
 
+_Column: TypeAlias = Column[StepTableRow]
+
 Value: TypeAlias = Callable[[StepTableRow], Any]
 """Computes a figure of a row, in bytes and seconds; None if it is not known."""
 
@@ -241,6 +287,17 @@ def _seen(figure: Figure) -> Value:
 def _rounded_share(part: float | None, whole: float | None) -> float | None:
     share = share_of(part, whole)
     return share and round(share, 4)
+
+
+def _of_bracket(end: int) -> Value:
+    def value(row: StepTableRow, step: RecordedStep) -> float | None:
+        found = bracket_of(row.of.recording, row.of.steps, step)
+        return None if found is None else found[end]
+
+    return _of_step(value)
+
+
+_MOST: Final = "what was in use on the devices, less what was before the program began"
 
 
 @_of_step
@@ -310,6 +367,9 @@ def _columns_of(figure: Figure) -> Iterator[Column[StepTableRow]]:
             yield column("_delta", "+/-", delta, is_signed=True)
         yield column("_peak", "PEAK", peak)
         yield column("_seen", "SEEN", _seen(figure))
+        if figure is TREE_GPU_MEMORY:
+            yield column("_least", "AT LEAST", _of_bracket(0), title="what torch had reserved")
+            yield column("_most", "AT MOST", _of_bracket(1), title=_MOST)
         if figure in MEMORY.figures:
             yield _column(f"{stem}_limit_share", "OF LIMIT", "1", _share_of_limit)
 
@@ -370,18 +430,17 @@ def step_table(
             f"{counted(len(steps) - len(kept), 'step')} of {len(steps):,} left out, the shortest: "
             f"none took more than {duration_text(longest)}."
         )
-    outside = outside_of(recording, runs)
+    above = {*map(id, outermost_runs(recording))}
+    outside = outside_of(recording, [each for each in runs if id(each) in above])
     shown = [ShownRun(recording, run, chosen, outside) for run in runs]
     rows = list(chain.from_iterable(run.rows for run in shown))
     custom = chain.from_iterable(map(_custom_columns, shown))
-    columns = known((*_SHOWN, *more, *custom, CHILDREN, _STATE), rows)
-    # What was seen at checkpoints tells nothing where a peak is known.
-    less = {each.heading.replace(" PEAK", " SEEN") for each in columns if " PEAK" in each.heading}
-    columns = [each for each in columns if each.heading not in less]
-    if any(column.heading.endswith(" SEEN") for column in columns):
-        has_reading = any(run.last and run.end is None for run in runs)
-        but = " and in the last reading" if has_reading else ", not between them"
-        notes.append(f"SEEN is the highest at the checkpoints{but}.")
+    step, *others = _SHOWN
+    several = [_PROCESS] if len({run.process for run in runs}) > 1 else []
+    columns = _telling(
+        recording, known((step, *several, *others, *more, *custom, CHILDREN, _STATE), rows)
+    )
+    notes += _notes_on(columns, runs)
     link_of = {id(each.step): links.get(each.path, "") for each in (*steps, *outside)}
 
     def placed(row: StepTableRow, cells: Sequence[Cell]) -> Row:
@@ -390,6 +449,24 @@ def step_table(
 
     note = " ".join(notes)
     return Table.of(columns, rows, row=placed, id="steps", caption=caption, note=note)
+
+
+def _telling(recording: Recording, columns: Sequence[_Column]) -> list[_Column]:
+    """Returns the columns without what was seen at checkpoints where a peak is known, and what other programs hardly change."""
+    less = {each.heading.replace(" PEAK", " SEEN") for each in columns if " PEAK" in each.heading}
+    if not shows_all_programs(recording):
+        less |= {each.heading for each, figure in _FIGURES if figure is ALL_GPUS_MEMORY}
+    return [each for each in columns if each.heading not in less]
+
+
+def _notes_on(columns: Sequence[_Column], runs: Sequence[RecordedRun]) -> Iterator[str]:
+    headings = [each.heading for each in columns]
+    if any(each.endswith(" SEEN") for each in headings):
+        has_reading = any(run.last and run.end is None for run in runs)
+        but = " and in the last reading" if has_reading else ", not between them"
+        yield f"SEEN is the highest at the checkpoints{but}."
+    if any(each.startswith(ALL_GPUS_MEMORY.heading) for each in headings):
+        yield f"{ALL_GPUS_MEMORY.heading} is memory of all programs on the GPUs."
 
 
 @_of_step
@@ -423,8 +500,16 @@ CHILDREN: Final = _column(
     "children", "CHILDREN", "", _of_step(lambda row, step: row.of.steps.children(step) or None),
     title="the largest child processes",
 )  # fmt: skip
+_PROCESS: Final = Column[StepTableRow](
+    "PROCESS",
+    None,
+    _of_step(lambda row, step: "" if step.spans else process_name(row.of.recording, row.of.run)),
+)
 _STATE: Final = Column[StepTableRow]("STATE", None, _state_text, longest=_LONGEST_STATE)
-_NOT_SHOWN: Final = frozenset({"cpu_memory_delta_mb", "gpu_memory_start_mb", "gpu_memory_end_mb"})
+_NOT_SHOWN: Final = {
+    "cpu_memory_delta_mb",
+    *(f"gpu_{whose}memory_{part}_mb" for whose in ("", "process_") for part in ("start", "end")),
+}
 _HAVE_A_COLUMN: Final = {"TIME", *(column.heading for column, _ in _FIGURES)}
 
 _SHOWN: Final[tuple[Column[StepTableRow], ...]] = (

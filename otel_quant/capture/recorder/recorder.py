@@ -20,7 +20,7 @@ from otel_quant.capture.recorder.events import EventMaker
 from otel_quant.capture.recorder.ongoing import Ongoing, OpenStep, current_step
 from otel_quant.capture.recorder.run_info import completed
 from otel_quant.capture.recorder.sinks import Sinks
-from otel_quant.capture.recorder.step_forecast import StepForecast
+from otel_quant.capture.recorder.step_forecast import StallWatch, StepForecast
 from otel_quant.capture.stack_sampler import STACKS_SHARE, StackSampler
 from otel_quant.export.otel.service_name import described
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
@@ -300,6 +300,8 @@ class Recorder:
         """Notes how many layers a step goes through from now on, or how many samples, the first time that it is given."""
         with self._lock:  # a second thread counts nothing before the sinks know of the total
             if unit == "layer" or unit not in step.counts:
+                if unit not in step.counts:
+                    step.watch = StallWatch()
                 step.counts.expect(unit, total)
                 step.forecast = StepForecast(total, self.info.limits, unit)
                 counts = Counts(step.counts)
@@ -313,6 +315,8 @@ class Recorder:
         with self._lock:
             done, total = step.counts.get(unit, _NONE)
             step.counts[unit] = Count(done + 1, total)
+            if unit == step.counts.newest:
+                step.watch.count(done + 1, time.perf_counter_ns())
         self._sinks.counted(step.info, unit, 1)
 
     def count_sample(self, step: OpenStep, items: int | None) -> None:
@@ -403,12 +407,14 @@ class Recorder:
     def _tell_of(self, reading: Reading) -> None:
         """Sends a reading, without the lock, and which forecasts it makes worth a warning."""
         lines = self._stacks.newest if self._stacks is not None else {}
+        still = self._stacks.still(reading) if self._stacks is not None else {}
         with self._lock:
-            steps = self._ongoing.progress(reading)
+            steps = self._ongoing.progress(reading, still)
             warnings = [
-                self._events.forecast_stalled(progress, stall, lines.get(step.info.index), reading)
+                self._events.forecast_stalled(progress, stall, spot, reading)
                 for step, progress in steps
-                if (stall := step.new_stall(progress)) is not None
+                for spot in (lines.get(step.info.index),)
+                if (stall := step.new_stall(progress, spot)) is not None
             ]
             warnings += [
                 self._events.forecast_exceeded(progress, growth, reading)

@@ -251,10 +251,11 @@ def test_each_verdict_on_a_gpu_is_given_where_it_holds_and_not_where_it_nearly_d
 
 UNTOUCHED = """
 import json, torch
-from otel_quant.capture.probes.gpu import with_torch_memory
+from otel_quant.capture.probes.gpu_torch import TorchCounters
 from otel_quant.schema.readings import GpuReading
 reading = (GpuReading(0, "GPU-aa", None, 1),)
-same = with_torch_memory(reading, "cuda") == reading
+TorchCounters("cuda").add_to(reading)
+same = reading[0].torch is None
 print(json.dumps([same, torch.cuda.is_initialized(), torch.cuda._is_in_bad_fork()]))
 """
 

@@ -266,9 +266,10 @@ def test_each_stage_that_raises_is_shown_as_failed_by_every_command_and_in_the_r
             ", but 2 runs within it did not end well.\nearly.py failed with ValueError: no data.\n"
             in text
         )
-        found = re.findall("^process [0-9]+  (ok|failed), memory peak .*: python (.*)$", text, re.M)
+        found = re.findall(r"^\w+\.py +(ok|failed), memory peak .*: python (.*)$", text, re.M)
         assert found == [("ok", "good.py"), ("failed", "early.py"), ("failed", "late.py")]
-        assert re.findall("^(Calibration|Export) .* ok$", text, re.M) == ["Calibration", "Export"]
+        steps = re.findall(r"^(Calibration|Export) +(\w+\.py) .* ok$", text, re.M)
+        assert steps == [("Calibration", "good.py"), ("Export", "late.py")]
     assert "ended, 2 failed" in launched.otel_quant("runs", "made").stdout
     report = (launched.folder / "made" / "report.html").read_text()
     assert report.count('<tr class="failed">') == 2
@@ -297,7 +298,7 @@ def test_each_stage_that_fails_without_an_exception_is_shown_as_failed(launched:
     shown = launched.run_bare(["otel-quant", "show", "made"]).stdout
     for text in (ours.stderr, shown):
         assert "but 4 runs within it did not end well.\nearly.py failed with exit code 5.\n" in text
-        found = re.findall(r"^process [0-9]+  (\w+).*: python (\w+).py$", text, re.M)
+        found = re.findall(r"^\w+\.py +(\w+).*: python (\w+).py$", text, re.M)
         assert found == [(how, name) for name, (_, how) in ENDS.items()]
     assert "ended, 4 failed" in launched.run_bare(["otel-quant", "runs", "made"]).stdout
     runs = read(launched.folder / "made").runs
@@ -321,7 +322,7 @@ def test_a_worker_that_leaves_within_a_step_is_a_failed_process(launched: Launch
     [run] = read(launched.folder / "made").runs
     [step] = run.steps
     assert (run.state, run.error, step.state) == ("failed", "exit code 7", "failed")
-    assert f"\nprocess {run.pid} failed with exit code 7.\n" in ours.stderr
+    assert f"\nworker {run.pid} failed with exit code 7.\n" in ours.stderr
 
 
 WORKERS = """
@@ -354,16 +355,45 @@ def test_workers_that_were_ended_on_purpose_are_not_failures_or_other_programs(
     (launched.folder / "quantize.py").write_text(WORKERS)
     ours = launched.run(["python", "quantize.py", start], "--out", "made")
     assert re.search(r"^quantize\.py finished in \S+ m?s\.$", ours.stderr, re.M)
-    assert re.search(r"^Model Quantization took ", ours.stderr, re.M)
+    assert re.search(r"^3 steps (in 3 processes )?took .* Model Quantization: ", ours.stderr, re.M)
     program, *workers = read(launched.folder / "made").runs
     assert [(run.state, run.parent_pid) for run in workers] == [("lost", program.pid)] * 2
 
 
 def test_a_run_within_a_run_has_no_failed_process_of_its_launcher(launched: Launched) -> None:
     inner = ["otel-quant", "run", "--quiet", "--no-report", "--out", "inner", "--"]
-    script = " ".join([*inner, "python -c 'import time; time.sleep(0.5); exit(3)'; exit 0"])
+    script = " ".join([*inner, "python -c 'import time; time.sleep(2); exit(3)'; exit 0"])
     ours = launched.run(["sh", "-c", script], "--out", "outer")
     assert re.search(
         r"^sh -c finished in .*, but 1 run within it did not end well\.$", ours.stderr, re.M
     )
     assert re.search(r"^process \d+ failed with exit code 3\.$", ours.stderr, re.M)
+
+
+BESIDE = """
+import multiprocessing, sys, time
+import otel_quant
+
+def work(seconds):
+    with otel_quant.step("Calibration"): time.sleep(seconds)
+    with otel_quant.step("Export"): pass
+
+if __name__ == "__main__":
+    with multiprocessing.get_context(sys.argv[1]).Pool(2) as pool:
+        pool.map(work, [0.3, 0.6], chunksize=1)
+"""
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_the_steps_of_workers_beside_each_other_are_one_table_and_one_sum(
+    launched: Launched, start: str
+) -> None:
+    (launched.folder / "q.py").write_text(BESIDE)
+    launched.run(["python", "q.py", start], "--out", "made")
+    shown = launched.otel_quant("show", "made").stdout
+    took = r"^4 steps in 2 processes took \d+ ms of .*, most of it Calibration: 6\d\d ms in one process, "
+    assert re.search(took, shown, re.M), shown
+    steps = re.findall(r"^(Calibration|Export) +(worker \d+) .* ok$", shown, re.M)
+    runs = read(launched.folder / "made").runs
+    workers = [f"worker {run.process}" for run in runs if run.steps]
+    assert steps == [(name, each) for each in workers for name in ("Calibration", "Export")]

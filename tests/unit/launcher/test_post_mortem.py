@@ -12,6 +12,7 @@ from otel_quant.launcher.observer import LastSeen
 from otel_quant.launcher.surroundings import Disk, ProcessUse
 from otel_quant.recordings.model import Advice, Ending, LastReading
 from otel_quant.schema import semconv
+from otel_quant.schema.code_lines import Place, Spot
 from otel_quant.schema.readings import Count, Counts, GpuReading
 from tests.unit.launcher.ended_programs import (
     BEGAN,
@@ -326,6 +327,37 @@ def test_a_program_ended_by_ctrl_c_has_its_open_step() -> None:
     )
     assert (ending.signal, ending.where) == ("SIGINT", "Calibration, sample 37 of 512")
     assert ending.evidence == "KeyboardInterrupt"
+
+
+STALLED_AT = Spot(
+    Place("/a/q.py", "Reader.get_next", 15, ""),
+    Place("threading.py", "Condition.wait", 3, "python"),
+    "a lock",
+)
+HANG = "no progress for 41.0 s after sample 37 of 512, at Reader.get_next (q.py:15), in Condition.wait, which waits for a lock"
+
+
+@pytest.mark.parametrize("signal_name", ["SIGINT", "SIGTERM", "SIGKILL"])
+def test_a_program_that_was_ended_while_it_hung_has_that_as_its_cause(signal_name: str) -> None:
+    last = LastReading(time=4.0, attributes={semconv.FORECAST_STALLED: 40.0}, open_steps=(0,))
+    hung = run(calibration(line=STALLED_AT), last=last)
+    ending = ending_of(seen(signal=signal_name), recording(hung))
+    assert (ending.cause, ending.evidence) == ("a hang", HANG)
+    told = {semconv.STEP_BOUND_BY: "stalled", semconv.STEP_BOUND_EVIDENCE: HANG}
+    stopped = calibration(end=4.9, error="KeyboardInterrupt", attributes=told)
+    ended = run(stopped, end=4.95, state="failed", error="KeyboardInterrupt")
+    ending = ending_of(seen(signal="SIGINT"), recording(ended))
+    assert (ending.cause, ending.evidence) == ("a hang", f"KeyboardInterrupt; {HANG}")
+
+
+def test_a_hang_is_not_the_cause_of_an_out_of_memory_kill_nor_of_another_exception() -> None:
+    last = LastReading(time=4.0, attributes={semconv.FORECAST_STALLED: 40.0}, open_steps=(0,))
+    killed = seen(signal="SIGKILL", oom_kills=kills(1))
+    assert ending_of(killed, recording(run(calibration(), last=last))).cause is None
+    told = {semconv.STEP_BOUND_BY: "stalled", semconv.STEP_BOUND_EVIDENCE: HANG}
+    failed = calibration(end=4.9, error="ValueError", attributes=told)
+    ended = run(failed, end=4.95, state="failed", error="ValueError")
+    assert ending_of(seen(exit_code=1), recording(ended)).cause is None
 
 
 def test_the_exception_of_a_rank_is_reported_and_not_the_stopped_ranks() -> None:

@@ -121,7 +121,7 @@ def test_a_terminal_shows_what_each_gpu_does(tmp_path: Path) -> None:
     console = Console(file=text, width=100, height=40)
     console.print(screen(Looked(read(tmp_path / "r")), 100, 40))
     lines = [line.rstrip() for line in text.getvalue().splitlines() if line.startswith("GPU 0 ")]
-    assert lines[1:] == [
+    assert lines == [
         "GPU 0 utilization         100.0 %  ▄▄▄▄▄█████",
         "GPU 0 power               309 W    ██████████",
     ]

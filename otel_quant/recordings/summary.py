@@ -154,12 +154,14 @@ def with_curve_peak(recording: Recording, steps: Iterable[PlacedStep]) -> list[P
     return [each for each in steps if known is None or _may_have(each.step, known)]
 
 
-def peak_of_run(recording: Recording, run: RecordedRun) -> KnownValue | None:
+def peak_of_run(
+    recording: Recording, run: RecordedRun, name: str = MEMORY_PEAK
+) -> KnownValue | None:
     """Returns the same of one run; for the only run of the program itself, the recording's."""
     own = [each for each in recording.runs if each.process == run.process]
     if len(own) == 1 and (len(recording.runs) == 1 or _is_the_program(recording, run)):
-        return peak(recording)
-    return _placed(_of_run(recording, run, BY_NAME[MEMORY_PEAK]), recording, (run,))
+        return peak(recording, name)
+    return _placed(_of_run(recording, run, BY_NAME[name]), recording, (run,))
 
 
 def limit(recording: Recording, run: RecordedRun | None = None) -> MemoryLimit | None:

@@ -9,17 +9,16 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from otel_quant.diagnosis.growth import Growth
 from otel_quant.schema.readings import GpuReading, GpuWork
 from otel_quant.schema.units import counted
 
 WAIT, COPY, EITHER = "wait", "copy", "either"
 """Kinds of calls: one that waits for what the GPU computes, one that copies, and one that does both."""
 
-_COMPUTES, _IS_FULL, _MOST, _WAITED = 0.8, 0.9, 0.5, 0.4
+_COMPUTES, _IS_FULL, _MOST, _WAITED, _PART = 0.8, 0.9, 0.5, 0.4, 0.7
 
 _SMALL: Final = 0.2
 """Share of multiprocessors and of the memory's bandwidth that small kernels use at most."""
@@ -45,8 +44,6 @@ class GpuEvidence(NamedTuple):
     copies: float = 0.0
     either: float = 0.0
     idle: int = 0  # Other GPUs, if all of them did nothing
-    per_sample: float = math.nan  # Bytes by which memory on one grows with each sample, if it does
-    limit: float = math.nan  # Bytes of memory that this one has
 
     @property
     def is_asked(self) -> bool:
@@ -82,9 +79,12 @@ class GpuEvidence(NamedTuple):
 
     @property
     def is_fetched_from(self) -> bool:
-        """Whether the thread waits for it, and it computes for less than half of that time."""
-        waits = self.waits + (self.either if self.work.pcie < _COPIES else 0.0)
-        return waits >= _WAITED and self.work.busy <= _MOST * min(waits, 1) and self.is_asked
+        """Whether the thread waits for it, and it does not compute for a good part of that time."""
+        waits, busy = (
+            self.waits + (self.either if self.work.pcie < _COPIES else 0.0),
+            self.work.busy,
+        )
+        return waits >= _WAITED and busy < _MOST and busy <= _PART * waits and self.is_asked
 
     @property
     def text(self) -> str:
@@ -108,8 +108,6 @@ class GpuEvidence(NamedTuple):
 class _Device:
     """What samples show of one GPU in a step."""
 
-    limit: float = math.nan  # Bytes
-    growth: Growth = field(default_factory=Growth)  # The program's memory, by calibration samples
     sums: Sequence[float] = (0.0,) * len(_UNKNOWN)
     count: int = 0  # How many readings were added up
     is_own: bool = False  # Whether the program has memory on it
@@ -127,15 +125,12 @@ class GpusOfStep:
         self._devices: dict[int, _Device] = {}
         self._calls: Counter[str] = Counter()  # Nanoseconds, by kind of call
 
-    def add(self, gpus: Sequence[GpuReading], samples: int | None) -> None:
-        """Adds a reading, and how many calibration samples the step has begun."""
+    def add(self, gpus: Sequence[GpuReading]) -> None:
+        """Adds a reading."""
         for gpu in gpus:
             device = self._devices.setdefault(gpu.index, _Device())
             device.is_own |= bool(gpu.own)
             device.is_shared |= gpu.is_shared
-            device.limit = gpu.limit or math.nan
-            if samples and gpu.own:
-                device.growth.add(samples, gpu.own)
             if gpu.work is not None:
                 device.count += 1
                 device.sums = tuple(map(operator.add, device.sums, gpu.work))
@@ -153,13 +148,8 @@ class GpusOfStep:
         others = [_busy(each) for each in known if each is not own[-1]]
         is_alone = _busy(own[-1]) > _SMALL and max(others, default=1) <= _TOUCHED
         waits, copies, either = (self._calls[kind] / nanoseconds for kind in (WAIT, COPY, EITHER))
-        found = GpuEvidence(own[-1].mean, own[-1].is_shared, waits, copies, either)
-        found = found._replace(idle=len(others) * is_alone)
-        for device in own:
-            line = device.growth.line()
-            if line is not None and not line.per_sample <= found.per_sample:
-                found = found._replace(per_sample=line.per_sample, limit=device.limit)
-        return found
+        idle = len(others) * is_alone
+        return GpuEvidence(own[-1].mean, own[-1].is_shared, waits, copies, either, idle)
 
 
 def _busy(device: _Device) -> float:

@@ -47,7 +47,7 @@ from otel_quant.recordings.model import (
 )
 from otel_quant.recordings.outside import outside_at, outside_of
 from otel_quant.recordings.outside import words_of as words_of_outside
-from otel_quant.recordings.reader import by_call, grown_of, lines_of, stacks_in, with_bound
+from otel_quant.recordings.reader import by_call, grown_of, lines_of, stacks_of, with_bound
 from otel_quant.recordings.summary import outermost_runs
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Place
@@ -63,7 +63,7 @@ from otel_quant.schema.units import (
 )
 from otel_quant.views.document import Facts, Lines, Part, Section
 from otel_quant.views.gpu_answer import gpu_sentences
-from otel_quant.views.gpu_devices import nearest_to_its_limit
+from otel_quant.views.gpu_devices import growing_on_gpus, nearest_to_its_limit
 from otel_quant.views.steps import ShownProcess, memory_limit, process_name
 from otel_quant.views.text import listed, phrase, printable, shortened
 
@@ -95,15 +95,14 @@ _WORTH: Final = 0.05
 def sentences(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     """Yields the sentences that follow how it ended, the most important first."""
     yield from _error(recording, subject)
-    rows, outside = (
-        outside_of(recording, outermost_runs(recording)),
-        list(_outside(recording, subject)),
-    )
+    rows = outside_of(recording, outermost_runs(recording))
+    outside = list(_outside(recording, rows))
     is_most = sum(each.own for each in rows) > MOST_TIME * recording.duration
     yield from outside if is_most else ()
     yield from _peak_sentence(recording, subject, summary.peak(recording))
     yield from gpu_sentences(recording, subject)
     yield from nearest_to_its_limit(recording)
+    yield from growing_on_gpus(recording, subject.steps)
     growing, waited = list(_growing(recording, subject)), list(_waited(recording))
     yield from (*growing, *_time(recording), *([] if is_most else outside), *waited)
     named = [OTHER_PROGRAMS] * bool(waited) + [MEMORY_GROWTH] * bool(growing)
@@ -238,8 +237,11 @@ def _growing(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     each_one = "with each sample" if per_sample else "a second"
     by = f"{size(per_sample or grown.per_second)} {each_one}"
     seen = grown_of(recording, each.step)
-    if seen is not None and seen.is_loaded:
-        return
+    is_known = each.step.end is not None and bool(lines_of(recording, each.step))
+    if (seen is not None and seen.is_loaded) or (
+        is_known and (0 if seen is None else seen.bytes) < grown.grown / 2
+    ):
+        return  # what was loaded; or child processes, of which no lines are known
     text = f"Memory kept growing in {names_text(each.names)}, by {by}, {size(grown.grown)} in all"
     if seen is not None:
         text += f", {share_text(seen.share)} of it at {seen.spot.words}"
@@ -279,27 +281,19 @@ def _time(recording: Recording) -> Iterator[str]:
     yield time_sentence(times, total, recording.duration, processes=beside)
 
 
-def _outside(recording: Recording, subject: ShownProcess) -> Iterator[str]:
+def _outside(recording: Recording, rows: Sequence[PlacedStep]) -> Iterator[str]:
     """Yields where a good part of the run's time went without a step, the longest first."""
-    rows = outside_of(recording, outermost_runs(recording))
+    whole = duration_text(recording.duration)
     for each in sorted(rows, key=attrgetter("own"), reverse=True):
         if each.own >= _LONG * recording.duration:
-            whole = duration_text(recording.duration)
-            passed = (
-                f"{part_text(each.own, whole)} of {whole} passed {_named_outside(each, subject)}"
-            )
+            passed = f"{part_text(each.own, whole)} of {whole} passed {words_of_outside(each)}"
             yield f"{passed}{phrase(': {}', _calls(recording, each))}."
-
-
-def _named_outside(row: PlacedStep, subject: ShownProcess) -> str:
-    """Returns the name of a row in a sentence: ``before the first step``, of which process if there are others."""
-    return words_of_outside(row) + f" of {subject.name}" * bool(subject.why)
 
 
 def _calls(recording: Recording, row: PlacedStep) -> str:
     """Returns in which functions of the program most of a row's time was seen, each at the line with the most."""
     found: dict[tuple[str, str, int], list[tuple[int, Place]]] = {}
-    for place, seen in by_call(each for each in stacks_in(recording) if each.step is row).items():
+    for place, seen in by_call(stacks_of(recording, row)).items():
         line = place.line if place.function == "<module>" else 0  # which is not one function
         found.setdefault((place.file, place.function, line), []).append((seen.time, place))
     times = [(sum(time for time, _ in seen) / 1e9, max(seen)[1]) for seen in found.values()]
@@ -325,10 +319,10 @@ def _bounds(recording: Recording, subject: ShownProcess, named: Sequence[str]) -
     """Yields what bounds the steps that matter, longest first, and what to try; not what was named already."""
     peak = summary.peak(recording)
     at_peak, least = peak and peak.step, _WORTH * recording.duration
-    rows = [with_bound(recording, each) for each in outside_of(recording, subject.runs)]
+    rows = outside_of(recording, outermost_runs(recording))
     known = [
         each
-        for each in (*subject.steps, *rows)
+        for each in (*subject.steps, *(with_bound(recording, row) for row in rows))
         if each.step.attributes.get(semconv.STEP_BOUND_BY) not in (None, *named)
         and (each.own >= least or each.step is at_peak)
     ]
@@ -338,11 +332,7 @@ def _bounds(recording: Recording, subject: ShownProcess, named: Sequence[str]) -
         if evidence and evidence in (_ending_of(recording).evidence or ""):
             continue  # it is why the program has ended
         text = f"{words_of(bound)}: {cut(evidence, LONGEST_MESSAGE)}"
-        name = (
-            _named_outside(each, subject).capitalize()
-            if each.step.spans
-            else names_text(each.names)
-        )
+        name = words_of_outside(each).capitalize() if each.step.spans else names_text(each.names)
         yield f"{name}: {text}.{_to_try(recording, bound, each)}"
 
 

@@ -18,7 +18,7 @@ from otel_quant.diagnosis.headline import of_limit
 from otel_quant.format import series
 from otel_quant.format.curve import MOST, Bucket, Level, RecordedCurve
 from otel_quant.recordings.compared_runs import CommonTime, ComparedRun
-from otel_quant.recordings.gpus import shows_all_programs
+from otel_quant.recordings.gpus import gpu_limit_of_one, shows_all_programs
 from otel_quant.recordings.model import LAUNCHER, PlacedStep, Recording, number, step_at
 from otel_quant.recordings.outside import NAMES
 from otel_quant.recordings.summary import with_curve_peak
@@ -294,16 +294,6 @@ def _beside(named: Sequence[tuple[str, Values]]) -> list[ChartSeries]:
     """Returns series of which the first is the chart's own."""
     styles: Iterator[Style] = chain(("main",), repeat("second"))
     return [ChartSeries(*each, style) for each, style in zip(named, styles, strict=False)]
-
-
-def gpu_limit_of_one(recording: Recording) -> tuple[float | None, float]:
-    """Returns the memory of one GPU, and of how many the run knows it; it has the sum of all."""
-    for run in recording.runs:
-        limit = number(run.attributes, semconv.GPU_MEMORY_LIMIT)
-        gpus = number(run.attributes, semconv.GPU_COUNT)
-        if limit and gpus:
-            return limit / gpus, gpus
-    return None, 0
 
 
 def _level(

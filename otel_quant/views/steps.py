@@ -171,7 +171,7 @@ _LONGEST_NAME: Final = 120
 _LONGEST_STATE: Final = 40
 
 _SPARE: Final = (
-    "MEM START", "GPU START", "MEM END", "GPU END", "START", "READ", "CPU ENERGY", "GPU ENERGY", "OF LIMIT", "SAMPLES",
+    "MEM START", "GPU START", "MEM END", "GPU END", "START", "READ", "CPU ENERGY", "GPU ENERGY", "OF LIMIT", "SAMPLES", "CHILDREN",
 )  # fmt: skip
 """Columns that a narrow terminal does without, those first that say least."""
 
@@ -435,13 +435,16 @@ def step_table(
             f"{counted(len(steps) - len(kept), 'step')} of {len(steps):,} left out, the shortest: "
             f"none took more than {duration_text(longest)}."
         )
-    outside = outside_of(recording, [each for each in runs if each in outermost_runs(recording)])
+    above = {*map(id, outermost_runs(recording))}
+    outside = outside_of(recording, [each for each in runs if id(each) in above])
     shown = [ShownRun(recording, run, chosen, outside) for run in runs]
     rows = list(chain.from_iterable(run.rows for run in shown))
     custom = chain.from_iterable(map(_custom_columns, shown))
     step, *others = _SHOWN
     several = [_PROCESS] if len({run.process for run in runs}) > 1 else []
-    columns = _telling(recording, known((step, *several, *others, *more, *custom, _STATE), rows))
+    columns = _telling(
+        recording, known((step, *several, *others, *more, *custom, CHILDREN, _STATE), rows)
+    )
     notes += _notes_on(columns, runs)
     link_of = {id(each.step): links.get(each.path, "") for each in (*steps, *outside)}
 
@@ -478,6 +481,8 @@ def _state_text(row: StepTableRow, step: RecordedStep) -> str:
         return ""
     if step.state == "lost" and not row.of.recording.path.is_dir():
         return "open"  # a file does not show whether its process is alive
+    if step.end is None and row.of.run.cut is not None:
+        return f"not recorded after {duration_text(row.of.run.cut)}"
     message = step.error_message if step.error and step.error_message not in row.of.told else ""
     return ": ".join(filter(None, (STATES[step.state].cell, step.error, message)))
 
@@ -497,11 +502,63 @@ def _seen_of_open_steps(column: Column[StepTableRow], figure: Figure) -> Column[
     return column._replace(value=value) if column.heading.endswith(" PEAK") else column
 
 
+CHILDREN: Final = _column(
+    "children", "CHILDREN", "", _of_step(lambda row, step: row.of.steps.children(step) or None),
+    title="the largest child processes",
+)  # fmt: skip
 _PROCESS: Final = Column[StepTableRow](
     "PROCESS",
     None,
     _of_step(lambda row, step: "" if step.spans else process_name(row.of.recording, row.of.run)),
 )
+
+
+_BARE_ENDS: Final = {"By": "_bytes", "s": "_seconds", "J": "_joules"}
+"""The end of a name for programs that is of one unit and one base: bytes, seconds since the recording began."""
+
+
+def _bare_columns() -> Iterator[Column[StepTableRow]]:
+    """Yields the columns for programs: what a table shows, in bytes, seconds and shares from 0 to 1."""
+    yield Column("start_seconds", value=lambda row: _rounded(row.start, _DECIMALS))
+    yield Column("duration_seconds", value=lambda row: _rounded(row.seconds, _DECIMALS))
+    share = lambda row: _rounded_share(row.seconds, row.of.recording.duration)  # noqa: E731
+    yield Column("share_of_run", value=share)
+    for column, figure in _FIGURES:
+        shown = _seen_of_open_steps(column, figure).value
+        of_file = figure.name.replace(".", "_") if figure.column is None else figure.column.key
+        stem, old = (
+            of_file.removesuffix(_ENDS.get(figure.unit, "")),
+            _ENDS.get(column.unit or "", ""),
+        )
+        part = column.name.removeprefix(stem).removesuffix(old)
+        name = figure.name.replace(".", "_") + part
+        if column.unit == "1":
+            yield Column(f"{name}_share", value=column.value)
+            continue
+        end = _BARE_ENDS.get(figure.unit, "")
+        yield Column(name + end, value=partial(_bare, shown, end == "_bytes"))
+        if part == "_peak" and figure in MEMORY.figures:
+            yield Column(f"{name}_is_least", value=partial(_is_least, shown))
+    yield Column("samples", value=_of_step(lambda _, step: step.samples))
+
+
+def _rounded(value: float | None, digits: int | None = None) -> float | None:
+    return None if value is None else round(value, digits)
+
+
+def _bare(shown: Value, is_whole: bool, row: StepTableRow) -> Any:
+    cell = shown(row)
+    value = cell.value if isinstance(cell, UnitCell) else cell
+    return _rounded(value) if is_whole else value
+
+
+def _is_least(shown: Value, row: StepTableRow) -> bool | None:
+    cell = shown(row)
+    return None if cell is None else isinstance(cell, UnitCell)
+
+
+BARE: Final = tuple(_bare_columns())
+
 _STATE: Final = Column[StepTableRow]("STATE", None, _state_text, longest=_LONGEST_STATE)
 _NOT_SHOWN: Final = {
     "cpu_memory_delta_mb",

@@ -22,6 +22,7 @@ from otel_quant.format.event_file import (
     EventFile,
     StateFile,
     as_json,
+    boot_id,
     complete_manifest,
     create_manifest,
     open_events,
@@ -91,6 +92,7 @@ class RecordingSink(Sink):
         self._state: StateFile | None = None
         self._curve: _OwnCurve | None = None
         self._made_manifest = False
+        self._wall_ns = 0  # What to add to the monotonic clock
         self._process: str | None = None  # Its name in the names of files
         self._start: Event | None = None  # Of a run whose files could not be made yet
         self._problem: str | None = None  # Why an event could not be written
@@ -126,7 +128,7 @@ class RecordingSink(Sink):
         with self._lock:
             self._run = None
         if self._made_manifest:
-            complete_manifest(self.folder, _origin_in(event), ended=event.time_ns)
+            complete_manifest(self.folder, _origin_in(event), ended=self._wall_ns + event.clock_ns)
         if self._curve is not None and event.reading is not None:
             self._curve.flush(event.reading)
         self._write_stacks(event)  # last: without room for them, the rest is whole
@@ -217,12 +219,14 @@ class RecordingSink(Sink):
         assert event.reading is not None
         process, events = open_events(self.folder)
         self._made_manifest = not self._is_launched and create_manifest(
-            self.folder, event.time_ns, "process", _origin_in(event)
+            self.folder, event.time_ns, event.clock_ns, "process", _origin_in(event)
         )
         self._process, self._events = process, events
         self._state = StateFile(process_file(self.folder, "state", process))
         argv0 = Path(sys.orig_argv[0]).name if sys.orig_argv else ""
-        fields = {"pid": event.run.pid, "parent_pid": parent_pid(), "argv0": argv0}
+        ids = {"pid": event.run.pid, "parent_pid": parent_pid()}
+        fields = {**ids, "argv0": argv0, "boot": boot_id()}
+        self._wall_ns = event.time_ns - event.clock_ns
         events.write("process.started", event.time_ns, event.clock_ns, fields)
         if not self._is_launched:
             path = process_file(self.folder, "curve", process)

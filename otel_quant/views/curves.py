@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, chain, repeat, takewhile
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from otel_quant.diagnosis.headline import of_limit
 from otel_quant.format import series
 from otel_quant.format.curve import MOST, Bucket, Level, RecordedCurve
 from otel_quant.recordings.compared_runs import CommonTime, ComparedRun
@@ -28,7 +29,7 @@ from otel_quant.schema.units import clock_text, cut, digits_text, size
 from otel_quant.views.charts import Band, Chart, ChartSeries, Mark, Style, Values
 from otel_quant.views.gpu_devices import activity_charts
 from otel_quant.views.steps import ShownProcess, memory_limit, most_telling, subject_of
-from otel_quant.views.text import number_text, of_limit, phrase
+from otel_quant.views.text import number_text, phrase
 
 _LONGEST_NAME: Final = 40
 _LONGEST_BAND: Final = 80

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from otel_quant.diagnosis.headline import of_limit
 from otel_quant.recordings import summary
 from otel_quant.recordings.gpus import bracket, gpu_limit, shows_all_programs
 from otel_quant.recordings.model import Attributes, Recording, known, number
 from otel_quant.schema import semconv
 from otel_quant.schema.units import WITHIN, counted, cut, size
 from otel_quant.views.steps import ShownProcess
-from otel_quant.views.text import of_limit, phrase
+from otel_quant.views.text import phrase
 
 _LONGEST_NAME = 120
 

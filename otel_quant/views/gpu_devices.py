@@ -8,6 +8,7 @@ from operator import attrgetter
 from statistics import fmean
 from typing import Any, Final, NamedTuple
 
+from otel_quant.diagnosis.headline import of_limit
 from otel_quant.format import series
 from otel_quant.recordings import summary
 from otel_quant.recordings.gpus import gpu_limit_of_one
@@ -25,7 +26,7 @@ from otel_quant.schema.units import cut, duration_text, size
 from otel_quant.views.charts import Chart, ChartSeries, Style
 from otel_quant.views.document import ONE, Column, Row, Table
 from otel_quant.views.steps import most_telling, process_name
-from otel_quant.views.text import number_text, of_limit, phrase, share_of
+from otel_quant.views.text import number_text, phrase, share_of
 
 _LONGEST_NAME: Final = 120
 

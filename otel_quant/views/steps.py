@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.recordings import summary
+from otel_quant.recordings.failures import has_ended
 from otel_quant.recordings.gpus import bracket_of, shows_all_programs
 from otel_quant.recordings.model import (
     STATES,
@@ -212,9 +213,13 @@ class ShownRun:
         of_outside = [self._outside(each) for each in outside if each.run is run]
         before = [each for each in of_outside if each.name == NAMES[BEFORE]]
         self.rows = [*before, *self._rows(placed), *of_outside[len(before) :]]
-        failed = (each.error_message for each in run.steps if each.error)
+        failed = [each for each in run.steps if each.error]
+        if run.error is not None:
+            failed = [each for each in failed if has_ended(run, each)]
+        else:
+            failed = failed[:1] if recording.state == "ended" else []
         # Messages that the first lines have
-        self.told = (run.error_message, next(failed, None))
+        self.told = {each.error_message for each in failed}
 
     @property
     def seconds(self) -> float:
@@ -473,8 +478,9 @@ def _state_text(row: StepTableRow, step: RecordedStep) -> str:
         return ""
     if step.state == "lost" and not row.of.recording.path.is_dir():
         return "open"  # a file does not show whether its process is alive
-    is_above = step.error_message in row.of.told
-    message = step.error_message if step.error and not is_above else ""
+    if step.end is None and row.of.run.cut is not None:
+        return f"not recorded after {duration_text(row.of.run.cut)}"
+    message = step.error_message if step.error and step.error_message not in row.of.told else ""
     return ": ".join(filter(None, (STATES[step.state].cell, step.error, message)))
 
 
@@ -498,6 +504,54 @@ _PROCESS: Final = Column[StepTableRow](
     None,
     _of_step(lambda row, step: "" if step.spans else process_name(row.of.recording, row.of.run)),
 )
+
+
+_BARE_ENDS: Final = {"By": "_bytes", "s": "_seconds", "J": "_joules"}
+"""The end of a name for programs that is of one unit and one base: bytes, seconds since the recording began."""
+
+
+def _bare_columns() -> Iterator[Column[StepTableRow]]:
+    """Yields the columns for programs: what a table shows, in bytes, seconds and shares from 0 to 1."""
+    yield Column("start_seconds", value=lambda row: _rounded(row.start, _DECIMALS))
+    yield Column("duration_seconds", value=lambda row: _rounded(row.seconds, _DECIMALS))
+    share = lambda row: _rounded_share(row.seconds, row.of.recording.duration)  # noqa: E731
+    yield Column("share_of_run", value=share)
+    for column, figure in _FIGURES:
+        shown = _seen_of_open_steps(column, figure).value
+        of_file = figure.name.replace(".", "_") if figure.column is None else figure.column.key
+        stem, old = (
+            of_file.removesuffix(_ENDS.get(figure.unit, "")),
+            _ENDS.get(column.unit or "", ""),
+        )
+        part = column.name.removeprefix(stem).removesuffix(old)
+        name = figure.name.replace(".", "_") + part
+        if column.unit == "1":
+            yield Column(f"{name}_share", value=column.value)
+            continue
+        end = _BARE_ENDS.get(figure.unit, "")
+        yield Column(name + end, value=partial(_bare, shown, end == "_bytes"))
+        if part == "_peak" and figure in MEMORY.figures:
+            yield Column(f"{name}_is_least", value=partial(_is_least, shown))
+    yield Column("samples", value=_of_step(lambda _, step: step.samples))
+
+
+def _rounded(value: float | None, digits: int | None = None) -> float | None:
+    return None if value is None else round(value, digits)
+
+
+def _bare(shown: Value, is_whole: bool, row: StepTableRow) -> Any:
+    cell = shown(row)
+    value = cell.value if isinstance(cell, UnitCell) else cell
+    return _rounded(value) if is_whole else value
+
+
+def _is_least(shown: Value, row: StepTableRow) -> bool | None:
+    cell = shown(row)
+    return None if cell is None else isinstance(cell, UnitCell)
+
+
+BARE: Final = tuple(_bare_columns())
+
 _STATE: Final = Column[StepTableRow]("STATE", None, _state_text, longest=_LONGEST_STATE)
 _NOT_SHOWN: Final = {
     "cpu_memory_delta_mb",

@@ -130,8 +130,20 @@ def test_memory_of_the_process_tree_counts_each_client_once(three: Path) -> None
     assert [r.process_used for r in read(three, 100, 101, 999)] == [0, 4 << 20, 512 << 10]
 
 
-def test_the_key_of_newer_kernels_is_read(three: Path) -> None:
-    info = client(FIRST, 7, "8192", key="drm-resident-vram")
+@pytest.mark.parametrize(
+    "more",
+    ["", "drm-memory-vram:\t8 KiB\n", "drm-total-vram:\t99 KiB\n"],
+    ids=("alone", "beside its former name", "beside what is not resident"),
+)
+def test_the_key_of_newer_kernels_is_read(three: Path, more: str) -> None:
+    info = client(FIRST, 7, "8192", key="drm-resident-vram") + more
+    add_open_file(three, 100, 5, "/dev/dri/renderD128", info)
+    found = read(three, 100)
+    assert [(r.process_used, r.processes) for r in found] == [(0, 0), (8192, 1), (0, 0)]
+
+
+def test_a_device_of_several_parts_has_the_memory_of_all(three: Path) -> None:
+    info = client(FIRST, 7, "4096", key="drm-resident-vram0") + "drm-resident-vram1:\t4 KiB\n"
     add_open_file(three, 100, 5, "/dev/dri/renderD128", info)
     assert [r.process_used for r in read(three, 100)] == [0, 8192, 0]
 

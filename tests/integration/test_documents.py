@@ -71,7 +71,9 @@ def test_the_example_workflow_rejects_a_change_that_needs_more_memory(tmp_path: 
     comment = (tmp_path / "compare.md").read_text()
     assert re.match(r"worse: [0-9]+ of [0-9]+ checks\n\nworse: Calibration: memory.peak ", comment)
     assert exit_code("Page") == 0
-    assert {"compare.html", "compare.md", "compare.xml", "runs"} <= {path.name for path in tmp_path.iterdir()}
+    assert {"compare.html", "compare.md", "compare.xml", "runs"} <= {
+        path.name for path in tmp_path.iterdir()
+    }
     limits.write_text(text.replace("memory.peak = 10%", "memory.peak = 90%"))
     assert exit_code("Compare") == 0
 

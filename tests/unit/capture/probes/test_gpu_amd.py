@@ -404,6 +404,7 @@ def test_energy_of_amd_gpus_is_what_the_kernel_counts(tmp_path: Path) -> None:
     counter = tmp_path / "sys/devices/0000:00:00.0/hwmon/hwmon4/energy1_input"
     counter.parent.mkdir(parents=True)
     counter.write_text("5000000\n")
+    counter.with_name("power1_input").write_text("0\n")
     devices = open_amd({}, tmp_path)
     assert devices is not None
     assert [gpu.energy for gpu in devices.read(())] == [0, None]

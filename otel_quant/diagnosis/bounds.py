@@ -154,7 +154,11 @@ class Evidence:
         """Where most of its time was, with its share."""
         top = top_spot(self.stacks, TIME, lambda lines: line_within(lines, self.function))
         assert top is not None  # else there is no verdict
-        return f"{_percent(top[1].time / self.total.time)} of its time at {top[0].words}"
+        spot, seen = top
+        is_known = self.total.cpu > 0
+        is_blocked = is_known and seen.cpu + seen.waiting <= (1 - _BUSY) * seen.time
+        where = ", where it was blocked" if is_blocked else ""
+        return f"{_percent(seen.time / self.total.time)} of its time at {spot.words}{where}"
 
 
 def bound_of(evidence: Evidence) -> Bound | None:

@@ -14,7 +14,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from itertools import combinations
+from functools import partial
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +23,7 @@ from otel_quant.base.destinations import exporter_variables, sends
 from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
+from otel_quant.base.secrets import HIDDEN, OPTIONS
 from otel_quant.capture.recorder.run_info import git_head, shown_command
 from otel_quant.format import series
 from otel_quant.format.event_file import complete_manifest, create_manifest, processes_in
@@ -386,8 +388,8 @@ class LaunchedRecording:
         self._exit_timeout, self._has_files = settings.exit_timeout, settings.otlp_files
         with FAULTS.kept_in("manifest"):
             shown = arguments if settings.arguments else arguments[:1]
-            command = shown_command(shown, paths=settings.paths)
-            origin = {semconv.PROCESS_COMMAND_LINE: command}
+            self._command = partial(shown_command, shown, paths=settings.paths)
+            origin = {semconv.PROCESS_COMMAND_LINE: self._command()}
             create_manifest(
                 folder, began_ns, began_ns - now_ns() + time.monotonic_ns(), "launcher", origin
             )
@@ -422,6 +424,9 @@ class LaunchedRecording:
             is_dirty = _answer_of(self._git) if self._git is not None else None
             if is_dirty is not None:
                 origin[semconv.VCS_DIRTY] = is_dirty
+        with FAULTS.kept_in("options of the program"):
+            if " -" in self._command() and _learn_options(self._folder):
+                origin[semconv.PROCESS_COMMAND_LINE] = self._command()
         with FAULTS.kept_in("manifest"):
             complete_manifest(self._folder, origin, **fields)
         with FAULTS.kept_in("end of the spans"):
@@ -429,6 +434,19 @@ class LaunchedRecording:
                 timeout, has_files = self._exit_timeout, self._has_files
                 send_ending(self._folder, os.environ, timeout, has_files=has_files)
         return ending
+
+
+def _learn_options(folder: Path) -> bool:
+    """Takes from the program's own command which short options hold secrets, as its parser has told; whether any does."""
+    runs = read(folder, in_brief=True).runs
+    own = [run.attributes for run in runs if run.parent_pid == os.getpid()]
+    words = " ".join(str(each.get(semconv.PROCESS_COMMAND_LINE, "")) for each in own).split()
+    for word, value in pairwise([*words, ""]):
+        if value == HIDDEN:
+            OPTIONS.add(word)
+        elif word[2:] == HIDDEN:
+            OPTIONS.add(word[:2])
+    return bool(OPTIONS)
 
 
 def _ask_git(folder: Path, environ: Mapping[str, str]) -> subprocess.Popen[bytes] | None:

@@ -248,6 +248,10 @@ class GpuReading:
         return self.used, self.process_used, self.torch, self.activity, self.limit, self.is_whole
 
 
+OWN_MEMORY: Final = 12_000_000
+"""Bytes of a recorded process that are otel-quant's own, about: code that is loaded, and what it keeps."""
+
+
 class Reading(NamedTuple):
     """The resources in use at one instant."""
 

@@ -26,7 +26,7 @@ from otel_quant.recordings.profile_reader import COLUMNS as PROFILE_COLUMNS
 from otel_quant.recordings.profile_reader import OF_RUN, PEAKS
 from otel_quant.schema import semconv
 from otel_quant.schema.figures import MODEL_FIGURES, ModelFigure
-from otel_quant.schema.readings import LayerAccuracy, worst_first
+from otel_quant.schema.readings import OWN_MEMORY, LayerAccuracy, worst_first
 from otel_quant.schema.units import counted, cut, duration_text, share_text, size
 from otel_quant.views.answer import ending_parts, outcome, sentences
 from otel_quant.views.document import (
@@ -45,6 +45,7 @@ from otel_quant.views.document import (
 from otel_quant.views.gpu_devices import device_table
 from otel_quant.views.steps import (
     BARE,
+    CHILDREN,
     COLUMNS,
     ShownRun,
     StepTableRow,
@@ -172,6 +173,9 @@ _LIMITS: Final = {"cgroup": " (of the control group)", "physical": " (physical m
 _LONGEST_FACT: Final = 300
 _LONGEST_NOTE: Final = 600
 
+OWN_PART: Final = f"about {OWN_MEMORY // 10**6} MB and 0.2 to 0.5 s of CPU time of each recorded process, which its figures include"
+"""What recording takes itself."""
+
 _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
     "GPUs": {"gpus": "{}"},
     "libraries": {"libraries": "{}"},
@@ -253,6 +257,8 @@ def _facts(recording: Recording, run: RecordedRun) -> Iterator[tuple[str, str]]:
         values = [form.format(listed(data[key])) for key, form in forms.items() if key in data]
         if values:
             yield name, cut(", ".join(values), _LONGEST_FACT)
+    if run is recording.runs[0] and recording.path.is_dir():
+        yield "recorder", OWN_PART
 
 
 # --- layers -------------------------------------------------------------------------------
@@ -558,6 +564,7 @@ _FIRST: Final = (
     Column[StepTableRow]("depth", value=attrgetter("depth")),
 )
 _LAST: Final = (
+    CHILDREN,
     Column[StepTableRow]("error_message", value=message_of),
     Column[StepTableRow]("status", value=status_of),
 )

@@ -171,7 +171,7 @@ _LONGEST_NAME: Final = 120
 _LONGEST_STATE: Final = 40
 
 _SPARE: Final = (
-    "MEM START", "GPU START", "MEM END", "GPU END", "START", "READ", "CPU ENERGY", "GPU ENERGY", "OF LIMIT", "SAMPLES",
+    "MEM START", "GPU START", "MEM END", "GPU END", "START", "READ", "CPU ENERGY", "GPU ENERGY", "OF LIMIT", "SAMPLES", "CHILDREN",
 )  # fmt: skip
 """Columns that a narrow terminal does without, those first that say least."""
 
@@ -435,13 +435,16 @@ def step_table(
             f"{counted(len(steps) - len(kept), 'step')} of {len(steps):,} left out, the shortest: "
             f"none took more than {duration_text(longest)}."
         )
-    outside = outside_of(recording, [each for each in runs if each in outermost_runs(recording)])
+    above = {*map(id, outermost_runs(recording))}
+    outside = outside_of(recording, [each for each in runs if id(each) in above])
     shown = [ShownRun(recording, run, chosen, outside) for run in runs]
     rows = list(chain.from_iterable(run.rows for run in shown))
     custom = chain.from_iterable(map(_custom_columns, shown))
     step, *others = _SHOWN
     several = [_PROCESS] if len({run.process for run in runs}) > 1 else []
-    columns = _telling(recording, known((step, *several, *others, *more, *custom, _STATE), rows))
+    columns = _telling(
+        recording, known((step, *several, *others, *more, *custom, CHILDREN, _STATE), rows)
+    )
     notes += _notes_on(columns, runs)
     link_of = {id(each.step): links.get(each.path, "") for each in (*steps, *outside)}
 
@@ -499,6 +502,10 @@ def _seen_of_open_steps(column: Column[StepTableRow], figure: Figure) -> Column[
     return column._replace(value=value) if column.heading.endswith(" PEAK") else column
 
 
+CHILDREN: Final = _column(
+    "children", "CHILDREN", "", _of_step(lambda row, step: row.of.steps.children(step) or None),
+    title="the largest child processes",
+)  # fmt: skip
 _PROCESS: Final = Column[StepTableRow](
     "PROCESS",
     None,

@@ -420,3 +420,34 @@ def test_the_steps_of_workers_beside_each_other_are_one_table_and_one_sum(
     runs = read(launched.folder / "made").runs
     workers = [f"worker {run.process}" for run in runs if run.steps]
     assert steps == [(name, each) for each in workers for name in ("Calibration", "Export")]
+
+
+SECRETS = """
+import argparse, multiprocessing
+parser = argparse.ArgumentParser()
+parser.add_argument("-p", "--password")
+parser.add_argument("-k", dest="api_key")
+parser.add_argument("-n")
+parser.parse_args()
+import otel_quant
+with otel_quant.step("Login"):
+    raise PermissionError("https://me:hunter2@host refuses token=hunter2")
+"""
+
+
+def test_secrets_of_options_and_messages_are_nowhere_in_a_recording(
+    launched: Launched, otlp: OtlpReceiver
+) -> None:
+    (launched.folder / "q.py").write_text(SECRETS)
+    command = ["python", "q.py", "-p", "hunter2", "-n", "3", "-khunter2"]
+    launched.run(command, "--out", "made", variables=otlp.environment())
+    for path in (launched.folder / "made").iterdir():
+        assert b"hunter2" not in path.read_bytes(), path.name
+    recording = read(launched.folder / "made")
+    (run,) = recording.runs
+    for origin in (recording.origin, run.attributes):
+        assert origin["process.command_line"] == "python q.py -p *** -n 3 -k***"
+    assert run.error_message == "https://***@host refuses token=***"
+    (span,) = otlp.spans_named("Login")
+    assert span.status_message == run.error_message
+    assert "hunter2" not in str(span)

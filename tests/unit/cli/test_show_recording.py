@@ -97,6 +97,7 @@ def test_a_killed_run_is_shown_with_its_open_step_memory_and_end(
         "calibration   37 samples (batches)",
         "command       x.py --n 1",
         "host          box",
+        "recorder      about 12 MB and 0.2 to 0.5 s of CPU time of each recorded process, which its figures include",
     ]
 
 

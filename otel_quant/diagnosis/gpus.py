@@ -39,7 +39,7 @@ class GpuEvidence(NamedTuple):
     """What is known of a step's GPUs: of the busiest one that the program has memory on. NaN for what is not known."""
 
     work: GpuWork = _UNKNOWN
-    is_shared: bool = True  # Whether other programs may have memory on it
+    is_shared: bool = True  # Whether other processes may have memory on it: what it computes may be theirs
     waits: float = 0.0  # Shares of the time at calls of each kind
     copies: float = 0.0
     either: float = 0.0
@@ -111,7 +111,7 @@ class _Device:
     sums: Sequence[float] = (0.0,) * len(_UNKNOWN)
     count: int = 0  # How many readings were added up
     is_own: bool = False  # Whether the program has memory on it
-    is_shared: bool = False  # Whether others may have some
+    is_shared: bool = False  # Whether other processes may have some
 
     @property
     def mean(self) -> GpuWork:
@@ -130,7 +130,7 @@ class GpusOfStep:
         for gpu in gpus:
             device = self._devices.setdefault(gpu.index, _Device())
             device.is_own |= bool(gpu.own)
-            device.is_shared |= gpu.is_shared
+            device.is_shared |= gpu.is_shared or (gpu.processes or 0) > 1
             if gpu.work is not None:
                 device.count += 1
                 device.sums = tuple(map(operator.add, device.sums, gpu.work))

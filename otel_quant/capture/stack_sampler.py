@@ -8,6 +8,7 @@ can be taken; the next one, when it returns, counts for all of that time, and se
 from __future__ import annotations
 
 import math
+import opcode
 import os
 import re
 import sys
@@ -34,6 +35,7 @@ from otel_quant.schema.code_lines import (
     BEFORE,
     BETWEEN,
     DEEPEST,
+    NOTHING,
     OUTSIDE,
     Amounts,
     Place,
@@ -54,6 +56,25 @@ _Use: TypeAlias = tuple[int, int, int]
 """What a thread has run and waited for a processor, in ns, and how often it has got one."""
 
 _NOT_RUN: Final = 0, 0, 0
+
+_MOVES: Final = 1 << 20
+"""Bytes by which memory rises or falls from which on all Python threads are looked at, for who has taken it."""
+
+_WATCHED: Final = 20
+"""Samples for which they are from then on, and from the start of a step: a thread's part is known from two in a row."""
+
+_MOST_WATCHED: Final = 32
+"""Threads beyond which they are not."""
+
+_RESUME: Final = opcode.opmap["RESUME"]
+"""What a function begins with. CPython hands over there, before it has done anything: what was before is its caller's."""
+
+_WALKED: Final = 4000
+"""Frames that are looked at: of recursion more than are kept."""
+
+_DEEP: Final = 64
+_PERIODS: Final = (2, 3, 4)
+"""Frames from which on functions that call each other in turns are folded, and how many of them."""
 
 _BUSY: Final = 0.05
 """Share of a processor, or of a GPU, above which a thread is not blocked, or a program does something."""
@@ -103,13 +124,13 @@ class _SinceLast(NamedTuple):
         before = memory.rss if memory is not None else self.rss_before
         return _SinceLast(reading.clock_ns, self.now_ns, before, self.rss)
 
-    def amounts(self, ran: int, waited: int, is_busiest: bool) -> Amounts:
-        """Returns what is booked to the line of a thread: it alone takes memory if it is the busiest."""
+    def amounts(self, ran: int, waited: int, *, is_taker: bool) -> Amounts:
+        """Returns what is booked to the line of a thread: it alone has the memory if it has taken it."""
         time = max(0, self.now_ns - (self.last_ns or self.now_ns))
         # Of a new thread with the identifier of one that ended, it is less than 0.
         ran = min(max(0, ran), time)
         waited = min(max(0, waited), time - ran)
-        grown = self.rss - self.rss_before if is_busiest and self.rss and self.rss_before else 0
+        grown = self.rss - self.rss_before if is_taker and self.rss and self.rss_before else 0
         return Amounts(time, ran, waited, max(0, grown), max(0, -grown))
 
 
@@ -123,7 +144,7 @@ class StackSampler:
         self, *, names_paths: bool, of_every_thread: bool = False, began_ns: int = 0
     ) -> None:
         self.stacks = Stacks()
-        self.newest: Mapping[int, Spot] = {}  # By the step's index: where it was at the last sample
+        self.newest: dict[int, Spot] = {}  # By the step's index: where it was at the last sample
         self._still: dict[int, _Still] = {}  # Likewise
         self._names_paths = names_paths
         self._of_every_thread = of_every_thread
@@ -140,6 +161,8 @@ class StackSampler:
         self._stacks: dict[int, list[Place]] = {}  # Of each thread, at the last sample
         self._uses_gpu = False  # Whether the program has had memory on one
         self._calls: dict[int, str] = {}  # Of each thread, what kind of call it was in then
+        self._watched = 0  # For how many samples all threads are looked at
+        self._knows_all = False  # Whether they were at the last one
 
     def take(
         self,
@@ -152,39 +175,81 @@ class StackSampler:
         rss = reading.memory.rss if reading.memory is not None else 0
         since = _SinceLast(self._last_ns, reading.clock_ns, self._last_rss, rss)
         self._last_ns, self._last_rss = since.now_ns, rss
+        self._settle(steps, opened)
+        # A thread is in the innermost of its steps, which was opened last.
+        innermost = {step.info.thread: step for step in steps.values()}
+        for step in innermost.values():
+            self._add_beside(step, reading)
+        self.newest = {}
+        self._still = {index: self._still[index] for index in steps if index in self._still}
+        self._uses_gpu = self._uses_gpu or any(gpu.own for gpu in reading.gpus)
+        has_begun = not steps.keys() <= self._seen.keys()
+        if has_begun or abs(since.rss - since.rss_before) >= _MOVES:
+            self._watched = _WATCHED
+        busiest, used = self._look(innermost, since.now_ns - since.last_ns)
+        for thread, lines in self._stacks.items():
+            use, takes = used.get(thread, _NOT_RUN), thread == busiest
+            if not lines:
+                continue
+            if thread in innermost:
+                self._add_of_step(innermost[thread], lines, use, since, takes)
+            elif takes and not steps:
+                seen = since.after(ended).amounts(*use[:2], is_taker=True)
+                self.stacks.add(AFTER if opened else BEFORE, lines, seen)
+            else:
+                self._add_without_step(innermost, lines, use, since, takes)
+
+    def _add_of_step(
+        self, step: OpenStep, lines: list[Place], use: _Use, since: _SinceLast, takes: bool
+    ) -> None:
+        """Adds what a thread with a step has done."""
+        index, own, (ran, waited, _) = step.info.index, since, use
+        self.newest[index] = spot = spot_of(lines)
+        self._note_still(index, spot.own or spot.leaf, ran, since)
+        if index not in self._seen:
+            self._seen[index] = tuple(each.info.label for each in step.outwards())
+        if step.start.clock_ns > since.last_ns:
+            own = since.after(step.start)
+            ran = self._threads.get(step.info.thread, _NOT_RUN)[0] - step.thread_ns
+        seen = own.amounts(ran, waited, is_taker=takes)
+        self.stacks.add(index, lines, seen)
+        if (kind := self._calls.get(step.info.thread)) and index in self._beside:
+            self._beside[index].gpus.add_call(kind, seen.time)
+
+    def _add_without_step(
+        self,
+        innermost: Mapping[int, OpenStep],
+        lines: list[Place],
+        use: _Use,
+        since: _SinceLast,
+        takes: bool,
+    ) -> None:
+        """Adds what a thread without a step has done: its memory is the step's, if there is one only."""
+        step = next(iter(innermost.values())) if len(innermost) == 1 else None
+        own = since if step is None else since.after(step.start)
+        grown = own.amounts(0, 0, is_taker=takes)._replace(time=0)
+        if grown != NOTHING:
+            self.stacks.add(OUTSIDE if step is None else step.info.index, lines, grown)
+        if self._of_every_thread:
+            self.stacks.add(OUTSIDE, lines, since.amounts(*use[:2], is_taker=False))
+
+    def _settle(self, steps: Mapping[int, OpenStep], opened: int) -> None:
+        """Adds up what is over: short steps that have ended, and what came after the last one if there is another."""
         for index in self._seen.keys() - steps.keys():
             self.stacks.settle(index, self._seen.pop(index))
         if opened > self._opened:
             self._opened = opened
             self.stacks.move(AFTER, BETWEEN)  # there is another step
-        # A thread is in the innermost of its steps, which was opened last.
-        innermost = {step.info.thread: step for step in steps.values()}
-        for step in innermost.values():
-            self._add_beside(step, reading)
-        self.newest = newest = {}
-        self._still = {index: self._still[index] for index in steps if index in self._still}
-        self._uses_gpu = self._uses_gpu or any(gpu.own for gpu in reading.gpus)
-        busiest, used = self._look(innermost, (since.now_ns - since.last_ns) / 2)
-        for thread, lines in self._stacks.items():
-            if not lines:
-                continue
-            index, own, (ran, waited, _) = OUTSIDE, since, used.get(thread, _NOT_RUN)
-            if not steps and thread == busiest:
-                index, own = AFTER if opened else BEFORE, since.after(ended)
-            if thread in innermost:
-                step = innermost[thread]
-                index = step.info.index
-                newest[index] = spot = spot_of(lines)
-                self._note_still(index, spot.own or spot.leaf, ran, since)
-                if index not in self._seen:
-                    self._seen[index] = tuple(each.info.label for each in step.outwards())
-                if step.start.clock_ns > since.last_ns:
-                    own = since.after(step.start)
-                    ran = self._threads.get(thread, _NOT_RUN)[0] - step.thread_ns
-            seen = own.amounts(ran, waited, thread == busiest)
-            self.stacks.add(index, lines, seen)
-            if (kind := self._calls.get(thread)) and index in self._beside:
-                self._beside[index].gpus.add_call(kind, seen.time)
+
+    def _add_to_step(
+        self, innermost: Mapping[int, OpenStep], lines: list[Place], seen: Amounts
+    ) -> Amounts:
+        """Adds memory that a thread without a step has taken to the step, if there is one only; returns the rest."""
+        if len(innermost) > 1:
+            return seen
+        (step,) = innermost.values()
+        self.stacks.add(step.info.index, lines, Amounts(grown=seen.grown, released=seen.released))
+        return seen._replace(grown=0, released=0)
 
     def _note_still(self, index: int, line: Place, ran: int, since: _SinceLast) -> None:
         known = self._still.get(index)
@@ -208,25 +273,47 @@ class StackSampler:
         return found
 
     def _look(
-        self, innermost: Mapping[int, OpenStep], most_ns: float
-    ) -> tuple[int, Mapping[int, _Use]]:
+        self, innermost: Mapping[int, OpenStep], elapsed_ns: int
+    ) -> tuple[int | None, Mapping[int, _Use]]:
         """Notes the stacks of the threads that count; returns which has taken the memory, and what each has used."""
         frames: dict[int, FrameType] = {}
         threads: Collection[int] = innermost.keys()
-        if self._of_every_thread or not innermost:
+        is_watched, self._watched = self._watched > 0, max(0, self._watched - 1)
+        others: Collection[int] = ()
+        if self._of_every_thread or is_watched or not innermost:
             frames = sys._current_frames()
-            threads = frames.keys() - {threading.get_ident()}
-        used = self._used(threads)
-        # Memory is of the process: of several threads, the one that has run most has taken it.
-        busiest = max(innermost or threads, key=lambda each: used.get(each, _NOT_RUN), default=0)
-        if not innermost:
+            others = frames.keys() - {threading.get_ident()} - innermost.keys()
+            if self._of_every_thread or not innermost:
+                threads = {*threads, *others}
+        read = {*threads, *others} if len(others) <= _MOST_WATCHED else threads
+        used = self._used(read, knows_all=bool(frames) and read is not threads)
+        if innermost:
+            busiest = self._taker_of(innermost, others, used, elapsed_ns)
+            threads = threads if busiest is None else {*threads, busiest}
+        else:
             # The main thread, unless it was blocked while another worked for most of the time.
-            main = threading.main_thread().ident or busiest
-            worked, of_main = (sum(used.get(each, _NOT_RUN)[:2]) for each in (busiest, main))
-            busiest = busiest if worked > most_ns > of_main else main
+            first = max(threads, key=lambda each: used.get(each, _NOT_RUN), default=0)
+            main = threading.main_thread().ident or first
+            worked, of_main = (sum(used.get(each, _NOT_RUN)[:2]) for each in (first, main))
+            busiest = first if worked > elapsed_ns / 2 > of_main else main
             threads = threads if self._of_every_thread else (busiest,)
         self._stacks = self._stacks_of(threads, used, frames)
         return busiest, used
+
+    def _taker_of(
+        self,
+        innermost: Collection[int],
+        others: Collection[int],
+        used: Mapping[int, _Use],
+        elapsed_ns: int,
+    ) -> int | None:
+        """Returns the thread that has taken the memory: it ran most; None if that may be one that was not read."""
+        ran = {each: used.get(each, _NOT_RUN)[0] for each in (*innermost, *others)}
+        busiest = max(innermost, key=ran.__getitem__)
+        if not used or ran[busiest] > elapsed_ns / 2:
+            return busiest
+        is_known = used.keys() >= {*others}
+        return max(ran, key=ran.__getitem__) if is_known else None
 
     def bound_of(
         self, step: OpenStep, seconds: float, figures: Mapping[str, Any], run: RunInfo
@@ -279,9 +366,12 @@ class StackSampler:
         if samples and reading.memory is not None:
             beside.growth.add(samples, reading.memory.tree_rss)
 
-    def _used(self, threads: Collection[int]) -> dict[int, _Use]:
+    def _used(self, threads: Collection[int], *, knows_all: bool) -> dict[int, _Use]:
         """Returns how long threads have run, and waited for a processor, since the last sample, and their turns."""
         before, self._threads, used = self._threads, {}, {}
+        # Of one that was not there at a look at all of them, all that it has used is since then.
+        at_first = _NOT_RUN if self._knows_all else None
+        self._knows_all = knows_all
         if not self._schedstats.keys() >= set(threads):
             ended = {*self._schedstats.values()}
             self._schedstats = {
@@ -299,32 +389,41 @@ class StackSampler:
             if turns == b"0":
                 continue
             now = self._threads[thread] = int(ran), int(waited), int(turns)
-            if (then := before.get(thread)) is not None:
+            if (then := before.get(thread, at_first)) is not None:
                 used[thread] = now[0] - then[0], now[1] - then[1], now[2] - then[2]
         return used
 
     def _lines(self, frame: FrameType | None) -> list[Place]:
-        """Returns the lines of a stack, outermost first, without ours."""
+        """Returns the lines of a stack, outermost first, without ours; of a function within itself the innermost."""
         lines: list[Place] = []
-        while frame is not None and len(lines) < DEEPEST:
+        inner: CodeType | None = None
+        depth = 0
+        while frame is not None and depth < _WALKED:
+            depth += 1
+            if len(lines) == DEEPEST and len(lines := _folded(lines)) == DEEPEST:
+                break
             code = frame.f_code
-            known = self._places.get((id(code), frame.f_lasti))
-            if known is None:
-                if len(self._places) >= _MOST_PLACES:
-                    self._places.clear()
-                # The code itself is kept too, so that no other gets its id.
-                known = code, self._place_of(code, frame.f_lineno or 0)
-                self._places[id(code), frame.f_lasti] = known
-            if known[1] is not None:
-                lines.append(known[1])
+            if code is not inner:
+                known = self._places.get((id(code), frame.f_lasti))
+                if known is None:
+                    if len(self._places) >= _MOST_PLACES:
+                        self._places.clear()
+                    # The code itself is kept too, so that no other gets its id.
+                    known = code, self._place_of(code, frame.f_lasti, frame.f_lineno or 0)
+                    self._places[id(code), frame.f_lasti] = known
+                if known[1] is not None:
+                    lines.append(known[1])
+                    inner = code
             frame = frame.f_back
+        if depth > _DEEP:
+            lines = _folded(lines)
         lines.reverse()
         return lines
 
-    def _place_of(self, code: CodeType, line: int) -> Place | None:
-        """Returns a line of code; None for ours."""
+    def _place_of(self, code: CodeType, position: int, line: int) -> Place | None:
+        """Returns a line of code; None for ours, and for a function that has not begun."""
         file, library = code.co_filename, ""
-        if file.startswith(_OURS):
+        if file.startswith(_OURS) or position < 0 or code.co_code[position] == _RESUME:
             return None
         if (installed := _INSTALLED.fullmatch(file)) is not None:
             file = installed[1].replace(os.sep, "/")
@@ -337,6 +436,22 @@ class StackSampler:
             file = Path(file).name
         # Neither a file of a recording nor OTLP takes half of a surrogate pair, as in a name that is no UTF-8.
         return Place(encodable(file), encodable(code.co_qualname), line, library)
+
+
+def _folded(lines: list[Place]) -> list[Place]:
+    """Returns lines, innermost first, without those of functions that call each other in turns, but for the innermost."""
+    if len(lines) > _DEEP and 2 * len(set(map(id, lines))) > len(lines):
+        return lines
+    for period in _PERIODS:
+        kept: list[Place] = []
+        names: list[tuple[str, str]] = []
+        for line in lines:
+            kept.append(line)
+            names.append(line[:2])
+            if names[-period:] == names[-2 * period : -period]:
+                del kept[-period:], names[-period:]
+        lines = kept
+    return lines
 
 
 def sampler_for(settings: Settings, began_ns: int = 0) -> StackSampler | None:

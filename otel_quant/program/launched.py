@@ -9,6 +9,7 @@ Python imports this before every program that is launched: it loads as little as
 
 from __future__ import annotations
 
+import _imp
 import atexit
 import os
 import sys
@@ -93,6 +94,23 @@ def _instrument_libraries() -> None:
         instrumentor.instrument()
 
 
+class _WithoutImportLock:
+    """Gives back the lock with which Python calls finders: a thread that loads a module that is wanted here may wait for it."""
+
+    def __enter__(self) -> None:
+        self._count = 0
+        try:
+            while True:
+                _imp.release_lock()
+                self._count += 1
+        except RuntimeError:  # it is not this thread's any more
+            pass
+
+    def __exit__(self, *_: object) -> None:
+        for _each in range(self._count):
+            _imp.acquire_lock()
+
+
 class _FirstImport:
     """Instruments the libraries before the first of them is imported: that takes 60 ms, not for every program."""
 
@@ -108,7 +126,7 @@ class _FirstImport:
             return None
         if self in sys.meta_path:  # else another thread does it
             sys.meta_path.remove(self)
-            with FAULTS.kept_in("automatic instrumentation"):
+            with FAULTS.kept_in("automatic instrumentation"), _WithoutImportLock():
                 _instrument_libraries()
         return found_by_others(self, fullname, path, target)
 

@@ -39,6 +39,7 @@ _OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "--no-report": {"action": "store_true", "help": "make no report.html"},
     "--no-command": {"action": "store_true", "help": "leave the program's arguments out of the recording"},
     "--otlp-files": {"action": "store_true", "help": "add traces, metrics and log records in files of OpenTelemetry's JSON-lines exporter"},
+    "--on-warning": {"metavar": "COMMAND", "help": "run this in a shell, with JSON on its standard input, when memory will not suffice, a step stalls, or the program has ended"},
     "--interval": {"metavar": "MS", "type": number("milliseconds", 3_600_000, of=float), "help": "milliseconds between readings (default: 50)"},
 }  # fmt: skip
 

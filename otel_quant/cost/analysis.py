@@ -119,45 +119,30 @@ class _Analysis:
         zeros = {node.sparsity.weight: node.sparsity for node in nodes if node.sparsity}
         met, seen = walk.constants.met, self._read.keys() | self._left_out
         unread = [value.weight for value in met if value.weight and value not in seen]
+        in_float = [
+            results.InFloat(dict(Counter(op.kind for op in ops)), ops[0].name, *obstacle)
+            for obstacle, ops in types.in_float.items()
+        ]
         return ModelCost(
-            path=walk.model.source,
-            rules=self._rules_name,
-            view=self._view_name,
-            views={
-                name: results.Memory(it.bytes, it.peak_bytes) for name, it in self._views.items()
-            },
-            **sums,
-            weight_bytes=_sum(self._read.values(), "stored"),
-            unused_params=_sum(unread, "elements"),
-            unused_weight_bytes=_sum(unread, "stored"),
-            memory_bytes=self._view.bytes,
-            peak_activation_bytes=self._view.peak_bytes,
-            file_bytes=file_bytes(walk.model, met),
-            nodes=tuple(nodes),
-            op_counts=dict(counts.most_common()),
+            path=walk.model.source, rules=self._rules_name, view=self._view_name,
+            views={name: results.Memory(it.bytes, it.peak_bytes) for name, it in self._views.items()},
+            **sums, weight_bytes=_sum(self._read.values(), "stored"),
+            unused_params=_sum(unread, "elements"), unused_weight_bytes=_sum(unread, "stored"),
+            memory_bytes=self._view.bytes, peak_activation_bytes=self._view.peak_bytes,
+            unsized_tensors=self._view.unsized, file_bytes=file_bytes(walk.model, met),
+            nodes=tuple(nodes), op_counts=dict(counts.most_common()),
             quantize_nodes=sum(counts[kind] for kind, it in precisions.items() if it.quantizes),
             dequantize_nodes=sum(counts[kind] for kind, it in precisions.items() if it.dequantizes),
             precision=_mix(nodes, "precision", sums["macs_contraction"]),
-            input_shapes={name: value.shape for name, value in bound.values.items()},
-            assumed=bound.assumed,
-            overridden_dims=dict(bound.overridden),
-            unused_dims=bound.unused,
-            uncosted_ops=dict(_op_counts(uncosted)),
-            unsized_tensors=self._view.unsized,
-            unknown_nodes=tuple(_unknown_nodes(uncosted)),
-            max_memory_node=heaviest and heaviest.name,
-            sparsity=tuple(zeros.values()) if self.sparsity_of else None,
-            excluded=excluded,
-            tensors=made,
-            quantized_contractions=types.quantized,
-            in_float=tuple(
-                results.InFloat(dict(Counter(op.kind for op in ops)), ops[0].name, *obstacle)
-                for obstacle, ops in types.in_float.items()
-            ),
             expected_precision=_mix(nodes, "expected_precision", sums["macs_contraction"]),
+            input_shapes={name: value.shape for name, value in bound.values.items()},
+            assumed=bound.assumed, overridden_dims=dict(bound.overridden), unused_dims=bound.unused,
+            uncosted_ops=dict(_op_counts(uncosted)), unknown_nodes=tuple(_unknown_nodes(uncosted)),
+            max_memory_node=heaviest and heaviest.name, excluded=excluded, tensors=made,
+            sparsity=tuple(zeros.values()) if self.sparsity_of else None,
+            quantized_contractions=types.quantized, in_float=tuple(in_float), runtime=types.runtime,
             assumed_branches=tuple(self._branches),
-            runtime=types.runtime,
-        )
+        )  # fmt: skip
 
     def _take_nodes(self, exclude: Collection[str]) -> dict[str, int]:
         """Costs all nodes but those of operators that are left out; returns how many those are."""
@@ -188,22 +173,14 @@ class _Analysis:
         if inner:
             precision = execution.precision_of(op, self._makers)
             expected = self._types.expected(op, precision)
+        given = self._shared([None if value is None else value.shape for value in op.inputs])
+        made = self._shared([value.shape for value in op.outputs])
+        sparsity = None if self.sparsity_of is None else self.sparsity_of(op)
+        moved = execution.multiplied(moved, run.times)
         return NodeCost(
-            op.name,
-            op.kind,
-            macs,
-            inner,
-            backward,
-            params,
-            memory,
-            self._shared([None if value is None else value.shape for value in op.inputs]),
-            self._shared([value.shape for value in op.outputs]),
-            precision,
-            None if self.sparsity_of is None else self.sparsity_of(op),
-            unknown,
-            execution.multiplied(moved, run.times),
-            expected,
-        )
+            op.name, op.kind, macs, inner, backward, params, memory, given, made, precision, sparsity, unknown,
+            moved, expected,
+        )  # fmt: skip
 
     def _branch(self, op: TypedNode, taken: int, macs: Sequence[int | None]) -> AssumedBranch:
         """The record of a branch that was assumed, with what would give the condition."""

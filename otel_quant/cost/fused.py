@@ -136,16 +136,13 @@ class _Graph:
         found = Counter[Value]()
         for op in self._operating:
             reads = self._reads(op.outputs[0]) if op.kind in DEQUANTIZES else 1
-            found[self._first(op.input(0))] += reads
+            integers = op.input(0)
+            found[self._twins.get(integers, integers)] += reads
         return {
             value: reads + (value in self._kept)
             for value, reads in found.items()
             if self._kinds.get(value) in QUANTIZES
         }
-
-    def _first(self, integers: Value) -> Value:
-        """The integers that others are equal to."""
-        return self._twins.get(integers, integers)
 
     def _reads(self, value: Value) -> int:
         """How many operands read a value, those outside the graph as one."""
@@ -229,7 +226,8 @@ class _Graph:
         """Finds what is integers, and what runs on them."""
         result = op.outputs[0]
         if op.kind in DEQUANTIZES:  # Case 4
-            self._held[result] = self._conversion(op, self._first(op.input(0)))
+            integers = self._twins.get(op.input(0), op.input(0))
+            self._held[result] = self._conversion(op, integers)
         elif op.kind in QUANTIZES:  # Case 5
             source = self._held.get(self._source(op))
             is_same = source is not None and source.equals(self._conversion(op, result))

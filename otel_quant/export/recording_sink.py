@@ -30,7 +30,7 @@ from otel_quant.format.event_file import (
     stacks_as_lists,
 )
 from otel_quant.schema import semconv
-from otel_quant.schema.code_lines import Place
+from otel_quant.schema.code_lines import Spot
 from otel_quant.schema.events import EVENTS, Event, Sink, method_of, present, shown_custom
 from otel_quant.schema.figures import curve_levels, curve_totals
 from otel_quant.schema.readings import UNITS, CostedModel, Counts, Reading, RunInfo, StepInfo
@@ -64,7 +64,7 @@ class _OpenStep:
     counts: Counts  # the recorder's own
     told: Counts = field(default_factory=Counts)  # the counts in the last event
     told_ns: int = 0
-    line: Place | None = None  # where the last sample has seen it
+    spot: Spot | None = None  # where the last sample has seen it
 
 
 class RecordingSink(Sink):
@@ -185,9 +185,9 @@ class RecordingSink(Sink):
         if self._run is None:
             return
         with self._lock:
-            for index, line in event.lines.items():
+            for index, spot in event.lines.items():
                 if (known := self._steps.get(index)) is not None:
-                    known.line = line
+                    known.spot = spot
             self._newest = event
             self._write_state()
         for step in event.steps:
@@ -246,7 +246,7 @@ class RecordingSink(Sink):
         if self._run is not None and self._state is not None and self._newest is not None:
             steps = self._steps.copy().items()
             # Copied, as another thread may begin to count something.
-            progress = ((index, Counts(step.counts), step.line) for index, step in steps)
+            progress = ((index, Counts(step.counts), step.spot) for index, step in steps)
             self._state.write(self._newest, progress, problem=self._problem)
 
     def _write_stacks(self, event: Event) -> None:

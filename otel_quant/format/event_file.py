@@ -32,7 +32,7 @@ from typing import Any, Final, Literal
 
 from otel_quant.base.files import PAGE, HeldFile, PageFile, is_held, open_regular, replace_whole
 from otel_quant.format import series
-from otel_quant.schema.code_lines import Node, Place
+from otel_quant.schema.code_lines import Node, Place, Spot
 from otel_quant.schema.events import Event, present
 from otel_quant.schema.readings import UNITS, Counts
 
@@ -174,7 +174,7 @@ class StateFile(PageFile):
     def write(
         self,
         newest: Event,
-        steps: Iterable[tuple[int, Counts, Place | None]],
+        steps: Iterable[tuple[int, Counts, Spot | None]],
         **more: str | int | None,
     ) -> None:
         """Writes a reading, and of each open step its index, how far it is, and its line."""
@@ -199,11 +199,14 @@ class StateFile(PageFile):
         # else the attributes of a program fill a page by themselves
 
 
-def _step_text(index: int, counts: Counts, line: Place | None) -> str:
+def _step_text(index: int, counts: Counts, spot: Spot | None) -> str:
     step: dict[str, Any] = {"index": index}
     for unit, (done, total) in counts.items():
         step |= {f"{unit}s": done, UNITS[unit].expected: total}
-    return as_json(step if line is None else {**step, "line": line})
+    if spot is not None:
+        more = {"own": spot.own, "waits_for": spot.waits_for or None}
+        step |= {"line": spot.leaf, **present(more)}
+    return as_json(step)
 
 
 def create_manifest(

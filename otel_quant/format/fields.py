@@ -284,6 +284,7 @@ EVENTS: Final = of_events()
 
 _STEP: Final = Fields("step", {"index": whole}, {
     "samples": whole, "expected": whole, "layers": whole, "expected_layers": whole, "line": place,
+    "own": place, "waits_for": text,
 })
 STATE: Final = Fields("state", _RUN, {
     "attributes": attributes, "began": whole, "problem": text, "steps": many(_STEP, "steps"),

@@ -24,18 +24,11 @@ from typing import Any, Final, NoReturn, TypeVar
 from otel_quant.base import machine
 from otel_quant.base.fault_boundary import LastResort
 from otel_quant.cost.graph import printable
-from otel_quant.inference import torch_parts, torch_session
+from otel_quant.inference import results, torch_parts, torch_session
 from otel_quant.inference.arrays import arrays_in
 from otel_quant.inference.child import growth, reset_mark, status, timed
 from otel_quant.inference.findings import with_slower
-from otel_quant.inference.results import (
-    BackendKernel,
-    InferenceResult,
-    MemoryUse,
-    ModelResult,
-    backend_kernels,
-    tensor_text,
-)
+from otel_quant.inference.results import BackendKernel, InferenceResult, MemoryUse, ModelResult
 from otel_quant.inference.rounds import MeasuredModel, beside, take_turns
 from otel_quant.inference.subjects import Options
 from otel_quant.inference.torch_findings import FINDINGS, Flow, TorchEvidence
@@ -128,7 +121,7 @@ class TorchModel(MeasuredModel):
         for name, value in list({**named, **self._kwargs}.items())[:_MOST_INPUTS]:
             if hasattr(value, "dtype") and hasattr(value, "shape"):
                 dtype = torch_parts.type_of(str(value.dtype).removeprefix("torch."))
-                yield printable(name), tensor_text(dtype, value.shape)
+                yield printable(name), results.tensor_text(dtype, value.shape)
 
     def time(self, seconds: float, runs: int | None) -> None:
         """Adds a round; one run before it does not count."""
@@ -234,9 +227,9 @@ def measure_models(
         "vector instructions": torch.backends.cpu.get_cpu_capability(),
         "runs": options.runs_text,
     }
-    results = with_slower([beside(each.result, each, subjects[0]) for each in subjects])
+    found = with_slower([beside(each.result, each, subjects[0]) for each in subjects])
     version, cores = str(torch.__version__), machine.processors()
-    return InferenceResult(results, version, settings, load, cores, "torch")
+    return InferenceResult(found, version, settings, load, cores, "torch")
 
 
 _QUIET: Final[Mapping[str, str]] = {"KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}
@@ -307,7 +300,7 @@ def read_verbose(text: str) -> tuple[tuple[BackendKernel, ...], Mapping[str, str
                 types = (descriptor.split(":")[:2] for descriptor in rest[4].split())
                 shown = " ".join(":".join(filter(None, pair)) for pair in types)
                 ran.append((("oneDNN", rest[1], rest[2], shown), module))
-    return backend_kernels(ran), facts
+    return results.backend_kernels(ran), facts
 
 
 _LEAST_SECONDS: Final = 30.0

@@ -19,16 +19,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.base.fault_boundary import LastResort
 from otel_quant.cost.graph import printable
-from otel_quant.inference import torch_parts
-from otel_quant.inference.results import (
-    BackendKernel,
-    Conversion,
-    Ran,
-    RanKernel,
-    backend_kernels,
-    grouped,
-    tensor_text,
-)
+from otel_quant.inference import results, torch_parts
+from otel_quant.inference.results import BackendKernel, Conversion, Ran, RanKernel, grouped
 
 _TENSOR: Final = re.compile(r"Tensor\(([^)]*)\)")
 
@@ -60,7 +52,7 @@ class Operand(NamedTuple):
     storage: int  # Number of its memory; the same for views of it
 
     def __str__(self) -> str:
-        return tensor_text(self.dtype, self.shape)
+        return results.tensor_text(self.dtype, self.shape)
 
 
 Operands: TypeAlias = tuple[tuple[Operand, ...], tuple[Operand, ...]]
@@ -175,14 +167,14 @@ def around(operator: TorchOperator, operators: Sequence[TorchOperator]) -> Itera
         yield operator
 
 
-def events_of(results: Any) -> Events:
+def events_of(session: Any) -> Events:
     """Reads what a session of the profiler has left."""
     from torch._C._autograd import DeviceType
 
     found: list[ProfilerEvent] = []
     on_device: dict[int, list[tuple[str, int]]] = {}
     cpu = DeviceType.CPU
-    for event in results.events():
+    for event in session.events():
         name, begin, thread = event.name(), event.start_ns(), event.start_thread_id()
         is_range, length = event.is_user_annotation(), event.duration_ns()
         if event.device_type() != cpu:
@@ -378,7 +370,7 @@ def ran_of(profile: TorchProfile, device: str) -> Ran:
 
 def kernels_on_gpu(profile: TorchProfile) -> tuple[BackendKernel, ...]:
     """Returns the kernels of a GPU that operators have started, the most frequent first."""
-    return backend_kernels(
+    return results.backend_kernels(
         (("GPU", printable(name, _LONGEST), "", ""), kernel.module)
         for kernel in profile.kernels
         for name in kernel.on_device
@@ -404,8 +396,8 @@ def changes_of_type(kernels: Sequence[TorchOperator]) -> Iterator[tuple[str, str
         kind = torch_parts.kind_of(kernel.name)
         types = [each.dtype for each in kernel.inputs[:2]]
         if kind is not None:
-            results = () if kind == torch_parts.SCALES else kernel.outputs[:1]
-            yield kind, " -> ".join([*types[:1], *(each.dtype for each in results)]), kernel
+            made = () if kind == torch_parts.SCALES else kernel.outputs[:1]
+            yield kind, " -> ".join([*types[:1], *(each.dtype for each in made)]), kernel
         elif kernel.name == torch_parts.COPY and len(set(types)) == 2 and kernel.inputs[0].shape:
             copies = takewhile(lambda each: each.name in torch_parts.COPIES, outer)
             # What is written is the first.

@@ -28,12 +28,20 @@ from otel_quant.capture.recorder.run_info import git_head, shown_command
 from otel_quant.format import series
 from otel_quant.format.event_file import complete_manifest, create_manifest, processes_in
 from otel_quant.launcher import causes
+from otel_quant.launcher.known_errors import advice_on
 from otel_quant.launcher.observer import INTERVAL, LastSeen, Observation, Observer, with_mark
 from otel_quant.launcher.program import signal_name
 from otel_quant.launcher.start import TRACEPARENT
 from otel_quant.recordings import summary
 from otel_quant.recordings.failures import has_exit_code
-from otel_quant.recordings.model import Ending, RecordedStep, Recording, forecast_of, steps_in
+from otel_quant.recordings.model import (
+    Advice,
+    Ending,
+    RecordedStep,
+    Recording,
+    forecast_of,
+    steps_in,
+)
 from otel_quant.recordings.reader import grown_of, read
 from otel_quant.schema import semconv
 from otel_quant.schema.readings import UNITS
@@ -81,7 +89,8 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
     last = _last_of(victim, seen)
     memory = _memory_then(seen, victim, last, recording)
     told = ": ".join(filter(None, (error, message)))
-    cause = causes.cause_of(causes.Known(seen, victim, memory, told, shortage))
+    known = causes.Known(seen, victim, memory, told, shortage)
+    cause = causes.cause_of(known)
     limit, source = _limit(seen, victim, shortage, recording)
     growth = _forecast(victim, step, UNITS[unit].growth["memory"])
     if growth is None and step is not None:
@@ -100,7 +109,6 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
         gpus=seen.gpus,
         recording=os.path.relpath(recording.path),
     )
-    advice = causes.advice_for(_with_growth(situation, recording))
     grown: dict[str, Any] = {f"memory_per_{unit}": growth}
     plain = dataclasses.replace(
         plain,
@@ -116,7 +124,7 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
         memory_per_second=leak,
         memory_of_others=seen.memory_of_others,
         processes=last.processes if last is not None else (),
-        advice=advice,
+        advice=_advice(known, cause, situation, recording),
         **grown,
     )
     if victim.pid == seen.pid:
@@ -188,7 +196,7 @@ def _line(victim: causes.Victim, step: RecordedStep) -> str:
     silent = victim.time - last.time if last is not None and step.end is None else 0.0
     # While a C function holds the GIL, or the process is stopped, no sample can be taken.
     before = f", not seen for {duration_text(silent)}" if silent > _SILENT else ""
-    return f", at {step.line.short}{before}"
+    return f", at {step.line.words}{before}"
 
 
 def _error_of(victim: causes.Victim) -> tuple[str | None, str | None]:
@@ -254,6 +262,15 @@ def _growth(step: RecordedStep, memory: int | None, recording: Recording) -> int
         if later > earlier
     ]
     return round(statistics.median(slopes)) if slopes else None
+
+
+def _advice(
+    known: causes.Known, cause: causes.Cause, situation: causes.Situation, recording: Recording
+) -> tuple[Advice, ...]:
+    is_full = cause.name == causes.DISK_FULL
+    full = causes.full_disks(known.seen.disks, known.model_bytes) if is_full else ()
+    of_memory = causes.advice_for(_with_growth(situation, recording))
+    return (*of_memory, *advice_on(known.error, known.model, full))
 
 
 def _with_growth(known: causes.Situation, recording: Recording) -> causes.Situation:
@@ -392,7 +409,8 @@ class LaunchedRecording:
         with FAULTS.kept_in("observer"):
             if self._observer is not None:
                 seen = self._observer.observe(ended)
-                if failed := failed_in(self._folder, seen):  # which the ending may be because of
+                # What the ending may be because of
+                if self._folder.is_dir() and (failed := failed_in(self._folder, seen)):
                     complete_manifest(self._folder, {}, failed=failed)
                 ending = ending_in(self._folder, self._began_ns, seen)
                 fields["ending"] = dataclasses.asdict(ending)

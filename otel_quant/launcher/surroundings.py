@@ -69,7 +69,7 @@ class Disk(NamedTuple):
     """A file system that the program may have written to."""
 
     places: str  # What is on it
-    free: int  # Bytes
+    free: int  # Bytes, at the least that was seen
     size: int  # Bytes
 
 

@@ -15,6 +15,7 @@ import sys
 
 from otel_quant.base.destinations import CONFIGURED_ELSEWHERE, exporters_in, sends
 from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.capture.early_stacks import EARLY_STACKS
 from otel_quant.capture.instruments import PACKAGES, found_by_others
 
 TYPE_CHECKING = False  # not typing's, which takes a third of Python's own start to load
@@ -44,6 +45,7 @@ def instrument() -> str:
     if any(_TRACKER in argument for argument in sys.orig_argv):
         return "instrumented"  # No code of the program runs in it
     with FAULTS.kept_in("automatic instrumentation"):
+        EARLY_STACKS.begin()
         settings, finder = exporter_settings(os.environ), _FirstImport()
         if settings:
             _initialize(settings)

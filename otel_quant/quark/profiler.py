@@ -255,16 +255,13 @@ class GlobalProfiler:
         torch = sys.modules.get("torch")
         if torch is None or not torch.cuda.is_available():
             return
-        devices = []
-        for index in range(torch.cuda.device_count()):
-            free, total = torch.cuda.mem_get_info(index)
-            allocated, reserved = (
-                torch.cuda.memory_allocated(index),
-                torch.cuda.memory_reserved(index),
-            )
+        cuda, devices = torch.cuda, []
+        for index in range(cuda.device_count()):
+            free, total = cuda.mem_get_info(index)
+            held = cuda.memory_allocated(index), cuda.memory_reserved(index)
             figures = {
-                "allocated": allocated,
-                "reserved": reserved,
+                "allocated": held[0],
+                "reserved": held[1],
                 "used": total - free,
                 "free": free,
             }

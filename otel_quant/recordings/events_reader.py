@@ -15,6 +15,7 @@ from otel_quant.recordings.model import (
     State,
 )
 from otel_quant.schema import semconv
+from otel_quant.schema.code_lines import Spot
 from otel_quant.schema.readings import UNITS, Count, Counts, LayerAccuracy
 
 if TYPE_CHECKING:
@@ -137,7 +138,8 @@ class ReadRun:
         steps = {each["index"]: each for each in state.get("steps", ())}
         for index in steps.keys() & self._open.keys():
             step, known = self._open[index], steps[index]
-            step["line"] = known.get("line")
+            if "line" in known:
+                step["line"] = Spot(known.get("own"), known["line"], known.get("waits_for", ""))
             for unit, names in UNITS.items():
                 total = known.get(names.expected)
                 if total not in (None, step["counts"].get(unit, _NONE).total):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, Ty
 
 from otel_quant.format.curve import Curve, RecordedCurve
 from otel_quant.schema import semconv
-from otel_quant.schema.code_lines import Place
+from otel_quant.schema.code_lines import Spot
 from otel_quant.schema.readings import Counts
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class RecordedStep:
     mark: int | None = None
     devices: tuple[Attributes, ...] = ()  # The attributes of the log record of each GPU
     counts: Counts = field(default_factory=Counts)  # Samples and layers begun so far
-    line: Place | None = None  # The line at which it was last seen; None of one that has ended
+    line: Spot | None = None  # Where it was last seen; None of one that has ended
     progress: tuple[tuple[float, int], ...] = ()  # Time and number, of the newest of its counts
     layers: tuple[LayerAccuracy, ...] = ()  # How well the library has quantized them
     error: str | None = None  # Class name of the exception that ended it

@@ -7,6 +7,7 @@ is read. ``Recording.problems`` names what could not be read.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -16,8 +17,9 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from otel_quant.base.files import LOCKS_EXIST, is_held, open_regular
+from otel_quant.diagnosis.bounds import NOTHING_STANDS_OUT, Evidence, bound_of
 from otel_quant.diagnosis.spots import Grown, Stack, grown_in
-from otel_quant.diagnosis.stack_trees import by_last_line
+from otel_quant.diagnosis.stack_trees import Stacks, by_last_line
 from otel_quant.format import event_file
 from otel_quant.format.curve import Curve, RecordedCurve, read_curve
 from otel_quant.format.fields import EVENTS, MANIFEST, STACKS, STATE, LeftOut
@@ -35,6 +37,8 @@ from otel_quant.recordings.model import (
     function_of,
     steps_in,
 )
+from otel_quant.recordings.outside import NAMES, row_of
+from otel_quant.recordings.summary import limit, processors
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import DEEPEST, OTHER, OUTSIDE, Amounts, Place
 
@@ -338,11 +342,16 @@ class SeenStack:
         return next((line for line in reversed(self.lines) if line.is_own), self.lines[0])
 
 
+_OUTSIDE: Final = frozenset(map(str, (OUTSIDE, *NAMES)))
+
+
 def stacks_in(recording: Recording, runs: Sequence[RecordedRun] | None = None) -> list[SeenStack]:
     """Returns what was seen of all or some runs of a recording, stack by stack; nothing of a profile."""
+    if runs is None:
+        return recording.once("stacks", lambda: stacks_in(recording, recording.runs))
     steps = {(each.run.id, str(each.step.index)): each for each in steps_in(recording)}
     found: list[SeenStack] = []
-    for run in runs or recording.runs:
+    for run in runs:
         left_out = LeftOut()
         path = event_file.process_file(recording.path, "stacks", run.process, run.id)
         known = STACKS.take(event_file.mapping_in(path), left_out)
@@ -350,7 +359,9 @@ def stacks_in(recording: Recording, runs: Sequence[RecordedRun] | None = None) -
             continue
         for index, rows in known["steps"].items():
             step = steps.get((run.id, index))
-            where = "outside of steps" if index == str(OUTSIDE) else "other steps"
+            where = "outside of steps" if index in _OUTSIDE else "other steps"
+            if step is None and index in _OUTSIDE:
+                step = row_of(recording, run, int(index))
             found += (SeenStack(step, *each, where) for each in _stacks(rows, known["places"]))
     return found
 
@@ -381,8 +392,7 @@ def grown_of(recording: Recording, step: RecordedStep) -> Grown | None:
 
 def lines_of(recording: Recording, step: RecordedStep) -> list[Stack]:
     """Returns what was seen in steps of a step's name, stack by stack."""
-    every = recording.once("stacks", lambda: stacks_in(recording))
-    return [(each.lines, each.seen) for each in of_step(every, step.name)]
+    return [(each.lines, each.seen) for each in of_step(stacks_in(recording), step.name)]
 
 
 def by_line(stacks: Iterable[SeenStack]) -> dict[Place, Amounts]:
@@ -393,3 +403,21 @@ def by_line(stacks: Iterable[SeenStack]) -> dict[Place, Amounts]:
 def by_call(stacks: Iterable[SeenStack]) -> dict[Place, Amounts]:
     """Returns what was seen below each line of the program's own code."""
     return by_last_line(((each.call,), each.seen) for each in stacks)
+
+
+def with_bound(recording: Recording, row: PlacedStep) -> PlacedStep:
+    """Returns a row of the time outside of steps with what bounds it, as a step that ends has it."""
+    stacks, most = Stacks(), limit(recording)
+    for each in stacks_in(recording):
+        if each.step is row:
+            stacks.add(row.step.index, each.lines, each.seen)
+    if (root := stacks.steps.get(row.step.index)) is None:
+        return row
+    evidence = Evidence(root, row.own, row.step.attributes)
+    evidence.cpus = processors(recording) or math.nan
+    evidence.limit = math.nan if most is None else most.value
+    bound = bound_of(evidence)
+    if bound is None or bound.name == NOTHING_STANDS_OUT:  # its lines are named anyway
+        return row
+    of_bound = {semconv.STEP_BOUND_BY: bound.name, semconv.STEP_BOUND_EVIDENCE: bound.evidence}
+    return replace(row, step=replace(row.step, attributes={**row.step.attributes, **of_bound}))

@@ -40,9 +40,9 @@ from otel_quant.schema.events import present
 from otel_quant.schema.readings import AT_LEAST
 
 Source = Literal[
-    "kernel", "sampled", "launcher", "process", "checkpoints", "last reading", "ending"
+    "kernel", "allocator", "sampled", "launcher", "process", "checkpoints", "last reading", "ending"
 ]
-"""How a value is known: from the kernel's mark, from the samples of the process, from the curve of
+"""How a value is known: from the kernel's mark or the one of torch's allocator, from the samples of the process, from the curve of
 the launcher or of a process, read at checkpoints, in the last reading, or by the launcher as the
 program ended."""
 
@@ -54,6 +54,7 @@ SAMPLE_RATE: Final = semconv.short(semconv.CALIBRATION_SAMPLE_RATE)
 MEMORY_PEAK: Final = semconv.short(semconv.MEMORY_PEAK)
 MEMORY_SEEN: Final = "memory.seen"
 GPU_PEAK: Final = semconv.short(semconv.GPU_MEMORY_PEAK)
+GPU_TREE_PEAK: Final = semconv.short(semconv.GPU_TREE_PEAK)
 GPU_ALLOCATED: Final = "gpu.torch_allocated.peak"
 DISK_WRITE: Final = semconv.short(semconv.DISK_WRITE)
 CACHE_PEAK: Final = semconv.short(semconv.CACHE_GROWTH)
@@ -81,6 +82,8 @@ _OF_STEPS: Final = {
 
 _NEAR: Final = 0.99
 """The curve and the kernel's mark differ by what was used between two samples."""
+
+_EXACT: Final[tuple[Source, ...]] = ("kernel", "allocator")
 
 _MOST_PLACES: Final = 8
 """Values of which it is looked up which step was open then."""
@@ -136,10 +139,12 @@ def value(recording: Recording, name: str) -> float | None:
     return _highest(each.value for each in _everywhere(recording, quantity))
 
 
-def peak(recording: Recording) -> KnownValue | None:
-    """Returns the peak of memory, and where it was: as :func:`value` has it."""
-    every = _everywhere(recording, BY_NAME[MEMORY_PEAK])
-    return recording.once("peak", lambda: _placed(every, recording, recording.runs))
+def peak(recording: Recording, name: str = MEMORY_PEAK) -> KnownValue | None:
+    """Returns the peak of memory, or of another level, and where it was: as :func:`value` has it."""
+    every = _everywhere(recording, BY_NAME[name])
+    return recording.once(
+        ("peak", name), lambda: _placed(every, recording, recording.runs, name == MEMORY_PEAK)
+    )
 
 
 def with_curve_peak(recording: Recording, steps: Iterable[PlacedStep]) -> list[PlacedStep]:
@@ -294,9 +299,10 @@ def _of_span(
     """Yields what the span of a run or a step knows of a quantity, and the records of its devices."""
     span = step or run
     if (found := _sum(span.attributes, quantity)) is not None:
-        is_exact = span.attributes.get(f"{quantity.attributes[0]}_source") == "kernel"
-        yield KnownValue(found, "kernel" if is_exact else "sampled", None, run, step)
-    if span.devices and (used := known(number(each, quantity.device) for each in span.devices)):
+        told = span.attributes.get(f"{quantity.attributes[0]}_source")
+        exact = next((each for each in _EXACT if each == told), None)
+        yield KnownValue(found, exact or "sampled", None, run, step)
+    elif span.devices and (used := known(number(each, quantity.device) for each in span.devices)):
         yield KnownValue(sum(used), "sampled", None, run, step)
 
 
@@ -322,7 +328,10 @@ def _sum(attributes: Attributes, quantity: Quantity) -> float | None:
 
 
 def _placed(
-    every: Iterable[KnownValue], recording: Recording, runs: Sequence[RecordedRun]
+    every: Iterable[KnownValue],
+    recording: Recording,
+    runs: Sequence[RecordedRun],
+    is_memory: bool = True,
 ) -> KnownValue | None:
     """Returns the highest; of those that are equal as far as can be told, the one that knows where.
 
@@ -332,8 +341,8 @@ def _placed(
     found = sorted(every, key=lambda each: -each.value)
     if not found:
         return None
-    best = max(found, key=lambda each: (each.value, each.source == "kernel"))
-    seen_by_it = best.source not in ("kernel", "launcher", "ending")
+    best = max(found, key=lambda each: (each.value, each.source in _EXACT))
+    seen_by_it = is_memory and best.source not in ("kernel", "launcher", "ending")
     of_best: Any = {
         "value": best.value, "source": best.source, "is_low": seen_by_it and any(map(is_low, runs)),
     }  # fmt: skip
@@ -569,8 +578,12 @@ class Growing(NamedTuple):
     left: float | None  # Seconds until the limit is reached; None without one, or after it
 
 
-def growing(recording: Recording, each: PlacedStep) -> Growing | None:
-    """Returns how memory goes on growing within a step; None if it does not."""
+def growing(
+    recording: Recording, each: PlacedStep, level: str = MEMORY, most: float | None = None
+) -> Growing | None:
+    """Returns how memory, or another level of the curve with a limit, goes on growing within a step; None if it does not."""
+    if level == MEMORY and (of_memory := limit(recording)) is not None:
+        most = of_memory.value
     name = LAUNCHER if LAUNCHER in recording.curves else each.run.process
     began, curve = recording.curve(name)
     begin, seconds = began - each.step.start, each.duration
@@ -578,15 +591,15 @@ def growing(recording: Recording, each: PlacedStep) -> Growing | None:
         return None
     growth = Growth()
     for bucket in curve.buckets.values():
-        level = bucket.levels.get(MEMORY)
-        if level is not None and 0 <= (at := begin + level.at / 1000) <= seconds:
-            growth.add(round(1000 * at), level.lowest)
+        read = bucket.levels.get(level)
+        if read is not None and 0 <= (at := begin + read.at / 1000) <= seconds:
+            growth.add(round(1000 * at), read.lowest)
     line = growth.line()
     if line is None or line.now - line.start < _GROWS:
         return None
-    rate, samples, most = 1000 * line.per_sample, each.step.samples, limit(recording)
+    rate, samples = 1000 * line.per_sample, each.step.samples
     at_end = line.now + rate * (seconds - line.samples / 1000)
-    room = most.value - at_end if most is not None else 0.0
+    room = most - at_end if most is not None else 0.0
     per_sample = rate * seconds / samples if samples else None
     return Growing(rate, per_sample, at_end - line.start, room / rate if room > 0 else None)
 

@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from otel_quant.schema import semconv
-from otel_quant.schema.code_lines import Node, Place
+from otel_quant.schema.code_lines import Node, Spot
 from otel_quant.schema.readings import (
     AttributeValue,
     CostedModel,
@@ -73,7 +73,7 @@ class Event:
     peaks: Peaks | None = None  # Highest figures of the step, or of the run so far
     # The stacks of the run so far, a tree by the index of each step; the sampler may add to them
     stacks: Mapping[int, Node] | None = None
-    lines: Mapping[int, Place] = field(default_factory=dict)  # Where each step was last seen
+    lines: Mapping[int, Spot] = field(default_factory=dict)  # Where each step was last seen
 
     @property
     def phase(self) -> Phase:

@@ -164,7 +164,7 @@ class Replay:
         requests: list[Any] = []
         stacks = Stacks()
         for each in self._stacks:
-            if each.step is not None:
+            if each.step is not None and not each.step.step.spans:
                 stacks.add(each.step.step.index, each.lines, each.seen)
         sink = ProfilesSink(requests.append, self._span_ids)
         for event in self._events():

@@ -12,14 +12,23 @@ from typing import Final, NamedTuple
 from otel_quant.format.event_file import BENCH, INFERENCE
 from otel_quant.recordings import summary
 from otel_quant.recordings.compared_runs import FACTS
-from otel_quant.recordings.model import STATES, WORST_FIRST, RecordedRun, Recording, State, steps_in
+from otel_quant.recordings.gpus import highest_on
+from otel_quant.recordings.model import (
+    STATES,
+    WORST_FIRST,
+    RecordedRun,
+    Recording,
+    State,
+    known,
+    steps_in,
+)  # fmt: skip
 from otel_quant.recordings.reader import stacks_in
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import GROUPS
 from otel_quant.schema.units import cut, duration_text, moment_text, share_text
 from otel_quant.views.answer import ending_parts, outcome, sentences, whose
 from otel_quant.views.charts import Chart
-from otel_quant.views.curves import bands_of, charts_of
+from otel_quant.views.curves import OF_PROGRAM, bands_of, charts_of
 from otel_quant.views.document import (
     ONE,
     Cell,
@@ -94,7 +103,7 @@ def _parts(recording: Recording, subject: ShownProcess) -> Iterator[Part]:
         Section("Steps", [table] if table.rows else []),
         Section("GPUs", _gpu_tables(recording, subject)),
         Section("Accuracy of layers", accuracy_tables(recording)),
-        Section("Python lines", page_parts(stacks) if stacks else []),
+        Section("Python lines", page_parts(stacks, recording.duration) if stacks else []),
         Section("Processes", process_tables),
         Section("Models", list(model_parts(recording, with_layers=True))),
     )
@@ -129,7 +138,11 @@ def _meters(
         yield f"Memory peak{whose(recording, peak)}", peak.value, memory_limit(recording)
     for chart in charts:
         if chart.id.startswith("gpu-") and chart.mark is not None:
-            yield f"GPU {chart.id.removeprefix('gpu-')} peak", chart.mark.value, chart.limit
+            index = chart.id.removeprefix("gpu-")
+            is_own = chart.series[0].label == OF_PROGRAM
+            own = highest_on(recording, int(index)) if is_own else None
+            name = f"GPU {index} peak{'' if is_own else ', all programs'}"
+            yield name, max(known((chart.mark.value, own))), chart.limit
 
 
 _LONGEST_NAME: Final = 120

@@ -235,7 +235,10 @@ def _facts(recording: Recording, run: RecordedRun) -> Iterator[tuple[str, str]]:
     if limit is not None:
         yield "memory limit", f"{size(limit.value)}{_LIMITS.get(limit.source or '', '')}"
     if isinstance(gpu_share := data.get("gpu_memory_limit_share"), int | float):
-        yield "GPU memory peak", f"{share_text(gpu_share)} of the memory of the fullest GPU"
+        yield (
+            "GPU memory peak",
+            f"{share_text(gpu_share)} of the memory of the fullest GPU, by all programs",
+        )
     if run.last is not None and run.end is None and recording.ending is None:
         read = number(run.last.attributes, f"{semconv.READING_PREFIX}memory")
         age = _age(recording, run.last)

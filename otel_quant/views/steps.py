@@ -11,6 +11,8 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.recordings import summary
+from otel_quant.recordings.failures import has_ended
+from otel_quant.recordings.gpus import bracket_of, shows_all_programs
 from otel_quant.recordings.model import (
     STATES,
     WORST_FIRST,
@@ -31,7 +33,14 @@ from otel_quant.recordings.summary import outermost_runs
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import QUANTITIES
 from otel_quant.schema.code_lines import BEFORE, BETWEEN
-from otel_quant.schema.figures import MEMORY, RESOURCES, Figure, Part
+from otel_quant.schema.figures import (
+    ALL_GPUS_MEMORY,
+    MEMORY,
+    RESOURCES,
+    TREE_GPU_MEMORY,
+    Figure,
+    Part,
+)
 from otel_quant.schema.units import counted, cut, duration_text
 from otel_quant.views.document import ONE, Cell, Column, Row, Table, UnitCell, known
 from otel_quant.views.text import share_of
@@ -204,9 +213,13 @@ class ShownRun:
         of_outside = [self._outside(each) for each in outside if each.run is run]
         before = [each for each in of_outside if each.name == NAMES[BEFORE]]
         self.rows = [*before, *self._rows(placed), *of_outside[len(before) :]]
-        failed = (each.error_message for each in run.steps if each.error)
+        failed = [each for each in run.steps if each.error]
+        if run.error is not None:
+            failed = [each for each in failed if has_ended(run, each)]
+        else:
+            failed = failed[:1] if recording.state == "ended" else []
         # Messages that the first lines have
-        self.told = (run.error_message, next(failed, None))
+        self.told = {each.error_message for each in failed}
 
     @property
     def seconds(self) -> float:
@@ -240,6 +253,8 @@ class ShownRun:
                 yield row
         yield from (row for row in rows.values() if row.first is _NO_POINT)
 
+
+_Column: TypeAlias = Column[StepTableRow]
 
 Value: TypeAlias = Callable[[StepTableRow], Any]
 """Computes a figure of a row, in bytes and seconds; None if it is not known."""
@@ -277,6 +292,17 @@ def _seen(figure: Figure) -> Value:
 def _rounded_share(part: float | None, whole: float | None) -> float | None:
     share = share_of(part, whole)
     return share and round(share, 4)
+
+
+def _of_bracket(end: int) -> Value:
+    def value(row: StepTableRow, step: RecordedStep) -> float | None:
+        found = bracket_of(row.of.recording, row.of.steps, step)
+        return None if found is None else found[end]
+
+    return _of_step(value)
+
+
+_MOST: Final = "what was in use on the devices, less what was before the program began"
 
 
 @_of_step
@@ -346,6 +372,9 @@ def _columns_of(figure: Figure) -> Iterator[Column[StepTableRow]]:
             yield column("_delta", "+/-", delta, is_signed=True)
         yield column("_peak", "PEAK", peak)
         yield column("_seen", "SEEN", _seen(figure))
+        if figure is TREE_GPU_MEMORY:
+            yield column("_least", "AT LEAST", _of_bracket(0), title="what torch had reserved")
+            yield column("_most", "AT MOST", _of_bracket(1), title=_MOST)
         if figure in MEMORY.figures:
             yield _column(f"{stem}_limit_share", "OF LIMIT", "1", _share_of_limit)
 
@@ -412,14 +441,8 @@ def step_table(
     custom = chain.from_iterable(map(_custom_columns, shown))
     step, *others = _SHOWN
     several = [_PROCESS] if len({run.process for run in runs}) > 1 else []
-    columns = known((step, *several, *others, *more, *custom, _STATE), rows)
-    # What was seen at checkpoints tells nothing where a peak is known.
-    less = {each.heading.replace(" PEAK", " SEEN") for each in columns if " PEAK" in each.heading}
-    columns = [each for each in columns if each.heading not in less]
-    if any(column.heading.endswith(" SEEN") for column in columns):
-        has_reading = any(run.last and run.end is None for run in runs)
-        but = " and in the last reading" if has_reading else ", not between them"
-        notes.append(f"SEEN is the highest at the checkpoints{but}.")
+    columns = _telling(recording, known((step, *several, *others, *more, *custom, _STATE), rows))
+    notes += _notes_on(columns, runs)
     link_of = {id(each.step): links.get(each.path, "") for each in (*steps, *outside)}
 
     def placed(row: StepTableRow, cells: Sequence[Cell]) -> Row:
@@ -430,6 +453,24 @@ def step_table(
     return Table.of(columns, rows, row=placed, id="steps", caption=caption, note=note)
 
 
+def _telling(recording: Recording, columns: Sequence[_Column]) -> list[_Column]:
+    """Returns the columns without what was seen at checkpoints where a peak is known, and what other programs hardly change."""
+    less = {each.heading.replace(" PEAK", " SEEN") for each in columns if " PEAK" in each.heading}
+    if not shows_all_programs(recording):
+        less |= {each.heading for each, figure in _FIGURES if figure is ALL_GPUS_MEMORY}
+    return [each for each in columns if each.heading not in less]
+
+
+def _notes_on(columns: Sequence[_Column], runs: Sequence[RecordedRun]) -> Iterator[str]:
+    headings = [each.heading for each in columns]
+    if any(each.endswith(" SEEN") for each in headings):
+        has_reading = any(run.last and run.end is None for run in runs)
+        but = " and in the last reading" if has_reading else ", not between them"
+        yield f"SEEN is the highest at the checkpoints{but}."
+    if any(each.startswith(ALL_GPUS_MEMORY.heading) for each in headings):
+        yield f"{ALL_GPUS_MEMORY.heading} is memory of all programs on the GPUs."
+
+
 @_of_step
 def _state_text(row: StepTableRow, step: RecordedStep) -> str:
     """Returns how a step ended, with the message of its exception where the first lines do not have it."""
@@ -437,8 +478,7 @@ def _state_text(row: StepTableRow, step: RecordedStep) -> str:
         return ""
     if step.state == "lost" and not row.of.recording.path.is_dir():
         return "open"  # a file does not show whether its process is alive
-    is_above = step.error_message in row.of.told
-    message = step.error_message if step.error and not is_above else ""
+    message = step.error_message if step.error and step.error_message not in row.of.told else ""
     return ": ".join(filter(None, (STATES[step.state].cell, step.error, message)))
 
 
@@ -463,7 +503,10 @@ _PROCESS: Final = Column[StepTableRow](
     _of_step(lambda row, step: "" if step.spans else process_name(row.of.recording, row.of.run)),
 )
 _STATE: Final = Column[StepTableRow]("STATE", None, _state_text, longest=_LONGEST_STATE)
-_NOT_SHOWN: Final = frozenset({"cpu_memory_delta_mb", "gpu_memory_start_mb", "gpu_memory_end_mb"})
+_NOT_SHOWN: Final = {
+    "cpu_memory_delta_mb",
+    *(f"gpu_{whose}memory_{part}_mb" for whose in ("", "process_") for part in ("start", "end")),
+}
 _HAVE_A_COLUMN: Final = {"TIME", *(column.heading for column, _ in _FIGURES)}
 
 _SHOWN: Final[tuple[Column[StepTableRow], ...]] = (

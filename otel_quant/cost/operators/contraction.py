@@ -274,15 +274,11 @@ def attention(
         return projection(op) + scores(op) * sum(heads)
 
     def others(op: TypedNode) -> int:
-        return rest(op) + scores(op) * _score_macs(op, masks)
+        cap = TANH + 2 if op.attributes.get("softcap") else 0
+        # What one score takes: softmax, scale, a cap if there is one, masks.
+        return rest(op) + scores(op) * (rule.SOFTMAX + 1 + cap + sum(map(op.has, masks)))
 
     return Rule(words, shapes, types, products, others)
-
-
-def _score_macs(op: TypedNode, masks: Sequence[int]) -> int:
-    """What one score takes: scale, softmax, masks, and a cap if there is one."""
-    cap = TANH + 2 if op.attributes.get("softcap") else 0
-    return rule.SOFTMAX + 1 + cap + sum(map(op.has, masks))
 
 
 def _state_sizes(op: TypedNode) -> tuple[int, int, int, int, int]:
@@ -334,8 +330,8 @@ TABLE: Final[dict[str, Rule]] = {
     "MatMul": Rule("|y|*K", matmul(1), T0, last_axis, tool=_matmul_tool),
     "MatMulInteger": Rule("|y|*K; zero points are free (onnx_tool: one is a bias)", matmul(1), rule.INT32, last_axis,
         tool=_matmul_tool, precision=rule.Precision(zero_point=(1, 3))),
-    "QLinearMatMul": Rule("|y|*K", matmul(3), rule.like(7), last_axis, tool=lambda op: rule.volume0(op.dims(0)) * op.dims(3)[-1],
-        precision=rule.Precision(operands=(0, 3), zero_point=(3, 5))),
+    "QLinearMatMul": Rule("|y|*K", matmul(3), rule.like(7), last_axis,
+        tool=lambda op: rule.volume0(op.dims(0)) * op.dims(3)[-1], precision=rule.Precision(operands=(0, 3), zero_point=(3, 5))),
     "Gemm": Rule("|y|*K, +|y| with C", gemm(1), T0, gemm_products, rule.present(2)),
     "Einsum": Rule("product over the letters, operands pairwise",
         lambda op: [tuple(map(_label_lengths(op).__getitem__, _terms(op)[1]))], T0, _einsum_products, _einsum_alone),

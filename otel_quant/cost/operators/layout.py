@@ -298,8 +298,8 @@ TABLE: Final[dict[str, Rule]] = {
     "Pad": rule.free(_pad),
     "DepthToSpace": rule.free(_depth_to_space),
     "SpaceToDepth": rule.free(_space_to_depth),
-    "OneHot": rule.free(lambda op: [(*op.shape(0)[: (axis := op.axis(-1, extra=1))], rule.first_of(op, 1), *op.shape(0)[axis:])],
-        rule.like(2)),
+    "OneHot": rule.free(
+        lambda op: [(*op.shape(0)[: (axis := op.axis(-1, extra=1))], rule.first_of(op, 1), *op.shape(0)[axis:])], rule.like(2)),
     "Range": rule.free(_range, fold=_fold_range),
     "ConstantOfShape": rule.free(lambda op: [rule.target_shape(op, 0)],
         (lambda op: rule.FLOAT[0](op) if (fill := op.attr_tensor("value")) is None else fill.dtype,), _fold_filled),

@@ -138,15 +138,17 @@ def test_a_killed_run_shows_its_open_steps_and_last_figures(complete: Path, show
     assert show(complete) == (
         "p.yaml has no end record (killed, or still running); last seen after 2.00 s in Calibration.\n"
         "Memory reached at least 210 MB in Model Quantization > Calibration, 0:02 after the start.\n"
+        "GPU memory of all programs reached at least 944 MB in Model Quantization > Calibration.\n"
         "2 steps took 1.00 s of 2.00 s, most of it Model Quantization: 1.00 s, 50.0 % of the run.\n"
         "1.00 of 2.00 s passed before the first step.\n"
         "\n"
-        "STEP                     START  TIME     %  MEM START  MEM END  MEM PEAK  GPU PEAK  STATE\n"
-        "                             s     s               MB       MB        MB        MB\n"
-        "-----------------------  -----  ----  ----  ---------  -------  --------  --------  -----\n"
-        "(before the first step)   0.00  1.00  50.0      104.9    106.4         -         -\n"
-        "Model Quantization        1.00  1.00  50.0      106.4        -   ≥ 209.7   ≥ 943.7  open\n"
-        "  Calibration             2.00  0.00   0.0      209.7        -   ≥ 209.7   ≥ 943.7  open\n"
+        "STEP                     START  TIME     %  MEM START  MEM END  MEM PEAK  GPU (ALL) PEAK  STATE\n"
+        "                             s     s               MB       MB        MB              MB\n"
+        "-----------------------  -----  ----  ----  ---------  -------  --------  --------------  -----\n"
+        "(before the first step)   0.00  1.00  50.0      104.9    106.4         -               -\n"
+        "Model Quantization        1.00  1.00  50.0      106.4        -   ≥ 209.7         ≥ 943.7  open\n"
+        "  Calibration             2.00  0.00   0.0      209.7        -   ≥ 209.7         ≥ 943.7  open\n"
+        "GPU (ALL) is memory of all programs on the GPUs.\n"
     )
 
 
@@ -297,10 +299,11 @@ def test_an_open_step_has_the_memory_of_the_last_reading(killed: Path, show: Sho
 
     table = show(killed).split("\n\n")[1]
     assert table.splitlines() == [
-        "STEP                     START   TIME     %  MEM START  MEM END  MEM PEAK  OF LIMIT  GPU PEAK  SAMPLES  STATE",
-        "                             s      s               MB       MB        MB         %        MB",
-        "-----------------------  -----  -----  ----  ---------  -------  --------  --------  --------  -------  -----",
-        "(before the first step)   0.00   1.00   1.6      104.9    106.4         -         -         -        -",
-        "Model Quantization        1.00  61.00  98.4      106.4        -   ≥ 422.8       5.0    ≥ 36.7        -  open",
-        "  Calibration             2.00  60.00  96.8      160.4        -   ≥ 422.8       5.0    ≥ 36.7       37  open",
+        "STEP                     START   TIME     %  MEM START  MEM END  MEM PEAK  OF LIMIT  GPU (ALL) PEAK  SAMPLES  STATE",
+        "                             s      s               MB       MB        MB         %              MB",
+        "-----------------------  -----  -----  ----  ---------  -------  --------  --------  --------------  -------  -----",
+        "(before the first step)   0.00   1.00   1.6      104.9    106.4         -         -               -        -",
+        "Model Quantization        1.00  61.00  98.4      106.4        -   ≥ 422.8       5.0          ≥ 36.7        -  open",
+        "  Calibration             2.00  60.00  96.8      160.4        -   ≥ 422.8       5.0          ≥ 36.7       37  open",
+        "GPU (ALL) is memory of all programs on the GPUs.",
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,8 @@ AT_COLLECT = "100 % of its time at main (quantize.py:12), in collect"
 MIXED = "nothing_stands_out"
 
 CASES = {
+    "a hang": (replace(under(MAIN, COLLECT, LOADER, SLEEP), stall=(5.0, "no progress for 5.00 s")), "stalled", "no progress for 5.00 s"),
+    "a stall for less": (replace(under(MAIN, COLLECT), stall=(4.9, "no progress for 4.90 s")), MIXED, f"at most {AT_COLLECT}"),
     "a lock file": (evidence(((MAIN, BUILD, BATON), 6, RUNS), work(4)), "lock_file", "60 % of its time, most at main (quantize.py:12), in FileBaton.wait"),
     "less at a lock file": (evidence(((MAIN, BUILD, BATON), 4, RUNS), work(6)), MIXED, "at most 100 % of its time at main (quantize.py:12), most in collect"),
     "a build by another process": (evidence(((MAIN, BUILD, TORCHS_LOCK, ACQUIRE, POLL), 6, RUNS), work(4)), "other_build", "60 % of its time, most at main (quantize.py:12), in load"),
@@ -135,7 +138,7 @@ CASES = {
     "convolutions that nothing waits for": (evidence(work(10), gpu=gpu(0.97, 0.9)), "gpu", f"the GPU computed 97 % of the time (its multiprocessors 90 %, its memory 0 %); {AT_COLLECT}"),
     "Python beside another program's": (evidence(work(10), gpu=gpu(0.97, 0.9, is_shared=True), cores=1.0), "one_processor", f"it used 1.0 of 4 processors, and its thread ran 100 % of its time; {AT_COLLECT}"),
     "half Python, half products": (evidence(work(10), gpu=gpu(0.46, 0.41, 0.09, 7e6, waits=0.5), cores=1.0), MIXED, f"at most {AT_COLLECT}"),
-    "one GPU of four": (evidence(work(10), gpu=gpu(0.9, 0.8, waits=0.9, others=", 3 other GPUs were idle")), "gpu", f"the GPU computed 90 % of the time (its multiprocessors 80 %, its memory 0 %), 3 other GPUs were idle; {AT_COLLECT}"),
+    "one GPU of four": (evidence(work(10), gpu=gpu(0.9, 0.8, waits=0.9, idle=3)), "gpu", f"the GPU computed 90 % of the time (its multiprocessors 80 %, its memory 0 %), 3 other GPUs were idle; {AT_COLLECT}"),
     "pageable memory": (evidence(work(10), gpu=gpu(0.0, 0.0, 0.004, 19e9, copies=1.0), cores=1.0), "gpu_copies", f"19.0 GB a second to the GPU or from it, and the thread waited for copies 100 % of its time; {AT_COLLECT}"),
     "pinned memory, then synchronize": (evidence(work(10), gpu=gpu(0.0, 0.0, 0.01, 56e9, waits=1.0), cores=1.0), "gpu_copies", f"56.0 GB a second to the GPU or from it, and the thread waited for copies 100 % of its time; {AT_COLLECT}"),
     "large results": (evidence(work(10), gpu=gpu(0.0, 0.0, 0.0, 1.2e9, either=1.0), cores=1.0), "gpu_copies", f"1.2 GB a second to the GPU or from it, and the thread waited for copies 100 % of its time; {AT_COLLECT}"),
@@ -152,8 +155,6 @@ CASES = {
     "numbers that take long to compute": (evidence(work(10), gpu=gpu(0.71, 0.59, 0.21, 60e6, waits=1.0), cores=1.0), MIXED, f"at most {AT_COLLECT}"),
     "numbers of the host": (evidence(work(10), gpu=gpu(0.0, 0.0, 0.0, 0.3e6, waits=0.9), cores=0.7), "gpu_idle", f"the GPU computed 0 % of its time, and its thread was blocked 0 %; {AT_COLLECT}"),
     "the only processor, waiting for a GPU": (evidence(work(10), gpu=gpu(0.71, 0.59, waits=1.0), cores=1.0, cpus=1), MIXED, f"at most {AT_COLLECT}"),
-    "memory of a GPU by sample": (evidence(work(10), gpu=gpu(0.3, per_sample=20e6, limit=8e9), CALIBRATION_SAMPLE_COUNT=100), "gpu_memory_growth", "20.0 MB with each of 100 samples, 25 % of the limit of 8.00 GB"),
-    "less memory of a GPU by sample": (evidence(work(10), gpu=gpu(0.3, per_sample=10e6, limit=8e9), CALIBRATION_SAMPLE_COUNT=100), MIXED, f"at most {AT_COLLECT}"),
     "a GPU that waits": (evidence(work(10), gpu=gpu(0.05)), "gpu_idle", f"the GPU computed 5 % of its time, and its thread was blocked 0 %; {AT_COLLECT}"),
     "a GPU that computes": (evidence(work(10), gpu=gpu(0.5)), MIXED, f"at most {AT_COLLECT}"),
     "a GPU and a thread that both wait": (evidence(work(10, BLOCKED), gpu=gpu(0.05), cores=0.5), MIXED, f"at most {AT_COLLECT}"),

@@ -95,10 +95,7 @@ _WORTH: Final = 0.05
 def sentences(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     """Yields the sentences that follow how it ended, the most important first."""
     yield from _error(recording, subject)
-    rows, outside = (
-        outside_of(recording, outermost_runs(recording)),
-        list(_outside(recording, subject)),
-    )
+    rows, outside = (outside_of(recording, outermost_runs(recording)), list(_outside(recording)))
     is_most = sum(each.own for each in rows) > MOST_TIME * recording.duration
     yield from outside if is_most else ()
     yield from _peak_sentence(recording, subject, summary.peak(recording))
@@ -283,15 +280,13 @@ def _time(recording: Recording) -> Iterator[str]:
     yield time_sentence(times, total, recording.duration, processes=beside)
 
 
-def _outside(recording: Recording, subject: ShownProcess) -> Iterator[str]:
+def _outside(recording: Recording) -> Iterator[str]:
     """Yields where a good part of the run's time went without a step, the longest first."""
     rows = outside_of(recording, outermost_runs(recording))
     for each in sorted(rows, key=attrgetter("own"), reverse=True):
         if each.own >= _LONG * recording.duration:
             whole = duration_text(recording.duration)
-            passed = (
-                f"{part_text(each.own, whole)} of {whole} passed {_named_outside(each, subject)}"
-            )
+            passed = f"{part_text(each.own, whole)} of {whole} passed {words_of_outside(each)}"
             yield f"{passed}{phrase(': {}', _calls(recording, each))}."
 
 

@@ -39,7 +39,9 @@ class GpuEvidence(NamedTuple):
     """What is known of a step's GPUs: of the busiest one that the program has memory on. NaN for what is not known."""
 
     work: GpuWork = _UNKNOWN
-    is_shared: bool = True  # Whether other processes may have memory on it: what it computes may be theirs
+    is_shared: bool = (
+        True  # Whether other processes may have memory on it: what it computes may be theirs
+    )
     waits: float = 0.0  # Shares of the time at calls of each kind
     copies: float = 0.0
     either: float = 0.0

@@ -20,7 +20,7 @@ _MATTERS: Final = 0.05
 
 _INDEX: Final = GPU.device_stem + semconv.DEVICE_INDEX
 
-_AT_FIRST: Final = 500
+_AT_FIRST: Final = 250
 """Milliseconds after its start in which no program has memory of a GPU: it takes longer to load CUDA."""
 
 

@@ -65,7 +65,7 @@ from otel_quant.views.document import Facts, Lines, Part, Section
 from otel_quant.views.gpu_answer import gpu_sentences
 from otel_quant.views.gpu_devices import growing_on_gpus, nearest_to_its_limit
 from otel_quant.views.steps import ShownProcess, memory_limit, process_name
-from otel_quant.views.text import listed, phrase, printable
+from otel_quant.views.text import listed, phrase, printable, shortened
 
 _LONGEST_LINE: Final = 60
 _message: Final = partial(cut, longest=LONGEST_MESSAGE)
@@ -144,7 +144,7 @@ def outcome(recording: Recording, subject: ShownProcess) -> str:
 def _where(recording: Recording, subject: ShownProcess) -> str:
     """Returns what it was doing at the end, or which step failed."""
     if where := _ending_of(recording).where:
-        return cut(where, LONGEST_NAME + _LONGEST_LINE)
+        return shortened(where, LONGEST_NAME + _LONGEST_LINE)
     if recording.state == "failed" or recording.ending is not None:
         failure = failure_of(recording)
         steps = failure.steps if failure is not None and recording.ending is None else ()

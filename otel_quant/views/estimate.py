@@ -21,6 +21,7 @@ from otel_quant.views.document import (
     Part,
     Table,
     UnitCell,
+    of_attributes,
     records,
 )
 
@@ -136,17 +137,12 @@ def _notes(model: EstimatedModel, estimates: Sequence[Estimate]) -> list[str]:
 
 # --- for programs -------------------------------------------------------------------------
 
-_NAMED: Final[Sequence[Column[Estimate]]] = (
-    Column("library", value=attrgetter("library")),
-    Column("method", value=attrgetter("method")),
-    Column("probed_samples", "", attrgetter("probed")),
-)
-
 
 def _data(
     model: EstimatedModel, estimates: Sequence[Estimate], limit: int | None
 ) -> dict[str, Any]:
-    rows = records((*_NAMED, *_AMOUNTS, _fits(limit)), estimates)
+    probed = Column[Estimate]("probed_samples", "", attrgetter("probed"))
+    columns = (*of_attributes("library", "method"), probed, *_AMOUNTS, _fits(limit))
     return {
         "schema": SCHEMA,
         "model": model.cost.path,
@@ -159,7 +155,7 @@ def _data(
         "limit_bytes": limit,
         "estimates": [
             {**row, "memory": [*map(asdict, each.memory)], "disk": [*map(asdict, each.disk)]}
-            for row, each in zip(rows, estimates, strict=True)
+            for row, each in zip(records(columns, estimates), estimates, strict=True)
         ],
     }
 
@@ -175,10 +171,7 @@ class _Line(NamedTuple):
     computed_from: Cell = None
 
 
-_SHEET: Final[Sequence[Column[_Line]]] = (
-    *(Column(name, "", attrgetter(f"of.{name}")) for name in ("library", "method", "samples")),
-    *(Column(name, "", attrgetter(name)) for name in _Line._fields[1:]),
-)
+_SHEET: Final = [*of_attributes("of.library", "of.method", "of.samples", *_Line._fields[1:])]
 
 
 def _lines(estimates: Sequence[Estimate], limit: int | None) -> Iterator[_Line]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, pairwise
+from operator import attrgetter
 from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -38,6 +39,7 @@ from otel_quant.schema.figures import (
     MEMORY,
     RESOURCES,
     TREE_GPU_MEMORY,
+    TREE_MEMORY,
     Figure,
     Part,
 )
@@ -513,52 +515,6 @@ _PROCESS: Final = Column[StepTableRow](
 )
 
 
-_BARE_ENDS: Final = {"By": "_bytes", "s": "_seconds", "J": "_joules"}
-"""The end of a name for programs that is of one unit and one base: bytes, seconds since the recording began."""
-
-
-def _bare_columns() -> Iterator[Column[StepTableRow]]:
-    """Yields the columns for programs: what a table shows, in bytes, seconds and shares from 0 to 1."""
-    yield Column("start_seconds", value=lambda row: _rounded(row.start, _DECIMALS))
-    yield Column("duration_seconds", value=lambda row: _rounded(row.seconds, _DECIMALS))
-    share = lambda row: _rounded_share(row.seconds, row.of.recording.duration)  # noqa: E731
-    yield Column("share_of_run", value=share)
-    for column, figure in _FIGURES:
-        shown = _seen_of_open_steps(column, figure).value
-        of_file = figure.name.replace(".", "_") if figure.column is None else figure.column.key
-        stem, old = (
-            of_file.removesuffix(_ENDS.get(figure.unit, "")),
-            _ENDS.get(column.unit or "", ""),
-        )
-        part = column.name.removeprefix(stem).removesuffix(old)
-        name = figure.name.replace(".", "_") + part
-        if column.unit == "1":
-            yield Column(f"{name}_share", value=column.value)
-            continue
-        end = _BARE_ENDS.get(figure.unit, "")
-        yield Column(name + end, value=partial(_bare, shown, end == "_bytes"))
-        if part == "_peak" and figure in MEMORY.figures:
-            yield Column(f"{name}_is_least", value=partial(_is_least, shown))
-    yield Column("samples", value=_of_step(lambda _, step: step.samples))
-
-
-def _rounded(value: float | None, digits: int | None = None) -> float | None:
-    return None if value is None else round(value, digits)
-
-
-def _bare(shown: Value, is_whole: bool, row: StepTableRow) -> Any:
-    cell = shown(row)
-    value = cell.value if isinstance(cell, UnitCell) else cell
-    return _rounded(value) if is_whole else value
-
-
-def _is_least(shown: Value, row: StepTableRow) -> bool | None:
-    cell = shown(row)
-    return None if cell is None else isinstance(cell, UnitCell)
-
-
-BARE: Final = tuple(_bare_columns())
-
 _STATE: Final = Column[StepTableRow]("STATE", None, _state_text, longest=_LONGEST_STATE)
 _NOT_SHOWN: Final = {
     "cpu_memory_delta_mb",
@@ -574,6 +530,45 @@ _SHOWN: Final[tuple[Column[StepTableRow], ...]] = (
     *(_seen_of_open_steps(*each) for each in _FIGURES if each[0].key not in _NOT_SHOWN),
     Column("SAMPLES", "", _of_step(lambda _, step: step.samples), title="calibration samples: batches", spare=len(_SPARE), absent="-"),
 )  # fmt: skip
+
+_BARE_ENDS: Final = {"By": "_bytes", "s": "_seconds"}
+"""The end of a column's name where sizes are in bytes."""
+
+
+def _bare(column: Column[StepTableRow], figure: Figure) -> Column[StepTableRow]:
+    """Returns the column of a figure for programs: what a table shows, in one unit."""
+    of_file = figure.name.replace(".", "_") if figure.column is None else figure.column.key
+    end, is_size = _ENDS.get(column.unit or "", ""), column.unit == "By"
+    part = column.name.removeprefix(of_file.removesuffix(_ENDS.get(figure.unit, "")))
+    shown = _seen_of_open_steps(column, figure)
+
+    def value(row: StepTableRow) -> Any:
+        cell = shown.value(row)
+        found: Any = cell.value if isinstance(cell, UnitCell) else cell
+        return round(found) if is_size and found is not None else found
+
+    part = part.removesuffix(end) + _BARE_ENDS.get(column.unit or "", end)
+    return Column(figure.name.replace(".", "_") + part, value=value)
+
+
+def _share(row: StepTableRow) -> float | None:
+    return _rounded_share(row.seconds, row.of.recording.duration)
+
+
+def _is_least(row: StepTableRow) -> bool | None:
+    cells = [each.value(row) for each in _SHOWN if each.heading == f"{TREE_MEMORY.heading} PEAK"]
+    return isinstance(cells[0], UnitCell) if cells[0] is not None else None
+
+
+BARE: Final = (
+    Column[StepTableRow]("start_seconds", value=attrgetter("start")),
+    Column[StepTableRow]("duration_seconds", value=attrgetter("seconds")),
+    Column[StepTableRow]("share_of_run", value=_share),
+    *(_bare(*each) for each in _FIGURES),
+    Column[StepTableRow]("memory_peak_is_least", value=_is_least),
+    Column[StepTableRow]("samples", value=_of_step(lambda _, step: step.samples)),
+)
+"""Columns for programs: with one base, the recording's beginning, and one unit."""
 
 RATES: Final = tuple(
     _column("", each.heading.removesuffix("/S"), each.unit, _quantity(each.name), title=each.brief)

@@ -32,6 +32,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 PROGRAMS: Final = ROOT / "scripts" / "gpu_programs.py"
 MIB: Final = 1 << 20
+PEAK: Final = "gpu_process_memory_peak_mb"
 NEAR: Final = 16 * MIB
 """Bytes by which two readings of memory may differ: a context's buffers."""
 
@@ -176,7 +177,7 @@ def memory(folder: Path) -> Iterator[Row]:
     after = steps["After the spike"]
     yield near("peak of *After the spike*: not its neighbour's", (truth["After the spike"],), (after.get(f"{of_tree}.peak"),))  # fmt: skip
     [shown, *_] = json.loads(output(otel_quant("show", run.folder, "--format", "json")))
-    highest = max(step.get("gpu_memory_peak_mb") or 0 for step in shown["steps"]) * MIB
+    highest = max(step.get(PEAK) or 0 for step in shown["steps"]) * MIB
     yield near("highest of the table, observer at 2 ms", (run.observed,), (highest,))
     yield from (energy(*each) for each in (("the step *Energy*, the counter", truth["Energy"], steps["Energy"]), ("the run, the counter from outside", run.joules, run_attributes(run.folder))))  # fmt: skip
     report = run.folder / "page.html"
@@ -197,7 +198,8 @@ def killed(folder: Path) -> Iterator[Row]:
     """A program that is killed half a second after its highest memory."""
     run = recorded("killed", folder, fails=True)
     [shown, *_] = json.loads(output(otel_quant("show", run.folder, "--format", "json")))
-    peak = (shown["steps"][0].get("gpu_memory_peak_mb") or 0) * MIB
+    [step] = (each for each in shown["steps"] if each["step"] == "Killed")
+    peak = (step.get(PEAK) or 0) * MIB
     yield near("peak of a killed step, mem_get_info", (run.truth["used"],), (peak,))
 
 

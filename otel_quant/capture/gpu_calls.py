@@ -7,6 +7,7 @@ position in the code.
 from __future__ import annotations
 
 import dis
+from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Final
 
@@ -21,30 +22,17 @@ _CALLS: Final = {
 
 _LOADS: Final = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "LOAD_NAME")
 
-_MOST: Final = 2_000
-"""Code objects whose calls are remembered."""
+
+def kind_at(frame: FrameType) -> str:
+    """Returns what kind of call an innermost frame is in; empty for any other."""
+    code = frame.f_code
+    return _calls_in(code, code.co_filename).get(frame.f_lasti, "")
 
 
-class GpuCalls:
-    """Finds out what frames call."""
-
-    def __init__(self) -> None:
-        # By id of the code, with the code itself, so that no other gets its id
-        self._known: dict[int, tuple[CodeType, dict[int, str]]] = {}
-
-    def kind_at(self, frame: FrameType) -> str:
-        """Returns what kind of call an innermost frame is in; empty for any other."""
-        code = frame.f_code
-        if id(code) not in self._known:
-            if len(self._known) >= _MOST:
-                self._known.clear()
-            self._known[id(code)] = code, _calls_in(code)
-        return self._known[id(code)][1].get(frame.f_lasti, "")
-
-
-def _calls_in(code: CodeType) -> dict[int, str]:
+@lru_cache(2_000)
+def _calls_in(code: CodeType, path: str) -> dict[int, str]:
     """Returns the calls of these kinds, by their positions in the code."""
-    known = {**_CALLS, "run": WAIT} if "onnxruntime" in code.co_filename else _CALLS
+    known = {**_CALLS, "run": WAIT} if "onnxruntime" in path else _CALLS
     loaded: dict[tuple[int | None, int], str] = {}  # The newest name by where it begins
     found = {}
     for each in dis.get_instructions(code):

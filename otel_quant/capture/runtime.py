@@ -31,14 +31,16 @@ from opentelemetry.instrumentation.utils import is_instrumentation_enabled
 from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
+from otel_quant.capture.early_stacks import EARLY_STACKS
 from otel_quant.capture.instruments.processes import LAUNCHED, PARENT
 from otel_quant.capture.probes.readers import Probes
 from otel_quant.capture.recorder.ongoing import OpenStep, current_step
 from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.capture.recorder.run_info import new_run_info
-from otel_quant.capture.stack_sampler import StackSampler
+from otel_quant.capture.stack_sampler import sampler_for
 from otel_quant.export.otel.automatic_providers import (
     AUTOMATIC_PROVIDERS,
+    NOT_INSTALLED,
     PROVIDERS,
     has_providers_of_program,
 )
@@ -269,7 +271,7 @@ class Runtime:
     def _drain(self, send: Callable[[float], bool], timeout: float) -> None:
         with FAULTS.kept_in("delivery"):
             try:
-                sent = send(timeout)
+                sent = self.delivery.within(timeout, send)
             except KeyboardInterrupt:
                 # Else the SDK would wait for the same once more, for half a minute, at exit.
                 self.delivery.abandon()
@@ -291,6 +293,14 @@ class Runtime:
             is_received = request is not None or settings.file_wanted or self._added_sinks
             if settings.sdk_disabled and not is_received:
                 return _no_run()
+            if not (is_received or PARENT.is_worker or has_providers_of_program()):
+                for package in NOT_INSTALLED:
+                    LOG.warning(
+                        "nothing is recorded or sent: %s is not installed, without which opentelemetry-instrument has no "
+                        "providers; expected pip install 'otel-quant[otlp]', or OTEL_QUANT_RECORD=DIR for a recording alone",
+                        package,
+                    )
+                NOT_INSTALLED.clear()
             WORKAROUNDS.apply()
             if AUTOMATIC_PROVIDERS:
                 name_service(AUTOMATIC_PROVIDERS.values())
@@ -302,8 +312,6 @@ class Runtime:
                 arguments=settings.arguments,
                 folder=Path.cwd(),
             )
-            every = settings.stacks == "all"
-            stacks = StackSampler(names_paths=settings.paths, of_every_thread=every)
             recorder = Recorder(
                 info,
                 Probes([each for each in RESOURCES if settings.gpu or each.name != "gpu"]),
@@ -311,7 +319,7 @@ class Runtime:
                 self.metrics,
                 sample_interval=settings.sample_interval,
                 exact_peaks=settings.exact_peaks,
-                stacks=stacks if settings.stacks != "false" else None,
+                stacks=EARLY_STACKS.take() or sampler_for(settings),
             )
             self.end_at_exit()
             return recorder

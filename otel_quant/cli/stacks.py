@@ -41,8 +41,9 @@ def print_stacks(path: str, step: str | None, by: Literal["time", "memory"], for
     recording = read_recording(path)
     found = stacks_in(recording)
     if step is not None:
+        rows = [each.step for each in found if each.step is not None]  # also of no step
+        names = sorted({each.step.name for each in (*steps_in(recording), *rows)})
         found = of_step(found, step)
-        names = sorted({each.step.name for each in steps_in(recording)})
         if step not in names:
             expected = f"expected one of {listed(names)}" if names else "it has none"
             raise UserError(f"--step {step!r}: {path} has no such step; {expected}")
@@ -59,7 +60,8 @@ def print_stacks(path: str, step: str | None, by: Literal["time", "memory"], for
     elif form == "collapsed":
         sys.stdout.writelines(views.collapsed(found, by))
     else:
-        made = views.page_parts(found) if form == "html" else views.parts(found, by)
+        seconds = recording.duration if step is None else 0.0
+        made = views.page_parts(found, seconds) if form == "html" else views.parts(found, by)
         document = Document(
             made,
             title=views.answer(found, by),

@@ -93,6 +93,7 @@ class Evidence:
     limit: float = math.nan  # Bytes of memory that it may use
     per_sample: float = math.nan  # Bytes by which memory grows with each sample, if it does
     gpus: GpuEvidence = _NO_GPUS
+    stall: tuple[float, str] = (0.0, "")  # The longest time without progress, in seconds, in words
     function: str = ""  # The library's function that is the step; empty if it is the program's
 
     @cached_property
@@ -153,7 +154,11 @@ class Evidence:
         """Where most of its time was, with its share."""
         top = top_spot(self.stacks, TIME, lambda lines: line_within(lines, self.function))
         assert top is not None  # else there is no verdict
-        return f"{_percent(top[1].time / self.total.time)} of its time at {top[0].words}"
+        spot, seen = top
+        is_known = self.total.cpu > 0
+        is_blocked = is_known and seen.cpu + seen.waiting <= (1 - _BUSY) * seen.time
+        where = ", where it was blocked" if is_blocked else ""
+        return f"{_percent(seen.time / self.total.time)} of its time at {spot.words}{where}"
 
 
 def bound_of(evidence: Evidence) -> Bound | None:
@@ -220,19 +225,15 @@ def _calibration_data(evidence: Evidence) -> str:
 
 def _memory_growth(evidence: Evidence) -> str:
     """Each sample adds memory, and all of them a good part of the limit."""
-    text = _growth_by_sample(evidence, evidence.per_sample, evidence.limit)
-    method = str(evidence.figures.get(semconv.CALIBRATION_METHOD, ""))
-    if text and (grown := grown_in(evidence.stacks, evidence.function, method)) is not None:
-        text += f"; {_percent(grown.share)} of the growth at {grown.spot.words}"
-    return text
-
-
-def _growth_by_sample(evidence: Evidence, each: float, limit: float) -> str:
-    samples = evidence.figure(semconv.CALIBRATION_SAMPLE_COUNT)
-    share = each * samples / limit
+    each, samples = evidence.per_sample, evidence.figure(semconv.CALIBRATION_SAMPLE_COUNT)
+    share = each * samples / evidence.limit
     if math.isnan(share) or share < _GROWS:
         return ""
-    return f"{size(each)} with each of {samples:,} samples, {_percent(share)} of the limit of {size(limit)}"
+    text = f"{size(each)} with each of {samples:,} samples, {_percent(share)} of the limit of {size(evidence.limit)}"
+    method = str(evidence.figures.get(semconv.CALIBRATION_METHOD, ""))
+    if (grown := grown_in(evidence.stacks, evidence.function, method)) is not None:
+        text += f"; {_percent(grown.share)} of the growth at {grown.spot.words}"
+    return text
 
 
 def _disk(evidence: Evidence) -> str:
@@ -265,6 +266,7 @@ COMPILING: Final = "compiling"
 IMPORTING: Final = "importing"
 MEMORY_GROWTH: Final = "memory_growth"
 OTHER_PROGRAMS: Final = "other_programs"
+STALLED: Final = "stalled"
 NOTHING_STANDS_OUT: Final = "nothing_stands_out"
 
 
@@ -280,6 +282,9 @@ class Verdict(NamedTuple):
 
 
 VERDICTS: Final = (
+    Verdict(STALLED, "a hang", _where(
+        lambda step: step.stall[0] >= _MOST * step.duration, lambda step: step.stall[1],
+    )),
     Verdict("lock_file", "a lock file that another build holds, or one that was killed has left",
         _most_at(lambda lines: lines[-1] if lines[-1].file.endswith("torch/utils/file_baton.py") else None),
         remedy="if no other build is running, delete the file lock below TORCH_EXTENSIONS_DIR"),
@@ -290,8 +295,6 @@ VERDICTS: Final = (
     Verdict(IMPORTING, "importing modules", _most_at(importing)),
     Verdict(MEMORY_GROWTH, "memory that grows with each sample", _memory_growth),
     Verdict(CALIBRATION_DATA, "the loader of the calibration data", _calibration_data),
-    Verdict("gpu_memory_growth", "memory of the GPU that grows with each sample",
-        lambda step: _growth_by_sample(step, step.gpus.per_sample, step.gpus.limit)),
     Verdict("gpu", "the GPU, which computes all the time", _on_gpu(lambda gpus: gpus.computes)),
     Verdict("gpu_copies", "copies to the GPU or from it", _on_gpu(
         lambda gpus: gpus.is_copied_to,

@@ -9,21 +9,17 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from otel_quant.diagnosis.growth import Growth
 from otel_quant.schema.readings import GpuReading, GpuWork
 from otel_quant.schema.units import counted
 
-WAIT: Final = "wait"
-COPY: Final = "copy"
-EITHER: Final = "either"
+WAIT, COPY, EITHER = "wait", "copy", "either"
 """Kinds of calls: one that waits for what the GPU computes, one that copies, and one that does both."""
 
-_COMPUTES, _IS_FULL = 0.8, 0.9
-_MOST: Final = 0.5
-_WAITED: Final = 0.4
+_COMPUTES, _IS_FULL, _MOST, _WAITED, _PART = 0.8, 0.9, 0.5, 0.4, 0.7
+
 _SMALL: Final = 0.2
 """Share of multiprocessors and of the memory's bandwidth that small kernels use at most."""
 
@@ -33,44 +29,21 @@ _LAUNCHES: Final = 0.1
 _COPIES: Final = 0.4e9
 """Bytes a second that are copied at least: to start kernels takes up to 0.18 GB a second of the link."""
 
-_TALKS: Final = 30e6
-_TOUCHED: Final = 0.05
+_TALKS, _TOUCHED = 30e6, 0.05
 """Bytes a second over the link, or share of the time with kernels, of a GPU that the program does ask for something."""
 
-_IDLE: Final = 0.05
-
-
-_NO_WORK: Final = GpuWork(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 _UNKNOWN: Final = GpuWork()
-
-
-@dataclass(slots=True)
-class _Device:
-    """What samples show of one GPU in a step."""
-
-    limit: float = math.nan  # Bytes
-    growth: Growth = field(default_factory=Growth)  # The program's memory, by calibration samples
-    sums: GpuWork = _NO_WORK
-    count: int = 0  # How many readings were added up
-    is_own: bool = False  # Whether the program has memory on it
-    is_shared: bool = False  # Whether others may have some
-
-    @property
-    def mean(self) -> GpuWork:
-        return GpuWork(*(each / self.count for each in self.sums)) if self.count else _UNKNOWN
 
 
 class GpuEvidence(NamedTuple):
     """What is known of a step's GPUs: of the busiest one that the program has memory on. NaN for what is not known."""
 
     work: GpuWork = _UNKNOWN
-    is_shared: bool = True
+    is_shared: bool = True  # Whether other programs may have memory on it
     waits: float = 0.0  # Shares of the time at calls of each kind
     copies: float = 0.0
     either: float = 0.0
-    others: str = ""  # That all other GPUs did nothing, for a sentence
-    per_sample: float = math.nan  # Bytes by which memory on one grows with each sample, if it does
-    limit: float = math.nan  # Bytes of memory that this one has
+    idle: int = 0  # Other GPUs, if all of them did nothing
 
     @property
     def is_asked(self) -> bool:
@@ -84,12 +57,11 @@ class GpuEvidence(NamedTuple):
 
     @property
     def computes(self) -> bool:
-        """Whether it computes, and the thread waits for it, or could not be faster."""
-        work = self.work
-        has_power = math.isnan(work.sm) and work.power >= _MOST
-        is_busy = work.busy >= _COMPUTES and (work.sm >= _MOST or work.dram >= _MOST or has_power)
-        is_full = work.busy >= _IS_FULL and not has_power and not self.is_shared
-        return is_busy and (self.at_calls >= _WAITED or is_full)
+        """Whether it computes, and the thread waits for it, or it could not compute more."""
+        work, is_counted = self.work, not math.isnan(self.work.sm)
+        uses = max(work.sm, work.dram) if is_counted else work.power
+        is_full = is_counted and work.busy >= _IS_FULL and not self.is_shared
+        return work.busy >= _COMPUTES and uses >= _MOST and (self.at_calls >= _WAITED or is_full)
 
     @property
     def is_copied_to(self) -> bool:
@@ -100,30 +72,50 @@ class GpuEvidence(NamedTuple):
 
     @property
     def is_launched_on(self) -> bool:
-        """Whether it runs small kernels, while the thread neither waits nor copies."""
-        work = self.work
-        is_small = work.sm < _SMALL and work.dram < _SMALL
-        return (
-            is_small and work.busy >= _LAUNCHES and self.at_calls < _WAITED and not self.is_shared
-        )
+        """Whether it runs small kernels of this program, while the thread neither waits nor copies."""
+        is_small = max(self.work.sm, self.work.dram) < _SMALL
+        is_free = self.at_calls < _WAITED and not self.is_shared
+        return is_small and self.work.busy >= _LAUNCHES and is_free
 
     @property
     def is_fetched_from(self) -> bool:
-        """Whether the thread waits for it, and it computes for less than half of that time."""
-        waits = self.waits + (self.either if self.work.pcie < _COPIES else 0.0)
-        is_short = self.work.busy < _MOST and self.work.busy <= _MOST * waits
-        return waits >= _WAITED and is_short and self.is_asked
+        """Whether the thread waits for it, and it does not compute for a good part of that time."""
+        waits, busy = (
+            self.waits + (self.either if self.work.pcie < _COPIES else 0.0),
+            self.work.busy,
+        )
+        return waits >= _WAITED and busy < _MOST and busy <= _PART * waits and self.is_asked
 
     @property
     def text(self) -> str:
         """What it did, in words."""
         work = self.work
-        parts = ((work.sm, "its multiprocessors {:.0f} %"), (work.dram, "its memory {:.0f} %"))
-        known = [form.format(100 * share) for share, form in parts if not math.isnan(share)]
-        if math.isnan(work.sm) and not math.isnan(work.power):
-            known.append(f"at {100 * work.power:.0f} % of its power")
-        beside = f" ({', '.join(known)})" if known else ""
+        beside = "" if math.isnan(work.power) else f" (at {100 * work.power:.0f} % of its power)"
+        if not math.isnan(work.sm):
+            beside = (
+                f" (its multiprocessors {100 * work.sm:.0f} %, its memory {100 * work.dram:.0f} %)"
+            )
         return f"the GPU computed {100 * work.busy:.0f} % of the time{beside}{self.others}"
+
+    @property
+    def others(self) -> str:
+        """That all others did nothing, in words; empty if they did."""
+        verb = "was" if self.idle == 1 else "were"
+        return f", {counted(self.idle, 'other GPU')} {verb} idle" if self.idle else ""
+
+
+@dataclass(slots=True)
+class _Device:
+    """What samples show of one GPU in a step."""
+
+    sums: Sequence[float] = (0.0,) * len(_UNKNOWN)
+    count: int = 0  # How many readings were added up
+    is_own: bool = False  # Whether the program has memory on it
+    is_shared: bool = False  # Whether others may have some
+
+    @property
+    def mean(self) -> GpuWork:
+        return GpuWork(*(each / self.count for each in self.sums))
 
 
 class GpusOfStep:
@@ -133,18 +125,15 @@ class GpusOfStep:
         self._devices: dict[int, _Device] = {}
         self._calls: Counter[str] = Counter()  # Nanoseconds, by kind of call
 
-    def add(self, gpus: Sequence[GpuReading], samples: int | None) -> None:
-        """Adds a reading, and how many calibration samples the step has begun."""
+    def add(self, gpus: Sequence[GpuReading]) -> None:
+        """Adds a reading."""
         for gpu in gpus:
             device = self._devices.setdefault(gpu.index, _Device())
             device.is_own |= bool(gpu.own)
             device.is_shared |= gpu.is_shared
-            device.limit = gpu.limit or math.nan
-            if samples and gpu.own:
-                device.growth.add(samples, gpu.own)
             if gpu.work is not None:
                 device.count += 1
-                device.sums = GpuWork(*map(operator.add, device.sums, gpu.work))
+                device.sums = tuple(map(operator.add, device.sums, gpu.work))
 
     def add_call(self, kind: str, nanoseconds: int) -> None:
         """Adds time at calls of a kind."""
@@ -152,23 +141,15 @@ class GpusOfStep:
 
     def evidence(self, nanoseconds: int) -> GpuEvidence:
         """Returns what they show, of so much time of the step's thread."""
-        known = [each for each in self._devices.values() if each.count]
-        busiest = max((each for each in known if each.is_own), key=_busy, default=None)
-        if busiest is None:
+        known = sorted((each for each in self._devices.values() if each.count), key=_busy)
+        own = [each for each in known if each.is_own]
+        if not own:
             return GpuEvidence()
-        others = [each for each in known if each is not busiest]
-        is_alone = bool(others) and busiest.mean.busy > _SMALL
-        is_alone = is_alone and all(each.mean.busy <= _IDLE for each in others)
+        others = [_busy(each) for each in known if each is not own[-1]]
+        is_alone = _busy(own[-1]) > _SMALL and max(others, default=1) <= _TOUCHED
         waits, copies, either = (self._calls[kind] / nanoseconds for kind in (WAIT, COPY, EITHER))
-        found = GpuEvidence(busiest.mean, busiest.is_shared, waits, copies, either)
-        if is_alone:
-            were = "was" if len(others) == 1 else "were"
-            found = found._replace(others=f", {counted(len(others), 'other GPU')} {were} idle")
-        for each in known:
-            line = each.growth.line() if each.is_own else None
-            if line is not None and not line.per_sample <= found.per_sample:
-                found = found._replace(per_sample=line.per_sample, limit=each.limit)
-        return found
+        idle = len(others) * is_alone
+        return GpuEvidence(own[-1].mean, own[-1].is_shared, waits, copies, either, idle)
 
 
 def _busy(device: _Device) -> float:

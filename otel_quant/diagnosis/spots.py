@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple, TypeAlias
 
-from otel_quant.schema.code_lines import Amounts, Place, total_of
+from otel_quant.schema.code_lines import Amounts, Place, Spot, total_of
 
 Lines: TypeAlias = Sequence[Place]
 """A stack, outermost line first."""
@@ -36,23 +36,6 @@ _WAITS: Final = (
     (("threading.py",), "a lock"),
 )
 """What a thread waits for that is blocked below a line of these files of Python's own; the outermost counts."""
-
-
-class Spot(NamedTuple):
-    """A line of the program, and what it has called."""
-
-    own: Place | None  # The innermost line of the program's own code; None if the stack has none
-    leaf: Place  # The innermost line of all
-    waits_for: str = ""  # What a thread that is blocked there waits for; empty if nobody can tell
-    is_all: bool = True  # All of what was seen at the own line was there, but for a tenth
-
-    @property
-    def words(self) -> str:
-        """In words: ``stuck (stall.py:12), in Event.wait``."""
-        if self.own is None or self.own == self.leaf:
-            return self.leaf.short
-        leaf = self.leaf.function if self.leaf.file else self.leaf.text
-        return f"{self.own.short}, {'' if self.is_all else 'most '}in {leaf}"
 
 
 def spot_of(lines: Lines) -> Spot:

@@ -89,8 +89,14 @@ class Stacks:
         if first is None or first not in self.steps:
             self._first[names] = step
             return
-        self.steps.pop(step)
-        self._nodes += _added(root, self.steps[first]) - _count(root)
+        self.move(step, first)
+
+    def move(self, step: int, to: int) -> None:
+        """Adds what was seen of a step to another one."""
+        self._last.pop(step, None)
+        root = self.steps.pop(step, None)
+        if root is not None and (same := self.steps.setdefault(to, root)) is not root:
+            self._nodes += _added(root, same) - _count(root)
 
     def _fold(self) -> None:
         """Folds the rarest branches, until half of the nodes are left."""

@@ -19,7 +19,7 @@ from otel_quant.format import event_file, series
 from otel_quant.format.curve import CurveFile, LargestProcesses
 from otel_quant.format.event_file import EventFile, StateFile, as_json, parent_pid, process_file
 from otel_quant.schema import semconv
-from otel_quant.schema.code_lines import Place
+from otel_quant.schema.code_lines import Spot
 from otel_quant.schema.events import EVENTS, Event, Sink, method_of, present, shown_custom
 from otel_quant.schema.figures import curve_levels, curve_totals
 from otel_quant.schema.readings import UNITS, CostedModel, Counts, Reading, RunInfo, StepInfo
@@ -53,7 +53,7 @@ class _OpenStep:
     counts: Counts  # the recorder's own
     told: Counts = field(default_factory=Counts)  # the counts in the last event
     told_ns: int = 0
-    line: Place | None = None  # where the last sample has seen it
+    spot: Spot | None = None  # where the last sample has seen it
 
 
 class RecordingSink(Sink):
@@ -80,6 +80,7 @@ class RecordingSink(Sink):
         self._state: StateFile | None = None
         self._curve: _OwnCurve | None = None
         self._made_manifest = False
+        self._wall_ns = 0  # What to add to the monotonic clock
         self._process: str | None = None  # Its name in the names of files
         self._start: Event | None = None  # Of a run whose files could not be made yet
         self._problem: str | None = None  # Why an event could not be written
@@ -115,7 +116,8 @@ class RecordingSink(Sink):
         with self._lock:
             self._run = None
         if self._made_manifest:
-            event_file.complete_manifest(self.folder, _origin_in(event), ended=event.time_ns)
+            ended = self._wall_ns + event.clock_ns
+            event_file.complete_manifest(self.folder, _origin_in(event), ended=ended)
         if self._curve is not None and event.reading is not None:
             self._curve.flush(event.reading)
         self._write_stacks(event)  # last: without room for them, the rest is whole
@@ -174,9 +176,9 @@ class RecordingSink(Sink):
         if self._run is None:
             return
         with self._lock:
-            for index, line in event.lines.items():
+            for index, spot in event.lines.items():
                 if (known := self._steps.get(index)) is not None:
-                    known.line = line
+                    known.spot = spot
             self._newest = event
             self._write_state()
         for step in event.steps:
@@ -206,12 +208,14 @@ class RecordingSink(Sink):
         assert event.reading is not None
         process, events = event_file.open_events(self.folder)
         self._made_manifest = not self._is_launched and event_file.create_manifest(
-            self.folder, event.time_ns, "process", _origin_in(event)
+            self.folder, event.time_ns, event.clock_ns, "process", _origin_in(event)
         )
         self._process, self._events = process, events
         self._state = StateFile(process_file(self.folder, "state", process))
         argv0 = Path(sys.orig_argv[0]).name if sys.orig_argv else ""
-        fields = {"pid": event.run.pid, "parent_pid": parent_pid(), "argv0": argv0}
+        ids = {"pid": event.run.pid, "parent_pid": parent_pid()}
+        fields = {**ids, "argv0": argv0, "boot": event_file.boot_id()}
+        self._wall_ns = event.time_ns - event.clock_ns
         events.write("process.started", event.time_ns, event.clock_ns, fields)
         if not self._is_launched:
             path = process_file(self.folder, "curve", process)
@@ -235,7 +239,7 @@ class RecordingSink(Sink):
         if self._run is not None and self._state is not None and self._newest is not None:
             steps = self._steps.copy().items()
             # Copied, as another thread may begin to count something.
-            progress = ((index, Counts(step.counts), step.line) for index, step in steps)
+            progress = ((index, Counts(step.counts), step.spot) for index, step in steps)
             self._state.write(self._newest, progress, problem=self._problem)
 
     def _write_stacks(self, event: Event) -> None:

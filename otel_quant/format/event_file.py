@@ -27,12 +27,14 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from otel_quant.base.files import PAGE, HeldFile, PageFile, is_held, open_regular, replace_whole
+from otel_quant.base.kernel_files import read_proc
 from otel_quant.format import series
-from otel_quant.schema.code_lines import Node, Place
+from otel_quant.schema.code_lines import Node, Place, Spot
 from otel_quant.schema.events import Event, present
 from otel_quant.schema.readings import UNITS, Counts
 
@@ -174,7 +176,7 @@ class StateFile(PageFile):
     def write(
         self,
         newest: Event,
-        steps: Iterable[tuple[int, Counts, Place | None]],
+        steps: Iterable[tuple[int, Counts, Spot | None]],
         **more: str | int | None,
     ) -> None:
         """Writes a reading, and of each open step its index, how far it is, and its line."""
@@ -199,20 +201,31 @@ class StateFile(PageFile):
         # else the attributes of a program fill a page by themselves
 
 
-def _step_text(index: int, counts: Counts, line: Place | None) -> str:
+def _step_text(index: int, counts: Counts, spot: Spot | None) -> str:
     step: dict[str, Any] = {"index": index}
     for unit, (done, total) in counts.items():
         step |= {f"{unit}s": done, UNITS[unit].expected: total}
-    return as_json(step if line is None else {**step, "line": line})
+    if spot is not None:
+        more = {"own": spot.own, "waits_for": spot.waits_for or None}
+        step |= {"line": spot.leaf, **present(more)}
+    return as_json(step)
+
+
+def boot_id() -> str | None:
+    """Returns what identifies the machine since it was started: its processes have one monotonic clock."""
+    with suppress(OSError):
+        return read_proc("/proc/sys/kernel/random/boot_id").decode().strip()
+    return None
 
 
 def create_manifest(
-    folder: Path, began_ns: int, made_by: Literal["launcher", "process"], origin: Mapping[str, Any]
-) -> bool:
+    folder: Path, began_ns: int, clock_ns: int, made_by: Literal["launcher", "process"], origin: Mapping[str, Any]
+) -> bool:  # fmt: skip
     """Makes the manifest, unless there is one. Missing folders are made."""
     folder.mkdir(parents=True, exist_ok=True)
     manifest = {
-        "schema": SCHEMA, "began": began_ns, "made_by": made_by, "pid": os.getpid(), "origin": origin,
+        "schema": SCHEMA, "began": began_ns, "clock": clock_ns, "boot": boot_id(), "made_by": made_by,
+        "pid": os.getpid(), "origin": origin,
     }  # fmt: skip
     try:
         with (folder / MANIFEST).open("xb", buffering=0) as file:

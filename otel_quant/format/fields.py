@@ -284,6 +284,7 @@ EVENTS: Final = of_events()
 
 _STEP: Final = Fields("step", {"index": whole}, {
     "samples": whole, "expected": whole, "layers": whole, "expected_layers": whole, "line": place,
+    "own": place, "waits_for": text,
 })
 STATE: Final = Fields("state", _RUN, {
     "attributes": attributes, "began": whole, "problem": text, "steps": many(_STEP, "steps"),
@@ -304,8 +305,8 @@ FAILED: Final = Fields("failed", _FAILED, {"exit_code": _signed, "signal": text}
 
 # Of what must be there, a kill may leave nothing.
 MANIFEST: Final = Fields("manifest", {}, {
-    "began": whole, "made_by": one_of("launcher", "process"), "pid": whole, "origin": attributes,
-    "ended": whole, "ending": ENDING, "summary": by_name(number), "trace_id": digits(32),
+    "began": whole, "clock": whole, "boot": text, "made_by": one_of("launcher", "process"), "pid": whole,
+    "origin": attributes, "ended": whole, "ending": ENDING, "summary": by_name(number), "trace_id": digits(32),
     "span_id": digits(16), "failed": many(FAILED, "failed"),
 })
 

@@ -1,7 +1,7 @@
 """Names of the series of a curve.
 
-Levels: :data:`MEMORY`, :data:`CACHE`, ``gpu.<index>.used``, ``gpu.<index>.process_used`` and
-``process.<name>``, in bytes. Totals since the curve began: :data:`DISK_READ`, :data:`DISK_WRITE` in
+Levels: :data:`MEMORY`, :data:`CACHE`, ``gpu.<index>.used``, ``gpu.<index>.process_used``, their sums over
+the GPUs ``gpu.memory`` and ``gpu.process_memory``, and ``process.<name>``, in bytes. Totals since the curve began: :data:`DISK_READ`, :data:`DISK_WRITE` in
 bytes, :data:`CPU`, :data:`CPU_WAIT` and :data:`CPU_WAITS` in seconds.
 """
 
@@ -17,6 +17,7 @@ from otel_quant.schema.figures import (
     GPU_POWER,
     GPU_UTILIZATION,
     RESOURCES,
+    TREE_GPU_MEMORY,
 )
 
 MEMORY: Final = "memory"  # RSS of the process tree
@@ -36,7 +37,10 @@ PROCESS_USED: Final = "process_used"
 
 STATE_PEAKS: Final = {
     CACHE_GROWTH.name: semconv.CACHE_GROWTH,
-    ALL_GPUS_MEMORY.name: f"{semconv.READING_PREFIX}{ALL_GPUS_MEMORY.checkpoint}_peak",
+    **{
+        each.name: f"{semconv.READING_PREFIX}{each.checkpoint}_peak"
+        for each in (TREE_GPU_MEMORY, ALL_GPUS_MEMORY)
+    },
 }
 """Peaks of a run that are in its state and on no log record: figure and attribute."""
 

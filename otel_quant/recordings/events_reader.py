@@ -15,6 +15,7 @@ from otel_quant.recordings.model import (
     State,
 )
 from otel_quant.schema import semconv
+from otel_quant.schema.code_lines import Spot
 from otel_quant.schema.readings import UNITS, Count, Counts, LayerAccuracy
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class ReadRun:
         self._checkpoints: list[RecordedCheckpoint] = []
         self._models: list[Mapping[str, Any]] = []
         self._events: list[tuple[str, _Event]] = []
+        self._latest = at  # The time of the newest
 
     @property
     def is_open(self) -> bool:
@@ -59,6 +61,7 @@ class ReadRun:
 
     def take(self, kind: str, event: _Event, at: float) -> None:
         """Takes an event. Raises KeyError or ValueError if it is of a step that has not begun."""
+        self._latest = at
         if (take := _TAKES.get(kind)) is not None:
             take(self, event, at)
         else:
@@ -132,12 +135,18 @@ class ReadRun:
         given = event.get("attributes", {})
         self._known["last"] = LastReading(time=at, attributes=given, open_steps=tuple(self._open))
 
+    def cut_off(self) -> float:
+        """Notes that what happened after the newest event could not be written; returns when that was."""
+        self._known["cut"] = self._latest
+        return self._latest
+
     def state_known(self, state: Mapping[str, Any], at: float) -> None:
         """Takes what the state file has: the newest reading, and how far open steps are."""
         steps = {each["index"]: each for each in state.get("steps", ())}
         for index in steps.keys() & self._open.keys():
             step, known = self._open[index], steps[index]
-            step["line"] = known.get("line")
+            if "line" in known:
+                step["line"] = Spot(known.get("own"), known["line"], known.get("waits_for", ""))
             for unit, names in UNITS.items():
                 total = known.get(names.expected)
                 if total not in (None, step["counts"].get(unit, _NONE).total):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, Ty
 
 from otel_quant.format.curve import Curve, RecordedCurve
 from otel_quant.schema import semconv
-from otel_quant.schema.code_lines import Place
+from otel_quant.schema.code_lines import Spot
 from otel_quant.schema.readings import Counts
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class RecordedStep:
     mark: int | None = None
     devices: tuple[Attributes, ...] = ()  # The attributes of the log record of each GPU
     counts: Counts = field(default_factory=Counts)  # Samples and layers begun so far
-    line: Place | None = None  # The line at which it was last seen; None of one that has ended
+    line: Spot | None = None  # Where it was last seen; None of one that has ended
     progress: tuple[tuple[float, int], ...] = ()  # Time and number, of the newest of its counts
     layers: tuple[LayerAccuracy, ...] = ()  # How well the library has quantized them
     error: str | None = None  # Class name of the exception that ended it
@@ -138,6 +138,7 @@ class RecordedRun:
     end: float | None = None  # When it ended; None while it runs, or without an end record
     # When its process was seen first and when it was gone, if that failed; None if it is not known
     began: float | None = None
+    cut: float | None = None  # After this nothing of it could be recorded, because a disk was full
     gone: float | None = None
     state: State  # How it stands
     # All attributes of its span; of one that has not ended, what is known so far
@@ -341,7 +342,7 @@ def placed_steps(runs: Iterable[RecordedRun], until: float) -> list[PlacedStep]:
     of_that_name: Counter[tuple[str, StepPath]] = Counter()
     for run in runs:
         places: dict[int | None, PlacedStep] = {}
-        last_known = until if run.gone is None else run.gone
+        last_known = min(known((run.cut, until if run.gone is None else run.gone)))
         for step in sorted(run.steps, key=attrgetter("index")):
             above = places.get(step.parent)
             around = () if above is None else above.path

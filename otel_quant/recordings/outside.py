@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Final
 
 from otel_quant.recordings.model import (
@@ -47,6 +47,20 @@ def outside_of(recording: Recording, runs: Sequence[RecordedRun]) -> list[Placed
     return recording.once(("outside", *map(id, runs)), lambda: list(_outside(recording, runs)))
 
 
+def row_of(recording: Recording, run: RecordedRun, index: int) -> PlacedStep | None:
+    """Returns the row of what a run has seen under an index; None where it is of other stretches of time as well."""
+    outermost = outermost_runs(recording)
+    in_turn = all((one.end or math.inf) <= after.start for one, after in pairwise(outermost))
+    runs = outermost if in_turn else [each for each in outermost if each.process == run.process]
+    known, around = {*map(id, runs)}, _steps_around(recording, runs)
+    if id(run) not in known or not {id(each.run) for each in around} <= known:
+        return None
+    if (index == BEFORE and run is not runs[0]) or (index == AFTER and run is not runs[-1]):
+        index = BETWEEN  # of a stage of several
+    rows = outside_of(recording, runs)
+    return next((row for row in rows if row.step.index == index), None)
+
+
 def outside_at(rows: Sequence[PlacedStep], time: float) -> PlacedStep | None:
     """Returns the row that has a moment; None if a step was open then."""
     return next(
@@ -59,18 +73,26 @@ def words_of(row: PlacedStep) -> str:
     return row.step.name.strip("()")
 
 
+def _is_all(recording: Recording, runs: Sequence[RecordedRun]) -> bool:
+    """Whether no process is beside those of some runs."""
+    return {run.process for run in outermost_runs(recording)} <= {run.process for run in runs}
+
+
+def _steps_around(recording: Recording, runs: Sequence[RecordedRun]) -> Sequence[PlacedStep]:
+    return steps_in(recording, None if _is_all(recording, runs) else runs)
+
+
 def _outside(recording: Recording, runs: Sequence[RecordedRun]) -> Iterator[PlacedStep]:
     outermost = outermost_runs(recording)
     if not runs or not {*map(id, runs)} <= {*map(id, outermost)}:
         return
-    processes = {run.process for run in outermost}
-    is_all = len({run.process for run in runs}) == len(processes)
-    steps = steps_in(recording) if is_all else steps_in(recording, runs)
-    gaps = list(_gaps(steps, recording.duration))
+    steps = _steps_around(recording, runs)
+    gaps = list(_gaps(steps, min(known((recording.duration, *(run.cut for run in runs))))))
     first = min((each.step.start for each in steps), default=math.inf)
     last = max((each.end for each in steps), default=math.inf)
     process = runs[0].process
-    if is_all and (LAUNCHER in recording.curves or len(processes) > 1):
+    processes = {run.process for run in outermost}
+    if _is_all(recording, runs) and (LAUNCHER in recording.curves or len(processes) > 1):
         process = LAUNCHER
     spans = {
         BEFORE: tuple(gap for gap in gaps if gap[1] <= first),

@@ -215,6 +215,8 @@ def _quantities() -> Sequence[Quantity]:
         replace(made.pop(semconv.short(semconv.MEMORY_PEAK)), at_least=(semconv.MEMORY_PROCESS_PEAK,)),
         Quantity("memory.seen", "By", "memory", "RSS of the process tree: the highest at a checkpoint", "MEM SEEN", checkpoint=semconv.CHECKPOINT_MEMORY, matters=MATTERS["By"]),
         Quantity(semconv.short(semconv.MEMORY_PROCESS_PEAK), "By", "memory", "RSS of the main process alone: the highest", attributes=(semconv.MEMORY_PROCESS_PEAK,), is_of_steps=False, matters=MATTERS["By"]),
+        # Older recordings have it of each device alone.
+        replace(made.pop(semconv.short(semconv.GPU_TREE_PEAK)), device=semconv.GPU_DEVICE_TREE_PEAK),
         made.pop(semconv.short(semconv.GPU_MEMORY_PEAK)),
         Quantity("gpu.torch_allocated.peak", "By", "gpu", "Memory that torch has allocated on all GPUs: the highest", "GPU ALLOCATED", device=semconv.GPU_ALLOCATED_PEAK, over_processes="sum", matters=MATTERS["By"]),
     )  # fmt: skip

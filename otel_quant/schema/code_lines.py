@@ -37,6 +37,28 @@ class Place(NamedTuple):
         return bool(self.file) and not self.library and not self.file.startswith("<__")
 
 
+class Spot(NamedTuple):
+    """A line of the program, and what it has called."""
+
+    own: Place | None  # The innermost line of the program's own code; None if the stack has none
+    leaf: Place  # The innermost line of all
+    waits_for: str = ""  # What a thread that is blocked there waits for; empty if nobody can tell
+    is_all: bool = True  # All of what was seen at the own line was there, but for a tenth
+
+    @property
+    def words(self) -> str:
+        """In words: ``stuck (stall.py:12), in Event.wait``."""
+        if self.own is None or self.own == self.leaf:
+            return self.leaf.short
+        leaf = self.leaf.function if self.leaf.file else self.leaf.text
+        return f"{self.own.short}, {'' if self.is_all else 'most '}in {leaf}"
+
+    @property
+    def waiting_words(self) -> str:
+        """The same of a thread that is blocked: ``stuck (stall.py:12), in Event.wait, which waits for a lock``."""
+        return f"{self.words}, which waits for {self.waits_for}" if self.waits_for else self.words
+
+
 OTHER: Final = Place("", "other", 0, "")
 """Stands for branches that were folded."""
 

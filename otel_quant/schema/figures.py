@@ -206,8 +206,27 @@ MEMORY: Final = Resource("memory", (TREE_MEMORY, _PROCESS_MEMORY), is_sampled=Tr
 
 def total_used(gpus: Collection[Any]) -> int | None:
     """Returns the memory in use on all GPUs, in bytes; None while one of them cannot be read."""
-    used: list[int] = [gpu.used for gpu in gpus if gpu.is_whole]
-    return sum(used) if used and len(used) == len(gpus) else None
+    total = 0
+    for gpu in gpus:
+        if not gpu.is_whole:
+            return None
+        total += gpu.used
+    return total if gpus else None
+
+
+def tree_used(gpus: Collection[Any]) -> int | None:
+    """Returns the memory of the process tree on all GPUs, in bytes; None while that of one is not known."""
+    total = 0
+    for gpu in gpus:
+        if gpu.process_used is None or not gpu.is_whole:
+            return None
+        total += gpu.process_used
+    return total if gpus else None
+
+
+def _of_torch(name: str) -> Callable[[Any], Number | None]:
+    of = attrgetter(name)
+    return lambda gpu: None if gpu.torch is None else of(gpu.torch)
 
 
 def _all_energy(gpus: Collection[Any]) -> float | None:
@@ -247,7 +266,11 @@ def _activity(
 # fmt: off
 ALL_GPUS_MEMORY: Final = Figure(
     "gpu.memory", "By", "Memory in use on all visible GPUs, by all processes; absent while one of them cannot be read",
-    total_used, LEVEL, "2147483648", checkpoint="gpu_memory", column=YamlColumn("gpu_memory_mb", in_quark=True), kind="gpu", heading="GPU",
+    total_used, LEVEL, "2147483648", checkpoint="gpu_memory", column=YamlColumn("gpu_memory_mb", in_quark=True), kind="gpu", heading="GPU (ALL)", curve="gpu.memory",
+)
+TREE_GPU_MEMORY: Final = Figure(
+    "gpu.process_memory", "By", "Memory of the process tree on all visible GPUs; absent while it is not known of one of them",
+    tree_used, LEVEL, "1610612736", checkpoint="gpu_process_memory", kind="gpu", heading="GPU", curve="gpu.process_memory",
 )
 STEP_GPU_MEMORY_PEAK: Final = Metric("quant.step.gpu.memory.peak", "gauge", "By", "Highest memory in use on a visible GPU during a step, by all processes; for a step that ran more than once, the last time.")
 GPU_MEMORY: Final = _of_device(
@@ -258,18 +281,19 @@ GPU_MEMORY_LIMIT: Final = _of_device(
     "hw.gpu.memory.limit", "What programs can have of the memory of a visible GPU: its size less what the driver keeps for itself.",
     Figure("memory.limit", "By", "What programs can have of the device's memory: its size less what the driver keeps for itself", attrgetter("limit"), ("end",), "150754820096"),
 )
-_PROCESS_GPU_MEMORY: Final = _of_device(
+PROCESS_GPU_MEMORY: Final = _of_device(
     "quant.run.gpu.process_memory.usage", "Memory of the process tree on a visible GPU, where the driver reports it.",
     Figure("process_memory", "By", "Memory of this process tree on the device, where the driver reports it", attrgetter("process_used"), LEVEL, "1610612736", curve="process_used"),
 )
 TORCH_ALLOCATED: Final = _of_device(
     "quant.run.gpu.torch_allocated.usage", "Bytes that torch's caching allocator has allocated on a visible GPU.",
-    Figure("torch_allocated", "By", "Bytes that torch's caching allocator has allocated, if torch is in use", attrgetter("torch_allocated"), LEVEL, "536870912"),
+    Figure("torch_allocated", "By", "Bytes that torch's caching allocator has allocated, if torch is in use", _of_torch("allocated"), LEVEL, "536870912"),
 )
-_TORCH_RESERVED: Final = _of_device(
+TORCH_RESERVED: Final = _of_device(
     "quant.run.gpu.torch_reserved.usage", "Bytes that torch's caching allocator has reserved on a visible GPU.",
-    Figure("torch_reserved", "By", "Bytes that torch's caching allocator has reserved, if torch is in use", attrgetter("torch_reserved"), LEVEL, "1073741824"),
+    Figure("torch_reserved", "By", "Bytes that torch's caching allocator has reserved, if torch is in use", _of_torch("reserved"), LEVEL, "1073741824"),
 )
+TORCH_RETRIES: Final = Figure("torch_retries", "{retry}", "How often torch's caching allocator could reserve no more, freed its cache and tried again", _of_torch("retries"), TOTAL, "2")
 GPU_UTILIZATION: Final = _activity("utilization", "hw.gpu.utilization", "1", "Share of the last moments in which the GPU computed", "0.97", "utilization")
 GPU_POWER: Final = _activity("power", "hw.power", "W", "Electric power of the GPU", "612.4", "power")
 GPU_TEMPERATURE: Final = _activity("temperature", "hw.temperature", "Cel", "Temperature of the GPU's chip", "71")
@@ -290,10 +314,10 @@ GPU_ENERGY: Final = _energy("gpu.energy", "all visible GPUs", _all_energy, "4821
 _DEVICE_ENERGY: Final = Figure("energy", "J", "Energy that the device used, whatever program used it", attrgetter("energy"), TOTAL, "48211.7", kind="time")
 
 _OF_GPU: Final = (
-    GPU_MEMORY, GPU_MEMORY_LIMIT, _PROCESS_GPU_MEMORY, TORCH_ALLOCATED, _TORCH_RESERVED,
+    GPU_MEMORY, GPU_MEMORY_LIMIT, PROCESS_GPU_MEMORY, TORCH_ALLOCATED, TORCH_RESERVED, TORCH_RETRIES,
     GPU_UTILIZATION, GPU_POWER, GPU_TEMPERATURE, GPU_CLOCK, _MEMORY_CLOCK, _DEVICE_ENERGY,
 )
-GPU: Final = Resource("gpu", (ALL_GPUS_MEMORY, GPU_ENERGY), _OF_GPU, is_sampled=True, reads_proc=False)
+GPU: Final = Resource("gpu", (TREE_GPU_MEMORY, ALL_GPUS_MEMORY, GPU_ENERGY), _OF_GPU, is_sampled=True, reads_proc=False)
 
 # --- disk ---------------------------------------------------------------------------------
 

@@ -96,7 +96,7 @@ AttributeValue = str | bool | int | float | tuple[str, ...] | tuple[int, ...]
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
-PeakSource = Literal["kernel", "sampled", "at_least"]
+PeakSource = Literal["kernel", "allocator", "sampled", "at_least"]
 AT_LEAST: Final = "at_least"
 Phase = Literal["start", "end", "point"]
 
@@ -181,6 +181,27 @@ class GpuWork(NamedTuple):
     power: float = math.nan  # Share of the limit of its power
 
 
+class AllocatorMark(NamedTuple):
+    """The highest that a counter has reached."""
+
+    moves: (
+        int  # How often it was seen to move, from 1: of two readings the newer has no smaller one
+    )
+    bytes: int
+
+
+class TorchMemory(NamedTuple):
+    """What torch's caching allocator in this process holds of one GPU, in bytes."""
+
+    allocated: int
+    reserved: int  # From the driver, what is allocated included
+    allocated_mark: AllocatorMark
+    reserved_mark: AllocatorMark
+    # How often no more could be reserved, so that the cache was freed and it tried again; None of
+    # an allocator that does not count it
+    retries: int | None = None
+
+
 GpuMemorySource = Literal["nvmlMemory_v1", "nvmlMemory_v2", "amdgpu"]
 """What the memory in use on a device was read from. Version 1 of NVML's counts what the driver keeps for itself."""
 
@@ -195,11 +216,11 @@ class GpuReading:
     used: int  # In use on the device, by all processes
     limit: int | None = None  # What programs can have of the device's memory
     process_used: int | None = None  # By this process tree; None if the driver does not report it
-    torch_allocated: int | None = None  # Allocated by torch's caching allocator, if torch is in use
-    torch_reserved: int | None = None  # Reserved by torch's caching allocator
+    torch: TorchMemory | None = None  # Of torch's caching allocator; None if torch is not in use
     activity: GpuActivity | None = None  # What it does; None if it does not tell
     is_whole: bool = True  # Whether every GPU was read with it, and none failed for the moment
     source: GpuMemorySource | None = None  # What ``used`` was read from
+    processes: int | None = None  # How many of this process tree have memory on it
     # Joules that it has used since this process first looked, whatever program used them: by power
     # times time since it was last asked; None if it counts none
     energy: float | None = None
@@ -209,12 +230,26 @@ class GpuReading:
     @property
     def own(self) -> int | None:
         """Memory of this program on it, in bytes, as far as that is known."""
-        return self.process_used if self.process_used is not None else self.torch_reserved
+        reserved = None if self.torch is None else self.torch.reserved
+        return reserved if self.process_used is None else self.process_used
 
     @property
     def is_shared(self) -> bool:
         """Whether another program may have memory on it: a CUDA context takes more than this."""
         return self.process_used is None or self.used - self.process_used > 100 << 20
+
+    def has_same_memory(self, other: GpuReading) -> bool:
+        """Whether no memory has changed since another reading, nor has been used in between as far as torch tells."""
+        return self.levels[:3] == other.levels[:3]
+
+    @property
+    def levels(self) -> tuple[object, ...]:
+        """All that rises and falls: readings that have the same have the same peaks."""
+        return self.used, self.process_used, self.torch, self.activity, self.limit, self.is_whole
+
+
+OWN_MEMORY: Final = 12_000_000
+"""Bytes of a recorded process that are otel-quant's own, about: code that is loaded, and what it keeps."""
 
 
 class Reading(NamedTuple):
@@ -270,8 +305,9 @@ class Peaks(NamedTuple):
 
     figures: Mapping[str, int | float] = _NOTHING  # ``memory``, ``gpu.memory``, ``cache.disk``
     # Source of a peak, by name of the figure: ``kernel`` if it is certainly the highest (the
-    # high-water mark of a process without children, and it rose), else ``sampled``: the highest
-    # that was seen, or ``at_least`` if page faults contradict that. Only memory has one.
+    # high-water mark of a process without children, and it rose), likewise ``allocator`` (torch's,
+    # of a single process on a single GPU), else ``sampled``: the highest that was seen, or
+    # ``at_least`` if page faults contradict that. Only memory has one.
     sources: Mapping[str, PeakSource] = _NOTHING
     # By name of the resource, index of the device and name of the figure
     devices: Mapping[str, Mapping[int, Mapping[str, int | float]]] = _NOTHING

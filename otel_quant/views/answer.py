@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from heapq import nlargest
@@ -17,6 +18,15 @@ from otel_quant.diagnosis.bounds import (
     OTHER_PROGRAMS,
     remedy_of,
     words_of,
+)
+from otel_quant.diagnosis.headline import (
+    LONGEST_MESSAGE,
+    LONGEST_NAME,
+    MOST_TIME,
+    error_text,
+    names_text,
+    peak_sentence,
+    time_sentence,
 )
 from otel_quant.recordings import summary
 from otel_quant.recordings.failures import failure_of, failures, has_exit_code
@@ -37,8 +47,10 @@ from otel_quant.recordings.model import (
 )
 from otel_quant.recordings.outside import outside_at, outside_of
 from otel_quant.recordings.outside import words_of as words_of_outside
-from otel_quant.recordings.reader import grown_of, lines_of
+from otel_quant.recordings.reader import by_call, grown_of, lines_of, stacks_of, with_bound
+from otel_quant.recordings.summary import outermost_runs
 from otel_quant.schema import semconv
+from otel_quant.schema.code_lines import Place
 from otel_quant.schema.units import (
     WITHIN,
     clock_text,
@@ -50,14 +62,13 @@ from otel_quant.schema.units import (
     size,
 )
 from otel_quant.views.document import Facts, Lines, Part, Section
-from otel_quant.views.gpu_devices import nearest_to_its_limit
+from otel_quant.views.gpu_answer import gpu_sentences
+from otel_quant.views.gpu_devices import growing_on_gpus, nearest_to_its_limit
 from otel_quant.views.steps import ShownProcess, memory_limit, process_name
-from otel_quant.views.text import listed, of_limit, phrase, printable, share_of
+from otel_quant.views.text import listed, phrase, printable
 
-_LONGEST_NAME: Final = 120
 _LONGEST_LINE: Final = 60
-_LONGEST_MESSAGE: Final = 400
-_message: Final = partial(cut, longest=_LONGEST_MESSAGE)
+_message: Final = partial(cut, longest=LONGEST_MESSAGE)
 _MOST_PATHS: Final = 3
 _MOST_BOUNDS: Final = 5
 _MOST_GROWING: Final = 10
@@ -70,8 +81,12 @@ _LEAST_WAIT: Final = 1.0
 _OWN: Final = 0.8
 """Share of its processors from which on a program uses them itself, and its threads wait for each other."""
 
-_MOST_TIME: Final = 0.5
-"""Share of the run's time outside of steps from which on it is the first that is told."""
+_BESIDE: Final = 1.01
+"""How often the time in which a step was open is that of all processes, from which on they ran beside each other."""
+
+_MOST_CALLS: Final = 3
+_A_PART: Final = 0.1
+"""Share of the time outside of steps from which on a function is named."""
 
 _WORTH: Final = 0.05
 """Share of the run's time from which on a step matters."""
@@ -80,13 +95,16 @@ _WORTH: Final = 0.05
 def sentences(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     """Yields the sentences that follow how it ended, the most important first."""
     yield from _error(recording, subject)
-    rows, outside = outside_of(recording, subject.runs), list(_outside(recording, subject))
-    is_most = sum(each.own for each in rows) > _MOST_TIME * recording.duration
+    rows = outside_of(recording, outermost_runs(recording))
+    outside = list(_outside(recording, rows))
+    is_most = sum(each.own for each in rows) > MOST_TIME * recording.duration
     yield from outside if is_most else ()
     yield from _peak_sentence(recording, subject, summary.peak(recording))
+    yield from gpu_sentences(recording, subject)
     yield from nearest_to_its_limit(recording)
+    yield from growing_on_gpus(recording, subject.steps)
     growing, waited = list(_growing(recording, subject)), list(_waited(recording))
-    yield from (*growing, *_time(recording, subject), *([] if is_most else outside), *waited)
+    yield from (*growing, *_time(recording), *([] if is_most else outside), *waited)
     named = [OTHER_PROGRAMS] * bool(waited) + [MEMORY_GROWTH] * bool(growing)
     yield from _bounds(recording, subject, named)
     yield from _written(recording, subject)
@@ -100,7 +118,7 @@ def _program_of(recording: Recording, attributes: Attributes) -> str:
     if program.startswith("-c "):
         program = f"{command.split()[0]} -c"
     program = program.removeprefix("-m ")  # whose name is the module's
-    return cut(PurePath(program).name or program, _LONGEST_NAME)
+    return cut(PurePath(program).name or program, LONGEST_NAME)
 
 
 def outcome(recording: Recording, subject: ShownProcess) -> str:
@@ -126,11 +144,11 @@ def outcome(recording: Recording, subject: ShownProcess) -> str:
 def _where(recording: Recording, subject: ShownProcess) -> str:
     """Returns what it was doing at the end, or which step failed."""
     if where := _ending_of(recording).where:
-        return cut(where, _LONGEST_NAME + _LONGEST_LINE)
+        return cut(where, LONGEST_NAME + _LONGEST_LINE)
     if recording.state == "failed" or recording.ending is not None:
         failure = failure_of(recording)
         steps = failure.steps if failure is not None and recording.ending is None else ()
-        return cut(steps[-1].name, _LONGEST_NAME) if steps else ""
+        return cut(steps[-1].name, LONGEST_NAME) if steps else ""
     # Innermost of those that are still open, before that the one that counts samples or layers.
     # A child may have been killed alone.
     unended = [each for each in subject.steps if each.step.end is None]
@@ -138,8 +156,8 @@ def _where(recording: Recording, subject: ShownProcess) -> str:
     if not unended:
         return ""
     step = max(unended, key=lambda each: (bool(each.step.counts), each.depth, each.end)).step
-    line = phrase(", at {}", step.line, attrgetter("short"))
-    return f"{cut(step.name, _LONGEST_NAME)}{phrase(', {}', step.counts)}{line}"
+    line = phrase(", at {}", step.line, attrgetter("words"))
+    return f"{cut(step.name, LONGEST_NAME)}{phrase(', {}', step.counts)}{line}"
 
 
 def _error(recording: Recording, subject: ShownProcess) -> Iterator[str]:
@@ -174,21 +192,12 @@ def _failed(recording: Recording, run: RecordedRun) -> str:
     is_single = len(recording.runs) == 1 and not has_exit_code(run.error)
     if (is_own or is_single) and recording.state == "failed":
         return ""
-    who = _program_of(recording, run.attributes)
-    is_alike = who == _program_of(recording, recording.origin) or who.startswith("python")
-    name = process_name(run) if is_alike or run.rank is not None else who
     how = "was killed by" if run.state == "killed" else "failed with"
-    return f"{name} {how} "
+    return f"{process_name(recording, run)} {how} "
 
 
 def _error_text(failed: RecordedRun | RecordedStep) -> str:
-    text = phrase(": {}", failed.error_message, _message)
-    return f"{cut(str(failed.error), _LONGEST_NAME)}{text}".rstrip(".")
-
-
-def _path(names: Sequence[str]) -> str:
-    """Returns the name of a step behind the name of the step around it."""
-    return WITHIN.join(cut(name, _LONGEST_NAME) for name in names[-2:])
+    return error_text(str(failed.error), failed.error_message)
 
 
 def _peak_sentence(
@@ -196,14 +205,13 @@ def _peak_sentence(
 ) -> Iterator[str]:
     if peak is None:
         return
-    where, when = phrase(" in {}", [name for name, _ in peak.path], _path), ""
+    where, when = phrase(" in {}", [name for name, _ in peak.path], names_text), ""
     if peak.time is not None:
         when = f", {clock_text(peak.time)} after the start"
-        row = outside_at(outside_of(recording, subject.runs), peak.time)
+        row = outside_at(outside_of(recording, outermost_runs(recording)), peak.time)
         where = where or phrase(" {}", row, words_of_outside)
-    near = phrase(": {}", of_limit(peak.value, memory_limit(recording)))
-    verb = "reached at least" if peak.is_least else "peaked at"
-    yield f"Memory{whose(recording, peak)} {verb} {size(peak.value)}{where}{when}{near}."
+    limit, of = memory_limit(recording), whose(recording, peak)
+    yield peak_sentence(peak.value, where + when, limit, whose=of, is_least=peak.is_least)
 
 
 def _growing(recording: Recording, subject: ShownProcess) -> Iterator[str]:
@@ -229,9 +237,12 @@ def _growing(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     each_one = "with each sample" if per_sample else "a second"
     by = f"{size(per_sample or grown.per_second)} {each_one}"
     seen = grown_of(recording, each.step)
-    if seen is not None and seen.is_loaded:
-        return
-    text = f"Memory kept growing in {_path(each.names)}, by {by}, {size(grown.grown)} in all"
+    is_known = each.step.end is not None and bool(lines_of(recording, each.step))
+    if (seen is not None and seen.is_loaded) or (
+        is_known and (0 if seen is None else seen.bytes) < grown.grown / 2
+    ):
+        return  # what was loaded; or child processes, of which no lines are known
+    text = f"Memory kept growing in {names_text(each.names)}, by {by}, {size(grown.grown)} in all"
     if seen is not None:
         text += f", {share_text(seen.share)} of it at {seen.spot.words}"
     limit = memory_limit(recording)
@@ -246,38 +257,50 @@ def whose(recording: Recording, peak: summary.KnownValue) -> str:
     is_single = len({run.process for run in recording.runs}) == 1
     if peak.run is None or peak.source in ("launcher", "ending") or is_single:
         return ""
-    return f" of {process_name(peak.run)}"
+    return f" of {process_name(recording, peak.run)}"
 
 
-def _time(recording: Recording, subject: ShownProcess) -> Iterator[str]:
-    """Yields how long the steps took, and those of one name that took longest."""
-    steps = subject.steps
-    whole = phrase(" of {}", recording.duration, duration_text)
-    if len(steps) < 2:
-        if not steps_in(recording):
-            yield "No step was recorded."
-        for each in steps:
-            yield f"{_path(each.names)} took {duration_text(each.duration)}{whole}."
+def _time(recording: Recording) -> Iterator[str]:
+    """Yields how long the steps of all processes took, and those of one name that took longest."""
+    steps = steps_in(recording)
+    if not steps:
+        yield "No step was recorded."
         return
-    by_name: dict[tuple[str, ...], list[float]] = {}
+    by_process: dict[str, list[PlacedStep]] = {}
+    by_name: dict[tuple[str, ...], dict[str, float]] = {}
     for each in steps:
-        by_name.setdefault(each.names[-2:], []).append(each.own)
-    names, longest = max(by_name.items(), key=lambda named: sum(named[1]))
-    own, total = sum(longest), covered(steps)
-    word = "most of it" if own > _MOST_TIME * total else "the longest"
-    times = f" ({len(longest)} times)" if len(longest) > 1 else ""
-    share = phrase(", {} of the run", share_of(own, recording.duration), share_text)
-    took = f"{counted(len(steps), 'step')} took {duration_text(total)}{whole}"
-    yield f"{took}, {word} {_path(names)}{times}: {duration_text(own)}{share}."
+        by_process.setdefault(each.run.process, []).append(each)
+        by_one = by_name.setdefault(each.names[-2:], defaultdict(float))
+        by_one[each.run.process] += each.own
+    total, counts = covered(steps), Counter(each.names[-2:] for each in steps)
+    # Of processes beside each other the times do not add up to that of the run.
+    is_beside = sum(map(covered, by_process.values())) > _BESIDE * total
+    add_up = max if is_beside else sum
+    times = {names: (add_up(by_one.values()), counts[names]) for names, by_one in by_name.items()}
+    beside = len(by_process) if is_beside else 1
+    yield time_sentence(times, total, recording.duration, processes=beside)
 
 
-def _outside(recording: Recording, subject: ShownProcess) -> Iterator[str]:
+def _outside(recording: Recording, rows: Sequence[PlacedStep]) -> Iterator[str]:
     """Yields where a good part of the run's time went without a step, the longest first."""
-    rows = outside_of(recording, subject.runs)
+    whole = duration_text(recording.duration)
     for each in sorted(rows, key=attrgetter("own"), reverse=True):
         if each.own >= _LONG * recording.duration:
-            whole = duration_text(recording.duration)
-            yield f"{part_text(each.own, whole)} of {whole} passed {words_of_outside(each)}."
+            passed = f"{part_text(each.own, whole)} of {whole} passed {words_of_outside(each)}"
+            yield f"{passed}{phrase(': {}', _calls(recording, each))}."
+
+
+def _calls(recording: Recording, row: PlacedStep) -> str:
+    """Returns in which functions of the program most of a row's time was seen, each at the line with the most."""
+    found: dict[tuple[str, str, int], list[tuple[int, Place]]] = {}
+    for place, seen in by_call(stacks_of(recording, row)).items():
+        line = place.line if place.function == "<module>" else 0  # which is not one function
+        found.setdefault((place.file, place.function, line), []).append((seen.time, place))
+    times = [(sum(time for time, _ in seen) / 1e9, max(seen)[1]) for seen in found.values()]
+    most = nlargest(_MOST_CALLS, (each for each in times if each[0] >= _A_PART * row.own))
+    return ", ".join(
+        f"{cut(place.short, LONGEST_NAME)} {duration_text(time)}" for time, place in most
+    )
 
 
 def _waited(recording: Recording) -> Iterator[str]:
@@ -296,17 +319,21 @@ def _bounds(recording: Recording, subject: ShownProcess, named: Sequence[str]) -
     """Yields what bounds the steps that matter, longest first, and what to try; not what was named already."""
     peak = summary.peak(recording)
     at_peak, least = peak and peak.step, _WORTH * recording.duration
+    rows = outside_of(recording, outermost_runs(recording))
     known = [
         each
-        for each in subject.steps
+        for each in (*subject.steps, *(with_bound(recording, row) for row in rows))
         if each.step.attributes.get(semconv.STEP_BOUND_BY) not in (None, *named)
         and (each.own >= least or each.step is at_peak)
     ]
     for each in nlargest(_MOST_BOUNDS, known, attrgetter("own")):
         bound = str(each.step.attributes[semconv.STEP_BOUND_BY])
-        evidence = each.step.attributes.get(semconv.STEP_BOUND_EVIDENCE, "")
-        text = f"{words_of(bound)}: {cut(listed(evidence), _LONGEST_MESSAGE)}"
-        yield f"{_path(each.names)}: {text}.{_to_try(recording, bound, each)}"
+        evidence = listed(each.step.attributes.get(semconv.STEP_BOUND_EVIDENCE, ""))
+        if evidence and evidence in (_ending_of(recording).evidence or ""):
+            continue  # it is why the program has ended
+        text = f"{words_of(bound)}: {cut(evidence, LONGEST_MESSAGE)}"
+        name = words_of_outside(each).capitalize() if each.step.spans else names_text(each.names)
+        yield f"{name}: {text}.{_to_try(recording, bound, each)}"
 
 
 def _to_try(recording: Recording, bound: str, each: PlacedStep) -> str:
@@ -327,7 +354,7 @@ def _written(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     # The path is known before the model is written.
     ended = (each.step for each in subject.steps if each.run.state == "ended")
     names = dict.fromkeys(listed(step.attributes.get(semconv.OUTPUT_PATH, "")) for step in ended)
-    if paths := [cut(name, _LONGEST_NAME) for name in names if name]:
+    if paths := [cut(name, LONGEST_NAME) for name in names if name]:
         shown, more = ", ".join(paths[:_MOST_PATHS]), len(paths[_MOST_PATHS:])
         yield f"Models written: {shown}{phrase(' and {:,} more', more, int)}."
 
@@ -427,7 +454,7 @@ def ending_facts(ending: Ending) -> Iterator[tuple[str, str]]:
     if (ending.memory, ending.memory_limit) != (None, None):
         yield "memory", _memory(ending)
     if ending.processes:
-        sizes = [f"{cut(each, _LONGEST_NAME)} {size(of)}" for each, of in ending.processes]
+        sizes = [f"{cut(each, LONGEST_NAME)} {size(of)}" for each, of in ending.processes]
         yield "largest", _listed(sizes)
 
 
@@ -462,14 +489,19 @@ _GROWTHS: Final = (
 
 def time_left(run: RecordedRun, step: RecordedStep) -> str:
     """Returns the time until the last sample or layer of a step that is open, or that it has stalled; empty if unknown."""
-    if step.state != "running":
+    left = number(forecast_of(run, step), semconv.FORECAST_TIME_LEFT)
+    if step.state != "running" or left is None:
+        return stalled(run, step)
+    return stalled(run, step) or f"about {duration_text(left)} left"
+
+
+def stalled(run: RecordedRun, step: RecordedStep) -> str:
+    """Returns for how long an open step has stalled; empty if it has not."""
+    seconds = number(forecast_of(run, step), semconv.FORECAST_STALLED)
+    if step.state != "running" or seconds is None:
         return ""
-    forecast = forecast_of(run, step)
-    stalled = number(forecast, semconv.FORECAST_STALLED)
-    left = number(forecast, semconv.FORECAST_TIME_LEFT)
-    if stalled is not None:
-        return f"no progress for {duration_text(stalled)}"
-    return "" if left is None else f"about {duration_text(left)} left"
+    waits_for = step.line.waits_for if step.line is not None else ""
+    return f"no progress for {duration_text(seconds)}{phrase(', waiting for {}', waits_for)}"
 
 
 def exceeded(run: RecordedRun, step: RecordedStep) -> str:

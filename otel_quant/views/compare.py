@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import product, takewhile
@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from otel_quant.recordings import summary
 from otel_quant.recordings.compared_runs import CONFIGURATION, ComparedRun, common_time
 from otel_quant.recordings.gate import GateVerdict
+from otel_quant.recordings.gpus import shows_all_programs
 from otel_quant.recordings.model import StepPath, known, name_text, path_text
 from otel_quant.recordings.side_by_side import (
     Comparison,
@@ -157,7 +158,8 @@ def _answer(
 
 _HEADLINED: Final = {
     summary.MEMORY_PEAK: "memory",
-    summary.GPU_PEAK: "GPU memory",
+    summary.GPU_TREE_PEAK: "GPU memory",
+    summary.GPU_PEAK: "GPU memory of all programs",
     summary.DURATION: "time",
     summary.CPU_TIME: "CPU time",
 }
@@ -189,7 +191,8 @@ def _headlines(comparison: Comparison) -> Iterator[str]:
     """Yields for each side but the base a sentence on the figures that matter most."""
     base, *others = comparison.sides
     for at, side in enumerate(others):
-        every = {name: _difference(comparison.rows[0], name, at) for name in _HEADLINED}
+        named = [name for name in _HEADLINED if name not in _hidden(comparison)]
+        every = {name: _difference(comparison.rows[0], name, at) for name in named}
         kinds = {name: _kind(each) for name, each in every.items() if each.ratio is not None}
         if kinds.get(summary.CPU_TIME) != "clear" or kinds.get(summary.DURATION) == "clear":
             kinds.pop(summary.CPU_TIME, None)  # of the two one tells enough
@@ -303,8 +306,10 @@ def _every_figure(comparison: Comparison) -> list[_Placed]:
 def _figures(comparison: Comparison) -> Table | Lines:
     """Returns the figures that differ, the total's first, then the most important; and a note of the others."""
     groups: dict[str, list[_Placed]] = defaultdict(list)
+    hidden = _hidden(comparison)
     for each in filter(_is_telling, _every_figure(comparison)):
-        groups[each.group].append(each)
+        if each.name not in hidden:
+            groups[each.group].append(each)
     told = set(_told_within(comparison))
     shown = [each for each in groups["table"] if (each.row.path, each.name) not in told]
     shown.sort(
@@ -350,6 +355,13 @@ def _told_within(comparison: Comparison) -> Iterator[tuple[StepPath, str]]:
                 for a, b in zip(around.differences, each.figure.differences, strict=True)
             ):
                 yield outer, each.name
+
+
+def _hidden(comparison: Comparison) -> Collection[str]:
+    """Returns the figures that are not shown: of all programs on GPUs, unless others have much there or no more is known."""
+    is_known = all(_samples(comparison.rows[0], summary.GPU_TREE_PEAK))
+    runs = [run.recording for side in comparison.sides for run in side.runs]
+    return {summary.GPU_PEAK} if is_known and not any(map(shows_all_programs, runs)) else ()
 
 
 def _names_text(figures: Sequence[_Placed]) -> str:

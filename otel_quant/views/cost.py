@@ -523,8 +523,7 @@ def _comparison(before: ModelCost, after: ModelCost) -> Table:
 
 def _sheet(models: Sequence[ModelCost], choices: Choices) -> Table:
     if choices.by == "comparison":
-        names = ("baseline", "model", "figure", "before", "after", "ratio")
-        return Table([Column(name) for name in names], _comparison_sheet(models))
+        return Table.of(_COMPARED_FIGURE, _compared_figures(models))
     by = _BY[choices.by or "node"]
     rows = (
         (model.path, *(column.value(cost) for column in columns))
@@ -534,15 +533,31 @@ def _sheet(models: Sequence[ModelCost], choices: Choices) -> Table:
     return Table((Column[Any]("model"), *by.columns(models[0])), rows)
 
 
-def _comparison_sheet(models: Sequence[ModelCost]) -> Iterator[tuple[Cell, ...]]:
-    """Yields a row for each figure of two models."""
+class _ComparedFigure(NamedTuple):
+    """A figure of two models."""
+
+    baseline: str
+    model: str
+    figure: str
+    before: float
+    after: float
+    ratio: float | None = None
+
+
+_COMPARED_FIGURE: Final = [
+    Column[_ComparedFigure](name, "", attrgetter(name)) for name in _ComparedFigure._fields
+]
+
+
+def _compared_figures(models: Sequence[ModelCost]) -> Iterator[_ComparedFigure]:
     before, *others = models
     for after in others:
+        paths = before.path, after.path
         for each in _differences(before, after):
-            yield before.path, after.path, each.key, each.before, each.after, each.ratio
+            yield _ComparedFigure(*paths, each.key, each.before, each.after, each.ratio)
         for mix, types in _mixes(before, after):
             for name, shares in types.items():
-                yield before.path, after.path, f"{mix}.{name}", *shares, None
+                yield _ComparedFigure(*paths, f"{mix}.{name}", *shares)
 
 
 def _data(models: Sequence[ModelCost], choices: Choices) -> dict[str, object]:

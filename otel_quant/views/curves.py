@@ -14,9 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, chain, repeat, takewhile
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from otel_quant.diagnosis.headline import of_limit
 from otel_quant.format import series
 from otel_quant.format.curve import MOST, Bucket, Level, RecordedCurve
 from otel_quant.recordings.compared_runs import CommonTime, ComparedRun
+from otel_quant.recordings.gpus import gpu_limit_of_one, shows_all_programs
 from otel_quant.recordings.model import LAUNCHER, PlacedStep, Recording, number, step_at
 from otel_quant.recordings.outside import NAMES
 from otel_quant.recordings.summary import with_curve_peak
@@ -27,7 +29,7 @@ from otel_quant.schema.units import clock_text, cut, digits_text, size
 from otel_quant.views.charts import Band, Chart, ChartSeries, Mark, Style, Values
 from otel_quant.views.gpu_devices import activity_charts
 from otel_quant.views.steps import ShownProcess, memory_limit, most_telling, subject_of
-from otel_quant.views.text import number_text, of_limit, phrase
+from otel_quant.views.text import number_text, phrase
 
 _LONGEST_NAME: Final = 40
 _LONGEST_BAND: Final = 80
@@ -201,11 +203,11 @@ def _held(values: Values, ends: bool) -> Values:
 # --- the charts of a recording ------------------------------------------------------------
 
 
-_FIGURES: Final = chain.from_iterable(resource.figures for resource in RESOURCES)
+_FIGURES: Final = chain.from_iterable(each.figures for each in RESOURCES if not each.device_figures)
 LEVELS: Final[Mapping[str, Figure]] = {
     figure.curve: figure for figure in _FIGURES if figure.curve and not figure.is_total
 }
-"""The figures that rise and fall and have a series, by its name."""
+"""The figures that rise and fall and have a series, by its name; not sums over devices, each of which has a chart."""
 
 OTHER_LEVELS: Final[Mapping[str, str]] = {
     name: figure.heading.lower() or figure.name
@@ -271,16 +273,18 @@ def _of_memory(grid: Grid) -> list[ChartSeries]:
     return [*layers, memory]
 
 
+OF_PROGRAM: Final = "this program"
+
+
 def _gpus(grid: Grid, recording: Recording, steps: Sequence[PlacedStep]) -> Iterator[Chart]:
     found = sorted({gpu[0] for name in grid.levels if (gpu := series.gpu_of(name)) is not None})
-    limit, gpus = _gpu_limit(recording)
+    limit, gpus = gpu_limit_of_one(recording)
     note = f"The limit assumes that all {gpus:.0f} GPUs are equally large." if gpus > 1 else ""
     for index in found:
-        named = {
-            series.gpu_process_used(index): "this program",
-            series.gpu_used(index): "all programs",
-        }
+        named = {series.gpu_process_used(index): OF_PROGRAM, series.gpu_used(index): "all programs"}
         known = [(name, label) for name, label in named.items() if name in grid.levels]
+        if not shows_all_programs(recording):
+            known = known[:1]
         shown = _beside([(label, grid.values(name)) for name, label in known])
         last = note if index == found[-1] else ""
         yield _level(grid, steps, known[0][0], shown, f"gpu-{index}", limit, last)
@@ -290,16 +294,6 @@ def _beside(named: Sequence[tuple[str, Values]]) -> list[ChartSeries]:
     """Returns series of which the first is the chart's own."""
     styles: Iterator[Style] = chain(("main",), repeat("second"))
     return [ChartSeries(*each, style) for each, style in zip(named, styles, strict=False)]
-
-
-def _gpu_limit(recording: Recording) -> tuple[float | None, float]:
-    """Returns the memory of one GPU, and of how many the run knows it; it has the sum of all."""
-    for run in recording.runs:
-        limit = number(run.attributes, semconv.GPU_MEMORY_LIMIT)
-        gpus = number(run.attributes, semconv.GPU_COUNT)
-        if limit and gpus:
-            return limit / gpus, gpus
-    return None, 0
 
 
 def _level(

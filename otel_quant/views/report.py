@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterator, Sequence
+from itertools import chain, pairwise
+from operator import attrgetter
 from statistics import median
 from typing import Final, NamedTuple
 
 from otel_quant.format.event_file import BENCH, INFERENCE
 from otel_quant.recordings import summary
 from otel_quant.recordings.compared_runs import FACTS
-from otel_quant.recordings.model import STATES, WORST_FIRST, RecordedRun, Recording, State
+from otel_quant.recordings.gpus import highest_on
+from otel_quant.recordings.model import (
+    STATES,
+    WORST_FIRST,
+    RecordedRun,
+    Recording,
+    State,
+    known,
+    steps_in,
+)  # fmt: skip
 from otel_quant.recordings.reader import stacks_in
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import GROUPS
 from otel_quant.schema.units import cut, duration_text, moment_text, share_text
 from otel_quant.views.answer import ending_parts, outcome, sentences, whose
 from otel_quant.views.charts import Chart
-from otel_quant.views.curves import bands_of, charts_of
+from otel_quant.views.curves import OF_PROGRAM, bands_of, charts_of
 from otel_quant.views.document import (
     ONE,
     Cell,
@@ -36,9 +46,10 @@ from otel_quant.views.document import (
 )
 from otel_quant.views.gpu_devices import device_table
 from otel_quant.views.html import page_text
-from otel_quant.views.show import accuracy_tables, model_parts
+from otel_quant.views.show import OWN_PART, accuracy_tables, model_parts
 from otel_quant.views.stacks import links_of, page_parts
 from otel_quant.views.steps import (
+    MOST_STEPS,
     RATES,
     ShownProcess,
     by_process,
@@ -48,7 +59,7 @@ from otel_quant.views.steps import (
     step_table,
     subject_of,
 )
-from otel_quant.views.text import listed
+from otel_quant.views.text import listed, phrase
 
 _MOST_PROBLEMS = 20
 
@@ -80,16 +91,19 @@ def _parts(recording: Recording, subject: ShownProcess) -> Iterator[Part]:
         yield Lines(("Parts of this recording could not be read:",))
         yield Lines(recording.problems, is_bad=True).first(_MOST_PROBLEMS)
     ending = list(ending_parts(recording.ending))
-    caption = f"Steps of {subject.name}, {subject.why}" if subject.why else "Steps"
+    runs: Sequence[RecordedRun] = recording.runs
+    caption = "Steps"
+    if len(steps_in(recording)) > MOST_STEPS and subject.why:
+        runs, caption = subject.runs, f"Steps of {subject.name}, {subject.why}"
     links = links_of(stacks)
-    table = step_table(recording, subject.runs, caption=caption, more=RATES, links=links)
+    table = step_table(recording, runs, caption=caption, more=RATES, links=links)
     sections = (
         Section("Post-mortem", ending, id="post-mortem", layout="post-mortem"),
         Section("Over time", list(_curves(recording, subject, charts))),
         Section("Steps", [table] if table.rows else []),
         Section("GPUs", _gpu_tables(recording, subject)),
         Section("Accuracy of layers", accuracy_tables(recording)),
-        Section("Python lines", page_parts(stacks) if stacks else []),
+        Section("Python lines", page_parts(stacks, recording.duration) if stacks else []),
         Section("Processes", process_tables),
         Section("Models", list(model_parts(recording, with_layers=True))),
     )
@@ -124,7 +138,11 @@ def _meters(
         yield f"Memory peak{whose(recording, peak)}", peak.value, memory_limit(recording)
     for chart in charts:
         if chart.id.startswith("gpu-") and chart.mark is not None:
-            yield f"GPU {chart.id.removeprefix('gpu-')} peak", chart.mark.value, chart.limit
+            index = chart.id.removeprefix("gpu-")
+            is_own = chart.series[0].label == OF_PROGRAM
+            own = highest_on(recording, int(index)) if is_own else None
+            name = f"GPU {index} peak{'' if is_own else ', all programs'}"
+            yield name, max(known((chart.mark.value, own))), chart.limit
 
 
 _LONGEST_NAME: Final = 120
@@ -133,6 +151,8 @@ _LONGEST_NAME: Final = 120
 
 _MOST_PROCESSES: Final = 128
 _MOST_STEPS: Final = 60
+_FEWEST: Final = 3
+"""Processes beside each other that have a median."""
 
 
 class _Process(NamedTuple):
@@ -192,7 +212,9 @@ def _processes_of(recording: Recording) -> tuple[list[str], list[Table]]:
     processes = [each for above in families for each in _in_order(left, above)]
     if len(processes) < 2:
         return [], []
-    steps = chain.from_iterable(map(_common_steps, families.values()))
+    steps = chain.from_iterable(
+        _common_steps(family) for family in families.values() if _is_beside(family)
+    )
     common = sorted(steps, key=lambda each: -each.longest)
     caption = "The same step in processes beside each other"
     imbalance = Table.of(_IMBALANCE, common, id="imbalance", caption=caption)
@@ -208,20 +230,18 @@ def _processes_of(recording: Recording) -> tuple[list[str], list[Table]]:
     )
     tables = [imbalance.first(_MOST_STEPS, "shorter step")] if common else []
     tables.append(table.first(_MOST_PROCESSES, "process", "processes"))
-    return [_sentence(processes, families.values())], tables
+    return [_sentence(len(processes), common)], tables
 
 
-def _sentence(processes: Sequence[_Process], families: Iterable[Sequence[_Process]]) -> str:
-    """Returns how many processes there are, and which of the first that are beside each other took longest."""
-    text = f"{len(processes):,} processes"
-    family = next((each for each in families if len(each) > 1), None)
-    if family is None:
-        return f"{text}."
-    slowest = family[0]
-    beside = f" of {len(family):,} beside each other" if len(family) < len(processes) else ""
-    text += f": {slowest.name} took longest{beside} with {duration_text(slowest.seconds)}"
-    if slowest.ratio and any(_common_steps(family)):
-        text += f", {share_text(slowest.ratio - 1)} more than the median"
+def _sentence(number: int, common: Sequence[_CommonStep]) -> str:
+    """Returns how many processes there are, and which took longest in the longest step of those beside each other."""
+    text = f"{number:,} processes"
+    if common:
+        longest, *_ = common
+        slowest = max(longest.seconds, key=longest.seconds.__getitem__)
+        text += f": {slowest} took longest in {cut(longest.name, _LONGEST_NAME)}, {duration_text(longest.longest)}"
+        more = share_text(longest.longest / longest.typical - 1) if longest.typical else ""
+        text += phrase(", {} more than the median", more)
     return f"{text}."
 
 
@@ -232,20 +252,25 @@ def _families(recording: Recording) -> dict[int | None, list[_Process]]:
     families: dict[int | None, list[_Process]] = {None: []}
     for runs in every.values():
         above = runs[0].parent_pid if runs[0].parent_pid in pids else None
-        # A worker has the rank of the process that has started it.
-        name = process_name(runs[0]) if above is None else f"process {runs[0].process}"
+        name = process_name(recording, runs[0])
         peaks = (summary.peak_of_run(recording, run) for run in runs)
         highest = max((peak.value for peak in peaks if peak is not None), default=None)
         end = end_of(runs, recording.duration)
         families.setdefault(above, []).append(_Process(name, runs, runs[0].start, end, highest))
     for above, family in families.items():
-        typical = median(each.seconds for each in family) if len(family) > 1 else 0.0
-
+        is_compared = len(family) >= _FEWEST and _is_beside(family)
+        typical = median(each.seconds for each in family) if is_compared else 0.0
         family.sort(key=lambda each: -each.seconds)
         families[above] = [
             each._replace(ratio=each.seconds / typical if typical else 0.0) for each in family
         ]
     return families
+
+
+def _is_beside(family: Sequence[_Process]) -> bool:
+    """Whether processes ran at the same time; stages of a script do not, and are no siblings."""
+    in_order = sorted(family, key=attrgetter("start"))
+    return any(one.end > after.start for one, after in pairwise(in_order))
 
 
 def _in_order(
@@ -263,7 +288,7 @@ class _CommonStep(NamedTuple):
     name: str
     seconds: dict[str, float]  # By process
     longest: float
-    typical: float  # The median
+    typical: float | None  # The median; None of two
 
 
 _IMBALANCE: Final = (
@@ -289,7 +314,8 @@ def _common_steps(processes: Sequence[_Process]) -> Iterator[_CommonStep]:
             seconds[process.name] = seconds[process.name] + end - step.start
     for name, seconds in found.items():
         if len(seconds) > 1:
-            yield _CommonStep(name, seconds, max(seconds.values()), median(seconds.values()))
+            typical = median(seconds.values()) if len(seconds) >= _FEWEST else None
+            yield _CommonStep(name, seconds, max(seconds.values()), typical)
 
 
 # --- what made it -------------------------------------------------------------------------
@@ -315,7 +341,8 @@ def _origin(recording: Recording, subject: ShownProcess) -> Section:
         names = [name for name in left if name.startswith(beginnings)]
         if rows := [_fact(name, left.pop(name)) for name in names]:
             shown.append(Facts(rows, title))
-    shown.append(Facts([("folder or file", str(recording.path))], "Recording"))
+    own = [("recorder", OWN_PART)] if recording.path.is_dir() else []
+    shown.append(Facts([("folder or file", str(recording.path)), *own], "Recording"))
     return Section("What made this run", (Section("", shown, layout="facts"),))
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, count, product
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
+from otel_quant.diagnosis.spots import top_spot
 from otel_quant.recordings.model import StepPath, name_text, path_text
 from otel_quant.recordings.reader import SeenStack, by_call, by_line, of_step, stacks_in
 from otel_quant.schema.code_lines import NOTHING, Amounts, Place, total_of
@@ -75,13 +76,15 @@ _COLUMNS: Final[tuple[Column[_LineRow], ...]] = (
 
 def answer(stacks: Sequence[SeenStack], measure: Measure) -> str:
     """Returns which line has the most, one sentence without its full stop."""
-    whole, lines = total_of(each.seen for each in stacks), by_line(stacks)
+    whole = total_of(each.seen for each in stacks)
     shown = _MEASURES[measure if whole.grown > 0 else "time"]
-    most = max(lines, key=lambda place: shown.of(lines[place]))
-    own, total = shown.of(lines[most]), shown.of(whole)
+    every = [(each.lines, each.seen) for each in stacks]
+    top = top_spot(every, shown.of, lambda lines: lines[-1])
+    assert top is not None  # there are stacks
+    own, total = shown.of(top[1]), shown.of(whole)
     share = share_text(own / total if total else 0.0)
     what, text = shown.in_a_sentence, shown.text
-    return f"{share} of the {what} was seen at {most.short}: {text(own)} of {text(total)}"
+    return f"{share} of the {what} was seen at {top[0].words}: {text(own)} of {text(total)}"
 
 
 def parts(stacks: Sequence[SeenStack], measure: Measure) -> list[Part]:
@@ -92,9 +95,9 @@ def parts(stacks: Sequence[SeenStack], measure: Measure) -> list[Part]:
     return [Lines([f"{answer(stacks, measure)}."]), calls, _lines(stacks, measure)]
 
 
-def page_parts(stacks: Sequence[SeenStack]) -> list[Part]:
-    """Returns what a page has: the lines drawn, and those with the most time and memory growth."""
-    return [flame(stacks), *parts(stacks, "time"), _lines(stacks, "memory")]
+def page_parts(stacks: Sequence[SeenStack], seconds: float = 0.0) -> list[Part]:
+    """Returns what a page has: the lines drawn, of a run of so many seconds, and those with the most time and memory growth."""
+    return [flame(stacks, seconds), *parts(stacks, "time"), _lines(stacks, "memory")]
 
 
 def _lines(stacks: Sequence[SeenStack], measure: Measure) -> Table:
@@ -102,11 +105,13 @@ def _lines(stacks: Sequence[SeenStack], measure: Measure) -> Table:
     return table(by_line(stacks), measure, _MOST)._replace(title=title)
 
 
-def flame(stacks: Sequence[SeenStack]) -> Flame:
-    """Returns the stacks of steps as a page draws them; the steps are the outermost lines."""
+def flame(stacks: Sequence[SeenStack], seconds: float = 0.0) -> Flame:
+    """Returns the stacks of steps as a page draws them, the steps outermost; what was not seen of a run is the root's own."""
     tree = Tree(stacks)
     rows = [[above, place, 0, 0] for above, place in tree.rows]
     own = [(row, each.seen) for each, row in zip(stacks, tree.row_of, strict=True)]
+    unseen = round(seconds * 1e9) - total_of(seen for _, seen in own).time
+    own.append((0, Amounts(max(0, unseen))))
     for row, seen in own:
         rows[row][2] += seen.time // 1000
         rows[row][3] += seen.grown
@@ -118,7 +123,7 @@ class Tree:
     """Stacks as rows, each below its caller's row; the first is the root."""
 
     def __init__(self, stacks: Iterable[SeenStack]) -> None:
-        self.places: dict[tuple[str, str], int] = {("all steps", ""): 0}  # Text and library
+        self.places: dict[tuple[str, str], int] = {("the run", ""): 0}  # Text and library
         self.rows: list[tuple[int, int]] = [(-1, 0)]  # Row of the caller, and place
         self.row_of: list[int] = []  # The row of each stack's innermost line
         self.row_of_step: dict[StepPath, int] = {}

@@ -6,13 +6,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, pairwise
+from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.recordings import summary
+from otel_quant.recordings.failures import has_ended
+from otel_quant.recordings.gpus import bracket_of, shows_all_programs
 from otel_quant.recordings.model import (
     STATES,
     WORST_FIRST,
+    Attributes,
     PlacedStep,
     RecordedCheckpoint,
     RecordedRun,
@@ -20,14 +24,23 @@ from otel_quant.recordings.model import (
     Recording,
     StepPath,
     number,
+    script_of,
     steps_in,
 )
 from otel_quant.recordings.model import known as known_values
 from otel_quant.recordings.outside import NAMES, outside_of
+from otel_quant.recordings.summary import outermost_runs
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import QUANTITIES
 from otel_quant.schema.code_lines import BEFORE, BETWEEN
-from otel_quant.schema.figures import MEMORY, RESOURCES, Figure, Part
+from otel_quant.schema.figures import (
+    ALL_GPUS_MEMORY,
+    MEMORY,
+    RESOURCES,
+    TREE_GPU_MEMORY,
+    Figure,
+    Part,
+)
 from otel_quant.schema.units import counted, cut, duration_text
 from otel_quant.views.document import ONE, Cell, Column, Row, Table, UnitCell, known
 from otel_quant.views.text import share_of
@@ -58,9 +71,41 @@ class ShownProcess(NamedTuple):
     why: str = ""  # Why it is shown rather than another; empty if there is no other
 
 
-def process_name(run: RecordedRun) -> str:
-    """Returns a run's process in words."""
-    return f"rank {run.rank}" if run.rank is not None else f"process {run.process}"
+def process_name(recording: Recording, run: RecordedRun) -> str:
+    """Returns a run's process in words: the rank, a worker of a recorded process, else by its script or its id."""
+    return recording.once(("name", run.process), lambda: _process_name(recording, run))
+
+
+def _process_name(recording: Recording, run: RecordedRun) -> str:
+    others = [each for each in recording.runs if each.process != run.process]
+    above = [each for each in others if each.pid == run.parent_pid is not None]
+    if run.rank is not None and all(each.rank != run.rank for each in above):
+        return f"rank {run.rank}"  # a worker has the rank of the process that has started it
+    script = _script(run.attributes)
+    # The program may have no run of its own.
+    is_known = recording.launcher not in (None, run.parent_pid)
+    is_forked = is_known and script == _script(recording.origin)
+    if above or is_forked or _OF_WORKERS in str(run.attributes.get(semconv.PROCESS_COMMAND_LINE)):
+        return f"worker {run.process}"
+    scripts = [_script(each.attributes) for each in outermost_runs(recording)]
+    is_stage = script.endswith((".py", ".ipynb")) and scripts.count(script) == 1 < len(
+        recording.runs
+    )
+    return script if is_stage else f"process {run.process}"
+
+
+_OF_WORKERS: Final = "--multiprocessing-fork"
+"""An argument of workers that `multiprocessing` has spawned."""
+
+
+def _script(attributes: Attributes) -> str:
+    command = str(attributes.get(semconv.PROCESS_COMMAND_LINE, ""))
+    return PurePath(script_of(command) or "").name
+
+
+def is_sequence(processes: Sequence[Sequence[RecordedRun]], until: float) -> bool:
+    """Whether processes ran one after another, in the order of their starts."""
+    return all(end_of(one, until) <= after[0].start for one, after in pairwise(processes))
 
 
 def memory_limit(recording: Recording) -> float | None:
@@ -90,10 +135,10 @@ def subject_of(recording: Recording) -> ShownProcess:
     above = [runs for runs in processes.values() if runs[0].parent_pid not in pids]
     above.sort(key=lambda runs: runs[0].start)
     until = recording.duration
-    if all(end_of(one, until) <= after[0].start for one, after in pairwise(above)):
+    if is_sequence(above, until):
         above = [list(chain(*above))]
     runs, why = _most_telling(above or list(processes.values()), until)
-    return ShownProcess(process_name(runs[0]), runs, steps_in(recording, runs), why)
+    return ShownProcess(process_name(recording, runs[0]), runs, steps_in(recording, runs), why)
 
 
 _STOPPED: Final = tuple(each for each in WORST_FIRST if each not in ("running", "ended"))
@@ -126,7 +171,7 @@ _LONGEST_NAME: Final = 120
 _LONGEST_STATE: Final = 40
 
 _SPARE: Final = (
-    "MEM START", "GPU START", "MEM END", "GPU END", "START", "READ", "CPU ENERGY", "GPU ENERGY", "OF LIMIT", "SAMPLES",
+    "MEM START", "GPU START", "MEM END", "GPU END", "START", "READ", "CPU ENERGY", "GPU ENERGY", "OF LIMIT", "SAMPLES", "CHILDREN",
 )  # fmt: skip
 """Columns that a narrow terminal does without, those first that say least."""
 
@@ -168,9 +213,13 @@ class ShownRun:
         of_outside = [self._outside(each) for each in outside if each.run is run]
         before = [each for each in of_outside if each.name == NAMES[BEFORE]]
         self.rows = [*before, *self._rows(placed), *of_outside[len(before) :]]
-        failed = (each.error_message for each in run.steps if each.error)
+        failed = [each for each in run.steps if each.error]
+        if run.error is not None:
+            failed = [each for each in failed if has_ended(run, each)]
+        else:
+            failed = failed[:1] if recording.state == "ended" else []
         # Messages that the first lines have
-        self.told = (run.error_message, next(failed, None))
+        self.told = {each.error_message for each in failed}
 
     @property
     def seconds(self) -> float:
@@ -204,6 +253,8 @@ class ShownRun:
                 yield row
         yield from (row for row in rows.values() if row.first is _NO_POINT)
 
+
+_Column: TypeAlias = Column[StepTableRow]
 
 Value: TypeAlias = Callable[[StepTableRow], Any]
 """Computes a figure of a row, in bytes and seconds; None if it is not known."""
@@ -241,6 +292,17 @@ def _seen(figure: Figure) -> Value:
 def _rounded_share(part: float | None, whole: float | None) -> float | None:
     share = share_of(part, whole)
     return share and round(share, 4)
+
+
+def _of_bracket(end: int) -> Value:
+    def value(row: StepTableRow, step: RecordedStep) -> float | None:
+        found = bracket_of(row.of.recording, row.of.steps, step)
+        return None if found is None else found[end]
+
+    return _of_step(value)
+
+
+_MOST: Final = "what was in use on the devices, less what was before the program began"
 
 
 @_of_step
@@ -310,6 +372,9 @@ def _columns_of(figure: Figure) -> Iterator[Column[StepTableRow]]:
             yield column("_delta", "+/-", delta, is_signed=True)
         yield column("_peak", "PEAK", peak)
         yield column("_seen", "SEEN", _seen(figure))
+        if figure is TREE_GPU_MEMORY:
+            yield column("_least", "AT LEAST", _of_bracket(0), title="what torch had reserved")
+            yield column("_most", "AT MOST", _of_bracket(1), title=_MOST)
         if figure in MEMORY.figures:
             yield _column(f"{stem}_limit_share", "OF LIMIT", "1", _share_of_limit)
 
@@ -370,18 +435,17 @@ def step_table(
             f"{counted(len(steps) - len(kept), 'step')} of {len(steps):,} left out, the shortest: "
             f"none took more than {duration_text(longest)}."
         )
-    outside = outside_of(recording, runs)
+    above = {*map(id, outermost_runs(recording))}
+    outside = outside_of(recording, [each for each in runs if id(each) in above])
     shown = [ShownRun(recording, run, chosen, outside) for run in runs]
     rows = list(chain.from_iterable(run.rows for run in shown))
     custom = chain.from_iterable(map(_custom_columns, shown))
-    columns = known((*_SHOWN, *more, *custom, _STATE), rows)
-    # What was seen at checkpoints tells nothing where a peak is known.
-    less = {each.heading.replace(" PEAK", " SEEN") for each in columns if " PEAK" in each.heading}
-    columns = [each for each in columns if each.heading not in less]
-    if any(column.heading.endswith(" SEEN") for column in columns):
-        has_reading = any(run.last and run.end is None for run in runs)
-        but = " and in the last reading" if has_reading else ", not between them"
-        notes.append(f"SEEN is the highest at the checkpoints{but}.")
+    step, *others = _SHOWN
+    several = [_PROCESS] if len({run.process for run in runs}) > 1 else []
+    columns = _telling(
+        recording, known((step, *several, *others, *more, *custom, CHILDREN, _STATE), rows)
+    )
+    notes += _notes_on(columns, runs)
     link_of = {id(each.step): links.get(each.path, "") for each in (*steps, *outside)}
 
     def placed(row: StepTableRow, cells: Sequence[Cell]) -> Row:
@@ -392,6 +456,24 @@ def step_table(
     return Table.of(columns, rows, row=placed, id="steps", caption=caption, note=note)
 
 
+def _telling(recording: Recording, columns: Sequence[_Column]) -> list[_Column]:
+    """Returns the columns without what was seen at checkpoints where a peak is known, and what other programs hardly change."""
+    less = {each.heading.replace(" PEAK", " SEEN") for each in columns if " PEAK" in each.heading}
+    if not shows_all_programs(recording):
+        less |= {each.heading for each, figure in _FIGURES if figure is ALL_GPUS_MEMORY}
+    return [each for each in columns if each.heading not in less]
+
+
+def _notes_on(columns: Sequence[_Column], runs: Sequence[RecordedRun]) -> Iterator[str]:
+    headings = [each.heading for each in columns]
+    if any(each.endswith(" SEEN") for each in headings):
+        has_reading = any(run.last and run.end is None for run in runs)
+        but = " and in the last reading" if has_reading else ", not between them"
+        yield f"SEEN is the highest at the checkpoints{but}."
+    if any(each.startswith(ALL_GPUS_MEMORY.heading) for each in headings):
+        yield f"{ALL_GPUS_MEMORY.heading} is memory of all programs on the GPUs."
+
+
 @_of_step
 def _state_text(row: StepTableRow, step: RecordedStep) -> str:
     """Returns how a step ended, with the message of its exception where the first lines do not have it."""
@@ -399,8 +481,9 @@ def _state_text(row: StepTableRow, step: RecordedStep) -> str:
         return ""
     if step.state == "lost" and not row.of.recording.path.is_dir():
         return "open"  # a file does not show whether its process is alive
-    is_above = step.error_message in row.of.told
-    message = step.error_message if step.error and not is_above else ""
+    if step.end is None and row.of.run.cut is not None:
+        return f"not recorded after {duration_text(row.of.run.cut)}"
+    message = step.error_message if step.error and step.error_message not in row.of.told else ""
     return ": ".join(filter(None, (STATES[step.state].cell, step.error, message)))
 
 
@@ -419,8 +502,68 @@ def _seen_of_open_steps(column: Column[StepTableRow], figure: Figure) -> Column[
     return column._replace(value=value) if column.heading.endswith(" PEAK") else column
 
 
+CHILDREN: Final = _column(
+    "children", "CHILDREN", "", _of_step(lambda row, step: row.of.steps.children(step) or None),
+    title="the largest child processes",
+)  # fmt: skip
+_PROCESS: Final = Column[StepTableRow](
+    "PROCESS",
+    None,
+    _of_step(lambda row, step: "" if step.spans else process_name(row.of.recording, row.of.run)),
+)
+
+
+_BARE_ENDS: Final = {"By": "_bytes", "s": "_seconds", "J": "_joules"}
+"""The end of a name for programs that is of one unit and one base: bytes, seconds since the recording began."""
+
+
+def _bare_columns() -> Iterator[Column[StepTableRow]]:
+    """Yields the columns for programs: what a table shows, in bytes, seconds and shares from 0 to 1."""
+    yield Column("start_seconds", value=lambda row: _rounded(row.start, _DECIMALS))
+    yield Column("duration_seconds", value=lambda row: _rounded(row.seconds, _DECIMALS))
+    share = lambda row: _rounded_share(row.seconds, row.of.recording.duration)  # noqa: E731
+    yield Column("share_of_run", value=share)
+    for column, figure in _FIGURES:
+        shown = _seen_of_open_steps(column, figure).value
+        of_file = figure.name.replace(".", "_") if figure.column is None else figure.column.key
+        stem, old = (
+            of_file.removesuffix(_ENDS.get(figure.unit, "")),
+            _ENDS.get(column.unit or "", ""),
+        )
+        part = column.name.removeprefix(stem).removesuffix(old)
+        name = figure.name.replace(".", "_") + part
+        if column.unit == "1":
+            yield Column(f"{name}_share", value=column.value)
+            continue
+        end = _BARE_ENDS.get(figure.unit, "")
+        yield Column(name + end, value=partial(_bare, shown, end == "_bytes"))
+        if part == "_peak" and figure in MEMORY.figures:
+            yield Column(f"{name}_is_least", value=partial(_is_least, shown))
+    yield Column("samples", value=_of_step(lambda _, step: step.samples))
+
+
+def _rounded(value: float | None, digits: int | None = None) -> float | None:
+    return None if value is None else round(value, digits)
+
+
+def _bare(shown: Value, is_whole: bool, row: StepTableRow) -> Any:
+    cell = shown(row)
+    value = cell.value if isinstance(cell, UnitCell) else cell
+    return _rounded(value) if is_whole else value
+
+
+def _is_least(shown: Value, row: StepTableRow) -> bool | None:
+    cell = shown(row)
+    return None if cell is None else isinstance(cell, UnitCell)
+
+
+BARE: Final = tuple(_bare_columns())
+
 _STATE: Final = Column[StepTableRow]("STATE", None, _state_text, longest=_LONGEST_STATE)
-_NOT_SHOWN: Final = frozenset({"cpu_memory_delta_mb", "gpu_memory_start_mb", "gpu_memory_end_mb"})
+_NOT_SHOWN: Final = {
+    "cpu_memory_delta_mb",
+    *(f"gpu_{whose}memory_{part}_mb" for whose in ("", "process_") for part in ("start", "end")),
+}
 _HAVE_A_COLUMN: Final = {"TIME", *(column.heading for column, _ in _FIGURES)}
 
 _SHOWN: Final[tuple[Column[StepTableRow], ...]] = (

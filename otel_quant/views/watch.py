@@ -15,7 +15,8 @@ from otel_quant.base.files import open_regular
 from otel_quant.format import series
 from otel_quant.format.event_file import OUTPUT
 from otel_quant.recordings import summary
-from otel_quant.recordings.model import PlacedStep, Recording, State, number, steps_in
+from otel_quant.recordings.gpus import gpu_limit_of_one, highest_on, shows_all_programs
+from otel_quant.recordings.model import PlacedStep, Recording, State, known, number, steps_in
 from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
 from otel_quant.schema.figures import GPU_UTILIZATION, MEMORY, RESOURCES
@@ -70,7 +71,7 @@ class Looked:
 
     def name(self, each: PlacedStep) -> str:
         """Returns the name of a step, and of its run if there are several."""
-        run = f" ({process_name(each.run)})" if len(self.recording.runs) > 1 else ""
+        run = f" ({process_name(self.recording, each.run)})" if len(self.recording.runs) > 1 else ""
         return printable(f"{each.step.name}{run}")
 
     def peak(self, each: PlacedStep) -> float | None:
@@ -93,13 +94,25 @@ class Looked:
         grid = self.grid
         for name in sorted(grid.levels):
             now, (peak, _), gpu = grid.newest(name), grid.peak(name), series.gpu_of(name)
-            if gpu is not None and gpu[1] == series.USED:
-                yield Usage(f"GPU {gpu[0]}", now, peak)
+            if gpu is not None:
+                yield from self._of_gpu(gpu, Usage(f"GPU {gpu[0]}", now, peak))
             elif name in OTHER_LEVELS and peak:
                 yield Usage(OTHER_LEVELS[name], now, peak, unit=LEVELS[name].unit)
         for resource, figure in _TOTALS:
             if (total := grid.newest(figure.curve)) is not None:
                 yield Usage(f"{resource.name} {figure.heading.lower()}", total, unit=figure.unit)
+
+    def _of_gpu(self, gpu: tuple[int, str], usage: Usage) -> Iterator[Usage]:
+        """Yields what the program has of a GPU; of all programs where others have much of it, or no more is known."""
+        index, of = gpu
+        if of == series.PROCESS_USED:
+            peak = max(known((usage.peak, highest_on(self.recording, index))))
+            yield usage._replace(peak=peak, limit=gpu_limit_of_one(self.recording)[0])
+        elif (
+            shows_all_programs(self.recording)
+            or series.gpu_process_used(index) not in self.grid.levels
+        ):
+            yield usage._replace(name=f"{usage.name}, all programs")
 
 
 _TOTALS: Final = [
@@ -116,7 +129,7 @@ _SILENT: Final = 5.0
 def _progress(each: PlacedStep) -> list[str]:
     """Returns how far a step has come: ``sample 37 of 512``, ``about 30 min left``, and its line."""
     step, last = each.step, each.run.last
-    line = phrase("at {}", step.line, lambda line: printable(line.short))
+    line = phrase("at {}", step.line, lambda line: printable(line.words))
     silent = each.end - last.time if last is not None and step.end is None else 0.0
     if line and silent > _SILENT:  # something holds the GIL, or the process is stopped
         line += f" {duration_text(silent)} ago"
@@ -215,9 +228,10 @@ def screen(looked: Looked, width: int, height: int, log: Sequence[str] = ()) -> 
         if each.step.end is None and (text := exceeded(each.run, each.step))
     ]
     uses = [use for use in looked.usage() if use.now is not None or use.peak is not None]
+    wide = max((len(use.name) + 1 for use in uses), default=0)
     below = [
         *(_curve(looked, width) if height >= _LOWEST else ()),
-        *((f"{use.name:{_NAME}}{use.text}", "") for use in uses),
+        *((f"{use.name:{max(_NAME, wide)}}{use.text}", "") for use in uses),
         *_activity(looked, width),
         *((line, "bold red") for line in limits),
         *((line, "") for line in ending_lines(recording.ending)),

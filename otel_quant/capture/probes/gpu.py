@@ -11,68 +11,18 @@ wait for ever. So a fork waits for the reading in progress, for a limited time, 
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Final
+from typing import Final
 
 from otel_quant.base.log import LOG
 from otel_quant.capture.probes.gpu_amd import open_amd
 from otel_quant.capture.probes.gpu_devices import Devices, Platform
 from otel_quant.capture.probes.gpu_nvidia import open_nvml
+from otel_quant.capture.probes.gpu_torch import TorchCounters, platform_of_torch
 from otel_quant.schema.figures import GPU_ENERGY
 from otel_quant.schema.readings import GpuReading
-
-
-def with_torch_memory(
-    readings: tuple[GpuReading, ...],
-    platform: Platform,
-    modules: Mapping[str, ModuleType] = sys.modules,
-) -> tuple[GpuReading, ...]:
-    """Adds the counters of torch's allocator, matched by UUID, or by index where none matches (old versions, HIP)."""
-    cuda = _initialised_cuda(platform, modules)
-    if cuda is None or not readings:
-        return readings
-    positions = range(cuda.device_count())
-    properties = map(cuda.get_device_properties, positions)
-    by_uuid = {str(getattr(each, "uuid", None)): n for n, each in enumerate(properties)}
-    uuids = {reading.index: reading.id.partition("-")[2] for reading in readings}
-    found = {index: by_uuid[uuid] for index, uuid in uuids.items() if uuid in by_uuid}
-    found = found or dict(enumerate(positions))
-    return tuple(
-        _with_figures(each, cuda, found[each.index]) if each.index in found else each
-        for each in readings
-    )
-
-
-def _initialised_cuda(platform: Platform, modules: Mapping[str, ModuleType]) -> Any:
-    """Returns ``torch.cuda`` if it is in use; another thread may still be importing it."""
-    cuda: Any = modules.get("torch.cuda")
-    is_in_use = getattr(cuda, "is_initialized", bool)()
-    return cuda if is_in_use and _platform_of_torch(modules) == platform else None
-
-
-def _platform_of_torch(modules: Mapping[str, ModuleType] = sys.modules) -> Platform | None:
-    version = getattr(modules.get("torch"), "version", None)
-    built_for: Platform = "hip" if getattr(version, "hip", None) else "cuda"
-    return None if version is None else built_for
-
-
-def _with_figures(reading: GpuReading, cuda: Any, position: int) -> GpuReading:
-    try:
-        # Not memory_allocated(): each call flattens and sorts hundreds of counters.
-        counters = cuda.memory_stats_as_nested_dict(position)
-        return replace(
-            reading,
-            torch_allocated=int(counters["allocated_bytes"]["all"]["current"]),
-            torch_reserved=int(counters["reserved_bytes"]["all"]["current"]),
-        )
-    except (KeyError, RuntimeError):  # the program uses an allocator without counters
-        return reading
-
 
 _LONGEST_WAIT: Final = 1.0
 """Seconds to wait for another thread's reading. After that the driver is assumed to hang."""
@@ -95,6 +45,12 @@ class GpuProbe:
         self._usable = True
         self._waits = True  # for another thread's reading; False once a wait timed out
         self._opened: tuple[Devices, ...] | None = None
+        self._torch = _counters()
+
+    @property
+    def has_none(self) -> bool:
+        """Whether a reading has found that there is no GPU."""
+        return self._opened == ()
 
     def sample(self, pids: Collection[int] = ()) -> tuple[GpuReading, ...]:
         """Takes a reading between two checkpoints."""
@@ -104,7 +60,7 @@ class GpuProbe:
         self, pids: Collection[int] = (), *, is_brief: bool = False
     ) -> tuple[GpuReading, ...]:
         """Takes a reading."""
-        if self._opened == ():
+        if self.has_none:
             return ()
         lock = self._lock
         if not lock.acquire(timeout=_LONGEST_WAIT if self._waits else 0):
@@ -131,18 +87,22 @@ class GpuProbe:
         readings: list[GpuReading] = []
         first = 0
         for devices in self._opened:
-            own = with_torch_memory(devices.read(tree, is_brief), devices.platform)
-            readings += (replace(r, index=first + r.index) for r in own) if first else own
+            own = devices.read(tree, is_brief)
+            self._torch[devices.platform].add_to(own, is_brief=is_brief)
+            for reading in own:
+                reading.index += first
+            readings += own
             first += devices.count
-        if len(readings) < sum(devices.readable for devices in self._opened):
-            readings = [replace(reading, is_whole=False) for reading in readings]
+        if not all(devices.is_whole for devices in self._opened):
+            for reading in readings:
+                reading.is_whole = False
         return tuple(readings)
 
     def _open(self) -> tuple[Devices, ...]:
         if not self._usable:
             return ()
         nvidia, amd = open_nvml(self._environ, self._root), None
-        asks_for_amd = any(map(self._environ.get, _AMD_VARIABLES)) or _platform_of_torch() == "hip"
+        asks_for_amd = any(map(self._environ.get, _AMD_VARIABLES)) or platform_of_torch() == "hip"
         if nvidia is None or not nvidia.count or asks_for_amd:
             amd = open_amd(self._environ, self._root)
         return tuple(each for each in (nvidia, amd) if each is not None and each.count)
@@ -165,7 +125,11 @@ class GpuProbe:
         self._usable = self._usable and threading.get_ident() in self._forking
         self._forking = set()
         self._lock = threading.RLock()
-        self._opened = None
+        self._opened, self._torch = None, _counters()
+
+
+def _counters() -> dict[Platform, TorchCounters]:
+    return {"cuda": TorchCounters("cuda"), "hip": TorchCounters("hip")}
 
 
 GPUS: Final = GpuProbe()

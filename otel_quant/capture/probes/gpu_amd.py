@@ -12,13 +12,14 @@ torch can make torch find no GPU (ROCm/TheRock issue 2269, pytorch issue 186516)
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
 from otel_quant.base.kernel_files import open_files, read_proc, text_of
-from otel_quant.capture.probes.gpu_devices import Device, Devices, select_visible
+from otel_quant.capture.probes.gpu_devices import Device, Devices, Ours, select_visible
 from otel_quant.schema.readings import GpuReading
 
 _ACTIVITY: Final[Mapping[str, tuple[float, tuple[str, ...]]]] = {
@@ -37,24 +38,26 @@ _FIELD: Final = re.compile(r"^[ \t]*(\S+?)[ \t]*:[ \t]*(.*?)[ \t]*$", re.MULTILI
 
 _UNITS: Final = {"": 1, "KiB": 1024, "MiB": 1024**2}
 
-_VRAM: Final = ("drm-memory-vram", "drm-resident-vram")
-"""The key; newer kernels use the second name."""
+_VRAM: Final = re.compile(r"drm-(resident|memory)-vram[0-9]*")
+"""The keys; older kernels have the second name alone, newer ones both for the same. A device of several parts has a number for each."""
 
 
-def vram_by_device(root: Path, pids: Collection[int]) -> Mapping[str, int] | None:
-    """Sums the memory of processes by device, of ``/proc/PID/fdinfo``; a client that shows in several files counts once."""
-    sums = Counter[str]()
+def vram_by_device(root: Path, pids: Collection[int]) -> Mapping[str, Counter[int]] | None:
+    """Sums the memory of each process by device, of ``/proc/PID/fdinfo``; a client that shows in several files counts once."""
+    sums: dict[str, Counter[int]] = defaultdict(Counter)
     try:
         clients = dict(_clients(root, pids))
     except (OSError, ValueError, KeyError):  # no permission, or the kernel does not show the figure
         return None
-    for (address, _), size in clients.items():
-        sums[address] += size
+    for (address, _), (pid, size) in clients.items():
+        sums[address][pid] += size
     return sums
 
 
-def _clients(root: Path, pids: Collection[int]) -> Iterator[tuple[tuple[str, str], int]]:
-    """Yields PCI address and id of each client of a driver, with the bytes of its memory."""
+def _clients(
+    root: Path, pids: Collection[int]
+) -> Iterator[tuple[tuple[str, str], tuple[int, int]]]:
+    """Yields PCI address and id of each client of a driver, with its process and the bytes of its memory."""
     for pid in pids:
         for number in _gpu_files(f"{root}/proc/{pid}/fd"):
             try:
@@ -64,8 +67,17 @@ def _clients(root: Path, pids: Collection[int]) -> Iterator[tuple[tuple[str, str
             info = dict(_FIELD.findall(text))
             if info["drm-driver"] == "amdgpu":
                 client = info.get("drm-client-id", f"{pid}/{number}")
-                size, _, unit = (info.get(_VRAM[0]) or info[_VRAM[1]]).partition(" ")
-                yield (info["drm-pdev"], client), int(size) * _UNITS[unit]
+                yield (info["drm-pdev"], client), (pid, _vram_of(info))
+
+
+def _vram_of(info: Mapping[str, str]) -> int:
+    """Returns the memory of a client, in bytes."""
+    sums = Counter[str]()
+    for key, value in info.items():
+        if (found := _VRAM.fullmatch(key)) is not None:
+            size, _, unit = value.partition(" ")
+            sums[found[1]] += int(size) * _UNITS[unit]
+    return sums["resident"] if "resident" in sums else sums.pop("memory")
 
 
 def _gpu_files(folder: str) -> list[str]:
@@ -91,20 +103,24 @@ class AmdDevices(Devices):
     def __init__(self, devices: tuple[Device, ...], root: Path) -> None:
         super().__init__(devices)
         self._root = root
-        self._process_used: Mapping[str, int] | None = None
+        self._by_device: Callable[[], Mapping[str, Counter[int]] | None]
 
     def read(self, pids: Collection[int], is_brief: bool = False) -> tuple[GpuReading, ...]:
         """Reads the devices, and how much of their memory processes use; briefly, between two checkpoints."""
-        self._process_used = vram_by_device(self._root, pids)
+        self._by_device = cache(partial(vram_by_device, self._root, pids))
         return super().read(pids, is_brief)
 
     def memory(self, device: Device) -> tuple[int, int | None]:
         """Reads the memory of a device that is in use, and what programs can have of it."""
         return int(read_proc(f"{device.handle}/mem_info_vram_used")), device.limit
 
-    def process_used(self, device: Device, pids: Collection[int]) -> int | None:
-        """Returns how much memory of a device processes use; None if it is not known."""
-        return None if self._process_used is None else self._process_used.get(device.id, 0)
+    def ours(self, device: Device, pids: Collection[int]) -> Ours:
+        """Returns how much memory of a device processes use."""
+        by_device = self._by_device()
+        if by_device is None:
+            return Ours(None, 0)
+        sizes = by_device.get(device.id, Counter[int]())
+        return Ours(sizes.total(), len(sizes))
 
     def activity(self, device: Device, how: tuple[float, tuple[str, ...]]) -> float:
         """Reads a field of what a device does or counts, in the way of :attr:`activities`."""

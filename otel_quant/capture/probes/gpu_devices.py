@@ -15,18 +15,25 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from otel_quant.base.log import LOG
 from otel_quant.schema.readings import GpuActivity, GpuMemorySource, GpuReading, GpuWork
 
 _EVERY: Final = 1.0
 """Seconds between two readings of what a device does: it changes slowly, and some drivers take a
-millisecond for it."""
+millisecond for it; at most also between two of whose memory is in use."""
 
 Platform = Literal["cuda", "hip"]
 
 _POSITION: Final = re.compile(r"\s*\+?(\d+)")
+
+
+class Ours(NamedTuple):
+    """What processes of a tree have of a device."""
+
+    used: int | None  # Bytes; None if the driver does not report it
+    processes: int  # How many of them have some
 
 
 _ASKED_EVERY: Final = 10.0
@@ -76,6 +83,9 @@ class Device:
     name: str | None = None  # Product name
     limit: int | None = None  # Size of its memory in bytes, where that is read once
     aliases: tuple[str, ...] = ()  # All identifiers that a variable may use for it
+    used: int = -1  # Memory in use at the last reading, in bytes
+    ours: Ours | None = None  # What was ours of it
+    ours_at: float = float("-inf")  # Monotonic clock when that was read, in seconds
     activity: GpuActivity | None = None
     activity_at: float = float("-inf")  # Monotonic clock when that was read, in seconds
     border_at: float = -math.inf  # When the last checkpoint was, by the same clock
@@ -98,23 +108,21 @@ class Devices(ABC):
 
     def __init__(self, devices: Sequence[Device]) -> None:
         self._devices = devices
+        self.is_whole = True  # Whether no device failed for the moment at the last reading
+        self._pids: Collection[int] = ()  # The process tree at the last reading
 
     @property
     def count(self) -> int:
         """Number of visible devices, including those that cannot be read."""
         return len(self._devices)
 
-    @property
-    def readable(self) -> int:
-        """Number of devices that can be read, including those that fail for the moment."""
-        return sum(device.handle is not None for device in self._devices)
-
     def read(self, pids: Collection[int], is_brief: bool = False) -> tuple[GpuReading, ...]:
         """Reads the devices, and how much of their memory processes use; briefly, between two checkpoints."""
-        readings = []
+        readings, self.is_whole = [], True
         for index, device in enumerate(self._devices):
             memory = self._tried("memory", device, self.memory)
             if memory is None:
+                self.is_whole = self.is_whole and device.handle is None
                 continue
             now = time.monotonic()
             if now - device.activity_at >= _EVERY:
@@ -123,16 +131,23 @@ class Devices(ABC):
                 device.activity_at = now
             if device.energy is not None:
                 self._count_energy(device, device.energy, now, is_brief)
-            process_used = self._tried("processes", device, self.process_used, pids)
             used, limit = memory
-            reading = GpuReading(
-                index, device.id, device.name, used, limit, process_used, activity=device.activity,
-                source=self.source, energy=getattr(device.energy, "joules", None),
-                work=self._tried("work", device, self.work, now) if is_brief else None,
-            )  # fmt: skip
-            readings.append(reading)
+            # To list processes takes five times as long. While no memory is taken or given back, theirs is the same.
+            if used != device.used or pids != self._pids or now - device.ours_at >= _EVERY:
+                device.ours, device.ours_at = self._tried("processes", device, self.ours, pids), now
+                device.used = used
+            reading = GpuReading(index, device.id, device.name, used, limit)
+            if device.ours is not None:
+                reading.process_used, reading.processes = device.ours
+            reading.activity, reading.source = device.activity, self.source
+            reading.energy = getattr(device.energy, "joules", None)
             if not is_brief:
                 device.border_at = now
+            elif device.border_at >= 0:  # the launcher has no checkpoints
+                how = self.utilization if reading.process_used == 0 else self.work
+                reading.work = self._tried("work", device, how, now)
+            readings.append(reading)
+        self._pids = pids
         return tuple(readings)
 
     def ask_for_energy(self) -> None:
@@ -145,13 +160,17 @@ class Devices(ABC):
         """Reads the memory of a device that is in use, and what programs can have of it."""
 
     def work(self, device: Device, now: float) -> GpuWork | None:
-        """Returns what a device has done since its last checkpoint: its utilization, read a second later or more."""
+        """Reads what a device with the program's memory has done since the last checkpoint; None as long as that is not known."""
+        return self.utilization(device, now)
+
+    def utilization(self, device: Device, now: float) -> GpuWork | None:
+        """Returns a device's utilization, if it was read a second after the last checkpoint or later."""
         busy = getattr(device.activity, "utilization", None)
         return None if busy is None or now - device.border_at < _EVERY else GpuWork(busy)
 
     @abstractmethod
-    def process_used(self, device: Device, pids: Collection[int]) -> int | None:
-        """Reads how much memory of a device processes use; None if it is not known."""
+    def ours(self, device: Device, pids: Collection[int]) -> Ours:
+        """Reads how much memory of a device processes use."""
 
     @abstractmethod
     def activity(self, device: Device, how: Any) -> Any:

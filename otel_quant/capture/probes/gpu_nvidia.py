@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_quant.base.log import LOG
-from otel_quant.capture.probes.gpu_devices import Device, Devices, select_visible
+from otel_quant.capture.probes.gpu_devices import Device, Devices, Ours, select_visible
 from otel_quant.capture.probes.gpu_work import NvmlWork
 from otel_quant.schema.readings import GpuMemorySource, GpuWork
 
@@ -72,6 +72,15 @@ def _slowed_by(nvml: Any, gpu: Any) -> tuple[str, ...]:
     return tuple(name for bit, name in _SLOWED_BY if bits & bit)
 
 
+class _MemoryV2(ctypes.Structure):
+    """``nvmlMemory_v2_t``."""
+
+    _fields_ = (
+        ("version", ctypes.c_uint),
+        *((name, ctypes.c_ulonglong) for name in ("total", "reserved", "free", "used")),
+    )
+
+
 class NvmlDevices(Devices):
     """The visible NVIDIA devices. Made by :func:`open_nvml`."""
 
@@ -85,6 +94,8 @@ class NvmlDevices(Devices):
         self.errors = (nvml.NVMLError,)
         self._nvml = nvml
         self._is_checked = False  # Whether version 2 was tried
+        self._ask = getattr(nvml.nvmlLib, "nvmlDeviceGetMemoryInfo_v2", None)
+        self._memory = _MemoryV2(version=nvml.nvmlMemory_v2)  # One thread at a time reads
         self._lists_our_ids = _is_in_initial_namespace(root)
         # With a version: the name without one fails if driver and binding are of different versions.
         self._processes = nvml.nvmlDeviceGetComputeRunningProcesses_v3
@@ -99,28 +110,27 @@ class NvmlDevices(Devices):
 
     def _version_2(self, device: Device) -> Any:
         """Reads version 2; None, now and from then on, where the driver does not know it, or its parts do not add up."""
-        nvml, memory = self._nvml, None
-        try:
-            memory = nvml.nvmlDeviceGetMemoryInfo(device.handle, nvml.nvmlMemory_v2)
-        except nvml.NVMLError as error:
-            unknown = (
-                nvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-                nvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
-            )
-            if self._is_checked or error.value not in unknown:
-                raise  # the device fails for the moment
+        nvml, memory = self._nvml, self._memory
+        code = nvml.NVML_ERROR_FUNCTION_NOT_FOUND
+        if self._ask is not None:  # the binding takes twice as long
+            code = self._ask(device.handle, ctypes.byref(memory))
+        unknown = nvml.NVML_ERROR_FUNCTION_NOT_FOUND, nvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH
+        if code and (self._is_checked or code not in unknown):
+            raise nvml.NVMLError(code)  # the device fails for the moment
         if not self._is_checked:
             self._is_checked = True
-            if memory is None or memory.used + memory.reserved + memory.free != memory.total:
-                self.source, memory = "nvmlMemory_v1", None
+            if code or memory.used + memory.reserved + memory.free != memory.total:
+                self.source = "nvmlMemory_v1"
+                return None
         return memory
 
-    def process_used(self, device: Device, pids: Collection[int]) -> int | None:
-        """Reads how much memory of a device processes use; None if it is not known."""
+    def ours(self, device: Device, pids: Collection[int]) -> Ours:
+        """Reads how much memory of a device processes use."""
         processes = self._processes(device.handle)
         ours = [process.usedGpuMemory for process in processes if process.pid in pids]
         self._lists_our_ids = self._lists_our_ids or bool(ours)
-        return sum(ours) if self._lists_our_ids and None not in ours else None
+        is_known = self._lists_our_ids and None not in ours
+        return Ours(sum(ours) if is_known else None, len(ours))
 
     def activity(self, device: Device, how: Callable[[Any, Any], Any]) -> Any:
         """Reads a field of what a device does or counts, in the way of :attr:`activities`."""

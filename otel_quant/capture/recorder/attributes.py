@@ -16,7 +16,16 @@ from typing import Any, Final, TypeAlias
 from otel_quant.base.log import LOG
 from otel_quant.schema import semconv
 from otel_quant.schema.events import present, run_ids_of
-from otel_quant.schema.figures import TOTAL, TREE_MEMORY, Figure, Number, Part, Resource
+from otel_quant.schema.figures import (
+    GPU_MEMORY,
+    TOTAL,
+    TREE_GPU_MEMORY,
+    TREE_MEMORY,
+    Figure,
+    Number,
+    Part,
+    Resource,
+)
 from otel_quant.schema.readings import (
     UNITS,
     AttributeValue,
@@ -48,6 +57,11 @@ MOST_OF_STEP: Final = 64
 """Attributes of a step, the program's and the library's together, that are kept. With the 32 metrics
 of the program that a span shows and all of ours they stay below the 128 that the SDK keeps by default;
 it drops those that were set first."""
+
+_PEAK_SOURCES: Final = {
+    TREE_MEMORY.name: semconv.MEMORY_PEAK_SOURCE,
+    TREE_GPU_MEMORY.name: semconv.GPU_TREE_PEAK_SOURCE,
+}
 
 _FORECASTS: Final = {
     "memory": (semconv.FORECAST_MEMORY, semconv.FORECAST_MEMORY_LIMIT),
@@ -112,22 +126,29 @@ class FigureAttributes:
         found: dict[str, AttributeValue] = {}
         for name, rows in self._rows:
             _add(found, rows, before.get(name), after.get(name), highest)
-        if (source := peaks.sources.get(TREE_MEMORY.name)) is not None:
-            found[semconv.MEMORY_PEAK_SOURCE] = source
+        for figure, source in peaks.sources.items():
+            found[_PEAK_SOURCES[figure]] = source
         memory = highest.get(TREE_MEMORY.name)
         if memory is not None and memory_limit:
             found[semconv.MEMORY_PEAK_RATIO] = round(memory / memory_limit, _DIGITS)
         return found
 
     def of_devices(
-        self, start: Reading, end: Reading, peaks: Peaks
+        self, start: Reading, end: Reading, peaks: Peaks, *, is_short: bool = False
     ) -> Iterator[dict[str, AttributeValue]]:
-        """Yields what was used of each device between two readings."""
+        """Yields what was used of each device between two readings.
+
+        Nothing of one whose memory has not changed in a short step: what it does is read too seldom.
+        """
         for resource, rows in self._devices:
             first, last = start.resources, end.resources
             both = resource.devices(first.get(resource.name, ()), last.get(resource.name, ()))
             for before, after in both:
                 device = after or before
+                highest = peaks.devices.get(resource.name, {}).get(device.index, {})
+                is_same = before is not None and device.has_same_memory(before)
+                if is_short and is_same and highest.get(GPU_MEMORY.name) == device.used:
+                    continue
                 index = resource.device_stem + semconv.DEVICE_INDEX
                 known = {
                     semconv.HW_ID: device.id,
@@ -135,7 +156,6 @@ class FigureAttributes:
                     index: device.index,
                 }
                 found = present(known)
-                highest = peaks.devices.get(resource.name, {}).get(device.index, {})
                 _add(found, rows, before, after, highest)
                 yield found
 
@@ -239,13 +259,15 @@ def _add(
     totals, levels = rows
     _add_totals(found, totals, first, last)
     for name, of, parts in levels:
-        before = None if first is None else of(first)
-        after = None if last is None else of(last)
-        delta = None if before is None or after is None else after - before
-        values = {"start": before, "end": after, "delta": delta, "peak": peaks.get(name)}
+        values: dict[Part, Number | None] = {"peak": peaks.get(name)}
+        if len(parts) > 1 or "peak" not in parts[0]:
+            before = None if first is None else of(first)
+            after = None if last is None else of(last)
+            delta = None if before is None or after is None else after - before
+            values |= {"start": before, "end": after, "delta": delta}
         for part, attribute in parts:
             if (value := values[part]) is not None:
-                found[attribute] = round(value, _DIGITS)
+                found[attribute] = value if type(value) is int else round(value, _DIGITS)
 
 
 def _add_totals(found: dict[str, AttributeValue], totals: _Totals, first: Any, last: Any) -> None:

@@ -19,9 +19,10 @@ from otel_quant.capture.recorder.attributes import (
 )
 from otel_quant.capture.recorder.ongoing import OpenStep, Period
 from otel_quant.capture.stack_sampler import StackSampler
+from otel_quant.diagnosis.headline import StepTimes
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.schema import semconv
-from otel_quant.schema.code_lines import Place
+from otel_quant.schema.code_lines import Spot
 from otel_quant.schema.events import Attributes, Event, cost_of, identity_of, present, run_ids_of
 from otel_quant.schema.figures import TREE_MEMORY, Resource
 from otel_quant.schema.readings import (
@@ -38,8 +39,11 @@ from otel_quant.schema.readings import (
 
 _MB: Final = 1_000_000
 
+_SHORT_NS: Final = 1_000_000_000
+"""Nanoseconds from which on a step has readings of its own of what devices do."""
+
 _NO_METRICS: Final = ProgramMetrics(())
-_NO_LINES: Final[Mapping[int, Place]] = {}
+_NO_LINES: Final[Mapping[int, Spot]] = {}
 
 
 class EventMaker:
@@ -165,7 +169,7 @@ class EventMaker:
         reading: Reading,
         peaks: Peaks,
         steps: tuple[StepProgress, ...],
-        lines: Mapping[int, Place] = _NO_LINES,
+        lines: Mapping[int, Spot] = _NO_LINES,
     ) -> Event:
         """Returns what a run does and uses between two checkpoints."""
         run, elapsed = self.run, (reading.clock_ns - self.baseline.clock_ns) / 1e9
@@ -202,18 +206,19 @@ class EventMaker:
         return self.bare("forecast.exceeded", reading, step=step.info, name=text, attributes=known)
 
     def forecast_stalled(
-        self, step: StepProgress, seconds: float, line: Place | None, reading: Reading
+        self, step: StepProgress, seconds: float, spot: Spot | None, reading: Reading
     ) -> Event:
         """Returns that a step has stalled, and where."""
         known, at = {**run_ids_of(self.run), **open_step_of(step)}, ""
-        if line is not None:
-            at = f", at {line.short}"
+        if spot is not None:
+            at, line = f", at {spot.waiting_words}", spot.own or spot.leaf
             known |= {
                 semconv.CODE_FUNCTION_NAME: line.function,
                 semconv.CODE_FILE_PATH: line.file,
                 semconv.CODE_LINE_NUMBER: line.line,
             }
-        text = f"{step.info.label}, {step.counts}: no further {step.counts.newest} for {seconds:.0f} s, many times as long as any before{at}"
+        name = ", ".join(filter(None, (step.info.label, str(step.counts))))
+        text = f"{name}: no progress for {seconds:.0f} s{at}"
         return self.bare("forecast.stalled", reading, step=step.info, name=text, attributes=known)
 
     def run_reported(self, period: Period, reading: Reading) -> Event:
@@ -237,6 +242,7 @@ class EventMaker:
         custom: Mapping[str, object],
         error: BaseException | None,
         taken: Event,
+        times: StepTimes,
     ) -> Event:
         """Completes the end of the run; `custom` are the values of the run."""
         reading, peaks = taken.reading, whole.tracker.result()
@@ -246,7 +252,11 @@ class EventMaker:
         if unreported is not whole:
             taken.of_span = self._totals(unreported, reading, self._of_period)
         taken.stacks = self._stacks
-        return self._ended(taken, whole.start, peaks, error)
+        ended = self._ended(taken, whole.start, peaks, error)
+        peak, limit = peaks.figures.get(TREE_MEMORY.name), self.run.limits.memory
+        text = times.answer(peak, limit, ended.error, ended.error_message)
+        ended.attributes = {**ended.attributes, **present({semconv.RUN_ANSWER: text or None})}
+        return ended
 
     # --- within -----------------------------------------------------------------------------
 
@@ -255,8 +265,10 @@ class EventMaker:
     ) -> Event:
         """Completes what the ends of a step and of the run have in common."""
         assert taken.reading is not None
-        taken.devices = tuple(self._figures.of_devices(start, taken.reading, peaks))
         taken.began_ns, taken.lasted_ns = start.time_ns, taken.clock_ns - start.clock_ns
+        is_short = taken.step is not None and taken.lasted_ns < _SHORT_NS
+        devices = self._figures.of_devices(start, taken.reading, peaks, is_short=is_short)
+        taken.devices = tuple(devices)
         taken.peaks = peaks
         if error is not None:
             message = message_of(error, paths=self.run.paths)

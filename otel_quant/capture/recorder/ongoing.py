@@ -6,22 +6,25 @@ Nothing here has a lock: methods of :class:`Ongoing` are called with the recorde
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar, Token
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from otel_quant.capture.recorder.attributes import growth_of
 from otel_quant.capture.recorder.peaks import PeakTracker, with_peaks
 from otel_quant.capture.recorder.sinks import Sinks, SinkTokens
-from otel_quant.capture.recorder.step_forecast import StepForecast
-from otel_quant.schema.figures import Resource
+from otel_quant.capture.recorder.step_forecast import StallWatch, StepForecast
+from otel_quant.diagnosis.headline import StepTimes
+from otel_quant.schema.code_lines import Spot
+from otel_quant.schema.figures import TREE_MEMORY, Resource
 from otel_quant.schema.readings import (
     AttributeValue,
     Counts,
     Forecast,
     GrowthForecast,
     LayerAccuracy,
+    Peaks,
     Reading,
     StepInfo,
     StepProgress,
@@ -51,7 +54,9 @@ class OpenStep:
     # Attributes of the warnings that memory will not suffice, and of which devices they were
     warnings: dict[str, AttributeValue] = field(default_factory=dict)
     warned_of: set[str | None] = field(default_factory=set)
+    watch: StallWatch = field(default_factory=StallWatch)  # Of the newest of its counts
     has_stalled: bool = False  # Whether that was so at the last reading
+    stall: tuple[float, str] = (0.0, "")  # The longest time without progress, in seconds, and where
     closed: bool = False  # Whether its end has begun
     # Whether it ends when what contains it does, without a failure: nothing else may report its end
     ends_with_parent: bool = False
@@ -81,14 +86,21 @@ class OpenStep:
             return  # a generator was garbage-collected in a context that never entered the step
         self.sinks.leave(self.info, tokens)
 
-    def progress(self, clock_ns: int) -> StepProgress:
-        """Returns how far it is."""
+    def progress(self, clock_ns: int, still: float = 0.0) -> StepProgress:
+        """Returns how far it is; it has been at one line for some seconds while nothing of the program ran."""
         forecast = self.forecast.result(clock_ns) if self.forecast is not None else Forecast()
+        stalled = self.watch.stalled(clock_ns, self.counts.current.total, still)
+        if stalled is not None:
+            forecast = replace(forecast, time_left=None, stalled=stalled)
         return StepProgress(self.info, Counts(self.counts), forecast)
 
-    def new_stall(self, progress: StepProgress) -> float | None:
-        """Returns for how many seconds it has waited for a sample or layer, if that is far too long and was not before."""
+    def new_stall(self, progress: StepProgress, spot: Spot | None) -> float | None:
+        """Returns for how many seconds it has not moved, if that is far too long and was not before."""
         stalled = progress.forecast.stalled
+        if stalled is not None and stalled > self.stall[0]:
+            after = f" after {progress.counts}" if progress.counts else ""
+            at = f", at {spot.waiting_words}" if spot is not None else ""
+            self.stall = stalled, f"{after}{at}"
         was_known, self.has_stalled = self.has_stalled, stalled is not None
         return None if was_known else stalled
 
@@ -132,10 +144,12 @@ class Ongoing:
         self._with_peaks = with_peaks(resources)
         self._told_ns = 0  # monotonic clock of the last reading that the sinks received
         self.latest: Reading | None = None
+        self.ended: Reading | None = None  # At the end of the step that ended last
         self.whole: Period | None = None
         self.unreported: Period | None = None  # The part that a worker has not reported yet
         self._periods: tuple[Period, ...] = ()  # Both, once
         self.open: dict[int, OpenStep] = {}
+        self.times = StepTimes()
 
     def begin(self, reading: Reading) -> None:
         """Begins the run with its first reading."""
@@ -151,6 +165,7 @@ class Ongoing:
     def begin_step(self, reading: Reading) -> PeakTracker:
         """Returns the tracker of a step that begins with a reading."""
         tracker = PeakTracker(reading, self._with_peaks)
+        self.times.begin(reading.clock_ns)
         newest = self.fold(reading)
         if newest is not reading:
             tracker.fold(newest)
@@ -167,8 +182,15 @@ class Ongoing:
             each.tracker.fold(reading)
         return newest
 
+    def time_step(self, step: OpenStep, end: Reading, peaks: Peaks) -> None:
+        """Notes what a step that has ended took."""
+        names = [each.info.label for each in step.outwards()][::-1]
+        lasted_ns, peak = end.clock_ns - step.start.clock_ns, peaks.figures.get(TREE_MEMORY.name)
+        self.times.end(names, lasted_ns, end.clock_ns, peak)
+
     def count_step(self, *, failed: bool) -> None:
-        """Counts a step that has ended."""
+        """Counts a step that has ended, at the latest reading."""
+        self.ended = self.latest
         for period in self._periods:
             period.steps += 1
             period.failed += failed
@@ -183,7 +205,10 @@ class Ongoing:
             if step.forecast is not None and (done := step.counts[step.forecast.unit].done):
                 step.forecast.add(done, reading)
 
-    def progress(self, reading: Reading) -> list[tuple[OpenStep, StepProgress]]:
+    def progress(
+        self, reading: Reading, still: Mapping[int, float]
+    ) -> list[tuple[OpenStep, StepProgress]]:
         """Returns how far the open steps are at a reading that the sinks receive."""
-        self._told_ns = reading.clock_ns
-        return [(step, step.progress(reading.clock_ns)) for step in self.open.values()]
+        self._told_ns = now = reading.clock_ns
+        every = self.open.values()
+        return [(step, step.progress(now, still.get(step.info.index, 0.0))) for step in every]

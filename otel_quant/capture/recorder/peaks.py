@@ -1,6 +1,6 @@
 """The highest figures of a step, or of the run so far.
 
-A peak is exact (``kernel``: a mark rose) or what was seen (``sampled``). The kernel remembers the peak of each
+A peak is exact (``kernel`` or ``allocator``: a mark rose) or what was seen (``sampled``). The kernel remembers the peak of each
 process and not when it was, so the peak of a process tree is the kernel's only if there was no child during the
 step. A child's mark counts only above every mark of this process: the kernel charges a child with the memory of
 the image that it was forked from.
@@ -9,12 +9,34 @@ the image that it was forked from.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from operator import gt
 from typing import Any, Final, TypeAlias
 
-from otel_quant.schema.figures import MEMORY, TREE_MEMORY, Figure, Number, Resource
-from otel_quant.schema.readings import AT_LEAST, MemoryReading, Peaks, PeakSource, Reading
+from otel_quant.schema.figures import (
+    GPU,
+    MEMORY,
+    TREE_GPU_MEMORY,
+    TREE_MEMORY,
+    Figure,
+    Number,
+    Resource,
+    tree_used,
+)
+from otel_quant.schema.readings import (
+    AT_LEAST,
+    AllocatorMark,
+    GpuReading,
+    MemoryReading,
+    Peaks,
+    PeakSource,
+    Reading,
+)
 
 _MEMORY: Final = TREE_MEMORY.name
+_GPU_MEMORY: Final = TREE_GPU_MEMORY.name
+
+_NO_MARKS: Final = AllocatorMark(0, 0), AllocatorMark(0, 0)
 
 _MATTERS: Final = 8 << 20
 """Bytes by which a peak that was seen has to be too low, and a sixteenth of it, to be called so."""
@@ -67,6 +89,12 @@ class PeakTracker:
         self._marks_are_own = False  # They were lowered since the step began
         self._highest: dict[str, Number] = {}
         self._devices: dict[str, dict[int, dict[str, Number]]] = {}
+        self._marks: dict[
+            int, tuple[AllocatorMark, AllocatorMark]
+        ] = {}  # Of torch's allocator, by index of the GPU
+        self._on_gpus: list[tuple[object, ...]] = []  # Of the newest reading
+        self._by_allocator = 0  # Memory on GPUs in bytes; 0 if no mark rose
+        self._is_certain_on_gpu = True  # One process, on one device, and its marks were not reset
         self.fold(first)
         self._possible = 0  # bytes, of this process
 
@@ -88,13 +116,16 @@ class PeakTracker:
                 self._fold_marks(self._previous or memory, memory)
             if not memory.is_brief and not is_late:
                 self._latest, self._previous = order, memory
-        for name, (figures, device_figures) in self._tracked.items():
+        for name in self._tracked:
             if name in resources:
                 record = resources[name]
-                _raise(self._highest, figures, record)
-                for device in record if device_figures else ():
-                    devices = self._devices.setdefault(name, {})
-                    _raise(devices.setdefault(device.index, {}), device_figures, device)
+                if name == GPU.name:
+                    levels = [gpu.levels for gpu in record]
+                    if levels == self._on_gpus:
+                        continue
+                    self._on_gpus = levels
+                    self._fold_allocator(record)
+                self._fold_record(name, record)
         if lowered is not None:
             self.marks_lowered(lowered)
 
@@ -112,11 +143,52 @@ class PeakTracker:
             is_exact = self._by_marks >= self._sampled and not self._had_descendants
             figures[_MEMORY] = max(self._by_marks, self._sampled)
             sources[_MEMORY] = "kernel" if is_exact else self._seen_as()
+        if (of_tree := figures.get(_GPU_MEMORY)) is not None:
+            is_exact = self._is_certain_on_gpu and self._by_allocator >= of_tree
+            sources[_GPU_MEMORY] = "allocator" if is_exact else "sampled"
         devices = {
             name: {index: dict(highest) for index, highest in found.items()}
             for name, found in self._devices.items()
         }
         return Peaks(figures, sources, devices, self._process or None)
+
+    def _fold_record(self, name: str, record: Any) -> None:
+        figures, device_figures = self._tracked[name]
+        _raise(self._highest, figures, record)
+        for device in record if device_figures else ():
+            devices = self._devices.setdefault(name, {})
+            _raise(devices.setdefault(device.index, {}), device_figures, device)
+
+    def _fold_allocator(self, gpus: Sequence[GpuReading]) -> None:
+        """Takes the GPUs into account as they were when a mark of torch's allocator was reached since the last reading.
+
+        What is not the allocator's counts as it is now: contexts and libraries keep theirs. Where torch
+        was not in use at the last reading, all of its marks are of the time since.
+        """
+        self._is_certain_on_gpu &= sum(gpu.processes or 0 for gpu in gpus) <= 1
+        for at, gpu in enumerate(gpus):
+            torch = gpu.torch
+            marks = (torch.allocated_mark, torch.reserved_mark) if torch is not None else _NO_MARKS
+            known = self._marks.setdefault(gpu.index, marks)
+            has_allocated, has_reserved = map(gt, marks, known)
+            if torch is None or not (has_allocated or has_reserved):
+                continue  # no mark has moved, or the reading comes late
+            self._marks[gpu.index] = max(known[0], marks[0]), max(known[1], marks[1])
+            allocated = marks[0].bytes if has_allocated else torch.allocated
+            reserved = marks[1].bytes if has_reserved else torch.reserved
+            more, own = max(0, reserved - torch.reserved), gpu.process_used
+            then = replace(
+                gpu,
+                used=min(filter(None, (gpu.limit, gpu.used + more)), default=0),
+                process_used=None if own is None else own + more,
+                torch=torch._replace(allocated=allocated, reserved=reserved),
+            )
+            together = *gpus[:at], then, *gpus[at + 1 :]
+            self._fold_record(GPU.name, together)
+            if has_reserved:
+                self._by_allocator = max(self._by_allocator, tree_used(together) or 0)
+                # Lower only after the program has reset it: then nobody knows what was before.
+                self._is_certain_on_gpu &= marks[1].bytes >= known[1].bytes
 
     def _seen_as(self) -> PeakSource:
         mark = self._previous.high_water if self._previous is not None else None

@@ -20,7 +20,7 @@ from otel_quant.capture.recorder.events import EventMaker
 from otel_quant.capture.recorder.ongoing import Ongoing, OpenStep, current_step
 from otel_quant.capture.recorder.run_info import completed
 from otel_quant.capture.recorder.sinks import Sinks
-from otel_quant.capture.recorder.step_forecast import StepForecast
+from otel_quant.capture.recorder.step_forecast import StallWatch, StepForecast
 from otel_quant.capture.stack_sampler import STACKS_SHARE, StackSampler
 from otel_quant.export.otel.service_name import described
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
@@ -276,6 +276,7 @@ class Recorder:
                         self._ongoing.fold(reading)
                         self._ongoing.open.pop(step.info.index, None)
                         peaks = step.tracker.result()
+                        self._ongoing.time_step(step, reading, peaks)
                         self._ongoing.count_step(failed=error is not None)
                     if (taken := self._taken(f"{step.info.label} End", reading)) is not None:
                         self._sinks.send(self._events.step_ended(step, peaks, error, taken))
@@ -300,6 +301,8 @@ class Recorder:
         """Notes how many layers a step goes through from now on, or how many samples, the first time that it is given."""
         with self._lock:  # a second thread counts nothing before the sinks know of the total
             if unit == "layer" or unit not in step.counts:
+                if unit not in step.counts:
+                    step.watch = StallWatch()
                 step.counts.expect(unit, total)
                 step.forecast = StepForecast(total, self.info.limits, unit)
                 counts = Counts(step.counts)
@@ -313,6 +316,8 @@ class Recorder:
         with self._lock:
             done, total = step.counts.get(unit, _NONE)
             step.counts[unit] = Count(done + 1, total)
+            if unit == step.counts.newest:
+                step.watch.count(done + 1, time.perf_counter_ns())
         self._sinks.counted(step.info, unit, 1)
 
     def count_sample(self, step: OpenStep, items: int | None) -> None:
@@ -368,7 +373,8 @@ class Recorder:
             self.ended = True
             self._events.run = info
             unreported = self._ongoing.unreported or whole
-        self._sinks.send(self._events.run_ended(whole, unreported, of_run, error, taken))
+        times = self._ongoing.times
+        self._sinks.send(self._events.run_ended(whole, unreported, of_run, error, taken, times))
 
     def _tell_of_loss(self, label: str) -> None:
         if self._ongoing.whole is not None and not self._has_lost:
@@ -395,7 +401,7 @@ class Recorder:
             self._ongoing.add_to_forecasts(reading)
             steps = self._ongoing.open.copy()
         if self._stacks is not None:
-            self._stacks.take(steps, reading)
+            self._stacks.take(steps, reading, self.opened, self._ongoing.ended)
         self._sinks.sampled(reading)
         if is_due:
             self._tell_of(reading)
@@ -403,12 +409,14 @@ class Recorder:
     def _tell_of(self, reading: Reading) -> None:
         """Sends a reading, without the lock, and which forecasts it makes worth a warning."""
         lines = self._stacks.newest if self._stacks is not None else {}
+        still = self._stacks.still(reading) if self._stacks is not None else {}
         with self._lock:
-            steps = self._ongoing.progress(reading)
+            steps = self._ongoing.progress(reading, still)
             warnings = [
-                self._events.forecast_stalled(progress, stall, lines.get(step.info.index), reading)
+                self._events.forecast_stalled(progress, stall, spot, reading)
                 for step, progress in steps
-                if (stall := step.new_stall(progress)) is not None
+                for spot in (lines.get(step.info.index),)
+                if (stall := step.new_stall(progress, spot)) is not None
             ]
             warnings += [
                 self._events.forecast_exceeded(progress, growth, reading)
@@ -423,7 +431,8 @@ class Recorder:
 
     def _drop(self, step: OpenStep) -> None:
         with self._lock:  # another thread may be going through the open steps
-            self._ongoing.open.pop(step.info.index, None)
+            if self._ongoing.open.pop(step.info.index, None) is not None:
+                self._ongoing.times.drop()
 
     def _folded(self, reading: Reading) -> Reading:
         with self._lock:

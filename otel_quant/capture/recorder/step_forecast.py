@@ -17,9 +17,42 @@ in their first tooth."""
 _MOST_TIMES: Final = 256
 """Readings that the pace is taken from, the newest."""
 
-_STALL_NS: Final = 20_000_000_000
+_STALL: Final = 20.0
 _STALL_TIMES: Final = 10
-"""A step has stalled if no sample or layer came for both: this long, and so many times as long as the longest so far took."""
+"""A step has stalled if no sample or layer came for both: seconds, and so many times as long as the longest so far took."""
+
+_STILL: Final = 30.0
+"""Seconds for which a step is at one line, while nothing of the program runs, from which on it has stalled."""
+
+
+@dataclass(slots=True)
+class StallWatch:
+    """How the samples of a step come, or its layers."""
+
+    done: int = 0
+    longest: float = 0.0  # Seconds between two of them; in the first much may be done once
+    newest_ns: int = 0  # Monotonic clock, when the newest was counted
+
+    def count(self, done: int, clock_ns: int) -> None:
+        """Notes that so many have begun."""
+        if done > max(self.done, 2):
+            self.longest = max(self.longest, (clock_ns - self.newest_ns) / 1e9)
+        self.done, self.newest_ns = done, clock_ns
+
+    def stalled(self, clock_ns: int, expected: int | None, still: float) -> float | None:
+        """Returns for how many seconds nothing has moved, if that is far too long.
+
+        `still`: seconds at one line while nothing of the program ran. After the last of what is expected none is waited for.
+        """
+        usual = _STALL_TIMES * self.longest if self.done >= _FEWEST else 0.0
+        silent = (clock_ns - self.newest_ns) / 1e9
+        if self.done >= _FEWEST and self.done < (expected or 0) and silent > max(_STALL, usual):
+            return silent
+        return still if still > max(_STILL, usual) else None
+
+
+_FEWEST: Final = 3
+"""Samples or layers from which on the next one can be called late."""
 
 
 @dataclass(slots=True)
@@ -56,14 +89,11 @@ class StepForecast:
         self._levels: dict[str | None, _Level] = {}  # By identifier of the GPU; None for memory
         self._samples = 0
         self._times: deque[tuple[int, int]] = deque(maxlen=_MOST_TIMES)  # samples, monotonic ns
-        self._longest_ns = 0  # Between two of them
 
     def add(self, samples: int, reading: Reading) -> None:
         """Adds a reading."""
         if samples > self._samples:
             self._samples = samples
-            if self._times:
-                self._longest_ns = max(self._longest_ns, reading.clock_ns - self._times[-1][1])
             self._times.append((samples, reading.clock_ns))
         if reading.memory is not None:
             self._add(None, samples, reading.memory.tree_rss, self._limits.memory)
@@ -73,8 +103,7 @@ class StepForecast:
     def result(self, clock_ns: int) -> Forecast:
         """Returns the forecast."""
         forecasts = (level.forecast(self._expected, self.unit) for level in self._levels.values())
-        growths, stalled = tuple(filter(None, forecasts)), self._stalled(clock_ns)
-        return Forecast(self._time_left(clock_ns) if stalled is None else None, growths, stalled)
+        return Forecast(self._time_left(clock_ns), tuple(filter(None, forecasts)))
 
     def _add(self, device: str | None, samples: int, value: int, limit: int | None) -> None:
         if limit is None:
@@ -84,14 +113,6 @@ class StepForecast:
         level = self._levels[device]
         level.limit = limit
         level.growth.add(samples, value)
-
-    def _stalled(self, clock_ns: int) -> float | None:
-        # After the last one none is waited for.
-        if len(self._times) < 3 or self._samples >= self._expected:
-            return None
-        silent_ns = clock_ns - self._times[-1][1]
-        is_long = silent_ns > max(_STALL_NS, _STALL_TIMES * self._longest_ns)
-        return silent_ns / 1e9 if is_long else None
 
     def _time_left(self, clock_ns: int) -> float | None:
         left = self._expected - self._samples

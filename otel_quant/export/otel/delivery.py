@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sized
+from mmap import mmap
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
@@ -36,6 +37,9 @@ RETRY: Final = 5.0
 FORK_PATIENCE: Final = 1.0
 """Seconds that a fork waits for the flush in progress; after that the endpoint is taken to hang."""
 
+LEAST_WAIT: Final = 0.1
+"""Seconds that each process waits for an endpoint for which others have waited in vain: it may be back."""
+
 MOST: Final = 4096
 """Spans, or log records, that are kept for each exporter: twice what the SDK's queue holds. Not a
 number of batches: a busy run makes hundreds of small ones in a minute if its exporter fails at once."""
@@ -56,6 +60,8 @@ class Delivery:
         self._given_up: set[str] = set()
         self._forking = threading.local()
         self._answers = True  # the endpoint, at the last flush
+        # Seconds that was waited in vain since the endpoint took something; shared with forked children
+        self._in_vain: Any = [0.0]
         self._start_over()
 
     def _start_over(self) -> None:
@@ -78,6 +84,15 @@ class Delivery:
             start_thread(self._run, "otel-quant-delivery")
             flushers = [_Flusher(signal, self._force_flush) for signal in AUTOMATIC_PROVIDERS]
             self._flushers = [flusher for flusher in flushers if flusher.is_running]
+
+    def within(self, timeout: float, send: Callable[[float], bool]) -> bool:
+        """Calls one of the next two; a program and its forked children wait for that long together, not each."""
+        before, began = self._in_vain[0], time.monotonic()
+        least = 0.0 if self._given_up else min(timeout, LEAST_WAIT)
+        sent = send(max(timeout - before, least))
+        seconds = before + time.monotonic() - began
+        self._in_vain[0] = 0.0 if sent else max(seconds, self._in_vain[0])
+        return sent
 
     def drain(self, timeout: float) -> bool:
         """Sends everything, except for signals that were given up."""
@@ -122,9 +137,14 @@ class Delivery:
         """
         if not WORKAROUNDS.applied:
             return
+        if isinstance(self._in_vain, list):
+            with FAULTS.kept_in("time that a program waits"):
+                shared = memoryview(mmap(-1, 8)).cast("d")
+                shared[0], self._in_vain = self._in_vain[0], shared
         holds = self._flushing.acquire(timeout=FORK_PATIENCE if self._answers else 0)
         self._forking.holds = holds
         if not holds:
+            self._in_vain[0] += FORK_PATIENCE * self._answers
             self._answers = False
 
     def after_fork_in_parent(self) -> None:

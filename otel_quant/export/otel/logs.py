@@ -114,8 +114,14 @@ class LogsSink(Sink):
         self.checkpoint(event)
 
     def run_ended(self, event: Event) -> None:
-        """Sends what the run used of each device, and ``End``."""
+        """Sends what the run used of each device, what it came to, and ``End``."""
         self._emit_devices(event)
+        if answer := event.attributes.get(semconv.RUN_ANSWER):
+            failed = present({semconv.ERROR_TYPE: event.error})
+            known = {**self._run_ids, semconv.RUN_ANSWER: answer, **failed}
+            self._emit_of(
+                event, semconv.ANSWER_EVENT, str(answer), known, _ERROR if failed else _INFO
+            )
         self.checkpoint(event)
         self._sent = None
 

@@ -77,7 +77,7 @@
         return `${node.text}: ${side} ${text(node.total)}, ${base} ${text(node.total2)}, ${change}`;
       }
       const own = node.own && node.below.length ? `, ${text(node.own)} of its own` : "";
-      return `${node.text}: ${text(node.total)}, ${share(node.total, root.total)} of all${own}`;
+      return `${node.text}: ${text(node.total)}, ${share(node.total, root.total)} of the run${own}`;
     };
     const looks = (node) => {
       if (side) return !node.isClear ? "same" : node.total > node.total2 ? "more" : "less";

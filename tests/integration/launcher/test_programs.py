@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 import textwrap
+from typing import Any
 
 import pytest
 
@@ -185,14 +186,36 @@ def test_otlp_files_equal_the_files_of_opentelemetrys_exporter(launched: Launche
     assert {name: {key for line in lines for key in line} for name, lines in found.items()} == {
         "traces": {"resourceSpans"}, "metrics": {"resourceMetrics"}, "logs": {"resourceLogs"},
     }  # fmt: skip
-    spans = [
-        span["name"]
-        for line in found["traces"]
-        for resource in line["resourceSpans"]
-        for scope in resource["scopeSpans"]
-        for span in scope["spans"]
-    ]
-    assert sorted(spans) == ["A step", "quantization"]
+    assert sorted(span["name"] for span in spans_in(found["traces"])) == ["A step", "quantization"]
+
+
+def spans_in(lines: list[Any]) -> list[Any]:
+    """Returns the spans in lines of a file of traces."""
+    resources = [resource for line in lines for resource in line["resourceSpans"]]
+    return [span for each in resources for scope in each["scopeSpans"] for span in scope["spans"]]
+
+
+KILLED = """
+import os, otel_quant
+with otel_quant.step("Outer"), otel_quant.step("Inner"):
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_otlp_files_of_a_killed_program_have_its_open_steps_and_its_root(
+    launched: Launched,
+) -> None:
+    launched.run([sys.executable, "-c", KILLED], "--otlp-files", "--quiet")
+    files = [each.read_text() for each in launched.recording.glob("traces.*.jsonl")]
+    spans = spans_in([json.loads(line) for text in files for line in text.splitlines()])
+    ids = {span["spanId"]: span["name"] for span in spans}
+    assert sorted((span["name"], ids.get(span.get("parentSpanId"))) for span in spans) == [
+        ("Inner", "Outer"), ("Outer", "quantization"), ("quantization", None),
+    ]  # fmt: skip
+    assert {span["status"]["code"] for span in spans} == {2}  # an error
+    logs = [each.read_text() for each in launched.recording.glob("logs.*.jsonl")]
+    assert sum(semconv.ENDING_EVENT in each for each in logs) == 1
+    assert not [*launched.folder.glob("otel-quant-*-1")]  # what writes them makes no recording
 
 
 MANY = """
@@ -266,9 +289,10 @@ def test_each_stage_that_raises_is_shown_as_failed_by_every_command_and_in_the_r
             ", but 2 runs within it did not end well.\nearly.py failed with ValueError: no data.\n"
             in text
         )
-        found = re.findall("^process [0-9]+  (ok|failed), memory peak .*: python (.*)$", text, re.M)
+        found = re.findall(r"^\w+\.py +(ok|failed), memory peak .*: python (.*)$", text, re.M)
         assert found == [("ok", "good.py"), ("failed", "early.py"), ("failed", "late.py")]
-        assert re.findall("^(Calibration|Export) .* ok$", text, re.M) == ["Calibration", "Export"]
+        steps = re.findall(r"^(Calibration|Export) +(\w+\.py) .* ok$", text, re.M)
+        assert steps == [("Calibration", "good.py"), ("Export", "late.py")]
     assert "ended, 2 failed" in launched.otel_quant("runs", "made").stdout
     report = (launched.folder / "made" / "report.html").read_text()
     assert report.count('<tr class="failed">') == 2
@@ -297,7 +321,7 @@ def test_each_stage_that_fails_without_an_exception_is_shown_as_failed(launched:
     shown = launched.run_bare(["otel-quant", "show", "made"]).stdout
     for text in (ours.stderr, shown):
         assert "but 4 runs within it did not end well.\nearly.py failed with exit code 5.\n" in text
-        found = re.findall(r"^process [0-9]+  (\w+).*: python (\w+).py$", text, re.M)
+        found = re.findall(r"^\w+\.py +(\w+).*: python (\w+).py$", text, re.M)
         assert found == [(how, name) for name, (_, how) in ENDS.items()]
     assert "ended, 4 failed" in launched.run_bare(["otel-quant", "runs", "made"]).stdout
     runs = read(launched.folder / "made").runs
@@ -321,7 +345,7 @@ def test_a_worker_that_leaves_within_a_step_is_a_failed_process(launched: Launch
     [run] = read(launched.folder / "made").runs
     [step] = run.steps
     assert (run.state, run.error, step.state) == ("failed", "exit code 7", "failed")
-    assert f"\nprocess {run.pid} failed with exit code 7.\n" in ours.stderr
+    assert f"\nworker {run.pid} failed with exit code 7.\n" in ours.stderr
 
 
 WORKERS = """
@@ -354,16 +378,76 @@ def test_workers_that_were_ended_on_purpose_are_not_failures_or_other_programs(
     (launched.folder / "quantize.py").write_text(WORKERS)
     ours = launched.run(["python", "quantize.py", start], "--out", "made")
     assert re.search(r"^quantize\.py finished in \S+ m?s\.$", ours.stderr, re.M)
-    assert re.search(r"^Model Quantization took ", ours.stderr, re.M)
+    assert re.search(r"^3 steps (in 3 processes )?took .* Model Quantization: ", ours.stderr, re.M)
     program, *workers = read(launched.folder / "made").runs
     assert [(run.state, run.parent_pid) for run in workers] == [("lost", program.pid)] * 2
 
 
 def test_a_run_within_a_run_has_no_failed_process_of_its_launcher(launched: Launched) -> None:
     inner = ["otel-quant", "run", "--quiet", "--no-report", "--out", "inner", "--"]
-    script = " ".join([*inner, "python -c 'import time; time.sleep(0.5); exit(3)'; exit 0"])
+    script = " ".join([*inner, "python -c 'import time; time.sleep(2); exit(3)'; exit 0"])
     ours = launched.run(["sh", "-c", script], "--out", "outer")
     assert re.search(
         r"^sh -c finished in .*, but 1 run within it did not end well\.$", ours.stderr, re.M
     )
     assert re.search(r"^process \d+ failed with exit code 3\.$", ours.stderr, re.M)
+
+
+BESIDE = """
+import multiprocessing, sys, time
+import otel_quant
+
+def work(seconds):
+    with otel_quant.step("Calibration"): time.sleep(seconds)
+    with otel_quant.step("Export"): pass
+
+if __name__ == "__main__":
+    with multiprocessing.get_context(sys.argv[1]).Pool(2) as pool:
+        pool.map(work, [0.3, 0.6], chunksize=1)
+"""
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_the_steps_of_workers_beside_each_other_are_one_table_and_one_sum(
+    launched: Launched, start: str
+) -> None:
+    (launched.folder / "q.py").write_text(BESIDE)
+    launched.run(["python", "q.py", start], "--out", "made")
+    shown = launched.otel_quant("show", "made").stdout
+    took = r"^4 steps in 2 processes took \d+ ms of .*, most of it Calibration: 6\d\d ms in one process, "
+    assert re.search(took, shown, re.M), shown
+    steps = re.findall(r"^(Calibration|Export) +(worker \d+) .* ok$", shown, re.M)
+    runs = read(launched.folder / "made").runs
+    workers = [f"worker {run.process}" for run in runs if run.steps]
+    assert steps == [(name, each) for each in workers for name in ("Calibration", "Export")]
+
+
+SECRETS = """
+import argparse, multiprocessing
+parser = argparse.ArgumentParser()
+parser.add_argument("-p", "--password")
+parser.add_argument("-k", dest="api_key")
+parser.add_argument("-n")
+parser.parse_args()
+import otel_quant
+with otel_quant.step("Login"):
+    raise PermissionError("https://me:hunter2@host refuses token=hunter2")
+"""
+
+
+def test_secrets_of_options_and_messages_are_nowhere_in_a_recording(
+    launched: Launched, otlp: OtlpReceiver
+) -> None:
+    (launched.folder / "q.py").write_text(SECRETS)
+    command = ["python", "q.py", "-p", "hunter2", "-n", "3", "-khunter2"]
+    launched.run(command, "--out", "made", variables=otlp.environment())
+    for path in (launched.folder / "made").iterdir():
+        assert b"hunter2" not in path.read_bytes(), path.name
+    recording = read(launched.folder / "made")
+    (run,) = recording.runs
+    for origin in (recording.origin, run.attributes):
+        assert origin["process.command_line"] == "python q.py -p *** -n 3 -k***"
+    assert run.error_message == "https://***@host refuses token=***"
+    (span,) = otlp.spans_named("Login")
+    assert span.status_message == run.error_message
+    assert "hunter2" not in str(span)

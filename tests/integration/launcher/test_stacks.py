@@ -11,6 +11,7 @@ from operator import itemgetter
 
 import pytest
 
+from otel_quant.recordings.outside import outside_of
 from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
 from tests.fixtures.fake_nvml import FakeGpu, FakeNvml, FakeProcess
@@ -84,7 +85,7 @@ def test_memory_growth_and_time_are_attributed_to_the_right_functions(
             grown[name] = grown.get(name, 0) + amount
     assert grown == {name: pytest.approx(240e6, rel=0.1) for name in grown}
     assert len(grown) == 2
-    stacks = collapsed(launched, "time")
+    stacks = [each for each in collapsed(launched, "time") if not each[0][0].startswith("(")]
     times: dict[str, float] = {}
     for stack, amount in stacks:
         times[stack[0]] = times.get(stack[0], 0) + amount / 1e6
@@ -235,6 +236,88 @@ def test_a_gpu_that_waits_for_python_is_reported_with_lines_live_and_later(
     assert {each["line"] for each in later.body["time"]} >= {first["line"]}
 
 
+def test_the_time_outside_of_steps_has_the_lines_of_whichever_thread_works(
+    launched: Launched, recorded: Recorded
+) -> None:
+    done = recorded("""
+        import threading, time
+
+        def load_data():
+            until = time.thread_time() + 0.8
+            while time.thread_time() < until:
+                sum(range(1000))
+
+        def load_model():
+            held.append(bytearray(b"x") * 100_000_000)
+            time.sleep(1)
+
+        def ask():
+            while not is_over:
+                time.sleep(0.01)
+
+        def save():
+            time.sleep(0.7)
+
+        held, is_over = [], False
+        threading.Thread(target=ask, daemon=True).start()
+        of_data = threading.Thread(target=load_data)
+        of_data.start()
+        of_data.join()
+        load_model()
+
+        import otel_quant
+
+        with otel_quant.step("First"):
+            pass
+        time.sleep(0.5)
+        with otel_quant.step("Second"):
+            pass
+        save()
+        is_over = True
+    """)
+    found: dict[str, dict[str, float]] = {}
+    for (step, *frames), amount in collapsed(launched, "time"):
+        of_step = found.setdefault(step, {})
+        for name in {frame.split(" ")[0] for frame in frames}:
+            of_step[name] = of_step.get(name, 0) + amount / 1e6
+    recording = read(launched.recording)
+    rows = {row.step.name: row for row in outside_of(recording, recording.runs)}
+    assert {name: set(of_row) - {"<module>"} for name, of_row in found.items() if name in rows} == {
+        "(before the first step)": {*found["(before the first step)"]} - {"<module>", "ask"},
+        "(between steps)": set(),
+        "(after the last step)": {"save"},
+    }
+    before = found["(before the first step)"]
+    assert min(before["load_data"], before["load_model"]) > 0.4
+    for name, row in rows.items():
+        assert 0.3 < found[name]["<module>"] <= row.own
+    assert rows["(before the first step)"].step.attributes[semconv.MEMORY_PEAK] > 100_000_000
+    assert re.search(
+        r"^[\d.]+ of [\d.]+ s passed before the first step: load_\w+ \(script\.py:\d+\) [\d.]+ m?s, ",
+        done.stderr,
+        re.MULTILINE,
+    )
+    check_recording(launched.recording)
+
+
+def test_a_program_that_ends_at_once_loads_nothing_and_a_fork_while_it_loads_is_safe(
+    launched: Launched, recorded: Recorded
+) -> None:
+    done = recorded("""
+        import os, sys, threading, time
+
+        assert not [name for name in sys.modules if "stack_sampler" in name]
+        for _ in range(40):
+            if not (child := os.fork()):
+                import dataclasses, logging, pathlib, re, typing
+                os._exit(0)
+            os.waitpid(child, 0)
+            time.sleep(0.01)
+        print("stack_sampler" in str(sys.modules.keys()))
+    """)
+    assert done.stdout.splitlines() == ["True"]
+
+
 def test_stacks_can_be_switched_off(launched: Launched, recorded: Recorded) -> None:
     recorded(PROGRAM, OTEL_QUANT_STACKS="false")
     assert list(launched.recording.glob("stacks.*")) == []
@@ -326,7 +409,7 @@ def test_a_data_reader_stall_is_reported_once_with_its_line_and_a_slow_sample_is
     waits = f"{26 if is_stalled else 12} if self.given == 4 else 0.3"
     done = recorded(calibration(6, waits), **otlp.environment("http/protobuf"))
     words = re.compile(
-        r"Calibration, sample 4 of 6: no further sample for 2\d s, many times as long as any before, "
+        r"Calibration, sample 4 of 6: no progress for 2\d s, "
         r"at Reader\.get_next \(script\.py:21\)"
     )
     records = otlp.records_of(semconv.STALL_EVENT)

@@ -54,7 +54,7 @@ def long_names(folder: Path) -> Recording:
 
 def with_stacks(folder: Path) -> Recording:
     """The lines of two steps; the program's own function has a hostile name."""
-    whole = built.good(folder)
+    whole = built.good(folder, seconds=10.0)
     run, stacks = whole.runs[0], Stacks()
     main = Place("/a/quantize.py", "</script><img src=x onerror=alert(1)>", 12, "")
     load = Place("/a/quantize.py", "Reader.get_next", 30, "")
@@ -112,22 +112,22 @@ def test_the_lines_of_steps_are_folded_at_libraries_opened_searched_and_zoomed(
     load = "Reader.get_next (/a/quantize.py:30)"
     merge = "merge (onnxruntime/quantization/calibrate.py:983)"
     collect = "collect_data (onnxruntime/quantization/calibrate.py:698)"
-    assert boxes.all_inner_texts() == ["all steps", second, main, "onnxruntime", load, first, main]
+    assert boxes.all_inner_texts() == ["the run", second, main, "onnxruntime", load, first, main]
     page.locator(".flame [type=checkbox]").uncheck()
-    assert boxes.all_inner_texts() == ["all steps", second, main, collect, merge, load, first, main]
+    assert boxes.all_inner_texts() == ["the run", second, main, collect, merge, load, first, main]
     boxes.nth(3).hover()
-    assert said.inner_text() == f"{collect}: 7.00 s, 87.5 % of all, 2.00 s of its own"
+    assert said.inner_text() == f"{collect}: 7.00 s, 70.0 % of the run, 2.00 s of its own"
     page.mouse.move(0, 0)  # a box that comes to lie below the pointer is read
     page.locator(".flame [type=search]").fill("get_next")
-    assert said.inner_text() == "12.5 % is at lines with “get_next”"
+    assert said.inner_text() == "10.0 % is at lines with “get_next”"
     assert page.locator(".flame .found").all_inner_texts() == [load]
     page.locator(".flame select").select_option("memory growth")
     page.locator(".flame [type=search]").fill("")
-    assert boxes.all_inner_texts() == ["all steps", second, main, collect, merge, load]
+    assert boxes.all_inner_texts() == ["the run", second, main, collect, merge, load]
     boxes.nth(4).focus()
-    assert said.inner_text() == f"{merge}: 300 MB, 75.0 % of all"
+    assert said.inner_text() == f"{merge}: 300 MB, 75.0 % of the run"
     page.keyboard.press("ArrowRight")
-    assert said.inner_text() == f"{load}: 100 MB, 25.0 % of all"
+    assert said.inner_text() == f"{load}: 100 MB, 25.0 % of the run"
     page.keyboard.press("Enter")
     assert boxes.all_inner_texts() == [load]
     page.keyboard.press("Escape")
@@ -157,7 +157,7 @@ def test_a_step_of_the_table_opens_its_lines_and_a_page_without_javascript_has_a
     assert tables.count() == 0
     still = opened(render(whole), java_script_enabled=False).page
     texts = still.locator(".flame .outline text").all_text_contents()
-    assert texts[:2] == ["all steps", whole.runs[0].steps[0].name]
+    assert texts[:2] == ["the run", whole.runs[0].steps[0].name]
     assert "onnxruntime" in texts
     still.locator("#steps a", has_text=second).click()
     assert still.locator(".flame .outline :target").is_visible()
@@ -205,7 +205,7 @@ def test_lines_that_a_library_calls_from_two_places_are_added_up(
     page = opened(render(whole)).page
     boxes, said = page.locator(".flame .plot button"), page.locator(".flame .reading")
     boxes.nth(3).hover()
-    assert said.inner_text() == "load (/a/quantize.py:30): 5000 s, 100.0 % of all"
+    assert said.inner_text() == "load (/a/quantize.py:30): 5000 s, 100.0 % of the run"
     page.locator(".flame select").select_option("memory growth")
     assert boxes.count() == 0  # none was seen to grow
 

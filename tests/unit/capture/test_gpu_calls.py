@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from otel_quant.capture.gpu_calls import GpuCalls
+from otel_quant.capture.gpu_calls import kind_at
 from otel_quant.diagnosis.gpus import COPY, EITHER, WAIT
 
 KINDS = {
@@ -57,7 +57,7 @@ def _kind(source: str, path: str) -> str:
             break
         time.sleep(0.005)
     assert frame is not None
-    found = GpuCalls().kind_at(frame)
+    found = kind_at(frame)
     lock.release()
     thread.join(10)
     return found

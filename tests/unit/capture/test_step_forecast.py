@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 import pytest
@@ -110,29 +110,6 @@ def test_memory_that_stays_below_the_limit_is_not_called_a_leak(
     numbers = random.Random(seed)
     curve = shape(numbers.uniform(0.1, 0.35), numbers)
     assert memory_warnings(lambda part: LIMIT * curve(part)) == (None, None)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "silent", "stalled"),
-    [
-        ((1, 2, 3), 20, None),
-        ((1, 2, 3), 20.5, 20.5),
-        ((3, 6, 9), 30, None),  # slow: ten times as long as the longest is 30 s
-        ((3, 6, 9), 31, 31.0),
-        ((1, 2), 100, None),  # one pause does not predict the others
-        (range(1, SAMPLES + 1), 100, None),  # none is waited for
-    ],
-)
-def test_a_step_that_waits_many_times_longer_than_before_has_stalled(
-    seconds: Iterable[int], silent: float, stalled: float | None
-) -> None:
-    step = StepForecast(SAMPLES, Limits())
-    for number, second in enumerate(seconds, start=1):
-        step.add(number, reading(second, 0))
-    found = step.result(round((second + silent) * 1e9))
-    assert found.stalled == stalled
-    if stalled is not None:
-        assert found.time_left is None
 
 
 def test_a_forecast_for_constant_memory_has_only_the_time_left() -> None:

@@ -88,17 +88,18 @@ TABLE = """\
 p.yaml finished in 16.0 s.
 Calibration raised ValueError.
 Memory peaked at 1.99 GB.
+GPU memory of all programs reached at least 944 MB in Model Quantization > Calibration.
 2 steps took 13.5 s of 16.0 s, most of it Model Quantization > Calibration: 11.5 s, 71.9 % of the run.
 
-STEP                     START   TIME     %  MEM START  MEM END  MEM SEEN  GPU SEEN  READ  accuracy  STATE
-                             s      s               MB       MB        MB        MB    MB
------------------------  -----  -----  ----  ---------  -------  --------  --------  ----  --------  ------------------
-(before the first step)   0.00   1.00   6.2      104.9    106.4         -         -     -         -
-Model Quantization        1.00  13.50  84.4      106.4    158.9   1,887.7     943.7  68.2      0.75  ok
-  Calibration             2.00  11.50  71.9      209.7  1,887.7   1,887.7     943.7  67.6         -  failed: ValueError
-Model Loaded             15.00      -     -      159.4        -     159.4     325.1     -         -
-(after the last step)    14.50   1.50   9.4      158.9    157.3         -         -     -         -
-SEEN is the highest at the checkpoints, not between them.
+STEP                     START   TIME     %  MEM START  MEM END  MEM SEEN  GPU (ALL) SEEN  READ  accuracy  STATE
+                             s      s               MB       MB        MB              MB    MB
+-----------------------  -----  -----  ----  ---------  -------  --------  --------------  ----  --------  ------------------
+(before the first step)   0.00   1.00   6.2      104.9    106.4         -               -     -         -
+Model Quantization        1.00  13.50  84.4      106.4    158.9   1,887.7           943.7  68.2      0.75  ok
+  Calibration             2.00  11.50  71.9      209.7  1,887.7   1,887.7           943.7  67.6         -  failed: ValueError
+Model Loaded             15.00      -     -      159.4        -     159.4           325.1     -         -
+(after the last step)    14.50   1.50   9.4      158.9    157.3         -               -     -         -
+SEEN is the highest at the checkpoints, not between them. GPU (ALL) is memory of all programs on the GPUs.
 
 Model  Before (float)
 -----  --------------
@@ -186,7 +187,7 @@ Calibration               1.00  3.00  60.0      209.7    314.6   3,145.7      75
 (after the last step)     4.00  1.00  20.0      314.6    314.6         -         -        -
 
 memory limit     4.19 GB (of the control group)
-GPU memory peak  12.3 % of the memory of the fullest GPU
+GPU memory peak  12.3 % of the memory of the fullest GPU, by all programs
 GPUs             NVIDIA H200, NVIDIA H200
 libraries        amd-quark 0.13, onnxruntime 1.22.0
 calibration      Percentile, 128 samples (batches), 1024 items
@@ -229,11 +230,11 @@ onnx_model_cost:
 """
 
 COST_SHOWN = """\
-Model Quantization        1.00  13.50  84.4      106.4    158.9   1,887.7     943.7  68.2      0.75  ok
-  Calibration             2.00  11.50  71.9      209.7  1,887.7   1,887.7     943.7  67.6         -  failed: ValueError
-Model Loaded             15.00      -     -      159.4        -     159.4     325.1     -         -
-(after the last step)    14.50   1.50   9.4      158.9    157.3         -         -     -         -
-SEEN is the highest at the checkpoints, not between them.
+Model Quantization        1.00  13.50  84.4      106.4    158.9   1,887.7           943.7  68.2      0.75  ok
+  Calibration             2.00  11.50  71.9      209.7  1,887.7   1,887.7           943.7  67.6         -  failed: ValueError
+Model Loaded             15.00      -     -      159.4        -     159.4           325.1     -         -
+(after the last step)    14.50   1.50   9.4      158.9    157.3         -               -     -         -
+SEEN is the highest at the checkpoints, not between them. GPU (ALL) is memory of all programs on the GPUs.
 
 Model                            After (quantized)  huge.onnx
 -------------------------------  -----------------  ---------

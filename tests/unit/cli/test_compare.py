@@ -493,7 +493,7 @@ def test_figures_that_do_not_differ_are_named_below_the_table(run: Run) -> None:
     for name, seconds, gpu, size in (("base", 10, 10**9, 100), ("new", 10.2, 2 * 10**9, 101)):
         figures = {**same, GPU_PEAK: gpu, "model.quantized.size": size, DISK_WRITE: size}
         timed(name, {"A": {"": seconds}}, **figures, **(of_base if name == "base" else {}))
-    sentence = "new needs twice the GPU memory of base; time cannot be told apart"
+    sentence = "new needs twice the GPU memory of all programs of base; time cannot be told apart"
     code, shown, _ = run("base", "new")
     assert (code, shown.splitlines()[0]) == (0, f"{sentence}.")
     notes = [

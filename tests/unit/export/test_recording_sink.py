@@ -21,7 +21,7 @@ from otel_quant.format.series import TOTALS
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
-from otel_quant.schema.code_lines import Place
+from otel_quant.schema.code_lines import Place, Spot
 from otel_quant.schema.events import EVENTS, Event, EventKind
 from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.readings import Count, Counts
@@ -411,10 +411,18 @@ def test_the_state_stays_within_a_page_with_the_steps_that_opened_last(tmp_path:
         for index in range(1000 - len(steps), 1000)
     ]
     line = Place(f"/{'a' * 500}.py", "f", 1, "")
-    state.write(newest, [(index, Counts(sample=Count(index, 9)), line) for index in range(10)])
+    spot = Spot(Place("q.py", "get_next", 4, ""), line, "a lock")
+    state.write(newest, [(index, Counts(sample=Count(index, 9)), spot) for index in range(10)])
     assert json.loads(path.read_bytes())["steps"] == [
         *({"index": index, "samples": index, "expected": 9} for index in range(9)),
-        {"index": 9, "samples": 9, "expected": 9, "line": list(line)},
+        {
+            "index": 9,
+            "samples": 9,
+            "expected": 9,
+            "line": list(line),
+            "own": ["q.py", "get_next", 4, ""],
+            "waits_for": "a lock",
+        },
     ]
     state.write(replace(newest, time_ns=4, attributes={"a": "x" * PAGE}), [])  # no page has room
     assert json.loads(path.read_bytes())["time"] == 2

@@ -147,9 +147,9 @@ def test_the_page_of_many_ranks_names_the_slowest_and_the_spread_of_each_step(
     assert answer(html) == [
         "train.py finished in 2 min 20 s",
         "Memory of rank 63 peaked at 2.06 GB in Export ONNX: 25.8 % of the limit of 8.00 GB.",
-        "20 steps took 2 min 20 s of 2 min 20 s, the longest Calibration > Collecting ranges: 57.4 s, 41.0 % of the run.",
+        "1,280 steps in 64 processes took 2 min 20 s of 2 min 20 s, the longest Calibration > Collecting ranges: 57.4 s in one process, 41.0 % of the run.",
         "Models written: models/resnet50_int8.onnx.",
-        "64 processes: rank 62 took longest with 2 min 20 s, 39.2 % more than the median.",
+        "64 processes: rank 62 took longest in Model Quantization, 1 min 55 s, 39.2 % more than the median.",
     ]
     processes = rows(html, "processes")
     assert processes[0] == ["rank 62", "ok", "0.00", "140.00", "+39.2", "2,062.0", "20"]
@@ -356,15 +356,31 @@ def test_processes_that_a_script_starts_one_after_another_have_their_steps_in_on
         process.close(process.step(name, begins + 0.5), begins + 2.5)
         process.end(begins + 3.0)
     html = render(read(tmp_path / "r"))
-    assert [row[:3] for row in rows(html, "steps")] == [
-        ["(before the first step)", "0.00", "1.50"],
-        ["Calibration", "1.50", "2.00"],
-        ["Model Quantization", "5.50", "2.00"],
-        ["(between steps)", "", "2.00"],
-        ["(after the last step)", "7.50", "0.50"],
+    assert [row[:4] for row in rows(html, "steps")] == [
+        ["(before the first step)", "", "0.00", "1.50"],
+        ["Calibration", "process 11", "1.50", "2.00"],
+        ["Model Quantization", "process 12", "5.50", "2.00"],
+        ["(between steps)", "", "", "2.00"],
+        ["(after the last step)", "", "7.50", "0.50"],
     ]
     assert "The bands are the steps of" not in html
-    assert "2 processes: process 11 took longest with 3.00 s." in html
+    assert "<p>2 processes.</p>" in html
+
+
+def test_two_ranks_are_compared_by_the_same_step_and_have_no_median(tmp_path: Path) -> None:
+    folder = RecordedFolder(tmp_path / "r")
+    for rank, seconds, ends in ((0, 0.1, 9.0), (1, 0.5, 6.0)):
+        process = folder.process(11 + rank).begin(1.0, f"{rank:016x}", rank=rank)
+        process.close(process.step("Model Quantization", 2.0), 2.0 + seconds)
+        process.close(process.step(f"Save {rank}", 3.0), 3.0 + 5 * (rank + 1))
+        process.end(ends)
+    html = render(read(tmp_path / "r"))
+    assert answer(html)[-1] == "2 processes: rank 1 took longest in Model Quantization, 500 ms."
+    assert rows(html, "imbalance") == [
+        ["Model Quantization", "2", "0.10", "", "0.50", "rank 1", ""]
+    ]
+    assert [row[4] for row in rows(html, "processes")] == ["", ""]
+    assert [row[1] for row in rows(html, "steps")] == ["", *["rank 0"] * 2, *["rank 1"] * 2, ""]
 
 
 def test_processes_that_name_each_other_as_parent_are_shown(tmp_path: Path) -> None:
@@ -375,7 +391,7 @@ def test_processes_that_name_each_other_as_parent_are_shown(tmp_path: Path) -> N
         process.close(process.step("Layer", 0.0), 2.0)
         process.end(2.0)
     html = render(read(tmp_path / "r"))
-    shown = [f"process {pid}" for pid in (11, 12, 13, 14)]
+    shown = ["process 11", "worker 12", "worker 13", "process 14"]
     assert [row[0] for row in rows(html, "processes")] == shown
 
 
@@ -389,14 +405,12 @@ def test_workers_are_compared_with_each_other_and_not_with_the_process_that_wait
         process.close(process.step("Layer", begins), ends)
         process.end(ends)
     html = render(read(tmp_path / "r"))
-    said = "4 processes: process 12 took longest of 3 beside each other with 3.00 s, 50.0 % more"
-    assert said in html
+    expected = "4 processes: worker 12 took longest in Layer, 3.00 s, 50.0 % more than the median."
+    assert answer(html)[-1] == expected
     assert [(row[0], *row[3:5]) for row in rows(html, "processes")] == [
         ("rank 0", "20.00", ""),
-        ("process 12", "3.00", "+50.0"),
-        ("process 13", "2.00", "0.0"),
-        ("process 14", "2.00", "0.0"),
+        ("worker 12", "3.00", "+50.0"),
+        ("worker 13", "2.00", "0.0"),
+        ("worker 14", "2.00", "0.0"),
     ]
-    assert rows(html, "imbalance") == [
-        ["Layer", "3", "2.00", "2.00", "3.00", "process 12", "+50.0"]
-    ]
+    assert rows(html, "imbalance") == [["Layer", "3", "2.00", "2.00", "3.00", "worker 12", "+50.0"]]

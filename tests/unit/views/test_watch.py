@@ -79,9 +79,9 @@ def test_a_terminal_shows_the_steps_the_curve_and_the_resource_use(tmp_path: Pat
     assert [line.count("█") for line in lines[9:14]] == [0, 0, 15, 50, 86]
     assert lines[14:] == [
         f"         0:00{'6:40':>101}",
-        "memory       8.98 GB, peak 8.98 GB, limit 16.0 GB (56.1 % of it)",
-        "GPU 0        5.00 GB, peak 5.00 GB",
-        "disk written 399 kB",
+        "memory              8.98 GB, peak 8.98 GB, limit 16.0 GB (56.1 % of it)",
+        "GPU 0, all programs 5.00 GB, peak 5.00 GB",
+        "disk written        399 kB",
         "Calibration: memory would be 20.0 GB after the last sample (estimated); the limit is 16.0 GB",
         "",
         "last lines of the output",

@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
-from otel_quant.capture.probes import gpu, gpu_amd, gpu_devices
-from otel_quant.capture.probes.gpu import GpuProbe, with_torch_memory
+from otel_quant.capture.probes import gpu, gpu_amd, gpu_devices, gpu_torch
+from otel_quant.capture.probes.gpu import GpuProbe
 from otel_quant.capture.probes.gpu_amd import open_amd
 from otel_quant.capture.probes.gpu_devices import select_visible
+from otel_quant.capture.probes.gpu_torch import TorchCounters
 from otel_quant.export.otel.logs import Impairments
 from otel_quant.schema import semconv
-from otel_quant.schema.readings import GpuActivity, GpuReading, Reading
+from otel_quant.schema.readings import AllocatorMark, GpuActivity, GpuReading, Reading, TorchMemory
 from tests.fixtures.amd_sysfs import TOTAL, add_gpu, add_node
 from tests.fixtures.fake_nvml import FakeGpu, FakeNvml
 from tests.fixtures.programs import run_script
@@ -59,7 +60,7 @@ def three(tmp_path: Path) -> Path:
 def reading(
     index: int, address: str, used: int, name: str | None = None, process_used: int | None = 0
 ) -> GpuReading:
-    return GpuReading(index, address, name, used, TOTAL, process_used, source="amdgpu")
+    return GpuReading(index, address, name, used, TOTAL, process_used, source="amdgpu", processes=0)
 
 
 def read(root: Path, *pids: int, **environ: str) -> tuple[GpuReading, ...]:
@@ -129,8 +130,20 @@ def test_memory_of_the_process_tree_counts_each_client_once(three: Path) -> None
     assert [r.process_used for r in read(three, 100, 101, 999)] == [0, 4 << 20, 512 << 10]
 
 
-def test_the_key_of_newer_kernels_is_read(three: Path) -> None:
-    info = client(FIRST, 7, "8192", key="drm-resident-vram")
+@pytest.mark.parametrize(
+    "more",
+    ["", "drm-memory-vram:\t8 KiB\n", "drm-total-vram:\t99 KiB\n"],
+    ids=("alone", "beside its former name", "beside what is not resident"),
+)
+def test_the_key_of_newer_kernels_is_read(three: Path, more: str) -> None:
+    info = client(FIRST, 7, "8192", key="drm-resident-vram") + more
+    add_open_file(three, 100, 5, "/dev/dri/renderD128", info)
+    found = read(three, 100)
+    assert [(r.process_used, r.processes) for r in found] == [(0, 0), (8192, 1), (0, 0)]
+
+
+def test_a_device_of_several_parts_has_the_memory_of_all(three: Path) -> None:
+    info = client(FIRST, 7, "4096", key="drm-resident-vram0") + "drm-resident-vram1:\t4 KiB\n"
     add_open_file(three, 100, 5, "/dev/dri/renderD128", info)
     assert [r.process_used for r in read(three, 100)] == [0, 8192, 0]
 
@@ -181,7 +194,15 @@ def test_no_file_is_opened_without_an_amd_gpu(tmp_path: Path) -> None:
     assert open_amd({}, tmp_path) is None
 
 
-READINGS = (GpuReading(0, "GPU-aa", "A", 10), GpuReading(1, "GPU-bb", "B", 20))
+def readings() -> tuple[GpuReading, ...]:
+    return GpuReading(0, "GPU-aa", "A", 10), GpuReading(1, "GPU-bb", "B", 20)
+
+
+def counted(modules: dict[str, ModuleType]) -> list[TorchMemory | None]:
+    found = readings()
+    TorchCounters("cuda", modules).add_to(found)
+    assert [replace(each, torch=None) for each in found] == list(readings())
+    return [each.torch for each in found]
 
 
 class Cuda(ModuleType):
@@ -204,8 +225,9 @@ class Cuda(ModuleType):
 
     def memory_stats_as_nested_dict(self, position: int) -> dict[str, Any]:
         return {
-            "allocated_bytes": {"all": {"current": 100 + position, "peak": 999}},
+            "allocated_bytes": {"all": {"current": 100 + position, "peak": 998}},
             "reserved_bytes": {"all": {"current": 200 + position, "peak": 999}},
+            "num_alloc_retries": 3,
         }
 
 
@@ -215,10 +237,11 @@ def loaded(cuda: ModuleType, hip: str | None = None) -> dict[str, ModuleType]:
     return {"torch": torch, "torch.cuda": cuda}
 
 
-def with_figures(*positions: int | None) -> tuple[GpuReading, ...]:
-    return tuple(
-        r if p is None else replace(r, torch_allocated=100 + p, torch_reserved=200 + p)
-        for r, p in zip(READINGS, positions, strict=True)
+def memory_of(position: int | None) -> TorchMemory | None:
+    if position is None:
+        return None
+    return TorchMemory(
+        100 + position, 200 + position, AllocatorMark(1, 998), AllocatorMark(1, 999), 3
     )
 
 
@@ -235,7 +258,7 @@ def with_figures(*positions: int | None) -> tuple[GpuReading, ...]:
 def test_values_are_assigned_to_their_device(
     uuids: list[str | None], positions: tuple[int | None, ...]
 ) -> None:
-    assert with_torch_memory(READINGS, "cuda", loaded(Cuda(uuids))) == with_figures(*positions)
+    assert counted(loaded(Cuda(uuids))) == [memory_of(each) for each in positions]
 
 
 @pytest.mark.parametrize(
@@ -250,7 +273,7 @@ def test_values_are_assigned_to_their_device(
     ],
 )  # fmt: skip
 def test_a_torch_that_does_not_use_a_gpu_is_not_called(modules: dict[str, ModuleType]) -> None:
-    assert with_torch_memory(READINGS, "cuda", modules) == READINGS
+    assert counted(modules) == [None, None]
 
 
 def test_an_allocator_without_counters_gives_no_figures() -> None:
@@ -258,7 +281,40 @@ def test_an_allocator_without_counters_gives_no_figures() -> None:
         def memory_stats_as_nested_dict(self, position: int) -> dict[str, Any]:
             raise RuntimeError("the allocator of the program does not support memory stats")
 
-    assert with_torch_memory(READINGS, "cuda", loaded(Pluggable(["aa", "bb"]))) == READINGS
+    assert counted(loaded(Pluggable(["aa", "bb"]))) == [None, None]
+
+
+def test_the_allocators_marks_are_numbered_by_their_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = {"allocated": (10, 20), "reserved": (30, 40)}
+    asked = 0
+
+    class Moving(Cuda):
+        def memory_stats_as_nested_dict(self, position: int) -> dict[str, Any]:
+            nonlocal asked
+            asked += 1
+            return {
+                f"{name}_bytes": {"all": {"current": now, "peak": peak}}
+                for name, (now, peak) in held.items()
+            }
+
+    now = 100.0
+    monkeypatch.setattr(gpu_torch.time, "monotonic", lambda: now)
+    counters = TorchCounters("cuda", loaded(Moving(["aa"])))
+
+    def taken(**to: Any) -> TorchMemory | None:
+        found = readings()[:1]
+        counters.add_to(found, **to)
+        return found[0].torch
+
+    first = TorchMemory(10, 30, AllocatorMark(1, 20), AllocatorMark(1, 40))
+    assert taken() == taken() == first
+    held["reserved"] = (30, 90)
+    assert taken(is_brief=True) == first  # a sample asks no more than once a second
+    assert asked == 2
+    assert taken() == first._replace(reserved_mark=AllocatorMark(2, 90))
+    held["allocated"] = (10, 15)  # the program has reset it
+    now += 1
+    assert taken(is_brief=True) == TorchMemory(10, 30, AllocatorMark(2, 15), AllocatorMark(2, 90))
 
 
 NAMES = {"GPU-aa11": 0, "GPU-aa22": 1, "GPU-bb33": 2, "MIG-cc44": 3, "MIG-GPU-bb33/1/0": 3}

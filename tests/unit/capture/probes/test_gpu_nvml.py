@@ -66,11 +66,16 @@ UNLISTED = 0 if os.stat("/proc/self/ns/pid").st_ino == INITIAL_PID_NAMESPACE els
 
 
 def reading(
-    index: int, device: FakeGpu | FakeMig, process_used: int | None = UNLISTED
+    index: int,
+    device: FakeGpu | FakeMig,
+    process_used: int | None = UNLISTED,
+    processes: int | None = None,
 ) -> GpuReading:
+    if processes is None:
+        processes = int(bool(process_used))
     return GpuReading(
         index, device.uuid, device.name, device.used, device.total - device.reserved, process_used,
-        source="nvmlMemory_v2",
+        source="nvmlMemory_v2", processes=processes,
     )  # fmt: skip
 
 
@@ -85,7 +90,7 @@ def test_every_device_is_read_with_the_memory_of_the_process_tree(tmp_path: Path
             FakeProcess(used=512, pid=4_000_001, device=1),
         ],
     )
-    assert read(driver, pids="4000001") == [reading(0, A, GIB + 4096), reading(1, B, 512)]
+    assert read(driver, pids="4000001") == [reading(0, A, GIB + 4096, 2), reading(1, B, 512)]
 
 
 def test_the_process_itself_belongs_to_its_tree(tmp_path: Path) -> None:
@@ -168,6 +173,25 @@ def test_a_device_that_fails_at_first_does_not_choose_the_version(tmp_path: Path
     assert (found.used, found.source) == (GIB, "nvmlMemory_v2")
 
 
+def test_processes_are_listed_again_when_memory_has_changed(tmp_path: Path) -> None:
+    for name, used, own in (("same", A.used, 7), ("more", A.used + 2, 9)):
+        (tmp_path / name).mkdir()
+        FakeNvml(tmp_path / name, [replace(A, used=used)], [FakeProcess(used=own)])
+    driver = FakeNvml(tmp_path, [A], [FakeProcess(used=5)])
+    code = f"""
+from otel_quant.capture.probes import gpu_devices
+def become(name):
+    os.replace({str(tmp_path)!r} + f"/{{name}}/fake_nvml.txt", os.environ["FAKE_NVML_STATE"])
+found = [*read()]
+become("same"); found += read()
+gpu_devices._EVERY = 0; found += read()
+gpu_devices._EVERY = 1; become("more"); found += read()
+print(json.dumps(found))
+"""
+    found = [(each.used, each.process_used) for each in run(driver, code).readings]
+    assert found == [(A.used, 5), (A.used, 5), (A.used, 7), (A.used + 2, 9)]
+
+
 def test_a_process_without_a_value_makes_the_sum_of_its_device_absent(tmp_path: Path) -> None:
     driver = FakeNvml(
         tmp_path,
@@ -178,7 +202,7 @@ def test_a_process_without_a_value_makes_the_sum_of_its_device_absent(tmp_path: 
             FakeProcess(used=1, device=1),
         ],
     )
-    assert read(driver, pids="4000001") == [reading(0, A, None), reading(1, B, 1)]
+    assert read(driver, pids="4000001") == [reading(0, A, None, 2), reading(1, B, 1)]
 
 
 @pytest.mark.parametrize(
@@ -193,7 +217,8 @@ def test_memory_of_compute_processes_is_absent_without_their_list(
     tmp_path: Path, device: FakeGpu, process_used: int | None
 ) -> None:
     driver = FakeNvml(tmp_path, [device], [FakeProcess(used=5)])
-    assert read(driver) == [reading(0, device, process_used)]
+    known = replace(reading(0, device, process_used), processes=process_used and 1)
+    assert read(driver) == [known]
 
 
 def test_a_device_that_does_not_support_memory_is_left_out_without_a_warning(
@@ -298,11 +323,15 @@ def test_what_a_device_does_is_averaged_from_a_checkpoint_on(tmp_path: Path) -> 
         gpm_busy=90, gpm_sm=84, gpm_dram=15, gpm_sent=4, gpm_received=1000,
     )  # fmt: skip
     older = replace(B, util=40, power=125_000, power_limit=250_000)
-    found = run(FakeNvml(tmp_path, [counting, older, C]), WORK).value
+    ours = [FakeProcess(used=GIB, device=device) for device in range(3)]
+    found = run(FakeNvml(tmp_path, [counting, older, C], ours), WORK).value
     averages = [0.9, 0.84, 0.15, 1_048_576_000, pytest.approx(63e9, rel=0.01), 0.5]
     assert found[0] == found[1] == found[2] == found[4] == [None, None, None]
     assert found[3][:2] == [averages, [0.4, None, None, None, None, 0.5]]
     assert found[3][2] is None
+    # Of one without our memory only the utilization is read, and not sooner than after a second.
+    without = run(FakeNvml(tmp_path, [counting], [FakeProcess(used=GIB, pid=1)]), WORK).value
+    assert without[3] == [None]
 
 
 FORK = """
@@ -336,7 +365,7 @@ from otel_quant.capture.probes import gpu
 gpu._LONGEST_WAIT = 0.05
 inside, leave = threading.Event(), threading.Event()
 class Hanging:
-    count, readable, platform = 1, 1, "cuda"
+    count, is_whole, platform = 1, True, "cuda"
     def read(self, *_): inside.set(); leave.wait(30); return ()
 probe._opened = (Hanging(),)
 thread = threading.Thread(target=probe); thread.start(); inside.wait(30)
@@ -360,7 +389,7 @@ def test_a_fork_waits_for_the_reading_in_progress(tmp_path: Path) -> None:
 import threading, time
 inside = threading.Event()
 class Slow:
-    count, readable, platform = 1, 1, "cuda"
+    count, is_whole, platform = 1, True, "cuda"
     done = False
     def read(self, *_): inside.set(); time.sleep(0.1); self.done = True; return ()
 slow = Slow()
@@ -434,8 +463,8 @@ def test_amd_gpus_beside_an_nvidia_gpu_are_read_only_on_request(
     expected = {
         "nvidia": reading(0, A, None),  # there is no proc under that root
         # counted after both of NVIDIA
-        "amd": GpuReading(2, "0000:03:00.0", None, 7, TOTAL, 0, source="amdgpu"),
-        "amd alone": GpuReading(0, "0000:03:00.0", None, 7, TOTAL, 0, source="amdgpu"),
+        "amd": GpuReading(2, "0000:03:00.0", None, 7, TOTAL, 0, source="amdgpu", processes=0),
+        "amd alone": GpuReading(0, "0000:03:00.0", None, 7, TOTAL, 0, source="amdgpu", processes=0),
     }
     add_gpu(tmp_path, 0, "0000:03:00.0", 7)
     driver = FakeNvml(tmp_path, [A, FakeGpu(uuid="GPU-lost", handle_error=LOST)])

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from otel_quant.capture.recorder.ongoing import Ongoing
 from otel_quant.capture.recorder.peaks import PeakTracker, with_peaks
-from otel_quant.schema.figures import ALL_GPUS_MEMORY, RESOURCES, TREE_MEMORY
-from otel_quant.schema.readings import GpuReading, MemoryReading, Peaks, Reading
+from otel_quant.schema.figures import ALL_GPUS_MEMORY, RESOURCES, TREE_GPU_MEMORY, TREE_MEMORY
+from otel_quant.schema.readings import (
+    AllocatorMark,
+    GpuReading,
+    MemoryReading,
+    Peaks,
+    Reading,
+    TorchMemory,
+)
 
 MIB = 1 << 20
 
@@ -180,6 +189,100 @@ def test_gpus_have_a_peak_of_the_sum_and_a_peak_of_each_device() -> None:
         {ALL_GPUS_MEMORY.name: 35},
         devices={"gpu": {0: {"memory": 30, "process_memory": 9}, 1: {"memory": 20}}},
     )
+
+
+CONTEXT = 500
+"""What a process holds of a GPU outside of the allocator."""
+
+
+def torch(reserved: int, mark: int, moves: int) -> TorchMemory:
+    """The allocator's counters; half of what is reserved is allocated."""
+    half = AllocatorMark(moves, mark // 2)
+    return TorchMemory(reserved // 2, reserved, half, AllocatorMark(moves, mark))
+
+
+def on_gpu(
+    reserved: int, mark: int, moves: int = 1, *, index: int = 0, processes: int = 1, others: int = 0
+) -> GpuReading:
+    """A GPU on which this process has a context and what torch has reserved."""
+    own = CONTEXT + reserved
+    return GpuReading(
+        index, f"GPU-{index}", None, own + others, 80_000, own,
+        torch=torch(reserved, mark, moves), processes=processes,
+    )  # fmt: skip
+
+
+UNUSED = GpuReading(0, "GPU-0", None, 0, 80_000, 0, processes=0)
+SPIKE = CONTEXT + 2100
+
+
+@pytest.mark.parametrize(
+    ("readings", "tree", "source"),
+    [
+        pytest.param([on_gpu(100, 100), on_gpu(100, 2100, 2)], SPIKE, "allocator", id="a spike between two readings"),
+        pytest.param([on_gpu(100, 2100), on_gpu(200, 2100)], CONTEXT + 200, "sampled", id="a mark of before the step"),
+        pytest.param([on_gpu(100, 9, 3), on_gpu(100, 8, 2)], CONTEXT + 100, "sampled", id="a reading that comes late"),
+        pytest.param([UNUSED, on_gpu(0, 2100)], SPIKE, "allocator", id="torch began to use the GPU in the step"),
+        pytest.param([None, on_gpu(0, 2100)], CONTEXT, "sampled", id="the GPU could not be read at its start"),
+        pytest.param([on_gpu(100, 9000), on_gpu(100, 300, 2)], CONTEXT + 300, "sampled", id="the program has reset its mark"),
+        pytest.param([on_gpu(100, 2100), replace(on_gpu(100, 2100), torch=TorchMemory(50, 100, AllocatorMark(2, 90), AllocatorMark(1, 2100)))], CONTEXT + 100, "sampled", id="only what is allocated has risen"),
+        pytest.param([on_gpu(0, 0), on_gpu(2500, 2500, 2), on_gpu(0, 2500, 2)], CONTEXT + 2500, "allocator", id="a sample has seen it"),
+        pytest.param([on_gpu(0, 0), on_gpu(50, 2100, 2, processes=2)], SPIKE, "sampled", id="a child has memory there too"),
+    ],
+)  # fmt: skip
+def test_a_mark_of_torchs_allocator_that_rose_within_a_step_is_its_peak(
+    readings: list[GpuReading | None], tree: int, source: str
+) -> None:
+    first, *later = (reading(None, *filter(None, [each])) for each in readings)
+    tracker = tracker_from(first)
+    for each in later:
+        tracker.fold(each)
+    peaks = tracker.result()
+    assert peaks.figures[TREE_GPU_MEMORY.name] == tree
+    assert peaks.sources == {TREE_GPU_MEMORY.name: source}
+    assert peaks.devices["gpu"][0]["process_memory"] == tree
+
+
+def test_each_step_has_its_own_spikes_on_the_gpu() -> None:
+    """Two that follow each other within a third, and one beside them that ends before the second spike."""
+    tree = TREE_GPU_MEMORY.name
+    readings = [
+        on_gpu(100, 100), on_gpu(100, 1100, 2), on_gpu(100, 1100, 2), on_gpu(100, 3100, 3)
+    ]  # fmt: skip
+    steps = {"outer": (0, 4), "first": (0, 2), "beside": (1, 3), "second": (2, 4)}
+    found = {}
+    for name, (begin, end) in steps.items():
+        tracker = tracker_from(reading(None, readings[begin]))
+        for each in readings[begin + 1 : end]:
+            tracker.fold(reading(None, each))
+        found[name] = tracker.result().figures[tree] - CONTEXT
+    assert found == {"outer": 3100, "first": 1100, "beside": 100, "second": 3100}
+
+
+def test_peaks_of_allocators_count_for_the_device_and_for_torch_too() -> None:
+    first, second = (
+        [on_gpu(100, mark, moves, index=index, others=others) for index, mark, moves in rows]
+        for others, rows in ((70, ((0, 100, 1), (1, 100, 1))), (40, ((0, 900, 2), (1, 500, 2))))
+    )
+    tracker = tracker_from(reading(None, *first))
+    tracker.fold(reading(None, *second))
+    peaks = tracker.result()
+    assert peaks.devices["gpu"][0] == {
+        "memory": CONTEXT + 940, "process_memory": CONTEXT + 900, "torch_allocated": 450, "torch_reserved": 900,
+    }  # fmt: skip
+    # Of two devices nobody knows whether both were at their marks at one time.
+    assert peaks.figures[TREE_GPU_MEMORY.name] == 2 * CONTEXT + 900 + 100
+    assert peaks.sources == {TREE_GPU_MEMORY.name: "sampled"}
+
+
+def test_without_memory_of_the_process_what_torch_had_reserved_has_a_peak() -> None:
+    unlisted = [replace(on_gpu(100, mark, moves), process_used=None) for mark, moves in ((100, 1), (900, 2))]  # fmt: skip
+    tracker = tracker_from(reading(None, unlisted[0]))
+    tracker.fold(reading(None, unlisted[1]))
+    peaks = tracker.result()
+    assert TREE_GPU_MEMORY.name not in peaks.figures
+    assert peaks.sources == {}
+    assert peaks.devices["gpu"][0]["torch_reserved"] == 900
 
 
 def ordered(order: int, of: MemoryReading) -> Reading:

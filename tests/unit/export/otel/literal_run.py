@@ -7,6 +7,7 @@ from typing import Final
 from otel_quant.schema import semconv
 from otel_quant.schema.events import Sink
 from otel_quant.schema.readings import (
+    AllocatorMark,
     CostedModel,
     CpuReading,
     DiskReading,
@@ -17,6 +18,7 @@ from otel_quant.schema.readings import (
     Reading,
     RunInfo,
     StepInfo,
+    TorchMemory,
 )
 from tests.fixtures.figures import peaks_of
 from tests.fixtures.sent import SentRun
@@ -38,7 +40,8 @@ BARE: Final = StepInfo(index=4, label="Bare", kind="Bare")
 def gpu(index: int, used: int, own: int | None, torch: int | None) -> GpuReading:
     return GpuReading(
         index=index, id=f"GPU-{index}", name="NVIDIA H200" if index == 0 else None, used=used,
-        limit=10_000, process_used=own, torch_allocated=torch, torch_reserved=torch,
+        limit=10_000, process_used=own,
+        torch=None if torch is None else TorchMemory(torch, torch, AllocatorMark(1, torch), AllocatorMark(1, torch)),
     )  # fmt: skip
 
 

@@ -1,0 +1,101 @@
+"""Sees which Python lines a process is at before its first run, from 0.2 s after its start on.
+
+A recorded program begins this as it starts. Nothing is loaded until its thread runs: what ends before
+that pays for nothing. The run that begins takes what was seen.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import sys
+import time
+
+from otel_quant.base.fault_boundary import FAULTS
+
+TYPE_CHECKING = False  # not typing's, which takes a third of Python's own start to load
+if TYPE_CHECKING:
+    from typing import Final
+
+    from otel_quant.capture.probes.readers import Sampler
+    from otel_quant.capture.stack_sampler import StackSampler
+
+_BEGINS: Final = 0.2
+"""Seconds after the start of the process."""
+
+_LONGEST_WAIT: Final = 1.0
+"""Seconds that a fork, or the first run, waits until this has loaded what it needs."""
+
+
+class EarlyStacks:
+    """The stacks of a process before its first run."""
+
+    def __init__(self) -> None:
+        self._began_ns = 0
+        self._is_over = False
+        self._stacks: StackSampler | None = None
+        self._sampler: Sampler | None = None
+        # Held while modules are loaded: a child that is forked meanwhile would wait for their locks for ever.
+        self._loading = _thread.allocate_lock()
+        self._is_held = False  # Whether another thread holds it
+
+    def begin(self) -> None:
+        """Begins, once; in a forked child there is none."""
+        if self._began_ns:
+            return
+        self._began_ns = time.perf_counter_ns()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(
+                before=self._acquire, after_in_parent=self._release, after_in_child=self._forget
+            )
+        _thread.start_new_thread(self._run, ())
+
+    def take(self) -> StackSampler | None:
+        """Ends, and returns what was seen, which the run that begins adds to; None if nothing was."""
+        self._is_over = True
+        self._acquire()  # nothing begins meanwhile
+        if self._sampler is not None:
+            self._sampler.stop()
+        found, self._stacks, self._sampler = self._stacks, None, None
+        self._release()
+        return found
+
+    def _run(self) -> None:
+        time.sleep(_BEGINS)
+        while "threading" not in sys.modules:  # who imports it first is its main thread
+            self._began_ns = time.perf_counter_ns()  # what was before is not known
+            time.sleep(_BEGINS / 4)
+        with FAULTS.kept_in("stacks before the first step"), self._loading:
+            from otel_quant.base.environment import settings_from
+            from otel_quant.capture.probes.memory import MemoryProbe
+            from otel_quant.capture.probes.readers import Sampler
+            from otel_quant.capture.stack_sampler import sampler_for
+            from otel_quant.schema.readings import Reading
+
+            settings, memory = settings_from(os.environ, warn=False), MemoryProbe()
+            if self._is_over or (stacks := sampler_for(settings, self._began_ns)) is None:
+                return
+
+            def sample() -> None:
+                read = {"memory": memory.sample()}
+                stacks.take({}, Reading(0, time.perf_counter_ns(), read))
+
+            self._stacks = stacks
+            self._sampler = Sampler(sample, settings.sample_interval)
+            self._sampler.start()
+
+    def _acquire(self) -> None:
+        self._is_held = self._loading.acquire(timeout=_LONGEST_WAIT)
+
+    def _release(self) -> None:
+        if self._is_held:
+            self._is_held = False
+            self._loading.release()
+
+    def _forget(self) -> None:
+        self._is_over, self._stacks, self._sampler = True, None, None
+        self._loading = _thread.allocate_lock()
+
+
+EARLY_STACKS = EarlyStacks()
+"""Those of this process."""

@@ -7,6 +7,7 @@ that pays for nothing. The run that begins takes what was seen.
 from __future__ import annotations
 
 import _thread
+import atexit
 import os
 import sys
 import time
@@ -45,15 +46,19 @@ class EarlyStacks:
                     before=before, after_in_parent=after, after_in_child=self._forget
                 )
             _thread.start_new_thread(self._run, ())
+            atexit.register(self._stop)
 
     def take(self) -> StackSampler | None:
         """Ends, and returns what was seen, which the run that begins adds to; None if nothing was."""
-        self._is_over = True
         with self._loading:  # nothing begins meanwhile
-            if self._sampler is not None:
-                self._sampler.stop()
+            self._stop()
             found, self._stacks, self._sampler = self._stacks, None, None
         return found
+
+    def _stop(self) -> None:
+        self._is_over = True
+        if self._sampler is not None:
+            self._sampler.stop()
 
     def _run(self) -> None:
         time.sleep(_BEGINS)

@@ -6,7 +6,7 @@ Their figures are those of the curve: the launcher's, else that of the only proc
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 from typing import Any, Final
 
@@ -16,7 +16,6 @@ from otel_quant.recordings.model import (
     RecordedRun,
     RecordedStep,
     Recording,
-    Spans,
     known,
     number,
     steps_in,
@@ -84,10 +83,10 @@ def _last(steps: Iterable[PlacedStep]) -> float:
 def _outside(recording: Recording) -> Iterator[PlacedStep]:
     steps, runs = steps_in(recording), outermost_runs(recording)
     first, last = _first(steps), _last(steps)
-    spans: dict[int, Spans] = {}
+    spans: dict[int, list[tuple[float, float]]] = {}
     for start, end in _gaps(recording):
         index = BEFORE if end <= first else AFTER if start >= last else BETWEEN
-        spans[index] = (*spans.get(index, ()), (start, end))
+        spans.setdefault(index, []).append((start, end))
     for index, each in spans.items():
         seconds = sum(end - start for start, end in each)
         if runs and seconds >= _LEAST * recording.duration:
@@ -95,7 +94,7 @@ def _outside(recording: Recording) -> Iterator[PlacedStep]:
             end, figures = start + seconds, _figures(recording, each)
             step = RecordedStep(
                 index=index, name=name, kind="", start=start, end=end, state="ended",
-                attributes=figures, spans=each,
+                attributes=figures, spans=tuple(each),
             )  # fmt: skip
             yield PlacedStep(step, runs[0 if index == BEFORE else -1], ((name, 1),), end, seconds)
 
@@ -111,7 +110,7 @@ def _gaps(recording: Recording) -> Iterator[tuple[float, float]]:
         yield at, recording.duration
 
 
-def _figures(recording: Recording, spans: Spans) -> dict[str, Any]:
+def _figures(recording: Recording, spans: Sequence[tuple[float, float]]) -> dict[str, Any]:
     """Returns what is known of some stretches of time, by the names of attributes."""
     runs = recording.runs
     is_alone = LAUNCHER not in recording.curves and len({run.process for run in runs}) == 1

@@ -174,9 +174,12 @@ def message_of(error: BaseException, *, paths: bool) -> str | None:
     if not paths:
         return None
     with FAULTS.kept_in("message of an exception"):
+        from otel_quant.base.secrets import masked  # as above
+
         text = " ".join(_without_frames(str(error))[: 2 * _LONGEST].split())
         if (full := _full_disk_in(error)) is not None:
             text = f"{text[: _LONGEST // 2]}; because of {type(full).__name__}: {full}"
+        text = masked(text, is_prose=True)
         return (text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…") or None
     return None
 

@@ -271,7 +271,7 @@ class Runtime:
     def _drain(self, send: Callable[[float], bool], timeout: float) -> None:
         with FAULTS.kept_in("delivery"):
             try:
-                sent = send(timeout)
+                sent = self.delivery.within(timeout, send)
             except KeyboardInterrupt:
                 # Else the SDK would wait for the same once more, for half a minute, at exit.
                 self.delivery.abandon()

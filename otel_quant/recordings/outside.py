@@ -87,7 +87,7 @@ def _outside(recording: Recording, runs: Sequence[RecordedRun]) -> Iterator[Plac
     if not runs or not {*map(id, runs)} <= {*map(id, outermost)}:
         return
     steps = _steps_around(recording, runs)
-    gaps = list(_gaps(steps, recording.duration))
+    gaps = list(_gaps(steps, min(known((recording.duration, *(run.cut for run in runs))))))
     first = min((each.step.start for each in steps), default=math.inf)
     last = max((each.end for each in steps), default=math.inf)
     process = runs[0].process

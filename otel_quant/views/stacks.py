@@ -255,10 +255,7 @@ def lines_of(sides: tuple[Side, Side], step: str, is_time: bool, change: float) 
     if rows:
         columns: tuple[Column[Any], ...] = (
             Column("LINE", longest=_LONGEST_LINE),
-            *(
-                Column(side.title or side.name.upper(), kind.unit, shown_in=ONE, spare=1)
-                for side in sides
-            ),
+            *(Column(side.heading, kind.unit, shown_in=ONE, spare=1) for side in sides),
             Column("DIFFERENCE", kind.unit, shown_in=ONE, is_signed=True),
         )
         rows.sort(key=lambda row: -sign * row[-1])

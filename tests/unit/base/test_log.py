@@ -92,6 +92,19 @@ OF_A_WORKER = (
             ValueError(OF_A_WORKER),
             "Caught ValueError in DataLoader worker process 0. ValueError: bad sample",
         ),
+        (
+            ValueError(
+                "https://me:word@host: password=word, db_password: 'word'; ['--token', 'word'] --pw word"
+            ),
+            "https://***@host: password=***, db_password: '***'; ['--token', '***'] --pw ***",
+        ),
+        (ValueError("sk-proj-abcd1234efgh5678 of hf_" + "a" * 34), "*** of ***"),
+        (
+            ValueError(
+                "unknown key: conv1; unexpected token: ]; sk-learn-classifier-v2; --tokenizer gpt2"
+            ),
+            "unknown key: conv1; unexpected token: ]; sk-learn-classifier-v2; --tokenizer gpt2",
+        ),
         (ValueError("Traceback (most recent call last):\n  all is cut"), None),
     ],
 )

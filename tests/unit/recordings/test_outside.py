@@ -136,3 +136,26 @@ def test_a_run_without_a_step_has_one_row(tmp_path: Path) -> None:
     assert shown(read(tmp_path / "r")) == {
         "(before the first step)": (5.2, None, 200.0, 200.0, 5.0)
     }
+
+
+def test_steps_and_the_time_around_them_name_their_largest_child_processes(tmp_path: Path) -> None:
+    made = RecordedFolder(tmp_path / "r", by_launcher=True)
+    steps = made.process(4711, os.getpid()).begin(4)
+    steps.close(steps.step("Calibration", 4), 6)
+    steps.end(8)
+    worker = made.process(4, 4711).begin(5, "b" * 16)  # has a run of its own
+    worker.end(6)
+    every = {
+        "python q.py (4711)": 0.5,
+        "cc1plus (2)": 1,
+        "cc1plus (3)": 2,
+        "python q.py (4)": 5,
+        "sh (5)": 7,
+    }
+    made.curve((at, {f"process.{name}": MB}, {}) for name, at in every.items())
+    recording = read(tmp_path / "r")
+    (run, _) = recording.runs
+    known = summary.StepSummary(recording, run)
+    of_rows = {each.step.name: known.children(each.step) for each in rows(recording)}
+    assert of_rows == {"(before the first step)": "cc1plus x 2", "(after the last step)": "sh"}
+    assert known.children(run.steps[0]) == ""

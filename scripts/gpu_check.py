@@ -167,12 +167,11 @@ def memory(folder: Path) -> Iterator[Row]:
     """What is kept, a spike, a child, energy: one program."""
     run = recorded("memory", folder)
     truth, steps = run.truth, run.steps
-    of_device = named("gpu.device.memory")
-    of_tree = named("gpu.device.process_memory")
+    of_device, of_tree = named("gpu.memory"), named("gpu.process_memory")
     for step in ("Kept", "After the spike", "Child"):
         yield near(f"device at the end of *{step}*, mem_get_info", (truth[step],), (steps[step].get(f"{of_device}.end"),))  # fmt: skip
         yield near(f"process tree at the end of *{step}*", (truth[step],), (steps[step].get(f"{of_tree}.end"),))  # fmt: skip
-    yield near("limit, mem_get_info", (truth["limit"],), (steps["Kept"].get(f"{of_device}.limit"),))  # fmt: skip
+    yield near("limit, mem_get_info", (truth["limit"],), (steps["Kept"].get(named("gpu.device.memory.limit")),))  # fmt: skip
     yield near("peak of *Spike*, mem_get_info", (truth["Spike"],), (steps["Spike"].get(f"{of_tree}.peak"),))  # fmt: skip
     after = steps["After the spike"]
     yield near("peak of *After the spike*: not its neighbour's", (truth["After the spike"],), (after.get(f"{of_tree}.peak"),))  # fmt: skip
@@ -273,7 +272,7 @@ def metrics(folder: Path) -> Iterator[Row]:
     names = [name.replace(".", "_") for name in found]
     missing = sorted(each for each in asked if not any(each.startswith(name) for name in names))
     seen = ", ".join(f"{name} {max(values):,.6g}" for name, values in sorted(found.items()))
-    yield Row("metrics of GPUs", "those that dashboards ask for", f"{seen or 'none'}; absent: {', '.join(missing) or 'none'}", BAD if missing else GOOD)  # fmt: skip
+    yield Row("metrics of GPUs", "those that dashboards ask for", f"{seen or 'none'}; absent: {', '.join(missing) or 'none'}", GOOD if found and not missing else BAD)  # fmt: skip
 
 
 def points(message: Any) -> Iterator[tuple[str, Any]]:

@@ -174,7 +174,7 @@ def fake_quantization_of_small_tensors() -> None:
         torch.clamp(torch.round(T.rows / 0.1), -128, 127) * 0.1
 
 
-@planted("gpu_waits")
+@planted("gpu_waits", "gpu_launches")  # the sum is launched for as long as its number is waited for
 def one_number_at_a_time() -> None:
     for _ in range(100):
         T.tiny.sum().item()

@@ -50,6 +50,7 @@ EVENTS: dict[str, Place] = {
     semconv.DEVICE_EVENT: "device",
     semconv.LAYER_EVENT: "layer",
     semconv.IMPAIRED_EVENT: "device",
+    semconv.ANSWER_EVENT: "answer",
     semconv.ENDING_EVENT: "ending",
     semconv.OPERATOR_EVENT: "operator",
     semconv.FINDING_EVENT: "finding",

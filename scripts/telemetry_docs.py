@@ -24,6 +24,7 @@ _PLACES = {
     "lines": "records of lines of code",
     "device": "device records",
     "layer": "records of layers",
+    "answer": "records of answers",
     "ending": "records of endings",
     "inference": "spans of inferences and benchmarks",
     "measured model": "model inference spans",

@@ -109,6 +109,7 @@ def dashboard() -> builders.Dashboard:
         )
         .annotation(_checkpoints())
         .annotation(_warnings())
+        .with_panel(_answer())
         .with_panel(_now())
         .with_panel(_progress())
         .with_panel(_time_left())
@@ -180,6 +181,17 @@ def _warnings() -> panels.Marks:
     return panels.Marks(
         "Warnings", panels.LOKI, f'{panels.RECORDS} | severity_text = "WARN"', panels.RED,
         titleFormat="Warning", textFormat="", tagKeys=names.label(semconv.STEP_NAME),
+    )  # fmt: skip
+
+
+def _answer() -> panels.Panel:
+    known = map(names.label, (semconv.RUN_ANSWER, semconv.ENDING_SIGNAL, semconv.ENDING_CAUSE))
+    records = f"{panels.RECORDS} | " + " or ".join(f'{name} != ""' for name in known)
+    return (
+        logs.Panel().title("What it came to")
+        .description("How the run went, in plain sentences, once it has ended: its error, its peak, where its time went. Of a run that was killed under `otel-quant run`, how, and what would help. Empty while it goes on.")
+        .datasource(panels.LOKI).with_target(panels.logql(records))
+        .show_time(True).wrap_log_message(True).enable_log_details(True).span(24).height(4)
     )  # fmt: skip
 
 

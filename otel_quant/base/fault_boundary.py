@@ -7,6 +7,7 @@ ours runs within :class:`LastResort`.
 
 from __future__ import annotations
 
+import errno
 import os
 from _thread import RLock
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any, Final
 
 _LONGEST: Final = 500
+_DEEPEST: Final = 10
 """Characters of a message that are kept."""
 
 
@@ -172,8 +174,22 @@ def message_of(error: BaseException, *, paths: bool) -> str | None:
     if not paths:
         return None
     with FAULTS.kept_in("message of an exception"):
+        from otel_quant.base.secrets import masked  # as above
+
         text = " ".join(_without_frames(str(error))[: 2 * _LONGEST].split())
+        if (full := _full_disk_in(error)) is not None:
+            text = f"{text[: _LONGEST // 2]}; because of {type(full).__name__}: {full}"
+        text = masked(text, is_prose=True)
         return (text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…") or None
+    return None
+
+
+def _full_disk_in(error: BaseException | None) -> OSError | None:
+    """Returns the error of a full disk that has led to another one; None if none has."""
+    for _ in range(_DEEPEST):
+        error = error and (error.__cause__ or error.__context__)
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            return error
     return None
 
 

@@ -40,6 +40,7 @@ from otel_quant.capture.recorder.run_info import new_run_info
 from otel_quant.capture.stack_sampler import sampler_for
 from otel_quant.export.otel.automatic_providers import (
     AUTOMATIC_PROVIDERS,
+    NOT_INSTALLED,
     PROVIDERS,
     has_providers_of_program,
 )
@@ -270,7 +271,7 @@ class Runtime:
     def _drain(self, send: Callable[[float], bool], timeout: float) -> None:
         with FAULTS.kept_in("delivery"):
             try:
-                sent = send(timeout)
+                sent = self.delivery.within(timeout, send)
             except KeyboardInterrupt:
                 # Else the SDK would wait for the same once more, for half a minute, at exit.
                 self.delivery.abandon()
@@ -292,6 +293,14 @@ class Runtime:
             is_received = request is not None or settings.file_wanted or self._added_sinks
             if settings.sdk_disabled and not is_received:
                 return _no_run()
+            if not (is_received or PARENT.is_worker or has_providers_of_program()):
+                for package in NOT_INSTALLED:
+                    LOG.warning(
+                        "nothing is recorded or sent: %s is not installed, without which opentelemetry-instrument has no "
+                        "providers; expected pip install 'otel-quant[otlp]', or OTEL_QUANT_RECORD=DIR for a recording alone",
+                        package,
+                    )
+                NOT_INSTALLED.clear()
             WORKAROUNDS.apply()
             if AUTOMATIC_PROVIDERS:
                 name_service(AUTOMATIC_PROVIDERS.values())

@@ -275,7 +275,7 @@ class StackSampler:
         if not reading.gpus and not samples:
             return
         beside = self._beside.setdefault(step.info.index, _Beside())
-        beside.gpus.add(reading.gpus, samples)
+        beside.gpus.add(reading.gpus)
         if samples and reading.memory is not None:
             beside.growth.add(samples, reading.memory.tree_rss)
 

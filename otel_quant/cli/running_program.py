@@ -23,6 +23,7 @@ from otel_quant.launcher.program import Program, ProgramElsewhere
 from otel_quant.launcher.start import missing_script, take_notes, why_no_step, why_nothing_sent
 
 if TYPE_CHECKING:
+    from otel_quant.cli.on_warning import WarningCommand
     from otel_quant.recordings.model import Ending, Recording
 
 _VIEW_ENDS: Final = 10.0
@@ -47,6 +48,7 @@ def recorded_to_its_end(
     folder = Path(made)
     ended: Ending | None = None
     held = _HeldMessages()
+    warner = _warner(folder, options.on_warning)
     recording = LaunchedRecording(folder, began_ns, program.pid, arguments, environ)
     with _shown(folder, options.watch) as while_stopped:
         how = program.wait(while_stopped, recording.look_last)
@@ -55,7 +57,7 @@ def recorded_to_its_end(
     # What is missing after Ctrl-C can be had from the recording later: the program is over.
     with FAULTS.kept_in("end of the recording"), suppress(KeyboardInterrupt, BrokenPipeError):
         gc.disable()  # of many steps it would look through all objects again and again; we end soon
-        text = _last_words(folder, ended, missing_script(arguments, how[0]), options)
+        text = _last_words(folder, ended, missing_script(arguments, how[0]), options, warner)
         if not options.quiet:
             held.release()
             print(text, file=sys.stderr)
@@ -81,7 +83,11 @@ class _HeldMessages:
 
 
 def _last_words(
-    folder: Path, ended: Ending | None, missing: str | None, options: Namespace | SimpleNamespace
+    folder: Path,
+    ended: Ending | None,
+    missing: str | None,
+    options: Namespace | SimpleNamespace,
+    warner: WarningCommand | None,
 ) -> str:
     """Returns what is printed at the end, and makes the report."""
     from otel_quant.recordings.reader import read
@@ -101,8 +107,22 @@ def _last_words(
             folder.rmdir()
         return printable(f"otel-quant: {missing} does not exist: nothing was recorded")
     recorded = read(near, ended)
+    if warner is not None:
+        with FAULTS.kept_in("--on-warning"):
+            warner.end(recorded)
     text = "" if options.quiet else _text(recorded, notes)
     return text if options.no_report else text + _report(recorded)
+
+
+def _warner(folder: Path, command: str | None) -> WarningCommand | None:
+    """Starts what looks for warnings, if a command wants them."""
+    if command is None:
+        return None
+    from otel_quant.cli.on_warning import WarningCommand
+
+    warner = WarningCommand(folder, command)
+    start_thread(warner.look_until_the_end, "otel-quant warnings")
+    return warner
 
 
 @contextmanager

@@ -154,7 +154,11 @@ class Evidence:
         """Where most of its time was, with its share."""
         top = top_spot(self.stacks, TIME, lambda lines: line_within(lines, self.function))
         assert top is not None  # else there is no verdict
-        return f"{_percent(top[1].time / self.total.time)} of its time at {top[0].words}"
+        spot, seen = top
+        is_known = self.total.cpu > 0
+        is_blocked = is_known and seen.cpu + seen.waiting <= (1 - _BUSY) * seen.time
+        where = ", where it was blocked" if is_blocked else ""
+        return f"{_percent(seen.time / self.total.time)} of its time at {spot.words}{where}"
 
 
 def bound_of(evidence: Evidence) -> Bound | None:
@@ -221,19 +225,15 @@ def _calibration_data(evidence: Evidence) -> str:
 
 def _memory_growth(evidence: Evidence) -> str:
     """Each sample adds memory, and all of them a good part of the limit."""
-    text = _growth_by_sample(evidence, evidence.per_sample, evidence.limit)
-    method = str(evidence.figures.get(semconv.CALIBRATION_METHOD, ""))
-    if text and (grown := grown_in(evidence.stacks, evidence.function, method)) is not None:
-        text += f"; {_percent(grown.share)} of the growth at {grown.spot.words}"
-    return text
-
-
-def _growth_by_sample(evidence: Evidence, each: float, limit: float) -> str:
-    samples = evidence.figure(semconv.CALIBRATION_SAMPLE_COUNT)
-    share = each * samples / limit
+    each, samples = evidence.per_sample, evidence.figure(semconv.CALIBRATION_SAMPLE_COUNT)
+    share = each * samples / evidence.limit
     if math.isnan(share) or share < _GROWS:
         return ""
-    return f"{size(each)} with each of {samples:,} samples, {_percent(share)} of the limit of {size(limit)}"
+    text = f"{size(each)} with each of {samples:,} samples, {_percent(share)} of the limit of {size(evidence.limit)}"
+    method = str(evidence.figures.get(semconv.CALIBRATION_METHOD, ""))
+    if (grown := grown_in(evidence.stacks, evidence.function, method)) is not None:
+        text += f"; {_percent(grown.share)} of the growth at {grown.spot.words}"
+    return text
 
 
 def _disk(evidence: Evidence) -> str:
@@ -295,8 +295,6 @@ VERDICTS: Final = (
     Verdict(IMPORTING, "importing modules", _most_at(importing)),
     Verdict(MEMORY_GROWTH, "memory that grows with each sample", _memory_growth),
     Verdict(CALIBRATION_DATA, "the loader of the calibration data", _calibration_data),
-    Verdict("gpu_memory_growth", "memory of the GPU that grows with each sample",
-        lambda step: _growth_by_sample(step, step.gpus.per_sample, step.gpus.limit)),
     Verdict("gpu", "the GPU, which computes all the time", _on_gpu(lambda gpus: gpus.computes)),
     Verdict("gpu_copies", "copies to the GPU or from it", _on_gpu(
         lambda gpus: gpus.is_copied_to,
@@ -332,7 +330,7 @@ VERDICTS: Final = (
         lambda step: f"its thread was blocked {_percent(step.blocked)} of its time, and the program used {step.cores:.2f} processors; {step.line}",
     )),
     Verdict("one_processor", "one processor of several", _where(
-        lambda step: step.ran - step.gpus.at_calls >= _BUSY and step.cores <= _ONE and step.cpus >= 2,
+        lambda step: step.ran - step.gpus.at_calls >= _BUSY and step.cores <= _ONE and step.cpus >= 2 and not step.gpus.may_be_waited_for,
         lambda step: f"it used {step.cores:.1f} of {step.cpus:g} processors, and its thread ran {_percent(step.ran)} of its time; {step.line}",
     )),
 )  # fmt: skip

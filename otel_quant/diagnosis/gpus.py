@@ -9,17 +9,19 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from otel_quant.diagnosis.growth import Growth
 from otel_quant.schema.readings import GpuReading, GpuWork
 from otel_quant.schema.units import counted
 
 WAIT, COPY, EITHER = "wait", "copy", "either"
 """Kinds of calls: one that waits for what the GPU computes, one that copies, and one that does both."""
 
-_COMPUTES, _IS_FULL, _MOST, _WAITED = 0.8, 0.9, 0.5, 0.4
+_COMPUTES, _COUNTED = 0.8, 0.7
+"""Utilization of a GPU that computes, and the share of the time that it has counted itself then: its driver rounds up."""
+
+_IS_FULL, _MOST, _WAITED, _FETCHED, _PART = 0.9, 0.5, 0.4, 0.3, 0.7
 
 _SMALL: Final = 0.2
 """Share of multiprocessors and of the memory's bandwidth that small kernels use at most."""
@@ -40,13 +42,11 @@ class GpuEvidence(NamedTuple):
     """What is known of a step's GPUs: of the busiest one that the program has memory on. NaN for what is not known."""
 
     work: GpuWork = _UNKNOWN
-    is_shared: bool = True  # Whether other programs may have memory on it
+    is_alone: bool = False  # Whether no other process has memory on it
     waits: float = 0.0  # Shares of the time at calls of each kind
     copies: float = 0.0
     either: float = 0.0
     idle: int = 0  # Other GPUs, if all of them did nothing
-    per_sample: float = math.nan  # Bytes by which memory on one grows with each sample, if it does
-    limit: float = math.nan  # Bytes of memory that this one has
 
     @property
     def is_asked(self) -> bool:
@@ -63,8 +63,14 @@ class GpuEvidence(NamedTuple):
         """Whether it computes, and the thread waits for it, or it could not compute more."""
         work, is_counted = self.work, not math.isnan(self.work.sm)
         uses = max(work.sm, work.dram) if is_counted else work.power
-        is_full = is_counted and work.busy >= _IS_FULL and not self.is_shared
-        return work.busy >= _COMPUTES and uses >= _MOST and (self.at_calls >= _WAITED or is_full)
+        is_full = is_counted and work.busy >= _IS_FULL and self.is_alone
+        is_busy = work.busy >= (_COUNTED if is_counted else _COMPUTES) and uses >= _MOST
+        return is_busy and (self.at_calls >= _WAITED or is_full)
+
+    @property
+    def may_be_waited_for(self) -> bool:
+        """Whether this process may wait for it in calls that are not known to wait."""
+        return self.work.busy >= _MOST and self.is_alone
 
     @property
     def is_copied_to(self) -> bool:
@@ -77,14 +83,17 @@ class GpuEvidence(NamedTuple):
     def is_launched_on(self) -> bool:
         """Whether it runs small kernels of this program, while the thread neither waits nor copies."""
         is_small = max(self.work.sm, self.work.dram) < _SMALL
-        is_free = self.at_calls < _WAITED and not self.is_shared
+        is_free = self.at_calls < _FETCHED and self.is_alone
         return is_small and self.work.busy >= _LAUNCHES and is_free
 
     @property
     def is_fetched_from(self) -> bool:
-        """Whether the thread waits for it, and it computes for less than half of that time."""
-        waits = self.waits + (self.either if self.work.pcie < _COPIES else 0.0)
-        return waits >= _WAITED and self.work.busy <= _MOST * min(waits, 1) and self.is_asked
+        """Whether the thread waits for it, and it does not compute for a good part of that time."""
+        waits, busy = (
+            self.waits + (self.either if self.work.pcie < _COPIES else 0.0),
+            self.work.busy,
+        )
+        return waits >= _FETCHED and busy < _MOST and busy <= _PART * waits and self.is_asked
 
     @property
     def text(self) -> str:
@@ -108,12 +117,10 @@ class GpuEvidence(NamedTuple):
 class _Device:
     """What samples show of one GPU in a step."""
 
-    limit: float = math.nan  # Bytes
-    growth: Growth = field(default_factory=Growth)  # The program's memory, by calibration samples
     sums: Sequence[float] = (0.0,) * len(_UNKNOWN)
     count: int = 0  # How many readings were added up
     is_own: bool = False  # Whether the program has memory on it
-    is_shared: bool = False  # Whether others may have some
+    is_alone: bool = True  # Whether no other process has some
 
     @property
     def mean(self) -> GpuWork:
@@ -127,15 +134,12 @@ class GpusOfStep:
         self._devices: dict[int, _Device] = {}
         self._calls: Counter[str] = Counter()  # Nanoseconds, by kind of call
 
-    def add(self, gpus: Sequence[GpuReading], samples: int | None) -> None:
-        """Adds a reading, and how many calibration samples the step has begun."""
+    def add(self, gpus: Sequence[GpuReading]) -> None:
+        """Adds a reading."""
         for gpu in gpus:
             device = self._devices.setdefault(gpu.index, _Device())
             device.is_own |= bool(gpu.own)
-            device.is_shared |= gpu.is_shared
-            device.limit = gpu.limit or math.nan
-            if samples and gpu.own:
-                device.growth.add(samples, gpu.own)
+            device.is_alone &= gpu.is_alone
             if gpu.work is not None:
                 device.count += 1
                 device.sums = tuple(map(operator.add, device.sums, gpu.work))
@@ -151,15 +155,10 @@ class GpusOfStep:
         if not own:
             return GpuEvidence()
         others = [_busy(each) for each in known if each is not own[-1]]
-        is_alone = _busy(own[-1]) > _SMALL and max(others, default=1) <= _TOUCHED
+        are_idle = _busy(own[-1]) > _SMALL and max(others, default=1) <= _TOUCHED
         waits, copies, either = (self._calls[kind] / nanoseconds for kind in (WAIT, COPY, EITHER))
-        found = GpuEvidence(own[-1].mean, own[-1].is_shared, waits, copies, either)
-        found = found._replace(idle=len(others) * is_alone)
-        for device in own:
-            line = device.growth.line()
-            if line is not None and not line.per_sample <= found.per_sample:
-                found = found._replace(per_sample=line.per_sample, limit=device.limit)
-        return found
+        idle = len(others) * are_idle
+        return GpuEvidence(own[-1].mean, own[-1].is_alone, waits, copies, either, idle)
 
 
 def _busy(device: _Device) -> float:

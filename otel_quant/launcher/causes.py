@@ -11,13 +11,14 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from otel_quant.diagnosis.bounds import STALLED
 from otel_quant.diagnosis.spots import Grown
 from otel_quant.launcher.observer import Observation
 from otel_quant.launcher.program import signal_name
-from otel_quant.launcher.surroundings import ProcessUse
+from otel_quant.launcher.surroundings import Disk, ProcessUse
 from otel_quant.recordings.failures import failed_steps, first_failure, has_ended
 from otel_quant.recordings.model import (
     Advice,
@@ -186,6 +187,21 @@ class Known:
     shortage: Where | None  # Whose memory ran out, according to the exception
 
     @property
+    def model(self) -> str:
+        """Path of the float model's file; empty if it is not known."""
+        run, steps = self.victim.run, self.victim.steps
+        spans = [each.attributes for each in (*steps[::-1], run) if each is not None]
+        return str(next(filter(None, (each.get(semconv.INPUT_PATH) for each in spans)), ""))
+
+    @property
+    def model_bytes(self) -> int:
+        """Its size; 0 if it is not known."""
+        try:
+            return Path(self.model).stat().st_size if self.model else 0
+        except OSError:
+            return 0
+
+    @property
     def use(self) -> ProcessUse:
         """Its limits; without the id of a process, the limits of the process that used most CPU time."""
         uses = self.seen.uses
@@ -247,12 +263,23 @@ def _address_space(known: Known) -> Cause | None:
 
 def _disk(known: Known) -> Cause | None:
     is_error = f"[Errno {errno.ENOSPC}]" in known.error or "No space left on device" in known.error
+    model = known.model_bytes
+    full = full_disks(known.seen.disks, model)
     # SIGBUS: memory that is a file, for which there was no room.
-    if not is_error and known.victim.signal != "SIGBUS":
+    if not is_error and not (known.victim.signal == "SIGBUS" and full):
         return None
-    full = [disk for disk in known.seen.disks if disk.free < _FULL]
-    places = ", ".join(f"{size(each.free)} of {size(each.size)} ({each.places})" for each in full)
-    return Cause(DISK_FULL, f"free when it had ended: {places}") if full else None
+    every = (*full, *(each for each in known.seen.disks if each not in full))
+    shown = ", ".join(f"{size(each.free)} of {size(each.size)} ({each.places})" for each in every)
+    free = [f"free at the least that was seen: {shown}"] if shown else []
+    if any(each.size < model for each in full):
+        free.append(f"the model has {size(model)}")
+    return Cause(DISK_FULL, "; ".join(free) or None)
+
+
+def full_disks(disks: Sequence[Disk], model: int) -> list[Disk]:
+    """Returns the disks that were seen to be full; without one those that cannot hold a model of so many bytes."""
+    full = [disk for disk in disks if disk.free < _FULL]
+    return full or [disk for disk in disks if disk.size < model]
 
 
 def _out_of_memory(known: Known) -> Cause | None:
@@ -528,7 +555,7 @@ ROWS: Final = (
 
 
 def advice_for(situation: Situation) -> tuple[Advice, ...]:
-    """Returns what would help, most useful first; nothing unless memory ran out."""
+    """Returns what would help where memory ran out, most useful first."""
     if situation.where is None:
         return ()
     counts, grown = situation.step.counts, situation.grown

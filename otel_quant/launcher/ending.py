@@ -14,24 +14,34 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from itertools import combinations
+from functools import partial
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_quant.base.destinations import sends
+from otel_quant.base.destinations import exporter_variables, sends
 from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
+from otel_quant.base.secrets import HIDDEN, OPTIONS
 from otel_quant.capture.recorder.run_info import git_head, shown_command
 from otel_quant.format import series
 from otel_quant.format.event_file import complete_manifest, create_manifest, processes_in
 from otel_quant.launcher import causes
+from otel_quant.launcher.known_errors import advice_on
 from otel_quant.launcher.observer import INTERVAL, LastSeen, Observation, Observer, with_mark
 from otel_quant.launcher.program import signal_name
-from otel_quant.launcher.start import TRACEPARENT
+from otel_quant.launcher.start import TRACEPARENT, now_ns
 from otel_quant.recordings import summary
 from otel_quant.recordings.failures import has_exit_code
-from otel_quant.recordings.model import Ending, RecordedStep, Recording, forecast_of, steps_in
+from otel_quant.recordings.model import (
+    Advice,
+    Ending,
+    RecordedStep,
+    Recording,
+    forecast_of,
+    steps_in,
+)
 from otel_quant.recordings.reader import grown_of, read
 from otel_quant.schema import semconv
 from otel_quant.schema.readings import UNITS
@@ -79,7 +89,8 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
     last = _last_of(victim, seen)
     memory = _memory_then(seen, victim, last, recording)
     told = ": ".join(filter(None, (error, message)))
-    cause = causes.cause_of(causes.Known(seen, victim, memory, told, shortage))
+    known = causes.Known(seen, victim, memory, told, shortage)
+    cause = causes.cause_of(known)
     limit, source = _limit(seen, victim, shortage, recording)
     growth = _forecast(victim, step, UNITS[unit].growth["memory"])
     if growth is None and step is not None:
@@ -98,7 +109,6 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
         gpus=seen.gpus,
         recording=os.path.relpath(recording.path),
     )
-    advice = causes.advice_for(_with_growth(situation, recording))
     grown: dict[str, Any] = {f"memory_per_{unit}": growth}
     plain = dataclasses.replace(
         plain,
@@ -114,7 +124,7 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
         memory_per_second=leak,
         memory_of_others=seen.memory_of_others,
         processes=last.processes if last is not None else (),
-        advice=advice,
+        advice=_advice(known, cause, situation, recording),
         **grown,
     )
     if victim.pid == seen.pid:
@@ -254,6 +264,15 @@ def _growth(step: RecordedStep, memory: int | None, recording: Recording) -> int
     return round(statistics.median(slopes)) if slopes else None
 
 
+def _advice(
+    known: causes.Known, cause: causes.Cause, situation: causes.Situation, recording: Recording
+) -> tuple[Advice, ...]:
+    is_full = cause.name == causes.DISK_FULL
+    full = causes.full_disks(known.seen.disks, known.model_bytes) if is_full else ()
+    of_memory = causes.advice_for(_with_growth(situation, recording))
+    return (*of_memory, *advice_on(known.error, known.model, full))
+
+
 def _with_growth(known: causes.Situation, recording: Recording) -> causes.Situation:
     """Adds what has grown, and what comes after the last sample."""
     if known.where != "host":
@@ -304,12 +323,15 @@ def _forecast(victim: causes.Victim, step: RecordedStep | None, name: str) -> in
 _WITHOUT: Final = frozenset({"OTEL_QUANT_RECORD", "QUARK_PROFILING", "OTEL_QUANT_PROFILE"})
 
 
-def send_ending(folder: Path, environ: Mapping[str, str], timeout: float) -> None:
+def send_ending(
+    folder: Path, environ: Mapping[str, str], timeout: float, *, has_files: bool = False
+) -> None:
     """Ends the spans that were open, under their own ids, and sends a log record, and the span of a pipeline, if any."""
+    variables = exporter_variables(environ, has_files=has_files)
+    environ = {name: value for name, value in environ.items() if name not in _WITHOUT} | variables
     if timeout <= 0 or not sends(environ) or not _has_unsent_spans(read(folder)):
         return
-    environ = {name: value for name, value in environ.items() if name not in _WITHOUT}
-    environ["OTEL_METRICS_EXPORTER"] = "none"
+    environ |= {"OTEL_METRICS_EXPORTER": "none", "OTEL_QUANT_RECORD": os.fspath(folder)}
     try:
         subprocess.run(  # noqa: S603 - our own module
             [sys.executable, "-m", "otel_quant", "send", "--only-unended", os.fspath(folder)],
@@ -363,11 +385,14 @@ class LaunchedRecording:
         self._span = dict(zip(("trace_id", "span_id"), ours.split("-")[1:3], strict=False))
         self._observer: Observer | None = None
         settings = settings_from(environ, warn=False)
-        self._exit_timeout = settings.exit_timeout
+        self._exit_timeout, self._has_files = settings.exit_timeout, settings.otlp_files
         with FAULTS.kept_in("manifest"):
             shown = arguments if settings.arguments else arguments[:1]
-            command = shown_command(shown, paths=settings.paths)
-            create_manifest(folder, began_ns, "launcher", {semconv.PROCESS_COMMAND_LINE: command})
+            self._command = partial(shown_command, shown, paths=settings.paths)
+            origin = {semconv.PROCESS_COMMAND_LINE: self._command()}
+            create_manifest(
+                folder, began_ns, began_ns - now_ns() + time.monotonic_ns(), "launcher", origin
+            )
         self._git: subprocess.Popen[bytes] | None = None
         with FAULTS.kept_in("git repository"):
             self._git = _ask_git(Path.cwd(), environ)
@@ -384,12 +409,13 @@ class LaunchedRecording:
     def finish(self, ended: Ended) -> Ending | None:
         """Completes the recording."""
         ending: Ending | None = None
-        fields: dict[str, object] = {"ended": time.time_ns(), **self._span}
+        fields: dict[str, object] = {"ended": now_ns(), **self._span}
         origin: dict[str, object] = {}
         with FAULTS.kept_in("observer"):
             if self._observer is not None:
                 seen = self._observer.observe(ended)
-                if failed := failed_in(self._folder, seen):  # which the ending may be because of
+                # What the ending may be because of
+                if self._folder.is_dir() and (failed := failed_in(self._folder, seen)):
                     complete_manifest(self._folder, {}, failed=failed)
                 ending = ending_in(self._folder, self._began_ns, seen)
                 fields["ending"] = dataclasses.asdict(ending)
@@ -398,12 +424,29 @@ class LaunchedRecording:
             is_dirty = _answer_of(self._git) if self._git is not None else None
             if is_dirty is not None:
                 origin[semconv.VCS_DIRTY] = is_dirty
+        with FAULTS.kept_in("options of the program"):
+            if " -" in self._command() and _learn_options(self._folder):
+                origin[semconv.PROCESS_COMMAND_LINE] = self._command()
         with FAULTS.kept_in("manifest"):
             complete_manifest(self._folder, origin, **fields)
         with FAULTS.kept_in("end of the spans"):
             if ending is not None and (ending.signal or ending.process or self._span):
-                send_ending(self._folder, os.environ, self._exit_timeout)
+                timeout, has_files = self._exit_timeout, self._has_files
+                send_ending(self._folder, os.environ, timeout, has_files=has_files)
         return ending
+
+
+def _learn_options(folder: Path) -> bool:
+    """Takes from the program's own command which short options hold secrets, as its parser has told; whether any does."""
+    runs = read(folder, in_brief=True).runs
+    own = [run.attributes for run in runs if run.parent_pid == os.getpid()]
+    words = " ".join(str(each.get(semconv.PROCESS_COMMAND_LINE, "")) for each in own).split()
+    for word, value in pairwise([*words, ""]):
+        if value == HIDDEN:
+            OPTIONS.add(word)
+        elif word[2:] == HIDDEN:
+            OPTIONS.add(word[:2])
+    return bool(OPTIONS)
 
 
 def _ask_git(folder: Path, environ: Mapping[str, str]) -> subprocess.Popen[bytes] | None:

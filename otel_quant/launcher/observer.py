@@ -21,14 +21,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.probes.cpu import ThreadWaits
-from otel_quant.capture.probes.gpu import GpuProbe
 from otel_quant.capture.probes.memory import MemoryProbe
 from otel_quant.capture.probes.process_tree import descendants
 from otel_quant.capture.probes.readers import PROBES, Probe, Sampler
 from otel_quant.format import series
 from otel_quant.format.curve import SMALLEST_SHARE, CurveFile, LargestProcesses, Number
 from otel_quant.format.event_file import process_file
+from otel_quant.launcher.gpu_watch import GpuWatch
 from otel_quant.launcher.program import signal_name
+from otel_quant.launcher.start import now_ns
 from otel_quant.launcher.surroundings import (
     Child,
     Disk,
@@ -147,8 +148,8 @@ class Observer:
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         self._folder, self._pid, self._interval, self._environ = folder, pid, interval, environ
-        self._began_ns = time.time_ns()
-        self._memory, self._gpus = MemoryProbe(pid), GpuProbe(environ)
+        self._began_ns = now_ns()
+        self._memory, self._gpus = MemoryProbe(pid), GpuWatch(environ)
         self._others: Mapping[str, Probe] = {
             resource.name: PROBES[resource.name](pid)
             for resource in RESOURCES
@@ -163,6 +164,7 @@ class Observer:
         self._last_seen: dict[int, LastSeen] = {}
         self._looked_ns = 0
         self._cache: int | None = None
+        self._disks: dict[str, Disk] = {}  # By what is on them
         self._highest_mark = self._highest = 0  # of one process, and of all together
         # A program is started as a copy of this process, whose memory is in the kernel's mark.
         self._mark_before = 0
@@ -174,7 +176,7 @@ class Observer:
         with FAULTS.kept_in("observer, file"):
             self._curve = CurveFile(
                 process_file(self._folder, "curve", "launcher"),
-                time.time_ns(),
+                now_ns(),
                 time.monotonic_ns(),
                 self._interval,
             )
@@ -192,7 +194,7 @@ class Observer:
 
     def observe(self, ended: Ended) -> Observation:
         """Ends the thread and completes the curve."""
-        time_ns, clock_ns = time.time_ns(), time.monotonic_ns()
+        time_ns, clock_ns = now_ns(), time.monotonic_ns()
         self._sampler.stop()
         code, max_rss = ended
         how: Any = {"exit_code": code} if code >= 0 else {"signal": signal_name(-code)}
@@ -208,7 +210,7 @@ class Observer:
                 limits=self._surroundings.limits,
                 uses=self._surroundings.uses,
                 oom_kills=self._surroundings.oom_kills(),
-                disks=disks(self._folder, self._environ),
+                disks=self._look_at_disks(),
                 batch_job=batch_job(self._environ, (time_ns - self._began_ns) / 1e9),
                 exits=self._exits.failed,
                 memory_of_others=self._surroundings.memory_of_others,
@@ -232,9 +234,7 @@ class Observer:
     def _read(self) -> TreeReading | None:
         """Takes a reading; None once the program and all that it has started are gone."""
         children = descendants(self._pid)
-        found: dict[str, Any] = {"gpu": ()}
-        with FAULTS.kept_in("observer, GPUs"):
-            found["gpu"] = self._gpus.sample((self._pid, *children))
+        found: dict[str, Any] = {"gpu": self._gpus((self._pid, *children))}
         try:
             clock_ns, memory = self._read_memory(children)
         except OSError:
@@ -282,6 +282,7 @@ class Observer:
                     self._curve.drop(series.PROCESS + name)
             self._surroundings.look(self._pid, reading.processes, reading.memory)
             self._cache = cache_growth(self._folder)
+            self._look_at_disks()
         else:
             self._largest.meet(reading.processes)
         peak, since_ns = self._peak_between(reading)
@@ -297,6 +298,13 @@ class Observer:
                     self._curve.add(reading.clock_ns, {series.MEMORY: peak}, {})
                 self._curve.add(reading.clock_ns, self._levels(reading), totals)
         self._highest = max(self._highest, peak)
+
+    def _look_at_disks(self) -> tuple[Disk, ...]:
+        """Returns the disks with the least room that was seen: temporary files may be gone at the end."""
+        for disk in disks(self._folder, self._environ):
+            before = self._disks.get(disk.places, disk)
+            self._disks[disk.places] = disk._replace(free=min(before.free, disk.free))
+        return tuple(self._disks.values())
 
     def _peak_between(self, reading: TreeReading) -> tuple[int, int]:
         """Returns the highest since the last reading, as far as is known, and since when it may have been.
@@ -315,7 +323,7 @@ class Observer:
         last = self._recent[-1]
         self._last_seen.pop(pid, None)  # the id may have been used before
         self._last_seen[pid] = LastSeen(
-            time.time_ns() - (time.monotonic_ns() - last.clock_ns),
+            now_ns() - (time.monotonic_ns() - last.clock_ns),
             last.memory,
             max(reading.memory for reading in self._recent),
             self._largest.named(last.processes),

@@ -13,7 +13,7 @@ import atexit
 import os
 import sys
 
-from otel_quant.base.destinations import CONFIGURED_ELSEWHERE, exporters_in, sends
+from otel_quant.base.destinations import exporter_variables, sends
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.early_stacks import EARLY_STACKS
 from otel_quant.capture.instruments import PACKAGES, found_by_others
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 _SET_BY_LAUNCHER: Final = ("OTEL_QUANT_RECORD", "OTEL_QUANT_LAUNCHER_PID")
 
 _RUNTIME: Final = "otel_quant.capture.runtime"
-
-_FILES: Final = "otel_quant_files"
-"""Name of our entry point for OpenTelemetry's exporters to files."""
 
 _TRACKER: Final = "from multiprocessing.resource_tracker import main"
 """The code of multiprocessing's resource tracker. It calls no library; instrumented it takes 17 MB more."""
@@ -125,9 +122,5 @@ def exporter_settings(environ: Mapping[str, str]) -> dict[str, str]:
     files = settings_from(environ).otlp_files
     if not files and not sends(environ):
         return {}
-    settings = {_INTERVAL: environ.get(_INTERVAL) or _LIVE}
-    if any(map(environ.get, CONFIGURED_ELSEWHERE)):
-        return settings
-    for exporter, names in exporters_in(environ).items():
-        settings[exporter] = ",".join(sorted(names | {_FILES} if files else names)) or "none"
-    return settings
+    interval = environ.get(_INTERVAL) or _LIVE
+    return {_INTERVAL: interval, **exporter_variables(environ, has_files=files)}

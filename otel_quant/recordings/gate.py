@@ -34,7 +34,7 @@ from otel_quant.recordings.side_by_side import (
     mann_whitney,
     student,
 )
-from otel_quant.recordings.summary import BY_NAME, GPU_ALLOCATED, GPU_PEAK, WAITS
+from otel_quant.recordings.summary import BY_NAME, GPU_ALLOCATED, GPU_PEAK, GPU_TREE_PEAK, WAITS
 from otel_quant.schema.catalog import Quantity
 from otel_quant.schema.units import BINARY, UNITS
 
@@ -266,7 +266,9 @@ _EXPRESSION: Final = re.compile(
 _AMOUNT: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*|%)")
 
 _GATED_BY: Final[Mapping[str, str]] = {
-    name: GPU_ALLOCATED for name, quantity in BY_NAME.items() if quantity.name == GPU_PEAK
+    name: GPU_ALLOCATED
+    for name, quantity in BY_NAME.items()
+    if quantity.name in (GPU_PEAK, GPU_TREE_PEAK)
 }
 """What allocators reserve differs by gigabytes between identical runs; what is allocated does not."""
 

@@ -100,14 +100,14 @@ def _outside(recording: Recording) -> Iterator[PlacedStep]:
 
 
 def _gaps(recording: Recording) -> Iterator[tuple[float, float]]:
-    """Yields the stretches of time in which no step was open."""
-    at = 0.0
+    """Yields the stretches of time in which no step was open, as far as is recorded."""
+    at, until = 0.0, min(known((recording.duration, *(run.cut for run in recording.runs))))
     for each in sorted(steps_in(recording), key=lambda each: each.step.start):
         if each.step.start > at:
             yield at, each.step.start
         at = max(at, each.end)
-    if recording.duration > at:
-        yield at, recording.duration
+    if until > at:
+        yield at, until
 
 
 def _figures(recording: Recording, spans: Sequence[tuple[float, float]]) -> dict[str, Any]:

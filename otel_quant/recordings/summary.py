@@ -154,12 +154,14 @@ def with_curve_peak(recording: Recording, steps: Iterable[PlacedStep]) -> list[P
     return [each for each in steps if known is None or _may_have(each.step, known)]
 
 
-def peak_of_run(recording: Recording, run: RecordedRun) -> KnownValue | None:
+def peak_of_run(
+    recording: Recording, run: RecordedRun, name: str = MEMORY_PEAK
+) -> KnownValue | None:
     """Returns the same of one run; for the only run of the program itself, the recording's."""
     own = [each for each in recording.runs if each.process == run.process]
     if len(own) == 1 and (len(recording.runs) == 1 or _is_the_program(recording, run)):
-        return peak(recording)
-    return _placed(_of_run(recording, run, BY_NAME[MEMORY_PEAK]), recording, (run,))
+        return peak(recording, name)
+    return _placed(_of_run(recording, run, BY_NAME[name]), recording, (run,))
 
 
 def limit(recording: Recording, run: RecordedRun | None = None) -> MemoryLimit | None:
@@ -602,8 +604,12 @@ class Growing(NamedTuple):
     left: float | None  # Seconds until the limit is reached; None without one, or after it
 
 
-def growing(recording: Recording, each: PlacedStep) -> Growing | None:
-    """Returns how memory goes on growing within a step; None if it does not."""
+def growing(
+    recording: Recording, each: PlacedStep, level: str = MEMORY, most: float | None = None
+) -> Growing | None:
+    """Returns how memory, or another level of the curve with a limit, goes on growing within a step; None if it does not."""
+    if level == MEMORY and (of_memory := limit(recording)) is not None:
+        most = of_memory.value
     name = LAUNCHER if LAUNCHER in recording.curves else each.run.process
     began, curve = recording.curve(name)
     begin, seconds = began - each.step.start, each.duration
@@ -611,15 +617,15 @@ def growing(recording: Recording, each: PlacedStep) -> Growing | None:
         return None
     growth = Growth()
     for bucket in curve.buckets.values():
-        level = bucket.levels.get(MEMORY)
-        if level is not None and 0 <= (at := begin + level.at / 1000) <= seconds:
-            growth.add(round(1000 * at), level.lowest)
+        read = bucket.levels.get(level)
+        if read is not None and 0 <= (at := begin + read.at / 1000) <= seconds:
+            growth.add(round(1000 * at), read.lowest)
     line = growth.line()
     if line is None or line.now - line.start < _GROWS:
         return None
-    rate, samples, most = 1000 * line.per_sample, each.step.samples, limit(recording)
+    rate, samples = 1000 * line.per_sample, each.step.samples
     at_end = line.now + rate * (seconds - line.samples / 1000)
-    room = most.value - at_end if most is not None else 0.0
+    room = most - at_end if most is not None else 0.0
     per_sample = rate * seconds / samples if samples else None
     return Growing(rate, per_sample, at_end - line.start, room / rate if room > 0 else None)
 

@@ -29,7 +29,7 @@ MOST_LAYERS: Final = 10_000
 
 Type = Literal["string", "int", "double", "boolean", "string[]", "int[]"]
 Place = Literal[
-    "resource", "run", "step", "cost", "checkpoint", "reading", "forecast", "lines", "device", "layer", "ending",
+    "resource", "run", "step", "cost", "checkpoint", "reading", "forecast", "lines", "device", "layer", "answer", "ending",
     "inference", "measured model", "operator", "finding", "metric", "program",
 ]  # fmt: skip
 
@@ -161,11 +161,12 @@ RUN_TRACE_ID: Final = _attribute("quant.run.trace_id", "string", "", "Trace of t
 RUN_RANK: Final = _attribute("quant.run.rank", "int", "", "Rank of the process, where a launcher such as torchrun sets it.", ("run", "step", "cost", "checkpoint", "reading", "forecast", "lines", "device", "layer", "metric"), "0")
 RUN_WORLD_SIZE: Final = _attribute("quant.run.world_size", "int", "", "Number of processes that the launcher started.", ("run",), "8")
 RUN_STEPS: Final = _attribute("quant.run.steps", "int", "{step}", "Steps that the run has finished.", ("run",), "7")
+RUN_ANSWER: Final = _attribute("quant.run.answer", "string", "", "What the run came to, in plain sentences: the exception that ended it, the peak of its memory and in which step, and how long its steps took. The first lines of `otel-quant show`, as far as the program itself knows them.", ("run", "answer"), "Memory peaked at 1.37 GB in Calibration: 5.4 % of the limit of 25.3 GB. 3 steps took 3.17 s, most of it Calibration: 2.77 s.")
 RUN_FAILED_STEPS: Final = _attribute("quant.run.failed_steps", "int", "{step}", "Steps of the run that ended with an exception.", ("run",), "0")
 STEP_NAME: Final = _attribute("quant.step.name", "string", "", "Label of the step: its kind, or the user's message for a User-Defined step. On metrics only a label that is one of the 26 kinds: any other is free text, of which there may be any number.", ("step", "checkpoint", "reading", "forecast", "lines", "device", "layer", "metric"), "Calibration")
 STEP_KIND: Final = _attribute("quant.step.kind", "string", "", "Kind of the step: the ProfileStep constant that it was opened with, `User-Defined` for any other name.", ("step", "checkpoint", "reading", "forecast", "lines", "device", "layer", "metric"), "Calibration")
 STEP_INDEX: Final = _attribute("quant.step.index", "int", "", "Position of the step in the run, counted from 0 as the steps opened.", ("step", "checkpoint", "reading", "forecast", "lines", "device", "layer"), "3")
-STEP_BOUND_BY: Final = _attribute("quant.step.bound_by", "string", "", "What bounded the step, of its own time: `stalled`, `lock_file`, `other_build`, `compiling`, `importing`, `memory_growth`, `calibration_data`, `gpu_memory_growth`, `gpu`, `gpu_copies`, `gpu_launches`, `gpu_waits`, `gpu_idle`, `other_programs`, `all_processors`, `page_faults`, `disk`, `waiting`, `one_processor`; `nothing_stands_out` if none did. Absent if the sampler has seen less than a second of it.", ("step", "lines"), "calibration_data")
+STEP_BOUND_BY: Final = _attribute("quant.step.bound_by", "string", "", "What bounded the step, of its own time: `stalled`, `lock_file`, `other_build`, `compiling`, `importing`, `memory_growth`, `calibration_data`, `gpu`, `gpu_copies`, `gpu_launches`, `gpu_waits`, `gpu_idle`, `other_programs`, `all_processors`, `page_faults`, `disk`, `waiting`, `one_processor`; `nothing_stands_out` if none did. Absent if the sampler has seen less than a second of it.", ("step", "lines"), "calibration_data")
 STEP_BOUND_EVIDENCE: Final = _attribute("quant.step.bound_evidence", "string", "", "The evidence for it.", ("step", "lines"), "63 % of its time, most at Reader.get_next (quantize.py:17)")
 LIBRARY_NAME: Final = _attribute("quant.library.name", "string", "", "Distribution that the step's code belongs to; on the run, taken from its first step that has one; on an inference, the runtime.", ("run", "step", "checkpoint", "reading", "forecast", "lines", "device", "layer", "inference", "measured model", "metric"), "amd-quark")
 LIBRARY_VERSION: Final = _attribute("quant.library.version", "string", "", "Version of that distribution.", ("step", "inference", "measured model"), "0.13")
@@ -355,6 +356,7 @@ LAYER_EVENT: Final = _event("quant.accuracy.measured", "How well the library has
 DEVICE_EVENT: Final = _event("quant.device.used", "What a step, or the run, used of one GPU; sent when it ends. A step of less than a second in which none of its memory changed has none.")
 IMPAIRED_EVENT: Final = _event("quant.device.impaired", "A warning: something has begun to slow a GPU down, or its memory has failed.")
 MODEL_COST_EVENT: Final = _event("quant.model.cost", "The nodes of a costed model with the most MACs, and those with the largest memory.")
+ANSWER_EVENT: Final = _event("quant.run.answered", "What the run came to (`quant.run.answer`); sent when it ends.")
 ENDING_EVENT: Final = _event("quant.run.killed", "How a program has ended that was killed or ran out of memory, with what would help; sent by `otel-quant run`, in the span that was open.")
 OPERATOR_EVENT: Final = _event("quant.inference.operator.timed", "One of the operators, or of the kernels, that an inference spends most time in: of each the ten slowest.")
 FINDING_EVENT: Final = _event("quant.inference.finding.made", "Something that went wrong in an inference: of each model the twenty that take most time.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from heapq import nlargest
@@ -18,6 +18,15 @@ from otel_quant.diagnosis.bounds import (
     OTHER_PROGRAMS,
     remedy_of,
     words_of,
+)
+from otel_quant.diagnosis.headline import (
+    LONGEST_MESSAGE,
+    LONGEST_NAME,
+    MOST_TIME,
+    error_text,
+    names_text,
+    peak_sentence,
+    time_sentence,
 )
 from otel_quant.recordings import summary
 from otel_quant.recordings.failures import failure_of, failures, has_exit_code
@@ -53,14 +62,12 @@ from otel_quant.schema.units import (
 )
 from otel_quant.views.document import Facts, Lines, Part, Section
 from otel_quant.views.gpu_answer import gpu_sentences
-from otel_quant.views.gpu_devices import nearest_to_its_limit
+from otel_quant.views.gpu_devices import growing_on_gpus, nearest_to_its_limit
 from otel_quant.views.steps import ShownProcess, memory_limit, process_name
-from otel_quant.views.text import listed, of_limit, phrase, printable, share_of
+from otel_quant.views.text import listed, phrase, printable, shortened
 
-_LONGEST_NAME: Final = 120
 _LONGEST_LINE: Final = 60
-_LONGEST_MESSAGE: Final = 400
-_message: Final = partial(cut, longest=_LONGEST_MESSAGE)
+_message: Final = partial(cut, longest=LONGEST_MESSAGE)
 _MOST_PATHS: Final = 3
 _MOST_BOUNDS: Final = 5
 _MOST_GROWING: Final = 10
@@ -76,9 +83,6 @@ _OWN: Final = 0.8
 _BESIDE: Final = 1.01
 """How often the time in which a step was open is that of all processes, from which on they ran beside each other."""
 
-_MOST_TIME: Final = 0.5
-"""Share of the run's time outside of steps from which on it is the first that is told."""
-
 _MOST_CALLS: Final = 3
 _A_PART: Final = 0.1
 """Share of the time outside of steps from which on a function is named."""
@@ -91,11 +95,12 @@ def sentences(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     """Yields the sentences that follow how it ended, the most important first."""
     yield from _error(recording, subject)
     rows, outside = outside_of(recording), list(_outside(recording))
-    is_most = sum(each.own for each in rows) > _MOST_TIME * recording.duration
+    is_most = sum(each.own for each in rows) > MOST_TIME * recording.duration
     yield from outside if is_most else ()
     yield from _peak_sentence(recording, subject, summary.peak(recording))
     yield from gpu_sentences(recording, subject)
     yield from nearest_to_its_limit(recording)
+    yield from growing_on_gpus(recording, subject.steps)
     growing, waited = list(_growing(recording, subject)), list(_waited(recording))
     yield from (*growing, *_time(recording), *([] if is_most else outside), *waited)
     named = [OTHER_PROGRAMS] * bool(waited) + [MEMORY_GROWTH] * bool(growing)
@@ -111,7 +116,7 @@ def _program_of(recording: Recording, attributes: Attributes) -> str:
     if program.startswith("-c "):
         program = f"{command.split()[0]} -c"
     program = program.removeprefix("-m ")  # whose name is the module's
-    return cut(PurePath(program).name or program, _LONGEST_NAME)
+    return cut(PurePath(program).name or program, LONGEST_NAME)
 
 
 def outcome(recording: Recording, subject: ShownProcess) -> str:
@@ -137,11 +142,11 @@ def outcome(recording: Recording, subject: ShownProcess) -> str:
 def _where(recording: Recording, subject: ShownProcess) -> str:
     """Returns what it was doing at the end, or which step failed."""
     if where := _ending_of(recording).where:
-        return cut(where, _LONGEST_NAME + _LONGEST_LINE)
+        return shortened(where, LONGEST_NAME + _LONGEST_LINE)
     if recording.state == "failed" or recording.ending is not None:
         failure = failure_of(recording)
         steps = failure.steps if failure is not None and recording.ending is None else ()
-        return cut(steps[-1].name, _LONGEST_NAME) if steps else ""
+        return cut(steps[-1].name, LONGEST_NAME) if steps else ""
     # Innermost of those that are still open, before that the one that counts samples or layers.
     # A child may have been killed alone.
     unended = [each for each in subject.steps if each.step.end is None]
@@ -150,7 +155,7 @@ def _where(recording: Recording, subject: ShownProcess) -> str:
         return ""
     step = max(unended, key=lambda each: (bool(each.step.counts), each.depth, each.end)).step
     line = phrase(", at {}", step.line, attrgetter("words"))
-    return f"{cut(step.name, _LONGEST_NAME)}{phrase(', {}', step.counts)}{line}"
+    return f"{cut(step.name, LONGEST_NAME)}{phrase(', {}', step.counts)}{line}"
 
 
 def _error(recording: Recording, subject: ShownProcess) -> Iterator[str]:
@@ -190,13 +195,7 @@ def _failed(recording: Recording, run: RecordedRun) -> str:
 
 
 def _error_text(failed: RecordedRun | RecordedStep) -> str:
-    text = phrase(": {}", failed.error_message, _message)
-    return f"{cut(str(failed.error), _LONGEST_NAME)}{text}".rstrip(".")
-
-
-def _path(names: Sequence[str]) -> str:
-    """Returns the name of a step behind the name of the step around it."""
-    return WITHIN.join(cut(name, _LONGEST_NAME) for name in names[-2:])
+    return error_text(str(failed.error), failed.error_message)
 
 
 def _peak_sentence(
@@ -204,13 +203,12 @@ def _peak_sentence(
 ) -> Iterator[str]:
     if peak is None:
         return
-    where, when = phrase(" in {}", [name for name, _ in peak.path], _path), ""
+    where, when = phrase(" in {}", [name for name, _ in peak.path], names_text), ""
     if peak.time is not None:
         when = f", {clock_text(peak.time)} after the start"
         where = where or phrase(" {}", outside_at(recording, peak.time), words_of_outside)
-    near = phrase(": {}", of_limit(peak.value, memory_limit(recording)))
-    verb = "reached at least" if peak.is_least else "peaked at"
-    yield f"Memory{whose(recording, peak)} {verb} {size(peak.value)}{where}{when}{near}."
+    limit, of = memory_limit(recording), whose(recording, peak)
+    yield peak_sentence(peak.value, where + when, limit, whose=of, is_least=peak.is_least)
 
 
 def _growing(recording: Recording, subject: ShownProcess) -> Iterator[str]:
@@ -236,9 +234,12 @@ def _growing(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     each_one = "with each sample" if per_sample else "a second"
     by = f"{size(per_sample or grown.per_second)} {each_one}"
     seen = grown_of(recording, each.step)
-    if seen is not None and seen.is_loaded:
-        return
-    text = f"Memory kept growing in {_path(each.names)}, by {by}, {size(grown.grown)} in all"
+    is_known = each.step.end is not None and bool(lines_of(recording, each.step))
+    if (seen is not None and seen.is_loaded) or (
+        is_known and (0 if seen is None else seen.bytes) < grown.grown / 2
+    ):
+        return  # what was loaded; or child processes, of which no lines are known
+    text = f"Memory kept growing in {names_text(each.names)}, by {by}, {size(grown.grown)} in all"
     if seen is not None:
         text += f", {share_text(seen.share)} of it at {seen.spot.words}"
     limit = memory_limit(recording)
@@ -259,12 +260,8 @@ def whose(recording: Recording, peak: summary.KnownValue) -> str:
 def _time(recording: Recording) -> Iterator[str]:
     """Yields how long the steps of all processes took, and those of one name that took longest."""
     steps = steps_in(recording)
-    whole = phrase(" of {}", recording.duration, duration_text)
-    if len(steps) < 2:
-        if not steps:
-            yield "No step was recorded."
-        for each in steps:
-            yield f"{_path(each.names)} took {duration_text(each.duration)}{whole}."
+    if not steps:
+        yield "No step was recorded."
         return
     by_process: dict[str, list[PlacedStep]] = {}
     by_name: dict[tuple[str, ...], dict[str, float]] = {}
@@ -272,21 +269,13 @@ def _time(recording: Recording) -> Iterator[str]:
         by_process.setdefault(each.run.process, []).append(each)
         by_one = by_name.setdefault(each.names[-2:], defaultdict(float))
         by_one[each.run.process] += each.own
-    total = covered(steps)
+    total, counts = covered(steps), Counter(each.names[-2:] for each in steps)
     # Of processes beside each other the times do not add up to that of the run.
     is_beside = sum(map(covered, by_process.values())) > _BESIDE * total
     add_up = max if is_beside else sum
-    names, by_one = max(by_name.items(), key=lambda named: add_up(named[1].values()))
-    own = add_up(by_one.values())
-    word = "most of it" if own > _MOST_TIME * total else "the longest"
-    number = sum(each.names[-2:] == names for each in steps)
-    times = f" ({number} times)" if number > 1 and not is_beside else ""
-    share = phrase(", {} of the run", share_of(own, recording.duration), share_text)
-    several, in_one = "", ""
-    if is_beside:
-        several, in_one = f" in {len(by_process):,} processes", " in one process"
-    took = f"{counted(len(steps), 'step')}{several} took {duration_text(total)}{whole}"
-    yield f"{took}, {word} {_path(names)}{times}: {duration_text(own)}{in_one}{share}."
+    times = {names: (add_up(by_one.values()), counts[names]) for names, by_one in by_name.items()}
+    beside = len(by_process) if is_beside else 1
+    yield time_sentence(times, total, recording.duration, processes=beside)
 
 
 def _outside(recording: Recording) -> Iterator[str]:
@@ -307,7 +296,7 @@ def _calls(recording: Recording, row: PlacedStep) -> str:
     times = [(sum(time for time, _ in seen) / 1e9, max(seen)[1]) for seen in found.values()]
     most = nlargest(_MOST_CALLS, (each for each in times if each[0] >= _A_PART * row.own))
     return ", ".join(
-        f"{cut(place.short, _LONGEST_NAME)} {duration_text(time)}" for time, place in most
+        f"{cut(place.short, LONGEST_NAME)} {duration_text(time)}" for time, place in most
     )
 
 
@@ -338,8 +327,8 @@ def _bounds(recording: Recording, subject: ShownProcess, named: Sequence[str]) -
         evidence = listed(each.step.attributes.get(semconv.STEP_BOUND_EVIDENCE, ""))
         if evidence and evidence in (_ending_of(recording).evidence or ""):
             continue  # it is why the program has ended
-        text = f"{words_of(bound)}: {cut(evidence, _LONGEST_MESSAGE)}"
-        name = words_of_outside(each).capitalize() if each.step.spans else _path(each.names)
+        text = f"{words_of(bound)}: {cut(evidence, LONGEST_MESSAGE)}"
+        name = words_of_outside(each).capitalize() if each.step.spans else names_text(each.names)
         yield f"{name}: {text}.{_to_try(recording, bound, each)}"
 
 
@@ -361,7 +350,7 @@ def _written(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     # The path is known before the model is written.
     ended = (each.step for each in subject.steps if each.run.state == "ended")
     names = dict.fromkeys(listed(step.attributes.get(semconv.OUTPUT_PATH, "")) for step in ended)
-    if paths := [cut(name, _LONGEST_NAME) for name in names if name]:
+    if paths := [cut(name, LONGEST_NAME) for name in names if name]:
         shown, more = ", ".join(paths[:_MOST_PATHS]), len(paths[_MOST_PATHS:])
         yield f"Models written: {shown}{phrase(' and {:,} more', more, int)}."
 
@@ -461,7 +450,7 @@ def ending_facts(ending: Ending) -> Iterator[tuple[str, str]]:
     if (ending.memory, ending.memory_limit) != (None, None):
         yield "memory", _memory(ending)
     if ending.processes:
-        sizes = [f"{cut(each, _LONGEST_NAME)} {size(of)}" for each, of in ending.processes]
+        sizes = [f"{cut(each, LONGEST_NAME)} {size(of)}" for each, of in ending.processes]
         yield "largest", _listed(sizes)
 
 
@@ -496,15 +485,19 @@ _GROWTHS: Final = (
 
 def time_left(run: RecordedRun, step: RecordedStep) -> str:
     """Returns the time until the last sample or layer of a step that is open, or that it has stalled; empty if unknown."""
-    if step.state != "running":
+    left = number(forecast_of(run, step), semconv.FORECAST_TIME_LEFT)
+    if step.state != "running" or left is None:
+        return stalled(run, step)
+    return stalled(run, step) or f"about {duration_text(left)} left"
+
+
+def stalled(run: RecordedRun, step: RecordedStep) -> str:
+    """Returns for how long an open step has stalled; empty if it has not."""
+    seconds = number(forecast_of(run, step), semconv.FORECAST_STALLED)
+    if step.state != "running" or seconds is None:
         return ""
-    forecast = forecast_of(run, step)
-    stalled = number(forecast, semconv.FORECAST_STALLED)
-    left = number(forecast, semconv.FORECAST_TIME_LEFT)
-    if stalled is not None:
-        waits_for = step.line.waits_for if step.line is not None else ""
-        return f"no progress for {duration_text(stalled)}{phrase(', waiting for {}', waits_for)}"
-    return "" if left is None else f"about {duration_text(left)} left"
+    waits_for = step.line.waits_for if step.line is not None else ""
+    return f"no progress for {duration_text(seconds)}{phrase(', waiting for {}', waits_for)}"
 
 
 def exceeded(run: RecordedRun, step: RecordedStep) -> str:

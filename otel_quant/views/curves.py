@@ -14,10 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, chain, repeat, takewhile
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from otel_quant.diagnosis.headline import of_limit
 from otel_quant.format import series
 from otel_quant.format.curve import MOST, Bucket, Level, RecordedCurve
 from otel_quant.recordings.compared_runs import CommonTime, ComparedRun
-from otel_quant.recordings.gpus import shows_all_programs
+from otel_quant.recordings.gpus import gpu_limit_of_one, shows_all_programs
 from otel_quant.recordings.model import LAUNCHER, PlacedStep, Recording, number, step_at
 from otel_quant.recordings.outside import NAMES
 from otel_quant.recordings.summary import with_curve_peak
@@ -28,7 +29,7 @@ from otel_quant.schema.units import clock_text, cut, digits_text, size
 from otel_quant.views.charts import Band, Chart, ChartSeries, Mark, Style, Values
 from otel_quant.views.gpu_devices import activity_charts
 from otel_quant.views.steps import ShownProcess, memory_limit, most_telling, subject_of
-from otel_quant.views.text import number_text, of_limit, phrase
+from otel_quant.views.text import number_text, phrase
 
 _LONGEST_NAME: Final = 40
 _LONGEST_BAND: Final = 80
@@ -188,7 +189,7 @@ def _sum(parts: Sequence[Grid]) -> Grid:
 
 
 _SHARED: Final = re.compile(
-    rf"{series.CACHE}|[cg]pu\.energy|gpu\.[0-9]+\.(?!{series.PROCESS_USED}).*"
+    rf"{series.CACHE}|[cg]pu\.energy|gpu\.memory|gpu\.[0-9]+\.(?!{series.PROCESS_USED}).*"
 )
 
 
@@ -293,16 +294,6 @@ def _beside(named: Sequence[tuple[str, Values]]) -> list[ChartSeries]:
     """Returns series of which the first is the chart's own."""
     styles: Iterator[Style] = chain(("main",), repeat("second"))
     return [ChartSeries(*each, style) for each, style in zip(named, styles, strict=False)]
-
-
-def gpu_limit_of_one(recording: Recording) -> tuple[float | None, float]:
-    """Returns the memory of one GPU, and of how many the run knows it; it has the sum of all."""
-    for run in recording.runs:
-        limit = number(run.attributes, semconv.GPU_MEMORY_LIMIT)
-        gpus = number(run.attributes, semconv.GPU_COUNT)
-        if limit and gpus:
-            return limit / gpus, gpus
-    return None, 0
 
 
 def _level(

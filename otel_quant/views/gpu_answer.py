@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from otel_quant.diagnosis.headline import of_limit
 from otel_quant.recordings import summary
 from otel_quant.recordings.gpus import bracket, gpu_limit, shows_all_programs
 from otel_quant.recordings.model import Attributes, Recording, known, number
 from otel_quant.schema import semconv
 from otel_quant.schema.units import WITHIN, counted, cut, size
 from otel_quant.views.steps import ShownProcess
-from otel_quant.views.text import of_limit, phrase
+from otel_quant.views.text import phrase
 
 _LONGEST_NAME = 120
 
@@ -46,10 +47,9 @@ def _peak(recording: Recording) -> Iterator[str]:
     if peak is not None and peak.value:
         yield f"GPU memory {_reached(peak)}{near(peak)}{others}."
     elif between is not None and between.most:
-        most = f"at {size(between.most)} at most"
-        if between.least is not None:
-            most = f"between {size(between.least)} and {size(between.most)}"
-        yield f"GPU memory peaked {most}: the driver does not tell what this program has{others}."
+        least, most = phrase("{}", between.least, size), size(between.most)
+        among = f"between {least} and {most}" if least else f"at {most} at most"
+        yield f"GPU memory peaked {f'at {most}' if least == most else among}: the driver does not tell what this program has{others}."
     elif of_all is not None and of_all.value:
         yield f"GPU memory of all programs {_reached(of_all)}{near(of_all)}."
 

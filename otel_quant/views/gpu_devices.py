@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import nlargest
+from operator import attrgetter
 from statistics import fmean
 from typing import Any, Final, NamedTuple
 
+from otel_quant.diagnosis.headline import of_limit
 from otel_quant.format import series
-from otel_quant.recordings.model import Attributes, RecordedRun, Recording, number, steps_in
+from otel_quant.recordings import summary
+from otel_quant.recordings.gpus import gpu_limit_of_one
+from otel_quant.recordings.model import (
+    Attributes,
+    PlacedStep,
+    RecordedRun,
+    Recording,
+    number,
+    steps_in,
+)
 from otel_quant.schema import semconv
 from otel_quant.schema.figures import GPU, GPU_POWER, GPU_UTILIZATION
-from otel_quant.schema.units import cut, size
+from otel_quant.schema.units import cut, duration_text, size
 from otel_quant.views.charts import Chart, ChartSeries, Style
 from otel_quant.views.document import ONE, Column, Row, Table
 from otel_quant.views.steps import most_telling, process_name
-from otel_quant.views.text import number_text, of_limit, share_of
+from otel_quant.views.text import number_text, phrase, share_of
 
 _LONGEST_NAME: Final = 120
 
 _MOST_STEPS: Final = 60
+
+_MOST_GROWING: Final = 10
 
 _MUCH: Final = 0.05
 """Share of a GPU's memory from which on a model is on it."""
@@ -55,31 +69,15 @@ class _Use(NamedTuple):
     step: str
     depth: int
     process: str | None  # None where there is one alone
-    of: Attributes
-
-    def figure(self, name: str) -> float | None:
-        """Returns the part of a figure that is shown: what was added, or the highest."""
-        figure = next(each for each in GPU.device_figures if each.name == name)
-        part = "peak" if "peak" in figure.parts else figure.parts[0]
-        return number(self.of, figure.attribute(part, GPU.device_stem))
-
-    @property
-    def gpu(self) -> int:
-        return int(number(self.of, GPU.device_stem + semconv.DEVICE_INDEX) or 0)
-
-    @property
-    def memory(self) -> float | None:
-        """The highest memory of the program; of all programs where no more is known."""
-        own = self.figure("process_memory")
-        return self.figure("memory") if own is None else own
-
-    @property
-    def share(self) -> float | None:
-        return share_of(self.memory, self.figure("memory.limit"))
+    gpu: int
+    name: str
+    of: Mapping[str, float | None]  # By name of the figure: what was added, or the highest
+    memory: float | None  # The highest of the program; of all programs where no more is known
+    share: float | None  # Of what the device has
 
 
 def _of(name: str, heading: str, unit: str, key: str) -> Column[_Use]:
-    made = Column[_Use](heading, unit, lambda each: each.figure(name), f"gpu_{key}")
+    made = Column[_Use](heading, unit, lambda each: each.of[name], f"gpu_{key}")
     return made._replace(shown_in=ONE, absent="-", spare=1)
 
 
@@ -87,7 +85,7 @@ _COLUMNS: Final = (
     Column[_Use]("STEP", None, lambda each: each.step),
     Column[_Use]("PROCESS", None, lambda each: each.process),
     Column[_Use]("GPU", "", lambda each: each.gpu, "gpu"),
-    Column[_Use]("NAME", None, lambda each: each.of.get(semconv.HW_NAME, ""), spare=2),
+    Column[_Use]("NAME", None, lambda each: each.name, spare=2),
     Column[_Use](
         "MEM PEAK", "By", lambda each: each.memory, "gpu_memory_peak_bytes", shown_in=ONE, absent="-",
         title="of the program; of all programs where the driver tells no more",
@@ -98,17 +96,31 @@ _COLUMNS: Final = (
     _of("energy", "ENERGY", "J", "energy_joules"),
 )  # fmt: skip
 
+_ATTRIBUTES: Final = {
+    each.name: each.attribute("peak" if "peak" in each.parts else each.parts[0], GPU.device_stem)
+    for each in GPU.device_figures
+}
+
 
 def _uses(recording: Recording, runs: Sequence[RecordedRun]) -> Iterator[_Use]:
     """Yields what runs have used of each GPU, and the steps of these that tell most."""
     for run in runs:
         process = process_name(recording, run) if len(recording.runs) > 1 else None
-        for each in run.devices:
-            yield _Use(WHOLE_RUN, 0, process, each)
+        yield from _made(run.devices, WHOLE_RUN, 0, process)
         for placed in most_telling(steps_in(recording, [run]), _MOST_STEPS):
-            for each in placed.step.devices:
-                name = cut(placed.step.name, _LONGEST_NAME)
-                yield _Use(name, placed.depth, process, each)
+            name = cut(placed.step.name, _LONGEST_NAME)
+            yield from _made(placed.step.devices, name, placed.depth, process)
+
+
+def _made(
+    devices: Sequence[Attributes], step: str, depth: int, process: str | None
+) -> Iterator[_Use]:
+    for each in devices:
+        of = {name: number(each, attribute) for name, attribute in _ATTRIBUTES.items()}
+        own = of["memory"] if of["process_memory"] is None else of["process_memory"]
+        index = int(number(each, GPU.device_stem + semconv.DEVICE_INDEX) or 0)
+        model, share = str(each.get(semconv.HW_NAME, "")), share_of(own, of["memory.limit"])
+        yield _Use(step, depth, process, index, model, of, own, share)
 
 
 def device_table(recording: Recording, runs: Sequence[RecordedRun]) -> Table:
@@ -124,14 +136,31 @@ def nearest_to_its_limit(recording: Recording) -> Iterator[str]:
     """Yields which of several GPUs with the program's memory is nearest to its limit."""
     fullest: dict[int, _Use] = {}
     for each in _uses(recording, recording.runs):
-        known = fullest.get(each.gpu)
+        known = fullest.get(each.gpu, each).share or 0
         # Of equal ones a step, which knows where it was
-        if each.share and (known is None or each.share >= (known.share or 0)):
+        if (each.share or 0) >= max(known, _MUCH) and each.of["process_memory"] is not None:
             fullest[each.gpu] = each
-    own = [each for each in fullest.values() if (each.share or 0) >= _MUCH]
-    own = [each for each in own if each.figure("process_memory") is not None]
-    if len(own) > 1:
-        most = max(own, key=lambda each: each.share or 0)
+    if len(fullest) > 1:
+        most = max(fullest.values(), key=lambda each: each.share or 0)
         where = "" if most.step == WHOLE_RUN else f" in {most.step}"
-        near = of_limit(most.memory or 0, most.figure("memory.limit"))
-        yield f"Of {len(own)} GPUs GPU {most.gpu} came nearest to its limit{where}: {size(most.memory or 0)}, {near}."
+        memory = most.memory or 0
+        near = of_limit(memory, most.of["memory.limit"])
+        yield f"Of {len(fullest)} GPUs GPU {most.gpu} came nearest to its limit{where}: {size(memory)}, {near}."
+
+
+def growing_on_gpus(recording: Recording, steps: Iterable[PlacedStep]) -> Iterator[str]:
+    """Yields in which steps the program's memory on a GPU goes on growing with the samples, or the layers."""
+    limit, gpus = gpu_limit_of_one(recording)
+    for each in nlargest(_MOST_GROWING, steps, attrgetter("duration")):
+        done, unit = each.step.counts.current.done, each.step.counts.newest
+        for index in range(int(gpus)) if done else ():
+            name = series.gpu_process_used(index)
+            grown = summary.growing(recording, each, name, limit)
+            if grown is not None:
+                by = size(grown.per_second * each.duration / done)
+                left = grown.left if recording.state in ("ended", "running") else None
+                later = phrase("; its limit would be reached {} later", left, duration_text)
+                yield (
+                    f"Memory of GPU {index} kept growing in {cut(each.step.name, _LONGEST_NAME)}, by {by} with each "
+                    f"{unit}, {size(grown.grown)} in all{later}: a leak, or data that is kept."
+                )

@@ -43,6 +43,7 @@ from otel_quant.views.document import (
 )
 from otel_quant.views.gpu_devices import device_table
 from otel_quant.views.steps import (
+    BARE,
     CHILDREN,
     COLUMNS,
     ShownRun,
@@ -197,10 +198,14 @@ def _run_data(recording: Recording, run: RecordedRun) -> dict[str, Any]:
     limit, peak = summary.limit(recording, run), summary.peak_of_run(recording, run)
     data = {key: value for key, value in found.items() if value not in (None, "")}
     data |= _known(**_calibration(run))
-    for name, known_value in (("memory_limit", limit), ("tree_peak_memory", peak)):
+    for name, bare, known_value in (
+        ("memory_limit", "memory_limit_bytes", limit),
+        ("tree_peak_memory", "memory_peak_bytes", peak),
+    ):
         if known_value:
             sizes = {
                 f"{name}_mb": _mebibytes(known_value.value),
+                bare: known_value.value,
                 f"{name}_source": known_value.source,
             }
             data |= _known(**sizes)
@@ -238,7 +243,10 @@ def _facts(recording: Recording, run: RecordedRun) -> Iterator[tuple[str, str]]:
     if limit is not None:
         yield "memory limit", f"{size(limit.value)}{_LIMITS.get(limit.source or '', '')}"
     if isinstance(gpu_share := data.get("gpu_memory_limit_share"), int | float):
-        yield "GPU memory peak", f"{share_text(gpu_share)} of the memory of the fullest GPU"
+        yield (
+            "GPU memory peak",
+            f"{share_text(gpu_share)} of the memory of the fullest GPU, by all programs",
+        )
     if run.last is not None and run.end is None and recording.ending is None:
         read = number(run.last.attributes, f"{semconv.READING_PREFIX}memory")
         age = _age(recording, run.last)
@@ -496,14 +504,14 @@ def _data(recordings: Mapping[str, Recording]) -> Iterator[dict[str, Any]]:
 
 
 def _recording_data(recording: Recording) -> dict[str, Any]:
+    peak, limit = summary.value(recording, summary.MEMORY_PEAK), memory_limit(recording)
     return {
         "path": str(recording.path),
         "state": recording.state,
         "duration_secs": recording.duration,
-        **_known(
-            memory_peak=summary.value(recording, summary.MEMORY_PEAK),
-            memory_limit=memory_limit(recording),
-        ),
+        "duration_seconds": recording.duration,
+        **_known(memory_peak=peak, memory_limit=limit),
+        **_known(memory_peak_bytes=peak, memory_limit_bytes=limit),
         "problems": list(recording.problems),
         **_known(ending=recording.ending and dataclasses.asdict(recording.ending)),
     }
@@ -537,7 +545,7 @@ def _last_reading(recording: Recording, run: RecordedRun) -> dict[str, Any] | No
 
 
 def _rows(run: ShownRun) -> Iterator[dict[str, Any]]:
-    """Yields what programs get of each row: figures as Quark's file has them, sizes in MiB."""
+    """Yields what programs get of each row: figures as Quark's file has them, sizes in MiB, then each in one unit."""
 
     def in_mebibytes(value: Callable[[StepTableRow], Any], row: StepTableRow) -> float | None:
         return _mebibytes(value(row))
@@ -546,7 +554,7 @@ def _rows(run: ShownRun) -> Iterator[dict[str, Any]]:
         each._replace(value=partial(in_mebibytes, each.value)) if each.unit == "By" else each
         for each in columns_of(run)
     )
-    return records([*_FIRST, *figures, *known(_LAST, run.rows)], run.rows)
+    return records([*_FIRST, *known(BARE, run.rows), *figures, *known(_LAST, run.rows)], run.rows)
 
 
 _FIRST: Final = (

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, pairwise
+from operator import attrgetter
 from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.recordings import summary
+from otel_quant.recordings.failures import has_ended
 from otel_quant.recordings.gpus import bracket_of, shows_all_programs
 from otel_quant.recordings.model import (
     STATES,
@@ -37,6 +39,7 @@ from otel_quant.schema.figures import (
     MEMORY,
     RESOURCES,
     TREE_GPU_MEMORY,
+    TREE_MEMORY,
     Figure,
     Part,
 )
@@ -208,9 +211,13 @@ class ShownRun:
         of_outside = [self._outside(each) for each in outside_of(recording) if each.run is run]
         before = [each for each in of_outside if each.name == NAMES[BEFORE]]
         self.rows = [*before, *self._rows(placed), *of_outside[len(before) :]]
-        failed = (each.error_message for each in run.steps if each.error)
+        failed = [each for each in run.steps if each.error]
+        if run.error is not None:
+            failed = [each for each in failed if has_ended(run, each)]
+        else:
+            failed = failed[:1] if recording.state == "ended" else []
         # Messages that the first lines have
-        self.told = (run.error_message, next(failed, None))
+        self.told = {each.error_message for each in failed}
 
     @property
     def seconds(self) -> float:
@@ -470,8 +477,9 @@ def _state_text(row: StepTableRow, step: RecordedStep) -> str:
         return ""
     if step.state == "lost" and not row.of.recording.path.is_dir():
         return "open"  # a file does not show whether its process is alive
-    is_above = step.error_message in row.of.told
-    message = step.error_message if step.error and not is_above else ""
+    if step.end is None and row.of.run.cut is not None:
+        return f"not recorded after {duration_text(row.of.run.cut)}"
+    message = step.error_message if step.error and step.error_message not in row.of.told else ""
     return ": ".join(filter(None, (STATES[step.state].cell, step.error, message)))
 
 
@@ -499,6 +507,8 @@ _PROCESS: Final = Column[StepTableRow](
     None,
     _of_step(lambda row, step: "" if step.spans else process_name(row.of.recording, row.of.run)),
 )
+
+
 _STATE: Final = Column[StepTableRow]("STATE", None, _state_text, longest=_LONGEST_STATE)
 _NOT_SHOWN: Final = {
     "cpu_memory_delta_mb",
@@ -514,6 +524,45 @@ _SHOWN: Final[tuple[Column[StepTableRow], ...]] = (
     *(_seen_of_open_steps(*each) for each in _FIGURES if each[0].key not in _NOT_SHOWN),
     Column("SAMPLES", "", _of_step(lambda _, step: step.samples), title="calibration samples: batches", spare=len(_SPARE), absent="-"),
 )  # fmt: skip
+
+_BARE_ENDS: Final = {"By": "_bytes", "s": "_seconds"}
+"""The end of a column's name where sizes are in bytes."""
+
+
+def _bare(column: Column[StepTableRow], figure: Figure) -> Column[StepTableRow]:
+    """Returns the column of a figure for programs: what a table shows, in one unit."""
+    of_file = figure.name.replace(".", "_") if figure.column is None else figure.column.key
+    end, is_size = _ENDS.get(column.unit or "", ""), column.unit == "By"
+    part = column.name.removeprefix(of_file.removesuffix(_ENDS.get(figure.unit, "")))
+    shown = _seen_of_open_steps(column, figure)
+
+    def value(row: StepTableRow) -> Any:
+        cell = shown.value(row)
+        found: Any = cell.value if isinstance(cell, UnitCell) else cell
+        return round(found) if is_size and found is not None else found
+
+    part = part.removesuffix(end) + _BARE_ENDS.get(column.unit or "", end)
+    return Column(figure.name.replace(".", "_") + part, value=value)
+
+
+def _share(row: StepTableRow) -> float | None:
+    return _rounded_share(row.seconds, row.of.recording.duration)
+
+
+def _is_least(row: StepTableRow) -> bool | None:
+    cells = [each.value(row) for each in _SHOWN if each.heading == f"{TREE_MEMORY.heading} PEAK"]
+    return isinstance(cells[0], UnitCell) if cells[0] is not None else None
+
+
+BARE: Final = (
+    Column[StepTableRow]("start_seconds", value=attrgetter("start")),
+    Column[StepTableRow]("duration_seconds", value=attrgetter("seconds")),
+    Column[StepTableRow]("share_of_run", value=_share),
+    *(_bare(*each) for each in _FIGURES),
+    Column[StepTableRow]("memory_peak_is_least", value=_is_least),
+    Column[StepTableRow]("samples", value=_of_step(lambda _, step: step.samples)),
+)
+"""Columns for programs: with one base, the recording's beginning, and one unit."""
 
 RATES: Final = tuple(
     _column("", each.heading.removesuffix("/S"), each.unit, _quantity(each.name), title=each.brief)

@@ -11,15 +11,7 @@ from itertools import zip_longest
 from math import isnan
 from typing import Any, Final, TextIO
 
-from otel_quant.schema.units import (
-    BY_UNIT,
-    count_text,
-    digits_text,
-    moment_text,
-    share_text,
-    size,
-    size_unit,
-)
+from otel_quant.schema.units import BY_UNIT, count_text, digits_text, moment_text, size_unit
 from otel_quant.views.document import Cell, Column, Table, UnitCell
 
 # Characters that move the cursor, change colours or reverse the text.
@@ -102,14 +94,6 @@ def phrase(template: str, value: Any, text: Callable[[Any], object] = str) -> st
 def share_of(part: float | None, whole: float | None) -> float | None:
     """Returns what share of a figure another one is; None where that is not known."""
     return part / whole if part is not None and whole else None
-
-
-def of_limit(value: float, limit: float | None) -> str:
-    """Returns what share of the limit a size is: ``93.8 % of the limit of 8.00 GB``; empty if that is not known."""
-    if not limit:
-        return ""
-    more = ", which counts what processes share once" if value > limit else ""
-    return f"{share_text(value / limit)} of the limit of {size(limit)}{more}"
 
 
 def types_text(shares: Mapping[str, float]) -> str:

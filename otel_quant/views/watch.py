@@ -15,7 +15,7 @@ from otel_quant.base.files import open_regular
 from otel_quant.format import series
 from otel_quant.format.event_file import OUTPUT
 from otel_quant.recordings import summary
-from otel_quant.recordings.gpus import highest_on, shows_all_programs
+from otel_quant.recordings.gpus import gpu_limit_of_one, highest_on, shows_all_programs
 from otel_quant.recordings.model import PlacedStep, Recording, State, known, number, steps_in
 from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
@@ -23,7 +23,7 @@ from otel_quant.schema.figures import GPU_UTILIZATION, MEMORY, RESOURCES
 from otel_quant.schema.units import clock_text, duration_text, share_text, size
 from otel_quant.views.answer import ended_as, ending_lines, exceeded, time_left
 from otel_quant.views.charts import Values
-from otel_quant.views.curves import LEVELS, NO_GRID, OTHER_LEVELS, gpu_limit_of_one, grid_of
+from otel_quant.views.curves import LEVELS, NO_GRID, OTHER_LEVELS, grid_of
 from otel_quant.views.document import Column, Document, Row, Table
 from otel_quant.views.steps import memory_limit, process_name
 from otel_quant.views.text import number_text, phrase, printable

@@ -56,7 +56,9 @@ def test_the_example_workflow_rejects_a_change_that_needs_more_memory(tmp_path: 
     limits.write_text(text)
     steps = yaml.safe_load((EXAMPLE / "quantization.yml").read_text())["jobs"]["compare"]["steps"]
     commands = {step["name"]: step["run"] for step in steps if "name" in step}
-    assert list(commands) == ["Install", "Record", "Compare", "Comment"]
+    assert list(commands) == ["Install", "Record", "Compare", "Comment", "Page"]
+    # What is installed is checked out before.
+    assert "otel-quant" in {step.get("with", {}).get("path") for step in steps}
     summary = tmp_path / "summary.md"
     environment = Launched(tmp_path).environment({"GITHUB_STEP_SUMMARY": str(summary)})
 
@@ -66,7 +68,12 @@ def test_the_example_workflow_rejects_a_change_that_needs_more_memory(tmp_path: 
 
     assert (exit_code("Record"), exit_code("Compare")) == (0, 1)
     assert "\n\nworse: Calibration: memory.peak " in summary.read_text()
-    assert {"compare.html", "compare.xml", "runs"} <= {path.name for path in tmp_path.iterdir()}
+    comment = (tmp_path / "compare.md").read_text()
+    assert re.match(r"worse: [0-9]+ of [0-9]+ checks\n\nworse: Calibration: memory.peak ", comment)
+    assert exit_code("Page") == 0
+    assert {"compare.html", "compare.md", "compare.xml", "runs"} <= {
+        path.name for path in tmp_path.iterdir()
+    }
     limits.write_text(text.replace("memory.peak = 10%", "memory.peak = 90%"))
     assert exit_code("Compare") == 0
 

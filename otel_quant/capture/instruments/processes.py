@@ -1,4 +1,4 @@
-"""Child processes: links them to the trace, and has them send their telemetry before they end.
+"""Child processes: links them to the trace, and has them send their telemetry before they end; options that are secrets.
 
 A child finds the trace context in its own environment or in its process object; the environment of this
 process is never changed. Loaded in every instrumented Python program, since nearly all of them import
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.base.secrets import OPTIONS, names_secret
 from otel_quant.capture.instruments.hooks import Arguments, Call, Function, Hook, Library, wraps
 
 _PROCESS: Final = "multiprocessing.process"
@@ -30,6 +31,7 @@ PROCESSES: Final = Library(
         Hook(_PROCESS, "BaseProcess.start", "processes:start"),
         Hook(_PROCESS, "BaseProcess._bootstrap", "processes:bootstrap"),
         Hook("multiprocessing.util", "_exit_function", "processes:leave"),
+        Hook("argparse", "_ActionsContainer.add_argument", "processes:add_argument"),
     ),
 )
 
@@ -106,6 +108,20 @@ def bootstrap(original: Function, hook: Hook, library: Library) -> Function:
                     runtime.record_failure(PARENT.error)
                 elif runtime is not None:
                     runtime.at_process_end(PARENT.error)
+
+    return wrapper
+
+
+def add_argument(original: Function, hook: Hook, library: Library) -> Function:
+    """Wraps the method by which a program declares its options: of ``-p``, ``--password`` both are hidden then."""
+
+    @wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        action = original(*args, **kwargs)
+        with FAULTS.kept_in("options of the program"):
+            if any(map(names_secret, (*action.option_strings, action.dest))):
+                OPTIONS.update(action.option_strings)
+        return action
 
     return wrapper
 

@@ -47,6 +47,11 @@ class GpuProbe:
         self._opened: tuple[Devices, ...] | None = None
         self._torch = _counters()
 
+    @property
+    def has_none(self) -> bool:
+        """Whether a reading has found that there is no GPU."""
+        return self._opened == ()
+
     def sample(self, pids: Collection[int] = ()) -> tuple[GpuReading, ...]:
         """Takes a reading between two checkpoints."""
         return self(pids, is_brief=True)
@@ -55,7 +60,7 @@ class GpuProbe:
         self, pids: Collection[int] = (), *, is_brief: bool = False
     ) -> tuple[GpuReading, ...]:
         """Takes a reading."""
-        if self._opened == ():
+        if self.has_none:
             return ()
         lock = self._lock
         if not lock.acquire(timeout=_LONGEST_WAIT if self._waits else 0):

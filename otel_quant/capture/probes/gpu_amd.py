@@ -38,8 +38,8 @@ _FIELD: Final = re.compile(r"^[ \t]*(\S+?)[ \t]*:[ \t]*(.*?)[ \t]*$", re.MULTILI
 
 _UNITS: Final = {"": 1, "KiB": 1024, "MiB": 1024**2}
 
-_VRAM: Final = ("drm-memory-vram", "drm-resident-vram")
-"""The key; newer kernels use the second name."""
+_VRAM: Final = re.compile(r"drm-(resident|memory)-vram[0-9]*")
+"""The keys; older kernels have the second name alone, newer ones both for the same. A device of several parts has a number for each."""
 
 
 def vram_by_device(root: Path, pids: Collection[int]) -> Mapping[str, Counter[int]] | None:
@@ -67,8 +67,17 @@ def _clients(
             info = dict(_FIELD.findall(text))
             if info["drm-driver"] == "amdgpu":
                 client = info.get("drm-client-id", f"{pid}/{number}")
-                size, _, unit = (info.get(_VRAM[0]) or info[_VRAM[1]]).partition(" ")
-                yield (info["drm-pdev"], client), (pid, int(size) * _UNITS[unit])
+                yield (info["drm-pdev"], client), (pid, _vram_of(info))
+
+
+def _vram_of(info: Mapping[str, str]) -> int:
+    """Returns the memory of a client, in bytes."""
+    sums = Counter[str]()
+    for key, value in info.items():
+        if (found := _VRAM.fullmatch(key)) is not None:
+            size, _, unit = value.partition(" ")
+            sums[found[1]] += int(size) * _UNITS[unit]
+    return sums["resident"] if "resident" in sums else sums.pop("memory")
 
 
 def _gpu_files(folder: str) -> list[str]:

@@ -19,6 +19,7 @@ from otel_quant.capture.recorder.attributes import (
 )
 from otel_quant.capture.recorder.ongoing import OpenStep, Period
 from otel_quant.capture.stack_sampler import StackSampler
+from otel_quant.diagnosis.headline import StepTimes
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Spot
@@ -241,6 +242,7 @@ class EventMaker:
         custom: Mapping[str, object],
         error: BaseException | None,
         taken: Event,
+        times: StepTimes,
     ) -> Event:
         """Completes the end of the run; `custom` are the values of the run."""
         reading, peaks = taken.reading, whole.tracker.result()
@@ -250,7 +252,11 @@ class EventMaker:
         if unreported is not whole:
             taken.of_span = self._totals(unreported, reading, self._of_period)
         taken.stacks = self._stacks
-        return self._ended(taken, whole.start, peaks, error)
+        ended = self._ended(taken, whole.start, peaks, error)
+        peak, limit = peaks.figures.get(TREE_MEMORY.name), self.run.limits.memory
+        text = times.answer(peak, limit, ended.error, ended.error_message)
+        ended.attributes = {**ended.attributes, **present({semconv.RUN_ANSWER: text or None})}
+        return ended
 
     # --- within -----------------------------------------------------------------------------
 

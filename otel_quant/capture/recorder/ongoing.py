@@ -15,14 +15,16 @@ from otel_quant.capture.recorder.attributes import growth_of
 from otel_quant.capture.recorder.peaks import PeakTracker, with_peaks
 from otel_quant.capture.recorder.sinks import Sinks, SinkTokens
 from otel_quant.capture.recorder.step_forecast import StallWatch, StepForecast
+from otel_quant.diagnosis.headline import StepTimes
 from otel_quant.schema.code_lines import Spot
-from otel_quant.schema.figures import Resource
+from otel_quant.schema.figures import TREE_MEMORY, Resource
 from otel_quant.schema.readings import (
     AttributeValue,
     Counts,
     Forecast,
     GrowthForecast,
     LayerAccuracy,
+    Peaks,
     Reading,
     StepInfo,
     StepProgress,
@@ -147,6 +149,7 @@ class Ongoing:
         self.unreported: Period | None = None  # The part that a worker has not reported yet
         self._periods: tuple[Period, ...] = ()  # Both, once
         self.open: dict[int, OpenStep] = {}
+        self.times = StepTimes()
 
     def begin(self, reading: Reading) -> None:
         """Begins the run with its first reading."""
@@ -162,6 +165,7 @@ class Ongoing:
     def begin_step(self, reading: Reading) -> PeakTracker:
         """Returns the tracker of a step that begins with a reading."""
         tracker = PeakTracker(reading, self._with_peaks)
+        self.times.begin(reading.clock_ns)
         newest = self.fold(reading)
         if newest is not reading:
             tracker.fold(newest)
@@ -177,6 +181,12 @@ class Ongoing:
         for each in tracked:
             each.tracker.fold(reading)
         return newest
+
+    def time_step(self, step: OpenStep, end: Reading, peaks: Peaks) -> None:
+        """Notes what a step that has ended took."""
+        names = [each.info.label for each in step.outwards()][::-1]
+        lasted_ns, peak = end.clock_ns - step.start.clock_ns, peaks.figures.get(TREE_MEMORY.name)
+        self.times.end(names, lasted_ns, end.clock_ns, peak)
 
     def count_step(self, *, failed: bool) -> None:
         """Counts a step that has ended, at the latest reading."""

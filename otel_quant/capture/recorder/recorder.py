@@ -276,6 +276,7 @@ class Recorder:
                         self._ongoing.fold(reading)
                         self._ongoing.open.pop(step.info.index, None)
                         peaks = step.tracker.result()
+                        self._ongoing.time_step(step, reading, peaks)
                         self._ongoing.count_step(failed=error is not None)
                     if (taken := self._taken(f"{step.info.label} End", reading)) is not None:
                         self._sinks.send(self._events.step_ended(step, peaks, error, taken))
@@ -372,7 +373,8 @@ class Recorder:
             self.ended = True
             self._events.run = info
             unreported = self._ongoing.unreported or whole
-        self._sinks.send(self._events.run_ended(whole, unreported, of_run, error, taken))
+        times = self._ongoing.times
+        self._sinks.send(self._events.run_ended(whole, unreported, of_run, error, taken, times))
 
     def _tell_of_loss(self, label: str) -> None:
         if self._ongoing.whole is not None and not self._has_lost:
@@ -429,7 +431,8 @@ class Recorder:
 
     def _drop(self, step: OpenStep) -> None:
         with self._lock:  # another thread may be going through the open steps
-            self._ongoing.open.pop(step.info.index, None)
+            if self._ongoing.open.pop(step.info.index, None) is not None:
+                self._ongoing.times.drop()
 
     def _folded(self, reading: Reading) -> Reading:
         with self._lock:

@@ -19,6 +19,7 @@ from typing import Final
 
 from otel_quant.base.kernel_files import ask_psutil, text_of
 from otel_quant.base.machine import processors
+from otel_quant.base.secrets import HIDDEN, OPTIONS, masked, names_secret, without_credentials
 from otel_quant.capture.instruments import PACKAGES
 from otel_quant.capture.probes.memory import read_limits
 from otel_quant.schema import semconv
@@ -28,31 +29,11 @@ from otel_quant.version import VERSION
 _LONGEST: Final = 1000
 """Characters that are kept."""
 
-_HIDDEN: Final = "***"
 _PATH: Final = "<path>"
 
 _OPTION: Final = re.compile(r"--?[A-Za-z][\w-]*")
 _ASSIGNED: Final = re.compile(r"[-+~]*[A-Za-z_][\w.-]*")
 """What stands before ``=``: an option, a variable, or a key as Hydra takes it."""
-_SECRET_WORDS: Final = frozenset(
-    {"apikey", "auth", "credential", "credentials", "key", "passphrase", "passwd", "password",
-     "secret", "token"}
-)  # fmt: skip
-"""Words of a name; ``--tokenizer`` and ``--max-tokens`` have none of them."""
-_SECRETS: Final = re.compile(
-    r"(?i:(?<=authorization:)|(?<=authorization=)|(?<=bearer ))[^'\"]+"
-    r"|\b(?:(?:hf|gh[oprsu])_[A-Za-z0-9]{30,}|github_pat_\w{40,}|A[KS]IA[A-Z0-9]{16}"
-    r"|glpat-[\w-]{20,}|sk-[\w-]{32,}|xox[abeprs]-[\w-]{20,}|eyJ[\w-]+\.[\w-]+\.[\w-]+)"
-)
-"""An HTTP header's, and the forms in which services give out keys and tokens: with their lengths, as names
-of models begin alike (``hf_llama_int8.onnx``)."""
-_NAMED: Final = re.compile(
-    r"(?i)((?:key|passwd|password|secret|token)[\"']?\s*[:=]\s*[\"']?)[^\s\"'&,}]+"
-)
-"""A secret with its name within an argument: of an HTTP header, an address, JSON."""
-_CREDENTIALS: Final = re.compile(r"(?<=://)[^/@\s]+@")
-"""``user:password@`` in an address."""
-
 # A single word or a number cannot be a path with folders, nor a file's name with its suffix.
 _WORD_OR_NUMBER: Final = re.compile(r"[\w-]*|[-+]?\d*\.\d+(?:[eE][-+]?\d+)?")
 
@@ -71,25 +52,25 @@ def _shown(arguments: Sequence[str], paths: bool) -> Iterator[str]:
     for argument in arguments:
         name, equals, value = argument.partition("=")
         names_value = (_ASSIGNED if equals else _OPTION).fullmatch(name) is not None
-        words = re.split("[-_.]", name.lower())
-        names_secret = names_value and not _SECRET_WORDS.isdisjoint(words)
+        has_secret = names_value and names_secret(name)
         if is_secret and not argument.startswith("-"):
-            yield _HIDDEN
-        elif names_secret and equals:
-            yield f"{name}={_HIDDEN}"
+            yield HIDDEN
+        elif has_secret and equals:
+            yield f"{name}={HIDDEN}"
+        elif argument[:2] in OPTIONS and len(argument) > 2:  # -pSECRET
+            yield f"{argument[:2]}{HIDDEN}"
         elif _OPTION.fullmatch(name) is None:
             yield _value(argument, paths)
         else:
             yield f"{name}={_value(value, paths)}" if equals else argument
-        is_secret = names_secret and not equals
+        is_secret = has_secret and not equals
 
 
 def _value(text: str, paths: bool) -> str:
     is_plain = _WORD_OR_NUMBER.fullmatch(text) and len(text) < 64 and not Path(text).exists()
     if not (paths or is_plain):
         return _PATH
-    known = _NAMED.sub(rf"\1{_HIDDEN}", shlex.quote(text))
-    return _SECRETS.sub(_HIDDEN, _CREDENTIALS.sub(f"{_HIDDEN}@", known))
+    return masked(shlex.quote(text))
 
 
 _CI: Final[Mapping[str, Sequence[str]]] = {
@@ -128,7 +109,7 @@ def ci_of(environ: Mapping[str, str]) -> dict[str, str]:
     for attribute, template in SYSTEMS[system].items():
         if all(environ.get(name) for name in _VARIABLE.findall(template)):
             value = _VARIABLE.sub(lambda match: environ[match[1]], template)
-            found[attribute] = _CREDENTIALS.sub("", value)
+            found[attribute] = without_credentials(value)
     return found
 
 

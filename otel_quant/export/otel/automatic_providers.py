@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -77,6 +77,20 @@ LEFT_OUT_AT_EXIT: Final[set[str]] = set()
 """Signals that were not delivered in time. At exit their providers would wait for the same once more."""
 
 
+NOT_INSTALLED: Final[set[str]] = set()
+"""The package without which automatic instrumentation has made no providers; empty where it has, or need not."""
+
+
+def _missing_package() -> Iterator[str]:
+    from importlib.metadata import entry_points
+    from importlib.util import find_spec
+
+    if find_spec("opentelemetry.sdk") is None:
+        yield "opentelemetry-sdk"
+    elif not entry_points(group="opentelemetry_configurator"):
+        yield "opentelemetry-distro"
+
+
 def has_providers_of_program() -> bool:
     """Whether the program has made providers itself, which registered at exit when it did."""
     from opentelemetry import metrics, trace
@@ -97,6 +111,8 @@ def note_automatic_providers() -> None:
         from opentelemetry import metrics, trace
         from opentelemetry._logs import get_logger_provider
 
+        if not hasattr(trace.get_tracer_provider(), "force_flush"):
+            NOT_INSTALLED.update(_missing_package())
         providers = {
             "logs": get_logger_provider(),
             "traces": trace.get_tracer_provider(),

@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sized
+from mmap import mmap
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
@@ -22,12 +23,9 @@ from opentelemetry.instrumentation.utils import suppress_instrumentation
 
 from otel_quant.base.fault_boundary import FAULTS, start_thread
 from otel_quant.base.log import LOG
+from otel_quant.export.otel import sdk_workarounds
 from otel_quant.export.otel.automatic_providers import AUTOMATIC_PROVIDERS, LEFT_OUT_AT_EXIT
-from otel_quant.export.otel.sdk_workarounds import (
-    WORKAROUNDS,
-    close_inherited_connections,
-    exporters_within,
-)
+from otel_quant.export.otel.sdk_workarounds import WORKAROUNDS
 
 SPACING: Final = 0.25
 """Shortest time between two flushes, in seconds: short against the second that a killed run may
@@ -38,6 +36,9 @@ RETRY: Final = 5.0
 
 FORK_PATIENCE: Final = 1.0
 """Seconds that a fork waits for the flush in progress; after that the endpoint is taken to hang."""
+
+LEAST_WAIT: Final = 0.1
+"""Seconds that each process waits for an endpoint for which others have waited in vain: it may be back."""
 
 MOST: Final = 4096
 """Spans, or log records, that are kept for each exporter: twice what the SDK's queue holds. Not a
@@ -59,6 +60,8 @@ class Delivery:
         self._given_up: set[str] = set()
         self._forking = threading.local()
         self._answers = True  # the endpoint, at the last flush
+        # Seconds that was waited in vain since the endpoint took something; shared with forked children
+        self._in_vain: Any = [0.0]
         self._start_over()
 
     def _start_over(self) -> None:
@@ -82,14 +85,20 @@ class Delivery:
             flushers = [_Flusher(signal, self._force_flush) for signal in AUTOMATIC_PROVIDERS]
             self._flushers = [flusher for flusher in flushers if flusher.is_running]
 
+    def within(self, timeout: float, send: Callable[[float], bool]) -> bool:
+        """Calls one of the next two; a program and its forked children wait for that long together, not each."""
+        before, began = self._in_vain[0], time.monotonic()
+        least = 0.0 if self._given_up else min(timeout, LEAST_WAIT)
+        sent = send(max(timeout - before, least))
+        seconds = before + time.monotonic() - began
+        self._in_vain[0] = 0.0 if sent else max(seconds, self._in_vain[0])
+        return sent
+
     def drain(self, timeout: float) -> bool:
         """Sends everything, except for signals that were given up."""
         deadline = time.monotonic() + timeout
-        asked = {
-            flusher.signal: flusher.flush()
-            for flusher in self._flushers
-            if flusher.signal not in self._given_up
-        }
+        flushers = [it for it in self._flushers if it.signal not in self._given_up]
+        asked = {flusher.signal: flusher.flush() for flusher in flushers}
         self._late = list(asked)  # of a wait that is interrupted
         self._late = [
             signal
@@ -128,9 +137,14 @@ class Delivery:
         """
         if not WORKAROUNDS.applied:
             return
+        if isinstance(self._in_vain, list):
+            with FAULTS.kept_in("time that a program waits"):
+                shared = memoryview(mmap(-1, 8)).cast("d")
+                shared[0], self._in_vain = self._in_vain[0], shared
         holds = self._flushing.acquire(timeout=FORK_PATIENCE if self._answers else 0)
         self._forking.holds = holds
         if not holds:
+            self._in_vain[0] += FORK_PATIENCE * self._answers
             self._answers = False
 
     def after_fork_in_parent(self) -> None:
@@ -142,7 +156,7 @@ class Delivery:
     def after_fork_in_child(self) -> None:
         """Starts over: the parent's thread and connections are not the child's."""
         with FAULTS.kept_in("connections of the parent process"):
-            close_inherited_connections(AUTOMATIC_PROVIDERS.values())
+            sdk_workarounds.close_inherited_connections(AUTOMATIC_PROVIDERS.values())
         for unsent in self._unsent.values():
             for each in unsent:
                 each.forget()
@@ -152,7 +166,8 @@ class Delivery:
         with FAULTS.kept_in("exporters"):
             for signal, provider in AUTOMATIC_PROVIDERS.items():
                 if signal not in self._unsent:
-                    self._unsent[signal] = [*map(Unsent, exporters_within([provider]))]
+                    exporters = sdk_workarounds.exporters_within([provider])
+                    self._unsent[signal] = [*map(Unsent, exporters)]
         is_new = True
         while True:
             try:

@@ -16,17 +16,9 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, Status, StatusCode, Tracer, TracerProvider
 
 from otel_quant.base.log import LOG
-from otel_quant.schema import semconv
-from otel_quant.schema.events import (
-    Attributes,
-    Event,
-    Sink,
-    cost_of,
-    custom_value,
-    encodable,
-    present,
-    run_ids_of,
-)
+from otel_quant.base.secrets import masked
+from otel_quant.schema import events, semconv
+from otel_quant.schema.events import Attributes, Event, Sink, custom_value, encodable, present
 from otel_quant.schema.readings import AttributeValue, CostedModel, StepInfo
 from otel_quant.version import VERSION
 
@@ -95,7 +87,7 @@ class SpansSink(Sink):
 
     def run_started(self, event: Event) -> None:
         """Starts the root span."""
-        self._run, self._ids = event, run_ids_of(event.run)
+        self._run, self._ids = event, events.run_ids_of(event.run)
         self._ensure_root(event)
 
     def step_started(self, event: Event) -> None:
@@ -157,7 +149,7 @@ class SpansSink(Sink):
             span = self._tracer.start_span(
                 semconv.COST_SPAN,
                 context=self.context_of(None),
-                attributes={**cost_of(cost), **self._ids, **present(identity)},
+                attributes={**events.cost_of(cost), **self._ids, **present(identity)},
                 start_time=cost.start_ns,
             )
             if cost.error is not None:
@@ -325,9 +317,13 @@ def _set_error(span: Span, event: Event) -> None:
     assert event.error is not None
     span.set_attribute(semconv.ERROR_TYPE, event.error)
     if event.exception is not None and event.run.paths:
-        shown = {semconv.EXCEPTION_STACKTRACE: _stack_trace(event.exception)}
+        message = masked(str(event.exception), is_prose=True)
+        shown = {
+            semconv.EXCEPTION_STACKTRACE: _stack_trace(event.exception),
+            semconv.EXCEPTION_MESSAGE: message,
+        }
         span.record_exception(event.exception, shown, event.time_ns)
-        span.set_status(StatusCode.ERROR, str(event.exception) or None)
+        span.set_status(StatusCode.ERROR, message or None)
         return
     raised = {semconv.EXCEPTION_TYPE: event.error, semconv.EXCEPTION_MESSAGE: event.error_message}
     span.add_event(semconv.EXCEPTION_EVENT, present(raised), event.time_ns)
@@ -336,7 +332,7 @@ def _set_error(span: Span, event: Event) -> None:
 
 def _stack_trace(error: BaseException) -> str:
     """Returns the frames of an exception; the innermost, if all are more than a store keeps of it."""
-    *frames, last = traceback.format_exception(error)
+    *frames, last = (masked(each, is_prose=True) for each in traceback.format_exception(error))
     text = "".join((*frames, last))
     if len(text.encode(errors="replace")) <= _LONGEST_TRACE:
         return text

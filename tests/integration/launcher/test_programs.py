@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 import textwrap
+from typing import Any
 
 import pytest
 
@@ -185,14 +186,36 @@ def test_otlp_files_equal_the_files_of_opentelemetrys_exporter(launched: Launche
     assert {name: {key for line in lines for key in line} for name, lines in found.items()} == {
         "traces": {"resourceSpans"}, "metrics": {"resourceMetrics"}, "logs": {"resourceLogs"},
     }  # fmt: skip
-    spans = [
-        span["name"]
-        for line in found["traces"]
-        for resource in line["resourceSpans"]
-        for scope in resource["scopeSpans"]
-        for span in scope["spans"]
-    ]
-    assert sorted(spans) == ["A step", "quantization"]
+    assert sorted(span["name"] for span in spans_in(found["traces"])) == ["A step", "quantization"]
+
+
+def spans_in(lines: list[Any]) -> list[Any]:
+    """Returns the spans in lines of a file of traces."""
+    resources = [resource for line in lines for resource in line["resourceSpans"]]
+    return [span for each in resources for scope in each["scopeSpans"] for span in scope["spans"]]
+
+
+KILLED = """
+import os, otel_quant
+with otel_quant.step("Outer"), otel_quant.step("Inner"):
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_otlp_files_of_a_killed_program_have_its_open_steps_and_its_root(
+    launched: Launched,
+) -> None:
+    launched.run([sys.executable, "-c", KILLED], "--otlp-files", "--quiet")
+    files = [each.read_text() for each in launched.recording.glob("traces.*.jsonl")]
+    spans = spans_in([json.loads(line) for text in files for line in text.splitlines()])
+    ids = {span["spanId"]: span["name"] for span in spans}
+    assert sorted((span["name"], ids.get(span.get("parentSpanId"))) for span in spans) == [
+        ("Inner", "Outer"), ("Outer", "quantization"), ("quantization", None),
+    ]  # fmt: skip
+    assert {span["status"]["code"] for span in spans} == {2}  # an error
+    logs = [each.read_text() for each in launched.recording.glob("logs.*.jsonl")]
+    assert sum(semconv.ENDING_EVENT in each for each in logs) == 1
+    assert not [*launched.folder.glob("otel-quant-*-1")]  # what writes them makes no recording
 
 
 MANY = """
@@ -397,3 +420,34 @@ def test_the_steps_of_workers_beside_each_other_are_one_table_and_one_sum(
     runs = read(launched.folder / "made").runs
     workers = [f"worker {run.process}" for run in runs if run.steps]
     assert steps == [(name, each) for each in workers for name in ("Calibration", "Export")]
+
+
+SECRETS = """
+import argparse, multiprocessing
+parser = argparse.ArgumentParser()
+parser.add_argument("-p", "--password")
+parser.add_argument("-k", dest="api_key")
+parser.add_argument("-n")
+parser.parse_args()
+import otel_quant
+with otel_quant.step("Login"):
+    raise PermissionError("https://me:hunter2@host refuses token=hunter2")
+"""
+
+
+def test_secrets_of_options_and_messages_are_nowhere_in_a_recording(
+    launched: Launched, otlp: OtlpReceiver
+) -> None:
+    (launched.folder / "q.py").write_text(SECRETS)
+    command = ["python", "q.py", "-p", "hunter2", "-n", "3", "-khunter2"]
+    launched.run(command, "--out", "made", variables=otlp.environment())
+    for path in (launched.folder / "made").iterdir():
+        assert b"hunter2" not in path.read_bytes(), path.name
+    recording = read(launched.folder / "made")
+    (run,) = recording.runs
+    for origin in (recording.origin, run.attributes):
+        assert origin["process.command_line"] == "python q.py -p *** -n 3 -k***"
+    assert run.error_message == "https://***@host refuses token=***"
+    (span,) = otlp.spans_named("Login")
+    assert span.status_message == run.error_message
+    assert "hunter2" not in str(span)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,19 @@ OF_A_WORKER = (
             ValueError(OF_A_WORKER),
             "Caught ValueError in DataLoader worker process 0. ValueError: bad sample",
         ),
+        (
+            ValueError(
+                "https://me:word@host: password=word, db_password: 'word'; ['--token', 'word'] --pw word"
+            ),
+            "https://***@host: password=***, db_password: '***'; ['--token', '***'] --pw ***",
+        ),
+        (ValueError("sk-proj-abcd1234efgh5678 of hf_" + "a" * 34), "*** of ***"),
+        (
+            ValueError(
+                "unknown key: conv1; unexpected token: ]; sk-learn-classifier-v2; --tokenizer gpt2"
+            ),
+            "unknown key: conv1; unexpected token: ]; sk-learn-classifier-v2; --tokenizer gpt2",
+        ),
         (ValueError("Traceback (most recent call last):\n  all is cut"), None),
     ],
 )
@@ -99,3 +113,19 @@ def test_the_message_of_an_exception_is_one_line_of_bounded_length_and_may_be_le
 ) -> None:
     assert message_of(error, paths=True) == message
     assert message_of(error, paths=False) is None
+
+
+def test_the_message_of_an_exception_has_the_full_disk_that_led_to_it() -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    wrapped = RuntimeError("could not save")
+    wrapped.__cause__ = full
+    within = ValueError("while it was handled")
+    within.__context__ = wrapped
+    because = "; because of OSError: [Errno 28] No space left on device"
+    assert message_of(wrapped, paths=True) == f"could not save{because}"
+    assert message_of(within, paths=True) == f"while it was handled{because}"
+    within.__context__ = FileNotFoundError(errno.ENOENT, "No such file")
+    assert message_of(within, paths=True) == "while it was handled"
+    assert message_of(full, paths=True) == "[Errno 28] No space left on device"
+    full.__cause__ = wrapped  # a circle ends
+    assert message_of(wrapped, paths=True) == f"could not save{because}"

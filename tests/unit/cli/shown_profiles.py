@@ -187,7 +187,7 @@ Calibration               1.00  3.00  60.0      209.7    314.6   3,145.7      75
 (after the last step)     4.00  1.00  20.0      314.6    314.6         -         -        -
 
 memory limit     4.19 GB (of the control group)
-GPU memory peak  12.3 % of the memory of the fullest GPU
+GPU memory peak  12.3 % of the memory of the fullest GPU, by all programs
 GPUs             NVIDIA H200, NVIDIA H200
 libraries        amd-quark 0.13, onnxruntime 1.22.0
 calibration      Percentile, 128 samples (batches), 1024 items

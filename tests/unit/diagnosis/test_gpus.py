@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from otel_quant.diagnosis.gpus import WAIT, GpuEvidence, GpusOfStep
@@ -29,7 +27,7 @@ def test_the_busiest_gpu_of_the_program_counts_and_others_are_idle_if_all_are(
 ) -> None:
     seen = GpusOfStep()
     for busy in (0.8, 1.0):
-        seen.add([gpu(0, busy), *others, gpu(7, 0.0, 0)] if idle else [gpu(0, busy), *others], None)
+        seen.add([gpu(0, busy), *others, gpu(7, 0.0, 0)] if idle else [gpu(0, busy), *others])
     seen.add_call(WAIT, 600)
     found = seen.evidence(1000)
     assert (found.work.busy, found.waits, found.idle) == (0.9, 0.6, idle + bool(idle))
@@ -37,18 +35,8 @@ def test_the_busiest_gpu_of_the_program_counts_and_others_are_idle_if_all_are(
 
 def test_a_gpu_of_others_does_not_count() -> None:
     seen = GpusOfStep()
-    seen.add([gpu(0, 0.9, 0, 40 * GB)], None)
+    seen.add([gpu(0, 0.9, 0, 40 * GB)])
     assert seen.evidence(1000) == GpuEvidence()
-    seen.add([gpu(0, 0.9, GB, 41 * GB)], None)
+    seen.add([gpu(0, 0.9, GB, 41 * GB)])
     found = seen.evidence(1000)
-    assert (found.work.busy, found.is_shared) == (0.9, True)
-
-
-def test_memory_of_a_gpu_that_grows_with_the_samples_is_told_of_the_one_that_grows_most() -> None:
-    seen = GpusOfStep()
-    for sample in range(1, 60):
-        seen.add([gpu(0, 0.5, GB), gpu(1, 0.1, GB + sample * 10**7, 2 * GB)], sample)
-    found = seen.evidence(1000)
-    assert found.per_sample == pytest.approx(10**7)
-    assert (found.limit, found.work.busy) == (80 * GB, 0.5)
-    assert math.isnan(GpuEvidence().per_sample)
+    assert (found.work.busy, found.is_alone) == (0.9, False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -206,7 +207,7 @@ CAUSES: dict[str, tuple[dict[str, Any], str | None, str | None]] = {
     ),
     "memory in a file on a full disk": (
         {"signal": "SIGBUS", "disks": (Disk("temporary files", 4096, 64 * MB), Disk("the recording", MB * 9, MB * 9))},
-        "disk full", "free when it had ended: 4.10 kB of 64.0 MB (temporary files)",
+        "disk full", "free at the least that was seen: 4.10 kB of 64.0 MB (temporary files), 9.00 MB of 9.00 MB (the recording)",
     ),
     "a batch job at its limit": ({"signal": "SIGTERM", "batch_job": JOB}, None, JOB),
     "a batch job, and a signal that no batch system sends": ({"signal": "SIGSEGV", "batch_job": JOB}, None, None),
@@ -230,7 +231,7 @@ def test_known_and_assumed_causes_are_distinguished(cause: str) -> None:
 
 
 FULL_DISK = Disk("the recording", 4096, 64 * MB)
-NOT_FREE = "free when it had ended: 4.10 kB of 64.0 MB (the recording)"
+NOT_FREE = "free at the least that was seen: 4.10 kB of 64.0 MB (the recording)"
 NEAR, FAR = ({"address_space": 4000 * MB, "addresses": size * MB} for size in (3900, 900))
 REACHED = "its addresses reached {} % of the limit of 4.00 GB (RLIMIT_AS, ulimit -v)"
 
@@ -242,7 +243,7 @@ REACHED = "its addresses reached {} % of the limit of 4.00 GB (RLIMIT_AS, ulimit
          "limit of the size of a file", "no file may be larger than 2.00 MB (RLIMIT_FSIZE, ulimit -f)", "cgroup"),
         ("OSError", "[Errno 28] No space", {"disks": (FULL_DISK,)}, "disk full", NOT_FREE, "cgroup"),
         ("RuntimeError", "No space left on device", {"disks": (FULL_DISK,)}, "disk full", NOT_FREE, "cgroup"),
-        ("OSError", "[Errno 28] No space", {}, None, "", "cgroup"),  # a disk that nobody looked at
+        ("OSError", "[Errno 28] No space", {}, "disk full", "", "cgroup"),  # a disk that nobody looked at
         ("MemoryError", "x", of_program(**NEAR), "limit of the address space", REACHED.format("97.5"), "RLIMIT_AS"),
         ("MemoryError", "x", of_program(**FAR), None, REACHED.format("22.5"), "RLIMIT_AS"),
         ("ValueError", "x", of_program(**NEAR), None, "", "cgroup"),
@@ -256,6 +257,30 @@ def test_an_exception_is_explained_by_kernel_counters(
     ending = ending_of(seen(exit_code=1, **fields), recording(ended))
     assert (ending.cause, ending.memory_limit_source) == (cause, limit)
     assert ending.evidence == "; ".join(filter(None, (f"{error}: {message}", evidence)))
+
+
+def test_a_disk_that_cannot_hold_the_model_is_the_one_that_was_full_and_has_advice(
+    tmp_path: Path,
+) -> None:
+    model = tmp_path / "model.onnx"
+    model.write_bytes(bytes(64_000))
+    known = {"error": "RuntimeError", "error_message": "x; because of OSError: [Errno 28] No space"}
+    failed = calibration(end=4.8, **known, attributes={semconv.INPUT_PATH: str(model)})
+    disks = (Disk("the current folder", 2 * MB, 9 * MB), Disk("temporary files", 50_000, 50_000))
+    ending = ending_of(
+        seen(exit_code=1, disks=disks), recording(run(failed, end=4.9, state="failed", **known))
+    )
+    assert (ending.cause, ending.evidence) == (
+        "disk full",
+        "RuntimeError: x; because of OSError: [Errno 28] No space; free at the least that was seen: "
+        "50.0 kB of 50.0 kB (temporary files), 2.00 MB of 9.00 MB (the current folder); the model has 64.0 kB",
+    )
+    assert ending.advice == (
+        advice(
+            "Set TMPDIR to a folder on a disk with more room than 50.0 kB, which temporary files have now.",
+            "this recording: room on disks",
+        ),
+    )
 
 
 def test_an_unknown_process_has_the_limits_of_the_largest_process() -> None:

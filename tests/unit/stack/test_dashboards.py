@@ -206,9 +206,27 @@ LABELS = {
     key.replace(".", "_") for metric in catalog.METRICS for key in metric.attributes
 } | PROMETHEUS_LABELS
 ATTRIBUTES = [re.compile(re.sub(r"<\w+>", "[^.]+", re.escape(a.name))) for a in catalog.ATTRIBUTES]
-ON_CHECKPOINTS, ON_READINGS, ON_LINES, ON_COSTS, ON_OPERATORS, ON_FINDINGS = (
+(
+    ON_CHECKPOINTS,
+    ON_READINGS,
+    ON_LINES,
+    ON_COSTS,
+    ON_OPERATORS,
+    ON_FINDINGS,
+    ON_ANSWERS,
+    ON_ENDINGS,
+) = (
     {each.name.replace(".", "_") for each in catalog.attributes_on(what)}
-    for what in ("checkpoint", "reading", "lines", "cost", "operator", "finding")
+    for what in (
+        "checkpoint",
+        "reading",
+        "lines",
+        "cost",
+        "operator",
+        "finding",
+        "answer",
+        "ending",
+    )
 )
 ON_MODELS_AT_WORK = ON_OPERATORS | ON_FINDINGS
 
@@ -249,6 +267,7 @@ def test_every_attribute_of_a_span_is_in_the_contract(query: Query) -> None:
 @pytest.mark.parametrize("query", [q for q in QUERIES if q.store == "loki"], ids=str)
 def test_every_label_of_a_record_is_in_the_contract(query: Query) -> None:
     known = LOKI_LABELS | ON_CHECKPOINTS | ON_READINGS | ON_LINES | ON_COSTS | ON_MODELS_AT_WORK
+    known |= ON_ANSWERS | ON_ENDINGS
     made = {"unwrap", "json", "node", "macs", "label_format", "line_format", "memory", "finding"}
     assert names_of(query) - known - made == set()
     in_templates = re.findall(r"\.(\w+)", "".join(re.findall(r"\{\{([^}]*)\}\}", query.text)))

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.reader import read
+from otel_quant.schema import semconv
 from otel_quant.views import show
 from otel_quant.views.answer import sentences
 from otel_quant.views.curves import charts_of
@@ -18,6 +19,7 @@ from otel_quant.views.report import document
 from otel_quant.views.steps import subject_of
 from otel_quant.views.watch import Looked, screen
 from otel_quant.views.writers import terminal_text, written
+from tests.fixtures.commands import Commands
 from tests.fixtures.recorded import RecordedFolder
 
 GB: Final = 10**9
@@ -68,9 +70,20 @@ Energy is of the device, whatever program used it.
 """
 
 
-def test_what_steps_used_of_each_gpu_is_a_table_of_show_and_of_the_report(tmp_path: Path) -> None:
+def test_what_steps_used_of_each_gpu_is_a_table_of_show_and_of_the_report(
+    tmp_path: Path, command: Commands
+) -> None:
     found = recorded(tmp_path / "r", device(0, 20 * GB), device(1, 70 * GB))
     assert terminal_text(show.devices({"r": found}), 100) == ROWS
+    assert command.output("show", tmp_path / "r", "--by", "device", "--format", "csv").splitlines()[3:] == [
+        "Calibration,0,Fake,20000000000,0.25,0.9,612.4,5000.5",
+        "Calibration,1,Fake,70000000000,0.875,0.9,612.4,5001.5",
+    ]  # fmt: skip
+    refused = command("show", tmp_path / "r", "--stacks", "--by", "device")
+    assert (refused.code, refused.err) == (
+        2,
+        "otel-quant: --stacks: expected one recording, and no --by device\n",
+    )
     page = "".join(written(document(found), "markdown"))
     assert "| Calibration | 1 | Fake | 70.00 | 87.5 | 90.0 | 612 | 5,002 |" in page
     without = recorded(tmp_path / "none", gpus=0)
@@ -125,3 +138,33 @@ def test_a_terminal_shows_what_each_gpu_does(tmp_path: Path) -> None:
         "GPU 0 utilization         100.0 %  ▄▄▄▄▄█████",
         "GPU 0 power               309 W    ██████████",
     ]
+
+
+@pytest.mark.parametrize(
+    ("grows", "samples", "sentence"),
+    [
+        (10**8, 20, "Memory of GPU 0 kept growing in Calibration, by 49.9 MB with each sample, 998 MB in all; its limit would be reached 6 min 11 s later: a leak, or data that is kept."),
+        (10**6, 20, ""),
+        (10**8, 0, ""),  # a model that is loaded, as likely
+    ],
+)  # fmt: skip
+def test_memory_of_a_gpu_that_grows_with_the_samples_is_told_with_its_forecast(
+    tmp_path: Path, grows: int, samples: int, sentence: str
+) -> None:
+    made = RecordedFolder(tmp_path, {"process.command_line": "python q.py"}, by_launcher=True)
+    read_at = (tenth / 10 for tenth in range(100))
+    made.curve(
+        ((at, {"memory": GB, "gpu.0.used": 60 * GB, "gpu.0.process_used": 2 * GB + round(at * grows)}, {})
+         for at in read_at),
+        interval=0.1,
+    )  # fmt: skip
+    process = made.process()
+    process.begin(0, attributes={semconv.GPU_COUNT: 1, semconv.GPU_MEMORY_LIMIT: 40 * GB})
+    step = process.step("Calibration", 0)
+    if samples:
+        process.expect(step, samples, 0)
+    process.close(step, 10, samples=samples or None)
+    process.end(10)
+    found = read(tmp_path)
+    told = [each for each in sentences(found, subject_of(found)) if "Memory of GPU" in each]
+    assert told == ([sentence] if sentence else [])

@@ -156,6 +156,24 @@ def test_the_launcher_has_seen_the_memory_of_a_step_that_was_killed(
     )
 
 
+def test_older_recordings_have_the_memory_of_the_program_by_device(
+    tmp_path: Path, command: Commands
+) -> None:
+    path = recorded(tmp_path / "r")
+    for file in path.glob("*.jsonl"):
+        text = (
+            file.read_text()
+            .replace(semconv.GPU_TREE_PEAK, "quant.none")
+            .replace("gpu.process_memory.", "none.")
+        )
+        file.write_text(text.replace("gpu.memory.", "none2.") if "curve" in file.name else text)
+    assert cells(command, path) == {"GPU PEAK": "8,020.0"}
+    assert gpu_line(command, path).startswith(
+        "GPU memory peaked at 8.02 GB in Model Quantization > Calibration"
+    )
+    assert meters(path) == {"GPU 0 peak": round(8.02 * GB)}
+
+
 def test_an_allocator_at_its_limit_is_told_of_the_innermost_step(
     tmp_path: Path, command: Commands
 ) -> None:

@@ -130,8 +130,20 @@ def test_memory_of_the_process_tree_counts_each_client_once(three: Path) -> None
     assert [r.process_used for r in read(three, 100, 101, 999)] == [0, 4 << 20, 512 << 10]
 
 
-def test_the_key_of_newer_kernels_is_read(three: Path) -> None:
-    info = client(FIRST, 7, "8192", key="drm-resident-vram")
+@pytest.mark.parametrize(
+    "more",
+    ["", "drm-memory-vram:\t8 KiB\n", "drm-total-vram:\t99 KiB\n"],
+    ids=("alone", "beside its former name", "beside what is not resident"),
+)
+def test_the_key_of_newer_kernels_is_read(three: Path, more: str) -> None:
+    info = client(FIRST, 7, "8192", key="drm-resident-vram") + more
+    add_open_file(three, 100, 5, "/dev/dri/renderD128", info)
+    found = read(three, 100)
+    assert [(r.process_used, r.processes) for r in found] == [(0, 0), (8192, 1), (0, 0)]
+
+
+def test_a_device_of_several_parts_has_the_memory_of_all(three: Path) -> None:
+    info = client(FIRST, 7, "4096", key="drm-resident-vram0") + "drm-resident-vram1:\t4 KiB\n"
     add_open_file(three, 100, 5, "/dev/dri/renderD128", info)
     assert [r.process_used for r in read(three, 100)] == [0, 8192, 0]
 
@@ -384,6 +396,21 @@ def test_activity_of_amd_gpus_is_read_from_the_kernel(
         GpuActivity(utilization=0.97, power=612.4, temperature=71, clock=1_755_000_000),
         None,
     ]
+
+
+def test_energy_of_amd_gpus_is_what_the_kernel_counts(tmp_path: Path) -> None:
+    for card in range(2):
+        add_gpu(tmp_path, card, f"0000:0{card}:00.0", 5)
+    counter = tmp_path / "sys/devices/0000:00:00.0/hwmon/hwmon4/energy1_input"
+    counter.parent.mkdir(parents=True)
+    counter.write_text("5000000\n")
+    counter.with_name("power1_input").write_text("0\n")
+    devices = open_amd({}, tmp_path)
+    assert devices is not None
+    assert [gpu.energy for gpu in devices.read(())] == [0, None]
+    counter.write_text("9000000\n")
+    devices.ask_for_energy()
+    assert [gpu.energy for gpu in devices.read(())] == [4, None]
 
 
 def test_a_gpu_is_impaired_when_it_is_throttled_or_its_memory_fails() -> None:

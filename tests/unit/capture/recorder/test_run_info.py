@@ -120,6 +120,7 @@ def test_libraries_and_cpu_limits_are_added_at_the_end(monkeypatch: pytest.Monke
          "python a.py hf_llama_quantized.onnx --out=sk-learn-distilled eyJ"),
         (["python", "a.py", "-H", "X-Api-Key: v", "h?token=v&x=1", '{"db_password": "v", "n": 1}', "tokenizer: v"],
          """python a.py -H 'X-Api-Key: ***' 'h?token=***&x=1' '{"db_password": "***", "n": 1}' 'tokenizer: v'"""),
+        (["python", "a.py", "--pw", "abc", "-p", "8080", "sk-abcd1234efgh5678"], "python a.py --pw *** -p 8080 ***"),
         (["python", "x" * 2000], "python " + "x" * 992 + "…"),
     ],
 )  # fmt: skip

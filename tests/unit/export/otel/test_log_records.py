@@ -89,6 +89,9 @@ def of_devices(name: str, common: dict[str, Any]) -> list[tuple[Any, ...]]:
     ]
 
 
+ANSWER = "Memory peaked at 4.00 kB: 50.0 % of the limit of 8.00 kB."
+
+
 def test_each_checkpoint_is_a_log_record_and_is_sent_at_once() -> None:
     signals = Signals()
     sent: list[None] = []
@@ -106,6 +109,7 @@ def test_each_checkpoint_is_a_log_record_and_is_sent_at_once() -> None:
          {**RUN_IDS, semconv.MODEL_ROLE: "quantized"}),
         (event, "Mine", "INFO", later, {**checkpoint(3, "Mine", "point", 2.0), **AT_END}),
         *of_devices("End", {}),
+        (semconv.ANSWER_EVENT, ANSWER, "INFO", later, {**RUN_IDS, semconv.RUN_ANSWER: ANSWER}),
         (event, "End", "INFO", later, {**checkpoint(4, "End", "end", 2.0), **AT_END}),
     ]  # fmt: skip
     assert len(sent) == 6

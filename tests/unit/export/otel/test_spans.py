@@ -79,6 +79,7 @@ def test_a_run_is_a_root_span_with_limits_totals_and_attributes_of_its_steps() -
     root = signals.spans()["quantization"]
     assert plain(root.attributes) == {
         **RUN_ATTRIBUTES, **DEVICES, **USAGE, **CUSTOM, **COST, semconv.RUN_FAILED_STEPS: 0,
+        semconv.RUN_ANSWER: "Memory peaked at 4.00 kB: 50.0 % of the limit of 8.00 kB.",
         semconv.MEMORY_PROCESS_PEAK: 3900, semconv.LIBRARY_NAME: "amd-quark",
         semconv.CALIBRATION_METHOD: "Percentile", semconv.INPUT_PATH: "m.onnx",
     }  # fmt: skip

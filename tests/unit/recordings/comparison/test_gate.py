@@ -194,6 +194,7 @@ def test_a_regression_in_one_of_twenty_steps_is_found(runs: int, factor: float) 
         ("model.quantized.macs<=4G", None, "model.quantized.macs", "<=", 4e9, False),
         ("model.quantized.integer_mac_share>=95%", None, "model.quantized.integer_mac_share", ">=", 0.95, False),
         ("gpu.memory.peak=5%", None, GPU_ALLOCATED, "=", 0.05, True),
+        ("gpu.process_memory.peak=5%", None, GPU_ALLOCATED, "=", 0.05, True),
     ],
 )  # fmt: skip
 def test_a_limit_has_a_step_a_figure_and_an_amount(

@@ -1,0 +1,87 @@
+"""``otel-quant run --on-warning``: a command gets what is worth interrupting somebody for, as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.base.log import LOG
+from otel_quant.recordings.reader import read
+from otel_quant.views.answer import exceeded, outcome, sentences, stalled
+from otel_quant.views.steps import subject_of
+from otel_quant.views.writers import moment_json
+
+if TYPE_CHECKING:
+    from otel_quant.recordings.model import Recording
+
+_EVERY: Final = 5.0
+"""Seconds between two looks at the recording; of one that takes long to read, 30 times as many as that takes."""
+
+_LONGEST: Final = 30.0
+"""Seconds that the command may take."""
+
+
+class WarningCommand:
+    """Runs a command for each step that memory will not suffice for or that stalls, and at the run's end."""
+
+    def __init__(self, folder: Path, command: str) -> None:
+        self._folder, self._command = folder, command
+        self._seen: set[tuple[str, str, int]] = set()
+        self._told: set[tuple[str, str, int]] = set()
+        self._ended, self._lock = threading.Event(), threading.Lock()
+
+    def look_until_the_end(self) -> None:
+        """Looks at the recording again and again."""
+        pause = _EVERY
+        while not self._ended.wait(pause):
+            began = time.monotonic()
+            with FAULTS.kept_in("--on-warning"):
+                self.look(read(self._folder))
+            pause = max(_EVERY, 30 * (time.monotonic() - began))
+
+    def look(self, recording: Recording) -> None:
+        """Tells what is new; a step that goes on after a stall may stall again."""
+        with self._lock:
+            known = {}
+            steps = ((run, step) for run in recording.runs for step in run.steps)
+            for of, step in steps:
+                for kind, text in (("memory", exceeded(of, step)), ("stall", stalled(of, step))):
+                    key = kind, of.id, step.index
+                    # The forecast of the first samples may be wrong: that of an open step has to be so twice.
+                    is_sure = kind == "stall" or step.end is not None or key in self._seen
+                    if text:
+                        known[key] = is_sure
+                    if text and is_sure and key not in self._told:
+                        self._tell(kind, f"{step.name}: {text}", step=step.name)
+            self._seen = {*known}
+            self._told = {key for key, is_sure in known.items() if is_sure}
+
+    def end(self, recording: Recording) -> None:
+        """Tells how the program ended."""
+        self._ended.set()
+        self.look(recording)
+        subject, ending = subject_of(recording), recording.ending
+        lines = [f"{outcome(recording, subject)}.", *sentences(recording, subject)]
+        how = {"exit_code": ending.exit_code, "signal": ending.signal} if ending else {}
+        self._tell("end", " ".join(lines), state=recording.state, **how)
+
+    def _tell(self, kind: str, text: str, **more: Any) -> None:
+        message = {"kind": kind, "text": text, "time": moment_json(time.time()), **more}
+        message["recording"] = os.fspath(self._folder.absolute())
+        try:
+            done = subprocess.run(  # noqa: S602 - the user's own command
+                self._command, shell=True, input=json.dumps(message), text=True, timeout=_LONGEST,
+                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            )  # fmt: skip
+            why = done.stderr.strip().rpartition("\n")[2]
+            problem = f"exit code {done.returncode}: {why}" if done.returncode else ""
+        except subprocess.TimeoutExpired:
+            problem = f"not done after {_LONGEST:.0f} s"
+        if problem:
+            LOG.warning("--on-warning: %s", problem)

@@ -15,6 +15,7 @@ from otel_quant.diagnosis.gpus import COPY, EITHER, WAIT
 
 _CALLS: Final = {
     **dict.fromkeys(("synchronize", "_cuda_synchronize", "item", "tolist", "nonzero"), WAIT),
+    **dict.fromkeys(("masked_select", "_unique2", "bincount", "histc", "equal"), WAIT),
     **dict.fromkeys(("to", "copy_", "cuda"), COPY),
     "cpu": EITHER,
 }

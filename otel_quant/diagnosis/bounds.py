@@ -330,7 +330,7 @@ VERDICTS: Final = (
         lambda step: f"its thread was blocked {_percent(step.blocked)} of its time, and the program used {step.cores:.2f} processors; {step.line}",
     )),
     Verdict("one_processor", "one processor of several", _where(
-        lambda step: step.ran - step.gpus.at_calls >= _BUSY and step.cores <= _ONE and step.cpus >= 2,
+        lambda step: step.ran - step.gpus.at_calls >= _BUSY and step.cores <= _ONE and step.cpus >= 2 and not step.gpus.may_be_waited_for,
         lambda step: f"it used {step.cores:.1f} of {step.cpus:g} processors, and its thread ran {_percent(step.ran)} of its time; {step.line}",
     )),
 )  # fmt: skip

@@ -281,7 +281,7 @@ def test_the_time_outside_of_steps_has_the_lines_of_whichever_thread_works(
         for name in {frame.split(" ")[0] for frame in frames}:
             of_step[name] = of_step.get(name, 0) + amount / 1e6
     recording = read(launched.recording)
-    rows = {row.step.name: row for row in outside_of(recording, recording.runs)}
+    rows = {row.step.name: row for row in outside_of(recording)}
     assert {name: set(of_row) - {"<module>"} for name, of_row in found.items() if name in rows} == {
         "(before the first step)": {*found["(before the first step)"]} - {"<module>", "ask"},
         "(between steps)": set(),

@@ -22,6 +22,9 @@ EXPORTERS: Final = {
 CONFIGURED_ELSEWHERE: Final = ("OTEL_CONFIG_FILE", "OTEL_PYTHON_CONFIGURATOR", "OTEL_PYTHON_DISTRO")
 """Variables of a file, or of another distribution, that may know where to send without another variable."""
 
+_FILES: Final = "otel_quant_files"
+"""Name of our entry point for OpenTelemetry's exporters to files."""
+
 _SENDS_NOTHING: Final = frozenset({"", "none", "quark_yaml"})
 
 
@@ -40,3 +43,13 @@ def sends(environ: Mapping[str, str]) -> bool:
     return any(map(environ.get, CONFIGURED_ELSEWHERE)) or any(
         names - _SENDS_NOTHING for names in exporters_in(environ).values()
     )
+
+
+def exporter_variables(environ: Mapping[str, str], *, has_files: bool) -> dict[str, str]:
+    """Returns the variables of all exporters, ours to files of the recording among them; none where a file names them."""
+    if any(map(environ.get, CONFIGURED_ELSEWHERE)):
+        return {}
+    return {
+        variable: ",".join(sorted(names | {_FILES} if has_files else names)) or "none"
+        for variable, names in exporters_in(environ).items()
+    }

@@ -21,10 +21,7 @@ if TYPE_CHECKING:
     from otel_quant.recordings.model import Recording
 
 _EVERY: Final = 5.0
-"""Seconds between two looks at the recording."""
-
-_SHARE: Final = 30.0
-"""How many times as long as a look took the next one is waited for: 3 % of a core at most."""
+"""Seconds between two looks at the recording; of one that takes long to read, 30 times as many as that takes."""
 
 _LONGEST: Final = 30.0
 """Seconds that the command may take."""
@@ -35,9 +32,9 @@ class WarningCommand:
 
     def __init__(self, folder: Path, command: str) -> None:
         self._folder, self._command = folder, command
+        self._seen: set[tuple[str, str, int]] = set()
         self._told: set[tuple[str, str, int]] = set()
-        self._ended = threading.Event()
-        self._lock = threading.Lock()
+        self._ended, self._lock = threading.Event(), threading.Lock()
 
     def look_until_the_end(self) -> None:
         """Looks at the recording again and again."""
@@ -46,24 +43,24 @@ class WarningCommand:
             began = time.monotonic()
             with FAULTS.kept_in("--on-warning"):
                 self.look(read(self._folder))
-            pause = max(_EVERY, _SHARE * (time.monotonic() - began))
+            pause = max(_EVERY, 30 * (time.monotonic() - began))
 
     def look(self, recording: Recording) -> None:
         """Tells what is new; a step that goes on after a stall may stall again."""
-        known: dict[tuple[str, str, int], tuple[str, str]] = {}
-        for run in recording.runs:
-            for step in run.steps:
-                texts = {"memory": exceeded(run, step), "stall": stalled(run, step)}
-                known |= {
-                    (kind, run.id, step.index): (step.name, text)
-                    for kind, text in texts.items()
-                    if text
-                }
         with self._lock:
-            for key in [key for key in known if key not in self._told]:
-                name, text = known[key]
-                self._tell(key[0], f"{name}: {text}", step=name)
-            self._told = set(known)
+            known = {}
+            steps = ((run, step) for run in recording.runs for step in run.steps)
+            for of, step in steps:
+                for kind, text in (("memory", exceeded(of, step)), ("stall", stalled(of, step))):
+                    key = kind, of.id, step.index
+                    # The forecast of the first samples may be wrong: that of an open step has to be so twice.
+                    is_sure = kind == "stall" or step.end is not None or key in self._seen
+                    if text:
+                        known[key] = is_sure
+                    if text and is_sure and key not in self._told:
+                        self._tell(kind, f"{step.name}: {text}", step=step.name)
+            self._seen = {*known}
+            self._told = {key for key, is_sure in known.items() if is_sure}
 
     def end(self, recording: Recording) -> None:
         """Tells how the program ended."""
@@ -82,8 +79,9 @@ class WarningCommand:
                 self._command, shell=True, input=json.dumps(message), text=True, timeout=_LONGEST,
                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
             )  # fmt: skip
-            if done.returncode:
-                last = f"{done.stderr}\n".rstrip().rpartition("\n")[2]
-                LOG.warning("--on-warning: exit code %d: %s", done.returncode, last)
+            why = done.stderr.strip().rpartition("\n")[2]
+            problem = f"exit code {done.returncode}: {why}" if done.returncode else ""
         except subprocess.TimeoutExpired:
-            LOG.warning("--on-warning: not done after %.0f s", _LONGEST)
+            problem = f"not done after {_LONGEST:.0f} s"
+        if problem:
+            LOG.warning("--on-warning: %s", problem)

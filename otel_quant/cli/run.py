@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from types import SimpleNamespace
 
 from otel_quant.cli.command import Command, UserError, number, option
 from otel_quant.launcher.program import Program, ProgramElsewhere, end_as
-from otel_quant.launcher.start import let_it_start, make_folder, program_environment, take_notes
+from otel_quant.launcher.start import (
+    let_it_start,
+    make_folder,
+    now_ns,
+    program_environment,
+    take_notes,
+)
 
 TYPE_CHECKING = False  # not typing's, which takes a tenth of the time until the program starts
 if TYPE_CHECKING:
@@ -89,7 +94,7 @@ def _run(options: argparse.Namespace | SimpleNamespace) -> int:
             _OWN_FAILURE,
         ) from error
     environ = program_environment(folder, arguments, _settings(options))
-    began_ns = time.time_ns()
+    began_ns = now_ns()
     program = _started(options, folder, arguments, environ)
     let_it_start(folder)
     # What is loaded from here on does not keep the program waiting.

@@ -154,7 +154,11 @@ class Evidence:
         """Where most of its time was, with its share."""
         top = top_spot(self.stacks, TIME, lambda lines: line_within(lines, self.function))
         assert top is not None  # else there is no verdict
-        return f"{_percent(top[1].time / self.total.time)} of its time at {top[0].words}"
+        spot, seen = top
+        is_known = self.total.cpu > 0
+        is_blocked = is_known and seen.cpu + seen.waiting <= (1 - _BUSY) * seen.time
+        where = ", where it was blocked" if is_blocked else ""
+        return f"{_percent(seen.time / self.total.time)} of its time at {spot.words}{where}"
 
 
 def bound_of(evidence: Evidence) -> Bound | None:
@@ -326,7 +330,7 @@ VERDICTS: Final = (
         lambda step: f"its thread was blocked {_percent(step.blocked)} of its time, and the program used {step.cores:.2f} processors; {step.line}",
     )),
     Verdict("one_processor", "one processor of several", _where(
-        lambda step: step.ran - step.gpus.at_calls >= _BUSY and step.cores <= _ONE and step.cpus >= 2,
+        lambda step: step.ran - step.gpus.at_calls >= _BUSY and step.cores <= _ONE and step.cpus >= 2 and not step.gpus.may_be_waited_for,
         lambda step: f"it used {step.cores:.1f} of {step.cpus:g} processors, and its thread ran {_percent(step.ran)} of its time; {step.line}",
     )),
 )  # fmt: skip

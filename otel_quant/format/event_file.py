@@ -27,10 +27,12 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from otel_quant.base.files import PAGE, HeldFile, PageFile, is_held, open_regular, replace_whole
+from otel_quant.base.kernel_files import read_proc
 from otel_quant.format import series
 from otel_quant.schema.code_lines import Node, Place, Spot
 from otel_quant.schema.events import Event, present
@@ -209,13 +211,21 @@ def _step_text(index: int, counts: Counts, spot: Spot | None) -> str:
     return as_json(step)
 
 
+def boot_id() -> str | None:
+    """Returns what identifies the machine since it was started: its processes have one monotonic clock."""
+    with suppress(OSError):
+        return read_proc("/proc/sys/kernel/random/boot_id").decode().strip()
+    return None
+
+
 def create_manifest(
-    folder: Path, began_ns: int, made_by: Literal["launcher", "process"], origin: Mapping[str, Any]
-) -> bool:
+    folder: Path, began_ns: int, clock_ns: int, made_by: Literal["launcher", "process"], origin: Mapping[str, Any]
+) -> bool:  # fmt: skip
     """Makes the manifest, unless there is one. Missing folders are made."""
     folder.mkdir(parents=True, exist_ok=True)
     manifest = {
-        "schema": SCHEMA, "began": began_ns, "made_by": made_by, "pid": os.getpid(), "origin": origin,
+        "schema": SCHEMA, "began": began_ns, "clock": clock_ns, "boot": boot_id(), "made_by": made_by,
+        "pid": os.getpid(), "origin": origin,
     }  # fmt: skip
     try:
         with (folder / MANIFEST).open("xb", buffering=0) as file:

@@ -305,8 +305,8 @@ FAILED: Final = Fields("failed", _FAILED, {"exit_code": _signed, "signal": text}
 
 # Of what must be there, a kill may leave nothing.
 MANIFEST: Final = Fields("manifest", {}, {
-    "began": whole, "made_by": one_of("launcher", "process"), "pid": whole, "origin": attributes,
-    "ended": whole, "ending": ENDING, "summary": by_name(number), "trace_id": digits(32),
+    "began": whole, "clock": whole, "boot": text, "made_by": one_of("launcher", "process"), "pid": whole,
+    "origin": attributes, "ended": whole, "ending": ENDING, "summary": by_name(number), "trace_id": digits(32),
     "span_id": digits(16), "failed": many(FAILED, "failed"),
 })
 

@@ -19,7 +19,7 @@ from itertools import combinations, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_quant.base.destinations import sends
+from otel_quant.base.destinations import exporter_variables, sends
 from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
@@ -31,7 +31,7 @@ from otel_quant.launcher import causes
 from otel_quant.launcher.known_errors import advice_on
 from otel_quant.launcher.observer import INTERVAL, LastSeen, Observation, Observer, with_mark
 from otel_quant.launcher.program import signal_name
-from otel_quant.launcher.start import TRACEPARENT
+from otel_quant.launcher.start import TRACEPARENT, now_ns
 from otel_quant.recordings import summary
 from otel_quant.recordings.failures import has_exit_code
 from otel_quant.recordings.model import (
@@ -323,12 +323,15 @@ def _forecast(victim: causes.Victim, step: RecordedStep | None, name: str) -> in
 _WITHOUT: Final = frozenset({"OTEL_QUANT_RECORD", "QUARK_PROFILING", "OTEL_QUANT_PROFILE"})
 
 
-def send_ending(folder: Path, environ: Mapping[str, str], timeout: float) -> None:
+def send_ending(
+    folder: Path, environ: Mapping[str, str], timeout: float, *, has_files: bool = False
+) -> None:
     """Ends the spans that were open, under their own ids, and sends a log record, and the span of a pipeline, if any."""
+    variables = exporter_variables(environ, has_files=has_files)
+    environ = {name: value for name, value in environ.items() if name not in _WITHOUT} | variables
     if timeout <= 0 or not sends(environ) or not _has_unsent_spans(read(folder)):
         return
-    environ = {name: value for name, value in environ.items() if name not in _WITHOUT}
-    environ["OTEL_METRICS_EXPORTER"] = "none"
+    environ |= {"OTEL_METRICS_EXPORTER": "none", "OTEL_QUANT_RECORD": os.fspath(folder)}
     try:
         subprocess.run(  # noqa: S603 - our own module
             [sys.executable, "-m", "otel_quant", "send", "--only-unended", os.fspath(folder)],
@@ -382,12 +385,14 @@ class LaunchedRecording:
         self._span = dict(zip(("trace_id", "span_id"), ours.split("-")[1:3], strict=False))
         self._observer: Observer | None = None
         settings = settings_from(environ, warn=False)
-        self._exit_timeout = settings.exit_timeout
+        self._exit_timeout, self._has_files = settings.exit_timeout, settings.otlp_files
         with FAULTS.kept_in("manifest"):
             shown = arguments if settings.arguments else arguments[:1]
             self._command = partial(shown_command, shown, paths=settings.paths)
-            made = {semconv.PROCESS_COMMAND_LINE: self._command()}
-            create_manifest(folder, began_ns, "launcher", made)
+            origin = {semconv.PROCESS_COMMAND_LINE: self._command()}
+            create_manifest(
+                folder, began_ns, began_ns - now_ns() + time.monotonic_ns(), "launcher", origin
+            )
         self._git: subprocess.Popen[bytes] | None = None
         with FAULTS.kept_in("git repository"):
             self._git = _ask_git(Path.cwd(), environ)
@@ -404,7 +409,7 @@ class LaunchedRecording:
     def finish(self, ended: Ended) -> Ending | None:
         """Completes the recording."""
         ending: Ending | None = None
-        fields: dict[str, object] = {"ended": time.time_ns(), **self._span}
+        fields: dict[str, object] = {"ended": now_ns(), **self._span}
         origin: dict[str, object] = {}
         with FAULTS.kept_in("observer"):
             if self._observer is not None:
@@ -426,7 +431,8 @@ class LaunchedRecording:
             complete_manifest(self._folder, origin, **fields)
         with FAULTS.kept_in("end of the spans"):
             if ending is not None and (ending.signal or ending.process or self._span):
-                send_ending(self._folder, os.environ, self._exit_timeout)
+                timeout, has_files = self._exit_timeout, self._has_files
+                send_ending(self._folder, os.environ, timeout, has_files=has_files)
         return ending
 
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS, start_thread
 from otel_quant.capture.probes.gpu import GpuProbe
 from otel_quant.schema.readings import GpuReading
@@ -19,6 +20,7 @@ class GpuWatch:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._probe = GpuProbe(environ)
+        self._is_off = not settings_from(environ, warn=False).gpu
         self._pids: Collection[int] = ()
         self._found: tuple[GpuReading, ...] = ()
         # Both are at 0 while nothing is asked; the thread, if there is one, waits for the first.
@@ -28,7 +30,9 @@ class GpuWatch:
 
     def __call__(self, pids: Collection[int]) -> tuple[GpuReading, ...]:
         """Takes a reading; none while the driver does not answer."""
-        if self._probe.has_none or (self._is_late and not self._answered.acquire(blocking=False)):
+        if self._is_off or self._probe.has_none:
+            return ()
+        if self._is_late and not self._answered.acquire(blocking=False):
             return ()
         if self._thread is None:
             self._thread = start_thread(self._read, "otel-quant-gpus")

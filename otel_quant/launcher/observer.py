@@ -29,6 +29,7 @@ from otel_quant.format.curve import SMALLEST_SHARE, CurveFile, LargestProcesses,
 from otel_quant.format.event_file import process_file
 from otel_quant.launcher.gpu_watch import GpuWatch
 from otel_quant.launcher.program import signal_name
+from otel_quant.launcher.start import now_ns
 from otel_quant.launcher.surroundings import (
     Child,
     Disk,
@@ -147,7 +148,7 @@ class Observer:
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         self._folder, self._pid, self._interval, self._environ = folder, pid, interval, environ
-        self._began_ns = time.time_ns()
+        self._began_ns = now_ns()
         self._memory, self._gpus = MemoryProbe(pid), GpuWatch(environ)
         self._others: Mapping[str, Probe] = {
             resource.name: PROBES[resource.name](pid)
@@ -175,7 +176,7 @@ class Observer:
         with FAULTS.kept_in("observer, file"):
             self._curve = CurveFile(
                 process_file(self._folder, "curve", "launcher"),
-                time.time_ns(),
+                now_ns(),
                 time.monotonic_ns(),
                 self._interval,
             )
@@ -193,7 +194,7 @@ class Observer:
 
     def observe(self, ended: Ended) -> Observation:
         """Ends the thread and completes the curve."""
-        time_ns, clock_ns = time.time_ns(), time.monotonic_ns()
+        time_ns, clock_ns = now_ns(), time.monotonic_ns()
         self._sampler.stop()
         code, max_rss = ended
         how: Any = {"exit_code": code} if code >= 0 else {"signal": signal_name(-code)}
@@ -322,7 +323,7 @@ class Observer:
         last = self._recent[-1]
         self._last_seen.pop(pid, None)  # the id may have been used before
         self._last_seen[pid] = LastSeen(
-            time.time_ns() - (time.monotonic_ns() - last.clock_ns),
+            now_ns() - (time.monotonic_ns() - last.clock_ns),
             last.memory,
             max(reading.memory for reading in self._recent),
             self._largest.named(last.processes),

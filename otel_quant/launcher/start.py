@@ -66,6 +66,14 @@ _NO_PYTHON: Final = (
 )
 
 
+_WALL_NS: Final = time.time_ns() - time.monotonic_ns()
+
+
+def now_ns() -> int:
+    """Returns the wall clock in nanoseconds since the epoch, without what has been set of it since this process began."""
+    return time.monotonic_ns() + _WALL_NS
+
+
 def make_folder(chosen: str | None, arguments: Sequence[str]) -> str:
     """Makes the folder, and the folders above one that was chosen."""
     if chosen:

@@ -25,6 +25,7 @@ from otel_quant.capture.probes.memory import (
 )
 from otel_quant.format.curve import name_of
 from otel_quant.format.event_file import process_file
+from otel_quant.launcher.start import now_ns
 from otel_quant.schema import semconv
 from otel_quant.schema.readings import Limits
 from otel_quant.schema.units import duration_text, size
@@ -112,7 +113,7 @@ class Exits:
         for pid in children:
             child = self._children.get(pid)
             if child is None and len(self._children) < _MOST_CHILDREN:
-                name, now = name_of(pid) or "", time.time_ns()
+                name, now = name_of(pid) or "", now_ns()
                 self._children[pid] = Child(pid, _descriptor_of(pid), name, now)
             elif child is not None and child.is_new:
                 child.name, child.is_new = name_of(pid) or child.name, False
@@ -128,7 +129,7 @@ class Exits:
     def _note(self, pid: int, status: int | None) -> None:
         child = self._children.get(pid)
         if status and child is not None and not child.ended and len(self.failed) < _MOST_CHILDREN:
-            child.code, child.ended = os.waitstatus_to_exitcode(status), time.time_ns()
+            child.code, child.ended = os.waitstatus_to_exitcode(status), now_ns()
             self.failed[pid] = child
 
 

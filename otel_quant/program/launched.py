@@ -9,11 +9,12 @@ Python imports this before every program that is launched: it loads as little as
 
 from __future__ import annotations
 
+import _imp
 import atexit
 import os
 import sys
 
-from otel_quant.base.destinations import CONFIGURED_ELSEWHERE, exporters_in, sends
+from otel_quant.base.destinations import exporter_variables, sends
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.early_stacks import EARLY_STACKS
 from otel_quant.capture.instruments import PACKAGES, found_by_others
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 _SET_BY_LAUNCHER: Final = ("OTEL_QUANT_RECORD", "OTEL_QUANT_LAUNCHER_PID")
 
 _RUNTIME: Final = "otel_quant.capture.runtime"
-
-_FILES: Final = "otel_quant_files"
-"""Name of our entry point for OpenTelemetry's exporters to files."""
 
 _TRACKER: Final = "from multiprocessing.resource_tracker import main"
 """The code of multiprocessing's resource tracker. It calls no library; instrumented it takes 17 MB more."""
@@ -112,7 +110,13 @@ class _FirstImport:
         if self in sys.meta_path:  # else another thread does it
             sys.meta_path.remove(self)
             with FAULTS.kept_in("automatic instrumentation"):
-                _instrument_libraries()
+                # Python holds the one lock of all imports while it looks for a module. Another thread that
+                # is importing what is imported here would wait for it for ever.
+                _imp.release_lock()
+                try:
+                    _instrument_libraries()
+                finally:
+                    _imp.acquire_lock()
         return found_by_others(self, fullname, path, target)
 
 
@@ -125,9 +129,5 @@ def exporter_settings(environ: Mapping[str, str]) -> dict[str, str]:
     files = settings_from(environ).otlp_files
     if not files and not sends(environ):
         return {}
-    settings = {_INTERVAL: environ.get(_INTERVAL) or _LIVE}
-    if any(map(environ.get, CONFIGURED_ELSEWHERE)):
-        return settings
-    for exporter, names in exporters_in(environ).items():
-        settings[exporter] = ",".join(sorted(names | {_FILES} if files else names)) or "none"
-    return settings
+    interval = environ.get(_INTERVAL) or _LIVE
+    return {_INTERVAL: interval, **exporter_variables(environ, has_files=files)}

@@ -47,6 +47,7 @@ class ReadRun:
         self._checkpoints: list[RecordedCheckpoint] = []
         self._models: list[Mapping[str, Any]] = []
         self._events: list[tuple[str, _Event]] = []
+        self._latest = at  # The time of the newest
 
     @property
     def is_open(self) -> bool:
@@ -60,6 +61,7 @@ class ReadRun:
 
     def take(self, kind: str, event: _Event, at: float) -> None:
         """Takes an event. Raises KeyError or ValueError if it is of a step that has not begun."""
+        self._latest = at
         if (take := _TAKES.get(kind)) is not None:
             take(self, event, at)
         else:
@@ -132,6 +134,11 @@ class ReadRun:
                 _counted(self._open[int(number)], unit, done, at)
         given = event.get("attributes", {})
         self._known["last"] = LastReading(time=at, attributes=given, open_steps=tuple(self._open))
+
+    def cut_off(self) -> float:
+        """Notes that what happened after the newest event could not be written; returns when that was."""
+        self._known["cut"] = self._latest
+        return self._latest
 
     def state_known(self, state: Mapping[str, Any], at: float) -> None:
         """Takes what the state file has: the newest reading, and how far open steps are."""

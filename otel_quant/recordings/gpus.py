@@ -13,18 +13,15 @@ from otel_quant.format.series import PROCESS_USED, USED, gpu_of
 from otel_quant.recordings.model import LAUNCHER, Attributes, RecordedStep, Recording, known, number
 from otel_quant.recordings.summary import GPU_PEAK, GPU_TREE_PEAK, StepSummary, value
 from otel_quant.schema import semconv
-from otel_quant.schema.figures import ALL_GPUS_MEMORY, GPU, TREE_GPU_MEMORY
+from otel_quant.schema.figures import ALL_GPUS_MEMORY, GPU
 
 _MATTERS: Final = 0.05
 """Share of the memory of all GPUs from which on what other programs have of it is shown."""
 
 _INDEX: Final = GPU.device_stem + semconv.DEVICE_INDEX
 
-_AT_FIRST: Final = 500
+_AT_FIRST: Final = 250
 """Milliseconds after its start in which no program has memory of a GPU: it takes longer to load CUDA."""
-
-_ALL: Final = semconv.CHECKPOINT_PREFIX + ALL_GPUS_MEMORY.checkpoint
-_TREE: Final = semconv.CHECKPOINT_PREFIX + TREE_GPU_MEMORY.checkpoint
 
 
 class Bracket(NamedTuple):
@@ -116,11 +113,6 @@ def _shows_all_programs(recording: Recording) -> bool:
 
 def _others(recording: Recording) -> Iterator[float]:
     """Yields what other programs had at moments, in bytes."""
-    for run in recording.runs:
-        for point in run.checkpoints:
-            used, own = (number(point.attributes, name) for name in (_ALL, _TREE))
-            if used is not None and own is not None:
-                yield used - own
     # Without a launcher, curves of several processes are of trees beside each other.
     names = [LAUNCHER] if LAUNCHER in recording.curves else [*recording.curves]
     for name in names if len(names) == 1 else ():

@@ -138,6 +138,7 @@ class RecordedRun:
     end: float | None = None  # When it ended; None while it runs, or without an end record
     # When its process was seen first and when it was gone, if that failed; None if it is not known
     began: float | None = None
+    cut: float | None = None  # After this nothing of it could be recorded, because a disk was full
     gone: float | None = None
     state: State  # How it stands
     # All attributes of its span; of one that has not ended, what is known so far
@@ -341,7 +342,7 @@ def placed_steps(runs: Iterable[RecordedRun], until: float) -> list[PlacedStep]:
     of_that_name: Counter[tuple[str, StepPath]] = Counter()
     for run in runs:
         places: dict[int | None, PlacedStep] = {}
-        last_known = until if run.gone is None else run.gone
+        last_known = min(known((run.cut, until if run.gone is None else run.gone)))
         for step in sorted(run.steps, key=attrgetter("index")):
             above = places.get(step.parent)
             around = () if above is None else above.path

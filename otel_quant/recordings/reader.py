@@ -41,6 +41,7 @@ from otel_quant.recordings.outside import NAMES, row_of
 from otel_quant.recordings.summary import limit, processors
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import DEEPEST, OTHER, OUTSIDE, Amounts, Place
+from otel_quant.schema.units import duration_text
 
 
 def read(path: Path, ending: Ending | None = None, *, in_brief: bool = False) -> Recording:
@@ -74,6 +75,7 @@ class _Folder:
         failed = map(self._failed_run, self._made.get("failed", ()))
         self._failed = {each.pid: each for each in failed}
         self._clocks: dict[str, int] = {}  # What to add to the monotonic clock of each process
+        self._cut: set[str] = set()  # The processes of which not all events could be written
         self._latest = 0.0  # when the last that is known was written, in seconds
 
     def read(self) -> Recording:
@@ -82,15 +84,13 @@ class _Folder:
         runs += [run for pid, run in self._failed.items() if pid not in with_run]
         runs.sort(key=lambda run: run.start)
         curves, made = self._curves(runs), self._made
-        ended = made.get("ended", self._began_ns)
-        over = (ended - self._began_ns) / 1e9 if self._ending is None else self._ending.time
         of_first = runs[0].attributes if runs else {}
         by_run = {name: each for name, each in of_first.items() if name in semconv.ORIGIN}
         return Recording(
             path=self._path,
             began_ns=self._began_ns,
             state=self._state(runs),
-            duration=max(self._latest, over),
+            duration=self._until(runs),
             origin={**by_run, **made.get("origin", {})},
             runs=tuple(runs),
             curves=curves,
@@ -101,6 +101,15 @@ class _Folder:
             else None,
             problems=tuple(self._problems),
         )
+
+    def _until(self, runs: list[RecordedRun]) -> float:
+        """Returns when the program ended, whatever it has started and left behind; else the last that is known."""
+        if self._ending is not None:
+            return self._ending.time
+        pids = {run.pid for run in runs}
+        ends = [run.end for run in runs if run.parent_pid not in pids]
+        over: float = (self._made.get("ended", self._began_ns) - self._began_ns) / 1e9
+        return max(over, *(self._latest if end is None else end for end in ends or [None]))
 
     @contextmanager
     def _noting(self, path: Path) -> Iterator[LeftOut]:
@@ -117,6 +126,8 @@ class _Folder:
         if not runs or any(run.is_open for run in runs.values()):
             self._add_state(process, runs)
             of_open = self._open_state(process) if failed is None else failed.state
+            if of_open == "lost" and self._ending is not None and process in self._cut:
+                of_open = self._ending.state  # it may have ended well
         found = [run.recorded(of_open) for run in runs.values()]
         if failed is not None and found:
             last = found[-1] = replace(found[-1], began=failed.began)
@@ -154,11 +165,15 @@ class _Folder:
             state = STATE.take(event_file.mapping_in(path), left_out)
         if state is None:
             return
-        if why := state.get("problem"):
-            name = event_file.process_file(self._path, "events", process).name
-            self._problems.append(f"{name}: the process could not write all of its events: {why}")
         at = self._seconds(process, state)
         run = runs.setdefault(state["run"], ReadRun(state["run"], at, process))
+        if why := state.get("problem"):
+            name = event_file.process_file(self._path, "events", process).name
+            said = f"{name}: the process could not write all of its events: {why}"
+            if run.is_open:
+                self._cut.add(process)
+                said += f". Nothing is recorded after {duration_text(run.cut_off())}"
+            self._problems.append(said)
         if run.is_open:
             run.state_known(state, at)
 
@@ -180,9 +195,15 @@ class _Folder:
         )
 
     def _seconds(self, process: str, event: Mapping[str, Any]) -> float:
-        """Returns when a process wrote something; the first thing relates its monotonic clock to our time."""
+        """Returns when a process wrote something; the first thing relates its monotonic clock to our time.
+
+        By the same clock, where it is one of the same machine: the wall clock may have been set.
+        """
         if process not in self._clocks:
-            self._clocks[process] = event["time"] - self._began_ns - event["clock"]
+            made = self._made
+            is_one = "clock" in made and event.get("boot") == made.get("boot", "")
+            began = event["clock"] - event["time"] + self._began_ns
+            self._clocks[process] = -(made["clock"] if is_one else began)
         at: float = max(0, event["clock"] + self._clocks[process]) / 1e9
         self._latest = max(self._latest, at)
         return at
@@ -212,7 +233,7 @@ class _Folder:
             path = event_file.process_file(self._path, "curve", process)
             try:
                 with self._noting(path) as left_out:
-                    known = found[process] = read_curve(path, left_out)
+                    known = found[process] = self._on_our_clock(process, read_curve(path, left_out))
                 last = max(known.curve.buckets, default=0) * known.curve.length / 1000
                 self._latest = max(self._latest, (known.began_ns - self._began_ns) / 1e9 + last)
             except FileNotFoundError:
@@ -222,6 +243,12 @@ class _Folder:
             except (OSError, ValueError) as error:
                 self._problems.append(f"{path.name} is left out: {reason_of(error)}")
         return found
+
+    def _on_our_clock(self, process: str, curve: RecordedCurve) -> RecordedCurve:
+        known = self._clocks.get(process)
+        if known is None:
+            return curve
+        return replace(curve, began_ns=max(0, self._began_ns + curve.clock_ns + known))
 
     def _open_state(self, process: str) -> State:
         """Returns how a run of a process stands that has not ended."""
@@ -408,9 +435,8 @@ def by_call(stacks: Iterable[SeenStack]) -> dict[Place, Amounts]:
 def with_bound(recording: Recording, row: PlacedStep) -> PlacedStep:
     """Returns a row of the time outside of steps with what bounds it, as a step that ends has it."""
     stacks, most = Stacks(), limit(recording)
-    for each in stacks_in(recording):
-        if each.step is row:
-            stacks.add(row.step.index, each.lines, each.seen)
+    for each in of_step(stacks_in(recording), row.step.name):
+        stacks.add(row.step.index, each.lines, each.seen)
     if (root := stacks.steps.get(row.step.index)) is None:
         return row
     evidence = Evidence(root, row.own, row.step.attributes)

@@ -38,6 +38,8 @@ from otel_quant.recordings.summary import (
 )
 from otel_quant.schema.catalog import QUANTITIES, Quantity
 
+_LONGEST_HEADING: Final = 20
+
 
 @dataclass(frozen=True, slots=True)
 class Side:
@@ -51,6 +53,12 @@ class Side:
     def called(self) -> str:
         """Its name for people."""
         return self.title or self.name
+
+    @property
+    def heading(self) -> str:
+        """What stands above it: the end of a long name, which tells it from others."""
+        name = self.title or self.name.upper()
+        return name if len(name) <= _LONGEST_HEADING else f"…{name[1 - _LONGEST_HEADING :]}"
 
     def at(self, path: StepPath) -> list[tuple[Figures, State, float | None]]:
         """Returns figures, state and number of processors of each run that has a step."""

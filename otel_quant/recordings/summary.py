@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property, partial
@@ -20,7 +21,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from otel_quant.diagnosis.growth import Growth
 from otel_quant.format.curve import Curve
-from otel_quant.format.series import MEMORY, SINCE
+from otel_quant.format.series import MEMORY, PROCESS, SINCE
 from otel_quant.recordings.model import (
     LAUNCHER,
     Attributes,
@@ -153,12 +154,14 @@ def with_curve_peak(recording: Recording, steps: Iterable[PlacedStep]) -> list[P
     return [each for each in steps if known is None or _may_have(each.step, known)]
 
 
-def peak_of_run(recording: Recording, run: RecordedRun) -> KnownValue | None:
+def peak_of_run(
+    recording: Recording, run: RecordedRun, name: str = MEMORY_PEAK
+) -> KnownValue | None:
     """Returns the same of one run; for the only run of the program itself, the recording's."""
     own = [each for each in recording.runs if each.process == run.process]
     if len(own) == 1 and (len(recording.runs) == 1 or _is_the_program(recording, run)):
-        return peak(recording)
-    return _placed(_of_run(recording, run, BY_NAME[MEMORY_PEAK]), recording, (run,))
+        return peak(recording, name)
+    return _placed(_of_run(recording, run, BY_NAME[name]), recording, (run,))
 
 
 def limit(recording: Recording, run: RecordedRun | None = None) -> MemoryLimit | None:
@@ -394,7 +397,7 @@ class StepSummary:
     """What the steps of a run come to."""
 
     def __init__(self, recording: Recording, run: RecordedRun) -> None:
-        self._run = run
+        self._recording, self._run = recording, run
         self._is_the_program = _is_the_program(recording, run)
         self._is_alone = all(each.process == run.process for each in outermost_runs(recording))
         points = run.checkpoints
@@ -448,6 +451,16 @@ class StepSummary:
         best = max(found, key=attrgetter("value"), default=None)
         return best and best._replace(is_low=name == MEMORY_PEAK and is_low(step))
 
+    def children(self, step: RecordedStep) -> str:
+        """Returns the largest child processes of its time: ``cc1plus x 4``; nothing where processes are beside it."""
+        name = LAUNCHER if LAUNCHER in self._recording.curves else self._run.process
+        spans = step.spans or ((step.start, math.inf if step.end is None else step.end),)
+        found: Counter[str] = Counter()
+        for series in _children_in(self._recording, name) if self._is_alone else ():
+            if known(windows(self._recording, series, name).highest(*span) for span in spans):
+                found[series.removeprefix(PROCESS).rpartition(" (")[0]] += 1
+        return ", ".join(f"{each} x {many}" if many > 1 else each for each, many in found.items())
+
     def seen(self, step: RecordedStep, name: str = MEMORY_PEAK) -> float | None:
         """Returns the highest value at a step's checkpoints and in the last reading within it."""
         quantity, last = BY_NAME[name], self._run.last
@@ -475,6 +488,19 @@ class StepSummary:
 def windows(recording: Recording, name: str, process: str = LAUNCHER) -> Windows:
     """Returns a series of the launcher's curve, or of a process's."""
     return recording.once(("windows", name, process), lambda: Windows(recording, name, process))
+
+
+def _children_in(recording: Recording, process: str) -> Sequence[str]:
+    """Returns the series of a curve that are of child processes without a run; the first is the program's."""
+
+    def find() -> Sequence[str]:
+        buckets = recording.curve(process)[1].buckets.values()
+        names = dict.fromkeys(name for each in buckets for name in each.levels)
+        children = [name for name in names if name.startswith(PROCESS)][1:]
+        of_runs = tuple(f" ({run.pid})" for run in recording.runs)
+        return [name for name in children if not name.endswith(of_runs)]
+
+    return recording.once(("children", process), find)
 
 
 def _is_the_program(recording: Recording, run: RecordedRun) -> bool:

@@ -228,6 +228,7 @@ FIELDS: Final[Mapping[str, EventField]] = {
     "pid": EventField("whole"),
     "parent_pid": EventField("whole"),
     "argv0": EventField("text"),
+    "boot": EventField("text"),
 }  # fmt: skip
 """By name; what follows a space in it is not in the line."""
 
@@ -244,7 +245,7 @@ _SPANNED: Final = ("attributes", *_IDS, *_CHECKPOINT)
 _OUTCOME: Final = ("attributes", "devices", "error", "error_message", *_CHECKPOINT)
 
 EVENTS: Final[Mapping[str, EventKind]] = {
-    "process.started": _kind("first event of a file", "pid parent_pid", ["argv0"], is_received=False),
+    "process.started": _kind("first event of a file", "pid parent_pid", ["argv0", "boot"], is_received=False),
     "run.started": _kind("a run begins; without an SDK, `trace_id` and `parent_span_id` come from `TRACEPARENT`, and `resource` has the program's name", "run", ["rank", "world_size", "resource", *_SPANNED]),
     "run.attributes": _kind("more is known of the run, or a worker has begun another root span", "run", ["resource", "attributes", *_IDS], is_received=False),
     "step.started": _kind("a step opens, before its code runs", "run index name step_kind", ["parent", "mark", *_SPANNED]),

@@ -221,6 +221,7 @@ class GpuReading:
     is_whole: bool = True  # Whether every GPU was read with it, and none failed for the moment
     source: GpuMemorySource | None = None  # What ``used`` was read from
     processes: int | None = None  # How many of this process tree have memory on it
+    is_alone: bool = False  # Whether this process has, and no other that the driver lists
     # Joules that it has used since this process first looked, whatever program used them: by power
     # times time since it was last asked; None if it counts none
     energy: float | None = None
@@ -233,11 +234,6 @@ class GpuReading:
         reserved = None if self.torch is None else self.torch.reserved
         return reserved if self.process_used is None else self.process_used
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether another program may have memory on it: a CUDA context takes more than this."""
-        return self.process_used is None or self.used - self.process_used > 100 << 20
-
     def has_same_memory(self, other: GpuReading) -> bool:
         """Whether no memory has changed since another reading, nor has been used in between as far as torch tells."""
         return self.levels[:3] == other.levels[:3]
@@ -246,6 +242,10 @@ class GpuReading:
     def levels(self) -> tuple[object, ...]:
         """All that rises and falls: readings that have the same have the same peaks."""
         return self.used, self.process_used, self.torch, self.activity, self.limit, self.is_whole
+
+
+OWN_MEMORY: Final = 12_000_000
+"""Bytes of a recorded process that are otel-quant's own, about: code that is loaded, and what it keeps."""
 
 
 class Reading(NamedTuple):

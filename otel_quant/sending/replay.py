@@ -61,6 +61,8 @@ _KNOWN_AT_START: Final = semconv.ORIGIN | {
 }  # fmt: skip
 """Attributes of a run's span that it has from its start."""
 
+_PEAKS: Final = (summary.MEMORY_PEAK, summary.GPU_TREE_PEAK)
+
 _DIGITS: Final = 6
 """Of a share."""
 
@@ -97,7 +99,8 @@ class Replay:
         self._steps_known = summary.StepSummary(recording, run)
         self._stacks = stacks_in(recording, [run])
         self._info = _info_of(run, self._limit)
-        self._of_run = self._with_peak(run.attributes, summary.peak_of_run(recording, run))
+        peaks = (summary.peak_of_run(recording, run, name) for name in _PEAKS)
+        self._of_run = self._with_peaks(run.attributes, *peaks)
         if (limit := self._limit) is not None:
             of_limit = {
                 semconv.MEMORY_LIMIT: round(limit.value),
@@ -255,8 +258,8 @@ class Replay:
         known: dict[str, Any] = {"attributes": self._of_run}
         item: RecordedRun | RecordedStep = run if step is None else step
         if step is not None:
-            peak = self._steps_known.peak(step)
-            known = {"attributes": self._with_peak(step.attributes, peak)}
+            peaks = (self._steps_known.peak(step, name) for name in _PEAKS)
+            known = {"attributes": self._with_peaks(step.attributes, *peaks)}
         elif kind == "run.started":
             items = self._of_run.items()
             known = {"attributes": {name: it for name, it in items if name in _KNOWN_AT_START}}
@@ -327,11 +330,19 @@ class Replay:
 
     # --- within -----------------------------------------------------------------------------
 
-    def _with_peak(self, attributes: Attributes, peak: summary.KnownValue | None) -> Attributes:
-        """Returns attributes with the peak that all commands show.
+    def _with_peaks(
+        self,
+        attributes: Attributes,
+        peak: summary.KnownValue | None,
+        of_gpus: summary.KnownValue | None,
+    ) -> Attributes:
+        """Returns attributes with the peaks that all commands show.
 
         A span is sent once: what the process itself has sent stays, and what is known beside it is another attribute.
         """
+        if of_gpus is not None and semconv.GPU_TREE_PEAK not in attributes:
+            seen = {semconv.GPU_TREE_PEAK: round(of_gpus.value)}
+            attributes = {**attributes, **seen, semconv.GPU_TREE_PEAK_SOURCE: "sampled"}
         own = number(attributes, semconv.MEMORY_PEAK)
         if peak is None or (own is not None and peak.value <= own):
             return attributes

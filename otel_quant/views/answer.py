@@ -47,8 +47,7 @@ from otel_quant.recordings.model import (
 )
 from otel_quant.recordings.outside import outside_at, outside_of
 from otel_quant.recordings.outside import words_of as words_of_outside
-from otel_quant.recordings.reader import by_call, grown_of, lines_of, stacks_in, with_bound
-from otel_quant.recordings.summary import outermost_runs
+from otel_quant.recordings.reader import by_call, grown_of, lines_of, of_step, stacks_in, with_bound
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Place
 from otel_quant.schema.units import (
@@ -65,7 +64,7 @@ from otel_quant.views.document import Facts, Lines, Part, Section
 from otel_quant.views.gpu_answer import gpu_sentences
 from otel_quant.views.gpu_devices import growing_on_gpus, nearest_to_its_limit
 from otel_quant.views.steps import ShownProcess, memory_limit, process_name
-from otel_quant.views.text import listed, phrase, printable
+from otel_quant.views.text import listed, phrase, printable, shortened
 
 _LONGEST_LINE: Final = 60
 _message: Final = partial(cut, longest=LONGEST_MESSAGE)
@@ -95,7 +94,7 @@ _WORTH: Final = 0.05
 def sentences(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     """Yields the sentences that follow how it ended, the most important first."""
     yield from _error(recording, subject)
-    rows, outside = (outside_of(recording, outermost_runs(recording)), list(_outside(recording)))
+    rows, outside = outside_of(recording), list(_outside(recording))
     is_most = sum(each.own for each in rows) > MOST_TIME * recording.duration
     yield from outside if is_most else ()
     yield from _peak_sentence(recording, subject, summary.peak(recording))
@@ -143,7 +142,7 @@ def outcome(recording: Recording, subject: ShownProcess) -> str:
 def _where(recording: Recording, subject: ShownProcess) -> str:
     """Returns what it was doing at the end, or which step failed."""
     if where := _ending_of(recording).where:
-        return cut(where, LONGEST_NAME + _LONGEST_LINE)
+        return shortened(where, LONGEST_NAME + _LONGEST_LINE)
     if recording.state == "failed" or recording.ending is not None:
         failure = failure_of(recording)
         steps = failure.steps if failure is not None and recording.ending is None else ()
@@ -207,8 +206,7 @@ def _peak_sentence(
     where, when = phrase(" in {}", [name for name, _ in peak.path], names_text), ""
     if peak.time is not None:
         when = f", {clock_text(peak.time)} after the start"
-        row = outside_at(outside_of(recording, outermost_runs(recording)), peak.time)
-        where = where or phrase(" {}", row, words_of_outside)
+        where = where or phrase(" {}", outside_at(recording, peak.time), words_of_outside)
     limit, of = memory_limit(recording), whose(recording, peak)
     yield peak_sentence(peak.value, where + when, limit, whose=of, is_least=peak.is_least)
 
@@ -282,23 +280,17 @@ def _time(recording: Recording) -> Iterator[str]:
 
 def _outside(recording: Recording) -> Iterator[str]:
     """Yields where a good part of the run's time went without a step, the longest first."""
-    rows = outside_of(recording, outermost_runs(recording))
-    for each in sorted(rows, key=attrgetter("own"), reverse=True):
+    whole = duration_text(recording.duration)
+    for each in sorted(outside_of(recording), key=attrgetter("own"), reverse=True):
         if each.own >= _LONG * recording.duration:
-            whole = duration_text(recording.duration)
             passed = f"{part_text(each.own, whole)} of {whole} passed {words_of_outside(each)}"
             yield f"{passed}{phrase(': {}', _calls(recording, each))}."
-
-
-def _named_outside(row: PlacedStep, subject: ShownProcess) -> str:
-    """Returns the name of a row in a sentence: ``before the first step``, of which process if there are others."""
-    return words_of_outside(row) + f" of {subject.name}" * bool(subject.why)
 
 
 def _calls(recording: Recording, row: PlacedStep) -> str:
     """Returns in which functions of the program most of a row's time was seen, each at the line with the most."""
     found: dict[tuple[str, str, int], list[tuple[int, Place]]] = {}
-    for place, seen in by_call(each for each in stacks_in(recording) if each.step is row).items():
+    for place, seen in by_call(of_step(stacks_in(recording), row.step.name)).items():
         line = place.line if place.function == "<module>" else 0  # which is not one function
         found.setdefault((place.file, place.function, line), []).append((seen.time, place))
     times = [(sum(time for time, _ in seen) / 1e9, max(seen)[1]) for seen in found.values()]
@@ -324,10 +316,9 @@ def _bounds(recording: Recording, subject: ShownProcess, named: Sequence[str]) -
     """Yields what bounds the steps that matter, longest first, and what to try; not what was named already."""
     peak = summary.peak(recording)
     at_peak, least = peak and peak.step, _WORTH * recording.duration
-    rows = [with_bound(recording, each) for each in outside_of(recording, subject.runs)]
     known = [
         each
-        for each in (*subject.steps, *rows)
+        for each in (*subject.steps, *(with_bound(recording, row) for row in outside_of(recording)))
         if each.step.attributes.get(semconv.STEP_BOUND_BY) not in (None, *named)
         and (each.own >= least or each.step is at_peak)
     ]
@@ -337,11 +328,7 @@ def _bounds(recording: Recording, subject: ShownProcess, named: Sequence[str]) -
         if evidence and evidence in (_ending_of(recording).evidence or ""):
             continue  # it is why the program has ended
         text = f"{words_of(bound)}: {cut(evidence, LONGEST_MESSAGE)}"
-        name = (
-            _named_outside(each, subject).capitalize()
-            if each.step.spans
-            else names_text(each.names)
-        )
+        name = words_of_outside(each).capitalize() if each.step.spans else names_text(each.names)
         yield f"{name}: {text}.{_to_try(recording, bound, each)}"
 
 

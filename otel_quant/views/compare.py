@@ -103,7 +103,7 @@ def _parts(
     points = (f"{_step_name(row)}: {text}" for row, text in notes if text)
     yield from Lines.of(points, _MOST_NOTES, is_list=True)
     yield from _lines(comparison)
-    names = list(map(_heading, comparison.sides))
+    names = [side.heading for side in comparison.sides]
     differs = [
         (fact.name, *_apart([fact_text(fact, at) for at in range(len(names))]))
         for fact in comparison.differences
@@ -119,11 +119,6 @@ def _parts(
     ]
     if runs:
         yield Facts(runs, caption="Runs")
-
-
-def _heading(side: Side) -> str:
-    """Returns what stands above a side: the name of its run as it is."""
-    return side.title or side.name.upper()
 
 
 def _apart(texts: Sequence[str]) -> Iterator[str]:
@@ -310,6 +305,8 @@ def _figures(comparison: Comparison) -> Table | Lines:
     for each in filter(_is_telling, _every_figure(comparison)):
         if each.name not in hidden:
             groups[each.group].append(each)
+    if all(each.name in summary.WAITS for each in groups["table"]):  # the machine's part of nothing
+        groups["unclear"] += groups.pop("table", [])
     told = set(_told_within(comparison))
     shown = [each for each in groups["table"] if (each.row.path, each.name) not in told]
     shown.sort(
@@ -416,7 +413,7 @@ def _lines(comparison: Comparison) -> Iterator[Table]:
 def _side_columns(comparison: Comparison) -> Iterator[Column[Any]]:
     for number, side in enumerate(comparison.sides):
         title = "median ± largest distance of a run from it" if len(side.runs) > 1 else ""
-        yield Column(_heading(side), "", absent="-", title=title)
+        yield Column(side.heading, "", absent="-", title=title)
         if number:
             yield Column("DIFFERENCE", "")
             yield Column("", "1", shown_in="%", is_signed=True)
@@ -526,24 +523,19 @@ def _of_side(of: str, number: int, key: str, each: _Placed) -> Cell:
     return ("no", "yes")[value] if isinstance(value, bool) else value
 
 
-_RUNS: Final[Sequence[Column[ComparedRun]]] = (
-    Column("path", value=attrgetter("name")),
-    Column("state", value=attrgetter("recording.state")),
-    Column("problem", value=lambda run: run.why or None),
+_RUN: Final = (
+    Column[ComparedRun]("path", value=attrgetter("name")),
+    Column[ComparedRun]("state", value=attrgetter("recording.state")),
+    Column[ComparedRun]("problem", value=lambda run: run.why or None),
 )
-_DIFFERS: Final[Sequence[Column[Any]]] = (
-    Column("name", value=attrgetter("name")),
-    Column("values", value=attrgetter("values")),
-    Column("changes", value=lambda fact: tuple(sorted(fact.changes))),
-)
-_CHECKS: Final[Sequence[Column[Any]]] = (
-    Column("limit", value=lambda check: check.limit and check.limit.text),
-    Column("figure", value=lambda check: check.limit and check.limit.figure.name),
-    Column("step", value=lambda check: path_text(check.path)),
-    Column("side", value=attrgetter("side.name")),
-    Column("outcome", value=attrgetter("outcome")),
-    Column("base", value=lambda check: check.base and check.base.median),
-    Column("new", value=lambda check: check.new and check.new.median),
+_CHECK: Final = (
+    Column[Any]("limit", value=lambda check: check.limit and check.limit.text),
+    Column[Any]("figure", value=lambda check: check.limit and check.limit.figure.name),
+    Column[Any]("step", value=lambda check: path_text(check.path)),
+    Column[Any]("side", value=attrgetter("side.name")),
+    Column[Any]("outcome", value=attrgetter("outcome")),
+    Column[Any]("base", "", value=lambda check: check.base and check.base.median),
+    Column[Any]("new", "", value=lambda check: check.new and check.new.median),
 )
 
 
@@ -551,9 +543,12 @@ def _data(comparison: Comparison, verdict: GateVerdict | None) -> dict[str, Any]
     """Returns what JSON has."""
     data: dict[str, Any] = {
         "sides": [
-            {"name": side.name, "runs": [*records(_RUNS, side.runs)]} for side in comparison.sides
+            {"name": side.name, "runs": [*records(_RUN, side.runs)]} for side in comparison.sides
         ],
-        "differs": [*records(_DIFFERS, comparison.differences)],
+        "differs": [
+            {"name": fact.name, "values": fact.values, "changes": sorted(fact.changes)}
+            for fact in comparison.differences
+        ],
         "rows": [
             {
                 "step": path_text(row.path),
@@ -564,7 +559,7 @@ def _data(comparison: Comparison, verdict: GateVerdict | None) -> dict[str, Any]
         ],
     }
     if verdict is not None:
-        checks, texts = records(_CHECKS, verdict.checks), check_lines(comparison, verdict.checks)
+        checks, texts = records(_CHECK, verdict.checks), check_lines(comparison, verdict.checks)
         found = [{**check, "text": text} for check, text in zip(checks, texts, strict=True)]
         data["gate"] = {"outcome": verdict.outcome, "exit_code": verdict.exit_code, "checks": found}
     return data

@@ -189,7 +189,7 @@ def _sum(parts: Sequence[Grid]) -> Grid:
 
 
 _SHARED: Final = re.compile(
-    rf"{series.CACHE}|[cg]pu\.energy|gpu\.[0-9]+\.(?!{series.PROCESS_USED}).*"
+    rf"{series.CACHE}|[cg]pu\.energy|gpu\.memory|gpu\.[0-9]+\.(?!{series.PROCESS_USED}).*"
 )
 
 

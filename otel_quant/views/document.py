@@ -32,6 +32,7 @@ its own: ``UnitCell(855e6, "By", before="≥ ")``. What is not known is None, ne
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
@@ -165,6 +166,11 @@ def records(columns: Iterable[Column[Item]], items: Iterable[Item]) -> Iterator[
     """Yields what JSON has of each item: its cells by the names of the columns."""
     names = [(column.name, column.value) for column in columns]
     return ({name: value(item) for name, value in names} for item in items)
+
+
+def of_attributes(*paths: str) -> Iterator[Column[Any]]:
+    """Yields columns of attributes, each called as the last part of its path."""
+    return (Column(path.rpartition(".")[2], "", attrgetter(path)) for path in paths)
 
 
 class Facts(NamedTuple):

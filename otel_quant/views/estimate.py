@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from otel_quant.cost.estimate import ANSWERS, Estimate, EstimatedModel, EstimatePart
 from otel_quant.schema.units import counted, size
@@ -21,6 +21,8 @@ from otel_quant.views.document import (
     Part,
     Table,
     UnitCell,
+    of_attributes,
+    records,
 )
 
 SCHEMA: Final = 1
@@ -43,7 +45,7 @@ def document(
         title=_answer(model.cost.path, estimates, limit),
         over="Memory that a quantization needs",
         is_answer=True,
-        sheet=lambda: _sheet(estimates, limit),
+        sheet=lambda: Table.of(_SHEET, _lines(estimates, limit)),
         data=lambda: _data(model, estimates, limit),
     )
 
@@ -80,9 +82,8 @@ def _parts(
         source = UnitCell(layer.bytes, "By", f"{layer.name}, ", f": {layer.computed_from}")
         rows.append((f"largest layer by {whose}", source))
     yield Facts(rows, model.cost.path)
-    columns = list(_COLUMNS)
-    if limit is not None:
-        columns[1:1] = [Column(f"fits {size(limit)}", "", lambda each: each.fits(limit))]
+    fits = [] if limit is None else [_fits(limit)]
+    columns = (_METHOD, *fits, *_AMOUNTS, _MOSTLY)
     yield Table.of(columns, estimates, id="estimates", caption="Estimates")
     for each in estimates if explained else ():
         computed = [
@@ -92,15 +93,22 @@ def _parts(
         yield Facts(computed, _title(each))
 
 
-_COLUMNS: Final = (
-    Column[Estimate]("method", None, _title),
-    Column[Estimate]("samples", "", lambda each: each.samples),
-    Column[Estimate]("peak", "By", lambda each: each.peak),
-    Column[Estimate]("at least", "By", lambda each: each.lowest),
-    Column[Estimate]("at most", "By", lambda each: each.highest, absent="?"),
-    Column[Estimate]("disk", "By", lambda each: each.disk_bytes),
-    Column[Estimate]("mostly", None, lambda each: max(each.memory, key=attrgetter("bytes")).name),
+_METHOD: Final = Column[Estimate]("method", None, _title)
+_AMOUNTS: Final[Sequence[Column[Estimate]]] = (
+    Column("samples", "", attrgetter("samples")),
+    Column("peak", "By", attrgetter("peak"), "peak_bytes"),
+    Column("at least", "By", attrgetter("lowest"), "lowest_bytes"),
+    Column("at most", "By", attrgetter("highest"), "highest_bytes", absent="?"),
+    Column("disk", "By", attrgetter("disk_bytes"), "disk_bytes"),
 )
+_MOSTLY: Final = Column[Estimate](
+    "mostly", None, lambda each: max(each.memory, key=attrgetter("bytes")).name
+)
+
+
+def _fits(limit: int | None) -> Column[Estimate]:
+    heading = "" if limit is None else f"fits {size(limit)}"
+    return Column(heading, "", lambda each: None if limit is None else each.fits(limit), "fits")
 
 
 def _figures(estimate: Estimate) -> Iterator[tuple[str, EstimatePart]]:
@@ -127,9 +135,14 @@ def _notes(model: EstimatedModel, estimates: Sequence[Estimate]) -> list[str]:
     return notes
 
 
+# --- for programs -------------------------------------------------------------------------
+
+
 def _data(
     model: EstimatedModel, estimates: Sequence[Estimate], limit: int | None
 ) -> dict[str, Any]:
+    probed = Column[Estimate]("probed_samples", "", attrgetter("probed"))
+    columns = (*of_attributes("library", "method"), probed, *_AMOUNTS, _fits(limit))
     return {
         "schema": SCHEMA,
         "model": model.cost.path,
@@ -141,28 +154,30 @@ def _data(
         "layers": {whose: asdict(layer) for whose, layer in model.layers.items()},
         "limit_bytes": limit,
         "estimates": [
-            {
-                **{name: getattr(each, name) for name in ("library", "method", "samples")},
-                "probed_samples": each.probed,
-                **{f"{name}_bytes": getattr(each, name) for name in ("peak", "lowest", "highest")},
-                "disk_bytes": each.disk_bytes,
-                "fits": None if limit is None else each.fits(limit),
-                "memory": list(map(asdict, each.memory)),
-                "disk": list(map(asdict, each.disk)),
-            }
-            for each in estimates
+            {**row, "memory": [*map(asdict, each.memory)], "disk": [*map(asdict, each.disk)]}
+            for row, each in zip(records(columns, estimates), estimates, strict=True)
         ],
     }
 
 
-def _sheet(estimates: Sequence[Estimate], limit: int | None) -> Table:
-    names = ("library", "method", "samples", "kind", "figure", "bytes", "fits", "computed_from")
-    rows: list[tuple[Cell, ...]] = []
+class _Line(NamedTuple):
+    """A line of CSV: a figure of an estimate."""
+
+    of: Estimate
+    kind: str  # ``total``, ``memory`` or ``disk``
+    figure: str
+    bytes: Cell
+    fits: Cell = None
+    computed_from: Cell = None
+
+
+_SHEET: Final = [*of_attributes("of.library", "of.method", "of.samples", *_Line._fields[1:])]
+
+
+def _lines(estimates: Sequence[Estimate], limit: int | None) -> Iterator[_Line]:
     for each in estimates:
-        whose = (each.library, each.method, each.samples)
-        fits = None if limit is None else each.fits(limit)
-        for name in ("peak", "lowest", "highest"):
-            rows.append((*whose, "total", name, getattr(each, name), fits, None))
-        for kind, figure in _figures(each):
-            rows.append((*whose, kind, figure.name, figure.bytes, None, figure.computed_from))
-    return Table([Column(name) for name in names], rows)
+        for column in _AMOUNTS[1:4]:
+            figure, fits = column.name.removesuffix("_bytes"), _fits(limit).value(each)
+            yield _Line(each, "total", figure, column.value(each), fits)
+        for kind, part in _figures(each):
+            yield _Line(each, kind, part.name, part.bytes, None, part.computed_from)

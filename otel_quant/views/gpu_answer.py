@@ -47,10 +47,9 @@ def _peak(recording: Recording) -> Iterator[str]:
     if peak is not None and peak.value:
         yield f"GPU memory {_reached(peak)}{near(peak)}{others}."
     elif between is not None and between.most:
-        most = f"at {size(between.most)} at most"
-        if between.least is not None:
-            most = f"between {size(between.least)} and {size(between.most)}"
-        yield f"GPU memory peaked {most}: the driver does not tell what this program has{others}."
+        least, most = phrase("{}", between.least, size), size(between.most)
+        among = f"between {least} and {most}" if least else f"at {most} at most"
+        yield f"GPU memory peaked {f'at {most}' if least == most else among}: the driver does not tell what this program has{others}."
     elif of_all is not None and of_all.value:
         yield f"GPU memory of all programs {_reached(of_all)}{near(of_all)}."
 

@@ -46,7 +46,7 @@ from otel_quant.views.document import (
 )
 from otel_quant.views.gpu_devices import device_table
 from otel_quant.views.html import page_text
-from otel_quant.views.show import accuracy_tables, model_parts
+from otel_quant.views.show import OWN_PART, accuracy_tables, model_parts
 from otel_quant.views.stacks import links_of, page_parts
 from otel_quant.views.steps import (
     MOST_STEPS,
@@ -341,7 +341,8 @@ def _origin(recording: Recording, subject: ShownProcess) -> Section:
         names = [name for name in left if name.startswith(beginnings)]
         if rows := [_fact(name, left.pop(name)) for name in names]:
             shown.append(Facts(rows, title))
-    shown.append(Facts([("folder or file", str(recording.path))], "Recording"))
+    own = [("recorder", OWN_PART)] if recording.path.is_dir() else []
+    shown.append(Facts([("folder or file", str(recording.path)), *own], "Recording"))
     return Section("What made this run", (Section("", shown, layout="facts"),))
 
 

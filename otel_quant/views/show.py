@@ -21,12 +21,11 @@ from otel_quant.recordings.model import (
     path_text,
     steps_in,
 )
-from otel_quant.recordings.outside import outside_of
 from otel_quant.recordings.profile_reader import COLUMNS as PROFILE_COLUMNS
 from otel_quant.recordings.profile_reader import OF_RUN, PEAKS
 from otel_quant.schema import semconv
 from otel_quant.schema.figures import MODEL_FIGURES, ModelFigure
-from otel_quant.schema.readings import LayerAccuracy, worst_first
+from otel_quant.schema.readings import OWN_MEMORY, LayerAccuracy, worst_first
 from otel_quant.schema.units import counted, cut, duration_text, share_text, size
 from otel_quant.views.answer import ending_parts, outcome, sentences
 from otel_quant.views.document import (
@@ -44,6 +43,8 @@ from otel_quant.views.document import (
 )
 from otel_quant.views.gpu_devices import device_table
 from otel_quant.views.steps import (
+    BARE,
+    CHILDREN,
     COLUMNS,
     ShownRun,
     StepTableRow,
@@ -171,6 +172,9 @@ _LIMITS: Final = {"cgroup": " (of the control group)", "physical": " (physical m
 _LONGEST_FACT: Final = 300
 _LONGEST_NOTE: Final = 600
 
+OWN_PART: Final = f"about {OWN_MEMORY // 10**6} MB and 0.2 to 0.5 s of CPU time of each recorded process, which its figures include"
+"""What recording takes itself."""
+
 _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
     "GPUs": {"gpus": "{}"},
     "libraries": {"libraries": "{}"},
@@ -194,10 +198,14 @@ def _run_data(recording: Recording, run: RecordedRun) -> dict[str, Any]:
     limit, peak = summary.limit(recording, run), summary.peak_of_run(recording, run)
     data = {key: value for key, value in found.items() if value not in (None, "")}
     data |= _known(**_calibration(run))
-    for name, known_value in (("memory_limit", limit), ("tree_peak_memory", peak)):
+    for name, bare, known_value in (
+        ("memory_limit", "memory_limit_bytes", limit),
+        ("tree_peak_memory", "memory_peak_bytes", peak),
+    ):
         if known_value:
             sizes = {
                 f"{name}_mb": _mebibytes(known_value.value),
+                bare: known_value.value,
                 f"{name}_source": known_value.source,
             }
             data |= _known(**sizes)
@@ -248,6 +256,8 @@ def _facts(recording: Recording, run: RecordedRun) -> Iterator[tuple[str, str]]:
         values = [form.format(listed(data[key])) for key, form in forms.items() if key in data]
         if values:
             yield name, cut(", ".join(values), _LONGEST_FACT)
+    if run is recording.runs[0] and recording.path.is_dir():
+        yield "recorder", OWN_PART
 
 
 # --- layers -------------------------------------------------------------------------------
@@ -477,13 +487,12 @@ def _data(recordings: Mapping[str, Recording]) -> Iterator[dict[str, Any]]:
     for name, recording in recordings.items():
         whole = _recording_data(recording)
         runs = _titled_runs(name, recording)
-        outside = outside_of(recording, subject_of(recording).runs)
         for title, run in runs.items():
             yield {
                 "file": title,
                 "truncated": _is_truncated(recording, run),
                 "run": _run_data(recording, run),
-                "steps": _rows(ShownRun(recording, run, outside=outside)),
+                "steps": _rows(ShownRun(recording, run)),
                 "summary": run.summary,
                 "onnx_model_cost": list(_costs(run)),
                 **_known(last_reading=_last_reading(recording, run)),
@@ -495,14 +504,14 @@ def _data(recordings: Mapping[str, Recording]) -> Iterator[dict[str, Any]]:
 
 
 def _recording_data(recording: Recording) -> dict[str, Any]:
+    peak, limit = summary.value(recording, summary.MEMORY_PEAK), memory_limit(recording)
     return {
         "path": str(recording.path),
         "state": recording.state,
         "duration_secs": recording.duration,
-        **_known(
-            memory_peak=summary.value(recording, summary.MEMORY_PEAK),
-            memory_limit=memory_limit(recording),
-        ),
+        "duration_seconds": recording.duration,
+        **_known(memory_peak=peak, memory_limit=limit),
+        **_known(memory_peak_bytes=peak, memory_limit_bytes=limit),
         "problems": list(recording.problems),
         **_known(ending=recording.ending and dataclasses.asdict(recording.ending)),
     }
@@ -536,7 +545,7 @@ def _last_reading(recording: Recording, run: RecordedRun) -> dict[str, Any] | No
 
 
 def _rows(run: ShownRun) -> Iterator[dict[str, Any]]:
-    """Yields what programs get of each row: figures as Quark's file has them, sizes in MiB."""
+    """Yields what programs get of each row: figures as Quark's file has them, sizes in MiB, then each in one unit."""
 
     def in_mebibytes(value: Callable[[StepTableRow], Any], row: StepTableRow) -> float | None:
         return _mebibytes(value(row))
@@ -545,7 +554,7 @@ def _rows(run: ShownRun) -> Iterator[dict[str, Any]]:
         each._replace(value=partial(in_mebibytes, each.value)) if each.unit == "By" else each
         for each in columns_of(run)
     )
-    return records([*_FIRST, *figures, *known(_LAST, run.rows)], run.rows)
+    return records([*_FIRST, *known(BARE, run.rows), *figures, *known(_LAST, run.rows)], run.rows)
 
 
 _FIRST: Final = (
@@ -553,6 +562,7 @@ _FIRST: Final = (
     Column[StepTableRow]("depth", value=attrgetter("depth")),
 )
 _LAST: Final = (
+    CHILDREN,
     Column[StepTableRow]("error_message", value=message_of),
     Column[StepTableRow]("status", value=status_of),
 )
@@ -562,10 +572,9 @@ def _sheet(recordings: Mapping[str, Recording]) -> Table:
     """Returns the steps; what is known of a run is on each of its steps."""
     runs = []
     for name, recording in recordings.items():
-        outside = outside_of(recording, subject_of(recording).runs)
         for title, run in _titled_runs(name, recording).items():
             texts = {f"run_{key}": listed(it) for key, it in _run_data(recording, run).items()}
-            shown = ShownRun(recording, run, outside=outside)
+            shown = ShownRun(recording, run)
             runs.append((shown, {"file": title, **texts}))
     present = dict.fromkeys(
         chain(*((*next(_rows(shown)), *of_run) for shown, of_run in runs if shown.rows))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, count, product
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
+from otel_quant.diagnosis.spots import top_spot
 from otel_quant.recordings.model import StepPath, name_text, path_text
 from otel_quant.recordings.reader import SeenStack, by_call, by_line, of_step, stacks_in
 from otel_quant.schema.code_lines import NOTHING, Amounts, Place, total_of
@@ -75,13 +76,15 @@ _COLUMNS: Final[tuple[Column[_LineRow], ...]] = (
 
 def answer(stacks: Sequence[SeenStack], measure: Measure) -> str:
     """Returns which line has the most, one sentence without its full stop."""
-    whole, lines = total_of(each.seen for each in stacks), by_line(stacks)
+    whole = total_of(each.seen for each in stacks)
     shown = _MEASURES[measure if whole.grown > 0 else "time"]
-    most = max(lines, key=lambda place: shown.of(lines[place]))
-    own, total = shown.of(lines[most]), shown.of(whole)
+    every = [(each.lines, each.seen) for each in stacks]
+    top = top_spot(every, shown.of, lambda lines: lines[-1])
+    assert top is not None  # there are stacks
+    own, total = shown.of(top[1]), shown.of(whole)
     share = share_text(own / total if total else 0.0)
     what, text = shown.in_a_sentence, shown.text
-    return f"{share} of the {what} was seen at {most.short}: {text(own)} of {text(total)}"
+    return f"{share} of the {what} was seen at {top[0].words}: {text(own)} of {text(total)}"
 
 
 def parts(stacks: Sequence[SeenStack], measure: Measure) -> list[Part]:
@@ -252,10 +255,7 @@ def lines_of(sides: tuple[Side, Side], step: str, is_time: bool, change: float) 
     if rows:
         columns: tuple[Column[Any], ...] = (
             Column("LINE", longest=_LONGEST_LINE),
-            *(
-                Column(side.title or side.name.upper(), kind.unit, shown_in=ONE, spare=1)
-                for side in sides
-            ),
+            *(Column(side.heading, kind.unit, shown_in=ONE, spare=1) for side in sides),
             Column("DIFFERENCE", kind.unit, shown_in=ONE, is_signed=True),
         )
         rows.sort(key=lambda row: -sign * row[-1])

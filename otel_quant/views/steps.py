@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, pairwise
+from operator import attrgetter
 from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -38,6 +39,7 @@ from otel_quant.schema.figures import (
     MEMORY,
     RESOURCES,
     TREE_GPU_MEMORY,
+    TREE_MEMORY,
     Figure,
     Part,
 )
@@ -171,7 +173,7 @@ _LONGEST_NAME: Final = 120
 _LONGEST_STATE: Final = 40
 
 _SPARE: Final = (
-    "MEM START", "GPU START", "MEM END", "GPU END", "START", "READ", "CPU ENERGY", "GPU ENERGY", "OF LIMIT", "SAMPLES",
+    "MEM START", "GPU START", "MEM END", "GPU END", "START", "READ", "CPU ENERGY", "GPU ENERGY", "OF LIMIT", "SAMPLES", "CHILDREN",
 )  # fmt: skip
 """Columns that a narrow terminal does without, those first that say least."""
 
@@ -197,11 +199,7 @@ class ShownRun:
     """A run with rows of all its steps and other checkpoints, or of some of its steps alone."""
 
     def __init__(
-        self,
-        recording: Recording,
-        run: RecordedRun,
-        placed: Sequence[PlacedStep] | None = None,
-        outside: Sequence[PlacedStep] = (),
+        self, recording: Recording, run: RecordedRun, placed: Sequence[PlacedStep] | None = None
     ) -> None:
         self.recording, self.run = recording, run
         self.steps = summary.StepSummary(recording, run)
@@ -210,7 +208,7 @@ class ShownRun:
         # The names of all attributes of its checkpoints
         named = chain.from_iterable(each.attributes for each in run.checkpoints)
         self.checkpoint_names = dict.fromkeys(named)
-        of_outside = [self._outside(each) for each in outside if each.run is run]
+        of_outside = [self._outside(each) for each in outside_of(recording) if each.run is run]
         before = [each for each in of_outside if each.name == NAMES[BEFORE]]
         self.rows = [*before, *self._rows(placed), *of_outside[len(before) :]]
         failed = [each for each in run.steps if each.error]
@@ -435,15 +433,16 @@ def step_table(
             f"{counted(len(steps) - len(kept), 'step')} of {len(steps):,} left out, the shortest: "
             f"none took more than {duration_text(longest)}."
         )
-    outside = outside_of(recording, [each for each in runs if each in outermost_runs(recording)])
-    shown = [ShownRun(recording, run, chosen, outside) for run in runs]
+    shown = [ShownRun(recording, run, chosen) for run in runs]
     rows = list(chain.from_iterable(run.rows for run in shown))
     custom = chain.from_iterable(map(_custom_columns, shown))
     step, *others = _SHOWN
     several = [_PROCESS] if len({run.process for run in runs}) > 1 else []
-    columns = _telling(recording, known((step, *several, *others, *more, *custom, _STATE), rows))
+    columns = _telling(
+        recording, known((step, *several, *others, *more, *custom, CHILDREN, _STATE), rows)
+    )
     notes += _notes_on(columns, runs)
-    link_of = {id(each.step): links.get(each.path, "") for each in (*steps, *outside)}
+    link_of = {id(each.step): links.get(each.path, "") for each in (*steps, *outside_of(recording))}
 
     def placed(row: StepTableRow, cells: Sequence[Cell]) -> Row:
         state = row.step.state if row.step else "ended"
@@ -478,6 +477,8 @@ def _state_text(row: StepTableRow, step: RecordedStep) -> str:
         return ""
     if step.state == "lost" and not row.of.recording.path.is_dir():
         return "open"  # a file does not show whether its process is alive
+    if step.end is None and row.of.run.cut is not None:
+        return f"not recorded after {duration_text(row.of.run.cut)}"
     message = step.error_message if step.error and step.error_message not in row.of.told else ""
     return ": ".join(filter(None, (STATES[step.state].cell, step.error, message)))
 
@@ -497,11 +498,17 @@ def _seen_of_open_steps(column: Column[StepTableRow], figure: Figure) -> Column[
     return column._replace(value=value) if column.heading.endswith(" PEAK") else column
 
 
+CHILDREN: Final = _column(
+    "children", "CHILDREN", "", _of_step(lambda row, step: row.of.steps.children(step) or None),
+    title="the largest child processes",
+)  # fmt: skip
 _PROCESS: Final = Column[StepTableRow](
     "PROCESS",
     None,
     _of_step(lambda row, step: "" if step.spans else process_name(row.of.recording, row.of.run)),
 )
+
+
 _STATE: Final = Column[StepTableRow]("STATE", None, _state_text, longest=_LONGEST_STATE)
 _NOT_SHOWN: Final = {
     "cpu_memory_delta_mb",
@@ -517,6 +524,45 @@ _SHOWN: Final[tuple[Column[StepTableRow], ...]] = (
     *(_seen_of_open_steps(*each) for each in _FIGURES if each[0].key not in _NOT_SHOWN),
     Column("SAMPLES", "", _of_step(lambda _, step: step.samples), title="calibration samples: batches", spare=len(_SPARE), absent="-"),
 )  # fmt: skip
+
+_BARE_ENDS: Final = {"By": "_bytes", "s": "_seconds"}
+"""The end of a column's name where sizes are in bytes."""
+
+
+def _bare(column: Column[StepTableRow], figure: Figure) -> Column[StepTableRow]:
+    """Returns the column of a figure for programs: what a table shows, in one unit."""
+    of_file = figure.name.replace(".", "_") if figure.column is None else figure.column.key
+    end, is_size = _ENDS.get(column.unit or "", ""), column.unit == "By"
+    part = column.name.removeprefix(of_file.removesuffix(_ENDS.get(figure.unit, "")))
+    shown = _seen_of_open_steps(column, figure)
+
+    def value(row: StepTableRow) -> Any:
+        cell = shown.value(row)
+        found: Any = cell.value if isinstance(cell, UnitCell) else cell
+        return round(found) if is_size and found is not None else found
+
+    part = part.removesuffix(end) + _BARE_ENDS.get(column.unit or "", end)
+    return Column(figure.name.replace(".", "_") + part, value=value)
+
+
+def _share(row: StepTableRow) -> float | None:
+    return _rounded_share(row.seconds, row.of.recording.duration)
+
+
+def _is_least(row: StepTableRow) -> bool | None:
+    cells = [each.value(row) for each in _SHOWN if each.heading == f"{TREE_MEMORY.heading} PEAK"]
+    return isinstance(cells[0], UnitCell) if cells[0] is not None else None
+
+
+BARE: Final = (
+    Column[StepTableRow]("start_seconds", value=attrgetter("start")),
+    Column[StepTableRow]("duration_seconds", value=attrgetter("seconds")),
+    Column[StepTableRow]("share_of_run", value=_share),
+    *(_bare(*each) for each in _FIGURES),
+    Column[StepTableRow]("memory_peak_is_least", value=_is_least),
+    Column[StepTableRow]("samples", value=_of_step(lambda _, step: step.samples)),
+)
+"""Columns for programs: with one base, the recording's beginning, and one unit."""
 
 RATES: Final = tuple(
     _column("", each.heading.removesuffix("/S"), each.unit, _quantity(each.name), title=each.brief)

@@ -34,6 +34,7 @@ class Ours(NamedTuple):
 
     used: int | None  # Bytes; None if the driver does not report it
     processes: int  # How many of them have some
+    is_alone: bool = False  # Whether this process is the only one of all that has some
 
 
 _ASKED_EVERY: Final = 10.0
@@ -50,13 +51,15 @@ class EnergyMeter:
 
     def __init__(self) -> None:
         self.joules: float | None = None  # None until it was counted
+        self.power: float | None = None  # The last that was known
         self._before = 0.0  # Joules that the device had counted before
         self._asked_at = self._now = -math.inf
 
-    def pass_time(self, now: float, power: float) -> None:
-        """Adds the energy since the last reading, at a power in watts."""
-        if self.joules is not None:
-            self.joules += power * (now - self._now)
+    def pass_time(self, now: float, power: float | None) -> None:
+        """Adds the energy since the last reading, at a power in watts; None for the last that was known."""
+        self.power = self.power if power is None else power
+        if self.joules is not None and self.power is not None:
+            self.joules += self.power * (now - self._now)
         self._now = now
 
     def is_due(self, now: float, border_at: float, is_brief: bool) -> bool:
@@ -138,7 +141,7 @@ class Devices(ABC):
                 device.used = used
             reading = GpuReading(index, device.id, device.name, used, limit)
             if device.ours is not None:
-                reading.process_used, reading.processes = device.ours
+                reading.process_used, reading.processes, reading.is_alone = device.ours
             reading.activity, reading.source = device.activity, self.source
             reading.energy = getattr(device.energy, "joules", None)
             if not is_brief:
@@ -210,8 +213,8 @@ class Devices(ABC):
         return found
 
     def _count_energy(self, device: Device, meter: EnergyMeter, now: float, is_brief: bool) -> None:
-        meter.pass_time(now, getattr(device.activity, "power", None) or 0.0)
-        if meter.is_due(now, device.border_at, is_brief):
+        meter.pass_time(now, getattr(device.activity, "power", None))
+        if meter.power is not None and meter.is_due(now, device.border_at, is_brief):
             found = self._found(device, {"energy": self.energy})
             if found:
                 meter.count(now, found["energy"])

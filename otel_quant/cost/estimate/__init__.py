@@ -25,6 +25,7 @@ from otel_quant.cost import InputSpec, ModelCost, TensorCost, analyze, dtypes
 from otel_quant.cost.model_reader import read_model
 from otel_quant.cost.operation import volume
 from otel_quant.cost.structure import Graph, GraphNode
+from otel_quant.schema.readings import OWN_MEMORY
 from otel_quant.schema.units import counted, size
 
 _BOTH: Final = (
@@ -262,7 +263,8 @@ def extrapolated(wanted: Estimate, probed: Estimate, measured: int, torch: int) 
 
 
 def _bounded(found: Estimate, below: float, above: float | None) -> Estimate:
-    highest = None if above is None else round(found.peak * (1 + above)) + found.torch
+    own = OWN_MEMORY + found.torch  # the estimate is of a run that is not recorded
+    highest = None if above is None else round(found.peak * (1 + above)) + own
     return replace(found, lowest=round(found.peak * (1 - below)), highest=highest)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import signal
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from otel_quant.recordings import summary
 from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
 from tests.fixtures.fake_nvml import FakeGpu, FakeMig, FakeNvml, FakeProcess
@@ -217,11 +219,12 @@ def test_each_verdict_on_a_gpu_is_given_where_it_holds_and_not_where_it_nearly_d
     for name, (busy, sm, dram, sent, received) in H200.items():
         (tmp_path / name).mkdir()
         gpu = FakeGpu(
-            uuid=FIRST, used=(4 if name == "shared" else 2) * GIB, util=busy, power=300_000,
+            uuid=FIRST, used=4 * GIB, util=busy, power=300_000,
             power_limit=700_000, pcie_generation=5, pcie_width=16, gpm=1, gpm_busy=busy, gpm_sm=sm,
             gpm_dram=dram, gpm_sent=sent, gpm_received=received,
         )  # fmt: skip
-        driver = FakeNvml(tmp_path / name, [gpu], [FakeProcess(used=2 * GIB)])
+        others = [FakeProcess(used=2 * GIB, pid=1)] if name == "shared" else []
+        driver = FakeNvml(tmp_path / name, [gpu], [FakeProcess(used=2 * GIB), *others])
     (tmp_path / "planted.py").write_text(PLANTED)
     (tmp_path / "state").mkdir()
     env = {**driver.env, "FAKE_NVML_STATE": str(tmp_path / "state" / "fake_nvml.txt")}
@@ -247,6 +250,33 @@ def test_each_verdict_on_a_gpu_is_given_where_it_holds_and_not_where_it_nearly_d
         if found[name := each.name] not in {*VERDICTS[name], BUSY}
     }
     assert (wrong, set(found)) == ({}, set(VERDICTS))
+
+
+KILLED = """
+import os, signal, time, otel_quant
+with otel_quant.step("Calibration"):
+    time.sleep(1.5)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_run_has_its_energy_and_what_its_gpus_did_from_outside(tmp_path: Path) -> None:
+    gpus = [
+        FakeGpu(uuid=FIRST, used=GIB, util=97, power=600_000, energy=7),
+        FakeGpu(uuid=SECOND, used=GIB, util=3, power=100_000, energy=7),
+    ]
+    driver = FakeNvml(tmp_path, gpus)
+    (tmp_path / "killed.py").write_text(KILLED)
+    command = [sys.executable, "-m", "otel_quant", "run", "--quiet", "--out", "R", "--"]
+    done = run([*command, sys.executable, "killed.py"], tmp_path, clean_environment(driver.env))
+    assert done.returncode == -signal.SIGKILL
+    found = read(tmp_path / "R")
+    buckets = found.curves["launcher"].curve.buckets
+    seen = 0.05 * (max(buckets) - min(buckets))
+    assert summary.value(found, "gpu.energy") == pytest.approx(700 * seen, rel=0.1)
+    page = (tmp_path / "R" / "report.html").read_text().replace("\xa0", " ")
+    assert "GPU 0: 97.0 % on average, at most 97.0 %; GPU 1: 3.0 % on average" in page
+    assert "GPU 0: 600 W on average, at most 600 W; GPU 1: 100 W on average" in page
 
 
 UNTOUCHED = """

@@ -85,3 +85,16 @@ def test_a_driver_that_hangs_does_not_make_the_launcher_hang(
     assert during[0] > 5
     assert during[1] == 0
     assert highest == 2_000_000_000
+
+
+def test_the_launcher_reads_no_gpu_where_that_is_switched_off(
+    launched: Launched, workshop: Workshop
+) -> None:
+    driver = FakeNvml(workshop.folder, [FakeGpu(uuid="GPU-a")])
+    variables = {**driver.env, "OTEL_QUANT_GPU": "false"}
+    launched.run([*PYTHON, "-c", "import time; time.sleep(1.5)"], variables=variables)
+    _, curve = read(launched.recording).curve(LAUNCHER)
+    names = {name for bucket in curve.buckets.values() for name in bucket.levels}
+    assert "memory" in names
+    assert not any(name.startswith("gpu.") for name in names)
+    assert driver.events == []

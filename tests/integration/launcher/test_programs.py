@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 import textwrap
+from typing import Any
 
 import pytest
 
@@ -185,14 +186,36 @@ def test_otlp_files_equal_the_files_of_opentelemetrys_exporter(launched: Launche
     assert {name: {key for line in lines for key in line} for name, lines in found.items()} == {
         "traces": {"resourceSpans"}, "metrics": {"resourceMetrics"}, "logs": {"resourceLogs"},
     }  # fmt: skip
-    spans = [
-        span["name"]
-        for line in found["traces"]
-        for resource in line["resourceSpans"]
-        for scope in resource["scopeSpans"]
-        for span in scope["spans"]
-    ]
-    assert sorted(spans) == ["A step", "quantization"]
+    assert sorted(span["name"] for span in spans_in(found["traces"])) == ["A step", "quantization"]
+
+
+def spans_in(lines: list[Any]) -> list[Any]:
+    """Returns the spans in lines of a file of traces."""
+    resources = [resource for line in lines for resource in line["resourceSpans"]]
+    return [span for each in resources for scope in each["scopeSpans"] for span in scope["spans"]]
+
+
+KILLED = """
+import os, otel_quant
+with otel_quant.step("Outer"), otel_quant.step("Inner"):
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_otlp_files_of_a_killed_program_have_its_open_steps_and_its_root(
+    launched: Launched,
+) -> None:
+    launched.run([sys.executable, "-c", KILLED], "--otlp-files", "--quiet")
+    files = [each.read_text() for each in launched.recording.glob("traces.*.jsonl")]
+    spans = spans_in([json.loads(line) for text in files for line in text.splitlines()])
+    ids = {span["spanId"]: span["name"] for span in spans}
+    assert sorted((span["name"], ids.get(span.get("parentSpanId"))) for span in spans) == [
+        ("Inner", "Outer"), ("Outer", "quantization"), ("quantization", None),
+    ]  # fmt: skip
+    assert {span["status"]["code"] for span in spans} == {2}  # an error
+    logs = [each.read_text() for each in launched.recording.glob("logs.*.jsonl")]
+    assert sum(semconv.ENDING_EVENT in each for each in logs) == 1
+    assert not [*launched.folder.glob("otel-quant-*-1")]  # what writes them makes no recording
 
 
 MANY = """

@@ -82,7 +82,8 @@ def test_json_and_csv_have_the_run_attributes_of_the_file(complete: Path, show: 
     complete.write_text(DESCRIBED)
     [document] = json.loads(show(complete, "--format", "json"))
 
-    assert document["run"] == RUN
+    sizes = {"memory_limit_bytes": 4000 * MIB, "memory_peak_bytes": 3000 * MIB}
+    assert document["run"] == RUN | sizes
     assert document["onnx_model_cost"] == [
         {"role": "float", "size": 104857600},
         {"role": "quantized", "size": 27262976, "size_ratio": 0.26},
@@ -94,7 +95,8 @@ def test_json_and_csv_have_the_run_attributes_of_the_file(complete: Path, show: 
             key: f"{value:.12g}" if isinstance(value, float) else str(value)
             for key, value in document["steps"][1].items()
         },
-        **{f"run_{key}": str(value) for key, value in RUN.items()},
+        "memory_peak_is_least": "false",
+        **{f"run_{key}": str(value) for key, value in (RUN | sizes).items()},
         "run_gpus": "NVIDIA H200, NVIDIA H200",
         "run_libraries": "amd-quark 0.13, onnxruntime 1.22.0",
     }
@@ -109,6 +111,10 @@ def test_json_has_the_same_figures_and_the_rest_of_the_file(complete: Path, show
         "cpu_memory_delta_mb": 1.5, "cpu_memory_seen_mb": None, "gpu_memory_start_mb": None,
         "gpu_memory_end_mb": None, "gpu_memory_seen_mb": None, "disk_read_mb": None,
         "accuracy": None, "status": "outside",
+        "start_seconds": 0.0, "duration_seconds": 1.0, "share_of_run": 0.0625,
+        "memory_start_bytes": 100 * MIB, "memory_end_bytes": 101.5 * MIB, "memory_delta_bytes": 1.5 * MIB,
+        "memory_seen_bytes": None, "gpu_memory_start_bytes": None, "gpu_memory_end_bytes": None,
+        "gpu_memory_seen_bytes": None, "disk_read_bytes": None,
     }  # fmt: skip
     assert document["steps"][2] == {
         "step": "Calibration", "depth": 1, "start_secs": 2.0, "duration_secs": 11.5,
@@ -116,16 +122,21 @@ def test_json_has_the_same_figures_and_the_rest_of_the_file(complete: Path, show
         "cpu_memory_delta_mb": 1600.25, "cpu_memory_seen_mb": 1800.25, "gpu_memory_start_mb": 900.0,
         "gpu_memory_end_mb": 800.0, "gpu_memory_seen_mb": 900.0, "disk_read_mb": 64.5,
         "accuracy": None, "status": "ValueError",
+        "start_seconds": 2.0, "duration_seconds": 11.5, "share_of_run": 0.7188,
+        "memory_start_bytes": 200 * MIB, "memory_end_bytes": 1800.25 * MIB,
+        "memory_delta_bytes": 1600.25 * MIB, "memory_seen_bytes": 1800.25 * MIB,
+        "gpu_memory_start_bytes": 900 * MIB, "gpu_memory_end_bytes": 800 * MIB,
+        "gpu_memory_seen_bytes": 900 * MIB, "disk_read_bytes": 64.5 * MIB,
     }  # fmt: skip
     del document["steps"]
     assert document == {
         "file": str(complete),
         "truncated": False,
-        "run": {"tree_peak_memory_mb": 1900.12, "tree_peak_memory_source": "kernel", "ended": "without an exception"},
+        "run": {"tree_peak_memory_mb": 1900.12, "tree_peak_memory_source": "kernel", "ended": "without an exception", "memory_peak_bytes": 1992420229},
         "state": "ended",
         "recording": {
-            "path": str(complete), "state": "ended", "duration_secs": 16.0,
-            "memory_peak": round(1900.12 * (1 << 20)), "problems": [],
+            "path": str(complete), "state": "ended", "duration_secs": 16.0, "duration_seconds": 16.0,
+            "memory_peak": 1992420229, "memory_peak_bytes": 1992420229, "problems": [],
         },
         "summary": {"total_quantization_time_seconds": 16.0, "peak_memory_mb": 1900.12},
         "onnx_model_cost": [{"role": "float", "macs": 4089, "precision": {"float32": 1.0}}],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,7 @@ def test_a_killed_run_is_shown_with_its_open_step_memory_and_end(
         "calibration   37 samples (batches)",
         "command       x.py --n 1",
         "host          box",
+        "recorder      about 12 MB and 0.2 to 0.5 s of CPU time of each recorded process, which its figures include",
     ]
 
 
@@ -170,10 +172,40 @@ def test_json_has_the_totals_of_the_run(tmp_path: Path, show: Show) -> None:
     assert document["state"] == "lost"
     assert document["recording"] == {
         "path": str(folder.path), "state": "lost", "duration_secs": 61.0, "memory_peak": 7600 * MIB,
-        "memory_limit": 8000 * MIB, "problems": [],
+        "memory_limit": 8000 * MIB, "problems": [], "duration_seconds": 61.0,
+        "memory_peak_bytes": 7600 * MIB, "memory_limit_bytes": 8000 * MIB,
     }  # fmt: skip
     assert document["last_reading"]["open_steps"] == [
         {"step": "Calibration", "samples": 37, "expected_samples": 512}
+    ]
+
+
+def test_what_is_for_programs_has_one_base_and_one_unit(tmp_path: Path, show: Show) -> None:
+    folder = RecordedFolder(tmp_path / "r", by_launcher=True)
+    process = folder.process(parent=os.getpid()).begin(1)
+    low = {semconv.MEMORY_PEAK: 40, semconv.MEMORY_PEAK_SOURCE: "at_least", semconv.DISK_READ: 7}
+    index = process.step("Calibration", 2, checkpoint={semconv.CHECKPOINT_MEMORY: 30})
+    process.close(index, 6, samples=5, attributes=low)
+    process.step("Export ONNX", 6.5, checkpoint={semconv.CHECKPOINT_MEMORY: 35})
+    process.gone()
+    folder.ended(Ending(time=8, signal="SIGKILL"))
+    (document,) = json.loads(show(folder.path, "--format", "json"))
+    names = (
+        "step", "start_seconds", "duration_seconds", "share_of_run", "memory_peak_bytes",
+        "memory_peak_is_least", "disk_read_bytes", "samples",
+    )  # fmt: skip
+    assert [[row[name] for name in names] for row in document["steps"]] == [
+        ["(before the first step)", 0, 2, 0.25, None, None, None, None],
+        ["Calibration", 2, 4, 0.5, 40, True, 7, 5],
+        ["Export ONNX", 6.5, 1.5, 0.1875, 35, True, None, None],
+        ["(between steps)", None, 0.5, 0.0625, None, None, None, None],
+    ]  # fmt: skip
+    # What was there before stays as it was.
+    old = document["steps"][1]
+    assert [old[name] for name in ("start_secs", "duration_secs", "cpu_memory_peak_mb")] == [
+        1,
+        4,
+        0,
     ]
 
 

@@ -16,10 +16,12 @@ from otel_quant.recordings.model import (
     RecordedCheckpoint,
     RecordedRun,
     Recording,
+    steps_in,
 )
 from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
 from otel_quant.schema.readings import Count, Counts
+from tests.fixtures.commands import Commands
 from tests.fixtures.recorded import BEGAN_NS, CUT_PROFILE, RecordedFolder, RecordedProcess, step
 
 MIB = 1 << 20
@@ -39,6 +41,49 @@ def in_calibration(folder: RecordedFolder) -> RecordedProcess:
         **{semconv.READING_MEMORY: 300},
     )
     return process
+
+
+@pytest.mark.parametrize("is_launched", [True, False])
+def test_a_daemon_that_outlives_the_program_does_not_lengthen_it(
+    tmp_path: Path, *, is_launched: bool
+) -> None:
+    folder = RecordedFolder(tmp_path / "r", by_launcher=is_launched)
+    program, daemon = folder.process(4711, os.getpid()), folder.process(4712, 4711)
+    for process, until in ((program, 2.0), (daemon, 9.0)):
+        process.begin(0, run=f"{until:016}")
+        process.close(process.step("Calibration", 1), until - 0.5)
+        process.end(until)
+    if is_launched:
+        folder.ended(Ending(time=2.5, exit_code=0))
+    expected = 2.5 if is_launched else 2.0
+    assert read(tmp_path / "r").duration == expected
+    assert read(tmp_path / "r", in_brief=True).duration == expected
+
+
+def test_what_a_full_disk_has_cut_off_is_not_time_of_the_last_step(
+    tmp_path: Path, command: Commands
+) -> None:
+    folder = RecordedFolder(tmp_path / "r", by_launcher=True)
+    process = folder.process(parent=os.getpid()).begin(0)
+    process.close(process.step("First", 1), 2)
+    process.step("Second", 2.5)
+    process.state(28)
+    process.gone()
+    state = process_file(tmp_path / "r", "state", "4711")
+    state.write_text(
+        json.dumps({**json.loads(state.read_text()), "problem": "No space left on device"})
+    )
+    folder.ended(Ending(time=31.5, exit_code=0))
+    recording = read(tmp_path / "r")
+    (run,) = recording.runs
+    assert (recording.state, run.state, run.is_broken, run.cut) == ("ended", "ended", False, 2.5)
+    assert [each.duration for each in steps_in(recording)] == [1, 0]
+    said = "the process could not write all of its events: No space left on device. Nothing is recorded after 2.50 s"
+    assert recording.problems == (f"events.4711.jsonl: {said}",)
+    shown = command.output("show", tmp_path / "r")
+    assert "not recorded after 2.50 s" in shown
+    for wrong in ("29.0", "after the last step", "did not end well"):
+        assert wrong not in shown
 
 
 def test_a_killed_run_has_its_open_steps_and_last_readings(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from opentelemetry.sdk.trace import ReadableSpan
 
+from otel_quant.recordings.model import Ending
 from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
 from otel_quant.sending.identifiers import Identifiers
@@ -81,6 +82,28 @@ def test_a_process_without_an_end_record_ends_with_its_last_known_values(tmp_pat
     }
     assert points[semconv.RUN_LAST_SEEN] == [BEGAN + 5]
     assert semconv.RUN_END not in points
+
+
+def test_memory_of_a_gpu_that_only_the_launcher_has_seen_is_on_the_spans(tmp_path: Path) -> None:
+    folder = RecordedFolder(tmp_path / "recording", by_launcher=True)
+    process = folder.process(parent=os.getpid())
+    process.begin(0)
+    known = {semconv.GPU_TREE_PEAK: 900, semconv.GPU_TREE_PEAK_SOURCE: "allocator"}
+    process.close(process.step("Ended", 0), 0.9, attributes=known)
+    step = process.step("Killed", 1)
+    process.state(2, [{"index": step}])
+    process.gone()
+    curve = [(0.5, 800), (1.5, 2600), (2.5, 100)]
+    folder.curve([(at, {"gpu.process_memory": used}, {}) for at, used in curve])
+    folder.ended(Ending(time=3, signal="SIGKILL"))
+    found = {
+        span.name: [(span.attributes or {}).get(name) for name in known]
+        for span in spans_in(folder)
+    }
+    assert found == {
+        "Ended": [900, "allocator"], "Killed": [2600, "sampled"], "quantization": [2600, "sampled"],
+        **({"program": [None, None]} if "program" in found else {}),
+    }  # fmt: skip
 
 
 def test_a_span_keeps_its_peak_and_what_the_launcher_knew_has_an_attribute_of_its_own(

@@ -19,6 +19,7 @@ from otel_quant.views.report import document
 from otel_quant.views.steps import subject_of
 from otel_quant.views.watch import Looked, screen
 from otel_quant.views.writers import terminal_text, written
+from tests.fixtures.commands import Commands
 from tests.fixtures.recorded import RecordedFolder
 
 GB: Final = 10**9
@@ -69,9 +70,20 @@ Energy is of the device, whatever program used it.
 """
 
 
-def test_what_steps_used_of_each_gpu_is_a_table_of_show_and_of_the_report(tmp_path: Path) -> None:
+def test_what_steps_used_of_each_gpu_is_a_table_of_show_and_of_the_report(
+    tmp_path: Path, command: Commands
+) -> None:
     found = recorded(tmp_path / "r", device(0, 20 * GB), device(1, 70 * GB))
     assert terminal_text(show.devices({"r": found}), 100) == ROWS
+    assert command.output("show", tmp_path / "r", "--by", "device", "--format", "csv").splitlines()[3:] == [
+        "Calibration,0,Fake,20000000000,0.25,0.9,612.4,5000.5",
+        "Calibration,1,Fake,70000000000,0.875,0.9,612.4,5001.5",
+    ]  # fmt: skip
+    refused = command("show", tmp_path / "r", "--stacks", "--by", "device")
+    assert (refused.code, refused.err) == (
+        2,
+        "otel-quant: --stacks: expected one recording, and no --by device\n",
+    )
     page = "".join(written(document(found), "markdown"))
     assert "| Calibration | 1 | Fake | 70.00 | 87.5 | 90.0 | 612 | 5,002 |" in page
     without = recorded(tmp_path / "none", gpus=0)
@@ -116,15 +128,25 @@ def test_what_the_gpus_did_over_time_has_a_chart_with_a_line_for_each(tmp_path: 
     assert titles[2:4] == ["Utilization of the GPU", "Power of the GPU"]
 
 
-def test_a_terminal_shows_what_each_gpu_does(tmp_path: Path) -> None:
-    recorded(tmp_path / "r", device(0, 20 * GB), gpus=1)
+def rows_of_gpus(folder: Path, gpus: int) -> list[str]:
+    recorded(folder, device(0, 20 * GB), gpus=gpus)
     text = io.StringIO()
     console = Console(file=text, width=100, height=40)
-    console.print(screen(Looked(read(tmp_path / "r")), 100, 40))
-    lines = [line.rstrip() for line in text.getvalue().splitlines() if line.startswith("GPU 0 ")]
-    assert lines == [
+    console.print(screen(Looked(read(folder)), 100, 40))
+    found = (line.rstrip() for line in text.getvalue().splitlines())
+    return [line for line in found if " utilization " in line or " power " in line]
+
+
+def test_a_terminal_shows_what_each_gpu_does_and_of_many_what_there_is_room_for(
+    tmp_path: Path,
+) -> None:
+    assert rows_of_gpus(tmp_path / "one", 1) == [
         "GPU 0 utilization         100.0 %  ▄▄▄▄▄█████",
         "GPU 0 power               309 W    ██████████",
+    ]
+    many = rows_of_gpus(tmp_path / "many", 16)
+    assert [line.split()[:3] for line in many] == [
+        ["GPU", str(gpu), "utilization"] for gpu in range(8)
     ]
 
 

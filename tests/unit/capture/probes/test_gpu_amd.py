@@ -398,6 +398,21 @@ def test_activity_of_amd_gpus_is_read_from_the_kernel(
     ]
 
 
+def test_energy_of_amd_gpus_is_what_the_kernel_counts(tmp_path: Path) -> None:
+    for card in range(2):
+        add_gpu(tmp_path, card, f"0000:0{card}:00.0", 5)
+    counter = tmp_path / "sys/devices/0000:00:00.0/hwmon/hwmon4/energy1_input"
+    counter.parent.mkdir(parents=True)
+    counter.write_text("5000000\n")
+    counter.with_name("power1_input").write_text("0\n")
+    devices = open_amd({}, tmp_path)
+    assert devices is not None
+    assert [gpu.energy for gpu in devices.read(())] == [0, None]
+    counter.write_text("9000000\n")
+    devices.ask_for_energy()
+    assert [gpu.energy for gpu in devices.read(())] == [4, None]
+
+
 def test_a_gpu_is_impaired_when_it_is_throttled_or_its_memory_fails() -> None:
     impairments = Impairments()
 

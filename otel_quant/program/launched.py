@@ -9,6 +9,7 @@ Python imports this before every program that is launched: it loads as little as
 
 from __future__ import annotations
 
+import _imp
 import atexit
 import os
 import sys
@@ -109,7 +110,13 @@ class _FirstImport:
         if self in sys.meta_path:  # else another thread does it
             sys.meta_path.remove(self)
             with FAULTS.kept_in("automatic instrumentation"):
-                _instrument_libraries()
+                # Python holds the one lock of all imports while it looks for a module. Another thread that
+                # is importing what is imported here would wait for it for ever.
+                _imp.release_lock()
+                try:
+                    _instrument_libraries()
+                finally:
+                    _imp.acquire_lock()
         return found_by_others(self, fullname, path, target)
 
 

@@ -300,6 +300,30 @@ def test_the_time_outside_of_steps_has_the_lines_of_whichever_thread_works(
     check_recording(launched.recording)
 
 
+def test_a_program_that_mostly_imports_is_bound_by_that_before_its_first_step(
+    recorded: Recorded, workshop: Workshop
+) -> None:
+    (workshop.folder / "slow.py").write_text("import threading, time\ntime.sleep(2)\n")
+    done = recorded("""
+        import slow
+        import otel_quant
+
+        with otel_quant.step("Short"):
+            pass
+    """)
+    first, second, *_ = re.findall(
+        r"^.* before the first step.*|^Before .*", done.stderr, re.MULTILINE
+    )
+    assert re.fullmatch(
+        r"[\d.]+ of [\d.]+ s passed before the first step: <module> \(slow\.py:2\) [\d.]+ s\.",
+        first,
+    )
+    assert re.fullmatch(
+        r"Before the first step: bound by importing modules: \d+ % of its time, most at <module> \(script\.py:\d+\).*",
+        second,
+    )
+
+
 def test_a_program_that_ends_at_once_loads_nothing_and_a_fork_while_it_loads_is_safe(
     launched: Launched, recorded: Recorded
 ) -> None:

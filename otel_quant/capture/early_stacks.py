@@ -7,6 +7,7 @@ that pays for nothing. The run that begins takes what was seen.
 from __future__ import annotations
 
 import _thread
+import atexit
 import os
 import sys
 import time
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
 _BEGINS: Final = 0.2
 """Seconds after the start of the process."""
 
-_LONGEST_WAIT: Final = 1.0
-"""Seconds that a fork, or the first run, waits until this has loaded what it needs."""
-
 
 class EarlyStacks:
     """The stacks of a process before its first run."""
@@ -36,29 +34,31 @@ class EarlyStacks:
         self._stacks: StackSampler | None = None
         self._sampler: Sampler | None = None
         # Held while modules are loaded: a child that is forked meanwhile would wait for their locks for ever.
-        self._loading = _thread.allocate_lock()
-        self._is_held = False  # Whether another thread holds it
+        self._loading = _thread.RLock()
 
     def begin(self) -> None:
         """Begins, once; in a forked child there is none."""
-        if self._began_ns:
-            return
-        self._began_ns = time.perf_counter_ns()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(
-                before=self._acquire, after_in_parent=self._release, after_in_child=self._forget
-            )
-        _thread.start_new_thread(self._run, ())
+        if not self._began_ns:
+            self._began_ns = time.perf_counter_ns()
+            if hasattr(os, "register_at_fork"):
+                before, after = self._loading.acquire, self._loading.release
+                os.register_at_fork(
+                    before=before, after_in_parent=after, after_in_child=self._forget
+                )
+            _thread.start_new_thread(self._run, ())
+            atexit.register(self._stop)
 
     def take(self) -> StackSampler | None:
         """Ends, and returns what was seen, which the run that begins adds to; None if nothing was."""
+        with self._loading:  # nothing begins meanwhile
+            self._stop()
+            found, self._stacks, self._sampler = self._stacks, None, None
+        return found
+
+    def _stop(self) -> None:
         self._is_over = True
-        self._acquire()  # nothing begins meanwhile
         if self._sampler is not None:
             self._sampler.stop()
-        found, self._stacks, self._sampler = self._stacks, None, None
-        self._release()
-        return found
 
     def _run(self) -> None:
         time.sleep(_BEGINS)
@@ -80,21 +80,12 @@ class EarlyStacks:
                 read = {"memory": memory.sample()}
                 stacks.take({}, Reading(0, time.perf_counter_ns(), read))
 
-            self._stacks = stacks
-            self._sampler = Sampler(sample, settings.sample_interval)
+            self._stacks, self._sampler = stacks, Sampler(sample, settings.sample_interval)
             self._sampler.start()
-
-    def _acquire(self) -> None:
-        self._is_held = self._loading.acquire(timeout=_LONGEST_WAIT)
-
-    def _release(self) -> None:
-        if self._is_held:
-            self._is_held = False
-            self._loading.release()
 
     def _forget(self) -> None:
         self._is_over, self._stacks, self._sampler = True, None, None
-        self._loading = _thread.allocate_lock()
+        self._loading.release()
 
 
 EARLY_STACKS = EarlyStacks()

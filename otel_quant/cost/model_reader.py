@@ -156,8 +156,9 @@ class _ModelReader:
         """Reads those fields of a message that its table has."""
         found: _Message = defaultdict(list)
         for inner in self._reader.fields(self._stop(field)):
-            if inner[0] in fields:
-                name, read, several = fields[inner[0]]
+            known = fields.get(inner[0])
+            if known is not None:
+                name, read, several = known
                 if several:
                     found[name].append(read(self, inner))
                 else:

@@ -301,7 +301,7 @@ VERDICTS: Final = (
         lambda gpus: f"{gpus.work.pcie / 1e9:.1f} GB a second to the GPU or from it{gpus.others}, and the thread waited for copies {_percent(gpus.at_calls)} of its time",
     )),
     Verdict("gpu_launches", "starting many small kernels, for each of which the GPU waits", _where(
-        lambda step: step.gpus.is_launched_on and step.ran >= _BUSY,
+        lambda step: step.gpus.is_launched_on and step.ran + step.waiting >= _BUSY and step.waiting < _WAITS,
         lambda step: f"{step.gpus.text}, and its thread ran {_percent(step.ran)} of its time; {step.line}",
     ), "probable"),
     Verdict("gpu_waits", "results of the GPU, fetched one by one", _on_gpu(
@@ -330,7 +330,7 @@ VERDICTS: Final = (
         lambda step: f"its thread was blocked {_percent(step.blocked)} of its time, and the program used {step.cores:.2f} processors; {step.line}",
     )),
     Verdict("one_processor", "one processor of several", _where(
-        lambda step: step.ran - step.gpus.at_calls >= _BUSY and step.cores <= _ONE and step.cpus >= 2,
+        lambda step: step.ran - step.gpus.at_calls >= _BUSY and step.cores <= _ONE and step.cpus >= 2 and not step.gpus.may_be_waited_for,
         lambda step: f"it used {step.cores:.1f} of {step.cpus:g} processors, and its thread ran {_percent(step.ran)} of its time; {step.line}",
     )),
 )  # fmt: skip

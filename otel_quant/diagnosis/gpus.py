@@ -18,7 +18,10 @@ from otel_quant.schema.units import counted
 WAIT, COPY, EITHER = "wait", "copy", "either"
 """Kinds of calls: one that waits for what the GPU computes, one that copies, and one that does both."""
 
-_COMPUTES, _IS_FULL, _MOST, _WAITED, _PART = 0.8, 0.9, 0.5, 0.4, 0.7
+_COMPUTES, _COUNTED = 0.8, 0.7
+"""Utilization of a GPU that computes, and the share of the time that it has counted itself then: its driver rounds up."""
+
+_IS_FULL, _MOST, _WAITED, _FETCHED, _PART = 0.9, 0.5, 0.4, 0.3, 0.7
 
 _SMALL: Final = 0.2
 """Share of multiprocessors and of the memory's bandwidth that small kernels use at most."""
@@ -39,9 +42,7 @@ class GpuEvidence(NamedTuple):
     """What is known of a step's GPUs: of the busiest one that the program has memory on. NaN for what is not known."""
 
     work: GpuWork = _UNKNOWN
-    is_shared: bool = (
-        True  # Whether other processes may have memory on it: what it computes may be theirs
-    )
+    is_alone: bool = False  # Whether no other process has memory on it
     waits: float = 0.0  # Shares of the time at calls of each kind
     copies: float = 0.0
     either: float = 0.0
@@ -62,8 +63,14 @@ class GpuEvidence(NamedTuple):
         """Whether it computes, and the thread waits for it, or it could not compute more."""
         work, is_counted = self.work, not math.isnan(self.work.sm)
         uses = max(work.sm, work.dram) if is_counted else work.power
-        is_full = is_counted and work.busy >= _IS_FULL and not self.is_shared
-        return work.busy >= _COMPUTES and uses >= _MOST and (self.at_calls >= _WAITED or is_full)
+        is_full = is_counted and work.busy >= _IS_FULL and self.is_alone
+        is_busy = work.busy >= (_COUNTED if is_counted else _COMPUTES) and uses >= _MOST
+        return is_busy and (self.at_calls >= _WAITED or is_full)
+
+    @property
+    def may_be_waited_for(self) -> bool:
+        """Whether this process may wait for it in calls that are not known to wait."""
+        return self.work.busy >= _MOST and self.is_alone
 
     @property
     def is_copied_to(self) -> bool:
@@ -76,7 +83,7 @@ class GpuEvidence(NamedTuple):
     def is_launched_on(self) -> bool:
         """Whether it runs small kernels of this program, while the thread neither waits nor copies."""
         is_small = max(self.work.sm, self.work.dram) < _SMALL
-        is_free = self.at_calls < _WAITED and not self.is_shared
+        is_free = self.at_calls < _FETCHED and self.is_alone
         return is_small and self.work.busy >= _LAUNCHES and is_free
 
     @property
@@ -86,7 +93,7 @@ class GpuEvidence(NamedTuple):
             self.waits + (self.either if self.work.pcie < _COPIES else 0.0),
             self.work.busy,
         )
-        return waits >= _WAITED and busy < _MOST and busy <= _PART * waits and self.is_asked
+        return waits >= _FETCHED and busy < _MOST and busy <= _PART * waits and self.is_asked
 
     @property
     def text(self) -> str:
@@ -113,7 +120,7 @@ class _Device:
     sums: Sequence[float] = (0.0,) * len(_UNKNOWN)
     count: int = 0  # How many readings were added up
     is_own: bool = False  # Whether the program has memory on it
-    is_shared: bool = False  # Whether other processes may have some
+    is_alone: bool = True  # Whether no other process has some
 
     @property
     def mean(self) -> GpuWork:
@@ -132,7 +139,7 @@ class GpusOfStep:
         for gpu in gpus:
             device = self._devices.setdefault(gpu.index, _Device())
             device.is_own |= bool(gpu.own)
-            device.is_shared |= gpu.is_shared or (gpu.processes or 0) > 1
+            device.is_alone &= gpu.is_alone
             if gpu.work is not None:
                 device.count += 1
                 device.sums = tuple(map(operator.add, device.sums, gpu.work))
@@ -148,10 +155,10 @@ class GpusOfStep:
         if not own:
             return GpuEvidence()
         others = [_busy(each) for each in known if each is not own[-1]]
-        is_alone = _busy(own[-1]) > _SMALL and max(others, default=1) <= _TOUCHED
+        are_idle = _busy(own[-1]) > _SMALL and max(others, default=1) <= _TOUCHED
         waits, copies, either = (self._calls[kind] / nanoseconds for kind in (WAIT, COPY, EITHER))
-        idle = len(others) * is_alone
-        return GpuEvidence(own[-1].mean, own[-1].is_shared, waits, copies, either, idle)
+        idle = len(others) * are_idle
+        return GpuEvidence(own[-1].mean, own[-1].is_alone, waits, copies, either, idle)
 
 
 def _busy(device: _Device) -> float:

@@ -15,21 +15,9 @@ from typing import Any, Final
 from otel_quant.base.files import replace_whole
 from otel_quant.export.otel.service_name import resource_without_sdk
 from otel_quant.export.otel.spans import SpanIds
-from otel_quant.format import series
+from otel_quant.format import event_file, series
 from otel_quant.format.curve import CurveFile, LargestProcesses
-from otel_quant.format.event_file import (
-    SCHEMA,
-    EventFile,
-    StateFile,
-    as_json,
-    boot_id,
-    complete_manifest,
-    create_manifest,
-    open_events,
-    parent_pid,
-    process_file,
-    stacks_as_lists,
-)
+from otel_quant.format.event_file import EventFile, StateFile, as_json, parent_pid, process_file
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Spot
 from otel_quant.schema.events import EVENTS, Event, Sink, method_of, present, shown_custom
@@ -128,7 +116,8 @@ class RecordingSink(Sink):
         with self._lock:
             self._run = None
         if self._made_manifest:
-            complete_manifest(self.folder, _origin_in(event), ended=self._wall_ns + event.clock_ns)
+            ended = self._wall_ns + event.clock_ns
+            event_file.complete_manifest(self.folder, _origin_in(event), ended=ended)
         if self._curve is not None and event.reading is not None:
             self._curve.flush(event.reading)
         self._write_stacks(event)  # last: without room for them, the rest is whole
@@ -217,15 +206,15 @@ class RecordingSink(Sink):
 
     def _open(self, event: Event) -> None:
         assert event.reading is not None
-        process, events = open_events(self.folder)
-        self._made_manifest = not self._is_launched and create_manifest(
+        process, events = event_file.open_events(self.folder)
+        self._made_manifest = not self._is_launched and event_file.create_manifest(
             self.folder, event.time_ns, event.clock_ns, "process", _origin_in(event)
         )
         self._process, self._events = process, events
         self._state = StateFile(process_file(self.folder, "state", process))
         argv0 = Path(sys.orig_argv[0]).name if sys.orig_argv else ""
         ids = {"pid": event.run.pid, "parent_pid": parent_pid()}
-        fields = {**ids, "argv0": argv0, "boot": boot_id()}
+        fields = {**ids, "argv0": argv0, "boot": event_file.boot_id()}
         self._wall_ns = event.time_ns - event.clock_ns
         events.write("process.started", event.time_ns, event.clock_ns, fields)
         if not self._is_launched:
@@ -258,7 +247,8 @@ class RecordingSink(Sink):
             return
         began = time.thread_time_ns()
         try:
-            found = {"schema": SCHEMA, "run": event.run.id, **stacks_as_lists(event.stacks)}
+            head = {"schema": event_file.SCHEMA, "run": event.run.id}
+            found = head | event_file.stacks_as_lists(event.stacks)
             path = process_file(self.folder, "stacks", self._process, event.run.id)
             replace_whole(path, as_json(found).encode())
         finally:  # a write that fails costs as much

@@ -94,23 +94,6 @@ def _instrument_libraries() -> None:
         instrumentor.instrument()
 
 
-class _WithoutImportLock:
-    """Gives back the lock with which Python calls finders: a thread that loads a module that is wanted here may wait for it."""
-
-    def __enter__(self) -> None:
-        self._count = 0
-        try:
-            while True:
-                _imp.release_lock()
-                self._count += 1
-        except RuntimeError:  # it is not this thread's any more
-            pass
-
-    def __exit__(self, *_: object) -> None:
-        for _each in range(self._count):
-            _imp.acquire_lock()
-
-
 class _FirstImport:
     """Instruments the libraries before the first of them is imported: that takes 60 ms, not for every program."""
 
@@ -126,8 +109,14 @@ class _FirstImport:
             return None
         if self in sys.meta_path:  # else another thread does it
             sys.meta_path.remove(self)
-            with FAULTS.kept_in("automatic instrumentation"), _WithoutImportLock():
-                _instrument_libraries()
+            with FAULTS.kept_in("automatic instrumentation"):
+                # Python holds the one lock of all imports while it looks for a module. Another thread that
+                # is importing what is imported here would wait for it for ever.
+                _imp.release_lock()
+                try:
+                    _instrument_libraries()
+                finally:
+                    _imp.acquire_lock()
         return found_by_others(self, fullname, path, target)
 
 

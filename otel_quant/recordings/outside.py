@@ -1,14 +1,14 @@
-"""The time in which no step was open, as rows like steps: before the first, between two, after the last.
+"""The time of a run in which no step of any process was open, as rows like steps.
 
-Their figures are those of the curve: of the launcher where the steps are all that there are, else of the process.
+Their figures are those of the curve: the launcher's, else that of the only process.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
-from typing import Final
+from typing import Any, Final
 
 from otel_quant.recordings.model import (
     LAUNCHER,
@@ -16,7 +16,6 @@ from otel_quant.recordings.model import (
     RecordedRun,
     RecordedStep,
     Recording,
-    Spans,
     known,
     number,
     steps_in,
@@ -38,34 +37,34 @@ NAMES: Final = {
 _LEAST: Final = 0.001
 """Share of the run's time below which a time without a step is not shown."""
 
+_MOST_SPANS: Final = 1000
+"""Stretches of time between steps of which figures are worked out; of more, each is a moment."""
 
-def outside_of(recording: Recording, runs: Sequence[RecordedRun]) -> list[PlacedStep]:
-    """Returns the time outside of the steps of runs, and of all that they have started, unless there are others.
 
-    Nothing of processes that a recorded one has started.
-    """
-    return recording.once(("outside", *map(id, runs)), lambda: list(_outside(recording, runs)))
+def outside_of(recording: Recording) -> list[PlacedStep]:
+    """Returns the rows of a recording, in the order of time."""
+    return recording.once("outside", lambda: list(_outside(recording)))
 
 
 def row_of(recording: Recording, run: RecordedRun, index: int) -> PlacedStep | None:
-    """Returns the row of what a run has seen under an index; None where it is of other stretches of time as well."""
-    outermost = outermost_runs(recording)
-    in_turn = all((one.end or math.inf) <= after.start for one, after in pairwise(outermost))
-    runs = outermost if in_turn else [each for each in outermost if each.process == run.process]
-    known, around = {*map(id, runs)}, _steps_around(recording, runs)
-    if id(run) not in known or not {id(each.run) for each in around} <= known:
+    """Returns the row of what a run has seen under an index; None where that is of other times as well."""
+    every, own = steps_in(recording), steps_in(recording, [run])
+    if every and not own:
         return None
-    if (index == BEFORE and run is not runs[0]) or (index == AFTER and run is not runs[-1]):
-        index = BETWEEN  # of a stage of several
-    rows = outside_of(recording, runs)
-    return next((row for row in rows if row.step.index == index), None)
+    is_edge = {BEFORE: _first(own) == _first(every), AFTER: _last(own) == _last(every)}
+    if not is_edge.get(index):
+        runs = outermost_runs(recording)
+        has_children = not {id(each.run) for each in every} <= {*map(id, runs)}
+        if has_children or any((one.end or math.inf) > two.start for one, two in pairwise(runs)):
+            return None
+        index = BETWEEN  # also before a later stage of several
+    return next((row for row in outside_of(recording) if row.step.index == index), None)
 
 
-def outside_at(rows: Sequence[PlacedStep], time: float) -> PlacedStep | None:
+def outside_at(recording: Recording, time: float) -> PlacedStep | None:
     """Returns the row that has a moment; None if a step was open then."""
-    return next(
-        (row for row in rows for span in row.step.spans if span[0] <= time <= span[1]), None
-    )
+    every = ((row, span) for row in outside_of(recording) for span in row.step.spans)
+    return next((row for row, (start, end) in every if start <= time <= end), None)
 
 
 def words_of(row: PlacedStep) -> str:
@@ -73,66 +72,48 @@ def words_of(row: PlacedStep) -> str:
     return row.step.name.strip("()")
 
 
-def _is_all(recording: Recording, runs: Sequence[RecordedRun]) -> bool:
-    """Whether no process is beside those of some runs."""
-    return {run.process for run in outermost_runs(recording)} <= {run.process for run in runs}
+def _first(steps: Iterable[PlacedStep]) -> float:
+    return min((each.step.start for each in steps), default=math.inf)
 
 
-def _steps_around(recording: Recording, runs: Sequence[RecordedRun]) -> Sequence[PlacedStep]:
-    return steps_in(recording, None if _is_all(recording, runs) else runs)
+def _last(steps: Iterable[PlacedStep]) -> float:
+    return max((each.end for each in steps), default=math.inf)
 
 
-def _outside(recording: Recording, runs: Sequence[RecordedRun]) -> Iterator[PlacedStep]:
-    outermost = outermost_runs(recording)
-    if not runs or not {*map(id, runs)} <= {*map(id, outermost)}:
-        return
-    steps = _steps_around(recording, runs)
-    gaps = list(_gaps(steps, min(known((recording.duration, *(run.cut for run in runs))))))
-    first = min((each.step.start for each in steps), default=math.inf)
-    last = max((each.end for each in steps), default=math.inf)
-    process = runs[0].process
-    processes = {run.process for run in outermost}
-    if _is_all(recording, runs) and (LAUNCHER in recording.curves or len(processes) > 1):
-        process = LAUNCHER
-    spans = {
-        BEFORE: tuple(gap for gap in gaps if gap[1] <= first),
-        BETWEEN: tuple(gap for gap in gaps if first < gap[1] and gap[0] < last),
-        AFTER: tuple(gap for gap in gaps if gap[0] >= last),
-    }
+def _outside(recording: Recording) -> Iterator[PlacedStep]:
+    steps, runs = steps_in(recording), outermost_runs(recording)
+    first, last = _first(steps), _last(steps)
+    spans: dict[int, list[tuple[float, float]]] = {}
+    for start, end in _gaps(recording):
+        index = BEFORE if end <= first else AFTER if start >= last else BETWEEN
+        spans.setdefault(index, []).append((start, end))
     for index, each in spans.items():
         seconds = sum(end - start for start, end in each)
-        if seconds >= _LEAST * recording.duration > 0:
-            start = each[0][0]
-            end = start + seconds
+        if runs and seconds >= _LEAST * recording.duration:
+            (start, _), name = each[0], NAMES[index]
+            end, figures = start + seconds, _figures(recording, each)
             step = RecordedStep(
-                index=index,
-                name=NAMES[index],
-                kind="",
-                start=start,
-                end=end,
-                state="ended",
-                attributes=_figures(recording, runs, process, each),
-                spans=each,
-            )
-            run = runs[0] if index == BEFORE else runs[-1]
-            yield PlacedStep(step, run, ((step.name, 1),), end, seconds)
+                index=index, name=name, kind="", start=start, end=end, state="ended",
+                attributes=figures, spans=tuple(each),
+            )  # fmt: skip
+            yield PlacedStep(step, runs[0 if index == BEFORE else -1], ((name, 1),), end, seconds)
 
 
-def _gaps(steps: Sequence[PlacedStep], until: float) -> Iterator[tuple[float, float]]:
-    """Yields the stretches of time in which none of the steps was open."""
-    at = 0.0
-    for each in sorted(steps, key=lambda each: each.step.start):
-        if each.step.start > at:
-            yield at, each.step.start
-        at = max(at, each.end)
-    if until > at:
-        yield at, until
+def _gaps(recording: Recording) -> Iterator[tuple[float, float]]:
+    """Yields the stretches of time in which no step was open, until the program ended or was no longer recorded."""
+    at, until = 0.0, min(known((recording.duration, *(run.cut for run in recording.runs))))
+    starts = sorted((each.step.start, each.end) for each in steps_in(recording))
+    for start, end in (*starts, (until, until)):
+        if at < min(start, until):  # a child may live on
+            yield at, min(start, until)
+        at = max(at, end)
 
 
-def _figures(
-    recording: Recording, runs: Sequence[RecordedRun], process: str, spans: Spans
-) -> dict[str, float]:
+def _figures(recording: Recording, spans: Sequence[tuple[float, float]]) -> dict[str, Any]:
     """Returns what is known of some stretches of time, by the names of attributes."""
+    runs = recording.runs
+    is_alone = LAUNCHER not in recording.curves and len({run.process for run in runs}) == 1
+    process = runs[0].process if is_alone else LAUNCHER
     memory = windows(recording, TREE_MEMORY.curve, process)
     points = chain.from_iterable(run.checkpoints for run in runs)
     at = {each.time: number(each.attributes, semconv.CHECKPOINT_MEMORY) for each in points}
@@ -140,16 +121,15 @@ def _figures(
     found = present({TREE_MEMORY.attribute("start"): start, TREE_MEMORY.attribute("end"): end})
     if start is not None and end is not None:
         found[TREE_MEMORY.attribute("delta")] = end - start
-    for each in QUANTITIES:
+    for each in QUANTITIES if len(spans) <= _MOST_SPANS else ():
         if each.curve and each.is_of_steps and each.attributes:
             series = windows(recording, each.curve, process)
-            if each.over_steps == "sum":
-                values = known(series.rise(*span, is_most=False) for span in spans)
+            if each.over_steps != "sum":
+                if values := known(series.highest(*span) for span in spans):
+                    found[each.attributes[0]] = max(values)
+            elif values := known(series.rise(*span, is_most=False) for span in spans):
                 # Of CPU time, which has two attributes, a curve has the sum.
-                amounts = {each.attributes[0]: sum(values)} if values else {}
-                found |= dict.fromkeys(each.attributes if values else (), 0) | amounts
-            elif values := known(series.highest(*span) for span in spans):
-                found[each.attributes[0]] = max(values)
+                found |= dict.fromkeys(each.attributes, 0) | {each.attributes[0]: sum(values)}
     if semconv.MEMORY_PEAK in found:
         found[semconv.MEMORY_PEAK] = max(found[semconv.MEMORY_PEAK], *known((start, end)))
     return found

@@ -432,16 +432,10 @@ def by_call(stacks: Iterable[SeenStack]) -> dict[Place, Amounts]:
     return by_last_line(((each.call,), each.seen) for each in stacks)
 
 
-def stacks_of(recording: Recording, row: PlacedStep) -> list[SeenStack]:
-    """Returns what was seen outside of steps in a row's time: by the process whose own row has the same, if others are beside it."""
-    every = ((each, each.step and each.step.step.spans) for each in stacks_in(recording))
-    return [each for each, spans in every if spans == row.step.spans]
-
-
 def with_bound(recording: Recording, row: PlacedStep) -> PlacedStep:
     """Returns a row of the time outside of steps with what bounds it, as a step that ends has it."""
     stacks, most = Stacks(), limit(recording)
-    for each in stacks_of(recording, row):
+    for each in of_step(stacks_in(recording), row.step.name):
         stacks.add(row.step.index, each.lines, each.seen)
     if (root := stacks.steps.get(row.step.index)) is None:
         return row

@@ -221,6 +221,7 @@ class GpuReading:
     is_whole: bool = True  # Whether every GPU was read with it, and none failed for the moment
     source: GpuMemorySource | None = None  # What ``used`` was read from
     processes: int | None = None  # How many of this process tree have memory on it
+    is_alone: bool = False  # Whether this process has, and no other that the driver lists
     # Joules that it has used since this process first looked, whatever program used them: by power
     # times time since it was last asked; None if it counts none
     energy: float | None = None
@@ -232,11 +233,6 @@ class GpuReading:
         """Memory of this program on it, in bytes, as far as that is known."""
         reserved = None if self.torch is None else self.torch.reserved
         return reserved if self.process_used is None else self.process_used
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether another program may have memory on it: a CUDA context takes more than this."""
-        return self.process_used is None or self.used - self.process_used > 100 << 20
 
     def has_same_memory(self, other: GpuReading) -> bool:
         """Whether no memory has changed since another reading, nor has been used in between as far as torch tells."""

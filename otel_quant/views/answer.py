@@ -47,8 +47,7 @@ from otel_quant.recordings.model import (
 )
 from otel_quant.recordings.outside import outside_at, outside_of
 from otel_quant.recordings.outside import words_of as words_of_outside
-from otel_quant.recordings.reader import by_call, grown_of, lines_of, stacks_of, with_bound
-from otel_quant.recordings.summary import outermost_runs
+from otel_quant.recordings.reader import by_call, grown_of, lines_of, of_step, stacks_in, with_bound
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Place
 from otel_quant.schema.units import (
@@ -95,8 +94,7 @@ _WORTH: Final = 0.05
 def sentences(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     """Yields the sentences that follow how it ended, the most important first."""
     yield from _error(recording, subject)
-    rows = outside_of(recording, outermost_runs(recording))
-    outside = list(_outside(recording, rows))
+    rows, outside = outside_of(recording), list(_outside(recording))
     is_most = sum(each.own for each in rows) > MOST_TIME * recording.duration
     yield from outside if is_most else ()
     yield from _peak_sentence(recording, subject, summary.peak(recording))
@@ -208,8 +206,7 @@ def _peak_sentence(
     where, when = phrase(" in {}", [name for name, _ in peak.path], names_text), ""
     if peak.time is not None:
         when = f", {clock_text(peak.time)} after the start"
-        row = outside_at(outside_of(recording, outermost_runs(recording)), peak.time)
-        where = where or phrase(" {}", row, words_of_outside)
+        where = where or phrase(" {}", outside_at(recording, peak.time), words_of_outside)
     limit, of = memory_limit(recording), whose(recording, peak)
     yield peak_sentence(peak.value, where + when, limit, whose=of, is_least=peak.is_least)
 
@@ -281,10 +278,10 @@ def _time(recording: Recording) -> Iterator[str]:
     yield time_sentence(times, total, recording.duration, processes=beside)
 
 
-def _outside(recording: Recording, rows: Sequence[PlacedStep]) -> Iterator[str]:
+def _outside(recording: Recording) -> Iterator[str]:
     """Yields where a good part of the run's time went without a step, the longest first."""
     whole = duration_text(recording.duration)
-    for each in sorted(rows, key=attrgetter("own"), reverse=True):
+    for each in sorted(outside_of(recording), key=attrgetter("own"), reverse=True):
         if each.own >= _LONG * recording.duration:
             passed = f"{part_text(each.own, whole)} of {whole} passed {words_of_outside(each)}"
             yield f"{passed}{phrase(': {}', _calls(recording, each))}."
@@ -293,7 +290,7 @@ def _outside(recording: Recording, rows: Sequence[PlacedStep]) -> Iterator[str]:
 def _calls(recording: Recording, row: PlacedStep) -> str:
     """Returns in which functions of the program most of a row's time was seen, each at the line with the most."""
     found: dict[tuple[str, str, int], list[tuple[int, Place]]] = {}
-    for place, seen in by_call(stacks_of(recording, row)).items():
+    for place, seen in by_call(of_step(stacks_in(recording), row.step.name)).items():
         line = place.line if place.function == "<module>" else 0  # which is not one function
         found.setdefault((place.file, place.function, line), []).append((seen.time, place))
     times = [(sum(time for time, _ in seen) / 1e9, max(seen)[1]) for seen in found.values()]
@@ -319,10 +316,9 @@ def _bounds(recording: Recording, subject: ShownProcess, named: Sequence[str]) -
     """Yields what bounds the steps that matter, longest first, and what to try; not what was named already."""
     peak = summary.peak(recording)
     at_peak, least = peak and peak.step, _WORTH * recording.duration
-    rows = outside_of(recording, outermost_runs(recording))
     known = [
         each
-        for each in (*subject.steps, *(with_bound(recording, row) for row in rows))
+        for each in (*subject.steps, *(with_bound(recording, row) for row in outside_of(recording)))
         if each.step.attributes.get(semconv.STEP_BOUND_BY) not in (None, *named)
         and (each.own >= least or each.step is at_peak)
     ]

@@ -305,6 +305,8 @@ def _figures(comparison: Comparison) -> Table | Lines:
     for each in filter(_is_telling, _every_figure(comparison)):
         if each.name not in hidden:
             groups[each.group].append(each)
+    if all(each.name in summary.WAITS for each in groups["table"]):  # the machine's part of nothing
+        groups["unclear"] += groups.pop("table", [])
     told = set(_told_within(comparison))
     shown = [each for each in groups["table"] if (each.row.path, each.name) not in told]
     shown.sort(

@@ -21,7 +21,6 @@ from otel_quant.recordings.model import (
     path_text,
     steps_in,
 )
-from otel_quant.recordings.outside import outside_of
 from otel_quant.recordings.profile_reader import COLUMNS as PROFILE_COLUMNS
 from otel_quant.recordings.profile_reader import OF_RUN, PEAKS
 from otel_quant.schema import semconv
@@ -488,13 +487,12 @@ def _data(recordings: Mapping[str, Recording]) -> Iterator[dict[str, Any]]:
     for name, recording in recordings.items():
         whole = _recording_data(recording)
         runs = _titled_runs(name, recording)
-        outside = outside_of(recording, subject_of(recording).runs)
         for title, run in runs.items():
             yield {
                 "file": title,
                 "truncated": _is_truncated(recording, run),
                 "run": _run_data(recording, run),
-                "steps": _rows(ShownRun(recording, run, outside=outside)),
+                "steps": _rows(ShownRun(recording, run)),
                 "summary": run.summary,
                 "onnx_model_cost": list(_costs(run)),
                 **_known(last_reading=_last_reading(recording, run)),
@@ -574,10 +572,9 @@ def _sheet(recordings: Mapping[str, Recording]) -> Table:
     """Returns the steps; what is known of a run is on each of its steps."""
     runs = []
     for name, recording in recordings.items():
-        outside = outside_of(recording, subject_of(recording).runs)
         for title, run in _titled_runs(name, recording).items():
             texts = {f"run_{key}": listed(it) for key, it in _run_data(recording, run).items()}
-            shown = ShownRun(recording, run, outside=outside)
+            shown = ShownRun(recording, run)
             runs.append((shown, {"file": title, **texts}))
     present = dict.fromkeys(
         chain(*((*next(_rows(shown)), *of_run) for shown, of_run in runs if shown.rows))

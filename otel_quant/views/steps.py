@@ -199,11 +199,7 @@ class ShownRun:
     """A run with rows of all its steps and other checkpoints, or of some of its steps alone."""
 
     def __init__(
-        self,
-        recording: Recording,
-        run: RecordedRun,
-        placed: Sequence[PlacedStep] | None = None,
-        outside: Sequence[PlacedStep] = (),
+        self, recording: Recording, run: RecordedRun, placed: Sequence[PlacedStep] | None = None
     ) -> None:
         self.recording, self.run = recording, run
         self.steps = summary.StepSummary(recording, run)
@@ -212,7 +208,7 @@ class ShownRun:
         # The names of all attributes of its checkpoints
         named = chain.from_iterable(each.attributes for each in run.checkpoints)
         self.checkpoint_names = dict.fromkeys(named)
-        of_outside = [self._outside(each) for each in outside if each.run is run]
+        of_outside = [self._outside(each) for each in outside_of(recording) if each.run is run]
         before = [each for each in of_outside if each.name == NAMES[BEFORE]]
         self.rows = [*before, *self._rows(placed), *of_outside[len(before) :]]
         failed = [each for each in run.steps if each.error]
@@ -437,9 +433,7 @@ def step_table(
             f"{counted(len(steps) - len(kept), 'step')} of {len(steps):,} left out, the shortest: "
             f"none took more than {duration_text(longest)}."
         )
-    above = {*map(id, outermost_runs(recording))}
-    outside = outside_of(recording, [each for each in runs if id(each) in above])
-    shown = [ShownRun(recording, run, chosen, outside) for run in runs]
+    shown = [ShownRun(recording, run, chosen) for run in runs]
     rows = list(chain.from_iterable(run.rows for run in shown))
     custom = chain.from_iterable(map(_custom_columns, shown))
     step, *others = _SHOWN
@@ -448,7 +442,7 @@ def step_table(
         recording, known((step, *several, *others, *more, *custom, CHILDREN, _STATE), rows)
     )
     notes += _notes_on(columns, runs)
-    link_of = {id(each.step): links.get(each.path, "") for each in (*steps, *outside)}
+    link_of = {id(each.step): links.get(each.path, "") for each in (*steps, *outside_of(recording))}
 
     def placed(row: StepTableRow, cells: Sequence[Cell]) -> Row:
         state = row.step.state if row.step else "ended"

@@ -300,7 +300,7 @@ def _wrapped(text: str, width: int | None, mark: str = "") -> Iterator[str]:
     """Yields the lines of a sentence, which break between words; a command, which is copied, is one."""
     text = f"{mark}{printable(text)}"
     if width is None or width_of(text) <= width or _COMMAND.search(text):
-        yield f"{text}\n"
+        yield f"{text.rstrip()}\n"
         return
     from textwrap import wrap
 

@@ -34,6 +34,7 @@ class Ours(NamedTuple):
 
     used: int | None  # Bytes; None if the driver does not report it
     processes: int  # How many of them have some
+    is_alone: bool = False  # Whether this process is the only one of all that has some
 
 
 _ASKED_EVERY: Final = 10.0
@@ -140,7 +141,7 @@ class Devices(ABC):
                 device.used = used
             reading = GpuReading(index, device.id, device.name, used, limit)
             if device.ours is not None:
-                reading.process_used, reading.processes = device.ours
+                reading.process_used, reading.processes, reading.is_alone = device.ours
             reading.activity, reading.source = device.activity, self.source
             reading.energy = getattr(device.energy, "joules", None)
             if not is_brief:

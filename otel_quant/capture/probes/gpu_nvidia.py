@@ -20,6 +20,7 @@ import ctypes
 import functools
 import importlib
 import logging
+import os
 import sys
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -130,7 +131,8 @@ class NvmlDevices(Devices):
         ours = [process.usedGpuMemory for process in processes if process.pid in pids]
         self._lists_our_ids = self._lists_our_ids or bool(ours)
         is_known = self._lists_our_ids and None not in ours
-        return Ours(sum(ours) if is_known else None, len(ours))
+        is_alone = [process.pid for process in processes] == [os.getpid()]
+        return Ours(sum(ours) if is_known else None, len(ours), is_alone)
 
     def activity(self, device: Device, how: Callable[[Any, Any], Any]) -> Any:
         """Reads a field of what a device does or counts, in the way of :attr:`activities`."""

@@ -23,12 +23,9 @@ from opentelemetry.instrumentation.utils import suppress_instrumentation
 
 from otel_quant.base.fault_boundary import FAULTS, start_thread
 from otel_quant.base.log import LOG
+from otel_quant.export.otel import sdk_workarounds
 from otel_quant.export.otel.automatic_providers import AUTOMATIC_PROVIDERS, LEFT_OUT_AT_EXIT
-from otel_quant.export.otel.sdk_workarounds import (
-    WORKAROUNDS,
-    close_inherited_connections,
-    exporters_within,
-)
+from otel_quant.export.otel.sdk_workarounds import WORKAROUNDS
 
 SPACING: Final = 0.25
 """Shortest time between two flushes, in seconds: short against the second that a killed run may
@@ -100,11 +97,8 @@ class Delivery:
     def drain(self, timeout: float) -> bool:
         """Sends everything, except for signals that were given up."""
         deadline = time.monotonic() + timeout
-        asked = {
-            flusher.signal: flusher.flush()
-            for flusher in self._flushers
-            if flusher.signal not in self._given_up
-        }
+        flushers = [it for it in self._flushers if it.signal not in self._given_up]
+        asked = {flusher.signal: flusher.flush() for flusher in flushers}
         self._late = list(asked)  # of a wait that is interrupted
         self._late = [
             signal
@@ -162,7 +156,7 @@ class Delivery:
     def after_fork_in_child(self) -> None:
         """Starts over: the parent's thread and connections are not the child's."""
         with FAULTS.kept_in("connections of the parent process"):
-            close_inherited_connections(AUTOMATIC_PROVIDERS.values())
+            sdk_workarounds.close_inherited_connections(AUTOMATIC_PROVIDERS.values())
         for unsent in self._unsent.values():
             for each in unsent:
                 each.forget()
@@ -172,7 +166,8 @@ class Delivery:
         with FAULTS.kept_in("exporters"):
             for signal, provider in AUTOMATIC_PROVIDERS.items():
                 if signal not in self._unsent:
-                    self._unsent[signal] = [*map(Unsent, exporters_within([provider]))]
+                    exporters = sdk_workarounds.exporters_within([provider])
+                    self._unsent[signal] = [*map(Unsent, exporters)]
         is_new = True
         while True:
             try:

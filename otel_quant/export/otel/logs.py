@@ -57,15 +57,9 @@ def emit_event(
     No attribute may be None: to look for one here would take a hundredth of a step.
     """
     record = LogRecord(
-        timestamp=time_ns,
-        observed_timestamp=time_ns,
-        context=context,
-        severity_number=severity,
-        severity_text=_NAMES[severity],
-        event_name=name,
-        body=body,
-        attributes=attributes,
-    )
+        timestamp=time_ns, observed_timestamp=time_ns, context=context, severity_number=severity,
+        severity_text=_NAMES[severity], event_name=name, body=body, attributes=attributes,
+    )  # fmt: skip
     if record.trace_flags is not None and record.trace_flags & _SAMPLED:
         record.trace_flags = _SAMPLED  # no recording has the other flags
     logger.emit(record)
@@ -109,10 +103,6 @@ class LogsSink(Sink):
             text = f"{semconv.ROOT_SPAN} started"
             self._emit(semconv.RUN_STARTED_EVENT, text, attributes, context, start_ns)
             self._send()
-
-    def step_started(self, event: Event) -> None:
-        """Sends the step's start."""
-        self.checkpoint(event)
 
     def step_ended(self, event: Event) -> None:
         """Sends its lines of code, what the step used of each device, and its end."""
@@ -158,6 +148,8 @@ class LogsSink(Sink):
         severity = _INFO if event.error is None else _ERROR
         self._emit_of(event, semconv.CHECKPOINT_EVENT, event.name, attributes, severity)
         self._send()
+
+    step_started = checkpoint
 
     def reading_taken(self, event: Event) -> None:
         """Sends what slows GPUs down, and a reading if memory has moved since the last record."""
@@ -250,9 +242,8 @@ class LogsSink(Sink):
         if self._sent is None or event.clock_ns - self._sent[0] < _SPACING:
             return False
         known, now = _memory(*self._sent[1:]), _memory(event.attributes, semconv.READING_PREFIX)
-        return any(
-            abs(after - before) > _MOVED * before for before, after in zip(known, now, strict=True)
-        )
+        pairs = zip(known, now, strict=True)
+        return any(abs(after - before) > _MOVED * before for before, after in pairs)
 
 
 def _memory(attributes: Attributes, prefix: str) -> tuple[Any, Any]:
@@ -264,10 +255,8 @@ def _labels_of(step: StepInfo | None) -> dict[str, Any]:
     if step is None:
         return {}
     labels = {
-        semconv.STEP_NAME: step.label,
-        semconv.STEP_KIND: step.kind,
-        semconv.STEP_INDEX: step.index,
-    }
+        semconv.STEP_NAME: step.label, semconv.STEP_KIND: step.kind, semconv.STEP_INDEX: step.index,
+    }  # fmt: skip
     if step.library is not None:
         labels[semconv.LIBRARY_NAME] = step.library
     return labels
@@ -298,9 +287,8 @@ class Impairments:
             if not texts:
                 continue
             attributes = {
-                semconv.HW_ID: gpu.id,
-                semconv.HW_NAME: gpu.name,
+                semconv.HW_ID: gpu.id, semconv.HW_NAME: gpu.name,
                 semconv.GPU_SLOWED_BY: activity.slowed_by or None,
                 semconv.GPU_MEMORY_ERRORS: activity.memory_errors,
-            }
+            }  # fmt: skip
             yield f"GPU {gpu.index} ({gpu.id}): {'; '.join(texts)}", present(attributes)

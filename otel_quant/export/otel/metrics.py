@@ -62,10 +62,8 @@ class _Live(NamedTuple):
         """Returns its value, or one for each device."""
         figure, record = self.figure, now.resources.get(self.resource)
         if self.is_of_devices:
-            found = [
-                (figure.value(device), {**self.labels, semconv.HW_ID: device.id})
-                for device in record or ()
-            ]
+            labels = self.labels
+            found = [(figure.value(it), {**labels, semconv.HW_ID: it.id}) for it in record or ()]
         else:
             first = baseline.resources.get(self.resource)
             found = [(figure.since(first, record), dict(self.labels))]
@@ -433,14 +431,10 @@ class _RunTimes:
         """Notes that a run has begun."""
         run = event.run
         identity: dict[str, str | int | None] = {
-            semconv.RUN_NAME: run.name,
-            semconv.RUN_RANK: run.rank,
-            semconv.PROCESS_PID: run.pid,
-            semconv.RUN_TRACE_ID: trace_id,
-            semconv.INPUT_NAME: run.model,
-            semconv.CALIBRATION_METHOD: run.method,
-            semconv.CONFIG_NAME: run.config,
-        }
+            semconv.RUN_NAME: run.name, semconv.RUN_RANK: run.rank, semconv.PROCESS_PID: run.pid,
+            semconv.RUN_TRACE_ID: trace_id, semconv.INPUT_NAME: run.model,
+            semconv.CALIBRATION_METHOD: run.method, semconv.CONFIG_NAME: run.config,
+        }  # fmt: skip
         with self._lock:
             name = {semconv.RUN_NAME: run.name}
             self._runs[run.id] = _Run(event.time_ns / 1e9, present(identity), name)
@@ -521,9 +515,8 @@ class CustomGauges:
         valid = _NOT_ALLOWED.sub("_", wanted)[:_LONGEST]
         with self._lock:
             if valid.lower() not in self._gauges:
-                self._gauges[valid.lower()] = self._meter.create_gauge(
-                    valid, description="A custom metric of the program."
-                )
+                what = "A custom metric of the program."
+                self._gauges[valid.lower()] = self._meter.create_gauge(valid, description=what)
                 if valid != wanted:
                     LOG.warning(
                         "custom metric %r is sent as the metric %r: OpenTelemetry accepts at most %d "

@@ -92,16 +92,13 @@ class _Request:
     """A request being made; its tables have each text, line and stack once."""
 
     def __init__(self, resource: Attributes) -> None:
-        from opentelemetry.exporter.otlp.proto.common._internal import (
-            _encode_attributes,
-            _encode_value,
-        )
+        from opentelemetry.exporter.otlp.proto.common import _internal as encoding
         from opentelemetry.proto.collector.profiles.v1development import profiles_service_pb2
 
-        self._encoded = _encode_value
+        self._encoded = encoding._encode_value
         self.message = profiles_service_pb2.ExportProfilesServiceRequest()
         of_resource = self.message.resource_profiles.add(schema_url=semconv.SCHEMA_URL)
-        of_resource.resource.attributes.extend(_encode_attributes(resource))
+        of_resource.resource.attributes.extend(encoding._encode_attributes(resource))
         of_scope = of_resource.scope_profiles.add(schema_url=semconv.SCHEMA_URL)
         of_scope.scope.name, of_scope.scope.version = semconv.SCOPE, VERSION
         self.profiles: Any = of_scope.profiles
@@ -124,15 +121,13 @@ class _Request:
                 continue
             # The same each time that a recording is sent.
             key = f"{attributes[semconv.RUN_ID]} {attributes[semconv.STEP_INDEX]} {kind}"
+            kind_at, unit_at, period_at = map(self._text, (kind, unit, period))
             profile = self.profiles.add(
                 profile_id=hashlib.blake2b(key.encode(), digest_size=16).digest(),
                 time_unix_nano=step.began_ns,
                 duration_nano=step.lasted_ns or max(0, now_ns - step.began_ns),
-                sample_type={"type_strindex": self._text(kind), "unit_strindex": self._text(unit)},
-                period_type={
-                    "type_strindex": self._text(period),
-                    "unit_strindex": self._text(unit),
-                },
+                sample_type={"type_strindex": kind_at, "unit_strindex": unit_at},
+                period_type={"type_strindex": period_at, "unit_strindex": unit_at},
                 period=1,
                 attribute_indices=of_step.values(),
             )
@@ -175,9 +170,7 @@ class _Request:
 # --- how they are sent --------------------------------------------------------------------
 
 _VARIABLE: Final = "OTEL_EXPORTER_OTLP_PROFILES_"
-_TLS: Final = tuple(
-    _VARIABLE + name for name in ("CERTIFICATE", "CLIENT_KEY", "CLIENT_CERTIFICATE")
-)
+_TLS: Final = tuple(_VARIABLE + it for it in ("CERTIFICATE", "CLIENT_KEY", "CLIENT_CERTIFICATE"))
 
 _NEEDED: Final = (
     "opentelemetry.exporter.otlp.common.http",
@@ -213,9 +206,8 @@ class ProfilesProvider:
 
 def exporter() -> Any:
     """Returns the exporter of the protocol that the environment names; its `export` returns whether it was sent."""
-    protocol = os.environ.get(f"{_VARIABLE}PROTOCOL") or os.environ.get(
-        "OTEL_EXPORTER_OTLP_PROTOCOL"
-    )
+    of_all = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
+    protocol = os.environ.get(f"{_VARIABLE}PROTOCOL") or of_all
     try:
         # All now: at the exit of the interpreter, where profiles are made, not every module can be loaded.
         for module in _NEEDED:
@@ -249,9 +241,7 @@ class _OverHttp:
 
 def _over_grpc() -> Any:
     from opentelemetry.exporter.otlp.proto.grpc import exporter as of_grpc
-    from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2_grpc import (
-        ProfilesServiceStub,
-    )
+    from opentelemetry.proto.collector.profiles.v1development import profiles_service_pb2_grpc
     from opentelemetry.sdk.trace.export import SpanExportResult
 
     class Exporter(of_grpc.OTLPExporterMixin[Any, Any, Any, Any]):
@@ -271,7 +261,7 @@ def _over_grpc() -> Any:
     )
     is_own = insecure != "true" and _TLS[0] in os.environ
     return Exporter(
-        ProfilesServiceStub,
+        profiles_service_pb2_grpc.ProfilesServiceStub,
         SpanExportResult,
         endpoint,
         None if insecure is None else insecure.lower() == "true",

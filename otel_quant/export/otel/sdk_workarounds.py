@@ -40,6 +40,10 @@ _MOST_OBJECTS: Final = 20_000
 """Objects that are looked at before a search is given up."""
 
 _EXPORTER: Final = "opentelemetry.exporter.otlp."
+_SEEN: Final = "1.38.0 to 1.45.2"
+_SDK: Final = f"opentelemetry-sdk {_SEEN}"
+_ISSUES: Final = "https://github.com/open-telemetry/opentelemetry-python/issues/"
+_NO_REPORT: Final = "no report known on 2026-11-21"
 
 Replacement = tuple[Any, str, Any]
 """Holder, name of its attribute, and what is to be there."""
@@ -75,69 +79,39 @@ class Workaround:
 
 
 RECORDS: Final = (
-    Workaround(
-        "identifiers",
+    Workaround("identifiers",
         "The default id generator draws from Python's global generator: a program that seeds it "
         "gets other numbers when it has spans, and the same trace identifiers in each run.",
-        "opentelemetry-sdk 1.38.0 to 1.45.2",
-        "https://github.com/open-telemetry/opentelemetry-python/issues/4376",
-        "The generator's two public methods draw from a generator of ours.",
-        ("opentelemetry.sdk.trace.id_generator",),
-        _own_ids,
-    ),
-    Workaround(
-        "exemplars",
+        _SDK, _ISSUES + "4376", "The generator's two public methods draw from a generator of ours.",
+        ("opentelemetry.sdk.trace.id_generator",), _own_ids),
+    Workaround("exemplars",
         "Exemplars of counters are chosen with Python's global generator, one draw a measurement.",
-        "opentelemetry-sdk 1.38.0 to 1.45.2",
-        "no report known on 2026-11-21",
-        "The module of the reservoirs draws from a generator of ours.",
-        ("opentelemetry.sdk.metrics._internal.exemplar.exemplar_reservoir",),
-        _own_numbers,
-    ),
-    Workaround(
-        "pauses",
+        _SDK, _NO_REPORT, "The module of the reservoirs draws from a generator of ours.",
+        ("opentelemetry.sdk.metrics._internal.exemplar.exemplar_reservoir",), _own_numbers),
+    # Its last three modules are from before there was one for all of HTTP.
+    Workaround("pauses",
         "OTLP exporters draw the pause before the next attempt from Python's global generator, on "
         "threads of their own; over HTTP since 1.45 at each export, needed or not.",
-        "opentelemetry-exporter-otlp-proto-http and -grpc 1.38.0 to 1.45.2",
-        "no report known on 2026-11-21",
+        f"opentelemetry-exporter-otlp-proto-http and -grpc {_SEEN}", _NO_REPORT,
         "The modules of the exporters draw from a generator of ours.",
-        (
-            _EXPORTER + "common.http",
-            _EXPORTER + "proto.grpc.exporter",
-            # Before there was one for all of HTTP:
-            _EXPORTER + "proto.http.trace_exporter",
-            _EXPORTER + "proto.http.metric_exporter",
-            _EXPORTER + "proto.http._log_exporter",
-        ),
-        _own_numbers,
-    ),
-    Workaround(
-        "connections",
+        (f"{_EXPORTER}common.http", f"{_EXPORTER}proto.grpc.exporter", f"{_EXPORTER}proto.http.trace_exporter",
+         f"{_EXPORTER}proto.http.metric_exporter", f"{_EXPORTER}proto.http._log_exporter"), _own_numbers),
+    Workaround("connections",
         "A forked child sends over its parent's keep-alive connections. Each may read answers that "
         "were meant for the other; over TLS the server finds a bad record and drops the connection.",
-        "opentelemetry-exporter-otlp-proto-http 1.38.0 to 1.45.2",
-        "https://github.com/open-telemetry/opentelemetry-python/issues/4994",
-        "The child closes its copies: close_inherited_connections().",
-    ),
-    Workaround(
-        "forks",
+        f"opentelemetry-exporter-otlp-proto-http {_SEEN}", _ISSUES + "4994",
+        "The child closes its copies: close_inherited_connections()."),
+    Workaround("forks",
         "A child that is forked during an export inherits locks that are never released, and "
         "channels of gRPC in the middle of a call: its own exports wait for ever.",
-        "opentelemetry-sdk 1.38.0 to 1.45.2",
-        "https://github.com/open-telemetry/opentelemetry-python/issues/3307",
-        "A fork waits for a flush of ours that is in progress, and otherwise for nothing: "
-        "Delivery.before_fork().",
-    ),
-    Workaround(
-        "exit",
+        _SDK, _ISSUES + "3307",
+        "A fork waits for a flush of ours that is in progress, and otherwise for nothing: Delivery.before_fork()."),
+    Workaround("exit",
         "The SDK's shutdown at exit waits for each exporter in turn, as long as the exporter "
         "takes; OTEL_BSP_EXPORT_TIMEOUT and OTEL_BLRP_EXPORT_TIMEOUT have no effect.",
-        "opentelemetry-sdk 1.38.0 to 1.45.2",
-        "https://github.com/open-telemetry/opentelemetry-python/issues/4555",
-        "Providers whose exporters have not answered in time are not shut down at exit: "
-        "Delivery.abandon().",
-    ),
-)
+        _SDK, _ISSUES + "4555",
+        "Providers whose exporters have not answered in time are not shut down at exit: Delivery.abandon()."),
+)  # fmt: skip
 
 
 class Workarounds:
@@ -159,9 +133,8 @@ class Workarounds:
                 if not self._registered:
                     # wrapt cannot unregister a hook, so each is registered once. It is called
                     # when the module is imported, or now if it has been.
-                    wrapt.register_post_import_hook(
-                        functools.partial(self._replace, record), module
-                    )
+                    replace = functools.partial(self._replace, record)
+                    wrapt.register_post_import_hook(replace, module)
                 elif module in sys.modules:
                     self._replace(record, sys.modules[module])
         self._registered = True

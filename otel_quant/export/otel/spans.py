@@ -17,17 +17,8 @@ from opentelemetry.trace import Span, Status, StatusCode, Tracer, TracerProvider
 
 from otel_quant.base.log import LOG
 from otel_quant.base.secrets import masked
-from otel_quant.schema import semconv
-from otel_quant.schema.events import (
-    Attributes,
-    Event,
-    Sink,
-    cost_of,
-    custom_value,
-    encodable,
-    present,
-    run_ids_of,
-)
+from otel_quant.schema import events, semconv
+from otel_quant.schema.events import Attributes, Event, Sink, custom_value, encodable, present
 from otel_quant.schema.readings import AttributeValue, CostedModel, StepInfo
 from otel_quant.version import VERSION
 
@@ -96,7 +87,7 @@ class SpansSink(Sink):
 
     def run_started(self, event: Event) -> None:
         """Starts the root span."""
-        self._run, self._ids = event, run_ids_of(event.run)
+        self._run, self._ids = event, events.run_ids_of(event.run)
         self._ensure_root(event)
 
     def step_started(self, event: Event) -> None:
@@ -158,7 +149,7 @@ class SpansSink(Sink):
             span = self._tracer.start_span(
                 semconv.COST_SPAN,
                 context=self.context_of(None),
-                attributes={**cost_of(cost), **self._ids, **present(identity)},
+                attributes={**events.cost_of(cost), **self._ids, **present(identity)},
                 start_time=cost.start_ns,
             )
             if cost.error is not None:

@@ -10,22 +10,16 @@ from typing import Any, Final, Literal
 import psutil
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.export.quark_yaml.metrics import (
-    CHECKPOINT_METRICS,
-    SUMMARY_METRICS,
-    FigureMetric,
-    Metric,
-    MetricContext,
-    RelativeTimeMetric,
-    StepNameMetric,
-    TimestampMetric,
-)
+from otel_quant.export.quark_yaml import metrics
+from otel_quant.export.quark_yaml.metrics import FigureMetric, Metric, MetricContext
 from otel_quant.schema import figures, semconv
 from otel_quant.schema.events import Event
 from otel_quant.schema.figures import Figure, Resource, YamlColumn, total_used
 from otel_quant.schema.readings import Peaks, Reading
 
-_BUILT_IN: Final[frozenset[type]] = frozenset((*CHECKPOINT_METRICS, *SUMMARY_METRICS, FigureMetric))
+_BUILT_IN: Final[frozenset[type]] = frozenset(
+    (*metrics.CHECKPOINT_METRICS, *metrics.SUMMARY_METRICS, FigureMetric)
+)
 """The classes of the metrics that are there unless a program removes them."""
 
 _QUARKS_OWN: Final = "quark.common.profiler."
@@ -46,9 +40,9 @@ class ProgramMetrics:
         # What the built-in metrics of a checkpoint collect, of the event: to fill a context for them would take a
         # twentieth of a step.
         self._of_event: dict[str, Callable[[Event], object]] = {
-            StepNameMetric.name: lambda event: event.name,
-            TimestampMetric.name: lambda event: event.time_ns / _SECOND,
-            RelativeTimeMetric.name: lambda event: event.elapsed,
+            metrics.StepNameMetric.name: lambda event: event.name,
+            metrics.TimestampMetric.name: lambda event: event.time_ns / _SECOND,
+            metrics.RelativeTimeMetric.name: lambda event: event.elapsed,
         } | {its.key: _column(name, figure, its) for name, figure, its in shown}
         self._adopted: Any = None
         # Values of Quark's checkpoints, each until ours of that name is taken.
@@ -57,9 +51,9 @@ class ProgramMetrics:
 
     def reset(self) -> None:
         """Takes out what the program has added, and puts back what it has removed."""
-        self.checkpoint_metrics: list[Metric] = [metric() for metric in CHECKPOINT_METRICS]
+        self.checkpoint_metrics: list[Metric] = [metric() for metric in metrics.CHECKPOINT_METRICS]
         self.checkpoint_metrics += [FigureMetric(figure) for _, figure in self._figures]
-        self.summary_metrics: list[Metric] = [metric() for metric in SUMMARY_METRICS]
+        self.summary_metrics: list[Metric] = [metric() for metric in metrics.SUMMARY_METRICS]
         self._built_in = list(self.checkpoint_metrics)
         of = self._of_event
         self._columns = [(m.name, of[m.name]) for m in self._built_in if m.name in of]
@@ -160,9 +154,8 @@ class ProgramMetrics:
 def _context_at_end(reading: Reading, baseline: Reading, peaks: Peaks) -> MetricContext:
     """Describes a run that has ended to metrics."""
     context = _context_of(reading, baseline)
-    gpu_peak, grown = map(
-        peaks.figures.get, (figures.ALL_GPUS_MEMORY.name, figures.CACHE_GROWTH.name)
-    )
+    wanted = figures.ALL_GPUS_MEMORY.name, figures.CACHE_GROWTH.name
+    gpu_peak, grown = map(peaks.figures.get, wanted)
     context.end_time = reading.time_ns / _SECOND
     context.gpu_available = gpu_peak is not None
     context.gpu_peak_memory = int(gpu_peak or 0)

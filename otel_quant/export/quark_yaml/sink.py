@@ -138,10 +138,8 @@ class QuarkYamlSink(Sink):
         keeps_last_reading: bool = True,
     ) -> None:
         self._requested = None if path is None else Path(path)
-        self._metrics = metrics
-        self._strict = strict
-        self._makes_folders = makes_folders
-        self._keeps_last_reading = keeps_last_reading
+        self._metrics, self._strict = metrics, strict
+        self._makes_folders, self._keeps_last_reading = makes_folders, keeps_last_reading
         self._file: profile_file.ProfileFile | None = None
         self._last_reading: StateFile | None = None
         self._is_over = False
@@ -213,9 +211,7 @@ class QuarkYamlSink(Sink):
         if not self._keeps_last_reading or file is None or baseline is None:
             return
         path = file.path.with_name(f"{file.path.stem}.{event.run.id}{LAST_READING}")
-        steps = (
-            (each.info.index, each.counts, event.lines.get(each.info.index)) for each in event.steps
-        )
+        steps = ((it.info.index, it.counts, event.lines.get(it.info.index)) for it in event.steps)
         with self._lock:
             if self._is_over or not file.path.is_file():  # a device
                 return

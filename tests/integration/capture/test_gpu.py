@@ -219,11 +219,12 @@ def test_each_verdict_on_a_gpu_is_given_where_it_holds_and_not_where_it_nearly_d
     for name, (busy, sm, dram, sent, received) in H200.items():
         (tmp_path / name).mkdir()
         gpu = FakeGpu(
-            uuid=FIRST, used=(4 if name == "shared" else 2) * GIB, util=busy, power=300_000,
+            uuid=FIRST, used=4 * GIB, util=busy, power=300_000,
             power_limit=700_000, pcie_generation=5, pcie_width=16, gpm=1, gpm_busy=busy, gpm_sm=sm,
             gpm_dram=dram, gpm_sent=sent, gpm_received=received,
         )  # fmt: skip
-        driver = FakeNvml(tmp_path / name, [gpu], [FakeProcess(used=2 * GIB)])
+        others = [FakeProcess(used=2 * GIB, pid=1)] if name == "shared" else []
+        driver = FakeNvml(tmp_path / name, [gpu], [FakeProcess(used=2 * GIB), *others])
     (tmp_path / "planted.py").write_text(PLANTED)
     (tmp_path / "state").mkdir()
     env = {**driver.env, "FAKE_NVML_STATE": str(tmp_path / "state" / "fake_nvml.txt")}

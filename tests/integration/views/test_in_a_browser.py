@@ -33,6 +33,7 @@ from otel_quant.schema.readings import Count, Counts
 from otel_quant.views import compare, inference
 from otel_quant.views.html import page_text
 from otel_quant.views.report import render
+from otel_quant.views.text import NO_BREAK
 from tests.fixtures import recorded as built
 from tests.fixtures.browser import PHONE, WIDE, Open
 from tests.fixtures.onnx_builder import model_of_text
@@ -416,7 +417,8 @@ def test_the_outline_and_the_tables_are_shown_without_javascript(
     page = opened(render(built.good(tmp_path)), java_script_enabled=False)
     outline = page.page.locator("#chart-memory .outline")
     assert outline.is_visible()
-    assert outline.get_attribute("aria-label") == (
+    label = outline.get_attribute("aria-label") or ""
+    assert label.replace(NO_BREAK, " ") == (
         "Memory of the process tree. Highest 7.48 GB at 5:40 in Collecting ranges, "
         "93.5 % of the limit of 8.00 GB."
     )

@@ -615,3 +615,11 @@ def test_runs_without_a_common_step_are_of_different_programs(run: Run) -> None:
     assert why_not(run, "a.yaml", "b.yaml", "--fail-over", "duration=20%") == (
         "total: duration=20%: no step is in both: these are runs of different programs"
     )
+
+
+def test_waits_alone_are_no_difference(run: Run) -> None:
+    record(Path("a"), waited=(0.1, 1.2))
+    record(Path("b"), waited=(0.1, 1.6))
+    out = run("a", "b")[1]
+    assert "STEP " not in out
+    assert "cpu.waits" in out

@@ -87,8 +87,8 @@ def gpu(
 ) -> GpuEvidence:
     """Returns what is known of a GPU that is the program's own: with its counters, if `sm` is given; the link as of an H200."""
     if math.isnan(sm):
-        return GpuEvidence(GpuWork(busy, power=power), **{"is_shared": False, **at})
-    return GpuEvidence(GpuWork(busy, sm, dram, pcie, 63e9, power), **{"is_shared": False, **at})
+        return GpuEvidence(GpuWork(busy, power=power), **{"is_alone": True, **at})
+    return GpuEvidence(GpuWork(busy, sm, dram, pcie, 63e9, power), **{"is_alone": True, **at})
 
 
 AT_COLLECT = "100 % of its time at main (quantize.py:12), in collect"
@@ -137,7 +137,7 @@ CASES = {
     "an older GPU at its power": (evidence(work(10), gpu=gpu(0.97, power=0.9, waits=0.9), cores=1.0), "gpu", f"the GPU computed 97 % of the time (at 90 % of its power); {AT_COLLECT}"),
     "an older GPU far from its power": (evidence(work(10), gpu=gpu(0.97, power=0.3, waits=0.9), cores=1.0), MIXED, f"at most {AT_COLLECT}"),
     "convolutions that nothing waits for": (evidence(work(10), gpu=gpu(0.97, 0.9)), "gpu", f"the GPU computed 97 % of the time (its multiprocessors 90 %, its memory 0 %); {AT_COLLECT}"),
-    "Python beside another program's": (evidence(work(10), gpu=gpu(0.97, 0.9, is_shared=True), cores=1.0), "one_processor", f"it used 1.0 of 4 processors, and its thread ran 100 % of its time; {AT_COLLECT}"),
+    "Python beside another program's": (evidence(work(10), gpu=gpu(0.97, 0.9, is_alone=False), cores=1.0), "one_processor", f"it used 1.0 of 4 processors, and its thread ran 100 % of its time; {AT_COLLECT}"),
     "half Python, half products": (evidence(work(10), gpu=gpu(0.46, 0.41, 0.09, 7e6, waits=0.5), cores=1.0), MIXED, f"at most {AT_COLLECT}"),
     "one GPU of four": (evidence(work(10), gpu=gpu(0.9, 0.8, waits=0.9, idle=3)), "gpu", f"the GPU computed 90 % of the time (its multiprocessors 80 %, its memory 0 %), 3 other GPUs were idle; {AT_COLLECT}"),
     "pageable memory": (evidence(work(10), gpu=gpu(0.0, 0.0, 0.004, 19e9, copies=1.0), cores=1.0), "gpu_copies", f"19.0 GB a second to the GPU or from it, and the thread waited for copies 100 % of its time; {AT_COLLECT}"),
@@ -148,14 +148,17 @@ CASES = {
     "small kernels": (evidence(work(10), gpu=gpu(0.22, 0.0003, 0.0, 180e6), cores=1.0), "gpu_launches", f"the GPU computed 22 % of the time (its multiprocessors 0 %, its memory 0 %), and its thread ran 100 % of its time; {AT_COLLECT}"),
     "small layers": (evidence(work(10), gpu=gpu(0.42, 0.10, 0.0, 148e6, waits=0.1), cores=1.0), "gpu_launches", f"the GPU computed 42 % of the time (its multiprocessors 10 %, its memory 0 %), and its thread ran 100 % of its time; {AT_COLLECT}"),
     "kernels that fill it": (evidence(work(10), gpu=gpu(0.45, 0.41), cores=1.0), "one_processor", f"it used 1.0 of 4 processors, and its thread ran 100 % of its time; {AT_COLLECT}"),
-    "small kernels of another program": (evidence(work(10), gpu=gpu(0.3, 0.1, is_shared=True), cores=1.0), "one_processor", f"it used 1.0 of 4 processors, and its thread ran 100 % of its time; {AT_COLLECT}"),
+    "small kernels of another program": (evidence(work(10), gpu=gpu(0.3, 0.1, is_alone=False), cores=1.0), "one_processor", f"it used 1.0 of 4 processors, and its thread ran 100 % of its time; {AT_COLLECT}"),
+    "small kernels on a busy machine": (evidence(work(10, (0.65, 0.25)), gpu=gpu(0.22, 0.01), cores=0.65), "gpu_launches", f"the GPU computed 22 % of the time (its multiprocessors 1 %, its memory 0 %), and its thread ran 65 % of its time; {AT_COLLECT}"),
     "small kernels, asleep in between": (evidence(work(10, BLOCKED), gpu=gpu(0.22, 0.01), cores=0.5), MIXED, f"at most {BLOCKED_AT}"),
     "one number at a time": (evidence(work(10), gpu=gpu(0.13, 0.0004, 0.0, 134e6, waits=0.6), cores=1.0), "gpu_waits", f"the GPU computed 13 % of the time (its multiprocessors 0 %, its memory 0 %), and the thread waited for it 60 % of its time; {AT_COLLECT}"),
     "small results to the host": (evidence(work(10), gpu=gpu(0.0, 0.0, 0.0, 90e6, either=0.9), cores=1.0), "gpu_waits", f"the GPU computed 0 % of the time (its multiprocessors 0 %, its memory 0 %), and the thread waited for it 90 % of its time; {AT_COLLECT}"),
     "an older GPU, one number at a time": (evidence(work(10), gpu=gpu(0.2, power=0.2, waits=0.9), cores=1.0), "gpu_waits", f"the GPU computed 20 % of the time (at 20 % of its power), and the thread waited for it 90 % of its time; {AT_COLLECT}"),
-    "numbers that take long to compute": (evidence(work(10), gpu=gpu(0.71, 0.59, 0.21, 60e6, waits=1.0), cores=1.0), MIXED, f"at most {AT_COLLECT}"),
+    "numbers that take long to compute": (evidence(work(10), gpu=gpu(0.71, 0.59, 0.21, 60e6, waits=1.0), cores=1.0), "gpu", f"the GPU computed 71 % of the time (its multiprocessors 59 %, its memory 21 %); {AT_COLLECT}"),
+    "numbers that take less long": (evidence(work(10), gpu=gpu(0.6, 0.55, 0.2, 60e6, waits=0.7), cores=1.0), MIXED, f"at most {AT_COLLECT}"),
+    "histograms, which wait unseen": (evidence(work(10), gpu=gpu(0.78, 0.7, waits=0.1), cores=1.0), MIXED, f"at most {AT_COLLECT}"),
     "numbers of the host": (evidence(work(10), gpu=gpu(0.0, 0.0, 0.0, 0.3e6, waits=0.9), cores=0.7), "gpu_idle", f"the GPU computed 0 % of its time, and its thread was blocked 0 %; {AT_COLLECT}"),
-    "the only processor, waiting for a GPU": (evidence(work(10), gpu=gpu(0.71, 0.59, waits=1.0), cores=1.0, cpus=1), MIXED, f"at most {AT_COLLECT}"),
+    "the only processor, waiting for a GPU": (evidence(work(10), gpu=gpu(0.6, 0.59, waits=1.0), cores=1.0, cpus=1), MIXED, f"at most {AT_COLLECT}"),
     "a GPU that waits": (evidence(work(10), gpu=gpu(0.05)), "gpu_idle", f"the GPU computed 5 % of its time, and its thread was blocked 0 %; {AT_COLLECT}"),
     "a GPU that computes": (evidence(work(10), gpu=gpu(0.5)), MIXED, f"at most {AT_COLLECT}"),
     "a GPU and a thread that both wait": (evidence(work(10, BLOCKED), gpu=gpu(0.05), cores=0.5), MIXED, f"at most {BLOCKED_AT}"),

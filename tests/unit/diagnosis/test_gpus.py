@@ -39,4 +39,4 @@ def test_a_gpu_of_others_does_not_count() -> None:
     assert seen.evidence(1000) == GpuEvidence()
     seen.add([gpu(0, 0.9, GB, 41 * GB)])
     found = seen.evidence(1000)
-    assert (found.work.busy, found.is_shared) == (0.9, True)
+    assert (found.work.busy, found.is_alone) == (0.9, False)

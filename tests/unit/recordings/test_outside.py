@@ -10,9 +10,10 @@ import pytest
 
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import PlacedStep, Recording
-from otel_quant.recordings.outside import outside_of
+from otel_quant.recordings.outside import outside_of, row_of, words_of
 from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
+from otel_quant.schema.code_lines import AFTER, BEFORE, BETWEEN
 from otel_quant.views.answer import sentences
 from otel_quant.views.steps import subject_of
 from tests.fixtures.recorded import MB, RecordedFolder
@@ -31,7 +32,7 @@ CURVE = [
 
 
 def rows(recording: Recording) -> Sequence[PlacedStep]:
-    return outside_of(recording, subject_of(recording).runs)
+    return outside_of(recording)
 
 
 def shown(recording: Recording) -> dict[str, tuple[float | None, ...]]:
@@ -46,6 +47,17 @@ def shown(recording: Recording) -> dict[str, tuple[float | None, ...]]:
         cpu = known.value(each.step, summary.CPU_TIME)
         found[each.step.name] = (each.duration, *in_mb, cpu and round(cpu, 2))
     return found
+
+
+def lines(recording: Recording) -> dict[int | None, list[str | None]]:
+    """Returns to which row belongs what each process has seen before, between and after its steps."""
+    found = {
+        run.pid: [row_of(recording, run, index) for index in (BEFORE, BETWEEN, AFTER)]
+        for run in recording.runs
+    }
+    return {
+        pid: [row and words_of(row).split()[0] for row in every] for pid, every in found.items()
+    }
 
 
 def two_steps(folder: Path, *, process: str = "launcher") -> Recording:
@@ -70,15 +82,11 @@ def test_the_rows_have_the_time_and_the_figures_of_the_curve(tmp_path: Path, pro
 def test_an_old_recording_without_a_curve_has_times_alone(tmp_path: Path) -> None:
     recording = two_steps(tmp_path / "r")
     (tmp_path / "r" / "curve.launcher.jsonl").unlink()
-    assert (
-        shown(recording)
-        != shown(read(tmp_path / "r"))
-        == {
-            "(before the first step)": (4.0, None, None, None, None),
-            "(between steps)": (1.0, None, None, None, None),
-            "(after the last step)": (1.0, None, None, None, None),
-        }
-    )
+    assert shown(read(recording.path)) == {
+        "(before the first step)": (4.0, None, None, None, None),
+        "(between steps)": (1.0, None, None, None, None),
+        "(after the last step)": (1.0, None, None, None, None),
+    }
 
 
 def test_the_headline_has_the_row_of_most_of_the_time_and_of_the_peak(tmp_path: Path) -> None:
@@ -101,16 +109,17 @@ def test_the_time_outside_of_all_steps_is_that_of_the_process_that_started_the_w
         worker.end(start + 3)
     above.end(10)
     recording = read(tmp_path / "r")
-    of_workers = [run for run in recording.runs if run.pid != 1]
     assert {name: figures[0] for name, figures in shown(recording).items()} == {
         "(before the first step)": 3.0,
         "(after the last step)": 2.0,
     }
     assert all(each.run.pid == 1 for each in rows(recording))
-    assert [outside_of(recording, [run]) for run in of_workers] == [[], []]
+    assert lines(recording) == {1: [None] * 3, 2: ["before", None, None], 3: [None, None, "after"]}
 
 
-def test_stages_of_a_script_share_the_rows_and_ranks_have_their_own(tmp_path: Path) -> None:
+def test_lines_of_stages_are_of_their_time_and_of_ranks_those_of_the_first_and_the_last(
+    tmp_path: Path,
+) -> None:
     for name, second in (("stages", 6), ("ranks", 2)):
         made = RecordedFolder(tmp_path / name, by_launcher=True)
         for pid, start in ((2, 1), (3, second)):
@@ -123,10 +132,11 @@ def test_stages_of_a_script_share_the_rows_and_ranks_have_their_own(tmp_path: Pa
         "(between steps)": 2.0,
         "(after the last step)": 1.0,
     }
-    assert [[each.duration for each in outside_of(ranks, [run])] for run in ranks.runs] == [
-        [1.0, 2.0],
-        [2.0, 1.0],
-    ]
+    assert lines(stages) == {
+        2: ["before", "between", "between"],
+        3: ["between", "between", "after"],
+    }
+    assert lines(ranks) == {2: ["before", None, None], 3: [None, None, "after"]}
 
 
 def test_a_run_without_a_step_has_one_row(tmp_path: Path) -> None:

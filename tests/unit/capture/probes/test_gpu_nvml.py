@@ -79,6 +79,11 @@ def reading(
     )  # fmt: skip
 
 
+def alone(known: GpuReading) -> GpuReading:
+    """Returns a reading of a device that no other process has memory on."""
+    return replace(known, is_alone=True)
+
+
 def test_every_device_is_read_with_the_memory_of_the_process_tree(tmp_path: Path) -> None:
     driver = FakeNvml(
         tmp_path,
@@ -202,7 +207,7 @@ def test_a_process_without_a_value_makes_the_sum_of_its_device_absent(tmp_path: 
             FakeProcess(used=1, device=1),
         ],
     )
-    assert read(driver, pids="4000001") == [reading(0, A, None, 2), reading(1, B, 1)]
+    assert read(driver, pids="4000001") == [reading(0, A, None, 2), alone(reading(1, B, 1))]
 
 
 @pytest.mark.parametrize(
@@ -218,6 +223,7 @@ def test_memory_of_compute_processes_is_absent_without_their_list(
 ) -> None:
     driver = FakeNvml(tmp_path, [device], [FakeProcess(used=5)])
     known = replace(reading(0, device, process_used), processes=process_used and 1)
+    known = alone(known) if process_used else known
     assert read(driver) == [known]
 
 
@@ -354,7 +360,7 @@ theirs, pid = in_child(lambda: (read(), os.getpid()))
 print(json.dumps([mine, theirs, read(), [os.getpid(), pid]]))
 """
     mine, theirs, again, (parent, child) = run(driver, FORK + code).value
-    assert mine == theirs == again == [list(astuple(reading(0, A, 5)))]
+    assert mine == theirs == again == [list(astuple(alone(reading(0, A, 5))))]
     # The child opens a driver of its own.
     assert driver.events == [("init", parent), ("init", child)]
 

@@ -22,7 +22,7 @@ from otel_quant.recordings.model import (
     known,
     steps_in,
 )  # fmt: skip
-from otel_quant.recordings.reader import stacks_in
+from otel_quant.recordings.reader import stacks_in, unseen_in
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import GROUPS
 from otel_quant.schema.units import cut, duration_text, moment_text, share_text
@@ -82,7 +82,7 @@ def document(recording: Recording) -> Document:
 
 
 def _parts(recording: Recording, subject: ShownProcess) -> Iterator[Part]:
-    charts, stacks = charts_of(recording, subject), stacks_in(recording)
+    charts, stacks = (charts_of(recording, subject), [*stacks_in(recording), *unseen_in(recording)])
     processes, process_tables = _processes_of(recording)
     lines = Lines([*sentences(recording, subject), *processes])
     meters = Meters(tuple(_meters(recording, charts)))

@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.kernel_files import forget, read_kept
 from otel_quant.capture.gpu_calls import kind_at
+from otel_quant.capture.peak_lines import PeakLines
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.diagnosis.bounds import Evidence, bound_of
 from otel_quant.diagnosis.gpus import GpusOfStep
@@ -161,6 +162,7 @@ class StackSampler:
         self._stacks: dict[int, list[Place]] = {}  # Of each thread, at the last sample
         self._uses_gpu = False  # Whether the program has had memory on one
         self._calls: dict[int, str] = {}  # Of each thread, what kind of call it was in then
+        self._peaks = PeakLines()
         self._watched = 0  # For how many samples all threads are looked at
         self._knows_all = False  # Whether they were at the last one
 
@@ -187,6 +189,7 @@ class StackSampler:
         if has_begun or abs(since.rss - since.rss_before) >= _MOVES:
             self._watched = _WATCHED
         busiest, used = self._look(innermost, since.now_ns - since.last_ns)
+        self._peaks.add(steps, reading.memory, self._stacks.get(busiest or 0, ()))
         for thread, lines in self._stacks.items():
             use, takes = used.get(thread, _NOT_RUN), thread == busiest
             if not lines:
@@ -328,6 +331,11 @@ class StackSampler:
                 named = (semconv.STEP_BOUND_BY, semconv.STEP_BOUND_EVIDENCE)
                 return dict(zip(named, bound, strict=True)), top_lines(evidence.by_line)
         return {}, None
+
+    def peak_line(self, step: OpenStep, peak: AttributeValue | None) -> str | None:
+        """Returns where the memory of a step that ends was highest, in words; None if that was not seen."""
+        seen = self._peaks.end(step.info.index, peak if isinstance(peak, int | float) else 0.0)
+        return seen if peak else None
 
     def _stacks_of(
         self, threads: Collection[int], used: Mapping[int, _Use], frames: dict[int, FrameType]

@@ -7,10 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import FrameType
 
 import pytest
 
+from otel_quant.capture.probes.memory import MemoryProbe
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.recorder.peaks import PeakTracker
 from otel_quant.capture.recorder.sinks import Sinks
@@ -116,6 +118,42 @@ def test_memory_of_a_thread_with_a_step_that_runs_is_its_own() -> None:
         sampler = StackSampler(names_paths=True)
         sampled(sampler, steps_in(running), 10, 10, 90)
         assert grown(sampler) == {(0, "compute"): 80 * MB}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "peak", "expected"),
+    [
+        ((10, 90, 60), 90, "compute"),  # seen by a sample
+        ((10, 90, 60), 95, "compute"),
+        ((10, 90, 60), 200, None),  # nothing has seen it rise so far
+        ((0, 0, 0), 0, None),  # it has not risen
+    ],
+)
+def test_the_line_of_a_peak_is_where_memory_was_seen_to_be_that_high(
+    sizes: tuple[int, ...], peak: int, expected: str | None
+) -> None:
+    with threads(compute) as (running,):
+        sampler, steps = StackSampler(names_paths=True), steps_in(running)
+        sampled(sampler, steps, *sizes)
+        found = sampler.peak_line(steps[0], peak * MB)
+        assert found == expected or (found or "").startswith(f"{expected} (test_stack_sampler.py:")
+        assert sampler.peak_line(steps[0], peak * MB) is None  # it has ended
+
+
+@linux
+def test_a_peak_between_two_samples_is_at_the_line_that_the_mark_rose_at() -> None:
+    with threads(compute) as (running,):
+        sampler, probe = StackSampler(names_paths=True), MemoryProbe()
+        first = Reading(0, time.perf_counter_ns(), {"memory": probe()})
+        steps = steps_in(running)
+        steps[0] = replace(steps[0], start=first)
+        sampler.take(steps, Reading(0, time.perf_counter_ns(), {"memory": probe.sample()}), 1)
+        held = bytearray(b"x") * (4 * first.memory.high_water)
+        del held
+        sampler.take(steps, Reading(0, time.perf_counter_ns(), {"memory": probe.sample()}), 1)
+        line = sampler.peak_line(steps[0], probe().high_water)
+        assert line is not None
+        assert line.startswith("compute (")
 
 
 def functions(frame: FrameType | None) -> list[str]:

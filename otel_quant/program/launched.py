@@ -16,7 +16,7 @@ import sys
 from otel_quant.base.destinations import exporter_variables, sends
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.early_stacks import EARLY_STACKS
-from otel_quant.capture.instruments import PACKAGES, found_by_others
+from otel_quant.capture.instruments import PACKAGES, WithoutImportLock, found_by_others
 
 TYPE_CHECKING = False  # not typing's, which takes a third of Python's own start to load
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class _FirstImport:
             return None
         if self in sys.meta_path:  # else another thread does it
             sys.meta_path.remove(self)
-            with FAULTS.kept_in("automatic instrumentation"):
+            with WithoutImportLock(), FAULTS.kept_in("automatic instrumentation"):
                 _instrument_libraries()
         return found_by_others(self, fullname, path, target)
 

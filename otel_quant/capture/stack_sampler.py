@@ -26,7 +26,7 @@ from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.diagnosis.bounds import Evidence, bound_of
 from otel_quant.diagnosis.gpus import GpusOfStep
 from otel_quant.diagnosis.growth import Growth
-from otel_quant.diagnosis.spots import spot_of
+from otel_quant.diagnosis.spots import EVENTS, spot_of
 from otel_quant.diagnosis.stack_trees import Stacks, top_lines
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import (
@@ -175,7 +175,7 @@ class StackSampler:
                 step = innermost[thread]
                 index = step.info.index
                 newest[index] = spot = spot_of(lines)
-                self._note_still(index, spot.own or spot.leaf, ran, since)
+                self._note_still(index, spot, ran, since)
                 if index not in self._seen:
                     self._seen[index] = tuple(each.info.label for each in step.outwards())
                 if step.start.clock_ns > since.last_ns:
@@ -186,9 +186,9 @@ class StackSampler:
             if (kind := self._calls.get(thread)) and index in self._beside:
                 self._beside[index].gpus.add_call(kind, seen.time)
 
-    def _note_still(self, index: int, line: Place, ran: int, since: _SinceLast) -> None:
-        known = self._still.get(index)
-        is_busy = ran > _BUSY * (since.now_ns - since.last_ns)
+    def _note_still(self, index: int, spot: Spot, ran: int, since: _SinceLast) -> None:
+        known, line = self._still.get(index), spot.own or spot.leaf
+        is_busy = ran > _BUSY * (since.now_ns - since.last_ns) or spot.waits_for == EVENTS
         if known is None or is_busy or line != known.line:
             self._still[index] = _Still(line, since.now_ns)
 

@@ -17,6 +17,9 @@ LONGEST_MESSAGE: Final = 400
 MOST_TIME: Final = 0.5
 """Share of a time from which on a part of it is most of it."""
 
+_LEAST: Final = 0.01
+"""Share of a run below which it does not matter which of its steps took longest."""
+
 Times: TypeAlias = Mapping[tuple[str, ...], tuple[float, int]]
 """Seconds of their own of the steps of a name, with the name around it, and how many these are."""
 
@@ -68,6 +71,8 @@ def time_sentence(
     word = "most of it" if own > MOST_TIME * covered else "the longest"
     share = f", {share_text(own / whole)} of the run" if whole else ""
     took = f"{counted(steps, 'step')}{several} took {duration_text(covered)}{of_whole}"
+    if whole and covered < _LEAST * whole:
+        return f"{took}."
     return f"{took}, {word} {names_text(names)}{often}: {duration_text(own)}{in_one}{share}."
 
 

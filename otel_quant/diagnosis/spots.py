@@ -27,7 +27,11 @@ _LOADS: Final = frozenset(
 )
 """Functions that load a model, of libraries and as programs call their own."""
 
+EVENTS: Final = "an event of its loop"
+"""Of asyncio, whose tasks go on while the loop's thread mostly waits."""
+
 _WAITS: Final = (
+    (("asyncio/",), EVENTS),
     (("subprocess.py", "multiprocessing/popen_"), "a child process"),
     (("queue.py", "multiprocessing/queues.py"), "a queue"),
     (("multiprocessing/connection.py",), "another process"),

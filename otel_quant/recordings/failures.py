@@ -18,7 +18,6 @@ EXIT_CODE: Final = "exit code "
 
 _OF_CHILDREN: Final = frozenset({
     "torch.distributed.elastic.multiprocessing.errors.ChildFailedError",
-    "torch.multiprocessing.spawn.ProcessRaisedException",
     "torch.multiprocessing.spawn.ProcessExitedException",
     "concurrent.futures.process.BrokenProcessPool",
     "joblib.externals.loky.process_executor.TerminatedWorkerError",
@@ -115,15 +114,17 @@ def _led_to(failure: Failure | None, recording: Recording, code: str | None) -> 
     found = [each for each in every if each.run in runs]
     if has_exit_code(error) or error == "SystemExit":
         error = failure.run.error or code
-    else:  # a pool passes on what a worker has raised
-        same = [
-            _failure(run, lambda step: (step.error, step.error_message) == (error, message))
-            for run in runs
-        ]
+    else:  # a pool passes on what a worker has raised, others quote it
+        same = [_failure(run, partial(_is_passed_on, error, message or "")) for run in runs]
         yield from (each for each in same if each.steps and each.time < failure.time)
     for each in found:
         if each.time < failure.time and _has_led(each, every, error, message or ""):
             yield each
+
+
+def _is_passed_on(error: str | None, message: str, step: RecordedStep) -> bool:
+    text = f"{step.error}: {step.error_message}"
+    return text == f"{error}: {message}" or message.endswith(text)
 
 
 def _has_led(failure: Failure, every: Sequence[Failure], error: str | None, message: str) -> bool:

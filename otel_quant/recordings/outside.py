@@ -100,14 +100,13 @@ def _outside(recording: Recording) -> Iterator[PlacedStep]:
 
 
 def _gaps(recording: Recording) -> Iterator[tuple[float, float]]:
-    """Yields the stretches of time in which no step was open, as far as is recorded."""
+    """Yields the stretches of time in which no step was open, until the program ended or was no longer recorded."""
     at, until = 0.0, min(known((recording.duration, *(run.cut for run in recording.runs))))
-    for each in sorted(steps_in(recording), key=lambda each: each.step.start):
-        if each.step.start > at:
-            yield at, each.step.start
-        at = max(at, each.end)
-    if until > at:
-        yield at, until
+    starts = sorted((each.step.start, each.end) for each in steps_in(recording))
+    for start, end in (*starts, (until, until)):
+        if at < min(start, until):  # a child may live on
+            yield at, min(start, until)
+        at = max(at, end)
 
 
 def _figures(recording: Recording, spans: Sequence[tuple[float, float]]) -> dict[str, Any]:

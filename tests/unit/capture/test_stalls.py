@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -102,6 +103,21 @@ def test_a_blocked_thread_of_an_idle_program_is_at_one_line(blocked: Callable[..
     event = threading.Event()
     with step_in(blocked, event) as steps:
         assert still_after(steps, 10, 4) == {0: 40}
+    event.set()
+
+
+def run_tasks(event: threading.Event) -> None:
+    async def until_set() -> None:
+        while not event.is_set():
+            await asyncio.sleep(0.1)
+
+    asyncio.run(until_set())
+
+
+def test_an_event_loop_that_waits_is_not_at_one_line() -> None:
+    event = threading.Event()
+    with step_in(run_tasks, event) as steps:
+        assert still_after(steps, 10, 4).get(0, 0) == 0
     event.set()
 
 

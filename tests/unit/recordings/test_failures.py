@@ -71,6 +71,18 @@ FAILED: dict[str, tuple[list[RecordedRun], int, tuple[int, list[int]] | None]] =
         [run(OWN, "ValueError", 9.0, "bad shard"), run(7, None, 8.0, None, step("ValueError", 8.0, "bad shard"))],
         1, (7, [0]),
     ),
+    "an exception that quotes a worker's": (
+        [
+            run(OWN, "torch.multiprocessing.spawn.ProcessRaisedException", 9.0, "-- Process 1 terminated: ValueError: bad shard"),
+            run(6, None, 8.0, None, step("ValueError", 7.0, "bad")),
+            run(7, "exit code 1", 8.5, None, step("ValueError", 8.0, "bad shard")),
+        ],
+        1, (7, [0]),
+    ),
+    "an exception that quotes one of no step": (
+        [run(OWN, "torch.multiprocessing.spawn.ProcessRaisedException", 9.0, "-- Process 1 terminated: ValueError: bad"), run(7, "exit code 1", 8.5)],
+        1, (OWN, []),
+    ),
     "an exit with a worker's exit code": (
         [run(OWN, None, 9.0), run(6, "exit code 3", 1.0), run(7, "exit code 4", 2.0)], 4, (7, []),
     ),

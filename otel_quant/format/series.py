@@ -27,10 +27,9 @@ DISK_WRITE: Final = "disk.write"
 CPU: Final = "cpu"  # CPU time of the process tree, user and system
 CPU_WAIT: Final = "cpu.wait"  # How long the main thread was ready to run and waited for a processor
 CPU_WAITS: Final = "cpu.waits"  # The same of all threads of the process tree, added up
-# Since when the highest of MEMORY may have been reached, in milliseconds since the curve began, of buckets
-# in which it is higher than before. The kernel's mark tells how high memory was, and not when: it rose
-# between this moment and the one at which it was read.
-SINCE: Final = "memory.since"
+# Since when the highest of MEMORY may have been reached, in milliseconds since the curve began: a mark of the kernel
+# tells how high memory was, and not when
+SINCE: Final = f"{MEMORY}.since"
 PROCESS: Final = "process."  # Beginning of a process's own RSS; the largest processes have one each
 USED: Final = "used"
 PROCESS_USED: Final = "process_used"

@@ -121,11 +121,7 @@ _LOOK_NS: Final = 1_000_000_000
 for what a program held that was killed for want of memory: it is freed while the kernel works."""
 
 _AT_ONCE_NS: Final = 1_000_000
-"""Nanoseconds that reading the memory of one process takes at most; if this process was suspended meanwhile,
-nobody knows at which time the figure was right."""
-
-_TRIES: Final = 3
-"""How often memory is read until it was."""
+"""Nanoseconds that reading the memory of one process takes, unless this one was suspended meanwhile."""
 
 _UNIT: Final = 1 if sys.platform == "darwin" else 1024
 """Bytes in which getrusage(2) and wait4(2) give the highest RSS."""
@@ -258,11 +254,10 @@ class Observer:
         )
 
     def _read_memory(self, children: Collection[int]) -> tuple[int, MemoryReading]:
-        """Reads memory, and the clock as it was then."""
-        for _ in range(_TRIES):
+        """Reads memory, and the clock as it was then: once more where nobody knows that."""
+        clock_ns, memory = time.monotonic_ns(), self._memory(children)
+        if not children and time.monotonic_ns() - clock_ns > _AT_ONCE_NS:
             clock_ns, memory = time.monotonic_ns(), self._memory(children)
-            if children or time.monotonic_ns() - clock_ns < _AT_ONCE_NS:
-                break
         return clock_ns, memory
 
     def _sample(self) -> None:

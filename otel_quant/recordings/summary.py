@@ -21,7 +21,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from otel_quant.diagnosis.growth import Growth
 from otel_quant.format.curve import Curve
-from otel_quant.format.series import MEMORY, PROCESS, SINCE
+from otel_quant.format.series import MEMORY, PROCESS
 from otel_quant.recordings.model import (
     LAUNCHER,
     Attributes,
@@ -522,9 +522,7 @@ def levels_in(begin: float, curve: Curve, name: str) -> list[KnownLevel]:
     found = []
     for bucket in curve.buckets.values():
         if (level := bucket.levels.get(name)) is not None:
-            since = min(
-                level.at, bucket.totals.get(SINCE, level.at) if name == MEMORY else level.at
-            )
+            since = min(level.at, bucket.totals.get(f"{name}.since", level.at))
             read = level.highest if since == level.at else level.lowest if since else 0.0
             times = begin + level.at / 1000, begin + since / 1000
             found.append(KnownLevel(*times, level.highest, read))
@@ -563,8 +561,8 @@ class Windows:
 
     def at(self, time: float) -> float | None:
         """Returns the value of the newest reading at a moment."""
-        before = bisect_right(self._times, time)
-        return self._levels[before - 1].read if before else None
+        levels = self._levels[: bisect_right(self._times, time)]
+        return next((each.read for each in reversed(levels) if each.read), None)
 
     def rise(self, start: float, end: float, *, is_most: bool = True) -> float | None:
         """Returns by how much a total rose: at most, or as if it had risen evenly within each bucket."""

@@ -9,6 +9,7 @@ Python imports this before every program that is launched: it loads as little as
 
 from __future__ import annotations
 
+import _imp
 import atexit
 import os
 import sys
@@ -108,8 +109,19 @@ class _FirstImport:
             return None
         if self in sys.meta_path:  # else another thread does it
             sys.meta_path.remove(self)
-            with FAULTS.kept_in("automatic instrumentation"):
-                _instrument_libraries()
+            # A finder is asked with the lock of all imports held. Another thread that imports now holds what we
+            # would import, and waits for that lock: neither would go on.
+            is_held = True
+            try:
+                _imp.release_lock()
+            except RuntimeError:  # a program has asked without it
+                is_held = False
+            try:
+                with FAULTS.kept_in("automatic instrumentation"):
+                    _instrument_libraries()
+            finally:
+                if is_held:
+                    _imp.acquire_lock()
         return found_by_others(self, fullname, path, target)
 
 

@@ -7,7 +7,6 @@ position in the code.
 from __future__ import annotations
 
 import dis
-from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Final
 
@@ -23,17 +22,25 @@ _CALLS: Final = {
 
 _LOADS: Final = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "LOAD_NAME")
 
+_MOST: Final = 2_000
+_KNOWN: Final[dict[int, tuple[CodeType, dict[int, str]]]] = {}
+"""The calls in code by its id, so many at most; the code itself is kept, so that no other gets its id."""
+
 
 def kind_at(frame: FrameType) -> str:
     """Returns what kind of call an innermost frame is in; empty for any other."""
     code = frame.f_code
-    return _calls_in(code, code.co_filename).get(frame.f_lasti, "")
+    known = _KNOWN.get(id(code))
+    if known is None:
+        if len(_KNOWN) >= _MOST:
+            _KNOWN.clear()
+        known = _KNOWN[id(code)] = code, _calls_in(code)
+    return known[1].get(frame.f_lasti, "")
 
 
-@lru_cache(2_000)
-def _calls_in(code: CodeType, path: str) -> dict[int, str]:
+def _calls_in(code: CodeType) -> dict[int, str]:
     """Returns the calls of these kinds, by their positions in the code."""
-    known = {**_CALLS, "run": WAIT} if "onnxruntime" in path else _CALLS
+    known = {**_CALLS, "run": WAIT} if "onnxruntime" in code.co_filename else _CALLS
     loaded: dict[tuple[int | None, int], str] = {}  # The newest name by where it begins
     found = {}
     for each in dis.get_instructions(code):

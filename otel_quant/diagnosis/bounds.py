@@ -301,7 +301,7 @@ VERDICTS: Final = (
         lambda gpus: f"{gpus.work.pcie / 1e9:.1f} GB a second to the GPU or from it{gpus.others}, and the thread waited for copies {_percent(gpus.at_calls)} of its time",
     )),
     Verdict("gpu_launches", "starting many small kernels, for each of which the GPU waits", _where(
-        lambda step: step.gpus.is_launched_on and step.ran >= _BUSY,
+        lambda step: step.gpus.is_launched_on and step.ran + step.waiting >= _BUSY and step.waiting < _WAITS,
         lambda step: f"{step.gpus.text}, and its thread ran {_percent(step.ran)} of its time; {step.line}",
     ), "probable"),
     Verdict("gpu_waits", "results of the GPU, fetched one by one", _on_gpu(

@@ -109,18 +109,13 @@ class _FirstImport:
             return None
         if self in sys.meta_path:  # else another thread does it
             sys.meta_path.remove(self)
-            # A finder is asked with the lock of all imports held. Another thread that imports now holds what we
-            # would import, and waits for that lock: neither would go on.
-            is_held = True
-            try:
+            with FAULTS.kept_in("automatic instrumentation"):
+                # Python holds the one lock of all imports while it looks for a module. Another thread that
+                # is importing what is imported here would wait for it for ever.
                 _imp.release_lock()
-            except RuntimeError:  # a program has asked without it
-                is_held = False
-            try:
-                with FAULTS.kept_in("automatic instrumentation"):
+                try:
                     _instrument_libraries()
-            finally:
-                if is_held:
+                finally:
                     _imp.acquire_lock()
         return found_by_others(self, fullname, path, target)
 

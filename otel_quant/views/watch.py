@@ -209,6 +209,7 @@ _LOWEST: Final = 20
 """Rows of a terminal without the curve."""
 _NAME: Final = 13
 """Characters of the name of what is used."""
+_MOST_GPU_ROWS: Final = 8
 _AXIS: Final = 9
 """Characters beside the curve."""
 _LIMIT: Final = " limit"
@@ -290,21 +291,17 @@ def _curve(looked: Looked, width: int) -> Iterator[tuple[str, str]]:
 
 
 def _activity(looked: Looked, width: int) -> Iterator[tuple[str, str]]:
-    """Yields what each GPU does over time, a row of blocks each, up to its highest."""
-    for name in looked.grid.levels:
-        if (gpu := series.gpu_activity(name)) is not None:
-            (index, of), now = gpu, looked.grid.newest(name)
-            unit, top = (
-                ("1", 1.0) if of == GPU_UTILIZATION.curve else ("W", looked.grid.peak(name)[0])
-            )
-            values = _stretches(
-                looked.grid.values(name, "last"), max(10, width - 2 * _NAME - _AXIS)
-            )
-            blocks = "".join(
-                _EIGHTHS[max(0, min(8, round(8 * each / (top or 1))))] for each in values
-            )
-            text = "" if now is None else number_text(now, unit)
-            yield f"{f'GPU {index} {of}':{2 * _NAME}}{text:{_AXIS}}{blocks}", "cyan"
+    """Yields what each GPU does over time, a row of blocks each: of many GPUs their utilization, of some of them."""
+    grid, room = looked.grid, max(10, width - 2 * _NAME - _AXIS)
+    known = [(gpu, name) for name in grid.levels if (gpu := series.gpu_activity(name)) is not None]
+    if len(known) > _MOST_GPU_ROWS:
+        known = [each for each in known if each[0][1] == GPU_UTILIZATION.curve][:_MOST_GPU_ROWS]
+    for (index, of), name in known:
+        unit, top = ("1", 1.0) if of == GPU_UTILIZATION.curve else ("W", grid.peak(name)[0] or 1.0)
+        values = _stretches(grid.values(name, "last"), room)
+        blocks = "".join(_EIGHTHS[max(0, min(8, round(8 * each / top)))] for each in values)
+        text = number_text(grid.newest(name) or 0.0, unit)
+        yield f"{f'GPU {index} {of}':{2 * _NAME}}{text:{_AXIS}}{blocks}", "cyan"
 
 
 def _stretches(read: Values, most: int) -> list[float]:

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.base.secrets import OPTIONS, names_secret
 from otel_quant.capture.instruments.hooks import Arguments, Call, Function, Hook, Library, wraps
 
 _PROCESS: Final = "multiprocessing.process"
@@ -119,6 +118,9 @@ def add_argument(original: Function, hook: Hook, library: Library) -> Function:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         action = original(*args, **kwargs)
         with FAULTS.kept_in("options of the program"):
+            # Here: its patterns take 3 ms, and most programs have no options.
+            from otel_quant.base.secrets import OPTIONS, names_secret
+
             if any(map(names_secret, (*action.option_strings, action.dest))):
                 OPTIONS.update(action.option_strings)
         return action

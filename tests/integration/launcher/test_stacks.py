@@ -136,7 +136,9 @@ def test_the_report_of_a_program_killed_with_the_gil_gives_the_age_of_its_last_l
             hold()
     """
     done = recorded(source, code=-signal.SIGKILL)
-    said = re.search(r"in Outer, at .+ \(.+\.py:\d+\), not seen for (\d+\.\d+) s\.", done.stderr)
+    said = re.search(
+        r"in Outer, at .+ \(.+\.py:\d+\)(?:, in \S+)?, not seen for (\d+\.\d+) s\.", done.stderr
+    )
     assert said is not None, done.stderr
     assert 5 < float(said[1]) < 30
 
@@ -198,7 +200,7 @@ def test_a_wait_for_another_build_is_not_taken_for_the_lock_file_of_a_killed_one
     assert bounds == ["other_build", "lock_file", "waiting"]
     evidence = str(steps[0].attributes[semconv.STEP_BOUND_EVIDENCE])
     assert re.fullmatch(
-        r"\d+ % of its time, most at _jit_compile \(cpp_extension\.py:\d+\)", evidence
+        r"\d+ % of its time, most at build \(script\.py:\d+\), in _jit_compile", evidence
     )
 
 
@@ -300,6 +302,30 @@ def test_the_time_outside_of_steps_has_the_lines_of_whichever_thread_works(
     check_recording(launched.recording)
 
 
+def test_a_program_that_mostly_imports_is_bound_by_that_before_its_first_step(
+    recorded: Recorded, workshop: Workshop
+) -> None:
+    (workshop.folder / "slow.py").write_text("import threading, time\ntime.sleep(2)\n")
+    done = recorded("""
+        import slow
+        import otel_quant
+
+        with otel_quant.step("Short"):
+            pass
+    """)
+    first, second, *_ = re.findall(
+        r"^.* before the first step.*|^Before .*", done.stderr, re.MULTILINE
+    )
+    assert re.fullmatch(
+        r"[\d.]+ of [\d.]+ s passed before the first step: <module> \(slow\.py:2\) [\d.]+ s\.",
+        first,
+    )
+    assert re.fullmatch(
+        r"Before the first step: bound by importing modules: \d+ % of its time, most at <module> \(script\.py:\d+\).*",
+        second,
+    )
+
+
 def test_a_program_that_ends_at_once_loads_nothing_and_a_fork_while_it_loads_is_safe(
     launched: Launched, recorded: Recorded
 ) -> None:
@@ -393,7 +419,7 @@ def test_a_real_calibration_with_a_slow_loader_is_bound_by_data_loading(recorded
     done = recorded(calibration(4, "0.5"))
     said = re.search(
         r"^Calibration: bound by the loader of the calibration data: (\d+) % of its time, "
-        r"most at Reader\.get_next \(script\.py:21\)\. To try: load the next samples in another thread",
+        r"most at Reader\.get_next \(script\.py:21\)\. To try: load samples in several processes, or keep them on disk as they are used, which can save ",
         done.stderr,
         re.MULTILINE,
     )

@@ -105,9 +105,11 @@ def test_the_root_describes_the_run(case: Case) -> None:
         if key not in {*measured, *FIGURES, *semconv.ORIGIN} and not key.startswith("quant.model.")
     }
     assert any(library.startswith("amd-quark ") for library in root[semconv.LIBRARIES])
+    steps = len(checkpoints_of(case.steps)) // 2 - 1
+    assert f" {steps} steps took " in found.pop(semconv.RUN_ANSWER)
     assert found == {
         **case.of_the_run, "process.pid": found["process.pid"],
-        semconv.RUN_STEPS: len(checkpoints_of(case.steps)) // 2 - 1, semconv.RUN_FAILED_STEPS: 0,
+        semconv.RUN_STEPS: steps, semconv.RUN_FAILED_STEPS: 0,
     }  # fmt: skip
     assert {key: type(root.get(key)) for key in measured} == measured
     assert re.fullmatch("[0-9a-f]{16}", root[semconv.RUN_ID])

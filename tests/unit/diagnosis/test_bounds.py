@@ -149,6 +149,7 @@ CASES = {
     "small layers": (evidence(work(10), gpu=gpu(0.42, 0.10, 0.0, 148e6, waits=0.1), cores=1.0), "gpu_launches", f"the GPU computed 42 % of the time (its multiprocessors 10 %, its memory 0 %), and its thread ran 100 % of its time; {AT_COLLECT}"),
     "kernels that fill it": (evidence(work(10), gpu=gpu(0.45, 0.41), cores=1.0), "one_processor", f"it used 1.0 of 4 processors, and its thread ran 100 % of its time; {AT_COLLECT}"),
     "small kernels of another program": (evidence(work(10), gpu=gpu(0.3, 0.1, is_alone=False), cores=1.0), "one_processor", f"it used 1.0 of 4 processors, and its thread ran 100 % of its time; {AT_COLLECT}"),
+    "small kernels on a busy machine": (evidence(work(10, (0.65, 0.25)), gpu=gpu(0.22, 0.01), cores=0.65), "gpu_launches", f"the GPU computed 22 % of the time (its multiprocessors 1 %, its memory 0 %), and its thread ran 65 % of its time; {AT_COLLECT}"),
     "small kernels, asleep in between": (evidence(work(10, BLOCKED), gpu=gpu(0.22, 0.01), cores=0.5), MIXED, f"at most {BLOCKED_AT}"),
     "one number at a time": (evidence(work(10), gpu=gpu(0.13, 0.0004, 0.0, 134e6, waits=0.6), cores=1.0), "gpu_waits", f"the GPU computed 13 % of the time (its multiprocessors 0 %, its memory 0 %), and the thread waited for it 60 % of its time; {AT_COLLECT}"),
     "small results to the host": (evidence(work(10), gpu=gpu(0.0, 0.0, 0.0, 90e6, either=0.9), cores=1.0), "gpu_waits", f"the GPU computed 0 % of the time (its multiprocessors 0 %, its memory 0 %), and the thread waited for it 90 % of its time; {AT_COLLECT}"),

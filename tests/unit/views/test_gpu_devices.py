@@ -128,15 +128,25 @@ def test_what_the_gpus_did_over_time_has_a_chart_with_a_line_for_each(tmp_path: 
     assert titles[2:4] == ["Utilization of the GPU", "Power of the GPU"]
 
 
-def test_a_terminal_shows_what_each_gpu_does(tmp_path: Path) -> None:
-    recorded(tmp_path / "r", device(0, 20 * GB), gpus=1)
+def rows_of_gpus(folder: Path, gpus: int) -> list[str]:
+    recorded(folder, device(0, 20 * GB), gpus=gpus)
     text = io.StringIO()
     console = Console(file=text, width=100, height=40)
-    console.print(screen(Looked(read(tmp_path / "r")), 100, 40))
-    lines = [line.rstrip() for line in text.getvalue().splitlines() if line.startswith("GPU 0 ")]
-    assert lines == [
+    console.print(screen(Looked(read(folder)), 100, 40))
+    found = (line.rstrip() for line in text.getvalue().splitlines())
+    return [line for line in found if " utilization " in line or " power " in line]
+
+
+def test_a_terminal_shows_what_each_gpu_does_and_of_many_what_there_is_room_for(
+    tmp_path: Path,
+) -> None:
+    assert rows_of_gpus(tmp_path / "one", 1) == [
         "GPU 0 utilization         100.0 %  ▄▄▄▄▄█████",
         "GPU 0 power               309 W    ██████████",
+    ]
+    many = rows_of_gpus(tmp_path / "many", 16)
+    assert [line.split()[:3] for line in many] == [
+        ["GPU", str(gpu), "utilization"] for gpu in range(8)
     ]
 
 

@@ -344,6 +344,18 @@ def test_a_program_that_ends_at_once_loads_nothing_and_a_fork_while_it_loads_is_
     assert done.stdout.splitlines() == ["True"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("milliseconds", range(160, 280, 8))
+def test_a_library_can_be_imported_while_the_early_sampler_loads(
+    recorded: Recorded, milliseconds: int
+) -> None:
+    recorded(f"""
+        import threading, time
+        time.sleep({milliseconds} / 1000)
+        import multiprocessing, subprocess
+    """)
+
+
 def test_stacks_can_be_switched_off(launched: Launched, recorded: Recorded) -> None:
     recorded(PROGRAM, OTEL_QUANT_STACKS="false")
     assert list(launched.recording.glob("stacks.*")) == []

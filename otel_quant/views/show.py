@@ -27,20 +27,8 @@ from otel_quant.schema import semconv
 from otel_quant.schema.figures import MODEL_FIGURES, ModelFigure
 from otel_quant.schema.readings import OWN_MEMORY, LayerAccuracy, worst_first
 from otel_quant.schema.units import counted, cut, duration_text, share_text, size
+from otel_quant.views import document as doc
 from otel_quant.views.answer import ending_parts, outcome, sentences
-from otel_quant.views.document import (
-    Cell,
-    Column,
-    Document,
-    Facts,
-    Lines,
-    Part,
-    Section,
-    Table,
-    UnitCell,
-    known,
-    records,
-)
 from otel_quant.views.gpu_devices import device_table
 from otel_quant.views.steps import (
     BARE,
@@ -60,10 +48,10 @@ from otel_quant.views.steps import (
 from otel_quant.views.text import cell_text, listed, phrase, precision_text
 
 
-def document(recordings: Mapping[str, Recording], most_steps: int | None = None) -> Document:
+def document(recordings: Mapping[str, Recording], most_steps: int | None = None) -> doc.Document:
     """Returns recordings as a document, with so many steps of each run at most."""
     parts = {name: _parts(name, each, most_steps) for name, each in recordings.items()}
-    return Document(
+    return doc.Document(
         _titled(parts),
         title=", ".join(recordings),
         over="Quantization runs",
@@ -72,28 +60,28 @@ def document(recordings: Mapping[str, Recording], most_steps: int | None = None)
     )
 
 
-def devices(recordings: Mapping[str, Recording]) -> Document:
+def devices(recordings: Mapping[str, Recording]) -> doc.Document:
     """Returns what the steps of recordings used of each GPU."""
     tables = {name: device_table(each, each.runs) for name, each in recordings.items()}
-    none = Lines(("No GPU was seen.",))
+    none = doc.Lines(("No GPU was seen.",))
     parts = {name: iter([each if each.rows else none]) for name, each in tables.items()}
     first, *others = tables.values()
     sheet = None if others else lambda: first
-    return Document(tuple(_titled(parts)), ", ".join(recordings), "GPUs", sheet=sheet)
+    return doc.Document(tuple(_titled(parts)), ", ".join(recordings), "GPUs", sheet=sheet)
 
 
-def _titled(parts: Mapping[str, Iterator[Part]]) -> Iterator[Part]:
+def _titled(parts: Mapping[str, Iterator[doc.Part]]) -> Iterator[doc.Part]:
     """Yields parts, below their titles if there are several."""
     for title, own in parts.items():
-        yield from [Section(title, own)] if len(parts) > 1 else own
+        yield from [doc.Section(title, own)] if len(parts) > 1 else own
 
 
-def _parts(name: str, recording: Recording, most_steps: int | None) -> Iterator[Part]:
+def _parts(name: str, recording: Recording, most_steps: int | None) -> Iterator[doc.Part]:
     """Yields the answer first, then the steps of each run, then what made it."""
     subject = subject_of(recording)
-    yield Lines([f"{outcome(recording, subject)}.", *sentences(recording, subject)])
+    yield doc.Lines([f"{outcome(recording, subject)}.", *sentences(recording, subject)])
     yield from ending_parts(recording.ending)
-    yield from Lines.of(recording.problems)
+    yield from doc.Lines.of(recording.problems)
     runs = _titled_runs(name, recording)
     if len(by_process(recording)) > 1:
         yield from _parts_of_several(recording, most_steps)
@@ -104,12 +92,12 @@ def _parts(name: str, recording: Recording, most_steps: int | None) -> Iterator[
     yield from model_parts(recording)
 
 
-def _parts_of_several(recording: Recording, most_steps: int | None) -> Iterator[Part]:
+def _parts_of_several(recording: Recording, most_steps: int | None) -> Iterator[doc.Part]:
     """Yields one table of the steps of all processes, and a line for each of them."""
     table = step_table(recording, recording.runs, most_steps)
     if table.rows:
         yield table
-    facts: list[tuple[str, Cell]] = []
+    facts: list[tuple[str, doc.Cell]] = []
     for run in recording.runs[:_MOST_PROCESSES]:
         peak = summary.peak_of_run(recording, run)
         memory = phrase(", memory peak {}", peak, lambda known: size(known.value))
@@ -120,7 +108,7 @@ def _parts_of_several(recording: Recording, most_steps: int | None) -> Iterator[
         facts.append(("and", f"{len(more):,} more"))
     with_steps = next((run for run in recording.runs if run.steps), recording.runs[0])
     shared = dict(_facts(recording, with_steps))
-    yield Facts([*facts, *_picked(shared, *_SHARED).items()])
+    yield doc.Facts([*facts, *_picked(shared, *_SHARED).items()])
 
 
 _MOST_PROCESSES: Final = 64
@@ -140,24 +128,26 @@ def _titled_runs(name: str, recording: Recording) -> dict[str, RecordedRun]:
     return found
 
 
-def block_parts(recording: Recording) -> Iterator[Part]:
+def block_parts(recording: Recording) -> Iterator[doc.Part]:
     """Yields the parts of a block that was measured."""
-    yield Lines(list(sentences(recording, subject_of(recording))))
+    yield doc.Lines(list(sentences(recording, subject_of(recording))))
     yield from _run_parts(recording, recording.runs[0])
     yield from model_parts(recording)
 
 
 def _run_parts(
     recording: Recording, run: RecordedRun, most_steps: int | None = None
-) -> Iterator[Part]:
+) -> Iterator[doc.Part]:
     """Yields the parts of one run."""
     table = step_table(recording, [run], most_steps)
     if table.rows:
         yield table
     if facts := list(_facts(recording, run)):
-        yield Facts(facts)
+        yield doc.Facts(facts)
     if run.end is not None and _is_truncated(recording, run):
-        yield Lines(("truncated: all checkpoints are complete, but the text after them is not",))
+        yield doc.Lines(
+            ("truncated: all checkpoints are complete, but the text after them is not",)
+        )
 
 
 def _is_truncated(recording: Recording, run: RecordedRun) -> bool:
@@ -266,7 +256,7 @@ _MOST_LAYERS: Final = 10
 _MOST_TABLES: Final = 20
 
 
-def accuracy_tables(recording: Recording) -> list[Table]:
+def accuracy_tables(recording: Recording) -> list[doc.Table]:
     """Returns the worst layers of each step whose library has computed how well it has quantized them."""
     by_measure: dict[tuple[str, str, int], list[LayerAccuracy]] = {}
     for at, place in enumerate(steps_in(recording)):
@@ -283,7 +273,7 @@ def accuracy_tables(recording: Recording) -> list[Table]:
     return tables[:_MOST_TABLES]
 
 
-def _worst_layers(layers: Sequence[LayerAccuracy], step: str, name: str) -> Table:
+def _worst_layers(layers: Sequence[LayerAccuracy], step: str, name: str) -> doc.Table:
     first, finite = layers[0], [each.value for each in layers if each.value is not None]
     facts = [f"{first.better.capitalize()} values are better."] if first.better else []
     facts += [f"Median: {cell_text(_accuracy(median(finite)))}."] if finite else []
@@ -291,19 +281,19 @@ def _worst_layers(layers: Sequence[LayerAccuracy], step: str, name: str) -> Tabl
     is_bar = first.better == "lower" and min(finite, default=-1) >= 0
     heading = cut(first.measure, _LONGEST_NAME) + phrase(" ({})", first.unit)
     columns = (
-        Column[LayerAccuracy]("Layer", None, lambda each: cut(each.layer, _LONGEST_NAME)),
-        Column[LayerAccuracy](heading, "", lambda each: _accuracy(each.value), is_bar=is_bar),
+        doc.Column[LayerAccuracy]("Layer", None, lambda each: cut(each.layer, _LONGEST_NAME)),
+        doc.Column[LayerAccuracy](heading, "", lambda each: _accuracy(each.value), is_bar=is_bar),
     )
     title = f"{'Worst layers' if first.better else 'Layers'} of {step}, by {first.measure}"
-    table = Table.of(columns, worst_first(layers), id=name, title=title, note=" ".join(facts))
+    table = doc.Table.of(columns, worst_first(layers), id=name, title=title, note=" ".join(facts))
     return table.first(_MOST_LAYERS, "layer")
 
 
-def _accuracy(value: float | None) -> Cell:
+def _accuracy(value: float | None) -> doc.Cell:
     if value is None:
         return "not finite"
     is_nearly_1 = 0.99 < value < 1  # of a cosine what it lacks counts
-    return UnitCell(value, "", digits=6) if is_nearly_1 else value
+    return doc.UnitCell(value, "", digits=6) if is_nearly_1 else value
 
 
 # --- models -------------------------------------------------------------------------------
@@ -315,7 +305,7 @@ _LONGEST_NAME: Final = 120
 Model: TypeAlias = Mapping[str, Any]
 
 
-def model_parts(recording: Recording, *, with_layers: bool = False) -> Iterator[Part]:
+def model_parts(recording: Recording, *, with_layers: bool = False) -> Iterator[doc.Part]:
     """Yields the last model of each role side by side, and notes on them; nothing if none was costed."""
     every = [model for run in recording.runs for model in run.models]
     if not every:
@@ -326,28 +316,28 @@ def model_parts(recording: Recording, *, with_layers: bool = False) -> Iterator[
     notes = list(chain.from_iterable(map(_notes, models, models.values())))
     if earlier := len(every) - len(models):
         notes.append(f"{counted(earlier, 'earlier model')} left out: the last of each role counts.")
-    yield from Lines.of(notes)
+    yield from doc.Lines.of(notes)
     if with_layers:
         yield from filter(attrgetter("rows"), map(_layers, models, models.values()))
 
 
-def _comparison(models: Mapping[str, Model]) -> Table:
+def _comparison(models: Mapping[str, Model]) -> doc.Table:
     figures = [model["figures"] for model in models.values()]
-    columns: list[Column[Any]] = [Column("Model", value=partial(_heading, figures))]
+    columns: list[doc.Column[Any]] = [doc.Column("Model", value=partial(_heading, figures))]
     columns += [
-        Column(_ROLES.get(role, cut(role, _LONGEST_NAME)), "", partial(_model_figure, each))
+        doc.Column(_ROLES.get(role, cut(role, _LONGEST_NAME)), "", partial(_model_figure, each))
         for role, each in zip(models, figures, strict=True)
     ]
     if models.keys() >= _ROLES.keys():
         before, after, *_ = figures
-        columns.append(Column("Change", "", partial(_change, before, after), spare=1))
+        columns.append(doc.Column("Change", "", partial(_change, before, after), spare=1))
     shown = [
         figure
         for figure in MODEL_FIGURES
         if figure.heading and figure.name != _RUN  # which stands behind what is stored
         if any(number(each, figure.name) is not None for each in figures)
     ]
-    return Table.of(columns, shown, id="models", caption="Models", is_sortable=False)
+    return doc.Table.of(columns, shown, id="models", caption="Models", is_sortable=False)
 
 
 _STORED: Final = "integer_mac_share"
@@ -359,9 +349,9 @@ def _heading(models: Sequence[Model], figure: ModelFigure) -> str:
     return f"{figure.heading[0].upper()}{figure.heading[1:]}{' (expected to run)' * behind}"
 
 
-def _model_figure(figures: Model, figure: ModelFigure) -> Cell:
+def _model_figure(figures: Model, figure: ModelFigure) -> doc.Cell:
     unit = "M" if figure.unit.startswith("{") else figure.unit
-    return UnitCell(number(figures, figure.name), unit, after=_run(figures, figure))
+    return doc.UnitCell(number(figures, figure.name), unit, after=_run(figures, figure))
 
 
 def _run(figures: Model, figure: ModelFigure) -> str:
@@ -389,22 +379,24 @@ def _types(figures: Mapping[str, Any], prefix: str) -> dict[str, float]:
     return dict(sorted(found.items(), key=lambda pair: -pair[1]))
 
 
-def _text(key: str) -> Callable[[Model], Cell]:
+def _text(key: str) -> Callable[[Model], doc.Cell]:
     return lambda node: cut(str(node[key]), _LONGEST_NAME) if node.get(key) else None
 
 
-def _layers(role: str, model: Model) -> Table:
+def _layers(role: str, model: Model) -> doc.Table:
     columns = (
-        Column[Model]("Layer", None, _text("name")),
-        Column[Model]("Operator", None, _text("op_type")),
-        Column[Model]("Stored in", None, _text("precision")),
-        Column[Model]("Expected to run in", None, _text("expected_precision")),
-        Column[Model]("MACs", "M", lambda node: number(node, "macs")),
-        Column[Model]("Memory", "By", lambda node: number(node, "memory_bytes"), title="estimated"),
+        doc.Column[Model]("Layer", None, _text("name")),
+        doc.Column[Model]("Operator", None, _text("op_type")),
+        doc.Column[Model]("Stored in", None, _text("precision")),
+        doc.Column[Model]("Expected to run in", None, _text("expected_precision")),
+        doc.Column[Model]("MACs", "M", lambda node: number(node, "macs")),
+        doc.Column[Model](
+            "Memory", "By", lambda node: number(node, "memory_bytes"), title="estimated"
+        ),
     )
     caption = f"Heaviest layers, {role} model"
     nodes = model.get("heaviest", ())
-    return Table.of(columns, nodes, id=f"layers-{role}", caption=caption, known_only=True)
+    return doc.Table.of(columns, nodes, id=f"layers-{role}", caption=caption, known_only=True)
 
 
 _MORE: Final = {
@@ -554,21 +546,23 @@ def _rows(run: ShownRun) -> Iterator[dict[str, Any]]:
         each._replace(value=partial(in_mebibytes, each.value)) if each.unit == "By" else each
         for each in columns_of(run)
     )
-    return records([*_FIRST, *known(BARE, run.rows), *figures, *known(_LAST, run.rows)], run.rows)
+    return doc.records(
+        [*_FIRST, *doc.known(BARE, run.rows), *figures, *doc.known(_LAST, run.rows)], run.rows
+    )
 
 
 _FIRST: Final = (
-    Column[StepTableRow]("step", value=attrgetter("name")),
-    Column[StepTableRow]("depth", value=attrgetter("depth")),
+    doc.Column[StepTableRow]("step", value=attrgetter("name")),
+    doc.Column[StepTableRow]("depth", value=attrgetter("depth")),
 )
 _LAST: Final = (
     CHILDREN,
-    Column[StepTableRow]("error_message", value=message_of),
-    Column[StepTableRow]("status", value=status_of),
+    doc.Column[StepTableRow]("error_message", value=message_of),
+    doc.Column[StepTableRow]("status", value=status_of),
 )
 
 
-def _sheet(recordings: Mapping[str, Recording]) -> Table:
+def _sheet(recordings: Mapping[str, Recording]) -> doc.Table:
     """Returns the steps; what is known of a run is on each of its steps."""
     runs = []
     for name, recording in recordings.items():
@@ -582,4 +576,6 @@ def _sheet(recordings: Mapping[str, Recording]) -> Table:
     order = dict.fromkeys(("file", "step", "depth", *(column.key for column in COLUMNS)))
     names = [name for name in order | present if name in present]
     rows = ((of_run | row).get for shown, of_run in runs for row in _rows(shown))
-    return Table([Column[Any](name) for name in names], (list(map(get, names)) for get in rows))
+    return doc.Table(
+        [doc.Column[Any](name) for name in names], (list(map(get, names)) for get in rows)
+    )

@@ -31,18 +31,9 @@ from otel_quant.recordings.model import (
 from otel_quant.recordings.model import known as known_values
 from otel_quant.recordings.outside import NAMES, outside_of
 from otel_quant.recordings.summary import outermost_runs
-from otel_quant.schema import semconv
+from otel_quant.schema import figures, semconv
 from otel_quant.schema.catalog import QUANTITIES
 from otel_quant.schema.code_lines import BEFORE, BETWEEN
-from otel_quant.schema.figures import (
-    ALL_GPUS_MEMORY,
-    MEMORY,
-    RESOURCES,
-    TREE_GPU_MEMORY,
-    TREE_MEMORY,
-    Figure,
-    Part,
-)
 from otel_quant.schema.units import counted, cut, duration_text
 from otel_quant.views.document import ONE, Cell, Column, Row, Table, UnitCell, known
 from otel_quant.views.text import share_of
@@ -263,7 +254,7 @@ def _of_step(value: Callable[[StepTableRow, RecordedStep], Any]) -> Value:
     return lambda row: None if row.step is None else value(row, row.step)
 
 
-def _part(figure: Figure, part: Part) -> Value:
+def _part(figure: figures.Figure, part: figures.Part) -> Value:
     name, checkpoint = figure.attribute(part), semconv.CHECKPOINT_PREFIX + figure.checkpoint
 
     def value(row: StepTableRow) -> float | None:
@@ -282,7 +273,7 @@ def _quantity(name: str) -> Value:
     return _of_step(lambda row, step: row.of.steps.value(step, name))
 
 
-def _seen(figure: Figure) -> Value:
+def _seen(figure: figures.Figure) -> Value:
     start, name = _part(figure, "start"), f"{figure.name}.peak"
     return lambda row: row.of.steps.seen(row.step, name) if row.step else start(row)
 
@@ -348,7 +339,7 @@ def _column(
     return Column(heading, unit, value, key, digits=digits, **more)
 
 
-def _columns_of(figure: Figure) -> Iterator[Column[StepTableRow]]:
+def _columns_of(figure: figures.Figure) -> Iterator[Column[StepTableRow]]:
     """Yields the columns of a figure that has a heading."""
     end = _ENDS.get(figure.unit, "")
     name = figure.column.key if figure.column is not None else figure.name.replace(".", "_")
@@ -366,18 +357,20 @@ def _columns_of(figure: Figure) -> Iterator[Column[StepTableRow]]:
     else:
         yield column("_start", "START", _part(figure, "start"))
         yield column("_end", "END", _part(figure, "end"))
-        if figure in MEMORY.figures:
+        if figure in figures.MEMORY.figures:
             yield column("_delta", "+/-", delta, is_signed=True)
         yield column("_peak", "PEAK", peak)
         yield column("_seen", "SEEN", _seen(figure))
-        if figure is TREE_GPU_MEMORY:
+        if figure is figures.TREE_GPU_MEMORY:
             yield column("_least", "AT LEAST", _of_bracket(0), title="what torch had reserved")
             yield column("_most", "AT MOST", _of_bracket(1), title=_MOST)
-        if figure in MEMORY.figures:
+        if figure in figures.MEMORY.figures:
             yield _column(f"{stem}_limit_share", "OF LIMIT", "1", _share_of_limit)
 
 
-_HEADED: Final = [each for resource in RESOURCES for each in resource.figures if each.heading]
+_HEADED: Final = [
+    each for resource in figures.RESOURCES for each in resource.figures if each.heading
+]
 _FIGURES: Final = [(column, figure) for figure in _HEADED for column in _columns_of(figure)]
 
 COLUMNS: Final = (
@@ -456,7 +449,7 @@ def _telling(recording: Recording, columns: Sequence[_Column]) -> list[_Column]:
     """Returns the columns without what was seen at checkpoints where a peak is known, and what other programs hardly change."""
     less = {each.heading.replace(" PEAK", " SEEN") for each in columns if " PEAK" in each.heading}
     if not shows_all_programs(recording):
-        less |= {each.heading for each, figure in _FIGURES if figure is ALL_GPUS_MEMORY}
+        less |= {each.heading for each, figure in _FIGURES if figure is figures.ALL_GPUS_MEMORY}
     return [each for each in columns if each.heading not in less]
 
 
@@ -466,8 +459,8 @@ def _notes_on(columns: Sequence[_Column], runs: Sequence[RecordedRun]) -> Iterat
         has_reading = any(run.last and run.end is None for run in runs)
         but = " and in the last reading" if has_reading else ", not between them"
         yield f"SEEN is the highest at the checkpoints{but}."
-    if any(each.startswith(ALL_GPUS_MEMORY.heading) for each in headings):
-        yield f"{ALL_GPUS_MEMORY.heading} is memory of all programs on the GPUs."
+    if any(each.startswith(figures.ALL_GPUS_MEMORY.heading) for each in headings):
+        yield f"{figures.ALL_GPUS_MEMORY.heading} is memory of all programs on the GPUs."
 
 
 @_of_step
@@ -483,14 +476,16 @@ def _state_text(row: StepTableRow, step: RecordedStep) -> str:
     return ": ".join(filter(None, (STATES[step.state].cell, step.error, message)))
 
 
-def _seen_of_open_steps(column: Column[StepTableRow], figure: Figure) -> Column[StepTableRow]:
+def _seen_of_open_steps(
+    column: Column[StepTableRow], figure: figures.Figure
+) -> Column[StepTableRow]:
     """Returns the column of a peak, which of a step that is open is at least what was seen."""
     seen = _seen(figure)
 
     @_of_step
     def value(row: StepTableRow, step: RecordedStep) -> Cell:
         found = column.value(row)
-        at_least: Any = found if figure in MEMORY.figures and summary.is_low(step) else None
+        at_least: Any = found if figure in figures.MEMORY.figures and summary.is_low(step) else None
         if found is None and step.end is None:
             at_least = seen(row)
         return found if at_least is None else UnitCell(at_least, before="≥ ")
@@ -529,7 +524,7 @@ _BARE_ENDS: Final = {"By": "_bytes", "s": "_seconds"}
 """The end of a column's name where sizes are in bytes."""
 
 
-def _bare(column: Column[StepTableRow], figure: Figure) -> Column[StepTableRow]:
+def _bare(column: Column[StepTableRow], figure: figures.Figure) -> Column[StepTableRow]:
     """Returns the column of a figure for programs: what a table shows, in one unit."""
     of_file = figure.name.replace(".", "_") if figure.column is None else figure.column.key
     end, is_size = _ENDS.get(column.unit or "", ""), column.unit == "By"
@@ -550,7 +545,9 @@ def _share(row: StepTableRow) -> float | None:
 
 
 def _is_least(row: StepTableRow) -> bool | None:
-    cells = [each.value(row) for each in _SHOWN if each.heading == f"{TREE_MEMORY.heading} PEAK"]
+    cells = [
+        each.value(row) for each in _SHOWN if each.heading == f"{figures.TREE_MEMORY.heading} PEAK"
+    ]
     return isinstance(cells[0], UnitCell) if cells[0] is not None else None
 
 

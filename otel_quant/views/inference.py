@@ -12,20 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from otel_quant.base.files import open_regular
 from otel_quant.format.event_file import BENCH, INFERENCE
-from otel_quant.inference.results import (
-    Accuracy,
-    Conversion,
-    Finding,
-    InferenceResult,
-    MemoryUse,
-    ModelResult,
-    OutputError,
-    Ran,
-    RanKernel,
-    merged_facts,
-    read_result,
-    together,
-)
+from otel_quant.inference import results
 from otel_quant.schema.units import counted, share_text, speed_text
 from otel_quant.views import document as doc
 from otel_quant.views.text import cell_text, number_text, phrase, shortened
@@ -44,7 +31,7 @@ _ABSENT: Final = "-"
 _TITLES: Final = {INFERENCE: "Inference", BENCH: "Variants side by side"}
 
 
-def document(result: InferenceResult, top: int | None = None) -> doc.Document:
+def document(result: results.InferenceResult, top: int | None = None) -> doc.Document:
     """Returns a result as a document, with so many nodes of each model; None: for a page."""
     title, *others = _verdict(result)
     over = _TITLES[BENCH] if result.baseline else f"Inference with {result.runtime}"
@@ -54,7 +41,7 @@ def document(result: InferenceResult, top: int | None = None) -> doc.Document:
 
 
 def result_text(
-    result: InferenceResult, form: str, top: int, width: int | None = None
+    result: results.InferenceResult, form: str, top: int, width: int | None = None
 ) -> Iterator[str]:
     """Yields a result in a format; JSON is what a recording has."""
     if form == "json":
@@ -67,7 +54,7 @@ def recorded_sections(recording: Path) -> Iterator[doc.Section]:
     for name, title in _TITLES.items():
         try:
             with open_regular(recording / name) as file:
-                result = read_result(file.read().decode())
+                result = results.read_result(file.read().decode())
             yield doc.Section(
                 title, (doc.Lines(_verdict(result)), *_parts(result, _MOST, is_page=True))
             )
@@ -78,7 +65,7 @@ def recorded_sections(recording: Path) -> Iterator[doc.Section]:
             yield doc.Section(title, (doc.Lines((why,)),))
 
 
-def _parts(result: InferenceResult, rows: int, *, is_page: bool) -> Iterator[doc.Part]:
+def _parts(result: results.InferenceResult, rows: int, *, is_page: bool) -> Iterator[doc.Part]:
     """Yields the parts: models side by side, layers side by side, findings, and then the details."""
     name = "bench-models" if result.baseline else "inference-models"
     yield doc.Table.of(
@@ -110,7 +97,7 @@ def _parts(result: InferenceResult, rows: int, *, is_page: bool) -> Iterator[doc
     yield from doc.Lines.of([f"to repeat: {result.command}"] if result.command else ())
 
 
-def _unknown_errors(result: InferenceResult) -> Iterator[str]:
+def _unknown_errors(result: results.InferenceResult) -> Iterator[str]:
     for model in result.models:
         found = _accuracy(model)
         if found.problem:
@@ -127,14 +114,14 @@ def _table(
 # --- the answer ---------------------------------------------------------------------------
 
 
-def _verdict(result: InferenceResult) -> list[str]:
+def _verdict(result: results.InferenceResult) -> list[str]:
     """Returns a sentence for each model but the one that the others are compared with."""
     first = result.first
     others = [each for each in result.models if each is not first] or [first]
     return [_sentence(each, first) for each in others]
 
 
-def _sentence(model: ModelResult, first: ModelResult) -> str:
+def _sentence(model: results.ModelResult, first: results.ModelResult) -> str:
     own, other = model.latency, first.latency
     if model.problem or own is None:
         return f"{model.path} was not measured"
@@ -154,8 +141,8 @@ def _sentence(model: ModelResult, first: ModelResult) -> str:
 # --- how it was measured ------------------------------------------------------------------
 
 
-def _settings(result: InferenceResult) -> Iterator[tuple[str, str]]:
-    facts = merged_facts({
+def _settings(result: results.InferenceResult) -> Iterator[tuple[str, str]]:
+    facts = results.merged_facts({
         model.path: {
             "inputs": ", ".join(f"{name} {text}" for name, text in model.inputs.items()),
             "assumed": ", ".join(model.assumed),
@@ -179,40 +166,40 @@ def _settings(result: InferenceResult) -> Iterator[tuple[str, str]]:
 # --- models side by side ------------------------------------------------------------------
 
 
-def _of(part: str, name: str) -> Callable[[ModelResult], Any]:
+def _of(part: str, name: str) -> Callable[[results.ModelResult], Any]:
     return lambda model: getattr(getattr(model, part), name, None)
 
 
-def _ratio(model: ModelResult) -> doc.Cell:
+def _ratio(model: results.ModelResult) -> doc.Cell:
     found = model.latency
     if found is None or found.ratio is None:
         return None
     return speed_text(found.ratio) if found.is_apart else "within noise"
 
 
-def _with_problem(model: ModelResult, cells: Sequence[doc.Cell]) -> doc.Row:
+def _with_problem(model: results.ModelResult, cells: Sequence[doc.Cell]) -> doc.Row:
     if not model.problem:
         return doc.Row(cells)
     return doc.Row(cells[:1], remark=shortened(model.problem, _LONGEST_PROBLEM))
 
 
-_UNKNOWN_ERROR: Final = OutputError("", None, None, None)
+_UNKNOWN_ERROR: Final = results.OutputError("", None, None, None)
 
 
-def _accuracy(model: ModelResult) -> Accuracy:
-    return model.accuracy or Accuracy()
+def _accuracy(model: results.ModelResult) -> results.Accuracy:
+    return model.accuracy or results.Accuracy()
 
 
-def _error(model: ModelResult) -> OutputError:
+def _error(model: results.ModelResult) -> results.OutputError:
     return _accuracy(model).worst or _UNKNOWN_ERROR
 
 
-def _sqnr(error: OutputError) -> doc.Cell:
+def _sqnr(error: results.OutputError) -> doc.Cell:
     return doc.UnitCell(None, after="equal") if error.max_abs == 0 else error.sqnr
 
 
-def _peak(model: ModelResult) -> doc.Cell:
-    memory = model.memory or MemoryUse(None, None)
+def _peak(model: results.ModelResult) -> doc.Cell:
+    memory = model.memory or results.MemoryUse(None, None)
     return memory.peak if memory.gpu is None else doc.UnitCell(memory.gpu, after=" of GPU")
 
 
@@ -222,7 +209,7 @@ def _numbers(
     return doc.Column(heading, unit, value, shown_in=shown_in, absent=_ABSENT, **more)
 
 
-_MODELS: Final[Sequence[doc.Column[ModelResult]]] = (
+_MODELS: Final[Sequence[doc.Column[results.ModelResult]]] = (
     doc.Column("model", value=attrgetter("path")),
     _numbers("median", "s", _of("latency", "median"), "ms", key="median_seconds", is_bar=True),
     doc.Column("vs. baseline", value=_ratio, absent=_ABSENT),
@@ -239,7 +226,7 @@ _MODELS: Final[Sequence[doc.Column[ModelResult]]] = (
     _numbers("CPU energy of a run", "J", _of("latency", "cpu_energy"), key="cpu_energy_joules", spare=10),
 )  # fmt: skip
 
-_MEMORY: Final[Sequence[doc.Column[ModelResult]]] = (
+_MEMORY: Final[Sequence[doc.Column[results.ModelResult]]] = (
     doc.Column("model", value=attrgetter("path")),
     _numbers("grown by a run", "By", _of("memory", "run_growth"), spare=6),
     _numbers("allocated at once", "By", _of("memory", "alive")),
@@ -250,7 +237,7 @@ _MEMORY: Final[Sequence[doc.Column[ModelResult]]] = (
     _numbers("weights in memory", "By", _of("memory", "weights_in_memory")),
 )
 
-_ERRORS: Final[Sequence[doc.Column[tuple[str, OutputError]]]] = (
+_ERRORS: Final[Sequence[doc.Column[tuple[str, results.OutputError]]]] = (
     doc.Column("output", value=lambda of: f"{of[0]}: {of[1].name}", longest=_LONGEST),
     _numbers("SQNR", "dB", lambda of: _sqnr(of[1]), "dB", digits=1),
     _numbers("cosine", "", lambda of: of[1].cosine, digits=6),
@@ -267,9 +254,9 @@ _TENSORS: Final[Sequence[doc.Column[Any]]] = (
 # --- layers side by side, and what ran ----------------------------------------------------
 
 
-def _nodes(ran: Ran) -> dict[str, list[RanKernel]]:
+def _nodes(ran: results.Ran) -> dict[str, list[results.RanKernel]]:
     """Returns the kernels of each node of the file, or module; the slowest first, of each too."""
-    groups: dict[str, list[RanKernel]] = {}
+    groups: dict[str, list[results.RanKernel]] = {}
     for each in ran.kernels:
         name = each.node or f"({'inserted' if each.is_conversion else 'no node'}) {each.name}"
         if each.is_compiled:
@@ -279,7 +266,7 @@ def _nodes(ran: Ran) -> dict[str, list[RanKernel]]:
     return dict(sorted(groups.items(), key=lambda each: -_micros(each[1])))
 
 
-def _micros(kernels: Iterable[RanKernel]) -> float:
+def _micros(kernels: Iterable[results.RanKernel]) -> float:
     return sum(each.micros for each in kernels)
 
 
@@ -293,8 +280,8 @@ def _folded(names: Sequence[str], rows: int) -> Iterator[tuple[str, Sequence[str
 
 
 def _row(
-    name: str, nodes: Mapping[str, Sequence[RanKernel]], those: Sequence[str]
-) -> RanKernel | None:
+    name: str, nodes: Mapping[str, Sequence[results.RanKernel]], those: Sequence[str]
+) -> results.RanKernel | None:
     """Returns the kernels of some nodes as one, with the operators of all; None if there are none."""
     kernels = list(chain.from_iterable(nodes.get(node, ()) for node in those))
     if not kernels:
@@ -303,7 +290,7 @@ def _row(
     if len(names) > _MOST_NAMES:
         names[_MOST_NAMES - 1 :] = [f"{len(names) - _MOST_NAMES + 1:,} more"]
     times = f" x {len(kernels)}" if len(kernels) > 1 else ""
-    row = replace(together(name, kernels), op_type=f"{', '.join(names)}{times}")
+    row = replace(results.together(name, kernels), op_type=f"{', '.join(names)}{times}")
     if len(those) > 1:
         return replace(row, macs=None)
     macs = max(each.macs or 0 for each in kernels)
@@ -315,8 +302,8 @@ class _Pair:
     """A node in two models."""
 
     name: str
-    before: RanKernel | None
-    after: RanKernel | None
+    before: results.RanKernel | None
+    after: results.RanKernel | None
     error: float | None
 
     @property
@@ -335,7 +322,13 @@ class _Pair:
 
 
 def _beside(
-    first: ModelResult, its: Ran, model: ModelResult, ran: Ran, node: str, rows: int, number: int
+    first: results.ModelResult,
+    its: results.Ran,
+    model: results.ModelResult,
+    ran: results.Ran,
+    node: str,
+    rows: int,
+    number: int,
 ) -> Iterator[doc.Table]:
     """Yields a model beside the first one, node by node; nothing if they have none in common."""
     before, after = _nodes(its), _nodes(ran)
@@ -361,7 +354,9 @@ def _beside(
     yield _table(columns, pairs, f"layers-{number}", f"Time by {node.split(' ')[0]}")
 
 
-def _time(heading: str, kernel: Callable[[Any], RanKernel | None], **more: Any) -> doc.Column[Any]:
+def _time(
+    heading: str, kernel: Callable[[Any], results.RanKernel | None], **more: Any
+) -> doc.Column[Any]:
     """A column of a kernel's time, of which a long heading shows the end."""
 
     def value(item: Any) -> float | None:
@@ -373,7 +368,7 @@ def _time(heading: str, kernel: Callable[[Any], RanKernel | None], **more: Any) 
 
 
 def _what_ran(
-    model: ModelResult, ran: Ran, node: str, number: int, rows: int
+    model: results.ModelResult, ran: results.Ran, node: str, number: int, rows: int
 ) -> Iterator[doc.Part]:
     share = share_text(ran.between_micros / ran.run_micros) if ran.run_micros else _ABSENT
     run, kernels, between = (
@@ -421,7 +416,7 @@ _NODES: Final[Sequence[doc.Column[Any]]] = (
     doc.Column("operands and results", value=lambda each: each.types or None, longest=2 * _LONGEST, spare=1),
 )  # fmt: skip
 
-_CONVERSIONS: Final[Sequence[doc.Column[Conversion]]] = (
+_CONVERSIONS: Final[Sequence[doc.Column[results.Conversion]]] = (
     doc.Column("change of type", value=lambda each: f"{each.kind} {each.types}".rstrip()),
     _numbers("calls", "", attrgetter("calls")),
     *_TIMED[:2],
@@ -441,9 +436,9 @@ _BACKEND: Final[Sequence[doc.Column[Any]]] = (
 )  # fmt: skip
 
 
-def _findings(model: ModelResult) -> Sequence[str]:
+def _findings(model: results.ModelResult) -> Sequence[str]:
     """Returns the findings, what took longest first."""
-    groups: dict[tuple[str, str], list[Finding]] = {}
+    groups: dict[tuple[str, str], list[results.Finding]] = {}
     for each in model.findings:
         groups.setdefault((each.kind, each.alike), []).append(each)
     slowest = sorted(groups.values(), key=lambda group: -sum(each.micros for each in group))
@@ -460,7 +455,7 @@ def _findings(model: ModelResult) -> Sequence[str]:
 # --- for programs -------------------------------------------------------------------------
 
 
-def _sheet(result: InferenceResult) -> doc.Table:
+def _sheet(result: results.InferenceResult) -> doc.Table:
     """Returns what CSV has: a line for each variant, or for each kernel of each model."""
     if result.baseline:
         return doc.Table.of(_VARIANTS, result.models)
@@ -468,7 +463,7 @@ def _sheet(result: InferenceResult) -> doc.Table:
     return doc.Table.of(_KERNELS, ((model, kernel) for model, of in ran for kernel in of.kernels))
 
 
-_Ran: TypeAlias = tuple[ModelResult, RanKernel]
+_Ran: TypeAlias = tuple[results.ModelResult, results.RanKernel]
 _KERNEL_FIGURES: Final = ("provider", "node", "micros", "share", "calls", "macs", "macs_per_second")
 _KERNELS: Final[Sequence[doc.Column[_Ran]]] = (
     doc.Column("model", value=lambda of: of[0].path),
@@ -483,7 +478,7 @@ _KERNELS: Final[Sequence[doc.Column[_Ran]]] = (
     doc.Column("allocated", value=lambda of: of[1].allocated),
 )  # fmt: skip
 
-_VARIANTS: Final[Sequence[doc.Column[ModelResult]]] = (
+_VARIANTS: Final[Sequence[doc.Column[results.ModelResult]]] = (
     *(each for each in _MODELS if each.heading != "vs. baseline"),
     doc.Column("kind", value=attrgetter("kind")),
     doc.Column("speedup", value=_of("latency", "clear_speedup")),

@@ -10,18 +10,9 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from otel_quant.format.event_file import BENCH, INFERENCE
-from otel_quant.recordings import summary
+from otel_quant.recordings import model, summary
 from otel_quant.recordings.compared_runs import FACTS
 from otel_quant.recordings.gpus import highest_on
-from otel_quant.recordings.model import (
-    STATES,
-    WORST_FIRST,
-    RecordedRun,
-    Recording,
-    State,
-    known,
-    steps_in,
-)  # fmt: skip
 from otel_quant.recordings.reader import stacks_in
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import GROUPS
@@ -40,12 +31,12 @@ from otel_quant.views.text import listed, phrase
 _MOST_PROBLEMS = 20
 
 
-def render(recording: Recording) -> str:
+def render(recording: model.Recording) -> str:
     """Returns the report of a recording as a page."""
     return page_text(document(recording))
 
 
-def document(recording: Recording) -> doc.Document:
+def document(recording: model.Recording) -> doc.Document:
     """Returns the report of a recording."""
     subject = steps.subject_of(recording)
     return doc.Document(
@@ -57,7 +48,7 @@ def document(recording: Recording) -> doc.Document:
     )
 
 
-def _parts(recording: Recording, subject: steps.ShownProcess) -> Iterator[doc.Part]:
+def _parts(recording: model.Recording, subject: steps.ShownProcess) -> Iterator[doc.Part]:
     charts, stacks = charts_of(recording, subject), stacks_in(recording)
     processes, process_tables = _processes_of(recording)
     lines = doc.Lines([*sentences(recording, subject), *processes])
@@ -67,9 +58,9 @@ def _parts(recording: Recording, subject: steps.ShownProcess) -> Iterator[doc.Pa
         yield doc.Lines(("Parts of this recording could not be read:",))
         yield doc.Lines(recording.problems, is_bad=True).first(_MOST_PROBLEMS)
     ending = list(ending_parts(recording.ending))
-    runs: Sequence[RecordedRun] = recording.runs
+    runs: Sequence[model.RecordedRun] = recording.runs
     caption = "Steps"
-    if len(steps_in(recording)) > steps.MOST_STEPS and subject.why:
+    if len(model.steps_in(recording)) > steps.MOST_STEPS and subject.why:
         runs, caption = subject.runs, f"Steps of {subject.name}, {subject.why}"
     links = links_of(stacks)
     table = steps.step_table(recording, runs, caption=caption, more=steps.RATES, links=links)
@@ -91,13 +82,13 @@ def _parts(recording: Recording, subject: steps.ShownProcess) -> Iterator[doc.Pa
     yield _origin(recording, subject)
 
 
-def _gpu_tables(recording: Recording, subject: steps.ShownProcess) -> list[doc.Part]:
+def _gpu_tables(recording: model.Recording, subject: steps.ShownProcess) -> list[doc.Part]:
     table = device_table(recording, subject.runs)
     return [table] if table.rows else []
 
 
 def _curves(
-    recording: Recording, subject: steps.ShownProcess, charts: list[Chart]
+    recording: model.Recording, subject: steps.ShownProcess, charts: list[Chart]
 ) -> Iterator[doc.Part]:
     if not charts:
         yield doc.Lines(("No curve was recorded.",))
@@ -109,7 +100,7 @@ def _curves(
 
 
 def _meters(
-    recording: Recording, charts: Sequence[Chart]
+    recording: model.Recording, charts: Sequence[Chart]
 ) -> Iterator[tuple[str, float, float | None]]:
     peak = summary.peak(recording)
     if peak is not None:
@@ -120,7 +111,7 @@ def _meters(
             is_own = chart.series[0].label == OF_PROGRAM
             own = highest_on(recording, int(index)) if is_own else None
             name = f"GPU {index} peak{'' if is_own else ', all programs'}"
-            yield name, max(known((chart.mark.value, own))), chart.limit
+            yield name, max(model.known((chart.mark.value, own))), chart.limit
 
 
 _LONGEST_NAME: Final = 120
@@ -137,7 +128,7 @@ class _Process(NamedTuple):
     """One process with all its runs."""
 
     name: str  # In words
-    runs: Sequence[RecordedRun]
+    runs: Sequence[model.RecordedRun]
     start: float  # When the first began
     end: float  # When the last ended, or the end of what is known
     peak: float | None  # Highest memory of its tree, in bytes
@@ -149,13 +140,13 @@ class _Process(NamedTuple):
         return self.end - self.start
 
     @property
-    def state(self) -> State:
-        return min((run.state for run in self.runs), key=WORST_FIRST.index)
+    def state(self) -> model.State:
+        return min((run.state for run in self.runs), key=model.WORST_FIRST.index)
 
 
 _COLUMNS: Final = (
     doc.Column[_Process]("Process", None, lambda each: each.name),
-    doc.Column[_Process]("State", None, lambda each: STATES[each.state].cell),
+    doc.Column[_Process]("State", None, lambda each: model.STATES[each.state].cell),
     doc.Column[_Process]("Start", "s", lambda each: each.start, shown_in="s"),
     doc.Column[_Process]("Time", "s", lambda each: each.seconds, shown_in="s"),
     doc.Column[_Process](
@@ -175,11 +166,11 @@ _COMMAND: Final = doc.Column[_Process]("Command", None, lambda each: _command(ea
 _COLUMNS_OF_UNLIKE: Final = (_COLUMNS[0], _COMMAND, *_COLUMNS[1:4], *_COLUMNS[5:])
 
 
-def _command(run: RecordedRun) -> str:
+def _command(run: model.RecordedRun) -> str:
     return cut(str(run.attributes.get(semconv.PROCESS_COMMAND_LINE, "")), _LONGEST_NAME)
 
 
-def _processes_of(recording: Recording) -> tuple[list[str], list[doc.Table]]:
+def _processes_of(recording: model.Recording) -> tuple[list[str], list[doc.Table]]:
     """Returns a sentence on several processes, and their tables; nothing for a single one.
 
     A process that has started others waits for them: only those are compared that one has started.
@@ -223,7 +214,7 @@ def _sentence(number: int, common: Sequence[_CommonStep]) -> str:
     return f"{text}."
 
 
-def _families(recording: Recording) -> dict[int | None, list[_Process]]:
+def _families(recording: model.Recording) -> dict[int | None, list[_Process]]:
     """Returns the processes that one has started, by its id, slowest first; processes that none here started come first."""
     every = steps.by_process(recording)
     pids = {runs[0].pid for runs in every.values()}
@@ -307,7 +298,7 @@ _FACTS: Final = {fact.attribute: (fact.name, fact.unit) for fact in FACTS} | {
 """Names for people, as a comparison has them, with their units; any other attribute is shown by its own."""
 
 
-def _origin(recording: Recording, subject: steps.ShownProcess) -> doc.Section:
+def _origin(recording: model.Recording, subject: steps.ShownProcess) -> doc.Section:
     """Returns what made a recording, in groups; empty ones are left out."""
     facts = dict(recording.origin)
     for run in subject.runs:

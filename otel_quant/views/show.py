@@ -28,23 +28,9 @@ from otel_quant.schema.figures import MODEL_FIGURES, ModelFigure
 from otel_quant.schema.readings import OWN_MEMORY, LayerAccuracy, worst_first
 from otel_quant.schema.units import counted, cut, duration_text, share_text, size
 from otel_quant.views import document as doc
+from otel_quant.views import steps
 from otel_quant.views.answer import ending_parts, outcome, sentences
 from otel_quant.views.gpu_devices import device_table
-from otel_quant.views.steps import (
-    BARE,
-    CHILDREN,
-    COLUMNS,
-    ShownRun,
-    StepTableRow,
-    by_process,
-    columns_of,
-    memory_limit,
-    message_of,
-    process_name,
-    status_of,
-    step_table,
-    subject_of,
-)
 from otel_quant.views.text import cell_text, listed, phrase, precision_text
 
 
@@ -78,12 +64,12 @@ def _titled(parts: Mapping[str, Iterator[doc.Part]]) -> Iterator[doc.Part]:
 
 def _parts(name: str, recording: Recording, most_steps: int | None) -> Iterator[doc.Part]:
     """Yields the answer first, then the steps of each run, then what made it."""
-    subject = subject_of(recording)
+    subject = steps.subject_of(recording)
     yield doc.Lines([f"{outcome(recording, subject)}.", *sentences(recording, subject)])
     yield from ending_parts(recording.ending)
     yield from doc.Lines.of(recording.problems)
     runs = _titled_runs(name, recording)
-    if len(by_process(recording)) > 1:
+    if len(steps.by_process(recording)) > 1:
         yield from _parts_of_several(recording, most_steps)
     else:
         of_runs = {title: _run_parts(recording, run, most_steps) for title, run in runs.items()}
@@ -94,7 +80,7 @@ def _parts(name: str, recording: Recording, most_steps: int | None) -> Iterator[
 
 def _parts_of_several(recording: Recording, most_steps: int | None) -> Iterator[doc.Part]:
     """Yields one table of the steps of all processes, and a line for each of them."""
-    table = step_table(recording, recording.runs, most_steps)
+    table = steps.step_table(recording, recording.runs, most_steps)
     if table.rows:
         yield table
     facts: list[tuple[str, doc.Cell]] = []
@@ -103,7 +89,7 @@ def _parts_of_several(recording: Recording, most_steps: int | None) -> Iterator[
         memory = phrase(", memory peak {}", peak, lambda known: size(known.value))
         command = run.attributes.get(semconv.PROCESS_COMMAND_LINE, "")
         text = cut(f"{STATES[run.state].cell}{memory}: {command}", _LONGEST_FACT)
-        facts.append((process_name(recording, run), text))
+        facts.append((steps.process_name(recording, run), text))
     if more := recording.runs[_MOST_PROCESSES:]:
         facts.append(("and", f"{len(more):,} more"))
     with_steps = next((run for run in recording.runs if run.steps), recording.runs[0])
@@ -130,7 +116,7 @@ def _titled_runs(name: str, recording: Recording) -> dict[str, RecordedRun]:
 
 def block_parts(recording: Recording) -> Iterator[doc.Part]:
     """Yields the parts of a block that was measured."""
-    yield doc.Lines(list(sentences(recording, subject_of(recording))))
+    yield doc.Lines(list(sentences(recording, steps.subject_of(recording))))
     yield from _run_parts(recording, recording.runs[0])
     yield from model_parts(recording)
 
@@ -139,7 +125,7 @@ def _run_parts(
     recording: Recording, run: RecordedRun, most_steps: int | None = None
 ) -> Iterator[doc.Part]:
     """Yields the parts of one run."""
-    table = step_table(recording, [run], most_steps)
+    table = steps.step_table(recording, [run], most_steps)
     if table.rows:
         yield table
     if facts := list(_facts(recording, run)):
@@ -484,7 +470,7 @@ def _data(recordings: Mapping[str, Recording]) -> Iterator[dict[str, Any]]:
                 "file": title,
                 "truncated": _is_truncated(recording, run),
                 "run": _run_data(recording, run),
-                "steps": _rows(ShownRun(recording, run)),
+                "steps": _rows(steps.ShownRun(recording, run)),
                 "summary": run.summary,
                 "onnx_model_cost": list(_costs(run)),
                 **_known(last_reading=_last_reading(recording, run)),
@@ -496,7 +482,7 @@ def _data(recordings: Mapping[str, Recording]) -> Iterator[dict[str, Any]]:
 
 
 def _recording_data(recording: Recording) -> dict[str, Any]:
-    peak, limit = summary.value(recording, summary.MEMORY_PEAK), memory_limit(recording)
+    peak, limit = summary.value(recording, summary.MEMORY_PEAK), steps.memory_limit(recording)
     return {
         "path": str(recording.path),
         "state": recording.state,
@@ -536,29 +522,31 @@ def _last_reading(recording: Recording, run: RecordedRun) -> dict[str, Any] | No
     }
 
 
-def _rows(run: ShownRun) -> Iterator[dict[str, Any]]:
+def _rows(run: steps.ShownRun) -> Iterator[dict[str, Any]]:
     """Yields what programs get of each row: figures as Quark's file has them, sizes in MiB, then each in one unit."""
 
-    def in_mebibytes(value: Callable[[StepTableRow], Any], row: StepTableRow) -> float | None:
+    def in_mebibytes(
+        value: Callable[[steps.StepTableRow], Any], row: steps.StepTableRow
+    ) -> float | None:
         return _mebibytes(value(row))
 
     figures = (
         each._replace(value=partial(in_mebibytes, each.value)) if each.unit == "By" else each
-        for each in columns_of(run)
+        for each in steps.columns_of(run)
     )
     return doc.records(
-        [*_FIRST, *doc.known(BARE, run.rows), *figures, *doc.known(_LAST, run.rows)], run.rows
+        [*_FIRST, *doc.known(steps.BARE, run.rows), *figures, *doc.known(_LAST, run.rows)], run.rows
     )
 
 
 _FIRST: Final = (
-    doc.Column[StepTableRow]("step", value=attrgetter("name")),
-    doc.Column[StepTableRow]("depth", value=attrgetter("depth")),
+    doc.Column[steps.StepTableRow]("step", value=attrgetter("name")),
+    doc.Column[steps.StepTableRow]("depth", value=attrgetter("depth")),
 )
 _LAST: Final = (
-    CHILDREN,
-    doc.Column[StepTableRow]("error_message", value=message_of),
-    doc.Column[StepTableRow]("status", value=status_of),
+    steps.CHILDREN,
+    doc.Column[steps.StepTableRow]("error_message", value=steps.message_of),
+    doc.Column[steps.StepTableRow]("status", value=steps.status_of),
 )
 
 
@@ -568,12 +556,12 @@ def _sheet(recordings: Mapping[str, Recording]) -> doc.Table:
     for name, recording in recordings.items():
         for title, run in _titled_runs(name, recording).items():
             texts = {f"run_{key}": listed(it) for key, it in _run_data(recording, run).items()}
-            shown = ShownRun(recording, run)
+            shown = steps.ShownRun(recording, run)
             runs.append((shown, {"file": title, **texts}))
     present = dict.fromkeys(
         chain(*((*next(_rows(shown)), *of_run) for shown, of_run in runs if shown.rows))
     )
-    order = dict.fromkeys(("file", "step", "depth", *(column.key for column in COLUMNS)))
+    order = dict.fromkeys(("file", "step", "depth", *(column.key for column in steps.COLUMNS)))
     names = [name for name in order | present if name in present]
     rows = ((of_run | row).get for shown, of_run in runs for row in _rows(shown))
     return doc.Table(

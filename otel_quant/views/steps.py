@@ -36,7 +36,7 @@ from otel_quant.schema.catalog import QUANTITIES
 from otel_quant.schema.code_lines import BEFORE, BETWEEN
 from otel_quant.schema.units import counted, cut, duration_text
 from otel_quant.views.document import ONE, Cell, Column, Row, Table, UnitCell, known
-from otel_quant.views.text import share_of
+from otel_quant.views.text import plain, share_of
 
 # --- which are shown ----------------------------------------------------------------------
 
@@ -199,7 +199,15 @@ class ShownRun:
         # The names of all attributes of its checkpoints
         named = chain.from_iterable(each.attributes for each in run.checkpoints)
         self.checkpoint_names = dict.fromkeys(named)
-        of_outside = [self._outside(each) for each in outside_of(recording) if each.run is run]
+        of_outside = [
+            # Of several stretches none is its start
+            StepTableRow(
+                self, each.step.name, None if each.step.index == BETWEEN else each.step.start,
+                each.duration, step=each.step,
+            )
+            for each in outside_of(recording)
+            if each.run is run
+        ]  # fmt: skip
         before = [each for each in of_outside if each.name == NAMES[BEFORE]]
         self.rows = [*before, *self._rows(placed), *of_outside[len(before) :]]
         failed = [each for each in run.steps if each.error]
@@ -216,11 +224,6 @@ class ShownRun:
         if self.run.end is not None:
             return self.run.end - self.run.start
         return self.run.checkpoints[-1].time - self.run.start if self.run.checkpoints else 0.0
-
-    def _outside(self, each: PlacedStep) -> StepTableRow:
-        """Returns a row of the time outside of steps; of several stretches none is its start."""
-        start = None if each.step.index == BETWEEN else each.step.start
-        return StepTableRow(self, each.step.name, start, each.duration, step=each.step)
 
     def _rows(self, placed: Sequence[PlacedStep] | None) -> Iterator[StepTableRow]:
         rows: dict[int | None, StepTableRow] = {}
@@ -284,14 +287,10 @@ def _rounded_share(part: float | None, whole: float | None) -> float | None:
 
 
 def _of_bracket(end: int) -> Value:
-    def value(row: StepTableRow, step: RecordedStep) -> float | None:
-        found = bracket_of(row.of.recording, row.of.steps, step)
-        return None if found is None else found[end]
-
-    return _of_step(value)
-
-
-_MOST: Final = "what was in use on the devices, less what was before the program began"
+    nothing = None, None
+    return _of_step(
+        lambda row, step: (bracket_of(row.of.recording, row.of.steps, step) or nothing)[end]
+    )
 
 
 @_of_step
@@ -304,9 +303,7 @@ def _start(row: StepTableRow) -> float | None:
     return None if row.start is None else round(row.start - row.of.run.start, _DECIMALS)
 
 
-@_of_step
-def _duration(row: StepTableRow, step: RecordedStep) -> float | None:
-    return None if step.end is None else round(step.end - step.start, _DECIMALS)
+_duration: Final = _of_step(lambda _, step: step.lasted and round(step.lasted, _DECIMALS))
 
 
 def _share_of_run(row: StepTableRow, step: RecordedStep) -> float | None:
@@ -330,25 +327,67 @@ message_of: Final = _of_step(lambda _, step: step.error_message)
 _ENDS: Final = {"By": "_mb", "s": "_secs", "J": "_joules", "1": "_share"}
 """The end of a column's name for programs, as in Quark's file."""
 
+_BARE_ENDS: Final = _ENDS | {"By": "_bytes", "s": "_seconds"}
+"""Where sizes are in bytes."""
+
 
 def _column(
     key: str, heading: str, unit: str, value: Value, digits: int | None = None, **more: Any
-) -> Column[StepTableRow]:
+) -> _Column:
     spare = 1 + _SPARE.index(heading) if heading in _SPARE else 0
     more = {"shown_in": ONE, "absent": "-", "spare": spare, **more}
     return Column(heading, unit, value, key, digits=digits, **more)
 
 
-def _columns_of(figure: figures.Figure) -> Iterator[Column[StepTableRow]]:
+class _OfFigure(NamedTuple):
+    """A column of a figure."""
+
+    column: _Column
+    figure: figures.Figure
+    bare: str  # Its name where sizes are in bytes
+
+    @property
+    def shown(self) -> _Column:
+        """The column in a table: the peak of a step that is open is at least what was seen."""
+        if not self.column.heading.endswith(" PEAK"):
+            return self.column
+        seen = _seen(self.figure)
+
+        @_of_step
+        def value(row: StepTableRow, step: RecordedStep) -> Cell:
+            found = self.column.value(row)
+            at_least: Any = (
+                found if self.figure in figures.MEMORY.figures and summary.is_low(step) else None
+            )
+            if found is None and step.end is None:
+                at_least = seen(row)
+            return found if at_least is None else UnitCell(at_least, before="≥ ")
+
+        return self.column._replace(value=value)
+
+    def for_programs(self) -> _Column:
+        """Returns what a table shows, in one unit."""
+        shown, is_size = self.shown.value, self.column.unit == "By"
+
+        def value(row: StepTableRow) -> Any:
+            found: Any = plain(shown(row))
+            return round(found) if is_size and found is not None else found
+
+        return Column(self.bare, value=value)
+
+
+def _columns_of(figure: figures.Figure) -> Iterator[_OfFigure]:
     """Yields the columns of a figure that has a heading."""
-    end = _ENDS.get(figure.unit, "")
-    name = figure.column.key if figure.column is not None else figure.name.replace(".", "_")
+    bare, unit = figure.name.replace(".", "_"), figure.unit
+    name = figure.column.key if figure.column is not None else bare
+    end, bare_end = _ENDS.get(unit, ""), _BARE_ENDS.get(unit, "")
     stem = name.removesuffix(end)
     delta, peak = _part(figure, "delta"), _quantity(f"{figure.name}.peak")
 
-    def column(part: str, word: str, value: Value, **more: Any) -> Column[StepTableRow]:
+    def column(part: str, word: str, value: Value, **more: Any) -> _OfFigure:
         heading = f"{figure.heading} {word}".rstrip()
-        return _column(f"{stem}{part}{end}", heading, figure.unit, value, **more)
+        made = _column(f"{stem}{part}{end}", heading, unit, value, **more)
+        return _OfFigure(made, figure, f"{bare}{part}{bare_end}")
 
     if figure.is_total:
         yield column("", "", delta, title=figure.brief)
@@ -362,32 +401,34 @@ def _columns_of(figure: figures.Figure) -> Iterator[Column[StepTableRow]]:
         yield column("_peak", "PEAK", peak)
         yield column("_seen", "SEEN", _seen(figure))
         if figure is figures.TREE_GPU_MEMORY:
+            most = "what was in use on the devices, less what was before the program began"
             yield column("_least", "AT LEAST", _of_bracket(0), title="what torch had reserved")
-            yield column("_most", "AT MOST", _of_bracket(1), title=_MOST)
+            yield column("_most", "AT MOST", _of_bracket(1), title=most)
         if figure in figures.MEMORY.figures:
-            yield _column(f"{stem}_limit_share", "OF LIMIT", "1", _share_of_limit)
+            share = _column(f"{stem}_limit_share", "OF LIMIT", "1", _share_of_limit)
+            yield _OfFigure(share, figure, f"{bare}_limit_share")
 
 
 _HEADED: Final = [
     each for resource in figures.RESOURCES for each in resource.figures if each.heading
 ]
-_FIGURES: Final = [(column, figure) for figure in _HEADED for column in _columns_of(figure)]
+_FIGURES: Final = [each for figure in _HEADED for each in _columns_of(figure)]
 
 COLUMNS: Final = (
     _column("start_secs", "START", "s", _start),
     _column("duration_secs", "TIME", "s", _duration),
     _column("duration_share", "", "1", _of_step(_share_of_run)),
-    *(column for column, _ in _FIGURES),
+    *(each.column for each in _FIGURES),
 )
 """The figures that every run may have, in the order of the table."""
 
 
-def columns_of(run: ShownRun) -> list[Column[StepTableRow]]:
+def columns_of(run: ShownRun) -> list[_Column]:
     """Returns the columns in which a row has a value; columns of the program's own metrics come last."""
     return known((*COLUMNS, *_custom_columns(run)), run.rows)
 
 
-def _custom_columns(run: ShownRun) -> Iterator[Column[StepTableRow]]:
+def _custom_columns(run: ShownRun) -> Iterator[_Column]:
     for name in run.checkpoint_names:
         if name.startswith(semconv.CUSTOM_PREFIX):
             key = name.removeprefix(semconv.CUSTOM_PREFIX)
@@ -408,7 +449,7 @@ def step_table(
     most: int | None = MOST_STEPS,
     caption: str = "Steps",
     *,
-    more: Sequence[Column[StepTableRow]] = (),
+    more: Sequence[_Column] = (),
     links: Mapping[StepPath, str] = MappingProxyType({}),
 ) -> Table:
     """Returns the steps of runs; of more than ``most`` those that did not end well, then the longest.
@@ -449,7 +490,7 @@ def _telling(recording: Recording, columns: Sequence[_Column]) -> list[_Column]:
     """Returns the columns without what was seen at checkpoints where a peak is known, and what other programs hardly change."""
     less = {each.heading.replace(" PEAK", " SEEN") for each in columns if " PEAK" in each.heading}
     if not shows_all_programs(recording):
-        less |= {each.heading for each, figure in _FIGURES if figure is figures.ALL_GPUS_MEMORY}
+        less |= {each.column.heading for each in _FIGURES if each.figure is figures.ALL_GPUS_MEMORY}
     return [each for each in columns if each.heading not in less]
 
 
@@ -476,89 +517,41 @@ def _state_text(row: StepTableRow, step: RecordedStep) -> str:
     return ": ".join(filter(None, (STATES[step.state].cell, step.error, message)))
 
 
-def _seen_of_open_steps(
-    column: Column[StepTableRow], figure: figures.Figure
-) -> Column[StepTableRow]:
-    """Returns the column of a peak, which of a step that is open is at least what was seen."""
-    seen = _seen(figure)
-
-    @_of_step
-    def value(row: StepTableRow, step: RecordedStep) -> Cell:
-        found = column.value(row)
-        at_least: Any = found if figure in figures.MEMORY.figures and summary.is_low(step) else None
-        if found is None and step.end is None:
-            at_least = seen(row)
-        return found if at_least is None else UnitCell(at_least, before="≥ ")
-
-    return column._replace(value=value) if column.heading.endswith(" PEAK") else column
-
-
 CHILDREN: Final = _column(
     "children", "CHILDREN", "", _of_step(lambda row, step: row.of.steps.children(step) or None),
     title="the largest child processes",
 )  # fmt: skip
-_PROCESS: Final = Column[StepTableRow](
+_PROCESS: Final = _Column(
     "PROCESS",
-    None,
-    _of_step(lambda row, step: "" if step.spans else process_name(row.of.recording, row.of.run)),
+    value=_of_step(lambda row, it: "" if it.spans else process_name(row.of.recording, row.of.run)),
 )
-
-
-_STATE: Final = Column[StepTableRow]("STATE", None, _state_text, longest=_LONGEST_STATE)
+_STATE: Final = _Column("STATE", None, _state_text, longest=_LONGEST_STATE)
 _NOT_SHOWN: Final = {
     "cpu_memory_delta_mb",
     *(f"gpu_{whose}memory_{part}_mb" for whose in ("", "process_") for part in ("start", "end")),
 }
-_HAVE_A_COLUMN: Final = {"TIME", *(column.heading for column, _ in _FIGURES)}
+_HAVE_A_COLUMN: Final = {"TIME", *(each.column.heading for each in _FIGURES)}
 
-_SHOWN: Final[tuple[Column[StepTableRow], ...]] = (
+_SHOWN: Final[tuple[_Column, ...]] = (
     Column("STEP", None, lambda row: cut(row.name, _LONGEST_NAME)),
     _column("", "START", "s", lambda row: row.start, title="since the recording began"),
     _column("", "TIME", "s", lambda row: row.seconds),
     _column("", "", "1", lambda row: share_of(row.seconds, row.of.recording.duration), title="share of the recording's time"),
-    *(_seen_of_open_steps(*each) for each in _FIGURES if each[0].key not in _NOT_SHOWN),
+    *(each.shown for each in _FIGURES if each.column.key not in _NOT_SHOWN),
     Column("SAMPLES", "", _of_step(lambda _, step: step.samples), title="calibration samples: batches", spare=len(_SPARE), absent="-"),
 )  # fmt: skip
 
-_BARE_ENDS: Final = {"By": "_bytes", "s": "_seconds"}
-"""The end of a column's name where sizes are in bytes."""
 
-
-def _bare(column: Column[StepTableRow], figure: figures.Figure) -> Column[StepTableRow]:
-    """Returns the column of a figure for programs: what a table shows, in one unit."""
-    of_file = figure.name.replace(".", "_") if figure.column is None else figure.column.key
-    end, is_size = _ENDS.get(column.unit or "", ""), column.unit == "By"
-    part = column.name.removeprefix(of_file.removesuffix(_ENDS.get(figure.unit, "")))
-    shown = _seen_of_open_steps(column, figure)
-
-    def value(row: StepTableRow) -> Any:
-        cell = shown.value(row)
-        found: Any = cell.value if isinstance(cell, UnitCell) else cell
-        return round(found) if is_size and found is not None else found
-
-    part = part.removesuffix(end) + _BARE_ENDS.get(column.unit or "", end)
-    return Column(figure.name.replace(".", "_") + part, value=value)
-
-
-def _share(row: StepTableRow) -> float | None:
-    return _rounded_share(row.seconds, row.of.recording.duration)
-
-
-def _is_least(row: StepTableRow) -> bool | None:
-    cells = [
-        each.value(row) for each in _SHOWN if each.heading == f"{figures.TREE_MEMORY.heading} PEAK"
-    ]
-    return isinstance(cells[0], UnitCell) if cells[0] is not None else None
-
+_PEAK: Final = next(each.shown.value for each in _FIGURES if each.bare == "memory_peak_bytes")
 
 BARE: Final = (
-    Column[StepTableRow]("start_seconds", value=attrgetter("start")),
-    Column[StepTableRow]("duration_seconds", value=attrgetter("seconds")),
-    Column[StepTableRow]("share_of_run", value=_share),
-    *(_bare(*each) for each in _FIGURES),
-    Column[StepTableRow]("memory_peak_is_least", value=_is_least),
-    Column[StepTableRow]("samples", value=_of_step(lambda _, step: step.samples)),
-)
+    _Column("start_seconds", value=attrgetter("start")),
+    _Column("duration_seconds", value=attrgetter("seconds")),
+    _Column("share_of_run", value=lambda row: _rounded_share(row.seconds, row.of.recording.duration)),
+    *(each.for_programs() for each in _FIGURES),
+    _Column("memory_peak_is_least", value=lambda row: None if (peak := _PEAK(row)) is None else isinstance(peak, UnitCell)),
+    _Column("samples", value=_of_step(lambda _, step: step.samples)),
+)  # fmt: skip
 """Columns for programs: with one base, the recording's beginning, and one unit."""
 
 RATES: Final = tuple(

@@ -24,6 +24,7 @@ from otel_quant.recordings.model import (
 from otel_quant.recordings.profile_reader import COLUMNS as PROFILE_COLUMNS
 from otel_quant.recordings.profile_reader import OF_RUN, PEAKS
 from otel_quant.schema import semconv
+from otel_quant.schema.events import present
 from otel_quant.schema.figures import MODEL_FIGURES, ModelFigure
 from otel_quant.schema.readings import OWN_MEMORY, LayerAccuracy, worst_first
 from otel_quant.schema.units import counted, cut, duration_text, share_text, size
@@ -173,18 +174,11 @@ def _run_data(recording: Recording, run: RecordedRun) -> dict[str, Any]:
     found = {key: _in_profile(key, known.get(name)) for key, name in OF_RUN.items()}
     limit, peak = summary.limit(recording, run), summary.peak_of_run(recording, run)
     data = {key: value for key, value in found.items() if value not in (None, "")}
-    data |= _known(**_calibration(run))
-    for name, bare, known_value in (
-        ("memory_limit", "memory_limit_bytes", limit),
-        ("tree_peak_memory", "memory_peak_bytes", peak),
-    ):
-        if known_value:
-            sizes = {
-                f"{name}_mb": _mebibytes(known_value.value),
-                bare: known_value.value,
-                f"{name}_source": known_value.source,
-            }
-            data |= _known(**sizes)
+    data |= present(_calibration(run))
+    for name, bare, of in (("memory_limit", "limit", limit), ("tree_peak_memory", "peak", peak)):
+        if of:
+            sizes = {f"{name}_mb": _mebibytes(of.value), f"memory_{bare}_bytes": of.value}
+            data |= present(sizes | {f"{name}_source": of.source})
     if peak and limit:
         data["memory_limit_share"] = round(peak.value / limit.value, 4)
     if run.end is not None:
@@ -453,10 +447,6 @@ def _mebibytes(value: float | None) -> float | None:
     return None if value is None else round(value / (1 << 20), 2)
 
 
-def _known(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
 def _picked(values: Mapping[str, Any], *keys: str) -> dict[str, Any]:
     return {key: values[key] for key in keys if key in values}
 
@@ -473,7 +463,7 @@ def _data(recordings: Mapping[str, Recording]) -> Iterator[dict[str, Any]]:
                 "steps": _rows(steps.ShownRun(recording, run)),
                 "summary": run.summary,
                 "onnx_model_cost": list(_costs(run)),
-                **_known(last_reading=_last_reading(recording, run)),
+                **present({"last_reading": _last_reading(recording, run)}),
                 "state": run.state,
                 "recording": whole,
             }
@@ -483,16 +473,15 @@ def _data(recordings: Mapping[str, Recording]) -> Iterator[dict[str, Any]]:
 
 def _recording_data(recording: Recording) -> dict[str, Any]:
     peak, limit = summary.value(recording, summary.MEMORY_PEAK), steps.memory_limit(recording)
-    return {
+    return present({
         "path": str(recording.path),
         "state": recording.state,
-        "duration_secs": recording.duration,
-        "duration_seconds": recording.duration,
-        **_known(memory_peak=peak, memory_limit=limit),
-        **_known(memory_peak_bytes=peak, memory_limit_bytes=limit),
+        **dict.fromkeys(("duration_secs", "duration_seconds"), recording.duration),
+        "memory_peak": peak, "memory_limit": limit,
+        "memory_peak_bytes": peak, "memory_limit_bytes": limit,
         "problems": list(recording.problems),
-        **_known(ending=recording.ending and dataclasses.asdict(recording.ending)),
-    }
+        "ending": recording.ending and dataclasses.asdict(recording.ending),
+    })  # fmt: skip
 
 
 def _last_reading(recording: Recording, run: RecordedRun) -> dict[str, Any] | None:
@@ -508,12 +497,12 @@ def _last_reading(recording: Recording, run: RecordedRun) -> dict[str, Any] | No
         "run_started": began + run.start,
         "timestamp": began + last.time,
         "relative_time_secs": round(last.time - run.start, 6),
-        **_known(**{key: _mebibytes(read(name)) for key, name in _OF_LAST_READING.items()}),
+        **present({key: _mebibytes(read(name)) for key, name in _OF_LAST_READING.items()}),
         "open_steps": [
-            _known(
-                step=step.name,
-                **{f"{unit}s": done or None for unit, (done, _) in step.counts.items()},
-                **{f"expected_{unit}s": total for unit, (_, total) in step.counts.items()},
+            present(
+                {"step": step.name}
+                | {f"{unit}s": done or None for unit, (done, _) in step.counts.items()}
+                | {f"expected_{unit}s": total for unit, (_, total) in step.counts.items()}
             )
             for step in run.steps
             if step.index in last.open_steps
@@ -525,24 +514,16 @@ def _last_reading(recording: Recording, run: RecordedRun) -> dict[str, Any] | No
 def _rows(run: steps.ShownRun) -> Iterator[dict[str, Any]]:
     """Yields what programs get of each row: figures as Quark's file has them, sizes in MiB, then each in one unit."""
 
-    def in_mebibytes(
-        value: Callable[[steps.StepTableRow], Any], row: steps.StepTableRow
-    ) -> float | None:
-        return _mebibytes(value(row))
+    def in_mebibytes(each: doc.Column[Any]) -> doc.Column[Any]:
+        own = each.value
+        return each._replace(value=lambda row: _mebibytes(own(row))) if each.unit == "By" else each
 
-    figures = (
-        each._replace(value=partial(in_mebibytes, each.value)) if each.unit == "By" else each
-        for each in steps.columns_of(run)
-    )
-    return doc.records(
-        [*_FIRST, *doc.known(steps.BARE, run.rows), *figures, *doc.known(_LAST, run.rows)], run.rows
-    )
+    bare, last = doc.known(steps.BARE, run.rows), doc.known(_LAST, run.rows)
+    figures = map(in_mebibytes, steps.columns_of(run))
+    return doc.records([_STEP, *doc.of_attributes("depth"), *bare, *figures, *last], run.rows)
 
 
-_FIRST: Final = (
-    doc.Column[steps.StepTableRow]("step", value=attrgetter("name")),
-    doc.Column[steps.StepTableRow]("depth", value=attrgetter("depth")),
-)
+_STEP: Final = doc.Column[Any]("step", value=attrgetter("name"))
 _LAST: Final = (
     steps.CHILDREN,
     doc.Column[steps.StepTableRow]("error_message", value=steps.message_of),
@@ -558,12 +539,10 @@ def _sheet(recordings: Mapping[str, Recording]) -> doc.Table:
             texts = {f"run_{key}": listed(it) for key, it in _run_data(recording, run).items()}
             shown = steps.ShownRun(recording, run)
             runs.append((shown, {"file": title, **texts}))
-    present = dict.fromkeys(
+    used = dict.fromkeys(
         chain(*((*next(_rows(shown)), *of_run) for shown, of_run in runs if shown.rows))
     )
     order = dict.fromkeys(("file", "step", "depth", *(column.key for column in steps.COLUMNS)))
-    names = [name for name in order | present if name in present]
+    columns = [doc.Column[Any](name) for name in order | used if name in used]
     rows = ((of_run | row).get for shown, of_run in runs for row in _rows(shown))
-    return doc.Table(
-        [doc.Column[Any](name) for name in names], (list(map(get, names)) for get in rows)
-    )
+    return doc.Table(columns, ([get(each.name) for each in columns] for get in rows))

@@ -64,11 +64,11 @@ def _parts(recording: model.Recording, subject: steps.ShownProcess) -> Iterator[
         runs, caption = subject.runs, f"Steps of {subject.name}, {subject.why}"
     links = links_of(stacks)
     table = steps.step_table(recording, runs, caption=caption, more=steps.RATES, links=links)
+    tables = {"Steps": table, "GPUs": device_table(recording, subject.runs)}
     sections = (
         doc.Section("Post-mortem", ending, id="post-mortem", layout="post-mortem"),
         doc.Section("Over time", list(_curves(recording, subject, charts))),
-        doc.Section("Steps", [table] if table.rows else []),
-        doc.Section("GPUs", _gpu_tables(recording, subject)),
+        *(doc.Section(title, [each] if each.rows else []) for title, each in tables.items()),
         doc.Section("Accuracy of layers", accuracy_tables(recording)),
         doc.Section("Python lines", page_parts(stacks, recording.duration) if stacks else []),
         doc.Section("Processes", process_tables),
@@ -80,11 +80,6 @@ def _parts(recording: model.Recording, subject: steps.ShownProcess) -> Iterator[
 
         yield from recorded_sections(recording.path)
     yield _origin(recording, subject)
-
-
-def _gpu_tables(recording: model.Recording, subject: steps.ShownProcess) -> list[doc.Part]:
-    table = device_table(recording, subject.runs)
-    return [table] if table.rows else []
 
 
 def _curves(
@@ -161,8 +156,6 @@ _COLUMNS: Final = (
 )  # fmt: skip
 
 _COMMAND: Final = doc.Column[_Process]("Command", None, lambda each: _command(each.runs[0]))
-
-
 _COLUMNS_OF_UNLIKE: Final = (_COLUMNS[0], _COMMAND, *_COLUMNS[1:4], *_COLUMNS[5:])
 
 

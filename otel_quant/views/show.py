@@ -155,15 +155,11 @@ OWN_PART: Final = f"about {OWN_MEMORY // 10**6} MB and 0.2 to 0.5 s of CPU time 
 _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
     "GPUs": {"gpus": "{}"},
     "libraries": {"libraries": "{}"},
-    "calibration": {
-        "calibration_method": "{}",
-        "calibration_samples": "{} samples (batches)",
-        "calibration_items": "{} items",
-    },
+    "calibration": {"calibration_method": "{}", "calibration_samples": "{} samples (batches)", "calibration_items": "{} items"},
     "command": {"command": "{}"},
     "host": {"host": "{}", "system": "{}"},
     "Python": {"python": "{}", "otel_quant": "otel-quant {}"},
-}
+}  # fmt: skip
 """Name -> keys whose values are shown there, each with its text."""
 
 
@@ -389,18 +385,15 @@ _MORE: Final = {
 def _notes(role: str, model: Model) -> Iterator[str]:
     figures = model["figures"]
     words = (phrase(form, figures.get(key), listed) for key, form in _MORE.items())
-    facts = filter(None, (model.get("path"), _contractions(figures), *words))
+    stored, expected = (_types(figures, each) for each in ("precision.", "expected_precision."))
+    reasons = [listed(each) for each in (figures.get("in_float"),) if each]
+    runtime = str(figures.get("runtime") or "")
+    types = f"contractions {precision_text(stored, expected, runtime, reasons)}" if runtime else ""
+    facts = filter(None, (model.get("path"), types, *words))
     if text := "; ".join(cut(each, _LONGEST_NOTE) for each in facts):
         yield f"{role.capitalize()} model: {text}."
     if error := model.get("error"):
         yield f"The {role} model could not be costed: {cut(error, _LONGEST_FACT)}"
-
-
-def _contractions(figures: Mapping[str, Any]) -> str:
-    stored, expected = (_types(figures, each) for each in ("precision.", "expected_precision."))
-    reasons = [listed(each) for each in (figures.get("in_float"),) if each]
-    text = precision_text(stored, expected, str(figures.get("runtime")), reasons)
-    return f"contractions {text}" if figures.get("runtime") else ""
 
 
 _SIZES: Final = ("size", "weight_bytes")
@@ -515,7 +508,7 @@ def _rows(run: steps.ShownRun) -> Iterator[dict[str, Any]]:
     """Yields what programs get of each row: figures as Quark's file has them, sizes in MiB, then each in one unit."""
 
     def in_mebibytes(each: doc.Column[Any]) -> doc.Column[Any]:
-        own = each.value
+        own: Callable[[Any], Any] = each.value
         return each._replace(value=lambda row: _mebibytes(own(row))) if each.unit == "By" else each
 
     bare, last = doc.known(steps.BARE, run.rows), doc.known(_LAST, run.rows)

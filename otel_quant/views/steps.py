@@ -11,24 +11,9 @@ from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from otel_quant.recordings import summary
+from otel_quant.recordings import model, summary
 from otel_quant.recordings.failures import has_ended
 from otel_quant.recordings.gpus import bracket_of, shows_all_programs
-from otel_quant.recordings.model import (
-    STATES,
-    WORST_FIRST,
-    Attributes,
-    PlacedStep,
-    RecordedCheckpoint,
-    RecordedRun,
-    RecordedStep,
-    Recording,
-    StepPath,
-    number,
-    script_of,
-    steps_in,
-)
-from otel_quant.recordings.model import known as known_values
 from otel_quant.recordings.outside import NAMES, outside_of
 from otel_quant.recordings.summary import outermost_runs
 from otel_quant.schema import figures, semconv
@@ -44,7 +29,9 @@ MOST_STEPS: Final = 250
 """Steps that are shown: the table, the chart and the file stay readable."""
 
 
-def most_telling(steps: Sequence[PlacedStep], most: int = MOST_STEPS) -> list[PlacedStep]:
+def most_telling(
+    steps: Sequence[model.PlacedStep], most: int = MOST_STEPS
+) -> list[model.PlacedStep]:
     """Returns the steps to show: those that did not end well, then the longest, in their order."""
 
     def rank(at: int) -> tuple[bool, float, int]:
@@ -59,17 +46,17 @@ class ShownProcess(NamedTuple):
     """The process whose steps are shown, or several that ran one after another, with those steps."""
 
     name: str  # The process in words: ``rank 3``, ``process 4711``
-    runs: Sequence[RecordedRun]  # Its runs, in the order of their starts
-    steps: Sequence[PlacedStep]  # All of their steps, in order of time
+    runs: Sequence[model.RecordedRun]  # Its runs, in the order of their starts
+    steps: Sequence[model.PlacedStep]  # All of their steps, in order of time
     why: str = ""  # Why it is shown rather than another; empty if there is no other
 
 
-def process_name(recording: Recording, run: RecordedRun) -> str:
+def process_name(recording: model.Recording, run: model.RecordedRun) -> str:
     """Returns a run's process in words: the rank, a worker of a recorded process, else by its script or its id."""
     return recording.once(("name", run.process), lambda: _process_name(recording, run))
 
 
-def _process_name(recording: Recording, run: RecordedRun) -> str:
+def _process_name(recording: model.Recording, run: model.RecordedRun) -> str:
     others = [each for each in recording.runs if each.process != run.process]
     above = [each for each in others if each.pid == run.parent_pid is not None]
     if run.rank is not None and all(each.rank != run.rank for each in above):
@@ -91,31 +78,26 @@ _OF_WORKERS: Final = "--multiprocessing-fork"
 """An argument of workers that `multiprocessing` has spawned."""
 
 
-def _script(attributes: Attributes) -> str:
+def _script(attributes: model.Attributes) -> str:
     command = str(attributes.get(semconv.PROCESS_COMMAND_LINE, ""))
-    return PurePath(script_of(command) or "").name
+    return PurePath(model.script_of(command) or "").name
 
 
-def is_sequence(processes: Sequence[Sequence[RecordedRun]], until: float) -> bool:
-    """Whether processes ran one after another, in the order of their starts."""
-    return all(end_of(one, until) <= after[0].start for one, after in pairwise(processes))
-
-
-def memory_limit(recording: Recording) -> float | None:
+def memory_limit(recording: model.Recording) -> float | None:
     """Returns the limit of memory in force, in bytes; None if it is not known."""
     limit = summary.limit(recording)
     return None if limit is None else limit.value
 
 
-def by_process(recording: Recording) -> dict[str, list[RecordedRun]]:
+def by_process(recording: model.Recording) -> dict[str, list[model.RecordedRun]]:
     """Returns the runs of each process, in the order of their starts."""
-    processes: dict[str, list[RecordedRun]] = {}
+    processes: dict[str, list[model.RecordedRun]] = {}
     for run in recording.runs:
         processes.setdefault(run.process, []).append(run)
     return processes
 
 
-def subject_of(recording: Recording) -> ShownProcess:
+def subject_of(recording: model.Recording) -> ShownProcess:
     """Returns the process whose steps tell most: the first that did not end well, else the longest.
 
     Workers of another process that is recorded come after it. Processes that ran one after
@@ -128,33 +110,34 @@ def subject_of(recording: Recording) -> ShownProcess:
     above = [runs for runs in processes.values() if runs[0].parent_pid not in pids]
     above.sort(key=lambda runs: runs[0].start)
     until = recording.duration
-    if is_sequence(above, until):
+    if all(end_of(one, until) <= after[0].start for one, after in pairwise(above)):
         above = [list(chain(*above))]
     runs, why = _most_telling(above or list(processes.values()), until)
-    return ShownProcess(process_name(recording, runs[0]), runs, steps_in(recording, runs), why)
+    name, steps = process_name(recording, runs[0]), model.steps_in(recording, runs)
+    return ShownProcess(name, runs, steps, why)
 
 
-_STOPPED: Final = tuple(each for each in WORST_FIRST if each not in ("running", "ended"))
+_STOPPED: Final = tuple(each for each in model.WORST_FIRST if each not in ("running", "ended"))
 
 
 def _most_telling(
-    processes: Sequence[list[RecordedRun]], until: float
-) -> tuple[list[RecordedRun], str]:
+    processes: Sequence[list[model.RecordedRun]], until: float
+) -> tuple[list[model.RecordedRun], str]:
     if len(processes) == 1:
         return processes[0], ""
     for state in _STOPPED:
         stopped = [runs for runs in processes if any(run.state == state for run in runs)]
         if stopped:
             first = min(stopped, key=lambda runs: end_of(runs, until))
-            several = f"the first of {len(stopped):,} that {STATES[state].of_several}"
-            return first, several if len(stopped) > 1 else f"which {STATES[state].verb}"
+            several = f"the first of {len(stopped):,} that {model.STATES[state].of_several}"
+            return first, several if len(stopped) > 1 else f"which {model.STATES[state].verb}"
     longest = max(processes, key=lambda runs: end_of(runs, until) - runs[0].start)
     return longest, f"the slowest of {len(processes):,}"
 
 
-def end_of(runs: Sequence[RecordedRun], until: float) -> float:
+def end_of(runs: Sequence[model.RecordedRun], until: float) -> float:
     """Returns when the last of some runs ended; of one that has no end, `until`."""
-    return max(known_values((run.end, run.gone, until))[0] for run in runs)
+    return max(model.known((run.end, run.gone, until))[0] for run in runs)
 
 
 # --- their rows ---------------------------------------------------------------------------
@@ -169,7 +152,7 @@ _SPARE: Final = (
 """Columns that a narrow terminal does without, those first that say least."""
 
 
-_NO_POINT: Final = RecordedCheckpoint("", 0.0)
+_NO_POINT: Final = model.RecordedCheckpoint("", 0.0)
 
 
 @dataclass(slots=True)
@@ -181,16 +164,19 @@ class StepTableRow:
     start: float | None  # Seconds since the recording began
     seconds: float | None = None  # How long it took, or has taken so far
     depth: int = 0  # Steps around it
-    step: RecordedStep | None = None  # None if it is none
-    first: RecordedCheckpoint = _NO_POINT  # At its start; of a checkpoint, itself
-    last: RecordedCheckpoint = _NO_POINT  # At its end
+    step: model.RecordedStep | None = None  # None if it is none
+    first: model.RecordedCheckpoint = _NO_POINT  # At its start; of a checkpoint, itself
+    last: model.RecordedCheckpoint = _NO_POINT  # At its end
 
 
 class ShownRun:
     """A run with rows of all its steps and other checkpoints, or of some of its steps alone."""
 
     def __init__(
-        self, recording: Recording, run: RecordedRun, placed: Sequence[PlacedStep] | None = None
+        self,
+        recording: model.Recording,
+        run: model.RecordedRun,
+        placed: Sequence[model.PlacedStep] | None = None,
     ) -> None:
         self.recording, self.run = recording, run
         self.steps = summary.StepSummary(recording, run)
@@ -225,9 +211,9 @@ class ShownRun:
             return self.run.end - self.run.start
         return self.run.checkpoints[-1].time - self.run.start if self.run.checkpoints else 0.0
 
-    def _rows(self, placed: Sequence[PlacedStep] | None) -> Iterator[StepTableRow]:
+    def _rows(self, placed: Sequence[model.PlacedStep] | None) -> Iterator[StepTableRow]:
         rows: dict[int | None, StepTableRow] = {}
-        for each in steps_in(self.recording, [self.run]) if placed is None else placed:
+        for each in model.steps_in(self.recording, [self.run]) if placed is None else placed:
             if each.run is self.run:
                 step = each.step
                 of_step = (step.name, step.start, each.duration, each.depth, step)
@@ -252,7 +238,7 @@ Value: TypeAlias = Callable[[StepTableRow], Any]
 """Computes a figure of a row, in bytes and seconds; None if it is not known."""
 
 
-def _of_step(value: Callable[[StepTableRow, RecordedStep], Any]) -> Value:
+def _of_step(value: Callable[[StepTableRow, model.RecordedStep], Any]) -> Value:
     """Returns what computes a value of rows that are steps; of others None."""
     return lambda row: None if row.step is None else value(row, row.step)
 
@@ -261,10 +247,10 @@ def _part(figure: figures.Figure, part: figures.Part) -> Value:
     name, checkpoint = figure.attribute(part), semconv.CHECKPOINT_PREFIX + figure.checkpoint
 
     def value(row: StepTableRow) -> float | None:
-        found = None if row.step is None else number(row.step.attributes, name)
+        found = None if row.step is None else model.number(row.step.attributes, name)
         if found is not None or checkpoint not in row.of.checkpoint_names:
             return found
-        start, end = (number(each.attributes, checkpoint) for each in (row.first, row.last))
+        start, end = (model.number(each.attributes, checkpoint) for each in (row.first, row.last))
         if part != "delta":
             return start if part == "start" else end
         return None if start is None or end is None else end - start
@@ -294,7 +280,7 @@ def _of_bracket(end: int) -> Value:
 
 
 @_of_step
-def _share_of_limit(row: StepTableRow, step: RecordedStep) -> float | None:
+def _share_of_limit(row: StepTableRow, step: model.RecordedStep) -> float | None:
     used = row.of.steps.value(step, summary.MEMORY_PEAK) or row.of.steps.seen(step)
     return _rounded_share(used, row.of.limit)
 
@@ -306,7 +292,7 @@ def _start(row: StepTableRow) -> float | None:
 _duration: Final = _of_step(lambda _, step: step.lasted and round(step.lasted, _DECIMALS))
 
 
-def _share_of_run(row: StepTableRow, step: RecordedStep) -> float | None:
+def _share_of_run(row: StepTableRow, step: model.RecordedStep) -> float | None:
     """Returns the share of the time from the first step on, in which the time outside of steps is not."""
     return None if step.spans else _rounded_share(_duration(row), row.of.seconds)
 
@@ -354,7 +340,7 @@ class _OfFigure(NamedTuple):
         seen = _seen(self.figure)
 
         @_of_step
-        def value(row: StepTableRow, step: RecordedStep) -> Cell:
+        def value(row: StepTableRow, step: model.RecordedStep) -> Cell:
             found = self.column.value(row)
             at_least: Any = (
                 found if self.figure in figures.MEMORY.figures and summary.is_low(step) else None
@@ -444,19 +430,19 @@ def _custom(name: str, row: StepTableRow) -> Any:
 
 
 def step_table(
-    recording: Recording,
-    runs: Sequence[RecordedRun],
+    recording: model.Recording,
+    runs: Sequence[model.RecordedRun],
     most: int | None = MOST_STEPS,
     caption: str = "Steps",
     *,
     more: Sequence[_Column] = (),
-    links: Mapping[StepPath, str] = MappingProxyType({}),
+    links: Mapping[model.StepPath, str] = MappingProxyType({}),
 ) -> Table:
     """Returns the steps of runs; of more than ``most`` those that did not end well, then the longest.
 
     Before the program's own columns stand ``more``. Links are where on a page the names of steps lead to.
     """
-    steps = steps_in(recording, runs)
+    steps = model.steps_in(recording, runs)
     points = sum(point.phase == "point" for run in runs for point in run.checkpoints)
     notes, chosen = [], None
     if most is not None and len(steps) + points > most:
@@ -486,7 +472,7 @@ def step_table(
     return Table.of(columns, rows, row=placed, id="steps", caption=caption, note=note)
 
 
-def _telling(recording: Recording, columns: Sequence[_Column]) -> list[_Column]:
+def _telling(recording: model.Recording, columns: Sequence[_Column]) -> list[_Column]:
     """Returns the columns without what was seen at checkpoints where a peak is known, and what other programs hardly change."""
     less = {each.heading.replace(" PEAK", " SEEN") for each in columns if " PEAK" in each.heading}
     if not shows_all_programs(recording):
@@ -494,7 +480,7 @@ def _telling(recording: Recording, columns: Sequence[_Column]) -> list[_Column]:
     return [each for each in columns if each.heading not in less]
 
 
-def _notes_on(columns: Sequence[_Column], runs: Sequence[RecordedRun]) -> Iterator[str]:
+def _notes_on(columns: Sequence[_Column], runs: Sequence[model.RecordedRun]) -> Iterator[str]:
     headings = [each.heading for each in columns]
     if any(each.endswith(" SEEN") for each in headings):
         has_reading = any(run.last and run.end is None for run in runs)
@@ -505,7 +491,7 @@ def _notes_on(columns: Sequence[_Column], runs: Sequence[RecordedRun]) -> Iterat
 
 
 @_of_step
-def _state_text(row: StepTableRow, step: RecordedStep) -> str:
+def _state_text(row: StepTableRow, step: model.RecordedStep) -> str:
     """Returns how a step ended, with the message of its exception where the first lines do not have it."""
     if step.spans:
         return ""
@@ -514,7 +500,7 @@ def _state_text(row: StepTableRow, step: RecordedStep) -> str:
     if step.end is None and row.of.run.cut is not None:
         return f"not recorded after {duration_text(row.of.run.cut)}"
     message = step.error_message if step.error and step.error_message not in row.of.told else ""
-    return ": ".join(filter(None, (STATES[step.state].cell, step.error, message)))
+    return ": ".join(filter(None, (model.STATES[step.state].cell, step.error, message)))
 
 
 CHILDREN: Final = _column(

@@ -265,7 +265,8 @@ def _fitting(
         for column, of, full in zip(columns, cells, widths, strict=True)
     ]
     spare = {at: columns[at].spare for at in kept if columns[at].spare}
-    spare |= {at: 0 for at in kept[1:] if not columns[at].is_text and _is_nothing(cells[at])}
+    numbers = [at for at in kept[1:] if not columns[at].is_text]
+    spare |= {at: 0 for at in numbers if not any(cell.strip("-?0. ") for cell in cells[at])}
 
     def shown(longest: int) -> dict[int, int]:
         return {at: min(widths[at], max(longest, least[at])) for at in kept}
@@ -278,11 +279,6 @@ def _fitting(
             kept.remove(at)
     fitting = shown(next(filter(fits, range(width, 1, -1)), 1))
     return [fitting.get(at, 0) for at in range(len(widths))]
-
-
-def _is_nothing(cells: Sequence[str]) -> bool:
-    """Whether no cell of a column has a number but 0."""
-    return not any(cell.strip("-?0. ") for cell in cells)
 
 
 def _padded(text: str, width: int, is_left: bool) -> str:

@@ -9,15 +9,8 @@ import sys
 from importlib.util import find_spec
 from typing import Final
 
+from otel_quant.cli import measured_models as models
 from otel_quant.cli.command import MISUSED, Command, UserError, number, option
-from otel_quant.cli.measured_models import (
-    FAILED,
-    MODEL_ARGUMENTS,
-    SECONDS,
-    measure_options,
-    measured,
-    refuse_with_script,
-)
 from otel_quant.views.text import printable
 
 _MOST_PROCESSES: Final = 1000
@@ -33,15 +26,15 @@ def _run(options: argparse.Namespace) -> int:
         if find_spec(name) is None:
             raise UserError(f"{name} is not installed; expected: pip install otel-quant[inference]")
     for script in set(options.variants) - set(files):
-        refuse_with_script(options, script, ("input", "data"))
-    asked = measure_options(options)
+        models.refuse_with_script(options, script, ("input", "data"))
+    asked = models.measure_options(options)
     # As Ctrl-C does it: what a time limit of a batch system ends shows what was finished.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     command = shlex.join(("otel-quant", *sys.argv[1:]))
-    result = measured(options, lambda: bench(options.variants, asked, command, _tell), BENCH)
+    result = models.measured(options, lambda: bench(options.variants, asked, command, _tell), BENCH)
     if STOPPED in result.settings:
         return INTERRUPTED
-    return FAILED if any(each.problem for each in result.models) else 0
+    return models.FAILED if any(each.problem for each in result.models) else 0
 
 
 def _tell(line: str) -> None:
@@ -54,18 +47,18 @@ COMMAND: Final = Command(
         "Runs variants of a model, each in a process of its own, and shows side by side how fast they "
         "are, in how much memory, how large, how long they took to quantize and to compile, and how "
         "far off their outputs are from the baseline's. Exit codes: 0 all were measured, "
-        f"{FAILED} one could not be or there are none, {MISUSED} the command line makes no sense, 130 "
+        f"{models.FAILED} one could not be or there are none, {MISUSED} the command line makes no sense, 130 "
         "it was stopped."
     ),
     examples=("script.py:variants", "float.onnx int8.onnx --seconds 5"),
     arguments=(
         option("variants", nargs="+", metavar="VARIANTS", help="script.py:function that returns models and inputs, and ONNX files"),
         option("--baseline", metavar="NAME", help="compare the others with this one (default: the first)"),
-        option("--seconds", type=SECONDS, default=20.0, metavar="S", help="time for the timed calls of each variant, at most; five rounds run in any case (default: %(default).0f)"),
-        option("--timeout", type=SECONDS, metavar="S", help="give a variant up whose making, a call or anything else takes longer (default: never)"),
+        option("--seconds", type=models.SECONDS, default=20.0, metavar="S", help="time for the timed calls of each variant, at most; five rounds run in any case (default: %(default).0f)"),
+        option("--timeout", type=models.SECONDS, metavar="S", help="give a variant up whose making, a call or anything else takes longer (default: never)"),
         option("--processes", type=number("processes", _MOST_PROCESSES), metavar="N", help="measure each variant in N processes, one after the other, and take the mean of those in the middle (default: 5, or 1 where a variant takes more than a minute to make)"),
         option("--one-by-one", action="store_true", help="end a variant's process before the next one begins, where memory does not suffice for all of them; a busy machine then hits some more than others"),
-        *MODEL_ARGUMENTS,
+        *models.MODEL_ARGUMENTS,
     ),
     run=_run,
 )  # fmt: skip

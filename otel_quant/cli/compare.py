@@ -8,16 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from otel_quant.cli.command import (
-    MISUSED,
-    Command,
-    UserError,
-    add_format,
-    option,
-    read_recording,
-    titled,
-    user_errors,
-)
+from otel_quant.cli import command as cmd
 from otel_quant.schema.units import counted
 from otel_quant.views.text import printable, terminal_width
 
@@ -41,7 +32,9 @@ def _run(options: argparse.Namespace) -> int:
     names = _names(options)
     limits = _limits(options)
     if options.junit and not limits:
-        raise UserError("--junit: there is no limit to report on; --fail-over gives one", MISUSED)
+        raise cmd.UserError(
+            "--junit: there is no limit to report on; --fail-over gives one", cmd.MISUSED
+        )
     comparison = side_by_side(_sides(names))
     verdict = judge(comparison, limits, force=options.force) if limits else None
     _write_all(options, comparison, verdict)
@@ -56,16 +49,16 @@ def _names(options: argparse.Namespace) -> list[list[str]]:
     """Returns the paths of each side, the base first."""
     if options.base or options.new:
         if options.runs or not (options.base and options.new):
-            raise UserError(
+            raise cmd.UserError(
                 "--base and --new belong together, without other runs; expected --base RUN... "
                 "--new RUN...",
-                MISUSED,
+                cmd.MISUSED,
             )
         return [options.base, options.new]
     if len(options.runs) < 2:
-        raise UserError(
+        raise cmd.UserError(
             f"{counted(len(options.runs), 'run')} given; expected the base and one or more to compare with it",
-            MISUSED,
+            cmd.MISUSED,
         )
     return [[name] for name in options.runs]
 
@@ -74,7 +67,7 @@ def _limits(options: argparse.Namespace) -> list[GateLimit]:
     from otel_quant.recordings.gate import LimitError, find, load, parse
 
     path = Path(options.config) if options.config else find(Path())
-    with user_errors(LimitError, expected="expected a file of limits"):
+    with cmd.user_errors(LimitError, expected="expected a file of limits"):
         return [
             *(load(path) if path is not None else ()),
             *(parse(text) for text in options.fail_over),
@@ -86,7 +79,7 @@ def _sides(names: Sequence[Sequence[str]]) -> list[Side]:
     from otel_quant.recordings.side_by_side import Side
 
     found = compared_runs(
-        names, lambda name: read_recording(name, "not comparable: ", _NOT_COMPARABLE)
+        names, lambda name: cmd.read_recording(name, "not comparable: ", _NOT_COMPARABLE)
     )
     new = [f"new {number}" if len(names) > 2 else "new" for number in range(1, len(names))]
     sides = zip(("base", *new), found, _titles(names), strict=True)
@@ -131,13 +124,13 @@ def _write_all(
 
 def _write(name: str, text: str, mode: str = "w") -> None:
     with (
-        user_errors(ValueError, path=name, expected="expected a file that can be written"),
+        cmd.user_errors(ValueError, path=name, expected="expected a file that can be written"),
         Path(name).open(mode, encoding="utf-8", errors="backslashreplace") as file,
     ):
         file.write(text)
 
 
-COMMAND: Final = Command(
+COMMAND: Final = cmd.Command(
     brief="compare runs step by step, and fail where one is worse",
     description=(
         "Compares recordings and profiles step by step: time, memory, GPU memory, disk, caches, CPU, "
@@ -147,18 +140,18 @@ COMMAND: Final = Command(
     ),
     examples=("runs/first runs/second", "runs/first runs/second --fail-over memory.peak=10%"),
     arguments=(
-        option("runs", nargs="*", metavar="RUN", help="the base, and one or more that are compared with it: a recording or a quark_profile.yaml each"),
-        option("--base", nargs="+", metavar="RUN", help="several runs of the base"),
-        option("--new", nargs="+", metavar="RUN", help="several runs to compare with it"),
-        add_format,
-        option("-o", "--output", metavar="FILE", help="write there, not to standard output"),
-        titled("gate",
-            option("--fail-over", action="append", default=[], metavar="LIMIT", help="how much worse a figure may be, in every step and in total, or in one step: memory.peak=10%%, duration=20%%, Calibration:memory.peak=500MiB; or what it may be at most: 'memory.peak<=12GiB'; may be repeated"),
-            option("--config", metavar="FILE", help="a file of limits (default: otel-quant.toml here or in a folder above, within the repository)"),
-            option("--force", action="store_true", help="compare runs of unlike machines, limits, versions or scripts all the same"),
-            option("--junit", metavar="FILE", help="write JUnit XML"),
-            option("--action-benchmark", metavar="FILE", help="write JSON for github-action-benchmark (customSmallerIsBetter)"),
-            option("--bencher", metavar="FILE", help="write JSON in Bencher's metric format"),
+        cmd.option("runs", nargs="*", metavar="RUN", help="the base, and one or more that are compared with it: a recording or a quark_profile.yaml each"),
+        cmd.option("--base", nargs="+", metavar="RUN", help="several runs of the base"),
+        cmd.option("--new", nargs="+", metavar="RUN", help="several runs to compare with it"),
+        cmd.add_format,
+        cmd.option("-o", "--output", metavar="FILE", help="write there, not to standard output"),
+        cmd.titled("gate",
+            cmd.option("--fail-over", action="append", default=[], metavar="LIMIT", help="how much worse a figure may be, in every step and in total, or in one step: memory.peak=10%%, duration=20%%, Calibration:memory.peak=500MiB; or what it may be at most: 'memory.peak<=12GiB'; may be repeated"),
+            cmd.option("--config", metavar="FILE", help="a file of limits (default: otel-quant.toml here or in a folder above, within the repository)"),
+            cmd.option("--force", action="store_true", help="compare runs of unlike machines, limits, versions or scripts all the same"),
+            cmd.option("--junit", metavar="FILE", help="write JUnit XML"),
+            cmd.option("--action-benchmark", metavar="FILE", help="write JSON for github-action-benchmark (customSmallerIsBetter)"),
+            cmd.option("--bencher", metavar="FILE", help="write JSON in Bencher's metric format"),
         ),
     ),
     run=_run,

@@ -9,17 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from otel_quant.cli.command import (
-    MISUSED,
-    Command,
-    UserError,
-    add_format,
-    number,
-    option,
-    print_document,
-    shapes_of_models,
-    user_errors,
-)
+from otel_quant.cli import command as cmd
 
 if TYPE_CHECKING:
     from otel_quant.cost import InputSpec, ModelCost
@@ -40,24 +30,26 @@ def _run(options: argparse.Namespace) -> int:
     # A graph of many nodes makes millions of objects and no garbage; looking for some would take
     # a third of the time. The process ends with the command.
     gc.disable()
-    with user_errors(CostError):
+    with cmd.user_errors(CostError):
         inputs, dims = _inputs(options.input, options.models), parse_dims(options.dim)
     if options.by == "comparison" and len(options.models) < 2:
-        raise UserError("--by comparison: one model is given; expected two or more", MISUSED)
+        raise cmd.UserError(
+            "--by comparison: one model is given; expected two or more", cmd.MISUSED
+        )
     costs, problems = _costs(options, inputs, dims)
     problems += _of_no_model(dims, options.exclude, costs)
     if costs and not (problems and options.by == "comparison"):
         choices = Choices(options.by, options.sort, options.top, compared=not problems)
-        print_document(document(costs, choices), options.format)
+        cmd.print_document(document(costs, choices), options.format)
         sys.stdout.flush()
         if options.format == "csv" and not options.strict and sys.stderr is not None:
             # CSV has no place for them; --strict prints them anyway.
             sys.stderr.writelines(f"otel-quant: {line}\n" for line in all_assumptions(costs))
     if problems:
-        raise UserError(problems, FAILED)
+        raise cmd.UserError(problems, FAILED)
     unknown = [*all_assumptions(costs), *_unknown(costs)] if options.strict else ()
     if unknown:
-        raise UserError(unknown, INCOMPLETE)
+        raise cmd.UserError(unknown, INCOMPLETE)
     return 0
 
 
@@ -131,29 +123,29 @@ def _unknown(costs: Sequence[ModelCost]) -> list[str]:
     ]
 
 
-COMMAND: Final = Command(
+COMMAND: Final = cmd.Command(
     brief="print the MACs, parameters and memory of ONNX models",
     description=(
         "Prints what ONNX models cost: MACs, parameters, memory, precision. The models are not "
         "run and their weights are not read; --sparsity reads them. Exit codes: 0 all were "
-        f"costed, {FAILED} one could not be, {MISUSED} the command line makes no sense, "
+        f"costed, {FAILED} one could not be, {cmd.MISUSED} the command line makes no sense, "
         f"{INCOMPLETE} --strict was given and something is not known or was assumed."
     ),
     examples=("model.onnx", "float.onnx int8.onnx --dim batch=1 --by node"),
     arguments=(
-        option("models", nargs="+", metavar="MODEL", help="an ONNX file; further ones, right behind it, are compared with the first"),
-        add_format,
-        option("--rules", choices=("corrected", "onnx_tool"), default="corrected", help="corrected, or onnx_tool for the figures of that program (default: %(default)s)"),
-        *shapes_of_models(metavar="[MODEL:]NAME=SHAPE", of_inputs=" with dynamic dimensions, as in image=1x3x224x224, or as onnx_tool writes it, image:f32:1x3x224x224, with values behind a further colon; for one of several models only, int8.onnx:image=1x3x224x224; unspecified dimensions default to 1, and the report begins with it; a length that the model fixes may be overridden, and the report notes it", of_dims=", wherever any of the models has it"),
-        option("--view", choices=("fused", "file"), help="memory of quantized operators as runtimes run them, without the floats between DequantizeLinear and QuantizeLinear, or of every node of the file by itself (default: fused; with --rules onnx_tool file)"),
-        option("--by", choices=("node", "op", "module", "tensor", "total", "comparison"), help="one line per node, per operator, per module that the names of nodes give, per tensor that a node makes or per model, or only what differs between models (default: a summary, and what differs; for csv node)"),
-        option("--sort", choices=("macs", "memory", "params", "order"), help="largest first, or order of execution (default: macs; for json order)"),
-        option("--top", type=number("lines", _MAX_NODES), metavar="N", help="only the first N lines of each table; of a summary, the N largest nodes (default: 3)"),
-        option("--exclude", action="append", default=[], metavar="OP", help="leave out the nodes of an operator, with its domain outside ONNX's own: com.microsoft:Gelu; may be repeated"),
-        option("--sparsity", action="store_true", help="read the weights and look for zeros"),
-        option("--time-limit", type=number("seconds", 86400, least=0.001, of=float), default=300.0, metavar="SECONDS", help="give up on a model after this time (default: %(default).0f)"),
-        option("--max-nodes", type=number("nodes", _MAX_NODES), default=200000, metavar="N", help="give up on a model with more nodes, functions and bodies included (default: %(default)s)"),
-        option("--strict", action="store_true", help=f"exit with {INCOMPLETE} if the costs of some node are not known, or a length of an input or the branch of an If was assumed"),
+        cmd.option("models", nargs="+", metavar="MODEL", help="an ONNX file; further ones, right behind it, are compared with the first"),
+        cmd.add_format,
+        cmd.option("--rules", choices=("corrected", "onnx_tool"), default="corrected", help="corrected, or onnx_tool for the figures of that program (default: %(default)s)"),
+        *cmd.shapes_of_models(metavar="[MODEL:]NAME=SHAPE", of_inputs=" with dynamic dimensions, as in image=1x3x224x224, or as onnx_tool writes it, image:f32:1x3x224x224, with values behind a further colon; for one of several models only, int8.onnx:image=1x3x224x224; unspecified dimensions default to 1, and the report begins with it; a length that the model fixes may be overridden, and the report notes it", of_dims=", wherever any of the models has it"),
+        cmd.option("--view", choices=("fused", "file"), help="memory of quantized operators as runtimes run them, without the floats between DequantizeLinear and QuantizeLinear, or of every node of the file by itself (default: fused; with --rules onnx_tool file)"),
+        cmd.option("--by", choices=("node", "op", "module", "tensor", "total", "comparison"), help="one line per node, per operator, per module that the names of nodes give, per tensor that a node makes or per model, or only what differs between models (default: a summary, and what differs; for csv node)"),
+        cmd.option("--sort", choices=("macs", "memory", "params", "order"), help="largest first, or order of execution (default: macs; for json order)"),
+        cmd.option("--top", type=cmd.number("lines", _MAX_NODES), metavar="N", help="only the first N lines of each table; of a summary, the N largest nodes (default: 3)"),
+        cmd.option("--exclude", action="append", default=[], metavar="OP", help="leave out the nodes of an operator, with its domain outside ONNX's own: com.microsoft:Gelu; may be repeated"),
+        cmd.option("--sparsity", action="store_true", help="read the weights and look for zeros"),
+        cmd.option("--time-limit", type=cmd.number("seconds", 86400, least=0.001, of=float), default=300.0, metavar="SECONDS", help="give up on a model after this time (default: %(default).0f)"),
+        cmd.option("--max-nodes", type=cmd.number("nodes", _MAX_NODES), default=200000, metavar="N", help="give up on a model with more nodes, functions and bodies included (default: %(default)s)"),
+        cmd.option("--strict", action="store_true", help=f"exit with {INCOMPLETE} if the costs of some node are not known, or a length of an input or the branch of an If was assumed"),
     ),
     run=_run,
 )  # fmt: skip

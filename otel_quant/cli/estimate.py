@@ -6,18 +6,7 @@ import argparse
 import re
 from typing import Final
 
-from otel_quant.cli.command import (
-    MISUSED,
-    Command,
-    UserError,
-    add_format,
-    model_shapes,
-    number,
-    option,
-    print_document,
-    shapes_of_models,
-    user_errors,
-)
+from otel_quant.cli import command as cmd
 
 FAILED: Final = 1
 """The model could not be read, or a probe failed."""
@@ -46,50 +35,50 @@ def _run(options: argparse.Namespace) -> int:
     from otel_quant.schema.units import binary_sizes
     from otel_quant.views.estimate import document
 
-    inputs, dims = model_shapes(options)
-    with user_errors(UnknownMethodError, "--method: "):
+    inputs, dims = cmd.model_shapes(options)
+    with cmd.user_errors(UnknownMethodError, "--method: "):
         wanted = methods(options.methods)
-    with user_errors(CostError, exit_code=FAILED):
+    with cmd.user_errors(CostError, exit_code=FAILED):
         model = read(options.model, inputs, dims)
     if model.cost.unused_dims:
-        raise UserError(
+        raise cmd.UserError(
             f"--dim: {options.model} has no dimension {model.cost.unused_dims[0]!r}; expected a name "
             "that otel-quant cost lists",
-            MISUSED,
+            cmd.MISUSED,
         )
     limit, is_binary = options.limit or (None, False)
     with binary_sizes(is_binary):
         estimates = [estimate(model, method, options.samples) for method in wanted]
         if options.probe:
             few = min(SAMPLES, options.samples)
-            with user_errors(ProbeError, "--probe: ", FAILED):
+            with cmd.user_errors(ProbeError, "--probe: ", FAILED):
                 estimates = [
                     extrapolated(found, estimate(model, method, few), *probe(model, method, few))
                     for found, method in zip(estimates, wanted, strict=True)
                 ]
         shown = document(model, estimates, limit, explained=bool(options.methods))
-        print_document(shown, options.format)
+        cmd.print_document(shown, options.format)
     return 0
 
 
-COMMAND: Final = Command(
+COMMAND: Final = cmd.Command(
     brief="print what memory a quantization will need, before it is started",
     description=(
         "Prints how much memory and disk space the calibration methods of onnxruntime and AMD "
         "Quark need to quantize a model, and what each figure is computed from. The model is not "
         "run and its weights are not read; --probe runs it. Exit codes: 0 estimated, whatever the "
-        f"answer to --limit, {FAILED} the model cannot be read or a probe failed, {MISUSED} the "
+        f"answer to --limit, {FAILED} the model cannot be read or a probe failed, {cmd.MISUSED} the "
         "command line makes no sense."
     ),
     examples=("float.onnx --samples 128", "float.onnx --samples 128 --limit 8GB"),
     arguments=(
-        option("model", metavar="MODEL", help="an ONNX file"),
-        option("--samples", type=number("samples", _MOST_SAMPLES), default=_SAMPLES, metavar="N", help="calibration samples, each of the shapes of the inputs (default: %(default)s)"),
-        option("--method", action="append", default=[], metavar="[LIBRARY:]METHOD", dest="methods", help="a calibration method (MinMax), one of a library (quark:MinMax), or all of a library (quark), with what its figures are computed from; may be repeated (default: a line for each method)"),
-        *shapes_of_models(of_inputs=" with dynamic dimensions, as for otel-quant cost", of_dims=""),
-        option("--limit", type=_limit, metavar="SIZE", help="answer whether it fits into so much memory, as in 16GiB: yes, no or perhaps"),
-        option("--probe", action="store_true", help="quantize the model with two samples of random values, for each method in a process of its own, and extrapolate from what that took"),
-        add_format,
+        cmd.option("model", metavar="MODEL", help="an ONNX file"),
+        cmd.option("--samples", type=cmd.number("samples", _MOST_SAMPLES), default=_SAMPLES, metavar="N", help="calibration samples, each of the shapes of the inputs (default: %(default)s)"),
+        cmd.option("--method", action="append", default=[], metavar="[LIBRARY:]METHOD", dest="methods", help="a calibration method (MinMax), one of a library (quark:MinMax), or all of a library (quark), with what its figures are computed from; may be repeated (default: a line for each method)"),
+        *cmd.shapes_of_models(of_inputs=" with dynamic dimensions, as for otel-quant cost", of_dims=""),
+        cmd.option("--limit", type=_limit, metavar="SIZE", help="answer whether it fits into so much memory, as in 16GiB: yes, no or perhaps"),
+        cmd.option("--probe", action="store_true", help="quantize the model with two samples of random values, for each method in a process of its own, and extrapolate from what that took"),
+        cmd.add_format,
     ),
     run=_run,
 )  # fmt: skip

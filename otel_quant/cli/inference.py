@@ -6,16 +6,8 @@ import argparse
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
+from otel_quant.cli import measured_models as models
 from otel_quant.cli.command import MISUSED, Command, UserError, either, number, option
-from otel_quant.cli.measured_models import (
-    FAILED,
-    MODEL_ARGUMENTS,
-    MOST_RUNS,
-    SECONDS,
-    measure_options,
-    measured,
-    refuse_with_script,
-)
 
 if TYPE_CHECKING:
     from otel_quant.inference.results import InferenceResult
@@ -38,11 +30,11 @@ def _run(options: argparse.Namespace) -> int:
                 "are compared",
                 MISUSED,
             )
-        refuse_with_script(options, script, _OF_FILES)
+        models.refuse_with_script(options, script, _OF_FILES)
         module, needed, extra = "torch", "PyTorch", "torch"
     if find_spec(module) is None:
         raise UserError(f"{needed} is not installed; expected: pip install otel-quant[{extra}]")
-    asked = measure_options(options)
+    asked = models.measure_options(options)
 
     def measure() -> InferenceResult:
         if script:
@@ -53,9 +45,9 @@ def _run(options: argparse.Namespace) -> int:
 
         return measure_files(options.models, asked)
 
-    result = measured(options, measure, INFERENCE, options.top)
+    result = models.measured(options, measure, INFERENCE, options.top)
     if lines := [f"{each.path}: {each.problem}" for each in result.models if each.problem]:
-        raise UserError(lines, FAILED)
+        raise UserError(lines, models.FAILED)
     return 0
 
 
@@ -66,19 +58,19 @@ COMMAND: Final = Command(
         "fast they are, in how much memory, which kernels ran, findings, and how far off "
         "their outputs are from the first model's. script.py:function does the same for the PyTorch "
         "models that a function of a script returns with their inputs. Exit codes: 0 all were "
-        f"measured, {FAILED} one could not be, {MISUSED} the command line makes no sense."
+        f"measured, {models.FAILED} one could not be, {MISUSED} the command line makes no sense."
     ),
     examples=("float.onnx int8.onnx", "float.onnx int8.onnx --dim batch=1 --layers"),
     arguments=(
         option("models", nargs="+", metavar="MODEL", help="an ONNX file, or script.py:function of PyTorch models; others are compared with the first"),
-        *MODEL_ARGUMENTS,
+        *models.MODEL_ARGUMENTS,
         either(
-            option("--runs", type=number("runs", MOST_RUNS), metavar="N", help="timed runs of each model"),
-            option("--seconds", type=SECONDS, default=3.0, metavar="S", help="time for the timed runs of each model (default: %(default).0f)"),
+            option("--runs", type=number("runs", models.MOST_RUNS), metavar="N", help="timed runs of each model"),
+            option("--seconds", type=models.SECONDS, default=3.0, metavar="S", help="time for the timed runs of each model (default: %(default).0f)"),
         ),
-        option("--warmup", type=number("runs", MOST_RUNS), default=3, metavar="N", help="runs before (default: %(default)s)"),
+        option("--warmup", type=number("runs", models.MOST_RUNS), default=3, metavar="N", help="runs before (default: %(default)s)"),
         option("--layers", action="store_true", help="also compare each quantized tensor with the first model's, by onnxruntime's debugger"),
-        option("--top", type=number("nodes", MOST_RUNS), default=10, metavar="N", help="nodes of each model in tables (default: %(default)s)"),
+        option("--top", type=number("nodes", models.MOST_RUNS), default=10, metavar="N", help="nodes of each model in tables (default: %(default)s)"),
     ),
     run=_run,
 )  # fmt: skip

@@ -13,16 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from otel_quant.cli.command import (
-    MISUSED,
-    UserError,
-    add_format,
-    model_shapes,
-    number,
-    option,
-    shapes_of_models,
-    user_errors,
-)
+from otel_quant.cli import command as cmd
 from otel_quant.views.text import printable, terminal_width
 
 if TYPE_CHECKING:
@@ -33,19 +24,19 @@ FAILED: Final = 1
 """A model could not be measured."""
 
 MOST_RUNS: Final = 1_000_000
-SECONDS: Final = number("seconds", 86_400, least=0.001, of=float)
+SECONDS: Final = cmd.number("seconds", 86_400, least=0.001, of=float)
 
 _LEVELS: Final = ("disable", "basic", "extended", "all")
 
 MODEL_ARGUMENTS: Final = (
-    add_format,
-    *shapes_of_models(of_inputs=", as in image=1x3x224x224, or with type and values, mask:i64:1x2:1x1", of_dims="; unspecified dimensions default to 1"),
-    option("--data", metavar="FILE.npz", help="take the inputs from arrays of numpy.savez by the names of the inputs, instead of random ones"),
-    option("--provider", action="append", default=[], metavar="NAME[:KEY=VALUE,...]", help="execution provider with its options, in order of preference (CUDA is short for CUDAExecutionProvider); may be repeated (default: CPU)"),
-    option("--threads", type=number("threads", MOST_RUNS), metavar="N", help="threads within a kernel (default: what the runtime takes)"),
-    option("--level", choices=_LEVELS, default="all", help="level of onnxruntime's graph optimization (default: %(default)s)"),
-    option("--custom-ops", action="append", default=[], metavar="LIBRARY", help="library of custom operators, or `quark` for AMD Quark's; may be repeated"),
-    option("--record", metavar="DIR", help="add the result to a recording of `otel-quant run`; its report shows it"),
+    cmd.add_format,
+    *cmd.shapes_of_models(of_inputs=", as in image=1x3x224x224, or with type and values, mask:i64:1x2:1x1", of_dims="; unspecified dimensions default to 1"),
+    cmd.option("--data", metavar="FILE.npz", help="take the inputs from arrays of numpy.savez by the names of the inputs, instead of random ones"),
+    cmd.option("--provider", action="append", default=[], metavar="NAME[:KEY=VALUE,...]", help="execution provider with its options, in order of preference (CUDA is short for CUDAExecutionProvider); may be repeated (default: CPU)"),
+    cmd.option("--threads", type=cmd.number("threads", MOST_RUNS), metavar="N", help="threads within a kernel (default: what the runtime takes)"),
+    cmd.option("--level", choices=_LEVELS, default="all", help="level of onnxruntime's graph optimization (default: %(default)s)"),
+    cmd.option("--custom-ops", action="append", default=[], metavar="LIBRARY", help="library of custom operators, or `quark` for AMD Quark's; may be repeated"),
+    cmd.option("--record", metavar="DIR", help="add the result to a recording of `otel-quant run`; its report shows it"),
 )  # fmt: skip
 
 
@@ -55,10 +46,10 @@ def measure_options(options: argparse.Namespace) -> Options:
     from otel_quant.inference.subjects import Options
 
     if sys.platform == "win32":
-        raise UserError(
+        raise cmd.UserError(
             "models are measured in separate processes, which cannot be started here; expected Linux or macOS"
         )
-    inputs, dims = model_shapes(options)
+    inputs, dims = cmd.model_shapes(options)
     given = {each.name: value for each in fields(Options)
              if (value := getattr(options, each.name, None)) is not None}  # fmt: skip
     return Options(**{
@@ -74,10 +65,10 @@ def refuse_with_script(options: argparse.Namespace, script: str, names: Sequence
     """Raises the error for options of ONNX files that are given with a script."""
     for name in names:
         if getattr(options, name) not in ([], None, False, _LEVELS[-1]):
-            raise UserError(
+            raise cmd.UserError(
                 f"--{name.replace('_', '-')} is for ONNX files; expected none of it with {script}, whose "
                 "function returns models and inputs",
-                MISUSED,
+                cmd.MISUSED,
             )
 
 
@@ -89,9 +80,9 @@ def _provider(text: str) -> tuple[str, Mapping[str, str]]:
     for pair in filter(None, more.split(",")):
         key, equals, value = pair.partition("=")
         if not (key and equals):
-            raise UserError(
+            raise cmd.UserError(
                 f"--provider: {text} has an option {pair!r}; expected NAME:KEY=VALUE,KEY=VALUE",
-                MISUSED,
+                cmd.MISUSED,
             )
         found[key] = value
     return full, found
@@ -108,12 +99,12 @@ def measured(
 
     recording = None if options.record is None else Path(options.record)
     if recording is not None and not (recording / MANIFEST).is_file():
-        raise UserError(
+        raise cmd.UserError(
             f"--record: {options.record} is no recording; expected a folder that `otel-quant run` made",
-            MISUSED,
+            cmd.MISUSED,
         )
     began_ns, clock_ns = time.time_ns(), time.perf_counter_ns()
-    with user_errors(VariantsError, exit_code=FAILED):
+    with cmd.user_errors(VariantsError, exit_code=FAILED):
         result = measure()
     result = replace(
         result, began_ns=began_ns, ended_ns=began_ns + time.perf_counter_ns() - clock_ns
@@ -122,7 +113,7 @@ def measured(
         shown = result_text(result, options.format, top, terminal_width(sys.stdout))
         sys.stdout.writelines(shown)
         if recording is not None:
-            with user_errors(
+            with cmd.user_errors(
                 ValueError, "--record: ", FAILED, expected="expected a place to write to"
             ):
                 write_page(recording / name, result.to_json())

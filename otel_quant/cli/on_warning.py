@@ -7,6 +7,7 @@ import os
 import subprocess
 import threading
 import time
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,14 +27,15 @@ _EVERY: Final = 5.0
 _LONGEST: Final = 30.0
 """Seconds that the command may take."""
 
+_KINDS: Final = {"memory": exceeded, "stall": stalled}
+
 
 class WarningCommand:
     """Runs a command for each step that memory will not suffice for or that stalls, and at the run's end."""
 
     def __init__(self, folder: Path, command: str) -> None:
         self._folder, self._command = folder, command
-        self._seen: set[tuple[str, str, int]] = set()
-        self._told: set[tuple[str, str, int]] = set()
+        self._known: dict[tuple[str, str, int], bool] = {}  # Whether it was told
         self._ended, self._lock = threading.Event(), threading.Lock()
 
     def look_until_the_end(self) -> None:
@@ -49,18 +51,15 @@ class WarningCommand:
         """Tells what is new; a step that goes on after a stall may stall again."""
         with self._lock:
             known = {}
-            steps = ((run, step) for run in recording.runs for step in run.steps)
-            for of, step in steps:
-                for kind, text in (("memory", exceeded(of, step)), ("stall", stalled(of, step))):
+            steps = [(run, step) for run in recording.runs for step in run.steps]
+            for (of, step), (kind, find) in product(steps, _KINDS.items()):
+                if text := find(of, step):
                     key = kind, of.id, step.index
                     # The forecast of the first samples may be wrong: that of an open step has to be so twice.
-                    is_sure = kind == "stall" or step.end is not None or key in self._seen
-                    if text:
-                        known[key] = is_sure
-                    if text and is_sure and key not in self._told:
+                    known[key] = kind == "stall" or step.end is not None or key in self._known
+                    if known[key] and not self._known.get(key):
                         self._tell(kind, f"{step.name}: {text}", step=step.name)
-            self._seen = {*known}
-            self._told = {key for key, is_sure in known.items() if is_sure}
+            self._known = known
 
     def end(self, recording: Recording) -> None:
         """Tells how the program ended."""

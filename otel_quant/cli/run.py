@@ -10,14 +10,8 @@ import sys
 from types import SimpleNamespace
 
 from otel_quant.cli.command import Command, UserError, number, option
+from otel_quant.launcher import start
 from otel_quant.launcher.program import Program, ProgramElsewhere, end_as
-from otel_quant.launcher.start import (
-    let_it_start,
-    make_folder,
-    now_ns,
-    program_environment,
-    take_notes,
-)
 
 TYPE_CHECKING = False  # not typing's, which takes a tenth of the time until the program starts
 if TYPE_CHECKING:
@@ -86,17 +80,17 @@ def _run(options: argparse.Namespace | SimpleNamespace) -> int:
     if options.otlp_files:
         _require_exporter()
     try:
-        folder = make_folder(options.out, arguments)
+        folder = start.make_folder(options.out, arguments)
     except OSError as error:
         where = os.fspath(error.filename or options.out or ".")
         raise UserError(
             f"{where}: {error.strerror}; expected a new or empty folder to write to; choose one with --out DIR",
             _OWN_FAILURE,
         ) from error
-    environ = program_environment(folder, arguments, _settings(options))
-    began_ns = now_ns()
+    environ = start.program_environment(folder, arguments, _settings(options))
+    began_ns = start.now_ns()
     program = _started(options, folder, arguments, environ)
-    let_it_start(folder)
+    start.let_it_start(folder)
     # What is loaded from here on does not keep the program waiting.
     from otel_quant.cli.running_program import recorded_to_its_end
 
@@ -116,7 +110,7 @@ def _started(
         kind = Program if sys.platform == "linux" else ProgramElsewhere
         return kind(arguments, environ, output)
     except OSError as error:
-        take_notes(folder)
+        start.take_notes(folder)
         if output is not None and os.path.exists(output):  # noqa: PTH110 - the program waits for pathlib
             os.unlink(output)  # noqa: PTH108 - likewise
         if options.out is None:

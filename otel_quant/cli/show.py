@@ -5,15 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from otel_quant.cli.command import (
-    MISUSED,
-    Command,
-    UserError,
-    add_format,
-    option,
-    print_document,
-    read_recording,
-)
+from otel_quant.cli import command as cmd
 from otel_quant.cli.stacks import STEP, print_stacks
 
 _MOST_STEPS: Final = 1000
@@ -23,22 +15,22 @@ _MOST_STEPS: Final = 1000
 def _run(options: argparse.Namespace) -> int:
     if options.stacks:
         if len(options.files) > 1 or options.by == "device":
-            raise UserError("--stacks: expected one recording, and no --by device", MISUSED)
+            raise cmd.UserError("--stacks: expected one recording, and no --by device", cmd.MISUSED)
         print_stacks(options.files[0], options.step, options.by, options.format)
         return 0
     if options.step is not None:
-        raise UserError("--step: expected --stacks beside it", MISUSED)
+        raise cmd.UserError("--step: expected --stacks beside it", cmd.MISUSED)
     from otel_quant.views.show import devices, document
 
-    recordings = {name: read_recording(name) for name in options.files}
+    recordings = {name: cmd.read_recording(name) for name in options.files}
     if options.by == "device":
-        print_document(devices(recordings), options.format)
+        cmd.print_document(devices(recordings), options.format)
     else:
-        print_document(document(recordings, _MOST_STEPS), options.format)
+        cmd.print_document(document(recordings, _MOST_STEPS), options.format)
     return 0
 
 
-COMMAND: Final = Command(
+COMMAND: Final = cmd.Command(
     brief="print the steps of a recording or a quark_profile.yaml",
     description=(
         "Prints the steps of recordings and profiles with their time, memory and disk I/O, and how "
@@ -48,11 +40,11 @@ COMMAND: Final = Command(
     ),
     examples=("quark_profile.yaml --format csv", "runs/first --stacks --step Calibration"),
     arguments=(
-        option("files", nargs="+", metavar="PATH", help="a recording or a quark_profile.yaml"),
-        option("--stacks", action="store_true", help="the lines of code that took the time and the memory, as `otel-quant stacks` prints them"),
+        cmd.option("files", nargs="+", metavar="PATH", help="a recording or a quark_profile.yaml"),
+        cmd.option("--stacks", action="store_true", help="the lines of code that took the time and the memory, as `otel-quant stacks` prints them"),
         STEP,
-        option("--by", choices=("time", "memory", "device"), default="time", help="device: what steps used of each GPU; else what the lines of --stacks are sorted by (default: %(default)s)"),
-        add_format,
+        cmd.option("--by", choices=("time", "memory", "device"), default="time", help="device: what steps used of each GPU; else what the lines of --stacks are sorted by (default: %(default)s)"),
+        cmd.add_format,
     ),
     run=_run,
 )  # fmt: skip

@@ -6,21 +6,14 @@ import argparse
 import sys
 from typing import Final, Literal
 
-from otel_quant.cli.command import (
-    Command,
-    UserError,
-    add_format,
-    option,
-    print_document,
-    read_recording,
-)
+from otel_quant.cli import command as cmd
 
-STEP: Final = option(
+STEP: Final = cmd.option(
     "--step", metavar="NAME", help="only lines of steps of this name, and of those within them"
 )
 LINES: Final = (
     STEP,
-    option("--by", choices=("time", "memory"), default="time", help="what lines are sorted by; memory: growth between two samples (default: %(default)s)"),
+    cmd.option("--by", choices=("time", "memory"), default="time", help="what lines are sorted by; memory: growth between two samples (default: %(default)s)"),
 )  # fmt: skip
 """What chooses lines of code."""
 
@@ -38,7 +31,7 @@ def print_stacks(path: str, step: str | None, by: Literal["time", "memory"], for
     from otel_quant.views.document import Document
     from otel_quant.views.text import listed
 
-    recording = read_recording(path)
+    recording = cmd.read_recording(path)
     found = [*stacks_in(recording), *unseen_in(recording)]
     if step is not None:
         rows = [each.step for each in found if each.step is not None]  # also of no step
@@ -46,9 +39,9 @@ def print_stacks(path: str, step: str | None, by: Literal["time", "memory"], for
         found = of_step(found, step)
         if step not in names:
             expected = f"expected one of {listed(names)}" if names else "it has none"
-            raise UserError(f"--step {step!r}: {path} has no such step; {expected}")
+            raise cmd.UserError(f"--step {step!r}: {path} has no such step; {expected}")
     if not found:
-        raise UserError(
+        raise cmd.UserError(
             f"{path}: holds no stacks that can be read{'' if step is None else f' of {step}'}; expected "
             "a recording whose sampler has seen a step (OTEL_QUANT_STACKS and OTEL_QUANT_SAMPLE_INTERVAL "
             "are not off, and the step took longer than the interval)"
@@ -68,10 +61,10 @@ def print_stacks(path: str, step: str | None, by: Literal["time", "memory"], for
             over=f"Python lines of {path}",
             sheet=lambda: views.table(by_line(found), by),
         )
-        print_document(document, form)
+        cmd.print_document(document, form)
 
 
-COMMAND: Final = Command(
+COMMAND: Final = cmd.Command(
     brief="print the Python lines that took the time and the memory of steps",
     description=(
         "Prints which lines of code the steps of a recording have spent their time at, and at which "
@@ -79,9 +72,9 @@ COMMAND: Final = Command(
     ),
     examples=("runs/first", "runs/first --step Calibration --format speedscope > first.json"),
     arguments=(
-        option("recording", metavar="RECORDING", help="the folder of a recording"),
+        cmd.option("recording", metavar="RECORDING", help="the folder of a recording"),
         *LINES,
-        lambda parser: add_format(parser, ("speedscope", "collapsed", "pprof"), "; speedscope and collapsed are for flame graphs in other tools"),
+        lambda parser: cmd.add_format(parser, ("speedscope", "collapsed", "pprof"), "; speedscope and collapsed are for flame graphs in other tools"),
     ),
     run=_run,
 )  # fmt: skip

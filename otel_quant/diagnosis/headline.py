@@ -44,12 +44,12 @@ def of_limit(value: float, limit: float | None) -> str:
 
 
 def peak_sentence(
-    peak: float, where: str, limit: float | None, *, whose: str = "", is_least: bool = False
-) -> str:
+    peak: float, where: str, limit: float | None, *, what: str = "Memory", is_least: bool = False, more: str = "",
+) -> str:  # fmt: skip
     """Returns the highest memory, and how near to the limit it was."""
     verb = "reached at least" if is_least else "peaked at"
     near = of_limit(peak, limit)
-    return f"Memory{whose} {verb} {size(peak)}{where}{near and f': {near}'}."
+    return f"{what} {verb} {size(peak)}{where}{near and f': {near}'}{more}."
 
 
 def time_sentence(

@@ -9,18 +9,8 @@ from itertools import accumulate, chain, count, pairwise
 from pathlib import PurePath
 from typing import Final, NamedTuple, TypeAlias
 
-from otel_quant.recordings import summary
+from otel_quant.recordings import model, summary
 from otel_quant.recordings.failures import failure_of
-from otel_quant.recordings.model import (
-    Attributes,
-    Ending,
-    RecordedStep,
-    Recording,
-    State,
-    StepPath,
-    script_of,
-    steps_in,
-)
 from otel_quant.recordings.summary import GPU_PEAK, MEMORY_PEAK, is_of_program, outermost_runs, peak
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import QUANTITIES
@@ -28,12 +18,12 @@ from otel_quant.schema.catalog import QUANTITIES
 Figures: TypeAlias = Mapping[str, float]
 """Numbers by the name of the quantity, in its unit."""
 
-TOTAL: Final[StepPath] = ()
+TOTAL: Final[model.StepPath] = ()
 
 _MOST_STEPS: Final = 10_000
 """Steps of a recording that are compared, the first: nobody reads more rows."""
 
-_PARTIAL: Final[Mapping[State, str]] = {
+_PARTIAL: Final[Mapping[model.State, str]] = {
     "running": "is still running",
     "lost": "has no end: the file is cut, or its process was killed",
 }
@@ -42,7 +32,7 @@ _PARTIAL: Final[Mapping[State, str]] = {
 class ComparedStep(NamedTuple):
     """A step."""
 
-    step: RecordedStep
+    step: model.RecordedStep
     figures: Figures
 
 
@@ -51,16 +41,16 @@ class ComparedRun:
     """A recording."""
 
     name: str  # Its path, as it was given
-    recording: Recording  # What was read
+    recording: model.Recording  # What was read
     total: Figures  # Figures of the total
-    steps: Mapping[StepPath, ComparedStep]  # Its steps, in the order in which they opened
+    steps: Mapping[model.StepPath, ComparedStep]  # Its steps, in the order in which they opened
     why: str  # Why it is not whole: ``is still running``; empty if it is
     has_failed: bool  # It is not, because it has failed or was killed
     cpus: float | None  # How many processors it could use; None if that is not known
     when_read: str | None  # When memory was read; None if it was not
     has_more_steps: bool  # Than are compared
 
-    def at(self, path: StepPath) -> tuple[Figures, State] | None:
+    def at(self, path: model.StepPath) -> tuple[Figures, model.State] | None:
         """Returns the figures and the state of a step or the total; None if it has no such step."""
         if path == TOTAL:
             return self.total, self.recording.state
@@ -69,7 +59,7 @@ class ComparedRun:
 
 
 def compared_runs(
-    names: Sequence[Sequence[str]], read: Callable[[str], Recording]
+    names: Sequence[Sequence[str]], read: Callable[[str], model.Recording]
 ) -> list[list[ComparedRun]]:
     """Returns the recordings of each side as they are compared."""
     found = {name: read(name) for name in chain.from_iterable(names)}
@@ -78,7 +68,7 @@ def compared_runs(
     return [[made[name] for name in side] for side in names]
 
 
-def compared_run(name: str, recording: Recording, *, of_runs: bool = False) -> ComparedRun:
+def compared_run(name: str, recording: model.Recording, *, of_runs: bool = False) -> ComparedRun:
     """Returns a recording as it is compared; `of_runs`: as its processes know it, because another one has no launcher."""
     has_failed = recording.state in ("failed", "killed")
     measured = summary.of_runs(recording) if of_runs else recording
@@ -91,17 +81,17 @@ def compared_run(name: str, recording: Recording, *, of_runs: bool = False) -> C
         has_failed=has_failed,
         cpus=summary.processors(recording),
         when_read=_when_read(recording),
-        has_more_steps=len(steps_in(recording)) > _MOST_STEPS,
+        has_more_steps=len(model.steps_in(recording)) > _MOST_STEPS,
     )
 
 
-def _steps(recording: Recording) -> dict[StepPath, ComparedStep]:
+def _steps(recording: model.Recording) -> dict[model.StepPath, ComparedStep]:
     """Returns the steps of all processes; steps of the first have no process in their path."""
     processes = dict.fromkeys(run.process for run in recording.runs)
     numbers = dict(zip(processes, count(), strict=False))
     of_run = summary.steps_of(recording)
-    found: dict[StepPath, ComparedStep] = {}
-    in_order = sorted(steps_in(recording), key=lambda each: numbers[each.run.process])
+    found: dict[model.StepPath, ComparedStep] = {}
+    in_order = sorted(model.steps_in(recording), key=lambda each: numbers[each.run.process])
     for each in in_order[:_MOST_STEPS]:
         number, rank = numbers[each.run.process], each.run.rank
         name = f"process {number + 1}" if rank is None else f"rank {rank}"
@@ -110,7 +100,7 @@ def _steps(recording: Recording) -> dict[StepPath, ComparedStep]:
     return found
 
 
-def _partial(recording: Recording) -> str:
+def _partial(recording: model.Recording) -> str:
     """Returns why a recording has only a part of a run; empty if it has all."""
     if recording.problems and recording.state != "running":
         return f"could not be read whole: {recording.problems[0]}"
@@ -122,9 +112,9 @@ def _partial(recording: Recording) -> str:
     return _PARTIAL["lost"] if any(run.end is None for run in runs) else ""
 
 
-def _failure(recording: Recording) -> str:
+def _failure(recording: model.Recording) -> str:
     """Returns how a recording failed, and in which step."""
-    ending = recording.ending or Ending(time=0.0)
+    ending = recording.ending or model.Ending(time=0.0)
     failure = failure_of(recording)
     error = None if failure is None else failure.of.error
     causes = (
@@ -317,13 +307,13 @@ def _facts_of(run: ComparedRun) -> dict[Fact, Value]:
     )
     known |= {Fact(name, "", _TIME_MEMORY_GPU): version for name, _, version in named if name}
     command = run.recording.origin.get(semconv.PROCESS_COMMAND_LINE)
-    known[_SCRIPT] = script_of(command) if isinstance(command, str) else None
+    known[_SCRIPT] = model.script_of(command) if isinstance(command, str) else None
     known |= {_WHEN_READ: run.when_read, _PROCESSES: len(outermost_runs(run.recording))}
     known[_GPU_SOURCE] = _gpu_source(sources) if GPU_PEAK in run.total else None
     return {fact: value for fact, value in known.items() if value is not None}
 
 
-def _value_in(sources: Iterable[Attributes], name: str) -> Value | None:
+def _value_in(sources: Iterable[model.Attributes], name: str) -> Value | None:
     """Returns the values of an attribute, wherever a recording has them, each once."""
     values = (source[name] for source in sources if name in source)
     texts = (", ".join(map(str, each)) if isinstance(each, tuple) else each for each in values)
@@ -331,7 +321,7 @@ def _value_in(sources: Iterable[Attributes], name: str) -> Value | None:
     return ", ".join(map(str, found)) if len(found) > 1 else next(iter(found), None)
 
 
-def _when_read(recording: Recording) -> str | None:
+def _when_read(recording: model.Recording) -> str | None:
     """Returns when memory was read: Quark's own profiler does so at checkpoints alone."""
     known = peak(recording)
     if known is None:
@@ -342,7 +332,7 @@ def _when_read(recording: Recording) -> str | None:
     return "all the time" if all_the_time else "at checkpoints"
 
 
-def _gpu_source(sources: Sequence[Attributes]) -> Value | None:
+def _gpu_source(sources: Sequence[model.Attributes]) -> Value | None:
     """Returns what the memory of GPUs was read from; of older recordings of ours it was version 1 of NVIDIA's."""
     is_ours = _value_in(sources, semconv.OTEL_QUANT_VERSION) is not None
     named = (_value_in(sources, name) for name in (semconv.GPU_DRIVERS, semconv.GPU_NAMES))

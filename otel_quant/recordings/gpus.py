@@ -6,7 +6,8 @@ is in use on the devices, less what was before the program began.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from otel_quant.format.series import PROCESS_USED, USED, gpu_of
@@ -49,14 +50,12 @@ def gpu_limit_of_one(recording: Recording) -> tuple[float | None, float]:
 
 def bracket(recording: Recording) -> Bracket | None:
     """Returns it of the recording; None where the memory is known, or nothing but the devices' is."""
-    tree, used = (value(recording, name) for name in (GPU_TREE_PEAK, GPU_PEAK))
-    return _bracket(recording, tree, used, _devices(recording))
+    return _bracket(recording, partial(value, recording), _devices(recording))
 
 
 def bracket_of(recording: Recording, steps: StepSummary, step: RecordedStep) -> Bracket | None:
     """Returns it of a step."""
-    tree, used = (steps.value(step, name) for name in (GPU_TREE_PEAK, GPU_PEAK))
-    return _bracket(recording, tree, used, [step.devices])
+    return _bracket(recording, partial(steps.value, step), [step.devices])
 
 
 def highest_on(recording: Recording, index: int) -> float | None:
@@ -76,11 +75,11 @@ def _devices(recording: Recording) -> list[Sequence[Attributes]]:
 
 def _bracket(
     recording: Recording,
-    tree: float | None,
-    used: float | None,
+    highest: Callable[[str], float | None],
     devices: Sequence[Sequence[Attributes]],
 ) -> Bracket | None:
-    if tree is not None or used is None:
+    used = highest(GPU_PEAK)
+    if used is None or highest(GPU_TREE_PEAK) is not None:
         return None
     parts = ([number(each, semconv.GPU_DEVICE_RESERVED_PEAK) for each in row] for row in devices)
     least = max((sum(known(row)) for row in parts if known(row)), default=None)

@@ -10,16 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 from typing import Any, Final
 
-from otel_quant.recordings.model import (
-    LAUNCHER,
-    PlacedStep,
-    RecordedRun,
-    RecordedStep,
-    Recording,
-    known,
-    number,
-    steps_in,
-)
+from otel_quant.recordings import model
 from otel_quant.recordings.summary import outermost_runs, windows
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import QUANTITIES
@@ -41,14 +32,16 @@ _MOST_SPANS: Final = 1000
 """Stretches of time between steps of which figures are worked out; of more, each is a moment."""
 
 
-def outside_of(recording: Recording) -> list[PlacedStep]:
+def outside_of(recording: model.Recording) -> list[model.PlacedStep]:
     """Returns the rows of a recording, in the order of time."""
     return recording.once("outside", lambda: list(_outside(recording)))
 
 
-def row_of(recording: Recording, run: RecordedRun, index: int) -> PlacedStep | None:
+def row_of(
+    recording: model.Recording, run: model.RecordedRun, index: int
+) -> model.PlacedStep | None:
     """Returns the row of what a run has seen under an index; None where that is of other times as well."""
-    every, own = steps_in(recording), steps_in(recording, [run])
+    every, own = model.steps_in(recording), model.steps_in(recording, [run])
     if every and not own:
         return None
     is_edge = {BEFORE: _first(own) == _first(every), AFTER: _last(own) == _last(every)}
@@ -61,27 +54,27 @@ def row_of(recording: Recording, run: RecordedRun, index: int) -> PlacedStep | N
     return next((row for row in outside_of(recording) if row.step.index == index), None)
 
 
-def outside_at(recording: Recording, time: float) -> PlacedStep | None:
+def outside_at(recording: model.Recording, time: float) -> model.PlacedStep | None:
     """Returns the row that has a moment; None if a step was open then."""
     every = ((row, span) for row in outside_of(recording) for span in row.step.spans)
     return next((row for row, (start, end) in every if start <= time <= end), None)
 
 
-def words_of(row: PlacedStep) -> str:
+def words_of(row: model.PlacedStep) -> str:
     """Returns the name of a row in a sentence: ``before the first step``."""
     return row.step.name.strip("()")
 
 
-def _first(steps: Iterable[PlacedStep]) -> float:
+def _first(steps: Iterable[model.PlacedStep]) -> float:
     return min((each.step.start for each in steps), default=math.inf)
 
 
-def _last(steps: Iterable[PlacedStep]) -> float:
+def _last(steps: Iterable[model.PlacedStep]) -> float:
     return max((each.end for each in steps), default=math.inf)
 
 
-def _outside(recording: Recording) -> Iterator[PlacedStep]:
-    steps, runs = steps_in(recording), outermost_runs(recording)
+def _outside(recording: model.Recording) -> Iterator[model.PlacedStep]:
+    steps, runs = model.steps_in(recording), outermost_runs(recording)
     first, last = _first(steps), _last(steps)
     spans: dict[int, list[tuple[float, float]]] = {}
     for start, end in _gaps(recording):
@@ -92,31 +85,32 @@ def _outside(recording: Recording) -> Iterator[PlacedStep]:
         if runs and seconds >= _LEAST * recording.duration:
             (start, _), name = each[0], NAMES[index]
             end, figures = start + seconds, _figures(recording, each)
-            step = RecordedStep(
+            step = model.RecordedStep(
                 index=index, name=name, kind="", start=start, end=end, state="ended",
                 attributes=figures, spans=tuple(each),
             )  # fmt: skip
-            yield PlacedStep(step, runs[0 if index == BEFORE else -1], ((name, 1),), end, seconds)
+            run = runs[0 if index == BEFORE else -1]
+            yield model.PlacedStep(step, run, ((name, 1),), end, seconds)
 
 
-def _gaps(recording: Recording) -> Iterator[tuple[float, float]]:
+def _gaps(recording: model.Recording) -> Iterator[tuple[float, float]]:
     """Yields the stretches of time in which no step was open, until the program ended or was no longer recorded."""
-    at, until = 0.0, min(known((recording.duration, *(run.cut for run in recording.runs))))
-    starts = sorted((each.step.start, each.end) for each in steps_in(recording))
+    at, until = 0.0, min(model.known((recording.duration, *(run.cut for run in recording.runs))))
+    starts = sorted((each.step.start, each.end) for each in model.steps_in(recording))
     for start, end in (*starts, (until, until)):
         if at < min(start, until):  # a child may live on
             yield at, min(start, until)
         at = max(at, end)
 
 
-def _figures(recording: Recording, spans: Sequence[tuple[float, float]]) -> dict[str, Any]:
+def _figures(recording: model.Recording, spans: Sequence[tuple[float, float]]) -> dict[str, Any]:
     """Returns what is known of some stretches of time, by the names of attributes."""
     runs = recording.runs
-    is_alone = LAUNCHER not in recording.curves and len({run.process for run in runs}) == 1
-    process = runs[0].process if is_alone else LAUNCHER
+    is_alone = model.LAUNCHER not in recording.curves and len({run.process for run in runs}) == 1
+    process = runs[0].process if is_alone else model.LAUNCHER
     memory = windows(recording, TREE_MEMORY.curve, process)
     points = chain.from_iterable(run.checkpoints for run in runs)
-    at = {each.time: number(each.attributes, semconv.CHECKPOINT_MEMORY) for each in points}
+    at = {each.time: model.number(each.attributes, semconv.CHECKPOINT_MEMORY) for each in points}
     start, end = (at.get(time) or memory.at(time) for time in (spans[0][0], spans[-1][1]))
     found = present({TREE_MEMORY.attribute("start"): start, TREE_MEMORY.attribute("end"): end})
     if start is not None and end is not None:
@@ -125,11 +119,11 @@ def _figures(recording: Recording, spans: Sequence[tuple[float, float]]) -> dict
         if each.curve and each.is_of_steps and each.attributes:
             series = windows(recording, each.curve, process)
             if each.over_steps != "sum":
-                if values := known(series.highest(*span) for span in spans):
+                if values := model.known(series.highest(*span) for span in spans):
                     found[each.attributes[0]] = max(values)
-            elif values := known(series.rise(*span, is_most=False) for span in spans):
+            elif values := model.known(series.rise(*span, is_most=False) for span in spans):
                 # Of CPU time, which has two attributes, a curve has the sum.
                 found |= dict.fromkeys(each.attributes, 0) | {each.attributes[0]: sum(values)}
     if semconv.MEMORY_PEAK in found:
-        found[semconv.MEMORY_PEAK] = max(found[semconv.MEMORY_PEAK], *known((start, end)))
+        found[semconv.MEMORY_PEAK] = max(found[semconv.MEMORY_PEAK], *model.known((start, end)))
     return found

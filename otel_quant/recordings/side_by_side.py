@@ -18,24 +18,8 @@ from functools import lru_cache
 from itertools import chain, groupby
 from typing import Final
 
-from otel_quant.recordings.compared_runs import (
-    TOTAL,
-    ComparedRun,
-    FactDifference,
-    Figures,
-    fact_differences,
-)
+from otel_quant.recordings import compared_runs, summary
 from otel_quant.recordings.model import State, StepPath
-from otel_quant.recordings.summary import (
-    CPU_TIME,
-    CPU_WAIT,
-    CPU_WAITS,
-    DURATION,
-    GPU_PEAK,
-    MEMORY_BOUND,
-    MEMORY_PEAK,
-    SAMPLE_RATE,
-)
 from otel_quant.schema.catalog import QUANTITIES, Quantity
 
 _LONGEST_HEADING: Final = 20
@@ -46,7 +30,7 @@ class Side:
     """The runs that stand on one side."""
 
     name: str  # ``base``, ``new``; ``new 1``, ``new 2`` of several
-    runs: tuple[ComparedRun, ...]  # The runs, at least one
+    runs: tuple[compared_runs.ComparedRun, ...]  # The runs, at least one
     title: str = ""  # What a person calls it, where that is another name: the run's
 
     @property
@@ -60,7 +44,7 @@ class Side:
         name = self.title or self.name.upper()
         return name if len(name) <= _LONGEST_HEADING else f"…{name[1 - _LONGEST_HEADING :]}"
 
-    def at(self, path: StepPath) -> list[tuple[Figures, State, float | None]]:
+    def at(self, path: StepPath) -> list[tuple[compared_runs.Figures, State, float | None]]:
         """Returns figures, state and number of processors of each run that has a step."""
         return [(*known, run.cpus) for run in self.runs if (known := run.at(path)) is not None]
 
@@ -92,7 +76,7 @@ class Comparison:
     sides: tuple[Side, ...]  # The sides, the base first
     rows: tuple[StepSides, ...]  # The total, then the steps in their order
     # What differs beside the figures, for each side but the base
-    differences: tuple[FactDifference, ...]
+    differences: tuple[compared_runs.FactDifference, ...]
     # For each side but the base whether it has no step in common with it
     unrelated: tuple[bool, ...]
 
@@ -102,15 +86,16 @@ def side_by_side(sides: Sequence[Side]) -> Comparison:
     steps = [chain.from_iterable(run.steps for run in side.runs) for side in sides]
     paths = [*map(dict.fromkeys, steps)]
     base = paths[0]
-    facts = tuple(fact_differences([side.runs for side in sides]))
+    facts = tuple(compared_runs.fact_differences([side.runs for side in sides]))
     # Of a figure that was read in another way the difference is none of the program.
     unlike = [
-        frozenset().union(*(fact.changes for fact in facts if fact.is_unlike(at))) & {GPU_PEAK}
+        frozenset().union(*(fact.changes for fact in facts if fact.is_unlike(at)))
+        & {summary.GPU_PEAK}
         for at in range(1, len(sides))
     ]
     return Comparison(
         sides=tuple(sides),
-        rows=tuple(_row(sides, path, unlike) for path in (TOTAL, *_in_order(paths))),
+        rows=tuple(_row(sides, path, unlike) for path in (compared_runs.TOTAL, *_in_order(paths))),
         differences=facts,
         unrelated=tuple(bool(base and each) and base.keys().isdisjoint(each) for each in paths[1:]),
     )
@@ -122,13 +107,13 @@ def _in_order(sides: Iterable[Iterable[StepPath]]) -> list[StepPath]:
     for paths in sides:
         known = set(order)
         added: dict[StepPath, list[StepPath]] = {}
-        before = TOTAL
+        before = compared_runs.TOTAL
         for path in paths:
             if path in known:
                 before = path
             else:
                 added.setdefault(before, []).append(path)
-        after = ((path, *added.get(path, ())) for path in (TOTAL, *order))
+        after = ((path, *added.get(path, ())) for path in (compared_runs.TOTAL, *order))
         order = [*chain.from_iterable(after)][1:]
     return order
 
@@ -136,7 +121,7 @@ def _in_order(sides: Iterable[Iterable[StepPath]]) -> list[StepPath]:
 def _row(sides: Sequence[Side], path: StepPath, unlike: Sequence[Collection[str]]) -> StepSides:
     """Returns the total of all sides, or a step; without differences of figures that are `unlike` the base's."""
     found = [side.at(path) for side in sides]
-    tells_waits = all(CPU_WAIT in each for each, *_ in chain.from_iterable(found))
+    tells_waits = all(summary.CPU_WAIT in each for each, *_ in chain.from_iterable(found))
     rows: dict[str, FigureRow] = {}
     for figure in QUANTITIES:
         samples = tuple(_sample(figure.name, side, tells_waits) for side in found)
@@ -154,16 +139,16 @@ def _row(sides: Sequence[Side], path: StepPath, unlike: Sequence[Collection[str]
 
 
 def _sample(
-    name: str, runs: Sequence[tuple[Figures, State, float | None]], tells_waits: bool
+    name: str, runs: Sequence[tuple[compared_runs.Figures, State, float | None]], tells_waits: bool
 ) -> Sample | None:
     """Returns a figure of the runs of a side; None where no run has it."""
     known = [(figures, cpus) for figures, _, cpus in runs if name in figures]
     if not known:
         return None
     values = tuple(figures[name] for figures, _ in known)
-    if name == MEMORY_PEAK:
+    if name == summary.MEMORY_PEAK:
         return Sample(
-            values, values, tuple(each.get(MEMORY_BOUND, each[name]) for each, _ in known)
+            values, values, tuple(each.get(summary.MEMORY_BOUND, each[name]) for each, _ in known)
         )
     if not tells_waits:  # of one side alone it would make the other look worse
         return Sample(values)
@@ -333,17 +318,17 @@ _LOST: Final = 2
 """Seconds that may be lost for each second that a thread waits."""
 
 
-def alone(name: str, figures: Figures, cpus: float | None) -> tuple[float, float]:
+def alone(name: str, figures: compared_runs.Figures, cpus: float | None) -> tuple[float, float]:
     """Returns what a figure would have been on a machine of its own."""
-    value, seconds = figures[name], figures.get(DURATION, 0.0)
-    wait = figures.get(CPU_WAIT, 0.0)
+    value, seconds = figures[name], figures.get(summary.DURATION, 0.0)
+    wait = figures.get(summary.CPU_WAIT, 0.0)
     # A program that uses all processors itself waits for itself.
-    busy = min(seconds, figures.get(CPU_TIME, 0.0) / cpus) if cpus else 0.0
+    busy = min(seconds, figures.get(summary.CPU_TIME, 0.0) / cpus) if cpus else 0.0
     left = max(busy, seconds - wait)
-    least = max(0.0, seconds - _LOST * max(wait, figures.get(CPU_WAITS, 0.0)))
-    if name == DURATION:
+    least = max(0.0, seconds - _LOST * max(wait, figures.get(summary.CPU_WAITS, 0.0)))
+    if name == summary.DURATION:
         return left, least
-    if name == SAMPLE_RATE and seconds:
+    if name == summary.SAMPLE_RATE and seconds:
         samples = value * seconds
         return samples / left if left else value, samples / least if least else math.inf
     return value, value

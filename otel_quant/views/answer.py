@@ -213,8 +213,8 @@ def _peak_sentence(
     if peak.time is not None:
         when = f", {clock_text(peak.time)} after the start"
         where = where or phrase(" {}", outside_at(recording, peak.time), words_of_outside)
-    limit, of = memory_limit(recording), whose(recording, peak)
-    yield peak_sentence(peak.value, where + when, limit, whose=of, is_least=peak.is_least)
+    limit, what = memory_limit(recording), f"Memory{whose(recording, peak)}"
+    yield peak_sentence(peak.value, where + when, limit, what=what, is_least=peak.is_least)
 
 
 def _growing(recording: Recording, subject: ShownProcess) -> Iterator[str]:

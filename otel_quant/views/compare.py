@@ -27,19 +27,7 @@ from otel_quant.recordings.side_by_side import (
 from otel_quant.schema.catalog import QUANTITIES
 from otel_quant.schema.figures import PREFIX
 from otel_quant.schema.units import change_text, counted, cut, joined
-from otel_quant.views.document import (
-    Cell,
-    Charts,
-    Column,
-    Document,
-    Facts,
-    Lines,
-    Part,
-    Section,
-    Table,
-    UnitCell,
-    records,
-)
+from otel_quant.views import document as doc
 from otel_quant.views.gate import SEEN, check_lines, fact_text, outcome_text, spread_text
 from otel_quant.views.stacks import flame_of, lines_of
 from otel_quant.views.text import number_text, phrase
@@ -66,7 +54,7 @@ _RUNS_ALONE: Final = (
 
 def document(
     comparison: Comparison, verdict: GateVerdict | None, *, with_curves: bool = False
-) -> Document:
+) -> doc.Document:
     """Returns a comparison as a document; ``with_curves`` for a page, which has the verdict as title."""
     names = [side.called for side in comparison.sides]
     title = f"{joined(names)} side by side"
@@ -76,32 +64,32 @@ def document(
     if verdict is not None:
         title = outcome_text(verdict).capitalize()
         is_bad |= verdict.outcome != "within"
-    return Document(
+    return doc.Document(
         _parts(comparison, verdict, with_curves),
         title=title,
         over="Runs side by side",
         is_bad=is_bad,
-        sheet=lambda: Table.of([*_sheet_columns(comparison.sides)], _every_figure(comparison)),
+        sheet=lambda: doc.Table.of([*_sheet_columns(comparison.sides)], _every_figure(comparison)),
         data=lambda: _data(comparison, verdict),
     )
 
 
 def _parts(
     comparison: Comparison, verdict: GateVerdict | None, with_curves: bool
-) -> Iterator[Part]:
+) -> Iterator[doc.Part]:
     """Yields the answer first, the curves, then what differs, the most important first."""
     yield from _answer(comparison, verdict, is_page=with_curves)
-    yield from Lines.of(_settings(comparison))
+    yield from doc.Lines.of(_settings(comparison))
     if with_curves:
-        yield Section("Over time", _curves(comparison))
+        yield doc.Section("Over time", _curves(comparison))
         base, *others = comparison.sides
         for side in others:
             if graph := flame_of((base, side)):
-                yield Section(graph.title, (graph, Lines((_COLOURS.format(side.called),))))
+                yield doc.Section(graph.title, (graph, doc.Lines((_COLOURS.format(side.called),))))
     yield _figures(comparison)
     notes = ((row, ", ".join(_notes(comparison, row))) for row in comparison.rows[1:])
     points = (f"{_step_name(row)}: {text}" for row, text in notes if text)
-    yield from Lines.of(points, _MOST_NOTES, is_list=True)
+    yield from doc.Lines.of(points, _MOST_NOTES, is_list=True)
     yield from _lines(comparison)
     names = [side.heading for side in comparison.sides]
     differs = [
@@ -109,8 +97,8 @@ def _parts(
         for fact in comparison.differences
     ]
     if differs:
-        columns = [Column[Any](name) for name in ("DIFFERS", *names)]
-        yield Table(columns, differs, "differs", caption="What differs in what made the runs")
+        columns = [doc.Column[Any](name) for name in ("DIFFERS", *names)]
+        yield doc.Table(columns, differs, "differs", caption="What differs in what made the runs")
     runs = [
         ("" if number else side.called, f"{run.name}{phrase(' ({})', run.why)}")
         for side in comparison.sides
@@ -118,7 +106,7 @@ def _parts(
         if side.called != run.name
     ]
     if runs:
-        yield Facts(runs, caption="Runs")
+        yield doc.Facts(runs, caption="Runs")
 
 
 def _apart(texts: Sequence[str]) -> Iterator[str]:
@@ -135,18 +123,20 @@ _ALIKE: Final = 16
 
 def _answer(
     comparison: Comparison, verdict: GateVerdict | None, *, is_page: bool
-) -> Iterator[Part]:
+) -> Iterator[doc.Part]:
     """Yields the verdict with the checks that led to it, then a sentence for each side."""
     headlines = [f"{line}." for line in _headlines(comparison)]
     if verdict is None:
         # Of two sides it is the title of the page.
-        yield from Lines.of([] if is_page and len(headlines) == 1 else headlines)
+        yield from doc.Lines.of([] if is_page and len(headlines) == 1 else headlines)
         return
     if not is_page:
-        yield Lines((outcome_text(verdict),))
+        yield doc.Lines((outcome_text(verdict),))
     found = [check for check in verdict.checks if check.outcome != "within"]
-    yield from Lines.of(dict.fromkeys(check_lines(comparison, found)), _MOST_CHECKS, is_bad=True)
-    yield from Lines.of(headlines)
+    yield from doc.Lines.of(
+        dict.fromkeys(check_lines(comparison, found)), _MOST_CHECKS, is_bad=True
+    )
+    yield from doc.Lines.of(headlines)
 
 
 # --- the answer ---------------------------------------------------------------------------
@@ -298,7 +288,7 @@ def _every_figure(comparison: Comparison) -> list[_Placed]:
     ]
 
 
-def _figures(comparison: Comparison) -> Table | Lines:
+def _figures(comparison: Comparison) -> doc.Table | doc.Lines:
     """Returns the figures that differ, the total's first, then the most important; and a note of the others."""
     groups: dict[str, list[_Placed]] = defaultdict(list)
     hidden = _hidden(comparison)
@@ -328,15 +318,15 @@ def _figures(comparison: Comparison) -> Table | Lines:
     }  # fmt: skip
     texts = [text for text, holds in notes.items() if holds]
     if not shown:
-        return Lines(texts)
-    columns = [Column[Any]("STEP"), Column[Any]("FIGURE"), *_side_columns(comparison)]
+        return doc.Lines(texts)
+    columns = [doc.Column[Any]("STEP"), doc.Column[Any]("FIGURE"), *_side_columns(comparison)]
     rows = [(_step_name(row), name, *_cells(figure)) for row, figure, name, _ in shown]
     found = (known(each.p for each in filter(None, at.figure.differences)) for at in shown)
     tests = [" ".join(map("p={:.3f}".format, each)) for each in found]
     if any(tests):  # with a run on each side nothing is tested
-        columns.append(Column[Any]("NOTE"))
+        columns.append(doc.Column[Any]("NOTE"))
         rows = [(*row, test) for row, test in zip(rows, tests, strict=True)]
-    table = Table(columns, rows, id="figures", caption="What differs", is_sortable=False)
+    table = doc.Table(columns, rows, id="figures", caption="What differs", is_sortable=False)
     table = table.first(_MOST_ROWS, "smaller difference")
     return table._replace(note="\n".join(filter(None, (*texts, table.note))))
 
@@ -398,7 +388,7 @@ def _notes(comparison: Comparison, row: StepSides) -> Iterator[str]:
             yield f"{state} in {side.called}"
 
 
-def _lines(comparison: Comparison) -> Iterator[Table]:
+def _lines(comparison: Comparison) -> Iterator[doc.Table]:
     """Yields the lines of code of the step that makes a difference of the total, where both sides know theirs."""
     base, *others = comparison.sides
     for (at, side), name in product(enumerate(others), (summary.DURATION, summary.MEMORY_PEAK)):
@@ -410,30 +400,30 @@ def _lines(comparison: Comparison) -> Iterator[Table]:
             )
 
 
-def _side_columns(comparison: Comparison) -> Iterator[Column[Any]]:
+def _side_columns(comparison: Comparison) -> Iterator[doc.Column[Any]]:
     for number, side in enumerate(comparison.sides):
         title = "median ± largest distance of a run from it" if len(side.runs) > 1 else ""
-        yield Column(side.heading, "", absent="-", title=title)
+        yield doc.Column(side.heading, "", absent="-", title=title)
         if number:
-            yield Column("DIFFERENCE", "")
-            yield Column("", "1", shown_in="%", is_signed=True)
+            yield doc.Column("DIFFERENCE", "")
+            yield doc.Column("", "1", shown_in="%", is_signed=True)
 
 
-_NOT_CLEAR: Final[Mapping[str, Cell]] = {"unclear": _NOISE, "equal": UnitCell(0, "")}
+_NOT_CLEAR: Final[Mapping[str, doc.Cell]] = {"unclear": _NOISE, "equal": doc.UnitCell(0, "")}
 """What stands for a difference that is known, and not clear."""
 
 
-def _cells(row: FigureRow) -> Iterator[Cell]:
+def _cells(row: FigureRow) -> Iterator[doc.Cell]:
     """Yields of each side the figure, and of all but the base its difference, with its share where it is clear."""
     unit = row.figure.unit
     for number, sample in enumerate(row.samples):
         spread = "" if sample is None else spread_text(row.figure, sample)
-        yield None if sample is None else UnitCell(sample.median, unit, after=spread)
+        yield None if sample is None else doc.UnitCell(sample.median, unit, after=spread)
         for found in row.differences[number - 1 : number]:
             if found is None or not found.is_clear:
                 yield from (_NOT_CLEAR.get(_kind(found)), None)
             else:
-                yield UnitCell(found.change, unit, before="+" if found.change > 0 else "")
+                yield doc.UnitCell(found.change, unit, before="+" if found.change > 0 else "")
                 yield None if found.ratio is None else found.ratio - 1
 
 
@@ -474,7 +464,7 @@ def _is_telling(each: _Placed) -> bool:
     return each.name not in _PARTS and "clear" in map(_kind, figure.differences)
 
 
-def _curves(comparison: Comparison) -> Iterator[Part]:
+def _curves(comparison: Comparison) -> Iterator[doc.Part]:
     from otel_quant.views.curves import comparison_bands, comparison_charts
 
     base, new = comparison.sides[0], comparison.sides[-1]
@@ -482,11 +472,11 @@ def _curves(comparison: Comparison) -> Iterator[Part]:
     time = common_time(*runs)
     charts = list(comparison_charts((base.called, new.called), runs, time)) if time.until else []
     if not charts:
-        yield Lines(("No curve was recorded.",))
+        yield doc.Lines(("No curve was recorded.",))
         return
     names = f"{base.called} (dashed): {runs[0].name}; {new.called}: {runs[1].name}."
-    yield Lines((f"{base.called} is dashed." if base.title else names,))
-    yield Charts(charts, comparison_bands(runs[0], 0, time), time.until)
+    yield doc.Lines((f"{base.called} is dashed." if base.title else names,))
+    yield doc.Charts(charts, comparison_bands(runs[0], 0, time), time.until)
 
 
 def _median_run(side: Side) -> ComparedRun:
@@ -501,41 +491,41 @@ _SAMPLED: Final = ("median", "lowest", "highest")
 _COMPARED: Final = ("change", "ratio", "p", "is_clear")
 
 
-def _sheet_columns(sides: Sequence[Side]) -> Iterator[Column[_Placed]]:
+def _sheet_columns(sides: Sequence[Side]) -> Iterator[doc.Column[_Placed]]:
     """Yields the columns of CSV, which has a row for each figure of each step."""
-    yield Column("step", value=lambda each: path_text(each.row.path))
-    yield Column("figure", value=attrgetter("name"))
-    yield Column("unit", value=attrgetter("unit"))
+    yield doc.Column("step", value=lambda each: path_text(each.row.path))
+    yield doc.Column("figure", value=attrgetter("name"))
+    yield doc.Column("unit", value=attrgetter("unit"))
     for at, side in enumerate(sides):
         of_side = [("samples", at, key) for key in ("runs", *_SAMPLED)]
         of_side += [("differences", at - 1, key) for key in _COMPARED if at]
         for of, number, key in of_side:
             name = f"{side.name.replace(' ', '_')}_{key}"
-            yield Column(name, "", partial(_of_side, of, number, key))
+            yield doc.Column(name, "", partial(_of_side, of, number, key))
 
 
-def _of_side(of: str, number: int, key: str, each: _Placed) -> Cell:
+def _of_side(of: str, number: int, key: str, each: _Placed) -> doc.Cell:
     """Returns an attribute of a sample or of a difference of a side; its number of runs is known of none too."""
     found = getattr(each.figure, of)[number]
     if key == "runs":
         return len(found.values) if found else 0
-    value: Cell = getattr(found, key, None)
+    value: doc.Cell = getattr(found, key, None)
     return ("no", "yes")[value] if isinstance(value, bool) else value
 
 
 _RUN: Final = (
-    Column[ComparedRun]("path", value=attrgetter("name")),
-    Column[ComparedRun]("state", value=attrgetter("recording.state")),
-    Column[ComparedRun]("problem", value=lambda run: run.why or None),
+    doc.Column[ComparedRun]("path", value=attrgetter("name")),
+    doc.Column[ComparedRun]("state", value=attrgetter("recording.state")),
+    doc.Column[ComparedRun]("problem", value=lambda run: run.why or None),
 )
 _CHECK: Final = (
-    Column[Any]("limit", value=lambda check: check.limit and check.limit.text),
-    Column[Any]("figure", value=lambda check: check.limit and check.limit.figure.name),
-    Column[Any]("step", value=lambda check: path_text(check.path)),
-    Column[Any]("side", value=attrgetter("side.name")),
-    Column[Any]("outcome", value=attrgetter("outcome")),
-    Column[Any]("base", "", value=lambda check: check.base and check.base.median),
-    Column[Any]("new", "", value=lambda check: check.new and check.new.median),
+    doc.Column[Any]("limit", value=lambda check: check.limit and check.limit.text),
+    doc.Column[Any]("figure", value=lambda check: check.limit and check.limit.figure.name),
+    doc.Column[Any]("step", value=lambda check: path_text(check.path)),
+    doc.Column[Any]("side", value=attrgetter("side.name")),
+    doc.Column[Any]("outcome", value=attrgetter("outcome")),
+    doc.Column[Any]("base", "", value=lambda check: check.base and check.base.median),
+    doc.Column[Any]("new", "", value=lambda check: check.new and check.new.median),
 )
 
 
@@ -543,7 +533,8 @@ def _data(comparison: Comparison, verdict: GateVerdict | None) -> dict[str, Any]
     """Returns what JSON has."""
     data: dict[str, Any] = {
         "sides": [
-            {"name": side.name, "runs": [*records(_RUN, side.runs)]} for side in comparison.sides
+            {"name": side.name, "runs": [*doc.records(_RUN, side.runs)]}
+            for side in comparison.sides
         ],
         "differs": [
             {"name": fact.name, "values": fact.values, "changes": sorted(fact.changes)}
@@ -559,7 +550,7 @@ def _data(comparison: Comparison, verdict: GateVerdict | None) -> dict[str, Any]
         ],
     }
     if verdict is not None:
-        checks, texts = records(_CHECK, verdict.checks), check_lines(comparison, verdict.checks)
+        checks, texts = doc.records(_CHECK, verdict.checks), check_lines(comparison, verdict.checks)
         found = [{**check, "text": text} for check, text in zip(checks, texts, strict=True)]
         data["gate"] = {"outcome": verdict.outcome, "exit_code": verdict.exit_code, "checks": found}
     return data

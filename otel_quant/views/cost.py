@@ -17,20 +17,7 @@ from otel_quant.cost import (
     intensity,
 )
 from otel_quant.schema.units import share_text, size
-from otel_quant.views.document import (
-    Bars,
-    Cell,
-    Column,
-    Document,
-    Facts,
-    Lines,
-    Part,
-    Row,
-    Section,
-    Table,
-    UnitCell,
-    records,
-)
+from otel_quant.views import document as doc
 from otel_quant.views.text import cell_text, phrase, precision_text, printable, share_of, types_text
 
 SCHEMA: Final = 2
@@ -55,11 +42,11 @@ class Choices(NamedTuple):
     compared: bool = True  # Whether models after the first are compared with it
 
 
-def document(models: Sequence[ModelCost], choices: Choices) -> Document:
+def document(models: Sequence[ModelCost], choices: Choices) -> doc.Document:
     """Returns costs as a document. Its parts are made one by one: a model may have many nodes."""
     first, *others = _answers(models)
-    return Document(
-        chain(Lines.of(f"{each}." for each in others), _parts(models, choices)),
+    return doc.Document(
+        chain(doc.Lines.of(f"{each}." for each in others), _parts(models, choices)),
         title=first,
         over="Costs of models",
         is_answer=True,
@@ -89,7 +76,7 @@ def _expected(model: ModelCost) -> str:
     return f"; {share_text(run)} of its contractions are expected to run in integers" if mix else ""
 
 
-def _parts(models: Sequence[ModelCost], choices: Choices) -> Iterator[Part]:
+def _parts(models: Sequence[ModelCost], choices: Choices) -> Iterator[doc.Part]:
     if models[1:] and choices.compared:
         kinds = {"file": attrgetter("file_bytes"), "memory": attrgetter("memory_bytes")}
         rows = [
@@ -97,39 +84,39 @@ def _parts(models: Sequence[ModelCost], choices: Choices) -> Iterator[Part]:
             for of, key in kinds.items()
             for each in models
         ]
-        yield Bars([(f"{name}, {of}", amount, 0) for of, name, amount in rows])
+        yield doc.Bars([(f"{name}, {of}", amount, 0) for of, name, amount in rows])
     for model in () if choices.by == "comparison" else models:
         title = f"{model.path} (rules: {model.rules}, view: {model.view})"
-        yield Section(title, chain(Lines.of(_intro(model)), _of_model(model, choices)))
+        yield doc.Section(title, chain(doc.Lines.of(_intro(model)), _of_model(model, choices)))
     for after in models[1:] if choices.compared else ():
         before = models[0]
         # Beside the models themselves their own sections have it.
         begun = (before, after) if choices.by == "comparison" else ()
-        intro = Lines.of(f"{each.path}: {line}" for each in begun for line in _intro(each))
+        intro = doc.Lines.of(f"{each.path}: {line}" for each in begun for line in _intro(each))
         title = f"{before.path} -> {after.path} (view: {after.view})"
-        yield Section(title, (*intro, _comparison(before, after)))
+        yield doc.Section(title, (*intro, _comparison(before, after)))
 
 
-def _of_model(model: ModelCost, choices: Choices) -> Iterator[Part]:
+def _of_model(model: ModelCost, choices: Choices) -> Iterator[doc.Part]:
     match choices.by:
         case None:
-            yield Facts([*_summary(model), *_unknown_nodes(model), *_largest(model, choices)])
+            yield doc.Facts([*_summary(model), *_unknown_nodes(model), *_largest(model, choices)])
         case "total":
-            totals: list[tuple[str, Cell]] = []
+            totals: list[tuple[str, doc.Cell]] = []
             for column in _LISTED_TOTALS:
                 value = column.value(model)
                 if column.key in _SIZES or value not in (0, ""):
                     totals.append((column.heading, "?" if value is None else value))
-            yield Facts([*totals, *_unknown_nodes(model)], caption="Total")
+            yield doc.Facts([*totals, *_unknown_nodes(model)], caption="Total")
         case name:
             by = _BY[name]
             costs = by.costs(model, choices.sort)
             shown = costs[: choices.top]
             caption, note = f"Per {by.thing}", phrase("({:,} more)", len(costs) - len(shown), int)
-            yield Table.of(by.columns(model), shown, row=by.row, caption=caption, note=note)
+            yield doc.Table.of(by.columns(model), shown, row=by.row, caption=caption, note=note)
 
 
-def _summary(model: ModelCost) -> Iterator[tuple[str, Cell]]:
+def _summary(model: ModelCost) -> Iterator[tuple[str, doc.Cell]]:
     weights, memory, alive = (
         cell_text(each, "By")
         for each in (model.weight_bytes, model.memory_bytes, model.peak_activation_bytes)
@@ -140,7 +127,7 @@ def _summary(model: ModelCost) -> Iterator[tuple[str, Cell]]:
     yield "nodes", f"{len(model.nodes):,} (--by node lists them)"
 
 
-def _largest(model: ModelCost, choices: Choices) -> Iterator[tuple[str, Cell]]:
+def _largest(model: ModelCost, choices: Choices) -> Iterator[tuple[str, doc.Cell]]:
     """Yields the nodes that cost most."""
     nodes: Sequence[NodeCost] = _sorted(model.nodes, choices.sort)
     for i, node in enumerate(nodes[: choices.top or _LARGEST], 1):
@@ -161,7 +148,9 @@ def assumptions(model: ModelCost) -> list[str]:
         f"assumed {', '.join(lengths)}: {option} sets {'it' if len(lengths) == 1 else 'them'}"
         for option, lengths in by_option.items()
     ]
-    return [*Lines([*lines, *map(_branch, model.assumed_branches)]).first(_MOST_ASSUMPTIONS).lines]
+    return [
+        *doc.Lines([*lines, *map(_branch, model.assumed_branches)]).first(_MOST_ASSUMPTIONS).lines
+    ]
 
 
 def _branch(each: AssumedBranch) -> str:
@@ -200,7 +189,7 @@ def _overridden(model: ModelCost) -> str:
 _LACKS: Final = {"rule": "nodes without a rule", "shape": "nodes without a known shape"}
 
 
-def _unknown_nodes(model: ModelCost) -> Iterator[tuple[str, Cell]]:
+def _unknown_nodes(model: ModelCost) -> Iterator[tuple[str, doc.Cell]]:
     """Yields what the totals leave out, each with the first node, why, and what helps."""
     if model.unsized_tensors and not model.unknown_nodes:  # else theirs is the reason
         reasons = (node.unknown_reason for node in model.nodes)
@@ -303,22 +292,22 @@ def _modules(model: ModelCost, sort: str | None) -> Sequence[GroupCost]:
 
 
 def _text(
-    key: str, heading: str, value: Callable[[Any], Cell] | None = None, **more: Any
-) -> Column[Any]:
+    key: str, heading: str, value: Callable[[Any], doc.Cell] | None = None, **more: Any
+) -> doc.Column[Any]:
     """A column of the attribute that is called as it, unless another value is given."""
-    return Column(heading, value=value or attrgetter(key), key=key, absent="?", **more)
+    return doc.Column(heading, value=value or attrgetter(key), key=key, absent="?", **more)
 
 
 _number: Final = partial(_text, unit="")
 """The same, of numbers."""
 
 
-def _share(key: str, value: Callable[[Any], Cell], heading: str = "") -> Column[Any]:
-    return Column(heading, "1", value, key, shown_in="%", digits=2, absent="-")
+def _share(key: str, value: Callable[[Any], doc.Cell], heading: str = "") -> doc.Column[Any]:
+    return doc.Column(heading, "1", value, key, shown_in="%", digits=2, absent="-")
 
 
-def _figures(model: ModelCost) -> tuple[Column[NodeCost | GroupCost], ...]:
-    def share(key: str) -> Column[NodeCost | GroupCost]:
+def _figures(model: ModelCost) -> tuple[doc.Column[NodeCost | GroupCost], ...]:
+    def share(key: str) -> doc.Column[NodeCost | GroupCost]:
         total, name = getattr(model, key), f"{key.removesuffix('_bytes')}_share"
         return _share(name, lambda cost: share_of(getattr(cost, key), total))
 
@@ -334,7 +323,7 @@ def _figures(model: ModelCost) -> tuple[Column[NodeCost | GroupCost], ...]:
     )
 
 
-def _of_weight(value: Callable[[WeightSparsity], Cell]) -> Callable[[NodeCost], Cell]:
+def _of_weight(value: Callable[[WeightSparsity], doc.Cell]) -> Callable[[NodeCost], doc.Cell]:
     return lambda node: None if node.sparsity is None else value(node.sparsity)
 
 
@@ -359,7 +348,7 @@ _SHAPES: Final = (
     _number("input", "INPUT", lambda node: shape_text(next(iter(node.inputs), None))),
     _text("output", "OUTPUT", lambda node: shape_text(next(iter(node.outputs), None))),
 )
-_TENSOR: Final[tuple[Column[TensorCost], ...]] = (
+_TENSOR: Final[tuple[doc.Column[TensorCost], ...]] = (
     _text("tensor", "TENSOR", _NAME),
     _text("dtype", "TYPE"),
     _text("shape", "SHAPE", lambda tensor: shape_text(tensor.shape)),
@@ -367,7 +356,7 @@ _TENSOR: Final[tuple[Column[TensorCost], ...]] = (
     _text("node", "NODE"),
 )
 
-_TOTALS: Final[tuple[Column[ModelCost], ...]] = (
+_TOTALS: Final[tuple[doc.Column[ModelCost], ...]] = (
     _number("macs", "MACs"),
     _number("macs_contraction", "MACs of contractions"),
     _number("backward_macs", "backward MACs"),
@@ -410,9 +399,9 @@ class _By(NamedTuple):
     """What has a row each in a table of a model."""
 
     thing: str  # In words
-    columns: Callable[[ModelCost], Sequence[Column[Any]]]
+    columns: Callable[[ModelCost], Sequence[doc.Column[Any]]]
     costs: Callable[[ModelCost, str | None], Sequence[Any]]  # In the order asked for
-    row: Callable[[Any, Sequence[Cell]], Row] | None = None
+    row: Callable[[Any, Sequence[doc.Cell]], doc.Row] | None = None
 
 
 _BY: Final[Mapping[str, _By]] = {
@@ -430,7 +419,7 @@ _BY: Final[Mapping[str, _By]] = {
     ),
     "module": _By(
         "module", lambda model: (_MODULE, _NODES, *_figures(model)), _modules,
-        lambda cost, cells: Row((cost.name.rpartition("/")[2], *cells[1:]), cost.name.count("/")),
+        lambda cost, cells: doc.Row((cost.name.rpartition("/")[2], *cells[1:]), cost.name.count("/")),
     ),
     "tensor": _By(
         "tensor", lambda _: _TENSOR, lambda model, sort: _sorted(model.tensors or (), f"tensor {sort}")
@@ -466,12 +455,12 @@ class _Difference(NamedTuple):
             return None
 
     @property
-    def change(self) -> Cell:
+    def change(self) -> doc.Cell:
         """What a table has of the two."""
         if self.is_size:
-            return "-" if self.ratio is None else UnitCell(self.ratio, "x", digits=3)
+            return "-" if self.ratio is None else doc.UnitCell(self.ratio, "x", digits=3)
         change = self.after - self.before
-        return UnitCell(change, "", before="+" if change >= 0 else "")
+        return doc.UnitCell(change, "", before="+" if change >= 0 else "")
 
 
 _UNCOSTED: Final = _number(
@@ -501,9 +490,9 @@ def _mixes(before: ModelCost, after: ModelCost) -> Iterator[tuple[str, dict[str,
         yield mix, {name: (then.get(name, 0.0), now.get(name, 0.0)) for name in types}
 
 
-def _comparison(before: ModelCost, after: ModelCost) -> Table:
+def _comparison(before: ModelCost, after: ModelCost) -> doc.Table:
     """Returns what differs; a type of contractions has one row for what is stored and what runs in it."""
-    rows: list[Sequence[Cell]] = [
+    rows: list[Sequence[doc.Cell]] = [
         (each.heading, each.before, each.after, each.change) for each in _differences(before, after)
     ]
     mixes = {_MIXES[mix]: types for mix, types in _mixes(before, after) if types}
@@ -515,26 +504,26 @@ def _comparison(before: ModelCost, after: ModelCost) -> Table:
         change = ", ".join(f"{100 * (now - then):+.2f}" for then, now in pairs)
         rows.append((f"contractions in {name} ({words})", *shares, f"{change} points"))
     units = {"": None, "BEFORE": "", "AFTER": "", "CHANGE": None}
-    return Table([Column[Any](*each) for each in units.items()], rows, is_sortable=False)
+    return doc.Table([doc.Column[Any](*each) for each in units.items()], rows, is_sortable=False)
 
 
 # --- for programs -------------------------------------------------------------------------
 
 
-def _sheet(models: Sequence[ModelCost], choices: Choices) -> Table:
+def _sheet(models: Sequence[ModelCost], choices: Choices) -> doc.Table:
     if choices.by == "comparison":
         names = ("baseline", "model", "figure", "before", "after", "ratio")
-        return Table([Column(name) for name in names], _comparison_sheet(models))
+        return doc.Table([doc.Column(name) for name in names], _comparison_sheet(models))
     by = _BY[choices.by or "node"]
     rows = (
         (model.path, *(column.value(cost) for column in columns))
         for model, columns in ((model, by.columns(model)) for model in models)
         for cost in by.costs(model, choices.sort)[: choices.top]
     )
-    return Table((Column[Any]("model"), *by.columns(models[0])), rows)
+    return doc.Table((doc.Column[Any]("model"), *by.columns(models[0])), rows)
 
 
-def _comparison_sheet(models: Sequence[ModelCost]) -> Iterator[tuple[Cell, ...]]:
+def _comparison_sheet(models: Sequence[ModelCost]) -> Iterator[tuple[doc.Cell, ...]]:
     """Yields a row for each figure of two models."""
     before, *others = models
     for after in others:
@@ -565,7 +554,7 @@ def _model_data(model: ModelCost, choices: Choices) -> dict[str, object]:
     if nodes:
         found["nodes"] = map(model.node_json, nodes)  # one at a time: there may be many
     if choices.by == "module":
-        found["modules"] = [*records(_OF_MODULES, _modules(model, choices.sort)[: choices.top])]
+        found["modules"] = [*doc.records(_OF_MODULES, _modules(model, choices.sort)[: choices.top])]
     return found
 
 

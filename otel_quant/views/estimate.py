@@ -10,20 +10,8 @@ from typing import Any, Final, NamedTuple
 
 from otel_quant.cost.estimate import ANSWERS, Estimate, EstimatedModel, EstimatePart
 from otel_quant.schema.units import counted, size
+from otel_quant.views import document as doc
 from otel_quant.views.cost import assumptions
-from otel_quant.views.document import (
-    Bars,
-    Cell,
-    Column,
-    Document,
-    Facts,
-    Lines,
-    Part,
-    Table,
-    UnitCell,
-    of_attributes,
-    records,
-)
 
 SCHEMA: Final = 1
 """Version of the JSON: raised when a key changes its meaning or goes away."""
@@ -35,17 +23,17 @@ def document(
     limit: int | None,
     *,
     explained: bool = True,
-) -> Document:
+) -> doc.Document:
     """Returns estimates as a document; ``limit`` is what they are to fit into, in bytes.
 
     What each figure is computed from follows where it is to be explained.
     """
-    return Document(
+    return doc.Document(
         _parts(model, estimates, limit, explained=explained),
         title=_answer(model.cost.path, estimates, limit),
         over="Memory that a quantization needs",
         is_answer=True,
-        sheet=lambda: Table.of(_SHEET, _lines(estimates, limit)),
+        sheet=lambda: doc.Table.of(_SHEET, _lines(estimates, limit)),
         data=lambda: _data(model, estimates, limit),
     )
 
@@ -68,47 +56,47 @@ def _title(each: Estimate) -> str:
 
 def _parts(
     model: EstimatedModel, estimates: Sequence[Estimate], limit: int | None, *, explained: bool
-) -> Iterator[Part]:
+) -> Iterator[doc.Part]:
     if estimates[1:] or limit is not None:
-        yield Bars([(_title(each), each.peak, each.highest or 0) for each in estimates], limit)
-    yield from Lines.of(_notes(model, estimates))
+        yield doc.Bars([(_title(each), each.peak, each.highest or 0) for each in estimates], limit)
+    yield from doc.Lines.of(_notes(model, estimates))
     activations = sum(tensor.bytes or 0 for tensor in model.activations)
-    rows: list[tuple[str, Cell]] = [
-        ("weights", UnitCell(model.weight_bytes, "By")),
-        ("inputs of a sample", UnitCell(model.input_bytes, "By")),
-        ("activations of a sample", UnitCell(activations, "By")),
+    rows: list[tuple[str, doc.Cell]] = [
+        ("weights", doc.UnitCell(model.weight_bytes, "By")),
+        ("inputs of a sample", doc.UnitCell(model.input_bytes, "By")),
+        ("activations of a sample", doc.UnitCell(activations, "By")),
     ]
     for whose, layer in model.layers.items() if explained else ():
-        source = UnitCell(layer.bytes, "By", f"{layer.name}, ", f": {layer.computed_from}")
+        source = doc.UnitCell(layer.bytes, "By", f"{layer.name}, ", f": {layer.computed_from}")
         rows.append((f"largest layer by {whose}", source))
-    yield Facts(rows, model.cost.path)
+    yield doc.Facts(rows, model.cost.path)
     fits = [] if limit is None else [_fits(limit)]
     columns = (_METHOD, *fits, *_AMOUNTS, _MOSTLY)
-    yield Table.of(columns, estimates, id="estimates", caption="Estimates")
+    yield doc.Table.of(columns, estimates, id="estimates", caption="Estimates")
     for each in estimates if explained else ():
         computed = [
-            (f"{kind}: {of.name}", UnitCell(of.bytes, "By", after=f": {of.computed_from}"))
+            (f"{kind}: {of.name}", doc.UnitCell(of.bytes, "By", after=f": {of.computed_from}"))
             for kind, of in _figures(each)
         ]
-        yield Facts(computed, _title(each))
+        yield doc.Facts(computed, _title(each))
 
 
-_METHOD: Final = Column[Estimate]("method", None, _title)
-_AMOUNTS: Final[Sequence[Column[Estimate]]] = (
-    Column("samples", "", attrgetter("samples")),
-    Column("peak", "By", attrgetter("peak"), "peak_bytes"),
-    Column("at least", "By", attrgetter("lowest"), "lowest_bytes"),
-    Column("at most", "By", attrgetter("highest"), "highest_bytes", absent="?"),
-    Column("disk", "By", attrgetter("disk_bytes"), "disk_bytes"),
+_METHOD: Final = doc.Column[Estimate]("method", None, _title)
+_AMOUNTS: Final[Sequence[doc.Column[Estimate]]] = (
+    doc.Column("samples", "", attrgetter("samples")),
+    doc.Column("peak", "By", attrgetter("peak"), "peak_bytes"),
+    doc.Column("at least", "By", attrgetter("lowest"), "lowest_bytes"),
+    doc.Column("at most", "By", attrgetter("highest"), "highest_bytes", absent="?"),
+    doc.Column("disk", "By", attrgetter("disk_bytes"), "disk_bytes"),
 )
-_MOSTLY: Final = Column[Estimate](
+_MOSTLY: Final = doc.Column[Estimate](
     "mostly", None, lambda each: max(each.memory, key=attrgetter("bytes")).name
 )
 
 
-def _fits(limit: int | None) -> Column[Estimate]:
+def _fits(limit: int | None) -> doc.Column[Estimate]:
     heading = "" if limit is None else f"fits {size(limit)}"
-    return Column(heading, "", lambda each: None if limit is None else each.fits(limit), "fits")
+    return doc.Column(heading, "", lambda each: None if limit is None else each.fits(limit), "fits")
 
 
 def _figures(estimate: Estimate) -> Iterator[tuple[str, EstimatePart]]:
@@ -141,8 +129,8 @@ def _notes(model: EstimatedModel, estimates: Sequence[Estimate]) -> list[str]:
 def _data(
     model: EstimatedModel, estimates: Sequence[Estimate], limit: int | None
 ) -> dict[str, Any]:
-    probed = Column[Estimate]("probed_samples", "", attrgetter("probed"))
-    columns = (*of_attributes("library", "method"), probed, *_AMOUNTS, _fits(limit))
+    probed = doc.Column[Estimate]("probed_samples", "", attrgetter("probed"))
+    columns = (*doc.of_attributes("library", "method"), probed, *_AMOUNTS, _fits(limit))
     return {
         "schema": SCHEMA,
         "model": model.cost.path,
@@ -155,7 +143,7 @@ def _data(
         "limit_bytes": limit,
         "estimates": [
             {**row, "memory": [*map(asdict, each.memory)], "disk": [*map(asdict, each.disk)]}
-            for row, each in zip(records(columns, estimates), estimates, strict=True)
+            for row, each in zip(doc.records(columns, estimates), estimates, strict=True)
         ],
     }
 
@@ -166,12 +154,12 @@ class _Line(NamedTuple):
     of: Estimate
     kind: str  # ``total``, ``memory`` or ``disk``
     figure: str
-    bytes: Cell
-    fits: Cell = None
-    computed_from: Cell = None
+    bytes: doc.Cell
+    fits: doc.Cell = None
+    computed_from: doc.Cell = None
 
 
-_SHEET: Final = [*of_attributes("of.library", "of.method", "of.samples", *_Line._fields[1:])]
+_SHEET: Final = [*doc.of_attributes("of.library", "of.method", "of.samples", *_Line._fields[1:])]
 
 
 def _lines(estimates: Sequence[Estimate], limit: int | None) -> Iterator[_Line]:

@@ -10,16 +10,8 @@ from typing import Any, Final, NamedTuple
 
 from otel_quant.diagnosis.headline import of_limit
 from otel_quant.format import series
-from otel_quant.recordings import summary
+from otel_quant.recordings import model, summary
 from otel_quant.recordings.gpus import gpu_limit_of_one
-from otel_quant.recordings.model import (
-    Attributes,
-    PlacedStep,
-    RecordedRun,
-    Recording,
-    number,
-    steps_in,
-)
 from otel_quant.schema import semconv
 from otel_quant.schema.figures import GPU, GPU_POWER, GPU_UTILIZATION
 from otel_quant.schema.units import cut, duration_text, size
@@ -102,28 +94,28 @@ _ATTRIBUTES: Final = {
 }
 
 
-def _uses(recording: Recording, runs: Sequence[RecordedRun]) -> Iterator[_Use]:
+def _uses(recording: model.Recording, runs: Sequence[model.RecordedRun]) -> Iterator[_Use]:
     """Yields what runs have used of each GPU, and the steps of these that tell most."""
     for run in runs:
         process = process_name(recording, run) if len(recording.runs) > 1 else None
         yield from _made(run.devices, WHOLE_RUN, 0, process)
-        for placed in most_telling(steps_in(recording, [run]), _MOST_STEPS):
+        for placed in most_telling(model.steps_in(recording, [run]), _MOST_STEPS):
             name = cut(placed.step.name, _LONGEST_NAME)
             yield from _made(placed.step.devices, name, placed.depth, process)
 
 
 def _made(
-    devices: Sequence[Attributes], step: str, depth: int, process: str | None
+    devices: Sequence[model.Attributes], step: str, depth: int, process: str | None
 ) -> Iterator[_Use]:
     for each in devices:
-        of = {name: number(each, attribute) for name, attribute in _ATTRIBUTES.items()}
+        of = {name: model.number(each, attribute) for name, attribute in _ATTRIBUTES.items()}
         own = of["memory"] if of["process_memory"] is None else of["process_memory"]
-        index = int(number(each, GPU.device_stem + semconv.DEVICE_INDEX) or 0)
-        model, share = str(each.get(semconv.HW_NAME, "")), share_of(own, of["memory.limit"])
-        yield _Use(step, depth, process, index, model, of, own, share)
+        index = int(model.number(each, GPU.device_stem + semconv.DEVICE_INDEX) or 0)
+        called, share = str(each.get(semconv.HW_NAME, "")), share_of(own, of["memory.limit"])
+        yield _Use(step, depth, process, index, called, of, own, share)
 
 
-def device_table(recording: Recording, runs: Sequence[RecordedRun]) -> Table:
+def device_table(recording: model.Recording, runs: Sequence[model.RecordedRun]) -> Table:
     """Returns what runs and their steps have used of each GPU."""
     return Table.of(
         _COLUMNS, list(_uses(recording, runs)), row=lambda each, cells: Row(cells, each.depth),
@@ -132,7 +124,7 @@ def device_table(recording: Recording, runs: Sequence[RecordedRun]) -> Table:
     )  # fmt: skip
 
 
-def nearest_to_its_limit(recording: Recording) -> Iterator[str]:
+def nearest_to_its_limit(recording: model.Recording) -> Iterator[str]:
     """Yields which of several GPUs with the program's memory is nearest to its limit."""
     fullest: dict[int, _Use] = {}
     for each in _uses(recording, recording.runs):
@@ -148,7 +140,7 @@ def nearest_to_its_limit(recording: Recording) -> Iterator[str]:
         yield f"Of {len(fullest)} GPUs GPU {most.gpu} came nearest to its limit{where}: {size(memory)}, {near}."
 
 
-def growing_on_gpus(recording: Recording, steps: Iterable[PlacedStep]) -> Iterator[str]:
+def growing_on_gpus(recording: model.Recording, steps: Iterable[model.PlacedStep]) -> Iterator[str]:
     """Yields in which steps the program's memory on a GPU goes on growing with the samples, or the layers."""
     limit, gpus = gpu_limit_of_one(recording)
     for each in nlargest(_MOST_GROWING, steps, attrgetter("duration")):

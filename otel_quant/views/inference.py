@@ -12,33 +12,9 @@ from typing import Any, Final, TypeAlias
 
 from otel_quant.base.files import open_regular
 from otel_quant.format.event_file import BENCH, INFERENCE
-from otel_quant.inference.results import (
-    Accuracy,
-    Conversion,
-    Finding,
-    InferenceResult,
-    MemoryUse,
-    ModelResult,
-    OutputError,
-    Ran,
-    RanKernel,
-    merged_facts,
-    read_result,
-    together,
-)
+from otel_quant.inference import results
 from otel_quant.schema.units import counted, share_text, speed_text
-from otel_quant.views.document import (
-    Cell,
-    Column,
-    Document,
-    Facts,
-    Lines,
-    Part,
-    Row,
-    Section,
-    Table,
-    UnitCell,
-)
+from otel_quant.views import document as doc
 from otel_quant.views.text import cell_text, number_text, phrase, shortened
 from otel_quant.views.writers import written
 
@@ -55,17 +31,17 @@ _ABSENT: Final = "-"
 _TITLES: Final = {INFERENCE: "Inference", BENCH: "Variants side by side"}
 
 
-def document(result: InferenceResult, top: int | None = None) -> Document:
+def document(result: results.InferenceResult, top: int | None = None) -> doc.Document:
     """Returns a result as a document, with so many nodes of each model; None: for a page."""
     title, *others = _verdict(result)
     over = _TITLES[BENCH] if result.baseline else f"Inference with {result.runtime}"
-    verdict = Lines.of(others if top is None else (title, *others))
+    verdict = doc.Lines.of(others if top is None else (title, *others))
     parts = (*verdict, *_parts(result, _MOST if top is None else top, is_page=top is None))
-    return Document(parts, title, over, sheet=lambda: _sheet(result))
+    return doc.Document(parts, title, over, sheet=lambda: _sheet(result))
 
 
 def result_text(
-    result: InferenceResult, form: str, top: int, width: int | None = None
+    result: results.InferenceResult, form: str, top: int, width: int | None = None
 ) -> Iterator[str]:
     """Yields a result in a format; JSON is what a recording has."""
     if form == "json":
@@ -73,27 +49,29 @@ def result_text(
     return written(document(result, None if form == "html" else top), form, width)
 
 
-def recorded_sections(recording: Path) -> Iterator[Section]:
+def recorded_sections(recording: Path) -> Iterator[doc.Section]:
     """Yields what was measured beside a recording, as parts of its report."""
     for name, title in _TITLES.items():
         try:
             with open_regular(recording / name) as file:
-                result = read_result(file.read().decode())
-            yield Section(title, (Lines(_verdict(result)), *_parts(result, _MOST, is_page=True)))
+                result = results.read_result(file.read().decode())
+            yield doc.Section(
+                title, (doc.Lines(_verdict(result)), *_parts(result, _MOST, is_page=True))
+            )
         except (FileNotFoundError, NotADirectoryError):
             pass
         except (OSError, ValueError, ArithmeticError, RecursionError):
             why = f"{name} is damaged, or of another version of otel-quant"
-            yield Section(title, (Lines((why,)),))
+            yield doc.Section(title, (doc.Lines((why,)),))
 
 
-def _parts(result: InferenceResult, rows: int, *, is_page: bool) -> Iterator[Part]:
+def _parts(result: results.InferenceResult, rows: int, *, is_page: bool) -> Iterator[doc.Part]:
     """Yields the parts: models side by side, layers side by side, findings, and then the details."""
     name = "bench-models" if result.baseline else "inference-models"
-    yield Table.of(
+    yield doc.Table.of(
         _MODELS, result.models, row=_with_problem, known_only=True, id=name, caption="Models"
     )
-    yield from Lines.of(_unknown_errors(result))
+    yield from doc.Lines.of(_unknown_errors(result))
     node = "module" if result.runtime == "torch" else "node of the file"
     measured = [model for model in result.models if not model.problem]
     ran = [(number, model, model.ran) for number, model in enumerate(measured) if model.ran]
@@ -101,7 +79,7 @@ def _parts(result: InferenceResult, rows: int, *, is_page: bool) -> Iterator[Par
         if result.first.ran and model is not result.first:
             yield from _beside(result.first, result.first.ran, model, of, node, rows, number)
     yield from (
-        Section(f"{model.path}: findings", (Lines(_findings(model), is_list=True),))
+        doc.Section(f"{model.path}: findings", (doc.Lines(_findings(model), is_list=True),))
         for model in measured
         if model.ran or model.findings
     )
@@ -111,13 +89,15 @@ def _parts(result: InferenceResult, rows: int, *, is_page: bool) -> Iterator[Par
     if len(errors) > len({path for path, _ in errors}):
         yield _table(_ERRORS, errors, "error", "Error of each output")
     for number, model, of in ran:
-        yield Section(f"{model.path}: what ran", tuple(_what_ran(model, of, node, number, rows)))
+        yield doc.Section(
+            f"{model.path}: what ran", tuple(_what_ran(model, of, node, number, rows))
+        )
     settings = [(name, text) for name, text in _settings(result) if text]
-    yield Facts(settings, "How it was measured" if is_page else "measured")
-    yield from Lines.of([f"to repeat: {result.command}"] if result.command else ())
+    yield doc.Facts(settings, "How it was measured" if is_page else "measured")
+    yield from doc.Lines.of([f"to repeat: {result.command}"] if result.command else ())
 
 
-def _unknown_errors(result: InferenceResult) -> Iterator[str]:
+def _unknown_errors(result: results.InferenceResult) -> Iterator[str]:
     for model in result.models:
         found = _accuracy(model)
         if found.problem:
@@ -125,21 +105,23 @@ def _unknown_errors(result: InferenceResult) -> Iterator[str]:
             yield f"{model.path}: its error is not known{of}: {found.problem}"
 
 
-def _table(columns: Sequence[Column[Any]], items: Sequence[Any], name: str, caption: str) -> Table:
-    return Table.of(columns, items, known_only=True, id=f"inference-{name}", caption=caption)
+def _table(
+    columns: Sequence[doc.Column[Any]], items: Sequence[Any], name: str, caption: str
+) -> doc.Table:
+    return doc.Table.of(columns, items, known_only=True, id=f"inference-{name}", caption=caption)
 
 
 # --- the answer ---------------------------------------------------------------------------
 
 
-def _verdict(result: InferenceResult) -> list[str]:
+def _verdict(result: results.InferenceResult) -> list[str]:
     """Returns a sentence for each model but the one that the others are compared with."""
     first = result.first
     others = [each for each in result.models if each is not first] or [first]
     return [_sentence(each, first) for each in others]
 
 
-def _sentence(model: ModelResult, first: ModelResult) -> str:
+def _sentence(model: results.ModelResult, first: results.ModelResult) -> str:
     own, other = model.latency, first.latency
     if model.problem or own is None:
         return f"{model.path} was not measured"
@@ -151,7 +133,7 @@ def _sentence(model: ModelResult, first: ModelResult) -> str:
         if own.is_apart:
             speed = speed_text(own.ratio)
             text = f"{model.path} is {speed} than {first.path}: {takes}, not {beside}"
-    sqnr = cell_text(UnitCell(_error(model).sqnr, "dB", digits=1))
+    sqnr = cell_text(doc.UnitCell(_error(model).sqnr, "dB", digits=1))
     findings = phrase("; {}", len(model.findings), lambda number: counted(number, "finding"))
     return f"{text}{phrase('; SQNR {}', sqnr)}{findings}"
 
@@ -159,8 +141,8 @@ def _sentence(model: ModelResult, first: ModelResult) -> str:
 # --- how it was measured ------------------------------------------------------------------
 
 
-def _settings(result: InferenceResult) -> Iterator[tuple[str, str]]:
-    facts = merged_facts({
+def _settings(result: results.InferenceResult) -> Iterator[tuple[str, str]]:
+    facts = results.merged_facts({
         model.path: {
             "inputs": ", ".join(f"{name} {text}" for name, text in model.inputs.items()),
             "assumed": ", ".join(model.assumed),
@@ -184,53 +166,53 @@ def _settings(result: InferenceResult) -> Iterator[tuple[str, str]]:
 # --- models side by side ------------------------------------------------------------------
 
 
-def _of(part: str, name: str) -> Callable[[ModelResult], Any]:
+def _of(part: str, name: str) -> Callable[[results.ModelResult], Any]:
     return lambda model: getattr(getattr(model, part), name, None)
 
 
-def _ratio(model: ModelResult) -> Cell:
+def _ratio(model: results.ModelResult) -> doc.Cell:
     found = model.latency
     if found is None or found.ratio is None:
         return None
     return speed_text(found.ratio) if found.is_apart else "within noise"
 
 
-def _with_problem(model: ModelResult, cells: Sequence[Cell]) -> Row:
+def _with_problem(model: results.ModelResult, cells: Sequence[doc.Cell]) -> doc.Row:
     if not model.problem:
-        return Row(cells)
-    return Row(cells[:1], remark=shortened(model.problem, _LONGEST_PROBLEM))
+        return doc.Row(cells)
+    return doc.Row(cells[:1], remark=shortened(model.problem, _LONGEST_PROBLEM))
 
 
-_UNKNOWN_ERROR: Final = OutputError("", None, None, None)
+_UNKNOWN_ERROR: Final = results.OutputError("", None, None, None)
 
 
-def _accuracy(model: ModelResult) -> Accuracy:
-    return model.accuracy or Accuracy()
+def _accuracy(model: results.ModelResult) -> results.Accuracy:
+    return model.accuracy or results.Accuracy()
 
 
-def _error(model: ModelResult) -> OutputError:
+def _error(model: results.ModelResult) -> results.OutputError:
     return _accuracy(model).worst or _UNKNOWN_ERROR
 
 
-def _sqnr(error: OutputError) -> Cell:
-    return UnitCell(None, after="equal") if error.max_abs == 0 else error.sqnr
+def _sqnr(error: results.OutputError) -> doc.Cell:
+    return doc.UnitCell(None, after="equal") if error.max_abs == 0 else error.sqnr
 
 
-def _peak(model: ModelResult) -> Cell:
-    memory = model.memory or MemoryUse(None, None)
-    return memory.peak if memory.gpu is None else UnitCell(memory.gpu, after=" of GPU")
+def _peak(model: results.ModelResult) -> doc.Cell:
+    memory = model.memory or results.MemoryUse(None, None)
+    return memory.peak if memory.gpu is None else doc.UnitCell(memory.gpu, after=" of GPU")
 
 
 def _numbers(
     heading: str, unit: str, value: Callable[[Any], Any], shown_in: str | None = None, **more: Any
-) -> Column[Any]:
-    return Column(heading, unit, value, shown_in=shown_in, absent=_ABSENT, **more)
+) -> doc.Column[Any]:
+    return doc.Column(heading, unit, value, shown_in=shown_in, absent=_ABSENT, **more)
 
 
-_MODELS: Final[Sequence[Column[ModelResult]]] = (
-    Column("model", value=attrgetter("path")),
+_MODELS: Final[Sequence[doc.Column[results.ModelResult]]] = (
+    doc.Column("model", value=attrgetter("path")),
     _numbers("median", "s", _of("latency", "median"), "ms", key="median_seconds", is_bar=True),
-    Column("vs. baseline", value=_ratio, absent=_ABSENT),
+    doc.Column("vs. baseline", value=_ratio, absent=_ABSENT),
     _numbers("p10", "s", _of("latency", "p10"), "ms", key="p10_seconds", spare=5),
     _numbers("p90", "s", _of("latency", "p90"), "ms", key="p90_seconds", spare=6),
     _numbers("noise", "1", _of("latency", "noise"), spare=3),
@@ -244,8 +226,8 @@ _MODELS: Final[Sequence[Column[ModelResult]]] = (
     _numbers("CPU energy of a run", "J", _of("latency", "cpu_energy"), key="cpu_energy_joules", spare=10),
 )  # fmt: skip
 
-_MEMORY: Final[Sequence[Column[ModelResult]]] = (
-    Column("model", value=attrgetter("path")),
+_MEMORY: Final[Sequence[doc.Column[results.ModelResult]]] = (
+    doc.Column("model", value=attrgetter("path")),
     _numbers("grown by a run", "By", _of("memory", "run_growth"), spare=6),
     _numbers("allocated at once", "By", _of("memory", "alive")),
     _numbers("allocated in all", "By", _of("memory", "allocated"), spare=3),
@@ -255,15 +237,15 @@ _MEMORY: Final[Sequence[Column[ModelResult]]] = (
     _numbers("weights in memory", "By", _of("memory", "weights_in_memory")),
 )
 
-_ERRORS: Final[Sequence[Column[tuple[str, OutputError]]]] = (
-    Column("output", value=lambda of: f"{of[0]}: {of[1].name}", longest=_LONGEST),
+_ERRORS: Final[Sequence[doc.Column[tuple[str, results.OutputError]]]] = (
+    doc.Column("output", value=lambda of: f"{of[0]}: {of[1].name}", longest=_LONGEST),
     _numbers("SQNR", "dB", lambda of: _sqnr(of[1]), "dB", digits=1),
     _numbers("cosine", "", lambda of: of[1].cosine, digits=6),
     _numbers("largest difference", "", lambda of: of[1].max_abs),
 )
 
-_TENSORS: Final[Sequence[Column[Any]]] = (
-    Column("tensor, worst first", value=attrgetter("name"), longest=_LONGEST),
+_TENSORS: Final[Sequence[doc.Column[Any]]] = (
+    doc.Column("tensor, worst first", value=attrgetter("name"), longest=_LONGEST),
     _numbers("of its own", "dB", attrgetter("own"), "dB", digits=1),
     _numbers("of all before it too", "dB", attrgetter("all"), "dB", digits=1),
 )
@@ -272,9 +254,9 @@ _TENSORS: Final[Sequence[Column[Any]]] = (
 # --- layers side by side, and what ran ----------------------------------------------------
 
 
-def _nodes(ran: Ran) -> dict[str, list[RanKernel]]:
+def _nodes(ran: results.Ran) -> dict[str, list[results.RanKernel]]:
     """Returns the kernels of each node of the file, or module; the slowest first, of each too."""
-    groups: dict[str, list[RanKernel]] = {}
+    groups: dict[str, list[results.RanKernel]] = {}
     for each in ran.kernels:
         name = each.node or f"({'inserted' if each.is_conversion else 'no node'}) {each.name}"
         if each.is_compiled:
@@ -284,7 +266,7 @@ def _nodes(ran: Ran) -> dict[str, list[RanKernel]]:
     return dict(sorted(groups.items(), key=lambda each: -_micros(each[1])))
 
 
-def _micros(kernels: Iterable[RanKernel]) -> float:
+def _micros(kernels: Iterable[results.RanKernel]) -> float:
     return sum(each.micros for each in kernels)
 
 
@@ -298,8 +280,8 @@ def _folded(names: Sequence[str], rows: int) -> Iterator[tuple[str, Sequence[str
 
 
 def _row(
-    name: str, nodes: Mapping[str, Sequence[RanKernel]], those: Sequence[str]
-) -> RanKernel | None:
+    name: str, nodes: Mapping[str, Sequence[results.RanKernel]], those: Sequence[str]
+) -> results.RanKernel | None:
     """Returns the kernels of some nodes as one, with the operators of all; None if there are none."""
     kernels = list(chain.from_iterable(nodes.get(node, ()) for node in those))
     if not kernels:
@@ -308,7 +290,7 @@ def _row(
     if len(names) > _MOST_NAMES:
         names[_MOST_NAMES - 1 :] = [f"{len(names) - _MOST_NAMES + 1:,} more"]
     times = f" x {len(kernels)}" if len(kernels) > 1 else ""
-    row = replace(together(name, kernels), op_type=f"{', '.join(names)}{times}")
+    row = replace(results.together(name, kernels), op_type=f"{', '.join(names)}{times}")
     if len(those) > 1:
         return replace(row, macs=None)
     macs = max(each.macs or 0 for each in kernels)
@@ -320,8 +302,8 @@ class _Pair:
     """A node in two models."""
 
     name: str
-    before: RanKernel | None
-    after: RanKernel | None
+    before: results.RanKernel | None
+    after: results.RanKernel | None
     error: float | None
 
     @property
@@ -340,8 +322,14 @@ class _Pair:
 
 
 def _beside(
-    first: ModelResult, its: Ran, model: ModelResult, ran: Ran, node: str, rows: int, number: int
-) -> Iterator[Table]:
+    first: results.ModelResult,
+    its: results.Ran,
+    model: results.ModelResult,
+    ran: results.Ran,
+    node: str,
+    rows: int,
+    number: int,
+) -> Iterator[doc.Table]:
     """Yields a model beside the first one, node by node; nothing if they have none in common."""
     before, after = _nodes(its), _nodes(ran)
     if before.keys().isdisjoint(after):
@@ -355,18 +343,20 @@ def _beside(
         _Pair(name, _row(name, before, those), _row(name, after, those), errors.get(name))
         for name, those in _folded(names, rows)
     ]
-    columns: tuple[Column[Any], ...] = (
-        Column(node, value=attrgetter("name"), longest=_LONGEST),
+    columns: tuple[doc.Column[Any], ...] = (
+        doc.Column(node, value=attrgetter("name"), longest=_LONGEST),
         _time(first.path, attrgetter("before"), is_bar=True),
         _time(model.path, attrgetter("after"), is_bar=True),
-        Column("change", value=attrgetter("change"), absent=_ABSENT),
-        Column("type", value=attrgetter("type"), absent=_ABSENT, spare=1),
+        doc.Column("change", value=attrgetter("change"), absent=_ABSENT),
+        doc.Column("type", value=attrgetter("type"), absent=_ABSENT, spare=1),
         _numbers("error", "dB", attrgetter("error"), "dB", digits=1, spare=2),
     )
     yield _table(columns, pairs, f"layers-{number}", f"Time by {node.split(' ')[0]}")
 
 
-def _time(heading: str, kernel: Callable[[Any], RanKernel | None], **more: Any) -> Column[Any]:
+def _time(
+    heading: str, kernel: Callable[[Any], results.RanKernel | None], **more: Any
+) -> doc.Column[Any]:
     """A column of a kernel's time, of which a long heading shows the end."""
 
     def value(item: Any) -> float | None:
@@ -377,13 +367,15 @@ def _time(heading: str, kernel: Callable[[Any], RanKernel | None], **more: Any) 
     return _numbers(text, "s", value, "us", digits=1, **more)
 
 
-def _what_ran(model: ModelResult, ran: Ran, node: str, number: int, rows: int) -> Iterator[Part]:
+def _what_ran(
+    model: results.ModelResult, ran: results.Ran, node: str, number: int, rows: int
+) -> Iterator[doc.Part]:
     share = share_text(ran.between_micros / ran.run_micros) if ran.run_micros else _ABSENT
     run, kernels, between = (
         number_text(_MICRO * each, "ms")
         for each in (ran.run_micros, ran.kernel_micros, ran.between_micros)
     )
-    yield Lines((
+    yield doc.Lines((
         f"a run with the profiler on: {run}, of which kernels {kernels} and between them "
         f"{between} ({share}); mean of {counted(ran.runs, 'run')}",
     ))  # fmt: skip
@@ -391,7 +383,7 @@ def _what_ran(model: ModelResult, ran: Ran, node: str, number: int, rows: int) -
     yield operators.first(_MOST, "more operator")
     nodes = _nodes(ran)
     shown = [_row(name, nodes, those) for name, those in _folded(list(nodes), rows)]
-    of_nodes = (Column[Any](node, value=attrgetter("name"), longest=_LONGEST), *_NODES)
+    of_nodes = (doc.Column[Any](node, value=attrgetter("name"), longest=_LONGEST), *_NODES)
     yield _table(of_nodes, shown, f"nodes-{number}", f"By {node}")
     if model.conversions:
         yield _table(_CONVERSIONS, model.conversions, f"conversions-{number}", "Changes of type")
@@ -404,49 +396,49 @@ def _what_ran(model: ModelResult, ran: Ran, node: str, number: int, rows: int) -
             yield table.first(rows, f"more {more}")
 
 
-_TIMED: Final[Sequence[Column[Any]]] = (
+_TIMED: Final[Sequence[doc.Column[Any]]] = (
     _numbers("time", "s", lambda each: _MICRO * each.micros, "us", digits=1),
     _numbers("share", "1", attrgetter("share")),
     _numbers("rate", "{MAC}/s", attrgetter("macs_per_second"), "GMAC/s", spare=3),
 )
 
-_OPERATORS: Final[Sequence[Column[Any]]] = (
-    Column("operator", value=attrgetter("op_type")),
+_OPERATORS: Final[Sequence[doc.Column[Any]]] = (
+    doc.Column("operator", value=attrgetter("op_type")),
     _numbers("calls", "", lambda each: round(each.calls)),
     *_TIMED,
     _numbers("allocated", "By", attrgetter("allocated"), spare=2),
-    Column("provider", value=attrgetter("provider"), spare=4),
+    doc.Column("provider", value=attrgetter("provider"), spare=4),
 )
 
-_NODES: Final[Sequence[Column[Any]]] = (
-    Column("kernel", value=attrgetter("op_type")),
+_NODES: Final[Sequence[doc.Column[Any]]] = (
+    doc.Column("kernel", value=attrgetter("op_type")),
     *_TIMED,
-    Column("operands and results", value=lambda each: each.types or None, longest=2 * _LONGEST, spare=1),
+    doc.Column("operands and results", value=lambda each: each.types or None, longest=2 * _LONGEST, spare=1),
 )  # fmt: skip
 
-_CONVERSIONS: Final[Sequence[Column[Conversion]]] = (
-    Column("change of type", value=lambda each: f"{each.kind} {each.types}".rstrip()),
+_CONVERSIONS: Final[Sequence[doc.Column[results.Conversion]]] = (
+    doc.Column("change of type", value=lambda each: f"{each.kind} {each.types}".rstrip()),
     _numbers("calls", "", attrgetter("calls")),
     *_TIMED[:2],
 )
 
-_BACKEND: Final[Sequence[Column[Any]]] = (
-    Column(
+_BACKEND: Final[Sequence[doc.Column[Any]]] = (
+    doc.Column(
         "kernel below the operators",
         value=lambda each: f"{each.library} {each.primitive} {each.implementation}".rstrip(),
     ),
     _numbers("calls", "", attrgetter("calls")),
-    Column(
+    doc.Column(
         "module",
         value=lambda each: f"{each.node or '(model)'}{f' and {each.nodes - 1:,} more' if each.nodes > 1 else ''}",
     ),
-    Column("types", value=lambda each: each.types or None, longest=_LONGEST, spare=1),
+    doc.Column("types", value=lambda each: each.types or None, longest=_LONGEST, spare=1),
 )  # fmt: skip
 
 
-def _findings(model: ModelResult) -> Sequence[str]:
+def _findings(model: results.ModelResult) -> Sequence[str]:
     """Returns the findings, what took longest first."""
-    groups: dict[tuple[str, str], list[Finding]] = {}
+    groups: dict[tuple[str, str], list[results.Finding]] = {}
     for each in model.findings:
         groups.setdefault((each.kind, each.alike), []).append(each)
     slowest = sorted(groups.values(), key=lambda group: -sum(each.micros for each in group))
@@ -463,33 +455,33 @@ def _findings(model: ModelResult) -> Sequence[str]:
 # --- for programs -------------------------------------------------------------------------
 
 
-def _sheet(result: InferenceResult) -> Table:
+def _sheet(result: results.InferenceResult) -> doc.Table:
     """Returns what CSV has: a line for each variant, or for each kernel of each model."""
     if result.baseline:
-        return Table.of(_VARIANTS, result.models)
+        return doc.Table.of(_VARIANTS, result.models)
     ran = ((model, model.ran) for model in result.models if model.ran is not None)
-    return Table.of(_KERNELS, ((model, kernel) for model, of in ran for kernel in of.kernels))
+    return doc.Table.of(_KERNELS, ((model, kernel) for model, of in ran for kernel in of.kernels))
 
 
-_Ran: TypeAlias = tuple[ModelResult, RanKernel]
+_Ran: TypeAlias = tuple[results.ModelResult, results.RanKernel]
 _KERNEL_FIGURES: Final = ("provider", "node", "micros", "share", "calls", "macs", "macs_per_second")
-_KERNELS: Final[Sequence[Column[_Ran]]] = (
-    Column("model", value=lambda of: of[0].path),
-    Column("kernel", value=lambda of: of[1].name),
-    Column("operator", value=lambda of: of[1].op_type),
-    *(Column(name, value=partial(lambda name, of: getattr(of[1], name), name)) for name in _KERNEL_FIGURES),
-    Column("inputs", value=lambda of: "; ".join(of[1].inputs)),
-    Column("outputs", value=lambda of: "; ".join(of[1].outputs)),
-    Column("findings", value=lambda of: "; ".join(
+_KERNELS: Final[Sequence[doc.Column[_Ran]]] = (
+    doc.Column("model", value=lambda of: of[0].path),
+    doc.Column("kernel", value=lambda of: of[1].name),
+    doc.Column("operator", value=lambda of: of[1].op_type),
+    *(doc.Column(name, value=partial(lambda name, of: getattr(of[1], name), name)) for name in _KERNEL_FIGURES),
+    doc.Column("inputs", value=lambda of: "; ".join(of[1].inputs)),
+    doc.Column("outputs", value=lambda of: "; ".join(of[1].outputs)),
+    doc.Column("findings", value=lambda of: "; ".join(
         each.sentence for each in of[0].findings if of[1].name in each.kernels
     )),
-    Column("allocated", value=lambda of: of[1].allocated),
+    doc.Column("allocated", value=lambda of: of[1].allocated),
 )  # fmt: skip
 
-_VARIANTS: Final[Sequence[Column[ModelResult]]] = (
+_VARIANTS: Final[Sequence[doc.Column[results.ModelResult]]] = (
     *(each for each in _MODELS if each.heading != "vs. baseline"),
-    Column("kind", value=attrgetter("kind")),
-    Column("speedup", value=_of("latency", "clear_speedup")),
-    Column("problem", value=lambda model: model.problem or _accuracy(model).problem),
+    doc.Column("kind", value=attrgetter("kind")),
+    doc.Column("speedup", value=_of("latency", "clear_speedup")),
+    doc.Column("problem", value=lambda model: model.problem or _accuracy(model).problem),
 )
 """The table of models for programs: with a number in place of words."""

@@ -10,69 +10,36 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from otel_quant.format.event_file import BENCH, INFERENCE
-from otel_quant.recordings import summary
+from otel_quant.recordings import model, summary
 from otel_quant.recordings.compared_runs import FACTS
 from otel_quant.recordings.gpus import highest_on
-from otel_quant.recordings.model import (
-    STATES,
-    WORST_FIRST,
-    RecordedRun,
-    Recording,
-    State,
-    known,
-    steps_in,
-)  # fmt: skip
 from otel_quant.recordings.reader import stacks_in, unseen_in
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import GROUPS
 from otel_quant.schema.units import cut, duration_text, moment_text, share_text
+from otel_quant.views import document as doc
+from otel_quant.views import steps
 from otel_quant.views.answer import ending_parts, outcome, sentences, whose
 from otel_quant.views.charts import Chart
 from otel_quant.views.curves import OF_PROGRAM, bands_of, charts_of
-from otel_quant.views.document import (
-    ONE,
-    Cell,
-    Charts,
-    Column,
-    Document,
-    Facts,
-    Lines,
-    Meters,
-    Part,
-    Row,
-    Section,
-    Table,
-    UnitCell,
-)
 from otel_quant.views.gpu_devices import device_table
 from otel_quant.views.html import page_text
 from otel_quant.views.show import OWN_PART, accuracy_tables, model_parts
 from otel_quant.views.stacks import links_of, page_parts
-from otel_quant.views.steps import (
-    MOST_STEPS,
-    RATES,
-    ShownProcess,
-    by_process,
-    end_of,
-    memory_limit,
-    process_name,
-    step_table,
-    subject_of,
-)
 from otel_quant.views.text import listed, phrase
 
 _MOST_PROBLEMS = 20
 
 
-def render(recording: Recording) -> str:
+def render(recording: model.Recording) -> str:
     """Returns the report of a recording as a page."""
     return page_text(document(recording))
 
 
-def document(recording: Recording) -> Document:
+def document(recording: model.Recording) -> doc.Document:
     """Returns the report of a recording."""
-    subject = subject_of(recording)
-    return Document(
+    subject = steps.subject_of(recording)
+    return doc.Document(
         tuple(_parts(recording, subject)),
         # no break in a time
         title=outcome(recording, subject),
@@ -81,31 +48,32 @@ def document(recording: Recording) -> Document:
     )
 
 
-def _parts(recording: Recording, subject: ShownProcess) -> Iterator[Part]:
-    charts, stacks = (charts_of(recording, subject), [*stacks_in(recording), *unseen_in(recording)])
+def _parts(recording: model.Recording, subject: steps.ShownProcess) -> Iterator[doc.Part]:
+    charts = charts_of(recording, subject)
+    stacks = [*stacks_in(recording), *unseen_in(recording)]
     processes, process_tables = _processes_of(recording)
-    lines = Lines([*sentences(recording, subject), *processes])
-    meters = Meters(tuple(_meters(recording, charts)))
-    yield Section("Summary", (lines, meters), layout="answer")
+    lines = doc.Lines([*sentences(recording, subject), *processes])
+    meters = doc.Meters(tuple(_meters(recording, charts)))
+    yield doc.Section("Summary", (lines, meters), layout="answer")
     if recording.problems:
-        yield Lines(("Parts of this recording could not be read:",))
-        yield Lines(recording.problems, is_bad=True).first(_MOST_PROBLEMS)
+        yield doc.Lines(("Parts of this recording could not be read:",))
+        yield doc.Lines(recording.problems, is_bad=True).first(_MOST_PROBLEMS)
     ending = list(ending_parts(recording.ending))
-    runs: Sequence[RecordedRun] = recording.runs
+    runs: Sequence[model.RecordedRun] = recording.runs
     caption = "Steps"
-    if len(steps_in(recording)) > MOST_STEPS and subject.why:
+    if len(model.steps_in(recording)) > steps.MOST_STEPS and subject.why:
         runs, caption = subject.runs, f"Steps of {subject.name}, {subject.why}"
     links = links_of(stacks)
-    table = step_table(recording, runs, caption=caption, more=RATES, links=links)
+    table = steps.step_table(recording, runs, caption=caption, more=steps.RATES, links=links)
+    tables = {"Steps": table, "GPUs": device_table(recording, subject.runs)}
     sections = (
-        Section("Post-mortem", ending, id="post-mortem", layout="post-mortem"),
-        Section("Over time", list(_curves(recording, subject, charts))),
-        Section("Steps", [table] if table.rows else []),
-        Section("GPUs", _gpu_tables(recording, subject)),
-        Section("Accuracy of layers", accuracy_tables(recording)),
-        Section("Python lines", page_parts(stacks, recording.duration) if stacks else []),
-        Section("Processes", process_tables),
-        Section("Models", list(model_parts(recording, with_layers=True))),
+        doc.Section("Post-mortem", ending, id="post-mortem", layout="post-mortem"),
+        doc.Section("Over time", list(_curves(recording, subject, charts))),
+        *(doc.Section(title, [each] if each.rows else []) for title, each in tables.items()),
+        doc.Section("Accuracy of layers", accuracy_tables(recording)),
+        doc.Section("Python lines", page_parts(stacks, recording.duration) if stacks else []),
+        doc.Section("Processes", process_tables),
+        doc.Section("Models", list(model_parts(recording, with_layers=True))),
     )
     yield from (section for section in sections if section.parts)
     if any((recording.path / name).exists() for name in (INFERENCE, BENCH)):
@@ -115,34 +83,31 @@ def _parts(recording: Recording, subject: ShownProcess) -> Iterator[Part]:
     yield _origin(recording, subject)
 
 
-def _gpu_tables(recording: Recording, subject: ShownProcess) -> list[Part]:
-    table = device_table(recording, subject.runs)
-    return [table] if table.rows else []
-
-
-def _curves(recording: Recording, subject: ShownProcess, charts: list[Chart]) -> Iterator[Part]:
+def _curves(
+    recording: model.Recording, subject: steps.ShownProcess, charts: list[Chart]
+) -> Iterator[doc.Part]:
     if not charts:
-        yield Lines(("No curve was recorded.",))
+        yield doc.Lines(("No curve was recorded.",))
         return
     if subject.why:
-        yield Lines((f"The bands are the steps of {subject.name}.",))
+        yield doc.Lines((f"The bands are the steps of {subject.name}.",))
     until = max(recording.duration, *(max(chart.times, default=0.0) for chart in charts))
-    yield Charts(charts, bands_of(subject.steps), until)
+    yield doc.Charts(charts, bands_of(subject.steps), until)
 
 
 def _meters(
-    recording: Recording, charts: Sequence[Chart]
+    recording: model.Recording, charts: Sequence[Chart]
 ) -> Iterator[tuple[str, float, float | None]]:
     peak = summary.peak(recording)
     if peak is not None:
-        yield f"Memory peak{whose(recording, peak)}", peak.value, memory_limit(recording)
+        yield f"Memory peak{whose(recording, peak)}", peak.value, steps.memory_limit(recording)
     for chart in charts:
         if chart.id.startswith("gpu-") and chart.mark is not None:
             index = chart.id.removeprefix("gpu-")
             is_own = chart.series[0].label == OF_PROGRAM
             own = highest_on(recording, int(index)) if is_own else None
             name = f"GPU {index} peak{'' if is_own else ', all programs'}"
-            yield name, max(known((chart.mark.value, own))), chart.limit
+            yield name, max(model.known((chart.mark.value, own))), chart.limit
 
 
 _LONGEST_NAME: Final = 120
@@ -159,7 +124,7 @@ class _Process(NamedTuple):
     """One process with all its runs."""
 
     name: str  # In words
-    runs: Sequence[RecordedRun]
+    runs: Sequence[model.RecordedRun]
     start: float  # When the first began
     end: float  # When the last ended, or the end of what is known
     peak: float | None  # Highest memory of its tree, in bytes
@@ -171,37 +136,35 @@ class _Process(NamedTuple):
         return self.end - self.start
 
     @property
-    def state(self) -> State:
-        return min((run.state for run in self.runs), key=WORST_FIRST.index)
+    def state(self) -> model.State:
+        return min((run.state for run in self.runs), key=model.WORST_FIRST.index)
 
 
 _COLUMNS: Final = (
-    Column[_Process]("Process", None, lambda each: each.name),
-    Column[_Process]("State", None, lambda each: STATES[each.state].cell),
-    Column[_Process]("Start", "s", lambda each: each.start, shown_in="s"),
-    Column[_Process]("Time", "s", lambda each: each.seconds, shown_in="s"),
-    Column[_Process](
+    doc.Column[_Process]("Process", None, lambda each: each.name),
+    doc.Column[_Process]("State", None, lambda each: model.STATES[each.state].cell),
+    doc.Column[_Process]("Start", "s", lambda each: each.start, shown_in="s"),
+    doc.Column[_Process]("Time", "s", lambda each: each.seconds, shown_in="s"),
+    doc.Column[_Process](
         "Time to median", "1", lambda each: each.ratio - 1 if each.ratio else None,
         shown_in="%", is_signed=True, title="longer or shorter than the median of those that the same process has started",
     ),
-    Column[_Process](
-        "Memory peak", "By", lambda each: each.peak, shown_in=ONE,
+    doc.Column[_Process](
+        "Memory peak", "By", lambda each: each.peak, shown_in=doc.ONE,
         title="of the process and its children",
     ),
-    Column[_Process]("Steps", "", lambda each: sum(len(run.steps) for run in each.runs)),
+    doc.Column[_Process]("Steps", "", lambda each: sum(len(run.steps) for run in each.runs)),
 )  # fmt: skip
 
-_COMMAND: Final = Column[_Process]("Command", None, lambda each: _command(each.runs[0]))
-
-
+_COMMAND: Final = doc.Column[_Process]("Command", None, lambda each: _command(each.runs[0]))
 _COLUMNS_OF_UNLIKE: Final = (_COLUMNS[0], _COMMAND, *_COLUMNS[1:4], *_COLUMNS[5:])
 
 
-def _command(run: RecordedRun) -> str:
+def _command(run: model.RecordedRun) -> str:
     return cut(str(run.attributes.get(semconv.PROCESS_COMMAND_LINE, "")), _LONGEST_NAME)
 
 
-def _processes_of(recording: Recording) -> tuple[list[str], list[Table]]:
+def _processes_of(recording: model.Recording) -> tuple[list[str], list[doc.Table]]:
     """Returns a sentence on several processes, and their tables; nothing for a single one.
 
     A process that has started others waits for them: only those are compared that one has started.
@@ -212,19 +175,19 @@ def _processes_of(recording: Recording) -> tuple[list[str], list[Table]]:
     processes = [each for above in families for each in _in_order(left, above)]
     if len(processes) < 2:
         return [], []
-    steps = chain.from_iterable(
+    shared = chain.from_iterable(
         _common_steps(family) for family in families.values() if _is_beside(family)
     )
-    common = sorted(steps, key=lambda each: -each.longest)
+    common = sorted(shared, key=lambda each: -each.longest)
     caption = "The same step in processes beside each other"
-    imbalance = Table.of(_IMBALANCE, common, id="imbalance", caption=caption)
+    imbalance = doc.Table.of(_IMBALANCE, common, id="imbalance", caption=caption)
     # Ranks have one command, stages of a script one each
     is_alike = len({_command(each.runs[0]) for each in processes}) == 1
     below = ": below each those that it has started" if len(families) > 1 else ""
-    table = Table.of(
+    table = doc.Table.of(
         _COLUMNS if is_alike else _COLUMNS_OF_UNLIKE,
         processes,
-        row=lambda each, cells: Row(cells, each.depth, state=each.state),
+        row=lambda each, cells: doc.Row(cells, each.depth, state=each.state),
         id="processes",
         caption=f"Processes{below}, slowest first",
     )
@@ -245,17 +208,17 @@ def _sentence(number: int, common: Sequence[_CommonStep]) -> str:
     return f"{text}."
 
 
-def _families(recording: Recording) -> dict[int | None, list[_Process]]:
+def _families(recording: model.Recording) -> dict[int | None, list[_Process]]:
     """Returns the processes that one has started, by its id, slowest first; processes that none here started come first."""
-    every = by_process(recording)
+    every = steps.by_process(recording)
     pids = {runs[0].pid for runs in every.values()}
     families: dict[int | None, list[_Process]] = {None: []}
     for runs in every.values():
         above = runs[0].parent_pid if runs[0].parent_pid in pids else None
-        name = process_name(recording, runs[0])
+        name = steps.process_name(recording, runs[0])
         peaks = (summary.peak_of_run(recording, run) for run in runs)
         highest = max((peak.value for peak in peaks if peak is not None), default=None)
-        end = end_of(runs, recording.duration)
+        end = steps.end_of(runs, recording.duration)
         families.setdefault(above, []).append(_Process(name, runs, runs[0].start, end, highest))
     for above, family in families.items():
         is_compared = len(family) >= _FEWEST and _is_beside(family)
@@ -292,13 +255,13 @@ class _CommonStep(NamedTuple):
 
 
 _IMBALANCE: Final = (
-    Column[_CommonStep]("Step", None, lambda each: cut(each.name, _LONGEST_NAME)),
-    Column[_CommonStep]("Processes", "", lambda each: len(each.seconds)),
-    Column[_CommonStep]("Shortest", "s", lambda each: min(each.seconds.values()), shown_in="s"),
-    Column[_CommonStep]("Median", "s", lambda each: each.typical, shown_in="s"),
-    Column[_CommonStep]("Longest", "s", lambda each: each.longest, shown_in="s"),
-    Column[_CommonStep]("Slowest", None, lambda each: max(each.seconds, key=each.seconds.__getitem__)),
-    Column[_CommonStep](
+    doc.Column[_CommonStep]("Step", None, lambda each: cut(each.name, _LONGEST_NAME)),
+    doc.Column[_CommonStep]("Processes", "", lambda each: len(each.seconds)),
+    doc.Column[_CommonStep]("Shortest", "s", lambda each: min(each.seconds.values()), shown_in="s"),
+    doc.Column[_CommonStep]("Median", "s", lambda each: each.typical, shown_in="s"),
+    doc.Column[_CommonStep]("Longest", "s", lambda each: each.longest, shown_in="s"),
+    doc.Column[_CommonStep]("Slowest", None, lambda each: max(each.seconds, key=each.seconds.__getitem__)),
+    doc.Column[_CommonStep](
         "Imbalance", "1", lambda each: each.longest / each.typical - 1 if each.typical else None,
         shown_in="%", is_signed=True, title="by how much the longest is longer than the median",
     ),
@@ -329,7 +292,7 @@ _FACTS: Final = {fact.attribute: (fact.name, fact.unit) for fact in FACTS} | {
 """Names for people, as a comparison has them, with their units; any other attribute is shown by its own."""
 
 
-def _origin(recording: Recording, subject: ShownProcess) -> Section:
+def _origin(recording: model.Recording, subject: steps.ShownProcess) -> doc.Section:
     """Returns what made a recording, in groups; empty ones are left out."""
     facts = dict(recording.origin)
     for run in subject.runs:
@@ -340,16 +303,16 @@ def _origin(recording: Recording, subject: ShownProcess) -> Section:
     for title, beginnings in GROUPS:
         names = [name for name in left if name.startswith(beginnings)]
         if rows := [_fact(name, left.pop(name)) for name in names]:
-            shown.append(Facts(rows, title))
+            shown.append(doc.Facts(rows, title))
     own = [("recorder", OWN_PART)] if recording.path.is_dir() else []
-    shown.append(Facts([("folder or file", str(recording.path)), *own], "Recording"))
-    return Section("What made this run", (Section("", shown, layout="facts"),))
+    shown.append(doc.Facts([("folder or file", str(recording.path)), *own], "Recording"))
+    return doc.Section("What made this run", (doc.Section("", shown, layout="facts"),))
 
 
-def _fact(name: str, value: object) -> tuple[str, Cell]:
+def _fact(name: str, value: object) -> tuple[str, doc.Cell]:
     known, unit = _FACTS.get(name, (name, ""))
     if isinstance(value, bool):
         return known, value
     if unit and isinstance(value, int | float):
-        return known, UnitCell(value, unit)
+        return known, doc.UnitCell(value, unit)
     return known, cut(listed(value), _LONGEST)

@@ -12,37 +12,12 @@ from typing import Any, Final, cast
 from urllib.parse import quote
 
 from otel_quant.format.event_file import REPORT
+from otel_quant.recordings import runs as run_list
 from otel_quant.recordings.model import State
-from otel_quant.recordings.runs import (
-    FAILED,
-    LIBRARY,
-    LISTED,
-    NAMES,
-    PATH,
-    STATUS,
-    TIME,
-    Field,
-    Pivot,
-    Unreadable,
-    is_least,
-    unit_of,
-)
-from otel_quant.recordings.runs import Cell as PivotCell
 from otel_quant.recordings.runs import Row as Run
 from otel_quant.recordings.summary import MEMORY_PEAK
 from otel_quant.schema.units import counted
-from otel_quant.views.document import (
-    Bars,
-    Cell,
-    Column,
-    Document,
-    Lines,
-    Part,
-    Row,
-    Section,
-    Table,
-    UnitCell,
-)
+from otel_quant.views import document as doc
 from otel_quant.views.text import cell_text
 from otel_quant.views.writers import moment_json
 
@@ -60,20 +35,20 @@ _MOST_BARS: Final = 10
 def document(
     runs: Sequence[Run],
     names: Sequence[str],
-    pivot: Pivot | None,
-    unreadable: Sequence[Unreadable],
+    pivot: run_list.Pivot | None,
+    unreadable: Sequence[run_list.Unreadable],
     chosen: str,
     *,
     is_page: bool,
-) -> Document:
+) -> doc.Document:
     """Returns runs as a list, or as a table of two of their names; a page has both.
 
     ``names`` are asked for beside the list's columns; ``chosen`` is below which folders, and which runs.
     """
-    parts: Iterable[Part]
+    parts: Iterable[doc.Part]
     if pivot is None:
         table, shown = _list(runs, _fields(names)), partial(_runs_data, runs)
-        parts = (*_peaks(runs), table) if runs else (Lines((f"no run {chosen}",)),)
+        parts = (*_peaks(runs), table) if runs else (doc.Lines((f"no run {chosen}",)),)
     else:
         table, shown = _pivot(pivot), partial(_pivot_data, pivot)
         parts = _page_parts(runs, names, pivot, unreadable) if is_page else (table,)
@@ -82,7 +57,7 @@ def document(
         return {**shown(), "unreadable": [each._asdict() for each in unreadable]}
 
     over = f"Quantization runs {chosen}"
-    return Document(
+    return doc.Document(
         parts, _answer(runs), over, is_answer=bool(runs), sheet=lambda: table, data=data
     )
 
@@ -91,12 +66,12 @@ def _answer(runs: Sequence[Run]) -> str:
     """Returns how many runs there are, how they ended, and the highest peak."""
     text = counted(len(runs), "run")
     if runs:
-        states = Counter(str(run[STATUS]) for run in runs).most_common()
+        states = Counter(str(run[run_list.STATUS]) for run in runs).most_common()
         each = ", ".join(f"{number:,} {state}" for state, number in states)
         text += f": {each}" if states[1:] else f", {'all ' * (len(runs) > 1)}{states[0][0]}"
     for run in _highest(runs)[:1]:
-        least = "at least " * is_least(run)
-        text += f"; the highest peak is {least}{cell_text(run[MEMORY_PEAK], 'By')}, in {run[PATH]}"
+        least = "at least " * run_list.is_least(run)
+        text += f"; the highest peak is {least}{cell_text(run[MEMORY_PEAK], 'By')}, in {run[run_list.PATH]}"
     return text
 
 
@@ -106,28 +81,30 @@ def _highest(runs: Sequence[Run]) -> list[Run]:
     return sorted(known, key=itemgetter(MEMORY_PEAK), reverse=True)
 
 
-def _peak(run: Run) -> UnitCell:
+def _peak(run: Run) -> doc.UnitCell:
     """Returns the peak of a run; of one whose end nothing has seen, at least that."""
     found: Any = run[MEMORY_PEAK]
-    return UnitCell(found, before="≥ " if is_least(run) else "")
+    return doc.UnitCell(found, before="≥ " if run_list.is_least(run) else "")
 
 
-def _peaks(runs: Sequence[Run]) -> Iterator[Bars]:
+def _peaks(runs: Sequence[Run]) -> Iterator[doc.Bars]:
     highest = _highest(runs)[:_MOST_BARS]
     if len(highest) > 1:
-        yield Bars([(str(run[PATH]), _peak(run), 0) for run in highest])
+        yield doc.Bars([(str(run[run_list.PATH]), _peak(run), 0) for run in highest])
 
 
 def _runs_data(runs: Sequence[Run]) -> dict[str, Any]:
     data = []
     for run in runs:
         numbers = ((name, value) for name, value in run.items() if isinstance(value, float))
-        moments = {name: moment_json(at) for name, at in numbers if unit_of(name) == TIME}
+        moments = {
+            name: moment_json(at) for name, at in numbers if run_list.unit_of(name) == run_list.TIME
+        }
         data.append({**run, **moments})
     return {"runs": data}
 
 
-def unreadable_lines(unreadable: Sequence[Unreadable]) -> list[str]:
+def unreadable_lines(unreadable: Sequence[run_list.Unreadable]) -> list[str]:
     """Returns what could not be read, a line each below a heading."""
     paths = counted(len({each.path for each in unreadable}), "path")
     head = f"{paths} could not be read, or not in all parts:"
@@ -135,72 +112,85 @@ def unreadable_lines(unreadable: Sequence[Unreadable]) -> list[str]:
 
 
 def _page_parts(
-    runs: Sequence[Run], names: Sequence[str], pivot: Pivot, unreadable: Sequence[Unreadable]
-) -> Iterator[Part]:
+    runs: Sequence[Run],
+    names: Sequence[str],
+    pivot: run_list.Pivot,
+    unreadable: Sequence[run_list.Unreadable],
+) -> Iterator[doc.Part]:
     yield from _peaks(runs)
     if pivot.rows:
         yield _pivot(pivot)._replace(caption=_note(pivot), note="")
     *columns, path = _fields(names)
     # In a phone's window the status is beside the path.
-    columns.sort(key=lambda field: field.name != STATUS)
+    columns.sort(key=lambda field: field.name != run_list.STATUS)
     table = _list(runs, (path, *columns), is_page=True)._replace(caption="Runs")
-    yield Section("Runs", (table.first(_MOST_ROWS, "run"),))
+    yield doc.Section("Runs", (table.first(_MOST_ROWS, "run"),))
     if unreadable:
         heading, *lines = unreadable_lines(unreadable)
-        yield Lines((heading,))
-        yield Lines(lines, is_bad=True).first(_MOST_PROBLEMS)
+        yield doc.Lines((heading,))
+        yield doc.Lines(lines, is_bad=True).first(_MOST_PROBLEMS)
 
 
-def _fields(names: Sequence[str]) -> tuple[Field, ...]:
+def _fields(names: Sequence[str]) -> tuple[run_list.Field, ...]:
     """Returns the columns of the list, and columns of further names before the path."""
-    *before, path = LISTED
-    more = [name for name in dict.fromkeys(names) if name not in NAMES]
-    return (*before, *(Field(name, name, unit_of(name), "") for name in more), path)
+    *before, path = run_list.LISTED
+    more = [name for name in dict.fromkeys(names) if name not in run_list.NAMES]
+    return (
+        *before,
+        *(run_list.Field(name, name, run_list.unit_of(name), "") for name in more),
+        path,
+    )
 
 
-def _list(runs: Sequence[Run], fields: Sequence[Field], *, is_page: bool = False) -> Table:
+def _list(
+    runs: Sequence[Run], fields: Sequence[run_list.Field], *, is_page: bool = False
+) -> doc.Table:
     columns = [_column(field, runs) for field in fields]
 
-    def row(run: Run, cells: Sequence[Cell]) -> Row:
-        report = Path(str(run[PATH]), REPORT)
+    def row(run: Run, cells: Sequence[doc.Cell]) -> doc.Row:
+        report = Path(str(run[run_list.PATH]), REPORT)
         link = quote(report.as_posix()) if is_page and report.is_file() else ""
-        return Row(cells, state=cast("State", run[STATUS]), link=link)
+        return doc.Row(cells, state=cast("State", run[run_list.STATUS]), link=link)
 
-    return Table.of(columns, runs, row=row, known_only=is_page, id="runs")
+    return doc.Table.of(columns, runs, row=row, known_only=is_page, id="runs")
 
 
-def _column(field: Field, runs: Sequence[Run]) -> Column[Run]:
-    def value(run: Run) -> Cell:
+def _column(field: run_list.Field, runs: Sequence[Run]) -> doc.Column[Run]:
+    def value(run: Run) -> doc.Cell:
         found = run.get(field.name)
-        if field.name == MEMORY_PEAK and isinstance(found, int | float) and is_least(run):
+        if field.name == MEMORY_PEAK and isinstance(found, int | float) and run_list.is_least(run):
             return _peak(run)
-        if field.name == STATUS and FAILED in run:
-            return f"{found}, {run[FAILED]} failed"
+        if field.name == run_list.STATUS and run_list.FAILED in run:
+            return f"{found}, {run[run_list.FAILED]} failed"
         return found
 
     is_number = field.unit or any(isinstance(run.get(field.name), int | float) for run in runs)
     unit = field.unit if is_number else None
     spare = _SPARE.get(field.heading, 0)
-    return Column(field.heading, unit, value, field.name, spare=spare, title=field.brief)
+    return doc.Column(field.heading, unit, value, field.name, spare=spare, title=field.brief)
 
 
-def _pivot(pivot: Pivot) -> Table:
-    headings = {field.name: field.heading for field in LISTED} | {LIBRARY: "LIBRARY"}
-    columns = [Column[Any](headings.get(pivot.of_rows, pivot.of_rows), key=pivot.of_rows)]
+def _pivot(pivot: run_list.Pivot) -> doc.Table:
+    headings = {field.name: field.heading for field in run_list.LISTED} | {
+        run_list.LIBRARY: "LIBRARY"
+    }
+    columns = [doc.Column[Any](headings.get(pivot.of_rows, pivot.of_rows), key=pivot.of_rows)]
     for name in pivot.beside:
-        columns.append(Column(headings.get(name, name), unit_of(name) or None, key=name))
-    columns += [Column(name or _NONE, unit_of(pivot.value)) for name in pivot.columns]
+        columns.append(
+            doc.Column(headings.get(name, name), run_list.unit_of(name) or None, key=name)
+        )
+    columns += [doc.Column(name or _NONE, run_list.unit_of(pivot.value)) for name in pivot.columns]
     rows = [(row.name or _NONE, *row.beside, *map(_median, row.cells)) for row in pivot.rows]
-    return Table(columns, rows, note=_note(pivot))
+    return doc.Table(columns, rows, note=_note(pivot))
 
 
-def _median(cell: PivotCell | None) -> Cell:
+def _median(cell: run_list.Cell | None) -> doc.Cell:
     if cell is None:
         return None
-    return UnitCell(cell.median, title=f"median of {counted(cell.runs, 'run')}")
+    return doc.UnitCell(cell.median, title=f"median of {counted(cell.runs, 'run')}")
 
 
-def _note(pivot: Pivot) -> str:
+def _note(pivot: run_list.Pivot) -> str:
     """Returns what has to be known to read a table, in a sentence or two."""
     most = max((cell.runs for row in pivot.rows for cell in row.cells if cell), default=0)
     note = f"{pivot.value} by {pivot.of_rows} and {pivot.of_columns}"
@@ -212,7 +202,7 @@ def _note(pivot: Pivot) -> str:
     return f"{note}."
 
 
-def _pivot_data(pivot: Pivot) -> dict[str, Any]:
+def _pivot_data(pivot: run_list.Pivot) -> dict[str, Any]:
     """Returns of each cell the median in bytes or seconds, and its runs."""
     rows = []
     for row in pivot.rows:
@@ -224,7 +214,7 @@ def _pivot_data(pivot: Pivot) -> dict[str, Any]:
         "rows": pivot.of_rows,
         "columns": pivot.of_columns,
         "value": pivot.value,
-        "unit": unit_of(pivot.value),
+        "unit": run_list.unit_of(pivot.value),
         "table": rows,
         "left_out": pivot.left_out,
     }

@@ -24,46 +24,21 @@ from otel_quant.recordings.model import (
 from otel_quant.recordings.profile_reader import COLUMNS as PROFILE_COLUMNS
 from otel_quant.recordings.profile_reader import OF_RUN, PEAKS
 from otel_quant.schema import semconv
+from otel_quant.schema.events import present
 from otel_quant.schema.figures import MODEL_FIGURES, ModelFigure
 from otel_quant.schema.readings import OWN_MEMORY, LayerAccuracy, worst_first
 from otel_quant.schema.units import counted, cut, duration_text, share_text, size
+from otel_quant.views import document as doc
+from otel_quant.views import steps
 from otel_quant.views.answer import ending_parts, outcome, sentences
-from otel_quant.views.document import (
-    Cell,
-    Column,
-    Document,
-    Facts,
-    Lines,
-    Part,
-    Section,
-    Table,
-    UnitCell,
-    known,
-    records,
-)
 from otel_quant.views.gpu_devices import device_table
-from otel_quant.views.steps import (
-    BARE,
-    CHILDREN,
-    COLUMNS,
-    ShownRun,
-    StepTableRow,
-    by_process,
-    columns_of,
-    memory_limit,
-    message_of,
-    process_name,
-    status_of,
-    step_table,
-    subject_of,
-)
 from otel_quant.views.text import cell_text, listed, phrase, precision_text
 
 
-def document(recordings: Mapping[str, Recording], most_steps: int | None = None) -> Document:
+def document(recordings: Mapping[str, Recording], most_steps: int | None = None) -> doc.Document:
     """Returns recordings as a document, with so many steps of each run at most."""
     parts = {name: _parts(name, each, most_steps) for name, each in recordings.items()}
-    return Document(
+    return doc.Document(
         _titled(parts),
         title=", ".join(recordings),
         over="Quantization runs",
@@ -72,30 +47,30 @@ def document(recordings: Mapping[str, Recording], most_steps: int | None = None)
     )
 
 
-def devices(recordings: Mapping[str, Recording]) -> Document:
+def devices(recordings: Mapping[str, Recording]) -> doc.Document:
     """Returns what the steps of recordings used of each GPU."""
     tables = {name: device_table(each, each.runs) for name, each in recordings.items()}
-    none = Lines(("No GPU was seen.",))
+    none = doc.Lines(("No GPU was seen.",))
     parts = {name: iter([each if each.rows else none]) for name, each in tables.items()}
     first, *others = tables.values()
     sheet = None if others else lambda: first
-    return Document(tuple(_titled(parts)), ", ".join(recordings), "GPUs", sheet=sheet)
+    return doc.Document(tuple(_titled(parts)), ", ".join(recordings), "GPUs", sheet=sheet)
 
 
-def _titled(parts: Mapping[str, Iterator[Part]]) -> Iterator[Part]:
+def _titled(parts: Mapping[str, Iterator[doc.Part]]) -> Iterator[doc.Part]:
     """Yields parts, below their titles if there are several."""
     for title, own in parts.items():
-        yield from [Section(title, own)] if len(parts) > 1 else own
+        yield from [doc.Section(title, own)] if len(parts) > 1 else own
 
 
-def _parts(name: str, recording: Recording, most_steps: int | None) -> Iterator[Part]:
+def _parts(name: str, recording: Recording, most_steps: int | None) -> Iterator[doc.Part]:
     """Yields the answer first, then the steps of each run, then what made it."""
-    subject = subject_of(recording)
-    yield Lines([f"{outcome(recording, subject)}.", *sentences(recording, subject)])
+    subject = steps.subject_of(recording)
+    yield doc.Lines([f"{outcome(recording, subject)}.", *sentences(recording, subject)])
     yield from ending_parts(recording.ending)
-    yield from Lines.of(recording.problems)
+    yield from doc.Lines.of(recording.problems)
     runs = _titled_runs(name, recording)
-    if len(by_process(recording)) > 1:
+    if len(steps.by_process(recording)) > 1:
         yield from _parts_of_several(recording, most_steps)
     else:
         of_runs = {title: _run_parts(recording, run, most_steps) for title, run in runs.items()}
@@ -104,23 +79,23 @@ def _parts(name: str, recording: Recording, most_steps: int | None) -> Iterator[
     yield from model_parts(recording)
 
 
-def _parts_of_several(recording: Recording, most_steps: int | None) -> Iterator[Part]:
+def _parts_of_several(recording: Recording, most_steps: int | None) -> Iterator[doc.Part]:
     """Yields one table of the steps of all processes, and a line for each of them."""
-    table = step_table(recording, recording.runs, most_steps)
+    table = steps.step_table(recording, recording.runs, most_steps)
     if table.rows:
         yield table
-    facts: list[tuple[str, Cell]] = []
+    facts: list[tuple[str, doc.Cell]] = []
     for run in recording.runs[:_MOST_PROCESSES]:
         peak = summary.peak_of_run(recording, run)
         memory = phrase(", memory peak {}", peak, lambda known: size(known.value))
         command = run.attributes.get(semconv.PROCESS_COMMAND_LINE, "")
         text = cut(f"{STATES[run.state].cell}{memory}: {command}", _LONGEST_FACT)
-        facts.append((process_name(recording, run), text))
+        facts.append((steps.process_name(recording, run), text))
     if more := recording.runs[_MOST_PROCESSES:]:
         facts.append(("and", f"{len(more):,} more"))
     with_steps = next((run for run in recording.runs if run.steps), recording.runs[0])
     shared = dict(_facts(recording, with_steps))
-    yield Facts([*facts, *_picked(shared, *_SHARED).items()])
+    yield doc.Facts([*facts, *_picked(shared, *_SHARED).items()])
 
 
 _MOST_PROCESSES: Final = 64
@@ -140,24 +115,26 @@ def _titled_runs(name: str, recording: Recording) -> dict[str, RecordedRun]:
     return found
 
 
-def block_parts(recording: Recording) -> Iterator[Part]:
+def block_parts(recording: Recording) -> Iterator[doc.Part]:
     """Yields the parts of a block that was measured."""
-    yield Lines(list(sentences(recording, subject_of(recording))))
+    yield doc.Lines(list(sentences(recording, steps.subject_of(recording))))
     yield from _run_parts(recording, recording.runs[0])
     yield from model_parts(recording)
 
 
 def _run_parts(
     recording: Recording, run: RecordedRun, most_steps: int | None = None
-) -> Iterator[Part]:
+) -> Iterator[doc.Part]:
     """Yields the parts of one run."""
-    table = step_table(recording, [run], most_steps)
+    table = steps.step_table(recording, [run], most_steps)
     if table.rows:
         yield table
     if facts := list(_facts(recording, run)):
-        yield Facts(facts)
+        yield doc.Facts(facts)
     if run.end is not None and _is_truncated(recording, run):
-        yield Lines(("truncated: all checkpoints are complete, but the text after them is not",))
+        yield doc.Lines(
+            ("truncated: all checkpoints are complete, but the text after them is not",)
+        )
 
 
 def _is_truncated(recording: Recording, run: RecordedRun) -> bool:
@@ -178,15 +155,11 @@ OWN_PART: Final = f"about {OWN_MEMORY // 10**6} MB and 0.2 to 0.5 s of CPU time 
 _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
     "GPUs": {"gpus": "{}"},
     "libraries": {"libraries": "{}"},
-    "calibration": {
-        "calibration_method": "{}",
-        "calibration_samples": "{} samples (batches)",
-        "calibration_items": "{} items",
-    },
+    "calibration": {"calibration_method": "{}", "calibration_samples": "{} samples (batches)", "calibration_items": "{} items"},
     "command": {"command": "{}"},
     "host": {"host": "{}", "system": "{}"},
     "Python": {"python": "{}", "otel_quant": "otel-quant {}"},
-}
+}  # fmt: skip
 """Name -> keys whose values are shown there, each with its text."""
 
 
@@ -197,18 +170,11 @@ def _run_data(recording: Recording, run: RecordedRun) -> dict[str, Any]:
     found = {key: _in_profile(key, known.get(name)) for key, name in OF_RUN.items()}
     limit, peak = summary.limit(recording, run), summary.peak_of_run(recording, run)
     data = {key: value for key, value in found.items() if value not in (None, "")}
-    data |= _known(**_calibration(run))
-    for name, bare, known_value in (
-        ("memory_limit", "memory_limit_bytes", limit),
-        ("tree_peak_memory", "memory_peak_bytes", peak),
-    ):
-        if known_value:
-            sizes = {
-                f"{name}_mb": _mebibytes(known_value.value),
-                bare: known_value.value,
-                f"{name}_source": known_value.source,
-            }
-            data |= _known(**sizes)
+    data |= present(_calibration(run))
+    for name, bare, of in (("memory_limit", "limit", limit), ("tree_peak_memory", "peak", peak)):
+        if of:
+            sizes = {f"{name}_mb": _mebibytes(of.value), f"memory_{bare}_bytes": of.value}
+            data |= present(sizes | {f"{name}_source": of.source})
     if peak and limit:
         data["memory_limit_share"] = round(peak.value / limit.value, 4)
     if run.end is not None:
@@ -266,7 +232,7 @@ _MOST_LAYERS: Final = 10
 _MOST_TABLES: Final = 20
 
 
-def accuracy_tables(recording: Recording) -> list[Table]:
+def accuracy_tables(recording: Recording) -> list[doc.Table]:
     """Returns the worst layers of each step whose library has computed how well it has quantized them."""
     by_measure: dict[tuple[str, str, int], list[LayerAccuracy]] = {}
     for at, place in enumerate(steps_in(recording)):
@@ -283,7 +249,7 @@ def accuracy_tables(recording: Recording) -> list[Table]:
     return tables[:_MOST_TABLES]
 
 
-def _worst_layers(layers: Sequence[LayerAccuracy], step: str, name: str) -> Table:
+def _worst_layers(layers: Sequence[LayerAccuracy], step: str, name: str) -> doc.Table:
     first, finite = layers[0], [each.value for each in layers if each.value is not None]
     facts = [f"{first.better.capitalize()} values are better."] if first.better else []
     facts += [f"Median: {cell_text(_accuracy(median(finite)))}."] if finite else []
@@ -291,19 +257,19 @@ def _worst_layers(layers: Sequence[LayerAccuracy], step: str, name: str) -> Tabl
     is_bar = first.better == "lower" and min(finite, default=-1) >= 0
     heading = cut(first.measure, _LONGEST_NAME) + phrase(" ({})", first.unit)
     columns = (
-        Column[LayerAccuracy]("Layer", None, lambda each: cut(each.layer, _LONGEST_NAME)),
-        Column[LayerAccuracy](heading, "", lambda each: _accuracy(each.value), is_bar=is_bar),
+        doc.Column[LayerAccuracy]("Layer", None, lambda each: cut(each.layer, _LONGEST_NAME)),
+        doc.Column[LayerAccuracy](heading, "", lambda each: _accuracy(each.value), is_bar=is_bar),
     )
     title = f"{'Worst layers' if first.better else 'Layers'} of {step}, by {first.measure}"
-    table = Table.of(columns, worst_first(layers), id=name, title=title, note=" ".join(facts))
+    table = doc.Table.of(columns, worst_first(layers), id=name, title=title, note=" ".join(facts))
     return table.first(_MOST_LAYERS, "layer")
 
 
-def _accuracy(value: float | None) -> Cell:
+def _accuracy(value: float | None) -> doc.Cell:
     if value is None:
         return "not finite"
     is_nearly_1 = 0.99 < value < 1  # of a cosine what it lacks counts
-    return UnitCell(value, "", digits=6) if is_nearly_1 else value
+    return doc.UnitCell(value, "", digits=6) if is_nearly_1 else value
 
 
 # --- models -------------------------------------------------------------------------------
@@ -315,7 +281,7 @@ _LONGEST_NAME: Final = 120
 Model: TypeAlias = Mapping[str, Any]
 
 
-def model_parts(recording: Recording, *, with_layers: bool = False) -> Iterator[Part]:
+def model_parts(recording: Recording, *, with_layers: bool = False) -> Iterator[doc.Part]:
     """Yields the last model of each role side by side, and notes on them; nothing if none was costed."""
     every = [model for run in recording.runs for model in run.models]
     if not every:
@@ -326,28 +292,28 @@ def model_parts(recording: Recording, *, with_layers: bool = False) -> Iterator[
     notes = list(chain.from_iterable(map(_notes, models, models.values())))
     if earlier := len(every) - len(models):
         notes.append(f"{counted(earlier, 'earlier model')} left out: the last of each role counts.")
-    yield from Lines.of(notes)
+    yield from doc.Lines.of(notes)
     if with_layers:
         yield from filter(attrgetter("rows"), map(_layers, models, models.values()))
 
 
-def _comparison(models: Mapping[str, Model]) -> Table:
+def _comparison(models: Mapping[str, Model]) -> doc.Table:
     figures = [model["figures"] for model in models.values()]
-    columns: list[Column[Any]] = [Column("Model", value=partial(_heading, figures))]
+    columns: list[doc.Column[Any]] = [doc.Column("Model", value=partial(_heading, figures))]
     columns += [
-        Column(_ROLES.get(role, cut(role, _LONGEST_NAME)), "", partial(_model_figure, each))
+        doc.Column(_ROLES.get(role, cut(role, _LONGEST_NAME)), "", partial(_model_figure, each))
         for role, each in zip(models, figures, strict=True)
     ]
     if models.keys() >= _ROLES.keys():
         before, after, *_ = figures
-        columns.append(Column("Change", "", partial(_change, before, after), spare=1))
+        columns.append(doc.Column("Change", "", partial(_change, before, after), spare=1))
     shown = [
         figure
         for figure in MODEL_FIGURES
         if figure.heading and figure.name != _RUN  # which stands behind what is stored
         if any(number(each, figure.name) is not None for each in figures)
     ]
-    return Table.of(columns, shown, id="models", caption="Models", is_sortable=False)
+    return doc.Table.of(columns, shown, id="models", caption="Models", is_sortable=False)
 
 
 _STORED: Final = "integer_mac_share"
@@ -359,9 +325,9 @@ def _heading(models: Sequence[Model], figure: ModelFigure) -> str:
     return f"{figure.heading[0].upper()}{figure.heading[1:]}{' (expected to run)' * behind}"
 
 
-def _model_figure(figures: Model, figure: ModelFigure) -> Cell:
+def _model_figure(figures: Model, figure: ModelFigure) -> doc.Cell:
     unit = "M" if figure.unit.startswith("{") else figure.unit
-    return UnitCell(number(figures, figure.name), unit, after=_run(figures, figure))
+    return doc.UnitCell(number(figures, figure.name), unit, after=_run(figures, figure))
 
 
 def _run(figures: Model, figure: ModelFigure) -> str:
@@ -389,22 +355,24 @@ def _types(figures: Mapping[str, Any], prefix: str) -> dict[str, float]:
     return dict(sorted(found.items(), key=lambda pair: -pair[1]))
 
 
-def _text(key: str) -> Callable[[Model], Cell]:
+def _text(key: str) -> Callable[[Model], doc.Cell]:
     return lambda node: cut(str(node[key]), _LONGEST_NAME) if node.get(key) else None
 
 
-def _layers(role: str, model: Model) -> Table:
+def _layers(role: str, model: Model) -> doc.Table:
     columns = (
-        Column[Model]("Layer", None, _text("name")),
-        Column[Model]("Operator", None, _text("op_type")),
-        Column[Model]("Stored in", None, _text("precision")),
-        Column[Model]("Expected to run in", None, _text("expected_precision")),
-        Column[Model]("MACs", "M", lambda node: number(node, "macs")),
-        Column[Model]("Memory", "By", lambda node: number(node, "memory_bytes"), title="estimated"),
+        doc.Column[Model]("Layer", None, _text("name")),
+        doc.Column[Model]("Operator", None, _text("op_type")),
+        doc.Column[Model]("Stored in", None, _text("precision")),
+        doc.Column[Model]("Expected to run in", None, _text("expected_precision")),
+        doc.Column[Model]("MACs", "M", lambda node: number(node, "macs")),
+        doc.Column[Model](
+            "Memory", "By", lambda node: number(node, "memory_bytes"), title="estimated"
+        ),
     )
     caption = f"Heaviest layers, {role} model"
     nodes = model.get("heaviest", ())
-    return Table.of(columns, nodes, id=f"layers-{role}", caption=caption, known_only=True)
+    return doc.Table.of(columns, nodes, id=f"layers-{role}", caption=caption, known_only=True)
 
 
 _MORE: Final = {
@@ -417,18 +385,15 @@ _MORE: Final = {
 def _notes(role: str, model: Model) -> Iterator[str]:
     figures = model["figures"]
     words = (phrase(form, figures.get(key), listed) for key, form in _MORE.items())
-    facts = filter(None, (model.get("path"), _contractions(figures), *words))
+    stored, expected = (_types(figures, each) for each in ("precision.", "expected_precision."))
+    reasons = [listed(each) for each in (figures.get("in_float"),) if each]
+    runtime = str(figures.get("runtime") or "")
+    types = f"contractions {precision_text(stored, expected, runtime, reasons)}" if runtime else ""
+    facts = filter(None, (model.get("path"), types, *words))
     if text := "; ".join(cut(each, _LONGEST_NOTE) for each in facts):
         yield f"{role.capitalize()} model: {text}."
     if error := model.get("error"):
         yield f"The {role} model could not be costed: {cut(error, _LONGEST_FACT)}"
-
-
-def _contractions(figures: Mapping[str, Any]) -> str:
-    stored, expected = (_types(figures, each) for each in ("precision.", "expected_precision."))
-    reasons = [listed(each) for each in (figures.get("in_float"),) if each]
-    text = precision_text(stored, expected, str(figures.get("runtime")), reasons)
-    return f"contractions {text}" if figures.get("runtime") else ""
 
 
 _SIZES: Final = ("size", "weight_bytes")
@@ -475,10 +440,6 @@ def _mebibytes(value: float | None) -> float | None:
     return None if value is None else round(value / (1 << 20), 2)
 
 
-def _known(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
 def _picked(values: Mapping[str, Any], *keys: str) -> dict[str, Any]:
     return {key: values[key] for key in keys if key in values}
 
@@ -492,10 +453,10 @@ def _data(recordings: Mapping[str, Recording]) -> Iterator[dict[str, Any]]:
                 "file": title,
                 "truncated": _is_truncated(recording, run),
                 "run": _run_data(recording, run),
-                "steps": _rows(ShownRun(recording, run)),
+                "steps": _rows(steps.ShownRun(recording, run)),
                 "summary": run.summary,
                 "onnx_model_cost": list(_costs(run)),
-                **_known(last_reading=_last_reading(recording, run)),
+                **present({"last_reading": _last_reading(recording, run)}),
                 "state": run.state,
                 "recording": whole,
             }
@@ -504,17 +465,16 @@ def _data(recordings: Mapping[str, Recording]) -> Iterator[dict[str, Any]]:
 
 
 def _recording_data(recording: Recording) -> dict[str, Any]:
-    peak, limit = summary.value(recording, summary.MEMORY_PEAK), memory_limit(recording)
-    return {
+    peak, limit = summary.value(recording, summary.MEMORY_PEAK), steps.memory_limit(recording)
+    return present({
         "path": str(recording.path),
         "state": recording.state,
-        "duration_secs": recording.duration,
-        "duration_seconds": recording.duration,
-        **_known(memory_peak=peak, memory_limit=limit),
-        **_known(memory_peak_bytes=peak, memory_limit_bytes=limit),
+        **dict.fromkeys(("duration_secs", "duration_seconds"), recording.duration),
+        "memory_peak": peak, "memory_limit": limit,
+        "memory_peak_bytes": peak, "memory_limit_bytes": limit,
         "problems": list(recording.problems),
-        **_known(ending=recording.ending and dataclasses.asdict(recording.ending)),
-    }
+        "ending": recording.ending and dataclasses.asdict(recording.ending),
+    })  # fmt: skip
 
 
 def _last_reading(recording: Recording, run: RecordedRun) -> dict[str, Any] | None:
@@ -530,12 +490,12 @@ def _last_reading(recording: Recording, run: RecordedRun) -> dict[str, Any] | No
         "run_started": began + run.start,
         "timestamp": began + last.time,
         "relative_time_secs": round(last.time - run.start, 6),
-        **_known(**{key: _mebibytes(read(name)) for key, name in _OF_LAST_READING.items()}),
+        **present({key: _mebibytes(read(name)) for key, name in _OF_LAST_READING.items()}),
         "open_steps": [
-            _known(
-                step=step.name,
-                **{f"{unit}s": done or None for unit, (done, _) in step.counts.items()},
-                **{f"expected_{unit}s": total for unit, (_, total) in step.counts.items()},
+            present(
+                {"step": step.name}
+                | {f"{unit}s": done or None for unit, (done, _) in step.counts.items()}
+                | {f"expected_{unit}s": total for unit, (_, total) in step.counts.items()}
             )
             for step in run.steps
             if step.index in last.open_steps
@@ -544,42 +504,38 @@ def _last_reading(recording: Recording, run: RecordedRun) -> dict[str, Any] | No
     }
 
 
-def _rows(run: ShownRun) -> Iterator[dict[str, Any]]:
+def _rows(run: steps.ShownRun) -> Iterator[dict[str, Any]]:
     """Yields what programs get of each row: figures as Quark's file has them, sizes in MiB, then each in one unit."""
 
-    def in_mebibytes(value: Callable[[StepTableRow], Any], row: StepTableRow) -> float | None:
-        return _mebibytes(value(row))
+    def in_mebibytes(each: doc.Column[Any]) -> doc.Column[Any]:
+        own: Callable[[Any], Any] = each.value
+        return each._replace(value=lambda row: _mebibytes(own(row))) if each.unit == "By" else each
 
-    figures = (
-        each._replace(value=partial(in_mebibytes, each.value)) if each.unit == "By" else each
-        for each in columns_of(run)
-    )
-    return records([*_FIRST, *known(BARE, run.rows), *figures, *known(_LAST, run.rows)], run.rows)
+    bare, last = doc.known(steps.BARE, run.rows), doc.known(_LAST, run.rows)
+    figures = map(in_mebibytes, steps.columns_of(run))
+    return doc.records([_STEP, *doc.of_attributes("depth"), *bare, *figures, *last], run.rows)
 
 
-_FIRST: Final = (
-    Column[StepTableRow]("step", value=attrgetter("name")),
-    Column[StepTableRow]("depth", value=attrgetter("depth")),
-)
+_STEP: Final = doc.Column[Any]("step", value=attrgetter("name"))
 _LAST: Final = (
-    CHILDREN,
-    Column[StepTableRow]("error_message", value=message_of),
-    Column[StepTableRow]("status", value=status_of),
+    steps.CHILDREN,
+    doc.Column[steps.StepTableRow]("error_message", value=steps.message_of),
+    doc.Column[steps.StepTableRow]("status", value=steps.status_of),
 )
 
 
-def _sheet(recordings: Mapping[str, Recording]) -> Table:
+def _sheet(recordings: Mapping[str, Recording]) -> doc.Table:
     """Returns the steps; what is known of a run is on each of its steps."""
     runs = []
     for name, recording in recordings.items():
         for title, run in _titled_runs(name, recording).items():
             texts = {f"run_{key}": listed(it) for key, it in _run_data(recording, run).items()}
-            shown = ShownRun(recording, run)
+            shown = steps.ShownRun(recording, run)
             runs.append((shown, {"file": title, **texts}))
-    present = dict.fromkeys(
+    used = dict.fromkeys(
         chain(*((*next(_rows(shown)), *of_run) for shown, of_run in runs if shown.rows))
     )
-    order = dict.fromkeys(("file", "step", "depth", *(column.key for column in COLUMNS)))
-    names = [name for name in order | present if name in present]
+    order = dict.fromkeys(("file", "step", "depth", *(column.key for column in steps.COLUMNS)))
+    columns = [doc.Column[Any](name) for name in order | used if name in used]
     rows = ((of_run | row).get for shown, of_run in runs for row in _rows(shown))
-    return Table([Column[Any](name) for name in names], (list(map(get, names)) for get in rows))
+    return doc.Table(columns, ([get(each.name) for each in columns] for get in rows))

@@ -11,41 +11,17 @@ from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from otel_quant.recordings import summary
+from otel_quant.recordings import model, summary
 from otel_quant.recordings.failures import has_ended
 from otel_quant.recordings.gpus import bracket_of, shows_all_programs
-from otel_quant.recordings.model import (
-    STATES,
-    WORST_FIRST,
-    Attributes,
-    PlacedStep,
-    RecordedCheckpoint,
-    RecordedRun,
-    RecordedStep,
-    Recording,
-    StepPath,
-    number,
-    script_of,
-    steps_in,
-)
-from otel_quant.recordings.model import known as known_values
 from otel_quant.recordings.outside import NAMES, outside_of
 from otel_quant.recordings.summary import outermost_runs
-from otel_quant.schema import semconv
+from otel_quant.schema import figures, semconv
 from otel_quant.schema.catalog import QUANTITIES
 from otel_quant.schema.code_lines import BEFORE, BETWEEN
-from otel_quant.schema.figures import (
-    ALL_GPUS_MEMORY,
-    MEMORY,
-    RESOURCES,
-    TREE_GPU_MEMORY,
-    TREE_MEMORY,
-    Figure,
-    Part,
-)
 from otel_quant.schema.units import counted, cut, duration_text
 from otel_quant.views.document import ONE, Cell, Column, Row, Table, UnitCell, known
-from otel_quant.views.text import share_of
+from otel_quant.views.text import plain, share_of
 
 # --- which are shown ----------------------------------------------------------------------
 
@@ -53,7 +29,9 @@ MOST_STEPS: Final = 250
 """Steps that are shown: the table, the chart and the file stay readable."""
 
 
-def most_telling(steps: Sequence[PlacedStep], most: int = MOST_STEPS) -> list[PlacedStep]:
+def most_telling(
+    steps: Sequence[model.PlacedStep], most: int = MOST_STEPS
+) -> list[model.PlacedStep]:
     """Returns the steps to show: those that did not end well, then the longest, in their order."""
 
     def rank(at: int) -> tuple[bool, float, int]:
@@ -68,17 +46,17 @@ class ShownProcess(NamedTuple):
     """The process whose steps are shown, or several that ran one after another, with those steps."""
 
     name: str  # The process in words: ``rank 3``, ``process 4711``
-    runs: Sequence[RecordedRun]  # Its runs, in the order of their starts
-    steps: Sequence[PlacedStep]  # All of their steps, in order of time
+    runs: Sequence[model.RecordedRun]  # Its runs, in the order of their starts
+    steps: Sequence[model.PlacedStep]  # All of their steps, in order of time
     why: str = ""  # Why it is shown rather than another; empty if there is no other
 
 
-def process_name(recording: Recording, run: RecordedRun) -> str:
+def process_name(recording: model.Recording, run: model.RecordedRun) -> str:
     """Returns a run's process in words: the rank, a worker of a recorded process, else by its script or its id."""
     return recording.once(("name", run.process), lambda: _process_name(recording, run))
 
 
-def _process_name(recording: Recording, run: RecordedRun) -> str:
+def _process_name(recording: model.Recording, run: model.RecordedRun) -> str:
     others = [each for each in recording.runs if each.process != run.process]
     above = [each for each in others if each.pid == run.parent_pid is not None]
     if run.rank is not None and all(each.rank != run.rank for each in above):
@@ -100,31 +78,26 @@ _OF_WORKERS: Final = "--multiprocessing-fork"
 """An argument of workers that `multiprocessing` has spawned."""
 
 
-def _script(attributes: Attributes) -> str:
+def _script(attributes: model.Attributes) -> str:
     command = str(attributes.get(semconv.PROCESS_COMMAND_LINE, ""))
-    return PurePath(script_of(command) or "").name
+    return PurePath(model.script_of(command) or "").name
 
 
-def is_sequence(processes: Sequence[Sequence[RecordedRun]], until: float) -> bool:
-    """Whether processes ran one after another, in the order of their starts."""
-    return all(end_of(one, until) <= after[0].start for one, after in pairwise(processes))
-
-
-def memory_limit(recording: Recording) -> float | None:
+def memory_limit(recording: model.Recording) -> float | None:
     """Returns the limit of memory in force, in bytes; None if it is not known."""
     limit = summary.limit(recording)
     return None if limit is None else limit.value
 
 
-def by_process(recording: Recording) -> dict[str, list[RecordedRun]]:
+def by_process(recording: model.Recording) -> dict[str, list[model.RecordedRun]]:
     """Returns the runs of each process, in the order of their starts."""
-    processes: dict[str, list[RecordedRun]] = {}
+    processes: dict[str, list[model.RecordedRun]] = {}
     for run in recording.runs:
         processes.setdefault(run.process, []).append(run)
     return processes
 
 
-def subject_of(recording: Recording) -> ShownProcess:
+def subject_of(recording: model.Recording) -> ShownProcess:
     """Returns the process whose steps tell most: the first that did not end well, else the longest.
 
     Workers of another process that is recorded come after it. Processes that ran one after
@@ -137,33 +110,34 @@ def subject_of(recording: Recording) -> ShownProcess:
     above = [runs for runs in processes.values() if runs[0].parent_pid not in pids]
     above.sort(key=lambda runs: runs[0].start)
     until = recording.duration
-    if is_sequence(above, until):
+    if all(end_of(one, until) <= after[0].start for one, after in pairwise(above)):
         above = [list(chain(*above))]
     runs, why = _most_telling(above or list(processes.values()), until)
-    return ShownProcess(process_name(recording, runs[0]), runs, steps_in(recording, runs), why)
+    name, steps = process_name(recording, runs[0]), model.steps_in(recording, runs)
+    return ShownProcess(name, runs, steps, why)
 
 
-_STOPPED: Final = tuple(each for each in WORST_FIRST if each not in ("running", "ended"))
+_STOPPED: Final = tuple(each for each in model.WORST_FIRST if each not in ("running", "ended"))
 
 
 def _most_telling(
-    processes: Sequence[list[RecordedRun]], until: float
-) -> tuple[list[RecordedRun], str]:
+    processes: Sequence[list[model.RecordedRun]], until: float
+) -> tuple[list[model.RecordedRun], str]:
     if len(processes) == 1:
         return processes[0], ""
     for state in _STOPPED:
         stopped = [runs for runs in processes if any(run.state == state for run in runs)]
         if stopped:
             first = min(stopped, key=lambda runs: end_of(runs, until))
-            several = f"the first of {len(stopped):,} that {STATES[state].of_several}"
-            return first, several if len(stopped) > 1 else f"which {STATES[state].verb}"
+            several = f"the first of {len(stopped):,} that {model.STATES[state].of_several}"
+            return first, several if len(stopped) > 1 else f"which {model.STATES[state].verb}"
     longest = max(processes, key=lambda runs: end_of(runs, until) - runs[0].start)
     return longest, f"the slowest of {len(processes):,}"
 
 
-def end_of(runs: Sequence[RecordedRun], until: float) -> float:
+def end_of(runs: Sequence[model.RecordedRun], until: float) -> float:
     """Returns when the last of some runs ended; of one that has no end, `until`."""
-    return max(known_values((run.end, run.gone, until))[0] for run in runs)
+    return max(model.known((run.end, run.gone, until))[0] for run in runs)
 
 
 # --- their rows ---------------------------------------------------------------------------
@@ -178,7 +152,7 @@ _SPARE: Final = (
 """Columns that a narrow terminal does without, those first that say least."""
 
 
-_NO_POINT: Final = RecordedCheckpoint("", 0.0)
+_NO_POINT: Final = model.RecordedCheckpoint("", 0.0)
 
 
 @dataclass(slots=True)
@@ -190,16 +164,19 @@ class StepTableRow:
     start: float | None  # Seconds since the recording began
     seconds: float | None = None  # How long it took, or has taken so far
     depth: int = 0  # Steps around it
-    step: RecordedStep | None = None  # None if it is none
-    first: RecordedCheckpoint = _NO_POINT  # At its start; of a checkpoint, itself
-    last: RecordedCheckpoint = _NO_POINT  # At its end
+    step: model.RecordedStep | None = None  # None if it is none
+    first: model.RecordedCheckpoint = _NO_POINT  # At its start; of a checkpoint, itself
+    last: model.RecordedCheckpoint = _NO_POINT  # At its end
 
 
 class ShownRun:
     """A run with rows of all its steps and other checkpoints, or of some of its steps alone."""
 
     def __init__(
-        self, recording: Recording, run: RecordedRun, placed: Sequence[PlacedStep] | None = None
+        self,
+        recording: model.Recording,
+        run: model.RecordedRun,
+        placed: Sequence[model.PlacedStep] | None = None,
     ) -> None:
         self.recording, self.run = recording, run
         self.steps = summary.StepSummary(recording, run)
@@ -208,7 +185,15 @@ class ShownRun:
         # The names of all attributes of its checkpoints
         named = chain.from_iterable(each.attributes for each in run.checkpoints)
         self.checkpoint_names = dict.fromkeys(named)
-        of_outside = [self._outside(each) for each in outside_of(recording) if each.run is run]
+        of_outside = [
+            # Of several stretches none is its start
+            StepTableRow(
+                self, each.step.name, None if each.step.index == BETWEEN else each.step.start,
+                each.duration, step=each.step,
+            )
+            for each in outside_of(recording)
+            if each.run is run
+        ]  # fmt: skip
         before = [each for each in of_outside if each.name == NAMES[BEFORE]]
         self.rows = [*before, *self._rows(placed), *of_outside[len(before) :]]
         failed = [each for each in run.steps if each.error]
@@ -226,14 +211,9 @@ class ShownRun:
             return self.run.end - self.run.start
         return self.run.checkpoints[-1].time - self.run.start if self.run.checkpoints else 0.0
 
-    def _outside(self, each: PlacedStep) -> StepTableRow:
-        """Returns a row of the time outside of steps; of several stretches none is its start."""
-        start = None if each.step.index == BETWEEN else each.step.start
-        return StepTableRow(self, each.step.name, start, each.duration, step=each.step)
-
-    def _rows(self, placed: Sequence[PlacedStep] | None) -> Iterator[StepTableRow]:
+    def _rows(self, placed: Sequence[model.PlacedStep] | None) -> Iterator[StepTableRow]:
         rows: dict[int | None, StepTableRow] = {}
-        for each in steps_in(self.recording, [self.run]) if placed is None else placed:
+        for each in model.steps_in(self.recording, [self.run]) if placed is None else placed:
             if each.run is self.run:
                 step = each.step
                 of_step = (step.name, step.start, each.duration, each.depth, step)
@@ -258,19 +238,19 @@ Value: TypeAlias = Callable[[StepTableRow], Any]
 """Computes a figure of a row, in bytes and seconds; None if it is not known."""
 
 
-def _of_step(value: Callable[[StepTableRow, RecordedStep], Any]) -> Value:
+def _of_step(value: Callable[[StepTableRow, model.RecordedStep], Any]) -> Value:
     """Returns what computes a value of rows that are steps; of others None."""
     return lambda row: None if row.step is None else value(row, row.step)
 
 
-def _part(figure: Figure, part: Part) -> Value:
+def _part(figure: figures.Figure, part: figures.Part) -> Value:
     name, checkpoint = figure.attribute(part), semconv.CHECKPOINT_PREFIX + figure.checkpoint
 
     def value(row: StepTableRow) -> float | None:
-        found = None if row.step is None else number(row.step.attributes, name)
+        found = None if row.step is None else model.number(row.step.attributes, name)
         if found is not None or checkpoint not in row.of.checkpoint_names:
             return found
-        start, end = (number(each.attributes, checkpoint) for each in (row.first, row.last))
+        start, end = (model.number(each.attributes, checkpoint) for each in (row.first, row.last))
         if part != "delta":
             return start if part == "start" else end
         return None if start is None or end is None else end - start
@@ -282,7 +262,7 @@ def _quantity(name: str) -> Value:
     return _of_step(lambda row, step: row.of.steps.value(step, name))
 
 
-def _seen(figure: Figure) -> Value:
+def _seen(figure: figures.Figure) -> Value:
     start, name = _part(figure, "start"), f"{figure.name}.peak"
     return lambda row: row.of.steps.seen(row.step, name) if row.step else start(row)
 
@@ -293,18 +273,14 @@ def _rounded_share(part: float | None, whole: float | None) -> float | None:
 
 
 def _of_bracket(end: int) -> Value:
-    def value(row: StepTableRow, step: RecordedStep) -> float | None:
-        found = bracket_of(row.of.recording, row.of.steps, step)
-        return None if found is None else found[end]
-
-    return _of_step(value)
-
-
-_MOST: Final = "what was in use on the devices, less what was before the program began"
+    nothing = None, None
+    return _of_step(
+        lambda row, step: (bracket_of(row.of.recording, row.of.steps, step) or nothing)[end]
+    )
 
 
 @_of_step
-def _share_of_limit(row: StepTableRow, step: RecordedStep) -> float | None:
+def _share_of_limit(row: StepTableRow, step: model.RecordedStep) -> float | None:
     used = row.of.steps.value(step, summary.MEMORY_PEAK) or row.of.steps.seen(step)
     return _rounded_share(used, row.of.limit)
 
@@ -313,12 +289,10 @@ def _start(row: StepTableRow) -> float | None:
     return None if row.start is None else round(row.start - row.of.run.start, _DECIMALS)
 
 
-@_of_step
-def _duration(row: StepTableRow, step: RecordedStep) -> float | None:
-    return None if step.end is None else round(step.end - step.start, _DECIMALS)
+_duration: Final = _of_step(lambda _, step: step.lasted and round(step.lasted, _DECIMALS))
 
 
-def _share_of_run(row: StepTableRow, step: RecordedStep) -> float | None:
+def _share_of_run(row: StepTableRow, step: model.RecordedStep) -> float | None:
     """Returns the share of the time from the first step on, in which the time outside of steps is not."""
     return None if step.spans else _rounded_share(_duration(row), row.of.seconds)
 
@@ -339,25 +313,67 @@ message_of: Final = _of_step(lambda _, step: step.error_message)
 _ENDS: Final = {"By": "_mb", "s": "_secs", "J": "_joules", "1": "_share"}
 """The end of a column's name for programs, as in Quark's file."""
 
+_BARE_ENDS: Final = _ENDS | {"By": "_bytes", "s": "_seconds"}
+"""Where sizes are in bytes."""
+
 
 def _column(
     key: str, heading: str, unit: str, value: Value, digits: int | None = None, **more: Any
-) -> Column[StepTableRow]:
+) -> _Column:
     spare = 1 + _SPARE.index(heading) if heading in _SPARE else 0
     more = {"shown_in": ONE, "absent": "-", "spare": spare, **more}
     return Column(heading, unit, value, key, digits=digits, **more)
 
 
-def _columns_of(figure: Figure) -> Iterator[Column[StepTableRow]]:
+class _OfFigure(NamedTuple):
+    """A column of a figure."""
+
+    column: _Column
+    figure: figures.Figure
+    bare: str  # Its name where sizes are in bytes
+
+    @property
+    def shown(self) -> _Column:
+        """The column in a table: the peak of a step that is open is at least what was seen."""
+        if not self.column.heading.endswith(" PEAK"):
+            return self.column
+        seen = _seen(self.figure)
+
+        @_of_step
+        def value(row: StepTableRow, step: model.RecordedStep) -> Cell:
+            found = self.column.value(row)
+            at_least: Any = (
+                found if self.figure in figures.MEMORY.figures and summary.is_low(step) else None
+            )
+            if found is None and step.end is None:
+                at_least = seen(row)
+            return found if at_least is None else UnitCell(at_least, before="≥ ")
+
+        return self.column._replace(value=value)
+
+    def for_programs(self) -> _Column:
+        """Returns what a table shows, in one unit."""
+        shown, is_size = self.shown.value, self.column.unit == "By"
+
+        def value(row: StepTableRow) -> Any:
+            found: Any = plain(shown(row))
+            return round(found) if is_size and found is not None else found
+
+        return Column(self.bare, value=value)
+
+
+def _columns_of(figure: figures.Figure) -> Iterator[_OfFigure]:
     """Yields the columns of a figure that has a heading."""
-    end = _ENDS.get(figure.unit, "")
-    name = figure.column.key if figure.column is not None else figure.name.replace(".", "_")
+    bare, unit = figure.name.replace(".", "_"), figure.unit
+    name = figure.column.key if figure.column is not None else bare
+    end, bare_end = _ENDS.get(unit, ""), _BARE_ENDS.get(unit, "")
     stem = name.removesuffix(end)
     delta, peak = _part(figure, "delta"), _quantity(f"{figure.name}.peak")
 
-    def column(part: str, word: str, value: Value, **more: Any) -> Column[StepTableRow]:
+    def column(part: str, word: str, value: Value, **more: Any) -> _OfFigure:
         heading = f"{figure.heading} {word}".rstrip()
-        return _column(f"{stem}{part}{end}", heading, figure.unit, value, **more)
+        made = _column(f"{stem}{part}{end}", heading, unit, value, **more)
+        return _OfFigure(made, figure, f"{bare}{part}{bare_end}")
 
     if figure.is_total:
         yield column("", "", delta, title=figure.brief)
@@ -366,35 +382,39 @@ def _columns_of(figure: Figure) -> Iterator[Column[StepTableRow]]:
     else:
         yield column("_start", "START", _part(figure, "start"))
         yield column("_end", "END", _part(figure, "end"))
-        if figure in MEMORY.figures:
+        if figure in figures.MEMORY.figures:
             yield column("_delta", "+/-", delta, is_signed=True)
         yield column("_peak", "PEAK", peak)
         yield column("_seen", "SEEN", _seen(figure))
-        if figure is TREE_GPU_MEMORY:
+        if figure is figures.TREE_GPU_MEMORY:
+            most = "what was in use on the devices, less what was before the program began"
             yield column("_least", "AT LEAST", _of_bracket(0), title="what torch had reserved")
-            yield column("_most", "AT MOST", _of_bracket(1), title=_MOST)
-        if figure in MEMORY.figures:
-            yield _column(f"{stem}_limit_share", "OF LIMIT", "1", _share_of_limit)
+            yield column("_most", "AT MOST", _of_bracket(1), title=most)
+        if figure in figures.MEMORY.figures:
+            share = _column(f"{stem}_limit_share", "OF LIMIT", "1", _share_of_limit)
+            yield _OfFigure(share, figure, f"{bare}_limit_share")
 
 
-_HEADED: Final = [each for resource in RESOURCES for each in resource.figures if each.heading]
-_FIGURES: Final = [(column, figure) for figure in _HEADED for column in _columns_of(figure)]
+_HEADED: Final = [
+    each for resource in figures.RESOURCES for each in resource.figures if each.heading
+]
+_FIGURES: Final = [each for figure in _HEADED for each in _columns_of(figure)]
 
 COLUMNS: Final = (
     _column("start_secs", "START", "s", _start),
     _column("duration_secs", "TIME", "s", _duration),
     _column("duration_share", "", "1", _of_step(_share_of_run)),
-    *(column for column, _ in _FIGURES),
+    *(each.column for each in _FIGURES),
 )
 """The figures that every run may have, in the order of the table."""
 
 
-def columns_of(run: ShownRun) -> list[Column[StepTableRow]]:
+def columns_of(run: ShownRun) -> list[_Column]:
     """Returns the columns in which a row has a value; columns of the program's own metrics come last."""
     return known((*COLUMNS, *_custom_columns(run)), run.rows)
 
 
-def _custom_columns(run: ShownRun) -> Iterator[Column[StepTableRow]]:
+def _custom_columns(run: ShownRun) -> Iterator[_Column]:
     for name in run.checkpoint_names:
         if name.startswith(semconv.CUSTOM_PREFIX):
             key = name.removeprefix(semconv.CUSTOM_PREFIX)
@@ -410,19 +430,19 @@ def _custom(name: str, row: StepTableRow) -> Any:
 
 
 def step_table(
-    recording: Recording,
-    runs: Sequence[RecordedRun],
+    recording: model.Recording,
+    runs: Sequence[model.RecordedRun],
     most: int | None = MOST_STEPS,
     caption: str = "Steps",
     *,
-    more: Sequence[Column[StepTableRow]] = (),
-    links: Mapping[StepPath, str] = MappingProxyType({}),
+    more: Sequence[_Column] = (),
+    links: Mapping[model.StepPath, str] = MappingProxyType({}),
 ) -> Table:
     """Returns the steps of runs; of more than ``most`` those that did not end well, then the longest.
 
     Before the program's own columns stand ``more``. Links are where on a page the names of steps lead to.
     """
-    steps = steps_in(recording, runs)
+    steps = model.steps_in(recording, runs)
     points = sum(point.phase == "point" for run in runs for point in run.checkpoints)
     notes, chosen = [], None
     if most is not None and len(steps) + points > most:
@@ -452,26 +472,26 @@ def step_table(
     return Table.of(columns, rows, row=placed, id="steps", caption=caption, note=note)
 
 
-def _telling(recording: Recording, columns: Sequence[_Column]) -> list[_Column]:
+def _telling(recording: model.Recording, columns: Sequence[_Column]) -> list[_Column]:
     """Returns the columns without what was seen at checkpoints where a peak is known, and what other programs hardly change."""
     less = {each.heading.replace(" PEAK", " SEEN") for each in columns if " PEAK" in each.heading}
     if not shows_all_programs(recording):
-        less |= {each.heading for each, figure in _FIGURES if figure is ALL_GPUS_MEMORY}
+        less |= {each.column.heading for each in _FIGURES if each.figure is figures.ALL_GPUS_MEMORY}
     return [each for each in columns if each.heading not in less]
 
 
-def _notes_on(columns: Sequence[_Column], runs: Sequence[RecordedRun]) -> Iterator[str]:
+def _notes_on(columns: Sequence[_Column], runs: Sequence[model.RecordedRun]) -> Iterator[str]:
     headings = [each.heading for each in columns]
     if any(each.endswith(" SEEN") for each in headings):
         has_reading = any(run.last and run.end is None for run in runs)
         but = " and in the last reading" if has_reading else ", not between them"
         yield f"SEEN is the highest at the checkpoints{but}."
-    if any(each.startswith(ALL_GPUS_MEMORY.heading) for each in headings):
-        yield f"{ALL_GPUS_MEMORY.heading} is memory of all programs on the GPUs."
+    if any(each.startswith(figures.ALL_GPUS_MEMORY.heading) for each in headings):
+        yield f"{figures.ALL_GPUS_MEMORY.heading} is memory of all programs on the GPUs."
 
 
 @_of_step
-def _state_text(row: StepTableRow, step: RecordedStep) -> str:
+def _state_text(row: StepTableRow, step: model.RecordedStep) -> str:
     """Returns how a step ended, with the message of its exception where the first lines do not have it."""
     if step.spans:
         return ""
@@ -480,88 +500,44 @@ def _state_text(row: StepTableRow, step: RecordedStep) -> str:
     if step.end is None and row.of.run.cut is not None:
         return f"not recorded after {duration_text(row.of.run.cut)}"
     message = step.error_message if step.error and step.error_message not in row.of.told else ""
-    return ": ".join(filter(None, (STATES[step.state].cell, step.error, message)))
-
-
-def _seen_of_open_steps(column: Column[StepTableRow], figure: Figure) -> Column[StepTableRow]:
-    """Returns the column of a peak, which of a step that is open is at least what was seen."""
-    seen = _seen(figure)
-
-    @_of_step
-    def value(row: StepTableRow, step: RecordedStep) -> Cell:
-        found = column.value(row)
-        at_least: Any = found if figure in MEMORY.figures and summary.is_low(step) else None
-        if found is None and step.end is None:
-            at_least = seen(row)
-        return found if at_least is None else UnitCell(at_least, before="≥ ")
-
-    return column._replace(value=value) if column.heading.endswith(" PEAK") else column
+    return ": ".join(filter(None, (model.STATES[step.state].cell, step.error, message)))
 
 
 CHILDREN: Final = _column(
     "children", "CHILDREN", "", _of_step(lambda row, step: row.of.steps.children(step) or None),
     title="the largest child processes",
 )  # fmt: skip
-_PROCESS: Final = Column[StepTableRow](
+_PROCESS: Final = _Column(
     "PROCESS",
-    None,
-    _of_step(lambda row, step: "" if step.spans else process_name(row.of.recording, row.of.run)),
+    value=_of_step(lambda row, it: "" if it.spans else process_name(row.of.recording, row.of.run)),
 )
-
-
-_STATE: Final = Column[StepTableRow]("STATE", None, _state_text, longest=_LONGEST_STATE)
+_STATE: Final = _Column("STATE", None, _state_text, longest=_LONGEST_STATE)
 _NOT_SHOWN: Final = {
     "cpu_memory_delta_mb",
     *(f"gpu_{whose}memory_{part}_mb" for whose in ("", "process_") for part in ("start", "end")),
 }
-_HAVE_A_COLUMN: Final = {"TIME", *(column.heading for column, _ in _FIGURES)}
+_HAVE_A_COLUMN: Final = {"TIME", *(each.column.heading for each in _FIGURES)}
 
-_SHOWN: Final[tuple[Column[StepTableRow], ...]] = (
+_SHOWN: Final[tuple[_Column, ...]] = (
     Column("STEP", None, lambda row: cut(row.name, _LONGEST_NAME)),
     _column("", "START", "s", lambda row: row.start, title="since the recording began"),
     _column("", "TIME", "s", lambda row: row.seconds),
     _column("", "", "1", lambda row: share_of(row.seconds, row.of.recording.duration), title="share of the recording's time"),
-    *(_seen_of_open_steps(*each) for each in _FIGURES if each[0].key not in _NOT_SHOWN),
+    *(each.shown for each in _FIGURES if each.column.key not in _NOT_SHOWN),
     Column("SAMPLES", "", _of_step(lambda _, step: step.samples), title="calibration samples: batches", spare=len(_SPARE), absent="-"),
 )  # fmt: skip
 
-_BARE_ENDS: Final = {"By": "_bytes", "s": "_seconds"}
-"""The end of a column's name where sizes are in bytes."""
 
-
-def _bare(column: Column[StepTableRow], figure: Figure) -> Column[StepTableRow]:
-    """Returns the column of a figure for programs: what a table shows, in one unit."""
-    of_file = figure.name.replace(".", "_") if figure.column is None else figure.column.key
-    end, is_size = _ENDS.get(column.unit or "", ""), column.unit == "By"
-    part = column.name.removeprefix(of_file.removesuffix(_ENDS.get(figure.unit, "")))
-    shown = _seen_of_open_steps(column, figure)
-
-    def value(row: StepTableRow) -> Any:
-        cell = shown.value(row)
-        found: Any = cell.value if isinstance(cell, UnitCell) else cell
-        return round(found) if is_size and found is not None else found
-
-    part = part.removesuffix(end) + _BARE_ENDS.get(column.unit or "", end)
-    return Column(figure.name.replace(".", "_") + part, value=value)
-
-
-def _share(row: StepTableRow) -> float | None:
-    return _rounded_share(row.seconds, row.of.recording.duration)
-
-
-def _is_least(row: StepTableRow) -> bool | None:
-    cells = [each.value(row) for each in _SHOWN if each.heading == f"{TREE_MEMORY.heading} PEAK"]
-    return isinstance(cells[0], UnitCell) if cells[0] is not None else None
-
+_PEAK: Final = next(each.shown.value for each in _FIGURES if each.bare == "memory_peak_bytes")
 
 BARE: Final = (
-    Column[StepTableRow]("start_seconds", value=attrgetter("start")),
-    Column[StepTableRow]("duration_seconds", value=attrgetter("seconds")),
-    Column[StepTableRow]("share_of_run", value=_share),
-    *(_bare(*each) for each in _FIGURES),
-    Column[StepTableRow]("memory_peak_is_least", value=_is_least),
-    Column[StepTableRow]("samples", value=_of_step(lambda _, step: step.samples)),
-)
+    _Column("start_seconds", value=attrgetter("start")),
+    _Column("duration_seconds", value=attrgetter("seconds")),
+    _Column("share_of_run", value=lambda row: _rounded_share(row.seconds, row.of.recording.duration)),
+    *(each.for_programs() for each in _FIGURES),
+    _Column("memory_peak_is_least", value=lambda row: None if (peak := _PEAK(row)) is None else isinstance(peak, UnitCell)),
+    _Column("samples", value=_of_step(lambda _, step: step.samples)),
+)  # fmt: skip
 """Columns for programs: with one base, the recording's beginning, and one unit."""
 
 RATES: Final = tuple(

@@ -15,17 +15,7 @@ from types import GeneratorType
 from typing import Any, Final
 
 from otel_quant.schema.units import moment_text
-from otel_quant.views.document import (
-    Bars,
-    Cell,
-    Column,
-    Document,
-    Facts,
-    Lines,
-    Part,
-    Section,
-    Table,
-)
+from otel_quant.views import document as doc
 from otel_quant.views.text import (
     NO_BREAK,
     Texts,
@@ -44,13 +34,13 @@ FORMATS: Final = ("table", "markdown", "json", "csv", "html")
 """What ``--format`` takes."""
 
 
-def written(document: Document, form: str, width: int | None = None) -> Iterator[str]:
+def written(document: doc.Document, form: str, width: int | None = None) -> Iterator[str]:
     """Yields a document in a format, piece by piece; ``width`` is the terminal's."""
     match form:
         case "table":
             return _parted(_begun(document), width)
         case "markdown":
-            parts = (part for part in _begun(document) if not isinstance(part, Bars))
+            parts = (part for part in _begun(document) if not isinstance(part, doc.Bars))
             return _markdown_parts(parts, 2)
         case "csv":
             return csv_lines(document)
@@ -63,14 +53,16 @@ def written(document: Document, form: str, width: int | None = None) -> Iterator
     raise ValueError(f"{form!r} is no format; expected one of {', '.join(FORMATS)}")
 
 
-def _begun(document: Document) -> Iterator[Part]:
+def _begun(document: doc.Document) -> Iterator[doc.Part]:
     """Yields the parts, the answer first where a page has it as its title."""
     if document.is_answer:
-        yield Lines((f"{document.title}.",))
+        yield doc.Lines((f"{document.title}.",))
     yield from document.parts
 
 
-def _separated(parts: Iterable[Part], write: Callable[[Part], Iterator[str]]) -> Iterator[str]:
+def _separated(
+    parts: Iterable[doc.Part], write: Callable[[doc.Part], Iterator[str]]
+) -> Iterator[str]:
     """Yields parts with an empty line between them."""
     for number, part in enumerate(parts):
         if number:
@@ -89,30 +81,30 @@ def _escaped(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", printable(text))
 
 
-def _markdown_parts(parts: Iterable[Part], level: int) -> Iterator[str]:
+def _markdown_parts(parts: Iterable[doc.Part], level: int) -> Iterator[str]:
     return _separated(parts, lambda part: _markdown(part, level))
 
 
-def _markdown(part: Part, level: int) -> Iterator[str]:
+def _markdown(part: doc.Part, level: int) -> Iterator[str]:
     heading = f"{'#' * level} {{}}\n\n"
     match part:
-        case Table():
+        case doc.Table():
             yield phrase("{}\n\n", part.title, _escaped)
             yield phrase(heading, part.caption, _escaped)
             yield from _markdown_table(part)
             if part.note:
                 yield "\n" + _markdown_lines(part.note.split("\n"))
-        case Facts():
+        case doc.Facts():
             title = phrase("**{}**\n\n", part.title, _escaped)
             yield title or phrase(heading, part.caption, _escaped)
             yield "|  |  |\n| --- | --- |\n"
             for name, value in part.rows:
                 yield f"| {_escaped(name.strip())} | {_escaped(cell_text(value))} |\n"
-        case Lines(lines, is_list=True):
+        case doc.Lines(lines, is_list=True):
             yield from (f"- {_escaped(line.strip())}\n" for line in lines)
-        case Lines(lines):
+        case doc.Lines(lines):
             yield _markdown_lines(line.strip() for line in lines)
-        case Section():
+        case doc.Section():
             yield heading.format(_escaped(part.title))
             yield from _markdown_parts(part.parts, level + 1)
 
@@ -122,7 +114,7 @@ def _markdown_lines(lines: Iterable[str]) -> str:
     return "\\\n".join(map(_escaped, lines)) + "\n"
 
 
-def _markdown_table(table: Table) -> Iterator[str]:
+def _markdown_table(table: doc.Table) -> Iterator[str]:
     texts = Texts(table)
     has_remarks = any(row.remark for row in table.full_rows)
     columns = (*texts.columns, _REMARKS) if has_remarks else texts.columns
@@ -141,7 +133,7 @@ _INDENT: Final = "\u00a0" * 2
 
 # --- Terminals ----------------------------------------------------------------------------
 
-_REMARKS: Final = Column[Any]("")
+_REMARKS: Final = doc.Column[Any]("")
 """The column behind the last one of a table."""
 
 _READABLE: Final = 24
@@ -149,37 +141,37 @@ _SHORTEST: Final = 12
 """Characters to which texts are cut rather than leave out a column; a spare one goes before."""
 
 
-def terminal_text(document: Document, width: int | None = None) -> str:
+def terminal_text(document: doc.Document, width: int | None = None) -> str:
     """Returns a document for a terminal of that width; None: as wide as the tables are."""
     return "".join(_parted(_begun(document), width))
 
 
-def _parted(parts: Iterable[Part], width: int | None) -> Iterator[str]:
+def _parted(parts: Iterable[doc.Part], width: int | None) -> Iterator[str]:
     return _separated(parts, lambda part: _part(part, width))
 
 
-def _part(part: Part, width: int | None) -> Iterator[str]:
+def _part(part: doc.Part, width: int | None) -> Iterator[str]:
     match part:
-        case Table():
+        case doc.Table():
             yield phrase("{}\n\n", part.title, printable)
             yield from _table(part, width)
             for line in filter(None, part.note.split("\n")):
                 yield from _wrapped(line, width)
-        case Facts():
+        case doc.Facts():
             yield phrase("{}\n", part.title, printable)
             names = max((len(name) for name, _ in part.rows), default=0)
             for name, value in part.rows:
                 yield from _wrapped(cell_text(value), width, printable(f"{name:{names}}  "))
-        case Lines():
+        case doc.Lines():
             for line in part.lines:
                 yield from _wrapped(line, width, "- " * part.is_list)
-        case Bars():
+        case doc.Bars():
             yield from _bars(part, width)
-        case Section():
+        case doc.Section():
             yield f"{printable(part.title)}\n"
             own = iter(part.parts)
             for first in own:
-                if not isinstance(first, Lines):  # lines belong to their heading
+                if not isinstance(first, doc.Lines):  # lines belong to their heading
                     yield "\n"
                 yield from _parted(chain((first,), own), width)
 
@@ -191,7 +183,7 @@ _WIDEST: Final = 60
 """Columns of the longest bar, at most."""
 
 
-def _bars(part: Bars, width: int | None) -> Iterator[str]:
+def _bars(part: doc.Bars, width: int | None) -> Iterator[str]:
     """Draws bars, and where the limit is a line through all of them."""
     width = width or _USUAL
     names = [shortened(printable(name), width * 2 // 5) for name, *_ in part.rows]
@@ -210,7 +202,7 @@ def _bars(part: Bars, width: int | None) -> Iterator[str]:
         yield f"{'limit ' + cell_text(part.limit, 'By'):>{before + limit}}\n"
 
 
-def _table(table: Table, width: int | None) -> Iterator[str]:
+def _table(table: doc.Table, width: int | None) -> Iterator[str]:
     """Lays out a table, a line at a time."""
     texts = Texts(table)
     columns = (*texts.columns, _REMARKS)
@@ -219,7 +211,7 @@ def _table(table: Table, width: int | None) -> Iterator[str]:
         head.append((*texts.units, ""))
     first, *others = (max(map(width_of, column)) for column in zip(*head, strict=True))
     # A model has many nodes, most of them alike but for their names: what is alike is kept once.
-    shown: dict[tuple[Sequence[Cell], str], tuple[str, ...]] = {}
+    shown: dict[tuple[Sequence[doc.Cell], str], tuple[str, ...]] = {}
     rows: list[tuple[str, tuple[str, ...]]] = []
     for row in table.full_rows:
         alike = (tuple(row.cells[1:]), row.remark)
@@ -256,7 +248,10 @@ def _table(table: Table, width: int | None) -> Iterator[str]:
 
 
 def _fitting(
-    columns: Sequence[Column[Any]], widths: list[int], cells: Sequence[Sequence[str]], width: int
+    columns: Sequence[doc.Column[Any]],
+    widths: list[int],
+    cells: Sequence[Sequence[str]],
+    width: int,
 ) -> list[int]:
     """Returns the widths that columns have in a terminal; 0 for those that are left out.
 
@@ -270,7 +265,8 @@ def _fitting(
         for column, of, full in zip(columns, cells, widths, strict=True)
     ]
     spare = {at: columns[at].spare for at in kept if columns[at].spare}
-    spare |= {at: 0 for at in kept[1:] if not columns[at].is_text and _is_nothing(cells[at])}
+    numbers = [at for at in kept[1:] if not columns[at].is_text]
+    spare |= {at: 0 for at in numbers if not any(cell.strip("-?0. ") for cell in cells[at])}
 
     def shown(longest: int) -> dict[int, int]:
         return {at: min(widths[at], max(longest, least[at])) for at in kept}
@@ -283,11 +279,6 @@ def _fitting(
             kept.remove(at)
     fitting = shown(next(filter(fits, range(width, 1, -1)), 1))
     return [fitting.get(at, 0) for at in range(len(widths))]
-
-
-def _is_nothing(cells: Sequence[str]) -> bool:
-    """Whether no cell of a column has a number but 0."""
-    return not any(cell.strip("-?0. ") for cell in cells)
 
 
 def _padded(text: str, width: int, is_left: bool) -> str:
@@ -325,7 +316,7 @@ _COMMAND: Final = re.compile(r"(?<![\w/.])(otel-quant|python3?|pip|ulimit) [\w./
 _FORMULA: Final = re.compile("(^|[,;|])(?=[\\s\"']*[=+\\-@\uff1d\uff0b\uff0d\uff20])")
 
 
-def csv_lines(document: Document) -> Iterator[str]:
+def csv_lines(document: doc.Document) -> Iterator[str]:
     """Yields a document's table as CSV, a row at a time.
 
     Texts may come from untrusted files: control characters are escaped, and an apostrophe is put
@@ -354,7 +345,7 @@ def moment_json(seconds: float) -> str:
 
 
 @lru_cache(1 << 12, typed=True)  # shapes and names of types recur
-def _csv_cell(cell: Cell) -> str | int:
+def _csv_cell(cell: doc.Cell) -> str | int:
     value = plain(cell)
     if value is None:
         return ""
@@ -367,7 +358,7 @@ def _csv_cell(cell: Cell) -> str | int:
     return _FORMULA.sub(r"\1'", printable(listed(value)))
 
 
-def _csv_moment(cell: Cell) -> str | int:
+def _csv_moment(cell: doc.Cell) -> str | int:
     return moment_json(cell) if isinstance(cell, int | float) else _csv_cell(cell)
 
 
@@ -375,24 +366,24 @@ _DEEPEST: Final = 4
 """How deep objects and lists have a line for each item: a line for a number would be thousands."""
 
 
-def json_lines(document: Document) -> Iterator[str]:
+def json_lines(document: doc.Document) -> Iterator[str]:
     """Yields a document's data as JSON; an item of a list or an object of the fourth level on a line."""
     data = document.data() if document.data is not None else dict(_named(document.parts))
     yield from _laid_out(data, 0)
     yield "\n"
 
 
-def _named(parts: Iterable[Part]) -> Iterator[tuple[str, Any]]:
+def _named(parts: Iterable[doc.Part]) -> Iterator[tuple[str, Any]]:
     for part in parts:
         match part:
-            case Table():
+            case doc.Table():
                 names = [column.name for column in part.columns]
                 rows = (zip(names, row.cells, strict=False) for row in part.full_rows)
                 cells = [{name: plain(it) for name, it in row if it is not None} for row in rows]
                 yield part.id or "rows", cells
-            case Facts():
+            case doc.Facts():
                 yield part.title or "facts", {name: plain(value) for name, value in part.rows}
-            case Section():
+            case doc.Section():
                 yield part.title, dict(_named(part.parts))
 
 

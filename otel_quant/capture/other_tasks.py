@@ -1,4 +1,4 @@
-"""Looks once a second at the threads and child processes beside an open step: how long they run, and wait for processors."""
+"""Looks every two seconds at the threads and child processes beside an open step: how long they run, and wait for processors."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ from typing import Final
 from otel_quant.base.kernel_files import read_proc, read_process, text_of, threads_of
 from otel_quant.diagnosis.tasks import TasksBeside
 
-_BETWEEN: Final = 1_000_000_000
-"""Nanoseconds between two looks: one takes as long as half a sample for each ten threads."""
+_BETWEEN: Final = 2_000_000_000
+"""Nanoseconds between two looks, half of that where a step has begun: one takes as long as half a sample for each ten threads."""
 
 _MOST: Final = 64
 """Threads, and child processes, that are looked at."""
 
 _COVERED: Final = 0.5
 """Part of a step between its first look and its end from which on its tasks are known."""
+
+_NAMED: Final = 2
+"""Times that the name of a child is read."""
 
 _NONE: Final = 0, 0
 
@@ -54,11 +57,13 @@ class OtherTasks:
         self._steps: dict[int, _OfStep] = {}  # By the step's index
         self._children: Collection[int] = ()
         self._commands: dict[str, str] = {}  # Of children, by file
+        self._named: Counter[str] = Counter()  # How often their names were read
         self._groups: list[Path] | None = None
 
-    def is_due(self, clock_ns: int) -> bool:
-        """Returns whether it is time for another look."""
-        return sys.platform == "linux" and clock_ns - self._newest.clock_ns >= _BETWEEN
+    def is_due(self, clock_ns: int, *, has_begun: bool) -> bool:
+        """Returns whether it is time for another look; a step may have begun since the last sample."""
+        passed = clock_ns - self._newest.clock_ns
+        return sys.platform == "linux" and passed >= _BETWEEN / (1 + has_begun)
 
     def look(
         self, clock_ns: int, own: Mapping[int, str], children: Collection[int]
@@ -113,7 +118,9 @@ class OtherTasks:
             with suppress(OSError, ValueError):
                 ran, waited, _ = read_proc(path).split()
                 used[path] = int(ran), int(waited)
-                if path in children:  # whose name changes as it begins another program
+                # The name of a child changes as it begins another program.
+                if path in children and self._named[path] < _NAMED:
+                    self._named[path] += 1
                     name = read_process(children[path], "comm").decode(errors="replace").strip()
                     self._commands[path] = name
         if self._groups is None:

@@ -63,7 +63,7 @@ _NOT_RUN: Final = 0, 0, 0
 _MOVES: Final = 1 << 20
 """Bytes by which memory rises or falls from which on all Python threads are looked at, for who has taken it."""
 
-_WATCHED: Final = 20
+_WATCHED: Final = 5
 """Samples for which they are from then on, and from the start of a step: a thread's part is known from two in a row."""
 
 _MOST_WATCHED: Final = 32
@@ -193,7 +193,7 @@ class StackSampler:
             self._watched = _WATCHED
         busiest, used = self._look(innermost, since.now_ns - since.last_ns)
         self._peaks.add(steps, reading.memory, self._stacks.get(busiest or 0, ()))
-        if steps and self._others.is_due(since.now_ns):
+        if steps and self._others.is_due(since.now_ns, has_begun=has_begun):
             self._look_beside(steps, reading)
         for thread, lines in self._stacks.items():
             use, takes = used.get(thread, _NOT_RUN), thread == busiest

@@ -47,7 +47,15 @@ from otel_quant.recordings.model import (
 )
 from otel_quant.recordings.outside import outside_at, outside_of
 from otel_quant.recordings.outside import words_of as words_of_outside
-from otel_quant.recordings.reader import by_call, grown_of, lines_of, of_step, stacks_in, with_bound
+from otel_quant.recordings.reader import (
+    alike,
+    by_call,
+    grown_of,
+    lines_of,
+    of_step,
+    stacks_in,
+    with_bound,
+)
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Place
 from otel_quant.schema.units import (
@@ -322,20 +330,23 @@ def _bounds(recording: Recording, subject: ShownProcess, named: Sequence[str]) -
     """Yields what bounds the steps that matter, longest first, and what to try; not what was named already."""
     peak = summary.peak(recording)
     at_peak, least = peak and peak.step, _WORTH * recording.duration
+    rows = ((with_bound(recording, row), 1) for row in outside_of(recording))
+    steps = ((each, 1) for each in subject.steps)
     known = [
-        each
-        for each in (*subject.steps, *(with_bound(recording, row) for row in outside_of(recording)))
+        (each, often)
+        for each, often in (*steps, *rows, *alike(recording, subject.steps))
         if each.step.attributes.get(semconv.STEP_BOUND_BY) not in (None, *named)
         and (each.own >= least or each.step is at_peak)
     ]
-    for each in nlargest(_MOST_BOUNDS, known, attrgetter("own")):
+    for each, often in nlargest(_MOST_BOUNDS, known, lambda it: it[0].own):
         bound = str(each.step.attributes[semconv.STEP_BOUND_BY])
         evidence = listed(each.step.attributes.get(semconv.STEP_BOUND_EVIDENCE, ""))
         if evidence and evidence in (_ending_of(recording).evidence or ""):
             continue  # it is why the program has ended
         text = f"{words_of(bound)}: {cut(evidence, LONGEST_MESSAGE)}"
         name = words_of_outside(each).capitalize() if each.step.spans else names_text(each.names)
-        yield f"{name}: {text}.{_to_try(recording, bound, each)}"
+        times = f" ({often} times)" if often > 1 else ""
+        yield f"{name}{times}: {text}.{_to_try(recording, bound, each)}"
 
 
 def _to_try(recording: Recording, bound: str, each: PlacedStep) -> str:

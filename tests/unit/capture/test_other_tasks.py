@@ -55,7 +55,9 @@ def test_a_step_of_which_little_was_looked_at_has_no_tasks_beside_it() -> None:
     found = tasks.end(0, own[0], began + 4, 10)
     assert math.isnan(found.ran)
     assert not found.is_ready
-    assert not tasks.is_due(began + 10)
+    assert not tasks.is_due(began + 10, has_begun=True)
+    assert tasks.is_due(began + 10**9, has_begun=True)
+    assert not tasks.is_due(began + 10**9, has_begun=False)
 
 
 def test_the_busiest_child_is_named_by_its_command_alone() -> None:

@@ -68,10 +68,8 @@ def _limits(options: argparse.Namespace) -> list[GateLimit]:
 
     path = Path(options.config) if options.config else find(Path())
     with cmd.user_errors(LimitError, expected="expected a file of limits"):
-        return [
-            *(load(path) if path is not None else ()),
-            *(parse(text) for text in options.fail_over),
-        ]
+        limits = [] if path is None else load(path)
+        return [*limits, *map(parse, options.fail_over)]
 
 
 def _sides(names: Sequence[Sequence[str]]) -> list[Side]:

@@ -55,13 +55,9 @@ def print_stacks(path: str, step: str | None, by: Literal["time", "memory"], for
     else:
         seconds = recording.duration if step is None else 0.0
         made = views.page_parts(found, seconds) if form == "html" else views.parts(found, by)
-        document = Document(
-            made,
-            title=views.answer(found, by),
-            over=f"Python lines of {path}",
-            sheet=lambda: views.table(by_line(found), by),
-        )
-        cmd.print_document(document, form)
+        title, over = views.answer(found, by), f"Python lines of {path}"
+        shown = Document(made, title, over, sheet=lambda: views.table(by_line(found), by))
+        cmd.print_document(shown, form)
 
 
 COMMAND: Final = cmd.Command(

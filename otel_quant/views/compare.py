@@ -65,13 +65,10 @@ def document(
         title = outcome_text(verdict).capitalize()
         is_bad |= verdict.outcome != "within"
     return doc.Document(
-        _parts(comparison, verdict, with_curves),
-        title=title,
-        over="Runs side by side",
-        is_bad=is_bad,
+        _parts(comparison, verdict, with_curves), title, "Runs side by side", is_bad,
         sheet=lambda: doc.Table.of([*_sheet_columns(comparison.sides)], _every_figure(comparison)),
         data=lambda: _data(comparison, verdict),
-    )
+    )  # fmt: skip
 
 
 def _parts(
@@ -133,9 +130,8 @@ def _answer(
     if not is_page:
         yield doc.Lines((outcome_text(verdict),))
     found = [check for check in verdict.checks if check.outcome != "within"]
-    yield from doc.Lines.of(
-        dict.fromkeys(check_lines(comparison, found)), _MOST_CHECKS, is_bad=True
-    )
+    lines = dict.fromkeys(check_lines(comparison, found))
+    yield from doc.Lines.of(lines, _MOST_CHECKS, is_bad=True)
     yield from doc.Lines.of(headlines)
 
 

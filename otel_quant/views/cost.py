@@ -47,12 +47,9 @@ def document(models: Sequence[ModelCost], choices: Choices) -> doc.Document:
     first, *others = _answers(models)
     return doc.Document(
         chain(doc.Lines.of(f"{each}." for each in others), _parts(models, choices)),
-        title=first,
-        over="Costs of models",
-        is_answer=True,
-        sheet=lambda: _sheet(models, choices),
-        data=lambda: _data(models, choices),
-    )
+        first, "Costs of models", is_answer=True,
+        sheet=lambda: _sheet(models, choices), data=lambda: _data(models, choices),
+    )  # fmt: skip
 
 
 def _answers(models: Sequence[ModelCost]) -> Iterator[str]:

@@ -41,7 +41,6 @@ def document(recording: model.Recording) -> doc.Document:
     subject = steps.subject_of(recording)
     return doc.Document(
         tuple(_parts(recording, subject)),
-        # no break in a time
         title=outcome(recording, subject),
         over=f"Quantization run {moment_text(recording.began_ns // 10**9)} UTC",
         is_bad=recording.state in ("failed", "killed", "lost"),
@@ -184,12 +183,10 @@ def _processes_of(recording: model.Recording) -> tuple[list[str], list[doc.Table
     is_alike = len({_command(each.runs[0]) for each in processes}) == 1
     below = ": below each those that it has started" if len(families) > 1 else ""
     table = doc.Table.of(
-        _COLUMNS if is_alike else _COLUMNS_OF_UNLIKE,
-        processes,
+        _COLUMNS if is_alike else _COLUMNS_OF_UNLIKE, processes,
         row=lambda each, cells: doc.Row(cells, each.depth, state=each.state),
-        id="processes",
-        caption=f"Processes{below}, slowest first",
-    )
+        id="processes", caption=f"Processes{below}, slowest first",
+    )  # fmt: skip
     tables = [imbalance.first(_MOST_STEPS, "shorter step")] if common else []
     tables.append(table.first(_MOST_PROCESSES, "process", "processes"))
     return [_sentence(len(processes), common)], tables

@@ -178,7 +178,11 @@ def memory(folder: Path) -> Iterator[Row]:
     [shown, *_] = json.loads(output(otel_quant("show", run.folder, "--format", "json")))
     highest = max(step.get(PEAK) or 0 for step in shown["steps"]) * MIB
     yield near("highest of the table, observer at 2 ms", (run.observed,), (highest,))
-    yield from (energy(*each) for each in (("the step *Energy*, the counter", truth["Energy"], steps["Energy"]), ("the run, the counter from outside", run.joules, run_attributes(run.folder))))  # fmt: skip
+    from otel_quant.recordings.reader import read
+    from otel_quant.recordings.summary import value
+
+    yield energy("the step *Energy*, the counter", truth["Energy"], steps["Energy"].get(named("gpu.energy")))  # fmt: skip
+    yield energy("the run, the counter from outside", run.joules, value(read(run.folder), "gpu.energy"))  # fmt: skip
     told = [
         line for line in output(otel_quant("show", run.folder)).splitlines() if "allocator" in line
     ]
@@ -190,9 +194,8 @@ def memory(folder: Path) -> Iterator[Row]:
     yield Row("charts of the report", "utilization and power", f"missing: {missing}" if missing else "both", BAD if missing else GOOD)  # fmt: skip
 
 
-def energy(what: str, truth: float, attributes: dict[str, Any]) -> Row:
+def energy(what: str, truth: float, ours: float | None) -> Row:
     """Joules, within 10 %."""
-    ours = attributes.get(named("gpu.energy"))
     is_near = ours is not None and abs(ours - truth) <= max(0.1 * truth, 5)
     return Row(f"energy of {what}", f"{truth:,.0f} J", "absent" if ours is None else f"{ours:,.0f} J", GOOD if is_near else BAD)  # fmt: skip
 
@@ -437,14 +440,6 @@ def events(recording: Path) -> Iterator[dict[str, Any]]:
 def names_of(recording: Path) -> dict[int, str]:
     """Returns the names of the steps by their numbers."""
     return {line["index"]: line["name"] for line in events(recording) if line["kind"] == "step.started"}  # fmt: skip
-
-
-def run_attributes(recording: Path) -> dict[str, Any]:
-    """Returns what was recorded of the run, with its first device."""
-    for line in events(recording):
-        if line["kind"] == "run.ended":
-            return dict(line["attributes"], **(line.get("devices") or [{}])[0])
-    return {}
 
 
 def named(name: str) -> str:

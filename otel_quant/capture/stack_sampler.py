@@ -8,11 +8,13 @@ can be taken; the next one, when it returns, counts for all of that time, and se
 from __future__ import annotations
 
 import math
+import opcode
 import os
 import re
 import sys
 import sysconfig
 import threading
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +24,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.kernel_files import forget, read_kept
 from otel_quant.capture.gpu_calls import kind_at
+from otel_quant.capture.other_tasks import OtherTasks
+from otel_quant.capture.peak_lines import PeakLines
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.diagnosis.bounds import Evidence, bound_of
 from otel_quant.diagnosis.gpus import GpusOfStep
@@ -34,6 +38,7 @@ from otel_quant.schema.code_lines import (
     BEFORE,
     BETWEEN,
     DEEPEST,
+    NOTHING,
     OUTSIDE,
     Amounts,
     Place,
@@ -54,6 +59,25 @@ _Use: TypeAlias = tuple[int, int, int]
 """What a thread has run and waited for a processor, in ns, and how often it has got one."""
 
 _NOT_RUN: Final = 0, 0, 0
+
+_MOVES: Final = 1 << 20
+"""Bytes by which memory rises or falls from which on all Python threads are looked at, for who has taken it."""
+
+_WATCHED: Final = 20
+"""Samples for which they are from then on, and from the start of a step: a thread's part is known from two in a row."""
+
+_MOST_WATCHED: Final = 32
+"""Threads beyond which they are not."""
+
+_RESUME: Final = opcode.opmap["RESUME"]
+"""What a function begins with. CPython hands over there, before it has done anything: what was before is its caller's."""
+
+_WALKED: Final = 4000
+"""Frames that are looked at: of recursion more than are kept."""
+
+_DEEP: Final = 64
+_PERIODS: Final = (2, 3, 4)
+"""Frames from which on functions that call each other in turns are folded, and how many of them."""
 
 _BUSY: Final = 0.05
 """Share of a processor, or of a GPU, above which a thread is not blocked, or a program does something."""
@@ -103,13 +127,13 @@ class _SinceLast(NamedTuple):
         before = memory.rss if memory is not None else self.rss_before
         return _SinceLast(reading.clock_ns, self.now_ns, before, self.rss)
 
-    def amounts(self, ran: int, waited: int, is_busiest: bool) -> Amounts:
-        """Returns what is booked to the line of a thread: it alone takes memory if it is the busiest."""
+    def amounts(self, ran: int, waited: int, *, is_taker: bool) -> Amounts:
+        """Returns what is booked to the line of a thread: it alone has the memory if it has taken it."""
         time = max(0, self.now_ns - (self.last_ns or self.now_ns))
         # Of a new thread with the identifier of one that ended, it is less than 0.
         ran = min(max(0, ran), time)
         waited = min(max(0, waited), time - ran)
-        grown = self.rss - self.rss_before if is_busiest and self.rss and self.rss_before else 0
+        grown = self.rss - self.rss_before if is_taker and self.rss and self.rss_before else 0
         return Amounts(time, ran, waited, max(0, grown), max(0, -grown))
 
 
@@ -123,7 +147,7 @@ class StackSampler:
         self, *, names_paths: bool, of_every_thread: bool = False, began_ns: int = 0
     ) -> None:
         self.stacks = Stacks()
-        self.newest: Mapping[int, Spot] = {}  # By the step's index: where it was at the last sample
+        self.newest: dict[int, Spot] = {}  # By the step's index: where it was at the last sample
         self._still: dict[int, _Still] = {}  # Likewise
         self._names_paths = names_paths
         self._of_every_thread = of_every_thread
@@ -140,6 +164,10 @@ class StackSampler:
         self._stacks: dict[int, list[Place]] = {}  # Of each thread, at the last sample
         self._uses_gpu = False  # Whether the program has had memory on one
         self._calls: dict[int, str] = {}  # Of each thread, what kind of call it was in then
+        self._peaks = PeakLines()
+        self._others = OtherTasks()
+        self._watched = 0  # For how many samples all threads are looked at
+        self._knows_all = False  # Whether they were at the last one
 
     def take(
         self,
@@ -152,39 +180,74 @@ class StackSampler:
         rss = reading.memory.rss if reading.memory is not None else 0
         since = _SinceLast(self._last_ns, reading.clock_ns, self._last_rss, rss)
         self._last_ns, self._last_rss = since.now_ns, rss
+        self._settle(steps, opened)
+        # A thread is in the innermost of its steps, which was opened last.
+        innermost = {step.info.thread: step for step in steps.values()}
+        for step in innermost.values():
+            self._add_beside(step, reading)
+        self.newest = {}
+        self._still = {index: self._still[index] for index in steps if index in self._still}
+        self._uses_gpu = self._uses_gpu or any(gpu.own for gpu in reading.gpus)
+        has_begun = not steps.keys() <= self._seen.keys()
+        if has_begun or abs(since.rss - since.rss_before) >= _MOVES:
+            self._watched = _WATCHED
+        busiest, used = self._look(innermost, since.now_ns - since.last_ns)
+        self._peaks.add(steps, reading.memory, self._stacks.get(busiest or 0, ()))
+        if steps and self._others.is_due(since.now_ns):
+            self._look_beside(steps, reading)
+        for thread, lines in self._stacks.items():
+            use, takes = used.get(thread, _NOT_RUN), thread == busiest
+            if not lines:
+                continue
+            if thread in innermost:
+                self._add_of_step(innermost[thread], lines, use, since, takes)
+            elif takes and not steps:
+                seen = since.after(ended).amounts(*use[:2], is_taker=True)
+                self.stacks.add(AFTER if opened else BEFORE, lines, seen)
+            else:
+                self._add_without_step(innermost, lines, use, since, takes)
+
+    def _add_of_step(
+        self, step: OpenStep, lines: list[Place], use: _Use, since: _SinceLast, takes: bool
+    ) -> None:
+        """Adds what a thread with a step has done."""
+        index, own, (ran, waited, _) = step.info.index, since, use
+        self.newest[index] = spot = spot_of(lines)
+        self._note_still(index, spot, ran, since)
+        if index not in self._seen:
+            self._seen[index] = tuple(each.info.label for each in step.outwards())
+        if step.start.clock_ns > since.last_ns:
+            own = since.after(step.start)
+            ran = self._threads.get(step.info.thread, _NOT_RUN)[0] - step.thread_ns
+        seen = own.amounts(ran, waited, is_taker=takes)
+        self.stacks.add(index, lines, seen)
+        if (kind := self._calls.get(step.info.thread)) and index in self._beside:
+            self._beside[index].gpus.add_call(kind, seen.time)
+
+    def _add_without_step(
+        self,
+        innermost: Mapping[int, OpenStep],
+        lines: list[Place],
+        use: _Use,
+        since: _SinceLast,
+        takes: bool,
+    ) -> None:
+        """Adds what a thread without a step has done: its memory is the step's, if there is one only."""
+        step = next(iter(innermost.values())) if len(innermost) == 1 else None
+        own = since if step is None else since.after(step.start)
+        grown = own.amounts(0, 0, is_taker=takes)._replace(time=0)
+        if grown != NOTHING:
+            self.stacks.add(OUTSIDE if step is None else step.info.index, lines, grown)
+        if self._of_every_thread:
+            self.stacks.add(OUTSIDE, lines, since.amounts(*use[:2], is_taker=False))
+
+    def _settle(self, steps: Mapping[int, OpenStep], opened: int) -> None:
+        """Adds up what is over: short steps that have ended, and what came after the last one if there is another."""
         for index in self._seen.keys() - steps.keys():
             self.stacks.settle(index, self._seen.pop(index))
         if opened > self._opened:
             self._opened = opened
             self.stacks.move(AFTER, BETWEEN)  # there is another step
-        # A thread is in the innermost of its steps, which was opened last.
-        innermost = {step.info.thread: step for step in steps.values()}
-        for step in innermost.values():
-            self._add_beside(step, reading)
-        self.newest = newest = {}
-        self._still = {index: self._still[index] for index in steps if index in self._still}
-        self._uses_gpu = self._uses_gpu or any(gpu.own for gpu in reading.gpus)
-        busiest, used = self._look(innermost, (since.now_ns - since.last_ns) / 2)
-        for thread, lines in self._stacks.items():
-            if not lines:
-                continue
-            index, own, (ran, waited, _) = OUTSIDE, since, used.get(thread, _NOT_RUN)
-            if not steps and thread == busiest:
-                index, own = AFTER if opened else BEFORE, since.after(ended)
-            if thread in innermost:
-                step = innermost[thread]
-                index = step.info.index
-                newest[index] = spot = spot_of(lines)
-                self._note_still(index, spot, ran, since)
-                if index not in self._seen:
-                    self._seen[index] = tuple(each.info.label for each in step.outwards())
-                if step.start.clock_ns > since.last_ns:
-                    own = since.after(step.start)
-                    ran = self._threads.get(thread, _NOT_RUN)[0] - step.thread_ns
-            seen = own.amounts(ran, waited, thread == busiest)
-            self.stacks.add(index, lines, seen)
-            if (kind := self._calls.get(thread)) and index in self._beside:
-                self._beside[index].gpus.add_call(kind, seen.time)
 
     def _note_still(self, index: int, spot: Spot, ran: int, since: _SinceLast) -> None:
         known, line = self._still.get(index), spot.own or spot.leaf
@@ -208,25 +271,47 @@ class StackSampler:
         return found
 
     def _look(
-        self, innermost: Mapping[int, OpenStep], most_ns: float
-    ) -> tuple[int, Mapping[int, _Use]]:
+        self, innermost: Mapping[int, OpenStep], elapsed_ns: int
+    ) -> tuple[int | None, Mapping[int, _Use]]:
         """Notes the stacks of the threads that count; returns which has taken the memory, and what each has used."""
         frames: dict[int, FrameType] = {}
         threads: Collection[int] = innermost.keys()
-        if self._of_every_thread or not innermost:
+        is_watched, self._watched = self._watched > 0, max(0, self._watched - 1)
+        others: Collection[int] = ()
+        if self._of_every_thread or is_watched or not innermost:
             frames = sys._current_frames()
-            threads = frames.keys() - {threading.get_ident()}
-        used = self._used(threads)
-        # Memory is of the process: of several threads, the one that has run most has taken it.
-        busiest = max(innermost or threads, key=lambda each: used.get(each, _NOT_RUN), default=0)
-        if not innermost:
+            others = frames.keys() - {threading.get_ident()} - innermost.keys()
+            if self._of_every_thread or not innermost:
+                threads = {*threads, *others}
+        read = {*threads, *others} if len(others) <= _MOST_WATCHED else threads
+        used = self._used(read, knows_all=bool(frames) and read is not threads)
+        if innermost:
+            busiest = self._taker_of(innermost, others, used, elapsed_ns)
+            threads = threads if busiest is None else {*threads, busiest}
+        else:
             # The main thread, unless it was blocked while another worked for most of the time.
-            main = threading.main_thread().ident or busiest
-            worked, of_main = (sum(used.get(each, _NOT_RUN)[:2]) for each in (busiest, main))
-            busiest = busiest if worked > most_ns > of_main else main
+            first = max(threads, key=lambda each: used.get(each, _NOT_RUN), default=0)
+            main = threading.main_thread().ident or first
+            worked, of_main = (sum(used.get(each, _NOT_RUN)[:2]) for each in (first, main))
+            busiest = first if worked > elapsed_ns / 2 > of_main else main
             threads = threads if self._of_every_thread else (busiest,)
         self._stacks = self._stacks_of(threads, used, frames)
         return busiest, used
+
+    def _taker_of(
+        self,
+        innermost: Collection[int],
+        others: Collection[int],
+        used: Mapping[int, _Use],
+        elapsed_ns: int,
+    ) -> int | None:
+        """Returns the thread that has taken the memory: it ran most; None if that may be one that was not read."""
+        ran = {each: used.get(each, _NOT_RUN)[0] for each in (*innermost, *others)}
+        busiest = max(innermost, key=ran.__getitem__)
+        if not used or ran[busiest] > elapsed_ns / 2:
+            return busiest
+        is_known = used.keys() >= {*others}
+        return max(ran, key=ran.__getitem__) if is_known else None
 
     def bound_of(
         self, step: OpenStep, seconds: float, figures: Mapping[str, Any], run: RunInfo
@@ -234,6 +319,8 @@ class StackSampler:
         """Returns what bounds a step that ends, and its top lines; nothing if little was seen of it."""
         index, cpus = step.info.index, run.origin.get(semconv.CPU_LIMIT)
         beside, root = self._beside.pop(index, _Beside()), self.stacks.steps.get(index)
+        file = self._schedstats.get(step.info.thread, "")
+        beside_it = self._others.end(index, file, time.perf_counter_ns(), seconds * 1e9)
         if root is None:
             return {}, None
         with FAULTS.kept_in("what bounds a step"):
@@ -246,11 +333,35 @@ class StackSampler:
             evidence.stall = stalled, f"no progress for {duration_text(stalled)}{where}"
             if (grows := beside.growth.line()) is not None:
                 evidence.per_sample = grows.per_sample
+            evidence.tasks = beside_it
             evidence.gpus = beside.gpus.evidence(evidence.total.time)
             if (bound := bound_of(evidence)) is not None:
                 named = (semconv.STEP_BOUND_BY, semconv.STEP_BOUND_EVIDENCE)
                 return dict(zip(named, bound, strict=True)), top_lines(evidence.by_line)
         return {}, None
+
+    def _look_beside(self, steps: Mapping[int, OpenStep], reading: Reading) -> None:
+        """Looks at the tasks beside the steps' threads, and where the busiest of these are in Python."""
+        files = self._schedstats
+        own = {
+            index: path
+            for index, step in steps.items()
+            if (path := files.get(step.info.thread)) is not None
+        }
+        children = reading.memory.children if reading.memory is not None else ()
+        pids = [pid for pid, _, _ in children]
+        for index, path in self._others.look(reading.clock_ns, own, pids):
+            if path not in files.values():
+                self._note_threads()
+            thread = next((each for each, file in self._schedstats.items() if file == path), None)
+            if thread is not None and thread != threading.get_ident():
+                lines = self._lines(sys._current_frames().get(thread))
+                self._others.add_line(index, spot_of(lines).words if lines else "")
+
+    def peak_line(self, step: OpenStep, peak: AttributeValue | None) -> str | None:
+        """Returns where the memory of a step that ends was highest, in words; None if that was not seen."""
+        seen = self._peaks.end(step.info.index, peak if isinstance(peak, int | float) else 0.0)
+        return seen if peak else None
 
     def _stacks_of(
         self, threads: Collection[int], used: Mapping[int, _Use], frames: dict[int, FrameType]
@@ -279,17 +390,14 @@ class StackSampler:
         if samples and reading.memory is not None:
             beside.growth.add(samples, reading.memory.tree_rss)
 
-    def _used(self, threads: Collection[int]) -> dict[int, _Use]:
+    def _used(self, threads: Collection[int], *, knows_all: bool) -> dict[int, _Use]:
         """Returns how long threads have run, and waited for a processor, since the last sample, and their turns."""
         before, self._threads, used = self._threads, {}, {}
+        # Of one that was not there at a look at all of them, all that it has used is since then.
+        at_first = _NOT_RUN if self._knows_all else None
+        self._knows_all = knows_all
         if not self._schedstats.keys() >= set(threads):
-            ended = {*self._schedstats.values()}
-            self._schedstats = {
-                each.ident: f"/proc/self/task/{each.native_id}/schedstat"
-                for each in threading.enumerate()
-            }
-            for path in ended.difference(self._schedstats.values()):
-                forget(path)
+            self._note_threads()
         for thread in threads:
             try:
                 ran, waited, turns = read_kept(self._schedstats[thread]).split()
@@ -299,32 +407,50 @@ class StackSampler:
             if turns == b"0":
                 continue
             now = self._threads[thread] = int(ran), int(waited), int(turns)
-            if (then := before.get(thread)) is not None:
+            if (then := before.get(thread, at_first)) is not None:
                 used[thread] = now[0] - then[0], now[1] - then[1], now[2] - then[2]
         return used
 
+    def _note_threads(self) -> None:
+        ended = {*self._schedstats.values()}
+        self._schedstats = {
+            each.ident: f"/proc/self/task/{each.native_id}/schedstat"
+            for each in threading.enumerate()
+        }
+        for path in ended.difference(self._schedstats.values()):
+            forget(path)
+
     def _lines(self, frame: FrameType | None) -> list[Place]:
-        """Returns the lines of a stack, outermost first, without ours."""
+        """Returns the lines of a stack, outermost first, without ours; of a function within itself the innermost."""
         lines: list[Place] = []
-        while frame is not None and len(lines) < DEEPEST:
+        inner: CodeType | None = None
+        depth = 0
+        while frame is not None and depth < _WALKED:
+            depth += 1
+            if len(lines) == DEEPEST and len(lines := _folded(lines)) == DEEPEST:
+                break
             code = frame.f_code
-            known = self._places.get((id(code), frame.f_lasti))
-            if known is None:
-                if len(self._places) >= _MOST_PLACES:
-                    self._places.clear()
-                # The code itself is kept too, so that no other gets its id.
-                known = code, self._place_of(code, frame.f_lineno or 0)
-                self._places[id(code), frame.f_lasti] = known
-            if known[1] is not None:
-                lines.append(known[1])
+            if code is not inner:
+                known = self._places.get((id(code), frame.f_lasti))
+                if known is None:
+                    if len(self._places) >= _MOST_PLACES:
+                        self._places.clear()
+                    # The code itself is kept too, so that no other gets its id.
+                    known = code, self._place_of(code, frame.f_lasti, frame.f_lineno or 0)
+                    self._places[id(code), frame.f_lasti] = known
+                if known[1] is not None:
+                    lines.append(known[1])
+                    inner = code
             frame = frame.f_back
+        if depth > _DEEP:
+            lines = _folded(lines)
         lines.reverse()
         return lines
 
-    def _place_of(self, code: CodeType, line: int) -> Place | None:
-        """Returns a line of code; None for ours."""
+    def _place_of(self, code: CodeType, position: int, line: int) -> Place | None:
+        """Returns a line of code; None for ours, and for a function that has not begun."""
         file, library = code.co_filename, ""
-        if file.startswith(_OURS):
+        if file.startswith(_OURS) or position < 0 or code.co_code[position] == _RESUME:
             return None
         if (installed := _INSTALLED.fullmatch(file)) is not None:
             file = installed[1].replace(os.sep, "/")
@@ -337,6 +463,22 @@ class StackSampler:
             file = Path(file).name
         # Neither a file of a recording nor OTLP takes half of a surrogate pair, as in a name that is no UTF-8.
         return Place(encodable(file), encodable(code.co_qualname), line, library)
+
+
+def _folded(lines: list[Place]) -> list[Place]:
+    """Returns lines, innermost first, without those of functions that call each other in turns, but for the innermost."""
+    if len(lines) > _DEEP and 2 * len(set(map(id, lines))) > len(lines):
+        return lines
+    for period in _PERIODS:
+        kept: list[Place] = []
+        names: list[tuple[str, str]] = []
+        for line in lines:
+            kept.append(line)
+            names.append(line[:2])
+            if names[-period:] == names[-2 * period : -period]:
+                del kept[-period:], names[-period:]
+        lines = kept
+    return lines
 
 
 def sampler_for(settings: Settings, began_ns: int = 0) -> StackSampler | None:

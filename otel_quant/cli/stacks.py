@@ -26,13 +26,13 @@ def _run(options: argparse.Namespace) -> int:
 def print_stacks(path: str, step: str | None, by: Literal["time", "memory"], form: str) -> None:
     """Prints the lines of a recording, of one step if it is named."""
     from otel_quant.recordings.model import steps_in
-    from otel_quant.recordings.reader import by_line, of_step, stacks_in
+    from otel_quant.recordings.reader import by_line, of_step, stacks_in, unseen_in
     from otel_quant.views import stacks as views
     from otel_quant.views.document import Document
     from otel_quant.views.text import listed
 
     recording = cmd.read_recording(path)
-    found = stacks_in(recording)
+    found = [*stacks_in(recording), *unseen_in(recording)]
     if step is not None:
         rows = [each.step for each in found if each.step is not None]  # also of no step
         names = sorted({each.step.name for each in (*steps_in(recording), *rows)})

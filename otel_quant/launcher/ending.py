@@ -190,13 +190,12 @@ def _where(victim: causes.Victim, step: RecordedStep | None) -> str | None:
 
 
 def _line(victim: causes.Victim, step: RecordedStep) -> str:
-    if step.line is None:
-        return ""
     last = victim.run.last if victim.run is not None else None
-    silent = victim.time - last.time if last is not None and step.end is None else 0.0
+    since = max(step.start, last.time if last is not None else 0.0)
+    silent = victim.time - since if step.end is None else 0.0
     # While a C function holds the GIL, or the process is stopped, no sample can be taken.
     before = f", not seen for {duration_text(silent)}" if silent > _SILENT else ""
-    return f", at {step.line.words}{before}"
+    return before if step.line is None else f", at {step.line.words}{before}"
 
 
 def _error_of(victim: causes.Victim) -> tuple[str | None, str | None]:

@@ -9,7 +9,6 @@ Python imports this before every program that is launched: it loads as little as
 
 from __future__ import annotations
 
-import _imp
 import atexit
 import os
 import sys
@@ -17,7 +16,7 @@ import sys
 from otel_quant.base.destinations import exporter_variables, sends
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.early_stacks import EARLY_STACKS
-from otel_quant.capture.instruments import PACKAGES, found_by_others
+from otel_quant.capture.instruments import PACKAGES, WithoutImportLock, found_by_others
 
 TYPE_CHECKING = False  # not typing's, which takes a third of Python's own start to load
 if TYPE_CHECKING:
@@ -109,14 +108,8 @@ class _FirstImport:
             return None
         if self in sys.meta_path:  # else another thread does it
             sys.meta_path.remove(self)
-            with FAULTS.kept_in("automatic instrumentation"):
-                # Python holds the one lock of all imports while it looks for a module. Another thread that
-                # is importing what is imported here would wait for it for ever.
-                _imp.release_lock()
-                try:
-                    _instrument_libraries()
-                finally:
-                    _imp.acquire_lock()
+            with WithoutImportLock(), FAULTS.kept_in("automatic instrumentation"):
+                _instrument_libraries()
         return found_by_others(self, fullname, path, target)
 
 

@@ -40,7 +40,7 @@ from otel_quant.recordings.model import (
 from otel_quant.recordings.outside import NAMES, row_of
 from otel_quant.recordings.summary import limit, processors
 from otel_quant.schema import semconv
-from otel_quant.schema.code_lines import DEEPEST, OTHER, OUTSIDE, Amounts, Place
+from otel_quant.schema.code_lines import DEEPEST, OTHER, OUTSIDE, UNSEEN, Amounts, Place
 from otel_quant.schema.units import duration_text
 
 
@@ -353,6 +353,9 @@ def _decoded(lines: Iterable[bytes], left_out: LeftOut) -> Iterator[Any]:
 # --- where time and memory went, by line of code, as the sampler has seen it ---------------
 
 
+_OTHER_STEPS: Final = "other steps"
+
+
 @dataclass(frozen=True, slots=True)
 class SeenStack:
     """What was seen at one stack of a step."""
@@ -361,7 +364,7 @@ class SeenStack:
     lines: tuple[Place, ...]  # Outermost first
     seen: Amounts
 
-    where: str = "other steps"  # What stands for a step that is None
+    where: str = _OTHER_STEPS  # What stands for a step that is None
 
     @property
     def call(self) -> Place:
@@ -386,7 +389,7 @@ def stacks_in(recording: Recording, runs: Sequence[RecordedRun] | None = None) -
             continue
         for index, rows in known["steps"].items():
             step = steps.get((run.id, index))
-            where = "outside of steps" if index in _OUTSIDE else "other steps"
+            where = "outside of steps" if index in _OUTSIDE else _OTHER_STEPS
             if step is None and index in _OUTSIDE:
                 step = row_of(recording, run, int(index))
             found += (SeenStack(step, *each, where) for each in _stacks(rows, known["places"]))
@@ -404,6 +407,29 @@ def _stacks(
         lines.append((*known, places[place]) if is_line else known)
         if any(amounts):  # steps that were folded whole have no lines
             yield lines[-1] or (OTHER,), Amounts(*amounts)
+
+
+def unseen_in(recording: Recording) -> list[SeenStack]:
+    """Returns the time of steps of which no line was recorded, unless lines of some steps were folded whole."""
+    stacks = stacks_in(recording)
+    if any(each.step is None and each.where == _OTHER_STEPS for each in stacks):
+        return []
+    seen: dict[int, int] = {}
+    for each in stacks:
+        seen[id(each.step)] = seen.get(id(each.step), 0) + each.seen.time
+    runs = {id(each.step.run) for each in stacks if each.step is not None}
+    rest = [(each, each.own - seen.get(id(each), 0) / 1e9) for each in steps_in(recording)]
+    return [
+        SeenStack(each, (UNSEEN,), Amounts(round(seconds * 1e9)))
+        for each, seconds in rest
+        if id(each.run) in runs and seconds >= max(_UNSEEN, _PART * each.own)
+    ]
+
+
+_UNSEEN: Final = 1.0
+"""Seconds of a step without lines that are a row: two pauses of the sampler."""
+
+_PART: Final = 0.05
 
 
 def of_step(stacks: Iterable[SeenStack], name: str) -> list[SeenStack]:

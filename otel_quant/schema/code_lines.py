@@ -24,7 +24,9 @@ class Place(NamedTuple):
     @property
     def text(self) -> str:
         """In words: ``compute_range (onnxruntime/quantization/calibrate.py:312)``."""
-        return f"{self.function} ({self.file}:{self.line})" if self.file else "other lines"
+        return (
+            f"{self.function} ({self.file}:{self.line})" if self.file else f"{self.function} lines"
+        )
 
     @property
     def short(self) -> str:
@@ -61,6 +63,9 @@ class Spot(NamedTuple):
 
 OTHER: Final = Place("", "other", 0, "")
 """Stands for branches that were folded."""
+
+UNSEEN: Final = Place("", "unseen", 0, "")
+"""Stands for the time of a step of which no line was recorded."""
 
 OTHER_STEPS: Final = -1
 """Index of a step that stands for those that were folded whole."""

@@ -83,6 +83,9 @@ _OWN: Final = 0.8
 _BESIDE: Final = 1.01
 """How often the time in which a step was open is that of all processes, from which on they ran beside each other."""
 
+_SAME: Final = 0.98
+"""Share of a peak from which on a step's own is the same, and has its line."""
+
 _MOST_CALLS: Final = 3
 _A_PART: Final = 0.1
 """Share of the time outside of steps from which on a function is named."""
@@ -204,6 +207,9 @@ def _peak_sentence(
     if peak is None:
         return
     where, when = phrase(" in {}", [name for name, _ in peak.path], names_text), ""
+    own = number(peak.step.attributes, semconv.MEMORY_PEAK) if peak.step is not None else None
+    if peak.step is not None and own is not None and own >= _SAME * peak.value:
+        where += phrase(", seen at {}", peak.step.attributes.get(semconv.MEMORY_PEAK_LINE), listed)
     if peak.time is not None:
         when = f", {clock_text(peak.time)} after the start"
         where = where or phrase(" {}", outside_at(recording, peak.time), words_of_outside)

@@ -13,7 +13,7 @@ from otel_quant.format.event_file import BENCH, INFERENCE
 from otel_quant.recordings import model, summary
 from otel_quant.recordings.compared_runs import FACTS
 from otel_quant.recordings.gpus import highest_on
-from otel_quant.recordings.reader import stacks_in
+from otel_quant.recordings.reader import stacks_in, unseen_in
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import GROUPS
 from otel_quant.schema.units import cut, duration_text, moment_text, share_text
@@ -48,7 +48,8 @@ def document(recording: model.Recording) -> doc.Document:
 
 
 def _parts(recording: model.Recording, subject: steps.ShownProcess) -> Iterator[doc.Part]:
-    charts, stacks = charts_of(recording, subject), stacks_in(recording)
+    charts = charts_of(recording, subject)
+    stacks = [*stacks_in(recording), *unseen_in(recording)]
     processes, process_tables = _processes_of(recording)
     lines = doc.Lines([*sentences(recording, subject), *processes])
     meters = doc.Meters(tuple(_meters(recording, charts)))

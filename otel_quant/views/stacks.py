@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 from otel_quant.diagnosis.spots import top_spot
 from otel_quant.recordings.model import StepPath, name_text, path_text
 from otel_quant.recordings.reader import SeenStack, by_call, by_line, of_step, stacks_in
-from otel_quant.schema.code_lines import NOTHING, Amounts, Place, total_of
+from otel_quant.schema.code_lines import NOTHING, UNSEEN, Amounts, Place, total_of
 from otel_quant.schema.units import cut, duration_text, share_text, size
 from otel_quant.views.document import ONE, Box, Column, Flame, Lines, Part, Table
 from otel_quant.views.text import printable, share_of
@@ -78,13 +78,16 @@ def answer(stacks: Sequence[SeenStack], measure: Measure) -> str:
     """Returns which line has the most, one sentence without its full stop."""
     whole = total_of(each.seen for each in stacks)
     shown = _MEASURES[measure if whole.grown > 0 else "time"]
-    every = [(each.lines, each.seen) for each in stacks]
+    unseen = total_of(each.seen for each in stacks if each.lines[0] == UNSEEN).time / 1e9
+    known = [each for each in stacks if each.lines[0] != UNSEEN] or stacks
+    every = [(each.lines, each.seen) for each in known]
     top = top_spot(every, shown.of, lambda lines: lines[-1])
     assert top is not None  # there are stacks
     own, total = shown.of(top[1]), shown.of(whole)
     share = share_text(own / total if total else 0.0)
     what, text = shown.in_a_sentence, shown.text
-    return f"{share} of the {what} was seen at {top[0].words}: {text(own)} of {text(total)}"
+    rest = f"; of {duration_text(unseen)} no line was seen" if unseen else ""
+    return f"{share} of the {what} was seen at {top[0].words}: {text(own)} of {text(total)}{rest}"
 
 
 def parts(stacks: Sequence[SeenStack], measure: Measure) -> list[Part]:
@@ -368,7 +371,8 @@ def pprof(stacks: Sequence[SeenStack]) -> bytes:
     for line, at in frames.items():
         found += _message(4, _number(1, at) + _message(4, _numbers(at, line.line)))
         name = text(line.function)
-        found += _message(5, _numbers(at, name, name, text(line.file)))
+        # Without a system name: of one that is equal, pprof cuts what is between "<" and ">".
+        found += _message(5, _numbers(at, name, 0, text(line.file)))
     found += _number(14, text("time"))  # else tools begin with the last kind
     found += b"".join(_message(6, each.encode()) for each in texts)
     import gzip  # only here

@@ -10,6 +10,7 @@ This is loaded in every launched program, and so imports nothing.
 
 from __future__ import annotations
 
+import _imp
 import sys
 
 TYPE_CHECKING = False  # not typing's, which takes a third of Python's own start to load
@@ -39,6 +40,21 @@ PACKAGES: Final = {
 }
 """Every library that otel-quant knows, by the name that users call it: the package whose import sets its
 hooks, if it is imported to quantize."""
+
+
+class WithoutImportLock:
+    """Lets go of the lock under which Python asks finders: a thread that imports the same modules waits for it."""
+
+    def __enter__(self) -> None:
+        self._was_held = True
+        try:
+            _imp.release_lock()
+        except RuntimeError:  # a finder that the program itself calls
+            self._was_held = False
+
+    def __exit__(self, *_: object) -> None:
+        if self._was_held:
+            _imp.acquire_lock()
 
 
 def found_by_others(

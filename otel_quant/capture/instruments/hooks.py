@@ -27,7 +27,7 @@ import wrapt
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
-from otel_quant.capture.instruments import PACKAGES, found_by_others
+from otel_quant.capture.instruments import PACKAGES, WithoutImportLock, found_by_others
 
 AttributeSources = tuple[tuple[str, str], ...]
 """Pairs: a path to a value in the arguments of a call, the attribute that it is written to.
@@ -288,7 +288,7 @@ class Hooks:
         name = self._waiting.pop(fullname, None)
         if name is None:
             return None
-        with FAULTS.kept_in(f"hooks of {name}"):
+        with WithoutImportLock(), FAULTS.kept_in(f"hooks of {name}"):
             self._set(library(name))
         return found_by_others(self, fullname, path, target)
 

@@ -206,6 +206,11 @@ def _rss_and_mark(pid: int) -> tuple[int | None, int | None]:
     return int(rss) << 10, int(mark) << 10
 
 
+def high_water() -> int | None:
+    """Returns this process's mark in bytes; None where there is none."""
+    return _rss_and_mark(SELF)[1] if _LINUX else None
+
+
 def _resident(statm: str) -> int:
     """Returns RSS in bytes."""
     return int(read_kept(statm).split(None, 2)[1]) * _PAGE

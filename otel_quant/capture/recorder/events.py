@@ -150,7 +150,8 @@ class EventMaker:
             known |= accuracy_of(step.layers, step.measured)
         if self._sampler is not None:
             bound, taken.top_lines = self._sampler.bound_of(step, lasted_ns / 1e9, known, self.run)
-            known |= bound
+            at = self._sampler.peak_line(step, known.get(semconv.MEMORY_PEAK))
+            known |= bound | present({semconv.MEMORY_PEAK_LINE: at})
         taken.kind, taken.step, taken.attributes = "step.ended", step.info, known
         taken.exception = error
         return self._ended(taken, start, peaks, error)

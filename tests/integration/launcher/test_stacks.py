@@ -344,6 +344,18 @@ def test_a_program_that_ends_at_once_loads_nothing_and_a_fork_while_it_loads_is_
     assert done.stdout.splitlines() == ["True"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("milliseconds", range(160, 280, 8))
+def test_a_library_can_be_imported_while_the_early_sampler_loads(
+    recorded: Recorded, milliseconds: int
+) -> None:
+    recorded(f"""
+        import threading, time
+        time.sleep({milliseconds} / 1000)
+        import multiprocessing, subprocess
+    """)
+
+
 def test_stacks_can_be_switched_off(launched: Launched, recorded: Recorded) -> None:
     recorded(PROGRAM, OTEL_QUANT_STACKS="false")
     assert list(launched.recording.glob("stacks.*")) == []
@@ -449,3 +461,18 @@ def test_a_data_reader_stall_is_reported_once_with_its_line_and_a_slow_sample_is
         assert code == ["Reader.get_next", 21]
         assert record.attributes["code.file.path"].endswith("script.py")
         assert record.span_id == otlp.span("Calibration").span_id
+
+
+@pytest.mark.slow
+def test_a_step_that_held_the_gil_until_it_was_killed_was_not_seen_since_its_start(
+    recorded: Recorded,
+) -> None:
+    source = """
+        import ctypes, os, otel_quant
+
+        os.spawnlp(os.P_NOWAIT, "sh", "sh", "-c", f"sleep 6; kill -KILL {os.getpid()}")
+        with otel_quant.step("Outer"):
+            ctypes.PyDLL(None).sleep(60)  # PyDLL keeps the GIL
+    """
+    done = recorded(source, code=-signal.SIGKILL)
+    assert re.search(r"in Outer, not seen for 5\.\d+ s\.", done.stderr), done.stderr

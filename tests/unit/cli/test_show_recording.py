@@ -101,6 +101,23 @@ def test_a_killed_run_is_shown_with_its_open_step_memory_and_end(
     ]
 
 
+def test_what_had_failed_before_a_program_was_ended_is_shown(tmp_path: Path, show: Show) -> None:
+    folder = RecordedFolder(
+        tmp_path / "r", {"process.command_line": "python x.py"}, by_launcher=True
+    )
+    program = folder.process(11, parent=os.getpid()).begin(1)
+    program.close(program.step("Load Model", 1), 2)
+    worker = folder.process(12, parent=11).begin(3, run="89abcdef01234567")
+    worker.end(5, error="ValueError", error_message="bad shard")
+    program.end(60, error="KeyboardInterrupt")
+    folder.ended(Ending(time=61.0, signal="SIGINT"))
+    first, second, *_ = show(folder.path).splitlines()
+    assert first == "x.py was killed by SIGINT after 1 min 01 s."
+    assert (
+        second == "Before that, worker 12 failed with ValueError: bad shard, 0:05 after the start."
+    )
+
+
 def test_the_worst_layers_of_each_step_are_shown(tmp_path: Path, show: Show) -> None:
     process = RecordedFolder(tmp_path / "run").process().begin()
     of_loss = process.step("Calibration", 1)

@@ -15,11 +15,11 @@ from otel_quant.diagnosis.stack_trees import MOST_NODES, Stacks
 from otel_quant.format.event_file import as_json, stacks_as_lists
 from otel_quant.recordings.compared_runs import compared_run
 from otel_quant.recordings.model import RecordedRun, Recording
-from otel_quant.recordings.reader import SeenStack, by_call, by_line, of_step, stacks_in
+from otel_quant.recordings.reader import SeenStack, by_call, by_line, of_step, stacks_in, unseen_in
 from otel_quant.recordings.side_by_side import Side, side_by_side
-from otel_quant.schema.code_lines import DEEPEST, NOTHING, OTHER, Amounts, Place
+from otel_quant.schema.code_lines import DEEPEST, NOTHING, OTHER, UNSEEN, Amounts, Place
 from otel_quant.views.compare import document
-from otel_quant.views.stacks import collapsed, pprof, speedscope
+from otel_quant.views.stacks import answer, collapsed, pprof, speedscope
 from otel_quant.views.writers import terminal_text
 from tests.fixtures.recorded import step
 
@@ -72,6 +72,28 @@ def test_stacks_are_read_as_they_were_written(tmp_path: Path) -> None:
     }
     assert by_line(found) == by_line(of_step(found, "Outer"))
     assert by_call(found) == {MAIN: Amounts(710, 509, 51, 76000, 50), LOADER: SEEN[4][2]}
+
+
+def test_time_of_a_step_without_lines_is_a_row(tmp_path: Path) -> None:
+    second = 10**9
+    every = (0, (MAIN,), Amounts(second // 2)), (1, (MAIN, RUN), Amounts(second))
+    recording = recorded(tmp_path / "A", every, seconds=8.0)
+    (unseen,) = unseen_in(recording)  # of the step around it nothing is its own
+    assert unseen.step is not None
+    assert (unseen.step.step.index, unseen.lines, unseen.seen) == (
+        1,
+        (UNSEEN,),
+        Amounts(7 * second),
+    )
+    assert unseen.lines[0].text == "unseen lines"
+    found = [*stacks_in(recording), unseen]
+    assert answer(of_step(found, "Calibration"), "time") == (
+        "12.5 % of the time was seen at main (quantize.py:12), in Session.run: 1.00 s of 8.00 s; of 7.00 s no line was seen"
+    )
+    assert answer([unseen], "time").endswith("of 7.00 s no line was seen")
+    brief = recorded(tmp_path / "B", every, seconds=1.9)
+    folded = recorded(tmp_path / "C", (*every, (-1, (), Amounts(7))), seconds=8.0)
+    assert unseen_in(brief) == unseen_in(folded) == []
 
 
 def test_exported_stacks_include_their_steps(tmp_path: Path) -> None:

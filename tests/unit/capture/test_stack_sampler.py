@@ -1,0 +1,215 @@
+"""What a sample sees is booked to the line that did it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import FrameType
+
+import pytest
+
+from otel_quant.capture.probes.memory import MemoryProbe
+from otel_quant.capture.recorder.ongoing import OpenStep
+from otel_quant.capture.recorder.peaks import PeakTracker
+from otel_quant.capture.recorder.sinks import Sinks
+from otel_quant.capture.stack_sampler import StackSampler
+from otel_quant.schema.code_lines import OUTSIDE
+from otel_quant.schema.readings import MemoryReading, Reading, StepInfo
+
+MB = 1_000_000
+
+
+def reading(rss: int) -> Reading:
+    return Reading(0, time.perf_counter_ns(), {"memory": MemoryReading(rss, rss), "gpu": ()})
+
+
+def steps_in(*threads: threading.Thread | None) -> dict[int, OpenStep]:
+    """Returns the open steps, one in each thread; none in this thread's place."""
+    found = {}
+    for index, thread in enumerate(threads):
+        ident = thread.ident if thread is not None else threading.get_ident()
+        info = StepInfo(index=index, label="Train", kind="User-Defined", thread=ident or 0)
+        first = reading(0)
+        found[index] = OpenStep(info, None, Sinks([]), None, first, PeakTracker(first, {}), {})
+    return found
+
+
+def wait(over: threading.Event) -> None:
+    over.wait()
+
+
+def compute(over: threading.Event) -> None:
+    while not over.is_set():
+        sum(range(1000))
+
+
+@contextmanager
+def threads(*targets: Callable[[threading.Event], None]) -> Iterator[list[threading.Thread]]:
+    """Yields threads that run functions, which end with it."""
+    over = threading.Event()
+    found = [threading.Thread(target=each, args=(over,), daemon=True) for each in targets]
+    for each in found:
+        each.start()
+    time.sleep(0.05)
+    yield found
+    over.set()
+    for each in found:
+        each.join()
+
+
+def grown(sampler: StackSampler) -> dict[tuple[int, str], int]:
+    """Returns how much memory was booked, by index of the step and function of this file."""
+    found: dict[tuple[int, str], int] = {}
+    for index, root in sampler.stacks.steps.items():
+        for lines, node in root.walk():
+            if node.own.grown:
+                own = [line.function for line in lines if line.file == __file__]
+                found[index, own[-1]] = found.get((index, own[-1]), 0) + node.own.grown
+    return found
+
+
+def sampled(sampler: StackSampler, steps: dict[int, OpenStep], *sizes: int) -> None:
+    for size in sizes:
+        sampler.take(steps, reading(size * MB), len(steps))
+        time.sleep(0.1)
+
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="needs schedstat")
+
+
+@linux
+@pytest.mark.parametrize("every", [False, True])
+def test_memory_is_booked_to_the_thread_that_ran_most_though_it_has_no_step(every: bool) -> None:
+    with threads(wait, compute) as (waiting, _):
+        sampler = StackSampler(names_paths=True, of_every_thread=every)
+        sampled(sampler, steps_in(waiting), 10, 10, 90, 130)
+        assert grown(sampler) == {(0, "compute"): 120 * MB}
+        time_of = {index: root.total().time for index, root in sampler.stacks.steps.items()}
+        assert time_of.keys() == ({0, OUTSIDE} if every else {0})
+
+
+@linux
+def test_memory_of_two_steps_that_wait_is_outside_of_both() -> None:
+    with threads(wait, wait, compute) as (first, second, _):
+        sampler = StackSampler(names_paths=True)
+        sampled(sampler, steps_in(first, second), 10, 10, 90)
+        assert grown(sampler) == {(OUTSIDE, "compute"): 80 * MB}
+
+
+@linux
+def test_memory_is_booked_to_no_line_where_nobody_knows_who_ran() -> None:
+    with threads(wait, compute) as (waiting, _):
+        sampler, steps = StackSampler(names_paths=True), steps_in(waiting)
+        sampler.take(steps, reading(10 * MB), 1)
+        sampler._watched = 0  # as when nothing has moved for long
+        sampled(sampler, steps, 10, 90)
+        assert grown(sampler) == {}
+        sampled(sampler, steps, 100)
+        assert grown(sampler) == {(0, "compute"): 10 * MB}
+
+
+@linux
+def test_memory_of_a_thread_with_a_step_that_runs_is_its_own() -> None:
+    with threads(compute, wait) as (running, _):
+        sampler = StackSampler(names_paths=True)
+        sampled(sampler, steps_in(running), 10, 10, 90)
+        assert grown(sampler) == {(0, "compute"): 80 * MB}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "peak", "expected"),
+    [
+        ((10, 90, 60), 90, "compute"),  # seen by a sample
+        ((10, 90, 60), 95, "compute"),
+        ((10, 90, 60), 200, None),  # nothing has seen it rise so far
+        ((0, 0, 0), 0, None),  # it has not risen
+    ],
+)
+def test_the_line_of_a_peak_is_where_memory_was_seen_to_be_that_high(
+    sizes: tuple[int, ...], peak: int, expected: str | None
+) -> None:
+    with threads(compute) as (running,):
+        sampler, steps = StackSampler(names_paths=True), steps_in(running)
+        sampled(sampler, steps, *sizes)
+        found = sampler.peak_line(steps[0], peak * MB)
+        assert found == expected or (found or "").startswith(f"{expected} (test_stack_sampler.py:")
+        assert sampler.peak_line(steps[0], peak * MB) is None  # it has ended
+
+
+@linux
+def test_a_peak_between_two_samples_is_at_the_line_that_the_mark_rose_at() -> None:
+    with threads(compute) as (running,):
+        sampler, probe = StackSampler(names_paths=True), MemoryProbe()
+        first = Reading(0, time.perf_counter_ns(), {"memory": probe()})
+        steps = steps_in(running)
+        steps[0] = replace(steps[0], start=first)
+        sampler.take(steps, Reading(0, time.perf_counter_ns(), {"memory": probe.sample()}), 1)
+        held = bytearray(b"x") * (4 * first.memory.high_water)
+        del held
+        sampler.take(steps, Reading(0, time.perf_counter_ns(), {"memory": probe.sample()}), 1)
+        line = sampler.peak_line(steps[0], probe().high_water)
+        assert line is not None
+        assert line.startswith("compute (")
+
+
+def functions(frame: FrameType | None) -> list[str]:
+    """Returns the functions of a stack that are within tests of this file, outermost first."""
+    lines = StackSampler(names_paths=True)._lines(frame)
+    own = [line.function for line in lines if line.file == __file__]
+    return [each.rpartition(".")[2] for each in own if ".<locals>." in each]
+
+
+def test_a_function_that_has_not_begun_is_its_callers() -> None:
+    found: list[list[str]] = []
+
+    def second() -> None:
+        pass
+
+    def caller() -> None:
+        second()
+
+    def generator() -> Iterator[int]:
+        yield 1
+        yield 2
+
+    def takes() -> None:
+        for _ in generator():
+            pass
+
+    def look(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":  # before RESUME has done anything
+            found.append(functions(frame))
+
+    sys.setprofile(look)
+    try:
+        caller()
+        takes()
+    finally:
+        sys.setprofile(None)
+    inner = [each[-1] for each in found if each]
+    assert "second" not in inner
+    assert "generator" not in inner
+    assert {"caller", "takes"} <= {*inner}
+
+
+def test_of_recursion_the_innermost_line_is_kept_with_its_outer_callers() -> None:
+    def down(depth: int) -> list[str]:
+        return down(depth - 1) if depth else functions(sys._getframe())
+
+    def visit(depth: int) -> list[str]:
+        return generic(depth - 1) if depth else functions(sys._getframe())
+
+    def generic(depth: int) -> list[str]:
+        return visit(depth)
+
+    def outer() -> tuple[list[str], list[str], list[str]]:
+        return down(450), visit(200), visit(10)
+
+    direct, in_turns, few = outer()
+    assert direct == ["outer", "down"]
+    assert in_turns in (["outer", "generic", "visit"], ["outer", "visit", "generic", "visit"])
+    assert len(few) == 22  # what is not deep stays as it is

@@ -78,10 +78,7 @@ _COLUMNS: Final = (
     Column[_Use]("PROCESS", None, lambda each: each.process),
     Column[_Use]("GPU", "", lambda each: each.gpu, "gpu"),
     Column[_Use]("NAME", None, lambda each: each.name, spare=2),
-    Column[_Use](
-        "MEM PEAK", "By", lambda each: each.memory, "gpu_memory_peak_bytes", shown_in=ONE, absent="-",
-        title="of the program; of all programs where the driver tells no more",
-    ),
+    Column[_Use]("MEM PEAK", "By", lambda each: each.memory, "gpu_memory_peak_bytes", shown_in=ONE, absent="-", title="of the program; of all programs where the driver tells no more"),
     Column[_Use]("OF LIMIT", "1", lambda each: each.share, "gpu_limit_share", shown_in="%", absent="-"),
     _of("utilization", "HIGHEST UTILIZATION", "1", "utilization_peak"),
     _of("power", "HIGHEST POWER", "W", "power_peak_watts"),

@@ -423,15 +423,9 @@ _CONVERSIONS: Final[Sequence[doc.Column[results.Conversion]]] = (
 )
 
 _BACKEND: Final[Sequence[doc.Column[Any]]] = (
-    doc.Column(
-        "kernel below the operators",
-        value=lambda each: f"{each.library} {each.primitive} {each.implementation}".rstrip(),
-    ),
+    doc.Column("kernel below the operators", value=lambda each: f"{each.library} {each.primitive} {each.implementation}".rstrip()),
     _numbers("calls", "", attrgetter("calls")),
-    doc.Column(
-        "module",
-        value=lambda each: f"{each.node or '(model)'}{f' and {each.nodes - 1:,} more' if each.nodes > 1 else ''}",
-    ),
+    doc.Column("module", value=lambda each: f"{each.node or '(model)'}{f' and {each.nodes - 1:,} more' if each.nodes > 1 else ''}"),
     doc.Column("types", value=lambda each: each.types or None, longest=_LONGEST, spare=1),
 )  # fmt: skip
 
@@ -472,9 +466,7 @@ _KERNELS: Final[Sequence[doc.Column[_Ran]]] = (
     *(doc.Column(name, value=partial(lambda name, of: getattr(of[1], name), name)) for name in _KERNEL_FIGURES),
     doc.Column("inputs", value=lambda of: "; ".join(of[1].inputs)),
     doc.Column("outputs", value=lambda of: "; ".join(of[1].outputs)),
-    doc.Column("findings", value=lambda of: "; ".join(
-        each.sentence for each in of[0].findings if of[1].name in each.kernels
-    )),
+    doc.Column("findings", value=lambda of: "; ".join(each.sentence for each in of[0].findings if of[1].name in each.kernels)),
     doc.Column("allocated", value=lambda of: of[1].allocated),
 )  # fmt: skip
 

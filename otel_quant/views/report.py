@@ -144,14 +144,8 @@ _COLUMNS: Final = (
     doc.Column[_Process]("State", None, lambda each: model.STATES[each.state].cell),
     doc.Column[_Process]("Start", "s", lambda each: each.start, shown_in="s"),
     doc.Column[_Process]("Time", "s", lambda each: each.seconds, shown_in="s"),
-    doc.Column[_Process](
-        "Time to median", "1", lambda each: each.ratio - 1 if each.ratio else None,
-        shown_in="%", is_signed=True, title="longer or shorter than the median of those that the same process has started",
-    ),
-    doc.Column[_Process](
-        "Memory peak", "By", lambda each: each.peak, shown_in=doc.ONE,
-        title="of the process and its children",
-    ),
+    doc.Column[_Process]("Time to median", "1", lambda each: each.ratio - 1 if each.ratio else None, shown_in="%", is_signed=True, title="longer or shorter than the median of those that the same process has started"),
+    doc.Column[_Process]("Memory peak", "By", lambda each: each.peak, shown_in=doc.ONE, title="of the process and its children"),
     doc.Column[_Process]("Steps", "", lambda each: sum(len(run.steps) for run in each.runs)),
 )  # fmt: skip
 
@@ -258,10 +252,7 @@ _IMBALANCE: Final = (
     doc.Column[_CommonStep]("Median", "s", lambda each: each.typical, shown_in="s"),
     doc.Column[_CommonStep]("Longest", "s", lambda each: each.longest, shown_in="s"),
     doc.Column[_CommonStep]("Slowest", None, lambda each: max(each.seconds, key=each.seconds.__getitem__)),
-    doc.Column[_CommonStep](
-        "Imbalance", "1", lambda each: each.longest / each.typical - 1 if each.typical else None,
-        shown_in="%", is_signed=True, title="by how much the longest is longer than the median",
-    ),
+    doc.Column[_CommonStep]("Imbalance", "1", lambda each: each.longest / each.typical - 1 if each.typical else None, shown_in="%", is_signed=True, title="by how much the longest is longer than the median"),
 )  # fmt: skip
 
 

@@ -208,10 +208,6 @@ def _pivot_data(pivot: run_list.Pivot) -> dict[str, Any]:
         beside = dict(zip(pivot.beside, row.beside, strict=True))
         rows.append({pivot.of_rows: row.name or None, **beside, "cells": cells})
     return {
-        "rows": pivot.of_rows,
-        "columns": pivot.of_columns,
-        "value": pivot.value,
-        "unit": run_list.unit_of(pivot.value),
-        "table": rows,
-        "left_out": pivot.left_out,
-    }
+        "rows": pivot.of_rows, "columns": pivot.of_columns, "value": pivot.value,
+        "unit": run_list.unit_of(pivot.value), "table": rows, "left_out": pivot.left_out,
+    }  # fmt: skip

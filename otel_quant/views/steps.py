@@ -503,14 +503,8 @@ def _state_text(row: StepTableRow, step: model.RecordedStep) -> str:
     return ": ".join(filter(None, (model.STATES[step.state].cell, step.error, message)))
 
 
-CHILDREN: Final = _column(
-    "children", "CHILDREN", "", _of_step(lambda row, step: row.of.steps.children(step) or None),
-    title="the largest child processes",
-)  # fmt: skip
-_PROCESS: Final = _Column(
-    "PROCESS",
-    value=_of_step(lambda row, it: "" if it.spans else process_name(row.of.recording, row.of.run)),
-)
+CHILDREN: Final = _column("children", "CHILDREN", "", _of_step(lambda row, step: row.of.steps.children(step) or None), title="the largest child processes")  # fmt: skip
+_PROCESS: Final = _Column("PROCESS", None, _of_step(lambda row, step: "" if step.spans else process_name(row.of.recording, row.of.run)))  # fmt: skip
 _STATE: Final = _Column("STATE", None, _state_text, longest=_LONGEST_STATE)
 _NOT_SHOWN: Final = {
     "cpu_memory_delta_mb",

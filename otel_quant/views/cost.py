@@ -75,13 +75,11 @@ def _expected(model: ModelCost) -> str:
 
 def _parts(models: Sequence[ModelCost], choices: Choices) -> Iterator[doc.Part]:
     if models[1:] and choices.compared:
-        kinds = {"file": attrgetter("file_bytes"), "memory": attrgetter("memory_bytes")}
-        rows = [
-            (of, each.path.rpartition("/")[2], key(each))
-            for of, key in kinds.items()
-            for each in models
-        ]
-        yield doc.Bars([(f"{name}, {of}", amount, 0) for of, name, amount in rows])
+        rows = [(each.path.rpartition("/")[2], each) for each in models]
+        of_files = [(f"{name}, file", each.file_bytes, 0) for name, each in rows]
+        yield doc.Bars(
+            [*of_files, *((f"{name}, memory", each.memory_bytes, 0) for name, each in rows)]
+        )
     for model in () if choices.by == "comparison" else models:
         title = f"{model.path} (rules: {model.rules}, view: {model.view})"
         yield doc.Section(title, chain(doc.Lines.of(_intro(model)), _of_model(model, choices)))
@@ -114,10 +112,8 @@ def _of_model(model: ModelCost, choices: Choices) -> Iterator[doc.Part]:
 
 
 def _summary(model: ModelCost) -> Iterator[tuple[str, doc.Cell]]:
-    weights, memory, alive = (
-        cell_text(each, "By")
-        for each in (model.weight_bytes, model.memory_bytes, model.peak_activation_bytes)
-    )
+    sizes = model.weight_bytes, model.memory_bytes, model.peak_activation_bytes
+    weights, memory, alive = (cell_text(each, "By") for each in sizes)
     yield "MACs", f"{model.macs:,} ({model.macs_contraction:,} of contractions)"
     yield "parameters", f"{model.params:,} ({weights})"
     yield "memory", f"{memory}, activations at most {alive} at once"

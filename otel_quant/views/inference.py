@@ -371,10 +371,8 @@ def _what_ran(
     model: results.ModelResult, ran: results.Ran, node: str, number: int, rows: int
 ) -> Iterator[doc.Part]:
     share = share_text(ran.between_micros / ran.run_micros) if ran.run_micros else _ABSENT
-    run, kernels, between = (
-        number_text(_MICRO * each, "ms")
-        for each in (ran.run_micros, ran.kernel_micros, ran.between_micros)
-    )
+    micros = ran.run_micros, ran.kernel_micros, ran.between_micros
+    run, kernels, between = (number_text(_MICRO * each, "ms") for each in micros)
     yield doc.Lines((
         f"a run with the profiler on: {run}, of which kernels {kernels} and between them "
         f"{between} ({share}); mean of {counted(ran.runs, 'run')}",

@@ -11,11 +11,6 @@ from otel_quant.cli import command as cmd
 STEP: Final = cmd.option(
     "--step", metavar="NAME", help="only lines of steps of this name, and of those within them"
 )
-LINES: Final = (
-    STEP,
-    cmd.option("--by", choices=("time", "memory"), default="time", help="what lines are sorted by; memory: growth between two samples (default: %(default)s)"),
-)  # fmt: skip
-"""What chooses lines of code."""
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -69,7 +64,8 @@ COMMAND: Final = cmd.Command(
     examples=("runs/first", "runs/first --step Calibration --format speedscope > first.json"),
     arguments=(
         cmd.option("recording", metavar="RECORDING", help="the folder of a recording"),
-        *LINES,
+        STEP,
+        cmd.option("--by", choices=("time", "memory"), default="time", help="what lines are sorted by; memory: growth between two samples (default: %(default)s)"),
         lambda parser: cmd.add_format(parser, ("speedscope", "collapsed", "pprof"), "; speedscope and collapsed are for flame graphs in other tools"),
     ),
     run=_run,

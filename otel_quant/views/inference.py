@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.base.files import open_regular
 from otel_quant.format.event_file import BENCH, INFERENCE
@@ -297,8 +297,7 @@ def _row(
     return replace(row, macs=macs, inputs=kernels[0].inputs, outputs=kernels[0].outputs)
 
 
-@dataclass(frozen=True, slots=True)
-class _Pair:
+class _Pair(NamedTuple):
     """A node in two models."""
 
     name: str

@@ -168,9 +168,7 @@ def _processes_of(recording: model.Recording) -> tuple[list[str], list[doc.Table
     processes = [each for above in families for each in _in_order(left, above)]
     if len(processes) < 2:
         return [], []
-    shared = chain.from_iterable(
-        _common_steps(family) for family in families.values() if _is_beside(family)
-    )
+    shared = chain.from_iterable(map(_common_steps, filter(_is_beside, families.values())))
     common = sorted(shared, key=lambda each: -each.longest)
     caption = "The same step in processes beside each other"
     imbalance = doc.Table.of(_IMBALANCE, common, id="imbalance", caption=caption)
@@ -216,7 +214,7 @@ def _families(recording: model.Recording) -> dict[int | None, list[_Process]]:
         typical = median(each.seconds for each in family) if is_compared else 0.0
         family.sort(key=lambda each: -each.seconds)
         families[above] = [
-            each._replace(ratio=each.seconds / typical if typical else 0.0) for each in family
+            each._replace(ratio=typical and each.seconds / typical) for each in family
         ]
     return families
 

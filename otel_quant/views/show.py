@@ -114,7 +114,7 @@ def _titled_runs(name: str, recording: Recording) -> dict[str, RecordedRun]:
 
 def block_parts(recording: Recording) -> Iterator[doc.Part]:
     """Yields the parts of a block that was measured."""
-    yield doc.Lines(list(sentences(recording, steps.subject_of(recording))))
+    yield doc.Lines(list(sentences(recording, steps.subject_of(recording), is_below=False)))
     yield from _run_parts(recording, recording.runs[0])
     yield from model_parts(recording)
 

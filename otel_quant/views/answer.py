@@ -102,9 +102,11 @@ _WORTH: Final = 0.05
 """Share of the run's time from which on a step matters."""
 
 
-def sentences(recording: Recording, subject: ShownProcess) -> Iterator[str]:
-    """Yields the sentences that follow how it ended, the most important first."""
-    yield from _error(recording, subject)
+def sentences(
+    recording: Recording, subject: ShownProcess, *, is_below: bool = True
+) -> Iterator[str]:
+    """Yields the most important first, of which the first names a failed step unless it stands below how it ended."""
+    yield from _error(recording, subject, is_below)
     rows, outside = outside_of(recording), list(_outside(recording))
     is_most = sum(each.own for each in rows) > MOST_TIME * recording.duration
     yield from outside if is_most else ()
@@ -169,13 +171,15 @@ def _where(recording: Recording, subject: ShownProcess) -> str:
     return f"{cut(step.name, LONGEST_NAME)}{phrase(', {}', step.counts)}{line}"
 
 
-def _error(recording: Recording, subject: ShownProcess) -> Iterator[str]:
+def _error(recording: Recording, subject: ShownProcess, is_below: bool) -> Iterator[str]:
     """Yields which exception ended a program, and what had failed before that it may have survived."""
     has_ended = recording.state == "ended"
     every = failures(recording)
     first = (every[0] if every else None) if has_ended else failure_of(recording)
     if first is not None:
-        yield f"{_failed(recording, first.run)}{_error_text(first.of)}."
+        step = [] if is_below else first.steps[-1:]
+        raised = "".join(f"{_named(each.name)} raised " for each in step)
+        yield f"{raised or _failed(recording, first.run)}{_error_text(first.of)}."
     elif has_ended:
         steps = [each.step for each in subject.steps if each.step.error is not None]
         yield from (f"{_named(each.name)} raised {_error_text(each)}." for each in steps[:1])

@@ -20,6 +20,7 @@ from otel_quant.diagnosis.spots import (
     Stack,
     grown_in,
     importing,
+    is_loading,
     line_within,
     spot_of,
     top_spot,
@@ -64,6 +65,8 @@ _COMPILERS: Final = ("torch/_dynamo/convert_frame.py", "torch/_inductor/graph.py
 """Files that only a compilation goes through. Others of TorchDynamo, TorchInductor and Triton also call what
 they have compiled, as often as it runs."""
 
+_DOWNLOADS: Final = ("huggingface_hub/file_download.py", "urllib/request.py", "requests/api.py", "torch/hub.py")  # fmt: skip
+
 _TAKE_DATA: Final = ("onnxruntime/", "quark/", "torch/utils/data/")
 """Code that calls the program for calibration data. Libraries call programs for much else: IPython and
 click for all that they do, ``torch.nn`` for a model's ``forward``."""
@@ -105,6 +108,7 @@ class Evidence:
     gpus: GpuEvidence = _NO_GPUS
     tasks: TasksBeside = _NO_TASKS
     stall: tuple[float, str] = (0.0, "")  # The longest time without progress, in seconds, in words
+    is_start: bool = False  # Whether it is the time before the first step
     function: str = ""  # The library's function that is the step; empty if it is the program's
 
     @cached_property
@@ -228,6 +232,32 @@ def _waiting_for_a_build(lines: Lines) -> Place | None:
     return callers[-1] if is_waiting and is_torch else None
 
 
+def _start_of(lines: Lines) -> str:
+    """Returns what a program does at a stack as it starts; nothing if it is something else."""
+    if any(line.file.startswith(_COMPILERS) for line in lines):
+        return "compiling"
+    if importing(lines) is not None:
+        return "importing"
+    if any(line.file.startswith(_DOWNLOADS) for line in lines):
+        return "downloading"
+    return "loading a model" if is_loading(lines) else ""
+
+
+def _startup(evidence: Evidence) -> str:
+    """Most of the time before the first step is importing, compiling, downloading and loading a model."""
+    found: dict[str, int] = {}
+    for lines, seen in evidence.stacks if evidence.is_start else ():
+        if what := _start_of(lines):
+            found[what] = found.get(what, 0) + seen.time
+    if sum(found.values()) < _MOST * evidence.total.time or not found:
+        return ""
+    parts = sorted(found.items(), key=lambda part: -part[1])
+    shares = ", ".join(f"{_percent(time / evidence.total.time)} {what}" for what, time in parts)
+    most = [(lines, seen) for lines, seen in evidence.stacks if _start_of(lines) == parts[0][0]]
+    top = top_spot(most, TIME, lambda lines: line_within(lines, ""), names_leaf=False)
+    return f"{shares}{_at(top[0].words if top else '')}"
+
+
 def _taking_data(lines: Lines) -> Place | None:
     """Returns the program's innermost line below one that takes data."""
     for at, (above, line) in enumerate(itertools.pairwise(lines), 1):
@@ -319,6 +349,7 @@ VERDICTS: Final = (
         _most_at(lambda lines: next((each for each in lines if each.file.startswith(_COMPILERS)), None)),
         remedy="keep what was compiled for the next run, in TORCH_EXTENSIONS_DIR and TORCHINDUCTOR_CACHE_DIR"),
     Verdict(IMPORTING, "importing modules", _most_at(importing)),
+    Verdict("startup", "its start", _startup),
     Verdict(MEMORY_GROWTH, "memory that grows with each sample", _memory_growth),
     Verdict(CALIBRATION_DATA, "the loader of the calibration data", _calibration_data),
     Verdict("gpu", "the GPU, which computes all the time", _on_gpu(lambda gpus: gpus.computes)),

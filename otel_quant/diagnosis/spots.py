@@ -114,6 +114,12 @@ def importing(lines: Lines) -> Place | None:
     return next((above for above, line in pairs if line.file == _IMPORT), None)
 
 
+def is_loading(lines: Lines) -> bool:
+    """Whether a model is loaded."""
+    names = {line.function.rpartition(".")[2] for line in lines if line.library != "python"}
+    return bool(names & _LOADS)
+
+
 class Grown(NamedTuple):
     """What has taken the memory by which a step grew."""
 
@@ -151,9 +157,8 @@ def grown_in(stacks: Sequence[Stack], function: str, method: str = "") -> Grown 
         return None
     own, loaded = [], 0
     for lines, seen in stacks:
-        names = {line.function.rpartition(".")[2] for line in lines if line.library != "python"}
         is_own = own_within(lines, function) is not None
-        if importing(lines) or (names & _LOADS and not (function and is_own)):
+        if importing(lines) or (is_loading(lines) and not (function and is_own)):
             loaded += seen.grown
         elif is_own:
             own.append((lines, seen))

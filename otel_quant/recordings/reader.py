@@ -42,7 +42,16 @@ from otel_quant.recordings.model import (
 from otel_quant.recordings.outside import NAMES, row_of
 from otel_quant.recordings.summary import limit, processors
 from otel_quant.schema import semconv
-from otel_quant.schema.code_lines import DEEPEST, OTHER, OUTSIDE, UNSEEN, Amounts, Place
+from otel_quant.schema.code_lines import (
+    BEFORE,
+    DEEPEST,
+    OTHER,
+    OUTSIDE,
+    UNSEEN,
+    Amounts,
+    Place,
+    total_of,
+)
 from otel_quant.schema.units import duration_text
 
 
@@ -439,6 +448,20 @@ def of_step(stacks: Iterable[SeenStack], name: str) -> list[SeenStack]:
     return [each for each in stacks if each.step is not None and name in each.step.names]
 
 
+def split_of(recording: Recording, step: RecordedStep) -> Amounts | None:
+    """Returns what was seen of a step itself, not of steps within it; None if nothing was, or the kernel did not count."""
+
+    def splits() -> dict[int, Amounts]:
+        found: dict[int, list[Amounts]] = {}
+        for each in stacks_in(recording):
+            if each.step is not None:
+                found.setdefault(id(each.step.step), []).append(each.seen)
+        return {index: total_of(every) for index, every in found.items()}
+
+    seen = recording.once("splits", splits).get(id(step))
+    return seen if seen is not None and seen.cpu else None
+
+
 def grown_of(recording: Recording, step: RecordedStep) -> Grown | None:
     """Returns what has taken memory in steps of a step's name; None if it was not seen to grow."""
     method = str(step.attributes.get(semconv.CALIBRATION_METHOD, ""))
@@ -498,6 +521,7 @@ def with_bound(recording: Recording, row: PlacedStep) -> PlacedStep:
         return row
     evidence = Evidence(root, row.duration, row.step.attributes)
     evidence.function = function_of(row.step)
+    evidence.is_start = bool(row.step.spans) and row.step.index == BEFORE
     evidence.cpus = processors(recording) or math.nan
     evidence.limit = math.nan if most is None else most.value
     bound = bound_of(evidence)

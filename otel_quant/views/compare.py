@@ -15,7 +15,14 @@ from otel_quant.recordings import summary
 from otel_quant.recordings.compared_runs import CONFIGURATION, ComparedRun, common_time
 from otel_quant.recordings.gate import GateVerdict
 from otel_quant.recordings.gpus import shows_all_programs
-from otel_quant.recordings.model import StepPath, known, name_text, path_text
+from otel_quant.recordings.model import (
+    RecordedStep,
+    StepPath,
+    known,
+    name_text,
+    path_text,
+    steps_in,
+)
 from otel_quant.recordings.side_by_side import (
     Comparison,
     Difference,
@@ -24,6 +31,7 @@ from otel_quant.recordings.side_by_side import (
     Side,
     StepSides,
 )
+from otel_quant.schema import semconv
 from otel_quant.schema.catalog import QUANTITIES
 from otel_quant.schema.figures import PREFIX
 from otel_quant.schema.units import change_text, counted, cut, joined
@@ -521,6 +529,10 @@ _CHECK: Final = (
 
 def _data(comparison: Comparison, verdict: GateVerdict | None) -> dict[str, Any]:
     """Returns what JSON has."""
+    steps = [
+        [{each.path: each.step for each in steps_in(run.recording)} for run in side.runs]
+        for side in comparison.sides
+    ]
     data: dict[str, Any] = {
         "sides": [
             {"name": side.name, "runs": [*doc.records(_RUN, side.runs)]}
@@ -536,6 +548,7 @@ def _data(comparison: Comparison, verdict: GateVerdict | None) -> dict[str, Any]
                 "runs": row.runs,
                 "figures": {name: _figure_data(each) for name, each in row.figures.items()},
             }
+            | {"bounds": [[_bound_of(of, row.path) for of in side] for side in steps]}
             for row in comparison.rows
         ],
     }
@@ -544,6 +557,15 @@ def _data(comparison: Comparison, verdict: GateVerdict | None) -> dict[str, Any]
         found = [{**check, "text": text} for check, text in zip(checks, texts, strict=True)]
         data["gate"] = {"outcome": verdict.outcome, "exit_code": verdict.exit_code, "checks": found}
     return data
+
+
+def _bound_of(steps: Mapping[StepPath, RecordedStep], path: StepPath) -> dict[str, Any] | None:
+    """Returns what bounds a step in a run; None if that is not known."""
+    step = steps.get(path)
+    if step is None or semconv.STEP_BOUND_BY not in step.attributes:
+        return None
+    by, evidence = map(step.attributes.get, (semconv.STEP_BOUND_BY, semconv.STEP_BOUND_EVIDENCE))
+    return {"by": by, "evidence": evidence}
 
 
 def _figure_data(row: FigureRow) -> dict[str, Any]:

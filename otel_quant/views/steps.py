@@ -15,10 +15,11 @@ from otel_quant.recordings import model, summary
 from otel_quant.recordings.failures import has_ended
 from otel_quant.recordings.gpus import bracket_of, shows_all_programs
 from otel_quant.recordings.outside import NAMES, outside_of
+from otel_quant.recordings.reader import split_of
 from otel_quant.recordings.summary import outermost_runs
 from otel_quant.schema import figures, semconv
 from otel_quant.schema.catalog import QUANTITIES
-from otel_quant.schema.code_lines import BEFORE, BETWEEN
+from otel_quant.schema.code_lines import BEFORE, BETWEEN, Amounts
 from otel_quant.schema.units import counted, cut, duration_text
 from otel_quant.views.document import ONE, Cell, Column, Row, Table, UnitCell, known
 from otel_quant.views.text import plain, share_of
@@ -514,6 +515,24 @@ _SHOWN: Final[tuple[_Column, ...]] = (
 )  # fmt: skip
 
 
+def _attribute(name: str, _: StepTableRow, step: model.RecordedStep) -> object:
+    return step.attributes.get(name)
+
+
+def _split(
+    of: Callable[[Amounts], int], row: StepTableRow, step: model.RecordedStep
+) -> float | None:
+    seen = split_of(row.of.recording, step)
+    return seen and _rounded_share(of(seen), seen.time)
+
+
+_SPLIT: Final[Mapping[str, Callable[[Amounts], int]]] = {
+    "ran": attrgetter("cpu"),
+    "waiting": attrgetter("waiting"),
+    "blocked": lambda seen: seen.time - seen.cpu - seen.waiting,
+}
+"""What the thread of a step did, in nanoseconds of the time that was seen of it."""
+
 _PEAK: Final = next(each.shown.value for each in _FIGURES if each.bare == "memory_peak_bytes")
 
 BARE: Final = (
@@ -523,6 +542,8 @@ BARE: Final = (
     *(each.for_programs() for each in _FIGURES),
     _Column("memory_peak_is_least", value=lambda row: None if (peak := _PEAK(row)) is None else isinstance(peak, UnitCell)),
     _Column("samples", value=_of_step(lambda _, step: step.samples)),
+    *(_Column(f"bound_{name.rpartition('_')[2]}", value=_of_step(partial(_attribute, name))) for name in (semconv.STEP_BOUND_BY, semconv.STEP_BOUND_EVIDENCE)),
+    *(_Column(f"{name}_share_of_seen", value=_of_step(partial(_split, of))) for name, of in _SPLIT.items()),
 )  # fmt: skip
 """Columns for programs: with one base, the recording's beginning, and one unit."""
 

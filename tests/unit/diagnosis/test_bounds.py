@@ -38,6 +38,7 @@ FETCH = Place("torch/utils/data/_utils/fetch.py", "fetch", 50, "torch")
 GENERATED = Place("<__array_function__ internals>", "histogram", 180, "")
 IMPORT = Place("<frozen importlib._bootstrap>", "_find_and_load", 1176, "python")
 
+LOAD = Place("transformers/modeling_utils.py", "PreTrainedModel.from_pretrained", 9, "transformers")
 POPEN = Place("subprocess.py", "Popen.wait", 1264, "python")
 
 NO_GPU = GpuEvidence()
@@ -119,6 +120,11 @@ CASES = {
     "a compiled model that runs": (evidence(((MAIN, RUN_COMPILED, COLLECT), 10, RUNS)), MIXED, f"at most {AT_COLLECT}"),
     "imports": (evidence(((MAIN, IMPORT, BUILD), 6, RUNS), work(4)), "compiling", "60 % of its time, most at main (quantize.py:12), in load"),
     "imports of others": (evidence(((MAIN, IMPORT, COLLECT), 6, RUNS), work(4)), "importing", "60 % of its time, most at main (quantize.py:12)"),
+    "a start": (replace(evidence(((MAIN, IMPORT, COLLECT), 4, RUNS), ((MAIN, LOAD, COLLECT), 3, RUNS), work(3)), is_start=True), "startup", "40 % importing, 30 % loading a model, most at main (quantize.py:12)"),
+    "a model that is loaded": (replace(evidence(((MAIN, LOAD, COLLECT), 6, RUNS), work(4)), is_start=True), "startup", "60 % loading a model, most at main (quantize.py:12)"),
+    "a download": (replace(under(MAIN, LOAD, DOWNLOAD), is_start=True), "startup", "100 % downloading, most at main (quantize.py:12)"),
+    "a start with more of something else": (replace(evidence(((MAIN, LOAD, COLLECT), 4, RUNS), work(6)), is_start=True), MIXED, "at most 100 % of its time at main (quantize.py:12), in collect"),
+    "a model that is loaded in a step": (evidence(((MAIN, LOAD, COLLECT), 6, RUNS), work(4)), MIXED, "at most 100 % of its time at main (quantize.py:12), in collect"),
     "imports for less": (evidence(((MAIN, IMPORT, COLLECT), 4, RUNS), work(6)), MIXED, "at most 100 % of its time at main (quantize.py:12), in collect"),
     "the loader": (evidence(load(6), work(4), CALIBRATION_SAMPLE_COUNT=9), "calibration_data", "60 % of its time, most at Reader.get_next (quantize.py:30), in Queue.get"),
     "the loader for less": (evidence(load(4), work(6), CALIBRATION_SAMPLE_COUNT=9), MIXED, "at most 60 % of its time at main (quantize.py:12), in collect"),

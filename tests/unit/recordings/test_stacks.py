@@ -29,8 +29,9 @@ from otel_quant.recordings.side_by_side import Side, side_by_side
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import DEEPEST, NOTHING, OTHER, UNSEEN, Amounts, Place
 from otel_quant.views.compare import document
+from otel_quant.views.show import document as show_document
 from otel_quant.views.stacks import answer, collapsed, pprof, speedscope
-from otel_quant.views.writers import terminal_text
+from otel_quant.views.writers import terminal_text, written
 from tests.fixtures.recorded import step
 
 MAIN = Place("/home/a/quantize.py", "main", 12, "")
@@ -136,6 +137,26 @@ def test_equal_short_steps_have_a_verdict_together(
     assert [each.step.attributes.get(BOUND) for each, _ in found] == (
         [] if BOUND in attributes else [expected]
     )
+
+
+def test_programs_get_the_verdict_of_a_step_and_what_its_thread_did(tmp_path: Path) -> None:
+    recording = recorded(tmp_path)
+    (run,) = recording.runs
+    known = {BOUND: "disk", semconv.STEP_BOUND_EVIDENCE: "7 MB a second"}
+    steps = tuple(replace(each, attributes=known if each.index else {}) for each in run.steps)
+    recording = replace(recording, runs=(replace(run, steps=steps),))
+    (shown,) = json.loads("".join(written(show_document({"r": recording}), "json")))
+    outer, inner = shown["steps"]
+    names = "ran", "waiting", "blocked"
+    assert [inner[f"{name}_share_of_seen"] for name in names] == [0.51, 0.05, 0.44]
+    assert (inner["bound_by"], inner["bound_evidence"]) == ("disk", "7 MB a second")
+    assert outer["bound_by"] is None
+    sides = [Side(name, (compared_run(name, recording),)) for name in ("base", "new")]
+    text = "".join(written(document(side_by_side(sides), None), "json"))
+    rows = json.loads(text)["rows"]
+    assert [each["bounds"] for each in rows if each["step"].endswith("Calibration")] == [
+        [[{"by": "disk", "evidence": "7 MB a second"}]] * 2
+    ]
 
 
 def test_exported_stacks_include_their_steps(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from otel_quant.schema import catalog, semconv
 from otel_quant.schema.figures import Metric
 
 _UNITS = {
-    "By": "_bytes", "s": "_seconds", "W": "_watts", "Cel": "_celsius", "Hz": "_hertz",
+    "By": "_bytes", "s": "_seconds", "W": "_watts", "Cel": "_celsius", "Hz": "_hertz", "J": "_joules",
     "1": "_ratio",  # on gauges only
     "dB": "_dB",
 }  # fmt: skip

@@ -14,6 +14,7 @@ import re
 import sys
 import sysconfig
 import threading
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.kernel_files import forget, read_kept
 from otel_quant.capture.gpu_calls import kind_at
+from otel_quant.capture.other_tasks import OtherTasks
 from otel_quant.capture.peak_lines import PeakLines
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.diagnosis.bounds import Evidence, bound_of
@@ -61,7 +63,7 @@ _NOT_RUN: Final = 0, 0, 0
 _MOVES: Final = 1 << 20
 """Bytes by which memory rises or falls from which on all Python threads are looked at, for who has taken it."""
 
-_WATCHED: Final = 20
+_WATCHED: Final = 5
 """Samples for which they are from then on, and from the start of a step: a thread's part is known from two in a row."""
 
 _MOST_WATCHED: Final = 32
@@ -163,6 +165,7 @@ class StackSampler:
         self._uses_gpu = False  # Whether the program has had memory on one
         self._calls: dict[int, str] = {}  # Of each thread, what kind of call it was in then
         self._peaks = PeakLines()
+        self._others = OtherTasks()
         self._watched = 0  # For how many samples all threads are looked at
         self._knows_all = False  # Whether they were at the last one
 
@@ -190,6 +193,8 @@ class StackSampler:
             self._watched = _WATCHED
         busiest, used = self._look(innermost, since.now_ns - since.last_ns)
         self._peaks.add(steps, reading.memory, self._stacks.get(busiest or 0, ()))
+        if steps and self._others.is_due(since.now_ns, has_begun=has_begun):
+            self._look_beside(steps, reading)
         for thread, lines in self._stacks.items():
             use, takes = used.get(thread, _NOT_RUN), thread == busiest
             if not lines:
@@ -314,6 +319,8 @@ class StackSampler:
         """Returns what bounds a step that ends, and its top lines; nothing if little was seen of it."""
         index, cpus = step.info.index, run.origin.get(semconv.CPU_LIMIT)
         beside, root = self._beside.pop(index, _Beside()), self.stacks.steps.get(index)
+        file = self._schedstats.get(step.info.thread, "")
+        beside_it = self._others.end(index, file, time.perf_counter_ns(), seconds * 1e9)
         if root is None:
             return {}, None
         with FAULTS.kept_in("what bounds a step"):
@@ -326,11 +333,30 @@ class StackSampler:
             evidence.stall = stalled, f"no progress for {duration_text(stalled)}{where}"
             if (grows := beside.growth.line()) is not None:
                 evidence.per_sample = grows.per_sample
+            evidence.tasks = beside_it
             evidence.gpus = beside.gpus.evidence(evidence.total.time)
             if (bound := bound_of(evidence)) is not None:
                 named = (semconv.STEP_BOUND_BY, semconv.STEP_BOUND_EVIDENCE)
                 return dict(zip(named, bound, strict=True)), top_lines(evidence.by_line)
         return {}, None
+
+    def _look_beside(self, steps: Mapping[int, OpenStep], reading: Reading) -> None:
+        """Looks at the tasks beside the steps' threads, and where the busiest of these are in Python."""
+        files = self._schedstats
+        own = {
+            index: path
+            for index, step in steps.items()
+            if (path := files.get(step.info.thread)) is not None
+        }
+        children = reading.memory.children if reading.memory is not None else ()
+        pids = [pid for pid, _, _ in children]
+        for index, path in self._others.look(reading.clock_ns, own, pids):
+            if path not in files.values():
+                self._note_threads()
+            thread = next((each for each, file in self._schedstats.items() if file == path), None)
+            if thread is not None and thread != threading.get_ident():
+                lines = self._lines(sys._current_frames().get(thread))
+                self._others.add_line(index, spot_of(lines).words if lines else "")
 
     def peak_line(self, step: OpenStep, peak: AttributeValue | None) -> str | None:
         """Returns where the memory of a step that ends was highest, in words; None if that was not seen."""
@@ -371,13 +397,7 @@ class StackSampler:
         at_first = _NOT_RUN if self._knows_all else None
         self._knows_all = knows_all
         if not self._schedstats.keys() >= set(threads):
-            ended = {*self._schedstats.values()}
-            self._schedstats = {
-                each.ident: f"/proc/self/task/{each.native_id}/schedstat"
-                for each in threading.enumerate()
-            }
-            for path in ended.difference(self._schedstats.values()):
-                forget(path)
+            self._note_threads()
         for thread in threads:
             try:
                 ran, waited, turns = read_kept(self._schedstats[thread]).split()
@@ -390,6 +410,15 @@ class StackSampler:
             if (then := before.get(thread, at_first)) is not None:
                 used[thread] = now[0] - then[0], now[1] - then[1], now[2] - then[2]
         return used
+
+    def _note_threads(self) -> None:
+        ended = {*self._schedstats.values()}
+        self._schedstats = {
+            each.ident: f"/proc/self/task/{each.native_id}/schedstat"
+            for each in threading.enumerate()
+        }
+        for path in ended.difference(self._schedstats.values()):
+            forget(path)
 
     def _lines(self, frame: FrameType | None) -> list[Place]:
         """Returns the lines of a stack, outermost first, without ours; of a function within itself the innermost."""

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from otel_quant.recordings.gate import GateLimit, GateVerdict
     from otel_quant.recordings.side_by_side import Comparison, Side
 
-
 _NOT_COMPARABLE: Final = 3
-
 _SUMMARY: Final = "GITHUB_STEP_SUMMARY"
 
 
@@ -50,8 +48,7 @@ def _names(options: argparse.Namespace) -> list[list[str]]:
     if options.base or options.new:
         if options.runs or not (options.base and options.new):
             raise cmd.UserError(
-                "--base and --new belong together, without other runs; expected --base RUN... "
-                "--new RUN...",
+                "--base and --new belong together, without other runs; expected --base RUN... --new RUN...",
                 cmd.MISUSED,
             )
         return [options.base, options.new]
@@ -68,10 +65,8 @@ def _limits(options: argparse.Namespace) -> list[GateLimit]:
 
     path = Path(options.config) if options.config else find(Path())
     with cmd.user_errors(LimitError, expected="expected a file of limits"):
-        return [
-            *(load(path) if path is not None else ()),
-            *(parse(text) for text in options.fail_over),
-        ]
+        limits = [] if path is None else load(path)
+        return [*limits, *map(parse, options.fail_over)]
 
 
 def _sides(names: Sequence[Sequence[str]]) -> list[Side]:

@@ -42,8 +42,7 @@ def _run(options: argparse.Namespace) -> int:
         model = read(options.model, inputs, dims)
     if model.cost.unused_dims:
         raise cmd.UserError(
-            f"--dim: {options.model} has no dimension {model.cost.unused_dims[0]!r}; expected a name "
-            "that otel-quant cost lists",
+            f"--dim: {options.model} has no dimension {model.cost.unused_dims[0]!r}; expected a name that otel-quant cost lists",
             cmd.MISUSED,
         )
     limit, is_binary = options.limit or (None, False)

@@ -26,8 +26,7 @@ def _run(options: argparse.Namespace) -> int:
     ):
         if len(options.models) > 1:
             raise UserError(
-                f"{script} with other models; expected a script alone: its function returns the models that "
-                "are compared",
+                f"{script} with other models; expected a script alone: its function returns the models that are compared",
                 MISUSED,
             )
         models.refuse_with_script(options, script, _OF_FILES)

@@ -30,19 +30,13 @@ def parsed(given: Sequence[str]) -> argparse.Namespace:
         command: Command = import_module(f"otel_quant.cli.{name}").COMMAND
         examples = "\n".join(f"  otel-quant {name} {each}".rstrip() for each in command.examples)
         subparser = subparsers.add_parser(
-            name,
-            help=command.brief,
-            description=command.description,
-            epilog=f"examples:\n{examples}",
-            formatter_class=_formatter,
-        )
+            name, help=command.brief, description=command.description,
+            epilog=f"examples:\n{examples}", formatter_class=_formatter,
+        )  # fmt: skip
         command.add_arguments(subparser)
         _Parser.known += subparser._option_string_actions
-        subparser.add_argument(
-            "--traceback",
-            action="store_true",
-            help="show where an error of otel-quant itself was raised",
-        )
+        where = "show where an error of otel-quant itself was raised"
+        subparser.add_argument("--traceback", action="store_true", help=where)
         subparser.set_defaults(run=command.run, prints=command.prints)
     if not given:
         parser.exit(MISUSED, parser.format_help())

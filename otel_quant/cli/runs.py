@@ -47,10 +47,8 @@ def _run(options: argparse.Namespace) -> int:
         is_page, table = options.format == "html", None
         given = [getattr(options, option) for option in _TABLE]
         if is_page or any(given):
-            cells = [
-                runs.name_of(text or known)
-                for text, known in zip(given, _TABLE.values(), strict=True)
-            ]
+            every = zip(given, _TABLE.values(), strict=True)
+            cells = [runs.name_of(text or known) for text, known in every]
             table = runs.pivot(rows, *cells, any_status=runs.STATUS in named)
     rows = _sorted(rows, runs.name_of(options.sort or _WHEN), options)
     chosen = f"below {', '.join(options.folders)}"

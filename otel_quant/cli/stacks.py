@@ -11,11 +11,6 @@ from otel_quant.cli import command as cmd
 STEP: Final = cmd.option(
     "--step", metavar="NAME", help="only lines of steps of this name, and of those within them"
 )
-LINES: Final = (
-    STEP,
-    cmd.option("--by", choices=("time", "memory"), default="time", help="what lines are sorted by; memory: growth between two samples (default: %(default)s)"),
-)  # fmt: skip
-"""What chooses lines of code."""
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -55,13 +50,9 @@ def print_stacks(path: str, step: str | None, by: Literal["time", "memory"], for
     else:
         seconds = recording.duration if step is None else 0.0
         made = views.page_parts(found, seconds) if form == "html" else views.parts(found, by)
-        document = Document(
-            made,
-            title=views.answer(found, by),
-            over=f"Python lines of {path}",
-            sheet=lambda: views.table(by_line(found), by),
-        )
-        cmd.print_document(document, form)
+        title, over = views.answer(found, by), f"Python lines of {path}"
+        shown = Document(made, title, over, sheet=lambda: views.table(by_line(found), by))
+        cmd.print_document(shown, form)
 
 
 COMMAND: Final = cmd.Command(
@@ -73,7 +64,8 @@ COMMAND: Final = cmd.Command(
     examples=("runs/first", "runs/first --step Calibration --format speedscope > first.json"),
     arguments=(
         cmd.option("recording", metavar="RECORDING", help="the folder of a recording"),
-        *LINES,
+        STEP,
+        cmd.option("--by", choices=("time", "memory"), default="time", help="what lines are sorted by; memory: growth between two samples (default: %(default)s)"),
         lambda parser: cmd.add_format(parser, ("speedscope", "collapsed", "pprof"), "; speedscope and collapsed are for flame graphs in other tools"),
     ),
     run=_run,

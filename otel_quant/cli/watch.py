@@ -17,8 +17,7 @@ def _run(options: argparse.Namespace) -> int:
     path = Path(options.recording) if options.recording else newest_in(Path())
     if path is None:
         raise UserError(
-            "no recording here; expected a folder otel-quant-*, as `otel-quant run -- PROGRAM` "
-            "makes one, or its path"
+            "no recording here; expected a folder otel-quant-*, as `otel-quant run -- PROGRAM` makes one, or its path"
         )
     with user_errors(ValueError, exit_code=1, path=path, expected=EXPECTED):
         LiveView(path, sys.stdout, once=options.once).show()

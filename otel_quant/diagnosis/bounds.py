@@ -25,6 +25,7 @@ from otel_quant.diagnosis.spots import (
     top_spot,
 )
 from otel_quant.diagnosis.stack_trees import by_last_line
+from otel_quant.diagnosis.tasks import TasksBeside
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import NOTHING, Amounts, Node, Place, total_of
 from otel_quant.schema.figures import RESOURCES
@@ -68,11 +69,20 @@ _TAKE_DATA: Final = ("onnxruntime/", "quark/", "torch/utils/data/")
 click for all that they do, ``torch.nn`` for a model's ``forward``."""
 
 
+_FOR_CHILDREN: Final = ("a child process", "another process")
+
+_CROWDED: Final = 2
+"""Threads for each processor that are ready to run from which on they are too many."""
+
+_KEPT: Final = 0.2
+"""Share of the time in which a control group was kept from processors that bounds a step."""
+
 _KEEPING: Final = ("Percentile", "Entropy")
 """Calibration methods that keep all that they have seen of an activation, at the end of their names."""
 
 
 _NO_GPUS: Final = GpuEvidence()
+_NO_TASKS: Final = TasksBeside()
 
 
 class Bound(NamedTuple):
@@ -93,6 +103,7 @@ class Evidence:
     limit: float = math.nan  # Bytes of memory that it may use
     per_sample: float = math.nan  # Bytes by which memory grows with each sample, if it does
     gpus: GpuEvidence = _NO_GPUS
+    tasks: TasksBeside = _NO_TASKS
     stall: tuple[float, str] = (0.0, "")  # The longest time without progress, in seconds, in words
     function: str = ""  # The library's function that is the step; empty if it is the program's
 
@@ -134,6 +145,17 @@ class Evidence:
         return self.total.cpu / self.total.time
 
     @property
+    def runnable(self) -> float:
+        """Threads of the process that ran or waited for a processor, on average."""
+        return self.ran + self.waiting + self.tasks.ran + self.tasks.waited
+
+    @property
+    def at_children(self) -> float:
+        """Share of the time in which its thread waited for another process."""
+        waits = (seen for lines, seen in self.stacks if spot_of(lines).waits_for in _FOR_CHILDREN)
+        return total_of(waits).time / self.total.time
+
+    @property
     def waiting(self) -> float:
         """Share of the time in which its thread waited for a processor."""
         return self.total.waiting / self.total.time
@@ -170,6 +192,10 @@ def bound_of(evidence: Evidence) -> Bound | None:
         if found := verdict.find(evidence):
             return Bound(verdict.name, found)
     return Bound(NOTHING_STANDS_OUT, f"at most {evidence.line}")
+
+
+def _at(line: str) -> str:
+    return f", most at {line}" if line else ""
 
 
 def _percent(share: float) -> str:
@@ -312,6 +338,18 @@ VERDICTS: Final = (
         lambda step: step.gpus.work.busy <= _IDLE and step.blocked <= _MOST and step.gpus.at_calls < _MOST,
         lambda step: f"the GPU computed {_percent(step.gpus.work.busy)} of its time, and its thread was blocked {_percent(step.blocked)}; {step.line}",
     ), "probable"),
+    Verdict("throttled", "the control group's limit of processors", _where(
+        lambda step: step.tasks.throttled >= _KEPT and (step.waiting + step.ran >= _WAITS or step.tasks.is_ready),
+        lambda step: f"its control group was kept from processors for {_percent(min(1.0, step.tasks.throttled))} of the time, while the program used {step.cores:.1f}; {step.line}",
+    )),
+    Verdict("pinned", "the processors that its threads are pinned to", _where(
+        lambda step: step.tasks.pinned < step.cpus and step.waiting >= _WAITS and step.cores >= _BUSY * step.tasks.pinned,
+        lambda step: f"its thread waited {_percent(step.waiting)} of its time for a processor, of which it may use {step.tasks.pinned:g} of {step.cpus:g}; {step.line}",
+    )),
+    Verdict("oversubscribed", "more threads than processors", _where(
+        lambda step: step.runnable > _CROWDED * step.cpus,
+        lambda step: f"{step.runnable:.1f} threads of the program were ready to run, on average, and it may use {step.cpus:g} processors; {step.line}",
+    )),
     Verdict(OTHER_PROGRAMS, "other programs, which keep the processors busy", _where(
         lambda step: step.waiting >= _WAITS and step.cores < _BUSY * step.cpus,  # else its own threads have them
         lambda step: f"its thread waited {_percent(step.waiting)} of its time for a processor, while the program used {step.cores:.1f} of {step.cpus:g}",
@@ -324,9 +362,17 @@ VERDICTS: Final = (
         lambda step: step.blocked >= _WAITS and step.rate(semconv.MAJOR_FAULTS) >= _FAULTS,
         lambda step: f"{step.rate(semconv.MAJOR_FAULTS):,.0f} page faults a second read from storage; its thread was blocked {_percent(step.blocked)} of its time",
     ), "probable"),
+    Verdict("child", "another process, for which it waits", _where(
+        lambda step: step.blocked >= _MOST and step.at_children >= _MOST,
+        lambda step: f"{_percent(step.at_children)} of its time it waited for {step.tasks.child or 'it'}, while the program used {step.cores:.2f} processors; {step.line}",
+    )),
+    Verdict("own_threads", "threads of its own, for which it waits", _where(
+        lambda step: step.blocked >= _BUSY and step.tasks.ran + step.tasks.waited >= _MOST,
+        lambda step: f"its thread was blocked {_percent(step.blocked)} of its time, while {step.tasks.ran:.1f} others ran, on average, and {step.tasks.waited:.1f} waited for a processor{_at(step.tasks.line)}; {step.line}",
+    )),
     Verdict("disk", "the disk", _disk, "probable"),
     Verdict("waiting", "waiting", _where(
-        lambda step: step.blocked >= _BUSY and step.cores <= 1 - _BUSY,
+        lambda step: step.blocked >= _BUSY and step.cores <= 1 - _BUSY and not step.tasks.is_ready,
         lambda step: f"its thread was blocked {_percent(step.blocked)} of its time, and the program used {step.cores:.2f} processors; {step.line}",
     )),
     Verdict("one_processor", "one processor of several", _where(

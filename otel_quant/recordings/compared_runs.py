@@ -73,16 +73,11 @@ def compared_run(name: str, recording: model.Recording, *, of_runs: bool = False
     has_failed = recording.state in ("failed", "killed")
     measured = summary.of_runs(recording) if of_runs else recording
     return ComparedRun(
-        name=name,
-        recording=recording,
-        total=summary.values(measured),
-        steps=_steps(measured),
-        why=_failure(recording) if has_failed else _partial(recording),
-        has_failed=has_failed,
-        cpus=summary.processors(recording),
-        when_read=_when_read(recording),
+        name=name, recording=recording, total=summary.values(measured), steps=_steps(measured),
+        why=_failure(recording) if has_failed else _partial(recording), has_failed=has_failed,
+        cpus=summary.processors(recording), when_read=_when_read(recording),
         has_more_steps=len(model.steps_in(recording)) > _MOST_STEPS,
-    )
+    )  # fmt: skip
 
 
 def _steps(recording: model.Recording) -> dict[model.StepPath, ComparedStep]:

@@ -317,8 +317,7 @@ def parse(text: str) -> GateLimit:
     amount = _AMOUNT.fullmatch(found["amount"])
     if amount is None:
         raise LimitError(
-            f"{text!r}: {found['amount']!r} is no amount; expected a number and its unit, such as "
-            "10%, 500MiB or 90 s"
+            f"{text!r}: {found['amount']!r} is no amount; expected a number and its unit, such as 10%, 500MiB or 90 s"
         )
     is_share = found["sign"] == "=" and amount[2] == "%"
     units = {"%": 0.01} if is_share else UNITS.get(figure.unit, _COUNTED)

@@ -103,10 +103,11 @@ def shows_all_programs(recording: Recording) -> bool:
 
 def _shows_all_programs(recording: Recording) -> bool:
     limit = gpu_limit(recording)
-    if value(recording, GPU_TREE_PEAK) is not None:
+    # A run of an earlier version that was killed has its GPUs' own curves alone.
+    if value(recording, GPU_TREE_PEAK) is not None or value(recording, GPU_PEAK) is None:
         return limit is not None and max(_others(recording), default=0) > _MATTERS * limit
     if bracket(recording) is None:
-        return value(recording, GPU_PEAK) is not None
+        return True
     return limit is not None and (_before(recording) or 0) > _MATTERS * limit
 
 

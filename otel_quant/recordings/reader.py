@@ -35,6 +35,8 @@ from otel_quant.recordings.model import (
     Recording,
     State,
     function_of,
+    known,
+    number,
     steps_in,
 )
 from otel_quant.recordings.outside import NAMES, row_of
@@ -458,18 +460,48 @@ def by_call(stacks: Iterable[SeenStack]) -> dict[Place, Amounts]:
     return by_last_line(((each.call,), each.seen) for each in stacks)
 
 
+_ADDED_UP: Final = (semconv.CPU_USER, semconv.CPU_SYSTEM, semconv.DISK_READ, semconv.DISK_WRITE, semconv.MAJOR_FAULTS, semconv.CALIBRATION_SAMPLE_COUNT)  # fmt: skip
+"""Figures of steps that are evidence of what bounds them."""
+
+_MOST: Final = 0.5
+
+
+def alike(recording: Recording, steps: Iterable[PlacedStep]) -> Iterator[tuple[PlacedStep, int]]:
+    """Yields steps of one name as one, with their number, where most of their time has no verdict: each was short."""
+    groups: dict[tuple[int, tuple[str, ...]], list[PlacedStep]] = {}
+    for each in steps:
+        groups.setdefault((id(each.run), each.names), []).append(each)
+    for group in groups.values():
+        seconds = sum(each.own for each in group)
+        bare = [each for each in group if semconv.STEP_BOUND_BY not in each.step.attributes]
+        # What GPUs did in each of them is not recorded as a verdict needs it.
+        is_known = all(each.step.end is not None and not each.step.devices for each in group)
+        if len(group) > 1 and is_known and sum(each.own for each in bare) > _MOST * seconds:
+            first, figures = group[0], [each.step.attributes for each in group]
+            every = {name: known(number(each, name) for each in figures) for name in _ADDED_UP}
+            sums = {name: sum(of) for name, of in every.items() if len(of) == len(group)}
+            lasted = sum(each.duration for each in group)
+            others = {name: of for name, of in figures[0].items() if name not in _ADDED_UP}
+            step = replace(first.step, attributes={**others, **sums})
+            one = replace(first, step=step, end=step.start + lasted, own=seconds)
+            yield with_bound(recording, one), len(group)
+
+
 def with_bound(recording: Recording, row: PlacedStep) -> PlacedStep:
-    """Returns a row of the time outside of steps with what bounds it, as a step that ends has it."""
+    """Returns a row of the time outside of steps, or of several steps, with what bounds it, as a step that ends has it."""
     stacks, most = Stacks(), limit(recording)
     for each in of_step(stacks_in(recording), row.step.name):
-        stacks.add(row.step.index, each.lines, each.seen)
+        of = each.step
+        if row.step.spans or (of is not None and of.run is row.run and of.names == row.names):
+            stacks.add(row.step.index, each.lines, each.seen)
     if (root := stacks.steps.get(row.step.index)) is None:
         return row
-    evidence = Evidence(root, row.own, row.step.attributes)
+    evidence = Evidence(root, row.duration, row.step.attributes)
+    evidence.function = function_of(row.step)
     evidence.cpus = processors(recording) or math.nan
     evidence.limit = math.nan if most is None else most.value
     bound = bound_of(evidence)
-    if bound is None or bound.name == NOTHING_STANDS_OUT:  # its lines are named anyway
-        return row
+    if bound is None or (row.step.spans and bound.name == NOTHING_STANDS_OUT):
+        return row  # its lines are named anyway
     of_bound = {semconv.STEP_BOUND_BY: bound.name, semconv.STEP_BOUND_EVIDENCE: bound.evidence}
     return replace(row, step=replace(row.step, attributes={**row.step.attributes, **of_bound}))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, groupby
@@ -88,11 +88,8 @@ def side_by_side(sides: Sequence[Side]) -> Comparison:
     base = paths[0]
     facts = tuple(compared_runs.fact_differences([side.runs for side in sides]))
     # Of a figure that was read in another way the difference is none of the program.
-    unlike = [
-        frozenset().union(*(fact.changes for fact in facts if fact.is_unlike(at)))
-        & {summary.GPU_PEAK}
-        for at in range(1, len(sides))
-    ]
+    of_gpus = [fact for fact in facts if summary.GPU_PEAK in fact.changes]
+    unlike = [any(fact.is_unlike(at) for fact in of_gpus) for at in range(1, len(sides))]
     return Comparison(
         sides=tuple(sides),
         rows=tuple(_row(sides, path, unlike) for path in (compared_runs.TOTAL, *_in_order(paths))),
@@ -118,8 +115,8 @@ def _in_order(sides: Iterable[Iterable[StepPath]]) -> list[StepPath]:
     return order
 
 
-def _row(sides: Sequence[Side], path: StepPath, unlike: Sequence[Collection[str]]) -> StepSides:
-    """Returns the total of all sides, or a step; without differences of figures that are `unlike` the base's."""
+def _row(sides: Sequence[Side], path: StepPath, unlike: Sequence[bool]) -> StepSides:
+    """Returns the total of all sides, or a step; without differences of GPU memory where it is `unlike` the base's."""
     found = [side.at(path) for side in sides]
     tells_waits = all(summary.CPU_WAIT in each for each, *_ in chain.from_iterable(found))
     rows: dict[str, FigureRow] = {}
@@ -127,11 +124,10 @@ def _row(sides: Sequence[Side], path: StepPath, unlike: Sequence[Collection[str]
         samples = tuple(_sample(figure.name, side, tells_waits) for side in found)
         if any(samples):
             base, *others = samples
+            none = unlike if figure.name == summary.GPU_PEAK else [False] * len(others)
             differences = (
-                difference(base, new, figure.matters)
-                if base and new and figure.name not in names
-                else None
-                for new, names in zip(others, unlike, strict=True)
+                None if is_unlike or not (base and new) else difference(base, new, figure.matters)
+                for new, is_unlike in zip(others, none, strict=True)
             )
             rows[figure.name] = FigureRow(figure, samples, tuple(differences))
     states = tuple(frozenset(state for _, state, _ in side) for side in found)

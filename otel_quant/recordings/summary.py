@@ -161,7 +161,7 @@ def peak_of_run(
     own = [each for each in recording.runs if each.process == run.process]
     if len(own) == 1 and (len(recording.runs) == 1 or _is_the_program(recording, run)):
         return peak(recording, name)
-    return _placed(_of_run(recording, run, BY_NAME[name]), recording, (run,))
+    return _placed(_of_run(recording, run, BY_NAME[name]), recording, (run,), True)
 
 
 def limit(recording: Recording, run: RecordedRun | None = None) -> MemoryLimit | None:
@@ -191,15 +191,10 @@ def is_of_program(recording: Recording) -> bool:
 def of_runs(recording: Recording) -> Recording:
     """Returns a recording as its processes know it: from the first step of a run to its exit."""
     runs = outermost_runs(recording)
-    ends = [recording.duration if run.end is None else run.end for run in runs]
-    starts = [run.start for run in runs]
-    return replace(
-        recording,
-        duration=max(ends, default=0.0) - min(starts, default=0.0),
-        curves={name: curve for name, curve in recording.curves.items() if name != LAUNCHER},
-        ending=None,
-        launcher=None,
-    )
+    end = max((recording.duration if run.end is None else run.end for run in runs), default=0.0)
+    seconds = end - min((run.start for run in runs), default=0.0)
+    curves = {name: curve for name, curve in recording.curves.items() if name != LAUNCHER}
+    return replace(recording, duration=seconds, curves=curves, ending=None, launcher=None)
 
 
 def outermost_runs(recording: Recording) -> list[RecordedRun]:
@@ -331,10 +326,7 @@ def _sum(attributes: Attributes, quantity: Quantity) -> float | None:
 
 
 def _placed(
-    every: Iterable[KnownValue],
-    recording: Recording,
-    runs: Sequence[RecordedRun],
-    is_memory: bool = True,
+    every: Iterable[KnownValue], recording: Recording, runs: Sequence[RecordedRun], is_memory: bool
 ) -> KnownValue | None:
     """Returns the highest; of those that are equal as far as can be told, the one that knows where.
 
@@ -418,13 +410,10 @@ class StepSummary:
         if name == DURATION:
             return step.lasted
         if name == SAMPLE_RATE:
-            seconds, measured = (
-                step.lasted,
-                number(step.attributes, semconv.CALIBRATION_SAMPLE_RATE),
-            )
-            if seconds and step.samples and measured is None:
-                return step.samples / seconds
-            return measured if seconds else None
+            measured = number(step.attributes, semconv.CALIBRATION_SAMPLE_RATE)
+            if step.lasted and step.samples and measured is None:
+                return step.samples / step.lasted
+            return measured if step.lasted else None
         if quantity.over_steps != "sum":
             highest = self.peak(step, name)
             return None if highest is None else highest.value
@@ -440,11 +429,8 @@ class StepSummary:
             seen = self._seen_at_checkpoints(step, quantity.checkpoint)
             found += _from("checkpoints", (seen,), self._run, step)
         # Of an open step nothing else is known: what a shell around its process held is little.
-        if (
-            quantity.curve
-            and not step.spans
-            and (self._is_the_program or (step.end is None and self._is_alone))
-        ):
+        is_in_curve = self._is_the_program or (step.end is None and self._is_alone)
+        if quantity.curve and is_in_curve and not step.spans:
             end = math.inf if step.end is None else step.end
             highest = self._windows(quantity.curve).highest(step.start, end, step.mark)
             found += _from("launcher", (highest,), self._run, step)
@@ -577,11 +563,8 @@ class Windows:
     def _total(self, time: float) -> float:
         at = bisect_right(self._starts, time)
         last, now = self._sums[max(0, at - 1)], self._sums[at]
-        return (
-            last + (now - last) * min(1.0, (time - self._starts[at - 1]) / self._length)
-            if at
-            else 0.0
-        )
+        passed = (time - self._starts[at - 1]) / self._length if at else 0.0
+        return last + (now - last) * min(1.0, passed)
 
 
 # --- growth -------------------------------------------------------------------------------

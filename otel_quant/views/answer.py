@@ -47,7 +47,15 @@ from otel_quant.recordings.model import (
 )
 from otel_quant.recordings.outside import outside_at, outside_of
 from otel_quant.recordings.outside import words_of as words_of_outside
-from otel_quant.recordings.reader import by_call, grown_of, lines_of, of_step, stacks_in, with_bound
+from otel_quant.recordings.reader import (
+    alike,
+    by_call,
+    grown_of,
+    lines_of,
+    of_step,
+    stacks_in,
+    with_bound,
+)
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Place
 from otel_quant.schema.units import (
@@ -94,9 +102,11 @@ _WORTH: Final = 0.05
 """Share of the run's time from which on a step matters."""
 
 
-def sentences(recording: Recording, subject: ShownProcess) -> Iterator[str]:
-    """Yields the sentences that follow how it ended, the most important first."""
-    yield from _error(recording, subject)
+def sentences(
+    recording: Recording, subject: ShownProcess, *, is_below: bool = True
+) -> Iterator[str]:
+    """Yields the most important first, of which the first names a failed step unless it stands below how it ended."""
+    yield from _error(recording, subject, is_below)
     rows, outside = outside_of(recording), list(_outside(recording))
     is_most = sum(each.own for each in rows) > MOST_TIME * recording.duration
     yield from outside if is_most else ()
@@ -161,13 +171,15 @@ def _where(recording: Recording, subject: ShownProcess) -> str:
     return f"{cut(step.name, LONGEST_NAME)}{phrase(', {}', step.counts)}{line}"
 
 
-def _error(recording: Recording, subject: ShownProcess) -> Iterator[str]:
+def _error(recording: Recording, subject: ShownProcess, is_below: bool) -> Iterator[str]:
     """Yields which exception ended a program, and what had failed before that it may have survived."""
     has_ended = recording.state == "ended"
     every = failures(recording)
     first = (every[0] if every else None) if has_ended else failure_of(recording)
     if first is not None:
-        yield f"{_failed(recording, first.run)}{_error_text(first.of)}."
+        step = [] if is_below else first.steps[-1:]
+        raised = "".join(f"{_named(each.name)} raised " for each in step)
+        yield f"{raised or _failed(recording, first.run)}{_error_text(first.of)}."
     elif has_ended:
         steps = [each.step for each in subject.steps if each.step.error is not None]
         yield from (f"{_named(each.name)} raised {_error_text(each)}." for each in steps[:1])
@@ -322,20 +334,23 @@ def _bounds(recording: Recording, subject: ShownProcess, named: Sequence[str]) -
     """Yields what bounds the steps that matter, longest first, and what to try; not what was named already."""
     peak = summary.peak(recording)
     at_peak, least = peak and peak.step, _WORTH * recording.duration
+    rows = ((with_bound(recording, row), 1) for row in outside_of(recording))
+    steps = ((each, 1) for each in subject.steps)
     known = [
-        each
-        for each in (*subject.steps, *(with_bound(recording, row) for row in outside_of(recording)))
+        (each, often)
+        for each, often in (*steps, *rows, *alike(recording, subject.steps))
         if each.step.attributes.get(semconv.STEP_BOUND_BY) not in (None, *named)
         and (each.own >= least or each.step is at_peak)
     ]
-    for each in nlargest(_MOST_BOUNDS, known, attrgetter("own")):
+    for each, often in nlargest(_MOST_BOUNDS, known, lambda it: it[0].own):
         bound = str(each.step.attributes[semconv.STEP_BOUND_BY])
         evidence = listed(each.step.attributes.get(semconv.STEP_BOUND_EVIDENCE, ""))
         if evidence and evidence in (_ending_of(recording).evidence or ""):
             continue  # it is why the program has ended
         text = f"{words_of(bound)}: {cut(evidence, LONGEST_MESSAGE)}"
         name = words_of_outside(each).capitalize() if each.step.spans else names_text(each.names)
-        yield f"{name}: {text}.{_to_try(recording, bound, each)}"
+        times = f" ({often} times)" if often > 1 else ""
+        yield f"{name}{times}: {text}.{_to_try(recording, bound, each)}"
 
 
 def _to_try(recording: Recording, bound: str, each: PlacedStep) -> str:

@@ -99,21 +99,14 @@ def chart_data(chart: Chart) -> dict[str, object]:
     """Returns a chart as the page's script reads it."""
     step = _STEPS.get(chart.unit, _SMALLEST)
     data: dict[str, object] = {
-        "id": chart.id,
-        "unit": chart.unit,
-        "step": step,
-        "top": chart.top,
-        "large": chart.is_large,
-        "flat": chart.is_flat,
-        "series": [
-            {
-                "label": each.label,
-                "style": each.style,
-                "values": [None if value is None else round(value / step) for value in each.values],
-            }
-            for each in chart.series
-        ],
-    }
+        "id": chart.id, "unit": chart.unit, "step": step, "top": chart.top,
+        "large": chart.is_large, "flat": chart.is_flat,
+    }  # fmt: skip
+    series = [
+        each._replace(values=tuple(it if it is None else round(it / step) for it in each.values))
+        for each in chart.series
+    ]
+    data["series"] = [each._asdict() for each in series]
     if chart.every is None or not chart.times:
         data["times"] = [round(time, 3) for time in chart.times]
     else:

@@ -65,13 +65,10 @@ def document(
         title = outcome_text(verdict).capitalize()
         is_bad |= verdict.outcome != "within"
     return doc.Document(
-        _parts(comparison, verdict, with_curves),
-        title=title,
-        over="Runs side by side",
-        is_bad=is_bad,
+        _parts(comparison, verdict, with_curves), title, "Runs side by side", is_bad,
         sheet=lambda: doc.Table.of([*_sheet_columns(comparison.sides)], _every_figure(comparison)),
         data=lambda: _data(comparison, verdict),
-    )
+    )  # fmt: skip
 
 
 def _parts(
@@ -133,9 +130,8 @@ def _answer(
     if not is_page:
         yield doc.Lines((outcome_text(verdict),))
     found = [check for check in verdict.checks if check.outcome != "within"]
-    yield from doc.Lines.of(
-        dict.fromkeys(check_lines(comparison, found)), _MOST_CHECKS, is_bad=True
-    )
+    lines = dict.fromkeys(check_lines(comparison, found))
+    yield from doc.Lines.of(lines, _MOST_CHECKS, is_bad=True)
     yield from doc.Lines.of(headlines)
 
 
@@ -196,11 +192,8 @@ def _headlines(comparison: Comparison) -> Iterator[str]:
 
 def _needs(comparison: Comparison, at: int, names: Sequence[str], base: str) -> str:
     """Returns how much more or less of what a side needs, and in which step: ``twice the time of first, in Load``."""
-    changes = [_difference(comparison.rows[0], name, at) for name in names]
-    texts = [
-        change_text(each.ratio or 0, _HEADLINED[name])
-        for each, name in zip(changes, names, strict=True)
-    ]
+    ratios = {name: _difference(comparison.rows[0], name, at).ratio or 0 for name in names}
+    texts = [change_text(ratio, _HEADLINED[name]) for name, ratio in ratios.items()]
     is_of = [" times the " in text or text.startswith("twice") for text in texts]
     # Behind all of them where they have one form, else behind the first
     last = -1 if len({*is_of}) == 1 else 0
@@ -299,11 +292,8 @@ def _figures(comparison: Comparison) -> doc.Table | doc.Lines:
         groups["unclear"] += groups.pop("table", [])
     told = set(_told_within(comparison))
     shown = [each for each in groups["table"] if (each.row.path, each.name) not in told]
-    shown.sort(
-        key=lambda each: (
-            bool(each.row.path), each.name not in _HEADLINED, -_weight(comparison, each.figure),
-        )
-    )  # fmt: skip
+    shown.sort(key=lambda each: -_weight(comparison, each.figure))
+    shown.sort(key=lambda each: (bool(each.row.path), each.name not in _HEADLINED))
     runs = [run for side in comparison.sides for run in side.runs]
     notes = {
         f"{_NOISE}: {_NOISE_MEANS}": any(

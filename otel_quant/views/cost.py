@@ -47,12 +47,9 @@ def document(models: Sequence[ModelCost], choices: Choices) -> doc.Document:
     first, *others = _answers(models)
     return doc.Document(
         chain(doc.Lines.of(f"{each}." for each in others), _parts(models, choices)),
-        title=first,
-        over="Costs of models",
-        is_answer=True,
-        sheet=lambda: _sheet(models, choices),
-        data=lambda: _data(models, choices),
-    )
+        first, "Costs of models", is_answer=True,
+        sheet=lambda: _sheet(models, choices), data=lambda: _data(models, choices),
+    )  # fmt: skip
 
 
 def _answers(models: Sequence[ModelCost]) -> Iterator[str]:
@@ -78,13 +75,11 @@ def _expected(model: ModelCost) -> str:
 
 def _parts(models: Sequence[ModelCost], choices: Choices) -> Iterator[doc.Part]:
     if models[1:] and choices.compared:
-        kinds = {"file": attrgetter("file_bytes"), "memory": attrgetter("memory_bytes")}
-        rows = [
-            (of, each.path.rpartition("/")[2], key(each))
-            for of, key in kinds.items()
-            for each in models
-        ]
-        yield doc.Bars([(f"{name}, {of}", amount, 0) for of, name, amount in rows])
+        rows = [(each.path.rpartition("/")[2], each) for each in models]
+        of_files = [(f"{name}, file", each.file_bytes, 0) for name, each in rows]
+        yield doc.Bars(
+            [*of_files, *((f"{name}, memory", each.memory_bytes, 0) for name, each in rows)]
+        )
     for model in () if choices.by == "comparison" else models:
         title = f"{model.path} (rules: {model.rules}, view: {model.view})"
         yield doc.Section(title, chain(doc.Lines.of(_intro(model)), _of_model(model, choices)))
@@ -117,10 +112,8 @@ def _of_model(model: ModelCost, choices: Choices) -> Iterator[doc.Part]:
 
 
 def _summary(model: ModelCost) -> Iterator[tuple[str, doc.Cell]]:
-    weights, memory, alive = (
-        cell_text(each, "By")
-        for each in (model.weight_bytes, model.memory_bytes, model.peak_activation_bytes)
-    )
+    sizes = model.weight_bytes, model.memory_bytes, model.peak_activation_bytes
+    weights, memory, alive = (cell_text(each, "By") for each in sizes)
     yield "MACs", f"{model.macs:,} ({model.macs_contraction:,} of contractions)"
     yield "parameters", f"{model.params:,} ({weights})"
     yield "memory", f"{memory}, activations at most {alive} at once"
@@ -366,22 +359,13 @@ _TOTALS: Final[tuple[doc.Column[ModelCost], ...]] = (
     _number("memory_bytes", "memory, bytes"),
     _number("peak_activation_bytes", "peak of activations, bytes"),
     _text("max_memory_node", "node with the most memory"),
-    _number(
-        "max_memory_node_bytes", "its memory, bytes",
-        lambda model: max((node.memory_bytes or 0 for node in model.nodes), default=None),
-    ),
+    _number("max_memory_node_bytes", "its memory, bytes", lambda model: max((node.memory_bytes or 0 for node in model.nodes), default=None)),
     _text("precision", "contractions stored in", lambda model: types_text(model.precision)),
-    _text(
-        "expected_precision", "contractions expected to run in",
-        lambda model: types_text(model.expected_precision) if model.runtime else "",
-    ),
+    _text("expected_precision", "contractions expected to run in", lambda model: types_text(model.expected_precision) if model.runtime else ""),
     _number("nodes", "nodes", lambda model: len(model.nodes)),
     _number("quantize_nodes", "QuantizeLinear nodes"),
     _number("dequantize_nodes", "DequantizeLinear nodes"),
-    _text(
-        "symbolic_dims", "assumed dimensions",
-        lambda model: ", ".join(f"{name} = {size}" for name, size in model.symbolic_dims.items()),
-    ),
+    _text("symbolic_dims", "assumed dimensions", lambda model: ", ".join(f"{name} = {size}" for name, size in model.symbolic_dims.items())),
     _text("overridden_dims", "overridden dimensions", _overridden),
     _text("uncosted_ops", "nodes without known MACs", lambda model: _counted(model.uncosted_ops)),
     _number("unsized_tensors", "results of unknown size"),

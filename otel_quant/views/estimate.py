@@ -18,11 +18,7 @@ SCHEMA: Final = 1
 
 
 def document(
-    model: EstimatedModel,
-    estimates: Sequence[Estimate],
-    limit: int | None,
-    *,
-    explained: bool = True,
+    model: EstimatedModel, estimates: Sequence[Estimate], limit: int | None, *, explained: bool
 ) -> doc.Document:
     """Returns estimates as a document; ``limit`` is what they are to fit into, in bytes.
 
@@ -30,12 +26,10 @@ def document(
     """
     return doc.Document(
         _parts(model, estimates, limit, explained=explained),
-        title=_answer(model.cost.path, estimates, limit),
-        over="Memory that a quantization needs",
-        is_answer=True,
-        sheet=lambda: doc.Table.of(_SHEET, _lines(estimates, limit)),
+        _answer(model.cost.path, estimates, limit), "Memory that a quantization needs",
+        is_answer=True, sheet=lambda: doc.Table.of(_SHEET, _lines(estimates, limit)),
         data=lambda: _data(model, estimates, limit),
-    )
+    )  # fmt: skip
 
 
 def _answer(path: str, estimates: Sequence[Estimate], limit: int | None) -> str:

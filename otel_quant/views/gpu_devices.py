@@ -8,7 +8,7 @@ from operator import attrgetter
 from statistics import fmean
 from typing import Any, Final, NamedTuple
 
-from otel_quant.diagnosis.headline import of_limit
+from otel_quant.diagnosis.headline import LONGEST_NAME, of_limit
 from otel_quant.format import series
 from otel_quant.recordings import model, summary
 from otel_quant.recordings.gpus import gpu_limit_of_one
@@ -20,10 +20,7 @@ from otel_quant.views.document import ONE, Column, Row, Table
 from otel_quant.views.steps import most_telling, process_name
 from otel_quant.views.text import number_text, phrase, share_of
 
-_LONGEST_NAME: Final = 120
-
 _MOST_STEPS: Final = 60
-
 _MOST_GROWING: Final = 10
 
 _MUCH: Final = 0.05
@@ -78,10 +75,7 @@ _COLUMNS: Final = (
     Column[_Use]("PROCESS", None, lambda each: each.process),
     Column[_Use]("GPU", "", lambda each: each.gpu, "gpu"),
     Column[_Use]("NAME", None, lambda each: each.name, spare=2),
-    Column[_Use](
-        "MEM PEAK", "By", lambda each: each.memory, "gpu_memory_peak_bytes", shown_in=ONE, absent="-",
-        title="of the program; of all programs where the driver tells no more",
-    ),
+    Column[_Use]("MEM PEAK", "By", lambda each: each.memory, "gpu_memory_peak_bytes", shown_in=ONE, absent="-", title="of the program; of all programs where the driver tells no more"),
     Column[_Use]("OF LIMIT", "1", lambda each: each.share, "gpu_limit_share", shown_in="%", absent="-"),
     _of("utilization", "HIGHEST UTILIZATION", "1", "utilization_peak"),
     _of("power", "HIGHEST POWER", "W", "power_peak_watts"),
@@ -100,7 +94,7 @@ def _uses(recording: model.Recording, runs: Sequence[model.RecordedRun]) -> Iter
         process = process_name(recording, run) if len(recording.runs) > 1 else None
         yield from _made(run.devices, WHOLE_RUN, 0, process)
         for placed in most_telling(model.steps_in(recording, [run]), _MOST_STEPS):
-            name = cut(placed.step.name, _LONGEST_NAME)
+            name = cut(placed.step.name, LONGEST_NAME)
             yield from _made(placed.step.devices, name, placed.depth, process)
 
 
@@ -153,6 +147,6 @@ def growing_on_gpus(recording: model.Recording, steps: Iterable[model.PlacedStep
                 left = grown.left if recording.state in ("ended", "running") else None
                 later = phrase("; its limit would be reached {} later", left, duration_text)
                 yield (
-                    f"Memory of GPU {index} kept growing in {cut(each.step.name, _LONGEST_NAME)}, by {by} with each "
+                    f"Memory of GPU {index} kept growing in {cut(each.step.name, LONGEST_NAME)}, by {by} with each "
                     f"{unit}, {size(grown.grown)} in all{later}: a leak, or data that is kept."
                 )

@@ -40,13 +40,9 @@ def page_text(document: Document) -> str:
     return _rendered(
         "document.html.j2",
         policy=f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'",
-        style=style,
-        scripts=scripts,
-        license=_asset(_LICENSE),
-        version=VERSION,
-        document=document,
-        page=_Page(),
-    )
+        style=style, scripts=scripts, license=_asset(_LICENSE), version=VERSION,
+        document=document, page=_Page(),
+    )  # fmt: skip
 
 
 def fragment(document: Document) -> str:
@@ -70,14 +66,11 @@ def _environment() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # takes 50 ms
 
     made = Environment(
-        loader=FileSystemLoader(_HERE / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+        loader=FileSystemLoader(_HERE / "templates"), autoescape=True,
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
         # No terminal, yet marks that turn the direction of a text deceive here too.
         finalize=lambda value: unbroken(printable(value)) if type(value) is str else value,
-    )
+    )  # fmt: skip
     kind = {"kind": lambda part: type(part).__name__}
     made.filters |= kind | {each.__name__: each for each in (cell_text, _of_limit, plain, size)}
     return made
@@ -148,7 +141,7 @@ class _Page:
             titles = [cell.title if isinstance(cell, UnitCell) else "" for cell in row.cells]
             # In percent of the longest
             shares = [
-                None if bar is None or not longest else 100 * bar / longest for bar in lengths
+                100 * bar / longest if longest and bar is not None else None for bar in lengths
             ]
             rows.append((row, [*zip(cells, is_text, titles, shares, strict=False)], missing))
         return {"columns": list(zip(headings, is_text, strict=True)), "rows": rows}

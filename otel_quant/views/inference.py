@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.base.files import open_regular
 from otel_quant.format.event_file import BENCH, INFERENCE
@@ -297,8 +297,7 @@ def _row(
     return replace(row, macs=macs, inputs=kernels[0].inputs, outputs=kernels[0].outputs)
 
 
-@dataclass(frozen=True, slots=True)
-class _Pair:
+class _Pair(NamedTuple):
     """A node in two models."""
 
     name: str
@@ -371,10 +370,8 @@ def _what_ran(
     model: results.ModelResult, ran: results.Ran, node: str, number: int, rows: int
 ) -> Iterator[doc.Part]:
     share = share_text(ran.between_micros / ran.run_micros) if ran.run_micros else _ABSENT
-    run, kernels, between = (
-        number_text(_MICRO * each, "ms")
-        for each in (ran.run_micros, ran.kernel_micros, ran.between_micros)
-    )
+    micros = ran.run_micros, ran.kernel_micros, ran.between_micros
+    run, kernels, between = (number_text(_MICRO * each, "ms") for each in micros)
     yield doc.Lines((
         f"a run with the profiler on: {run}, of which kernels {kernels} and between them "
         f"{between} ({share}); mean of {counted(ran.runs, 'run')}",
@@ -423,15 +420,9 @@ _CONVERSIONS: Final[Sequence[doc.Column[results.Conversion]]] = (
 )
 
 _BACKEND: Final[Sequence[doc.Column[Any]]] = (
-    doc.Column(
-        "kernel below the operators",
-        value=lambda each: f"{each.library} {each.primitive} {each.implementation}".rstrip(),
-    ),
+    doc.Column("kernel below the operators", value=lambda each: f"{each.library} {each.primitive} {each.implementation}".rstrip()),
     _numbers("calls", "", attrgetter("calls")),
-    doc.Column(
-        "module",
-        value=lambda each: f"{each.node or '(model)'}{f' and {each.nodes - 1:,} more' if each.nodes > 1 else ''}",
-    ),
+    doc.Column("module", value=lambda each: f"{each.node or '(model)'}{f' and {each.nodes - 1:,} more' if each.nodes > 1 else ''}"),
     doc.Column("types", value=lambda each: each.types or None, longest=_LONGEST, spare=1),
 )  # fmt: skip
 
@@ -472,9 +463,7 @@ _KERNELS: Final[Sequence[doc.Column[_Ran]]] = (
     *(doc.Column(name, value=partial(lambda name, of: getattr(of[1], name), name)) for name in _KERNEL_FIGURES),
     doc.Column("inputs", value=lambda of: "; ".join(of[1].inputs)),
     doc.Column("outputs", value=lambda of: "; ".join(of[1].outputs)),
-    doc.Column("findings", value=lambda of: "; ".join(
-        each.sentence for each in of[0].findings if of[1].name in each.kernels
-    )),
+    doc.Column("findings", value=lambda of: "; ".join(each.sentence for each in of[0].findings if of[1].name in each.kernels)),
     doc.Column("allocated", value=lambda of: of[1].allocated),
 )  # fmt: skip
 

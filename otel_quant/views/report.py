@@ -41,7 +41,6 @@ def document(recording: model.Recording) -> doc.Document:
     subject = steps.subject_of(recording)
     return doc.Document(
         tuple(_parts(recording, subject)),
-        # no break in a time
         title=outcome(recording, subject),
         over=f"Quantization run {moment_text(recording.began_ns // 10**9)} UTC",
         is_bad=recording.state in ("failed", "killed", "lost"),
@@ -145,14 +144,8 @@ _COLUMNS: Final = (
     doc.Column[_Process]("State", None, lambda each: model.STATES[each.state].cell),
     doc.Column[_Process]("Start", "s", lambda each: each.start, shown_in="s"),
     doc.Column[_Process]("Time", "s", lambda each: each.seconds, shown_in="s"),
-    doc.Column[_Process](
-        "Time to median", "1", lambda each: each.ratio - 1 if each.ratio else None,
-        shown_in="%", is_signed=True, title="longer or shorter than the median of those that the same process has started",
-    ),
-    doc.Column[_Process](
-        "Memory peak", "By", lambda each: each.peak, shown_in=doc.ONE,
-        title="of the process and its children",
-    ),
+    doc.Column[_Process]("Time to median", "1", lambda each: each.ratio - 1 if each.ratio else None, shown_in="%", is_signed=True, title="longer or shorter than the median of those that the same process has started"),
+    doc.Column[_Process]("Memory peak", "By", lambda each: each.peak, shown_in=doc.ONE, title="of the process and its children"),
     doc.Column[_Process]("Steps", "", lambda each: sum(len(run.steps) for run in each.runs)),
 )  # fmt: skip
 
@@ -175,9 +168,7 @@ def _processes_of(recording: model.Recording) -> tuple[list[str], list[doc.Table
     processes = [each for above in families for each in _in_order(left, above)]
     if len(processes) < 2:
         return [], []
-    shared = chain.from_iterable(
-        _common_steps(family) for family in families.values() if _is_beside(family)
-    )
+    shared = chain.from_iterable(map(_common_steps, filter(_is_beside, families.values())))
     common = sorted(shared, key=lambda each: -each.longest)
     caption = "The same step in processes beside each other"
     imbalance = doc.Table.of(_IMBALANCE, common, id="imbalance", caption=caption)
@@ -185,12 +176,10 @@ def _processes_of(recording: model.Recording) -> tuple[list[str], list[doc.Table
     is_alike = len({_command(each.runs[0]) for each in processes}) == 1
     below = ": below each those that it has started" if len(families) > 1 else ""
     table = doc.Table.of(
-        _COLUMNS if is_alike else _COLUMNS_OF_UNLIKE,
-        processes,
+        _COLUMNS if is_alike else _COLUMNS_OF_UNLIKE, processes,
         row=lambda each, cells: doc.Row(cells, each.depth, state=each.state),
-        id="processes",
-        caption=f"Processes{below}, slowest first",
-    )
+        id="processes", caption=f"Processes{below}, slowest first",
+    )  # fmt: skip
     tables = [imbalance.first(_MOST_STEPS, "shorter step")] if common else []
     tables.append(table.first(_MOST_PROCESSES, "process", "processes"))
     return [_sentence(len(processes), common)], tables
@@ -225,7 +214,7 @@ def _families(recording: model.Recording) -> dict[int | None, list[_Process]]:
         typical = median(each.seconds for each in family) if is_compared else 0.0
         family.sort(key=lambda each: -each.seconds)
         families[above] = [
-            each._replace(ratio=each.seconds / typical if typical else 0.0) for each in family
+            each._replace(ratio=typical and each.seconds / typical) for each in family
         ]
     return families
 
@@ -261,10 +250,7 @@ _IMBALANCE: Final = (
     doc.Column[_CommonStep]("Median", "s", lambda each: each.typical, shown_in="s"),
     doc.Column[_CommonStep]("Longest", "s", lambda each: each.longest, shown_in="s"),
     doc.Column[_CommonStep]("Slowest", None, lambda each: max(each.seconds, key=each.seconds.__getitem__)),
-    doc.Column[_CommonStep](
-        "Imbalance", "1", lambda each: each.longest / each.typical - 1 if each.typical else None,
-        shown_in="%", is_signed=True, title="by how much the longest is longer than the median",
-    ),
+    doc.Column[_CommonStep]("Imbalance", "1", lambda each: each.longest / each.typical - 1 if each.typical else None, shown_in="%", is_signed=True, title="by how much the longest is longer than the median"),
 )  # fmt: skip
 
 

@@ -134,12 +134,9 @@ def _page_parts(
 def _fields(names: Sequence[str]) -> tuple[run_list.Field, ...]:
     """Returns the columns of the list, and columns of further names before the path."""
     *before, path = run_list.LISTED
-    more = [name for name in dict.fromkeys(names) if name not in run_list.NAMES]
-    return (
-        *before,
-        *(run_list.Field(name, name, run_list.unit_of(name), "") for name in more),
-        path,
-    )
+    names = [name for name in dict.fromkeys(names) if name not in run_list.NAMES]
+    more = [run_list.Field(name, name, run_list.unit_of(name), "") for name in names]
+    return (*before, *more, path)
 
 
 def _list(
@@ -211,10 +208,6 @@ def _pivot_data(pivot: run_list.Pivot) -> dict[str, Any]:
         beside = dict(zip(pivot.beside, row.beside, strict=True))
         rows.append({pivot.of_rows: row.name or None, **beside, "cells": cells})
     return {
-        "rows": pivot.of_rows,
-        "columns": pivot.of_columns,
-        "value": pivot.value,
-        "unit": run_list.unit_of(pivot.value),
-        "table": rows,
-        "left_out": pivot.left_out,
-    }
+        "rows": pivot.of_rows, "columns": pivot.of_columns, "value": pivot.value,
+        "unit": run_list.unit_of(pivot.value), "table": rows, "left_out": pivot.left_out,
+    }  # fmt: skip

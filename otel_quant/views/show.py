@@ -39,12 +39,9 @@ def document(recordings: Mapping[str, Recording], most_steps: int | None = None)
     """Returns recordings as a document, with so many steps of each run at most."""
     parts = {name: _parts(name, each, most_steps) for name, each in recordings.items()}
     return doc.Document(
-        _titled(parts),
-        title=", ".join(recordings),
-        over="Quantization runs",
-        sheet=lambda: _sheet(recordings),
-        data=lambda: list(_data(recordings)),
-    )
+        _titled(parts), ", ".join(recordings), "Quantization runs",
+        sheet=lambda: _sheet(recordings), data=lambda: list(_data(recordings)),
+    )  # fmt: skip
 
 
 def devices(recordings: Mapping[str, Recording]) -> doc.Document:
@@ -117,7 +114,7 @@ def _titled_runs(name: str, recording: Recording) -> dict[str, RecordedRun]:
 
 def block_parts(recording: Recording) -> Iterator[doc.Part]:
     """Yields the parts of a block that was measured."""
-    yield doc.Lines(list(sentences(recording, steps.subject_of(recording))))
+    yield doc.Lines(list(sentences(recording, steps.subject_of(recording), is_below=False)))
     yield from _run_parts(recording, recording.runs[0])
     yield from model_parts(recording)
 
@@ -209,10 +206,8 @@ def _facts(recording: Recording, run: RecordedRun) -> Iterator[tuple[str, str]]:
     if limit is not None:
         yield "memory limit", f"{size(limit.value)}{_LIMITS.get(limit.source or '', '')}"
     if isinstance(gpu_share := data.get("gpu_memory_limit_share"), int | float):
-        yield (
-            "GPU memory peak",
-            f"{share_text(gpu_share)} of the memory of the fullest GPU, by all programs",
-        )
+        of = "of the memory of the fullest GPU, by all programs"
+        yield "GPU memory peak", f"{share_text(gpu_share)} {of}"
     if run.last is not None and run.end is None and recording.ending is None:
         read = number(run.last.attributes, f"{semconv.READING_PREFIX}memory")
         age = _age(recording, run.last)

@@ -37,13 +37,8 @@ class _Measured(NamedTuple):
 
 
 _MEASURES: Final[Mapping[Measure, _Measured]] = {
-    "time": _Measured(
-        "time", "time", lambda seen: seen.time,
-        lambda nanoseconds: duration_text(nanoseconds / 1e9), "nanoseconds", 1000,
-    ),
-    "memory": _Measured(
-        "memory growth", "growth of memory", lambda seen: seen.grown, size, "bytes", 1
-    ),
+    "time": _Measured("time", "time", lambda seen: seen.time, lambda nanoseconds: duration_text(nanoseconds / 1e9), "nanoseconds", 1000),
+    "memory": _Measured("memory growth", "growth of memory", lambda seen: seen.grown, size, "bytes", 1),
 }  # fmt: skip
 
 _MOST: Final = 10

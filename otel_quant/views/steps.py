@@ -285,16 +285,7 @@ def _share_of_limit(row: StepTableRow, step: model.RecordedStep) -> float | None
     return _rounded_share(used, row.of.limit)
 
 
-def _start(row: StepTableRow) -> float | None:
-    return None if row.start is None else round(row.start - row.of.run.start, _DECIMALS)
-
-
 _duration: Final = _of_step(lambda _, step: step.lasted and round(step.lasted, _DECIMALS))
-
-
-def _share_of_run(row: StepTableRow, step: model.RecordedStep) -> float | None:
-    """Returns the share of the time from the first step on, in which the time outside of steps is not."""
-    return None if step.spans else _rounded_share(_duration(row), row.of.seconds)
 
 
 def status_of(row: StepTableRow) -> str:
@@ -401,11 +392,12 @@ _HEADED: Final = [
 _FIGURES: Final = [each for figure in _HEADED for each in _columns_of(figure)]
 
 COLUMNS: Final = (
-    _column("start_secs", "START", "s", _start),
+    _column("start_secs", "START", "s", lambda row: None if row.start is None else round(row.start - row.of.run.start, _DECIMALS)),
     _column("duration_secs", "TIME", "s", _duration),
-    _column("duration_share", "", "1", _of_step(_share_of_run)),
+    # Of the time from the first step on, in which the time outside of steps is not
+    _column("duration_share", "", "1", _of_step(lambda row, step: None if step.spans else _rounded_share(_duration(row), row.of.seconds))),
     *(each.column for each in _FIGURES),
-)
+)  # fmt: skip
 """The figures that every run may have, in the order of the table."""
 
 
@@ -503,14 +495,8 @@ def _state_text(row: StepTableRow, step: model.RecordedStep) -> str:
     return ": ".join(filter(None, (model.STATES[step.state].cell, step.error, message)))
 
 
-CHILDREN: Final = _column(
-    "children", "CHILDREN", "", _of_step(lambda row, step: row.of.steps.children(step) or None),
-    title="the largest child processes",
-)  # fmt: skip
-_PROCESS: Final = _Column(
-    "PROCESS",
-    value=_of_step(lambda row, it: "" if it.spans else process_name(row.of.recording, row.of.run)),
-)
+CHILDREN: Final = _column("children", "CHILDREN", "", _of_step(lambda row, step: row.of.steps.children(step) or None), title="the largest child processes")  # fmt: skip
+_PROCESS: Final = _Column("PROCESS", None, _of_step(lambda row, step: "" if step.spans else process_name(row.of.recording, row.of.run)))  # fmt: skip
 _STATE: Final = _Column("STATE", None, _state_text, longest=_LONGEST_STATE)
 _NOT_SHOWN: Final = {
     "cpu_memory_delta_mb",

@@ -104,14 +104,11 @@ class Looked:
 
     def _of_gpu(self, gpu: tuple[int, str], usage: Usage) -> Iterator[Usage]:
         """Yields what the program has of a GPU; of all programs where others have much of it, or no more is known."""
-        index, of = gpu
+        (index, of), own = gpu, series.gpu_process_used(gpu[0])
         if of == series.PROCESS_USED:
             peak = max(known((usage.peak, highest_on(self.recording, index))))
             yield usage._replace(peak=peak, limit=gpu_limit_of_one(self.recording)[0])
-        elif (
-            shows_all_programs(self.recording)
-            or series.gpu_process_used(index) not in self.grid.levels
-        ):
+        elif own not in self.grid.levels or shows_all_programs(self.recording):
             yield usage._replace(name=f"{usage.name}, all programs")
 
 
@@ -371,13 +368,9 @@ class LiveView:
         newest: Looked | None = None
         log: list[str] = []
         with Live(
-            console=console,
-            auto_refresh=False,
-            screen=not self._once,
-            transient=True,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        ) as live:
+            console=console, auto_refresh=False, screen=not self._once, transient=True,
+            redirect_stdout=False, redirect_stderr=False,
+        ) as live:  # fmt: skip
             self._live = live
             with suppress(KeyboardInterrupt):
                 for recording in self._looks():

@@ -297,12 +297,8 @@ def _wrapped(text: str, width: int | None, mark: str = "") -> Iterator[str]:
 
     behind = " " * (len(mark) or len(text) - len(text.lstrip()))
     lines = wrap(
-        unbroken(text),
-        width,
-        subsequent_indent=behind,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+        unbroken(text), width, subsequent_indent=behind, break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
     yield from (f"{line.replace(NO_BREAK, ' ')}\n" for line in lines)
 
 

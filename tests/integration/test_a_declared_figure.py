@@ -171,6 +171,11 @@ def test_a_declared_figure_is_in_every_signal_file_command_page_and_dashboard(
         "-c", "from grafana.generator.dashboards import documents; print(documents().values())"
     )
     page = (tmp_path / "recorded" / "report.html").read_text()
+    (shown,) = copy.json("show", "recorded")
+    in_json, outside = (
+        [each for each in shown["steps"] if (each["status"] == "outside") is is_outside]
+        for is_outside in (False, True)
+    )
     sent_before = len(otlp.spans)
     copy.otel_quant("send", "recorded", **otlp.environment())
     found = {
@@ -183,7 +188,9 @@ def test_a_declared_figure_is_in_every_signal_file_command_page_and_dashboard(
         "steps on dashboards": "span.quant.disk.copied" in boards,
         "show of the recording": "COPIED" in copy.otel_quant("show", "recorded"),
         "show of the file": "COPIED" in copy.otel_quant("show", "profile.yaml"),
-        "show as JSON": values_named(copy.json("show", "recorded"), "disk_copied_mb") == [round(copied / (1 << 20), 2)],
+        "show as JSON": values_named(in_json, "disk_copied_mb") == [round(copied / (1 << 20), 2)],
+        "show as JSON in bytes": values_named(in_json, "disk_copied_bytes") == [copied],
+        "time outside of steps": any(each is not None for each in values_named(outside, "disk_copied_bytes")),
         "report": "copied" in page.lower(),
         "chart of a level": '"title-files">Files that the main process has open<' in page,
         "compare": "disk.copied" in json.dumps(copy.json("compare", "recorded", "recorded")),

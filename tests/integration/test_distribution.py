@@ -58,7 +58,9 @@ def test_the_wheel_records_a_program_in_an_environment_that_has_nothing_else(
     command = python.with_name("otel-quant")
     run(command, "run", "--out", "made", "--", python, "quantize.py", cwd=tmp_path)
     [shown] = json.loads(run(command, "show", "--format", "json", "made", cwd=tmp_path))
-    assert [(step["step"], step["status"]) for step in shown["steps"]] == [("Calibration", "ok")]
+    assert [(step["step"], step["status"]) for step in shown["steps"]] == [
+        ("(before the first step)", "outside"), ("Calibration", "ok"), ("(after the last step)", "outside"),
+    ]  # fmt: skip
     assert (tmp_path / "made" / "report.html").exists()
 
 

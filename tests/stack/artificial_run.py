@@ -226,6 +226,7 @@ class ArtificialRun:
         made[semconv.STEP_MEMORY_GROWTH].set(self.memory // 4, labels)
         made["quant.custom.accuracy"].set(97.8, {semconv.STEP_KIND: labels[semconv.STEP_KIND]})
         made[semconv.STEP_GPU_MEMORY_PEAK].set(self.memory // 2, labels | GPU)
+        made[figures.STEP_ENERGY.name].add(300 * seconds, labels | {"hw.type": "gpu"})
         for direction in ("read", "write"):
             made[semconv.STEP_DISK_IO].add(4096, labels | {semconv.DISK_IO_DIRECTION: direction})
         for mode in ("user", "system"):

@@ -81,8 +81,12 @@ def test_a_run_is_recorded_with_its_steps_memory_and_end(
     assert "and is skipped" not in ended.stderr
     [shown] = elsewhere.shown("show", "r")
     assert (shown["recording"]["state"], shown["recording"]["problems"]) == (state, [])
+    before, after = (
+        (f"({name} step)", 0, "outside") for name in ("before the first", "after the last")
+    )
     assert [(each["step"], each["depth"], each["status"]) for each in shown["steps"]] == [
-        ("Model Quantization", 0, status), ("Calibration", 1, status),
+        before, ("Model Quantization", 0, status), ("Calibration", 1, status),
+        *([] if end == "vanishes" else [after]),  # the program ends in its steps
     ]  # fmt: skip
     assert 80e6 < shown["recording"]["memory_peak"] < 300e6
     assert (tmp_path / "r" / "report.html").stat().st_size > 10_000

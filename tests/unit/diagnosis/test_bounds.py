@@ -13,6 +13,7 @@ import pytest
 from otel_quant.diagnosis.bounds import VERDICTS, Bound, Evidence, bound_of, remedy_of, words_of
 from otel_quant.diagnosis.gpus import GpuEvidence
 from otel_quant.diagnosis.stack_trees import Stacks
+from otel_quant.diagnosis.tasks import TasksBeside
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import OTHER, Amounts, Place
 from otel_quant.schema.readings import GpuWork
@@ -37,7 +38,10 @@ FETCH = Place("torch/utils/data/_utils/fetch.py", "fetch", 50, "torch")
 GENERATED = Place("<__array_function__ internals>", "histogram", 180, "")
 IMPORT = Place("<frozen importlib._bootstrap>", "_find_and_load", 1176, "python")
 
+POPEN = Place("subprocess.py", "Popen.wait", 1264, "python")
+
 NO_GPU = GpuEvidence()
+NO_TASKS = TasksBeside()
 
 RUNS = 1.0, 0.0  # Shares of the time: on a processor, and waiting for one
 BLOCKED = 0.1, 0.0
@@ -60,6 +64,7 @@ def evidence(
     duration: float = 10.0,
     gpu: GpuEvidence = NO_GPU,
     per_sample: float = math.nan,
+    tasks: TasksBeside = NO_TASKS,
     **figures: float,
 ) -> Evidence:
     """Returns the evidence of a step of ten seconds that uses two of four processors; figures by the schema's constants."""
@@ -69,7 +74,12 @@ def evidence(
         stacks.add(0, lines, Amounts(time, round(cpu * time), round(waiting * time), time // 10))
     known: dict[str, Any] = {semconv.CPU_USER: cores * duration, semconv.CPU_SYSTEM: 0.0}
     known |= {getattr(semconv, name): value for name, value in figures.items()}
-    return Evidence(stacks.steps[0], duration, known, cpus, 8 * 10**9, per_sample, gpu)
+    return Evidence(stacks.steps[0], duration, known, cpus, 8 * 10**9, per_sample, gpu, tasks)
+
+
+def beside(**known: Any) -> dict[str, Any]:
+    """Returns what is known of other tasks, as an argument of :func:`evidence`."""
+    return {"tasks": TasksBeside(**known)}
 
 
 def under(*lines: Place) -> Evidence:
@@ -164,6 +174,21 @@ CASES = {
     "a GPU and a thread that both wait": (evidence(work(10, BLOCKED), gpu=gpu(0.05), cores=0.5), MIXED, f"at most {BLOCKED_AT}"),
     "waiting": (evidence(work(10, BLOCKED), cores=0.1), "waiting", f"its thread was blocked 90 % of its time, and the program used 0.10 processors; {BLOCKED_AT}"),
     "waiting for threads of its own": (evidence(work(10, BLOCKED), cores=0.9), MIXED, f"at most {BLOCKED_AT}"),
+    "a compiler in a process of its own": (evidence(((MAIN, POPEN), 10, BLOCKED), cores=0.2, **beside(children_waited=0.6, child="cc1plus")), "child", "100 % of its time it waited for cc1plus, while the program used 0.20 processors; 100 % of its time at main (quantize.py:12), in Popen.wait, where it was blocked"),
+    "a child for less": (evidence(((MAIN, POPEN), 4, BLOCKED), work(6, BLOCKED), cores=0.1), "waiting", "its thread was blocked 90 % of its time, and the program used 0.10 processors; 100 % of its time at main (quantize.py:12), most in collect, where it was blocked"),
+    "a child for which nobody waits": (evidence(work(10, BLOCKED), cores=0.6, **beside(children_waited=0.0, child="sleep")), MIXED, f"at most {BLOCKED_AT}"),
+    "a pool": (evidence(work(10, BLOCKED), cores=1.4, **beside(ran=1.3, waited=0.4, line="heavy (pool.py:6)")), "own_threads", f"its thread was blocked 90 % of its time, while 1.3 others ran, on average, and 0.4 waited for a processor, most at heavy (pool.py:6); {BLOCKED_AT}"),
+    "a pool that waits for processors": (evidence(work(10, BLOCKED), cores=0.2, **beside(ran=0.1, waited=2.4)), "own_threads", f"its thread was blocked 90 % of its time, while 0.1 others ran, on average, and 2.4 waited for a processor; {BLOCKED_AT}"),
+    "a pool that waits too": (evidence(work(10, BLOCKED), cores=0.1, **beside(ran=0.1, waited=0.0)), "waiting", f"its thread was blocked 90 % of its time, and the program used 0.10 processors; {BLOCKED_AT}"),
+    "children that wait for processors": (evidence(work(10, BLOCKED), cores=0.1, **beside(children_waited=0.5)), MIXED, f"at most {BLOCKED_AT}"),
+    "pinned to one": (evidence(work(10, (0.3, 0.7)), cores=1.0, **beside(pinned=1)), "pinned", f"its thread waited 70 % of its time for a processor, of which it may use 1 of 4; {AT_COLLECT}"),
+    "pinned to one that others use": (evidence(work(10, (0.3, 0.7)), cores=0.3, **beside(pinned=1)), "other_programs", "its thread waited 70 % of its time for a processor, while the program used 0.3 of 4"),
+    "pinned to all": (evidence(work(10, (0.3, 0.7)), cores=1.0, **beside(pinned=4)), "other_programs", "its thread waited 70 % of its time for a processor, while the program used 1.0 of 4"),
+    "a throttled group": (evidence(work(10, (0.5, 0.4)), cores=0.5, **beside(throttled=0.45)), "throttled", f"its control group was kept from processors for 45 % of the time, while the program used 0.5; {AT_COLLECT}"),
+    "a group that is hardly throttled": (evidence(work(10, (0.5, 0.4)), cores=0.5, **beside(throttled=0.1)), "other_programs", "its thread waited 40 % of its time for a processor, while the program used 0.5 of 4"),
+    "a throttled group, asleep": (evidence(work(10, BLOCKED), cores=0.1, **beside(throttled=0.45, waited=0.0)), "waiting", f"its thread was blocked 90 % of its time, and the program used 0.10 processors; {BLOCKED_AT}"),
+    "too many threads": (evidence(work(10, (0.3, 0.6)), cores=3.8, **beside(ran=3.5, waited=8.6)), "oversubscribed", f"13.0 threads of the program were ready to run, on average, and it may use 4 processors; {AT_COLLECT}"),
+    "twice as many threads": (evidence(work(10, (0.5, 0.5)), cores=3.8, **beside(ran=3.5, waited=3.5)), "all_processors", f"it used 3.8 of 4 processors; {AT_COLLECT}"),
     "one processor": (evidence(work(10, (0.9, 0.0)), cores=1.0), "one_processor", f"it used 1.0 of 4 processors, and its thread ran 90 % of its time; {AT_COLLECT}"),
     "two processors": (evidence(work(10, (0.9, 0.0)), cores=1.5), MIXED, f"at most {AT_COLLECT}"),
     "the only processor": (evidence(work(10), cores=1.0, cpus=1), "all_processors", f"it used 1.0 of 1 processors; {AT_COLLECT}"),

@@ -6,6 +6,7 @@ import gzip
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,18 @@ import pytest
 from otel_quant.diagnosis.stack_trees import MOST_NODES, Stacks
 from otel_quant.format.event_file import as_json, stacks_as_lists
 from otel_quant.recordings.compared_runs import compared_run
-from otel_quant.recordings.model import RecordedRun, Recording
-from otel_quant.recordings.reader import SeenStack, by_call, by_line, of_step, stacks_in, unseen_in
+from otel_quant.recordings.model import RecordedRun, Recording, steps_in
+from otel_quant.recordings.reader import (
+    SeenStack,
+    alike,
+    by_call,
+    by_line,
+    of_step,
+    stacks_in,
+    unseen_in,
+)
 from otel_quant.recordings.side_by_side import Side, side_by_side
+from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import DEEPEST, NOTHING, OTHER, UNSEEN, Amounts, Place
 from otel_quant.views.compare import document
 from otel_quant.views.stacks import answer, collapsed, pprof, speedscope
@@ -27,6 +37,8 @@ MAIN = Place("/home/a/quantize.py", "main", 12, "")
 LOADER = Place("/home/a/quantize.py", "Reader.get_next", 30, "")
 RUN = Place("onnxruntime/capi/session.py", "Session.run", 395, "onnxruntime")
 MERGE = Place("onnxruntime/quantization/calibrate.py", "Collector.merge", 983, "onnxruntime")
+
+CPU, BOUND = semconv.CPU_USER, semconv.STEP_BOUND_BY
 
 Seen = tuple[int, tuple[Place, ...], Amounts]
 
@@ -94,6 +106,36 @@ def test_time_of_a_step_without_lines_is_a_row(tmp_path: Path) -> None:
     brief = recorded(tmp_path / "B", every, seconds=1.9)
     folded = recorded(tmp_path / "C", (*every, (-1, (), Amounts(7))), seconds=8.0)
     assert unseen_in(brief) == unseen_in(folded) == []
+
+
+@pytest.mark.parametrize(
+    ("attributes", "times", "expected"),
+    [
+        ({CPU: 0.7, semconv.CPU_SYSTEM: 0.0}, (7,), "one_processor"),
+        ({CPU: 0.7, semconv.CPU_SYSTEM: 0.0, BOUND: "disk"}, (7,), None),  # each has its own
+        ({}, (7,), "nothing_stands_out"),  # what was not measured is no evidence
+        ({CPU: 0.7, semconv.CPU_SYSTEM: 0.0}, (1,), None),  # too little of them was seen
+    ],
+)
+def test_equal_short_steps_have_a_verdict_together(
+    attributes: dict[str, Any], times: tuple[int, ...], expected: str | None, tmp_path: Path
+) -> None:
+    every = [(0, (MAIN,), Amounts(10**9 * each, 10**9 * each)) for each in times]
+    of_one = recorded(tmp_path, every)
+    steps = tuple(
+        step(at, "Layer", at * 0.8, at * 0.8 + 0.7, attributes=attributes) for at in range(10)
+    )
+    other = step(10, "Other", 8.0, 9.0, attributes=attributes)
+    (run,) = of_one.runs
+    run = replace(run, steps=(*steps, other))
+    recording = replace(of_one, runs=(run,), origin={semconv.CPU_LIMIT: 4.0})
+    found = list(alike(recording, steps_in(recording)))
+    assert [(each.step.name, often) for each, often in found] == (
+        [] if BOUND in attributes else [("Layer", 10)]
+    )
+    assert [each.step.attributes.get(BOUND) for each, _ in found] == (
+        [] if BOUND in attributes else [expected]
+    )
 
 
 def test_exported_stacks_include_their_steps(tmp_path: Path) -> None:

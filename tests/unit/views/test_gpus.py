@@ -12,13 +12,16 @@ from otel_quant.recordings.gpus import Bracket, bracket, shows_all_programs
 from otel_quant.recordings.model import Ending
 from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
+from otel_quant.views.curves import OF_PROGRAM, charts_of
 from otel_quant.views.report import document
+from otel_quant.views.steps import subject_of
 from otel_quant.views.watch import Looked
 from tests.fixtures.commands import Commands
 from tests.fixtures.recorded import RecordedFolder
 
 GB: Final = 10**9
 STEM: Final = "quant.gpu.device."
+OF_DEVICE: Final = ("gpu.0.used", "gpu.0.process_used")
 
 
 def recorded(
@@ -31,6 +34,7 @@ def recorded(
     reserved: float | None = None,  # torch's
     retries: int = 0,
     is_killed: bool = False,
+    has_sums: bool = True,  # curves of all GPUs together, which earlier versions did not write
 ) -> Path:
     """Makes a recording of a step within another on a GPU of 80 GB; the inner one has the peak."""
     folder = RecordedFolder(path, {semconv.GPU_NAMES: ["NVIDIA H100"]}, by_launcher=True)
@@ -46,6 +50,8 @@ def recorded(
         levels: dict[str, float] = {"memory": GB, "gpu.0.used": now * GB, "gpu.memory": now * GB}
         if own is not None:
             levels |= {"gpu.0.process_used": mine * GB, "gpu.process_memory": mine * GB}
+        if not has_sums:
+            levels = {name: levels[name] for name in levels.keys() & {"memory", *OF_DEVICE}}
         readings.append((second, levels, {}))
     folder.curve(readings, interval=1)
     figures: dict[str, Any] = {semconv.GPU_MEMORY_PEAK: round(used * GB)}
@@ -128,6 +134,17 @@ def test_all_programs_are_beside_it_where_others_have_more_than_a_twentieth(
     assert cells(command, much) == {"GPU PEAK": "8,020.0", "GPU (ALL) PEAK": "13.00"}
     uses = {use.name: use.peak for use in Looked(read(much)).usage()}
     assert uses["GPU 0, all programs"] == pytest.approx(12.5 * GB)
+
+
+@pytest.mark.parametrize(
+    ("used", "labels"), [(11.0, [OF_PROGRAM]), (13.0, [OF_PROGRAM, "all programs"])]
+)
+def test_the_charts_of_a_killed_run_whose_curve_has_no_sum_of_gpus_have_the_same_rule(
+    tmp_path: Path, used: float, labels: list[str]
+) -> None:
+    recording = read(recorded(tmp_path / "r", used=used, is_killed=True, has_sums=False))
+    charts = {chart.id: chart for chart in charts_of(recording, subject_of(recording))}
+    assert [each.label for each in charts["gpu-0"].series] == labels
 
 
 def test_memory_that_the_driver_does_not_tell_is_between_two_figures(

@@ -1,0 +1,151 @@
+"""Looks every two seconds at the threads and child processes beside an open step: how long they run, and wait for processors."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from otel_quant.base.kernel_files import read_proc, read_process, text_of, threads_of
+from otel_quant.diagnosis.tasks import TasksBeside
+
+_BETWEEN: Final = 2_000_000_000
+"""Nanoseconds between two looks, half of that where a step has begun: one takes as long as half a sample for each ten threads."""
+
+_MOST: Final = 64
+"""Threads, and child processes, that are looked at."""
+
+_COVERED: Final = 0.5
+"""Part of a step between its first look and its end from which on its tasks are known."""
+
+_NAMED: Final = 2
+"""Times that the name of a child is read."""
+
+_NONE: Final = 0, 0
+
+_THROTTLED: Final = re.compile(r"^throttled_(?:usec (\d+)|time (\d+))$", re.MULTILINE)
+
+
+@dataclass(slots=True)
+class _Look:
+    """What has been counted so far."""
+
+    clock_ns: int = 0
+    used: dict[str, tuple[int, int]] = field(default_factory=dict)  # Ran, waited; in ns, by file
+    throttled: float = math.nan  # Seconds
+
+
+@dataclass(slots=True)
+class _OfStep:
+    first: _Look
+    pinned: float = math.nan
+    lines: Counter[str] = field(default_factory=Counter)
+
+
+class OtherTasks:
+    """What is known of the tasks beside each open step."""
+
+    def __init__(self) -> None:
+        self._newest = _Look()
+        self._steps: dict[int, _OfStep] = {}  # By the step's index
+        self._children: Collection[int] = ()
+        self._commands: dict[str, str] = {}  # Of children, by file
+        self._named: Counter[str] = Counter()  # How often their names were read
+        self._groups: list[Path] | None = None
+
+    def is_due(self, clock_ns: int, *, has_begun: bool) -> bool:
+        """Returns whether it is time for another look; a step may have begun since the last sample."""
+        passed = clock_ns - self._newest.clock_ns
+        return sys.platform == "linux" and passed >= _BETWEEN / (1 + has_begun)
+
+    def look(
+        self, clock_ns: int, own: Mapping[int, str], children: Collection[int]
+    ) -> Iterator[tuple[int, str]]:
+        """Looks; yields for each open step, with its thread's file, the file of the busiest other thread."""
+        self._children, before = children, self._newest.used
+        self._look(clock_ns)
+        ran = {path: sum(used) - sum(before.get(path, used)) for path, used in self._newest.used.items() if path.startswith(_OWN)}  # fmt: skip
+        self._steps = {index: of for index, of in self._steps.items() if index in own}
+        for index, path in own.items():
+            known = self._steps.setdefault(index, _OfStep(self._newest))
+            with suppress(OSError):
+                known.pinned = len(os.sched_getaffinity(int(path.split("/")[4])))
+            busiest = max(ran.keys() - {path}, key=ran.__getitem__, default="")
+            if busiest and ran[busiest] > 0:
+                yield index, busiest
+
+    def add_line(self, index: int, words: str) -> None:
+        """Adds where the busiest other thread was at a look."""
+        self._steps[index].lines[words] += 1
+
+    def end(self, index: int, path: str, clock_ns: int, lasted_ns: float) -> TasksBeside:
+        """Forgets a step; returns what was done beside its thread, whose file is given."""
+        known = self._steps.pop(index, None)
+        if known is None or clock_ns - known.first.clock_ns < _COVERED * lasted_ns:
+            return TasksBeside()
+        self._look(clock_ns)
+        since, before = clock_ns - known.first.clock_ns, known.first.used
+        used = {
+            file: (ran - before.get(file, _NONE)[0], waited - before.get(file, _NONE)[1])
+            for file, (ran, waited) in self._newest.used.items()
+            if file != path
+        }
+        own = [each for file, each in used.items() if file.startswith(_OWN)]
+        children = {file: each for file, each in used.items() if not file.startswith(_OWN)}
+        child = max(children, key=lambda file: sum(children[file]), default="")
+        return TasksBeside(
+            sum(ran for ran, _ in own) / since,
+            sum(waited for _, waited in own) / since,
+            sum(waited for _, waited in children.values()) / since,
+            max(known.lines, key=known.lines.__getitem__, default=""),
+            self._commands.get(child, ""),
+            known.pinned,
+            (self._newest.throttled - known.first.throttled) / (since / 1e9),
+        )
+
+    def _look(self, clock_ns: int) -> None:
+        paths = [f"{_OWN}{each}/schedstat" for each in threads_of(os.getpid())[:_MOST]]
+        children = {f"/proc/{pid}/schedstat": pid for pid in [*self._children][:_MOST]}
+        used = dict(self._newest.used)  # of those that have ended, what was counted
+        for path in (*paths, *children):
+            with suppress(OSError, ValueError):
+                ran, waited, _ = read_proc(path).split()
+                used[path] = int(ran), int(waited)
+                # The name of a child changes as it begins another program.
+                if path in children and self._named[path] < _NAMED:
+                    self._named[path] += 1
+                    name = read_process(children[path], "comm").decode(errors="replace").strip()
+                    self._commands[path] = name
+        if self._groups is None:
+            self._groups = throttle_files()
+        known = [seconds for each in self._groups if (seconds := throttled_in(each)) is not None]
+        self._newest = _Look(clock_ns, used, max(known, default=math.nan))
+
+
+_OWN: Final = "/proc/self/task/"
+
+
+def throttle_files(root: Path = Path("/")) -> list[Path]:
+    """Returns the files that count for how long the control group, or one above it, was kept from processors."""
+    found = []
+    for line in text_of(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers or "cpu" in controllers.split(","):
+            top = root / "sys/fs/cgroup" / controllers
+            parts = [part for part in path.split("/") if part not in ("", "..")]
+            found += [top.joinpath(*parts[:n], "cpu.stat") for n in range(len(parts), -1, -1)]
+    return [each for each in found if throttled_in(each) is not None]
+
+
+def throttled_in(file: Path) -> float | None:
+    """Returns for how many seconds a group was; None if its file does not tell."""
+    if (match := _THROTTLED.search(text_of(file))) is None:
+        return None
+    return int(match[1]) / 1e6 if match[1] else int(match[2]) / 1e9

@@ -1,0 +1,27 @@
+"""What the threads beside a step's own, and the children of the program, do meanwhile."""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NamedTuple
+
+
+class TasksBeside(NamedTuple):
+    """Tasks that are not the step's thread. Shares of its time, added up over tasks; NaN for what is not known."""
+
+    ran: float = math.nan  # Threads of the process
+    waited: float = math.nan  # The same, for a processor
+    children_waited: float = math.nan  # Child processes, for a processor
+    line: str = ""  # Where the busiest of the Python threads was, in words
+    child: str = ""  # The command of the busiest child, without its arguments
+    pinned: float = math.nan  # Processors that the step's thread may run on
+    throttled: float = math.nan  # For which the control group was kept from processors
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether one of them waited for a processor for a fifth of the time."""
+        # What is not known is nothing here: of 0 and NaN the first is the larger.
+        return max(0.0, self.waited) + max(0.0, self.children_waited) > _A_PART
+
+
+_A_PART: Final = 0.2

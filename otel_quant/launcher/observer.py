@@ -306,11 +306,11 @@ class Observer:
 
         Of a program without children that is the kernel's mark, if it rose; else what is in use now.
         """
-        mark, before = reading.high_water, self._highest_mark
-        self._highest_mark = max(before, mark)
-        is_alone = len(reading.processes) == 1 and before > 0
-        if is_alone and mark > max(before, reading.memory):
-            return mark, self._recent[-1].clock_ns
+        mark, before = reading.high_water, self._highest_mark or self._mark_before
+        self._highest_mark = max(self._highest_mark, mark)
+        if len(reading.processes) == 1 and mark > max(before, reading.memory):
+            # On a busy machine it may have risen before the first reading.
+            return mark, self._recent[-1].clock_ns if self._recent else 0
         return reading.memory, reading.clock_ns
 
     def _note_last(self, pid: int) -> None:

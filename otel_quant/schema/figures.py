@@ -10,6 +10,7 @@ To add a figure, add it to the table of its resource; to rename one, write the f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
@@ -232,7 +233,7 @@ def _of_torch(name: str) -> Callable[[Any], Number | None]:
 def _all_energy(gpus: Collection[Any]) -> float | None:
     """Returns joules; None unless all GPUs count them."""
     counted = [] if total_used(gpus) is None else [gpu.energy for gpu in gpus]
-    return None if None in counted or not counted else sum(filter(None, counted))
+    return None if None in counted or not counted else math.fsum(filter(None, counted))
 
 
 def _of_device(metric: str, brief: str, figure: Figure) -> Figure:

@@ -84,10 +84,10 @@ def _script(attributes: model.Attributes) -> str:
     return PurePath(model.script_of(command) or "").name
 
 
-def memory_limit(recording: model.Recording) -> float | None:
+def memory_limit(recording: model.Recording, run: model.RecordedRun | None = None) -> float | None:
     """Returns the limit of memory in force, in bytes; None if it is not known."""
-    limit = summary.limit(recording)
-    return None if limit is None else limit.value
+    limit = summary.limit(recording, run)
+    return limit and limit.value
 
 
 def by_process(recording: model.Recording) -> dict[str, list[model.RecordedRun]]:
@@ -181,20 +181,11 @@ class ShownRun:
     ) -> None:
         self.recording, self.run = recording, run
         self.steps = summary.StepSummary(recording, run)
-        limit = summary.limit(recording, run)
-        self.limit = limit and limit.value
+        self.limit = memory_limit(recording, run)
         # The names of all attributes of its checkpoints
         named = chain.from_iterable(each.attributes for each in run.checkpoints)
         self.checkpoint_names = dict.fromkeys(named)
-        of_outside = [
-            # Of several stretches none is its start
-            StepTableRow(
-                self, each.step.name, None if each.step.index == BETWEEN else each.step.start,
-                each.duration, step=each.step,
-            )
-            for each in outside_of(recording)
-            if each.run is run
-        ]  # fmt: skip
+        of_outside = [self._row(each) for each in outside_of(recording) if each.run is run]
         before = [each for each in of_outside if each.name == NAMES[BEFORE]]
         self.rows = [*before, *self._rows(placed), *of_outside[len(before) :]]
         failed = [each for each in run.steps if each.error]
@@ -212,13 +203,16 @@ class ShownRun:
             return self.run.end - self.run.start
         return self.run.checkpoints[-1].time - self.run.start if self.run.checkpoints else 0.0
 
+    def _row(self, each: model.PlacedStep) -> StepTableRow:
+        # Of several stretches of time none is its start.
+        start = None if each.step.index == BETWEEN else each.step.start
+        return StepTableRow(self, each.step.name, start, each.duration, each.depth, each.step)
+
     def _rows(self, placed: Sequence[model.PlacedStep] | None) -> Iterator[StepTableRow]:
         rows: dict[int | None, StepTableRow] = {}
         for each in model.steps_in(self.recording, [self.run]) if placed is None else placed:
             if each.run is self.run:
-                step = each.step
-                of_step = (step.name, step.start, each.duration, each.depth, step)
-                rows[step.index] = StepTableRow(self, *of_step)
+                rows[each.step.index] = self._row(each)
         for point in self.run.checkpoints:
             row = rows.get(point.step)
             if point.phase == "point":

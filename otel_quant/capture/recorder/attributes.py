@@ -276,7 +276,7 @@ def _add_totals(found: dict[str, AttributeValue], totals: _Totals, first: Any, l
     for attribute, of in totals:
         before, after = of(first), of(last)
         if before is not None and after is not None:  # an estimate may be corrected downwards
-            found[attribute] = round(max(0, after - before), _DIGITS)
+            found[attribute] = round(max(before, after) - before, _DIGITS)  # of their type
 
 
 def _on_records(resources: Iterable[Resource], prefix: str) -> _OnRecords:

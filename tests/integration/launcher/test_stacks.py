@@ -284,13 +284,10 @@ def test_the_time_outside_of_steps_has_the_lines_of_whichever_thread_works(
             of_step[name] = of_step.get(name, 0) + amount / 1e6
     recording = read(launched.recording)
     rows = {row.step.name: row for row in outside_of(recording)}
-    assert {name: set(of_row) - {"<module>"} for name, of_row in found.items() if name in rows} == {
-        "(before the first step)": {*found["(before the first step)"]} - {"<module>", "ask"},
-        "(between steps)": set(),
-        "(after the last step)": {"save"},
-    }
-    before = found["(before the first step)"]
-    assert min(before["load_data"], before["load_model"]) > 0.4
+    before, *others = (found[name] for name in rows)
+    assert [set(of_row) - {"<module>"} for of_row in others] == [set(), {"save"}]
+    # On a busy machine even what asks each 10 ms may be seen once: it waits for a processor meanwhile.
+    assert min(before["load_data"], before["load_model"]) > 0.4 > before.get("ask", 0)
     for name, row in rows.items():
         assert 0.3 < found[name]["<module>"] <= row.own
     assert rows["(before the first step)"].step.attributes[semconv.MEMORY_PEAK] > 100_000_000
@@ -316,8 +313,9 @@ def test_a_program_that_mostly_imports_is_bound_by_that_before_its_first_step(
     first, second, *_ = re.findall(
         r"^.* before the first step.*|^Before .*", done.stderr, re.MULTILINE
     )
+    # Where the machine is busy the import of otel_quant may take longer than two seconds.
     assert re.fullmatch(
-        r"[\d.]+ of [\d.]+ s passed before the first step: <module> \(slow\.py:2\) [\d.]+ s\.",
+        r"[\d.]+ of [\d.]+ s passed before the first step: <module> \((slow\.py:2|script\.py:\d)\) [\d.]+ s(, .*)?\.",
         first,
     )
     assert re.fullmatch(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Mapping
@@ -104,6 +105,24 @@ def test_a_peak_between_two_readings_is_in_the_curve(tmp_path: Path, empty: floa
     ending, curve = watched(tmp_path, code, interval=0.6)
     assert highest(curve) == pytest.approx(empty + 400 * MB, rel=CLOSE)
     assert (ending.exit_code, ending.signal, ending.memory) == (0, None, None)
+
+
+def test_a_peak_before_a_late_first_reading_is_in_the_curve(tmp_path: Path, empty: float) -> None:
+    gone, code = (
+        tmp_path / "gone",
+        "x = bytearray(400_000_000); del x; open({!r}, 'w'); import time; time.sleep(9)",
+    )
+    program = Program([sys.executable, "-c", code.format(str(gone))], os.environ)
+    observer = Observer(tmp_path, program.pid)
+    while not gone.exists():
+        time.sleep(0.01)
+    observer.start()
+    time.sleep(0.5)
+    os.kill(program.pid, signal.SIGKILL)
+    finished(observer, tmp_path, program.wait())
+    assert highest(read_curve(tmp_path / "curve.launcher.jsonl")) == pytest.approx(
+        empty + 400 * MB, rel=CLOSE
+    )
 
 
 def test_the_program_and_its_five_largest_children_have_their_own_series(

@@ -40,6 +40,7 @@ class _Look:
     clock_ns: int = 0
     used: dict[str, tuple[int, int]] = field(default_factory=dict)  # Ran, waited; in ns, by file
     throttled: float = math.nan  # Seconds
+    carried: float = math.nan  # Bytes
 
 
 @dataclass(slots=True)
@@ -108,6 +109,7 @@ class OtherTasks:
             self._commands.get(child, ""),
             known.pinned,
             (self._newest.throttled - known.first.throttled) / (since / 1e9),
+            (self._newest.carried - known.first.carried) / (since / 1e9),
         )
 
     def _look(self, clock_ns: int) -> None:
@@ -126,7 +128,8 @@ class OtherTasks:
         if self._groups is None:
             self._groups = throttle_files()
         known = [seconds for each in self._groups if (seconds := throttled_in(each)) is not None]
-        self._newest = _Look(clock_ns, used, max(known, default=math.nan))
+        carried = carried_in(text_of(Path("/proc/self/net/dev")))
+        self._newest = _Look(clock_ns, used, max(known, default=math.nan), carried)
 
 
 _OWN: Final = "/proc/self/task/"
@@ -142,6 +145,13 @@ def throttle_files(root: Path = Path("/")) -> list[Path]:
             parts = [part for part in path.split("/") if part not in ("", "..")]
             found += [top.joinpath(*parts[:n], "cpu.stat") for n in range(len(parts), -1, -1)]
     return [each for each in found if throttled_in(each) is not None]
+
+
+def carried_in(devices: str) -> float:
+    """Returns the bytes that a network's devices have received and sent; NaN if none tells."""
+    found = (line.partition(":")[2].split() for line in devices.splitlines())
+    counts = [int(each[0]) + int(each[8]) for each in found if len(each) > 8]
+    return sum(counts) if counts else math.nan
 
 
 def throttled_in(file: Path) -> float | None:

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from otel_quant.diagnosis.gpus import GpuEvidence
 from otel_quant.diagnosis.spots import (
+    NETWORK,
     TIME,
     Lines,
     Stack,
@@ -73,6 +74,9 @@ click for all that they do, ``torch.nn`` for a model's ``forward``."""
 
 
 _FOR_CHILDREN: Final = ("a child process", "another process")
+
+_CARRIED: Final = 1000
+"""Bytes a second from which on a network that a thread waits for does something."""
 
 _CROWDED: Final = 2
 """Threads for each processor that are ready to run from which on they are too many."""
@@ -153,10 +157,9 @@ class Evidence:
         """Threads of the process that ran or waited for a processor, on average."""
         return self.ran + self.waiting + self.tasks.ran + self.tasks.waited
 
-    @property
-    def at_children(self) -> float:
-        """Share of the time in which its thread waited for another process."""
-        waits = (seen for lines, seen in self.stacks if spot_of(lines).waits_for in _FOR_CHILDREN)
+    def at(self, *what: str) -> float:
+        """Returns the share of the time in which its thread was where it waits for something."""
+        waits = (seen for lines, seen in self.stacks if spot_of(lines).waits_for in what)
         return total_of(waits).time / self.total.time
 
     @property
@@ -394,9 +397,13 @@ VERDICTS: Final = (
         lambda step: f"{step.rate(semconv.MAJOR_FAULTS):,.0f} page faults a second read from storage; its thread was blocked {_percent(step.blocked)} of its time",
     ), "probable"),
     Verdict("child", "another process, for which it waits", _where(
-        lambda step: step.blocked >= _MOST and step.at_children >= _MOST,
-        lambda step: f"{_percent(step.at_children)} of its time it waited for {step.tasks.child or 'it'}, while the program used {step.cores:.2f} processors; {step.line}",
+        lambda step: step.blocked >= _MOST and step.at(*_FOR_CHILDREN) >= _MOST,
+        lambda step: f"{_percent(step.at(*_FOR_CHILDREN))} of its time it waited for {step.tasks.child or 'it'}, while the program used {step.cores:.2f} processors; {step.line}",
     )),
+    Verdict("network", "the network", _where(
+        lambda step: step.blocked >= _MOST and step.at(NETWORK) >= _MOST and step.tasks.network >= _CARRIED,
+        lambda step: f"{_percent(step.at(NETWORK))} of its time it waited for the network, which carried {size(step.tasks.network)} a second; {step.line}",
+    ), "probable"),
     Verdict("own_threads", "threads of its own, for which it waits", _where(
         lambda step: step.blocked >= _BUSY and step.tasks.ran + step.tasks.waited >= _MOST,
         lambda step: f"its thread was blocked {_percent(step.blocked)} of its time, while {step.tasks.ran:.1f} others ran, on average, and {step.tasks.waited:.1f} waited for a processor{_at(step.tasks.line)}; {step.line}",

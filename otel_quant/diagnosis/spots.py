@@ -30,12 +30,14 @@ _LOADS: Final = frozenset(
 EVENTS: Final = "an event of its loop"
 """Of asyncio, whose tasks go on while the loop's thread mostly waits."""
 
+NETWORK: Final = "the network"
+
 _WAITS: Final = (
     (("asyncio/",), EVENTS),
     (("subprocess.py", "multiprocessing/popen_"), "a child process"),
     (("queue.py", "multiprocessing/queues.py"), "a queue"),
     (("multiprocessing/connection.py",), "another process"),
-    (("socket.py", "ssl.py", "selectors.py"), "the network"),
+    (("socket.py", "ssl.py", "selectors.py"), NETWORK),
     (("concurrent/futures/",), "a result of another thread"),
     (("threading.py",), "a lock"),
 )

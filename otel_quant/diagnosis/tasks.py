@@ -17,6 +17,10 @@ class TasksBeside(NamedTuple):
     pinned: float = math.nan  # Processors that the step's thread may run on
     throttled: float = math.nan  # For which the control group was kept from processors
 
+    network: float = (
+        math.nan
+    )  # Bytes a second that the machine's, or the container's, network has carried
+
     @property
     def is_ready(self) -> bool:
         """Whether one of them waited for a processor for a fifth of the time."""

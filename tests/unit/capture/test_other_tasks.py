@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.capture.other_tasks import OtherTasks, throttle_files, throttled_in
+from otel_quant.capture.other_tasks import OtherTasks, carried_in, throttle_files, throttled_in
 from otel_quant.diagnosis.tasks import TasksBeside
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs schedstat")
@@ -75,6 +75,17 @@ def test_the_busiest_child_is_named_by_its_command_alone() -> None:
         for each in (idle, busy):
             each.kill()
             each.wait()
+
+
+def test_what_a_network_has_carried_is_received_and_sent() -> None:
+    line = "  {}: {} 3 0 0 0 0 0 0 {} 4 0 0 0 0 0 0\n"
+    text = (
+        "Inter-| Receive\n face |bytes\n"
+        + line.format("lo", 5, 70)
+        + line.format("eth0", 600, 8000)
+    )
+    assert carried_in(text) == 8675
+    assert math.isnan(carried_in(""))
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ GENERATED = Place("<__array_function__ internals>", "histogram", 180, "")
 IMPORT = Place("<frozen importlib._bootstrap>", "_find_and_load", 1176, "python")
 
 LOAD = Place("transformers/modeling_utils.py", "PreTrainedModel.from_pretrained", 9, "transformers")
+SOCKET = Place("socket.py", "SocketIO.readinto", 706, "python")
 POPEN = Place("subprocess.py", "Popen.wait", 1264, "python")
 
 NO_GPU = GpuEvidence()
@@ -183,6 +184,9 @@ CASES = {
     "a compiler in a process of its own": (evidence(((MAIN, POPEN), 10, BLOCKED), cores=0.2, **beside(children_waited=0.6, child="cc1plus")), "child", "100 % of its time it waited for cc1plus, while the program used 0.20 processors; 100 % of its time at main (quantize.py:12), in Popen.wait, where it was blocked"),
     "a child for less": (evidence(((MAIN, POPEN), 4, BLOCKED), work(6, BLOCKED), cores=0.1), "waiting", "its thread was blocked 90 % of its time, and the program used 0.10 processors; 100 % of its time at main (quantize.py:12), most in collect, where it was blocked"),
     "a child for which nobody waits": (evidence(work(10, BLOCKED), cores=0.6, **beside(children_waited=0.0, child="sleep")), MIXED, f"at most {BLOCKED_AT}"),
+    "a download that is waited for": (evidence(((MAIN, SOCKET), 10, BLOCKED), cores=0.1, **beside(network=5e6)), "network", "100 % of its time it waited for the network, which carried 5.00 MB a second; 100 % of its time at main (quantize.py:12), in SocketIO.readinto, where it was blocked"),
+    "a server that does not answer": (evidence(((MAIN, SOCKET), 10, BLOCKED), cores=0.1, **beside(network=10.0)), "waiting", "its thread was blocked 90 % of its time, and the program used 0.10 processors; 100 % of its time at main (quantize.py:12), in SocketIO.readinto, where it was blocked"),
+    "a network that nobody waits for": (evidence(work(10, BLOCKED), cores=0.1, **beside(network=5e6)), "waiting", f"its thread was blocked 90 % of its time, and the program used 0.10 processors; {BLOCKED_AT}"),
     "a pool": (evidence(work(10, BLOCKED), cores=1.4, **beside(ran=1.3, waited=0.4, line="heavy (pool.py:6)")), "own_threads", f"its thread was blocked 90 % of its time, while 1.3 others ran, on average, and 0.4 waited for a processor, most at heavy (pool.py:6); {BLOCKED_AT}"),
     "a pool that waits for processors": (evidence(work(10, BLOCKED), cores=0.2, **beside(ran=0.1, waited=2.4)), "own_threads", f"its thread was blocked 90 % of its time, while 0.1 others ran, on average, and 2.4 waited for a processor; {BLOCKED_AT}"),
     "a pool that waits too": (evidence(work(10, BLOCKED), cores=0.1, **beside(ran=0.1, waited=0.0)), "waiting", f"its thread was blocked 90 % of its time, and the program used 0.10 processors; {BLOCKED_AT}"),

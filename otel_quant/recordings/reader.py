@@ -489,8 +489,10 @@ _ADDED_UP: Final = (semconv.CPU_USER, semconv.CPU_SYSTEM, semconv.DISK_READ, sem
 _MOST: Final = 0.5
 
 
-def alike(recording: Recording, steps: Iterable[PlacedStep]) -> Iterator[tuple[PlacedStep, int]]:
-    """Yields steps of one name as one, with their number, where most of their time has no verdict: each was short."""
+def alike(
+    recording: Recording, steps: Iterable[PlacedStep], least: float
+) -> Iterator[tuple[PlacedStep, int]]:
+    """Yields steps of one name as one, with their number, of so many seconds of which most have no verdict: each was short."""
     groups: dict[tuple[int, tuple[str, ...]], list[PlacedStep]] = {}
     for each in steps:
         groups.setdefault((id(each.run), each.names), []).append(each)
@@ -499,7 +501,8 @@ def alike(recording: Recording, steps: Iterable[PlacedStep]) -> Iterator[tuple[P
         bare = [each for each in group if semconv.STEP_BOUND_BY not in each.step.attributes]
         # What GPUs did in each of them is not recorded as a verdict needs it.
         is_known = all(each.step.end is not None and not each.step.devices for each in group)
-        if len(group) > 1 and is_known and sum(each.own for each in bare) > _MOST * seconds:
+        is_bare = sum(each.own for each in bare) > _MOST * seconds
+        if len(group) > 1 and is_known and is_bare and seconds >= least:
             first, figures = group[0], [each.step.attributes for each in group]
             every = {name: known(number(each, name) for each in figures) for name in _ADDED_UP}
             sums = {name: sum(of) for name, of in every.items() if len(of) == len(group)}

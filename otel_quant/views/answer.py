@@ -338,7 +338,7 @@ def _bounds(recording: Recording, subject: ShownProcess, named: Sequence[str]) -
     steps = ((each, 1) for each in subject.steps)
     known = [
         (each, often)
-        for each, often in (*steps, *rows, *alike(recording, subject.steps))
+        for each, often in (*steps, *rows, *alike(recording, subject.steps, least))
         if each.step.attributes.get(semconv.STEP_BOUND_BY) not in (None, *named)
         and (each.own >= least or each.step is at_peak)
     ]

@@ -130,7 +130,8 @@ def test_equal_short_steps_have_a_verdict_together(
     (run,) = of_one.runs
     run = replace(run, steps=(*steps, other))
     recording = replace(of_one, runs=(run,), origin={semconv.CPU_LIMIT: 4.0})
-    found = list(alike(recording, steps_in(recording)))
+    assert not list(alike(recording, steps_in(recording), 7.1))
+    found = list(alike(recording, steps_in(recording), 6.9))
     assert [(each.step.name, often) for each, often in found] == (
         [] if BOUND in attributes else [("Layer", 10)]
     )

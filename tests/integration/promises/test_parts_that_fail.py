@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -42,7 +43,16 @@ print("done")
 sys.exit(5)
 """
 OF_PEAK = {semconv.MEMORY_PEAK_SOURCE, semconv.MEMORY_PEAK_RATIO}
-FIGURES = {**ATTRIBUTES, "memory": ATTRIBUTES["memory"] | OF_PEAK, "gpu": set(), "cache": set()}
+# Few machines let a program read what energy their processors use.
+HAS_ENERGY = os.access("/sys/class/powercap/intel-rapl:0/energy_uj", os.R_OK)
+OF_CPU = {name for name in ATTRIBUTES["cpu"] if HAS_ENERGY or not name.endswith(".energy")}
+FIGURES = {
+    **ATTRIBUTES,
+    "cpu": OF_CPU,
+    "memory": ATTRIBUTES["memory"] | OF_PEAK,
+    "gpu": set(),
+    "cache": set(),
+}
 IDENTITY = {
     semconv.RUN_ID, semconv.RUN_NAME, semconv.STEP_NAME, semconv.STEP_KIND, semconv.STEP_INDEX,
     "mine",

@@ -305,13 +305,18 @@ class StackSampler:
         used: Mapping[int, _Use],
         elapsed_ns: int,
     ) -> int | None:
-        """Returns the thread that has taken the memory: it ran most; None if that may be one that was not read."""
+        """Returns the thread that has taken the memory: it ran most; None if that may be one that was not read.
+
+        A thread that the module threading does not know has no counter.
+        """
         ran = {each: used.get(each, _NOT_RUN)[0] for each in (*innermost, *others)}
         busiest = max(innermost, key=ran.__getitem__)
         if not used or ran[busiest] > elapsed_ns / 2:
             return busiest
-        is_known = used.keys() >= {*others}
-        return max(ran, key=ran.__getitem__) if is_known else None
+        first = max(ran, key=ran.__getitem__)
+        was_ready = sum(used.get(first, _NOT_RUN)[:2])  # it ran, or waited for a processor
+        is_known = used.keys() >= {*others} or was_ready > elapsed_ns / 2
+        return first if is_known else None
 
     def bound_of(
         self, step: OpenStep, seconds: float, figures: Mapping[str, Any], run: RunInfo

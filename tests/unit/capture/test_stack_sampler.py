@@ -141,7 +141,13 @@ def test_the_line_of_a_peak_is_where_memory_was_seen_to_be_that_high(
 
 
 @linux
-def test_a_peak_between_two_samples_is_at_the_line_that_the_mark_rose_at() -> None:
+def test_a_peak_between_two_samples_is_at_the_line_that_the_mark_rose_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Threads of pytest-xdist, which the module threading does not know, are none of a program's.
+    frames, known = sys._current_frames, threading.enumerate
+    of_program = lambda: {each.ident: frames()[each.ident or 0] for each in known()}  # noqa: E731
+    monkeypatch.setattr(sys, "_current_frames", of_program)
     with threads(compute) as (running,):
         sampler, probe = StackSampler(names_paths=True), MemoryProbe()
         first = Reading(0, time.perf_counter_ns(), {"memory": probe()})

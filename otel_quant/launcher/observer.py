@@ -306,7 +306,7 @@ class Observer:
 
         Of a program without children that is the kernel's mark, if it rose; else what is in use now.
         """
-        mark, before = reading.high_water, self._highest_mark or self._mark_before
+        mark, before = reading.high_water, self._highest_mark
         self._highest_mark = max(self._highest_mark, mark)
         if len(reading.processes) == 1 and mark > max(before, reading.memory):
             # On a busy machine it may have risen before the first reading.

@@ -162,10 +162,12 @@ class Observer:
         self._cache: int | None = None
         self._disks: dict[str, Disk] = {}  # By what is on them
         self._highest_mark = self._highest = 0  # of one process, and of all together
-        # A program is started as a copy of this process, whose memory is in the kernel's mark.
+        # A program is started as a copy of this process, whose memory is in the mark that the kernel has of it at its
+        # end. What this process was a copy of itself is in its own usage, but not in that.
         self._mark_before = 0
         if sys.platform != "win32":
-            self._mark_before = _UNIT * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            used = _UNIT * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            self._mark_before = MemoryProbe()().high_water or used
 
     def start(self) -> None:
         """Starts a thread that takes readings. To be called as soon as the program runs."""

@@ -113,14 +113,16 @@ def test_the_lines_of_steps_are_folded_at_libraries_opened_searched_and_zoomed(
     load = "Reader.get_next (/a/quantize.py:30)"
     merge = "merge (onnxruntime/quantization/calibrate.py:983)"
     collect = "collect_data (onnxruntime/quantization/calibrate.py:698)"
-    assert boxes.all_inner_texts() == ["the run", second, main, "onnxruntime", load, first, main]
+    # Of the others of its steps no line was seen.
+    rest = ["Model Quantization", "Calibration", "Collecting ranges", "unseen lines", first, main]
+    assert boxes.all_inner_texts() == ["the run", second, main, "onnxruntime", load, *rest]
     page.locator(".flame [type=checkbox]").uncheck()
-    assert boxes.all_inner_texts() == ["the run", second, main, collect, merge, load, first, main]
+    assert boxes.all_inner_texts() == ["the run", second, main, collect, merge, load, *rest]
     boxes.nth(3).hover()
-    assert said.inner_text() == f"{collect}: 7.00 s, 70.0 % of the run, 2.00 s of its own"
+    assert said.inner_text() == f"{collect}: 7.00 s, 57.9 % of the run, 2.00 s of its own"
     page.mouse.move(0, 0)  # a box that comes to lie below the pointer is read
     page.locator(".flame [type=search]").fill("get_next")
-    assert said.inner_text() == "10.0 % is at lines with “get_next”"
+    assert said.inner_text() == "8.3 % is at lines with “get_next”"
     assert page.locator(".flame .found").all_inner_texts() == [load]
     page.locator(".flame select").select_option("memory growth")
     page.locator(".flame [type=search]").fill("")
@@ -206,7 +208,7 @@ def test_lines_that_a_library_calls_from_two_places_are_added_up(
     page = opened(render(whole)).page
     boxes, said = page.locator(".flame .plot button"), page.locator(".flame .reading")
     boxes.nth(3).hover()
-    assert said.inner_text() == "load (/a/quantize.py:30): 5000 s, 100.0 % of the run"
+    assert said.inner_text() == "load (/a/quantize.py:30): 5000 s, 89.7 % of the run"
     page.locator(".flame select").select_option("memory growth")
     assert boxes.count() == 0  # none was seen to grow
 

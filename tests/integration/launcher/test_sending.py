@@ -117,6 +117,8 @@ PEAKS: Final = {
     semconv.RUN_MEMORY_PEAK,
 }  # fmt: skip
 """Of what is sent later the launcher has seen more than the program."""
+BY_CHANCE = semconv.MEMORY_PEAK_LINE, semconv.MEMORY_HIGHEST_KNOWN
+"""Whether they are there depends on when the samplers of program and launcher looked."""
 
 
 def differences(some: Any, other: Any, but: Iterable[str]) -> dict[str, Any]:
@@ -209,7 +211,7 @@ def outline(spans: Iterable[Span]) -> list[Any]:
             {
                 name: None if name.startswith(MEASURED) else value
                 for name, value in sorted(span.attributes.items())
-                if name not in PEAKS
+                if name not in PEAKS and name not in BY_CHANCE
             },
             {n: v for n, v in span.resource.items() if n not in ("telemetry.auto.version", "service.instance.id", "process.pid")},
         )

@@ -117,8 +117,8 @@ PEAKS: Final = {
     semconv.RUN_MEMORY_PEAK,
 }  # fmt: skip
 """Of what is sent later the launcher has seen more than the program."""
-BY_CHANCE = semconv.MEMORY_PEAK_LINE, semconv.MEMORY_HIGHEST_KNOWN
-"""Whether they are there depends on when the samplers of program and launcher looked."""
+BY_CHANCE: Final = (semconv.MEMORY_PEAK_LINE,)
+"""Whether it is there depends on when the sampler looked."""
 
 
 def differences(some: Any, other: Any, but: Iterable[str]) -> dict[str, Any]:

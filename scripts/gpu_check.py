@@ -25,6 +25,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -264,9 +265,9 @@ def metrics(folder: Path) -> Iterator[Row]:
         "import time\nfrom otel_quant import step\nwith step('Calibration'):\n    time.sleep(2)\n"
     )
     try:
-        import opentelemetry.exporter.otlp.json.file  # noqa: F401
-    except ImportError as error:
-        yield Row("metrics of GPUs", str(error), "", NOT_RUN)
+        distribution("opentelemetry-exporter-otlp-json-file")
+    except PackageNotFoundError as missing:
+        yield Row("metrics of GPUs", f"{missing.name} is not installed", "", NOT_RUN)
         return
     run = otel_quant("run", "--quiet", "--otlp-files", "--out", recording)
     output([*run, "--", sys.executable, script])

@@ -16,15 +16,9 @@ Stack: TypeAlias = tuple[Lines, Amounts]
 
 _IMPORT: Final = "<frozen importlib._bootstrap>"
 
-_LOADS: Final = frozenset(
-    [
-        "load_model",
-        "load_checkpoint",
-        "load_state_dict",
-        "from_pretrained",
-        "_create_inference_session",
-    ]
-)
+_LOADS: Final = frozenset({
+    "load_model", "load_checkpoint", "load_state_dict", "from_pretrained", "_create_inference_session",
+})  # fmt: skip
 """Functions that load a model, of libraries and as programs call their own."""
 
 EVENTS: Final = "an event of its loop"

@@ -16,10 +16,8 @@ class TasksBeside(NamedTuple):
     child: str = ""  # The command of the busiest child, without its arguments
     pinned: float = math.nan  # Processors that the step's thread may run on
     throttled: float = math.nan  # For which the control group was kept from processors
-
-    network: float = (
-        math.nan
-    )  # Bytes a second that the machine's, or the container's, network has carried
+    # Bytes a second that the network of the machine, or of the container, has carried
+    network: float = math.nan
 
     @property
     def is_ready(self) -> bool:

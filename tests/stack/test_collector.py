@@ -331,7 +331,10 @@ def test_a_gateway_keeps_each_trace_without_the_end_of_its_run(
         metadata = (("authorization", f"Bearer {secrets.token}"),)
         TraceServiceStub(channel).Export(request, metadata=metadata, timeout=20)
     names = dict(enumerate(traces, 1))
-    kept = lambda: {names[int(span.trace_id, 16)] for span in receiver.spans}  # noqa: E731
+
+    def kept() -> set[str]:
+        return {names[int(span.trace_id, 16)] for span in receiver.spans}
+
     eventually(lambda: kept() == {*traces} - {"ended", "ended within otel-quant run"}, "the kept")
     assert len(receiver.spans) == 5
 

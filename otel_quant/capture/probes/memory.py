@@ -80,9 +80,8 @@ class MemoryProbe:
         self._of_children = 0  # their sum
         self._read_at = 0.0  # monotonic clock of that reading, in seconds
         self._last = 0  # memory in use at the last sample, in bytes
-        self._untouched = (
-            0  # RSS at the last reading without all pages that were touched by then, in bytes
-        )
+        # RSS at the last reading without all pages that were touched by then, in bytes
+        self._untouched = 0
 
     def sample(self, pids: Collection[int] = ()) -> MemoryReading:
         """Reads what is in use, in a third of the time: of a process without children the next mark tells the peak."""

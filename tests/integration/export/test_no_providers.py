@@ -7,7 +7,8 @@ import subprocess
 import sys
 import sysconfig
 import venv
-from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -56,36 +57,41 @@ def linked_without(folder: Path, missing: str) -> Path:
     return folder / "env" / "bin"
 
 
-Run = Callable[..., str]
+@dataclass(frozen=True)
+class Instrumented:
+    """Runs scripts under `opentelemetry-instrument` without a package."""
 
+    missing: str
+    folder: Path
 
-@pytest.fixture(scope="module", params=MISSING)
-def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Runs a script under `opentelemetry-instrument`; returns what it wrote to standard error, and the package that is missing."""
-    folder = tmp_path_factory.mktemp(request.param)
-    programs = linked_without(folder, request.param)
+    @cached_property
+    def programs(self) -> Path:
+        return linked_without(self.folder, self.missing)
 
-    def run_script(script: str, **environ: str) -> str:
-        (folder / "script.py").write_text(script)
-        path = f"{programs}:{os.environ['PATH']}"
+    def __call__(self, script: str, **environ: str) -> str:
+        """Returns what a script wrote to standard error."""
+        (self.folder / "script.py").write_text(script)
+        path = f"{self.programs}:{os.environ['PATH']}"
         kept = {name: each for name, each in os.environ.items() if not name.startswith("OTEL_")}
         done = subprocess.run(
-            [programs / "python", "-c", INSTRUMENT, "python", "script.py"],
-            cwd=folder, env={**kept, "PATH": path, **environ}, capture_output=True, text=True, check=True,
+            [self.programs / "python", "-c", INSTRUMENT, "python", "script.py"],
+            cwd=self.folder, env={**kept, "PATH": path, **environ}, capture_output=True, text=True, check=True,
         )  # fmt: skip
         return done.stderr
 
-    run_script.missing = request.param  # type: ignore[attr-defined]
-    return run_script
+
+@pytest.fixture(scope="module", params=MISSING)
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Instrumented:
+    return Instrumented(request.param, tmp_path_factory.mktemp(request.param))
 
 
-def test_a_missing_package_is_named_once(run: Run) -> None:
-    told = f"nothing is recorded or sent: opentelemetry-{run.missing} is not installed"  # type: ignore[attr-defined]
+def test_a_missing_package_is_named_once(run: Instrumented) -> None:
+    told = f"nothing is recorded or sent: opentelemetry-{run.missing} is not installed"
     assert run(STEP).count(told) == run(STEP).count("nothing is recorded") == 1
     assert "pip install 'otel-quant[otlp]'" in run(STEP)
 
 
-def test_a_program_without_steps_or_with_another_output_gets_no_warning(run: Run) -> None:
+def test_a_program_without_steps_or_with_another_output_gets_no_warning(run: Instrumented) -> None:
     for script, environ in (
         ("import otel_quant", {}),
         (STEP, {"OTEL_QUANT_RECORD": "recorded"}),
@@ -93,5 +99,5 @@ def test_a_program_without_steps_or_with_another_output_gets_no_warning(run: Run
         (STEP, {"OTEL_QUANT_PROFILE": "profile.yaml"}),
     ):
         assert "nothing is recorded" not in run(script, **environ), environ
-    if run.missing == "distro":  # type: ignore[attr-defined]
+    if run.missing == "distro":
         assert "nothing is recorded" not in run(OWN_PROVIDER + STEP)

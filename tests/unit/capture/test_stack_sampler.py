@@ -146,7 +146,10 @@ def test_a_peak_between_two_samples_is_at_the_line_that_the_mark_rose_at(
 ) -> None:
     # Threads of pytest-xdist, which the module threading does not know, are none of a program's.
     frames, known = sys._current_frames, threading.enumerate
-    of_program = lambda: {each.ident: frames()[each.ident or 0] for each in known()}  # noqa: E731
+
+    def of_program() -> dict[int | None, FrameType]:
+        return {each.ident: frames()[each.ident or 0] for each in known()}
+
     monkeypatch.setattr(sys, "_current_frames", of_program)
     with threads(compute) as (running,):
         sampler, probe = StackSampler(names_paths=True), MemoryProbe()

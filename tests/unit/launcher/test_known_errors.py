@@ -36,8 +36,9 @@ def test_what_cannot_be_pickled_has_advice() -> None:
 
     hidden = Outer.Hidden()
     Outer.Hidden.__qualname__ = "Gone"
-    for value in (lambda: 1, Local(), hidden, (x for x in "a"), open(__file__)):  # noqa: SIM115
-        assert first_words(error_of(value)) == ["Give to other processes"], error_of(value)
+    with open(__file__) as file:
+        for value in (lambda: 1, Local(), hidden, (x for x in "a"), file):
+            assert first_words(error_of(value)) == ["Give to other processes"], error_of(value)
 
 
 GUARD = (

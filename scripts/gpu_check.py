@@ -266,8 +266,8 @@ def metrics(folder: Path) -> Iterator[Row]:
     )
     try:
         distribution("opentelemetry-exporter-otlp-json-file")
-    except PackageNotFoundError as missing:
-        yield Row("metrics of GPUs", f"{missing.name} is not installed", "", NOT_RUN)
+    except PackageNotFoundError as lacking:
+        yield Row("metrics of GPUs", f"{lacking.name} is not installed", "", NOT_RUN)
         return
     run = otel_quant("run", "--quiet", "--otlp-files", "--out", recording)
     output([*run, "--", sys.executable, script])

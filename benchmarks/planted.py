@@ -21,6 +21,7 @@ class Planted(NamedTuple):
     is_idle: bool = False  # Whether it uses next to no processor for long: others may run beside it
     group: Mapping[str, float] = {}  # Limits of its control group: processors, bytes of memory
     beside: str = ""  # What runs beside it meanwhile
+    needs: str = ""  # Modules that are imported before its step
 
     @property
     def lines(self) -> set[int]:

@@ -59,7 +59,7 @@ def numbers(count: int) -> Any:
     """Returns an array."""
     import numpy as np
 
-    return np.random.default_rng(0).random(count)
+    return np.random.default_rng(0).random(count)  # here
 
 
 # --- calibration: onnxruntime ---------------------------------------------------------------
@@ -145,15 +145,15 @@ def samples_from_a_queue() -> None:
 
 @planted("one_processor", "all_processors", "nothing_stands_out", near="calibration_data", opens=True)  # fmt: skip
 def quick_samples_for_a_slow_model() -> None:
-    quantize(Reader(30, lambda: time.sleep(0.005), 256), size=256)
+    quantize(Reader(150, lambda: time.sleep(0.003), 256), size=256)
 
 
 @planted("nothing_stands_out", "one_processor", "all_processors", near="calibration_data", opens=True)  # fmt: skip
 def a_third_of_the_time_for_samples() -> None:
-    quantize(Reader(20, lambda: time.sleep(0.03), 256), size=256)
+    quantize(Reader(80, lambda: time.sleep(0.008), 256), size=256)
 
 
-@planted("one_processor", "all_processors", near="calibration_data")
+@planted("one_processor", "all_processors", near="calibration_data", needs="torch")
 def a_models_own_forward() -> None:
     import torch
 
@@ -259,7 +259,7 @@ def a_script_that_is_run() -> None:
     import runpy
 
     pathlib.Path("work.py").write_text("x = 0\nfor i in range(30_000_000): x += i\n")
-    runpy.run_path("work.py")  # here
+    runpy.run_path("work.py")
 
 
 @planted("one_processor", near="importing")
@@ -298,7 +298,7 @@ def loads_a_checkpoint() -> None:
     import torch
 
     def load_checkpoint() -> Any:
-        time.sleep(3)
+        time.sleep(3)  # here
         return torch.ones(10)
 
     load_checkpoint()  # here
@@ -318,7 +318,7 @@ def loads_weights_into_a_model() -> None:
         time.sleep(0.2)
 
 
-@planted("", near="startup", opens=True)
+@planted("one_processor", near="startup", opens=True)
 def reads_its_data_first() -> None:
     text = json.dumps([{"text": "x" * 20, "label": n} for n in range(100_000)])
     for _ in until(3):
@@ -327,14 +327,14 @@ def reads_its_data_first() -> None:
         time.sleep(0.2)
 
 
-@planted("", "waiting", near="startup", opens=True)
+@planted("waiting", near="startup", opens=True)
 def waits_first() -> None:
     time.sleep(3)  # here
     with step("Quantize"):
         time.sleep(0.2)
 
 
-@planted("", "one_processor", near="startup", opens=True)
+@planted("one_processor", near="startup", opens=True)
 def computes_first() -> None:
     spin(3)  # here
     with step("Quantize"):
@@ -353,7 +353,7 @@ def chain(x: Any) -> Any:
 KEEP = "keep what was compiled"
 
 
-@planted("compiling", near="one_processor", remedy=KEEP)
+@planted("compiling", near="one_processor", remedy=KEEP, needs="torch")
 def compiled_again_and_again() -> None:
     import torch
 
@@ -362,7 +362,7 @@ def compiled_again_and_again() -> None:
         torch.compile(chain, backend="eager")(torch.ones(4))  # here
 
 
-@planted("compiling", near="one_processor", remedy=KEEP)
+@planted("compiling", near="one_processor", remedy=KEEP, needs="torch")
 def compiled_with_autograd() -> None:
     import torch
 
@@ -371,7 +371,7 @@ def compiled_with_autograd() -> None:
         torch.compile(chain, backend="aot_eager")(torch.ones(4, requires_grad=True))  # here
 
 
-@planted("compiling", near="child", remedy=KEEP)
+@planted("compiling", near="child", remedy=KEEP, needs="torch")
 def a_graph_for_each_shape() -> None:
     import torch
 
@@ -382,7 +382,7 @@ def a_graph_for_each_shape() -> None:
         compiled(torch.ones(number % 7 + 2))  # here
 
 
-@planted("one_processor", "all_processors", near="compiling")
+@planted("one_processor", "all_processors", near="compiling", needs="torch")
 def what_was_compiled_runs() -> None:
     import torch
 
@@ -408,7 +408,7 @@ def a_c_compiler() -> None:
         subprocess.run(["g++", "-O2", "-c", "x.cpp"], check=True)  # here
 
 
-@planted("lock_file", near="waiting", remedy="delete the file lock")
+@planted("lock_file", near="waiting", remedy="delete the file lock", needs="torch")
 def an_old_lock_of_torch() -> None:
     from torch.utils.file_baton import FileBaton
 
@@ -417,7 +417,7 @@ def an_old_lock_of_torch() -> None:
     FileBaton("lock").wait()  # here
 
 
-@planted("lock_file", near="startup", remedy="delete the file lock")
+@planted("lock_file", near="startup", remedy="delete the file lock", needs="torch")
 def an_old_lock_looked_at_often() -> None:
     from torch.utils.file_baton import FileBaton
 
@@ -427,7 +427,7 @@ def an_old_lock_looked_at_often() -> None:
     baton.wait()  # here
 
 
-@planted("lock_file", near="one_processor", remedy="delete the file lock")
+@planted("lock_file", near="one_processor", remedy="delete the file lock", needs="torch")
 def an_old_lock_several_times() -> None:
     from torch.utils.file_baton import FileBaton
 
@@ -446,54 +446,58 @@ def a_file_of_its_own() -> None:
 
 
 HOLDER = """
-import sys, time
-from torch.utils._filelock import FileLock
-lock = FileLock(sys.argv[1])
-lock.acquire()
+import fcntl, sys, time
+lock = open(sys.argv[1], "w")
+fcntl.flock(lock, fcntl.LOCK_EX)
 print(flush=True)
 time.sleep(float(sys.argv[2]))
 """
 
 
-def holder(path: str, seconds: float) -> subprocess.Popen[bytes]:
+def holder(path: pathlib.Path, seconds: float) -> subprocess.Popen[bytes]:
     """Starts another process that has a lock."""
+    path.parent.mkdir(exist_ok=True)
     started = subprocess.Popen([sys.executable, "-c", HOLDER, path, str(seconds)], stdout=subprocess.PIPE)  # fmt: skip
     assert started.stdout is not None
     started.stdout.readline()
     return started
 
 
-@planted("other_build", near="lock_file", opens=True)
-def another_build_has_the_lock() -> None:
-    from torch.utils._filelock import FileLock
+def build(name: str, *, is_module: bool = True) -> None:
+    """Builds an extension of torch, which fails at its first line once it has the lock."""
+    from torch.utils import cpp_extension
 
-    other = holder("a.lock", 3)
-    with step("Build"), FileLock("a.lock"):  # here
+    pathlib.Path("x.cpp").write_text("#error not now\n")
+    pathlib.Path(name).mkdir(exist_ok=True)
+    try:
+        cpp_extension.load(name, "x.cpp", build_directory=name, is_python_module=is_module)  # here
+    except (RuntimeError, OSError):
         pass
+
+
+@planted("other_build", near="lock_file", opens=True, needs="torch.utils.cpp_extension")
+def another_build_has_the_lock() -> None:
+    other = holder(pathlib.Path("a/lock"), 5)
+    with step("Build"):
+        build("a")  # here
     other.wait()
 
 
-@planted("other_build", near="child", opens=True)
+@planted("other_build", near="child", opens=True, needs="torch.utils.cpp_extension")
 def another_build_then_work() -> None:
-    from torch.utils._filelock import FileLock
-
-    other = holder("a.lock", 3)
+    other = holder(pathlib.Path("a/lock"), 5)
     with step("Build"):
-        lock = FileLock("a.lock")
-        lock.acquire()  # here
+        build("a", is_module=False)  # here
         spin(0.5)
     other.wait()
 
 
-@planted("other_build", near="waiting", opens=True)
+@planted("other_build", near="waiting", opens=True, needs="torch.utils.cpp_extension")
 def other_builds_one_after_another() -> None:
-    from torch.utils._filelock import FileLock
-
-    others = [holder(f"{number}.lock", number + 2) for number in range(2)]
+    others = [holder(pathlib.Path(f"{name}/lock"), 4 * (at + 1)) for at, name in enumerate("ab")]
     with step("Build"):
-        for number in range(2):
-            with FileLock(f"{number}.lock"):  # here
-                pass
+        for name in "ab":
+            build(name)  # here
     for other in others:
         other.wait()
 
@@ -502,8 +506,8 @@ def other_builds_one_after_another() -> None:
 def a_filelock_of_its_own() -> None:
     from filelock import FileLock
 
-    other = holder("b.lock", 3)
-    with step("Download"), FileLock("b.lock"):  # here
+    other = holder(pathlib.Path("locks/b.lock"), 3)
+    with step("Download"), FileLock("locks/b.lock"):  # here
         pass
     other.wait()
 
@@ -584,7 +588,7 @@ def array_threads_on_one_processor() -> None:
         thread.join()
 
 
-@planted("pinned", near="oversubscribed")
+@planted("pinned", near="oversubscribed", needs="torch")
 def torch_on_one_processor() -> None:
     import torch
 
@@ -624,7 +628,7 @@ def asleep_on_one_processor() -> None:
     time.sleep(SECONDS)  # here
 
 
-@planted("oversubscribed", near="other_programs")
+@planted("oversubscribed", near="other_programs", needs="torch")
 def torch_with_sixteen_threads() -> None:
     import torch
 
@@ -699,7 +703,7 @@ def asleep_on_a_busy_machine() -> None:
         time.sleep(0.2)  # here
 
 
-@planted("all_processors", near="one_processor")
+@planted("all_processors", near="one_processor", needs="torch")
 def products_of_torch() -> None:
     import torch
 
@@ -1072,7 +1076,7 @@ def rows_of_a_memmap() -> None:
             rows[random.randrange(len(rows))].sum()  # here
 
 
-@planted("page_faults", "disk", near="disk", opens=True)
+@planted("page_faults", "disk", near="disk", opens=True, needs="torch")
 def weights_that_are_mapped() -> None:
     import torch
 
@@ -1420,7 +1424,7 @@ def equal_short_steps() -> None:
             spin(0.5)  # here
 
 
-@planted("waiting", "child", near="child")
+@planted("waiting", "child", near="child", needs="torch")
 def data_of_workers_of_torch() -> None:
     import torch
 
@@ -1458,6 +1462,8 @@ def polls_a_server_that_is_not_ready() -> None:
 
 if __name__ == "__main__":
     program = PLANTED[sys.argv[1]]
+    for module in program.needs.split():
+        __import__(module)
     if program.opens:
         program.body()
     else:

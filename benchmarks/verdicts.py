@@ -28,23 +28,23 @@ import verdict_programs
 from measuring import print_table
 from planted import PLANTED, Planted
 
-from otel_quant.diagnosis.bounds import NOTHING_STANDS_OUT, VERDICTS, words_of
+from otel_quant.diagnosis.bounds import NOTHING_STANDS_OUT, OTHER_PROGRAMS, VERDICTS, words_of
 
 PROGRAMS: Final = Path(verdict_programs.__file__)
 PAGE: Final = PROGRAMS.parents[1] / "docs" / "performance.md"
 MARKS: Final = "| verdict | planted:", "\n\n"
 """The table in the page is from the first to the second."""
 
-FIRST: Final = -20
-"""Niceness of what is measured, where that is allowed: that others use the machine is not what was planted."""
+FIRST: Final = "-20"
+"""Niceness of all that is started, where that is allowed: that others use the machine is not what was planted."""
 
 SPIN: Final = "while True: pass"
 BESIDE: Final = {
-    "busy": [["nice", "-n", "0", sys.executable, "-c", SPIN]] * 8,
+    "busy": [[sys.executable, "-c", SPIN]] * 8,
     "busy on the first processor": [["taskset", "-c", "0", sys.executable, "-c", SPIN]] * 3,
-    "polite": [["nice", "-n", "39", sys.executable, "-c", SPIN]] * 3,
+    "polite": [["nice", "-n", "19", sys.executable, "-c", SPIN]] * 3,
 }
-"""What else runs; its niceness is added to that of the program."""
+"""What else runs."""
 
 GROUPS: Final = Path("/sys/fs/cgroup")
 NAMES: Final = {words_of(name): name for name in (NOTHING_STANDS_OUT, *(v.name for v in VERDICTS))}
@@ -102,14 +102,12 @@ def run(name: str, program: Planted, keep: Path | None) -> Answer:
         contextlib.ExitStack() as beside,
     ):
         folder = Path(temporary)
-        may_be_first = os.nice(0) == FIRST or os.geteuid() == 0
-        first = ["nice", "-n", str(FIRST)] if may_be_first else []
         for command in BESIDE.get(program.beside, ()):
-            other = subprocess.Popen([*first, *command])
+            other = subprocess.Popen(command)
             beside.callback(other.wait)
             beside.callback(other.kill)
         record = ["run", "--quiet", "--no-report", "--out", str(folder / "R"), "--"]
-        command = [*first, *group, *ours(*record), sys.executable, str(PROGRAMS), name]
+        command = [*group, *ours(*record), sys.executable, str(PROGRAMS), name]
         path = os.pathsep.join((sys.path[0], os.environ.get("PYTHONPATH", "")))
         variables = {**os.environ, "PYTHONPATH": path}
         ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=variables)
@@ -128,15 +126,18 @@ def ours(*arguments: str) -> list[str]:
 
 
 def answer_in(shown: str, *, is_start: bool) -> Answer:
-    """Returns the first answer about a step, or that about the time before the first."""
+    """Returns the first answer about a step, or that about the time before the first; else that about the run."""
+    of_run = Answer("", "", "")
     for line in shown.split("\n\n", 1)[0].splitlines():
+        if line.endswith("its main thread waited for a processor: a busy machine."):
+            of_run = Answer(OTHER_PROGRAMS, line, "")
         who, _, rest = line.partition(": ")
         is_outside = who.endswith(("the first step", "between steps", "the last step"))
         verdict = next((name for words, name in NAMES.items() if rest.startswith(f"{words}: ")), "")
         if verdict and is_outside == is_start:
             text, _, remedy = rest.partition(" To try: ")
             return Answer(verdict, text, remedy)
-    return Answer("", "", "")
+    return of_run
 
 
 def table(scores: dict[str, tuple[str, str, str]]) -> list[list[str]]:
@@ -187,6 +188,10 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="put the table into the page")
     parser.add_argument("--keep", type=Path, help="folder for the recordings")
     options = parser.parse_args()
+    with contextlib.suppress(OSError):  # the kernel shares processors among sessions first
+        os.setsid()
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text(FIRST)
     chosen = {
         name: program
         for name, program in PLANTED.items()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.analysis import file_bytes
@@ -22,6 +22,7 @@ from otel_quant.cost.runtimes import (
     FUSIONS,
     NO_KERNEL,
     NOT_QUANTIZED,
+    SIGNED,
     Fusion,
     Obstacle,
     Onnxruntime,
@@ -31,8 +32,8 @@ from otel_quant.cost.structure import Graph, GraphNode, Model, node_name, printa
 from otel_quant.cost.walk import Walk
 
 __all__ = [
-    "CARRIES", "DEQUANTIZES", "FUSIONS", "NOT_QUANTIZED", "NO_KERNEL", "QDQ", "QUANTIZES", "Fusion", "Graph",
-    "GraphNode", "ModelGraph", "Obstacle", "Onnxruntime", "TypedNode", "Value", "converts", "dtypes",
+    "CARRIES", "DEQUANTIZES", "FUSIONS", "NOT_QUANTIZED", "NO_KERNEL", "QDQ", "QUANTIZES", "SIGNED", "Fusion",
+    "Graph", "GraphNode", "ModelGraph", "Obstacle", "Onnxruntime", "TypedNode", "Value", "converts", "dtypes",
     "node_name", "printable", "read_graph", "runtime_here",
 ]  # fmt: skip
 
@@ -56,13 +57,15 @@ class ModelGraph:
 
     def __init__(
         self,
-        path: str,
+        path: Any,  # Or an ``onnx.ModelProto``
         inputs: Mapping[str, InputSpec],
         dims: Mapping[str, int],
         runtime: Onnxruntime | None = None,
     ) -> None:
         self.model: Model = read_model(path)
-        self.bound: BoundInputs = bind_inputs(self.model.graph, inputs, path, dims=dims)
+        self.bound: BoundInputs = bind_inputs(
+            self.model.graph, inputs, self.model.source, dims=dims
+        )
         walk = Walk(self.model, self.bound)
         self.main: Sequence[TypedNode] = walk.ops  # without operations of bodies
         self.fused: Fused = fused_kernels(walk.ops, walk.outputs, runtime)

@@ -27,12 +27,12 @@ from otel_quant.cost.runtimes import (
     Onnxruntime,
     runtime_here,
 )
-from otel_quant.cost.structure import Graph, GraphNode, Model, node_name, printable
+from otel_quant.cost.structure import Graph, GraphNode, Model, Tensor, node_name, printable
 from otel_quant.cost.walk import Walk
 
 __all__ = [
     "CARRIES", "DEQUANTIZES", "FUSIONS", "NOT_QUANTIZED", "NO_KERNEL", "QDQ", "QUANTIZES", "Fusion", "Graph",
-    "GraphNode", "ModelGraph", "Obstacle", "Onnxruntime", "TypedNode", "Value", "converts", "dtypes",
+    "GraphNode", "ModelGraph", "Obstacle", "Onnxruntime", "Tensor", "TypedNode", "Value", "converts", "dtypes",
     "node_name", "printable", "read_graph", "runtime_here",
 ]  # fmt: skip
 
@@ -98,6 +98,11 @@ class ModelGraph:
     def is_input(self, value: Value) -> bool:
         """Whether a value is an input of the model."""
         return self.bound.values.get(value.name) is value
+
+    def is_contraction(self, op: TypedNode) -> bool:
+        """Whether a node multiplies and adds, as far as that is known."""
+        run = self.runs.get(op)
+        return run is not None and run.macs is not None and run.macs.contraction > 0
 
     def macs(self, ops: Sequence[TypedNode]) -> int | None:
         """Returns the MACs of nodes that run as one: of the contractions if there is one."""

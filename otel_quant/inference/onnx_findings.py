@@ -295,7 +295,7 @@ def _channel_axis(dequantizer: TypedNode | None) -> int:
     return axis % len(shape) if isinstance(axis, int) and shape else 0
 
 
-_CPU: Final = "CPUExecutionProvider"
+CPU: Final = "CPUExecutionProvider"
 _MEMCPY: Final = frozenset({"MemcpyFromHost", "MemcpyToHost"})
 
 _DOES: Final[Mapping[str, str]] = {
@@ -368,8 +368,8 @@ def _copies(evidence: OnnxEvidence) -> Iterator[Found]:
 @FINDINGS.row("fallback", "onnxruntime/core/framework/graph_partitioner.cc")
 def _fallback(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields nodes that ran on the CPU although another provider was asked for before it."""
-    wanted = next(iter(evidence.asked), _CPU)
-    if wanted == _CPU:
+    wanted = next(iter(evidence.asked), CPU)
+    if wanted == CPU:
         return
     nodes = chain.from_iterable(it.nodes for it in evidence.parts if it.provider == wanted)
     taken = Counter(op_type for _, op_type in nodes)
@@ -411,7 +411,7 @@ _ONE_BY_ONE: Final = frozenset(
 def _scalar(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields kernels without a vectorized path."""
     for kernel in evidence.of(_ONE_BY_ONE):
-        if kernel.ran.provider == _CPU:
+        if kernel.ran.provider == CPU:
             own = next((op for op in kernel.nodes if op.kind not in QDQ), kernel.node)
             of = "" if own is None else f" of {title(own)}"
             text = f"the kernel {kernel.ran.op_type}{of} has no vectorized path"

@@ -55,6 +55,12 @@ class Latency:
     # This model's time divided by the first model's, or the baseline's, in the rounds beside it
     ratio: float | None = None
     is_apart: bool | None = None  # Whether the machine was quiet enough to tell the two apart
+    why: str = ""  # Why they cannot be told apart
+    # Whether the ratio is of CPU time, which other programs do not change, since the clock could not tell
+    is_by_cpu: bool = False
+    cpu: float | None = None  # Seconds of CPU time in a run, of all threads
+    # Whether the fastest tenths of the runs have another ratio than the medians: the machine was busy
+    is_in_doubt: bool = False
     processes: tuple[float, ...] = ()  # Median of the rounds' medians of each process
     gpu_energy: float | None = None  # Joules of all visible GPUs in a run, idle ones included
     cpu_energy: float | None = None  # Joules of the processors' packages in a run

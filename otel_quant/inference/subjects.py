@@ -16,7 +16,7 @@ from otel_quant.cost import CostError, InputSpec
 from otel_quant.cost.graph import QDQ, printable
 from otel_quant.inference.arrays import saved_arrays
 from otel_quant.inference.model_process import ModelError, ModelProcess
-from otel_quant.inference.onnx_findings import FINDINGS, OnnxEvidence
+from otel_quant.inference.onnx_findings import CPU, FINDINGS, OnnxEvidence
 from otel_quant.inference.onnx_kernels import FileGraph, Part, RanGraph, placed, read_profile
 from otel_quant.inference.outputs import tensor_errors
 from otel_quant.inference.results import Accuracy, Ran, tensor_text
@@ -161,6 +161,7 @@ class InProcess(MeasuredModel):
     def repeat(self) -> None:
         """Makes and calls it in a new process, since a process may be slow for as long as it lives."""
         self.processes.append([])
+        self.cpu.append([])
         self.spent = 0.0
         self.process.restart()
         self._make()
@@ -199,6 +200,7 @@ class TorchVariant(InProcess):
         self.take_marks(resets=True)
         self.quantize, self.facts = made["took"], made["facts"]
         self.providers = [made["provider"]]
+        self.is_on_one_thread = (made["threads"], made["provider"]) == (1, "cpu")
 
     def _make(self) -> Any:
         if not self.has_script:
@@ -211,7 +213,7 @@ class TorchVariant(InProcess):
     @attempted
     def time(self, seconds: float, runs: int | None) -> None:
         """Adds a round of so many seconds by torch's ``Timer``; of one call at least."""
-        self.processes[-1].append(self.ask("timing it", "time", seconds=seconds))
+        self.take_round(self.ask("timing it", "time", seconds=seconds))
 
     def _weigh(self) -> None:
         weights = self.process.ask("weights")
@@ -309,6 +311,7 @@ class OnnxModel(InProcess):
             for name, (dtype, *shape) in loaded["inputs"].items()
         }
         self.providers = loaded["providers"]
+        self.is_on_one_thread = self.options.threads == 1 and set(self.providers) == {CPU}
         self.facts = {
             "onnxruntime": loaded["version"],
             "threads of onnxruntime": str(self.options.threads or "its choice"),
@@ -345,7 +348,7 @@ class OnnxModel(InProcess):
     def time(self, seconds: float, runs: int | None) -> None:
         """Adds a round: of so many runs, or of as many as fit into so many seconds."""
         times = runs or self.runs_in(seconds)
-        self.processes[-1].append(self.ask("timing it", "run", times=times))
+        self.take_round(self.ask("timing it", "run", times=times))
 
     def finish(self) -> None:
         """Takes the mark of memory and the outputs, and profiles another session if that is wanted."""

@@ -301,7 +301,8 @@ def _facts_of(run: ComparedRun) -> dict[Fact, Value]:
         str(each).rpartition(" ") for each in (listed if isinstance(listed, tuple) else [listed])
     )
     known |= {Fact(name, "", _TIME_MEMORY_GPU): version for name, _, version in named if name}
-    command = run.recording.origin.get(semconv.PROCESS_COMMAND_LINE)
+    if (command := run.recording.origin.get(semconv.PROCESS_COMMAND_LINE)) is not None:
+        known[FACTS[0]] = _value_in([run.recording.origin], FACTS[0].attribute)  # not of workers
     known[_SCRIPT] = model.script_of(command) if isinstance(command, str) else None
     known |= {_WHEN_READ: run.when_read, _PROCESSES: len(outermost_runs(run.recording))}
     known[_GPU_SOURCE] = _gpu_source(sources) if GPU_PEAK in run.total else None

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from otel_quant.base.fault_boundary import FAULTS, start_thread
 from otel_quant.base.kernel_files import SELF
+from otel_quant.capture.forks import pause_at_forks, until_gone
 from otel_quant.capture.probes.cache_directories import CACHE_DIRECTORIES
 from otel_quant.capture.probes.cpu import CpuProbe
 from otel_quant.capture.probes.disk import DiskProbe
@@ -210,11 +211,13 @@ class Sampler:
         # Held while sampling runs; released to stop it. Waiting for an Event takes twice as long.
         self._running = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._is_paused = False
 
     def start(self) -> None:
         """Starts sampling. Does nothing if it is switched off or already running."""
         if self._interval <= 0 or self._thread is not None:
             return
+        pause_at_forks(self)
         self._running.acquire()
         self._thread = start_thread(self._run, "otel-quant-sampler")
         if self._thread is None:
@@ -231,6 +234,19 @@ class Sampler:
             pass  # another thread has just stopped it
         if thread is not threading.current_thread():
             thread.join(timeout=1.0)
+
+    def pause(self) -> None:
+        """Has no thread for a moment."""
+        if (thread := self._thread) is not None and thread is not threading.current_thread():
+            self.stop()
+            until_gone(lambda: thread.native_id)
+            self._is_paused = True
+
+    def resume(self) -> None:
+        """Goes on after a pause."""
+        if self._is_paused:
+            self._is_paused = False
+            self.start()
 
     def _run(self) -> None:
         pause, spent, now = self._interval, time.thread_time(), time.monotonic()

@@ -32,14 +32,6 @@ from otel_quant.recordings import summary
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.profile_reader import HEADER
 from otel_quant.recordings.reader import read, reason_of
-from otel_quant.recordings.summary import (
-    BY_NAME,
-    DISK_WRITE,
-    DURATION,
-    MEMORY_PEAK,
-    MEMORY_SEEN,
-    SAMPLE_RATE,
-)
 from otel_quant.schema import catalog, semconv
 from otel_quant.schema.events import present
 from otel_quant.schema.units import BY_UNIT, UNITS, digits_text, moment_text
@@ -84,8 +76,8 @@ LISTED: Final = (
     Field(MODEL_SIZE, "SIZE", "By", "size of the float model, external data included"),
     Field(ACTIVATION_SIZE, "ACTIVATIONS", "By", "outputs of all nodes of the float model, for one sample"),
     *(
-        Field(name, heading, BY_NAME[name].unit, BY_NAME[name].brief)
-        for name, heading in ((DURATION, "TIME"), (MEMORY_PEAK, "PEAK"), (DISK_WRITE, "WRITTEN"))
+        Field(name, heading, summary.BY_NAME[name].unit, summary.BY_NAME[name].brief)
+        for name, heading in ((summary.DURATION, "TIME"), (summary.MEMORY_PEAK, "PEAK"), (summary.DISK_WRITE, "WRITTEN"))
     ),
     Field(WHEN, "WHEN", TIME, "when it began, in UTC"),
     Field(PATH, "PATH", "", "the recording or the profile"),
@@ -97,7 +89,7 @@ NAMES: Final = tuple(field.name for field in LISTED)
 FAILED: Final = "failed"
 """Runs of processes within it that did not end well, where the program did; shown beside the status."""
 
-LEAST: Final = f"{MEMORY_PEAK}_is_least"
+LEAST: Final = f"{summary.MEMORY_PEAK}_is_least"
 """Whether the peak may have been higher; no column of the list."""
 
 _ATTRIBUTES: Final = {
@@ -108,13 +100,16 @@ _ATTRIBUTES: Final = {
 _UNITS: Final = {
     **{name.removeprefix(semconv.PREFIX): unit for name, unit in _ATTRIBUTES.items()},
     **_ATTRIBUTES,
-    **{figure.name: figure.unit for figure in BY_NAME.values()},
+    **{figure.name: figure.unit for figure in summary.BY_NAME.values()},
     **{field.name: field.unit for field in LISTED},
     FAILED: "",
     LEAST: "",
 }
 _OF_RUN: Final = {attribute.name for attribute in catalog.attributes_on("run")}
-_BRIEF: Final = {*NAMES, FAILED, LEAST, *BY_NAME} - {SAMPLE_RATE, MEMORY_SEEN}
+_BRIEF: Final = {*NAMES, FAILED, LEAST, *summary.BY_NAME} - {
+    summary.SAMPLE_RATE,
+    summary.MEMORY_SEEN,
+}
 
 _BY_UNIT: Final[Mapping[str, Callable[[float], str]]] = {
     **BY_UNIT, TIME: partial(moment_text, to="minutes"),

@@ -227,7 +227,7 @@ def _table(table: doc.Table, width: int | None) -> Iterator[str]:
         names = [name for name, _ in rows]
         cells = [names, *zip(*shown.values(), strict=True)] if rows else [[] for _ in columns]
         widths = _fitting(columns, widths, cells, width)
-    kept = [at for at, each in enumerate(widths) if each]
+    kept = [at for at, each in enumerate(widths) if each] or [0]
 
     @cache
     def behind(rest: tuple[str, ...]) -> str:

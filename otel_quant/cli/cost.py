@@ -14,8 +14,7 @@ from otel_quant.cli import command as cmd
 if TYPE_CHECKING:
     from otel_quant.cost import InputSpec, ModelCost
 
-FAILED: Final = 1
-"""A model could not be read or costed."""
+FAILED: Final = 1  # A model could not be read or costed
 
 INCOMPLETE: Final = 3
 """With ``--strict``: costs of some node are not known, or a length or a branch was assumed."""

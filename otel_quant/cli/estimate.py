@@ -8,9 +8,7 @@ from typing import Final
 
 from otel_quant.cli import command as cmd
 
-FAILED: Final = 1
-"""The model could not be read, or a probe failed."""
-
+FAILED: Final = 1  # The model could not be read, or a probe failed
 _SAMPLES: Final = 128
 _MOST_SAMPLES: Final = 10**12
 

@@ -23,8 +23,7 @@ _OWN_FAILURE: Final = 125
 """Exit code where the program was not started because of us, as env and timeout have it."""
 
 _NOT_EXECUTABLE: Final = 126
-_NOT_FOUND: Final = 127
-"""Exit codes of shells."""
+_NOT_FOUND: Final = 127  # Exit codes of shells
 
 _OUTPUT: Final = "output.log"
 """As in otel_quant/format/event_file.py, which loads too much for the program to wait for."""

@@ -8,8 +8,7 @@ from typing import Final
 from otel_quant.cli import command as cmd
 from otel_quant.cli.stacks import STEP, print_stacks
 
-_MOST_STEPS: Final = 1000
-"""Steps of a run that are shown to people; programs get all."""
+_MOST_STEPS: Final = 1000  # Steps of a run that are shown to people; programs get all
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -13,9 +13,7 @@ from otel_quant.schema.units import WITHIN, counted, cut, duration_text, share_t
 
 LONGEST_NAME: Final = 120
 LONGEST_MESSAGE: Final = 400
-
-MOST_TIME: Final = 0.5
-"""Share of a time from which on a part of it is most of it."""
+MOST_TIME: Final = 0.5  # Share of a time from which on a part of it is most of it
 
 _LEAST: Final = 0.01
 """Share of a run below which it does not matter which of its steps took longest."""

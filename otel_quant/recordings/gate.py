@@ -335,9 +335,7 @@ def parse(text: str) -> GateLimit:
 
 # --- the limits of a repository ----------------------------------------------------------
 
-NAME: Final = "otel-quant.toml"
-"""Their file."""
-
+NAME: Final = "otel-quant.toml"  # Their file
 _TABLE: Final = "compare"
 _KEYS: Final = ("fail-over", "budgets")
 

@@ -53,10 +53,7 @@ STATES: Final[Mapping[State, StateWords]] = {
 }
 
 _STOPPED: Final = STATES["lost"]._replace(cell="stopped")
-
-LAUNCHER: Final = "launcher"
-"""Name of the curve that the launcher has made of all processes."""
-
+LAUNCHER: Final = "launcher"  # Name of the curve that the launcher has made of all processes
 _NO_CURVE: Final = RecordedCurve(0, 0, Curve(1))
 _Made = TypeVar("_Made")
 

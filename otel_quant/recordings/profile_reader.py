@@ -319,9 +319,7 @@ def _error(record: Record) -> dict[str, str]:
 
 
 _ERROR: Final = ("error", "error_message")
-
-_WITH: Final = "with "
-"""Begins the text on an exception in the section on the end."""
+_WITH: Final = "with "  # Begins the text on an exception in the section on the end
 
 
 def _of_step(first: Record, last: Record) -> dict[str, Any]:
@@ -384,8 +382,7 @@ def _model(cost: Record) -> Mapping[str, Any]:
     return {**texts, "figures": {key: cost[key] for key in cost if key not in _TEXTS}}
 
 
-_TEXTS: Final = ("role", "path", "error")
-"""What is known of a model beside its figures."""
+_TEXTS: Final = ("role", "path", "error")  # What is known of a model beside its figures
 
 
 def _attribute(record: Record, key: str) -> AttributeValue | None:

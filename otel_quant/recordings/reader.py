@@ -291,9 +291,7 @@ def _ending_of(found: dict[str, Any] | None) -> Ending | None:
 # --- lines --------------------------------------------------------------------------------
 
 _Events: TypeAlias = Iterator[tuple[str, dict[str, Any]]]
-
-_DECODE: Final = json.JSONDecoder().decode
-"""Without finding out the encoding of each line."""
+_DECODE: Final = json.JSONDecoder().decode  # Without finding out the encoding of each line
 
 _AT_ONCE: Final = 256
 """Lines that are decoded together: each name is one object then, of 20 in every line of a long run."""
@@ -433,9 +431,7 @@ def unseen_in(recording: Recording) -> list[SeenStack]:
     ]
 
 
-_UNSEEN: Final = 1.0
-"""Seconds of a step without lines that are a row: two pauses of the sampler."""
-
+_UNSEEN: Final = 1.0  # Seconds of a step without lines that are a row: two pauses of the sampler
 _PART: Final = 0.05
 
 

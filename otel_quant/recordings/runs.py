@@ -53,9 +53,7 @@ MODEL_SIZE: Final = "model.size"
 ACTIVATION_SIZE: Final = "model.activation_size"
 WHEN: Final = "when"
 PATH: Final = "path"
-
-TIME: Final = "time"
-"""The unit of a moment."""
+TIME: Final = "time"  # The unit of a moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,9 +402,7 @@ def _is_profile(entry: os.DirEntry[str]) -> bool:
 
 # --- rows --------------------------------------------------------------------------------
 
-_FEW: Final = 500
-"""Runs that one process reads sooner than others are started."""
-
+_FEW: Final = 500  # Runs that one process reads sooner than others are started
 _CHUNK: Final = 100
 
 _IGNORE_INTERRUPT: Final = (signal.SIGINT, signal.SIG_IGN)

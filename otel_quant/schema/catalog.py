@@ -91,9 +91,7 @@ ATTRIBUTES: Final = (
 """Every attribute, in the order of the documentation."""
 
 METRIC_BY_NAME: Final = {metric.name: metric for metric in (*semconv.METRICS, *_metrics())}
-
-METRICS: Final = tuple(METRIC_BY_NAME.values())
-"""Every metric, in the order of the documentation."""
+METRICS: Final = tuple(METRIC_BY_NAME.values())  # Every metric, in the order of the documentation
 
 FORMER: Final = {old: each.name for each in semconv.ATTRIBUTES for old in each.former} | {
     replace(figure, name=old).attribute(part, stem): figure.attribute(part, stem)
@@ -212,5 +210,4 @@ def _quantities() -> Sequence[Quantity]:
     return *first, *made.values(), *_of_models()
 
 
-QUANTITIES: Final = tuple(_quantities())
-"""Every quantity, in the order of tables."""
+QUANTITIES: Final = tuple(_quantities())  # Every quantity, in the order of tables

@@ -33,14 +33,9 @@ _MOST_GROWING: Final = 10
 _LONG: Final = 0.2
 """Share of the run's time from which on a step leaks rather than loads, and a wait is worth telling."""
 
-_LEAST_WAIT: Final = 1.0
-"""Seconds."""
-
-_LEAST_OUTSIDE: Final = 0.5
-"""Seconds."""
-
-_LEAST_WRITTEN: Final = 1_000_000
-"""Bytes: a recording itself takes some hundred kB."""
+_LEAST_WAIT: Final = 1.0  # Seconds
+_LEAST_OUTSIDE: Final = 0.5  # Seconds
+_LEAST_WRITTEN: Final = 1_000_000  # Bytes: a recording itself takes some hundred kB
 
 _OWN: Final = 0.8
 """Share of its processors from which on a program uses them itself, and its threads wait for each other."""
@@ -48,15 +43,10 @@ _OWN: Final = 0.8
 _BESIDE: Final = 1.01
 """How often the time in which a step was open is that of all processes, from which on they ran beside each other."""
 
-_SAME: Final = 0.98
-"""Share of a peak from which on a step's own is the same, and has its line."""
-
+_SAME: Final = 0.98  # Share of a peak from which on a step's own is the same, and has its line
 _MOST_CALLS: Final = 3
-_A_PART: Final = 0.1
-"""Share of the time outside of steps from which on a function is named."""
-
-_WORTH: Final = 0.05
-"""Share of the run's time from which on a step matters."""
+_A_PART: Final = 0.1  # Share of the time outside of steps from which on a function is named
+_WORTH: Final = 0.05  # Share of the run's time from which on a step matters
 
 
 def sentences(
@@ -173,8 +163,7 @@ def _survived(failed: Sequence[model.RecordedStep]) -> Iterator[str]:
         yield f"{steps} raised exceptions that the program survived, the first {_named(first.name)}: {_error_text(first)}."
 
 
-_INTERRUPT: Final = "KeyboardInterrupt"
-"""Of Ctrl-C, which every process has."""
+_INTERRUPT: Final = "KeyboardInterrupt"  # Of Ctrl-C, which every process has
 
 
 def _failed(recording: model.Recording, run: model.RecordedRun) -> str:
@@ -391,10 +380,7 @@ def _written(recording: model.Recording, subject: ShownProcess) -> Iterator[str]
 
 _LONGEST: Final = 300
 _MOST: Final = 8
-
-_FULL: Final = 0.8
-"""Part of the machine's memory from which on it counts who else used it."""
-
+_FULL: Final = 0.8  # Part of the machine's memory from which on it counts who else used it
 _CERTAIN: Final[Mapping[str | None, str]] = {"known": "known from", "guessed": "guessed from"}
 _OUT_OF_MEMORY: Final[Mapping[str | None, str]] = {"known": "", "guessed": ", probably"}
 

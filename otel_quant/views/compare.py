@@ -36,16 +36,12 @@ _MOST_ROWS: Final = 40
 _MOST_NOTES: Final = 20
 _MOST_CHECKS: Final = 40
 _MOST_NAMED: Final = 6
-_MOSTLY: Final = 0.9
-"""Part of a step's difference from which on a step within it tells it."""
-
+_MOSTLY: Final = 0.9  # Part of a step's difference from which on a step within it tells it
 _LONGEST_NAME: Final = 80
 
 _FIRST_STEPS: Final = "of a recording with more than 10,000 steps the first 10,000 are compared"
 _COLOURS: Final = "Red took more in {}, blue less, grey no more than noise; times are without waits for a processor."
-_NOISE: Final = "~"
-"""Stands for a difference that is not more than noise."""
-
+_NOISE: Final = "~"  # Stands for a difference that is not more than noise
 _NOISE_MEANS: Final = "not significant, or explained by CPU contention"
 _RUNS_ALONE: Final = (
     "The total is from the first step to the exit: a run without `otel-quant run` has no more."
@@ -112,8 +108,7 @@ def _apart(texts: Sequence[str]) -> Iterator[str]:
     yield from (f"…{text[len(known) :]}" if len(known) > _ALIKE else text for text in texts)
 
 
-_ALIKE: Final = 16
-"""Characters that texts begin with alike, from which on they are left out."""
+_ALIKE: Final = 16  # Characters that texts begin with alike, from which on they are left out
 
 
 def _answer(
@@ -256,8 +251,7 @@ def _where_most(
 
 
 _HALF: Final = 0.5
-_SAME: Final = 0.99
-"""Part of a step's difference, or peak, from which on a step within it has it."""
+_SAME: Final = 0.99  # Part of a step's difference, or peak, from which on a step within it has it
 
 
 def _highest(row: side_by_side.StepSides, name: str, at: int) -> float:

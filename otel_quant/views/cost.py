@@ -23,11 +23,8 @@ from otel_quant.views.text import cell_text, phrase, precision_text, printable, 
 SCHEMA: Final = 2
 """Version of the JSON contract: raised when a key changes its meaning or goes away."""
 
-_MOST_ASSUMPTIONS: Final = 20
-"""Lines of assumptions with which a report begins."""
-
-_LARGEST: Final = 3
-"""Nodes that a summary names."""
+_MOST_ASSUMPTIONS: Final = 20  # Lines of assumptions with which a report begins
+_LARGEST: Final = 3  # Nodes that a summary names
 
 
 class Choices(NamedTuple):
@@ -262,8 +259,7 @@ def _around(parts: Sequence[str]) -> list[str]:
     return list(accumulate(parts, "{}/{}".format))
 
 
-_DEEPEST: Final = 32
-"""Modules within each other; what is deeper is one name. Names come from files."""
+_DEEPEST: Final = 32  # Modules within each other; what is deeper is one name. Names come from files
 
 
 def _modules_around(node: NodeCost) -> list[str]:
@@ -291,8 +287,7 @@ def _text(
     return doc.Column(heading, value=value or attrgetter(key), key=key, absent="?", **more)
 
 
-_number: Final = partial(_text, unit="")
-"""The same, of numbers."""
+_number: Final = partial(_text, unit="")  # The same, of numbers
 
 
 def _share(key: str, value: Callable[[Any], doc.Cell], heading: str = "") -> doc.Column[Any]:

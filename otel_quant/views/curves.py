@@ -114,8 +114,7 @@ class Grid(NamedTuple):
         return next((value for value in values if value is not None), None)
 
 
-NO_GRID: Final = Grid(0.0, 1.0, (), 0.0)
-"""Of a recording without a curve."""
+NO_GRID: Final = Grid(0.0, 1.0, (), 0.0)  # Of a recording without a curve
 
 
 def grid_of(curves: Mapping[str, RecordedCurve], began_ns: int) -> Grid | None:
@@ -321,8 +320,7 @@ def _level(
     )  # fmt: skip
 
 
-_UNITS: Final = {"By": "bytes"}
-"""How a chart names a unit, where it does not take the figure's."""
+_UNITS: Final = {"By": "bytes"}  # How a chart names a unit, where it does not take the figure's
 
 
 def _title_and_unit(name: str) -> tuple[str, str]:
@@ -402,8 +400,7 @@ _CHECKPOINTS: Final = (
     "Read at checkpoints only where no curve was taken: what was between two of them is not known."
 )
 
-_STYLES: Final[tuple[Style, Style]] = ("second", "main")
-"""Of the base, and of the new run."""
+_STYLES: Final[tuple[Style, Style]] = ("second", "main")  # Of the base, and of the new run
 
 _Points: TypeAlias = list[tuple[float, float]]
 """Values with the times at which they were read, in seconds since the recording began."""

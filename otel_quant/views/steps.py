@@ -26,8 +26,7 @@ from otel_quant.views.text import plain, share_of
 
 # --- which are shown ----------------------------------------------------------------------
 
-MOST_STEPS: Final = 250
-"""Steps that are shown: the table, the chart and the file stay readable."""
+MOST_STEPS: Final = 250  # Steps that are shown: the table, the chart and the file stay readable
 
 
 def most_telling(
@@ -309,8 +308,7 @@ message_of: Final = _of_step(lambda _, step: step.error_message)
 _ENDS: Final = {"By": "_mb", "s": "_secs", "J": "_joules", "1": "_share"}
 """The end of a column's name for programs, as in Quark's file."""
 
-_BARE_ENDS: Final = _ENDS | {"By": "_bytes", "s": "_seconds"}
-"""Where sizes are in bytes."""
+_BARE_ENDS: Final = _ENDS | {"By": "_bytes", "s": "_seconds"}  # Where sizes are in bytes
 
 
 def _column(

@@ -30,8 +30,7 @@ from otel_quant.views.text import (
     width_of,
 )
 
-FORMATS: Final = ("table", "markdown", "json", "csv", "html")
-"""What ``--format`` takes."""
+FORMATS: Final = ("table", "markdown", "json", "csv", "html")  # What `--format` takes
 
 
 def written(document: doc.Document, form: str, width: int | None = None) -> Iterator[str]:
@@ -133,9 +132,7 @@ _INDENT: Final = "\u00a0" * 2
 
 # --- Terminals ----------------------------------------------------------------------------
 
-_REMARKS: Final = doc.Column[Any]("")
-"""The column behind the last one of a table."""
-
+_REMARKS: Final = doc.Column[Any]("")  # The column behind the last one of a table
 _READABLE: Final = 24
 _SHORTEST: Final = 12
 """Characters to which texts are cut rather than leave out a column; a spare one goes before."""
@@ -176,11 +173,8 @@ def _part(part: doc.Part, width: int | None) -> Iterator[str]:
                 yield from _parted(chain((first,), own), width)
 
 
-_USUAL: Final = 80
-"""Columns of a terminal that is none."""
-
-_WIDEST: Final = 60
-"""Columns of the longest bar, at most."""
+_USUAL: Final = 80  # Columns of a terminal that is none
+_WIDEST: Final = 60  # Columns of the longest bar, at most
 
 
 def _bars(part: doc.Bars, width: int | None) -> Iterator[str]:

@@ -17,6 +17,7 @@ from otel_quant.capture.forks import pause_at_forks, until_gone
 
 TYPE_CHECKING = False  # not typing's, which takes a third of Python's own start to load
 if TYPE_CHECKING:
+    from pathlib import Path
     from typing import Final
 
     from otel_quant.capture.probes.readers import Sampler
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
 
 _BEGINS: Final = 0.2
 """Seconds after the start of the process."""
+
+_BETWEEN: Final = 1_000_000_000
+"""Nanoseconds between two writes, at least, for a process that is killed."""
+
+_ORIGIN: Final = "stacks before the first step"
 
 
 class EarlyStacks:
@@ -37,12 +43,15 @@ class EarlyStacks:
         # Held while modules are loaded: a child that is forked meanwhile would wait for their locks for ever.
         self._loading = _thread.RLock()
         self._waiting = _thread.allocate_lock()  # Held while the thread waits that loads all else
+        self._due_ns = 0  # Monotonic clock, when they are to be written
+        self._file: Path | None = None  # Once they have been
         self._native_id: int | None = None  # The kernel's of that thread, once it runs
 
     def begin(self) -> None:
         """Begins, once; in a forked child there is none."""
         if not self._began_ns:
             self._began_ns = time.perf_counter_ns()
+            self._due_ns = self._began_ns + _BETWEEN
             if hasattr(os, "register_at_fork"):
                 os.register_at_fork(
                     before=self._loading.acquire,
@@ -51,19 +60,28 @@ class EarlyStacks:
                 )
             pause_at_forks(self)
             self.resume()
-            atexit.register(self._stop)
+            atexit.register(self._end)
 
     def take(self) -> StackSampler | None:
         """Ends, and returns what was seen, which the run that begins adds to; None if nothing was."""
         with self._loading:  # nothing begins meanwhile
             self._stop()
             found, self._stacks, self._sampler = self._stacks, None, None
+        if self._file is not None:
+            self._file.unlink(missing_ok=True)
         return found
 
     def _stop(self) -> None:
         self._is_over = True
         if self._sampler is not None:
             self._sampler.stop()
+
+    def _end(self) -> None:
+        """Ends with the process."""
+        self._stop()
+        if self._file is not None:
+            with FAULTS.kept_in(_ORIGIN):
+                self._write()
 
     def pause(self) -> None:
         """Ends the thread that waits."""
@@ -83,7 +101,7 @@ class EarlyStacks:
         pause = _BEGINS - (time.perf_counter_ns() - self._began_ns) / 1e9
         while not self._waiting.acquire(timeout=max(0.0, pause)):
             if "threading" in sys.modules:  # else who imports it first is its main thread
-                with FAULTS.kept_in("stacks before the first step"), self._loading:
+                with FAULTS.kept_in(_ORIGIN), self._loading:
                     self._load()
                 break
             self._began_ns = time.perf_counter_ns()  # what was before is not known
@@ -101,11 +119,25 @@ class EarlyStacks:
             return
 
         def sample() -> None:
-            read = {"memory": memory.sample()}
-            stacks.take({}, Reading(0, time.perf_counter_ns(), read))
+            now = time.perf_counter_ns()
+            stacks.take({}, Reading(0, now, {"memory": memory.sample()}))
+            if settings.launched and now >= self._due_ns:
+                self._write()
 
         self._stacks, self._sampler = stacks, Sampler(sample, settings.sample_interval)
         self._sampler.start()
+
+    def _write(self) -> None:
+        """Writes what was seen so far: the process may be killed before it begins a run, or begin none."""
+        from pathlib import Path
+
+        from otel_quant.format.event_file import BEFORE_RUNS, StacksWriter, process_file
+
+        if self._stacks is not None:
+            folder, writer = Path(os.environ["OTEL_QUANT_RECORD"]), StacksWriter(_BETWEEN)
+            self._file = process_file(folder, "stacks", str(os.getpid()), BEFORE_RUNS)
+            writer.write(self._file, BEFORE_RUNS, self._stacks.stacks.steps, time.perf_counter_ns())
+            self._due_ns = writer.due_ns
 
     def _forget(self) -> None:
         self._is_over, self._stacks, self._sampler = True, None, None

@@ -86,6 +86,9 @@ class Runtime:
         self._profile_sink: QuarkYamlSink | None = None
         self._recording: tuple[str | None, RecordingSink | None] = None, None
         self.operations: list[Any] = []  # calls of entry points that are under way
+        self._began_ns = (
+            0  # Monotonic clock, since when the stacks of the run are taken; 0 for its start
+        )
         self._exiting = False
         self._ends_at_exit = False
 
@@ -312,6 +315,8 @@ class Runtime:
                 arguments=settings.arguments,
                 folder=Path.cwd(),
             )
+            stacks = EARLY_STACKS.take() or sampler_for(settings)
+            self._began_ns = stacks.began_ns if stacks is not None else 0
             recorder = Recorder(
                 info,
                 Probes([each for each in RESOURCES if settings.gpu or each.name != "gpu"]),
@@ -319,7 +324,7 @@ class Runtime:
                 self.metrics,
                 sample_interval=settings.sample_interval,
                 exact_peaks=settings.exact_peaks,
-                stacks=EARLY_STACKS.take() or sampler_for(settings),
+                stacks=stacks,
             )
             self.end_at_exit()
             return recorder
@@ -366,6 +371,7 @@ class Runtime:
                         self._ids_of,
                         is_launched=settings.launched,
                         interval=settings.sample_interval,
+                        began_ns=self._began_ns,
                     )
                 self._recording = settings.record, sink
             return sink

@@ -153,7 +153,7 @@ class StackSampler:
         self._of_every_thread = of_every_thread
         # By id of the code and position in it
         self._places: dict[tuple[int, int], tuple[CodeType, Place | None]] = {}
-        self._last_ns = began_ns
+        self.began_ns = self._last_ns = began_ns
         self._last_rss = 0
         self._opened = 0  # How many steps had been opened at the last sample
         # Open steps by index, with the names around them

@@ -26,6 +26,7 @@ import math
 import os
 import re
 import sys
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -127,6 +128,34 @@ def stacks_as_lists(stacks: Mapping[int, Node]) -> dict[str, Any]:
                 waiting.append((len(rows), inner))
                 rows.append([above, places.setdefault(place, len(places)), *inner.own])
     return {"places": [list(place) for place in places], "steps": steps}
+
+
+BEFORE_RUNS: Final = "before"
+"""Stands for a run in the name of the file with the stacks of a process that has not begun one."""
+
+_STACKS_NS: Final = 5_000_000_000
+"""Nanoseconds at least between two writes of the stacks, which are written whole."""
+
+_STACKS_SHARE: Final = 0.0005
+"""Part of a core that writing them may take."""
+
+
+class StacksWriter:
+    """Writes the stacks of the runs of a process."""
+
+    def __init__(self, least_ns: int = _STACKS_NS) -> None:
+        self.due_ns = 0  # Monotonic clock, when they are to be written again
+        self._least_ns = least_ns
+
+    def write(self, path: Path, run: str, stacks: Mapping[int, Node], clock_ns: int) -> None:
+        """Writes those of a run; if that fails, it is tried again as if it had not."""
+        began = time.thread_time_ns()
+        try:
+            found = {"schema": SCHEMA, "run": run, **stacks_as_lists(stacks)}
+            replace_whole(path, as_json(found).encode())
+        finally:
+            cost = time.thread_time_ns() - began
+            self.due_ns = clock_ns + max(self._least_ns, round(cost / _STACKS_SHARE))
 
 
 EXPECTED: Final = "expected a recording (the folder that `otel-quant run -- PROGRAM` makes) or a quark_profile.yaml"

@@ -39,7 +39,7 @@ from otel_quant.recordings.model import (
     number,
     steps_in,
 )
-from otel_quant.recordings.outside import NAMES, row_of
+from otel_quant.recordings.outside import NAMES, outside_of, row_of
 from otel_quant.recordings.summary import limit, processors
 from otel_quant.schema import code_lines, semconv
 from otel_quant.schema.units import duration_text
@@ -384,9 +384,12 @@ def stacks_in(recording: Recording, runs: Sequence[RecordedRun] | None = None) -
         return recording.once("stacks", lambda: stacks_in(recording, recording.runs))
     steps = {(each.run.id, str(each.step.index)): each for each in steps_in(recording)}
     found: list[SeenStack] = []
+    if not steps:
+        runs = [row.run for row in outside_of(recording)]
     for run in runs:
         left_out = LeftOut()
-        path = event_file.process_file(recording.path, "stacks", run.process, run.id)
+        name = run.id if run.has_events else event_file.BEFORE_RUNS
+        path = event_file.process_file(recording.path, "stacks", run.process, name)
         known = STACKS.take(event_file.mapping_in(path), left_out)
         if known is None or left_out:  # without one of them, others have the wrong numbers
             continue

@@ -236,7 +236,7 @@ def _growing(recording: model.Recording, subject: ShownProcess) -> Iterator[str]
 
 def whose(recording: model.Recording, peak: summary.KnownValue) -> str:
     """Returns which of several processes a peak is of."""
-    if len({run.process for run in recording.runs}) == 1:
+    if len({run.process for run in recording.runs}) < 2:
         return ""
     if peak.run is None or peak.source in ("launcher", "ending"):
         return " of all processes"
@@ -419,9 +419,10 @@ def ending_parts(recording: model.Recording) -> Iterator[Part]:
     ending, failure = recording.ending, failure_of(recording)
     if not _is_worth_telling(ending):
         return
-    told = "" if failure is None else _error_text(failure.of)[:_BEGUN]
-    if told and told == (ending.evidence or "").rstrip(".")[:_BEGUN]:
-        ending = replace(ending, evidence=None)  # the answer has it
+    if failure is not None and failure.of.error_message is not None:
+        ending = replace(ending, evidence=_beside(failure.of, ending.evidence or ""))
+        if ending.process_signal == "SIGTERM":  # a pool has ended it, because of the exception
+            ending = replace(ending, process=None)
     if ending.process is not None:
         named = {f"process {run.pid}": run for run in recording.runs if run.pid is not None}
         if run := named.get(ending.process):
@@ -435,6 +436,15 @@ def ending_parts(recording: model.Recording) -> Iterator[Part]:
 
 _BEGUN: Final = 200
 """Characters of an exception by which it is known again: what is longer is cut in different ways."""
+
+
+def _beside(failed: model.RecordedRun | model.RecordedStep, evidence: str) -> str | None:
+    """Returns what evidence has beside the exception, which the answer has; None for nothing."""
+    whole = f"{failed.error}: {failed.error_message}"
+    if evidence.startswith(whole):
+        return evidence[len(whole) :].lstrip(".; ") or None
+    # What is longer is cut in different ways.
+    return None if evidence[:_BEGUN] == whole[:_BEGUN] else evidence or None
 
 
 def _advice(ending: model.Ending) -> list[str]:
@@ -488,7 +498,7 @@ def ending_facts(ending: model.Ending) -> Iterator[tuple[str, str]]:
 
 
 def _memory(ending: model.Ending) -> str:
-    text = units.size(ending.memory) if ending.memory is not None else "unknown"
+    text = "" if ending.memory is None else units.size(ending.memory)
     used, limit = ending.memory or 0, ending.memory_limit or 0
     # Addresses are another measure than memory in use.
     if limit and ending.memory_limit_source != "RLIMIT_AS":
@@ -502,7 +512,7 @@ def _memory(ending: model.Ending) -> str:
     is_full = used + others > _FULL * limit
     if ending.memory_limit_source == "physical" and others > limit / 10 and is_full:
         text += f"; other programs of the machine used {units.size(others)}"
-    return text
+    return text.removeprefix(", ")
 
 
 def _listed(texts: Sequence[str], between: str = ", ") -> str:

@@ -168,7 +168,10 @@ def outline_of(chart: Chart, steps: Sequence[Band], until: float) -> Outline:
         bands=bands,
         rows=max((band.row + 1 for band in bands), default=0),
         until=until,
-        x_ticks=[(clock_text(share * until), 100 * share) for share in _QUARTERS],
+        x_ticks=[
+            (clock_text(share * until) if until >= 4 else f"{share * until:.3g} s", 100 * share)
+            for share in _QUARTERS  # of a few seconds, two would be the same
+        ],
         y_ticks=[
             (f"{text(v)}{behind}", _from_top(v, top)) for v in ticks if _from_top(v, top) > lowest
         ],

@@ -25,7 +25,7 @@ from otel_quant.recordings.summary import with_curve_peak
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import BEFORE
 from otel_quant.schema.figures import RESOURCES, Figure
-from otel_quant.schema.units import clock_text, cut, digits_text, size
+from otel_quant.schema.units import cut, digits_text, moment_of, size
 from otel_quant.views.charts import Band, Chart, ChartSeries, Mark, Style, Values
 from otel_quant.views.gpu_devices import activity_charts
 from otel_quant.views.steps import ShownProcess, memory_limit, most_telling, subject_of
@@ -308,7 +308,7 @@ def _level(
     (title, unit), (peak, at) = _title_and_unit(name), grid.peak(name)
     text = number_text(peak, unit)
     inside = phrase(" in {}", step_at(steps, at), lambda each: cut(each.step.name, _LONGEST_NAME))
-    summary = f"Highest {text} at {clock_text(at)}{inside}"
+    summary = f"Highest {text} {moment_of(at)} after the start{inside}"
     return Chart(
         chart or name.replace(".", "-"), title, _UNITS.get(unit, unit), grid.times, shown,
         limit=limit,

@@ -317,8 +317,7 @@ def make_folder(folder: Path, *, names_paths: bool) -> bool:
     from otel_quant.base.log import LOG
 
     LOG.warning(
-        "%s cannot be written: %s; the program goes on without a recording: set "
-        "OTEL_QUANT_RECORD to a folder that can be written",
+        "%s cannot be written: %s; the program goes on without a recording: set OTEL_QUANT_RECORD to a folder that can be written",
         f"the recording {folder}" if names_paths else "the recording",
         reason,
     )

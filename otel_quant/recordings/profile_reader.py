@@ -111,8 +111,7 @@ def read_profile(path: Path, *, in_brief: bool = False) -> Recording:
             )
         found = "is empty" if not text.strip() else "ends before its first checkpoint"
         raise event_file.NotARecordingError(
-            f"{path}: the file {found}; expected the records of a run, which writes the first as "
-            "it begins"
+            f"{path}: the file {found}; expected the records of a run, which writes the first as it begins"
         )
     reading = {} if profile.complete else _last_reading(path, profile)
     return recording_of(profile, path, reading, "running" if is_held(path) else "lost")

@@ -190,14 +190,12 @@ class Condition:
         if type(found) in (int, float):
             if self.number is None:
                 raise ConditionError(
-                    f"{self.text}: {self.value!r} is no number; {self.name} is one, such as "
-                    f"{text_of(found, unit_of(self.name))}"
+                    f"{self.text}: {self.value!r} is no number; {self.name} is one, such as {text_of(found, unit_of(self.name))}"
                 )
             return _COMPARISONS[self.comparison](found, self.number)
         if self.comparison not in ("=", "!="):
             raise ConditionError(
-                f"{self.text}: {self.name} is a text, such as {text_of(found, '')}; expected "
-                f"{self.name}=... or {self.name}!=..."
+                f"{self.text}: {self.name} is a text, such as {text_of(found, '')}; expected {self.name}=... or {self.name}!=..."
             )
         texts = found if isinstance(found, tuple) else (text_of(found, ""),)
         return (self.value in texts) == (self.comparison == "=")
@@ -244,8 +242,7 @@ def _number(text: str, name: str, value: str) -> float | None:
         if not unit:
             return None  # a text that begins with a digit
         raise ConditionError(
-            f"{text}: {parts[2]!r} is no unit of {name}; expected one of "
-            f"{', '.join(filter(None, units)) or 'none'}"
+            f"{text}: {parts[2]!r} is no unit of {name}; expected one of {', '.join(filter(None, units)) or 'none'}"
         )
     return float(parts[1]) * units[parts[2]]
 
@@ -255,8 +252,7 @@ def _moment(text: str, value: Value) -> float:
         moment = datetime.fromisoformat(str(value))
     except ValueError:
         raise ConditionError(
-            f"{text}: {value!r} is no date; expected 2026-11-22 or 2026-11-22T06:59, in UTC unless "
-            "it has an offset"
+            f"{text}: {value!r} is no date; expected 2026-11-22 or 2026-11-22T06:59, in UTC unless it has an offset"
         ) from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
@@ -322,8 +318,7 @@ def pivot(
 def _figure(value: Value, name: str) -> float:
     if isinstance(value, bool | str | tuple):
         raise ConditionError(
-            f"--value {name}: {text_of(value, '')!r} is no figure; expected a name such as "
-            "memory.peak or duration"
+            f"--value {name}: {text_of(value, '')!r} is no figure; expected a name such as memory.peak or duration"
         )
     return value
 

@@ -392,10 +392,7 @@ def bands_of(steps: Sequence[PlacedStep]) -> list[Band]:
 # --- two runs on one axis -----------------------------------------------------------------
 
 _CELLS_OF_TWO: Final = 800
-_NOTE: Final = (
-    "Every step begins at the same place for both. Where a step is shorter in one run, its curve "
-    "waits for the other."
-)
+_NOTE: Final = "Every step begins at the same place for both. Where a step is shorter in one run, its curve waits for the other."
 _CHECKPOINTS: Final = (
     "Read at checkpoints only where no curve was taken: what was between two of them is not known."
 )

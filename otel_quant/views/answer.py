@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -245,31 +245,36 @@ def whose(recording: model.Recording, peak: summary.KnownValue) -> str:
 
 def _time(recording: model.Recording) -> Iterator[str]:
     """Yields how long the steps of all processes took, and those of one name that took longest."""
-    steps = model.steps_in(recording)
+    steps, whole = model.steps_in(recording), recording.duration
     if not steps:
         yield "No step was recorded."
         return
-    by_process: dict[str, list[model.PlacedStep]] = {}
+    by_process: dict[str, list[model.PlacedStep]] = defaultdict(list)
     by_name: dict[tuple[str, ...], dict[str, list[model.PlacedStep]]] = {}
     for each in steps:
-        by_process.setdefault(each.run.process, []).append(each)
+        by_process[each.run.process].append(each)
         by_one = by_name.setdefault(each.names[-2:], defaultdict(list))
         by_one[each.run.process].append(each)
-    total, counts = model.covered(steps), Counter(each.names[-2:] for each in steps)
+    total = model.covered(steps, whole)
     # Of processes beside each other the times do not add up to that of the run.
-    is_beside = sum(map(model.covered, by_process.values())) > _BESIDE * total
-    add_up = max if is_beside else sum
-    times = {
-        names: (add_up(map(_time_of, by_one.values())), counts[names])
-        for names, by_one in by_name.items()
-    }
+    seconds = sum(model.covered(own, whole) for own in by_process.values())
+    is_beside = seconds > _BESIDE * total
+    times = {}
+    for names, by_one in by_name.items():
+        own = [_time_of(each, whole) for each in by_one.values()]
+        times[names] = max(own) if is_beside else sum(own), sum(map(len, by_one.values()))
     beside = len(by_process) if is_beside else 1
-    yield headline.time_sentence(times, total, recording.duration, processes=beside)
+    yield headline.time_sentence(times, total, whole, processes=beside)
+    last = max(steps, key=attrgetter("end"))
+    if last.end - whole > _LEAST_OUTSIDE:
+        late = units.duration_text(last.end - whole)
+        yield f"{headline.names_text(last.names)} went on for {late} after the program had ended."
 
 
-def _time_of(steps: Sequence[model.PlacedStep]) -> float:
+def _time_of(steps: Sequence[model.PlacedStep], whole: float) -> float:
     """Returns the seconds that steps of one process took, without those within them; of threads beside each other once."""
-    return min(sum(each.own for each in steps), model.covered(steps))
+    own = sum(max(0.0, each.own - max(0.0, each.end - whole)) for each in steps)
+    return min(own, model.covered(steps, whole))
 
 
 def _outside(recording: model.Recording) -> Iterator[str]:

@@ -382,8 +382,10 @@ def _written(recording: model.Recording, subject: ShownProcess) -> Iterator[str]
     models = (model for run in recording.runs for model in run.models)
     left = ((model.get("path"), model["figures"].get("left_in_float")) for model in models)
     for path, text in dict.fromkeys(each for each in left if each[1]):
-        of = phrase("Of {} ", path, lambda name: cut(PurePath(str(name)).name, LONGEST_NAME))
-        yield f"{of}{cut(str(text), _LONGEST)}."
+        of = phrase(
+            "Of {} ", path, lambda name: units.cut(PurePath(str(name)).name, headline.LONGEST_NAME)
+        )
+        yield f"{of}{units.cut(str(text), _LONGEST)}."
 
 
 # --- how it ended -------------------------------------------------------------------------

@@ -536,10 +536,7 @@ def _comparison_data(before: ModelCost, after: ModelCost) -> dict[str, object]:
     found: dict[str, Any] = {"baseline": before.path, "path": after.path}
     shares: dict[str, dict[str, Any]] = {mix: {} for mix in _MIXES}
     for each in _differences(before, after):
-        own = shares[each.mix] if each.mix else found
-        own[each.heading if each.mix else each.figure] = pair = {
-            "before": each.before,
-            "after": each.after,
-        }
-        pair |= {"ratio": each.ratio} if each.is_size else {}
+        own, key = (shares[each.mix], each.heading) if each.mix else (found, each.figure)
+        own[key] = {"before": each.before, "after": each.after}
+        own[key] |= {"ratio": each.ratio} if each.is_size else {}
     return found | shares

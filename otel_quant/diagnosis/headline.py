@@ -66,7 +66,7 @@ def time_sentence(
     several, in_one = (
         (f" in {processes:,} processes", " in one process") if processes > 1 else ("", "")
     )
-    often = f" ({count} times)" if count > 1 and not several else ""
+    often = f" ({count:,} times)" if count > 1 and not several else ""
     word = "most of it" if own > MOST_TIME * covered else "the longest"
     share = f", {share_text(own / whole)} of the run" if whole else ""
     took = f"{counted(steps, 'step')}{several} took {duration_text(covered)}{of_whole}"

@@ -347,7 +347,7 @@ def _bounds(
             if each.step.spans
             else headline.names_text(each.names)
         )
-        times = f" ({often} times)" if often > 1 else ""
+        times = f" ({often:,} times)" if often > 1 else ""
         yield f"{name}{times}: {text}.{_to_try(recording, bound, each)}"
 
 

@@ -194,6 +194,8 @@ def _bars(part: doc.Bars, width: int | None) -> Iterator[str]:
         yield f"{name}  {text:>{room}}  {bar}".rstrip() + "\n"
     if limit is not None:
         yield f"{'limit ' + cell_text(part.limit, 'By'):>{before + limit}}\n"
+    if any(most for *_, most in part.rows):
+        yield f"{'':{before}}░ at most\n"
 
 
 def _table(table: doc.Table, width: int | None) -> Iterator[str]:

@@ -62,10 +62,7 @@ _KNOWN_AT_START: Final = semconv.ORIGIN | {
 """Attributes of a run's span that it has from its start."""
 
 _PEAKS: Final = (summary.MEMORY_PEAK, summary.GPU_TREE_PEAK)
-
-_DIGITS: Final = 6
-"""Of a share."""
-
+_DIGITS: Final = 6  # Of a share
 _LOST: Final = "the process stopped without an end record (killed or crashed)"
 
 _NAME: Final = "service.name"

@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.base.waited import WAITED
 from otel_quant.capture.instruments.hooks import Arguments, Call, Function, Hook, Library, wraps
+from otel_quant.export.otel.automatic_providers import AUTOMATIC_PROVIDERS
 
 _PROCESS: Final = "multiprocessing.process"
 
@@ -52,6 +54,8 @@ PARENT: Final = ParentProcess()
 """The data of this process."""
 
 _CARRIER: Final = "_otel_quant_carrier"
+_WAITED: Final = "_otel_quant_waited"
+_SHARING: Final = "time that a program waits"
 
 _MODULE: Final = "otel_quant.capture.runtime"
 LAUNCHED: Final = "otel_quant.program.launched"
@@ -85,6 +89,9 @@ def start(original: Function, hook: Hook, library: Library) -> Function:
             carrier = _carrier(begin=not target.startswith("torch."))
             if carrier:
                 setattr(self, _CARRIER, carrier)
+        with FAULTS.kept_in(_SHARING):
+            if AUTOMATIC_PROVIDERS:
+                setattr(self, _WAITED, WAITED.share())
         return original(self)
 
     return wrapper
@@ -97,6 +104,8 @@ def bootstrap(original: Function, hook: Hook, library: Library) -> Function:
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         PARENT.is_worker = True
         PARENT.carrier = getattr(self, _CARRIER, None) or PARENT.carrier
+        with FAULTS.kept_in(_SHARING):
+            WAITED.join(getattr(self, _WAITED, ""))
         try:
             return original(self, *args, **kwargs)
         finally:

@@ -32,6 +32,8 @@ PROCESSES: Final = Library(
         Hook(_PROCESS, "BaseProcess.start", "processes:start"),
         Hook(_PROCESS, "BaseProcess._bootstrap", "processes:bootstrap"),
         Hook("multiprocessing.util", "_exit_function", "processes:leave"),
+        Hook("concurrent.futures.process", "_process_worker", "processes:initialized"),
+        Hook("joblib.externals.loky.process_executor", "_process_worker", "processes:initialized"),
         Hook("argparse", "_ActionsContainer.add_argument", "processes:add_argument"),
     ),
 )
@@ -147,6 +149,22 @@ def leave(original: Function, hook: Hook, library: Library) -> Function:
         return original(*args, **kwargs)
 
     return wrapper
+
+
+def initialized(original: Function, hook: Hook, library: Library) -> Function:
+    """Wraps the work of an executor's process, which logs what its initializer raises, and exits with 0."""
+
+    def noting(initializer: Function | None) -> Function | None:
+        def noted(*args: Any) -> Any:
+            try:
+                return initializer(*args) if initializer is not None else None
+            except BaseException as error:
+                PARENT.error = error
+                raise
+
+        return None if initializer is None else noted
+
+    return Arguments(original).replacing(original, "initializer", noting)
 
 
 def _child_environment(command: Any, passed: Mapping[Any, Any] | None) -> Mapping[Any, Any] | None:

@@ -34,6 +34,7 @@ PROCESSES: Final = Library(
         Hook("multiprocessing.util", "_exit_function", "processes:leave"),
         Hook("concurrent.futures.process", "_process_worker", "processes:initialized"),
         Hook("joblib.externals.loky.process_executor", "_process_worker", "processes:initialized"),
+        Hook("os", "_exit", "processes:exit_at_once"),
         Hook("argparse", "_ActionsContainer.add_argument", "processes:add_argument"),
     ),
 )
@@ -165,6 +166,19 @@ def initialized(original: Function, hook: Hook, library: Library) -> Function:
         return None if initializer is None else noted
 
     return Arguments(original).replacing(original, "initializer", noting)
+
+
+def exit_at_once(original: Function, hook: Hook, library: Library) -> Function:
+    """Wraps ``os._exit``, with which children of ``os.fork`` end: nothing of ours is called after it."""
+
+    @wraps(original)
+    def wrapper(status: int) -> None:
+        with FAULTS.kept_in("end of a process"):
+            if (runtime := _runtime()) is not None:
+                runtime.at_process_end(sys.exception() if status else None)
+        original(status)
+
+    return wrapper
 
 
 def _child_environment(command: Any, passed: Mapping[Any, Any] | None) -> Mapping[Any, Any] | None:

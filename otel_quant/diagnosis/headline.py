@@ -61,6 +61,7 @@ def time_sentence(
     """
     steps = sum(count for _, count in times.values())
     names, (own, count) = max(times.items(), key=lambda each: each[1][0])
+    own = min(own, covered)  # of threads beside each other, which do not add up
     of_whole = f" of {duration_text(whole)}" if whole else ""
     if steps == 1:
         return f"{names_text(names)} took {duration_text(covered)}{of_whole}."

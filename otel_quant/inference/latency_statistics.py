@@ -46,7 +46,7 @@ _SETTLED: Final = 0.01
 """Twice the standard error of a median, as a share of it, at which no more rounds are needed."""
 
 
-class Comparison(NamedTuple):
+class RatioOfTimes(NamedTuple):
     """A model's times beside another's."""
 
     ratio: float
@@ -54,7 +54,7 @@ class Comparison(NamedTuple):
     why: str = ""  # Why it is not known to be
 
 
-def compared(medians: Sequence[Sequence[float]], others: Sequence[Sequence[float]]) -> Comparison:
+def compared(medians: Sequence[Sequence[float]], others: Sequence[Sequence[float]]) -> RatioOfTimes:
     """Compares the times of two models, round by round."""
     ratios = [
         [one / other for one, other in zip(*rounds, strict=False)]
@@ -69,7 +69,7 @@ def compared(medians: Sequence[Sequence[float]], others: Sequence[Sequence[float
     return _judged(exp(difference), min(abs(mean(logs)), abs(difference)), error, least)
 
 
-def _judged(ratio: float, difference: float, error: float, least: float) -> Comparison:
+def _judged(ratio: float, difference: float, error: float, least: float) -> RatioOfTimes:
     """Returns whether a difference is more than what chance and what two processes of a model explain."""
     if difference <= least:
         why = f"processes of one model differ by up to {share_text(expm1(least))}"
@@ -77,14 +77,14 @@ def _judged(ratio: float, difference: float, error: float, least: float) -> Comp
         why = f"their noise explains up to {share_text(expm1(error))}"
     else:
         why = ""
-    return Comparison(ratio, not why, why)
+    return RatioOfTimes(ratio, not why, why)
 
 
-def _compared_rounds(ratios: Sequence[float]) -> Comparison:
+def _compared_rounds(ratios: Sequence[float]) -> RatioOfTimes:
     """Compares times by their ratios in all rounds, of which nearly all have to show a difference."""
     ratio = median(ratios)
     if len(ratios) < min(_OF_FEW_ROUNDS):
-        return Comparison(ratio, False, f"too few rounds ({len(ratios)}) to say")
+        return RatioOfTimes(ratio, False, f"too few rounds ({len(ratios)}) to say")
     tenths = quantiles(ratios, n=10, method="inclusive")
     rounds_agree = tenths[0] > 1 or tenths[-1] < 1
     low, _, high = quantiles(map(log, ratios), n=4, method="inclusive")
@@ -92,7 +92,7 @@ def _compared_rounds(ratios: Sequence[float]) -> Comparison:
     errors = _OF_FEW_ROUNDS.get(len(ratios), _STANDARD_ERRORS)
     found = _judged(ratio, abs(log(ratio)), errors * error, log1p(OF_PROCESSES))
     if found.is_apart and not rounds_agree:
-        return Comparison(ratio, False, "fewer than nine of ten rounds agree")
+        return RatioOfTimes(ratio, False, "fewer than nine of ten rounds agree")
     return found
 
 

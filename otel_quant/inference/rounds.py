@@ -18,7 +18,7 @@ from typing import ClassVar, Final
 
 from otel_quant.inference.arrays import Arrays
 from otel_quant.inference.latency_statistics import (
-    Comparison,
+    RatioOfTimes,
     are_separate,
     compared,
     disagree,
@@ -172,7 +172,7 @@ def _judged(found: Latency, own: MeasuredModel, beside: MeasuredModel) -> Latenc
     """Adds the ratio to another model's time: of CPU time where the clock cannot tell and that can."""
     wall = compared(own.medians(), beside.medians())
     if not wall.is_apart and are_separate(own.times, beside.times):
-        wall = Comparison(wall.ratio, True)
+        wall = RatioOfTimes(wall.ratio, True)
     in_doubt = disagree(own.times, beside.times)
     found = replace(found, is_in_doubt=in_doubt)
     computes = all(
@@ -184,7 +184,7 @@ def _judged(found: Latency, own: MeasuredModel, beside: MeasuredModel) -> Latenc
         if in_doubt or cpu.is_apart:
             return replace(found, **cpu._asdict(), is_by_cpu=True)
     if in_doubt:
-        wall = Comparison(wall.ratio, False, "the machine was busy, so the ratio is in doubt")
+        wall = RatioOfTimes(wall.ratio, False, "the machine was busy, so the ratio is in doubt")
     return replace(found, **wall._asdict())
 
 

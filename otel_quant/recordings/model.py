@@ -52,6 +52,8 @@ STATES: Final[Mapping[State, StateWords]] = {
     "lost": StateWords("lost", "stopped without an end record", "stopped without an end record"),
 }
 
+_STOPPED: Final = STATES["lost"]._replace(cell="stopped")
+
 LAUNCHER: Final = "launcher"
 """Name of the curve that the launcher has made of all processes."""
 
@@ -179,6 +181,11 @@ class RecordedRun:
     def is_unended(self) -> bool:
         """Whether it is of an SDK, and its span has not ended and never will."""
         return self.end is None and self.state != "running" and self.span_id is not None
+
+    @property
+    def words(self) -> StateWords:
+        """How it stands in words: a worker that a pool has ended is not lost."""
+        return _STOPPED if self.state == "lost" and not self.is_broken else STATES[self.state]
 
     @property
     def is_broken(self) -> bool:

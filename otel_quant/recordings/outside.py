@@ -26,6 +26,9 @@ NAMES: Final = {
 }
 """The names of the rows, by index."""
 
+_WITHOUT: Final = "(outside of steps)"
+"""The name of the only row of a recording without a step."""
+
 _LEAST: Final = 0.001
 """Share of the run's time below which a time without a step is not shown."""
 
@@ -85,7 +88,7 @@ def _outside(recording: model.Recording) -> Iterator[model.PlacedStep]:
     for index, each in spans.items():
         seconds = sum(end - start for start, end in each)
         if runs and seconds >= _LEAST * recording.duration:
-            (start, _), name = each[0], NAMES[index]
+            (start, _), name = each[0], NAMES[index] if steps else _WITHOUT
             end, figures = start + seconds, _figures(recording, each)
             step = model.RecordedStep(
                 index=index, name=name, kind="", start=start, end=end, state="ended",

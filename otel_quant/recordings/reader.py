@@ -86,6 +86,7 @@ class _Folder:
         failed = map(self._failed_run, self._made.get("failed", ()))
         self._failed = {each.pid: each for each in failed}
         self._clocks: dict[str, int] = {}  # What to add to the monotonic clock of each process
+        self._parents: dict[str, int] = {}  # Of each process
         self._cut: set[str] = set()  # The processes of which not all events could be written
         self._latest = 0.0  # when the last that is known was written, in seconds
 
@@ -157,7 +158,7 @@ class _Folder:
                 for kind, event in _read_events(path, left_out, in_brief=self._in_brief):
                     at = self._seconds(process, event)
                     if kind == "process.started":
-                        parent = event["parent_pid"]
+                        self._parents[process] = parent = event["parent_pid"]
                         continue
                     if kind == "run.started":
                         runs[event["run"]] = ReadRun(event["run"], at, process, parent)
@@ -269,7 +270,10 @@ class _Folder:
             return "running"
         if self._ending is None or self._ending.state == "ended":
             return "lost"
-        return self._ending.state
+        # How a program has failed tells nothing of the processes that it has started.
+        pids = {each.partition("-")[0] for each in self._processes}
+        is_child = self._ending.state == "failed" and str(self._parents.get(process)) in pids
+        return "lost" if is_child else self._ending.state
 
     def _state(self, runs: list[RecordedRun]) -> State:
         """Returns the state of the recording: as the launcher saw it end, else by its runs."""

@@ -97,6 +97,9 @@ NAMES: Final = tuple(field.name for field in LISTED)
 FAILED: Final = "failed"
 """Runs of processes within it that did not end well, where the program did; shown beside the status."""
 
+LEAST: Final = f"{MEMORY_PEAK}_is_least"
+"""Whether the peak may have been higher; no column of the list."""
+
 _ATTRIBUTES: Final = {
     attribute.name.replace("<role>", role): attribute.unit
     for attribute in catalog.ATTRIBUTES
@@ -108,15 +111,14 @@ _UNITS: Final = {
     **{figure.name: figure.unit for figure in BY_NAME.values()},
     **{field.name: field.unit for field in LISTED},
     FAILED: "",
+    LEAST: "",
 }
 _OF_RUN: Final = {attribute.name for attribute in catalog.attributes_on("run")}
-_BRIEF: Final = {*NAMES, FAILED, *BY_NAME} - {SAMPLE_RATE, MEMORY_SEEN}
+_BRIEF: Final = {*NAMES, FAILED, LEAST, *BY_NAME} - {SAMPLE_RATE, MEMORY_SEEN}
 
 _BY_UNIT: Final[Mapping[str, Callable[[float], str]]] = {
     **BY_UNIT, TIME: partial(moment_text, to="minutes"),
 }  # fmt: skip
-
-_BAD: Final = frozenset({"killed", "lost", "running"})
 
 
 def name_of(text: str) -> str:
@@ -144,8 +146,8 @@ def is_brief(names: Iterable[str]) -> bool:
 
 
 def is_least(row: Row) -> bool:
-    """Returns whether the true peaks of a run may be higher: nothing has seen its end."""
-    return row[STATUS] in _BAD
+    """Returns whether the true peak of a run may be higher: nothing has seen its end, or has looked in between."""
+    return row[STATUS] in ("killed", "lost", "running") or LEAST in row
 
 
 def text_of(value: Value | None, unit: str) -> str:
@@ -423,7 +425,7 @@ def read_all(tops: Sequence[str], names: Collection[str]) -> tuple[list[Row], li
     found = list(find(tops))
     rows: list[Row] = []
     unreadable = [each for each in found if isinstance(each, Unreadable)]
-    wanted = tuple(dict.fromkeys((*NAMES, FAILED, *names)))
+    wanted = tuple(dict.fromkeys((*NAMES, FAILED, LEAST, *names)))
     read_one = partial(_row_at, names=wanted, in_brief=is_brief(wanted))
     gc.disable()  # nothing that is read has a cycle
     try:
@@ -477,6 +479,7 @@ def row_of(recording: Recording, names: Iterable[str]) -> Row:
         attributes.update(each)
     value_of = partial(_value_of, recording, attributes)
     failed = sum(run.is_broken for run in runs) if recording.state == "ended" else 0
+    peak = summary.peak(recording)
     path, name = attributes.get(semconv.INPUT_PATH), attributes.get(semconv.MODEL_NAME)
     made = {
         MODEL: _model_name(path) or name,
@@ -486,6 +489,7 @@ def row_of(recording: Recording, names: Iterable[str]) -> Row:
         ),
         STATUS: recording.state,
         FAILED: failed or None,
+        LEAST: (peak is not None and peak.is_least) or None,
         WHEN: recording.began_ns / 1e9 or None,
         PATH: os.fspath(recording.path),
     }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from heapq import nlargest
 from operator import attrgetter
@@ -29,7 +31,7 @@ from otel_quant.diagnosis.headline import (
     time_sentence,
 )
 from otel_quant.recordings import summary
-from otel_quant.recordings.failures import failure_of, failures, has_exit_code
+from otel_quant.recordings.failures import failure_of, failures, has_exit_code, is_unfinished
 from otel_quant.recordings.model import (
     STATES,
     Attributes,
@@ -60,10 +62,10 @@ from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Place
 from otel_quant.schema.units import (
     WITHIN,
-    clock_text,
     counted,
     cut,
     duration_text,
+    moment_of,
     part_text,
     share_text,
     size,
@@ -84,6 +86,12 @@ _LONG: Final = 0.2
 
 _LEAST_WAIT: Final = 1.0
 """Seconds."""
+
+_LEAST_OUTSIDE: Final = 0.5
+"""Seconds."""
+
+_LEAST_WRITTEN: Final = 1_000_000
+"""Bytes: a recording itself takes some hundred kB."""
 
 _OWN: Final = 0.8
 """Share of its processors from which on a program uses them itself, and its threads wait for each other."""
@@ -181,8 +189,7 @@ def _error(recording: Recording, subject: ShownProcess, is_below: bool) -> Itera
         raised = "".join(f"{_named(each.name)} raised " for each in step)
         yield f"{raised or _failed(recording, first.run)}{_error_text(first.of)}."
     elif has_ended:
-        steps = [each.step for each in subject.steps if each.step.error is not None]
-        yield from (f"{_named(each.name)} raised {_error_text(each)}." for each in steps[:1])
+        yield from _survived([each.step for each in subject.steps if each.step.error is not None])
     until = recording.duration if first is None else first.time
     own = recording.launcher
     before = [
@@ -192,7 +199,27 @@ def _error(recording: Recording, subject: ShownProcess, is_below: bool) -> Itera
     ]
     if before and not has_ended:
         name = _failed(recording, before[0].run)
-        yield f"Before that, {name}{_error_text(before[0].of)}, {clock_text(before[0].time)} after the start."
+        yield f"Before that, {name}{_error_text(before[0].of)}, {moment_of(before[0].time)} after the start."
+
+
+def _survived(failed: Sequence[RecordedStep]) -> Iterator[str]:
+    """Yields which steps of a program that ended well were left by an exception, or not at all."""
+    still_open = [each for each in failed if is_unfinished(each)]
+    if still_open:
+        named = _listed([_named(each.name) for each in still_open])
+        yield f"Not ended when the program did: {named}."
+    around = {(each.parent, each.error) for each in failed}  # which the same exception has left
+    raised = [
+        each
+        for each in failed
+        if not is_unfinished(each) and (each.index, each.error) not in around
+    ]
+    if len(raised) == 1:
+        only = raised[0]
+        yield f"{_named(only.name)} raised {_error_text(only)}; the program survived it."
+    elif raised:
+        first, steps = raised[0], counted(len(raised), "step")
+        yield f"{steps} raised exceptions that the program survived, the first {_named(first.name)}: {_error_text(first)}."
 
 
 _INTERRUPT: Final = "KeyboardInterrupt"
@@ -223,7 +250,7 @@ def _peak_sentence(
     if peak.step is not None and own is not None and own >= _SAME * peak.value:
         where += phrase(", seen at {}", peak.step.attributes.get(semconv.MEMORY_PEAK_LINE), listed)
     if peak.time is not None:
-        when = f", {clock_text(peak.time)} after the start"
+        when = f", {moment_of(peak.time)} after the start"
         where = where or phrase(" {}", outside_at(recording, peak.time), words_of_outside)
     limit, what = memory_limit(recording), f"Memory{whose(recording, peak)}"
     yield peak_sentence(peak.value, where + when, limit, what=what, is_least=peak.is_least)
@@ -237,7 +264,7 @@ def _growing(recording: Recording, subject: ShownProcess) -> Iterator[str]:
         each
         for each in subject.steps
         if (each.step.end is None or each.duration > least)
-        and each.step.attributes.get(semconv.STEP_BOUND_BY) not in (IMPORTING, COMPILING)
+        and _bound(each) not in (IMPORTING, COMPILING)
     ]
     known = [
         (each, grown)
@@ -268,10 +295,11 @@ def _growing(recording: Recording, subject: ShownProcess) -> Iterator[str]:
 
 
 def whose(recording: Recording, peak: summary.KnownValue) -> str:
-    """Returns which of several processes a peak is of; empty if it is of all of them."""
-    is_single = len({run.process for run in recording.runs}) == 1
-    if peak.run is None or peak.source in ("launcher", "ending") or is_single:
+    """Returns which of several processes a peak is of."""
+    if len({run.process for run in recording.runs}) == 1:
         return ""
+    if peak.run is None or peak.source in ("launcher", "ending"):
+        return " of all processes"
     return f" of {process_name(recording, peak.run)}"
 
 
@@ -282,27 +310,38 @@ def _time(recording: Recording) -> Iterator[str]:
         yield "No step was recorded."
         return
     by_process: dict[str, list[PlacedStep]] = {}
-    by_name: dict[tuple[str, ...], dict[str, float]] = {}
+    by_name: dict[tuple[str, ...], dict[str, list[PlacedStep]]] = {}
     for each in steps:
         by_process.setdefault(each.run.process, []).append(each)
-        by_one = by_name.setdefault(each.names[-2:], defaultdict(float))
-        by_one[each.run.process] += each.own
+        by_one = by_name.setdefault(each.names[-2:], defaultdict(list))
+        by_one[each.run.process].append(each)
     total, counts = covered(steps), Counter(each.names[-2:] for each in steps)
     # Of processes beside each other the times do not add up to that of the run.
     is_beside = sum(map(covered, by_process.values())) > _BESIDE * total
     add_up = max if is_beside else sum
-    times = {names: (add_up(by_one.values()), counts[names]) for names, by_one in by_name.items()}
+    times = {
+        names: (add_up(map(_time_of, by_one.values())), counts[names])
+        for names, by_one in by_name.items()
+    }
     beside = len(by_process) if is_beside else 1
     yield time_sentence(times, total, recording.duration, processes=beside)
+
+
+def _time_of(steps: Sequence[PlacedStep]) -> float:
+    """Returns the seconds that steps of one process took, without those within them; of threads beside each other once."""
+    return min(sum(each.own for each in steps), covered(steps))
 
 
 def _outside(recording: Recording) -> Iterator[str]:
     """Yields where a good part of the run's time went without a step, the longest first."""
     whole = duration_text(recording.duration)
     for each in sorted(outside_of(recording), key=attrgetter("own"), reverse=True):
-        if each.own >= _LONG * recording.duration:
+        calls = _calls(recording, each)
+        # Python's start, of which no line is known, is nothing that can be helped.
+        least = _LEAST_OUTSIDE if steps_in(recording) else math.inf
+        if each.own >= _LONG * recording.duration and (calls or each.own >= least):
             passed = f"{part_text(each.own, whole)} of {whole} passed {words_of_outside(each)}"
-            yield f"{passed}{phrase(': {}', _calls(recording, each))}."
+            yield f"{passed}{phrase(': {}', calls)}."
 
 
 def _calls(recording: Recording, row: PlacedStep) -> str:
@@ -335,15 +374,16 @@ def _bounds(recording: Recording, subject: ShownProcess, named: Sequence[str]) -
     peak = summary.peak(recording)
     at_peak, least = peak and peak.step, _WORTH * recording.duration
     rows = ((with_bound(recording, row), 1) for row in outside_of(recording))
-    steps = ((each, 1) for each in subject.steps)
+    groups = [each for each in alike(recording, subject.steps, least) if _bound(each[0])]
+    told = {(id(each.run), each.names) for each, _ in groups}
+    steps = ((each, 1) for each in subject.steps if (id(each.run), each.names) not in told)
     known = [
         (each, often)
-        for each, often in (*steps, *rows, *alike(recording, subject.steps, least))
-        if each.step.attributes.get(semconv.STEP_BOUND_BY) not in (None, *named)
-        and (each.own >= least or each.step is at_peak)
+        for each, often in (*steps, *rows, *groups)
+        if _bound(each) not in ("", *named) and (each.own >= least or each.step is at_peak)
     ]
     for each, often in nlargest(_MOST_BOUNDS, known, lambda it: it[0].own):
-        bound = str(each.step.attributes[semconv.STEP_BOUND_BY])
+        bound = _bound(each)
         evidence = listed(each.step.attributes.get(semconv.STEP_BOUND_EVIDENCE, ""))
         if evidence and evidence in (_ending_of(recording).evidence or ""):
             continue  # it is why the program has ended
@@ -351,6 +391,10 @@ def _bounds(recording: Recording, subject: ShownProcess, named: Sequence[str]) -
         name = words_of_outside(each).capitalize() if each.step.spans else names_text(each.names)
         times = f" ({often} times)" if often > 1 else ""
         yield f"{name}{times}: {text}.{_to_try(recording, bound, each)}"
+
+
+def _bound(each: PlacedStep) -> str:
+    return str(each.step.attributes.get(semconv.STEP_BOUND_BY, ""))
 
 
 def _to_try(recording: Recording, bound: str, each: PlacedStep) -> str:
@@ -363,7 +407,8 @@ def _to_try(recording: Recording, bound: str, each: PlacedStep) -> str:
 
 
 def _written(recording: Recording, subject: ShownProcess) -> Iterator[str]:
-    written = phrase("wrote {} to disk", summary.value(recording, summary.DISK_WRITE), size)
+    total = summary.value(recording, summary.DISK_WRITE) or 0
+    written = phrase("wrote {} to disk", total >= _LEAST_WRITTEN and total, size)
     cache = summary.value(recording, summary.CACHE_PEAK)
     filled = phrase("filled its cache directory with {}", cache, size)
     if did := " and ".join(filter(None, (written, filled))):
@@ -374,6 +419,11 @@ def _written(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     if paths := [cut(name, LONGEST_NAME) for name in names if name]:
         shown, more = ", ".join(paths[:_MOST_PATHS]), len(paths[_MOST_PATHS:])
         yield f"Models written: {shown}{phrase(' and {:,} more', more, int)}."
+    models = (model for run in recording.runs for model in run.models)
+    left = ((model.get("path"), model["figures"].get("left_in_float")) for model in models)
+    for path, text in dict.fromkeys(each for each in left if each[1]):
+        of = phrase("Of {} ", path, lambda name: cut(PurePath(str(name)).name, LONGEST_NAME))
+        yield f"{of}{cut(str(text), _LONGEST)}."
 
 
 # --- how it ended -------------------------------------------------------------------------
@@ -417,15 +467,27 @@ def ending_lines(ending: Ending | None) -> list[str]:
     return list(map(printable, lines))
 
 
-def ending_parts(ending: Ending | None) -> Iterator[Part]:
+def ending_parts(recording: Recording) -> Iterator[Part]:
     """Yields what is known of an ending beside the answer, and what would help."""
+    ending, failure = recording.ending, failure_of(recording)
     if not _is_worth_telling(ending):
         return
+    told = "" if failure is None else _error_text(failure.of)[:_BEGUN]
+    if told and told == (ending.evidence or "").rstrip(".")[:_BEGUN]:
+        ending = replace(ending, evidence=None)  # the answer has it
+    if ending.process is not None:
+        named = {f"process {run.pid}": run for run in recording.runs if run.pid is not None}
+        if run := named.get(ending.process):
+            ending = replace(ending, process=process_name(recording, run))
     died = [("process", _headline(ending))] if ending.process is not None else []
     if rows := [*died, *ending_facts(ending)]:
         yield Facts(rows)
     if ending.advice:
         yield Section("What would help", (Lines(_advice(ending), is_list=True),))
+
+
+_BEGUN: Final = 200
+"""Characters of an exception by which it is known again: what is longer is cut in different ways."""
 
 
 def _advice(ending: Ending) -> list[str]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from itertools import product, takewhile
+from itertools import chain, product, takewhile
 from operator import attrgetter, itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -34,7 +34,7 @@ from otel_quant.recordings.side_by_side import (
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import QUANTITIES
 from otel_quant.schema.figures import PREFIX
-from otel_quant.schema.units import change_text, counted, cut, joined
+from otel_quant.schema.units import WITHIN, change_text, counted, cut, joined
 from otel_quant.views import document as doc
 from otel_quant.views.gate import SEEN, check_lines, fact_text, outcome_text, spread_text
 from otel_quant.views.stacks import flame_of, lines_of
@@ -92,9 +92,7 @@ def _parts(
             if graph := flame_of((base, side)):
                 yield doc.Section(graph.title, (graph, doc.Lines((_COLOURS.format(side.called),))))
     yield _figures(comparison)
-    notes = ((row, ", ".join(_notes(comparison, row))) for row in comparison.rows[1:])
-    points = (f"{_step_name(row)}: {text}" for row, text in notes if text)
-    yield from doc.Lines.of(points, _MOST_NOTES, is_list=True)
+    yield from doc.Lines.of(_points(comparison), _MOST_NOTES, is_list=True)
     yield from _lines(comparison)
     names = [side.heading for side in comparison.sides]
     differs = [
@@ -225,9 +223,11 @@ def _place_of(comparison: Comparison, name: str, at: int) -> str:
 
 
 def _settings(comparison: Comparison) -> Iterator[str]:
-    """Yields for each side of another configuration than the base in which settings it differs."""
+    """Yields which sides are of another program than the base, and in which settings of the configuration one differs."""
     base, *others = comparison.sides
     for at, side in enumerate(others, 1):
+        if comparison.unrelated[at - 1]:
+            yield f"No step of {side.called} is in {base.called}: these are runs of different programs."
         unlike = {fact.name: fact for fact in comparison.differences if fact.is_unlike(at)}
         # Hashes of two libraries are of different things.
         if CONFIGURATION in unlike and "library" not in unlike:
@@ -236,15 +236,21 @@ def _settings(comparison: Comparison) -> Iterator[str]:
                 for fact in unlike.values()
                 if fact.is_setting
             )
+            hashes = chain.from_iterable(unlike[CONFIGURATION].values)
+            if len({str(each).rpartition("-")[0] for each in hashes}) > 1:
+                said = f": {shown}" if shown else "; no setting with an attribute differs"
+                yield f"The hashes of two versions of otel-quant are not compared{said}."
+                continue
             shown = shown or "in settings without an attribute of their own"
             yield f"{side.called} has another configuration than {base.called}: {shown}."
 
 
 def _where_most(comparison: Comparison, name: str, at: int) -> StepSides | None:
-    """Returns the step that differs most in the direction of the total: the innermost with half of it."""
+    """Returns the step that differs most in the direction of the total, of a peak the one that has it: the innermost."""
     total, *steps = (_difference(row, name, at) for row in comparison.rows)
+    is_sum = summary.BY_NAME[name].over_steps == "sum"
     found = [
-        (abs(each.change), row)
+        (abs(each.change) if is_sum else _highest(row, name, at), row)
         for row, each in zip(comparison.rows[1:], steps, strict=True)
         if each.is_clear and each.change * total.change > 0
     ]
@@ -252,11 +258,23 @@ def _where_most(comparison: Comparison, name: str, at: int) -> StepSides | None:
         return None
     most, outer = max(found, key=itemgetter(0))
     within = (
-        (len(row.path), change, row)
-        for change, row in found
-        if change >= most / 2 and row.path[: len(outer.path)] == outer.path
+        (len(row.path), weight, row)
+        for weight, row in found
+        if weight >= most * (_HALF if is_sum else _SAME)
+        and row.path[: len(outer.path)] == outer.path
     )
     return max(within, key=itemgetter(0, 1))[2]
+
+
+_HALF: Final = 0.5
+_SAME: Final = 0.99
+"""Part of a step's difference, or peak, from which on a step within it has it."""
+
+
+def _highest(row: StepSides, name: str, at: int) -> float:
+    """Returns the higher value of the base and of another side."""
+    samples = _samples(row, name)
+    return max(each.median for each in (samples[0], samples[at + 1]) if each)
 
 
 # --- the figures that differ --------------------------------------------------------------
@@ -318,7 +336,7 @@ def _figures(comparison: Comparison) -> doc.Table | doc.Lines:
     if not shown:
         return doc.Lines(texts)
     columns = [doc.Column[Any]("STEP"), doc.Column[Any]("FIGURE"), *_side_columns(comparison)]
-    rows = [(_step_name(row), name, *_cells(figure)) for row, figure, name, _ in shown]
+    rows = [(_path_text(row.path), name, *_cells(figure)) for row, figure, name, _ in shown]
     found = (known(each.p for each in filter(None, at.figure.differences)) for at in shown)
     tests = [" ".join(map("p={:.3f}".format, each)) for each in found]
     if any(tests):  # with a run on each side nothing is tested
@@ -361,8 +379,8 @@ def _names_text(figures: Sequence[_Placed]) -> str:
     return f"{', '.join(texts[:_MOST_NAMED])}{more}"
 
 
-def _step_name(row: StepSides) -> str:
-    return cut(path_text(row.path[-2:]), _LONGEST_NAME)
+def _path_text(path: StepPath) -> str:
+    return cut(path_text(path[-2:]), _LONGEST_NAME)
 
 
 def _weight(comparison: Comparison, row: FigureRow) -> float:
@@ -372,6 +390,26 @@ def _weight(comparison: Comparison, row: FigureRow) -> float:
     changes = list(filter(None, row.differences))
     largest = max((abs(each.change) for each in changes), default=0.0)
     return (largest / total if total > 0 else 0.0) + any(each.is_clear for each in changes)
+
+
+def _points(comparison: Comparison) -> Iterator[str]:
+    """Yields what has to be known of steps; one point for several of which it is the same."""
+    noted = {row.path: ", ".join(_notes(comparison, row)) for row in comparison.rows[1:]}
+    by_text: dict[str, list[StepPath]] = {}
+    for path, text in noted.items():
+        if text and text != noted.get(path[:-1]):  # else it is told of the step around it
+            by_text.setdefault(text, []).append(path)
+    for text, (first, *others) in by_text.items():
+        if not others:
+            yield f"{_path_text(first)}: {text}"
+            continue
+        alike = Counter(
+            cut(WITHIN.join(name for name, _ in path[-2:]), _LONGEST_NAME)
+            for path in (first, *others)
+        )
+        names = [f"{name} ({times} times)" if times > 1 else name for name, times in alike.items()]
+        more = phrase(" and {} more", names[_MOST_NAMED:], len)
+        yield f"{text}: {', '.join(names[:_MOST_NAMED])}{more}"
 
 
 def _notes(comparison: Comparison, row: StepSides) -> Iterator[str]:

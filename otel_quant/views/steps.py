@@ -12,14 +12,14 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.recordings import model, summary
-from otel_quant.recordings.failures import has_ended
+from otel_quant.recordings.failures import has_ended, is_unfinished
 from otel_quant.recordings.gpus import bracket_of, shows_all_programs
-from otel_quant.recordings.outside import NAMES, outside_of
+from otel_quant.recordings.outside import outside_of
 from otel_quant.recordings.reader import split_of
 from otel_quant.recordings.summary import outermost_runs
 from otel_quant.schema import figures, semconv
 from otel_quant.schema.catalog import QUANTITIES
-from otel_quant.schema.code_lines import BEFORE, BETWEEN, Amounts
+from otel_quant.schema.code_lines import AFTER, BEFORE, BETWEEN, Amounts
 from otel_quant.schema.units import counted, cut, duration_text
 from otel_quant.views.document import ONE, Cell, Column, Row, Table, UnitCell, known
 from otel_quant.views.text import plain, share_of
@@ -66,16 +66,19 @@ def _process_name(recording: model.Recording, run: model.RecordedRun) -> str:
     # The program may have no run of its own.
     is_known = recording.launcher not in (None, run.parent_pid)
     is_forked = is_known and script == _script(recording.origin)
-    if above or is_forked or _OF_WORKERS in str(run.attributes.get(semconv.PROCESS_COMMAND_LINE)):
+    if above or is_forked or OF_WORKERS in str(run.attributes.get(semconv.PROCESS_COMMAND_LINE)):
         return f"worker {run.process}"
     scripts = [_script(each.attributes) for each in outermost_runs(recording)]
     is_stage = script.endswith((".py", ".ipynb")) and scripts.count(script) == 1 < len(
         recording.runs
     )
-    return script if is_stage else f"process {run.process}"
+    if is_stage:
+        return script
+    pid, _, number = run.process.partition("-")  # of a program that has called `exec`
+    return f"process {pid}{' after exec' * bool(number)}{f' #{number}' if number > '1' else ''}"
 
 
-_OF_WORKERS: Final = "--multiprocessing-fork"
+OF_WORKERS: Final = "--multiprocessing-fork"
 """An argument of workers that `multiprocessing` has spawned."""
 
 
@@ -186,8 +189,7 @@ class ShownRun:
         named = chain.from_iterable(each.attributes for each in run.checkpoints)
         self.checkpoint_names = dict.fromkeys(named)
         of_outside = [self._row(each) for each in outside_of(recording) if each.run is run]
-        before = [each for each in of_outside if each.name == NAMES[BEFORE]]
-        self.rows = [*before, *self._rows(placed), *of_outside[len(before) :]]
+        self.rows = sorted((*of_outside, *self._rows(placed)), key=_place)
         failed = [each for each in run.steps if each.error]
         if run.error is not None:
             failed = [each for each in failed if has_ended(run, each)]
@@ -225,6 +227,14 @@ class ShownRun:
                 row.first = point
                 yield row
         yield from (row for row in rows.values() if row.first is _NO_POINT)
+
+
+_PLACES: Final = {BEFORE: 0, BETWEEN: 2, AFTER: 3}
+
+
+def _place(row: StepTableRow) -> int:
+    """Sorts rows: the time before the steps, steps and checkpoints as they come, the rest of the time."""
+    return 1 if row.step is None else _PLACES.get(row.step.index, 1)
 
 
 _Column: TypeAlias = Column[StepTableRow]
@@ -441,7 +451,7 @@ def step_table(
             f"none took more than {duration_text(longest)}."
         )
     shown = [ShownRun(recording, run, chosen) for run in runs]
-    rows = list(chain.from_iterable(run.rows for run in shown))
+    rows = sorted(chain.from_iterable(run.rows for run in shown), key=_place)
     custom = chain.from_iterable(map(_custom_columns, shown))
     step, *others = _SHOWN
     several = [_PROCESS] if len({run.process for run in runs}) > 1 else []
@@ -486,6 +496,8 @@ def _state_text(row: StepTableRow, step: model.RecordedStep) -> str:
         return "open"  # a file does not show whether its process is alive
     if step.end is None and row.of.run.cut is not None:
         return f"not recorded after {duration_text(row.of.run.cut)}"
+    if is_unfinished(step):
+        return "not ended"
     message = step.error_message if step.error and step.error_message not in row.of.told else ""
     return ": ".join(filter(None, (model.STATES[step.state].cell, step.error, message)))
 

@@ -42,11 +42,9 @@ def advice_on(error: str, model: str, full: Sequence[Disk]) -> Iterator[Advice]:
         if "temporary files" in disk.places:
             how = f"Set TMPDIR to a folder on a disk with more room than {size(disk.size)}, which temporary files have now."
         elif disk.places == SHARED_MEMORY:
-            how = (
-                "Load the samples with num_workers=0, or with fewer workers and smaller batches: worker processes hand over their "
-                f"batches in /dev/shm, which has {size(disk.size)}. Or give it more: docker run --shm-size, Kubernetes an emptyDir with "
-                "medium Memory."
-            )
+            how = f"Give shared memory (/dev/shm) more room than {size(disk.size)}: docker run --shm-size, Kubernetes an emptyDir with medium Memory."
+            if "torch" in error or "DataLoader" in error:
+                how += " Or load samples with num_workers=0, fewer workers or smaller batches: workers hand over their batches in it."
         else:
             how = f"Write to a disk with more room, or make some: {disk.places} had {size(disk.free)} of {size(disk.size)}."
         yield Advice(text=how, source="this recording: room on disks")

@@ -6,13 +6,12 @@ leave the key out. The classes, their keys, units and rounding are the same as i
 so that a metric written for one works with the other. "mb" in a key means 1024 * 1024 bytes.
 """
 
-
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
 from otel_quant.schema.figures import Figure, Number
 
@@ -114,13 +113,10 @@ Metric: TypeAlias = CheckpointMetric | SummaryMetric
 
 # --- those of Quark's profiler ------------------------------------------------------------
 
-_Made = TypeVar("_Made", CheckpointMetric, SummaryMetric)
 _Collect: TypeAlias = Callable[[MetricContext], Any]
 
 
-def _made(
-    base: type[_Made], name: str, brief: str, key: str, collect: _Collect, text: str
-) -> type[_Made]:
+def _made(base: Any, name: str, brief: str, key: str, collect: _Collect, text: str) -> Any:
     """Returns a class of metrics, with its definition as a text."""
     members = {
         "__doc__": brief, "__module__": __name__, "name": key,

@@ -168,8 +168,7 @@ class LastResort:
         return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "an unknown place"
 
 
-FAULTS: Final = Faults()
-"""The faults of this process: each origin is logged once in a process."""
+FAULTS: Final = Faults()  # The faults of this process: each origin is logged once in a process
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=FAULTS.after_fork_in_child)

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from otel_quant.capture.probes.memory import MemoryProbe
     from otel_quant.capture.stack_sampler import StackSampler
 
-_BEGINS: Final = 0.2
-"""Seconds after the start of the process."""
+_BEGINS: Final = 0.2  # Seconds after the start of the process
 
 _BETWEEN: Final = 1_000_000_000
 """Nanoseconds between two writes, at least, for a process that is killed."""
@@ -122,5 +121,4 @@ class EarlyStacks:
         self._loading.release()
 
 
-EARLY_STACKS = EarlyStacks()
-"""Those of this process."""
+EARLY_STACKS = EarlyStacks()  # Those of this process

@@ -111,8 +111,7 @@ class TreeReading:
     resources: Mapping[str, Any]  # Records of the other probes, by resource
 
 
-INTERVAL: Final = 0.05
-"""Seconds between two readings."""
+INTERVAL: Final = 0.05  # Seconds between two readings
 
 _SHARE: Final = 0.03
 """Part of one core that readings of many processes may take; then they become rarer."""
@@ -130,8 +129,7 @@ _UNIT: Final = 1 if sys.platform == "darwin" else 1024
 _OWN_WAY: Final = frozenset({"memory", "gpu", "cache"})
 """Resources that are not read as the others are: caches only the program's processes know."""
 
-_MOST_REMEMBERED: Final = 200
-"""Processes that have ended of which something is kept."""
+_MOST_REMEMBERED: Final = 200  # Processes that have ended of which something is kept
 
 
 class Observer:

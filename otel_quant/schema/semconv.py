@@ -21,12 +21,8 @@ from otel_quant.schema.figures import PREFIX as PREFIX
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
 """Version of OpenTelemetry's semantic conventions whose names are used here; a test holds that it has them."""
 
-SCOPE: Final = "otel_quant"
-"""Name of the instrumentation scope of every signal."""
-
-MOST_LAYERS: Final = 10_000
-"""Values of layers that are recorded of a step; more are only counted."""
-
+SCOPE: Final = "otel_quant"  # Name of the instrumentation scope of every signal
+MOST_LAYERS: Final = 10_000  # Values of layers that are recorded of a step; more are only counted
 Type = Literal["string", "int", "double", "boolean", "string[]", "int[]"]
 Place = Literal[
     "resource", "run", "step", "cost", "checkpoint", "reading", "forecast", "lines", "device", "layer", "answer", "ending",
@@ -116,9 +112,7 @@ DISK_IO_DIRECTION: Final = "disk.io.direction"
 CPU_MODE: Final = "cpu.mode"
 CHECKPOINT_MEMORY: Final = CHECKPOINT_PREFIX + figures.TREE_MEMORY.checkpoint
 READING_MEMORY: Final = READING_PREFIX + figures.TREE_MEMORY.checkpoint
-DEVICE_INDEX: Final = "index"
-"""Last part of the name of the attribute that has a device's position."""
-
+DEVICE_INDEX: Final = "index"  # Last part of the name of the attribute that has a device's position
 _MODEL_PREFIX: Final = "quant.model."
 
 
@@ -367,9 +361,7 @@ OPERATOR_EVENT: Final = _event("quant.inference.operator.timed", "One of the ope
 FINDING_EVENT: Final = _event("quant.inference.finding.made", "Something that went wrong in an inference: of each model the twenty that take most time.")
 INFERENCE_FAILED_EVENT: Final = _event("quant.inference.failed", "A warning: a model could not be measured, and why.")
 COST_FAILED_EVENT: Final = _event("quant.model.cost_failed", "A warning: why a model could not be costed (`message`). The model's span has an event of that name too.")
-
-EVENTS: Final = tuple(_EVENTS)
-"""Every kind of log record, in the order of the documentation."""
+EVENTS: Final = tuple(_EVENTS)  # Every kind of log record, in the order of the documentation
 
 # --- metrics ------------------------------------------------------------------------------
 
@@ -428,8 +420,7 @@ METRICS: Final = tuple(_METRICS)
 PROGRAM_SPAN: Final = "program"
 """Name of the span above the runs of a program that is no Python itself; the launcher sends it."""
 
-ROOT_SPAN: Final = "quantization"
-"""Name of a run's root span."""
+ROOT_SPAN: Final = "quantization"  # Name of a run's root span
 
 COST_SPAN: Final = "model cost"
 """Name of the span of one model's costing; it is a child of the root span, never of a step."""

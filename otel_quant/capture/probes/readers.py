@@ -43,15 +43,13 @@ _MEMORY: Final = "memory"
 _LONGEST_GAP: Final = 20_000
 """Nanoseconds that may lie between reading the two clocks; usually there are 1,000."""
 
-_TRIES: Final = 5
-"""How often the clocks are read until the gap is short enough."""
+_TRIES: Final = 5  # How often the clocks are read until the gap is short enough
 
 _LONGEST_WAIT: Final = 1.0
 """Seconds to wait for another thread's reading, which usually takes a millisecond. Not for ever: a step may end
 during a reading (a generator is garbage-collected) and wait for a thread that waits here."""
 
-_ORDER: Final = itertools.count(1)
-"""Numbers the readings of memory in this process."""
+_ORDER: Final = itertools.count(1)  # Numbers the readings of memory in this process
 
 
 _LOOK_LASTS: Final = 300_000_000
@@ -60,9 +58,7 @@ each pause, and to find out whose they are took as long as all else of a sample.
 second is seen all the same."""
 
 _descendants: Final = FAULTS.kept_in("probe process tree").around(descendants)
-
-_Sources: TypeAlias = tuple[tuple[str, Probe], ...]
-"""Probes by the names of their resources."""
+_Sources: TypeAlias = tuple[tuple[str, Probe], ...]  # Probes by the names of their resources
 
 
 class Probes:

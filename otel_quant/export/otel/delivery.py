@@ -31,8 +31,7 @@ SPACING: Final = 0.25
 """Shortest time between two flushes, in seconds: short against the second that a killed run may
 lose. Without it 300 steps in 1.7 s make 700 requests rather than 35, and take 0.4 s of CPU more."""
 
-RETRY: Final = 5.0
-"""Seconds between two attempts to send what the exporters could not send."""
+RETRY: Final = 5.0  # Seconds between two attempts to send what the exporters could not send
 
 FORK_PATIENCE: Final = 1.0
 """Seconds that a fork waits for the flush in progress; after that the endpoint is taken to hang."""

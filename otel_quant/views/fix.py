@@ -123,8 +123,8 @@ _REWRITES: Final[Sequence[doc.Column[Rewrite]]] = (
     doc.Column("kind", value=attrgetter("kind")),
     doc.Column("", value=attrgetter("state"), key="state"),
     doc.Column("nodes", "", lambda each: len(each.nodes)),
-    doc.Column("in integers then", "", attrgetter("integers"), key="integers"),
-    doc.Column("time against without", "x", attrgetter("ratio"), digits=2, key="ratio"),
+    doc.Column("in integers without", "", attrgetter("integers_without"), key="integers_without"),
+    doc.Column("time vs. without", "x", attrgetter("ratio"), digits=2, key="ratio"),
     doc.Column("SQNR", "dB", attrgetter("sqnr_gain"), shown_in="dB", digits=2, is_signed=True, key="sqnr_gain"),
     doc.Column("writes", value=attrgetter("title"), spare=1),
 )  # fmt: skip

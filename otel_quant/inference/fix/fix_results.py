@@ -22,8 +22,7 @@ class Rewrite:
     kind: str
     title: str  # What it writes
     nodes: tuple[str, ...]  # Those that it changes
-    # Contractions that are expected to run in integers with it and those before it
-    integers: int
+    integers_without: int  # Contractions that are expected to run in integers with all but this one
     state: State = "planned"
     differs: str = (
         ""  # How what the model computes differs then; empty: but for rounding it does not

@@ -7,14 +7,16 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, sqrt
 from pathlib import Path
+from statistics import stdev
 from typing import Any, Final
 
 from otel_quant.base import machine
 from otel_quant.cost import CostError
 from otel_quant.cost.graph import QDQ, printable
 from otel_quant.inference.fix.fix_results import FixResult, Proven, Rewrite
+from otel_quant.inference.fix.remedies import Remedy
 from otel_quant.inference.fix.rewriting import REMEDIES, Rewritten, forecast_of, rewritten
 from otel_quant.inference.measure import files_result, run_in_turns
 from otel_quant.inference.outputs import compared_outputs
@@ -39,6 +41,13 @@ _FLOATS: Final = frozenset({
     "Conv", "ConvTranspose", "FusedConv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul", "NhwcFusedConv",
 })  # fmt: skip
 """Kernels of contractions."""
+
+
+_ERRORS: Final = 3
+"""Standard errors that chance alone rarely exceeds."""
+
+_FEWEST: Final = 8
+"""Samples from which a standard error is known."""
 
 
 class FixError(Exception):
@@ -104,35 +113,54 @@ class _Fixing:
     def _with(self, kinds: Sequence[str]) -> Rewritten:
         return rewritten(self._model, self._folder, kinds, **self._shapes)
 
+    def _without(self, kinds: Sequence[str], kind: str) -> Rewritten:
+        return self._with([each for each in kinds if each != kind])
+
     def result(self) -> FixResult:
         """Returns what became of the model."""
-        wanted = [each for each in REMEDIES if each.kind in (self._wanted.only or [each.kind])]
-        everything = self._with([each.kind for each in wanted])
-        kinds = list(everything.nodes)
-        planned = {
-            each.kind: Rewrite(
-                each.kind, each.title, tuple(map(printable, everything.nodes[each.kind])),
-                everything.integers[each.kind], differs=each.differs,
-            )
-            for each in wanted if each.kind in kinds
-        }  # fmt: skip
-        self._removes = {each.kind for each in wanted if each.removes_error}
+        only = self._wanted.only
+        wanted = [each for each in REMEDIES if not only or {each.kind, each.instead_of} & set(only)]
+        everything = self._with([each.kind for each in wanted if not each.instead_of])
+        self._plan(wanted, everything)
+        kinds = list(self._planned)
         if self._wanted.float_model is None:
-            for kind in [kind for kind in kinds if planned[kind].differs]:
-                why = f"{planned[kind].differs}: give the float model (--float), which decides"
-                self._rewrites[kind] = replace(planned[kind], state="offered", why=why)
+            for kind in [kind for kind in kinds if self._planned[kind].differs]:
+                why = (
+                    f"{self._planned[kind].differs}: give the float model (--float), which decides"
+                )
+                self._rewrites[kind] = replace(self._planned[kind], state="offered", why=why)
                 kinds.remove(kind)
-        self._planned = planned
         if self._wanted.is_dry:
             return self._outcome(self._with(kinds), "nothing is written by --dry-run")
+        for other in [each for each in wanted if each.instead_of in kinds]:
+            kinds = self._closer(kinds, other)
         return self._proven(kinds)
 
+    def _plan(self, remedies: Sequence[Remedy], found: Rewritten) -> None:
+        """Notes what is rewritten by remedies."""
+        self._removes = {each.kind for each in remedies if each.removes_error}
+        self._planned = {
+            it.kind: Rewrite(
+                it.kind, it.title, tuple(map(printable, found.nodes[it.kind])),
+                self._without(list(found.nodes), it.kind).forecast.integers, differs=it.differs,
+            )
+            for it in remedies if it.kind in found.nodes
+        }  # fmt: skip
+
+    def _closer(self, kinds: list[str], other: Remedy) -> list[str]:
+        """Returns the kinds with another in place of the one that it is a choice for, if that is closer to the float model."""
+        instead = [other.kind if each == other.instead_of else each for each in kinds]
+        choices = {f"with {', '.join(each)}": self._with(each) for each in (kinds, instead)}
+        with self._written({name: each.model for name, each in choices.items()}) as paths:
+            proof = _Proof(self._wanted, self._options, paths, is_timed=False)
+            first, second = map(proof.sqnr, paths)
+        if first >= second:
+            return kinds
+        self._plan([each for each in REMEDIES if each.kind in instead], choices[list(choices)[1]])
+        return instead
+
     def _outcome(self, found: Rewritten, why: str = "", **more: Any) -> FixResult:
-        rewrites = [
-            self._rewrites.get(kind)
-            or replace(each, state="planned", integers=found.integers.get(kind, each.integers))
-            for kind, each in self._planned.items()
-        ]
+        rewrites = [self._rewrites.get(kind, each) for kind, each in self._planned.items()]
         return FixResult(
             self._wanted.model, self._wanted.provider, self._before.contractions, self._before.integers,
             found.forecast.integers, tuple(rewrites), found.forecast.obstacles,
@@ -143,17 +171,19 @@ class _Fixing:
         """Measures rewrites, all of them and all but one, until each of those that are left pays."""
         while kinds:
             found = self._with(kinds)
-            with self._candidates(found, kinds) as paths:
+            models = {self._wanted.output: found.model}
+            for kind in kinds if len(kinds) > 1 else ():
+                models[_without(kind)] = self._without(kinds, kind).model
+            with self._written(models) as paths:
                 proof = _Proof(self._wanted, self._options, paths)
-                worst = proof.worst(kinds, self._removes)
+                worst = proof.worst([self._planned[kind] for kind in kinds], self._removes)
                 for kind in kinds:
                     self._rewrites[kind] = replace(
-                        self._planned[kind], **proof.of(kind), state="written",
-                        integers=found.integers[kind],
-                    )  # fmt: skip
+                        self._planned[kind], **proof.of(kind), state="written"
+                    )
                 if worst is None:
                     self._place(paths[self._wanted.output])
-                    more = {
+                    more: dict[str, Any] = {
                         "measured": proof.measured,
                         "proven": proof.proven,
                         "output": self._wanted.output,
@@ -172,15 +202,10 @@ class _Fixing:
         return f"no rewrite is to be written: {'; '.join(found)}"
 
     @contextmanager
-    def _candidates(self, found: Rewritten, kinds: Sequence[str]) -> Iterator[dict[str, Path]]:
-        """Writes what is measured, all rewrites and all but one, where its weights are found."""
+    def _written(self, models: Mapping[str, Any]) -> Iterator[dict[str, Path]]:
+        """Writes models for as long as they are measured, where their weights are found."""
         import onnx
 
-        models = {self._wanted.output: found.model}
-        if len(kinds) > 1:
-            for kind in kinds:
-                rest = [each for each in kinds if each != kind]
-                models[_without(kind)] = self._with(rest).model
         output = Path(self._wanted.output)
         folder = self._folder if _locations(self._model) else output.parent
         stem = f".{output.name}-{os.getpid()}"
@@ -221,29 +246,26 @@ def _locations(model: Any) -> list[str]:
 class _Proof:
     """What rounds of a model, its float model and its rewrites beside each other show."""
 
-    def __init__(self, wanted: Wanted, options: Options, paths: Mapping[str, Path]) -> None:
+    def __init__(
+        self, wanted: Wanted, options: Options, paths: Mapping[str, Path], *, is_timed: bool = True
+    ) -> None:
         self._wanted = wanted
-        named = {wanted.model: Path(wanted.model)}
-        if wanted.float_model is not None:
-            named[wanted.float_model] = Path(wanted.float_model)
-        named |= paths
+        given = [wanted.model, *filter(None, [wanted.float_model])]
+        named = {name: Path(name) for name in given} | dict(paths)
         load = machine.load()
         with ExitStack() as kept:
             self._models = {
                 name: OnnxModel(name, str(path), options, is_profiled=True)
                 for name, path in named.items()
             }
-            for name in paths.keys() - {wanted.output}:
+            for name in paths if not is_timed else paths.keys() - {wanted.output}:
                 self._models[name].is_profiled = False
-            run_in_turns(list(self._models.values()), options, kept)
+            run_in_turns(list(self._models.values()), options, kept, is_timed=is_timed)
             self._refuse_problems()
-            shown = [
-                self._models[name]
-                for name in (wanted.model, wanted.output, wanted.float_model)
-                if name
-            ]
-            self.measured: InferenceResult = files_result(shown, options, load)
-            self.proven = tuple(self._proven(each, named[each.name]) for each in shown)
+            if is_timed:
+                shown = [self._models[name] for name in (wanted.model, wanted.output, *given[1:])]
+                self.measured: InferenceResult = files_result(shown, options, load)
+                self.proven = tuple(self._proven(each, named[each.name]) for each in shown)
 
     def _refuse_problems(self) -> None:
         for model in self._models.values():
@@ -271,27 +293,27 @@ class _Proof:
         """Returns the model with all rewrites but those of a kind."""
         return self._models.get(_without(kind), self._models[self._wanted.model])
 
-    def _sqnr(self, model: OnnxModel) -> float:
-        """Returns the SQNR to the float model, or else to the input file; infinite where they are the same."""
+    def sqnr(self, name: str) -> float:
+        """Returns the SQNR of a model to the float one, or else to the input file; infinite where they are the same."""
         first = self._models[self._wanted.float_model or self._wanted.model]
-        found = _accuracy(model, first)
+        found = _accuracy(self._models[name], first)
         is_same = all(each.max_abs == 0 for each in found.outputs)
         return inf if is_same or found.lowest_sqnr is None else found.lowest_sqnr
 
     def of(self, kind: str) -> dict[str, Any]:
         """Returns what a kind of rewrites changes."""
         full, rest = self._models[self._wanted.output], self._without(kind)
-        own, other = self._sqnr(full), self._sqnr(rest)
+        own, other = self.sqnr(full.name), self.sqnr(rest.name)
         known = self._wanted.float_model is not None and max(own, other) < inf
         return {"ratio": latency(full, rest).ratio, "sqnr_gain": own - other if known else None}
 
-    def worst(self, kinds: Sequence[str], removes: set[str]) -> tuple[str, str] | None:
+    def worst(self, rewrites: Sequence[Rewrite], removes: set[str]) -> tuple[str, str] | None:
         """Returns the kind of rewrites that is to be left out first, and why; None if all are to stay."""
         full = self._models[self._wanted.output]
-        if (found := self._too_far(full, kinds)) is not None:
+        if (found := self._too_far(rewrites)) is not None:
             return found
         slow: list[tuple[float, str]] = []
-        for kind in kinds:
+        for kind in (each.kind for each in rewrites):
             time = latency(full, self._without(kind))
             if kind not in removes and not (time.is_apart and (time.ratio or 1) < 1):
                 slow.append((time.ratio or 1, kind))
@@ -300,22 +322,58 @@ class _Proof:
         ratio, kind = max(slow)
         return kind, f"it is not told apart as faster: {ratio:.2f} of the time without it"
 
-    def _too_far(self, full: OnnxModel, kinds: Sequence[str]) -> tuple[str, str] | None:
+    def _too_far(self, rewrites: Sequence[Rewrite]) -> tuple[str, str] | None:
         """Returns the kind of rewrites that costs most SQNR, if it is more than may be."""
-        own, allowed = self._sqnr(full), self._wanted.allowed
-        falls = {kind: self._sqnr(self._without(kind)) - own for kind in kinds}
-        kind = max(falls, key=falls.__getitem__)
+        full = self._models[self._wanted.output]
         if self._wanted.float_model is None:
+            own = self.sqnr(full.name)
+            falls = {each.kind: self.sqnr(self._without(each.kind).name) for each in rewrites}
             if own >= REPRODUCED:
                 return None
-            return (
-                kind,
-                f"outputs are at {own:.1f} dB to those of the input file; expected {REPRODUCED:.0f} or more",
-            )
-        fall = max(self._sqnr(self._models[self._wanted.model]) - own, falls[kind])
-        if not fall > allowed:
+            why = f"outputs are at {own:.1f} dB to those of the input file; expected {REPRODUCED:.0f} or more"
+            return max(falls, key=falls.__getitem__), why
+        falls = {each.kind: self._fall(self._without(each.kind), each.differs) for each in rewrites}
+        kind = max(falls, key=falls.__getitem__)
+        differs = next((each.differs for each in rewrites if each.differs), "")
+        fall = max(falls[kind], self._fall(self._models[self._wanted.model], differs))
+        if not fall > self._wanted.allowed:
             return None
-        return kind, f"SQNR to the float model falls by {fall:.2f} dB; allowed are {allowed:g}"
+        return (
+            kind,
+            f"SQNR to the float model falls by {fall:.2f} dB; allowed are {self._wanted.allowed:g}",
+        )
+
+    def _fall(self, before: OnnxModel, differs: str) -> float:
+        """Returns by how many dB the fixed file is further off than another.
+
+        Where both compute the same but for rounding, what chance explains is taken off: roundings of a deep
+        net differ from sample to sample.
+        """
+        full = self._models[self._wanted.output]
+        fall = self.sqnr(before.name) - self.sqnr(full.name)
+        if differs or fall == inf:
+            return fall
+        float_ = self._models[self._wanted.float_model or ""]
+        differences = [
+            each for name in full.outputs
+            if (each := _falls(float_.outputs.get(name), before.outputs[name], full.outputs[name]))
+        ]  # fmt: skip
+        errors = [stdev(each) / sqrt(len(each)) for each in differences]
+        return fall - _ERRORS * max(errors, default=0.0)
+
+
+def _falls(expected: Any, before: Any, after: Any) -> list[float]:
+    """Returns the fall of the SQNR in each sample, in dB; nothing where there are few samples."""
+    import numpy as np
+
+    if expected is None or expected.shape != after.shape or after.ndim == 0 or len(after) < _FEWEST:
+        return []
+    noise = [
+        ((expected - each).astype(np.float64) ** 2).reshape(len(each), -1).sum(1) for each in (before, after)
+    ]  # fmt: skip
+    if not (np.all(noise[0] > 0) and np.all(noise[1] > 0)):
+        return []
+    return list(map(float, 10 * np.log10(noise[1] / noise[0])))
 
 
 def _accuracy(model: OnnxModel, first: OnnxModel) -> Accuracy:

@@ -50,6 +50,8 @@ class Remedy(NamedTuple):
     # How what the model computes differs then; empty if it is the same but for rounding
     differs: str = ""
     removes_error: bool = False  # Whether results were wrong before
+    # The kind that it may take the place of, where it comes closer to the float model
+    instead_of: str = ""
 
 
 REMEDIES: list[Remedy] = []
@@ -124,10 +126,26 @@ def _bias_in_float(graph: EditedGraph, node: Any, judged: Judged) -> Any:
 
 @_remedy(
     "zero_point",
-    "zero point at the lowest code behind a Relu or Clip from 0, which then is left out",
-    differs="what was saturated at the highest code no longer is",
+    "zero point at the lowest code behind a Relu or Clip from 0, which is left out: all codes for the same range",
+    differs="values behind it are rounded in finer steps",
 )
-def _zero_points(graph: EditedGraph, _: Judged) -> Iterator[Any]:
+def _finer(graph: EditedGraph, _: Judged) -> Iterator[Any]:
+    """Gives what is behind a clamp all codes for the range that it has."""
+    yield from _zero_points(graph, is_wide=False)
+
+
+@_remedy(
+    "zero_point_wide",
+    "zero point at the lowest code behind a Relu or Clip from 0, which is left out: the same steps, a wider range",
+    differs="what was saturated at the highest code no longer is",
+    instead_of="zero_point",
+)
+def _wider(graph: EditedGraph, _: Judged) -> Iterator[Any]:
+    """Gives what is behind a clamp all codes, each for what it stands for."""
+    yield from _zero_points(graph, is_wide=True)
+
+
+def _zero_points(graph: EditedGraph, *, is_wide: bool) -> Iterator[Any]:
     """Moves the zero points behind Relu and Clip to the lowest code, where they make these superfluous."""
     for clamp in list(graph.nodes):
         high = _highest(graph, clamp)
@@ -140,7 +158,9 @@ def _zero_points(graph: EditedGraph, _: Judged) -> Iterator[Any]:
         limits = np.iinfo(now.zero.dtype)
         if now.zero == limits.min or not _may_change(graph, quantizer):
             continue
-        scale = np.minimum(now.scale, now.scale.dtype.type(high / (limits.max - limits.min)))
+        lowest = limits.min if is_wide else int(now.zero)
+        span = np.minimum(now.scale * (limits.max - lowest), high)
+        scale = (span / (limits.max - limits.min)).astype(now.scale.dtype)
         wanted = Scales(scale.reshape(now.scale.shape), np.full_like(now.zero, limits.min))
         _quantize_otherwise(graph, quantizer, now, wanted)
         graph.replace_reads(clamp.output[0], clamp.input[0])

@@ -26,7 +26,6 @@ class Rewritten(NamedTuple):
 
     model: Any  # An ``onnx.ModelProto``; weights beside the file stay there
     nodes: Mapping[str, Sequence[str]]  # Those that were changed, by kind
-    integers: Mapping[str, int]  # Contractions in integers after the rewrites of each kind
     forecast: IntegerForecast
 
 
@@ -53,7 +52,6 @@ def rewritten(
     copy = type(model)()
     copy.CopyFrom(model)
     nodes: dict[str, dict[str, None]] = {}
-    integers: dict[str, int] = {}
     has_changed = True
     while has_changed:
         has_changed = False
@@ -64,6 +62,5 @@ def rewritten(
             if changed:
                 has_changed, copy = True, graph.finished()
                 nodes.setdefault(remedy.kind, {}).update(dict.fromkeys(changed))
-                integers[remedy.kind] = forecast_of(copy, inputs, dims).integers
     found = {kind: list(each) for kind, each in nodes.items()}
-    return Rewritten(copy, found, integers, forecast_of(copy, inputs, dims))
+    return Rewritten(copy, found, forecast_of(copy, inputs, dims))

@@ -11,9 +11,10 @@ from typing import Any, Final
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.analysis import file_bytes
-from otel_quant.cost.execution import Execution, executions
+from otel_quant.cost.execution import Execution, executions, multiplied, precision_of
 from otel_quant.cost.fused import DEQUANTIZES, QUANTIZES, Fused, fused_kernels
 from otel_quant.cost.inputs import BoundInputs, InputSpec, bind_inputs
+from otel_quant.cost.left_in_float import PRODUCERS, Contractions, LeftInFloat
 from otel_quant.cost.model_reader import read_model
 from otel_quant.cost.operation import TypedNode, Value
 from otel_quant.cost.operators import operator_of
@@ -115,6 +116,15 @@ class ModelGraph:
             return None
         contraction = sum(macs.contraction * times for macs, times in known)
         return contraction or sum(macs.total * times for macs, times in known)
+
+    def left_in_float(self) -> list[LeftInFloat]:
+        """Returns the contractions of a quantized model that were not quantized, by the reasons."""
+        found = Contractions(self.main)
+        for op, run in self.runs.items():
+            if self.is_contraction(op) and run.macs is not None:
+                macs = multiplied(run.macs.contraction, run.times) or 0
+                found.add(op, precision_of(op, self._makers), macs)
+        return found.left(is_written=self.model.producer in PRODUCERS)
 
     @property
     def file_bytes(self) -> int:

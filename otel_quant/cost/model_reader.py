@@ -150,7 +150,10 @@ class _ModelReader:
             raise wire.no_model(reader, error) from error
         functions = {(each.domain, each.name, each.overload): each for each in found["functions"]}
         opsets = dict(found["opset_import"])
-        return structure.Model(reader.source, found["graph"], functions, opsets, reader.size)
+        producer = found.get("producer_name", "")
+        return structure.Model(
+            reader.source, found["graph"], functions, opsets, reader.size, producer
+        )
 
     def _message(self, field: Field, fields: _Fields) -> _Message:
         """Reads those fields of a message that its table has."""
@@ -443,7 +446,7 @@ _ONE, _MANY = False, True
 _of = _ModelReader
 
 _MODEL: Final[_Fields] = {
-    7: ("graph", _of._graph, _ONE), 8: ("opset_import", _of._opset, _MANY), 25: ("functions", _of._function, _MANY),
+    2: ("producer_name", _of._name, _ONE), 7: ("graph", _of._graph, _ONE), 8: ("opset_import", _of._opset, _MANY), 25: ("functions", _of._function, _MANY),
 }  # fmt: skip
 _GRAPH: Final[_Fields] = {
     1: ("node", _of._node, _MANY), 5: ("initializer", _of._tensor, _MANY), 11: ("input", _of._value_info, _MANY),

@@ -419,6 +419,11 @@ def _written(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     if paths := [cut(name, LONGEST_NAME) for name in names if name]:
         shown, more = ", ".join(paths[:_MOST_PATHS]), len(paths[_MOST_PATHS:])
         yield f"Models written: {shown}{phrase(' and {:,} more', more, int)}."
+    models = (model for run in recording.runs for model in run.models)
+    left = ((model.get("path"), model["figures"].get("left_in_float")) for model in models)
+    for path, text in dict.fromkeys(each for each in left if each[1]):
+        of = phrase("Of {} ", path, lambda name: cut(PurePath(str(name)).name, LONGEST_NAME))
+        yield f"{of}{cut(str(text), _LONGEST)}."
 
 
 # --- how it ended -------------------------------------------------------------------------

@@ -168,6 +168,7 @@ def _intro(model: ModelCost) -> list[str]:
         "overridden": _overridden(model),
         "excluded": _counted(model.excluded),
         "contractions:": types if model.quantized_contractions else "",
+        "left in float:": model.left_text,
     }
     return [*assumptions(model), *(f"{name} {text}" for name, text in texts.items() if text)]
 

@@ -58,7 +58,7 @@ COMMAND: Final = cmd.Command(
         cmd.option("--for", dest="provider_for", choices=("cpu",), default="cpu", help="what the fixed file is to run on (default: %(default)s, onnxruntime's CPU provider)"),
         *models.FED_ARGUMENTS,
         cmd.option("--threads", type=cmd.number("threads", models.MOST_RUNS), default=1, metavar="N", help="threads within a kernel while it is measured (default: %(default)s: other programs then disturb least)"),
-        cmd.option("--seconds", type=models.SECONDS, default=3.0, metavar="S", help="time for the timed runs of each model (default: %(default).0f)"),
+        cmd.option("--seconds", type=models.SECONDS, default=1.0, metavar="S", help="time for the timed runs of each model (default: %(default).0f)"),
         cmd.option("--samples", type=cmd.number("samples", models.MOST_RUNS), default=16, metavar="N", help="random inputs whose outputs are compared (default: %(default)s; with --data one)"),
         lambda parser: parser.set_defaults(provider=[]),
     ),

@@ -9,8 +9,8 @@ from typing import Final
 
 from otel_quant.cli import command as cmd
 from otel_quant.cli import measured_models as models
+from otel_quant.inference.fix.fix_results import KINDS
 
-_KINDS: Final = ("bias", "zero_point", "unsigned")
 _MOST_DECIBELS: Final = 1000
 
 
@@ -52,7 +52,7 @@ COMMAND: Final = cmd.Command(
         cmd.option("model", metavar="MODEL", help="a quantized ONNX file in QDQ form"),
         cmd.option("-o", "--out", metavar="FIXED", help="where to write the fixed file, beside which its weights lie where they lie beside the model"),
         cmd.option("--float", metavar="FLOAT", help="the float model: what changes saturation is written only if it comes no further off from that"),
-        cmd.option("--only", action="append", default=[], choices=_KINDS, help="only rewrites of this kind; may be repeated"),
+        cmd.option("--only", action="append", default=[], choices=KINDS, help="only rewrites of this kind; may be repeated"),
         cmd.option("--dry-run", action="store_true", help="show what would be rewritten, by the forecast alone"),
         cmd.option("--allow-db", type=cmd.number("dB", _MOST_DECIBELS, least=0, of=float), default=0.1, metavar="DB", help="by how much the SQNR to the float model may fall (default: %(default)s)"),
         cmd.option("--for", dest="provider_for", choices=("cpu",), default="cpu", help="what the fixed file is to run on (default: %(default)s, onnxruntime's CPU provider)"),

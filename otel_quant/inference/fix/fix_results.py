@@ -12,6 +12,11 @@ from otel_quant.inference.results import InferenceResult
 SCHEMA: Final = 1
 """Version of the JSON: raised when a key changes its meaning or goes away."""
 
+KINDS: Final = (
+    "constants", "batch_norm", "axis", "blocks", "matmul_add", "bias", "zero_point", "unsigned", "double", "pairs",
+)  # fmt: skip
+"""The kinds of rewrites that a user may ask for, in the order in which they are applied."""
+
 State = Literal["planned", "written", "left out", "offered"]
 
 

@@ -322,9 +322,7 @@ def _accuracy(model: OnnxModel, first: OnnxModel) -> Accuracy:
     taken = (
         ", ".join(f"{name} {text}" for name, text in each.fed.items()) for each in (model, first)
     )
-    return Accuracy(
-        problem=f"it takes {next(taken)}, and {first.name} takes {next(taken)}"
-    )
+    return Accuracy(problem=f"it takes {next(taken)}, and {first.name} takes {next(taken)}")
 
 
 def _checked(path: Path) -> str:

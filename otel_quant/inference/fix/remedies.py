@@ -48,8 +48,8 @@ class Judged:
     def shape(self, name: str) -> Sequence[int] | None:
         """Returns the shape of what a node makes; None where not all of it is known."""
         op = self._file.maker_of(name)
-        found = [each.shape for each in op.outputs if each.name == name] if op else []
-        return None if not found or None in (found[0] or (None,)) else list(filter(None.__ne__, found[0]))
+        found = next((it.shape for it in op.outputs if it.name == name), None) if op else None
+        return None if found is None or None in found else [it for it in found if it is not None]
 
 
 class Remedy(NamedTuple):

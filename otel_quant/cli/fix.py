@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from otel_quant.cli import command as cmd
 from otel_quant.cli import measured_models as models
 from otel_quant.inference.fix.fix_results import KINDS
+
+if TYPE_CHECKING:
+    from otel_quant.recordings.model import Recording
 
 _MOST_DECIBELS: Final = 1000
 
@@ -37,6 +41,23 @@ def _run(options: argparse.Namespace) -> int:
     cmd.print_document(document(result, is_page=options.format == "html"), options.format)
     sys.stdout.flush()
     return 0 if result.output or result.of_state("planned") else models.FAILED
+
+
+def fixed_beside(recording: Recording) -> Iterator[str]:
+    """Fixes the quantized models that a run has written, each beside itself; yields what came of it."""
+    from otel_quant.inference.fix.fixing import FixError, Wanted, fix
+    from otel_quant.inference.subjects import Options
+    from otel_quant.views.fix import answer
+
+    for run in recording.runs:
+        paths = {str(each.get("role")): str(each.get("path")) for each in run.models}
+        quantized, floats = paths.get("quantized", ""), paths.get("float")
+        if quantized.endswith(".onnx"):
+            wanted = Wanted(quantized, f"{quantized.removesuffix('.onnx')}.fixed.onnx", floats)
+            try:
+                yield answer(fix(wanted, Options(threads=1, seconds=1.0, samples=16)))
+            except FixError as error:
+                yield str(error)
 
 
 COMMAND: Final = cmd.Command(

@@ -20,7 +20,7 @@ _ROWS: Final = 20
 
 def document(result: FixResult, *, is_page: bool = False) -> doc.Document:
     """Returns a result as a document; a page has the layers before and after too."""
-    title = _answer(result)
+    title = answer(result)
     parts = [
         *doc.Lines.of([] if is_page else [title]),
         *_parts(result),
@@ -32,7 +32,7 @@ def document(result: FixResult, *, is_page: bool = False) -> doc.Document:
     )  # fmt: skip
 
 
-def _answer(result: FixResult) -> str:
+def answer(result: FixResult) -> str:
     """Returns the answer in one sentence."""
     integers = f"{result.integers_after:,} of {counted(result.contractions, 'contraction')} in integers, not {result.integers_before:,}"
     if result.output is None:

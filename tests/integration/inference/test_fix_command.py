@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
+import otel_quant
 from tests.fixtures.onnx_builder import Builder
 from tests.integration.inference.conftest import run
 
@@ -143,3 +145,32 @@ def test_what_cannot_be_fixed_is_one_line_and_nothing_is_written(
     _, error = run(tmp_path, "fix", *arguments, *SHORT, code=code)
     assert says in error
     assert sorted(each.name for each in tmp_path.iterdir()) == sorted([*files, "temporary"])
+
+
+PROGRAM = """
+import numpy as np
+from onnxruntime.quantization import CalibrationDataReader, quantize_static
+
+class Images(CalibrationDataReader):
+    left = [{"x": np.ones((1, 32, 56, 56), np.float32)}]
+    def get_next(self):
+        return self.left.pop() if self.left else None
+
+quantize_static("float.onnx", "int8.onnx", Images())
+"""
+
+
+def test_a_run_that_is_to_be_fixed_says_what_came_of_each_model(tmp_path: Path) -> None:
+    net(is_float=True).save(tmp_path / "float.onnx")
+    (tmp_path / "quantize.py").write_text(PROGRAM)
+    command = ("run", "--fix", "--no-report", "--out", "R", "--", sys.executable, "quantize.py")
+    _, error = run(tmp_path, *command)
+    assert "fix:       int8.onnx: there is nothing to rewrite" in error
+    assert not (tmp_path / "int8.fixed.onnx").exists()
+
+
+def test_a_function_in_python_does_the_same(tmp_path: Path) -> None:
+    path = net().save(tmp_path / "int8.onnx")
+    found = otel_quant.fix(path, tmp_path / "fixed.onnx", dry_run=True)
+    assert (found.integers_before, found.contractions, found.output) == (0, 3, None)
+    assert [each.state for each in found.rewrites] == ["planned", "offered"]

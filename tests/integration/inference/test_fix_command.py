@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 import otel_quant
 from tests.fixtures.onnx_builder import Builder
+from tests.fixtures.programs import run as run_program
 from tests.integration.inference.conftest import run
 
 SHORT = ("--seconds", "2")
@@ -163,9 +165,9 @@ quantize_static("float.onnx", "int8.onnx", Images())
 def test_a_run_that_is_to_be_fixed_says_what_came_of_each_model(tmp_path: Path) -> None:
     net(is_float=True).save(tmp_path / "float.onnx")
     (tmp_path / "quantize.py").write_text(PROGRAM)
-    command = ("run", "--fix", "--no-report", "--out", "R", "--", sys.executable, "quantize.py")
-    _, error = run(tmp_path, *command)
-    assert "fix:       int8.onnx: there is nothing to rewrite" in error
+    python, own = sys.executable, ("-m", "otel_quant", "run", "--fix", "--no-report", "--out", "R")
+    done = run_program([python, *own, "--", python, "quantize.py"], tmp_path, dict(os.environ))
+    assert "fix:       int8.onnx: there is nothing to rewrite" in done.stderr
     assert not (tmp_path / "int8.fixed.onnx").exists()
 
 

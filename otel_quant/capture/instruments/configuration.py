@@ -251,6 +251,8 @@ def _parts(role: str, data: Any) -> list[Part]:
     """Returns the parts of the model that a configuration tells apart; outer values count for those within."""
     own = dict(reversed(list(_of_values(role, data))))
     within = [part for inner, each in _nested(role, data) for part in _parts(inner, each)]
+    if role == "weight" and own.keys() & _TYPED:
+        return [{**agreed(within), **own}]  # an observer within has defaults of its own
     typed = [part for part in within if part.keys() & _TYPED]
     # Sizes beside no type of weights are an algorithm's own.
     sizes = (semconv.BLOCK_SIZE, semconv.GRANULARITY)
@@ -392,7 +394,10 @@ _READERS: Final[Mapping[str, Callable[[str, Any], _Found]]] = {
 def completed(attributes: dict[str, AttributeValue]) -> dict[str, AttributeValue]:
     """Adds what others imply: the bits of a type and the type's name with them, the granularity of a group."""
     for bits, kind in _TYPE_OF.items():
-        if width := _WIDTH.fullmatch(name := str(attributes.get(kind, ""))):
+        name = str(attributes.get(kind, ""))
+        if "," in name:
+            continue
+        if width := _WIDTH.fullmatch(name):
             attributes.setdefault(bits, int(width[1]))
         elif name.startswith(("int", "float", "mx_", "nv_")) and bits in attributes:
             attributes[kind] = f"{name}{attributes[bits]}"

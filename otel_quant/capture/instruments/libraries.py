@@ -267,6 +267,7 @@ def calibrated(call: Mapping[str, Any], library: Library) -> None:
         if owner is call["self"] and activation.step is not None:
             if not models:
                 models.append(id(call["module"]))
+                activation.step.attributes |= steps.with_configuration(call, {}, "")
             if models[0] == id(call["module"]):
                 samples.count_sample(None, call["input"])
 

@@ -218,12 +218,11 @@ _DEFINING: Final = frozenset(
 """Steps whose own configuration counts, if they have one; others work on what was configured before."""
 
 
-def _configurable(call: Mapping[str, Any]) -> Iterator[Any]:
-    """Yields the models of a call: those of PyTorch, and what a method belongs to, with the model that it has."""
-    itself = call.get("self")
-    for each in (*call.values(), getattr(itself, "model", None)):
-        if each is not None and (each is itself or _has_configuration(each)):
-            yield each
+def _configurable(call: Mapping[str, Any]) -> list[Any]:
+    """Returns the models of a call; of a method that is given none, what it belongs to, with its model."""
+    models = [each for each in call.values() if _has_configuration(each)]
+    owner = [call["self"], getattr(call["self"], "model", None)] if "self" in call else []
+    return models or owner
 
 
 def _has_configuration(value: object) -> bool:
@@ -245,7 +244,7 @@ def keep_configuration(
 ) -> None:
     """Keeps the configuration of a call for the model that it returns, else for those that it was given."""
     kept = {name: value for name, value in attributes.items() if name in OF_MODEL}
-    models = [result] if _has_configuration(result) else [*_configurable(call)]
+    models = [result] if _has_configuration(result) else _configurable(call)
     for model in models if kept else ():
         if id(model) not in _CONFIGURED:
             with suppress(TypeError):  # it has no weak references
@@ -398,7 +397,7 @@ def open_library_step(
         **more,
     )
     if opened is not None:
-        opened.attributes = {**known, **opened.attributes}
+        opened.attributes |= {name: each for name, each in known.items() if name in later}
     return opened
 
 

@@ -225,9 +225,9 @@ _NNCF_BARS: Final = (
 
 _library(
     "nncf",
-    Hook(_NNCF, "quantize", STEP, ProfileStep.MODEL_QUANTIZATION, _MODE, config=ALL, describe=_OF_NNCF),
-    Hook(_NNCF, "quantize_with_accuracy_control", STEP, ProfileStep.MODEL_QUANTIZATION, _MODE, config=ALL, describe=_OF_NNCF),
-    Hook(_NNCF, "compress_weights", STEP, ProfileStep.MODEL_QUANTIZATION, _MODE, config=ALL, describe=_OF_NNCF),
+    Hook(_NNCF, "quantize", STEP, ProfileStep.MODEL_QUANTIZATION, _MODE, config=ALL, describe=_OF_NNCF, after=NOTE_WEIGHTS),
+    Hook(_NNCF, "quantize_with_accuracy_control", STEP, ProfileStep.MODEL_QUANTIZATION, _MODE, config=ALL, describe=_OF_NNCF, after=NOTE_WEIGHTS),
+    Hook(_NNCF, "compress_weights", STEP, ProfileStep.MODEL_QUANTIZATION, _MODE, config=ALL, describe=_OF_NNCF, after=NOTE_WEIGHTS),
     Hook(f"{_NNCF_ALGORITHMS}.pipeline", "collect_statistics", STEP, ProfileStep.CALIBRATION),
     Hook(f"{_NNCF_ALGORITHMS}.weight_compression.algorithm", "WeightCompression._collect_statistics", STEP, ProfileStep.CALIBRATION),
     Hook("nncf.common.tensor_statistics.aggregator", "track", BAR, counts="sample"),
@@ -383,7 +383,8 @@ _library(
     Hook(f"{_MTQ}.model_quant", "auto_quantize", STEP, ProfileStep.MODEL_QUANTIZATION, describe="libraries:of_search"),
     Hook(f"{_MTQ}.compress", "compress", STEP, ProfileStep.FREEZE_MODEL),
     Hook("modelopt.torch.export.unified_export_hf", "export_hf_checkpoint", STEP, ProfileStep.EXPORT_HF_SAFETENSORS),
-    Hook(f"{_MODELOPT_ONNX}.quantize", "quantize", STEP, ProfileStep.MODEL_QUANTIZATION, (("quantize_mode", semconv.WEIGHT_TYPE),), config=ALL, models=_MODELS),
+    Hook(f"{_MODELOPT_ONNX}.quantize", "quantize", STEP, ProfileStep.MODEL_QUANTIZATION, (("quantize_mode", semconv.WEIGHT_TYPE),), config=ALL, models=_MODELS, after=NOTE_WEIGHTS),
+    *(Hook(f"{_MODELOPT_ONNX}.{each}", "quantize", OBSERVED, after=NOTE_WEIGHTS) for each in ("int4", "int8", "fp8")),
     Hook(f"{_MODELOPT_ONNX}.int4", "_quantize_awq_clip", STEP, ProfileStep.ADVANCED_ALGORITHMS),
     Hook(f"{_MODELOPT_ONNX}.int4", "_quantize_awq_lite", STEP, ProfileStep.ADVANCED_ALGORITHMS),
     Hook(_PATCHES, "_collect_data_minmax_calibrator", "libraries:collect", ProfileStep.CALIBRATION),

@@ -27,7 +27,6 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
     [root] = otlp.spans_named("quantization")
     step, loading = steps_by("bitsandbytes"), steps_by("transformers")
     two, loaded = {semconv.LAYER_COUNT: 2}, {
-        semconv.ALGORITHMS: ("bitsandbytes",),
         semconv.CONFIG_NAME: "BitsAndBytesConfig",
         semconv.INPUT_PATH: "tiny",
         semconv.LAYER_COUNT: 14,  # two layers of seven linear modules

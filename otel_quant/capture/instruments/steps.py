@@ -64,6 +64,7 @@ class Operation:
     attributes: Mapping[str, AttributeValue]  # Of the steps within
     costs_models: bool = False
     shared_step: scope.Activation | None = None
+    layers: int = 0  # How many that step will go through, 0 if that is not known
     input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def begin_shared_step(self, activation: scope.Activation) -> None:
@@ -236,7 +237,10 @@ def with_configuration(
     if semconv.CONFIG_HASH in found and kind in _DEFINING:
         return dict(found)
     known = (_CONFIGURED[id(each)] for each in _configurable(call) if id(each) in _CONFIGURED)
-    return {**found, **next(known, _NOTHING)}
+    operation = innermost()
+    said = operation.attributes if operation is not None else _NOTHING
+    kept = {name: value for name, value in next(known, _NOTHING).items() if name not in said}
+    return {**found, **kept}
 
 
 def keep_configuration(
@@ -385,7 +389,7 @@ def open_library_step(
     A span's attributes can be changed, not taken back: those of some names are set when it ends.
     """
     parent = RUNTIME.current_step()
-    if parent is not None and parent.info.library == library.distribution:
+    if parent is not None and parent.info.library is not None:
         outer = {name: each for name, each in parent.attributes.items() if name in OF_MODEL}
         attributes = with_outer(outer, attributes)
     known = completed(_within(attributes))

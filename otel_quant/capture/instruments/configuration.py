@@ -216,7 +216,9 @@ SHOWN: Final = OF_WEIGHTS.union(OF_PARTS.values())
 
 def with_outer(outer: Mapping[str, AttributeValue], own: Mapping[str, AttributeValue]) -> Part:
     """Returns own attributes with those of what is around, which alone has the complete configuration."""
-    if own.keys() & (_TYPED | {semconv.PARTS_BITS}):
+    if any(outer.get(name, own[name]) != own[name] for name in own.keys() & _TYPED) or (
+        semconv.PARTS_BITS in own
+    ):
         outer = {name: value for name, value in outer.items() if name not in SHOWN}
     found = {**outer, **own}
     if semconv.CONFIG_HASH in outer:

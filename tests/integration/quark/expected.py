@@ -96,7 +96,11 @@ def onnx_steps(step: Callable[..., Any], models: str, out: str) -> list[Any]:
         **given("matmul", "dynamic"), semconv.WEIGHT_TYPE: "QUInt8", semconv.BITS: 8,
         semconv.GRANULARITY: "tensor", semconv.PER_CHANNEL: False,
     }  # fmt: skip
-    preset = {**_described("MinMSE", "QUInt8", "cle"), semconv.CONFIG_NAME: "XINT8"}
+    preset = {
+        **_described("MinMSE", "QUInt8", "cle"),
+        semconv.ACTIVATION_SYMMETRIC: True,
+        semconv.CONFIG_NAME: "XINT8",
+    }
     adaround = {
         **given("conv", "adaround"), **_described("MinMSE", "QInt8", "adaround"),
         semconv.SYMMETRIC: True,

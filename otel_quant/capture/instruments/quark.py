@@ -33,6 +33,7 @@ from otel_quant.capture.instruments.steps import (
     entering,
     is_reported_already,
     open_library_step,
+    with_configuration,
 )
 from otel_quant.capture.probes.cache_directories import CACHE_DIRECTORIES
 from otel_quant.capture.recorder.ongoing import OpenStep
@@ -156,7 +157,8 @@ def _open(
     function = caller["func"]
     call = Arguments(function).bound(caller.get("args", ()), caller.get("kwargs", {}))
     name = qualified_name(function)
-    return open_library_step(kind, library, attributes_of(call), label=label, function=name)
+    known = with_configuration(call, attributes_of(call), kind)
+    return open_library_step(kind, library, known, label=label, function=name)
 
 
 def enter_scope(original: Function, hook: Hook, library: Library) -> Function:

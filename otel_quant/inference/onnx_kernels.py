@@ -422,7 +422,7 @@ class _Join:
             shown = replace(shown, layer=self._layer_of(near))
             return Placed(shown, (), None, is_conversion, before, after)
         place = _place(nodes) if nodes else None  # Case 3
-        found = {
+        found: dict[str, Any] = {
             "macs": self._file.macs(nodes),
             "layer": self._layer_of(nodes[:1]),
             "is_scaling": bool(nodes) and all(scaled_by(self._file, op) for op in nodes),

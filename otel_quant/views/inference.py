@@ -24,10 +24,7 @@ _MOST_NAMES: Final = 3
 _LONGEST_PROBLEM: Final = 160
 _LONGEST_HEADING: Final = 24
 _MICRO: Final = 1e-6
-
-_MOST: Final = 20
-"""Rows of a table and findings of a model, unless fewer nodes are asked for."""
-
+_MOST: Final = 20  # Rows of a table and findings of a model, unless fewer nodes are asked for
 _ABSENT: Final = "-"
 _TITLES: Final = {INFERENCE: "Inference", BENCH: "Variants side by side"}
 
@@ -96,6 +93,11 @@ def _parts(result: results.InferenceResult, rows: int, *, is_page: bool) -> Iter
     settings = [(name, text) for name, text in _settings(result) if text]
     yield doc.Facts(settings, "How it was measured" if is_page else "measured")
     yield from doc.Lines.of([f"to repeat: {result.command}"] if result.command else ())
+
+
+def measured_parts(result: results.InferenceResult, rows: int) -> Iterator[doc.Part]:
+    """Yields the parts of a page that has an answer of its own."""
+    return _parts(result, rows, is_page=True)
 
 
 def _unknown_errors(result: results.InferenceResult) -> Iterator[str]:
@@ -300,8 +302,7 @@ def _row(
     return replace(row, macs=main.macs, inputs=main.inputs, outputs=main.outputs)
 
 
-_ALIKE: Final = 0.05
-"""Part of a time below which two are not told apart."""
+_ALIKE: Final = 0.05  # Part of a time below which two are not told apart
 
 _RESOLUTION: Final = 2.0
 """Microseconds by which two times that onnxruntime's profiler counts in whole ones may differ."""

@@ -23,16 +23,6 @@ from otel_quant.capture.instruments import layer_values, steps
 from otel_quant.capture.instruments.configuration import described as of_configuration
 from otel_quant.capture.instruments.hooks import Arguments, Function, Hook, Library, wraps
 from otel_quant.capture.instruments.samples import expect_layers, note_shapes
-<<<<<<< HEAD
-from otel_quant.capture.instruments.steps import (
-    attributes_of,
-    entering,
-    is_reported_already,
-    open_library_step,
-    with_configuration,
-)
-=======
->>>>>>> main
 from otel_quant.capture.probes.cache_directories import CACHE_DIRECTORIES
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
@@ -155,14 +145,8 @@ def _open(
     function = caller["func"]
     call = Arguments(function).bound(caller.get("args", ()), caller.get("kwargs", {}))
     name = qualified_name(function)
-<<<<<<< HEAD
-    known = with_configuration(call, attributes_of(call), kind)
-    return open_library_step(kind, library, known, label=label, function=name)
-=======
-    return steps.open_library_step(
-        kind, library, steps.attributes_of(call), label=label, function=name
-    )
->>>>>>> main
+    known = steps.with_configuration(call, steps.attributes_of(call), kind)
+    return steps.open_library_step(kind, library, known, label=label, function=name)
 
 
 def enter_scope(original: Function, hook: Hook, library: Library) -> Function:

@@ -31,6 +31,9 @@ _OPERANDS: Final = {
 }
 """Operands that have to be there, else a model is broken and the node is left as it is."""
 
+_MATRIX: Final = 2
+"""Dimensions."""
+
 _LIMITS: Final = {
     dtypes.INT8: (-128, 127), dtypes.UINT8: (0, 255), dtypes.INT16: (-32768, 32767), dtypes.UINT16: (0, 65535),
 }  # fmt: skip
@@ -257,6 +260,8 @@ class _Graph:
             obstacles = iter([runtimes.FOREIGN])
         elif len(held) == len(operands):
             obstacles = self._against_integers(it)
+        elif self._on_loading(it):
+            obstacles = iter(())
         else:  # of floats
             return
         obstacle = next(obstacles, None)
@@ -292,6 +297,11 @@ class _Graph:
             yield from self._against_scales(it)
             if self._before_a_clamp(it.op):
                 yield runtimes.BEFORE_A_CLAMP
+            add = self._added(it.op)
+            is_rounded = add is not None and add.outputs[0] in self._wanted
+            on_integers = self._rules.float_bias or not it.held[1].value.constant
+            if add is not None and not (is_rounded and on_integers):
+                yield runtimes.FUSED_WITH_ADD
         elif it.rule.result != "equal" or not self._carries_on(it):  # else Case 3
             yield runtimes.NOT_QUANTIZED
 
@@ -347,6 +357,39 @@ class _Graph:
             return False
         reader = self._readers[op.outputs[0]]
         return reader.kind in _CLAMPS and self._alone(reader.outputs[0])
+
+    def _added(self, op: TypedNode) -> TypedNode | None:
+        """The Add that alone reads a product and adds a bias, with which onnxruntime makes a Gemm of it."""
+        add = self._readers.get(op.outputs[0])
+        if op.kind != "MatMul" or add is None or add.kind != "Add":
+            return None
+        weights, result = op.input(1).shape or (), op.outputs[0]
+        biases = [each.shape for each in add.given if each is not result]
+        is_alone = self._alone(result) and len(weights) == _MATRIX
+        return add if is_alone and biases == [weights[1:]] else None
+
+    def _on_loading(self, it: _Candidate) -> bool:
+        """Whether onnxruntime quantizes float weights when it loads the model.
+
+        It does so between a DequantizeLinear and a QuantizeLinear that alone reads the result, where
+        there is no bias, or one in float.
+        """
+        op, x, add = it.op, self._held.get(it.op.input(0)), self._added(it.op)
+        made = it.found if add is None else [self._wanted.get(add.outputs[0])]
+        if x is None or None in made or not made or not (it.rule.bias or add):
+            return False
+        floats = [*op.given[1:], *([] if add is None else add.given)]
+        names = ("alpha", "beta") if self._rules.float_bias else ("beta",)
+        factors = {op.attributes.get(name, 1.0) for name in names}
+        types = runtimes.BYTES if self._runtime.arm else {dtypes.UINT8}
+        return (
+            {x.dtype} == {item.dtype for item in made if item} <= types
+            and factors == {1.0}
+            and all(
+                each is op.outputs[0] or (each.constant and each not in self._held)
+                for each in floats
+            )
+        )
 
     def _weights(self, op: TypedNode, rule: Fusion) -> Quantized | None:
         """The constant integers by which a contraction multiplies floats; None if it does not."""
@@ -521,8 +564,12 @@ class AsRun(AsStored):
         """Returns the type that a contraction is expected to execute in; they come in order."""
         rule, floats = operator_of(op.kind).precision, dtypes.name_of(op.dtype(0))
         given = {op.dtype(i) for i in rule.operands}
+        if stored == floats and op in self._fused.on_integers:
+            self.runtime = self._title
+            self.on_loading.setdefault(runtimes.ON_LOADING, []).append(op)
+            return dtypes.QUANTIZED[dtypes.INT8]
         if rule.executes_in is not None or stored == floats or not given <= dtypes.ARITHMETIC:
-            return stored
+            return super().expected(op, stored)
         self.quantized += 1
         self.runtime = self._title
         if op in self._fused.on_integers:
@@ -530,7 +577,7 @@ class AsRun(AsStored):
         if op in self._fused.by_weights:
             return f"{dtypes.QUANTIZED[self._fused.by_weights[op].dtype]} weight-only"
         self.in_float.setdefault(self._obstacle(op, stored), []).append(op)
-        return floats
+        return super().expected(op, floats)
 
     def _obstacle(self, op: TypedNode, stored: str) -> Obstacle:
         """Why a contraction runs in float."""

@@ -57,11 +57,12 @@ class Contractions:
         )
         self.count = self.macs = 0
 
-    def add(self, op: TypedNode, precision: str, macs: int) -> None:
-        """Adds a contraction with what it is asked to execute in; one in integers is quantized."""
+    def add(self, op: TypedNode, precision: str, expected: str, macs: int) -> None:
+        """Adds a contraction with what it asks for and is expected to run in; one in integers is quantized."""
         self.count, self.macs = self.count + 1, self.macs + macs
         if precision in _FLOATS:
-            self._floats.append((op, macs))
+            if not expected.startswith("int"):
+                self._floats.append((op, macs))
             return
         other = "weight-only" if precision.endswith("weight-only") else "QDQ"
         self._forms.add(_FORM_OF.get(op.kind, other))

@@ -81,6 +81,12 @@ CARRIES: Final = frozenset({"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose
 """Operators beyond which a quantization holds too, so that it is moved there."""
 
 
+FLOAT16: Final = frozenset({
+    "Attention", "com.microsoft:GroupQueryAttention", "com.microsoft:MatMulNBits", "com.microsoft:QMoE",
+})  # fmt: skip
+"""Contractions with a kernel for float16 on x86-64, in all versions: ``scripts/onnxruntime_rules.py`` asks each."""
+
+
 class Version(NamedTuple):
     """What is not the same in all versions."""
 
@@ -250,6 +256,12 @@ RESULT_QUANTIZED: Final = Obstacle("its result is quantized", "no QuantizeLinear
 NO_KERNEL: Final = Obstacle("there is no kernel on integers for it", "")
 NOT_DIRECTLY: Final = Obstacle("something stands between it and the DequantizeLinear of an operand", "a DequantizeLinear right in front of each operand")
 FOREIGN: Final = Obstacle("other operators than QuantizeLinear and DequantizeLinear quantize its operands", "QuantizeLinear and DequantizeLinear")
+ON_LOADING: Final = Obstacle(
+    "onnxruntime quantizes on loading what was left in float between quantized neighbours (WeightBiasQuantization)",
+    "disabled_optimizers=['WeightBiasQuantization'] for the session, or no QuantizeLinear right behind it")
+FUSED_WITH_ADD: Final = Obstacle(
+    "onnxruntime fuses it with the Add behind it into a Gemm, which takes no float bias on integers",
+    "disabled_optimizers=['MatMulAddFusion'] for the session, or a QuantizeLinear right behind it")
 # fmt: on
 
 

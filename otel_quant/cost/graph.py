@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.analysis import file_bytes, stored_in
@@ -25,6 +25,7 @@ from otel_quant.cost.runtimes import (
     NO_KERNEL,
     NOT_QUANTIZED,
     ON_LOADING,
+    SIGNED,
     Fusion,
     Obstacle,
     Onnxruntime,
@@ -34,9 +35,9 @@ from otel_quant.cost.structure import Graph, GraphNode, Model, Tensor, node_name
 from otel_quant.cost.walk import Walk
 
 __all__ = [
-    "CARRIES", "DEQUANTIZES", "FUSIONS", "NOT_QUANTIZED", "NO_KERNEL", "ON_LOADING", "QDQ", "QUANTIZES", "Fusion", "Graph",
-    "GraphNode", "ModelGraph", "Obstacle", "Onnxruntime", "Tensor", "TypedNode", "Value", "converts", "dtypes",
-    "node_name", "printable", "read_graph", "runtime_here",
+    "CARRIES", "DEQUANTIZES", "FUSIONS", "NOT_QUANTIZED", "NO_KERNEL", "ON_LOADING", "QDQ", "QUANTIZES", "SIGNED", "Fusion",
+    "Graph", "GraphNode", "ModelGraph", "Obstacle", "Onnxruntime", "Tensor", "TypedNode", "Value", "converts",
+    "dtypes", "node_name", "printable", "read_graph", "runtime_here",
 ]  # fmt: skip
 
 QDQ: Final = QUANTIZES | DEQUANTIZES
@@ -67,13 +68,15 @@ class ModelGraph:
 
     def __init__(
         self,
-        path: str,
+        path: Any,  # Or an ``onnx.ModelProto``
         inputs: Mapping[str, InputSpec],
         dims: Mapping[str, int],
         runtime: Onnxruntime | None = None,
     ) -> None:
         self.model: Model = read_model(path)
-        self.bound: BoundInputs = bind_inputs(self.model.graph, inputs, path, dims=dims)
+        self.bound: BoundInputs = bind_inputs(
+            self.model.graph, inputs, self.model.source, dims=dims
+        )
         walk = Walk(self.model, self.bound)
         self.main: Sequence[TypedNode] = walk.ops  # without operations of bodies
         self.fused: Fused = fused_kernels(walk.ops, walk.outputs, runtime)

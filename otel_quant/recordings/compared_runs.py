@@ -214,6 +214,9 @@ FACTS: Final[tuple[Fact, ...]] = (
     Fact("symmetric", semconv.SYMMETRIC, is_setting=True),
     Fact("bits", semconv.BITS, is_setting=True),
     Fact("block size", semconv.BLOCK_SIZE, is_setting=True),
+    Fact("bits of parts", semconv.PARTS_BITS, is_setting=True),
+    Fact("block sizes of parts", semconv.PARTS_BLOCK_SIZE, is_setting=True),
+    Fact("symmetric activations", semconv.ACTIVATION_SYMMETRIC, is_setting=True),
     Fact("algorithms", semconv.ALGORITHMS, is_setting=True),
     Fact("layers", semconv.LAYER_COUNT),
     Fact("accuracy of layers", semconv.ACCURACY_MEASURE),
@@ -314,7 +317,8 @@ def _value_in(sources: Iterable[model.Attributes], name: str) -> Value | None:
     values = (source[name] for source in sources if name in source)
     texts = (", ".join(map(str, each)) if isinstance(each, tuple) else each for each in values)
     found = dict.fromkeys(texts)
-    return ", ".join(map(str, found)) if len(found) > 1 else next(iter(found), None)
+    several = (("no", "yes")[each] if isinstance(each, bool) else str(each) for each in found)
+    return ", ".join(several) if len(found) > 1 else next(iter(found), None)
 
 
 def _when_read(recording: model.Recording) -> str | None:

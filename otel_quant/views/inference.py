@@ -98,6 +98,11 @@ def _parts(result: results.InferenceResult, rows: int, *, is_page: bool) -> Iter
     yield from doc.Lines.of([f"to repeat: {result.command}"] if result.command else ())
 
 
+def measured_parts(result: results.InferenceResult, rows: int) -> Iterator[doc.Part]:
+    """Yields the parts of a page that has an answer of its own."""
+    return _parts(result, rows, is_page=True)
+
+
 def _unknown_errors(result: results.InferenceResult) -> Iterator[str]:
     for model in result.models:
         found = _accuracy(model)

@@ -500,6 +500,21 @@ def test_one_line_names_the_settings_in_which_configurations_differ(
     assert lines == [f"new has another configuration than base{said}"] * bool(said)
 
 
+@pytest.mark.parametrize(
+    ("bits", "said"), [(8, "; no setting with an attribute differs"), (4, ": bits 4, not 8")]
+)
+def test_hashes_of_two_versions_are_not_compared(run: Run, bits: int, said: str) -> None:
+    of_base = {HASH: "aa", semconv.BITS: 8}
+    for name, attributes in (("base", of_base), ("new", {HASH: "2-bb", semconv.BITS: bits})):
+        process = RecordedFolder(Path(name)).process().begin(0)
+        process.close(process.step("A", 1, attributes=attributes), 2)
+        process.end(3)
+        process.gone()
+    out = run("base", "new")[1]
+    assert f"The hashes of two versions of otel-quant are not compared{said}." in out
+    assert "another configuration" not in out
+
+
 def test_figures_that_do_not_differ_are_named_below_the_table(run: Run) -> None:
     used = {named("cpu.user"): 5, named("cpu.system"): 0.5}
     same = used | {"model.float.size": 400, "model.float.macs": 7}

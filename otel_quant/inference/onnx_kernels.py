@@ -225,9 +225,12 @@ class FileGraph(graph.ModelGraph):
         return next(filter(None, known), None)
 
     def weights(self, ops: Iterable[TypedNode]) -> Sequence[Tensor]:
-        """Returns the constants that nodes read."""
+        """Returns the constants that nodes read, those that are dequantized for them too."""
         operands = dict.fromkeys(chain.from_iterable(op.given for op in ops))
-        return [each.weight for each in operands if each.weight is not None]
+        makers = (self.maker(each) for each in operands if each.constant)
+        held = (op.given for op in makers if op is not None and op.kind in graph.DEQUANTIZES)
+        behind = dict.fromkeys(chain(operands, *held))
+        return [each.weight for each in behind if each.weight is not None]
 
     @property
     def weight_bytes(self) -> int:

@@ -78,6 +78,10 @@ class Form(NamedTuple):
         ""  # One of ``_ATTRIBUTES``, for a Gemm; of a MatMul 3-D for operands of three dimensions
     )
 
+    # Between it and a DequantizeLinear: Identity, Transpose or Reshape of its weight, Pad of its activations
+    between: str = ""
+    half: bool = False  # Whether its scales, and all floats, are float16
+
     @property
     def title(self) -> str:
         """The form in words."""
@@ -88,6 +92,8 @@ class Form(NamedTuple):
             self.shared and f"{self.shared} shared",
             self.then and f"then {self.then}",
             self.attribute,
+            self.between and f"{self.between} between",
+            "float16" * self.half,
         ]
         return ", ".join(filter(None, [f"{self.kind} {self.x} x {self.w} -> {self.y}", *more]))
 
@@ -120,6 +126,14 @@ def forms() -> Iterator[Form]:
                     yield Form(kind, x, y=behind, bias=bias, scales="channels")
             if x != "float":
                 yield from _of_float_weights(kind, x, y)
+                yield from (Form(kind, x, y=each, then="Identity") for each in (y, "float"))
+                yield from (Form(kind, x, y=each, half=True) for each in (y, "float"))
+            between = ("Pad",) if kind == "Conv" else ()
+            between = ("Identity", "Transpose", "Reshape", *between)
+            for each, scale, behind in product(between, ("one", "channels"), (y, "float")):
+                # A Reshape would tear the channels of an image apart.
+                if x in _EIGHT and (kind, each, scale) != ("Conv", "Reshape", "channels"):
+                    yield Form(kind, x, y=behind, scales=scale, between=each)
             if kind == "MatMul":
                 yield from _with_an_addition(x, y)
             if kind == "Gemm":
@@ -157,9 +171,10 @@ def built(form: Form) -> Any:
 
     nodes: list[Any] = []
     tensors: dict[str, Any] = {}
+    floats = "float16" if form.half else "float"
 
     def tensor(name: str, dtype: str, dims: tuple[int, ...], value: float) -> str:
-        code = getattr(TensorProto, dtype.upper())
+        code = getattr(TensorProto, (floats if dtype == "float" else dtype).upper())
         tensors[name] = helper.make_tensor(name, code, dims, [value] * prod(dims))
         return name
 
@@ -194,12 +209,34 @@ def built(form: Form) -> Any:
         w = converted("x2", form.x)
     else:
         dims, how = _SCALES[form.kind].get(form.scales, ((), {}))
-        weights = tensor("w", form.w, weight, 1)
+        stored = weight
+        if form.between == "Transpose":
+            stored, how = (
+                (weight[1], weight[0], *weight[2:]),
+                {"axis": 1 - how.get("axis", 0)} if how else {},
+            )
+        elif form.between == "Reshape":
+            stored, how = (
+                (2, weight[0] // 2, *weight[1:]),
+                {"axis": 2} if how and form.kind != "Conv" else {},
+            )
+        weights = tensor("w", form.w, stored, 1)
         # onnxruntime makes constants of one element one if they are equal, and so others may read it.
         value = 0.25 if form.scales == "one, unlike others" else 0.5
         w = weights
         if form.w != "float":
             w = node("DequantizeLinear", weights, *scaled(form.w, dims, 0, value), **how)
+    if form.between == "Identity":
+        w = node("Identity", w)
+    elif form.between == "Transpose":
+        w = node("Transpose", w, perm=[1, 0, *range(2, len(weight))])
+    elif form.between == "Reshape":
+        tensors["lengths"] = helper.make_tensor(
+            "lengths", TensorProto.INT64, (len(weight),), weight
+        )
+        w = node("Reshape", w, "lengths")
+    elif form.between == "Pad":
+        x = node("Pad", x, tensor("pads", "int64", (8,), 0))
     operands = [x, w]
     if form.bias == "float":
         operands.append(tensor("b", "float", (16,), 1))
@@ -217,10 +254,13 @@ def built(form: Form) -> Any:
         nodes,
         "g",
         [
-            helper.make_tensor_value_info(name, TensorProto.FLOAT, dims)
+            helper.make_tensor_value_info(name, getattr(TensorProto, floats.upper()), dims)
             for name, dims in inputs.items()
         ],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
+        [
+            helper.make_tensor_value_info(name, getattr(TensorProto, floats.upper()), None)
+            for name in outputs
+        ],
         list(tensors.values()),
     )
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
@@ -241,7 +281,9 @@ def seen(path: Path, *, arm: bool) -> str:
         options.add_session_config_entry("session.qdqisint8allowed", "1")
     try:
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        feeds = {item.name: numpy.ones(item.shape, numpy.float32) for item in session.get_inputs()}
+        given = session.get_inputs()
+        types = {"tensor(float)": numpy.float32, "tensor(float16)": numpy.float16}
+        feeds = {item.name: numpy.ones(item.shape, types[item.type]) for item in given}
         session.run(None, feeds)
     except (Fail, RuntimeException):
         return "fails"

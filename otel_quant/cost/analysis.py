@@ -127,7 +127,9 @@ class _Analysis:
         in_float = [_in_float(ops, obstacle) for obstacle, ops in types.in_float.items()]
         is_written = quantized or walk.model.producer in PRODUCERS
         left = [
-            _in_float(each.ops, each.why)._replace(macs_share=each.share)
+            results.InFloat(
+                each.kinds, each.names[0], *each.why, each.macs / self._contractions.macs
+            )
             for each in self._contractions.left(is_written=is_written)
         ]
         return ModelCost(

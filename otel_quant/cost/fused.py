@@ -124,6 +124,7 @@ class _Graph:
         self._wanted: dict[Value, Quantized] = {}
         self._held: dict[Value | None, Quantized] = {}
         self._foreign: set[Value] = set()  # Made by operators that dequantize as others do
+        self._unfolded: set[Value] = set()  # Made of what is dequantized, as constants are not
         # Operations that have a kernel on integers, and the integers that it makes in place of results
         self.fused: dict[TypedNode, list[Value]] = {}
         # Integers in place of a value that no node of the file makes
@@ -200,6 +201,8 @@ class _Graph:
             return
         elif op.kind in _CLAMPS and _clamps_nothing(op, wanted):
             self._leave_out(op, wanted)  # Case 2
+        elif op.kind == "Identity" and self._alone(value):
+            self._wanted[value] = wanted
         elif (
             op.kind in CARRIES
             and wanted.even
@@ -236,10 +239,45 @@ class _Graph:
             is_same = source is not None and source.equals(self._conversion(op, result))
             if source is not None and is_same and result not in self._kept:
                 self._twins[result] = source.value
+        elif (held := self._behind(op)) is not None:  # Case 4
+            self._held[result] = held
         else:
             self._look_at(op)
             if result in self._moves:  # Case 7
                 self._held.setdefault(result, self._wanted[result])
+
+    def _behind(self, op: TypedNode) -> Quantized | None:
+        """What a node makes that is gone before kernels are chosen: others find integers behind it.
+
+        onnxruntime leaves out an Identity, transposes constants on loading, and makes the Pad in
+        front of a Conv a part of that.
+        """
+        result, reader = op.outputs[0], self._readers.get(op.outputs[0])
+        held = self._held.get(op.input(0))
+        if any(each in self._held or each in self._unfolded for each in op.given):
+            self._unfolded.update(op.outputs)
+        if held is None or result in self._kept:
+            return None
+        if (
+            op.kind == "Pad"
+            and reader is not None
+            and reader.kind == "Conv"
+            and self._alone(result)
+        ):
+            is_plain = self._rules.pads and op.attributes.get("mode", b"constant") == b"constant"
+            return held if is_plain and _number(op.operand(2), 0) == 0 else None
+        axes, axis = op.attributes.get("perm", ()), held.attributes.get("axis", 1)
+        if (
+            op.kind == "Transpose"
+            and held.value.constant
+            and isinstance(axes, tuple)
+            and axis in axes
+        ):
+            weights = Value(held.value.dtype, result.shape, name=result.name)
+            weights.constant = True
+            attributes = {**held.attributes, "axis": axes.index(axis)}
+            return held._replace(value=weights, attributes=attributes)
+        return held if op.kind == "Identity" else None
 
     def _look_at(self, op: TypedNode) -> None:
         """Case 6: notes the kernel of an operator, or what is in the way of one."""
@@ -308,6 +346,8 @@ class _Graph:
     def _against_types(self, it: _Candidate) -> Iterator[Obstacle]:
         """Yields why a kernel on integers does not take the types of its operands."""
         dtype, *others = (item.dtype for item in it.held)
+        if it.op.dtype(it.rule.first) != dtypes.FLOAT:
+            yield runtimes.HALF_FLOATS
         if dtype == dtypes.INT8 and not it.rule.signed and not self._runtime.arm:
             yield runtimes.SIGNED
         if dtype not in it.rule.types or not it.rule.types[dtype].issuperset(others):
@@ -379,14 +419,15 @@ class _Graph:
         if x is None or None in made or not made or not (it.rule.bias or add):
             return False
         floats = [*op.given[1:], *([] if add is None else add.given)]
-        names = ("alpha", "beta") if self._rules.float_bias else ("beta",)
+        names = ("beta",) if self._rules.any_alpha else ("alpha", "beta")
         factors = {op.attributes.get(name, 1.0) for name in names}
         types = runtimes.BYTES if self._runtime.arm else {dtypes.UINT8}
         return (
             {x.dtype} == {item.dtype for item in made if item} <= types
             and factors == {1.0}
             and all(
-                each is op.outputs[0] or (each.constant and each not in self._held)
+                each is op.outputs[0]
+                or (each.constant and each not in self._unfolded | self._held.keys())
                 for each in floats
             )
         )
@@ -435,6 +476,7 @@ class _Graph:
         """Whether a result that is not quantized, but keeps its operand's scale, could be at once."""
         return (
             it.op.kind in CARRIES
+            and (self._rules.reshapes_weights or not it.held[0].value.constant)
             and len(named_results(it.op)) == 1
             and it.held[0].even
             and it.held[0].zero_point is not None

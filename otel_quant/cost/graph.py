@@ -79,6 +79,7 @@ class ModelGraph:
         )
         walk = Walk(self.model, self.bound)
         self.main: Sequence[TypedNode] = walk.ops  # without operations of bodies
+        self._constants = walk.constants.met
         self.fused: Fused = fused_kernels(walk.ops, walk.outputs, runtime)
         self.outputs = frozenset(info.name for info in self.model.graph.outputs)
         self.runs: dict[TypedNode, Execution] = {run.op: run for run in executions(self.main)}
@@ -154,4 +155,4 @@ class ModelGraph:
     @property
     def file_bytes(self) -> int:
         """Bytes of the file and of those that its constants lie in."""
-        return file_bytes(self.model, chain.from_iterable(op.given for op in self.ops))
+        return file_bytes(self.model, self._constants)

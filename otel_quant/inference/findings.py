@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
@@ -66,12 +67,13 @@ class Findings(Generic[_Evidence]):
 
     def of(self, evidence: _Evidence, whole: float) -> tuple[Finding, ...]:
         """Returns the findings of a run, what took longest first, with its share of the time."""
-        made = [
-            finding
-            for kind, source, least, find in self._rows
-            for finding in [each.finding(kind, source, whole or 1.0) for each in find(evidence)]
-            if finding.share >= least
-        ]
+        made: list[Finding] = []
+        for kind, source, least, find in self._rows:
+            found = [each.finding(kind, source, whole or 1.0) for each in find(evidence)]
+            shares: dict[str, float] = defaultdict(float)  # those with one reason count together
+            for each in found:
+                shares[each.alike] += each.share
+            made += [each for each in found if shares[each.alike] >= least]
         return tuple(sorted(made, key=lambda each: -each.micros))
 
 

@@ -104,12 +104,16 @@ def _in_float(evidence: OnnxEvidence) -> Iterator[Found]:
 @FINDINGS.row("left_in_float", "onnxruntime/python/tools/quantization/registry.py")
 def _left_in_float(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields contractions of a quantized model that the quantizer has left in float, by the reasons."""
-    for (reason, remedy), ops, share in evidence.file.left_in_float():
-        kernels = [each for each in evidence.kernels if not set(ops).isdisjoint(each.nodes)]
-        stay = "stays" if len(ops) == 1 else "stay"
-        names = f"{ops[0].node.op_type} {listed([op.name for op in ops])}"
-        part = f"{share_text(share)} of the MACs of all contractions"
-        yield Found(ops[0].name, kernels, f"{names} {stay} in float, {part}: {reason}", remedy)
+    file = evidence.file
+    macs = sum(each.macs for each in file.contractions.values())
+    for left in file.left_in_float():
+        names, (reason, remedy) = set(left.names), left.why
+        kernels = [it for it in evidence.kernels if any(op.name in names for op in it.nodes)]
+        stay = "stays" if len(names) == 1 else "stay"
+        operator = next(iter(left.kinds)).rpartition(":")[2]
+        part = f"{share_text(left.macs / macs)} of the MACs of all contractions"
+        text = f"{operator} {listed(left.names)} {stay} in float, {part}: {reason}"
+        yield Found(left.names[0], kernels, text, remedy)
 
 
 @FINDINGS.row("undone", f"{_OPTIMIZER}qdq_transformer/weight_bias_quantization.cc", 0.0)

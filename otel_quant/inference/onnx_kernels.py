@@ -259,6 +259,16 @@ class FileGraph(graph.ModelGraph):
         return None in shapes or not all(isinstance(length, int) for length in lengths)
 
 
+def _constants(of: graph.Graph) -> Iterator[Tensor]:
+    """Yields the constants of a graph and of the bodies in it."""
+    yield from of.initializers
+    for value in chain.from_iterable(node.attributes.values() for node in of.nodes):
+        if isinstance(value, graph.Graph):
+            yield from _constants(value)
+        elif isinstance(value, Tensor):
+            yield value
+
+
 class RanGraph:
     """The graph that onnxruntime has made of a model, as it writes it; empty where it cannot be read."""
 
@@ -268,7 +278,7 @@ class RanGraph:
         with suppress(CostError):
             if path is not None:
                 ran = graph.read_graph(str(path))
-                self.weight_bytes = sum(tensor.stored for tensor in ran.initializers)
+                self.weight_bytes = sum(each.stored for each in _constants(ran))
         self.constants = {
             each.name: tensor_text(dtypes.name_of(each.dtype), each.dims)
             for each in ran.initializers

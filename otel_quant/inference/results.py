@@ -86,7 +86,7 @@ class MemoryUse:
     load_peak: int | None  # The same until it was timed: loading and quantization included
     grown: int | None = None  # How much the RSS grew when the session was made
     arena_used: int | None = None  # The most of the session's arena that was in use
-    # Constants as the file has them; of a variant the saved state dict, or the file as it lies
+    # The file with its external data; of a variant of torch the saved state dict
     weights_on_disk: int | None = None
     # Constants of the graph that onnxruntime has made of it, before kernels pack their own
     # copies; of a PyTorch model its parameters and buffers

@@ -337,7 +337,7 @@ class OnnxModel(InProcess):
         if data is None:
             self.assumed = tuple(each.option for each in self.file.bound.assumed)
         self.is_quantized = self.file.is_quantized
-        self.disk = self.file.weight_bytes if self.is_profiled else self.file.file_bytes
+        self.disk = self.file.file_bytes
 
     def _make(self) -> Any:
         names = ("providers", "threads", "level", "custom_ops", "warmup")

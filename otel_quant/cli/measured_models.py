@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from otel_quant.inference.results import InferenceResult
     from otel_quant.inference.subjects import Options
 
-FAILED: Final = 1
-"""A model could not be measured."""
-
+FAILED: Final = 1  # A model could not be measured
 MOST_RUNS: Final = 1_000_000
 SECONDS: Final = cmd.number("seconds", 86_400, least=0.001, of=float)
 

@@ -23,8 +23,7 @@ _OWN_FAILURE: Final = 125
 """Exit code where the program was not started because of us, as env and timeout have it."""
 
 _NOT_EXECUTABLE: Final = 126
-_NOT_FOUND: Final = 127
-"""Exit codes of shells."""
+_NOT_FOUND: Final = 127  # Exit codes of shells
 
 _OUTPUT: Final = "output.log"
 """As in otel_quant/format/event_file.py, which loads too much for the program to wait for."""
@@ -39,6 +38,7 @@ _OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "--no-command": {"action": "store_true", "help": "leave the program's arguments out of the recording"},
     "--otlp-files": {"action": "store_true", "help": "add traces, metrics and log records in files of OpenTelemetry's JSON-lines exporter"},
     "--on-warning": {"metavar": "COMMAND", "help": "run this in a shell, with JSON on its standard input, when memory will not suffice, a step stalls, or the program has ended"},
+    "--fix": {"action": "store_true", "help": "after it, rewrite the quantized ONNX models that it has written, as `otel-quant fix` does; what pays is written beside them, as NAME.fixed.onnx"},
     "--interval": {"metavar": "MS", "type": number("milliseconds", 3_600_000, of=float), "help": "milliseconds between readings (default: 50)"},
 }  # fmt: skip
 
@@ -138,8 +138,7 @@ def _require_exporter() -> None:
         found = None
     if found is None:
         raise UserError(
-            "--otlp-files: the package opentelemetry-exporter-otlp-json-file is missing; "
-            "pip install 'otel-quant[otlp-files]'",
+            "--otlp-files: the package opentelemetry-exporter-otlp-json-file is missing; pip install 'otel-quant[otlp-files]'",
             _OWN_FAILURE,
         )
 
@@ -162,11 +161,7 @@ def _not_started(name: str, error: OSError) -> UserError:
 
 COMMAND: Final = Command(
     brief="record a program that quantizes, and print its steps",
-    description=(
-        "Records a program in a folder: its steps with their figures, its memory over time, how it "
-        "ended. The program's output, input, signals and exit code are its own. Exits with 125 if "
-        "the recording cannot be made, 126 if the program cannot be run, 127 if it does not exist."
-    ),
+    description="Records a program in a folder: its steps with their figures, its memory over time, how it ended. The program's output, input, signals and exit code are its own. Exits with 125 if the recording cannot be made, 126 if the program cannot be run, 127 if it does not exist.",
     examples=(
         "-- python quantize.py",
         "--out runs/first --watch -- python quantize.py --samples 128",

@@ -28,11 +28,8 @@ from otel_quant.schema.events import EVENTS, Event, Sink, method_of, present, sh
 from otel_quant.schema.figures import curve_levels, curve_totals
 from otel_quant.schema.readings import UNITS, CostedModel, Counts, Reading, RunInfo, StepInfo
 
-_HEARTBEAT: Final = 30_000_000_000
-"""Nanoseconds between two heartbeats."""
-
-_LOOK_NS: Final = 1_000_000_000
-"""Nanoseconds between two looks at which processes are the largest."""
+_HEARTBEAT: Final = 30_000_000_000  # Nanoseconds between two heartbeats
+_LOOK_NS: Final = 1_000_000_000  # Nanoseconds between two looks at which processes are the largest
 
 _PROGRESS_SHARE: Final = 0.02
 """Part of a step's time so far that lies between two records of its samples and layers, a second at least: a

@@ -39,9 +39,7 @@ from otel_quant.schema.code_lines import Node, Place, Spot
 from otel_quant.schema.events import Event, present
 from otel_quant.schema.readings import UNITS, Counts
 
-SCHEMA: Final = 1
-"""Version of the format of all files of a recording."""
-
+SCHEMA: Final = 1  # Version of the format of all files of a recording
 MANIFEST: Final = "manifest.json"
 PROFILE: Final = "quark_profile.yaml"
 LAST_READING: Final = ".last_reading.json"
@@ -49,11 +47,8 @@ LAST_READING: Final = ".last_reading.json"
 
 REPORT: Final = "report.html"
 OUTPUT: Final = "output.log"
-INFERENCE: Final = "inference.json"
-"""What `otel-quant inference --record` adds."""
-
-BENCH: Final = "bench.json"
-"""What `otel-quant bench --record` adds."""
+INFERENCE: Final = "inference.json"  # What `otel-quant inference --record` adds
+BENCH: Final = "bench.json"  # What `otel-quant bench --record` adds
 
 _FILES: Final = {
     "events": "events.{}.jsonl", "curve": "curve.{}.jsonl", "state": "state.{}.json",
@@ -322,8 +317,7 @@ def make_folder(folder: Path, *, names_paths: bool) -> bool:
     from otel_quant.base.log import LOG
 
     LOG.warning(
-        "%s cannot be written: %s; the program goes on without a recording: set "
-        "OTEL_QUANT_RECORD to a folder that can be written",
+        "%s cannot be written: %s; the program goes on without a recording: set OTEL_QUANT_RECORD to a folder that can be written",
         f"the recording {folder}" if names_paths else "the recording",
         reason,
     )

@@ -15,9 +15,7 @@ from otel_quant.recordings.summary import GPU_PEAK, MEMORY_PEAK, is_of_program, 
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import QUANTITIES
 
-Figures: TypeAlias = Mapping[str, float]
-"""Numbers by the name of the quantity, in its unit."""
-
+Figures: TypeAlias = Mapping[str, float]  # Numbers by the name of the quantity, in its unit
 TOTAL: Final[model.StepPath] = ()
 
 _MOST_STEPS: Final = 10_000
@@ -176,9 +174,7 @@ _NOTHING: Final[frozenset[str]] = frozenset()
 _TIME: Final[frozenset[str]] = frozenset({"time"})
 _TIME_MEMORY: Final[frozenset[str]] = frozenset({"time", "memory"})
 _TIME_MEMORY_GPU: Final[frozenset[str]] = frozenset({"time", "memory", "gpu"})
-
-_NEARLY: Final = 0.01
-"""Two machines of one kind have a memory that differs by some pages."""
+_NEARLY: Final = 0.01  # Two machines of one kind have a memory that differs by some pages
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,10 +53,7 @@ STATES: Final[Mapping[State, StateWords]] = {
 }
 
 _STOPPED: Final = STATES["lost"]._replace(cell="stopped")
-
-LAUNCHER: Final = "launcher"
-"""Name of the curve that the launcher has made of all processes."""
-
+LAUNCHER: Final = "launcher"  # Name of the curve that the launcher has made of all processes
 _NO_CURVE: Final = RecordedCurve(0, 0, Curve(1))
 _Made = TypeVar("_Made")
 
@@ -365,12 +362,13 @@ def placed_steps(runs: Iterable[RecordedRun], until: float) -> list[PlacedStep]:
     return placed
 
 
-def covered(steps: Sequence[PlacedStep]) -> float:
-    """Returns the seconds in which a step was open."""
+def covered(steps: Sequence[PlacedStep], most: float = math.inf) -> float:
+    """Returns the seconds in which a step was open, until a moment at most."""
     seconds, until = 0.0, -math.inf
     for each in sorted(steps, key=lambda step: step.step.start):
-        seconds += max(0.0, each.end - max(each.step.start, until))
-        until = max(until, each.end)
+        end = min(each.end, most)
+        seconds += max(0.0, end - max(each.step.start, until))
+        until = max(until, end)
     return seconds
 
 

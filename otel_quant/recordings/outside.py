@@ -26,11 +26,8 @@ NAMES: Final = {
 }
 """The names of the rows, by index."""
 
-_WITHOUT: Final = "(outside of steps)"
-"""The name of the only row of a recording without a step."""
-
-_LEAST: Final = 0.001
-"""Share of the run's time below which a time without a step is not shown."""
+_WITHOUT: Final = "(outside of steps)"  # The name of the only row of a recording without a step
+_LEAST: Final = 0.001  # Share of the run's time below which a time without a step is not shown
 
 _MOST_SPANS: Final = 1000
 """Stretches of time between steps of which figures are worked out; of more, each is a moment."""

@@ -40,8 +40,7 @@ LEVEL: tuple[Part, ...] = ("start", "end", "delta", "peak")
 TOTAL: tuple[Part, ...] = ("delta",)
 """The part of a figure that only rises: the amount that the step has added."""
 
-PREFIX: Final = "quant."
-"""Beginning of every name of ours."""
+PREFIX: Final = "quant."  # Beginning of every name of ours
 
 MATTERS: Final[Mapping[str, float]] = {"s": 0.25, "By": 8 << 20, "J": 25.0}
 """By unit, the smallest difference that matters: identical runs differ by as much."""

@@ -10,13 +10,8 @@ from typing import Final
 
 MB: Final = 10**6
 GB: Final = 10**9
-
-WITHIN: Final = " > "
-"""Between the name of a step and the name of a step within it."""
-
-BINARY: Final = "iB"
-"""End of the units of which one is 1,024 of the next smaller."""
-
+WITHIN: Final = " > "  # Between the name of a step and the name of a step within it
+BINARY: Final = "iB"  # End of the units of which one is 1,024 of the next smaller
 _KIB: Final = 1 << 10
 
 UNITS: Final[Mapping[str, Mapping[str, float]]] = {
@@ -125,8 +120,7 @@ _TIMES: Final = 1.95
 _TWICE: Final = 2.05
 
 
-_LEAST_MS: Final = 0.0005
-"""Seconds that are no millisecond when they are rounded."""
+_LEAST_MS: Final = 0.0005  # Seconds that are no millisecond when they are rounded
 
 
 def duration_text(seconds: float) -> str:

@@ -24,10 +24,7 @@ _MOST_NAMES: Final = 3
 _LONGEST_PROBLEM: Final = 160
 _LONGEST_HEADING: Final = 24
 _MICRO: Final = 1e-6
-
-_MOST: Final = 20
-"""Rows of a table and findings of a model, unless fewer nodes are asked for."""
-
+_MOST: Final = 20  # Rows of a table and findings of a model, unless fewer nodes are asked for
 _ABSENT: Final = "-"
 _TITLES: Final = {INFERENCE: "Inference", BENCH: "Variants side by side"}
 
@@ -322,8 +319,7 @@ def _row(
     return replace(row, macs=main.macs, inputs=main.inputs, outputs=main.outputs)
 
 
-_ALIKE: Final = 0.05
-"""Part of a time below which two are not told apart."""
+_ALIKE: Final = 0.05  # Part of a time below which two are not told apart
 
 _RESOLUTION: Final = 2.0
 """Microseconds by which two times that onnxruntime's profiler counts in whole ones may differ."""

@@ -115,8 +115,7 @@ _LONGEST_NAME: Final = 120
 
 _MOST_PROCESSES: Final = 128
 _MOST_STEPS: Final = 60
-_FEWEST: Final = 3
-"""Processes beside each other that have a median."""
+_FEWEST: Final = 3  # Processes beside each other that have a median
 
 
 class _Process(NamedTuple):

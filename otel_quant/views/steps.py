@@ -26,8 +26,7 @@ from otel_quant.views.text import plain, share_of
 
 # --- which are shown ----------------------------------------------------------------------
 
-MOST_STEPS: Final = 250
-"""Steps that are shown: the table, the chart and the file stay readable."""
+MOST_STEPS: Final = 250  # Steps that are shown: the table, the chart and the file stay readable
 
 
 def most_telling(
@@ -69,13 +68,11 @@ def _process_name(recording: model.Recording, run: model.RecordedRun) -> str:
     if above or is_forked or OF_WORKERS in str(run.attributes.get(semconv.PROCESS_COMMAND_LINE)):
         return f"worker {run.process}"
     scripts = [_script(each.attributes) for each in outermost_runs(recording)]
-    is_stage = script.endswith((".py", ".ipynb")) and scripts.count(script) == 1 < len(
-        recording.runs
-    )
-    if is_stage:
-        return script
+    is_own = run.parent_pid == recording.launcher is not None or scripts.count(script) == 1
+    is_stage = is_own and script.endswith((".py", ".ipynb")) and len(recording.runs) > 1
     pid, _, number = run.process.partition("-")  # of a program that has called `exec`
-    return f"process {pid}{' after exec' * bool(number)}{f' #{number}' if number > '1' else ''}"
+    after = f" after exec{f' #{number}' if number > '1' else ''}" if number else ""
+    return f"{script if is_stage else f'process {pid}'}{after}"
 
 
 OF_WORKERS: Final = "--multiprocessing-fork"
@@ -309,8 +306,7 @@ message_of: Final = _of_step(lambda _, step: step.error_message)
 _ENDS: Final = {"By": "_mb", "s": "_secs", "J": "_joules", "1": "_share"}
 """The end of a column's name for programs, as in Quark's file."""
 
-_BARE_ENDS: Final = _ENDS | {"By": "_bytes", "s": "_seconds"}
-"""Where sizes are in bytes."""
+_BARE_ENDS: Final = _ENDS | {"By": "_bytes", "s": "_seconds"}  # Where sizes are in bytes
 
 
 def _column(
@@ -509,13 +505,23 @@ _NOT_SHOWN: Final = {
     "cpu_memory_delta_mb",
     *(f"gpu_{whose}memory_{part}_mb" for whose in ("", "process_") for part in ("start", "end")),
 }
+
+
+def _share_of_run(row: StepTableRow) -> float | None:
+    """Returns the share of the recording's time; None of a step that has outlived the program."""
+    whole = row.of.recording.duration
+    is_late = row.start is not None and row.start + (row.seconds or 0.0) > _BARELY * whole
+    return None if is_late else share_of(row.seconds, whole)
+
+
+_BARELY: Final = 1.01
 _HAVE_A_COLUMN: Final = {"TIME", *(each.column.heading for each in _FIGURES)}
 
 _SHOWN: Final[tuple[_Column, ...]] = (
     Column("STEP", None, lambda row: cut(row.name, _LONGEST_NAME)),
     _column("", "START", "s", lambda row: row.start, title="since the recording began"),
     _column("", "TIME", "s", lambda row: row.seconds),
-    _column("", "", "1", lambda row: share_of(row.seconds, row.of.recording.duration), title="share of the recording's time"),
+    _column("", "", "1", lambda row: _share_of_run(row), title="share of the recording's time"),
     *(each.shown for each in _FIGURES if each.column.key not in _NOT_SHOWN),
     Column("SAMPLES", "", _of_step(lambda _, step: step.samples), title="calibration samples: batches", spare=len(_SPARE), absent="-"),
 )  # fmt: skip
@@ -544,7 +550,7 @@ _PEAK: Final = next(each.shown.value for each in _FIGURES if each.bare == "memor
 BARE: Final = (
     _Column("start_seconds", value=attrgetter("start")),
     _Column("duration_seconds", value=attrgetter("seconds")),
-    _Column("share_of_run", value=lambda row: _rounded_share(row.seconds, row.of.recording.duration)),
+    _Column("share_of_run", value=lambda row: (share := _share_of_run(row)) and round(share, 4)),
     *(each.for_programs() for each in _FIGURES),
     _Column("memory_peak_is_least", value=lambda row: None if (peak := _PEAK(row)) is None else isinstance(peak, UnitCell)),
     _Column("samples", value=_of_step(lambda _, step: step.samples)),

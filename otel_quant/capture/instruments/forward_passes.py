@@ -9,14 +9,8 @@ from functools import partial
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.capture.instruments import samples
 from otel_quant.capture.instruments.hooks import HOOKS, Library, library
-from otel_quant.capture.instruments.samples import (
-    COUNTING,
-    count_layer,
-    count_sample,
-    items_in,
-    step_counting,
-)
 from otel_quant.capture.instruments.steps import distributions_built_on
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
@@ -43,8 +37,8 @@ class _Watched:
         was_within, self._is_within = self._is_within, module is not self._first
         if was_within and module is self._first:
             return
-        if step_counting(None) is not None:
-            count_sample(None, inputs)
+        if samples.step_counting(None) is not None:
+            samples.count_sample(None, inputs)
             return
         if self._step is None or self._step.closed:
             self._step = RUNTIME.recorder.open(
@@ -55,7 +49,7 @@ class _Watched:
             )
         if self._step is not None:
             self._step.ends_with_parent = True
-            self._step.recorder.count_sample(self._step, items_in(inputs))
+            self._step.recorder.count_sample(self._step, samples.items_in(inputs))
 
     def end(self, *, is_released: bool = False) -> None:
         """Ends the calibration, if it has begun, and leaves the model as it was if that is not needed any more."""
@@ -96,7 +90,7 @@ def _hooked(module: Any) -> Any:
 
 
 def _before_forward(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    with FAULTS.kept_in(COUNTING):
+    with FAULTS.kept_in(samples.COUNTING):
         watched = _WATCHED.get(id(model))
         if watched is not None and HOOKS.active:
             watched.passed(model, args or dict(kwargs))
@@ -153,7 +147,7 @@ def end_of_first_part(call: Mapping[str, Any]) -> Mapping[str, AttributeValue]:
 
 def part_of(call: Mapping[str, Any]) -> str:
     """Step **Model Quantization**, or a layer of a step around it; a configuration with two parts first prepares, then converts."""
-    count_layer(distributions_built_on(library("torchao")))
+    samples.count_layer(distributions_built_on(library("torchao")))
     config = call.get("config")
     part = str(getattr(config, "step", "")).rpartition(".")[2].lower()
     prepares = part in ("prepare", "observe")

@@ -46,6 +46,16 @@ def nothing(made: RecordedFolder) -> None:
     made.ended(Ending(time=5.0, exit_code=1, error="ValueError", evidence="ValueError: no file."))
 
 
+def outlived(made: RecordedFolder) -> None:
+    program = made.process(11, os.getpid()).begin(0.1)
+    program.close(program.step("Quantize", 0.1), 1)
+    program.end(1)
+    daemon = made.process(12, 1).begin(0.9, "b" * 16)
+    daemon.close(daemon.step("Upload", 0.9), 4)
+    daemon.end(4)
+    made.ended(Ending(time=1.0, exit_code=0))
+
+
 def pool(made: RecordedFolder) -> None:
     for pid, start in ((12, 1.0), (13, 1.1)):
         worker = made.process(pid, 11).begin(start, f"{pid:016x}")
@@ -79,6 +89,11 @@ def pool(made: RecordedFolder) -> None:
         (nothing, [
             "x.py failed with exit code 1 after 5.00 s.", "ValueError: no file.", "No step was recorded.",
         ], ["(outside of steps)"]),
+        (outlived, [
+            "x.py finished in 1.00 s.",
+            "2 steps in 2 processes took 900 ms of 1.00 s, most of it Quantize: 900 ms in one process, 90.0 % of the run.",
+            "Upload went on for 3.00 s after the program had ended.",
+        ], ["(before the first step)", "Quantize", "Upload"]),
         (pool, [
             "x.py failed with exit code 1 after 1.80 s.", "worker 12 was killed by SIGKILL.",
             "1.00 of 1.80 s passed before the first step.",

@@ -237,10 +237,10 @@ class Runtime:
 
     def at_process_end(self, error: BaseException | None = None) -> None:
         """The process is about to end, by an exception if any: ends the run and waits, bounded, for exporters."""
-        timeout, run = self.settings.exit_timeout, self.latest_run
+        run = self.latest_run
         if self._exiting or run is None:
             return
-        self._exiting = True
+        self._exiting, timeout = True, self.settings.exit_timeout
         run.end(error or _error_at_exit())
         try:
             self._drain(self.delivery.finish, timeout)
@@ -258,6 +258,8 @@ class Runtime:
     def after_fork_in_child(self) -> None:
         """In a forked child: the parent's run is not this process's."""
         self._lock = threading.RLock()
+        if self.is_running and self._spans is not None:
+            PARENT.carrier = {**self._spans.carrier(), CARRIER_KEY: self._recorder.info.name}
         recorder, self._recorder = self._recorder, _no_run()
         (_, recording), self._recording = self._recording, (None, None)
         self._ended = None

@@ -429,6 +429,7 @@ class StackSampler:
         """Returns the lines of a stack, outermost first, without ours; of a function within itself the innermost."""
         lines: list[Place] = []
         inner: CodeType | None = None
+        outermost: CodeType | None = None
         depth = 0
         while frame is not None and depth < _WALKED:
             depth += 1
@@ -446,7 +447,9 @@ class StackSampler:
                 if known[1] is not None:
                     lines.append(known[1])
                     inner = code
-            frame = frame.f_back
+            outermost, frame = code, frame.f_back
+        if outermost is not None and outermost.co_filename.startswith(_OURS):
+            return []  # at the exit of the process, we ourselves
         if depth > _DEEP:
             lines = _folded(lines)
         lines.reverse()

@@ -23,7 +23,8 @@ from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.probes.cpu import ThreadWaits
 from otel_quant.capture.probes.memory import MemoryProbe
 from otel_quant.capture.probes.process_tree import descendants
-from otel_quant.capture.probes.readers import PROBES, Probe, Sampler
+from otel_quant.capture.probes.readers import PROBES, Probe
+from otel_quant.capture.sampler import Sampler
 from otel_quant.format import series
 from otel_quant.format.curve import SMALLEST_SHARE, CurveFile, LargestProcesses, Number
 from otel_quant.format.event_file import process_file

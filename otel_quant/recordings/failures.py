@@ -9,6 +9,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Final, NamedTuple
 
+from otel_quant.base.fault_boundary import BECAUSE
 from otel_quant.recordings.model import RecordedRun, RecordedStep, Recording, known, script_of
 from otel_quant.recordings.summary import outermost_runs
 from otel_quant.schema import semconv
@@ -136,7 +137,8 @@ def _led_to(failure: Failure | None, recording: Recording, code: str | None) -> 
 
 
 def _is_passed_on(error: str | None, message: str, step: RecordedStep) -> bool:
-    text = f"{step.error}: {step.error_message}"
+    # What the worker's was raised from stays there.
+    text = f"{step.error}: {str(step.error_message).partition(BECAUSE)[0]}"
     return text == f"{error}: {message}" or message.endswith(text)
 
 

@@ -28,7 +28,13 @@ import verdict_programs
 from measuring import print_table
 from planted import PLANTED, Planted
 
-from otel_quant.diagnosis.bounds import NOTHING_STANDS_OUT, OTHER_PROGRAMS, VERDICTS, words_of
+from otel_quant.diagnosis.bounds import (
+    MEMORY_GROWTH,
+    NOTHING_STANDS_OUT,
+    OTHER_PROGRAMS,
+    VERDICTS,
+    words_of,
+)
 
 PROGRAMS: Final = Path(verdict_programs.__file__)
 PAGE: Final = PROGRAMS.parents[1] / "docs" / "performance.md"
@@ -131,6 +137,8 @@ def answer_in(shown: str, *, is_start: bool) -> Answer:
     for line in shown.split("\n\n", 1)[0].splitlines():
         if line.endswith("its main thread waited for a processor: a busy machine."):
             of_run = Answer(OTHER_PROGRAMS, line, "")
+        if line.startswith("Memory kept growing in "):
+            return Answer(MEMORY_GROWTH, *line.partition(" To try: ")[::2])
         who, _, rest = line.partition(": ")
         is_outside = who.endswith(("the first step", "between steps", "the last step"))
         verdict = next((name for words, name in NAMES.items() if rest.startswith(f"{words}: ")), "")

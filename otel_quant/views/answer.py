@@ -359,7 +359,10 @@ def _to_try(recording: Recording, bound: str, each: PlacedStep) -> str:
         return ""  # to load beside the calibration helps where they are one step
     method = str(each.step.attributes.get(semconv.CALIBRATION_METHOD, ""))
     stacks = lines_of(recording, each.step)
-    return phrase(" To try: {}.", remedy_of(bound, stacks, function_of(each.step), method))
+    evidence = str(each.step.attributes.get(semconv.STEP_BOUND_EVIDENCE, ""))
+    return phrase(
+        " To try: {}.", remedy_of(bound, stacks, function_of(each.step), method, evidence)
+    )
 
 
 def _written(recording: Recording, subject: ShownProcess) -> Iterator[str]:

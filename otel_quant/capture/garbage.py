@@ -24,10 +24,10 @@ class Collections:
         # All, those of all objects, the newest of these, in ns, and how many there were
         self.taken: tuple[int, ...] = (0, 0, 0, 0)
         self._began_ns = 0
-        self._lines_of: Callable[[FrameType], Sequence[Place]] = lambda _: ()
+        self._lines_of: Callable[[FrameType | None], Sequence[Place]] = lambda _: ()
         self._line = ""
 
-    def watch(self, lines_of: Callable[[FrameType], Sequence[Place]]) -> None:
+    def watch(self, lines_of: Callable[[FrameType | None], Sequence[Place]]) -> None:
         """Begins, once in a process; is given what returns the lines of a stack."""
         self._lines_of = lines_of
         if self not in gc.callbacks:
@@ -45,7 +45,7 @@ class Collections:
             every, full, newest, count = self.taken
             if info["generation"] == _FULL:
                 full, newest, count = full + took, took, count + 1
-                if lines := self._lines_of(sys._getframe(1)):
+                if lines := self._lines_of(sys._getframe().f_back):
                     self._line = spot_of(lines).words
             self.taken = every + took, full, newest, count
 

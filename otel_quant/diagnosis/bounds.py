@@ -339,7 +339,7 @@ def _collections(evidence: Evidence) -> str:
         else ""
     )
     old = f" {_OLD}" if seen.is_old else ""
-    return f"it ran for {_percent(seen.share)} of the time{each}{old}; {seen.line and f'the last at {seen.line}' or evidence.line}"
+    return f"it ran for {_percent(seen.share)} of the time{each}{old}; {(seen.line and f'the last at {seen.line}') or evidence.line}"
 
 
 def _where(

@@ -199,7 +199,7 @@ def samples_that_come_and_go() -> None:
     def read() -> None:
         numbers(10_000_000).sum()  # here
 
-    quantize(Reader(30, read))
+    quantize(Reader(70, read))
 
 
 @planted("calibration_data", near="memory_growth", remedy=LOADER, opens=True, group={"memory": 1.2e9})  # fmt: skip
@@ -835,7 +835,7 @@ def lines_of_a_command() -> None:
             pass
 
 
-@planted("one_processor", "all_processors", near="child")
+@planted("one_processor", "all_processors", "nothing_stands_out", near="child")
 def a_child_in_the_background() -> None:
     process = subprocess.Popen(["sleep", "3"])
     spin(SECONDS)  # here

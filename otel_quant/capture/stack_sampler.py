@@ -242,13 +242,11 @@ class StackSampler:
         beside = self._beside.setdefault(index, _Beside())
         if kind := self._calls.get(thread):
             beside.gpus.add_call(kind, seen.time)
-        if 4 * blocked > seen.time and not spot.waits_for:
+        what = spot.waits_for
+        if 4 * blocked > seen.time and not what:
             beside.waits[what := self._waits_for(thread)] += blocked
-            # While it is looked at it may have got the GIL
-            is_asking = what in ("", FUTEX) and _is_in_turns(seen, use[2])
-        else:
-            is_asking = False
-        beside.contended_ns += seen.time * (is_asking or len(self._ready) > 1)
+        is_contended = len(self._ready) > 1 or (what == FUTEX and _is_in_turns(seen, use[2]))
+        beside.contended_ns += seen.time * is_contended
 
     def _waits_for(self, thread: int) -> str:
         """Returns what a blocked thread waits for in C code; empty if nobody can tell."""

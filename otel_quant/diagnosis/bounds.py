@@ -425,8 +425,8 @@ VERDICTS: Final = (
         lambda step: f"{step.runnable:.1f} threads of the program were ready to run, on average, and it may use {step.cpus:g} processors; {step.line}",
     )),
     Verdict("gil", "Python's global lock (GIL), which one thread at a time has", _where(
-        lambda step: step.tasks.gil >= _WAITS and _BUSY <= step.ran + step.tasks.ran <= _ONE,
-        lambda step: f"two or more threads were ready to run Python for {_percent(step.tasks.gil)} of its time, while they used {step.ran + step.tasks.ran:.1f} of {step.cpus:g} processors; {step.line}",
+        lambda step: step.tasks.gil >= _WAITS and _MOST <= step.cores <= _ONE,
+        lambda step: f"two or more threads were ready to run Python for {_percent(step.tasks.gil)} of its time, while the program used {step.cores:.1f} of {step.cpus:g} processors; {step.line}",
     )),
     Verdict(OTHER_PROGRAMS, "other programs, which keep the processors busy", _where(
         lambda step: step.waiting >= _WAITS and step.cores < _BUSY * step.cpus,  # else its own threads have them

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from math import exp, log, log1p, sqrt
+from math import comb, exp, expm1, log, log1p, sqrt
 from statistics import mean, median, quantiles, stdev
-from typing import Final
+from typing import Final, NamedTuple
+
+from otel_quant.schema.units import share_text
 
 OF_PROCESSES: Final = 0.08
 """How far two processes of the same model may differ for as long as they live, however quiet their
@@ -34,14 +36,26 @@ _OF_FEW_PROCESSES: Final[Mapping[int, float]] = {
 """Standard errors of the mean of few processes that chance alone exceeds in one of 370 comparisons:
 Student's distribution with one degree of freedom less."""
 
+_BY_CHANCE: Final = 370
+"""Comparisons in one of which chance alone may show a difference, in all rules here."""
+
+_IN_DOUBT: Final = 1.25
+"""Ratio of medians to that of the fastest tenths, or the other way round, from which neither is believed."""
+
 _SETTLED: Final = 0.01
 """Twice the standard error of a median, as a share of it, at which no more rounds are needed."""
 
 
-def compared(
-    medians: Sequence[Sequence[float]], others: Sequence[Sequence[float]]
-) -> tuple[float, bool]:
-    """Returns the ratio of a model's times to another's, round by round, and whether it is more than noise."""
+class RatioOfTimes(NamedTuple):
+    """A model's times beside another's."""
+
+    ratio: float
+    is_apart: bool  # Whether the difference is more than noise
+    why: str = ""  # Why it is not known to be
+
+
+def compared(medians: Sequence[Sequence[float]], others: Sequence[Sequence[float]]) -> RatioOfTimes:
+    """Compares the times of two models, round by round."""
     ratios = [
         [one / other for one, other in zip(*rounds, strict=False)]
         for rounds in zip(medians, others, strict=False)
@@ -51,21 +65,51 @@ def compared(
     logs = [median(map(log, each)) for each in ratios]
     difference, root = without_extremes(logs), sqrt(len(logs))
     errors = _OF_FEW_PROCESSES[min(len(logs), max(_OF_FEW_PROCESSES))]
-    is_real = abs(mean(logs)) > errors * stdev(logs) / root
-    return exp(difference), is_real and abs(difference) > log1p(OF_PROCESSES) / root
+    error, least = errors * stdev(logs) / root, log1p(OF_PROCESSES) / root
+    return _judged(exp(difference), min(abs(mean(logs)), abs(difference)), error, least)
 
 
-def _compared_rounds(ratios: Sequence[float]) -> tuple[float, bool]:
-    """Returns the ratio of times by its values in all rounds, and whether nearly all show a difference."""
+def _judged(ratio: float, difference: float, error: float, least: float) -> RatioOfTimes:
+    """Returns whether a difference is more than what chance and what two processes of a model explain."""
+    if difference <= least:
+        why = f"processes of one model differ by up to {share_text(expm1(least))}"
+    elif difference <= error:
+        why = f"their noise explains up to {share_text(expm1(error))}"
+    else:
+        why = ""
+    return RatioOfTimes(ratio, not why, why)
+
+
+def _compared_rounds(ratios: Sequence[float]) -> RatioOfTimes:
+    """Compares times by their ratios in all rounds, of which nearly all have to show a difference."""
     ratio = median(ratios)
     if len(ratios) < min(_OF_FEW_ROUNDS):
-        return ratio, False
+        return RatioOfTimes(ratio, False, f"too few rounds ({len(ratios)}) to say")
     tenths = quantiles(ratios, n=10, method="inclusive")
     rounds_agree = tenths[0] > 1 or tenths[-1] < 1
     low, _, high = quantiles(map(log, ratios), n=4, method="inclusive")
     error = _ERROR_OF_MEDIAN * (high - low) / 2 / sqrt(len(ratios))
     errors = _OF_FEW_ROUNDS.get(len(ratios), _STANDARD_ERRORS)
-    return ratio, rounds_agree and abs(log(ratio)) > max(log1p(OF_PROCESSES), errors * error)
+    found = _judged(ratio, abs(log(ratio)), errors * error, log1p(OF_PROCESSES))
+    if found.is_apart and not rounds_agree:
+        return RatioOfTimes(ratio, False, "fewer than nine of ten rounds agree")
+    return found
+
+
+def are_separate(times: Sequence[float], others: Sequence[float]) -> bool:
+    """Whether all of one model's times lie below all of the other's, which chance alone rarely does."""
+    by_chance = 2 / comb(len(times) + len(others), len(times))
+    gap = max(min(times) / max(others), min(others) / max(times))
+    return gap > 1 + OF_PROCESSES and by_chance < 1 / _BY_CHANCE
+
+
+def disagree(times: Sequence[float], others: Sequence[float]) -> bool:
+    """Whether two models' fastest tenths have another ratio than their medians: a busy machine hits one more."""
+    if min(len(times), len(others)) < 2:
+        return False
+    tenths = [quantiles(each, n=10, method="inclusive")[0] for each in (times, others)]
+    ratio = median(times) / median(others) * tenths[1] / tenths[0]
+    return max(ratio, 1 / ratio) > _IN_DOUBT
 
 
 def noise(medians: Sequence[float]) -> float:

@@ -30,18 +30,35 @@ STOPPED: Final = "stopped"
 """Setting of a result that has only what was finished when the command was stopped."""
 
 
-def measure_files(paths: Sequence[str], options: Options) -> InferenceResult:
-    """Measures ONNX files beside each other, and finds what ran and what is slow or wrong."""
+def measure_files(
+    paths: Sequence[str], options: Options, *, profiled: bool = True
+) -> InferenceResult:
+    """Measures ONNX files beside each other: time by the clock and of CPU, error, and what ran if profiled.
+
+    With one thread, CPU time decides where a busy machine hides a difference from the clock.
+    """
     load = machine.load()
     with ExitStack() as kept:
-        models = [OnnxModel(path, path, options, is_profiled=True) for path in paths]
-        for model in models:
-            kept.callback(model.process.close)
-            model.prepare()
-        take_turns(models, options.seconds, options.runs, joules=options.joules)
-        for model in models:
-            model.finish()
-        results = [_result(model, models[0]) for model in models]
+        models = [OnnxModel(path, path, options, is_profiled=profiled) for path in paths]
+        run_in_turns(models, options, kept)
+        return files_result(models, options, load)
+
+
+def run_in_turns(models: Sequence[OnnxModel], options: Options, kept: ExitStack) -> None:
+    """Measures models beside each other; their processes end with ``kept``."""
+    for model in models:
+        kept.callback(model.process.close)
+        model.prepare()
+    take_turns(models, options.seconds, options.runs, joules=options.joules)
+    for model in models:
+        model.finish()
+
+
+def files_result(
+    models: Sequence[OnnxModel], options: Options, load: float | None
+) -> InferenceResult:
+    """Returns what is known of models that were measured, compared with the first."""
+    results = [_result(model, models[0]) for model in models]
     version = next((facts["onnxruntime"] for each in results if (facts := each.facts)), "")
     settings = {
         "graph optimization": options.level,

@@ -14,7 +14,7 @@ from otel_quant.cost.graph import QDQ, Fusion, Obstacle, TypedNode, Value, dtype
 from otel_quant.inference.findings import Findings, Found
 from otel_quant.inference.onnx_kernels import FileGraph, Part, Placed
 from otel_quant.inference.results import grouped
-from otel_quant.schema.units import counted, joined
+from otel_quant.schema.units import counted, joined, share_text
 
 _OPTIMIZER: Final = "onnxruntime/core/optimizer/"
 """A folder of onnxruntime's repository, as are the other sources."""
@@ -99,6 +99,17 @@ def _in_float(evidence: OnnxEvidence) -> Iterator[Found]:
         if island.weights is not None:
             held = dtypes.name_of(island.weights.input(0).dtype)
             yield island.found(f"{title(island.node)} ran in float although its weights are {held}")
+
+
+@FINDINGS.row("left_in_float", "onnxruntime/python/tools/quantization/registry.py")
+def _left_in_float(evidence: OnnxEvidence) -> Iterator[Found]:
+    """Yields contractions of a quantized model that the quantizer has left in float, by the reasons."""
+    for (reason, remedy), ops, share in evidence.file.left_in_float():
+        kernels = [each for each in evidence.kernels if not set(ops).isdisjoint(each.nodes)]
+        stay = "stays" if len(ops) == 1 else "stay"
+        names = f"{ops[0].node.op_type} {listed([op.name for op in ops])}"
+        part = f"{share_text(share)} of the MACs of all contractions"
+        yield Found(ops[0].name, kernels, f"{names} {stay} in float, {part}: {reason}", remedy)
 
 
 @FINDINGS.row("unfused", _SELECTORS)
@@ -284,7 +295,7 @@ def _channel_axis(dequantizer: TypedNode | None) -> int:
     return axis % len(shape) if isinstance(axis, int) and shape else 0
 
 
-_CPU: Final = "CPUExecutionProvider"
+CPU: Final = "CPUExecutionProvider"
 _MEMCPY: Final = frozenset({"MemcpyFromHost", "MemcpyToHost"})
 
 _DOES: Final[Mapping[str, str]] = {
@@ -357,8 +368,8 @@ def _copies(evidence: OnnxEvidence) -> Iterator[Found]:
 @FINDINGS.row("fallback", "onnxruntime/core/framework/graph_partitioner.cc")
 def _fallback(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields nodes that ran on the CPU although another provider was asked for before it."""
-    wanted = next(iter(evidence.asked), _CPU)
-    if wanted == _CPU:
+    wanted = next(iter(evidence.asked), CPU)
+    if wanted == CPU:
         return
     nodes = chain.from_iterable(it.nodes for it in evidence.parts if it.provider == wanted)
     taken = Counter(op_type for _, op_type in nodes)
@@ -400,7 +411,7 @@ _ONE_BY_ONE: Final = frozenset(
 def _scalar(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields kernels without a vectorized path."""
     for kernel in evidence.of(_ONE_BY_ONE):
-        if kernel.ran.provider == _CPU:
+        if kernel.ran.provider == CPU:
             own = next((op for op in kernel.nodes if op.kind not in QDQ), kernel.node)
             of = "" if own is None else f" of {title(own)}"
             text = f"the kernel {kernel.ran.op_type}{of} has no vectorized path"

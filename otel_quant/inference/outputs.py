@@ -39,11 +39,18 @@ def _error(name: str, expected: Any, actual: Any) -> OutputError:
     a, b = (each.astype(kind).ravel().view(np.float64) for each in (expected, actual))
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
         return OutputError(name, None, None, None)
-    noise, signal = float(((a - b) ** 2).sum()), float((a**2).sum())
     lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
-    sqnr = 10 * float(np.log10(signal / noise)) if signal and noise else None
     cosine = min(1.0, float(a @ b) / lengths) if lengths else None
-    return OutputError(name, sqnr, cosine, float(np.abs(a - b).max()))
+    return OutputError(name, sqnr(a, b), cosine, float(np.abs(a - b).max()))
+
+
+def sqnr(expected: Any, actual: Any) -> float | None:
+    """Returns signal to noise of arrays of numbers in dB; None where they are equal or there is no signal."""
+    import numpy as np
+
+    a, b = expected.astype(np.float64), actual.astype(np.float64)
+    noise, signal = float(((a - b) ** 2).sum()), float((a**2).sum())
+    return 10 * float(np.log10(signal / noise)) if signal and noise else None
 
 
 def tensor_errors(

@@ -17,7 +17,15 @@ from statistics import median, quantiles
 from typing import ClassVar, Final
 
 from otel_quant.inference.arrays import Arrays
-from otel_quant.inference.latency_statistics import compared, is_settled, noise, without_extremes
+from otel_quant.inference.latency_statistics import (
+    RatioOfTimes,
+    are_separate,
+    compared,
+    disagree,
+    is_settled,
+    noise,
+    without_extremes,
+)
 from otel_quant.inference.outputs import compared_outputs
 from otel_quant.inference.results import Accuracy, Latency, ModelResult
 
@@ -48,6 +56,8 @@ class MeasuredModel(ABC):
         self.first: Sequence[float] = ()  # seconds of its first calls
         self.warm = 1.0  # seconds of a usual call
         self.processes: list[list[Sequence[float]]] = [[]]  # seconds of calls, by process and round
+        self.cpu: list[list[Sequence[float]]] = [[]]  # the same of CPU time
+        self.is_on_one_thread = False  # whether it runs on one thread of the CPU alone
         self.spent = 0.0  # seconds that the rounds of the newest process took
         self.outputs: Arrays = {}
         self.joules: dict[str, float] = defaultdict(
@@ -72,9 +82,29 @@ class MeasuredModel(ABC):
         """Compares the outputs with the base's."""
         return compared_outputs(base.outputs, self.outputs)
 
+    def take_round(self, found: Mapping[str, Sequence[float]]) -> None:
+        """Adds what was timed in a round."""
+        self.processes[-1].append(found["wall"])
+        self.cpu[-1].append(found["cpu"])
+
     def medians(self) -> Sequence[Sequence[float]]:
         """Returns the seconds of a call in each round, by process."""
-        return [list(map(median, rounds)) for rounds in self.processes]
+        return _medians(self.processes)
+
+    @property
+    def times(self) -> Sequence[float]:
+        """The seconds of all calls."""
+        return list(chain.from_iterable(chain.from_iterable(self.processes)))
+
+    @property
+    def cpu_time(self) -> float | None:
+        """Seconds of CPU time in a call; None where they were not taken."""
+        processes = [median(rounds) for rounds in _medians(self.cpu) if rounds]
+        return without_extremes(processes) if processes else None
+
+
+def _medians(processes: Sequence[Sequence[Sequence[float]]]) -> Sequence[Sequence[float]]:
+    return [list(map(median, rounds)) for rounds in processes]
 
 
 def take_turns(
@@ -118,15 +148,44 @@ def _is_enough(alive: Sequence[MeasuredModel], number: int, seconds: float, proc
 def latency(own: MeasuredModel, beside: MeasuredModel | None) -> Latency:
     """Sums up the times of a model, compared with another's if there is one."""
     medians = own.medians()
-    times = list(chain.from_iterable(chain.from_iterable(own.processes)))
+    times = own.times
     # With a single run, each figure is that run.
     tenths = quantiles(times, n=10, method="inclusive") if len(times) > 1 else times
     processes = tuple(map(median, medians))
     usual, spread = without_extremes(processes), noise(list(chain.from_iterable(medians)))
     runs = len(times) if own.runs_are_known else None
-    ratio, is_apart = compared(medians, beside.medians()) if beside else (None, None)
-    deciles, energy = (tenths[0], tenths[-1]), [own.energy(of, usual) for of in ("gpu", "cpu")]
-    return Latency(usual, *deciles, runs, own.first[0], spread, ratio, is_apart, processes, *energy)
+    found = Latency(
+        *(usual, tenths[0], tenths[-1], runs, own.first[0], spread),
+        processes=processes,
+        cpu=own.cpu_time,
+        gpu_energy=own.energy("gpu", usual),
+        cpu_energy=own.energy("cpu", usual),
+    )
+    return found if beside is None else _judged(found, own, beside)
+
+
+_OF_CPU: Final = 0.1
+"""CPU time as a share of the fastest tenth of the runs, from which a model computes rather than waits."""
+
+
+def _judged(found: Latency, own: MeasuredModel, beside: MeasuredModel) -> Latency:
+    """Adds the ratio to another model's time: of CPU time where the clock cannot tell and that can."""
+    wall = compared(own.medians(), beside.medians())
+    if not wall.is_apart and are_separate(own.times, beside.times):
+        wall = RatioOfTimes(wall.ratio, True)
+    in_doubt = disagree(own.times, beside.times)
+    found = replace(found, is_in_doubt=in_doubt)
+    computes = all(
+        it.is_on_one_thread and (it.cpu_time or 0.0) > _OF_CPU * min(it.times)
+        for it in (own, beside)
+    )
+    if computes and (in_doubt or not wall.is_apart):
+        cpu = compared(_medians(own.cpu), _medians(beside.cpu))
+        if in_doubt or cpu.is_apart:
+            return replace(found, **cpu._asdict(), is_by_cpu=True)
+    if in_doubt:
+        wall = RatioOfTimes(wall.ratio, False, "the machine was busy, so the ratio is in doubt")
+    return replace(found, **wall._asdict())
 
 
 def beside(result: ModelResult, model: MeasuredModel, base: MeasuredModel) -> ModelResult:

@@ -16,7 +16,7 @@ from otel_quant.cost import CostError, InputSpec
 from otel_quant.cost.graph import QDQ, printable
 from otel_quant.inference.arrays import saved_arrays
 from otel_quant.inference.model_process import ModelError, ModelProcess
-from otel_quant.inference.onnx_findings import FINDINGS, OnnxEvidence
+from otel_quant.inference.onnx_findings import CPU, FINDINGS, OnnxEvidence
 from otel_quant.inference.onnx_kernels import FileGraph, Part, RanGraph, placed, read_profile
 from otel_quant.inference.outputs import tensor_errors
 from otel_quant.inference.results import Accuracy, Ran, tensor_text
@@ -53,6 +53,7 @@ class Options:
     runs: int | None = None  # Timed runs of each model; None for as many as fit into ``seconds``
     seconds: float = 3.0  # Time for the timed runs of each model
     warmup: int = 3  # Runs of each model that are not timed
+    samples: int = 1  # Inputs of which outputs are compared, where they are random
     layers: bool = False  # Whether to compare each tensor with the first model's
     baseline: str | None = None  # Variant that the others are compared with; None for the first
     # Processes of each variant, one after the other; None for as many as its making allows
@@ -113,6 +114,7 @@ class InProcess(MeasuredModel):
         self.detail: Mapping[str, Any] = {}  # what a profiler has seen, as in ModelResult
         self.is_quantized: bool | None = None
         self.no_outputs = ""  # why there are none
+        self._asks_outputs_of: Mapping[str, int] = {}  # samples
         self.is_finished = False  # whether all is known but the times of later processes
 
     @abstractmethod
@@ -130,7 +132,8 @@ class InProcess(MeasuredModel):
         path = self.process.folder / "outputs.npz"
         try:
             self._weigh()
-            self.outputs = saved_arrays(self.process.ask("outputs", path=str(path)), path)
+            names = self.process.ask("outputs", path=str(path), **self._asks_outputs_of)
+            self.outputs = saved_arrays(names, path)
         except ModelError as error:
             self.no_outputs = str(error)
 
@@ -161,6 +164,7 @@ class InProcess(MeasuredModel):
     def repeat(self) -> None:
         """Makes and calls it in a new process, since a process may be slow for as long as it lives."""
         self.processes.append([])
+        self.cpu.append([])
         self.spent = 0.0
         self.process.restart()
         self._make()
@@ -199,6 +203,7 @@ class TorchVariant(InProcess):
         self.take_marks(resets=True)
         self.quantize, self.facts = made["took"], made["facts"]
         self.providers = [made["provider"]]
+        self.is_on_one_thread = (made["threads"], made["provider"]) == (1, "cpu")
 
     def _make(self) -> Any:
         if not self.has_script:
@@ -211,7 +216,7 @@ class TorchVariant(InProcess):
     @attempted
     def time(self, seconds: float, runs: int | None) -> None:
         """Adds a round of so many seconds by torch's ``Timer``; of one call at least."""
-        self.processes[-1].append(self.ask("timing it", "time", seconds=seconds))
+        self.take_round(self.ask("timing it", "time", seconds=seconds))
 
     def _weigh(self) -> None:
         weights = self.process.ask("weights")
@@ -266,6 +271,7 @@ class OnnxModel(InProcess):
         process = ModelProcess("onnx", huge_pages=not is_profiled, timeout=options.timeout)
         super().__init__(name, process)
         self.path, self.options, self.is_profiled = path, options, is_profiled
+        self._asks_outputs_of = {"samples": options.samples}
         self.file: FileGraph
         self._grown: int | None = None  # bytes, by the session
         self._feed: Mapping[str, Any] = {}  # shapes, values, file of the inputs
@@ -309,6 +315,7 @@ class OnnxModel(InProcess):
             for name, (dtype, *shape) in loaded["inputs"].items()
         }
         self.providers = loaded["providers"]
+        self.is_on_one_thread = self.options.threads == 1 and set(self.providers) == {CPU}
         self.facts = {
             "onnxruntime": loaded["version"],
             "threads of onnxruntime": str(self.options.threads or "its choice"),
@@ -345,7 +352,7 @@ class OnnxModel(InProcess):
     def time(self, seconds: float, runs: int | None) -> None:
         """Adds a round: of so many runs, or of as many as fit into so many seconds."""
         times = runs or self.runs_in(seconds)
-        self.processes[-1].append(self.ask("timing it", "run", times=times))
+        self.take_round(self.ask("timing it", "run", times=times))
 
     def finish(self) -> None:
         """Takes the mark of memory and the outputs, and profiles another session if that is wanted."""

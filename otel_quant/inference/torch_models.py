@@ -26,7 +26,7 @@ from otel_quant.base.fault_boundary import LastResort
 from otel_quant.cost.graph import printable
 from otel_quant.inference import results, torch_parts, torch_session
 from otel_quant.inference.arrays import arrays_in
-from otel_quant.inference.child import growth, reset_mark, status, timed
+from otel_quant.inference.child import growth, reset_mark, status, timed, timed_round
 from otel_quant.inference.findings import with_slower
 from otel_quant.inference.results import BackendKernel, InferenceResult, MemoryUse, ModelResult
 from otel_quant.inference.rounds import MeasuredModel, beside, take_turns
@@ -112,6 +112,7 @@ class TorchModel(MeasuredModel):
         self.result = replace(self.result, inputs=dict(self._shown_inputs()))
         self._on_gpu = any(isinstance(each, torch.Tensor) and each.is_cuda for each in tensors)
         kept.enter_context(left_unchanged(self._model))
+        self.is_on_one_thread = torch.get_num_threads() == 1 and not self._on_gpu
         self.first = timed(self.call, 1)
         self.warm = median_high(timed(self.call, max(1, warmup)))
 
@@ -125,8 +126,9 @@ class TorchModel(MeasuredModel):
 
     def time(self, seconds: float, runs: int | None) -> None:
         """Adds a round; one run before it does not count."""
-        if found := self.attempt(timed, self.call, 1 + (runs or self.runs_in(seconds))):
-            self.processes[-1].append(found[1:])
+        self.attempt(self.call)
+        if found := self.attempt(timed_round, self.call, runs or self.runs_in(seconds)):
+            self.take_round(found)
 
     def call(self) -> Any:
         """Runs the model once, to the end of what it has started on a GPU."""
@@ -308,11 +310,8 @@ _RUNS_AT_MOST: Final = 50
 """Time that the copy has, in runs of the model; it makes four, and shares the cores."""
 
 _M_MMAP_THRESHOLD: Final = -3
-_SMALL: Final = 1 << 14
-"""Bytes from which the copy's allocator gives memory back at once."""
-
-_PR_SET_PDEATHSIG: Final = 1
-"""Has a process end with the one that has started it (prctl(2))."""
+_SMALL: Final = 1 << 14  # Bytes from which the copy's allocator gives memory back at once
+_PR_SET_PDEATHSIG: Final = 1  # Has a process end with the one that has started it (prctl(2))
 
 
 @dataclass(frozen=True, slots=True)

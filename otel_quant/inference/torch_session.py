@@ -21,9 +21,7 @@ from otel_quant.inference.arrays import arrays_in, as_array, leaves, save_arrays
 from otel_quant.inference.child import MemoryMark, timed
 from otel_quant.inference.results import has_few_bits, tensor_text
 
-SEED: Final = 0
-"""What random numbers begin with before the script is loaded."""
-
+SEED: Final = 0  # What random numbers begin with before the script is loaded
 _SHOWN: Final = 200
 _FORM: Final = "path/to/script.py:function"
 _WANTED: Final = (
@@ -217,8 +215,7 @@ def _plain(value: Any) -> Iterator[Any]:
             yield each
 
 
-_FIRST_CALLS: Final = 3
-"""Calls before the timed ones; some compilers work in more than the first."""
+_FIRST_CALLS: Final = 3  # Calls before the timed ones; some compilers work in more than the first
 
 
 class TorchSession:
@@ -231,6 +228,7 @@ class TorchSession:
         self._model: Any = None
         self._timer: Any = None
         self._mark = MemoryMark()
+        self._used: list[float] = []  # seconds of CPU time, at the ends of blocks
 
     def load(self, reference: str) -> Any:
         """Loads the script and returns which variants it has, and what they are called with."""
@@ -271,10 +269,17 @@ class TorchSession:
         self._call = lambda: call(*args, **kwargs)
         torch.set_grad_enabled(False)
         names = {"call": call, "args": args, "kwargs": kwargs}
-        self._timer = Timer("call(*args, **kwargs)", globals=names, num_threads=threads)
+        self._timer = Timer(
+            "call(*args, **kwargs)", globals=names, num_threads=threads, timer=self._clock
+        )
         provider, gpu = ("cuda", torch.cuda.get_device_name()) if _gpus() else ("cpu", "")
         facts = {"torch": torch.__version__, "threads of torch": str(threads), "GPU": gpu}
-        return {"took": None if model is call else took, "provider": provider, "facts": facts}
+        return {
+            "took": None if model is call else took,
+            "provider": provider,
+            "threads": threads,
+            "facts": facts,
+        }
 
     def first(self) -> list[float]:
         """Calls it for the first times; returns the seconds of each call."""
@@ -294,10 +299,20 @@ class TorchSession:
             torch.cuda.reset_peak_memory_stats(each)
         return {"process": self._mark.take(resets), "gpu": gpu}
 
-    def time(self, seconds: float) -> list[float]:
-        """Runs it for so long; returns the seconds of a call in each block."""
-        found: list[float] = self._timer.blocked_autorange(min_run_time=seconds).times
-        return found
+    def time(self, seconds: float) -> dict[str, list[float]]:
+        """Runs it for so long; returns the seconds of a call in each block, and those of CPU time."""
+        self._used.clear()
+        found = self._timer.blocked_autorange(min_run_time=seconds)
+        ends = [self._used[-2 * number :][:2] for number in range(len(found.times), 0, -1)]
+        cpu = [(after - before) / found.number_per_run for before, after in ends]
+        return {"wall": found.times, "cpu": cpu}
+
+    def _clock(self) -> float:
+        """Returns the time, and keeps the CPU time of this moment: blocks begin and end with one."""
+        from torch.utils.benchmark.utils.timer import timer as clock  # waits for a GPU
+
+        self._used.append(time.process_time())
+        return clock()
 
     def outputs(self, path: str) -> list[str]:
         """Writes the outputs of a call, ``a0``, ``a1`` and so on; returns their names."""

@@ -80,14 +80,13 @@ def test_models_are_compared_round_by_round_so_that_a_slow_round_hits_both() -> 
 def test_a_difference_is_significant_if_nearly_all_rounds_show_it(
     own: list[float], other: list[float], found: tuple[float, bool]
 ) -> None:
-    ratio, is_apart = compared([own], [other])
-    assert (ratio, is_apart) == (pytest.approx(found[0], rel=0.02), found[1])
+    assert compared([own], [other])[:2] == (pytest.approx(found[0], rel=0.02), found[1])
 
 
 def test_a_clear_difference_is_found_even_in_noisy_rounds() -> None:
     noisy = [8.0, 12.0, 9.0, 15.0, 10.0, 11.0, 9.5, 14.0, 10.0, 9.0]
     slower = [time * factor for time, factor in zip(noisy, [1.8, 2.3] * 5, strict=True)]
-    assert compared([slower], [noisy]) == (pytest.approx(2.05, rel=0.02), True)
+    assert compared([slower], [noisy])[:2] == (pytest.approx(2.05, rel=0.02), True)
 
 
 @pytest.mark.parametrize("spread", [0.05, 0.3])
@@ -124,16 +123,16 @@ def test_several_processes_show_smaller_differences_than_one_process(
 ) -> None:
     own = [[factor * process * time for time in QUIET] for process in processes]
     found = compared(own, [QUIET] * len(processes))
-    assert found == (pytest.approx(factor, rel=1e-4), is_apart)
+    assert found[:2] == (pytest.approx(factor, rel=1e-4), is_apart)
 
 
 def test_two_processes_are_compared_by_their_rounds() -> None:
-    assert compared([SLOWER, SLOWER], [QUIET, QUIET]) == (pytest.approx(2), True)
+    assert compared([SLOWER, SLOWER], [QUIET, QUIET])[:2] == (pytest.approx(2), True)
     assert compared([[10.0, 60.0, 3.0, 14.0, 2.0]] * 2, [[10.0] * 5] * 2)[1] is False
 
 
 def test_a_process_without_a_counterpart_is_left_out() -> None:
-    assert compared([[1.0] * 5], [[2.0] * 5, [9.0] * 5]) == (0.5, True)
+    assert compared([[1.0] * 5], [[2.0] * 5, [9.0] * 5])[:2] == (0.5, True)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,11 @@
 # /// script
-# dependencies = ["coremltools", "torch"]
+# dependencies = ["coremltools", "torch", "scikit-learn"]
 # ///
 """Quantizes small models with Core ML Tools: a converted one, and one of PyTorch."""
 
 from __future__ import annotations
 
 import coremltools as ct
-import numpy as np
 import torch
 from coremltools.optimize import coreml as cto
 from coremltools.optimize.torch import palettization, quantization
@@ -53,7 +52,6 @@ def main() -> None:
             {"global_config": {"n_bits": 2}}
         )
         palettization.PostTrainingPalettizer(two(), given).compress()
-    np.random.default_rng(0)
 
 
 if __name__ == "__main__":

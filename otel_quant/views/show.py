@@ -318,7 +318,7 @@ def _comparison(models: Mapping[str, Model]) -> doc.Table:
     return doc.Table.of(columns, shown, id="models", caption="Models", is_sortable=False)
 
 
-_STORED: Final = "integer_mac_share"
+_ASKED: Final = "integer_mac_share"
 _RUN: Final = "expected_integer_mac_share"
 
 
@@ -333,9 +333,9 @@ def _model_figure(figures: Model, figure: ModelFigure) -> doc.Cell:
 
 
 def _run(figures: Model, figure: ModelFigure) -> str:
-    """Returns the share that is expected to run in integers, behind that which is stored in them."""
+    """Returns the share that is expected to run in integers, behind that which asks for them."""
     share = number(figures, _RUN)
-    return "" if share is None or figure.name != _STORED else f" ({100 * share:.1f} %)"
+    return "" if share is None or figure.name != _ASKED else f" ({100 * share:.1f} %)"
 
 
 def _change(first: Model, second: Model, figure: ModelFigure) -> str:
@@ -365,7 +365,7 @@ def _layers(role: str, model: Model) -> doc.Table:
     columns = (
         doc.Column[Model]("Layer", None, _text("name")),
         doc.Column[Model]("Operator", None, _text("op_type")),
-        doc.Column[Model]("Stored in", None, _text("precision")),
+        doc.Column[Model]("Asks for", None, _text("precision")),
         doc.Column[Model]("Expected to run in", None, _text("expected_precision")),
         doc.Column[Model]("MACs", "M", lambda node: number(node, "macs")),
         doc.Column[Model](
@@ -387,10 +387,11 @@ _MORE: Final = {
 def _notes(role: str, model: Model) -> Iterator[str]:
     figures = model["figures"]
     words = (phrase(form, figures.get(key), listed) for key, form in _MORE.items())
-    stored, expected = (_types(figures, each) for each in ("precision.", "expected_precision."))
+    mixes = ("stored.", "precision.", "expected_precision.")
+    stored, asked, expected = (_types(figures, each) for each in mixes)
     reasons = [listed(each) for each in (figures.get("in_float"),) if each]
     runtime = str(figures.get("runtime") or "")
-    types = f"contractions {precision_text(stored, expected, runtime, reasons)}" if runtime else ""
+    types = precision_text(stored, asked, expected, runtime, reasons) if runtime else ""
     facts = filter(None, (model.get("path"), types, *words))
     if text := "; ".join(cut(each, _LONGEST_NOTE) for each in facts):
         yield f"{role.capitalize()} model: {text}."

@@ -588,7 +588,7 @@ def _told(name: str, heading: str, unit: str | None = None) -> _Column:
     return Column(heading, unit, _of_step(partial(_attribute, name)), absent="-")
 
 
-_OF_LIBRARIES: Final = (
+_OF_LIBRARIES: Final[tuple[_Column, ...]] = (
     Column("STEP", None, lambda row: cut(row.name, _LONGEST_NAME)),
     _told(semconv.LIBRARY_NAME, "LIBRARY"),
     Column("CONFIGURATION", None, _configuration, longest=_LONGEST_NAME),

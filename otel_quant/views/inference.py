@@ -342,61 +342,42 @@ def _partner(name: str, others: Collection[str], own: Collection[str]) -> str:
     return found
 
 
-def _joined(
-    nodes: Mapping[str, list[results.RanKernel]], others: Collection[str]
-) -> dict[str, list[results.RanKernel]]:
-    """Returns the kernels of nodes by the names that another model has for these."""
-    found: dict[str, list[results.RanKernel]] = {}
-    for name, kernels in nodes.items():
-        found.setdefault(_partner(name, others, nodes), []).extend(kernels)
-    return found
-
-
 class _Pair(NamedTuple):
-    """A layer in two models: the sum of its kernels in each, and these kernels, the slowest first."""
+    """A layer in two models: the sum of its kernels in each."""
 
     name: str
     before: results.RanKernel | None
     after: results.RanKernel | None
-    error: float | None = None
-    reason: str = ""  # Why the second is slow, where that is known
-    is_quantized: bool = False  # Whether the second model is, and the first is not
+    error: float | None
+    reason: str  # Why the second is slow, where that is known
+    is_quantized: bool  # Whether the second model is, and the first is not
 
     @property
     def ratio(self) -> float | None:
-        """Its time in the second model divided by that in the first, where it has both."""
-        if not (self.before and self.after):
+        """The second time by the first; 1 where they differ no more than from run to run, or by 5 %."""
+        if not (self.before and self.after and self.before.micros and self.after.micros):
             return None
-        known = self.before.micros and self.after.micros
-        return self.after.micros / self.before.micros if known else None
-
-    @property
-    def is_apart(self) -> bool:
-        """Whether the times differ by more than each does from run to run, and by 5 % at least."""
-        if self.ratio is None or self.before is None or self.after is None:
-            return False
         apart = abs(self.after.micros - self.before.micros)
         spread = (self.before.spread or 0.0) + (self.after.spread or 0.0)
-        return apart > max(2 * spread, _ALIKE * self.before.micros, _RESOLUTION)
+        is_apart = apart > max(2 * spread, _ALIKE * self.before.micros, _RESOLUTION)
+        return self.after.micros / self.before.micros if is_apart else 1.0
 
     @property
     def change(self) -> str | None:
         """How many times faster or slower it has become."""
         if self.ratio is None:
             return None
-        return speed_text(self.ratio) if self.is_apart else "within noise"
+        return speed_text(self.ratio) if self.ratio != 1 else "within noise"
 
     @property
     def verdict(self) -> str | None:
         """What quantizing it has brought; None where it was not quantized, or that is not clear."""
         before, after, ratio = self.before, self.after, self.ratio
-        if not (self.is_quantized and before and after and ratio and self.is_apart):
+        if not (self.is_quantized and before and after and ratio and after.macs) or ratio == 1:
             return None
-        if not after.macs or (before.op_type, before.runs_in) == (after.op_type, after.runs_in):
+        if (before.op_type, before.runs_in) == (after.op_type, after.runs_in):
             return None
-        if ratio < 1:
-            return "gains"
-        return "costs more than it gains" + phrase(": {}", self.reason)
+        return "gains" if ratio < 1 else f"costs more than it gains{phrase(': {}', self.reason)}"
 
     @property
     def type(self) -> str | None:
@@ -415,8 +396,10 @@ def _beside(
     number: int,
 ) -> Iterator[doc.Table]:
     """Yields a model beside the first one, layer by layer; nothing if they have none in common."""
-    before = _nodes(its, _layer)
-    after = _joined(_nodes(ran, _layer), before)
+    before, after = _nodes(its, _layer), _nodes(ran, _layer)
+    for name in [name for name in after if name not in before]:
+        kernels = after.pop(name)
+        after.setdefault(_partner(name, before, after), []).extend(kernels)
     if before.keys().isdisjoint(after):
         return
     errors = {_partner(each.node, before, ()): each.all for each in _accuracy(model).layers}

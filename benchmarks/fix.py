@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from measuring import print_table
@@ -85,10 +85,11 @@ def row(net: Net, folder: Path) -> tuple[str, ...]:
     if result.output is None:
         return net.name, net.config, result.why, *[""] * 9
     before, after, _ = result.proven
-    measured = measure_files([floats, other, fixed, quantized], Options(threads=1, samples=16))
+    measured: Any = measure_files([floats, other, fixed, quantized], Options(threads=1, samples=16))
     _, by_other, own, first = measured.models
     times = [each.latency.cpu for each in (first, own, by_other)]
-    against = measure_files([other, fixed], Options(threads=1)).models[1].latency.speedup
+    pair: Any = measure_files([other, fixed], Options(threads=1))
+    against = pair.models[1].latency.speedup
     sqnrs = before.sqnr_float, after.sqnr_float, by_other.accuracy.lowest_sqnr
     counts = map(str, (before.integers, after.integers, after.contractions))
     return (

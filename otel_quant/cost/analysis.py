@@ -124,7 +124,10 @@ class _Analysis:
         zeros = {node.sparsity.weight: node.sparsity for node in nodes if node.sparsity}
         met, seen = walk.constants.met, self._read.keys() | self._left_out
         unread = [value.weight for value in met if value.weight and value not in seen]
-        in_float = [_in_float(ops, obstacle) for obstacle, ops in types.in_float.items()]
+        in_float = [
+            _in_float(ops, why)._replace(then=dict(types.further.get(why, {})))
+            for why, ops in types.in_float.items()
+        ]
         is_written = quantized or walk.model.producer in PRODUCERS
         left = [
             results.InFloat(

@@ -8,6 +8,7 @@ where that tool has none.
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain
 from types import MappingProxyType
@@ -282,6 +283,8 @@ class AsStored:
     def __init__(self) -> None:
         self.quantized = 0  # Contractions of dequantized integers
         self.in_float: dict[Obstacle, list[TypedNode]] = {}  # Those expected to run in float
+        # How many of them something else would be in the way of then, by what would change that
+        self.further: dict[Obstacle, Counter[str]] = {}
         self.on_loading: dict[Obstacle, list[TypedNode]] = {}  # Float ones expected on integers
         self.runtime = ""  # Title of the runtime that this is of, if there are any
 

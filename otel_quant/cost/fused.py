@@ -49,13 +49,14 @@ class Fused(NamedTuple):
     by_weights: dict[TypedNode, Value]
     obstacles: dict[TypedNode, Obstacle]  # Why others, whose operands are quantized, have none
     runtime: runtimes.Onnxruntime  # What runs it
+    further: dict[TypedNode, Obstacle]  # What would be in the way of those without their obstacle
 
 
 def fused_kernels(
     ops: Sequence[TypedNode], outputs: Iterable[Value], runtime: runtimes.Onnxruntime | None = None
 ) -> Fused:
     """Returns where kernels on integers are used, by the onnxruntime that is here unless told."""
-    fused = Fused({}, set(), {}, {}, runtime or runtimes.runtime_here())
+    fused = Fused({}, set(), {}, {}, runtime or runtimes.runtime_here(), {})
     _fuse(ops, outputs, fused)
     return fused
 
@@ -109,6 +110,7 @@ class _Graph:
         self._operating = [op for op in ops if op.has(0)]
         self._runtime, self._rules = into.runtime, into.runtime.rules
         self._by_weights, self._obstacles = into.by_weights, into.obstacles
+        self._further = into.further
         self._kept = kept = outputs | captured
         self._kinds = {value: op.kind for op in ops for value in op.outputs}
         self._twins = _twins(ops, kept)
@@ -302,9 +304,11 @@ class _Graph:
             obstacles = iter(())
         else:  # of floats
             return
-        obstacle = next(obstacles, None)
-        if obstacle is not None:
-            self._obstacles[op] = obstacle
+        against = list(dict.fromkeys(obstacles))
+        if against:
+            self._obstacles[op] = against[0]
+            if against[1:]:
+                self._further[op] = against[1]
         elif weights is not None:
             self._by_weights[op] = weights.value
         elif rule.result == "equal" and not it.quantized:  # it can be at once
@@ -341,7 +345,10 @@ class _Graph:
             if add is not None and not (is_rounded and on_integers):
                 yield runtimes.FUSED_WITH_ADD
         elif it.rule.result != "equal" or not self._carries_on(it):  # else Case 3
-            yield runtimes.NOT_QUANTIZED
+            is_clamped = (
+                self._before_a_clamp(it.op) and self._clamped_result(it.op) in self._quantizers
+            )
+            yield runtimes.CLAMPED if is_clamped else runtimes.NOT_QUANTIZED
 
     def _against_types(self, it: _Candidate) -> Iterator[Obstacle]:
         """Yields why a kernel on integers does not take the types of its operands."""
@@ -397,6 +404,9 @@ class _Graph:
             return False
         reader = self._readers[op.outputs[0]]
         return reader.kind in _CLAMPS and self._alone(reader.outputs[0])
+
+    def _clamped_result(self, op: TypedNode) -> Value:
+        return self._readers[op.outputs[0]].outputs[0]
 
     def _added(self, op: TypedNode) -> TypedNode | None:
         """The Add that alone reads a product and adds a bias, with which onnxruntime makes a Gemm of it."""
@@ -618,7 +628,10 @@ class AsRun(AsStored):
             return stored
         if op in self._fused.by_weights:
             return f"{dtypes.QUANTIZED[self._fused.by_weights[op].dtype]} weight-only"
-        self.in_float.setdefault(self._obstacle(op, stored), []).append(op)
+        obstacle, further = self._obstacle(op, stored), self._fused.further.get(op)
+        self.in_float.setdefault(obstacle, []).append(op)
+        if further is not None:
+            self.further.setdefault(obstacle, Counter())[further.remedy] += 1
         return super().expected(op, floats)
 
     def _obstacle(self, op: TypedNode, stored: str) -> Obstacle:

@@ -105,6 +105,7 @@ class InFloat(NamedTuple):
         reason: What is in the way of a kernel on integers.
         remedy: What in the model would change it; empty if nothing would.
         macs_share: Their part of the MACs of all contractions; 0 where it was not added up.
+        then: How many need more than that, by what else they need; empty text if nothing is known.
     """
 
     ops: Mapping[str, int]
@@ -112,12 +113,19 @@ class InFloat(NamedTuple):
     reason: str
     remedy: str
     macs_share: float = 0.0
+    then: Mapping[str, int] = MappingProxyType({})
 
     @property
     def text(self) -> str:
         """The reason, the nodes that it is of, and the remedy."""
         nodes = ", ".join(f"{op} {count}" for op, count in self.ops.items())
         remedy = f"{self.remedy} would change it" if self.remedy else "cannot be fixed in the model"
+        if self.remedy and self.then:
+            count = sum(self.ops.values())
+            more = "".join(f", {n} also need {it or 'more'}" for it, n in self.then.items())
+            remedy = (
+                f"{self.remedy} would change {count - sum(self.then.values())} of {count}{more}"
+            )
         return f"{self.reason} ({nodes}, the first '{printable(self.first, SHOWN)}'; {remedy})"
 
 
@@ -402,4 +410,4 @@ def _lengths(shape: Shape | None) -> list[int | None] | None:
 
 def _counted(groups: Sequence[UnknownNodes] | Sequence[InFloat]) -> list[JsonObject]:
     plain = ({**each._asdict(), "ops": dict(each.ops)} for each in groups)
-    return [{key: found[key] for key in found if found[key] != 0.0} for found in plain]
+    return [{key: it for key, it in found.items() if it not in (0.0, {})} for found in plain]

@@ -243,6 +243,9 @@ def same(value: Value | None) -> object:
 
 # fmt: off
 NOT_QUANTIZED: Final = Obstacle("its result is not quantized right behind it", "a QuantizeLinear as the only reader of it")
+CLAMPED: Final = Obstacle(
+    "a Relu or Clip stands between it and the QuantizeLinear behind, whose range does not make it superfluous",
+    "the lowest code as zero point behind the Relu or Clip")
 OTHER_SCALE: Final = Obstacle("its result has another scale or zero point than its operand", "the same ones")
 EIGHT_BITS: Final = "8 bits, all unsigned with int8 weights or all int8"
 SIGNED: Final = Obstacle(

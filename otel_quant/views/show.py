@@ -77,9 +77,7 @@ def _parts(name: str, recording: Recording, most_steps: int | None) -> Iterator[
 
 def _parts_of_several(recording: Recording, most_steps: int | None) -> Iterator[doc.Part]:
     """Yields one table of the steps of all processes, and a line for each of them."""
-    table = steps.step_table(recording, recording.runs, most_steps)
-    if table.rows:
-        yield table
+    yield from _step_tables(recording, recording.runs, most_steps)
     facts: list[tuple[str, doc.Cell]] = []
     seen: set[str] = set()
     for run in recording.runs[:_MOST_PROCESSES]:
@@ -126,15 +124,21 @@ def _run_parts(
     recording: Recording, run: RecordedRun, most_steps: int | None = None
 ) -> Iterator[doc.Part]:
     """Yields the parts of one run."""
-    table = steps.step_table(recording, [run], most_steps)
-    if table.rows:
-        yield table
+    yield from _step_tables(recording, [run], most_steps)
     if facts := list(_facts(recording, run)):
         yield doc.Facts(facts)
     if run.end is not None and _is_truncated(recording, run):
         yield doc.Lines(
             ("truncated: all checkpoints are complete, but the text after them is not",)
         )
+
+
+def _step_tables(
+    recording: Recording, runs: Sequence[RecordedRun], most_steps: int | None
+) -> Iterator[doc.Table]:
+    """Yields the steps, and what libraries did in them."""
+    tables = (steps.step_table(recording, runs, most_steps), steps.library_table(recording, runs))
+    yield from (table for table in tables if table.rows)
 
 
 def _is_truncated(recording: Recording, run: RecordedRun) -> bool:

@@ -131,6 +131,14 @@ def test_each_onnxruntime_version_has_its_own_rules(
     assert [expected(path, Onnxruntime(each)) for each in versions] == [before, then]
 
 
+def test_a_remedy_has_the_number_for_which_it_suffices() -> None:
+    clamped = BEHIND.replace("(a,", "(r,").replace("aq", "rq").replace("y =", "y2 =")
+    second = f"[op2] c = Conv (d, dw, b) r = Relu (c) {clamped} "
+    _, (found,) = in_float(INT8_BIAS.replace("[op]", f"{second}[op]"))
+    why = "a bias of int32 would change 1 of 2, 1 also need the lowest code as zero point behind the Relu or Clip"
+    assert found.text == f"the bias is int8 (Conv 2, the first 'op2'; {why})"
+
+
 @pytest.mark.parametrize(
     ("asked", "kind", "found"),
     [

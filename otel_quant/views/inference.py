@@ -145,17 +145,21 @@ _DOES: Final = {"in_float": "ran in float", "unfused": "stand between conversion
 
 
 def _costliest(model: results.ModelResult) -> str:
-    """Returns how many findings there are; of a slower model the reason that costs most in place of that."""
-    own, groups = model.latency, [it for it in _groups(model) if it[0].kind != "slower"]
-    if not (groups and own and own.is_apart and own.ratio and own.ratio > 1):
+    """Returns the reason that costs most, or how many findings there are where that is little."""
+    groups = [group for group in _groups(model) if group[0].kind != "slower"]
+    share = sum(each.share for each in groups[0]) if groups else 0.0
+    if share < _MUCH:
         return phrase("; {}", len(model.findings), lambda number: counted(number, "finding"))
     first, *others = groups[0]
     operator, _, reason = first.alike.partition(": ")
     text = _SHARE.split(first.sentence)[0]
     if others and reason and first.kind in _DOES:
         text = f"{1 + len(others):,} {operator} {_DOES[first.kind]}: {reason}"
-    share = share_text(sum(each.share for each in groups[0]))
-    return f"; {share} of its time: {shortened(text, _LONGEST_PROBLEM)}"
+    return f"; {share_text(share)} of its time: {shortened(text, _LONGEST_PROBLEM)}"
+
+
+_MUCH: Final = 0.1
+"""Share of the time from which on a reason stands in the headline."""
 
 
 # --- how it was measured ------------------------------------------------------------------
@@ -359,7 +363,7 @@ class _Pair(NamedTuple):
             return None
         apart = abs(self.after.micros - self.before.micros)
         spread = (self.before.spread or 0.0) + (self.after.spread or 0.0)
-        is_apart = apart > max(2 * spread, _ALIKE * self.before.micros, _RESOLUTION)
+        is_apart = apart > max(spread, _ALIKE * self.before.micros, _RESOLUTION)
         return self.after.micros / self.before.micros if is_apart else 1.0
 
     @property
@@ -428,8 +432,11 @@ def _beside(
         _numbers("error", "dB", attrgetter("error"), "dB", digits=1, spare=2),
         doc.Column("verdict", value=attrgetter("verdict"), longest=_LONGEST_PROBLEM, spare=5),
     )  # fmt: skip
-    table = _table(columns, pairs, f"layers-{number}", f"Time by {layer}")
-    yield table._replace(note=f"All rows together are the kernels of a run: {whole}.")
+    yield doc.Table.of(
+        columns, pairs, known_only=True, id=f"inference-layers-{number}", caption=f"Time by {layer}",
+        row=lambda pair, cells: doc.Row(cells, is_rest=pair.name not in {**before, **after}),
+        note=f"All rows together are the kernels of a run: {whole}.",
+    )  # fmt: skip
 
 
 _SHARE: Final = re.compile(r" \([0-9.]+ % of the time\)")
@@ -467,7 +474,8 @@ def _time(
         timed = kernel(item)
         return None if timed is None else _MICRO * timed.micros
 
-    text = heading if len(heading) <= _LONGEST_HEADING else f"…{heading[1 - _LONGEST_HEADING :]}"
+    name = heading.rpartition("/")[2] or heading
+    text = name if len(name) <= _LONGEST_HEADING else f"…{name[1 - _LONGEST_HEADING :]}"
     return _numbers(text, "s", value, "us", digits=1, **more)
 
 
@@ -477,7 +485,7 @@ def _what_ran(
     share = share_text(ran.between_micros / ran.run_micros) if ran.run_micros else _ABSENT
     micros = ran.run_micros, ran.kernel_micros, ran.between_micros
     run, kernels, between = (number_text(_MICRO * each, "ms") for each in micros)
-    typical = "median" if node in _LAYERS else "mean"
+    typical = "least" if node in _LAYERS else "mean"
     yield doc.Lines((
         f"a run with the profiler on: {run}, of which kernels {kernels} and between them "
         f"{between} ({share}); {typical} of {counted(ran.runs, 'run')}",

@@ -258,8 +258,9 @@ class Runtime:
     def after_fork_in_child(self) -> None:
         """In a forked child: the parent's run is not this process's."""
         self._lock = threading.RLock()
-        if self.is_running and self._spans is not None:
-            PARENT.carrier = {**self._spans.carrier(), CARRIER_KEY: self._recorder.info.name}
+        with FAULTS.kept_in("linking a child process"):
+            if self.is_running and self._spans is not None:
+                PARENT.carrier = {**self._spans.carrier(), CARRIER_KEY: self._recorder.info.name}
         recorder, self._recorder = self._recorder, _no_run()
         (_, recording), self._recording = self._recording, (None, None)
         self._ended = None

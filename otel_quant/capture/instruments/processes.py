@@ -174,7 +174,9 @@ def exit_at_once(original: Function, hook: Hook, library: Library) -> Function:
     @wraps(original)
     def wrapper(status: int) -> None:
         with FAULTS.kept_in("end of a process"):
-            if (runtime := _runtime()) is not None:
+            runtime = _runtime()
+            run = runtime.latest_run if runtime is not None else None
+            if run is not None and (run.idle or not status):  # of one that failed, the open steps tell where
                 runtime.at_process_end(sys.exception() if status else None)
         original(status)
 

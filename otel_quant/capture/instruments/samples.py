@@ -61,11 +61,11 @@ def count_layer(owners: Collection[str]) -> None:
             step.recorder.count(step, "layer")
 
 
-def expect_layers(total: int | None, owners: Collection[str]) -> None:
+def expect_layers(total: int | None, owners: Collection[str], unit: str = "layer") -> None:
     """Notes that the innermost open step of some distributions goes through so many layers from now on."""
     with FAULTS.kept_in(COUNTING):
         if total and (step := step_counting(owners)) is not None:
-            step.recorder.expect(step, "layer", total)
+            step.recorder.expect(step, unit, total)
 
 
 def sample(call: Mapping[str, Any], result: object) -> None:

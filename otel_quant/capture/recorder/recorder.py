@@ -214,6 +214,9 @@ class Recorder:
             if (model := attributes.pop(semconv.MODEL_NAME, None)) is not None:
                 self._events.name_model(model)
             parent, step = current_step(self), None
+            for each in list(self._ongoing.open.values()):
+                if each.between is not None and each.info.thread == threading.get_ident():
+                    self.close(each)
             try:
                 with self._under_way as thread:
                     reading = began or self._probes.read(lowers_marks=self._exact_peaks)
@@ -263,7 +266,7 @@ class Recorder:
                 self.close(each)
             try:
                 with self._under_way:
-                    reading = self._probes.read(lowers_marks=self._exact_peaks)
+                    reading = step.between or self._probes.read(lowers_marks=self._exact_peaks)
                     with self._lock:
                         self._ongoing.fold(reading)
                         self._ongoing.open.pop(step.info.index, None)
@@ -393,7 +396,8 @@ class Recorder:
             if self._ending:
                 return
             self._ongoing.add_to_forecasts(reading)
-            steps = self._ongoing.open.copy()
+            every = self._ongoing.open.items()
+            steps = {index: step for index, step in every if step.between is None}
         if self._stacks is not None:
             self._stacks.take(steps, reading, self.opened, self._ongoing.ended)
         self._sinks.sampled(reading)

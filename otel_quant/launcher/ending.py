@@ -57,9 +57,7 @@ _SOON: Final = 1.0
 that a program reaches later, such as a launcher of ranks that cleans up, is not what was held then."""
 
 _FEWEST: Final = 5
-_MOST_POINTS: Final = 60
-"""Points of a step's progress from which its growth is taken."""
-
+_MOST_POINTS: Final = 60  # Points of a step's progress from which its growth is taken
 _SILENT: Final = 5.0
 """Seconds without a reading that are worth telling: there is one each second, on a busy machine two."""
 
@@ -363,8 +361,7 @@ def _has_unsent_spans(recording: Recording) -> bool:
 
 
 _GIT: Final = ("git", "-c", "core.fsmonitor=false", "--no-optional-locks")
-_GIT_ENDS: Final = 2.0
-"""Seconds that git gets to answer, after the program has ended."""
+_GIT_ENDS: Final = 2.0  # Seconds that git gets to answer, after the program has ended
 
 
 class LaunchedRecording:

@@ -176,7 +176,8 @@ def exit_at_once(original: Function, hook: Hook, library: Library) -> Function:
         with FAULTS.kept_in("end of a process"):
             runtime = _runtime()
             run = runtime.latest_run if runtime is not None else None
-            if run is not None and (run.idle or not status):  # of one that failed, the open steps tell where
+            # Of one that failed, the open steps tell where.
+            if run is not None and (run.idle or not status):
                 runtime.at_process_end(sys.exception() if status else None)
         original(status)
 

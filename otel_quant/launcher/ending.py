@@ -97,34 +97,20 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
     situation = causes.Situation(
         step=step or next(reversed(victim.steps), causes.NO_STEP),
         run=victim.run.attributes if victim.run is not None else {},
-        where=shortage or ("host" if cause.out_of_memory is not None else None),
-        memory=memory or 0,
-        limit=limit or 0,
-        limit_source=source,
-        growth=growth or 0,
-        leak=leak or 0,
-        forecast=_forecast(victim, step, semconv.FORECAST_MEMORY),
-        gpus=seen.gpus,
+        where=shortage or ("host" if cause.out_of_memory is not None else None), memory=memory or 0,
+        limit=limit or 0, limit_source=source, growth=growth or 0, leak=leak or 0,
+        forecast=_forecast(victim, step, semconv.FORECAST_MEMORY), gpus=seen.gpus,
         recording=os.path.relpath(recording.path),
-    )
+    )  # fmt: skip
     grown: dict[str, Any] = {f"memory_per_{unit}": growth}
     plain = dataclasses.replace(
-        plain,
-        cause=cause.name,
-        out_of_memory=cause.out_of_memory,
-        evidence=cause.evidence,
-        error=error,
-        where=_where(victim, step),
-        open_steps=tuple(each.name for each in victim.steps),
-        memory=memory,
-        memory_limit=limit,
-        memory_limit_source=source,
-        memory_per_second=leak,
-        memory_of_others=seen.memory_of_others,
+        plain, cause=cause.name, out_of_memory=cause.out_of_memory, evidence=cause.evidence,
+        error=error, where=_where(victim, step),
+        open_steps=tuple(each.name for each in victim.steps), memory=memory, memory_limit=limit,
+        memory_limit_source=source, memory_per_second=leak, memory_of_others=seen.memory_of_others,
         processes=last.processes if last is not None else (),
-        advice=_advice(known, cause, situation, recording),
-        **grown,
-    )
+        advice=_advice(known, cause, situation, recording), **grown,
+    )  # fmt: skip
     if victim.pid == seen.pid:
         return plain
     return dataclasses.replace(plain, process=_process(victim), process_signal=victim.signal)

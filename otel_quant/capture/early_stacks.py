@@ -58,8 +58,8 @@ class EarlyStacks:
 
     def take(self) -> StackSampler | None:
         """Ends, and returns what was seen, which the run that begins adds to; None if nothing was."""
-        with self._loading:  # nothing begins meanwhile
-            self._stop()
+        self._stop()
+        with self._loading:  # it may still be
             found, self._stacks = self._stacks, None
         if self._file is not None:
             self._file.unlink(missing_ok=True)

@@ -96,13 +96,13 @@ class EarlyStacks:
         from otel_quant.schema.readings import Reading
 
         settings = settings_from(os.environ, warn=False)
-        stacks = sampler_for(settings, self._began_ns)
-        if self._sampler is None or stacks is None:
+        stacks, sampler = sampler_for(settings, self._began_ns), self._sampler
+        if sampler is None or stacks is None:
             self._stop()
             return
         self._is_written, self._reading, self._memory = settings.launched, Reading, MemoryProbe()
         self._stacks = stacks
-        self._sampler.sample_every(settings.sample_interval)
+        sampler.sample_every(settings.sample_interval)
 
     def _write(self) -> None:
         """Writes what was seen so far: the process may be killed before it begins a run, or begin none."""

@@ -132,15 +132,11 @@ class LogsSink(Sink):
         self._sent = event.clock_ns, event.checkpoint, semconv.CHECKPOINT_PREFIX
         # The program's own first: the SDK keeps a limited number of attributes, the last ones.
         attributes = {
-            **custom_of(event.custom),
-            semconv.CHECKPOINT_NAME: event.name,
-            semconv.CHECKPOINT_PHASE: event.phase,
-            semconv.CHECKPOINT_SEQUENCE: event.sequence,
-            semconv.CHECKPOINT_ELAPSED: event.elapsed,
-            **self._of_run,
-            **_labels_of(event.step),
+            **custom_of(event.custom), semconv.CHECKPOINT_NAME: event.name,
+            semconv.CHECKPOINT_PHASE: event.phase, semconv.CHECKPOINT_SEQUENCE: event.sequence,
+            semconv.CHECKPOINT_ELAPSED: event.elapsed, **self._of_run, **_labels_of(event.step),
             **event.checkpoint,
-        }
+        }  # fmt: skip
         if event.error is not None:
             attributes[semconv.ERROR_TYPE] = event.error
         severity = _INFO if event.error is None else _ERROR
@@ -182,14 +178,11 @@ class LogsSink(Sink):
         layer = event.layer
         assert layer is not None
         attributes = {
-            **self._ids_in(event),
-            semconv.ACCURACY_LAYER: layer.layer,
-            semconv.ACCURACY_MEASURE: layer.measure,
-            semconv.ACCURACY_VALUE: layer.value,
-            semconv.ACCURACY_BETTER: layer.better,
-            semconv.ACCURACY_UNIT: layer.unit,
+            **self._ids_in(event), semconv.ACCURACY_LAYER: layer.layer,
+            semconv.ACCURACY_MEASURE: layer.measure, semconv.ACCURACY_VALUE: layer.value,
+            semconv.ACCURACY_BETTER: layer.better, semconv.ACCURACY_UNIT: layer.unit,
             semconv.ACCURACY_INDEX: layer.number,
-        }
+        }  # fmt: skip
         text = f"{layer.layer}: {layer.measure}"
         self._emit_of(event, semconv.LAYER_EVENT, text, present(attributes))
         self._send()

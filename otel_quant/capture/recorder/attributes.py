@@ -242,12 +242,9 @@ def _rows(stem: str, figures: Sequence[Figure]) -> tuple[_Totals, _Levels]:
 
 
 def _add(
-    found: dict[str, AttributeValue],
-    rows: tuple[_Totals, _Levels],
-    first: Any,
-    last: Any,
+    found: dict[str, AttributeValue], rows: tuple[_Totals, _Levels], first: Any, last: Any,
     peaks: Mapping[str, Number],
-) -> None:
+) -> None:  # fmt: skip
     """Adds the parts of figures between two records of a probe. It runs at the end of each step."""
     totals, levels = rows
     _add_totals(found, totals, first, last)

@@ -41,14 +41,9 @@ _IN_USE: Final = {
 
 
 def emit_event(
-    logger: Logger,
-    name: str,
-    body: str | dict[str, Any],
-    attributes: Mapping[str, Any],
-    context: Context | None,
-    time_ns: int,
-    severity: SeverityNumber = _INFO,
-) -> None:
+    logger: Logger, name: str, body: str | dict[str, Any], attributes: Mapping[str, Any],
+    context: Context | None, time_ns: int, severity: SeverityNumber = _INFO,
+) -> None:  # fmt: skip
     """Emits a log record that is an event: with a name, for what happened at a moment.
 
     All of it can be had from a recording: Loki takes the record that `otel-quant send` sends for the same.
@@ -215,13 +210,9 @@ class LogsSink(Sink):
             self._emit_of(event, semconv.DEVICE_EVENT, text, {**self._ids_in(event), **device})
 
     def _emit_of(
-        self,
-        event: Event,
-        name: str,
-        body: str | dict[str, Any],
-        attributes: Mapping[str, Any],
+        self, event: Event, name: str, body: str | dict[str, Any], attributes: Mapping[str, Any],
         severity: SeverityNumber = _INFO,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Emits a log record at the time of an event, in the context of its step."""
         self._emit(name, body, attributes, self._context_of(event.step), event.time_ns, severity)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import inf, sqrt
 from pathlib import Path
 from statistics import stdev
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from otel_quant.base import machine
 from otel_quant.cost import CostError
@@ -31,6 +31,12 @@ _ERRORS: Final = 3
 
 _FEWEST: Final = 8
 """Samples from which a standard error is known."""
+
+_LIKELY: Final = 0.95
+"""Time with a rewrite by time without, below which more rounds may show that it pays."""
+
+_LONGER: Final = 5
+"""Times as long as was asked for, where the first rounds cannot tell."""
 
 _INTEGERS: Final = frozenset({
     "ConvInteger", "DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "MatMulNBits", "QGemm",
@@ -96,6 +102,7 @@ class _Fixing:
         self._shapes: dict[str, Any] = {"inputs": options.inputs, "dims": options.dims}
         self._before = forecast_of(self._model, **self._shapes)
         self._rewrites: dict[str, Rewrite] = {}
+        self._is_longer = False  # Whether rounds have more time than was asked for
 
     def _with(self, kinds: Sequence[str], without: str = "") -> Rewritten:
         kept = [each for each in kinds if each != without]
@@ -160,13 +167,18 @@ class _Fixing:
                     continue
                 for kind in kinds:
                     self._mark(kind, "written", **proof.of(kind))
-                if (worst := proof.worst([self._rewrites[kind] for kind in kinds])) is None:
+                worst = proof.worst([self._rewrites[kind] for kind in kinds])
+                if worst is not None and worst.is_open and not self._is_longer:
+                    self._is_longer = True  # more rounds may tell
+                    self._options = replace(self._options, seconds=_LONGER * self._options.seconds)
+                    continue
+                if worst is None:
                     self._place(paths[output])
                     return self._outcome(
                         found, measured=proof.measured, proven=proof.proven, output=output
                     )
-            self._mark(worst[0], "left out", worst[1])
-            kinds.remove(worst[0])
+            self._mark(worst.kind, "left out", worst.why)
+            kinds.remove(worst.kind)
         why = "; ".join(f"{each.kind}: {each.why}" for each in self._rewrites.values())
         why = f"no rewrite is to be written: {why}" if why else "there is nothing to rewrite"
         return self._outcome(self._with([]), why=why)
@@ -210,6 +222,14 @@ def _locations(model: Any) -> list[str]:
     """Returns the files beside a model that its weights lie in."""
     pairs = (pair for each in model.graph.initializer for pair in each.external_data)
     return list(dict.fromkeys(pair.value for pair in pairs if pair.key == "location"))
+
+
+class _Worst(NamedTuple):
+    """The kind of rewrites that is to be left out first."""
+
+    kind: str
+    why: str
+    is_open: bool = False  # Whether more rounds may show that it pays
 
 
 class _Proof:
@@ -262,7 +282,7 @@ class _Proof:
         gain = self.sqnr(self._full.name) - self.sqnr(rest.name) if self._float else None
         return {"ratio": latency(self._full, rest).ratio, "sqnr_gain": gain}
 
-    def worst(self, rewrites: Sequence[Rewrite]) -> tuple[str, str] | None:
+    def worst(self, rewrites: Sequence[Rewrite]) -> _Worst | None:
         """Returns the kind of rewrites that is to be left out first, and why; None if all are to stay."""
         if (found := self._too_far(rewrites)) is not None:
             return found
@@ -275,18 +295,19 @@ class _Proof:
         if not slow:
             return None
         ratio, kind = max(slow)
-        return kind, f"it is not told apart as faster: {ratio:.2f} of the time without it"
+        why = f"it is not told apart as faster: {ratio:.2f} of the time without it"
+        return _Worst(kind, why, is_open=min(slow)[0] < _LIKELY)
 
-    def _too_far(self, rewrites: Sequence[Rewrite]) -> tuple[str, str] | None:
+    def _too_far(self, rewrites: Sequence[Rewrite]) -> _Worst | None:
         """Returns the kind of rewrites that costs most SQNR, if it is more than may be."""
         falls = {each.kind: self._fall(self._without(each.kind), each.differs) for each in rewrites}
         kind, own = max(falls, key=falls.__getitem__), self.sqnr(self._full.name)
         if self._float is None:
             why = f"outputs are at {own:.1f} dB to those of the input file; expected {REPRODUCED:.0f} or more"
-            return None if own >= REPRODUCED else (kind, why)
+            return None if own >= REPRODUCED else _Worst(kind, why)
         fall = max(falls[kind], self._fall(self._first, "".join(each.differs for each in rewrites)))
         why = f"SQNR to the float model falls by {fall:.2f} dB; allowed are {self._allowed:g}"
-        return (kind, why) if fall > self._allowed else None
+        return _Worst(kind, why) if fall > self._allowed else None
 
     def _fall(self, before: OnnxModel, differs: str) -> float:
         """Returns by how many dB the fixed file is further off than another.

@@ -28,6 +28,7 @@ _WEIGHTED: Final = frozenset(op for op, it in cost_graph.FUSIONS.items() if it.w
 _MOVES: Final = ("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 _BYTES: Final = (np.dtype(np.int8), np.dtype(np.uint8))
 _LEAST_BLOCK: Final = 16
+_ALIKE: Final = 0.998  # A range that ends half a code beyond a Clip makes that superfluous, too
 
 
 class Judged:
@@ -295,10 +296,10 @@ def _zero_points(graph: EditedGraph, *, is_wide: bool) -> Iterator[Any]:
         if now is None or not now.is_single or now.zero.dtype not in _BYTES or not readers:
             continue
         limits = np.iinfo(now.zero.dtype)
-        if now.zero == limits.min:
-            continue
         span = now.scale * (limits.max - (limits.min if is_wide else now.zero.astype(np.int32)))
         scale = (np.minimum(span, high) / (limits.max - limits.min)).astype(now.scale.dtype)
+        if now.zero == limits.min and scale > _ALIKE * now.scale:
+            continue
         new = Scales(scale.reshape(now.scale.shape), np.full_like(now.zero, limits.min))
         _quantize_otherwise(graph, quantizer, now, new)
         graph.bypass(clamp)

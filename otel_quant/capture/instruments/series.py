@@ -35,8 +35,7 @@ from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import OPENING_A_STEP, Activation, is_failure
 from otel_quant.schema import semconv
 
-_LONGEST_PAUSE: Final = 5.0
-"""Seconds without a call after which a series has ended."""
+_LONGEST_PAUSE: Final = 5.0  # Seconds without a call after which a series has ended
 
 
 class _Series(Activation):

@@ -17,7 +17,7 @@ from tests.fixtures.onnx_builder import Builder
 from tests.fixtures.programs import run as run_program
 from tests.integration.inference.conftest import run
 
-SHORT = ("--seconds", "2")
+SHORT = ("--seconds", "0.5")
 
 
 def net(*, is_float: bool = False, scale: float = 0.5) -> Builder:

@@ -108,13 +108,14 @@ class EditedGraph:
     def scales(self, node: Any) -> Scales | None:
         """Returns how a node quantizes or dequantizes; None where that is not constant."""
         scale, given = self.constant(node.input[1]), attributes(node)
-        if len(node.input) > 2 and node.input[2]:
-            zero = self.constant(node.input[2])
-        else:
-            codes = self.constant(node.input[0]) if node.op_type == "DequantizeLinear" else None
-            zero = np.zeros((), np.uint8 if codes is None else codes.dtype)
-        if scale is None or zero is None:
+        is_given = len(node.input) > 2 and bool(node.input[2])
+        zero = self.constant(node.input[2]) if is_given else None
+        if scale is None or (is_given and zero is None):
             return None
+        if zero is None:
+            tensor = self._initializers.get(node.input[0])  # its type is known without its content
+            kind = np.uint8 if tensor is None else helper.tensor_dtype_to_np_dtype(tensor.data_type)
+            zero = np.zeros(scale.shape, kind)
         return Scales(scale, zero, given.get("axis", 1), given.get("block_size", 0))
 
     def add_constant(self, like: str, array: Any) -> str:

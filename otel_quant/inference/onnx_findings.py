@@ -13,7 +13,7 @@ from otel_quant.cost import graph
 from otel_quant.cost.graph import QDQ, Fusion, Obstacle, TypedNode, Value, dtypes, printable
 from otel_quant.inference.findings import Findings, Found
 from otel_quant.inference.onnx_kernels import FileGraph, Part, Placed
-from otel_quant.inference.results import grouped
+from otel_quant.inference.results import grouped, has_few_bits
 from otel_quant.schema.units import counted, joined, share_text
 
 _OPTIMIZER: Final = "onnxruntime/core/optimizer/"
@@ -101,15 +101,74 @@ def _in_float(evidence: OnnxEvidence) -> Iterator[Found]:
             yield island.found(f"{title(island.node)} ran in float although its weights are {held}")
 
 
+def _of_nodes(evidence: OnnxEvidence, names: Sequence[str], text: str, remedy: str = "") -> Found:
+    """Returns a finding about nodes of the file, with the kernels that did their work."""
+    known = set(names)
+    kernels = [it for it in evidence.kernels if any(op.name in known for op in it.nodes)]
+    first = next((op for op in evidence.file.ops if op.name == names[0]), None)
+    operator = "" if first is None else f"{first.node.op_type} "
+    return Found(names[0], kernels, f"{operator}{listed(names)} {text}", remedy)
+
+
 @FINDINGS.row("left_in_float", "onnxruntime/python/tools/quantization/registry.py")
 def _left_in_float(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields contractions of a quantized model that the quantizer has left in float, by the reasons."""
-    for (reason, remedy), ops, share in evidence.file.left_in_float():
-        kernels = [each for each in evidence.kernels if not set(ops).isdisjoint(each.nodes)]
-        stay = "stays" if len(ops) == 1 else "stay"
-        names = f"{ops[0].node.op_type} {listed([op.name for op in ops])}"
-        part = f"{share_text(share)} of the MACs of all contractions"
-        yield Found(ops[0].name, kernels, f"{names} {stay} in float, {part}: {reason}", remedy)
+    macs = sum(each.macs for each in evidence.file.contractions.values())
+    for left in evidence.file.left_in_float():
+        part = f"{share_text(left.macs / macs)} of the MACs of all contractions"
+        text = f"stayed in float, {part}: {left.why[0]}"
+        yield _of_nodes(evidence, left.names, text, left.why[1])
+
+
+def ran_in(kernels: Iterable[Placed], file: FileGraph) -> Mapping[TypedNode, str]:
+    """Returns the type that each contraction ran in, as far as it was seen by itself."""
+    return {
+        op: f"{each.ran.runs_in} by weights" if each.ran.op_type in _BY_WEIGHTS else each.ran.runs_in
+        for each in kernels
+        for op in each.nodes
+        if op in file.contractions and each.ran.runs_in and not each.ran.is_conversion
+    }  # fmt: skip
+
+
+_BY_WEIGHTS: Final = frozenset({"MatMulBnb4", "MatMulNBits"})
+"""Kernels of floats by integers."""
+
+
+def _kind_of(type_name: str) -> str:
+    """Returns which kernels a type has: those on integers, by integers as weights, or of floats."""
+    if type_name.endswith(("weight-only", "by weights")):
+        return "floats by integers"
+    return "integers" if has_few_bits(type_name) else "float"
+
+
+@FINDINGS.row("undone", f"{_OPTIMIZER}qdq_transformer/weight_bias_quantization.cc", 0.0)
+def _undone(evidence: OnnxEvidence) -> Iterator[Found]:
+    """Yields contractions that were left in float, and that onnxruntime has quantized on loading."""
+    asked, (reason, remedy) = evidence.file.contractions, graph.ON_LOADING
+    ran = {op: _kind_of(it) for op, it in ran_in(evidence.kernels, evidence.file).items()}
+    undone = [op.name for op in ran if (_kind_of(asked[op].asked), ran[op]) == _UNDONE]
+    if undone:
+        yield _of_nodes(evidence, undone, f"ran in integers: {reason}", remedy)
+
+
+_UNDONE: Final = ("float", "integers")
+"""What was asked for, and what ran."""
+
+
+@FINDINGS.row("unexpected", "docs/cost.md")
+def _unexpected(evidence: OnnxEvidence) -> Iterator[Found]:
+    """Yields contractions that ran otherwise than the rules of ``cost`` have it."""
+    if evidence.level not in _FUSES_QUANTIZED or set(evidence.asked) - {CPU}:
+        return
+    pairs: dict[tuple[str, str], list[str]] = {}
+    for op, found in ran_in(evidence.kernels, evidence.file).items():
+        pair = _kind_of(evidence.file.contractions[op].expected), _kind_of(found)
+        pairs.setdefault(pair, []).append(op.name)
+    for (expected, ran), names in pairs.items():
+        if expected != ran:
+            yield _of_nodes(
+                evidence, names, f"ran in {ran}, and `otel-quant cost` expects {expected}"
+            )
 
 
 @FINDINGS.row("unfused", _SELECTORS)
@@ -273,7 +332,7 @@ def _of_operands(file: FileGraph, at: TypedNode, rule: Fusion) -> Obstacle:
     return Obstacle(why, "QuantizeLinear and DequantizeLinear in front of each")
 
 
-@FINDINGS.row("axis", "onnxruntime/core/providers/cpu/quantization/qlinearconv.cc")
+@FINDINGS.row("axis", "onnxruntime/core/providers/cpu/quantization/qlinearconv.cc", 0.0)
 def _other_axis(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields convolutions on integers whose weights have scales along another axis than 0."""
     kernels = evidence.of({"QLinearConv"})

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import quantiles
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.cost import CostError, InputSpec, graph
@@ -47,8 +47,8 @@ class OnnxProfile:
 
     @property
     def run_micros(self) -> float:
-        """Median time of a run."""
-        return median(length for _, length in self.runs)
+        """Time of the fastest run."""
+        return min(length for _, length in self.runs)
 
 
 def _events(path: Path) -> Iterator[Mapping[str, Any]]:
@@ -78,12 +78,12 @@ def read_profile(path: Path, warmup: int = 1) -> OnnxProfile:
     runs = sorted(sorted(counted, key=itemgetter(1))[: (len(counted) + 1) // 2])
     holders = {key for key, args in first.items() if args.get("op_name") in _BODIES}
     calls, times = _calls_and_times(events, runs, holders)
-    usual = {key: median(times[key]) for key in first if runs}
-    count, total = len(runs) or 1, sum(usual.values()) or 1
+    fastest = {key: min(filter(None, times[key]), default=0) for key in first}
+    count, total = len(runs) or 1, sum(fastest.values()) or 1
     kernels = []
     for key, args in first.items():
         op_type, provider = args.get("op_name", ""), args.get("provider", "")
-        micros, spread = usual.get(key, 0.0), _spread(times[key])
+        micros, spread = float(fastest[key]), _spread(times[key])
         figures = micros, micros / total, calls[key] / count
         inputs, outputs = _tensors(args, "input"), _tensors(args, "output")
         kernel = RanKernel(key[0], op_type, None, 0, provider, *figures, inputs, outputs)
@@ -94,11 +94,10 @@ def read_profile(path: Path, warmup: int = 1) -> OnnxProfile:
 
 
 def _spread(times: Sequence[int]) -> float | None:
-    """Returns half the distance of the quartiles of some times; None of fewer than four."""
+    """Returns how far the first quartile of some times is above the least; None of fewer than four."""
     if len(times) < _FEWEST_FOR_SPREAD:
         return None
-    low, _, high = quantiles(times, n=4, method="inclusive")
-    return (high - low) / 2
+    return quantiles(times, n=4, method="inclusive")[0] - min(times)
 
 
 _FEWEST_FOR_SPREAD: Final = 4
@@ -225,9 +224,12 @@ class FileGraph(graph.ModelGraph):
         return next(filter(None, known), None)
 
     def weights(self, ops: Iterable[TypedNode]) -> Sequence[Tensor]:
-        """Returns the constants that nodes read."""
+        """Returns the constants that nodes read, those that are dequantized for them too."""
         operands = dict.fromkeys(chain.from_iterable(op.given for op in ops))
-        return [each.weight for each in operands if each.weight is not None]
+        makers = (self.maker(each) for each in operands if each.constant)
+        held = (op.given for op in makers if op is not None and op.kind in graph.DEQUANTIZES)
+        behind = dict.fromkeys(chain(operands, *held))
+        return [each.weight for each in behind if each.weight is not None]
 
     @property
     def weight_bytes(self) -> int:
@@ -256,6 +258,16 @@ class FileGraph(graph.ModelGraph):
         return None in shapes or not all(isinstance(length, int) for length in lengths)
 
 
+def _constants(of: graph.Graph) -> Iterator[Tensor]:
+    """Yields the constants of a graph and of the bodies in it."""
+    yield from of.initializers
+    for value in chain.from_iterable(node.attributes.values() for node in of.nodes):
+        if isinstance(value, graph.Graph):
+            yield from _constants(value)
+        elif isinstance(value, Tensor):
+            yield value
+
+
 class RanGraph:
     """The graph that onnxruntime has made of a model, as it writes it; empty where it cannot be read."""
 
@@ -265,7 +277,7 @@ class RanGraph:
         with suppress(CostError):
             if path is not None:
                 ran = graph.read_graph(str(path))
-                self.weight_bytes = sum(tensor.stored for tensor in ran.initializers)
+                self.weight_bytes = sum(each.stored for each in _constants(ran))
         self.constants = {
             each.name: tensor_text(dtypes.name_of(each.dtype), each.dims)
             for each in ran.initializers

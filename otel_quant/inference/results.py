@@ -86,7 +86,7 @@ class MemoryUse:
     load_peak: int | None  # The same until it was timed: loading and quantization included
     grown: int | None = None  # How much the RSS grew when the session was made
     arena_used: int | None = None  # The most of the session's arena that was in use
-    # Constants as the file has them; of a variant the saved state dict, or the file as it lies
+    # The file with its external data; of a variant of torch the saved state dict
     weights_on_disk: int | None = None
     # Constants of the graph that onnxruntime has made of it, before kernels pack their own
     # copies; of a PyTorch model its parameters and buffers
@@ -118,7 +118,7 @@ class RanKernel:
     node: str | None
     nodes: int  # How many nodes of the file it does the work of
     provider: str  # Who ran it
-    micros: float  # Median time in a run; of a PyTorch model the mean
+    micros: float  # The least time in a run; of a PyTorch model the mean
     share: float  # Part of the time of all kernels
     calls: float  # How often it runs in a run
     inputs: tuple[str, ...]  # Types and shapes of its operands
@@ -130,7 +130,9 @@ class RanKernel:
     # The node or module that its time counts for: of conversions the contraction on their integers
     layer: str | None = None
     is_scaling: bool = False  # Whether it makes floats of the integers that a contraction has made
-    spread: float | None = None  # Half the distance of the quartiles of its time, in microseconds
+    spread: float | None = (
+        None  # How far a quarter of its times is above the least, in microseconds
+    )
     weights: int | None = None  # Bytes of the constants of its nodes, as stored
     activations: int | None = None  # Bytes of its other operands and its results
 
@@ -141,9 +143,11 @@ class RanKernel:
 
     @property
     def runs_in(self) -> str:
-        """Type of its first operand or, where it quantizes that itself, of its second; may be empty."""
-        chooses = self.op_type.startswith("DynamicQuantize") and self.op_type not in _QUANTIZES
-        return next(iter(self.inputs[chooses:]), "").partition(" ")[0]
+        """Type of its first operand or, where it quantizes that itself, of its weights; may be empty."""
+        types = [each.partition(" ")[0] for each in self.inputs]
+        if self.op_type.startswith("DynamicQuantize") and self.op_type not in _QUANTIZES:
+            return next(filter(has_few_bits, types), "int8")  # packed ones may be left out
+        return next(iter(types), "")
 
     @property
     def types(self) -> str:
@@ -434,6 +438,11 @@ def merged_facts(facts: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
         values = set(texts.values())
         found |= {fact: values.pop()} if len(values) == 1 else texts
     return found
+
+
+def alike_inputs(fed: Mapping[str, str]) -> Mapping[str, str]:
+    """Returns inputs without the width of floats: the same values are rounded to it."""
+    return {name: re.sub(r"^b?float\d+ ", "float ", text) for name, text in fed.items()}
 
 
 def tensor_text(dtype: object, shape: Iterable[int]) -> str:

@@ -252,14 +252,9 @@ def _activity(
 ) -> Figure:
     """Returns a figure of what a GPU does: a metric, and the peak on records of a device."""
     figure = Figure(
-        name,
-        unit,
-        brief,
-        lambda gpu: getattr(gpu.activity, name, None),
-        ("peak",),
-        example,
+        name, unit, brief, lambda gpu: getattr(gpu.activity, name, None), ("peak",), example,
         curve=curve,
-    )
+    )  # fmt: skip
     return _of_device(metric, f"{brief}.", figure)
 
 
@@ -454,9 +449,10 @@ MODEL_FIGURES: Final = (
     ModelFigure("nodes", "{node}", "Nodes of the graph.", "122", heading="nodes", compared="nodes"),
     ModelFigure("qdq_nodes", "{node}", "QuantizeLinear and DequantizeLinear nodes.", "343", heading="(De)QuantizeLinear nodes"),
     ModelFigure("max_memory_node", "", "Node with the largest estimated memory.", "/layer1/conv1/Conv", "string", heading="node with the most memory"),
-    ModelFigure("integer_mac_share", "1", "Share of contraction MACs that are stored in int8 or narrower, and asked to execute so.", "0.998", "double", heading="contractions stored in integers", compared="share of MACs stored in int8 or narrower", is_smaller_better=False),
+    ModelFigure("integer_mac_share", "1", "Share of contraction MACs that ask for int8 or narrower, by QuantizeLinear and DequantizeLinear or by the type of their operands.", "0.998", "double", heading="contractions that ask for integers", compared="share of MACs that ask for int8 or narrower", is_smaller_better=False),
     ModelFigure("expected_integer_mac_share", "1", "Share of contraction MACs that `runtime` is expected to execute in int8 or narrower.", "0.998", "double", heading="contractions expected to run in integers", compared="share of MACs expected to run in int8 or narrower", is_smaller_better=False),
-    ModelFigure("precision.<type>", "1", "Share of contraction MACs that are stored in that type, and asked to execute in it.", "0.998", "double"),
+    ModelFigure("stored.<type>", "1", "Share of the bytes of the weights that are stored in that type.", "0.998", "double"),
+    ModelFigure("precision.<type>", "1", "Share of contraction MACs that ask for that type.", "0.998", "double"),
     ModelFigure("expected_precision.<type>", "1", "Share of contraction MACs that `runtime` is expected to execute in that type.", "0.998", "double"),
     ModelFigure("runtime", "", "The onnxruntime and processor that this is expected of: the installed version, else the newest that is known. Absent where nothing is dequantized.", "onnxruntime 1.32.0 on an x86-64 CPU", "string", heading="expected of"),
     ModelFigure("in_float", "", "Why contractions of integers are expected to run in float; absent where none is.", "the bias is int8 (Conv 53, the first 'conv_0'; a bias of int32 would change it)", "string[]", heading="contractions expected in float"),

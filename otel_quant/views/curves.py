@@ -296,19 +296,14 @@ def _beside(named: Sequence[tuple[str, Values]]) -> list[ChartSeries]:
 
 
 def _level(
-    grid: Grid,
-    steps: Sequence[PlacedStep],
-    name: str,
-    shown: Sequence[ChartSeries],
-    chart: str = "",
-    limit: float | None = None,
-    note: str = "",
-) -> Chart:
+    grid: Grid, steps: Sequence[PlacedStep], name: str, shown: Sequence[ChartSeries],
+    chart: str = "", limit: float | None = None, note: str = "",
+) -> Chart:  # fmt: skip
     """Returns the chart of a level, with the highest value of one of its series."""
     (title, unit), (peak, at) = _title_and_unit(name), grid.peak(name)
     text = number_text(peak, unit)
     inside = phrase(" in {}", step_at(steps, at), lambda each: cut(each.step.name, _LONGEST_NAME))
-    summary = f"Highest {text} {moment_of(at)} after the start{inside}"
+    summary = f"Highest {text} at {moment_of(at)}{inside}"
     return Chart(
         chart or name.replace(".", "-"), title, _UNITS.get(unit, unit), grid.times, shown,
         limit=limit,

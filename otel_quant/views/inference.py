@@ -137,8 +137,29 @@ def _sentence(model: results.ModelResult, first: results.ModelResult) -> str:
             speed = speed_text(own.ratio)
             text = f"{model.path} is {speed} than {first.path}: {takes}, not {beside}"
     sqnr = cell_text(doc.UnitCell(_error(model).sqnr, "dB", digits=1))
-    findings = phrase("; {}", len(model.findings), lambda number: counted(number, "finding"))
-    return f"{text}{phrase('; SQNR {}', sqnr)}{findings}"
+    return f"{text}{phrase('; SQNR {}', sqnr)}{_costliest(model)}"
+
+
+_DOES: Final = {"in_float": "ran in float", "unfused": "stand between conversions"}
+"""Kinds of findings about nodes of an operator -> what these do."""
+
+
+def _costliest(model: results.ModelResult) -> str:
+    """Returns the reason that costs most, or how many findings there are where that is little."""
+    groups = [group for group in _groups(model) if group[0].kind != "slower"]
+    share = sum(each.share for each in groups[0]) if groups else 0.0
+    if share < _MUCH:
+        return phrase("; {}", len(model.findings), lambda number: counted(number, "finding"))
+    first, *others = groups[0]
+    operator, _, reason = first.alike.partition(": ")
+    text = _SHARE.split(first.sentence)[0]
+    if others and reason and first.kind in _DOES:
+        text = f"{1 + len(others):,} {operator} {_DOES[first.kind]}: {reason}"
+    return f"; {share_text(share)} of its time: {shortened(text, _LONGEST_PROBLEM)}"
+
+
+_MUCH: Final = 0.1
+"""Share of the time from which on a reason stands in the headline."""
 
 
 # --- how it was measured ------------------------------------------------------------------
@@ -325,61 +346,42 @@ def _partner(name: str, others: Collection[str], own: Collection[str]) -> str:
     return found
 
 
-def _joined(
-    nodes: Mapping[str, list[results.RanKernel]], others: Collection[str]
-) -> dict[str, list[results.RanKernel]]:
-    """Returns the kernels of nodes by the names that another model has for these."""
-    found: dict[str, list[results.RanKernel]] = {}
-    for name, kernels in nodes.items():
-        found.setdefault(_partner(name, others, nodes), []).extend(kernels)
-    return found
-
-
 class _Pair(NamedTuple):
-    """A layer in two models: the sum of its kernels in each, and these kernels, the slowest first."""
+    """A layer in two models: the sum of its kernels in each."""
 
     name: str
     before: results.RanKernel | None
     after: results.RanKernel | None
-    error: float | None = None
-    reason: str = ""  # Why the second is slow, where that is known
-    is_quantized: bool = False  # Whether the second model is, and the first is not
+    error: float | None
+    reason: str  # Why the second is slow, where that is known
+    is_quantized: bool  # Whether the second model is, and the first is not
 
     @property
     def ratio(self) -> float | None:
-        """Its time in the second model divided by that in the first, where it has both."""
-        if not (self.before and self.after):
+        """The second time by the first; 1 where they differ no more than from run to run, or by 5 %."""
+        if not (self.before and self.after and self.before.micros and self.after.micros):
             return None
-        known = self.before.micros and self.after.micros
-        return self.after.micros / self.before.micros if known else None
-
-    @property
-    def is_apart(self) -> bool:
-        """Whether the times differ by more than each does from run to run, and by 5 % at least."""
-        if self.ratio is None or self.before is None or self.after is None:
-            return False
         apart = abs(self.after.micros - self.before.micros)
         spread = (self.before.spread or 0.0) + (self.after.spread or 0.0)
-        return apart > max(2 * spread, _ALIKE * self.before.micros, _RESOLUTION)
+        is_apart = apart > max(spread, _ALIKE * self.before.micros, _RESOLUTION)
+        return self.after.micros / self.before.micros if is_apart else 1.0
 
     @property
     def change(self) -> str | None:
         """How many times faster or slower it has become."""
         if self.ratio is None:
             return None
-        return speed_text(self.ratio) if self.is_apart else "within noise"
+        return speed_text(self.ratio) if self.ratio != 1 else "within noise"
 
     @property
     def verdict(self) -> str | None:
         """What quantizing it has brought; None where it was not quantized, or that is not clear."""
         before, after, ratio = self.before, self.after, self.ratio
-        if not (self.is_quantized and before and after and ratio and self.is_apart):
+        if not (self.is_quantized and before and after and ratio and after.macs) or ratio == 1:
             return None
-        if not after.macs or (before.op_type, before.runs_in) == (after.op_type, after.runs_in):
+        if (before.op_type, before.runs_in) == (after.op_type, after.runs_in):
             return None
-        if ratio < 1:
-            return "gains"
-        return "costs more than it gains" + phrase(": {}", self.reason)
+        return "gains" if ratio < 1 else f"costs more than it gains{phrase(': {}', self.reason)}"
 
     @property
     def type(self) -> str | None:
@@ -398,8 +400,10 @@ def _beside(
     number: int,
 ) -> Iterator[doc.Table]:
     """Yields a model beside the first one, layer by layer; nothing if they have none in common."""
-    before = _nodes(its, _layer)
-    after = _joined(_nodes(ran, _layer), before)
+    before, after = _nodes(its, _layer), _nodes(ran, _layer)
+    for name in [name for name in after if name not in before]:
+        kernels = after.pop(name)
+        after.setdefault(_partner(name, before, after), []).extend(kernels)
     if before.keys().isdisjoint(after):
         return
     errors = {_partner(each.node, before, ()): each.all for each in _accuracy(model).layers}
@@ -426,10 +430,13 @@ def _beside(
         _numbers("weights", "By", lambda pair: pair.after and pair.after.weights, spare=3),
         _numbers("activations", "By", lambda pair: pair.after and pair.after.activations, spare=4),
         _numbers("error", "dB", attrgetter("error"), "dB", digits=1, spare=2),
-        doc.Column("verdict", value=attrgetter("verdict"), longest=2 * _LONGEST, spare=5),
+        doc.Column("verdict", value=attrgetter("verdict"), longest=_LONGEST_PROBLEM, spare=5),
     )  # fmt: skip
-    table = _table(columns, pairs, f"layers-{number}", f"Time by {layer}")
-    yield table._replace(note=f"All rows together are the kernels of a run: {whole}.")
+    yield doc.Table.of(
+        columns, pairs, known_only=True, id=f"inference-layers-{number}", caption=f"Time by {layer}",
+        row=lambda pair, cells: doc.Row(cells, is_rest=pair.name not in {**before, **after}),
+        note=f"All rows together are the kernels of a run: {whole}.",
+    )  # fmt: skip
 
 
 _SHARE: Final = re.compile(r" \([0-9.]+ % of the time\)")
@@ -446,12 +453,16 @@ def _reason(
     nodes: Mapping[str, Sequence[results.RanKernel]],
     those: Sequence[str],
 ) -> str:
-    """Returns why a layer is slow: what the finding that takes most of its time gives; empty of several."""
-    names = {each.name for each in nodes.get(those[0], ())} if len(those) == 1 else set()
+    """Returns why a layer is slow: its costliest finding, or what only converts; empty of several layers."""
+    kernels = nodes.get(those[0], ()) if len(those) == 1 else ()
+    names = {each.name for each in kernels}
     known = (each for each in model.findings if not names.isdisjoint(each.kernels))
-    found = max(known, key=attrgetter("micros"), default=None)
-    text = "" if found is None else _SHARE.split(found.sentence)[0]
-    return text.partition(": ")[2] or text
+    if found := max(known, key=attrgetter("micros"), default=None):
+        text = _SHARE.split(found.sentence)[0]
+        return text.partition(": ")[2] or text
+    converting = _micros(each for each in kernels if each.is_conversion)
+    part = phrase("{}", converting and converting / _micros(kernels), share_text)
+    return phrase("{} of its time only converts", part)
 
 
 def _time(
@@ -463,7 +474,8 @@ def _time(
         timed = kernel(item)
         return None if timed is None else _MICRO * timed.micros
 
-    text = heading if len(heading) <= _LONGEST_HEADING else f"…{heading[1 - _LONGEST_HEADING :]}"
+    name = heading.rpartition("/")[2] or heading
+    text = name if len(name) <= _LONGEST_HEADING else f"…{name[1 - _LONGEST_HEADING :]}"
     return _numbers(text, "s", value, "us", digits=1, **more)
 
 
@@ -473,7 +485,7 @@ def _what_ran(
     share = share_text(ran.between_micros / ran.run_micros) if ran.run_micros else _ABSENT
     micros = ran.run_micros, ran.kernel_micros, ran.between_micros
     run, kernels, between = (number_text(_MICRO * each, "ms") for each in micros)
-    typical = "median" if node in _LAYERS else "mean"
+    typical = "least" if node in _LAYERS else "mean"
     yield doc.Lines((
         f"a run with the profiler on: {run}, of which kernels {kernels} and between them "
         f"{between} ({share}); {typical} of {counted(ran.runs, 'run')}",
@@ -529,13 +541,15 @@ _BACKEND: Final[Sequence[doc.Column[Any]]] = (
 )  # fmt: skip
 
 
+def _groups(model: results.ModelResult) -> list[list[results.Finding]]:
+    """Returns the findings of each kind with the same reason, those that took longest first."""
+    groups = results.grouped(model.findings, attrgetter("kind", "alike"))
+    return sorted(groups.values(), key=lambda group: -sum(each.micros for each in group))
+
+
 def _findings(model: results.ModelResult) -> Sequence[str]:
     """Returns the findings, what took longest first."""
-    groups: dict[tuple[str, str], list[results.Finding]] = {}
-    for each in model.findings:
-        groups.setdefault((each.kind, each.alike), []).append(each)
-    slowest = sorted(groups.values(), key=lambda group: -sum(each.micros for each in group))
-    shown = []
+    slowest, shown = _groups(model), []
     for group in slowest[:_MOST]:
         share = share_text(sum(each.share for each in group))
         more = f"; and {{:,}} more for the same reason, {share} together"

@@ -105,6 +105,7 @@ STEP: Final = "steps:step"
 ENTRY_POINT: Final = "steps:entry_point"
 OBSERVED: Final = "steps:observed"
 LAYER: Final = "samples:layer"
+LAYERS: Final = "series:layers"
 BAR: Final = "samples:bar"
 RETURNED: Final = "return"
 WATCH: Final = "forward_passes:watch"
@@ -193,12 +194,9 @@ class Arguments:
         return dict(call.arguments)
 
     def replaced(
-        self,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        parameter: str,
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], parameter: str,
         change: Callable[[Any], Any],
-    ) -> Call:
+    ) -> Call:  # fmt: skip
         """Returns the arguments of a call with one of them changed."""
         if parameter in self._positional[: len(args)]:
             position = self._positional.index(parameter)

@@ -28,9 +28,7 @@ _SHOWN: Final = (
 )  # fmt: skip
 """What is shown of such a node."""
 
-_QUANTIZED: Final = "quantized"
-"""Role of a model that a quantization has written."""
-
+_QUANTIZED: Final = "quantized"  # Role of a model that a quantization has written
 _INTEGER: Final = frozenset({"int8", "uint8", "int4", "uint4", "int2", "uint2"})
 
 _FIGURES: Final = {
@@ -40,8 +38,7 @@ _FIGURES: Final = {
 }  # fmt: skip
 """Totals of a model, by the last part of their attributes' names."""
 
-_LARGEST: Final = (1 << 63) - 1
-"""What an integer attribute can hold."""
+_LARGEST: Final = (1 << 63) - 1  # What an integer attribute can hold
 
 
 def cost_models(
@@ -102,13 +99,18 @@ def figures_of(
             if cost.input_shapes.get(name) == shape
         ),
     }
-    for before, shares in (("", cost.precision), ("expected_", cost.expected_precision)):
-        if shares:
+    mixes = (
+        ("stored", cost.stored),
+        ("precision", cost.precision),
+        ("expected_precision", cost.expected_precision),
+    )
+    for mix, shares in mixes:
+        if shares and mix != "stored":
             integers = sum((share for kind, share in shares.items() if kind in _INTEGER), 0.0)
-            figures[f"{before}integer_mac_share"] = round(integers, 6)
+            figures[f"{mix.removesuffix('precision')}integer_mac_share"] = round(integers, 6)
         # Names of attributes have neither blanks nor hyphens.
         figures |= {
-            f"{before}precision.{kind.replace(' ', '_').replace('-', '_')}": round(it, 6)
+            f"{mix}.{kind.replace(' ', '_').replace('-', '_')}": round(it, 6)
             for kind, it in shares.items()
         }
     return {

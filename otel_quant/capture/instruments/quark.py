@@ -37,13 +37,9 @@ _PRESETS: Final = "quark.onnx.quantization.config.custom_config"
 # Switches of quantize_static and of its extra options, with the names of the algorithms in Quark's own
 # configuration classes.
 _SWITCHES: Final = {
-    "include_cle": "cle",
-    "include_sq": "smooth_quant",
-    "include_rotation": "quarot",
-    "include_auto_mp": "auto_mixprecision",
-    "UseGPTQ": "gptq",
-    "BiasCorrection": "bias_correction",
-}
+    "include_cle": "cle", "include_sq": "smooth_quant", "include_rotation": "quarot",
+    "include_auto_mp": "auto_mixprecision", "UseGPTQ": "gptq", "BiasCorrection": "bias_correction",
+}  # fmt: skip
 
 _NAMES: Final[dict[int, str]] = {}
 """Names of configurations that are alive, by identity: most are not hashable."""
@@ -145,9 +141,8 @@ def _open(
     function = caller["func"]
     call = Arguments(function).bound(caller.get("args", ()), caller.get("kwargs", {}))
     name = qualified_name(function)
-    return steps.open_library_step(
-        kind, library, steps.attributes_of(call), label=label, function=name
-    )
+    known = steps.with_configuration(call, steps.attributes_of(call), kind)
+    return steps.open_library_step(kind, library, known, label=label, function=name)
 
 
 def enter_scope(original: Function, hook: Hook, library: Library) -> Function:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from otel_quant.capture.instruments.configuration import agreed
 from otel_quant.capture.instruments.hooks import (
     ALL,
     BAR,
@@ -17,6 +18,7 @@ from otel_quant.capture.instruments.hooks import (
     END_CALIBRATION,
     ENTRY_POINT,
     LAYER,
+    LAYERS,
     NOTE_WEIGHTS,
     OBSERVED,
     RETURNED,
@@ -104,7 +106,7 @@ _library(
     Hook(f"{_QUARK_ONNX}.config.custom_config", "get_default_config", OBSERVED, after="quark:note_name"),
     Hook("quark.torch.quantization.config.template", "LLMTemplate.get_config", OBSERVED, after="quark:note_name"),
     distribution="amd-quark",
-    built_on="onnxruntime torch torchao transformers",
+    built_on="onnxruntime torch torchao transformers gguf",
     nests=True,
 )  # fmt: skip
 
@@ -176,7 +178,7 @@ _PT2E: Final = "torchao.quantization.pt2e.quantize_pt2e"
 
 _library(
     "torchao",
-    Hook("torchao.quantization.quant_api", "quantize_", STEP, choose="forward_passes:part_of", config=("config",), describe="forward_passes:end_of_first_part", after=WATCH),
+    Hook("torchao.quantization.quant_api", "quantize_", "series:layers_or_step", ProfileStep.MODEL_QUANTIZATION, choose="forward_passes:part_of", config=("config",), describe="forward_passes:end_of_first_part", after=WATCH),
     Hook(_PT2E, "prepare_pt2e", STEP, ProfileStep.MODEL_PREPARATION, config=("quantizer",), after=WATCH),
     Hook(_PT2E, "prepare_qat_pt2e", STEP, ProfileStep.MODEL_PREPARATION, config=("quantizer",)),
     Hook(_PT2E, "convert_pt2e", STEP, ProfileStep.MODEL_QUANTIZATION, describe=END_CALIBRATION),
@@ -191,7 +193,70 @@ _library(
     "transformers",
     Hook("transformers.modeling_utils", "PreTrainedModel.from_pretrained", STEP, ProfileStep.MODEL_QUANTIZATION, config=("kwargs.quantization_config",), needs="quantization_config"),
     is_common=True,  # every program that uses it loads models
-    built_on="torch torchao hqq optimum-quanto bitsandbytes",
+    built_on="torch torchao hqq optimum-quanto bitsandbytes compressed-tensors",
+)  # fmt: skip
+
+# --- Hugging Face diffusers: image models that are quantized while they are loaded --------
+
+_DIFFUSERS: Final = ("kwargs.quantization_config",)
+
+_library(
+    "diffusers",
+    Hook("diffusers.models.modeling_utils", "ModelMixin.from_pretrained", STEP, ProfileStep.MODEL_QUANTIZATION, config=_DIFFUSERS, needs="quantization_config"),
+    Hook("diffusers.pipelines.pipeline_utils", "DiffusionPipeline.from_pretrained", STEP, ProfileStep.MODEL_QUANTIZATION, config=_DIFFUSERS, needs="quantization_config"),
+    is_common=True,
+    built_on="torch torchao transformers optimum-quanto bitsandbytes nvidia-modelopt",
+)  # fmt: skip
+
+# --- Apple's Core ML Tools: converted models, and those of PyTorch before they are ---------
+
+_COREML: Final = "coremltools.optimize.coreml._post_training_quantization"
+_COREML_TORCH: Final = "coremltools.optimize.torch"
+_COREML_COMPRESSORS: Final = (
+    "quantization.post_training_quantization:PostTrainingQuantizer", "palettization.post_training_palettization:PostTrainingPalettizer",
+    "palettization.sensitive_k_means:SKMPalettizer", "layerwise_compression.layerwise_compressor:LayerwiseCompressor",
+)  # fmt: skip
+
+_library(
+    "coremltools",
+    *(Hook(_COREML, name, STEP, ProfileStep.MODEL_QUANTIZATION, config=("config",), parameters=("mlmodel", "config")) for name in ("linear_quantize_weights", "palettize_weights", "linear_quantize_activations")),
+    *(Hook(f"{_COREML_TORCH}.{module}", f"{name}.compress", STEP, ProfileStep.MODEL_QUANTIZATION, config=("self._config",)) for module, _, name in (each.partition(":") for each in _COREML_COMPRESSORS)),
+    Hook(f"{_COREML_TORCH}.quantization.quantizer", "LinearQuantizer.prepare", STEP, ProfileStep.MODEL_PREPARATION, config=("self._config",)),
+    Hook(f"{_COREML_TORCH}.quantization.quantizer", "LinearQuantizer.finalize", STEP, ProfileStep.MODEL_QUANTIZATION, config=("self._config",)),
+    built_on="torch",
+)  # fmt: skip
+
+# --- CTranslate2, and GGUF files: weights are quantized as they are written ---------------
+
+_library(
+    "ctranslate2",
+    Hook("ctranslate2.converters.converter", "Converter.convert", STEP, ProfileStep.MODEL_QUANTIZATION, (("quantization", semconv.WEIGHT_TYPE),), config=("quantization",), needs="quantization"),
+    is_common=True,  # it translates more often than it converts
+    built_on="transformers",
+)  # fmt: skip
+
+_library(
+    "gguf",
+    Hook("gguf.gguf_writer", "GGUFWriter.write_tensors_to_file", STEP, ProfileStep.EXPORT_GGUF, (("self.path", semconv.OUTPUT_PATH),), describe="tables:of_gguf"),
+)  # fmt: skip
+
+
+def of_gguf(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    """Returns the types of the matrices that are written, as GGML calls them."""
+    tensors = [each for shard in call["self"].tensors for each in shard.values()]
+    types = {each.dtype.name for each in tensors if len(each.shape) > 1}
+    return agreed([{semconv.WEIGHT_TYPE: name} for name in sorted(types)])
+
+
+# --- compressed-tensors alone: a configuration applied, weights compressed ----------------
+
+_COMPRESSED: Final = "compressed_tensors"
+
+_library(
+    "compressed-tensors",
+    Hook(f"{_COMPRESSED}.quantization.lifecycle.apply", "apply_quantization_config", STEP, ProfileStep.MODEL_PREPARATION, config=("config",)),
+    Hook(f"{_COMPRESSED}.compressors.model_compressors.model_compressor", "ModelCompressor.compress_model", STEP, ProfileStep.FREEZE_MODEL),
+    is_common=True,  # transformers imports it where it is installed
 )  # fmt: skip
 
 # --- Hugging Face's optimum-onnx, which calls onnxruntime's calibrators and quantizers ----
@@ -225,9 +290,9 @@ _NNCF_BARS: Final = (
 
 _library(
     "nncf",
-    Hook(_NNCF, "quantize", STEP, ProfileStep.MODEL_QUANTIZATION, _MODE, config=ALL, describe=_OF_NNCF),
-    Hook(_NNCF, "quantize_with_accuracy_control", STEP, ProfileStep.MODEL_QUANTIZATION, _MODE, config=ALL, describe=_OF_NNCF),
-    Hook(_NNCF, "compress_weights", STEP, ProfileStep.MODEL_QUANTIZATION, _MODE, config=ALL, describe=_OF_NNCF),
+    Hook(_NNCF, "quantize", STEP, ProfileStep.MODEL_QUANTIZATION, _MODE, config=ALL, describe=_OF_NNCF, after=NOTE_WEIGHTS),
+    Hook(_NNCF, "quantize_with_accuracy_control", STEP, ProfileStep.MODEL_QUANTIZATION, _MODE, config=ALL, describe=_OF_NNCF, after=NOTE_WEIGHTS),
+    Hook(_NNCF, "compress_weights", STEP, ProfileStep.MODEL_QUANTIZATION, _MODE, config=ALL, describe=_OF_NNCF, after=NOTE_WEIGHTS),
     Hook(f"{_NNCF_ALGORITHMS}.pipeline", "collect_statistics", STEP, ProfileStep.CALIBRATION),
     Hook(f"{_NNCF_ALGORITHMS}.weight_compression.algorithm", "WeightCompression._collect_statistics", STEP, ProfileStep.CALIBRATION),
     Hook("nncf.common.tensor_statistics.aggregator", "track", BAR, counts="sample"),
@@ -272,7 +337,7 @@ _library(
 _library(
     "hqq",
     Hook("hqq.models.base", "BaseHQQModel.quantize_model", STEP, ProfileStep.MODEL_QUANTIZATION, config=("quant_config",)),
-    Hook("hqq.core.quantize", "HQQLinear.quantize", OBSERVED, before=LAYER),
+    Hook("hqq.core.quantize", "HQQLinear.quantize", LAYERS, ProfileStep.MODEL_QUANTIZATION, config=("weight_quant_params",), before=LAYER),
     built_on="torch",
 )  # fmt: skip
 
@@ -331,7 +396,7 @@ _library(
     Hook("llmcompressor.modifiers.transform.awq.base", "AWQModifier._compute_best_scale", OBSERVED, after="libraries:of_awq"),
     Hook("llmcompressor.transformers.compression.compressed_tensors_utils", "modify_save_pretrained", "libraries:saving", ProfileStep.EXPORT_HF_SAFETENSORS),
     Hook("llmcompressor.entrypoints.model_free", "model_free_ptq", STEP, ProfileStep.FILE_TO_FILE_QUANTIZATION, (("scheme", semconv.CONFIG_NAME),), config=ALL),
-    built_on="torch transformers auto-round",
+    built_on="torch transformers auto-round compressed-tensors",
 )  # fmt: skip
 
 # --- Intel's AutoRound: rounding that is learned, one block of a model after another ------
@@ -364,7 +429,7 @@ _library(
     Hook("auto_round.wrapper", "unwrapper_layer", OBSERVED, after="libraries:of_block"),
     Hook(_BASE, "BaseOrchestrator.save_quantized", STEP, choose="libraries:kind_of_export", sources=_FORMAT),
     Hook("auto_round.compressors.model_free", "_ModelFreeCompressorCore.run", STEP, ProfileStep.FILE_TO_FILE_QUANTIZATION, _ROUND_FILES, config=("self.scheme_input",)),
-    built_on="torch transformers",
+    built_on="torch transformers gguf compressed-tensors",
     nests=True,
 )  # fmt: skip
 
@@ -383,7 +448,8 @@ _library(
     Hook(f"{_MTQ}.model_quant", "auto_quantize", STEP, ProfileStep.MODEL_QUANTIZATION, describe="libraries:of_search"),
     Hook(f"{_MTQ}.compress", "compress", STEP, ProfileStep.FREEZE_MODEL),
     Hook("modelopt.torch.export.unified_export_hf", "export_hf_checkpoint", STEP, ProfileStep.EXPORT_HF_SAFETENSORS),
-    Hook(f"{_MODELOPT_ONNX}.quantize", "quantize", STEP, ProfileStep.MODEL_QUANTIZATION, (("quantize_mode", semconv.WEIGHT_TYPE),), config=ALL, models=_MODELS),
+    Hook(f"{_MODELOPT_ONNX}.quantize", "quantize", STEP, ProfileStep.MODEL_QUANTIZATION, (("quantize_mode", semconv.WEIGHT_TYPE),), config=ALL, models=_MODELS, after=NOTE_WEIGHTS),
+    *(Hook(f"{_MODELOPT_ONNX}.{each}", "quantize", OBSERVED, after=NOTE_WEIGHTS) for each in ("int4", "int8", "fp8")),
     Hook(f"{_MODELOPT_ONNX}.int4", "_quantize_awq_clip", STEP, ProfileStep.ADVANCED_ALGORITHMS),
     Hook(f"{_MODELOPT_ONNX}.int4", "_quantize_awq_lite", STEP, ProfileStep.ADVANCED_ALGORITHMS),
     Hook(_PATCHES, "_collect_data_minmax_calibrator", "libraries:collect", ProfileStep.CALIBRATION),
@@ -428,10 +494,18 @@ _library(
     Hook(_TORCH_MODULE, "Module.to", _MOVED, ProfileStep.MODEL_QUANTIZATION),
     Hook(_TORCH_MODULE, "Module.cuda", _MOVED, ProfileStep.MODEL_QUANTIZATION),
     Hook(_TORCH_MODULE, "Module.cpu", _MOVED, ProfileStep.MODEL_QUANTIZATION),
-    Hook(_BNB, "Params4bit._quantize", "libraries:weight", ProfileStep.MODEL_QUANTIZATION),
-    Hook(_BNB, "Int8Params._quantize", "libraries:weight", ProfileStep.MODEL_QUANTIZATION),
-    Hook("bitsandbytes.functional", "quantize_4bit", STEP, ProfileStep.MODEL_QUANTIZATION, config=_4BIT_CONFIG),
+    Hook(_BNB, "Params4bit._quantize", "libraries:weight", ProfileStep.MODEL_QUANTIZATION, describe="libraries:of_weight"),
+    Hook(_BNB, "Int8Params._quantize", "libraries:weight", ProfileStep.MODEL_QUANTIZATION, describe="libraries:of_weight"),
+    Hook("bitsandbytes.functional", "quantize_4bit", LAYERS, ProfileStep.MODEL_QUANTIZATION, config=_4BIT_CONFIG),
+    # `int8_vectorwise_quant` is not here: each forward pass of a layer in 8 bits calls it for its activations.
+    Hook("bitsandbytes.functional", "quantize_blockwise", LAYERS, ProfileStep.MODEL_QUANTIZATION, config=("blocksize",), describe="tables:of_blocks"),
 )  # fmt: skip
+
+
+def of_blocks(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    """Returns the type of values that have a table of 256."""
+    return {semconv.WEIGHT_TYPE: "int8"}
+
 
 # --- Microsoft's Olive: passes over a model, of which each may use another library --------
 

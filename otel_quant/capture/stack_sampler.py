@@ -66,15 +66,11 @@ _MOVES: Final = 1 << 20
 _WATCHED: Final = 5
 """Samples for which they are from then on, and from the start of a step: a thread's part is known from two in a row."""
 
-_MOST_WATCHED: Final = 32
-"""Threads beyond which they are not."""
-
+_MOST_WATCHED: Final = 32  # Threads beyond which they are not
 _RESUME: Final = opcode.opmap["RESUME"]
 """What a function begins with. CPython hands over there, before it has done anything: what was before is its caller's."""
 
-_WALKED: Final = 4000
-"""Frames that are looked at: of recursion more than are kept."""
-
+_WALKED: Final = 4000  # Frames that are looked at: of recursion more than are kept
 _DEEP: Final = 64
 _PERIODS: Final = (2, 3, 4)
 """Frames from which on functions that call each other in turns are folded, and how many of them."""

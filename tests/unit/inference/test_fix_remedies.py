@@ -174,6 +174,12 @@ PLANTED: dict[str, tuple[str, Callable[[], Builder], Callable[[], Builder], int]
         lambda: behind_a_clamp(np.uint8(128), "Clip", -1, 6),
         1,
     ),
+    "range beyond a Clip": (
+        "zero_point",
+        lambda: behind_a_clamp(np.uint8(0), "Clip", 0, 6),
+        lambda: behind_a_clamp(np.uint8(0), "Clip", 0, 6, scale=6 / 255),
+        1,
+    ),
     "Transpose of weights": ("constants", lambda: moved_weights("Transpose"), lambda: moved_weights("Transpose", of="input"), 1),
     "Reshape of weights": ("constants", lambda: moved_weights("Reshape"), lambda: moved_weights("Reshape", of="input"), 1),
     "bias of an Identity": ("constants", quantized_bias, lambda: with_bias(np.int8, 0.02), 1),

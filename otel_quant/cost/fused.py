@@ -31,8 +31,7 @@ _OPERANDS: Final = {
 }
 """Operands that have to be there, else a model is broken and the node is left as it is."""
 
-_MATRIX: Final = 2
-"""Dimensions."""
+_MATRIX: Final = 2  # Dimensions
 
 _LIMITS: Final = {
     dtypes.INT8: (-128, 127), dtypes.UINT8: (0, 255), dtypes.INT16: (-32768, 32767), dtypes.UINT16: (0, 65535),
@@ -625,7 +624,7 @@ class AsRun(AsStored):
         self.quantized += 1
         self.runtime = self._title
         if op in self._fused.on_integers:
-            return stored
+            return stored.removesuffix(" weight-only")
         if op in self._fused.by_weights:
             return f"{dtypes.QUANTIZED[self._fused.by_weights[op].dtype]} weight-only"
         obstacle, further = self._obstacle(op, stored), self._fused.further.get(op)

@@ -34,8 +34,7 @@ _ADDED: Final = "_MatMul"
 """Behind the name of a Gemm that onnxruntime's quantizer has made a MatMul of, before it looks for names."""
 
 
-Why: TypeAlias = tuple[str, str]
-"""A reason, and what would change it, which may be empty."""
+Why: TypeAlias = tuple[str, str]  # A reason, and what would change it, which may be empty
 
 
 class _Alike(NamedTuple):
@@ -89,6 +88,8 @@ class Contractions:
         """
         groups: dict[Why, LeftInFloat] = {}
         for alike, (names, [macs]) in self._floats.items() if self._forms or is_written else ():
+            if self._forms == {"weight-only"} and not alike.has_constant:
+                continue  # they have no weights
             why = self._why(alike)
             group = groups.setdefault(why, LeftInFloat(why))
             group.kinds[alike.kind] += len(names)
@@ -125,7 +126,7 @@ _IN_BODY: Final = (
 )
 _NO_CONSTANT: Final = (
     "none of its operands is a constant",
-    "static quantization, of activations too",
+    "MatMulConstBOnly False in extra_options of the quantizer",
 )
 _EXCLUDED: Final = ("it was excluded, or not named", "its name among those to be quantized")
 _NOTHING: Final = (

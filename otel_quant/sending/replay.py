@@ -74,12 +74,9 @@ class Replay:
     """The telemetry of one run: its spans and log records in `kept`, and its points in `meters`."""
 
     def __init__(
-        self,
-        run: RecordedRun,
-        recording: Recording,
-        identifiers: Identifiers,
+        self, run: RecordedRun, recording: Recording, identifiers: Identifiers,
         ending_lines: Sequence[str] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._run, self._ids = run, identifiers
         self._began_ns = recording.began_ns
         self._ending, self._ending_lines = recording.ending, ending_lines
@@ -266,16 +263,10 @@ class Replay:
                 own = (each for each in self._stacks if each.step and each.step.step is step)
                 known["top_lines"] = top_lines(by_line(own))
         return self._event(
-            kind,
-            time_ns,
-            step=self._infos.get(checkpoint.step),
-            name=checkpoint.name,
-            sequence=number,
-            elapsed=round(checkpoint.time - run.start, 9),
-            checkpoint=of_event,
-            custom=custom,
-            **known,
-        )
+            kind, time_ns, step=self._infos.get(checkpoint.step), name=checkpoint.name,
+            sequence=number, elapsed=round(checkpoint.time - run.start, 9), checkpoint=of_event,
+            custom=custom, **known,
+        )  # fmt: skip
 
     def _last_reading(self) -> Event:
         last = self._run.last
@@ -297,20 +288,16 @@ class Replay:
         lines = () if ending is None else self._ending_lines
         of_run = {**run_ids_of(self._info), **present({semconv.PROCESS_PID: run.pid})}
         return self._event(
-            "run.killed",
-            self._ns(self._cut_at()),
-            name="\n".join(lines),
-            attributes={**of_run, **attributes},
-            of_span={**self._of_run, **attributes},
-            latest_custom=run.custom,
-            error=run.error or cause or "lost",
+            "run.killed", self._ns(self._cut_at()), name="\n".join(lines),
+            attributes={**of_run, **attributes}, of_span={**self._of_run, **attributes},
+            latest_custom=run.custom, error=run.error or cause or "lost",
             error_message=run.error or next(iter(lines), _LOST),
             steps=tuple(
                 readings.StepProgress(self._infos[step.index], step.counts)
                 for step in run.steps
                 if step.end is None
             ),
-        )
+        )  # fmt: skip
 
     def _event(self, kind: str, time_ns: int, **known: Any) -> Event:
         known.setdefault("began_ns", time_ns)
@@ -423,27 +410,20 @@ def _info_of(run: RecordedRun, limit: summary.MemoryLimit | None) -> readings.Ru
     first: Mapping[str, Any] = run.steps[0].attributes if run.steps else {}
     model = first.get(semconv.INPUT_PATH)
     return readings.RunInfo(
-        id=run.id,
-        pid=run.pid,
-        name=str(run.attributes.get(semconv.RUN_NAME, "")),
+        id=run.id, pid=run.pid, name=str(run.attributes.get(semconv.RUN_NAME, "")),
         model=model_name(model) if isinstance(model, str) else None,
-        method=first.get(semconv.CALIBRATION_METHOD),
-        config=first.get(semconv.CONFIG_NAME),
-        limits=readings.Limits(None if limit is None else round(limit.value)),
-        rank=run.rank,
+        method=first.get(semconv.CALIBRATION_METHOD), config=first.get(semconv.CONFIG_NAME),
+        limits=readings.Limits(None if limit is None else round(limit.value)), rank=run.rank,
         world_size=run.world_size,
-    )
+    )  # fmt: skip
 
 
 def _step_of(step: RecordedStep) -> readings.StepInfo:
     library = step.attributes.get(semconv.LIBRARY_NAME)
     return readings.StepInfo(
-        index=step.index,
-        label=step.name,
-        kind=step.kind,
-        parent=step.parent,
+        index=step.index, label=step.name, kind=step.kind, parent=step.parent,
         library=None if library is None else str(library),
-    )
+    )  # fmt: skip
 
 
 def _with_highest(attributes: Attributes) -> Attributes:
@@ -454,14 +434,10 @@ def _with_highest(attributes: Attributes) -> Attributes:
 
 def _model_of(model: Mapping[str, Any]) -> readings.CostedModel:
     return readings.CostedModel(
-        role=model.get("role", "float"),
-        path=model.get("path"),
-        start_ns=model["began"],
-        end_ns=model["ended"],
-        figures=model.get("figures", {}),
-        heaviest=tuple(model.get("heaviest", ())),
-        error=model.get("error"),
-    )
+        role=model.get("role", "float"), path=model.get("path"), start_ns=model["began"],
+        end_ns=model["ended"], figures=model.get("figures", {}),
+        heaviest=tuple(model.get("heaviest", ())), error=model.get("error"),
+    )  # fmt: skip
 
 
 def _add_counts(metrics: MetricsSink, step: readings.StepInfo, counts: readings.Counts) -> None:

@@ -66,11 +66,8 @@ _MOST: Final = 1000  # Points of one request: a receiver takes 4 MiB by default
 _CUMULATIVE: Final = AggregationTemporality.CUMULATIVE
 
 _OF_RUN: Final = (
-    semconv.RUN_START,
-    semconv.RUN_LAST_SEEN,
-    semconv.RUN_MEMORY_PEAK,
-    semconv.RUN_END,
-)
+    semconv.RUN_START, semconv.RUN_LAST_SEEN, semconv.RUN_MEMORY_PEAK, semconv.RUN_END,
+)  # fmt: skip
 """What is observed of a run that is over; dashboards list runs by it."""
 
 _DATA: Final[Mapping[str, Callable[[list[Any]], Any]]] = {
@@ -142,15 +139,10 @@ class RecordedMeters:
             counts = list(before.bucket_counts)
             counts[bisect_left(bounds, value)] += 1
             point = replace(
-                before,
-                time_unix_nano=self.now_ns,
-                count=before.count + 1,
-                sum=before.sum + value,
-                bucket_counts=counts,
-                min=min(before.min, value),
-                max=max(before.max, value),
+                before, time_unix_nano=self.now_ns, count=before.count + 1, sum=before.sum + value,
+                bucket_counts=counts, min=min(before.min, value), max=max(before.max, value),
                 exemplars=exemplars,
-            )
+            )  # fmt: skip
         elif metric.instrument == "counter":
             total = value + (before.value if before else 0)
             point = NumberDataPoint(labels, self._start_ns, self.now_ns, total, exemplars)

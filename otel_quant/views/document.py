@@ -102,6 +102,7 @@ class Row(NamedTuple):
     state: State = "ended"  # How the thing stands that it is about; a page marks what is not ended
     remark: str = ""  # A text behind the cells; on a page instead of those that are missing
     link: str = ""  # Where its first cell leads to on a page
+    is_rest: bool = False  # Whether it stands for all that have no row: it has no bars
 
 
 Rows: TypeAlias = Iterable[Row | Sequence[Cell]]
@@ -126,14 +127,10 @@ class Table(NamedTuple):
 
     @classmethod
     def of(
-        cls,
-        columns: Sequence[Column[Item]],
-        items: Iterable[Item],
-        *,
-        row: Callable[[Item, Sequence[Cell]], Row] | None = None,
-        known_only: bool = False,
+        cls, columns: Sequence[Column[Item]], items: Iterable[Item], *,
+        row: Callable[[Item, Sequence[Cell]], Row] | None = None, known_only: bool = False,
         **fields: Any,
-    ) -> Table:
+    ) -> Table:  # fmt: skip
         """Returns a table with a row for each item; ``row`` adds depth, state and remarks.
 
         With ``known_only`` columns are left out of which no cell is known.

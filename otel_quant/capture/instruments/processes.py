@@ -53,9 +53,7 @@ class ParentProcess:
     error: BaseException | None = None  # The exception that ends this process, a worker
 
 
-PARENT: Final = ParentProcess()
-"""The data of this process."""
-
+PARENT: Final = ParentProcess()  # The data of this process
 _CARRIER: Final = "_otel_quant_carrier"
 _WAITED: Final = "_otel_quant_waited"
 _SHARING: Final = "time that a program waits"
@@ -174,7 +172,10 @@ def exit_at_once(original: Function, hook: Hook, library: Library) -> Function:
     @wraps(original)
     def wrapper(status: int) -> None:
         with FAULTS.kept_in("end of a process"):
-            if (runtime := _runtime()) is not None:
+            runtime = _runtime()
+            run = runtime.latest_run if runtime is not None else None
+            # Of one that failed, the open steps tell where.
+            if run is not None and (run.idle or not status):
                 runtime.at_process_end(sys.exception() if status else None)
         original(status)
 

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 else:
     _Proxy = wrapt.ObjectProxy  # generic since wrapt 2 only
 
-COUNTING: Final = "counting samples and layers"
-"""Origin of failures, for :meth:`Faults.kept_in`."""
+COUNTING: Final = "counting samples and layers"  # Origin of failures, for :meth:`Faults.kept_in`
 
 _ARRAYS: Final = frozenset({("numpy", "ndarray"), ("torch", "Tensor")})
 """Module and name of the classes of arrays, neither of which is to be imported for them."""
@@ -190,8 +189,7 @@ def bar(function: hooks.Function, hook: hooks.Hook, owner: hooks.Library) -> hoo
     return wrapper
 
 
-_MOST_PARTS: Final = 64
-"""A longer list has data in it, not the inputs of a model."""
+_MOST_PARTS: Final = 64  # A longer list has data in it, not the inputs of a model
 
 
 def items_in(batch: object) -> int | None:

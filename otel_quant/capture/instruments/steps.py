@@ -378,12 +378,9 @@ def end_block(function: Function, hook: Hook, library: Library) -> Function:
 
 
 def open_library_step(
-    kind: str,
-    library: Library,
-    attributes: Mapping[str, AttributeValue] = _NOTHING,
-    later: Collection[str] = (),
-    **more: Any,
-) -> OpenStep | None:
+    kind: str, library: Library, attributes: Mapping[str, AttributeValue] = _NOTHING,
+    later: Collection[str] = (), **more: Any,
+) -> OpenStep | None:  # fmt: skip
     """Opens a step of a library, with the attributes of the operations and the step around it below its own.
 
     A span's attributes can be changed, not taken back: those of some names are set when it ends.
@@ -394,12 +391,9 @@ def open_library_step(
         attributes = with_outer(outer, attributes)
     known = completed(_within(attributes))
     opened = RUNTIME.recorder.open(
-        kind,
-        library=library.distribution,
-        library_version=version_of(library),
-        attributes={name: each for name, each in known.items() if name not in later},
-        **more,
-    )
+        kind, library=library.distribution, library_version=version_of(library),
+        attributes={name: each for name, each in known.items() if name not in later}, **more,
+    )  # fmt: skip
     if opened is not None:
         opened.attributes |= {name: each for name, each in known.items() if name in later}
     return opened
@@ -538,10 +532,7 @@ def _report_models(find: Callable[[], Models], operation: Operation) -> None:
     from otel_quant.capture.instruments.model_cost import cost_models
 
     costs = cost_models(
-        find(),
-        time_limit=settings.cost_timeout,
-        paths=settings.paths,
-        hashes=settings.hashes,
+        find(), time_limit=settings.cost_timeout, paths=settings.paths, hashes=settings.hashes,
         shapes=operation.input_shapes,
-    )
+    )  # fmt: skip
     RUNTIME.recorder.models_costed(list(costs))

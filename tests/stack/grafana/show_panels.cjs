@@ -11,9 +11,9 @@ const path = require('path');
 const modules = path.join(process.argv[2], 'node_modules');
 const use = (name) => require(require.resolve(name, {paths: [modules]}));
 
+const data = use('@grafana/data');
 global.window = global;
 global.navigator ??= {languages: ['en-US'], language: 'en-US'};
-const data = use('@grafana/data');
 const {framesOf, figuresOf, replacer} = require('./panel_data.cjs')(data, use('rxjs'));
 
 async function shown({panel, answers}, replaceVariables) {

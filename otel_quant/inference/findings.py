@@ -33,42 +33,45 @@ class Found(NamedTuple):
     # The text for several findings of a kind with the same reason; empty for `text`
     alike: str = ""
 
-    def finding(self, kind: str, source: str, whole: float) -> Finding:
-        """Returns the finding, with its share of the time of all kernels in microseconds."""
+    def finding(self, kind: str, source: str, whole: float, accuracy: bool) -> Finding:
+        """Returns the finding, with its share, if it has kernels, of the time of all kernels in microseconds."""
         from otel_quant.cost.graph import printable  # nothing that the process of a model needs
 
         micros = sum(kernel.time for kernel in self.kernels)
         share = micros / whole
         fix = f"; fix: {self.remedy}" if self.remedy else ""
-        text = f"{self.text} ({share_text(share)} of the time){fix}"
+        of_time = f" ({share_text(share)} of the time)" if self.kernels else ""
+        text = f"{self.text}{of_time}{fix}"
         names = tuple(printable(kernel.title, _LONGEST) for kernel in self.kernels)
         place, alike = printable(self.place, _LONGEST), printable(self.alike or self.text)
-        return Finding(kind, place, text, self.remedy, micros, share, names, source, alike)
+        return Finding(
+            kind, place, text, self.remedy, micros, share, names, source, alike, accuracy
+        )
 
 
 class Findings(Generic[_Evidence]):
     """The rows of a runtime, in the order in which a run is looked at."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[str, str, Callable[[_Evidence], Iterable[Found]]]] = []
+        self._rows: list[tuple[str, str, bool, Callable[[_Evidence], Iterable[Found]]]] = []
 
-    def row(self, kind: str, source: str) -> Callable[[Any], Any]:
-        """Adds a function: the kind of what it finds, and the source that documents it."""
+    def row(self, kind: str, source: str, *, accuracy: bool = False) -> Callable[[Any], Any]:
+        """Adds a function: the kind of what it finds, whether about accuracy, and the source that documents it."""
 
         def add(find: Callable[[_Evidence], Iterable[Found]]) -> Any:
-            self._rows.append((kind, source, find))
+            self._rows.append((kind, source, accuracy, find))
             return find
 
         return add
 
     def of(self, evidence: _Evidence, whole: float) -> tuple[Finding, ...]:
-        """Returns the findings of a run, what took longest first, with its share of the time."""
+        """Returns the findings of a run: those about accuracy, then what took longest, with its share of the time."""
         made = [
-            found.finding(kind, source, whole or 1.0)
-            for kind, source, find in self._rows
+            found.finding(kind, source, whole or 1.0, accuracy)
+            for kind, source, accuracy, find in self._rows
             for found in find(evidence)
         ]
-        return tuple(sorted(made, key=lambda each: -each.micros))
+        return tuple(sorted(made, key=lambda each: (not each.is_about_accuracy, -each.micros)))
 
 
 def with_slower(models: Sequence[ModelResult]) -> tuple[ModelResult, ...]:

@@ -43,6 +43,7 @@ def measure_files(
         for model in models:
             kept.callback(model.process.close)
             model.prepare()
+            model.base = models[0]
         take_turns(models, options.seconds, options.runs, joules=options.joules)
         for model in models:
             model.finish()

@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from otel_quant.cost import graph
 from otel_quant.cost.graph import QDQ, Fusion, Obstacle, TypedNode, Value, dtypes, printable
 from otel_quant.inference.findings import Findings, Found
 from otel_quant.inference.onnx_kernels import FileGraph, Part, Placed
-from otel_quant.inference.results import grouped
+from otel_quant.inference.results import TensorError, grouped
 from otel_quant.schema.units import counted, joined
 
 _OPTIMIZER: Final = "onnxruntime/core/optimizer/"
@@ -35,6 +35,8 @@ class OnnxEvidence:
     asked: Sequence[str]  # Providers that the user asked for, in order
     level: str  # Level of graph optimization
     parts: Sequence[Part] = ()  # The graph before fusion, by provider; empty if that is not known
+    layers: Sequence[TensorError] = ()  # Beside the float model
+    not_finite: Mapping[str, Any] | None = None  # The first node whose results are not finite
 
     def of(self, op_types: Collection[str]) -> Sequence[Placed]:
         """Returns the kernels of some operators."""
@@ -262,7 +264,7 @@ def _of_operands(file: FileGraph, at: TypedNode, rule: Fusion) -> Obstacle:
     return Obstacle(why, "QuantizeLinear and DequantizeLinear in front of each")
 
 
-@FINDINGS.row("axis", "onnxruntime/core/providers/cpu/quantization/qlinearconv.cc")
+@FINDINGS.row("axis", "onnxruntime/core/providers/cpu/quantization/qlinearconv.cc", accuracy=True)
 def _other_axis(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields convolutions on integers whose weights have scales along another axis than 0."""
     kernels = evidence.of({"QLinearConv"})

@@ -428,15 +428,20 @@ _BACKEND: Final[Sequence[doc.Column[Any]]] = (
 
 
 def _findings(model: results.ModelResult) -> Sequence[str]:
-    """Returns the findings, what took longest first."""
+    """Returns the findings: those about accuracy, then what took longest."""
     groups: dict[tuple[str, str], list[results.Finding]] = {}
     for each in model.findings:
         groups.setdefault((each.kind, each.alike), []).append(each)
-    slowest = sorted(groups.values(), key=lambda group: -sum(each.micros for each in group))
+
+    def order(group: Sequence[results.Finding]) -> tuple[bool, float]:
+        return not group[0].is_about_accuracy, -sum(each.micros for each in group)
+
+    slowest = sorted(groups.values(), key=order)
     shown = []
     for group in slowest[:_MOST]:
         share = share_text(sum(each.share for each in group))
-        more = f"; and {{:,}} more for the same reason, {share} together"
+        together = f", {share} together" if group[0].micros else ""
+        more = f"; and {{:,}} more for the same reason{together}"
         shown.append(f"{group[0].sentence}{phrase(more, len(group) - 1, int)}")
     if left := sum(map(len, slowest[_MOST:])):
         shown.append(f"and {left:,} more, which took less time")

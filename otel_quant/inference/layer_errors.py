@@ -10,8 +10,9 @@ from __future__ import annotations
 import copy
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import onnx
@@ -21,21 +22,22 @@ from onnx import helper, numpy_helper
 from otel_quant.inference.outputs import sqnr
 
 _CLAMPS: Final = frozenset({"Clip", "Relu"})
-_QDQ: Final = frozenset({"DequantizeLinear", "QuantizeLinear"})
-_CARRIES: Final = _QDQ | {"Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
+_CARRIES: Final = frozenset({
+    "DequantizeLinear", "Flatten", "Identity", "QuantizeLinear", "Reshape", "Squeeze", "Transpose", "Unsqueeze",
+})  # fmt: skip
+_SCALES: Final = frozenset({"Add", "Cast", "Mul"})
+"""What dynamic quantization has behind a product of integers."""
 
 _CHANNELS: Final[Mapping[str, int]] = {
     "Conv": 0, "ConvInteger": 0, "ConvTranspose": 1, "Gemm": -1, "MatMul": -1, "MatMulInteger": -1, "MatMulNBits": -1,
 }  # fmt: skip
 """Contraction -> axis of its weights along which the channels of its result lie."""
 
-_QLINEAR: Final[Mapping[str, tuple[str, int]]] = {
-    "QLinearConv": ("Conv", 6), "QLinearMatMul": ("MatMul", 6), "QGemm": ("Gemm", 7), "QLinearAdd": ("Add", 6),
-    "QLinearMul": ("Mul", 6),
+_QLINEAR: Final[Mapping[str, tuple[str, int, int]]] = {
+    "QLinearConv": ("Conv", 6, 8), "QLinearMatMul": ("MatMul", 6, 99), "QGemm": ("Gemm", 7, 6),
+    "QLinearAdd": ("Add", 6, 99), "QLinearMul": ("Mul", 6, 99),
 }  # fmt: skip
-"""Operator on integers -> what it computes, and which operand is the scale of its result."""
-
-_BIAS: Final = {"QLinearConv": 8, "QGemm": 6}
+"""Operator on integers -> what it computes, and where the scale of its result and its bias are."""
 
 _SUFFIXES: Final = ("_MatMul_quant", "_Gemm_quant", "_quant", "_Q4G", "_Q4", "_Q8", "_quantized")
 """What quantizers add to the names of nodes and tensors."""
@@ -43,28 +45,25 @@ _SUFFIXES: Final = ("_MatMul_quant", "_Gemm_quant", "_quant", "_Q4G", "_Q4", "_Q
 _MOST_IN_MEMORY: Final = 1_500_000_000
 """Bytes of weights from which a model is run from a file: a message of protobuf has 2 GB at most."""
 
-
-class _Weights(NamedTuple):
-    """The weights of a contraction."""
-
-    values: str  # As they are read
-    like: str  # In the float model
-    codes: str  # Their integers
-    scale: str
-    axis: int  # Of the channels of the result
+_OTHER_WEIGHTS: Final = 10.0
+"""dB by which a result is closer to the float model's than its weights are, if something is folded into these."""
 
 
-class _Layer(NamedTuple):
+@dataclass(slots=True)
+class _Layer:
     """A tensor that is quantized, or the result of a contraction, with what it is in the float model."""
 
     node: str  # The node that makes it, conversions and clamps left out
     result: str  # It, in floats
-    like: str  # It in the float model; empty if that is not known
+    like: str = ""  # It in the float model; empty if that is not known
     clamps: Sequence[Any] = ()  # Nodes of the float model that are left to the quantization
     codes: str = ""  # Its integers
     after: str = ""  # What they are read as
     how: Sequence[str] = ()  # Scale and zero point
-    weights: _Weights | None = None
+    weights: Sequence[
+        str
+    ] = ()  # As they are read, their integers, their scale, and in the float model
+    axis: int = 0  # of the weights, along which the channels of the result lie
 
 
 def _plain(name: str) -> str:
@@ -72,12 +71,16 @@ def _plain(name: str) -> str:
     return next((name.removesuffix(end) for end in _SUFFIXES if name.endswith(end)), name)
 
 
+def _given(node: Any) -> dict[str, Any]:
+    return {each.name: helper.get_attribute_value(each) for each in node.attribute}
+
+
 class _File:
     """A model whose tensors are looked at, and which gets more nodes for that."""
 
     def __init__(self, path: str) -> None:
-        self.graph = (model := onnx.load(path)).graph
-        self._model: Any = model
+        self.model: Any = onnx.load(path)
+        self.graph = self.model.graph
         self.nodes = list(self.graph.node)
         self.constants = {each.name: each for each in self.graph.initializer}
         self.makers: dict[str, Any] = {}
@@ -104,33 +107,28 @@ class _File:
             name = maker.input[0]
         return found
 
-    def origin(self, name: str) -> str:
-        """Returns the tensor that another one holds in other numbers or another shape."""
-        found = self.front(name, _CARRIES)
-        return found[-1].input[0] if found else name
+    def before(self, name: str, kinds: Collection[str]) -> str:
+        """Returns the tensor that the first of the nodes of some operators in front of another one reads."""
+        return next((each.input[0] for each in reversed(self.front(name, kinds))), name)
 
-    def constant_of(self, node: Any) -> str:
-        """Returns the operand of a contraction that comes from a constant; empty if none does."""
-        found = (name for name in node.input[1::-1] if self.origin(name) in self.constants)
-        return next(found, "")
+    def is_constant(self, name: str) -> bool:
+        return self.before(name, _CARRIES) in self.constants
 
     def clamped(self, array: Any, clamps: Sequence[Any]) -> Any:
         """Returns what clamps of this model make of an array."""
         for clamp in clamps:
-            limits = {each.name: each.f for each in clamp.attribute}
-            given = zip(("min", "max"), map(self.array, clamp.input[1:]), strict=False)
-            limits |= {name: float(each) for name, each in given if each is not None}
+            limits = _given(clamp) | {
+                name: self.array(each)
+                for name, each in zip(("min", "max"), clamp.input[1:], strict=False)
+                if each
+            }
             low = 0.0 if clamp.op_type == "Relu" else limits.get("min", -np.inf)
             array = np.clip(array, low, limits.get("max", np.inf))
         return array
 
-    def add(
-        self, op_type: str, inputs: Sequence[str], name: str, domain: str = "", **more: Any
-    ) -> str:
+    def add(self, op_type: str, inputs: Sequence[str], name: str, **more: Any) -> str:
         """Adds a node; returns its result."""
-        self.graph.node.append(
-            helper.make_node(op_type, inputs, [name], name, domain=domain, **more)
-        )
+        self.graph.node.append(helper.make_node(op_type, inputs, [name], name, **more))
         return name
 
     def run(
@@ -138,15 +136,15 @@ class _File:
     ) -> dict[str, Any]:
         """Runs the model; returns some of its tensors, constants among them."""
         known = {name: self.array(name) for name in names if name in self.constants}
-        wanted = sorted(set(names) - known.keys() - self.inputs)
-        outputs = {each.name for each in self.graph.output}
-        self.graph.output.extend(map(helper.make_empty_tensor_value_info, set(wanted) - outputs))
+        wanted = sorted(set(names) - known.keys() - self.inputs - {""})
+        new = set(wanted) - {each.name for each in self.graph.output}
+        self.graph.output.extend(map(helper.make_empty_tensor_value_info, new))
         source: Any = str(folder / "tensors.onnx")
         if sum(len(each.raw_data) for each in self.graph.initializer) < _MOST_IN_MEMORY:
-            source = self._model.SerializeToString()
+            source = self.model.SerializeToString()
         else:
             onnx.save_model(
-                copy.deepcopy(self._model),
+                copy.deepcopy(self.model),
                 source,
                 save_as_external_data=True,
                 location="tensors.data",
@@ -161,165 +159,160 @@ class _Layers:
 
     def __init__(self, own: _File, base: _File) -> None:
         self._own, self._base = own, base
-        self._seen: set[str] = set()  # results of contractions that have a layer
 
     def all(self) -> Iterator[_Layer]:
         """Yields them: what is quantized in the order of the file, then other contractions with integers."""
+        seen = set()
         for node in self._own.nodes:
-            if (
-                node.op_type == "QuantizeLinear"
-                and self._own.origin(node.input[0]) not in self._own.constants
-            ):
-                yield self._quantized(node)
+            if node.op_type == "QuantizeLinear" and not self._own.is_constant(node.input[0]):
+                maker = self._own.makers.get(self._own.before(node.input[0], _CARRIES | _CLAMPS))
+                seen.update(() if maker is None else maker.output)
+                yield self._quantized(node, maker)
             elif node.op_type in _QLINEAR:
                 yield self._taken_apart(node)
         for node in self._own.nodes:
-            is_new = node.op_type in _CHANNELS and node.output[0] not in self._seen
-            if is_new and (weights := self._weights(node)) is not None:
+            if node.op_type in _CHANNELS and seen.isdisjoint(node.output):
                 result = node.output[0]
-                like, clamps = self._counterpart(node, result)
-                yield _Layer(
-                    node.name, result, "" if clamps else like, after=result, weights=weights
-                )
+                while node.op_type.endswith("Integer") and self._like(node, result) != result:
+                    behind = [each for each in self._own.readers[result] if each.op_type in _SCALES]
+                    if not behind:
+                        break
+                    result = behind[0].output[0]
+                layer = _Layer(node.name, result, self._like(node, result), after=result)
+                yield self._weighed(layer, node)
 
-    def _quantized(self, node: Any) -> _Layer:
-        own, result = self._own, node.input[0]
-        readers = (
-            each for each in own.readers[node.output[0]] if each.op_type == "DequantizeLinear"
-        )
+    def _quantized(self, node: Any, maker: Any) -> _Layer:
+        own, codes = self._own, node.output[0]
+        readers = (each for each in own.readers[codes] if each.op_type == "DequantizeLinear")
         after = next((each.output[0] for each in readers), "")
-        clamps = own.front(result, _CLAMPS)
-        maker = own.makers.get(own.origin(clamps[-1].input[0] if clamps else result))
-        weights = None
-        if maker is not None and maker.op_type in _CHANNELS:
-            weights = self._weights(maker)
-            self._seen.add(maker.output[0])
-        name = "" if maker is None else maker.name
-        placed = self._counterpart(maker, result)
-        return _Layer(name, result, *placed, node.output[0], after, node.input[1:3], weights)
+        after = after or own.add("DequantizeLinear", [codes, *node.input[1:]], f"{codes}:after")
+        found = _Layer(
+            "" if maker is None else maker.name,
+            node.input[0],
+            "",
+            (),
+            codes,
+            after,
+            node.input[1:3],
+        )
+        return self._weighed(self._placed(found, maker), maker)
 
     def _taken_apart(self, node: Any) -> _Layer:
         """Returns the layer of an operator on integers, whose parts are added to the graph."""
-        own, made, (op_type, scale) = self._own, f"{node.output[0]}:of", _QLINEAR[node.op_type]
-        axis = _channels(node)
+        own, made, (op_type, scale, bias) = (
+            self._own,
+            f"{node.output[0]}:of",
+            _QLINEAR[node.op_type],
+        )
+        axis = _CHANNELS.get(op_type, -1) if not _given(node).get("transB") else 0
         parts = [
             own.add("DequantizeLinear", node.input[at : at + 3], f"{made}{at}", axis=axis)
             for at in (0, 3)
         ]
-        bias = node.input[_BIAS.get(node.op_type, 99) :][:1]
-        if any(bias):
+        if any(node.input[bias : bias + 1]):
             product = own.add("Mul", [node.input[1], node.input[4]], f"{made}_scale")
-            parts.append(own.add("DequantizeLinear", [bias[0], product], f"{made}_bias", axis=0))
-        attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
-        result = after = own.add(op_type, parts, f"{made}_result", **attributes)
-        how = node.input[scale : scale + 2]
-        if how:
-            after = own.add("DequantizeLinear", [node.output[0], *how], f"{made}_after")
-        weights = self._beside(node, parts[1], *node.input[3:5]) if op_type in _CHANNELS else None
-        placed = self._counterpart(node, node.output[0])
-        return _Layer(
-            node.name, result, *placed, node.output[0] if how else "", after, how, weights
+            parts.append(
+                own.add("DequantizeLinear", [node.input[bias], product], f"{made}_bias", axis=0)
+            )
+        result = own.add(op_type, parts, f"{made}_result", **_given(node))
+        found = _Layer(
+            node.name, result, "", (), node.output[0], result, node.input[scale : scale + 2]
+        )
+        if found.how:
+            found.after = own.add("DequantizeLinear", [node.output[0], *found.how], f"{made}_after")
+        else:
+            found.codes = ""
+        found = self._placed(found, node)
+        return (
+            self._weighed(found, node, [parts[1], *node.input[3:5]])
+            if op_type in _CHANNELS
+            else found
         )
 
-    def _counterpart(self, node: Any, result: str) -> tuple[str, Sequence[Any]]:
-        """Returns what a result is in the float model, and the clamps there that are left to its quantization."""
-        base = self._base
-        name = next(
-            (it for it in (result, _plain(result)) if it in base.makers or it in base.inputs), ""
+    def _like(self, node: Any, result: str) -> str:
+        """Returns a tensor of the float model by its name, or by the name of the node; empty if none is known."""
+        known = self._base.makers.keys() | self._base.inputs
+        name = next((each for each in (result, _plain(result)) if each in known), "")
+        partner = None if node is None else self._base.named.get(_plain(node.name))
+        return name or (partner.output[0] if partner else "")
+
+    def _placed(self, layer: _Layer, node: Any) -> _Layer:
+        """Adds what a result is in the float model, and the clamps there that are left to its quantization."""
+        base, name = (
+            self._base,
+            self._like(node, layer.codes if node and node.op_type in _QLINEAR else layer.result),
         )
-        if not name and (partner := self._partner(node)) is not None:
-            name = partner.output[0]
-        clamps = [each for each in base.front(name, _CLAMPS) if self._lacks(each, result)][::-1]
-        while len(base.readers[name]) == 1:
-            [clamp] = base.readers[name]
-            if clamp.op_type not in _CLAMPS or not self._lacks(clamp, result):
-                break
-            clamps.append(clamp)
-            name = clamp.output[0]
-        return name, clamps
+        here = {each.op_type for each in self._own.front(layer.result, _CLAMPS)}
 
-    def _lacks(self, clamp: Any, result: str) -> bool:
-        """Whether the quantized model does not have a clamp of the float model next to a result."""
-        if clamp.name:
-            return clamp.name not in self._own.named
-        return all(each.op_type != clamp.op_type for each in self._own.front(result, _CLAMPS))
+        def is_left(clamp: Any) -> bool:
+            kept = clamp.name in self._own.named if clamp.name else clamp.op_type in here
+            return clamp.op_type in _CLAMPS and not kept
 
-    def _partner(self, node: Any) -> Any:
-        """Returns a node in the float model; None if it is not known there."""
-        if node is None or (found := self._base.named.get(_plain(node.name))) is not None:
-            return node and found
-        name = _plain(node.output[0])
-        clamps = self._base.front(name, _CLAMPS)
-        return self._base.makers.get(clamps[-1].input[0] if clamps else name)
+        layer.clamps = list(filter(is_left, reversed(base.front(name, _CLAMPS))))
+        while len(base.readers[name]) == 1 and is_left(base.readers[name][0]):
+            layer.clamps.append(base.readers[name][0])
+            name = layer.clamps[-1].output[0]
+        layer.like = name
+        return layer
 
-    def _weights(self, node: Any) -> _Weights | None:
-        """Returns the weights of a contraction; None if they are no integers."""
-        own, made = self._own, f"{node.output[0]}:weights"
-        codes, scale = node.input[1], ""
+    def _weighed(self, layer: _Layer, node: Any, weights: Sequence[str] = ()) -> _Layer:
+        """Adds the weights of a contraction, if they are integers and known in the float model."""
+        like = self._like(node, node.output[0]) if node is not None else ""
+        partner = self._base.makers.get(self._base.before(like, _CLAMPS))
+        if partner is None or (node.op_type not in _CHANNELS and not weights):
+            return layer
+        floats = next(filter(self._base.is_constant, partner.input[1::-1]), "")
+        weights = weights or self._weights(node)
+        if floats and weights and weights[0] != weights[1]:
+            layer.weights = [*weights, floats]
+            layer.axis = 0 if _given(partner).get("transB") else _CHANNELS.get(partner.op_type, -1)
+        return layer
+
+    def _weights(self, node: Any) -> Sequence[str]:
+        """Returns the weights of a contraction as they are read, their integers and scale; empty if there are none."""
+        own, made, codes = self._own, f"{node.output[0]}:weights", node.input[1]
         if node.op_type == "MatMulNBits":  # what it makes of the identity
-            more = {
-                it.name: helper.get_attribute_value(it)
-                for it in node.attribute
-                if it.name != "accuracy_level"
-            }
+            more = {name: value for name, value in _given(node).items() if name != "accuracy_level"}
             eye = np.eye(more["K"], dtype=own.array(node.input[2]).dtype)
             own.graph.initializer.append(numpy_helper.from_array(eye, f"{made}_eye"))
-            own.add(node.op_type, [f"{made}_eye", *node.input[1:5]], made, node.domain, **more)
-        elif node.op_type in ("MatMulInteger", "ConvInteger"):
-            if (scale := f"{_plain(codes)}_scale") not in own.constants:
-                return None
             own.add(
-                "DequantizeLinear", [codes, scale, *node.input[3:4]], made, axis=_channels(node)
+                node.op_type, [f"{made}_eye", *node.input[1:5]], made, domain=node.domain, **more
             )
-        else:
-            made = own.constant_of(node)
-            codes = own.origin(made)
-            moved = (
-                each for each in own.front(made, _CARRIES) if each.op_type == "DequantizeLinear"
+            return made, codes, node.input[2]
+        if node.op_type.endswith("Integer"):
+            scale, axis = f"{_plain(codes)}_scale", _CHANNELS[node.op_type]
+            if scale not in own.constants:
+                return ()
+            return (
+                own.add("DequantizeLinear", [codes, scale, *node.input[3:4]], made, axis=axis),
+                codes,
+                scale,
             )
-            scale = next((each.input[1] for each in moved), "")
-        return self._beside(node, made, codes, scale) if made != codes else None
-
-    def _beside(self, node: Any, weights: str, codes: str, scale: str) -> _Weights | None:
-        """Adds the float model's weights; None if they are not known, or a batch normalization is folded into them."""
-        partner = self._partner(node)
-        found = "" if partner is None else self._base.constant_of(partner)
-        if not found or any(
-            each.op_type == "BatchNormalization" for each in self._base.readers[partner.output[0]]
-        ):
-            return None
-        return _Weights(weights, found, codes, scale, _channels(partner))
-
-
-def _channels(node: Any) -> int:
-    """Returns the axis of a contraction's weights along which the channels of its result lie."""
-    is_turned = any(each.name == "transB" and each.i for each in node.attribute)
-    return 0 if is_turned else _CHANNELS.get(_QLINEAR.get(node.op_type, (node.op_type,))[0], -1)
+        made = next(filter(own.is_constant, node.input[1::-1]), "")
+        dequantizers = (
+            each for each in own.front(made, _CARRIES) if each.op_type == "DequantizeLinear"
+        )
+        scale = next((each.input[1] for each in dequantizers), "")
+        return (made, own.before(made, _CARRIES), scale) if made else ()
 
 
 def layer_errors(
     paths: Sequence[str],
-    floats: Sequence[str],
+    floats: Collection[str],
     feeds: Mapping[str, Any],
     options: Any,
     folder: Path,
 ) -> Any:
-    """Compares a model with the float one, whose path is first; ``floats`` are its tensors of floats in order.
+    """Compares a model with the float one, whose path is first; ``floats`` are its tensors of floats.
 
-    Returns what is known of each layer, and the first node that makes a value which is not finite.
+    Returns what is known of each layer, and of the first node whose results are not finite.
     """
     base, own = map(_File, paths)
     layers = list(_Layers(own, base).all())
-    wanted = {
-        name
-        for it in layers
-        for name in (it.result, it.codes, it.after, *(it.weights or ())[:1])
-        if name
-    }
-    before = {name for it in layers for name in (it.like, *(it.weights or ())[1:2]) if name}
-    is_shared = {name for name in floats if name in base.makers}
-    ran = own.run(wanted | set(floats), feeds, options, folder)
-    expected = base.run(before | is_shared, feeds, options, folder)
+    wanted = {name for it in layers for name in (it.result, it.codes, it.after, *it.weights[:1])}
+    likes = {name for it in layers for name in (it.like, *it.weights[3:])}
+    ran = own.run({*wanted, *floats}, feeds, options, folder)
+    expected = base.run(likes | base.makers.keys() & set(floats), feeds, options, folder)
     found = [_measured(each, own, base, ran, expected) for each in layers]
     changed = [each for each in found if each.get("own") is not None or "weights" in each]
     return {"layers": changed, "not_finite": _not_finite(own, floats, ran, expected)}
@@ -329,34 +322,42 @@ def _measured(
     layer: _Layer, own: _File, base: _File, ran: Mapping[str, Any], expected: Mapping[str, Any]
 ) -> Any:
     """Returns what is known of a layer: decibels, and shares of the codes."""
-    result, like = base.clamped(ran[layer.result], layer.clamps), expected.get(layer.like)
-    after = ran.get(layer.after)
+    result, after, like = (
+        base.clamped(ran[layer.result], layer.clamps),
+        ran[layer.after],
+        expected.get(layer.like),
+    )
     found: dict[str, Any] = {"name": layer.like or layer.result, "node": layer.node}
-    if after is not None and layer.codes:
-        found["own"] = sqnr(result, after)
-    if like is not None and like.shape == result.shape:
-        found["carried"] = sqnr(like, result)
-        found["all"] = None if after is None else sqnr(like, after)
-    if (codes := ran.get(layer.codes)) is not None and codes.size:
+    if is_known := like is not None and like.shape == result.shape:
+        found |= {"carried": sqnr(like, result), "all": sqnr(like, after)}
+    if layer.codes:
+        codes, scale = ran[layer.codes], own.array(layer.how[0])
         ends = np.iinfo(codes.dtype)
+        found |= {"own": sqnr(result, after), "used": _used(codes)}
         found |= {
             "low": float((codes == ends.min).mean()),
             "high": float((codes == ends.max).mean()),
         }
-        found["used"] = (int(codes.max()) - int(codes.min()) + 1) / (ends.max - ends.min + 1)
-        scale = own.array(layer.how[0])
-        if "carried" in found and scale is not None and scale.size == 1:
+        if layer.clamps:
+            found["passed"] = float((base.clamped(after, layer.clamps) != after).mean())
+        if is_known and scale is not None and scale.size == 1:
             zero = own.array(layer.how[1]) if len(layer.how) > 1 else None
             found |= _directly(
                 like, float(scale.item()), 0 if zero is None else int(zero.item()), ends
             )
-        if after is not None and layer.clamps:
-            found["passed"] = float((base.clamped(after, layer.clamps) != after).mean())
-    if layer.weights is not None:
-        of, scales = layer.weights, own.array(layer.weights.scale)
-        found |= _of_weights(ran[of.values], expected[of.like], own.array(of.codes), of.axis)
-        found["weights_scales"] = None if scales is None else int(scales.size)
+    if layer.weights:
+        values, codes, scale, floats = layer.weights
+        error = _of_weights(ran[values], expected[floats], own.array(codes), layer.axis)
+        if error.get("weights", np.inf) > (found.get("carried") or 0.0) - _OTHER_WEIGHTS:
+            scales = own.array(scale)
+            found |= {**error, "weights_scales": None if scales is None else int(scales.size)}
     return found
+
+
+def _used(codes: Any) -> float:
+    """Returns the share of the codes between the lowest and the highest of some."""
+    ends = np.iinfo(codes.dtype)
+    return float((int(codes.max()) - int(codes.min()) + 1) / (ends.max - ends.min + 1))
 
 
 def _directly(values: Any, scale: float, zero: int, ends: Any) -> Mapping[str, float | None]:
@@ -365,8 +366,10 @@ def _directly(values: Any, scale: float, zero: int, ends: Any) -> Mapping[str, f
     best = (highest - lowest) / (ends.max - ends.min) or 1.0
     best_zero = round(ends.min - lowest / best)
     clipped, kept = _rounded(values, scale, zero, ends)
-    _, would_be = _rounded(values, best, best_zero, ends)
-    found = {"direct": sqnr(values, kept), "best": sqnr(values, would_be)}
+    found = {
+        "direct": sqnr(values, kept),
+        "best": sqnr(values, _rounded(values, best, best_zero, ends)[1]),
+    }
     return {
         "clipped": clipped,
         "span": best / scale,
@@ -383,70 +386,35 @@ def _rounded(values: Any, scale: float, zero: int, ends: Any) -> tuple[float, An
     return float((steps != inside).mean()), (inside - zero) * scale
 
 
-def _uniform(values: Any, step: Any) -> float | None:
-    """Returns the dB that rounding to steps leaves: its noise is a twelfth of their square."""
-    power, noise = (
-        float((values.astype(np.float64) ** 2).mean()),
-        float(np.mean(np.square(step)) / 12),
-    )
-    return 10 * float(np.log10(power / noise)) if power and noise else None
-
-
-_NO_QUANTIZATION: Final = 10.0
-"""dB below which weights may be others than the float model's."""
-
-
 def _of_weights(values: Any, floats: Any, codes: Any, axis: int) -> Mapping[str, Any]:
     """Returns the error of weights, what scales by channel would leave, and the share of the codes in use."""
     values = values if values.shape == floats.shape else values.T
     if values.shape != floats.shape or (found := sqnr(floats, values)) is None:
         return {}
-    by_channel = [
-        np.moveaxis(each, axis, 0).reshape(floats.shape[axis], -1) for each in (values, floats)
-    ]
-    if found < _NO_QUANTIZATION and _are_others(*by_channel):
-        return {}
     if codes is None or codes.dtype.kind not in "iu" or codes.size != floats.size:
         return {"weights": found}
-    ends = np.iinfo(codes.dtype)
-    steps = 2 * np.abs(by_channel[1]).max(axis=1) / (ends.max - ends.min)
-    used = (int(codes.max()) - int(codes.min()) + 1) / (ends.max - ends.min + 1)
-    return {"weights": found, "weights_best": _uniform(floats, steps), "weights_used": used}
-
-
-def _are_others(values: Any, floats: Any) -> bool:
-    """Whether weights were scaled by channel before they were quantized: same signs, but steps apart."""
-    large = np.abs(floats) > np.abs(floats).mean()
-    gaps = np.diff(np.sort(values, axis=1), axis=1)
-    steps = np.where(gaps > 0, gaps, np.inf).min(axis=1, keepdims=True, initial=np.inf)
-    is_alike = (np.sign(values) == np.sign(floats))[large].mean() > 0.95
-    is_off = (np.abs(values - floats) > steps).mean() > 0.2
-    factor = float((values * floats).sum() / (floats**2).sum())
-    return (
-        bool(is_alike and is_off) and (sqnr(values, factor * floats) or 0.0) < 2 * _NO_QUANTIZATION
-    )
+    ends, others = np.iinfo(codes.dtype), tuple({*range(floats.ndim)} - {axis % floats.ndim})
+    steps = 2 * np.abs(floats).max(axis=others, keepdims=True) / (ends.max - ends.min)
+    best = sqnr(floats, np.rint(floats / np.where(steps, steps, 1)) * steps)
+    return {"weights": found, "weights_best": best, "weights_used": _used(codes)}
 
 
 def _not_finite(
     own: _File, floats: Collection[str], ran: Mapping[str, Any], expected: Mapping[str, Any]
 ) -> Mapping[str, Any] | None:
     """Returns the first node that makes values which are not finite where the float model's are."""
-    of_floats = {*floats}
-    is_known = all(np.isfinite(each).all() for each in expected.values() if each.dtype.kind == "f")
+    is_usual = all(np.isfinite(each).all() for each in expected.values() if each.dtype.kind == "f")
     for node in own.nodes:
-        for name in filter(of_floats.__contains__, node.output):
-            like = expected.get(name)
-            is_new = is_known if like is None else np.isfinite(like).all()
-            if not is_new or np.isfinite(ran[name]).all():
+        for name in set(node.output).intersection(floats):
+            like, bad = expected.get(name), ~np.isfinite(ran[name])
+            if not bad.any() or not (is_usual if like is None else np.isfinite(like).all()):
                 continue
-            divisor = ran.get(node.input[-1]) if node.op_type in ("Div", "Reciprocal") else None
-            zeros = 0 if divisor is None else int((divisor == 0).sum())
-            largest = None if like is None else float(np.abs(like).max())
-            count = int((~np.isfinite(ran[name])).sum())
-            front, type_name = own.origin(node.input[-1]), str(ran[name].dtype)
-            of = own.makers[front].name if front in own.makers else front
+            divides = node.op_type in ("Div", "Reciprocal")
+            front = own.before(node.input[-1], _CARRIES)
             return {
-                "node": node.name, "op_type": node.op_type, "count": count, "size": ran[name].size, "zeros": zeros,
-                "of": of, "largest": largest, "type": type_name,
+                "node": node.name, "op_type": node.op_type, "count": int(bad.sum()), "size": bad.size,
+                "zeros": int((ran[node.input[-1]] == 0).sum()) if divides else 0,
+                "of": own.makers[front].name if front in own.makers else front, "type": str(ran[name].dtype),
+                "largest": 0.0 if like is None else float(np.abs(like).max()),
             }  # fmt: skip
     return None

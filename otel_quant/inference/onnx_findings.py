@@ -59,7 +59,7 @@ def listed(names: Sequence[str]) -> str:
     return joined(shown)
 
 
-_CLAMPS: Final = frozenset({"Clip", "Relu"})
+CLAMPS: Final = frozenset({"Clip", "Relu"})
 _QUARK: Final = "com.amd.quark:"
 
 _QDQ_TYPES: Final = frozenset({"QuantizeLinear", "DequantizeLinear"})
@@ -182,7 +182,7 @@ def _beside(file: FileGraph, op: TypedNode) -> Iterator[TypedNode]:
     if op.kind in graph.QUANTIZES:
         if (maker := file.maker(op.input(0))) is not None:
             # A clamp is a part of the kernel in front, if there is one.
-            clamped = file.maker(maker.input(0)) if maker.kind in _CLAMPS else None
+            clamped = file.maker(maker.input(0)) if maker.kind in CLAMPS else None
             yield clamped or maker
     elif not file.is_given_out(op.outputs[0]):
         # A constant is taken for an operand of what reads it in another shape.

@@ -56,8 +56,8 @@ def count(owner: Any, name: str, part: str) -> None:
 def count_everything(report: Path) -> None:
     """Has everything of ours counted, and the sums written when the run is over."""
     began, began_wall = time.thread_time(), time.perf_counter()
+    from otel_quant.capture import sampler
     from otel_quant.capture.instruments import hooks, samples, steps
-    from otel_quant.capture.probes import readers
     from otel_quant.capture.recorder.ongoing import OpenStep
     from otel_quant.capture.recorder.recorder import Recorder
     from otel_quant.capture.runtime import Runtime
@@ -75,7 +75,7 @@ def count_everything(report: Path) -> None:
     count(samples, "count_sample", "checkpoints")
     count(steps, "_report_models", "model cost")
     count(Runtime, "at_process_end", "exit")
-    count(readers.Sampler, "_run", "sampler")
+    count(sampler.Sampler, "_run", "sampler")
     count(delivery.Delivery, "_force_flush", "delivery")
     leave = Runtime.at_process_end
 

@@ -1,9 +1,9 @@
 """What the rules that look back 14 days cost Prometheus. For docs/scaling.md.
 
-    python benchmarks/baseline_rule.py [--series 200000]
+    python benchmarks/baseline_rule.py [--series 400000]
 
-Blocks with that many series of quant_step_duration_seconds (a sum and a count for each step of each
-run, spread over 14 days, ten samples a series) are made with promtool. The real Prometheus then
+Blocks with that many series of run_step:quant_step_duration_seconds:mean (one for each kind of step of each
+run, spread over 14 days, two samples a series) are made with promtool. The real Prometheus then
 evaluates the committed rules; its CPU time and its memory are the kernel's figures.
 """
 
@@ -28,31 +28,29 @@ from scripts.servers import build
 from tests.stack.processes import Backends, fetch, prometheus
 
 DAYS = 14
-STEPS = [f"Step {number}" for number in range(10)]
-SAMPLES = 10
+STEPS = [f"Step {number}" for number in range(7)]
+SAMPLES = 2
 JOBS = 20
 
 
 def samples(series: int, now: int) -> Iterator[str]:
     """Yields the lines of a file in the OpenMetrics format, a metric at a time as it asks."""
-    runs = series // (2 * len(STEPS))
-    for part in ("sum", "count"):
-        name = f"quant_step_duration_seconds_{part}"
-        yield f"# TYPE {name} gauge\n"
-        for run in range(runs):
-            ended = now - DAYS * 86400 * (runs - run) // (runs + 1)
-            for step in STEPS:
-                labels = f'job="job{run % JOBS}",instance="run-{run}",quant_step_kind="{step}"'
-                value = 1 if part == "count" else 60 + run % 30
-                for minute in reversed(range(SAMPLES)):
-                    yield f"{name}{{{labels}}} {value} {ended - 60 * minute}\n"
+    runs, name = series // len(STEPS), "run_step:quant_step_duration_seconds:mean"
+    yield f"# TYPE {name} gauge\n"
+    for run in range(runs):
+        ended = now - DAYS * 86400 * (runs - run) // (runs + 1)
+        job, began = f"job{run % JOBS}", time.strftime("%Y%m%d-%H%M%S", time.gmtime(ended))
+        for step in STEPS:
+            labels = f'job="{job}",quant_run_name="{job} resnet50 {began}-{run}",quant_step_kind="{step}"'
+            for minute in reversed(range(SAMPLES)):
+                yield f"{name}{{{labels}}} {60 + run % 30} {ended - 300 * minute}\n"
     yield "# EOF\n"
 
 
 def main() -> None:
     """Prints the figures as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--series", type=int, default=200_000)
+    parser.add_argument("--series", type=int, default=400_000)
     series = parser.parse_args().series
     binaries = {name: path for name, path in build.listing().items() if path}
     if "prometheus" not in binaries:

@@ -220,7 +220,7 @@ def verdicts(folder: Path) -> Iterator[Row]:
         verdict = attributes.get(named("step.bound_by"), "absent")
         seen = f"profiler: kernels {truth['kernels']:.0%}, copies {truth['copies']:.0%}; {' or '.join(planted.accepted)}"  # fmt: skip
         evidence = attributes.get(named("step.bound_evidence"), "")
-        kind = "near miss" if planted.is_near_miss else "planted"
+        kind = "near miss" if planted.near else "planted"
         yield Row(f"verdict, {kind}: {name.replace('_', ' ')}", seen, f"{verdict}: {evidence}", GOOD if verdict in planted.accepted else BAD)  # fmt: skip
 
 

@@ -12,13 +12,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from pathlib import Path
+from typing import Any, Final
 
 import pynvml
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
+from planted import PLANTED, planted
+
 from otel_quant import step
+
+__all__ = ("PLANTED",)
 
 MIB: Final = 1 << 20
 SECONDS: Final = 1.5
@@ -38,15 +44,6 @@ for line in sys.stdin:
 """Another process on the GPU, which computes once it is told to."""
 
 
-class Planted(NamedTuple):
-    """A program of which it is known what bounds it."""
-
-    accepted: tuple[str, ...]  # The verdicts that are right
-    is_near_miss: bool
-    body: Callable[[], Any]
-
-
-PLANTED: Final[dict[str, Planted]] = {}
 NOT_THE_GPU: Final = (
     "gpu_idle",
     "one_processor",
@@ -54,16 +51,6 @@ NOT_THE_GPU: Final = (
     "nothing_stands_out",
     "waiting",
 )
-
-
-def planted(*accepted: str, near: bool = False) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
-    """Adds a program."""
-
-    def add(body: Callable[[], Any]) -> Callable[[], Any]:
-        PLANTED[body.__name__] = Planted(accepted, near, body)
-        return body
-
-    return add
 
 
 class Tensors:
@@ -210,7 +197,7 @@ def python_then_one_product() -> None:
     T.square[:512] @ T.square
 
 
-@planted(*NOT_THE_GPU, near=True)
+@planted(*NOT_THE_GPU, near="gpu_waits")
 def half_python_half_products() -> None:
     spin(0.02)
     for _ in range(14):
@@ -218,67 +205,67 @@ def half_python_half_products() -> None:
     torch.cuda.synchronize()
 
 
-@planted("waiting", "nothing_stands_out", "gpu_idle", near=True)
+@planted("waiting", "nothing_stands_out", "gpu_idle", near="gpu")
 def asleep_while_it_computes_for_others() -> None:
     time.sleep(0.1)
 
 
-@planted(*NOT_THE_GPU, near=True)
+@planted(*NOT_THE_GPU, near="gpu")
 def products_on_the_host() -> None:
     T.on_host[: 1 << 20].view(1024, 1024) @ T.on_host[: 1 << 20].view(1024, 1024)
 
 
-@planted(*NOT_THE_GPU, near=True)
+@planted(*NOT_THE_GPU, near="gpu_copies")
 def another_type_on_the_host() -> None:
     T.on_host.to(torch.bfloat16)
 
 
-@planted("gpu", near=True)  # no copy
+@planted("gpu", near="gpu_copies")
 def another_type_on_the_gpu() -> None:
     T.long.to(torch.bfloat16)
     torch.cuda.synchronize()
 
 
-@planted("gpu", near=True)  # no copy: what is small comes late because what is large takes long
+@planted("gpu", near="gpu_copies")  # what is small comes late because what is large takes long
 def waits_for_what_it_copies() -> None:
     for _ in range(10):
         product = T.square @ T.square
     product[0, :4].cpu()
 
 
-@planted("gpu", near=True)  # no copy
+@planted("gpu", near="gpu_copies")
 def already_there() -> None:
     for _ in range(10):
         T.square.to("cuda") @ T.square
     torch.cuda.synchronize()
 
 
-@planted(*NOT_THE_GPU, near=True)  # no launches
+@planted(*NOT_THE_GPU, near="gpu_launches")
 def small_numbers_on_the_host() -> None:
     for _ in range(1000):
         T.on_host[:256] + 1
 
 
-@planted("gpu", near=True)  # no launches
+@planted("gpu", near="gpu_launches")
 def many_large_kernels() -> None:
     for _ in range(50):
         T.middle @ T.middle
     torch.cuda.synchronize()
 
 
-@planted(*NOT_THE_GPU, near=True)
+@planted(*NOT_THE_GPU, near="gpu_copies")
 def python_with_a_copy_now_and_then() -> None:
     spin(0.05)
     T.pageable[: 16 * MIB].to("cuda")
 
 
-@planted(*NOT_THE_GPU, near=True)
+@planted(*NOT_THE_GPU, near="gpu_waits")
 def python_with_a_number_now_and_then() -> None:
     spin(0.02)
     T.tiny.sum().item()
 
 
-@planted(*NOT_THE_GPU, near=True)  # another program has the GPU to itself, see verdicts()
+@planted(*NOT_THE_GPU, near="gpu")  # another program has the GPU to itself, see verdicts()
 def python_beside_another_program() -> None:
     spin(0.05)
 

@@ -26,12 +26,13 @@ def dashboard() -> builders.Dashboard:
             "quant-compare", "Quantization compared",
             "Runs and variants side by side: which method costs how much memory, which step got slower.",
             panels.run(several=True),
+            beside=f"{names.RUN_NAME}=~`${{run:regex}}|${{baseline:regex}}`",
         )
         .with_variable(_baseline())
         .with_variable(
             panels.choice(
                 "step", "Step", f'label_values({names.prometheus(semconv.STEP_DURATION)[2]}{{{names.OF_JOB}}}, {STEP})',
-                "Steps of the panels on durations of all runs.",
+                "Steps of the panels on durations of the newest runs.",
             )
         )
         .with_panel(_variants())
@@ -41,7 +42,7 @@ def dashboard() -> builders.Dashboard:
         .with_panel(_by_step("Peak memory by step", semconv.STEP_MEMORY_PEAK, "bytes", "Mean peak of each step for each run and its baseline. Only the highest step decides whether the run fits."))
         .with_panel(_matrix())
         .with_panel(_median())
-        .with_row(panels.row("Durations of the steps of all runs", _slowest(), _spread()))
+        .with_row(panels.row(f"Durations of the steps of the newest {figures.MOST_RUNS:,} runs", _slowest(), _spread()))
     )  # fmt: skip
 
 
@@ -56,7 +57,7 @@ def _baseline() -> builders.QueryVariable:
     return (
         builders.QueryVariable("baseline").label("Baseline")
         .description("What the others are measured against. At first the run before on the same model.")
-        .query(f"query_result(sort_desc({before} or on ({run}) {others}))").regex(panels.OF_RESULT)
+        .query(f"query_result(sort_desc(topk({figures.MOST_RUNS}, {before} or on ({run}) {others})))").regex(panels.OF_RESULT)
         .datasource(panels.PROMETHEUS).refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
         .sort(VariableSort.DISABLED)
     )  # fmt: skip
@@ -77,7 +78,7 @@ def _matrix() -> panels.Panel:
     return panels.matrix(
         panels.grid(
             "Peak memory by model and method",
-            "Highest memory of any run of the chosen jobs in the time range, one row for each model, one column for each calibration method. Take the cheapest method whose accuracy is good enough. Without a model's name where OTEL_QUANT_PATHS hides it.",
+            f"Highest memory of any of the newest {figures.MOST_RUNS:,} runs of the chosen jobs, one row for each model, one column for each calibration method. Take the cheapest method whose accuracy is good enough. Without a model's name where OTEL_QUANT_PATHS hides it.",
             "bytes",
             panels.promql_table(query),
         ).span(12),
@@ -125,7 +126,11 @@ def _mean(metric: str, by: str, runs: str) -> str:
         for part in ("sum", "count")
     )  # fmt: skip
     mean = f"{total} / ({count} > 0)"
-    return mean.replace(names.SELECTED, 'job=~".+", instance=~".+"') if runs == BASELINE else mean
+    return (
+        mean.replace(names.SELECTED, 'job=~".+", instance=~"$process"')
+        if runs == BASELINE
+        else mean
+    )
 
 
 def _by_step(title: str, metric: str, unit: str, description: str) -> panels.Panel:

@@ -27,8 +27,8 @@ _ATTRIBUTES = frozenset(attribute.name for attribute in catalog.ATTRIBUTES)
 OF_JOB = 'job=~"(.+/)?$job"'
 """The chosen services. Prometheus' `job` begins with a service's namespace, where it has one; Loki and
 Tempo know it by its name."""
-SELECTED = f'{OF_JOB}, instance=~"$instance"'
-"""The processes that the dashboard's variables choose. One process is one instance."""
+SELECTED = f'{OF_JOB}, instance=~"$process"'
+"""The processes of the chosen runs (`panels.board`). One process is one instance."""
 
 RUN_NAME = semconv.RUN_NAME.replace(".", "_")
 SEARCHED = f"{RUN_NAME}=~`(?i).*${{search:regex}}.*`"

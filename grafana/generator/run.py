@@ -32,12 +32,13 @@ TIME_LEFT = names.series(semconv.FORECAST_TIME_LEFT)
 FORECAST = names.series(semconv.FORECAST_MEMORY)
 GPU_FORECAST = names.series(semconv.FORECAST_GPU_MEMORY)
 SECONDS = names.series(semconv.STEP_DURATION, part="sum")
+RECORDS, LOGS_OF_RUN = map(panels.of_processes, (panels.RECORDS, panels.LOGS_OF_RUNS))
 
 
 def _checkpoints_of_steps(phase: str, range_: str) -> str:
     """Returns LogQL for how many steps of each kind have begun or ended: never a series for each step."""
     label = names.label
-    lines = f'{panels.LOGS_OF_RUNS} | {label(semconv.CHECKPOINT_PHASE)}=~"{phase}" | {STEP}!=""'
+    lines = f'{LOGS_OF_RUN} | {label(semconv.CHECKPOINT_PHASE)}=~"{phase}" | {STEP}!=""'
     return f"sum by (service_instance_id, {STEP}) (count_over_time({lines} [{range_}]))"
 
 
@@ -172,21 +173,21 @@ def _others(where_empty: str, *, devices: bool) -> list[panels.Panel]:
 
 def _checkpoints() -> panels.Marks:
     return panels.Marks(
-        "Checkpoints", panels.LOKI, panels.LOGS_OF_RUNS, panels.BLUE,
+        "Checkpoints", panels.LOKI, LOGS_OF_RUN, panels.BLUE,
         titleFormat=f"{{{{{names.label(semconv.CHECKPOINT_NAME)}}}}}", textFormat="", tagKeys=names.label(semconv.STEP_NAME),
     )  # fmt: skip
 
 
 def _warnings() -> panels.Marks:
     return panels.Marks(
-        "Warnings", panels.LOKI, f'{panels.RECORDS} | severity_text = "WARN"', panels.RED,
+        "Warnings", panels.LOKI, f'{RECORDS} | severity_text = "WARN"', panels.RED,
         titleFormat="Warning", textFormat="", tagKeys=names.label(semconv.STEP_NAME),
     )  # fmt: skip
 
 
 def _answer() -> panels.Panel:
     known = map(names.label, (semconv.RUN_ANSWER, semconv.ENDING_SIGNAL, semconv.ENDING_CAUSE))
-    records = f"{panels.RECORDS} | " + " or ".join(f'{name} != ""' for name in known)
+    records = f"{RECORDS} | " + " or ".join(f'{name} != ""' for name in known)
     return (
         logs.Panel().title("What it came to")
         .description("How the run went, in plain sentences, once it has ended: its error, its peak, where its time went. Of a run that was killed under `otel-quant run`, how, and what would help. Empty while it goes on.")
@@ -271,7 +272,7 @@ def _memory() -> panels.Panel:
             panels.promql(f"max ({names.named(LIMIT)})", "limit", "limit"),
             panels.promql(f"max ({names.named(FORECAST)})", "forecast", "forecast"),
             panels.logql(
-                f"max_over_time({panels.MEMORY_IN_LOGS} [$__auto]) by ({RANK})",
+                f"max_over_time({panels.of_processes(panels.MEMORY_IN_LOGS)} [$__auto]) by ({RANK})",
                 "readings",
             ).legend_format(f"readings {{{{{RANK}}}}}"),
         )
@@ -372,7 +373,7 @@ def _steps() -> panels.Panel:
     shown = {"Peak" if name in _PEAKS else name: title for name, title in titles.items()}
     # Tempo gives a span's name only where it is asked for.
     query = (
-        f"{{ {names.span(semconv.STEP_NAME)} != nil && {panels.TRACES_OF_RUNS} }}"
+        f"{{ {names.span(semconv.STEP_NAME)} != nil && {panels.of_processes(panels.TRACES_OF_RUNS)} }}"
         f"{panels.each_by(semconv.RUN_ID, semconv.STEP_INDEX)}"
         f" | select(name, {', '.join(map(names.span, selected))})"
     )
@@ -409,7 +410,9 @@ LINES = (
 
 def _lines() -> panels.Panel:
     name, bound = map(names.label, (semconv.STEP_NAME, semconv.STEP_BOUND_BY))
-    records = f'{panels.RECORDS} | {bound} != "" | {name} =~ `(?i).*${{lines:regex}}.*` | line_format `{LINES}`'
+    records = (
+        f'{RECORDS} | {bound} != "" | {name} =~ `(?i).*${{lines:regex}}.*` | line_format `{LINES}`'
+    )
     return (
         logs.Panel().title("Lines of code")
         .description("What bounded each step of which a second or more was seen, and where it spent its time: the ten lines of code with the most time of their own, then the ten at which memory grew most. Click a step in the table above for its own. `otel-quant stacks` shows them all.")
@@ -430,6 +433,6 @@ def _log() -> panels.Panel:
     return (
         logs.Panel().title("Checkpoints")
         .description("The run's log records at each step's start and end, sent at once: after a kill the last line is the last thing it did, with its size. Open a line for all its figures.")
-        .datasource(panels.LOKI).with_target(panels.logql(panels.LOGS_OF_RUNS))
+        .datasource(panels.LOKI).with_target(panels.logql(LOGS_OF_RUN))
         .show_time(True).wrap_log_message(True).enable_log_details(True).span(24).height(12)
     )  # fmt: skip

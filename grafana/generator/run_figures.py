@@ -33,8 +33,8 @@ _FAILED_STEPS = names.series(
 _FIRST = f"bottomk by ({RUN}) (1, max by (job, instance, {RUN}) ({_START}))"
 _SEEN = f"max_over_time({names.series(semconv.RUN_LAST_SEEN, names.CHOSEN)}[$__range])"
 
-ALL = f"max by ({RUN}) ({_START})"
-NEWEST = f"topk({MOST_RUNS}, {ALL})"
+ALL = f"max by ({RUN}) (max_over_time({names.prometheus(semconv.RUN_START)[0]}{{{names.OF_JOB}, {names.CHOSEN}}}[$__range]))"
+"""Of all runs in the time range; what is below has the newest (`panels.board`)."""
 
 BEGAN = (
     f"topk({MOST_RUNS}, 1000 * bottomk by ({RUN}) (1,"

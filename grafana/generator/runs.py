@@ -40,17 +40,12 @@ MEMORY_BY_LOGS = (
 )
 
 
-def _of_newest(values: str) -> str:
-    """Returns the figures of the runs that the table shows: bounded in the query, not in the browser."""
-    return f"({values}) and on ({figures.RUN}) {figures.NEWEST}"
-
-
 def dashboard() -> builders.Dashboard:
     """Returns the dashboard."""
     return (
         panels.board(
             "quant-runs", "Quantization runs",
-            "Every quantization in the time range: which run, how long, how big, how it ended.",
+            f"The newest {figures.MOST_RUNS:,} quantizations in the time range: which run, how long, how big, how it ended.",
             panels.runs(),
         )
         .with_panel(_count(1, "Running", "The run has not ended and has sent metrics in the last 5 minutes. Nothing to do but watch.", panels.BLUE))
@@ -68,7 +63,7 @@ def dashboard() -> builders.Dashboard:
         .with_panel(
             panels.figure(
                 "Runs in view",
-                f"Runs of the chosen jobs in the time range. The table has the newest {figures.MOST_RUNS}: if there are more, narrow the time range.",
+                f"Runs of the chosen jobs in the time range. All else on this page is of the newest {figures.MOST_RUNS:,}: if there are more, choose an earlier end of the time range, a job or a part of a name.",
                 "none",
                 panels.promql_table(f"count({figures.ALL})"),
             ).no_value("0").thresholds(panels.thresholds((None, panels.GREY), (figures.MOST_RUNS + 1, panels.YELLOW)))
@@ -140,16 +135,16 @@ def _table() -> panels.Panel:
     table = (
         panels.grid(
             "Runs",
-            f"One row for each run, newest first, the newest {figures.MOST_RUNS}; click a run to open it, a model for its inference. Children and ranks count for their run: the peaks of the ranks on one host are added up. Figures of a run that goes on, or was killed, are up to a minute old. A run that was killed before its first metrics is in the row below.",
+            f"One row for each run, newest first, the newest {figures.MOST_RUNS:,}; click a run to open it, a model for its inference. Children and ranks count for their run: the peaks of the ranks on one host are added up. Figures of a run that goes on, or was killed, are up to a minute old. A run that was killed before its first metrics is in the row below.",
             panels.TEXT,
             panels.promql_table(figures.BEGAN, "began"),
-            panels.promql_table(_of_newest(figures.STATE), "state"),
-            panels.promql_table(_of_newest(figures.DURATION), "duration"),
-            panels.promql_table(_of_newest(figures.PEAK), "peak"),
-            panels.promql_table(_of_newest(figures.SHARE), "share"),
-            panels.promql_table(_of_newest(figures.GPU), "gpu"),
-            panels.promql_table(_of_newest(figures.DISK), "disk"),
-            panels.promql_table(_of_newest(figures.FAILED), "failed"),
+            panels.promql_table(figures.STATE, "state"),
+            panels.promql_table(figures.DURATION, "duration"),
+            panels.promql_table(figures.PEAK, "peak"),
+            panels.promql_table(figures.SHARE, "share"),
+            panels.promql_table(figures.GPU, "gpu"),
+            panels.promql_table(figures.DISK, "disk"),
+            panels.promql_table(figures.FAILED, "failed"),
         )
         .height(14)
         .with_transformation(panels.transform("joinByField", byField=figures.RUN, mode="outer"))

@@ -22,9 +22,7 @@ EXPORTERS: Final = {
 CONFIGURED_ELSEWHERE: Final = ("OTEL_CONFIG_FILE", "OTEL_PYTHON_CONFIGURATOR", "OTEL_PYTHON_DISTRO")
 """Variables of a file, or of another distribution, that may know where to send without another variable."""
 
-_FILES: Final = "otel_quant_files"
-"""Name of our entry point for OpenTelemetry's exporters to files."""
-
+_FILES: Final = "otel_quant_files"  # Name of our entry point for OpenTelemetry's exporters to files
 _SENDS_NOTHING: Final = frozenset({"", "none", "quark_yaml"})
 
 

@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 
 _LONGEST: Final = 500
 _DEEPEST: Final = 10
-"""Characters of a message that are kept."""
+"""Characters of a message that are kept, and exceptions of a chain that are looked at."""
+
+BECAUSE: Final = "; because of "
+"""Stands in a message before the exception that has led to it."""
+
+_TRACEBACKS: Final = ("RemoteTraceback", "_RemoteTraceback")
+"""What pools raise an exception of a worker from: it holds the same again as text."""
 
 
 class Faults:
@@ -162,8 +168,7 @@ class LastResort:
         return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "an unknown place"
 
 
-FAULTS: Final = Faults()
-"""The faults of this process: each origin is logged once in a process."""
+FAULTS: Final = Faults()  # The faults of this process: each origin is logged once in a process
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=FAULTS.after_fork_in_child)
@@ -177,20 +182,41 @@ def message_of(error: BaseException, *, paths: bool) -> str | None:
         from otel_quant.base.secrets import masked  # as above
 
         text = " ".join(_without_frames(str(error))[: 2 * _LONGEST].split())
-        if (full := _full_disk_in(error)) is not None:
-            text = f"{text[: _LONGEST // 2]}; because of {type(full).__name__}: {full}"
+        if (cause := _cause_of(error)) is not None:
+            why = " ".join(_without_frames(str(cause)).split())
+            if why not in text or not why:
+                what = ": ".join(filter(None, (type(cause).__name__, why)))
+                text = f"{text[: _LONGEST // 2]}{BECAUSE}{what}{_place_of(cause)}"
         text = masked(text, is_prose=True)
         return (text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…") or None
     return None
 
 
-def _full_disk_in(error: BaseException | None) -> OSError | None:
-    """Returns the error of a full disk that has led to another one; None if none has."""
+def _cause_of(error: BaseException) -> BaseException | None:
+    """Returns the error of a full disk that has led to another one, else the first of which others were raised `from`."""
+    first, above, is_said = None, error, True
     for _ in range(_DEEPEST):
-        error = error and (error.__cause__ or error.__context__)
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            return error
-    return None
+        is_said = is_said and above.__cause__ is not None
+        within = above.__cause__ or above.__context__
+        if within is None or type(within).__name__ in _TRACEBACKS:
+            break
+        if isinstance(within, OSError) and within.errno == errno.ENOSPC:
+            return within
+        first, above = within if is_said else first, within
+    return first
+
+
+def _place_of(error: BaseException) -> str:
+    """Returns, as the end of a sentence, the line that has raised an exception; empty if that is not known."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    if traceback is None:
+        return ""
+    code = traceback.tb_frame.f_code
+    return (
+        f", raised at {code.co_name} ({os.path.basename(code.co_filename)}:{traceback.tb_lineno})"  # noqa: PTH119 - no pathlib
+    )
 
 
 def _without_frames(text: str) -> str:

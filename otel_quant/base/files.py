@@ -19,8 +19,7 @@ if sys.platform != "win32":
     import fcntl
     import resource
 
-LOCKS_EXIST: Final = sys.platform != "win32"
-"""Whether this system can lock files."""
+LOCKS_EXIST: Final = sys.platform != "win32"  # Whether this system can lock files
 
 PAGE: Final = 4096
 """Bytes that the kernel writes completely or not at all, also of a process that is killed meanwhile: it
@@ -32,9 +31,7 @@ _READING: Final = os.O_RDONLY | sum(
     getattr(os, name, 0) for name in ("O_CLOEXEC", "O_BINARY", "O_NONBLOCK")
 )
 
-_LEAST: Final = 700
-"""Smallest number of a descriptor of ours; the usual limit is 1024."""
-
+_LEAST: Final = 700  # Smallest number of a descriptor of ours; the usual limit is 1024
 _TRIES: Final = 5
 _SILENT: Final = 90.0
 """Seconds without a write after which a process counts as gone, where files cannot be locked: three

@@ -18,16 +18,13 @@ from typing import Any, Final
 
 from otel_quant.base.files import open_apart
 
-SELF: Final = 0
-"""Process id that means this process."""
-
+SELF: Final = 0  # Process id that means this process
 _CHUNK: Final = 16384
 
 _MOST_OPEN: Final = 200
 """Files that stay open, at most. Files of further child processes are opened for each reading."""
 
-_OPEN: Final[dict[str, int]] = {}
-"""Descriptors by path."""
+_OPEN: Final[dict[str, int]] = {}  # Descriptors by path
 
 _WRITTEN: Final[dict[str, tuple[int, int] | None]] = {}
 """Device and inode, by path, of those that are open to write."""

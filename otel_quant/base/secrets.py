@@ -33,8 +33,7 @@ _NAMED_IN_PROSE: Final = re.compile(
     rf"|--?(?:[a-z]+-)*(?:{'|'.join(sorted(_WORDS))})[\"']?[,=\s]+[\"']?)[^\s\"'&,}}\]]+"
 )
 """The same within a sentence, where ``unknown key: conv1`` is none, and within a command."""
-_CREDENTIALS: Final = re.compile(r"(?<=://)[^/@\s]+@")
-"""``user:password@`` in an address."""
+_CREDENTIALS: Final = re.compile(r"(?<=://)[^/@\s]+@")  # `user:password@` in an address
 
 
 def names_secret(name: str) -> bool:

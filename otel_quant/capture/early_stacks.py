@@ -1,6 +1,6 @@
 """Sees which Python lines a process is at before its first run, from 0.2 s after its start on.
 
-A recorded program begins this as it starts. Nothing is loaded until its thread runs: what ends before
+A recorded program begins this as it starts. Little is loaded until its thread takes the first sample: what ends before
 that pays for nothing. The run that begins takes what was seen.
 """
 
@@ -9,20 +9,23 @@ from __future__ import annotations
 import _thread
 import atexit
 import os
-import sys
 import time
 
 from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.capture.sampler import Sampler
 
 TYPE_CHECKING = False  # not typing's, which takes a third of Python's own start to load
 if TYPE_CHECKING:
-    from typing import Final
+    from pathlib import Path
+    from typing import Any, Final
 
-    from otel_quant.capture.probes.readers import Sampler
+    from otel_quant.capture.probes.memory import MemoryProbe
     from otel_quant.capture.stack_sampler import StackSampler
 
-_BEGINS: Final = 0.2
-"""Seconds after the start of the process."""
+_BEGINS: Final = 0.2  # Seconds after the start of the process
+
+_BETWEEN: Final = 1_000_000_000
+"""Nanoseconds between two writes, at least, for a process that is killed."""
 
 
 class EarlyStacks:
@@ -30,63 +33,92 @@ class EarlyStacks:
 
     def __init__(self) -> None:
         self._began_ns = 0
-        self._is_over = False
         self._stacks: StackSampler | None = None
-        self._sampler: Sampler | None = None
+        self._sampler: Sampler | None = None  # None before the begin and after the end
+        self._memory: MemoryProbe | None = None  # Once all is loaded
+        self._reading: Any = None  # The class of readings
+        self._is_written = False  # Whether there is a recording already
+        self._due_ns = 0  # Monotonic clock, when they are to be written
+        self._file: Path | None = None  # Once they have been
         # Held while modules are loaded: a child that is forked meanwhile would wait for their locks for ever.
         self._loading = _thread.RLock()
 
     def begin(self) -> None:
         """Begins, once; in a forked child there is none."""
-        if not self._began_ns:
-            self._began_ns = time.perf_counter_ns()
-            if hasattr(os, "register_at_fork"):
-                before, after = self._loading.acquire, self._loading.release
-                os.register_at_fork(
-                    before=before, after_in_parent=after, after_in_child=self._forget
-                )
-            _thread.start_new_thread(self._run, ())
-            atexit.register(self._stop)
+        if self._began_ns:
+            return
+        self._began_ns = time.perf_counter_ns()
+        self._due_ns = self._began_ns + _BETWEEN
+        if hasattr(os, "register_at_fork"):
+            before, after = self._loading.acquire, self._loading.release
+            os.register_at_fork(before=before, after_in_parent=after, after_in_child=self._forget)
+        self._sampler = Sampler(self._sample, _BEGINS)
+        self._sampler.start()
+        atexit.register(self._end)
 
     def take(self) -> StackSampler | None:
         """Ends, and returns what was seen, which the run that begins adds to; None if nothing was."""
         with self._loading:  # nothing begins meanwhile
             self._stop()
-            found, self._stacks, self._sampler = self._stacks, None, None
+            found, self._stacks = self._stacks, None
+        if self._file is not None:
+            self._file.unlink(missing_ok=True)
         return found
 
     def _stop(self) -> None:
-        self._is_over = True
-        if self._sampler is not None:
-            self._sampler.stop()
+        sampler, self._sampler = self._sampler, None
+        if sampler is not None:
+            sampler.stop()
 
-    def _run(self) -> None:
-        time.sleep(_BEGINS)
-        while "threading" not in sys.modules:  # who imports it first is its main thread
-            self._began_ns = time.perf_counter_ns()  # what was before is not known
-            time.sleep(_BEGINS / 4)
-        with FAULTS.kept_in("stacks before the first step"), self._loading:
-            from otel_quant.base.environment import settings_from
-            from otel_quant.capture.probes.memory import MemoryProbe
-            from otel_quant.capture.probes.readers import Sampler
-            from otel_quant.capture.stack_sampler import sampler_for
-            from otel_quant.schema.readings import Reading
+    def _end(self) -> None:
+        """Ends with the process."""
+        self._stop()
+        if self._file is not None:
+            with FAULTS.kept_in("stacks before the first step"):
+                self._write()
 
-            settings, memory = settings_from(os.environ, warn=False), MemoryProbe()
-            if self._is_over or (stacks := sampler_for(settings, self._began_ns)) is None:
-                return
+    def _sample(self) -> None:
+        stacks = self._stacks
+        if stacks is None or self._memory is None:
+            with self._loading:
+                self._load()
+            return
+        now = time.perf_counter_ns()
+        stacks.take({}, self._reading(0, now, {"memory": self._memory.sample()}))
+        if self._is_written and now >= self._due_ns:
+            self._write()
 
-            def sample() -> None:
-                read = {"memory": memory.sample()}
-                stacks.take({}, Reading(0, time.perf_counter_ns(), read))
+    def _load(self) -> None:
+        """Loads what a sample needs."""
+        from otel_quant.base.environment import settings_from
+        from otel_quant.capture.probes.memory import MemoryProbe
+        from otel_quant.capture.stack_sampler import sampler_for
+        from otel_quant.schema.readings import Reading
 
-            self._stacks, self._sampler = stacks, Sampler(sample, settings.sample_interval)
-            self._sampler.start()
+        settings = settings_from(os.environ, warn=False)
+        stacks = sampler_for(settings, self._began_ns)
+        if self._sampler is None or stacks is None:
+            self._stop()
+            return
+        self._is_written, self._reading, self._memory = settings.launched, Reading, MemoryProbe()
+        self._stacks = stacks
+        self._sampler.sample_every(settings.sample_interval)
+
+    def _write(self) -> None:
+        """Writes what was seen so far: the process may be killed before it begins a run, or begin none."""
+        from pathlib import Path
+
+        from otel_quant.format.event_file import BEFORE_RUNS, StacksWriter, process_file
+
+        if self._stacks is not None:
+            folder, writer = Path(os.environ["OTEL_QUANT_RECORD"]), StacksWriter(_BETWEEN)
+            self._file = process_file(folder, "stacks", str(os.getpid()), BEFORE_RUNS)
+            writer.write(self._file, BEFORE_RUNS, self._stacks.stacks.steps, time.perf_counter_ns())
+            self._due_ns = writer.due_ns
 
     def _forget(self) -> None:
-        self._is_over, self._stacks, self._sampler = True, None, None
+        self._stacks = self._sampler = self._file = None
         self._loading.release()
 
 
-EARLY_STACKS = EarlyStacks()
-"""Those of this process."""
+EARLY_STACKS = EarlyStacks()  # Those of this process

@@ -19,15 +19,12 @@ from otel_quant.diagnosis.tasks import TasksBeside
 _BETWEEN: Final = 2_000_000_000
 """Nanoseconds between two looks, half of that where a step has begun: one takes as long as half a sample for each ten threads."""
 
-_MOST: Final = 64
-"""Threads, and child processes, that are looked at."""
+_MOST: Final = 64  # Threads, and child processes, that are looked at
 
 _COVERED: Final = 0.5
 """Part of a step between its first look and its end from which on its tasks are known."""
 
-_NAMED: Final = 2
-"""Times that the name of a child is read."""
-
+_NAMED: Final = 2  # Times that the name of a child is read
 _NONE: Final = 0, 0
 
 _THROTTLED: Final = re.compile(r"^throttled_(?:usec (\d+)|time (\d+))$", re.MULTILINE)

@@ -11,8 +11,7 @@ from otel_quant.diagnosis.spots import spot_of
 from otel_quant.schema.code_lines import Place, Spot
 from otel_quant.schema.readings import MemoryReading
 
-_MOVES: Final = 1 << 20
-"""Bytes by which memory has to rise for another line to be that of the peak."""
+_MOVES: Final = 1 << 20  # Bytes by which memory has to rise for another line to be that of the peak
 
 _MATTERS: Final = 8 << 20
 """Bytes by which a peak may be above what was seen at a line, or a sixteenth of it, to be that line's."""

@@ -86,6 +86,9 @@ class Runtime:
         self._profile_sink: QuarkYamlSink | None = None
         self._recording: tuple[str | None, RecordingSink | None] = None, None
         self.operations: list[Any] = []  # calls of entry points that are under way
+        self._began_ns = (
+            0  # Monotonic clock, since when the stacks of the run are taken; 0 for its start
+        )
         self._exiting = False
         self._ends_at_exit = False
 
@@ -234,10 +237,10 @@ class Runtime:
 
     def at_process_end(self, error: BaseException | None = None) -> None:
         """The process is about to end, by an exception if any: ends the run and waits, bounded, for exporters."""
-        timeout, run = self.settings.exit_timeout, self.latest_run
+        run = self.latest_run
         if self._exiting or run is None:
             return
-        self._exiting = True
+        self._exiting, timeout = True, self.settings.exit_timeout
         run.end(error or _error_at_exit())
         try:
             self._drain(self.delivery.finish, timeout)
@@ -255,6 +258,8 @@ class Runtime:
     def after_fork_in_child(self) -> None:
         """In a forked child: the parent's run is not this process's."""
         self._lock = threading.RLock()
+        if self.is_running and self._spans is not None:
+            PARENT.carrier = {**self._spans.carrier(), CARRIER_KEY: self._recorder.info.name}
         recorder, self._recorder = self._recorder, _no_run()
         (_, recording), self._recording = self._recording, (None, None)
         self._ended = None
@@ -312,6 +317,8 @@ class Runtime:
                 arguments=settings.arguments,
                 folder=Path.cwd(),
             )
+            stacks = EARLY_STACKS.take() or sampler_for(settings)
+            self._began_ns = stacks.began_ns if stacks is not None else 0
             recorder = Recorder(
                 info,
                 Probes([each for each in RESOURCES if settings.gpu or each.name != "gpu"]),
@@ -319,7 +326,7 @@ class Runtime:
                 self.metrics,
                 sample_interval=settings.sample_interval,
                 exact_peaks=settings.exact_peaks,
-                stacks=EARLY_STACKS.take() or sampler_for(settings),
+                stacks=stacks,
             )
             self.end_at_exit()
             return recorder
@@ -366,6 +373,7 @@ class Runtime:
                         self._ids_of,
                         is_launched=settings.launched,
                         interval=settings.sample_interval,
+                        began_ns=self._began_ns,
                     )
                 self._recording = settings.record, sink
             return sink

@@ -16,9 +16,7 @@ from otel_quant.capture.runtime import RUNTIME
 from otel_quant.schema.readings import AttributeValue
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-OPENING_A_STEP: Final = "opening a step"
-"""Origin of a failure, for :meth:`Faults.kept_in`."""
+OPENING_A_STEP: Final = "opening a step"  # Origin of a failure, for :meth:`Faults.kept_in`
 
 Begin = Callable[[tuple[Any, ...], Mapping[str, Any]], OpenStep | None]
 """Opens the step of one call, given its arguments; returns None if the call is not a step."""

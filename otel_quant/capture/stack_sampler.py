@@ -153,7 +153,7 @@ class StackSampler:
         self._of_every_thread = of_every_thread
         # By id of the code and position in it
         self._places: dict[tuple[int, int], tuple[CodeType, Place | None]] = {}
-        self._last_ns = began_ns
+        self.began_ns = self._last_ns = began_ns
         self._last_rss = 0
         self._opened = 0  # How many steps had been opened at the last sample
         # Open steps by index, with the names around them
@@ -429,6 +429,7 @@ class StackSampler:
         """Returns the lines of a stack, outermost first, without ours; of a function within itself the innermost."""
         lines: list[Place] = []
         inner: CodeType | None = None
+        outermost: CodeType | None = None
         depth = 0
         while frame is not None and depth < _WALKED:
             depth += 1
@@ -446,7 +447,9 @@ class StackSampler:
                 if known[1] is not None:
                     lines.append(known[1])
                     inner = code
-            frame = frame.f_back
+            outermost, frame = code, frame.f_back
+        if outermost is not None and outermost.co_filename.startswith(_OURS):
+            return []  # at the exit of the process, we ourselves
         if depth > _DEEP:
             lines = _folded(lines)
         lines.reverse()

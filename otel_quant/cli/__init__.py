@@ -20,11 +20,8 @@ if TYPE_CHECKING:
 FAULTY: Final = 70
 """Exit code of an error of otel-quant itself; BSD's sysexits.h has it for errors of software."""
 
-INTERRUPTED: Final = 130
-"""Exit code of a command that was stopped with Ctrl-C, as shells have it."""
-
-_SHOWN: Final = 300
-"""Characters of an error that are shown."""
+INTERRUPTED: Final = 130  # Exit code of a command that was stopped with Ctrl-C, as shells have it
+_SHOWN: Final = 300  # Characters of an error that are shown
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -43,13 +43,7 @@ def _tell(line: str) -> None:
 
 COMMAND: Final = Command(
     brief="measure variants of a model side by side: time, memory, size, error",
-    description=(
-        "Runs variants of a model, each in a process of its own, and shows side by side how fast they "
-        "are, in how much memory, how large, how long they took to quantize and to compile, and how "
-        "far off their outputs are from the baseline's. Exit codes: 0 all were measured, "
-        f"{models.FAILED} one could not be or there are none, {MISUSED} the command line makes no sense, 130 "
-        "it was stopped."
-    ),
+    description=f"Runs variants of a model, each in a process of its own, and shows side by side how fast they are, in how much memory, how large, how long they took to quantize and to compile, and how far off their outputs are from the baseline's. Exit codes: 0 all were measured, {models.FAILED} one could not be or there are none, {MISUSED} the command line makes no sense, 130 it was stopped.",
     examples=("script.py:variants", "float.onnx int8.onnx --seconds 5"),
     arguments=(
         option("variants", nargs="+", metavar="VARIANTS", help="script.py:function that returns models and inputs, and ONNX files"),

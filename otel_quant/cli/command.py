@@ -17,12 +17,11 @@ if TYPE_CHECKING:
 
 COMMANDS: Final = (
     "run", "watch", "show", "report", "stacks", "compare", "runs", "send",
-    "cost", "estimate", "inference", "bench",
+    "cost", "estimate", "inference", "bench", "fix",
 )  # fmt: skip
 """The subcommands, in the order of the help; each is the module of this folder with its name."""
 
-MISUSED: Final = 2
-"""Exit code: the command line makes no sense. argparse exits with the same."""
+MISUSED: Final = 2  # Exit code: the command line makes no sense. argparse exits with the same
 
 
 class UserError(Exception):
@@ -151,8 +150,7 @@ def print_document(document: Document, form: str) -> None:
         sys.stdout.write(text)
 
 
-_PIECES: Final = 4096
-"""Pieces of a document that are written at once."""
+_PIECES: Final = 4096  # Pieces of a document that are written at once
 
 
 def add_format(parser: Any, for_tools: Sequence[str] = (), note: str = "") -> None:

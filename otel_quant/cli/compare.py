@@ -127,12 +127,7 @@ def _write(name: str, text: str, mode: str = "w") -> None:
 
 COMMAND: Final = cmd.Command(
     brief="compare runs step by step, and fail where one is worse",
-    description=(
-        "Compares recordings and profiles step by step: time, memory, GPU memory, disk, caches, CPU, "
-        "samples per second and the cost of the models, and what differs between the runs. With limits it "
-        "is a gate. Exits with 0 within the limits, 1 if a run is worse or has failed, 2 for an "
-        "invalid command line or file of limits, 3 if the runs cannot be compared."
-    ),
+    description="Compares recordings and profiles step by step: time, memory, GPU memory, disk, caches, CPU, samples per second and the cost of the models, and what differs between the runs. With limits it is a gate. Exits with 0 within the limits, 1 if a run is worse or has failed, 2 for an invalid command line or file of limits, 3 if the runs cannot be compared.",
     examples=("runs/first runs/second", "runs/first runs/second --fail-over memory.peak=10%"),
     arguments=(
         cmd.option("runs", nargs="*", metavar="RUN", help="the base, and one or more that are compared with it: a recording or a quark_profile.yaml each"),

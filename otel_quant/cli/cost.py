@@ -14,8 +14,7 @@ from otel_quant.cli import command as cmd
 if TYPE_CHECKING:
     from otel_quant.cost import InputSpec, ModelCost
 
-FAILED: Final = 1
-"""A model could not be read or costed."""
+FAILED: Final = 1  # A model could not be read or costed
 
 INCOMPLETE: Final = 3
 """With ``--strict``: costs of some node are not known, or a length or a branch was assumed."""
@@ -125,12 +124,7 @@ def _unknown(costs: Sequence[ModelCost]) -> list[str]:
 
 COMMAND: Final = cmd.Command(
     brief="print the MACs, parameters and memory of ONNX models",
-    description=(
-        "Prints what ONNX models cost: MACs, parameters, memory, precision. The models are not "
-        "run and their weights are not read; --sparsity reads them. Exit codes: 0 all were "
-        f"costed, {FAILED} one could not be, {cmd.MISUSED} the command line makes no sense, "
-        f"{INCOMPLETE} --strict was given and something is not known or was assumed."
-    ),
+    description=f"Prints what ONNX models cost: MACs, parameters, memory, precision. The models are not run and their weights are not read; --sparsity reads them. Exit codes: 0 all were costed, {FAILED} one could not be, {cmd.MISUSED} the command line makes no sense, {INCOMPLETE} --strict was given and something is not known or was assumed.",
     examples=("model.onnx", "float.onnx int8.onnx --dim batch=1 --by node"),
     arguments=(
         cmd.option("models", nargs="+", metavar="MODEL", help="an ONNX file; further ones, right behind it, are compared with the first"),

@@ -8,9 +8,7 @@ from typing import Final
 
 from otel_quant.cli import command as cmd
 
-FAILED: Final = 1
-"""The model could not be read, or a probe failed."""
-
+FAILED: Final = 1  # The model could not be read, or a probe failed
 _SAMPLES: Final = 128
 _MOST_SAMPLES: Final = 10**12
 
@@ -62,13 +60,7 @@ def _run(options: argparse.Namespace) -> int:
 
 COMMAND: Final = cmd.Command(
     brief="print what memory a quantization will need, before it is started",
-    description=(
-        "Prints how much memory and disk space the calibration methods of onnxruntime and AMD "
-        "Quark need to quantize a model, and what each figure is computed from. The model is not "
-        "run and its weights are not read; --probe runs it. Exit codes: 0 estimated, whatever the "
-        f"answer to --limit, {FAILED} the model cannot be read or a probe failed, {cmd.MISUSED} the "
-        "command line makes no sense."
-    ),
+    description=f"Prints how much memory and disk space the calibration methods of onnxruntime and AMD Quark need to quantize a model, and what each figure is computed from. The model is not run and its weights are not read; --probe runs it. Exit codes: 0 estimated, whatever the answer to --limit, {FAILED} the model cannot be read or a probe failed, {cmd.MISUSED} the command line makes no sense.",
     examples=("float.onnx --samples 128", "float.onnx --samples 128 --limit 8GB"),
     arguments=(
         cmd.option("model", metavar="MODEL", help="an ONNX file"),

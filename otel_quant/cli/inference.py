@@ -52,13 +52,7 @@ def _run(options: argparse.Namespace) -> int:
 
 COMMAND: Final = Command(
     brief="benchmark models: latency, memory, kernels, findings",
-    description=(
-        "Runs ONNX models with onnxruntime, each in a process of its own, and shows side by side how "
-        "fast they are, in how much memory, which kernels ran, findings, and how far off "
-        "their outputs are from the first model's. script.py:function does the same for the PyTorch "
-        "models that a function of a script returns with their inputs. Exit codes: 0 all were "
-        f"measured, {models.FAILED} one could not be, {MISUSED} the command line makes no sense."
-    ),
+    description=f"Runs ONNX models with onnxruntime, each in a process of its own, and shows side by side how fast they are, in how much memory, which kernels ran, findings, and how far off their outputs are from the first model's. script.py:function does the same for the PyTorch models that a function of a script returns with their inputs. Exit codes: 0 all were measured, {models.FAILED} one could not be, {MISUSED} the command line makes no sense.",
     examples=("float.onnx int8.onnx", "float.onnx int8.onnx --dim batch=1 --layers"),
     arguments=(
         option("models", nargs="+", metavar="MODEL", help="an ONNX file, or script.py:function of PyTorch models; others are compared with the first"),

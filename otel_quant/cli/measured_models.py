@@ -20,22 +20,24 @@ if TYPE_CHECKING:
     from otel_quant.inference.results import InferenceResult
     from otel_quant.inference.subjects import Options
 
-FAILED: Final = 1
-"""A model could not be measured."""
-
+FAILED: Final = 1  # A model could not be measured
 MOST_RUNS: Final = 1_000_000
 SECONDS: Final = cmd.number("seconds", 86_400, least=0.001, of=float)
 
 _LEVELS: Final = ("disable", "basic", "extended", "all")
 
-MODEL_ARGUMENTS: Final = (
+FED_ARGUMENTS: Final = (
     cmd.add_format,
     *cmd.shapes_of_models(of_inputs=", as in image=1x3x224x224, or with type and values, mask:i64:1x2:1x1", of_dims="; unspecified dimensions default to 1"),
     cmd.option("--data", metavar="FILE.npz", help="take the inputs from arrays of numpy.savez by the names of the inputs, instead of random ones"),
+    cmd.option("--custom-ops", action="append", default=[], metavar="LIBRARY", help="library of custom operators, or `quark` for AMD Quark's; may be repeated"),
+)  # fmt: skip
+
+MODEL_ARGUMENTS: Final = (
+    *FED_ARGUMENTS,
     cmd.option("--provider", action="append", default=[], metavar="NAME[:KEY=VALUE,...]", help="execution provider with its options, in order of preference (CUDA is short for CUDAExecutionProvider); may be repeated (default: CPU)"),
     cmd.option("--threads", type=cmd.number("threads", MOST_RUNS), metavar="N", help="threads within a kernel (default: what the runtime takes)"),
     cmd.option("--level", choices=_LEVELS, default="all", help="level of onnxruntime's graph optimization (default: %(default)s)"),
-    cmd.option("--custom-ops", action="append", default=[], metavar="LIBRARY", help="library of custom operators, or `quark` for AMD Quark's; may be repeated"),
     cmd.option("--record", metavar="DIR", help="add the result to a recording of `otel-quant run`; its report shows it"),
 )  # fmt: skip
 

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 _EVERY: Final = 5.0
 """Seconds between two looks at the recording; of one that takes long to read, 30 times as many as that takes."""
 
-_LONGEST: Final = 30.0
-"""Seconds that the command may take."""
-
+_LONGEST: Final = 30.0  # Seconds that the command may take
 _KINDS: Final = {"memory": exceeded, "stall": stalled}
 
 

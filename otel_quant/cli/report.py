@@ -32,13 +32,7 @@ def _run(options: argparse.Namespace) -> int:
 
 COMMAND: Final = Command(
     brief="make an HTML page of a recording",
-    description=(
-        "Makes one HTML page of a recording: how the run ended and what peaked where, its curves "
-        "with the steps, its models, and what made it. The page opens offline and asks the network "
-        "for nothing. Reads recordings that are still being made or were killed, and the local files "
-        "of otel-quant and of Quark's own profiler. Exits with 1 if the recording cannot be read or "
-        "the page cannot be written."
-    ),
+    description="Makes one HTML page of a recording: how the run ended and what peaked where, its curves with the steps, its models, and what made it. The page opens offline and asks the network for nothing. Reads recordings that are still being made or were killed, and the local files of otel-quant and of Quark's own profiler. Exits with 1 if the recording cannot be read or the page cannot be written.",
     examples=("runs/first", "runs/first -o first.html"),
     arguments=(
         option("recording", metavar="DIR", help="a recording (the folder that `otel-quant run` made), or a quark_profile.yaml"),

@@ -23,8 +23,7 @@ _OWN_FAILURE: Final = 125
 """Exit code where the program was not started because of us, as env and timeout have it."""
 
 _NOT_EXECUTABLE: Final = 126
-_NOT_FOUND: Final = 127
-"""Exit codes of shells."""
+_NOT_FOUND: Final = 127  # Exit codes of shells
 
 _OUTPUT: Final = "output.log"
 """As in otel_quant/format/event_file.py, which loads too much for the program to wait for."""
@@ -138,8 +137,7 @@ def _require_exporter() -> None:
         found = None
     if found is None:
         raise UserError(
-            "--otlp-files: the package opentelemetry-exporter-otlp-json-file is missing; "
-            "pip install 'otel-quant[otlp-files]'",
+            "--otlp-files: the package opentelemetry-exporter-otlp-json-file is missing; pip install 'otel-quant[otlp-files]'",
             _OWN_FAILURE,
         )
 
@@ -162,11 +160,7 @@ def _not_started(name: str, error: OSError) -> UserError:
 
 COMMAND: Final = Command(
     brief="record a program that quantizes, and print its steps",
-    description=(
-        "Records a program in a folder: its steps with their figures, its memory over time, how it "
-        "ended. The program's output, input, signals and exit code are its own. Exits with 125 if "
-        "the recording cannot be made, 126 if the program cannot be run, 127 if it does not exist."
-    ),
+    description="Records a program in a folder: its steps with their figures, its memory over time, how it ended. The program's output, input, signals and exit code are its own. Exits with 125 if the recording cannot be made, 126 if the program cannot be run, 127 if it does not exist.",
     examples=(
         "-- python quantize.py",
         "--out runs/first --watch -- python quantize.py --samples 128",

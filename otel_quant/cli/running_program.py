@@ -26,14 +26,9 @@ if TYPE_CHECKING:
     from otel_quant.cli.on_warning import WarningCommand
     from otel_quant.recordings.model import Ending, Recording
 
-_VIEW_ENDS: Final = 10.0
-"""Seconds that the live view has for its last look."""
-
-_MOST_STEPS: Final = 50
-"""Steps that are printed at the end, of all processes together."""
-
-_FEWEST_STEPS: Final = 5
-"""Steps that are printed of each of many processes."""
+_VIEW_ENDS: Final = 10.0  # Seconds that the live view has for its last look
+_MOST_STEPS: Final = 50  # Steps that are printed at the end, of all processes together
+_FEWEST_STEPS: Final = 5  # Steps that are printed of each of many processes
 
 
 def recorded_to_its_end(

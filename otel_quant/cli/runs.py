@@ -77,13 +77,7 @@ def _sorted(rows: Sequence[Row], name: str, options: argparse.Namespace) -> list
 
 COMMAND: Final = Command(
     brief="list the runs below folders, or make a table of them",
-    description=(
-        "Finds recordings and quark_profile.yaml files below folders and prints a row for each. "
-        "--rows, --columns or --value make a table instead: `--rows model --columns "
-        "calibration.method --value memory.peak`. A name is a column of the list in lower case "
-        "(model, model.size, status, duration, when, ...) or an attribute of the telemetry without "
-        "`quant.`. What cannot be read is named on standard error and is no error."
-    ),
+    description="Finds recordings and quark_profile.yaml files below folders and prints a row for each. --rows, --columns or --value make a table instead: `--rows model --columns calibration.method --value memory.peak`. A name is a column of the list in lower case (model, model.size, status, duration, when, ...) or an attribute of the telemetry without `quant.`. What cannot be read is named on standard error and is no error.",
     examples=("runs", "runs --rows model --columns calibration.method --value memory.peak"),
     arguments=(
         option("folders", nargs="+", metavar="DIR", help="a folder; recordings and profiles below it are read"),

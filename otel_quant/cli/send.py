@@ -64,13 +64,7 @@ def _result_in(file: Path) -> InferenceResult:
 
 COMMAND: Final = Command(
     brief="send a recording's telemetry to an OTLP endpoint",
-    description=(
-        "Sends the spans, log records and metrics of a recording under their own times and ids to "
-        "the endpoint that OTEL_EXPORTER_OTLP_ENDPOINT and its like configure. What has arrived "
-        "before, from the program or from this command, arrives once more under the same ids: a "
-        "store may then show it twice. Exits with 1 if the endpoint did not take it all; the "
-        "recording is as it was and can be sent again."
-    ),
+    description="Sends the spans, log records and metrics of a recording under their own times and ids to the endpoint that OTEL_EXPORTER_OTLP_ENDPOINT and its like configure. What has arrived before, from the program or from this command, arrives once more under the same ids: a store may then show it twice. Exits with 1 if the endpoint did not take it all; the recording is as it was and can be sent again.",
     examples=("runs/first", "runs/first --only-unended"),
     arguments=(
         option("recording", metavar="DIR", help="a recording: the folder that `otel-quant run` made; or what `otel-quant inference` or `bench` has written as JSON"),

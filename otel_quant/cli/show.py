@@ -8,8 +8,7 @@ from typing import Final
 from otel_quant.cli import command as cmd
 from otel_quant.cli.stacks import STEP, print_stacks
 
-_MOST_STEPS: Final = 1000
-"""Steps of a run that are shown to people; programs get all."""
+_MOST_STEPS: Final = 1000  # Steps of a run that are shown to people; programs get all
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -32,12 +31,7 @@ def _run(options: argparse.Namespace) -> int:
 
 COMMAND: Final = cmd.Command(
     brief="print the steps of a recording or a quark_profile.yaml",
-    description=(
-        "Prints the steps of recordings and profiles with their time, memory and disk I/O, and how "
-        "a recording ended. Reads the folders and files of otel-quant and the files of Quark's "
-        "own profiler; of killed runs, too, with their last reading. Exits with 1 if a file "
-        "is empty or cannot be read."
-    ),
+    description="Prints the steps of recordings and profiles with their time, memory and disk I/O, and how a recording ended. Reads the folders and files of otel-quant and the files of Quark's own profiler; of killed runs, too, with their last reading. Exits with 1 if a file is empty or cannot be read.",
     examples=("quark_profile.yaml --format csv", "runs/first --stacks --step Calibration"),
     arguments=(
         cmd.option("files", nargs="+", metavar="PATH", help="a recording or a quark_profile.yaml"),

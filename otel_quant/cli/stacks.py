@@ -57,10 +57,7 @@ def print_stacks(path: str, step: str | None, by: Literal["time", "memory"], for
 
 COMMAND: Final = cmd.Command(
     brief="print the Python lines that took the time and the memory of steps",
-    description=(
-        "Prints which lines of code the steps of a recording have spent their time at, and at which "
-        "ones memory has grown, as the sampler has seen them about 20 times a second."
-    ),
+    description="Prints which lines of code the steps of a recording have spent their time at, and at which ones memory has grown, as the sampler has seen them about 20 times a second.",
     examples=("runs/first", "runs/first --step Calibration --format speedscope > first.json"),
     arguments=(
         cmd.option("recording", metavar="RECORDING", help="the folder of a recording"),

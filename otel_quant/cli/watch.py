@@ -26,11 +26,7 @@ def _run(options: argparse.Namespace) -> int:
 
 COMMAND: Final = Command(
     brief="show a recording while it is being made",
-    description=(
-        "Shows the open steps of a recording, how far they have come, memory, GPUs and disk, once a "
-        "second until it is over or Ctrl-C; of one that is over, its last state. It only reads "
-        "files. Without a terminal it prints a line for each step, and one every 30 s."
-    ),
+    description="Shows the open steps of a recording, how far they have come, memory, GPUs and disk, once a second until it is over or Ctrl-C; of one that is over, its last state. It only reads files. Without a terminal it prints a line for each step, and one every 30 s.",
     examples=("", "runs/first --once"),
     arguments=(
         option("recording", metavar="DIR", nargs="?", help="default: the newest one here"),

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 from otel_quant.cost import dtypes, execution, results
 from otel_quant.cost.execution import AsStored, Execution
 from otel_quant.cost.inputs import BoundInputs, InputShape, bind_inputs
+from otel_quant.cost.left_in_float import PRODUCERS, Contractions
 from otel_quant.cost.model_reader import read_model
 from otel_quant.cost.operation import RULE_ERRORS, SHOWN, Shape, TypedNode, Value
 from otel_quant.cost.operators import operator_of
@@ -31,6 +32,7 @@ def analyze(
     sparsity: bool = False,
     exclude: Collection[str] = (),
     tensors: bool = False,
+    quantized: bool = False,
     time_limit: float | None = None,
     max_nodes: int = MAX_NODES,
 ) -> ModelCost:
@@ -52,6 +54,8 @@ def analyze(
         exclude: Operators whose nodes, and the constants that only they read, are left out of
             all sums; ``excluded`` counts them. The peak of activations does not change.
         tensors: Whether to list what nodes make.
+        quantized: Whether a quantizer is known to have written it: what stays in float is then
+            listed even if nothing was quantized.
         time_limit: Seconds after which to give up, or None.
         max_nodes: Number of nodes from which to give up, nodes of functions and bodies included.
 
@@ -74,7 +78,7 @@ def analyze(
 
         check = walk.budget.check_time
         analysis.sparsity_of = lambda op: weight_sparsity(op, model, check)
-    return analysis.cost(exclude, tensors=tensors)
+    return analysis.cost(exclude, tensors=tensors, quantized=quantized)
 
 
 _SUMS: Final = ("macs", "macs_contraction", "backward_macs", "params")
@@ -94,6 +98,7 @@ class _Analysis:
             from otel_quant.cost.fused import AsRun, fused_kernels
 
             self._types = AsRun(fused_kernels(walk.ops, walk.outputs))
+        self._contractions = Contractions(walk.ops)
         self._views = execution.memory_views(walk, self._types.kernels, self._rules)
         self._view = self._views[view]
         # Each is added to, the chosen one first.
@@ -105,7 +110,7 @@ class _Analysis:
         self._read: dict[Value, Tensor] = {}  # Constants of the nodes so far
         self._left_out: set[Value | None] = set()  # What nodes read that are left out
 
-    def cost(self, exclude: Collection[str], *, tensors: bool) -> ModelCost:
+    def cost(self, exclude: Collection[str], *, tensors: bool, quantized: bool) -> ModelCost:
         """Costs what the walk has met; its list of operations is then empty."""
         walk, bound, types = self._walk, self._bound, self._types
         made = tuple(_made_tensors(walk.ops)) if tensors else None
@@ -119,9 +124,11 @@ class _Analysis:
         zeros = {node.sparsity.weight: node.sparsity for node in nodes if node.sparsity}
         met, seen = walk.constants.met, self._read.keys() | self._left_out
         unread = [value.weight for value in met if value.weight and value not in seen]
-        in_float = [
-            results.InFloat(dict(Counter(op.kind for op in ops)), ops[0].name, *obstacle)
-            for obstacle, ops in types.in_float.items()
+        in_float = [_in_float(ops, obstacle) for obstacle, ops in types.in_float.items()]
+        is_written = quantized or walk.model.producer in PRODUCERS
+        left = [
+            _in_float(each.ops, each.why)._replace(macs_share=each.share)
+            for each in self._contractions.left(is_written=is_written)
         ]
         return ModelCost(
             path=walk.model.source, rules=self._rules_name, view=self._view_name,
@@ -141,6 +148,7 @@ class _Analysis:
             max_memory_node=heaviest and heaviest.name, excluded=excluded, tensors=made,
             sparsity=tuple(zeros.values()) if self.sparsity_of else None,
             quantized_contractions=types.quantized, in_float=tuple(in_float), runtime=types.runtime,
+            left_in_float=tuple(left), contractions=self._contractions.count,
             assumed_branches=tuple(self._branches),
         )  # fmt: skip
 
@@ -173,6 +181,7 @@ class _Analysis:
         if inner:
             precision = execution.precision_of(op, self._makers)
             expected = self._types.expected(op, precision)
+            self._contractions.add(op, precision, inner)
         given = self._shared([None if value is None else value.shape for value in op.inputs])
         made = self._shared([value.shape for value in op.outputs])
         sparsity = None if self.sparsity_of is None else self.sparsity_of(op)
@@ -226,6 +235,10 @@ class _Analysis:
             return value.unknown
         what = f"the size of its result '{printable(value.name, SHOWN)}'"
         return f"{op.title}: {what} is not known, which is of type {_type_of(value)}"
+
+
+def _in_float(ops: Sequence[TypedNode], why: tuple[str, str]) -> results.InFloat:
+    return results.InFloat(dict(Counter(op.kind for op in ops)), ops[0].name, *why)
 
 
 def _type_of(value: Value) -> str:

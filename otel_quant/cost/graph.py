@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.analysis import file_bytes
-from otel_quant.cost.execution import Execution, executions
+from otel_quant.cost.execution import Execution, executions, multiplied, precision_of
 from otel_quant.cost.fused import DEQUANTIZES, QUANTIZES, Fused, fused_kernels
 from otel_quant.cost.inputs import BoundInputs, InputSpec, bind_inputs
+from otel_quant.cost.left_in_float import PRODUCERS, Contractions, LeftInFloat
 from otel_quant.cost.model_reader import read_model
 from otel_quant.cost.operation import TypedNode, Value
 from otel_quant.cost.operators import operator_of
@@ -22,18 +23,19 @@ from otel_quant.cost.runtimes import (
     FUSIONS,
     NO_KERNEL,
     NOT_QUANTIZED,
+    SIGNED,
     Fusion,
     Obstacle,
     Onnxruntime,
     runtime_here,
 )
-from otel_quant.cost.structure import Graph, GraphNode, Model, node_name, printable
+from otel_quant.cost.structure import Graph, GraphNode, Model, Tensor, node_name, printable
 from otel_quant.cost.walk import Walk
 
 __all__ = [
-    "CARRIES", "DEQUANTIZES", "FUSIONS", "NOT_QUANTIZED", "NO_KERNEL", "QDQ", "QUANTIZES", "Fusion", "Graph",
-    "GraphNode", "ModelGraph", "Obstacle", "Onnxruntime", "TypedNode", "Value", "converts", "dtypes",
-    "node_name", "printable", "read_graph", "runtime_here",
+    "CARRIES", "DEQUANTIZES", "FUSIONS", "NOT_QUANTIZED", "NO_KERNEL", "QDQ", "QUANTIZES", "SIGNED", "Fusion",
+    "Graph", "GraphNode", "ModelGraph", "Obstacle", "Onnxruntime", "Tensor", "TypedNode", "Value", "converts",
+    "dtypes", "node_name", "printable", "read_graph", "runtime_here",
 ]  # fmt: skip
 
 QDQ: Final = QUANTIZES | DEQUANTIZES
@@ -56,13 +58,15 @@ class ModelGraph:
 
     def __init__(
         self,
-        path: str,
+        path: Any,  # Or an ``onnx.ModelProto``
         inputs: Mapping[str, InputSpec],
         dims: Mapping[str, int],
         runtime: Onnxruntime | None = None,
     ) -> None:
         self.model: Model = read_model(path)
-        self.bound: BoundInputs = bind_inputs(self.model.graph, inputs, path, dims=dims)
+        self.bound: BoundInputs = bind_inputs(
+            self.model.graph, inputs, self.model.source, dims=dims
+        )
         walk = Walk(self.model, self.bound)
         self.main: Sequence[TypedNode] = walk.ops  # without operations of bodies
         self.fused: Fused = fused_kernels(walk.ops, walk.outputs, runtime)
@@ -99,6 +103,11 @@ class ModelGraph:
         """Whether a value is an input of the model."""
         return self.bound.values.get(value.name) is value
 
+    def is_contraction(self, op: TypedNode) -> bool:
+        """Whether a node multiplies and adds, as far as that is known."""
+        run = self.runs.get(op)
+        return run is not None and run.macs is not None and run.macs.contraction > 0
+
     def macs(self, ops: Sequence[TypedNode]) -> int | None:
         """Returns the MACs of nodes that run as one: of the contractions if there is one."""
         found = [run for op in ops if (run := self.runs.get(op)) is not None]
@@ -107,6 +116,15 @@ class ModelGraph:
             return None
         contraction = sum(macs.contraction * times for macs, times in known)
         return contraction or sum(macs.total * times for macs, times in known)
+
+    def left_in_float(self) -> list[LeftInFloat]:
+        """Returns the contractions of a quantized model that were not quantized, by the reasons."""
+        found = Contractions(self.main)
+        for op, run in self.runs.items():
+            if self.is_contraction(op) and run.macs is not None:
+                macs = multiplied(run.macs.contraction, run.times) or 0
+                found.add(op, precision_of(op, self._makers), macs)
+        return found.left(is_written=self.model.producer in PRODUCERS)
 
     @property
     def file_bytes(self) -> int:

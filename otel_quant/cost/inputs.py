@@ -25,11 +25,8 @@ from otel_quant.cost.structure import CostError, Dim, Graph, Type, printable
 if TYPE_CHECKING:
     import ast
 
-MAX_LENGTH: Final = 1 << 40
-"""Largest length that a dimension may be given."""
-
-MAX_GIVEN_RANK: Final = 64
-"""Dimensions that an input may be given, as many as a model may declare."""
+MAX_LENGTH: Final = 1 << 40  # Largest length that a dimension may be given
+MAX_GIVEN_RANK: Final = 64  # Dimensions that an input may be given, as many as a model may declare
 
 
 class InputSpec(NamedTuple):
@@ -51,11 +48,8 @@ class InputSpec(NamedTuple):
     if_fits: bool = False
 
 
-_BEYOND: Final = 1 << 64
-"""Size of a number that no integer type holds."""
-
-_LONGEST: Final = 30
-"""Digits of a length that are read: with fewer it is refused as too large."""
+_BEYOND: Final = 1 << 64  # Size of a number that no integer type holds
+_LONGEST: Final = 30  # Digits of a length that are read: with fewer it is refused as too large
 
 InputShape: TypeAlias = Sequence[int | str] | InputSpec
 """Lengths, or names of dimensions whose lengths the caller gives beside them."""
@@ -285,8 +279,7 @@ def _value_of(node: ast.expr, lookup: Callable[[str], int | None]) -> int | None
     raise _NotAnExpressionError(type(node).__name__)
 
 
-_ASSUMED: Final = 1
-"""Length of a dimension that neither the caller nor the model gives."""
+_ASSUMED: Final = 1  # Length of a dimension that neither the caller nor the model gives
 
 
 class BoundInputs(NamedTuple):

@@ -21,18 +21,14 @@ from otel_quant.cost import dtypes, structure, wire
 from otel_quant.cost.structure import Attribute, CostError, Dim, Elided, Tensor, Type, printable
 from otel_quant.cost.wire import FIXED32, LENGTH, MODEL, VARINT, Field, Reader, float32, signed
 
-_MAX_NAME: Final = 1 << 16
-"""Bytes of a name."""
-
-_MAX_RANK: Final = 64
-"""Dimensions of a tensor."""
+_MAX_NAME: Final = 1 << 16  # Bytes of a name
+_MAX_RANK: Final = 64  # Dimensions of a tensor
 
 _MAX_KEPT: Final = 512 << 20
 """Bytes of memory, roughly, that names, records and numbers of one file may take; the largest graph
 seen takes a tenth."""
 
-_RECORD, _NUMBER = 300, 40
-"""Bytes of memory, roughly, of a record and of a number in a list."""
+_RECORD, _NUMBER = 300, 40  # Bytes of memory, roughly, of a record and of a number in a list
 
 _MAX_LIST: Final = 1 << 16
 """Elements of a list attribute that are kept, and bytes of a string attribute."""
@@ -40,8 +36,7 @@ _MAX_LIST: Final = 1 << 16
 _MAX_GRAPH_DEPTH: Final = 32
 """Graphs within graphs (If in Loop in Scan ...); real models stay below five."""
 
-_INT_VALUES: Final = 2048
-"""Elements of an integer constant that is kept for shape arithmetic."""
+_INT_VALUES: Final = 2048  # Elements of an integer constant that is kept for shape arithmetic
 
 _FLOAT_VALUES: Final = 64
 """Elements of a float constant that is kept: scales of a Resize, exponents, scalars."""
@@ -51,8 +46,7 @@ _FLOAT_PAYLOADS: Final = {4: dtypes.FLOAT, 10: dtypes.DOUBLE}
 _PAYLOADS: Final = _INTEGER_PAYLOADS | {*_FLOAT_PAYLOADS, 9}
 """Fields of a TensorProto that hold elements, but for texts; 9 as they are in memory."""
 
-_OUTSIDE: Final = 1
-"""Location of the elements of a TensorProto that are in another file."""
+_OUTSIDE: Final = 1  # Location of the elements of a TensorProto that are in another file
 
 _TYPE_KINDS: Final[dict[int, structure.Kind]] = {4: "sequence", 5: "map", 9: "optional"}
 """Fields of a TypeProto, but for tensors."""
@@ -83,8 +77,7 @@ def read_model(source: object, deadline: float | None = None) -> structure.Model
     return model._replace(size=size) if size else model
 
 
-_BIG: Final = 1 << 16
-"""Bytes from which an initializer is not serialized with its payload."""
+_BIG: Final = 1 << 16  # Bytes from which an initializer is not serialized with its payload
 
 
 def _without_weights(proto: Any) -> tuple[bytes, int]:
@@ -150,7 +143,10 @@ class _ModelReader:
             raise wire.no_model(reader, error) from error
         functions = {(each.domain, each.name, each.overload): each for each in found["functions"]}
         opsets = dict(found["opset_import"])
-        return structure.Model(reader.source, found["graph"], functions, opsets, reader.size)
+        producer = found.get("producer_name", "")
+        return structure.Model(
+            reader.source, found["graph"], functions, opsets, reader.size, producer
+        )
 
     def _message(self, field: Field, fields: _Fields) -> _Message:
         """Reads those fields of a message that its table has."""
@@ -443,7 +439,7 @@ _ONE, _MANY = False, True
 _of = _ModelReader
 
 _MODEL: Final[_Fields] = {
-    7: ("graph", _of._graph, _ONE), 8: ("opset_import", _of._opset, _MANY), 25: ("functions", _of._function, _MANY),
+    2: ("producer_name", _of._name, _ONE), 7: ("graph", _of._graph, _ONE), 8: ("opset_import", _of._opset, _MANY), 25: ("functions", _of._function, _MANY),
 }  # fmt: skip
 _GRAPH: Final[_Fields] = {
     1: ("node", _of._node, _MANY), 5: ("initializer", _of._tensor, _MANY), 11: ("input", _of._value_info, _MANY),

@@ -20,8 +20,7 @@ Data: TypeAlias = tuple[int | float | None, ...]
 """A small tensor's elements, row-major; None for one that is not known."""
 
 
-MAX_DATA: Final = 2048
-"""Elements of the largest tensor whose elements are followed."""
+MAX_DATA: Final = 2048  # Elements of the largest tensor whose elements are followed
 
 
 class Value:
@@ -74,8 +73,7 @@ def volume(shape: Shape | None) -> int | None:
     return _product(shape)
 
 
-_product: Final = cast("Callable[[Shape], int]", prod)
-"""Of lengths none of which is None."""
+_product: Final = cast("Callable[[Shape], int]", prod)  # Of lengths none of which is None
 
 
 _Item = TypeVar("_Item")
@@ -110,8 +108,7 @@ def _common_shape(shapes: Sequence[Shape | None]) -> Shape | None:
     return tuple(_common(lengths, None) for lengths in zip(*ranked, strict=True))
 
 
-SHOWN: Final = 80
-"""Characters of a name that a reason shows."""
+SHOWN: Final = 80  # Characters of a name that a reason shows
 
 
 class UnknownError(Exception):
@@ -333,8 +330,7 @@ def axis_of(axis: int, rank: int) -> int:
     return axis + rank if axis < 0 else axis
 
 
-_MOST_SHAPES: Final = 4
-"""Operands that a reason shows the shapes of."""
+_MOST_SHAPES: Final = 4  # Operands that a reason shows the shapes of
 
 
 def reason_of(error: Exception, op: TypedNode, rule: str) -> str:

@@ -97,19 +97,21 @@ class UnknownNodes(NamedTuple):
 
 
 class InFloat(NamedTuple):
-    """Quantized contractions that onnxruntime is expected to run in float, for one reason.
+    """Contractions that onnxruntime is expected to run in float, for one reason.
 
     Attributes:
         ops: How many, by operator.
         first: Name of the first of them in order of execution.
         reason: What is in the way of a kernel on integers.
         remedy: What in the model would change it; empty if nothing would.
+        macs_share: Their part of the MACs of all contractions; 0 where it was not added up.
     """
 
     ops: Mapping[str, int]
     first: str
     reason: str
     remedy: str
+    macs_share: float = 0.0
 
     @property
     def text(self) -> str:
@@ -255,6 +257,8 @@ class ModelCost(NamedTuple):
         tensors: What nodes make, in order of execution; None if it was not asked for.
         quantized_contractions: Contractions of integers that DequantizeLinear nodes convert.
         in_float: Those that are expected to run in float all the same.
+        left_in_float: Contractions of a quantized model that were not quantized, most MACs first.
+        contractions: How many contractions there are.
         expected_precision: Share of ``macs_contraction`` by what onnxruntime is expected to
             execute it in.
         runtime: The onnxruntime and the processor that this is of; empty where
@@ -294,6 +298,8 @@ class ModelCost(NamedTuple):
     tensors: tuple[TensorCost, ...] | None = None
     quantized_contractions: int = 0
     in_float: tuple[InFloat, ...] = ()
+    left_in_float: tuple[InFloat, ...] = ()
+    contractions: int = 0
     expected_precision: Mapping[str, float] = MappingProxyType({})
     runtime: str = ""
     assumed_branches: tuple[AssumedBranch, ...] = ()
@@ -303,13 +309,24 @@ class ModelCost(NamedTuple):
         """The lengths in ``assumed`` by name."""
         return {assumption.name: assumption.length for assumption in self.assumed}
 
+    @property
+    def left_text(self) -> str:
+        """What was left in float, how much that is, and why; empty if it is below 1 % of the MACs."""
+        reasons = [each.text for each in self.left_in_float if each.macs_share >= _WORTH]
+        share = sum(each.macs_share for each in self.left_in_float)
+        if not reasons:
+            return ""
+        count = sum(sum(each.ops.values()) for each in self.left_in_float)
+        part = f"{count} of {self.contractions} contractions, {100 * share:.1f} % of their MACs"
+        return f"{part}, stay in float, because {'; '.join(reasons)}"
+
     def to_json_dict(self) -> JsonObject:
         """Returns the model object of the JSON contract, schema 2.
 
         An unknown shape, or an unknown length in one, is None; so are MACs and bytes that
         depend on it. Nodes have a key ``sparsity`` only if it was asked for, and
         ``unknown_reason`` only if something of them is not known; the model has ``assumed``, ``assumed_branches``,
-        ``overridden_dims``, ``unknown_nodes``, ``runtime``, ``in_float``, ``unused_params`` and ``unused_weight_bytes``
+        ``overridden_dims``, ``unknown_nodes``, ``runtime``, ``in_float``, ``left_in_float``, ``unused_params`` and ``unused_weight_bytes``
         only if there are any.
         """
         total = [*_TOTAL, *(_UNUSED if self.unused_params else ())]
@@ -327,6 +344,7 @@ class ModelCost(NamedTuple):
                 for name, (model, given) in self.overridden_dims.items()},
             "runtime": self.runtime,
             "in_float": self.in_float and {"of": self.quantized_contractions, "nodes": _counted(self.in_float)},
+            "left_in_float": self.left_in_float and {"of": self.contractions, "nodes": _counted(self.left_in_float)},
             "excluded": dict(self.excluded),
         }  # fmt: skip
         found = {name: value for name, value in found.items() if value or name not in _IF_ANY}
@@ -347,6 +365,9 @@ class ModelCost(NamedTuple):
         return found
 
 
+_WORTH: Final = 0.01
+"""Part of the MACs of all contractions from which on a reason is given."""
+
 _TOTAL: Final = (
     "macs", "macs_contraction", "backward_macs", "params", "weight_bytes", "memory_bytes",
     "peak_activation_bytes",
@@ -354,7 +375,7 @@ _TOTAL: Final = (
 _OF_NODE: Final = ("name", "op_type", "macs", "params", "memory_bytes", "moved_bytes", "intensity")
 _UNUSED: Final = ("unused_params", "unused_weight_bytes")
 _IF_ANY: Final = (
-    "assumed", "assumed_branches", "excluded", "in_float", "overridden_dims", "runtime", "unknown_nodes",
+    "assumed", "assumed_branches", "excluded", "in_float", "left_in_float", "overridden_dims", "runtime", "unknown_nodes",
 )  # fmt: skip
 """What the JSON of a model has only if there are any."""
 
@@ -370,4 +391,5 @@ def _lengths(shape: Shape | None) -> list[int | None] | None:
 
 
 def _counted(groups: Sequence[UnknownNodes] | Sequence[InFloat]) -> list[JsonObject]:
-    return [{**each._asdict(), "ops": dict(each.ops)} for each in groups]
+    plain = ({**each._asdict(), "ops": dict(each.ops)} for each in groups)
+    return [{key: found[key] for key in found if found[key] != 0.0} for found in plain]

@@ -31,22 +31,18 @@ from otel_quant.cost.structure import CostError, Tensor, printable
 if TYPE_CHECKING:
     import numpy as np
 
-_MIN_ELEMENTS: Final = 256
-"""A smaller tensor is not looked at: a few zeros in it are a large share."""
+_MIN_ELEMENTS: Final = 256  # A smaller tensor is not looked at: a few zeros in it are a large share
 
 _MAX_ELEMENTS: Final = 1 << 31
 """Elements up to which a tensor is looked at: two gigabytes of memory."""
 
-_SEARCHED_FROM: Final = 0.4
-"""Share of zeros from which blocks are looked for."""
+_SEARCHED_FROM: Final = 0.4  # Share of zeros from which blocks are looked for
 
 _TOLERATED_LOSS: Final = 0.1
 """By how much the share of all-zero blocks may fall short of the share of zeros."""
 
 _LARGEST_BLOCK: Final = 64
-
-_CHUNK: Final = 1 << 18
-"""Elements read at a time."""
+_CHUNK: Final = 1 << 18  # Elements read at a time
 
 _AS_THEY_ARE: Final = frozenset({9, 4, 10})
 """Fields of a TensorProto whose bytes are the elements: raw_data, float_data and double_data."""
@@ -57,8 +53,7 @@ _Zeros: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 _Opened: TypeAlias = tuple[FileIO | BytesIO, int, int]
 """A file, where the bytes start in it, and how many they are."""
 
-Source: TypeAlias = str | os.PathLike[str] | bytes
-"""A model's file or its content."""
+Source: TypeAlias = str | os.PathLike[str] | bytes  # A model's file or its content
 
 
 def _opened(model: Source, tensor: Tensor) -> _Opened | None:

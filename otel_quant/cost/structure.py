@@ -199,6 +199,7 @@ class Model(NamedTuple):
     functions: Mapping[tuple[str, str, str], Function] = MappingProxyType({})
     opsets: Mapping[str, int] = MappingProxyType({})  # Operator set versions by domain
     size: int = 0  # Bytes of the model's file, without external data
+    producer: str = ""  # What has written it
 
 
 Attribute: TypeAlias = (

@@ -35,18 +35,10 @@ _MAX_WORK: Final = 5_000_000
 _MAX_EFFORT: Final = 4_000_000
 """Elements of small tensors computed, likewise; beyond it only tensors of ``_SMALL_EFFORT``."""
 
-_SMALL_EFFORT: Final = 64
-"""Elements that it takes to compute a shape from shapes."""
-
-_MAX_DEPTH: Final = 64
-"""Functions calling functions, and graphs in graphs."""
-
-_LOOK_EVERY: Final = 0xFF
-"""Operations between looks at the clock, less one."""
-
-_TITLE_CHARACTERS: Final = 32
-"""Characters of a name that are as much work to copy as one operand."""
-
+_SMALL_EFFORT: Final = 64  # Elements that it takes to compute a shape from shapes
+_MAX_DEPTH: Final = 64  # Functions calling functions, and graphs in graphs
+_LOOK_EVERY: Final = 0xFF  # Operations between looks at the clock, less one
+_TITLE_CHARACTERS: Final = 32  # Characters of a name that are as much work to copy as one operand
 _CARRY_SHAPES: Final = frozenset({dtypes.INT32, dtypes.INT64, dtypes.BOOL})
 _FIRST_CARRIES_SHAPES: Final = frozenset({"ConstantOfShape", "Loop", "Range"})
 """Operators whose first operand decides on a size; the first operand of others is data."""

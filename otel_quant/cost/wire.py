@@ -24,19 +24,14 @@ FIXED64: Final = 1
 LENGTH: Final = 2
 FIXED32: Final = 5
 _VARINTS: Final = frozenset({VARINT, LENGTH})
-_FIXED: Final = {FIXED32: 4, FIXED64: 8}
-"""Bytes of the fields that have a fixed length."""
+_FIXED: Final = {FIXED32: 4, FIXED64: 8}  # Bytes of the fields that have a fixed length
 
 WINDOW: Final = 32 * 1024
 """Bytes read at a time. Small, because after each skipped payload one window is read."""
 
-_LOOK_EVERY: Final = 16 * 1024
-"""Bytes between looks at the clock."""
-
+_LOOK_EVERY: Final = 16 * 1024  # Bytes between looks at the clock
 _LONGEST_VARINT: Final = 10
-
-MODEL: Final = "an ONNX ModelProto"
-"""What is expected of a file."""
+MODEL: Final = "an ONNX ModelProto"  # What is expected of a file
 
 Field: TypeAlias = tuple[int, int, int]
 """Field number, wire type, and the value, or for LENGTH fields the number of bytes."""
@@ -208,11 +203,8 @@ _NOT_ONNX: Final = (
     (8, b'{"', "is a safetensors file"),
 )
 
-_LOOKED_AT: Final = 64
-"""Bytes from the start of a file."""
-
-_SHORTEST_TEXT: Final = 4
-"""Bytes; a shorter file may look like text by chance."""
+_LOOKED_AT: Final = 64  # Bytes from the start of a file
+_SHORTEST_TEXT: Final = 4  # Bytes; a shorter file may look like text by chance
 
 
 def no_model(reader: Reader, error: CostError) -> CostError:

@@ -13,14 +13,9 @@ from collections.abc import Iterable
 from itertools import accumulate, combinations
 from typing import Final, NamedTuple, TypeAlias
 
-_MOST_BUCKETS: Final = 48
-"""A fit looks at every pair of the buckets of a part."""
-
-_FEWEST_BUCKETS: Final = 7
-"""With fewer, the start left out, growth is not judged."""
-
-_START: Final = 0.2
-"""Part of the samples that is taken for the start of the step."""
+_MOST_BUCKETS: Final = 48  # A fit looks at every pair of the buckets of a part
+_FEWEST_BUCKETS: Final = 7  # With fewer, the start left out, growth is not judged
+_START: Final = 0.2  # Part of the samples that is taken for the start of the step
 
 _FALL: Final = 0.35
 """Largest fall to a later low, divided by the growth, of a figure that grows. After a larger one it may fall again."""
@@ -32,8 +27,7 @@ rises in jumps, one part has a jump and another none."""
 _STEADY: Final = (0.7, 2.5)
 """The least and the most that the last part may rise, divided by the first's rise: else it levels off, or jumps."""
 
-_Point: TypeAlias = tuple[int, float]
-"""Position of a bucket and its lowest value."""
+_Point: TypeAlias = tuple[int, float]  # Position of a bucket and its lowest value
 
 
 class Line(NamedTuple):

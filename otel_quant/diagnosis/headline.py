@@ -13,9 +13,7 @@ from otel_quant.schema.units import WITHIN, counted, cut, duration_text, share_t
 
 LONGEST_NAME: Final = 120
 LONGEST_MESSAGE: Final = 400
-
-MOST_TIME: Final = 0.5
-"""Share of a time from which on a part of it is most of it."""
+MOST_TIME: Final = 0.5  # Share of a time from which on a part of it is most of it
 
 _LEAST: Final = 0.01
 """Share of a run below which it does not matter which of its steps took longest."""
@@ -61,13 +59,14 @@ def time_sentence(
     """
     steps = sum(count for _, count in times.values())
     names, (own, count) = max(times.items(), key=lambda each: each[1][0])
+    own = min(own, covered)  # of threads beside each other, which do not add up
     of_whole = f" of {duration_text(whole)}" if whole else ""
     if steps == 1:
         return f"{names_text(names)} took {duration_text(covered)}{of_whole}."
     several, in_one = (
         (f" in {processes:,} processes", " in one process") if processes > 1 else ("", "")
     )
-    often = f" ({count} times)" if count > 1 and not several else ""
+    often = f" ({count:,} times)" if count > 1 and not several else ""
     word = "most of it" if own > MOST_TIME * covered else "the longest"
     share = f", {share_text(own / whole)} of the run" if whole else ""
     took = f"{counted(steps, 'step')}{several} took {duration_text(covered)}{of_whole}"

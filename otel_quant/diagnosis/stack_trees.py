@@ -14,9 +14,7 @@ from otel_quant.schema.code_lines import NOTHING, OTHER, OTHER_STEPS, Amounts, N
 MOST_NODES: Final = 6000
 """Nodes of all steps together, from which on the rarest are folded. 6,000 take less than 1 MB in a file."""
 
-_LONG: Final = 1_000_000_000
-"""Nanoseconds from which on a step keeps a tree of its own."""
-
+_LONG: Final = 1_000_000_000  # Nanoseconds from which on a step keeps a tree of its own
 _TOP: Final = 10
 
 _RAREST: Final = 0.0002

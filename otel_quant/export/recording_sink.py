@@ -6,39 +6,34 @@ import os
 import re
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from otel_quant.base.files import replace_whole
 from otel_quant.export.otel.service_name import resource_without_sdk
 from otel_quant.export.otel.spans import SpanIds
 from otel_quant.format import event_file, series
 from otel_quant.format.curve import CurveFile, LargestProcesses
-from otel_quant.format.event_file import EventFile, StateFile, as_json, parent_pid, process_file
+from otel_quant.format.event_file import (
+    EventFile,
+    StacksWriter,
+    StateFile,
+    parent_pid,
+    process_file,
+)
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Spot
 from otel_quant.schema.events import EVENTS, Event, Sink, method_of, present, shown_custom
 from otel_quant.schema.figures import curve_levels, curve_totals
 from otel_quant.schema.readings import UNITS, CostedModel, Counts, Reading, RunInfo, StepInfo
 
-_HEARTBEAT: Final = 30_000_000_000
-"""Nanoseconds between two heartbeats."""
-
-_LOOK_NS: Final = 1_000_000_000
-"""Nanoseconds between two looks at which processes are the largest."""
+_HEARTBEAT: Final = 30_000_000_000  # Nanoseconds between two heartbeats
+_LOOK_NS: Final = 1_000_000_000  # Nanoseconds between two looks at which processes are the largest
 
 _PROGRESS_SHARE: Final = 0.02
 """Part of a step's time so far that lies between two records of its samples and layers, a second at least: a
 step of ten hours has some hundred of them."""
-
-_STACKS_NS: Final = 5_000_000_000
-"""Nanoseconds at least between two writes of the stacks, which are written whole."""
-
-_STACKS_SHARE: Final = 0.0005
-"""Part of a core that writing them may take."""
 
 _TRACEPARENT: Final = re.compile(
     "[0-9a-f]{2}-(?P<trace_id>[0-9a-f]{32})-(?P<parent_span_id>[0-9a-f]{16})-[0-9a-f]{2}"
@@ -68,8 +63,10 @@ class RecordingSink(Sink):
         *,
         is_launched: bool,  # The launcher writes manifest and curve
         interval: float,
+        began_ns: int = 0,  # Monotonic clock since when the program is known; 0 for its first run
     ) -> None:
         self.folder = folder
+        self._began_ns = began_ns
         self._ids_of = ids_of
         self._is_launched = is_launched
         self._interval = interval
@@ -86,7 +83,7 @@ class RecordingSink(Sink):
         self._problem: str | None = None  # Why an event could not be written
         self._heartbeat_ns = 0
         self._newest: Event | None = None  # The newest reading
-        self._stacks_due_ns = 0
+        self._stacks = StacksWriter()
         # Reentrant: a signal handler may close a step while another is being written.
         self._lock = threading.RLock()
 
@@ -190,7 +187,7 @@ class RecordingSink(Sink):
                 for unit, (done, _) in step.counts.items():
                     counts.setdefault(f"{unit}s", {})[str(step.info.index)] = done
             self._write(event, counts, "heartbeat")
-        if event.clock_ns >= self._stacks_due_ns:
+        if event.clock_ns >= self._stacks.due_ns:
             self._write_stacks(event)
 
     def forget(self) -> None:
@@ -207,15 +204,15 @@ class RecordingSink(Sink):
     def _open(self, event: Event) -> None:
         assert event.reading is not None
         process, events = event_file.open_events(self.folder)
+        began_ns, self._wall_ns = self._began_ns or event.clock_ns, event.time_ns - event.clock_ns
         self._made_manifest = not self._is_launched and event_file.create_manifest(
-            self.folder, event.time_ns, event.clock_ns, "process", _origin_in(event)
+            self.folder, self._wall_ns + began_ns, began_ns, "process", _origin_in(event)
         )
         self._process, self._events = process, events
         self._state = StateFile(process_file(self.folder, "state", process))
         argv0 = Path(sys.orig_argv[0]).name if sys.orig_argv else ""
         ids = {"pid": event.run.pid, "parent_pid": parent_pid()}
         fields = {**ids, "argv0": argv0, "boot": event_file.boot_id()}
-        self._wall_ns = event.time_ns - event.clock_ns
         events.write("process.started", event.time_ns, event.clock_ns, fields)
         if not self._is_launched:
             path = process_file(self.folder, "curve", process)
@@ -243,17 +240,10 @@ class RecordingSink(Sink):
             self._state.write(self._newest, progress, problem=self._problem)
 
     def _write_stacks(self, event: Event) -> None:
-        if self._process is None or not event.stacks:
-            return
-        began = time.thread_time_ns()
-        try:
-            head = {"schema": event_file.SCHEMA, "run": event.run.id}
-            found = head | event_file.stacks_as_lists(event.stacks)
-            path = process_file(self.folder, "stacks", self._process, event.run.id)
-            replace_whole(path, as_json(found).encode())
-        finally:  # a write that fails costs as much
-            cost = time.thread_time_ns() - began
-            self._stacks_due_ns = event.clock_ns + max(_STACKS_NS, round(cost / _STACKS_SHARE))
+        if self._process is not None and event.stacks:
+            run = event.run.id
+            path = process_file(self.folder, "stacks", self._process, run)
+            self._stacks.write(path, run, event.stacks, event.clock_ns)
 
     def _tell_progress(self, index: int, event: Event) -> None:
         step = self._steps.get(index)

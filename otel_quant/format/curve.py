@@ -27,15 +27,9 @@ from otel_quant.base.kernel_files import read_proc
 from otel_quant.format.event_file import NewerSchemaError, refuse_newer
 from otel_quant.format.fields import CURVE, LeftOut, is_bucket
 
-SCHEMA: Final = 1
-"""Version of the format."""
-
-LARGEST: Final = 290_000
-"""Bytes at which the file is written anew."""
-
-FLUSH_EVERY: Final = 1.0
-"""Seconds between two writes: what a kill can lose."""
-
+SCHEMA: Final = 1  # Version of the format
+LARGEST: Final = 290_000  # Bytes at which the file is written anew
+FLUSH_EVERY: Final = 1.0  # Seconds between two writes: what a kill can lose
 Number: TypeAlias = int | float
 
 Cells: TypeAlias = list[Number | None]
@@ -295,9 +289,7 @@ MOST: Final = 5
 _LONGEST_NAME: Final = 60
 _INTERPRETERS: Final = ("python", "bash", "sh", "dash")
 _UNNAMED: Final = ("process", 0)
-
-SMALLEST_SHARE: Final = 0.05
-"""Part of the memory of all that a process must have to count as large."""
+SMALLEST_SHARE: Final = 0.05  # Part of the memory of all that a process must have to count as large
 
 
 class LargestProcesses:

@@ -26,6 +26,7 @@ import math
 import os
 import re
 import sys
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -38,9 +39,7 @@ from otel_quant.schema.code_lines import Node, Place, Spot
 from otel_quant.schema.events import Event, present
 from otel_quant.schema.readings import UNITS, Counts
 
-SCHEMA: Final = 1
-"""Version of the format of all files of a recording."""
-
+SCHEMA: Final = 1  # Version of the format of all files of a recording
 MANIFEST: Final = "manifest.json"
 PROFILE: Final = "quark_profile.yaml"
 LAST_READING: Final = ".last_reading.json"
@@ -48,11 +47,8 @@ LAST_READING: Final = ".last_reading.json"
 
 REPORT: Final = "report.html"
 OUTPUT: Final = "output.log"
-INFERENCE: Final = "inference.json"
-"""What `otel-quant inference --record` adds."""
-
-BENCH: Final = "bench.json"
-"""What `otel-quant bench --record` adds."""
+INFERENCE: Final = "inference.json"  # What `otel-quant inference --record` adds
+BENCH: Final = "bench.json"  # What `otel-quant bench --record` adds
 
 _FILES: Final = {
     "events": "events.{}.jsonl", "curve": "curve.{}.jsonl", "state": "state.{}.json",
@@ -132,6 +128,34 @@ def stacks_as_lists(stacks: Mapping[int, Node]) -> dict[str, Any]:
                 waiting.append((len(rows), inner))
                 rows.append([above, places.setdefault(place, len(places)), *inner.own])
     return {"places": [list(place) for place in places], "steps": steps}
+
+
+BEFORE_RUNS: Final = "before"
+"""Stands for a run in the name of the file with the stacks of a process that has not begun one."""
+
+_STACKS_NS: Final = 5_000_000_000
+"""Nanoseconds at least between two writes of the stacks, which are written whole."""
+
+_STACKS_SHARE: Final = 0.0005
+"""Part of a core that writing them may take."""
+
+
+class StacksWriter:
+    """Writes the stacks of the runs of a process."""
+
+    def __init__(self, least_ns: int = _STACKS_NS) -> None:
+        self.due_ns = 0  # Monotonic clock, when they are to be written again
+        self._least_ns = least_ns
+
+    def write(self, path: Path, run: str, stacks: Mapping[int, Node], clock_ns: int) -> None:
+        """Writes those of a run; if that fails, it is tried again as if it had not."""
+        began = time.thread_time_ns()
+        try:
+            found = {"schema": SCHEMA, "run": run, **stacks_as_lists(stacks)}
+            replace_whole(path, as_json(found).encode())
+        finally:
+            cost = time.thread_time_ns() - began
+            self.due_ns = clock_ns + max(self._least_ns, round(cost / _STACKS_SHARE))
 
 
 EXPECTED: Final = "expected a recording (the folder that `otel-quant run -- PROGRAM` makes) or a quark_profile.yaml"
@@ -293,8 +317,7 @@ def make_folder(folder: Path, *, names_paths: bool) -> bool:
     from otel_quant.base.log import LOG
 
     LOG.warning(
-        "%s cannot be written: %s; the program goes on without a recording: set "
-        "OTEL_QUANT_RECORD to a folder that can be written",
+        "%s cannot be written: %s; the program goes on without a recording: set OTEL_QUANT_RECORD to a folder that can be written",
         f"the recording {folder}" if names_paths else "the recording",
         reason,
     )

@@ -17,14 +17,12 @@ from otel_quant.schema.catalog import FORMER
 from otel_quant.schema.code_lines import Place
 from otel_quant.schema.events import FIELDS
 
-_END: Final = 1 << 63
-"""Whole numbers are smaller: telemetry has 64 bits for each."""
+_END: Final = 1 << 63  # Whole numbers are smaller: telemetry has 64 bits for each
 
 _HIGHEST: Final = 1e300
 """Numbers are smaller: units and rates multiply them, and what overflows is no number."""
 
-_NAMED: Final = 3
-"""Values that are named, of those that were left out."""
+_NAMED: Final = 3  # Values that are named, of those that were left out
 
 _LIMITS: Final[Mapping[type, float]] = {int: _END, float: _HIGHEST, bool: 2}
 """Numbers of a type are smaller."""
@@ -209,8 +207,7 @@ def _row(*kinds: Kind, make: Callable[..., Any] = lambda *values: values) -> Kin
     return Kind(take, items)
 
 
-place: Final = _row(text, text, whole, text, make=Place)
-"""A line of code."""
+place: Final = _row(text, text, whole, text, make=Place)  # A line of code
 
 
 _COLUMNS: Final = (*[_integer(-1)] * 2, *[whole] * 5)

@@ -10,15 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from otel_quant.schema import semconv
-from otel_quant.schema.figures import (
-    ALL_GPUS_MEMORY,
-    CACHE_GROWTH,
-    GPU_POWER,
-    GPU_UTILIZATION,
-    RESOURCES,
-    TREE_GPU_MEMORY,
-)
+from otel_quant.schema import figures, semconv
 
 MEMORY: Final = "memory"  # RSS of the process tree
 CACHE: Final = "cache"  # Most that one of the library's cache directories has grown
@@ -35,23 +27,25 @@ USED: Final = "used"
 PROCESS_USED: Final = "process_used"
 
 STATE_PEAKS: Final = {
-    CACHE_GROWTH.name: semconv.CACHE_GROWTH,
+    figures.CACHE_GROWTH.name: semconv.CACHE_GROWTH,
     **{
         each.name: f"{semconv.READING_PREFIX}{each.checkpoint}_peak"
-        for each in (TREE_GPU_MEMORY, ALL_GPUS_MEMORY)
+        for each in (figures.TREE_GPU_MEMORY, figures.ALL_GPUS_MEMORY)
     },
 }
 """Peaks of a run that are in its state and on no log record: figure and attribute."""
 
 TOTALS: Final = frozenset({CPU, CPU_WAITS}) | {
     figure.curve
-    for resource in RESOURCES
+    for resource in figures.RESOURCES
     for figure in resource.figures
     if figure.curve and figure.is_total
 }
 """The series that only rise; the others are levels."""
 
-_ACTIVITY: Final = re.compile(rf"gpu\.([0-9]+)\.({GPU_UTILIZATION.curve}|{GPU_POWER.curve})")
+_ACTIVITY: Final = re.compile(
+    rf"gpu\.([0-9]+)\.({figures.GPU_UTILIZATION.curve}|{figures.GPU_POWER.curve})"
+)
 _GPU: Final = re.compile(rf"gpu\.([0-9]+)\.({USED}|{PROCESS_USED})")
 
 

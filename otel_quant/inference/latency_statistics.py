@@ -40,7 +40,7 @@ _OF_FEW_PROCESSES: Final[Mapping[int, float]] = {
 Student's distribution with one degree of freedom less."""
 
 _BY_CHANCE: Final = 370
-"""Comparisons in one of which chance alone may show a difference, in all rules here."""
+"""RatioOfTimess in one of which chance alone may show a difference, in all rules here."""
 
 _IN_DOUBT: Final = 1.25
 """Ratio of medians to that of the fastest tenths, or the other way round, from which neither is believed."""
@@ -49,7 +49,7 @@ _SETTLED: Final = 0.01
 """Twice the standard error of a median, as a share of it, at which no more rounds are needed."""
 
 
-class Comparison(NamedTuple):
+class RatioOfTimes(NamedTuple):
     """A model's times beside another's."""
 
     ratio: float
@@ -61,7 +61,7 @@ def compared(
     medians: Sequence[Sequence[float]],
     others: Sequence[Sequence[float]],
     of_processes: float = OF_PROCESSES,
-) -> Comparison:
+) -> RatioOfTimes:
     """Compares the times of two models, round by round; ``of_processes`` is what two of one model differ by."""
     ratios = [
         [one / other for one, other in zip(*rounds, strict=False)]
@@ -76,7 +76,7 @@ def compared(
     return _judged(exp(difference), min(abs(mean(logs)), abs(difference)), error, least)
 
 
-def _judged(ratio: float, difference: float, error: float, least: float) -> Comparison:
+def _judged(ratio: float, difference: float, error: float, least: float) -> RatioOfTimes:
     """Returns whether a difference is more than what chance and what two processes of a model explain."""
     if difference <= least:
         why = f"processes of one model differ by up to {share_text(expm1(least))}"
@@ -84,14 +84,14 @@ def _judged(ratio: float, difference: float, error: float, least: float) -> Comp
         why = f"their noise explains up to {share_text(expm1(error))}"
     else:
         why = ""
-    return Comparison(ratio, not why, why)
+    return RatioOfTimes(ratio, not why, why)
 
 
-def _compared_rounds(ratios: Sequence[float], of_processes: float) -> Comparison:
+def _compared_rounds(ratios: Sequence[float], of_processes: float) -> RatioOfTimes:
     """Compares times by their ratios in all rounds, of which nearly all have to show a difference."""
     ratio = median(ratios)
     if len(ratios) < min(_OF_FEW_ROUNDS):
-        return Comparison(ratio, False, f"too few rounds ({len(ratios)}) to say")
+        return RatioOfTimes(ratio, False, f"too few rounds ({len(ratios)}) to say")
     tenths = quantiles(ratios, n=10, method="inclusive")
     rounds_agree = tenths[0] > 1 or tenths[-1] < 1
     low, _, high = quantiles(map(log, ratios), n=4, method="inclusive")
@@ -99,7 +99,7 @@ def _compared_rounds(ratios: Sequence[float], of_processes: float) -> Comparison
     errors = _OF_FEW_ROUNDS.get(len(ratios), _STANDARD_ERRORS)
     found = _judged(ratio, abs(log(ratio)), errors * error, log1p(of_processes))
     if found.is_apart and not rounds_agree:
-        return Comparison(ratio, False, "fewer than nine of ten rounds agree")
+        return RatioOfTimes(ratio, False, "fewer than nine of ten rounds agree")
     return found
 
 

@@ -40,14 +40,26 @@ def measure_files(
     load = machine.load()
     with ExitStack() as kept:
         models = [OnnxModel(path, path, options, is_profiled=profiled) for path in paths]
-        for model in models:
-            kept.callback(model.process.close)
-            model.prepare()
-            model.base = models[0]
-        take_turns(models, options.seconds, options.runs, joules=options.joules)
-        for model in models:
-            model.finish()
-        results = [_result(model, models[0]) for model in models]
+        run_in_turns(models, options, kept)
+        return files_result(models, options, load)
+
+
+def run_in_turns(models: Sequence[OnnxModel], options: Options, kept: ExitStack) -> None:
+    """Measures models beside each other; their processes end with ``kept``."""
+    for model in models:
+        kept.callback(model.process.close)
+        model.prepare()
+        model.base = models[0]
+    take_turns(models, options.seconds, options.runs, joules=options.joules)
+    for model in models:
+        model.finish()
+
+
+def files_result(
+    models: Sequence[OnnxModel], options: Options, load: float | None
+) -> InferenceResult:
+    """Returns what is known of models that were measured, compared with the first."""
+    results = [_result(model, models[0]) for model in models]
     version = next((facts["onnxruntime"] for each in results if (facts := each.facts)), "")
     settings = {
         "graph optimization": options.level,

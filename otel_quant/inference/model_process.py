@@ -26,9 +26,7 @@ _FOLDERS: Final = ("TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 """Variables that name a folder for what a process leaves behind: onnxruntime has a file of its own
 among the temporary ones, and what compilers leave would make the next call of the command faster."""
 
-_SHOWN: Final = 300
-"""Characters of an error that are shown."""
-
+_SHOWN: Final = 300  # Characters of an error that are shown
 _PAGES: Final = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _TUNABLES: Final = "GLIBC_TUNABLES"
 _HUGE: Final = "glibc.malloc.hugetlb"

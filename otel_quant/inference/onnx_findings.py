@@ -14,7 +14,7 @@ from otel_quant.cost.graph import QDQ, Fusion, Obstacle, TypedNode, Value, dtype
 from otel_quant.inference.findings import Findings, Found
 from otel_quant.inference.onnx_kernels import FileGraph, Part, Placed
 from otel_quant.inference.results import TensorError, grouped
-from otel_quant.schema.units import counted, joined
+from otel_quant.schema.units import counted, joined, share_text
 
 _OPTIMIZER: Final = "onnxruntime/core/optimizer/"
 """A folder of onnxruntime's repository, as are the other sources."""
@@ -101,6 +101,17 @@ def _in_float(evidence: OnnxEvidence) -> Iterator[Found]:
         if island.weights is not None:
             held = dtypes.name_of(island.weights.input(0).dtype)
             yield island.found(f"{title(island.node)} ran in float although its weights are {held}")
+
+
+@FINDINGS.row("left_in_float", "onnxruntime/python/tools/quantization/registry.py")
+def _left_in_float(evidence: OnnxEvidence) -> Iterator[Found]:
+    """Yields contractions of a quantized model that the quantizer has left in float, by the reasons."""
+    for (reason, remedy), ops, share in evidence.file.left_in_float():
+        kernels = [each for each in evidence.kernels if not set(ops).isdisjoint(each.nodes)]
+        stay = "stays" if len(ops) == 1 else "stay"
+        names = f"{ops[0].node.op_type} {listed([op.name for op in ops])}"
+        part = f"{share_text(share)} of the MACs of all contractions"
+        yield Found(ops[0].name, kernels, f"{names} {stay} in float, {part}: {reason}", remedy)
 
 
 @FINDINGS.row("unfused", _SELECTORS)

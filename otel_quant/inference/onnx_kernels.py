@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from statistics import fmean
+from statistics import median, quantiles
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.cost import CostError, InputSpec, graph
-from otel_quant.cost.graph import GraphNode, TypedNode, Value, dtypes, node_name, printable
+from otel_quant.cost.graph import GraphNode, Tensor, TypedNode, Value, dtypes, node_name, printable
+from otel_quant.inference.onnx_layers import layer_of, scaled_by
 from otel_quant.inference.results import CONVERSIONS, RanKernel, grouped, has_few_bits, tensor_text
 
 _KERNEL: Final = "_kernel_time"
@@ -46,8 +47,8 @@ class OnnxProfile:
 
     @property
     def run_micros(self) -> float:
-        """Mean time of a run."""
-        return fmean(length for _, length in self.runs)
+        """Median time of a run."""
+        return median(length for _, length in self.runs)
 
 
 def _events(path: Path) -> Iterator[Mapping[str, Any]]:
@@ -76,23 +77,39 @@ def read_profile(path: Path, warmup: int = 1) -> OnnxProfile:
     counted = sorted(all_runs)[warmup:]
     runs = sorted(sorted(counted, key=itemgetter(1))[: (len(counted) + 1) // 2])
     holders = {key for key, args in first.items() if args.get("op_name") in _BODIES}
-    calls, micros = _calls_and_times(events, runs, holders)
-    count, total = len(runs) or 1, sum(micros.values()) or 1
+    calls, times = _calls_and_times(events, runs, holders)
+    usual = {key: median(times[key]) for key in first if runs}
+    count, total = len(runs) or 1, sum(usual.values()) or 1
     kernels = []
     for key, args in first.items():
         op_type, provider = args.get("op_name", ""), args.get("provider", "")
-        means = micros[key] / count, micros[key] / total, calls[key] / count
+        micros, spread = usual.get(key, 0.0), _spread(times[key])
+        figures = micros, micros / total, calls[key] / count
         inputs, outputs = _tensors(args, "input"), _tensors(args, "output")
-        kernels.append(RanKernel(key[0], op_type, None, 0, provider, *means, inputs, outputs))
+        kernel = RanKernel(key[0], op_type, None, 0, provider, *figures, inputs, outputs)
+        held = sum(int(args.get(size) or 0) for size in ("activation_size", "output_size"))
+        kernels.append(replace(kernel, spread=spread, activations=held or None))
     used = str(last.get("mem_in_use_peak"))
     return OnnxProfile(tuple(kernels), tuple(runs), int(used) if used.isdecimal() else None)
 
 
+def _spread(times: Sequence[int]) -> float | None:
+    """Returns half the distance of the quartiles of some times; None of fewer than four."""
+    if len(times) < _FEWEST_FOR_SPREAD:
+        return None
+    low, _, high = quantiles(times, n=4, method="inclusive")
+    return (high - low) / 2
+
+
+_FEWEST_FOR_SPREAD: Final = 4
+
+
 def _calls_and_times(
     events: Sequence[tuple[int, int, _Key]], runs: Sequence[tuple[int, int]], holders: set[_Key]
-) -> tuple[Counter[_Key], Mapping[_Key, int]]:
-    """Returns how often each kernel ran in some runs, and its time without its bodies' time."""
-    calls, micros = Counter[_Key](), Counter[_Key]()
+) -> tuple[Counter[_Key], Mapping[_Key, list[int]]]:
+    """Returns how often each kernel ran in some runs, and its time in each without its bodies' time."""
+    calls = Counter[_Key]()
+    micros: defaultdict[_Key, list[int]] = defaultdict(lambda: [0] * len(runs))
     open_: list[tuple[int, _Key]] = []  # end and kernel of those with bodies
     begins = [begin for begin, _ in runs]
     # Of two that begin at once the longer one holds the other.
@@ -101,14 +118,16 @@ def _calls_and_times(
         if at < 0 or begin > sum(runs[at]):
             continue
         calls[kernel] += 1
-        micros[kernel] += end - begin
+        micros[kernel][at] += end - begin
         while open_ and open_[-1][0] < end:
             open_.pop()
         if open_:
-            micros[open_[-1][1]] -= end - begin
+            micros[open_[-1][1]][at] -= end - begin
         if kernel in holders:
             open_.append((end, kernel))
-    return calls, +micros  # none below zero
+    for kernel in holders:  # none below zero
+        micros[kernel] = [max(0, each) for each in micros[kernel]]
+    return calls, micros
 
 
 def _tensors(args: Mapping[str, Any], side: str) -> tuple[str, ...]:
@@ -120,6 +139,15 @@ _FUSED_WITH_MORE: Final = ("Conv", "Gemm", "MatMul")
 """Parts of the names of kernels that have taken in what follows a node of that operator."""
 
 _MOST_BEHIND: Final = 4
+
+_CAST: Final = "InsertedPrecisionFreeCast_"
+"""What onnxruntime puts before the name of a tensor, or of what makes it, that it has in another type."""
+
+
+def _as_in_file(name: str) -> str:
+    """Returns a tensor's name, or that of a node, without what onnxruntime puts before it."""
+    return name.removeprefix("fused ").removeprefix(_CAST)
+
 
 _MOST_READERS: Final = 8
 """Nodes that read a constant which shows where a kernel belongs; more may share a zero point."""
@@ -190,15 +218,21 @@ class FileGraph(graph.ModelGraph):
 
     def named_before(self, name: str) -> TypedNode | None:
         """Returns the node whose name, or whose tensor's, a name begins with, as made ones do."""
-        begins = (name[:end] for end in range(len(name) - 1, 0, -1) if not name[end].isalnum())
+        of_tensor = _as_in_file(name)
+        ends = range(len(of_tensor) - (of_tensor == name), 0, -1)
+        begins = (of_tensor[:end] for end in ends if not of_tensor[end : end + 1].isalnum())
         known = (self.named(begin) or self.maker_of(begin) for begin in begins)
         return next(filter(None, known), None)
+
+    def weights(self, ops: Iterable[TypedNode]) -> Sequence[Tensor]:
+        """Returns the constants that nodes read."""
+        operands = dict.fromkeys(chain.from_iterable(op.given for op in ops))
+        return [each.weight for each in operands if each.weight is not None]
 
     @property
     def weight_bytes(self) -> int:
         """Bytes of its constants."""
-        operands = set(chain.from_iterable(op.given for op in self.ops))
-        return sum(each.weight.stored for each in operands if each.weight is not None)
+        return sum(each.stored for each in self.weights(self.ops))
 
     @property
     def is_quantized(self) -> bool:
@@ -363,7 +397,8 @@ class _Join:
         """Returns a kernel with its place, by its node in the graph that ran.
 
         Case 1: a provider has compiled it of a part of the graph.
-        Case 2: it is a conversion that no node of the file asks for, and stands between two of them.
+        Case 2: it converts, or only changes a shape, which no node of the file asks for, and
+            stands between two of them.
         Case 3: it does the work of nodes of the file.
         """
         shown = replace(
@@ -377,14 +412,33 @@ class _Join:
             macs = self._file.macs(nodes)
             return Placed(replace(shown, nodes=count, macs=macs, is_compiled=True), nodes)
         nodes = self._nodes(kernel, node)
+        nodes = self._contraction_first(nodes)
         asked = {op.node.op_type for op in nodes}
         is_asked_for = self._file.named(kernel.name) or kernel.op_type in asked
-        if kernel.op_type in CONVERSIONS and not is_asked_for:  # Case 2
-            return Placed(shown, (), None, True, *self._around(kernel, node))
+        is_conversion = kernel.op_type in CONVERSIONS and not is_asked_for
+        if is_conversion or (kernel.op_type in graph.CARRIES and not nodes):  # Case 2
+            before, after = self._around(kernel, node)
+            near = [each for each in (after, before) if each is not None]
+            shown = replace(shown, layer=self._layer_of(near))
+            return Placed(shown, (), None, is_conversion, before, after)
         place = _place(nodes) if nodes else None  # Case 3
-        macs = self._file.macs(nodes)
-        shown = replace(shown, node=place, nodes=len(nodes), macs=macs)
+        found: dict[str, Any] = {
+            "macs": self._file.macs(nodes),
+            "layer": self._layer_of(nodes[:1]),
+            "is_scaling": bool(nodes) and all(scaled_by(self._file, op) for op in nodes),
+            "weights": sum(each.stored for each in self._file.weights(nodes)),
+        }
+        shown = replace(shown, node=place, nodes=len(nodes), **found)
         return Placed(shown, nodes, next(iter(nodes), None))
+
+    def _contraction_first(self, nodes: tuple[TypedNode, ...]) -> tuple[TypedNode, ...]:
+        """Puts a contraction of a kernel's nodes before the others: it is named by that."""
+        return tuple(sorted(nodes, key=lambda op: not self._file.is_contraction(op)))
+
+    def _layer_of(self, nodes: Sequence[TypedNode]) -> str | None:
+        """Returns the layer of the first of some nodes, of a contraction if there is one."""
+        found = self._contraction_first(tuple(layer_of(self._file, op) for op in nodes))
+        return printable(found[0].name, _LONGEST) if found else None
 
     def _within(self, parts: Sequence[Part]) -> tuple[tuple[TypedNode, ...], int]:
         """Returns those nodes of the file in parts that are known by their names, and the number of all."""
@@ -423,10 +477,10 @@ class _Join:
 
     def _covered(self, node: GraphNode) -> tuple[TypedNode, ...]:
         """Returns the nodes of the file between what a node reads and what it makes; none if it is not certain."""
-        file, reads = self._file, {"", *node.inputs}
-        beyond = {*file.bound.values, *node.outputs}
+        file, reads = self._file, {"", *map(_as_in_file, node.inputs)}
+        left = [name for each in node.outputs if (name := _as_in_file(each)) not in reads]
+        beyond = {*file.bound.values, *left}
         found: dict[TypedNode, None] = {}
-        left = list(filter(None, node.outputs))
         while left and len(found) <= _MOST:
             tensor = left.pop()
             op = file.maker_of(tensor)

@@ -69,13 +69,14 @@ def _fitting(wanted: Any, arrays: Mapping[str, Any], path: str) -> Any:
 
 
 def _made(name: str, dtype: str, feed: Mapping[str, Any]) -> Any:
+    """Returns numbers for an input: those of the user, or random ones, others for each ``sample`` of the feed."""
     import numpy as np
 
     shape = tuple(feed["shapes"][name])
     if name in feed["values"]:
         return np.asarray(feed["values"][name], dtype).reshape(shape)
     # Of the name, so that an input of several models is the same in each of them.
-    random = np.random.default_rng(zlib.crc32(name.encode()))
+    random = np.random.default_rng(zlib.crc32(name.encode()) + feed.get("sample", 0))
     if dtype.startswith("float"):
         return random.standard_normal(shape, np.float32).astype(dtype)
     low, high = _RANGES.get(dtype, (0, 2))  # 0 and 1 are indices of any table
@@ -108,6 +109,7 @@ class OnnxSession:
         self._path = ""
         self._libraries: list[str] = []
         self._session: Any = None
+        self._feed: Mapping[str, Any] = {}
         self._feeds: dict[str, Any] = {}
         self._mark = MemoryMark()
 
@@ -115,7 +117,7 @@ class OnnxSession:
         """Makes the session and its inputs, and runs it for the first times."""
         import onnxruntime
 
-        self._path, self._options = path, options
+        self._path, self._options, self._feed = path, options, feed
         known = onnxruntime.get_available_providers()
         for name, _ in options["providers"]:
             if name not in known:
@@ -148,9 +150,19 @@ class OnnxSession:
         """Returns the kernel's mark of the highest memory in bytes, and sets it back."""
         return {"process": self._mark.take(resets)}
 
-    def outputs(self, path: str) -> list[str]:
-        """Writes the outputs of a run, ``a0``, ``a1`` and so on; returns their names."""
-        save_arrays(self._session.run(None, self._feeds), path, "fiub")
+    def outputs(self, path: str, samples: int) -> list[str]:
+        """Writes the outputs of a run, ``a0``, ``a1`` and so on, or those of runs of several samples; returns their names."""
+        import numpy as np
+
+        found = [self._session.run(None, self._feeds)]
+        for number in range(1, 1 if self._feed["data"] else samples):
+            fed = feeds(self._session.get_inputs(), {**self._feed, "sample": number})
+            found.append(self._session.run(None, fed))
+        shapes = [{np.shape(each) for each in alike} for alike in zip(*found, strict=True)]
+        if samples > 1 and all(len(each) == 1 for each in shapes):
+            save_arrays([np.stack(each) for each in zip(*found, strict=True)], path, "fiub")
+        else:
+            save_arrays(found[0], path, "fiub")
         return [each.name for each in self._session.get_outputs()]
 
     def profile(self, runs: int, saves_graph: bool) -> Any:

@@ -119,7 +119,7 @@ class RanKernel:
     node: str | None
     nodes: int  # How many nodes of the file it does the work of
     provider: str  # Who ran it
-    micros: float  # Mean time in a run
+    micros: float  # Median time in a run; of a PyTorch model the mean
     share: float  # Part of the time of all kernels
     calls: float  # How often it runs in a run
     inputs: tuple[str, ...]  # Types and shapes of its operands
@@ -128,11 +128,23 @@ class RanKernel:
     allocated: int | None = None  # Bytes that it allocates in a run
     # Whether its provider has compiled a part of the graph into it: nobody tells what runs within
     is_compiled: bool = False
+    # The node or module that its time counts for: of conversions the contraction on their integers
+    layer: str | None = None
+    is_scaling: bool = False  # Whether it makes floats of the integers that a contraction has made
+    spread: float | None = None  # Half the distance of the quartiles of its time, in microseconds
+    weights: int | None = None  # Bytes of the constants of its nodes, as stored
+    activations: int | None = None  # Bytes of its other operands and its results
 
     @property
     def macs_per_second(self) -> float | None:
         """MACs per second."""
         return 1e6 * self.macs / self.micros if self.macs and self.micros else None
+
+    @property
+    def runs_in(self) -> str:
+        """Type of its first operand or, where it quantizes that itself, of its second; may be empty."""
+        chooses = self.op_type.startswith("DynamicQuantize") and self.op_type not in _QUANTIZES
+        return next(iter(self.inputs[chooses:]), "").partition(" ")[0]
 
     @property
     def types(self) -> str:
@@ -145,7 +157,8 @@ class RanKernel:
     def is_conversion(self) -> bool:
         """Whether it only converts; a Transpose of the file is the model's own work."""
         is_inserted = self.op_type != "Transpose" or self.node is None
-        return self.op_type in _QUANTIZES or (self.op_type in CONVERSIONS and is_inserted)
+        converts = self.op_type in _QUANTIZES or self.is_scaling
+        return converts or (self.op_type in CONVERSIONS and is_inserted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +224,7 @@ class Ran:
         return tuple(sorted(found, key=lambda each: -each.micros))
 
 
-_ADDED: Final = ("nodes", "micros", "share", "calls", "macs", "allocated")
+_ADDED: Final = ("nodes", "micros", "share", "calls", "macs", "allocated", "spread", "weights")
 """What kernels have together is the sum of what is known of each."""
 
 
@@ -221,7 +234,9 @@ def together(name: str, kernels: Sequence[RanKernel]) -> RanKernel:
     for added in _ADDED:
         known = [value for each in kernels if (value := getattr(each, added)) is not None]
         sums[added] = sum(known) if known else None
-    return replace(kernels[0], name=name, node=None, inputs=(), outputs=(), **sums)
+    held = [each.activations for each in kernels if each.activations is not None]
+    sums["activations"] = max(held, default=None)
+    return replace(kernels[0], name=name, node=None, layer=None, inputs=(), outputs=(), **sums)
 
 
 @dataclass(frozen=True, slots=True)

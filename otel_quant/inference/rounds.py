@@ -19,7 +19,7 @@ from typing import ClassVar, Final
 from otel_quant.inference.arrays import Arrays
 from otel_quant.inference.latency_statistics import (
     OF_PROCESSES_CPU,
-    Comparison,
+    RatioOfTimes,
     are_separate,
     compared,
     disagree,
@@ -174,7 +174,7 @@ def _judged(found: Latency, own: MeasuredModel, beside: MeasuredModel) -> Latenc
     wall = compared(own.medians(), beside.medians())
     is_separate = are_separate(own.times, beside.times)
     if is_separate:
-        wall = Comparison(wall.ratio, True)
+        wall = RatioOfTimes(wall.ratio, True)
     in_doubt = disagree(own.times, beside.times)
     found = replace(found, is_in_doubt=in_doubt)
     computes = all(
@@ -186,7 +186,7 @@ def _judged(found: Latency, own: MeasuredModel, beside: MeasuredModel) -> Latenc
         if in_doubt or cpu.is_apart:
             return replace(found, **cpu._asdict(), is_by_cpu=True)
     if in_doubt and not is_separate:
-        wall = Comparison(wall.ratio, False, "the machine was busy, so the ratio is in doubt")
+        wall = RatioOfTimes(wall.ratio, False, "the machine was busy, so the ratio is in doubt")
     return replace(found, **wall._asdict())
 
 

@@ -57,6 +57,7 @@ class Options:
     runs: int | None = None  # Timed runs of each model; None for as many as fit into ``seconds``
     seconds: float = 3.0  # Time for the timed runs of each model
     warmup: int = 3  # Runs of each model that are not timed
+    samples: int = 1  # Inputs of which outputs are compared, where they are random
     layers: bool = False  # Whether to compare each tensor with the first model's
     baseline: str | None = None  # Variant that the others are compared with; None for the first
     # Processes of each variant, one after the other; None for as many as its making allows
@@ -117,6 +118,7 @@ class InProcess(MeasuredModel):
         self.detail: Mapping[str, Any] = {}  # what a profiler has seen, as in ModelResult
         self.is_quantized: bool | None = None
         self.no_outputs = ""  # why there are none
+        self._asks_outputs_of: Mapping[str, int] = {}  # samples
         self.is_finished = False  # whether all is known but the times of later processes
 
     @abstractmethod
@@ -134,7 +136,8 @@ class InProcess(MeasuredModel):
         path = self.process.folder / "outputs.npz"
         try:
             self._weigh()
-            self.outputs = saved_arrays(self.process.ask("outputs", path=str(path)), path)
+            names = self.process.ask("outputs", path=str(path), **self._asks_outputs_of)
+            self.outputs = saved_arrays(names, path)
         except ModelError as error:
             self.no_outputs = str(error)
 
@@ -272,6 +275,7 @@ class OnnxModel(InProcess):
         process = ModelProcess("onnx", huge_pages=not is_profiled, timeout=options.timeout)
         super().__init__(name, process)
         self.path, self.options, self.is_profiled = path, options, is_profiled
+        self._asks_outputs_of = {"samples": options.samples}
         self.file: FileGraph
         self.base: OnnxModel | None = None  # What its layers are compared with
         self.layers: tuple[TensorError, ...] = ()  # The worst first

@@ -28,11 +28,8 @@ from otel_quant.schema.catalog import METRIC_BY_NAME
 from otel_quant.schema.events import present
 from otel_quant.version import VERSION
 
-MOST_OPERATORS: Final = 10
-"""Operators, and kernels, of a model that are sent: the slowest."""
-
-MOST_FINDINGS: Final = 20
-"""Findings of a model that are sent: the ones that take most time."""
+MOST_OPERATORS: Final = 10  # Operators, and kernels, of a model that are sent: the slowest
+MOST_FINDINGS: Final = 20  # Findings of a model that are sent: the ones that take most time
 
 
 @dataclass(frozen=True, slots=True)

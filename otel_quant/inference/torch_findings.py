@@ -149,8 +149,7 @@ FINDINGS: Final = Findings[TorchEvidence]()
 _X86_GUIDE: Final = (
     "docs.pytorch.org, PyTorch 2 Export Quantization with X86 Backend through Inductor"
 )
-_TORCH: Final = "aten/src/ATen/native"
-"""A folder of PyTorch's repository."""
+_TORCH: Final = "aten/src/ATen/native"  # A folder of PyTorch's repository
 
 
 def _found(

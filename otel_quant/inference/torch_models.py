@@ -310,11 +310,8 @@ _RUNS_AT_MOST: Final = 50
 """Time that the copy has, in runs of the model; it makes four, and shares the cores."""
 
 _M_MMAP_THRESHOLD: Final = -3
-_SMALL: Final = 1 << 14
-"""Bytes from which the copy's allocator gives memory back at once."""
-
-_PR_SET_PDEATHSIG: Final = 1
-"""Has a process end with the one that has started it (prctl(2))."""
+_SMALL: Final = 1 << 14  # Bytes from which the copy's allocator gives memory back at once
+_PR_SET_PDEATHSIG: Final = 1  # Has a process end with the one that has started it (prctl(2))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,8 @@ from otel_quant.cost.graph import printable
 Enter: TypeAlias = Callable[[str], Callable[[], object]]
 """Begins a range of a path and returns what ends it."""
 
-_ORIGINAL: Final = "_orig_mod"
-"""Name of the module within a compiled one."""
-
-_INSERTED: Final = re.compile(r"quantize(?!d)")
-"""In the name of what quantizes or dequantizes."""
-
+_ORIGINAL: Final = "_orig_mod"  # Name of the module within a compiled one
+_INSERTED: Final = re.compile(r"quantize(?!d)")  # In the name of what quantizes or dequantizes
 _SELF: Final = re.compile(r"^L\['self'\]\.?|^L__self___|^self\.?")
 
 
@@ -259,9 +255,7 @@ def shown(name: str) -> str:
     return "compiled code" if key == "None" else f"compiled code {key[:8]}"
 
 
-MODEL: Final = "(model)"
-"""What stands in place of a path for the model itself."""
-
+MODEL: Final = "(model)"  # What stands in place of a path for the model itself
 _LONGEST: Final = 120
 
 

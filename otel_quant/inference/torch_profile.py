@@ -23,25 +23,18 @@ from otel_quant.inference import results, torch_parts
 from otel_quant.inference.results import BackendKernel, Conversion, Ran, RanKernel, grouped
 
 _TENSOR: Final = re.compile(r"Tensor\(([^)]*)\)")
-
-RUN: Final = "otel-quant run"
-"""Name of the range around a run."""
+RUN: Final = "otel-quant run"  # Name of the range around a run
 
 MODULE: Final = "otel-quant module:"
 """Begin of the name of the range around a module of the model; its path follows."""
 
-MEMORY: Final = "[memory]"
-"""Name of what allocates or gives back."""
-
-MOST_EVENTS: Final = 100_000
-"""Events of the profiler that are read."""
-
+MEMORY: Final = "[memory]"  # Name of what allocates or gives back
+MOST_EVENTS: Final = 100_000  # Events of the profiler that are read
 _MOST_RUNS: Final = 20
 _FEWEST_RUNS: Final = 3
 _LONGEST: Final = 120
 _MOST_TENSORS: Final = 16
-_MICRO: Final = 1e-3
-"""Microseconds of a nanosecond."""
+_MICRO: Final = 1e-3  # Microseconds of a nanosecond
 
 
 class Operand(NamedTuple):

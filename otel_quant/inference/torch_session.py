@@ -21,9 +21,7 @@ from otel_quant.inference.arrays import arrays_in, as_array, leaves, save_arrays
 from otel_quant.inference.child import MemoryMark, timed
 from otel_quant.inference.results import has_few_bits, tensor_text
 
-SEED: Final = 0
-"""What random numbers begin with before the script is loaded."""
-
+SEED: Final = 0  # What random numbers begin with before the script is loaded
 _SHOWN: Final = 200
 _FORM: Final = "path/to/script.py:function"
 _WANTED: Final = (
@@ -217,8 +215,7 @@ def _plain(value: Any) -> Iterator[Any]:
             yield each
 
 
-_FIRST_CALLS: Final = 3
-"""Calls before the timed ones; some compilers work in more than the first."""
+_FIRST_CALLS: Final = 3  # Calls before the timed ones; some compilers work in more than the first
 
 
 class TorchSession:

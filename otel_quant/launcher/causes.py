@@ -18,7 +18,7 @@ from otel_quant.diagnosis.bounds import STALLED
 from otel_quant.diagnosis.spots import Grown
 from otel_quant.launcher.observer import Observation
 from otel_quant.launcher.program import signal_name
-from otel_quant.launcher.surroundings import Disk, ProcessUse
+from otel_quant.launcher.surroundings import SHARED_MEMORY, Disk, ProcessUse
 from otel_quant.recordings.failures import failed_steps, first_failure, has_ended
 from otel_quant.recordings.model import (
     Advice,
@@ -148,6 +148,7 @@ CPU_TIME: Final = "limit of CPU time"
 FILE_SIZE: Final = "limit of the size of a file"
 ADDRESS_SPACE: Final = "limit of the address space"
 DISK_FULL: Final = "disk full"
+SHARED_MEMORY_FULL: Final = "shared memory full"
 HANG: Final = "a hang"
 OUT_OF: Final[dict[Where | None, str]] = {"host": "out of memory", "gpu": "out of GPU memory"}
 """By an exception; the kernel's out-of-memory killer is known otherwise."""
@@ -163,6 +164,13 @@ _AT_THE_LIMIT: Final = 0.95
 
 _FULL: Final = 1 << 20
 """Bytes. A disk with less is full."""
+
+_NO_SHARED_MEMORY: Final = re.compile(
+    r"</torch_\w+>: No space left|shared memory.*No space left|out of shared memory"
+)
+_NO_SPACE: Final = re.compile(
+    rf"\[Errno {errno.ENOSPC}\]|No space left on device|{_NO_SHARED_MEMORY.pattern}"
+)
 
 _SENT: Final = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGXCPU", "SIGUSR1", "SIGUSR2"})
 """Signals by which batch systems end a job that is over its limit."""
@@ -262,24 +270,27 @@ def _address_space(known: Known) -> Cause | None:
 
 
 def _disk(known: Known) -> Cause | None:
-    is_error = f"[Errno {errno.ENOSPC}]" in known.error or "No space left on device" in known.error
-    model = known.model_bytes
-    full = full_disks(known.seen.disks, model)
+    is_error = _NO_SPACE.search(known.error) is not None
+    full = full_disks(known)
     # SIGBUS: memory that is a file, for which there was no room.
     if not is_error and not (known.victim.signal == "SIGBUS" and full):
         return None
     every = (*full, *(each for each in known.seen.disks if each not in full))
     shown = ", ".join(f"{size(each.free)} of {size(each.size)} ({each.places})" for each in every)
     free = [f"free at the least that was seen: {shown}"] if shown else []
-    if any(each.size < model for each in full):
-        free.append(f"the model has {size(model)}")
-    return Cause(DISK_FULL, "; ".join(free) or None)
+    is_shared = [each.places for each in full] == [SHARED_MEMORY]
+    if not is_shared and any(each.size < known.model_bytes for each in full):
+        free.append(f"the model has {size(known.model_bytes)}")
+    return Cause(SHARED_MEMORY_FULL if is_shared else DISK_FULL, "; ".join(free) or None)
 
 
-def full_disks(disks: Sequence[Disk], model: int) -> list[Disk]:
-    """Returns the disks that were seen to be full; without one those that cannot hold a model of so many bytes."""
+def full_disks(known: Known) -> list[Disk]:
+    """Returns the disks that were full: the one that the error means, those seen to be, or that cannot hold the model."""
+    disks = known.seen.disks
+    if _NO_SHARED_MEMORY.search(known.error):
+        return [disk for disk in disks if SHARED_MEMORY in disk.places]
     full = [disk for disk in disks if disk.free < _FULL]
-    return full or [disk for disk in disks if disk.size < model]
+    return full or [disk for disk in disks if disk.size < known.model_bytes]
 
 
 def _out_of_memory(known: Known) -> Cause | None:

@@ -266,8 +266,8 @@ def _growth(step: RecordedStep, memory: int | None, recording: Recording) -> int
 def _advice(
     known: causes.Known, cause: causes.Cause, situation: causes.Situation, recording: Recording
 ) -> tuple[Advice, ...]:
-    is_full = cause.name == causes.DISK_FULL
-    full = causes.full_disks(known.seen.disks, known.model_bytes) if is_full else ()
+    is_full = cause.name in (causes.DISK_FULL, causes.SHARED_MEMORY_FULL)
+    full = causes.full_disks(known) if is_full else ()
     of_memory = causes.advice_for(_with_growth(situation, recording))
     return (*of_memory, *advice_on(known.error, known.model, full))
 

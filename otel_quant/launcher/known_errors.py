@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from otel_quant.launcher.surroundings import Disk
+from otel_quant.launcher.surroundings import SHARED_MEMORY, Disk
 from otel_quant.recordings.model import Advice
 from otel_quant.schema.units import size
 
@@ -41,6 +41,10 @@ def advice_on(error: str, model: str, full: Sequence[Disk]) -> Iterator[Advice]:
     for disk in full:
         if "temporary files" in disk.places:
             how = f"Set TMPDIR to a folder on a disk with more room than {size(disk.size)}, which temporary files have now."
+        elif disk.places == SHARED_MEMORY:
+            how = f"Give shared memory (/dev/shm) more room than {size(disk.size)}: docker run --shm-size, Kubernetes an emptyDir with medium Memory."
+            if "torch" in error or "DataLoader" in error:
+                how += " Or load samples with num_workers=0, fewer workers or smaller batches: workers hand over their batches in it."
         else:
             how = f"Write to a disk with more room, or make some: {disk.places} had {size(disk.free)} of {size(disk.size)}."
         yield Advice(text=how, source="this recording: room on disks")

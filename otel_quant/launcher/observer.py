@@ -23,7 +23,8 @@ from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.probes.cpu import ThreadWaits
 from otel_quant.capture.probes.memory import MemoryProbe
 from otel_quant.capture.probes.process_tree import descendants
-from otel_quant.capture.probes.readers import PROBES, Probe, Sampler
+from otel_quant.capture.probes.readers import PROBES, Probe
+from otel_quant.capture.sampler import Sampler
 from otel_quant.format import series
 from otel_quant.format.curve import SMALLEST_SHARE, CurveFile, LargestProcesses, Number
 from otel_quant.format.event_file import process_file
@@ -110,8 +111,7 @@ class TreeReading:
     resources: Mapping[str, Any]  # Records of the other probes, by resource
 
 
-INTERVAL: Final = 0.05
-"""Seconds between two readings."""
+INTERVAL: Final = 0.05  # Seconds between two readings
 
 _SHARE: Final = 0.03
 """Part of one core that readings of many processes may take; then they become rarer."""
@@ -129,8 +129,7 @@ _UNIT: Final = 1 if sys.platform == "darwin" else 1024
 _OWN_WAY: Final = frozenset({"memory", "gpu", "cache"})
 """Resources that are not read as the others are: caches only the program's processes know."""
 
-_MOST_REMEMBERED: Final = 200
-"""Processes that have ended of which something is kept."""
+_MOST_REMEMBERED: Final = 200  # Processes that have ended of which something is kept
 
 
 class Observer:

@@ -3,10 +3,10 @@
 The program is in our process group and has our files, so the terminal treats both as one job. Its
 signal mask and its ignored signals are the same that we were started with. A signal that is sent to
 the process group (Ctrl-C, Ctrl-Z, a resized window) reaches it without us; one that is sent to this
-process alone is passed on. When the program stops, this process stops; when it dies of a signal, this
+process alone is passed on. When the terminal stops the program, this process stops; when it dies of a signal, this
 process can die of the same: :func:`end_as`. When this process is killed, the program goes on.
 
-Two forks of this process, :class:`GroupWitness` and :class:`Keeper`, do what it cannot do itself.
+A fork of this process, :class:`GroupWitness`, does what it cannot do itself.
 
 The program waits for this module.
 """
@@ -39,9 +39,6 @@ _HAS_IT: Final = b"\1"
 
 _ANSWERS: Final = 1.0
 """Seconds after which a witness that does not answer, because it was stopped, is done without."""
-
-_LOOKS: Final = 0.25
-"""Seconds between two looks whether this process is stopped and its program is not."""
 
 
 def signal_name(number: int) -> str:
@@ -83,11 +80,6 @@ class Program:
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
             raise OSError(number, os.strerror(number), arguments[0])
         _let_go_of_input_and_output()
-        self._keeper: Keeper | None = None
-        try:
-            self._keeper = Keeper(self.pid)
-        except OSError:
-            pass  # as many processes as may be: then nobody continues this one
 
     def wait(self, while_stopped: WhileStopped, when_ended: Callable[[], object]) -> Ended:
         """Waits until the program has ended, and passes signals on in the meantime.
@@ -102,8 +94,7 @@ class Program:
                 continue
             # Asked of the program's own too: what it keeps would hide the next.
             was_for_all = self._witness.has(arrived.si_signo)
-            keeper = None if self._keeper is None else self._keeper.pid
-            if not was_for_all and arrived.si_pid not in (self.pid, os.getpid(), keeper):
+            if not was_for_all and arrived.si_pid not in (self.pid, os.getpid()):
                 try:
                     os.kill(self.pid, arrived.si_signo)
                 except ProcessLookupError:
@@ -111,8 +102,6 @@ class Program:
         while signal.sigtimedwait(self._taken, 0) is not None:
             pass  # the Ctrl-C that has ended the program is not to end what comes after it
         self._witness.end()
-        if self._keeper is not None:
-            self._keeper.end()
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
         return ended
 
@@ -129,10 +118,12 @@ class Program:
                 return None
             if not os.WIFSTOPPED(status):
                 return os.waitstatus_to_exitcode(status), usage.ru_maxrss
-            # Whoever waits for us has to see the job stop. SIGCONT continues both.
-            if _state_of(self.pid) == "T" and signal.SIGCONT not in signal.sigpending():
+            # Whoever waits for us has to see the job stop. SIGCONT continues both, but whoever has stopped the
+            # program alone continues it alone.
+            number, is_continued = os.WSTOPSIG(status), signal.SIGCONT in signal.sigpending()
+            if number != signal.SIGSTOP and _state_of(self.pid) == "T" and not is_continued:
                 with while_stopped():
-                    _stop(os.WSTOPSIG(status))
+                    _stop(number)
 
 
 def _become(
@@ -164,8 +155,8 @@ def _become(
 def _stop(number: int) -> None:
     """Stops this process by a signal, as the program was stopped, until it is continued."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
-    os.kill(os.getpid(), number)  # stops here if it is SIGSTOP, which cannot be blocked
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})  # else stops here
+    os.kill(os.getpid(), number)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})  # stops here
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
@@ -201,7 +192,7 @@ class GroupWitness:
     def __init__(self) -> None:
         questions, self._questions = os.pipe()
         self._answers, answers = os.pipe()
-        self._pid = _fork_helper(_be_witness, questions, answers)
+        self._pid = _fork_witness(questions, answers)
         self._is_lost = False  # it was killed or stopped
 
     def has(self, number: int) -> bool:
@@ -218,75 +209,39 @@ class GroupWitness:
         return False
 
     def end(self) -> None:
-        """Ends the process."""
+        """Ends the process by its pipe. To kill it would look like a failure to another `otel-quant run` around."""
         os.close(self._questions)
         os.close(self._answers)
-        _end_helper(self._pid)
+        os.kill(self._pid, signal.SIGCONT)  # it may be stopped
+        looks = 0
+        while not os.waitpid(self._pid, os.WNOHANG)[0]:
+            select.select([], [], [], _ANSWERS / 1000)
+            looks += 1
+            if looks == 1000:
+                os.kill(self._pid, signal.SIGKILL)
 
 
-def _be_witness(questions: int, answers: int) -> None:
-    while question := os.read(questions, 1):
-        has_it = signal.sigtimedwait([question[0]], _ON_ITS_WAY) is not None
-        os.write(answers, _HAS_IT if has_it else b"\0")
+def _fork_witness(questions: int, answers: int) -> int:
+    """Starts a fork that answers until the launcher has ended, however it did; returns its process id.
 
-
-class Keeper:
-    """Continues this process where it is stopped and its program is not: it would never end.
-
-    This process stops with its program, for the shell that waits for it; but whoever continues or kills
-    the program alone does not know of us, and no process can continue itself. So one in a session of its
-    own, which is not stopped with the group, looks at both.
-    """
-
-    def __init__(self, program: int) -> None:
-        until, self._until = os.pipe()
-        launcher = os.getpid()
-        self.pid = _fork_helper(lambda until: _keep_going(launcher, program, until), until)
-
-    def end(self) -> None:
-        """Ends the process."""
-        os.close(self._until)
-        _end_helper(self.pid)
-
-
-def _keep_going(launcher: int, program: int, until: int) -> None:
-    os.setsid()
-    while not select.select([until], [], [], _LOOKS)[0]:
-        if _state_of(launcher) == "T" != _state_of(program):
-            os.kill(launcher, signal.SIGCONT)
-
-
-def _fork_helper(work: Callable[..., None], *descriptors: int) -> int:
-    """Starts a fork that works until the launcher has ended, however it did; returns its process id.
-
-    It has the given descriptors, which are its alone: a pipe of the user's is not to stay open because
-    of it.
+    It has these descriptors alone: a pipe of the user's is not to stay open because of it.
     """
     pid = os.fork()
     if pid == 0:
         try:
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-            kept = sorted(descriptors)
-            ends = [*kept, os.sysconf("SC_OPEN_MAX")]
-            for first, end in zip([0, *(each + 1 for each in kept)], ends, strict=True):
-                os.closerange(first, end)
-            work(*descriptors)
+            first, second = sorted((questions, answers))
+            os.closerange(0, first)
+            os.closerange(first + 1, second)
+            os.closerange(second + 1, os.sysconf("SC_OPEN_MAX"))
+            while question := os.read(questions, 1):
+                has_it = signal.sigtimedwait([question[0]], _ON_ITS_WAY) is not None
+                os.write(answers, _HAS_IT if has_it else b"\0")
         finally:
             os._exit(0)
-    for descriptor in descriptors:
-        os.close(descriptor)
+    os.close(questions)
+    os.close(answers)
     return pid
-
-
-def _end_helper(pid: int) -> None:
-    """Waits for a helper whose pipe is closed. To kill it would look like a failure to another `otel-quant run` around."""
-    os.kill(pid, signal.SIGCONT)  # it may be stopped
-    looks = 0
-    while not os.waitpid(pid, os.WNOHANG)[0]:
-        select.select([], [], [], _ANSWERS / 1000)
-        looks += 1
-        if looks == 1000:
-            os.kill(pid, signal.SIGKILL)
 
 
 class ProgramElsewhere:

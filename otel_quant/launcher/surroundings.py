@@ -66,6 +66,10 @@ class OomKills(NamedTuple):
     of_groups: int  # Control groups of which it has ended every process
 
 
+SHARED_MEMORY: Final = "shared memory"
+"""What is on `/dev/shm`."""
+
+
 class Disk(NamedTuple):
     """A file system that the program may have written to."""
 
@@ -237,7 +241,7 @@ def disks(folder: Path, environ: Mapping[str, str]) -> tuple[Disk, ...]:
         "the current folder": Path(),
         "the recording": folder,
         "temporary files": Path(environ.get("TMPDIR") or "/tmp"),  # noqa: S108 - only looked at
-        "shared memory": Path("/dev/shm"),  # noqa: S108 - likewise
+        SHARED_MEMORY: Path("/dev/shm"),  # noqa: S108 - likewise
     }
     found: dict[int, Disk] = {}
     for place, path in places.items():

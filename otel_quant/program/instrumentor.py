@@ -16,6 +16,7 @@ from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # type:
 from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
+from otel_quant.capture.early_stacks import EARLY_STACKS
 from otel_quant.capture.instruments import PACKAGES
 from otel_quant.capture.instruments.hooks import HOOKS
 from otel_quant.capture.instruments.processes import PROCESSES
@@ -55,6 +56,8 @@ class QuantInstrumentor(BaseInstrumentor):
                     ", ".join(_PROVIDERS),
                 )
             settings = settings_from(os.environ)
+            if settings.record is not None:
+                EARLY_STACKS.begin()
             FAULTS.names_paths = settings.paths
             wanted = PACKAGES.keys() if settings.libraries is None else settings.libraries
             names = ", ".join(sorted(PACKAGES))

@@ -20,8 +20,7 @@ from otel_quant.views.html import fragment, page_text, write_page
 from otel_quant.views.inference import document, result_text
 from otel_quant.views.writers import terminal_text
 
-_TOP: Final = 10
-"""Modules of each model in tables."""
+_TOP: Final = 10  # Modules of each model in tables
 
 _FORMS: Final = {
     ".json": "json", ".csv": "csv", ".md": "markdown", ".txt": "table", ".html": "html", ".htm": "html",

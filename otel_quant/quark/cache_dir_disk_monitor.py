@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from otel_quant.capture.probes.cache_directories import size_of
-from otel_quant.capture.probes.readers import Sampler
+from otel_quant.capture.sampler import Sampler
 
 _MIB: Final = 1 << 20
 

@@ -15,9 +15,7 @@ from otel_quant.recordings.summary import GPU_PEAK, MEMORY_PEAK, is_of_program, 
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import QUANTITIES
 
-Figures: TypeAlias = Mapping[str, float]
-"""Numbers by the name of the quantity, in its unit."""
-
+Figures: TypeAlias = Mapping[str, float]  # Numbers by the name of the quantity, in its unit
 TOTAL: Final[model.StepPath] = ()
 
 _MOST_STEPS: Final = 10_000
@@ -176,9 +174,7 @@ _NOTHING: Final[frozenset[str]] = frozenset()
 _TIME: Final[frozenset[str]] = frozenset({"time"})
 _TIME_MEMORY: Final[frozenset[str]] = frozenset({"time", "memory"})
 _TIME_MEMORY_GPU: Final[frozenset[str]] = frozenset({"time", "memory", "gpu"})
-
-_NEARLY: Final = 0.01
-"""Two machines of one kind have a memory that differs by some pages."""
+_NEARLY: Final = 0.01  # Two machines of one kind have a memory that differs by some pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +210,9 @@ FACTS: Final[tuple[Fact, ...]] = (
     Fact("symmetric", semconv.SYMMETRIC, is_setting=True),
     Fact("bits", semconv.BITS, is_setting=True),
     Fact("block size", semconv.BLOCK_SIZE, is_setting=True),
+    Fact("bits of parts", semconv.PARTS_BITS, is_setting=True),
+    Fact("block sizes of parts", semconv.PARTS_BLOCK_SIZE, is_setting=True),
+    Fact("symmetric activations", semconv.ACTIVATION_SYMMETRIC, is_setting=True),
     Fact("algorithms", semconv.ALGORITHMS, is_setting=True),
     Fact("layers", semconv.LAYER_COUNT),
     Fact("accuracy of layers", semconv.ACCURACY_MEASURE),
@@ -301,7 +300,8 @@ def _facts_of(run: ComparedRun) -> dict[Fact, Value]:
         str(each).rpartition(" ") for each in (listed if isinstance(listed, tuple) else [listed])
     )
     known |= {Fact(name, "", _TIME_MEMORY_GPU): version for name, _, version in named if name}
-    command = run.recording.origin.get(semconv.PROCESS_COMMAND_LINE)
+    if (command := run.recording.origin.get(semconv.PROCESS_COMMAND_LINE)) is not None:
+        known[FACTS[0]] = _value_in([run.recording.origin], FACTS[0].attribute)  # not of workers
     known[_SCRIPT] = model.script_of(command) if isinstance(command, str) else None
     known |= {_WHEN_READ: run.when_read, _PROCESSES: len(outermost_runs(run.recording))}
     known[_GPU_SOURCE] = _gpu_source(sources) if GPU_PEAK in run.total else None
@@ -313,7 +313,8 @@ def _value_in(sources: Iterable[model.Attributes], name: str) -> Value | None:
     values = (source[name] for source in sources if name in source)
     texts = (", ".join(map(str, each)) if isinstance(each, tuple) else each for each in values)
     found = dict.fromkeys(texts)
-    return ", ".join(map(str, found)) if len(found) > 1 else next(iter(found), None)
+    several = (("no", "yes")[each] if isinstance(each, bool) else str(each) for each in found)
+    return ", ".join(several) if len(found) > 1 else next(iter(found), None)
 
 
 def _when_read(recording: model.Recording) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from sys import intern
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +16,7 @@ from otel_quant.recordings.model import (
 )
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Spot
+from otel_quant.schema.events import method_of
 from otel_quant.schema.readings import UNITS, Count, Counts, LayerAccuracy
 
 if TYPE_CHECKING:
@@ -62,15 +63,16 @@ class ReadRun:
     def take(self, kind: str, event: _Event, at: float) -> None:
         """Takes an event. Raises KeyError or ValueError if it is of a step that has not begun."""
         self._latest = at
-        if (take := _TAKES.get(kind)) is not None:
-            take(self, event, at)
+        take = getattr(self, f"_{method_of(kind)}", None)
+        if take is not None:
+            take(event, at)
         else:
             self._events.append((kind, event))
 
     def _run_started(self, event: _Event, at: float) -> None:
         self._known |= _known(event, _OF_RUN)
         self._attributes |= event.get("attributes", {})
-        self._checkpoint("Start", "start", event, at)
+        self._add_checkpoint("Start", "start", event, at)
 
     def _run_attributes(self, event: _Event, _: float) -> None:
         """Takes what is known later; with a span, the run has begun another, which may have none above."""
@@ -84,7 +86,7 @@ class ReadRun:
         self._known |= {"end": at, **_known(event, _OUTCOME)}
         self._attributes |= event.get("attributes", {})
         self._custom |= event.get("custom", {})
-        self._checkpoint("End", "end", event, at)
+        self._add_checkpoint("End", "end", event, at)
 
     def _step_started(self, event: _Event, at: float) -> None:
         index, name = event["index"], event["name"]
@@ -93,7 +95,7 @@ class ReadRun:
             "attributes": event.get("attributes", {}), "counts": Counts(), "progress": [],
             **_known(event, _OF_STEP),
         }  # fmt: skip
-        self._checkpoint(f"{name} Start", "start", event, at, index)
+        self._add_checkpoint(f"{name} Start", "start", event, at, index)
 
     def _step_ended(self, event: _Event, at: float) -> None:
         index, given = event["index"], event.get("attributes", {})
@@ -108,15 +110,23 @@ class ReadRun:
         step["attributes"].update(given)
         step |= _known(event, _OUTCOME)
         self._closed[index] = _recorded_step(step, _state_of(event), at)
-        self._checkpoint(f"{step['name']} End", "end", event, at, index)
+        self._add_checkpoint(f"{step['name']} End", "end", event, at, index)
 
-    def _expected(self, unit: str, event: _Event, at: float) -> None:
+    def _samples_expected(self, event: _Event, at: float, unit: str = "sample") -> None:
         step = self._open[event["index"]]
         step["counts"].expect(unit, event["total"])
         step["progress"] = [(at, 0)]
 
-    def _consumed(self, event: _Event, at: float) -> None:
+    def _layers_expected(self, event: _Event, at: float) -> None:
+        self._samples_expected(event, at, "layer")
+
+    def _samples_consumed(self, event: _Event, at: float) -> None:
         _all_counted(self._open[event["index"]], event, at)
+
+    _layers_begun = _samples_consumed
+
+    def _models_costed(self, event: _Event, _: float) -> None:
+        self._models.extend(event["models"])
 
     def _layer_measured(self, event: _Event, _: float) -> None:
         known = LayerAccuracy(
@@ -125,8 +135,8 @@ class ReadRun:
         )  # fmt: skip
         self._open[event["index"]]["layers"] += (known,)
 
-    def _point(self, event: _Event, at: float) -> None:
-        self._checkpoint(event["name"], "point", event, at, event.get("step"))
+    def _checkpoint(self, event: _Event, at: float) -> None:
+        self._add_checkpoint(event["name"], "point", event, at, event.get("step"))
 
     def _heartbeat(self, event: _Event, at: float) -> None:
         for unit in UNITS:
@@ -192,7 +202,7 @@ class ReadRun:
                 found[semconv.INPUT_PATH] = model["path"]
         return attributes.take(found, LeftOut()) or {}  # in a profile a figure may be anything
 
-    def _checkpoint(
+    def _add_checkpoint(
         self, name: str, phase: Phase, event: _Event, at: float, step: int | None = None
     ) -> None:
         figures = event.get("checkpoint", {})
@@ -203,24 +213,6 @@ class ReadRun:
         self._checkpoints.append(
             RecordedCheckpoint(intern(name), at, step, phase, figures, event.get("time"))
         )
-
-
-_TAKES: Final[Mapping[str, Callable[[ReadRun, _Event, float], None]]] = {
-    "run.started": ReadRun._run_started,
-    "run.attributes": ReadRun._run_attributes,
-    "run.ended": ReadRun._run_ended,
-    "step.started": ReadRun._step_started,
-    "step.ended": ReadRun._step_ended,
-    "samples.expected": lambda run, event, at: run._expected("sample", event, at),
-    "layers.expected": lambda run, event, at: run._expected("layer", event, at),
-    "samples.consumed": ReadRun._consumed,
-    "layers.begun": ReadRun._consumed,
-    "layer.measured": ReadRun._layer_measured,
-    "checkpoint": ReadRun._point,
-    "models.costed": lambda run, event, _: run._models.extend(event["models"]),
-    "heartbeat": ReadRun._heartbeat,
-}
-"""What a run takes of each kind of event."""
 
 
 def _state_of(ended: Mapping[str, Any]) -> State:

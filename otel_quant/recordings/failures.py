@@ -9,6 +9,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Final, NamedTuple
 
+from otel_quant.base.fault_boundary import BECAUSE
 from otel_quant.recordings.model import RecordedRun, RecordedStep, Recording, known, script_of
 from otel_quant.recordings.summary import outermost_runs
 from otel_quant.schema import semconv
@@ -26,6 +27,18 @@ _OF_CHILDREN: Final = frozenset({
 
 _OF_COMMAND: Final = "subprocess.CalledProcessError"
 """The same of the child whose command is in the message."""
+
+
+_UNFINISHED: Final = ".UnfinishedStepError"
+"""What the recorder closes steps with that are open when their run ends."""
+
+_SEEN_LATE: Final = 0.25
+"""Seconds after the end of a child process after which the launcher has seen it, at most."""
+
+
+def is_unfinished(step: RecordedStep) -> bool:
+    """Whether a step was still open when its run ended: in another thread, mostly."""
+    return (step.error or "").endswith(_UNFINISHED)
 
 
 class Failure(NamedTuple):
@@ -118,12 +131,14 @@ def _led_to(failure: Failure | None, recording: Recording, code: str | None) -> 
         same = [_failure(run, partial(_is_passed_on, error, message or "")) for run in runs]
         yield from (each for each in same if each.steps and each.time < failure.time)
     for each in found:
-        if each.time < failure.time and _has_led(each, every, error, message or ""):
+        late = _SEEN_LATE if each.run.end is None and not each.steps else 0.0
+        if each.time - late < failure.time and _has_led(each, every, error, message or ""):
             yield each
 
 
 def _is_passed_on(error: str | None, message: str, step: RecordedStep) -> bool:
-    text = f"{step.error}: {step.error_message}"
+    # What the worker's was raised from stays there.
+    text = f"{step.error}: {str(step.error_message).partition(BECAUSE)[0]}"
     return text == f"{error}: {message}" or message.endswith(text)
 
 

@@ -326,8 +326,7 @@ def parse(text: str) -> GateLimit:
         if found["sign"] == "=":
             allowed.insert(0, "%")
         raise LimitError(
-            f"{text!r}: {figure.name} cannot be given in {amount[2] or 'a number without a unit'}; "
-            f"expected {', '.join(allowed)}"
+            f"{text!r}: {figure.name} cannot be given in {amount[2] or 'a number without a unit'}; expected {', '.join(allowed)}"
         )
     value = float(amount[1]) * units[amount[2]]
     return GateLimit(text, found["step"], figure, found["sign"], value, is_share)
@@ -335,9 +334,7 @@ def parse(text: str) -> GateLimit:
 
 # --- the limits of a repository ----------------------------------------------------------
 
-NAME: Final = "otel-quant.toml"
-"""Their file."""
-
+NAME: Final = "otel-quant.toml"  # Their file
 _TABLE: Final = "compare"
 _KEYS: Final = ("fail-over", "budgets")
 

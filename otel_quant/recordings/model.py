@@ -52,9 +52,8 @@ STATES: Final[Mapping[State, StateWords]] = {
     "lost": StateWords("lost", "stopped without an end record", "stopped without an end record"),
 }
 
-LAUNCHER: Final = "launcher"
-"""Name of the curve that the launcher has made of all processes."""
-
+_STOPPED: Final = STATES["lost"]._replace(cell="stopped")
+LAUNCHER: Final = "launcher"  # Name of the curve that the launcher has made of all processes
 _NO_CURVE: Final = RecordedCurve(0, 0, Curve(1))
 _Made = TypeVar("_Made")
 
@@ -179,6 +178,11 @@ class RecordedRun:
     def is_unended(self) -> bool:
         """Whether it is of an SDK, and its span has not ended and never will."""
         return self.end is None and self.state != "running" and self.span_id is not None
+
+    @property
+    def words(self) -> StateWords:
+        """How it stands in words: a worker that a pool has ended is not lost."""
+        return _STOPPED if self.state == "lost" and not self.is_broken else STATES[self.state]
 
     @property
     def is_broken(self) -> bool:
@@ -358,12 +362,13 @@ def placed_steps(runs: Iterable[RecordedRun], until: float) -> list[PlacedStep]:
     return placed
 
 
-def covered(steps: Sequence[PlacedStep]) -> float:
-    """Returns the seconds in which a step was open."""
+def covered(steps: Sequence[PlacedStep], most: float = math.inf) -> float:
+    """Returns the seconds in which a step was open, until a moment at most."""
     seconds, until = 0.0, -math.inf
     for each in sorted(steps, key=lambda step: step.step.start):
-        seconds += max(0.0, each.end - max(each.step.start, until))
-        until = max(until, each.end)
+        end = min(each.end, most)
+        seconds += max(0.0, end - max(each.step.start, until))
+        until = max(until, end)
     return seconds
 
 

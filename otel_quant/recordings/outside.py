@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 from typing import Any, Final
 
+from otel_quant.format.event_file import BEFORE_RUNS, process_file
 from otel_quant.recordings import model
 from otel_quant.recordings.summary import outermost_runs, windows
 from otel_quant.schema import semconv
@@ -25,8 +26,8 @@ NAMES: Final = {
 }
 """The names of the rows, by index."""
 
-_LEAST: Final = 0.001
-"""Share of the run's time below which a time without a step is not shown."""
+_WITHOUT: Final = "(outside of steps)"  # The name of the only row of a recording without a step
+_LEAST: Final = 0.001  # Share of the run's time below which a time without a step is not shown
 
 _MOST_SPANS: Final = 1000
 """Stretches of time between steps of which figures are worked out; of more, each is a moment."""
@@ -74,7 +75,8 @@ def _last(steps: Iterable[model.PlacedStep]) -> float:
 
 
 def _outside(recording: model.Recording) -> Iterator[model.PlacedStep]:
-    steps, runs = model.steps_in(recording), outermost_runs(recording)
+    steps = model.steps_in(recording)
+    runs = outermost_runs(recording) or [*_before_runs(recording)]
     first, last = _first(steps), _last(steps)
     spans: dict[int, list[tuple[float, float]]] = {}
     for start, end in _gaps(recording):
@@ -83,7 +85,7 @@ def _outside(recording: model.Recording) -> Iterator[model.PlacedStep]:
     for index, each in spans.items():
         seconds = sum(end - start for start, end in each)
         if runs and seconds >= _LEAST * recording.duration:
-            (start, _), name = each[0], NAMES[index]
+            (start, _), name = each[0], NAMES[index] if steps else _WITHOUT
             end, figures = start + seconds, _figures(recording, each)
             step = model.RecordedStep(
                 index=index, name=name, kind="", start=start, end=end, state="ended",
@@ -91,6 +93,14 @@ def _outside(recording: model.Recording) -> Iterator[model.PlacedStep]:
             )  # fmt: skip
             run = runs[0 if index == BEFORE else -1]
             yield model.PlacedStep(step, run, ((name, 1),), end, seconds)
+
+
+def _before_runs(recording: model.Recording) -> Iterator[model.RecordedRun]:
+    """Yields what stands for a run of the process that was seen longest before it began one, if any was."""
+    files = recording.path.glob(process_file(recording.path, "stacks", "*", BEFORE_RUNS).name)
+    if largest := max(files, key=lambda path: path.stat().st_size, default=None):
+        process = largest.name.split(".")[1]
+        yield model.RecordedRun(id=BEFORE_RUNS, process=process, start=0.0, state=recording.state)
 
 
 def _gaps(recording: model.Recording) -> Iterator[tuple[float, float]]:

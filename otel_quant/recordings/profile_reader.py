@@ -111,8 +111,7 @@ def read_profile(path: Path, *, in_brief: bool = False) -> Recording:
             )
         found = "is empty" if not text.strip() else "ends before its first checkpoint"
         raise event_file.NotARecordingError(
-            f"{path}: the file {found}; expected the records of a run, which writes the first as "
-            "it begins"
+            f"{path}: the file {found}; expected the records of a run, which writes the first as it begins"
         )
     reading = {} if profile.complete else _last_reading(path, profile)
     return recording_of(profile, path, reading, "running" if is_held(path) else "lost")
@@ -319,9 +318,7 @@ def _error(record: Record) -> dict[str, str]:
 
 
 _ERROR: Final = ("error", "error_message")
-
-_WITH: Final = "with "
-"""Begins the text on an exception in the section on the end."""
+_WITH: Final = "with "  # Begins the text on an exception in the section on the end
 
 
 def _of_step(first: Record, last: Record) -> dict[str, Any]:
@@ -384,8 +381,7 @@ def _model(cost: Record) -> Mapping[str, Any]:
     return {**texts, "figures": {key: cost[key] for key in cost if key not in _TEXTS}}
 
 
-_TEXTS: Final = ("role", "path", "error")
-"""What is known of a model beside its figures."""
+_TEXTS: Final = ("role", "path", "error")  # What is known of a model beside its figures
 
 
 def _attribute(record: Record, key: str) -> AttributeValue | None:

@@ -39,19 +39,9 @@ from otel_quant.recordings.model import (
     number,
     steps_in,
 )
-from otel_quant.recordings.outside import NAMES, row_of
+from otel_quant.recordings.outside import NAMES, outside_of, row_of
 from otel_quant.recordings.summary import limit, processors
-from otel_quant.schema import semconv
-from otel_quant.schema.code_lines import (
-    BEFORE,
-    DEEPEST,
-    OTHER,
-    OUTSIDE,
-    UNSEEN,
-    Amounts,
-    Place,
-    total_of,
-)
+from otel_quant.schema import code_lines, semconv
 from otel_quant.schema.units import duration_text
 
 
@@ -86,6 +76,7 @@ class _Folder:
         failed = map(self._failed_run, self._made.get("failed", ()))
         self._failed = {each.pid: each for each in failed}
         self._clocks: dict[str, int] = {}  # What to add to the monotonic clock of each process
+        self._parents: dict[str, int] = {}  # Of each process
         self._cut: set[str] = set()  # The processes of which not all events could be written
         self._latest = 0.0  # when the last that is known was written, in seconds
 
@@ -157,7 +148,7 @@ class _Folder:
                 for kind, event in _read_events(path, left_out, in_brief=self._in_brief):
                     at = self._seconds(process, event)
                     if kind == "process.started":
-                        parent = event["parent_pid"]
+                        self._parents[process] = parent = event["parent_pid"]
                         continue
                     if kind == "run.started":
                         runs[event["run"]] = ReadRun(event["run"], at, process, parent)
@@ -269,7 +260,10 @@ class _Folder:
             return "running"
         if self._ending is None or self._ending.state == "ended":
             return "lost"
-        return self._ending.state
+        # How a program has failed tells nothing of the processes that it has started.
+        pids = {each.partition("-")[0] for each in self._processes}
+        is_child = self._ending.state == "failed" and str(self._parents.get(process)) in pids
+        return "lost" if is_child else self._ending.state
 
     def _state(self, runs: list[RecordedRun]) -> State:
         """Returns the state of the recording: as the launcher saw it end, else by its runs."""
@@ -297,9 +291,7 @@ def _ending_of(found: dict[str, Any] | None) -> Ending | None:
 # --- lines --------------------------------------------------------------------------------
 
 _Events: TypeAlias = Iterator[tuple[str, dict[str, Any]]]
-
-_DECODE: Final = json.JSONDecoder().decode
-"""Without finding out the encoding of each line."""
+_DECODE: Final = json.JSONDecoder().decode  # Without finding out the encoding of each line
 
 _AT_ONCE: Final = 256
 """Lines that are decoded together: each name is one object then, of 20 in every line of a long run."""
@@ -372,18 +364,18 @@ class SeenStack:
     """What was seen at one stack of a step."""
 
     step: PlacedStep | None  # None for threads without a step, and steps too many to keep apart
-    lines: tuple[Place, ...]  # Outermost first
-    seen: Amounts
+    lines: tuple[code_lines.Place, ...]  # Outermost first
+    seen: code_lines.Amounts
 
     where: str = _OTHER_STEPS  # What stands for a step that is None
 
     @property
-    def call(self) -> Place:
+    def call(self) -> code_lines.Place:
         """The innermost line of the program's own code; the outermost line if none is."""
         return next((line for line in reversed(self.lines) if line.is_own), self.lines[0])
 
 
-_OUTSIDE: Final = frozenset(map(str, (OUTSIDE, *NAMES)))
+_OUTSIDE: Final = frozenset(map(str, (code_lines.OUTSIDE, *NAMES)))
 
 
 def stacks_in(recording: Recording, runs: Sequence[RecordedRun] | None = None) -> list[SeenStack]:
@@ -392,9 +384,12 @@ def stacks_in(recording: Recording, runs: Sequence[RecordedRun] | None = None) -
         return recording.once("stacks", lambda: stacks_in(recording, recording.runs))
     steps = {(each.run.id, str(each.step.index)): each for each in steps_in(recording)}
     found: list[SeenStack] = []
+    if not steps:
+        runs = [row.run for row in outside_of(recording)]
     for run in runs:
         left_out = LeftOut()
-        path = event_file.process_file(recording.path, "stacks", run.process, run.id)
+        name = run.id if run.has_events else event_file.BEFORE_RUNS
+        path = event_file.process_file(recording.path, "stacks", run.process, name)
         known = STACKS.take(event_file.mapping_in(path), left_out)
         if known is None or left_out:  # without one of them, others have the wrong numbers
             continue
@@ -408,16 +403,18 @@ def stacks_in(recording: Recording, runs: Sequence[RecordedRun] | None = None) -
 
 
 def _stacks(
-    rows: Sequence[Sequence[int]], places: Sequence[Place]
-) -> Iterator[tuple[tuple[Place, ...], Amounts]]:
+    rows: Sequence[Sequence[int]], places: Sequence[code_lines.Place]
+) -> Iterator[tuple[tuple[code_lines.Place, ...], code_lines.Amounts]]:
     """Yields the stacks of a step: a row names the row of its caller and its own place."""
-    lines: list[tuple[Place, ...]] = []
+    lines: list[tuple[code_lines.Place, ...]] = []
     for above, place, *amounts in rows:
         known = lines[above] if 0 <= above < len(lines) else ()
-        is_line = 0 <= place < len(places) and len(known) <= DEEPEST  # and what was folded below
+        is_line = (
+            0 <= place < len(places) and len(known) <= code_lines.DEEPEST
+        )  # and what was folded below
         lines.append((*known, places[place]) if is_line else known)
         if any(amounts):  # steps that were folded whole have no lines
-            yield lines[-1] or (OTHER,), Amounts(*amounts)
+            yield lines[-1] or (code_lines.OTHER,), code_lines.Amounts(*amounts)
 
 
 def unseen_in(recording: Recording) -> list[SeenStack]:
@@ -431,15 +428,13 @@ def unseen_in(recording: Recording) -> list[SeenStack]:
     runs = {id(each.step.run) for each in stacks if each.step is not None}
     rest = [(each, each.own - seen.get(id(each), 0) / 1e9) for each in steps_in(recording)]
     return [
-        SeenStack(each, (UNSEEN,), Amounts(round(seconds * 1e9)))
+        SeenStack(each, (code_lines.UNSEEN,), code_lines.Amounts(round(seconds * 1e9)))
         for each, seconds in rest
         if id(each.run) in runs and seconds >= max(_UNSEEN, _PART * each.own)
     ]
 
 
-_UNSEEN: Final = 1.0
-"""Seconds of a step without lines that are a row: two pauses of the sampler."""
-
+_UNSEEN: Final = 1.0  # Seconds of a step without lines that are a row: two pauses of the sampler
 _PART: Final = 0.05
 
 
@@ -448,15 +443,15 @@ def of_step(stacks: Iterable[SeenStack], name: str) -> list[SeenStack]:
     return [each for each in stacks if each.step is not None and name in each.step.names]
 
 
-def split_of(recording: Recording, step: RecordedStep) -> Amounts | None:
+def split_of(recording: Recording, step: RecordedStep) -> code_lines.Amounts | None:
     """Returns what was seen of a step itself, not of steps within it; None if nothing was, or the kernel did not count."""
 
-    def splits() -> dict[int, Amounts]:
-        found: dict[int, list[Amounts]] = {}
+    def splits() -> dict[int, code_lines.Amounts]:
+        found: dict[int, list[code_lines.Amounts]] = {}
         for each in stacks_in(recording):
             if each.step is not None:
                 found.setdefault(id(each.step.step), []).append(each.seen)
-        return {index: total_of(every) for index, every in found.items()}
+        return {index: code_lines.total_of(every) for index, every in found.items()}
 
     seen = recording.once("splits", splits).get(id(step))
     return seen if seen is not None and seen.cpu else None
@@ -473,12 +468,12 @@ def lines_of(recording: Recording, step: RecordedStep) -> list[Stack]:
     return [(each.lines, each.seen) for each in of_step(stacks_in(recording), step.name)]
 
 
-def by_line(stacks: Iterable[SeenStack]) -> dict[Place, Amounts]:
+def by_line(stacks: Iterable[SeenStack]) -> dict[code_lines.Place, code_lines.Amounts]:
     """Returns what was seen at each line itself, not in what it calls."""
     return by_last_line((each.lines, each.seen) for each in stacks)
 
 
-def by_call(stacks: Iterable[SeenStack]) -> dict[Place, Amounts]:
+def by_call(stacks: Iterable[SeenStack]) -> dict[code_lines.Place, code_lines.Amounts]:
     """Returns what was seen below each line of the program's own code."""
     return by_last_line(((each.call,), each.seen) for each in stacks)
 
@@ -524,7 +519,7 @@ def with_bound(recording: Recording, row: PlacedStep) -> PlacedStep:
         return row
     evidence = Evidence(root, row.duration, row.step.attributes)
     evidence.function = function_of(row.step)
-    evidence.is_start = bool(row.step.spans) and row.step.index == BEFORE
+    evidence.is_start = bool(row.step.spans) and row.step.index == code_lines.BEFORE
     evidence.cpus = processors(recording) or math.nan
     evidence.limit = math.nan if most is None else most.value
     bound = bound_of(evidence)

@@ -32,14 +32,6 @@ from otel_quant.recordings import summary
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.profile_reader import HEADER
 from otel_quant.recordings.reader import read, reason_of
-from otel_quant.recordings.summary import (
-    BY_NAME,
-    DISK_WRITE,
-    DURATION,
-    MEMORY_PEAK,
-    MEMORY_SEEN,
-    SAMPLE_RATE,
-)
 from otel_quant.schema import catalog, semconv
 from otel_quant.schema.events import present
 from otel_quant.schema.units import BY_UNIT, UNITS, digits_text, moment_text
@@ -61,9 +53,7 @@ MODEL_SIZE: Final = "model.size"
 ACTIVATION_SIZE: Final = "model.activation_size"
 WHEN: Final = "when"
 PATH: Final = "path"
-
-TIME: Final = "time"
-"""The unit of a moment."""
+TIME: Final = "time"  # The unit of a moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +74,8 @@ LISTED: Final = (
     Field(MODEL_SIZE, "SIZE", "By", "size of the float model, external data included"),
     Field(ACTIVATION_SIZE, "ACTIVATIONS", "By", "outputs of all nodes of the float model, for one sample"),
     *(
-        Field(name, heading, BY_NAME[name].unit, BY_NAME[name].brief)
-        for name, heading in ((DURATION, "TIME"), (MEMORY_PEAK, "PEAK"), (DISK_WRITE, "WRITTEN"))
+        Field(name, heading, summary.BY_NAME[name].unit, summary.BY_NAME[name].brief)
+        for name, heading in ((summary.DURATION, "TIME"), (summary.MEMORY_PEAK, "PEAK"), (summary.DISK_WRITE, "WRITTEN"))
     ),
     Field(WHEN, "WHEN", TIME, "when it began, in UTC"),
     Field(PATH, "PATH", "", "the recording or the profile"),
@@ -97,6 +87,9 @@ NAMES: Final = tuple(field.name for field in LISTED)
 FAILED: Final = "failed"
 """Runs of processes within it that did not end well, where the program did; shown beside the status."""
 
+LEAST: Final = f"{summary.MEMORY_PEAK}_is_least"
+"""Whether the peak may have been higher; no column of the list."""
+
 _ATTRIBUTES: Final = {
     attribute.name.replace("<role>", role): attribute.unit
     for attribute in catalog.ATTRIBUTES
@@ -105,18 +98,20 @@ _ATTRIBUTES: Final = {
 _UNITS: Final = {
     **{name.removeprefix(semconv.PREFIX): unit for name, unit in _ATTRIBUTES.items()},
     **_ATTRIBUTES,
-    **{figure.name: figure.unit for figure in BY_NAME.values()},
+    **{figure.name: figure.unit for figure in summary.BY_NAME.values()},
     **{field.name: field.unit for field in LISTED},
     FAILED: "",
+    LEAST: "",
 }
 _OF_RUN: Final = {attribute.name for attribute in catalog.attributes_on("run")}
-_BRIEF: Final = {*NAMES, FAILED, *BY_NAME} - {SAMPLE_RATE, MEMORY_SEEN}
+_BRIEF: Final = {*NAMES, FAILED, LEAST, *summary.BY_NAME} - {
+    summary.SAMPLE_RATE,
+    summary.MEMORY_SEEN,
+}
 
 _BY_UNIT: Final[Mapping[str, Callable[[float], str]]] = {
     **BY_UNIT, TIME: partial(moment_text, to="minutes"),
 }  # fmt: skip
-
-_BAD: Final = frozenset({"killed", "lost", "running"})
 
 
 def name_of(text: str) -> str:
@@ -144,8 +139,8 @@ def is_brief(names: Iterable[str]) -> bool:
 
 
 def is_least(row: Row) -> bool:
-    """Returns whether the true peaks of a run may be higher: nothing has seen its end."""
-    return row[STATUS] in _BAD
+    """Returns whether the true peak of a run may be higher: nothing has seen its end, or has looked in between."""
+    return row[STATUS] in ("killed", "lost", "running") or LEAST in row
 
 
 def text_of(value: Value | None, unit: str) -> str:
@@ -195,14 +190,12 @@ class Condition:
         if type(found) in (int, float):
             if self.number is None:
                 raise ConditionError(
-                    f"{self.text}: {self.value!r} is no number; {self.name} is one, such as "
-                    f"{text_of(found, unit_of(self.name))}"
+                    f"{self.text}: {self.value!r} is no number; {self.name} is one, such as {text_of(found, unit_of(self.name))}"
                 )
             return _COMPARISONS[self.comparison](found, self.number)
         if self.comparison not in ("=", "!="):
             raise ConditionError(
-                f"{self.text}: {self.name} is a text, such as {text_of(found, '')}; expected "
-                f"{self.name}=... or {self.name}!=..."
+                f"{self.text}: {self.name} is a text, such as {text_of(found, '')}; expected {self.name}=... or {self.name}!=..."
             )
         texts = found if isinstance(found, tuple) else (text_of(found, ""),)
         return (self.value in texts) == (self.comparison == "=")
@@ -249,8 +242,7 @@ def _number(text: str, name: str, value: str) -> float | None:
         if not unit:
             return None  # a text that begins with a digit
         raise ConditionError(
-            f"{text}: {parts[2]!r} is no unit of {name}; expected one of "
-            f"{', '.join(filter(None, units)) or 'none'}"
+            f"{text}: {parts[2]!r} is no unit of {name}; expected one of {', '.join(filter(None, units)) or 'none'}"
         )
     return float(parts[1]) * units[parts[2]]
 
@@ -260,8 +252,7 @@ def _moment(text: str, value: Value) -> float:
         moment = datetime.fromisoformat(str(value))
     except ValueError:
         raise ConditionError(
-            f"{text}: {value!r} is no date; expected 2026-11-22 or 2026-11-22T06:59, in UTC unless "
-            "it has an offset"
+            f"{text}: {value!r} is no date; expected 2026-11-22 or 2026-11-22T06:59, in UTC unless it has an offset"
         ) from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
@@ -327,8 +318,7 @@ def pivot(
 def _figure(value: Value, name: str) -> float:
     if isinstance(value, bool | str | tuple):
         raise ConditionError(
-            f"--value {name}: {text_of(value, '')!r} is no figure; expected a name such as "
-            "memory.peak or duration"
+            f"--value {name}: {text_of(value, '')!r} is no figure; expected a name such as memory.peak or duration"
         )
     return value
 
@@ -407,9 +397,7 @@ def _is_profile(entry: os.DirEntry[str]) -> bool:
 
 # --- rows --------------------------------------------------------------------------------
 
-_FEW: Final = 500
-"""Runs that one process reads sooner than others are started."""
-
+_FEW: Final = 500  # Runs that one process reads sooner than others are started
 _CHUNK: Final = 100
 
 _IGNORE_INTERRUPT: Final = (signal.SIGINT, signal.SIG_IGN)
@@ -423,7 +411,7 @@ def read_all(tops: Sequence[str], names: Collection[str]) -> tuple[list[Row], li
     found = list(find(tops))
     rows: list[Row] = []
     unreadable = [each for each in found if isinstance(each, Unreadable)]
-    wanted = tuple(dict.fromkeys((*NAMES, FAILED, *names)))
+    wanted = tuple(dict.fromkeys((*NAMES, FAILED, LEAST, *names)))
     read_one = partial(_row_at, names=wanted, in_brief=is_brief(wanted))
     gc.disable()  # nothing that is read has a cycle
     try:
@@ -477,6 +465,7 @@ def row_of(recording: Recording, names: Iterable[str]) -> Row:
         attributes.update(each)
     value_of = partial(_value_of, recording, attributes)
     failed = sum(run.is_broken for run in runs) if recording.state == "ended" else 0
+    peak = summary.peak(recording)
     path, name = attributes.get(semconv.INPUT_PATH), attributes.get(semconv.MODEL_NAME)
     made = {
         MODEL: _model_name(path) or name,
@@ -486,6 +475,7 @@ def row_of(recording: Recording, names: Iterable[str]) -> Row:
         ),
         STATUS: recording.state,
         FAILED: failed or None,
+        LEAST: (peak is not None and peak.is_least) or None,
         WHEN: recording.began_ns / 1e9 or None,
         PATH: os.fspath(recording.path),
     }

@@ -156,8 +156,7 @@ def _sample(
 ALPHA: Final = 0.05
 """A difference is more than noise if chance alone would make one like it less often than this."""
 
-_EXACT: Final = 20
-"""Runs on both sides together up to which every order of them is counted."""
+_EXACT: Final = 20  # Runs on both sides together up to which every order of them is counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,8 +309,7 @@ def _rank_sums(size: int, groups: tuple[int, ...]) -> Counter[int]:
 
 # --- waits for a processor ----------------------------------------------------------------
 
-_LOST: Final = 2
-"""Seconds that may be lost for each second that a thread waits."""
+_LOST: Final = 2  # Seconds that may be lost for each second that a thread waits
 
 
 def alone(name: str, figures: compared_runs.Figures, cpus: float | None) -> tuple[float, float]:

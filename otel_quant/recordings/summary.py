@@ -81,13 +81,9 @@ _OF_STEPS: Final = {
 }
 """The quantities of steps, by name: the attribute without which a step has none; empty if there is none."""
 
-_NEAR: Final = 0.99
-"""The curve and the kernel's mark differ by what was used between two samples."""
-
+_NEAR: Final = 0.99  # The curve and the kernel's mark differ by what was used between two samples
 _EXACT: Final[tuple[Source, ...]] = ("kernel", "allocator")
-
-_MOST_PLACES: Final = 8
-"""Values of which it is looked up which step was open then."""
+_MOST_PLACES: Final = 8  # Values of which it is looked up which step was open then
 
 
 class KnownValue(NamedTuple):
@@ -572,8 +568,7 @@ class Windows:
 _GROWTH_LASTS: Final = 3.0
 """Shortest step, in seconds, that is reported when its memory goes on growing."""
 
-_GROWS: Final = 64 * 10**6
-"""Bytes by which it grows at least."""
+_GROWS: Final = 64 * 10**6  # Bytes by which it grows at least
 
 
 class Growing(NamedTuple):

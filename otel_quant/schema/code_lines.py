@@ -9,8 +9,7 @@ from operator import add
 from pathlib import PurePath
 from typing import Final, NamedTuple
 
-DEEPEST: Final = 200
-"""Frames of a stack that are kept, the innermost."""
+DEEPEST: Final = 200  # Frames of a stack that are kept, the innermost
 
 
 class Place(NamedTuple):
@@ -61,18 +60,13 @@ class Spot(NamedTuple):
         return f"{self.words}, which waits for {self.waits_for}" if self.waits_for else self.words
 
 
-OTHER: Final = Place("", "other", 0, "")
-"""Stands for branches that were folded."""
+OTHER: Final = Place("", "other", 0, "")  # Stands for branches that were folded
 
 UNSEEN: Final = Place("", "unseen", 0, "")
 """Stands for the time of a step of which no line was recorded."""
 
-OTHER_STEPS: Final = -1
-"""Index of a step that stands for those that were folded whole."""
-
-OUTSIDE: Final = -2
-"""Index that stands for what threads without an open step did."""
-
+OTHER_STEPS: Final = -1  # Index of a step that stands for those that were folded whole
+OUTSIDE: Final = -2  # Index that stands for what threads without an open step did
 BEFORE: Final = -3
 BETWEEN: Final = -4
 AFTER: Final = -5

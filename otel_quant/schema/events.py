@@ -13,24 +13,12 @@ from numbers import Integral, Real
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from otel_quant.schema import semconv
+from otel_quant.schema import readings, semconv
 from otel_quant.schema.code_lines import Node, Spot
-from otel_quant.schema.readings import (
-    AttributeValue,
-    CostedModel,
-    Counts,
-    LayerAccuracy,
-    Peaks,
-    Phase,
-    Reading,
-    RunInfo,
-    StepInfo,
-    StepProgress,
-)
 
-_PHASES: Final[Mapping[str, Phase]] = {"started": "start", "ended": "end"}
+_PHASES: Final[Mapping[str, readings.Phase]] = {"started": "start", "ended": "end"}
 
-Attributes = Mapping[str, AttributeValue]
+Attributes = Mapping[str, readings.AttributeValue]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,8 +28,8 @@ class Event:
     kind: str  # One of :data:`EVENTS`
     time_ns: int  # Wall clock, nanoseconds since the epoch
     clock_ns: int  # Monotonic clock, nanoseconds
-    run: RunInfo
-    step: StepInfo | None = None  # The step that it is about; None for the run
+    run: readings.RunInfo
+    step: readings.StepInfo | None = None  # The step that it is about; None for the run
     name: str = ""  # ``Calibration Start``; of a forecast or a kill, the message
     sequence: int = 0  # Position of the checkpoint in the run, from 0
     elapsed: float = 0.0  # Seconds since the run's first checkpoint
@@ -58,25 +46,29 @@ class Event:
     # Of a step that has ended: the lines of code with the most time and the most growth of memory
     top_lines: dict[str, Any] | None = None
     # Samples and layers of the step; from its start the recorder's own counts, which go on
-    counts: Counts = field(default_factory=Counts)
+    counts: readings.Counts = field(default_factory=readings.Counts)
     items: int | None = None  # Items in its samples; None if one of them did not tell
     error: str | None = None  # Class name of the exception, or the signal, that ended it
     error_message: str | None = None  # Its message, on one line
-    models: tuple[CostedModel, ...] = ()
-    layer: LayerAccuracy | None = None  # What a library has computed of a layer
-    steps: tuple[StepProgress, ...] = ()  # The open steps, in the order in which they opened
+    models: tuple[readings.CostedModel, ...] = ()
+    layer: readings.LayerAccuracy | None = None  # What a library has computed of a layer
+    steps: tuple[
+        readings.StepProgress, ...
+    ] = ()  # The open steps, in the order in which they opened
 
     # What only the program that is measured has, and what no recording holds:
     exception: BaseException | None = None  # What ended the step
-    reading: Reading | None = None  # What was read
-    baseline: Reading | None = None  # The run's first reading; what only rises is relative to it
-    peaks: Peaks | None = None  # Highest figures of the step, or of the run so far
+    reading: readings.Reading | None = None  # What was read
+    baseline: readings.Reading | None = (
+        None  # The run's first reading; what only rises is relative to it
+    )
+    peaks: readings.Peaks | None = None  # Highest figures of the step, or of the run so far
     # The stacks of the run so far, a tree by the index of each step; the sampler may add to them
     stacks: Mapping[int, Node] | None = None
     lines: Mapping[int, Spot] = field(default_factory=dict)  # Where each step was last seen
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> readings.Phase:
         """What kind of checkpoint it is."""
         return _PHASES.get(self.kind.partition(".")[2], "point")
 
@@ -91,7 +83,7 @@ class Event:
         return self.lasted_ns / 1e9
 
 
-def identity_of(step: StepInfo) -> dict[str, AttributeValue]:
+def identity_of(step: readings.StepInfo) -> dict[str, readings.AttributeValue]:
     """Returns the attributes that identify a step."""
     return present({
         semconv.STEP_NAME: step.label, semconv.STEP_KIND: step.kind, semconv.STEP_INDEX: step.index,
@@ -100,14 +92,14 @@ def identity_of(step: StepInfo) -> dict[str, AttributeValue]:
     })  # fmt: skip
 
 
-def run_ids_of(run: RunInfo) -> dict[str, AttributeValue]:
+def run_ids_of(run: readings.RunInfo) -> dict[str, readings.AttributeValue]:
     """Returns what every span and log record of a run has."""
     return present(
         {semconv.RUN_ID: run.id, semconv.RUN_NAME: run.name or None, semconv.RUN_RANK: run.rank}
     )
 
 
-def cost_of(cost: CostedModel) -> dict[str, AttributeValue]:
+def cost_of(cost: readings.CostedModel) -> dict[str, readings.AttributeValue]:
     """Returns the totals of a costed model."""
     return {semconv.of_model(cost.role, name): value for name, value in cost.figures.items()}
 
@@ -178,7 +170,7 @@ def shown_custom(custom: Mapping[str, object]) -> dict[str, Any] | None:
     return present(known) if custom else None
 
 
-def _line_of_model(cost: CostedModel) -> dict[str, Any]:
+def _line_of_model(cost: readings.CostedModel) -> dict[str, Any]:
     return present({
         "role": cost.role, "path": cost.path, "figures": dict(cost.figures),
         "heaviest": [*map(dict, cost.heaviest)],
@@ -289,7 +281,7 @@ class Sink:
 
     # What happens too often to be an event:
 
-    def step_entered(self, step: StepInfo) -> Token[Any] | None:
+    def step_entered(self, step: readings.StepInfo) -> Token[Any] | None:
         """The code of the step is about to run in the calling context.
 
         Called each time the code is entered: once for a function, once for every resumption of
@@ -297,13 +289,13 @@ class Sink:
         """
         return None
 
-    def step_left(self, step: StepInfo, token: Token[Any] | None) -> None:
+    def step_left(self, step: readings.StepInfo, token: Token[Any] | None) -> None:
         """The code of the step no longer runs in the calling context."""
 
-    def counted(self, step: StepInfo, unit: str, count: int) -> None:
+    def counted(self, step: readings.StepInfo, unit: str, count: int) -> None:
         """A step has begun ``count`` more samples or layers."""
 
-    def sampled(self, reading: Reading) -> None:
+    def sampled(self, reading: readings.Reading) -> None:
         """A sample was taken between two checkpoints, on the sampler's thread."""
 
     def forget(self) -> None:

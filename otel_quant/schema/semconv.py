@@ -21,12 +21,8 @@ from otel_quant.schema.figures import PREFIX as PREFIX
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
 """Version of OpenTelemetry's semantic conventions whose names are used here; a test holds that it has them."""
 
-SCOPE: Final = "otel_quant"
-"""Name of the instrumentation scope of every signal."""
-
-MOST_LAYERS: Final = 10_000
-"""Values of layers that are recorded of a step; more are only counted."""
-
+SCOPE: Final = "otel_quant"  # Name of the instrumentation scope of every signal
+MOST_LAYERS: Final = 10_000  # Values of layers that are recorded of a step; more are only counted
 Type = Literal["string", "int", "double", "boolean", "string[]", "int[]"]
 Place = Literal[
     "resource", "run", "step", "cost", "checkpoint", "reading", "forecast", "lines", "device", "layer", "answer", "ending",
@@ -116,9 +112,7 @@ DISK_IO_DIRECTION: Final = "disk.io.direction"
 CPU_MODE: Final = "cpu.mode"
 CHECKPOINT_MEMORY: Final = CHECKPOINT_PREFIX + figures.TREE_MEMORY.checkpoint
 READING_MEMORY: Final = READING_PREFIX + figures.TREE_MEMORY.checkpoint
-DEVICE_INDEX: Final = "index"
-"""Last part of the name of the attribute that has a device's position."""
-
+DEVICE_INDEX: Final = "index"  # Last part of the name of the attribute that has a device's position
 _MODEL_PREFIX: Final = "quant.model."
 
 
@@ -218,11 +212,15 @@ WEIGHT_TYPE: Final = _attribute("quant.weight.type", "string", "", "Type of the 
 ACTIVATION_TYPE: Final = _attribute("quant.activation.type", "string", "", "Type of the quantized activations.", ("step",), "QUInt8")
 ACTIVATION_BITS: Final = _attribute("quant.activation.bits", "int", "bit", "Width of the quantized activations.", ("step",), "8")
 BACKEND: Final = _attribute("quant.backend", "string", "", "What the quantized model is made for: PyTorch's engine, NNCF's device.", ("step",), "x86")
+WEIGHT_COUNT: Final = _attribute("quant.weight.count", "int", "{weight}", "Quantized weights in the ONNX model that the step has made; 0 where nothing was quantized.", ("step",), "54")
 PER_CHANNEL: Final = _attribute("quant.per_channel", "boolean", "", "Whether weights have one scale for each channel.", ("step",), "true")
 BITS: Final = _attribute("quant.bits", "int", "bit", "Width of the quantized weights.", ("step",), "4")
 BLOCK_SIZE: Final = _attribute("quant.block_size", "int", "{element}", "Number of weights that share one scale.", ("step",), "128")
+PARTS_BITS: Final = _attribute("quant.parts.bits", "int[]", "bit", "Widths of the quantized weights, sorted, where parts of the model differ; `quant.bits` is absent then.", ("step",), "4")
+PARTS_BLOCK_SIZE: Final = _attribute("quant.parts.block_size", "int[]", "{element}", "Numbers of weights that share one scale, sorted, where parts of the model differ; `quant.block_size` is absent then.", ("step",), "32")
 GRANULARITY: Final = _attribute("quant.granularity", "string", "", "What of the weights has a scale of its own: `tensor`, `channel`, `group`, `block`, `row`, `token` or `axis`, as the library calls it.", ("step",), "group")
 SYMMETRIC: Final = _attribute("quant.symmetric", "boolean", "", "Whether the quantized weights have no zero point.", ("step",), "true")
+ACTIVATION_SYMMETRIC: Final = _attribute("quant.activation.symmetric", "boolean", "", "Whether the quantized activations have no zero point.", ("step",), "false")
 ALGORITHMS: Final = _attribute("quant.algorithms", "string[]", "", "Advanced algorithms that were configured.", ("step",), "adaround")
 LAYER_COUNT: Final = _attribute("quant.layer_count", "int", "{layer}", "Layers that the step has begun, at a reading so far: decoder layers, linear layers or parts, as the library goes through them. Of several loops over layers the last one counts.", ("step", "reading", "forecast"), "17")
 LAYER_TOTAL: Final = _attribute("quant.layer_total", "int", "{layer}", "Layers that the library goes through in that loop, where it knows their number.", ("step", "reading", "forecast"), "32")
@@ -266,7 +264,7 @@ READING_MEMORY_LIMIT: Final = _attribute("quant.reading.memory_limit", "int", "B
 READING_MEMORY_PEAK: Final = _attribute("quant.reading.memory_peak", "int", "By", "Highest RSS of the process tree since the run began.", ("reading",), "2115145344")
 READING_OPEN_STEPS: Final = _attribute("quant.reading.open_steps", "string[]", "", "Labels of the open steps, in the order in which they opened.", ("reading",), "Calibration")
 ENDING_SIGNAL: Final = _attribute("quant.ending.signal", "string", "", "Signal that ended the program, or the process that was killed or failed first.", ("run", "ending", "program"), "SIGKILL")
-ENDING_CAUSE: Final = _attribute("quant.ending.cause", "string", "", "What ended it, if not the kernel's out-of-memory killer: `out of memory` and `out of GPU memory` by an exception, `limit of CPU time`, `limit of the size of a file`, `limit of the address space`, `disk full`, `a hang`; absent if that is not known.", ("run", "ending"), "limit of CPU time")
+ENDING_CAUSE: Final = _attribute("quant.ending.cause", "string", "", "What ended it, if not the kernel's out-of-memory killer: `out of memory` and `out of GPU memory` by an exception, `limit of CPU time`, `limit of the size of a file`, `limit of the address space`, `disk full`, `shared memory full`, `a hang`; absent if that is not known.", ("run", "ending"), "limit of CPU time")
 ENDING_OUT_OF_MEMORY: Final = _attribute("quant.ending.out_of_memory", "string", "", "Whether the kernel's out-of-memory killer did it: `known` by the counter of the control group, `guessed` by the counter of the machine, or where none can be read from memory at the limit; absent if neither.", ("run", "ending"), "known")
 ENDING_EVIDENCE: Final = _attribute("quant.ending.evidence", "string", "", "What that is concluded from, or is known beside.", ("run", "ending"), "the kernel has counted 1 out-of-memory kill")
 ENDING_OPEN_STEPS: Final = _attribute("quant.ending.open_steps", "string[]", "", "Labels of the steps that were open, outermost first.", ("run", "ending"), "Calibration")
@@ -363,9 +361,7 @@ OPERATOR_EVENT: Final = _event("quant.inference.operator.timed", "One of the ope
 FINDING_EVENT: Final = _event("quant.inference.finding.made", "Something that went wrong in an inference: of each model the twenty that take most time.")
 INFERENCE_FAILED_EVENT: Final = _event("quant.inference.failed", "A warning: a model could not be measured, and why.")
 COST_FAILED_EVENT: Final = _event("quant.model.cost_failed", "A warning: why a model could not be costed (`message`). The model's span has an event of that name too.")
-
-EVENTS: Final = tuple(_EVENTS)
-"""Every kind of log record, in the order of the documentation."""
+EVENTS: Final = tuple(_EVENTS)  # Every kind of log record, in the order of the documentation
 
 # --- metrics ------------------------------------------------------------------------------
 
@@ -424,8 +420,7 @@ METRICS: Final = tuple(_METRICS)
 PROGRAM_SPAN: Final = "program"
 """Name of the span above the runs of a program that is no Python itself; the launcher sends it."""
 
-ROOT_SPAN: Final = "quantization"
-"""Name of a run's root span."""
+ROOT_SPAN: Final = "quantization"  # Name of a run's root span
 
 COST_SPAN: Final = "model cost"
 """Name of the span of one model's costing; it is a child of the root span, never of a step."""

@@ -27,9 +27,7 @@ OTEL_QUANT_OTLP_FILES: Final = "OTEL_QUANT_OTLP_FILES"
 OTEL_QUANT_RECORD: Final = "OTEL_QUANT_RECORD"
 OTEL_QUANT_SAMPLE_INTERVAL: Final = "OTEL_QUANT_SAMPLE_INTERVAL"
 OTEL_TRACES_EXPORTER: Final = "OTEL_TRACES_EXPORTER"
-
-EXPORTER: Final = "quark_yaml"
-"""The exporter of traces that requests the local profile."""
+EXPORTER: Final = "quark_yaml"  # The exporter of traces that requests the local profile
 
 _OUR_PREFIX: Final = "OTEL_Q"
 """Shorter than ``OTEL_QUANT_``, for misspelt names; no variable of OpenTelemetry begins with it."""

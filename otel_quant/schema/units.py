@@ -10,13 +10,8 @@ from typing import Final
 
 MB: Final = 10**6
 GB: Final = 10**9
-
-WITHIN: Final = " > "
-"""Between the name of a step and the name of a step within it."""
-
-BINARY: Final = "iB"
-"""End of the units of which one is 1,024 of the next smaller."""
-
+WITHIN: Final = " > "  # Between the name of a step and the name of a step within it
+BINARY: Final = "iB"  # End of the units of which one is 1,024 of the next smaller
 _KIB: Final = 1 << 10
 
 UNITS: Final[Mapping[str, Mapping[str, float]]] = {
@@ -119,8 +114,13 @@ _TIMES: Final = 1.95
 _TWICE: Final = 2.05
 
 
+_LEAST_MS: Final = 0.0005  # Seconds that are no millisecond when they are rounded
+
+
 def duration_text(seconds: float) -> str:
-    """Returns a length of time: ``9 h 58 min``, ``2 min 05 s``, ``8.75 s``, ``12 ms``."""
+    """Returns a length of time: ``9 h 58 min``, ``2 min 05 s``, ``8.75 s``, ``12 ms``, ``45 us``."""
+    if 0 < seconds < _LEAST_MS:
+        return f"{1e6 * seconds:.0f} us"
     if seconds < 1:
         return f"{1000 * seconds:.0f} ms"
     if seconds < 60:
@@ -158,6 +158,11 @@ def clock_text(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def moment_of(seconds: float) -> str:
+    """Returns the same in a sentence: ``850 ms``, ``12.3 s``, ``2:03``."""
+    return clock_text(seconds) if seconds >= 60 else duration_text(seconds)
 
 
 def moment_text(seconds: float, to: str = "seconds") -> str:

@@ -38,18 +38,9 @@ from otel_quant.recordings.model import (
     script_of,
 )
 from otel_quant.recordings.reader import by_line, stacks_in
-from otel_quant.schema import semconv
+from otel_quant.schema import readings, semconv
 from otel_quant.schema.events import Event, Sink, present, run_ids_of
 from otel_quant.schema.figures import RESOURCES
-from otel_quant.schema.readings import (
-    CostedModel,
-    Counts,
-    Limits,
-    Phase,
-    RunInfo,
-    StepInfo,
-    StepProgress,
-)
 from otel_quant.sending.identifiers import SAMPLED, Identifiers, RecordedIds
 from otel_quant.sending.sdk_parts import Kept, RecordedMeters
 from otel_quant.version import VERSION
@@ -62,16 +53,13 @@ _KNOWN_AT_START: Final = semconv.ORIGIN | {
 """Attributes of a run's span that it has from its start."""
 
 _PEAKS: Final = (summary.MEMORY_PEAK, summary.GPU_TREE_PEAK)
-
-_DIGITS: Final = 6
-"""Of a share."""
-
+_DIGITS: Final = 6  # Of a share
 _LOST: Final = "the process stopped without an end record (killed or crashed)"
 
 _NAME: Final = "service.name"
 
 
-_KINDS: Final[Mapping[tuple[Phase, bool], str]] = {
+_KINDS: Final[Mapping[tuple[readings.Phase, bool], str]] = {
     ("start", False): "run.started",
     ("start", True): "step.started",
     ("end", True): "step.ended",
@@ -108,7 +96,7 @@ class Replay:
             }
             self._of_run = {**self._of_run, **present(of_limit)}
         self._peak = number(_with_highest(self._of_run), semconv.MEMORY_PEAK)
-        self._infos: dict[int | None, StepInfo] = {s.index: _step_of(s) for s in run.steps}
+        self._infos: dict[int | None, readings.StepInfo] = {s.index: _step_of(s) for s in run.steps}
         self._steps: dict[int | None, RecordedStep] = {step.index: step for step in run.steps}
         # When the run (None) and its steps began, by the wall clock: a process reads its two clocks one
         # after the other, and telemetry has the one, the recording's times are by the other.
@@ -174,7 +162,7 @@ class Replay:
             sink.receive(replace(event, stacks=stacks.steps))
         return requests
 
-    def _span_ids(self, step: StepInfo | None) -> SpanIds:
+    def _span_ids(self, step: readings.StepInfo | None) -> SpanIds:
         run, ids = self._run, self._ids
         made = ids.of_run(run) if step is None else ids.of_step(run, self._steps[step.index])
         resource: Any = self.kept.tracers.resource.attributes
@@ -318,7 +306,7 @@ class Replay:
             error=run.error or cause or "lost",
             error_message=run.error or next(iter(lines), _LOST),
             steps=tuple(
-                StepProgress(self._infos[step.index], step.counts)
+                readings.StepProgress(self._infos[step.index], step.counts)
                 for step in run.steps
                 if step.end is None
             ),
@@ -360,7 +348,7 @@ class Replay:
         }
         return {**attributes, **present(found)}
 
-    def _context_of(self, step: StepInfo | None) -> Context | None:
+    def _context_of(self, step: readings.StepInfo | None) -> Context | None:
         return self._spans.context_of(step)
 
     def _cut_at(self) -> float:
@@ -431,25 +419,25 @@ def _context(above: SpanContext | None) -> Context:
     return Context() if above is None else set_span_in_context(NonRecordingSpan(above), Context())
 
 
-def _info_of(run: RecordedRun, limit: summary.MemoryLimit | None) -> RunInfo:
+def _info_of(run: RecordedRun, limit: summary.MemoryLimit | None) -> readings.RunInfo:
     first: Mapping[str, Any] = run.steps[0].attributes if run.steps else {}
     model = first.get(semconv.INPUT_PATH)
-    return RunInfo(
+    return readings.RunInfo(
         id=run.id,
         pid=run.pid,
         name=str(run.attributes.get(semconv.RUN_NAME, "")),
         model=model_name(model) if isinstance(model, str) else None,
         method=first.get(semconv.CALIBRATION_METHOD),
         config=first.get(semconv.CONFIG_NAME),
-        limits=Limits(None if limit is None else round(limit.value)),
+        limits=readings.Limits(None if limit is None else round(limit.value)),
         rank=run.rank,
         world_size=run.world_size,
     )
 
 
-def _step_of(step: RecordedStep) -> StepInfo:
+def _step_of(step: RecordedStep) -> readings.StepInfo:
     library = step.attributes.get(semconv.LIBRARY_NAME)
-    return StepInfo(
+    return readings.StepInfo(
         index=step.index,
         label=step.name,
         kind=step.kind,
@@ -464,8 +452,8 @@ def _with_highest(attributes: Attributes) -> Attributes:
     return {**attributes, **present({semconv.MEMORY_PEAK: highest})}
 
 
-def _model_of(model: Mapping[str, Any]) -> CostedModel:
-    return CostedModel(
+def _model_of(model: Mapping[str, Any]) -> readings.CostedModel:
+    return readings.CostedModel(
         role=model.get("role", "float"),
         path=model.get("path"),
         start_ns=model["began"],
@@ -476,7 +464,7 @@ def _model_of(model: Mapping[str, Any]) -> CostedModel:
     )
 
 
-def _add_counts(metrics: MetricsSink, step: StepInfo, counts: Counts) -> None:
+def _add_counts(metrics: MetricsSink, step: readings.StepInfo, counts: readings.Counts) -> None:
     for unit, (done, _) in counts.items():
         if done:
             metrics.counted(step, unit, done)

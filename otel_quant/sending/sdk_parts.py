@@ -62,10 +62,7 @@ def _exporter(kept: list[Any]) -> Any:
 # --- metrics ------------------------------------------------------------------------------
 
 _SCOPE: Final = InstrumentationScope(semconv.SCOPE, VERSION, semconv.SCHEMA_URL)
-
-_MOST: Final = 1000
-"""Points of one request: a receiver takes 4 MiB by default."""
-
+_MOST: Final = 1000  # Points of one request: a receiver takes 4 MiB by default
 _CUMULATIVE: Final = AggregationTemporality.CUMULATIVE
 
 _OF_RUN: Final = (

@@ -37,8 +37,7 @@ from otel_quant.sending.identifiers import Identifiers, MadeIds
 from otel_quant.sending.replay import Replay, program_span
 from otel_quant.sending.sdk_parts import Kept
 
-_BATCH: Final = 512
-"""Spans or log records of one request, as the SDK sends by default."""
+_BATCH: Final = 512  # Spans or log records of one request, as the SDK sends by default
 
 
 @dataclass(slots=True)
@@ -201,8 +200,7 @@ class _CapturedLog(logging.Handler):
 # --- inference ----------------------------------------------------------------------------
 
 _SERVICE: Final = "otel-quant"
-_TIMEOUT: Final = "OTEL_EXPORTER_OTLP_TIMEOUT"
-"""Seconds that an exporter goes on trying."""
+_TIMEOUT: Final = "OTEL_EXPORTER_OTLP_TIMEOUT"  # Seconds that an exporter goes on trying
 
 
 def send_inference(result: InferenceResult, recording: Path | None, settings: Settings) -> None:

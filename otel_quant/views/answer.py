@@ -2,72 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from heapq import nlargest
 from operator import attrgetter
 from pathlib import PurePath
 from typing import Final, TypeGuard
 
-from otel_quant.diagnosis.bounds import (
-    CALIBRATION_DATA,
-    COMPILING,
-    IMPORTING,
-    MEMORY_GROWTH,
-    OTHER_PROGRAMS,
-    remedy_of,
-    words_of,
-)
-from otel_quant.diagnosis.headline import (
-    LONGEST_MESSAGE,
-    LONGEST_NAME,
-    MOST_TIME,
-    error_text,
-    names_text,
-    peak_sentence,
-    time_sentence,
-)
-from otel_quant.recordings import summary
-from otel_quant.recordings.failures import failure_of, failures, has_exit_code
-from otel_quant.recordings.model import (
-    STATES,
-    Attributes,
-    Ending,
-    PlacedStep,
-    RecordedRun,
-    RecordedStep,
-    Recording,
-    covered,
-    forecast_of,
-    function_of,
-    number,
-    script_of,
-    steps_in,
-)
+from otel_quant.diagnosis import bounds, headline
+from otel_quant.recordings import model, reader, summary
+from otel_quant.recordings.failures import failure_of, failures, has_exit_code, is_unfinished
 from otel_quant.recordings.outside import outside_at, outside_of
 from otel_quant.recordings.outside import words_of as words_of_outside
-from otel_quant.recordings.reader import (
-    alike,
-    by_call,
-    grown_of,
-    lines_of,
-    of_step,
-    stacks_in,
-    with_bound,
-)
-from otel_quant.schema import semconv
+from otel_quant.schema import semconv, units
 from otel_quant.schema.code_lines import Place
-from otel_quant.schema.units import (
-    WITHIN,
-    clock_text,
-    counted,
-    cut,
-    duration_text,
-    part_text,
-    share_text,
-    size,
-)
 from otel_quant.views.document import Facts, Lines, Part, Section
 from otel_quant.views.gpu_answer import gpu_sentences
 from otel_quant.views.gpu_devices import growing_on_gpus, nearest_to_its_limit
@@ -75,15 +26,16 @@ from otel_quant.views.steps import ShownProcess, memory_limit, process_name
 from otel_quant.views.text import listed, phrase, printable, shortened
 
 _LONGEST_LINE: Final = 60
-_message: Final = partial(cut, longest=LONGEST_MESSAGE)
+_message: Final = partial(units.cut, longest=headline.LONGEST_MESSAGE)
 _MOST_PATHS: Final = 3
 _MOST_BOUNDS: Final = 5
 _MOST_GROWING: Final = 10
 _LONG: Final = 0.2
 """Share of the run's time from which on a step leaks rather than loads, and a wait is worth telling."""
 
-_LEAST_WAIT: Final = 1.0
-"""Seconds."""
+_LEAST_WAIT: Final = 1.0  # Seconds
+_LEAST_OUTSIDE: Final = 0.5  # Seconds
+_LEAST_WRITTEN: Final = 1_000_000  # Bytes: a recording itself takes some hundred kB
 
 _OWN: Final = 0.8
 """Share of its processors from which on a program uses them itself, and its threads wait for each other."""
@@ -91,24 +43,19 @@ _OWN: Final = 0.8
 _BESIDE: Final = 1.01
 """How often the time in which a step was open is that of all processes, from which on they ran beside each other."""
 
-_SAME: Final = 0.98
-"""Share of a peak from which on a step's own is the same, and has its line."""
-
+_SAME: Final = 0.98  # Share of a peak from which on a step's own is the same, and has its line
 _MOST_CALLS: Final = 3
-_A_PART: Final = 0.1
-"""Share of the time outside of steps from which on a function is named."""
-
-_WORTH: Final = 0.05
-"""Share of the run's time from which on a step matters."""
+_A_PART: Final = 0.1  # Share of the time outside of steps from which on a function is named
+_WORTH: Final = 0.05  # Share of the run's time from which on a step matters
 
 
 def sentences(
-    recording: Recording, subject: ShownProcess, *, is_below: bool = True
+    recording: model.Recording, subject: ShownProcess, *, is_below: bool = True
 ) -> Iterator[str]:
     """Yields the most important first, of which the first names a failed step unless it stands below how it ended."""
     yield from _error(recording, subject, is_below)
     rows, outside = outside_of(recording), list(_outside(recording))
-    is_most = sum(each.own for each in rows) > MOST_TIME * recording.duration
+    is_most = sum(each.own for each in rows) > headline.MOST_TIME * recording.duration
     yield from outside if is_most else ()
     yield from _peak_sentence(recording, subject, summary.peak(recording))
     yield from gpu_sentences(recording, subject)
@@ -116,29 +63,31 @@ def sentences(
     yield from growing_on_gpus(recording, subject.steps)
     growing, waited = list(_growing(recording, subject)), list(_waited(recording))
     yield from (*growing, *_time(recording), *([] if is_most else outside), *waited)
-    named = [OTHER_PROGRAMS] * bool(waited) + [MEMORY_GROWTH] * bool(growing)
+    named = [bounds.OTHER_PROGRAMS] * bool(waited) + [bounds.MEMORY_GROWTH] * bool(growing)
     yield from _bounds(recording, subject, named)
     yield from _written(recording, subject)
     yield from (f"{line}." for line in forecast_lines(recording))
 
 
-def _program_of(recording: Recording, attributes: Attributes) -> str:
+def _program_of(recording: model.Recording, attributes: model.Attributes) -> str:
     """Returns the name of a program, or of the recording where its command is not known."""
     command = str(attributes.get(semconv.PROCESS_COMMAND_LINE, ""))
-    program = script_of(command) or str(recording.path)
+    program = model.script_of(command) or str(recording.path)
     if program.startswith("-c "):
         program = f"{command.split()[0]} -c"
     program = program.removeprefix("-m ")  # whose name is the module's
-    return cut(PurePath(program).name or program, LONGEST_NAME)
+    return units.cut(PurePath(program).name or program, headline.LONGEST_NAME)
 
 
-def outcome(recording: Recording, subject: ShownProcess) -> str:
+def outcome(recording: model.Recording, subject: ShownProcess) -> str:
     """Returns how it ended, one sentence without its full stop."""
     program = _program_of(recording, recording.origin)
-    length, where = duration_text(recording.duration), _where(recording, subject)
+    length, where = units.duration_text(recording.duration), _where(recording, subject)
     if recording.state == "ended":
         broken = sum(run.is_broken for run in recording.runs)
-        but = phrase(", but {} within it did not end well", broken, partial(counted, thing="run"))
+        but = phrase(
+            ", but {} within it did not end well", broken, partial(units.counted, thing="run")
+        )
         return f"{program} finished in {length}{but}"
     if recording.state == "running":
         return f"{program} had been running for {length} when this was made{phrase(': {}', where)}"
@@ -152,26 +101,26 @@ def outcome(recording: Recording, subject: ShownProcess) -> str:
     )
 
 
-def _where(recording: Recording, subject: ShownProcess) -> str:
+def _where(recording: model.Recording, subject: ShownProcess) -> str:
     """Returns what it was doing at the end, or which step failed."""
     if where := _ending_of(recording).where:
-        return shortened(where, LONGEST_NAME + _LONGEST_LINE)
+        return shortened(where, headline.LONGEST_NAME + _LONGEST_LINE)
     if recording.state == "failed" or recording.ending is not None:
         failure = failure_of(recording)
         steps = failure.steps if failure is not None and recording.ending is None else ()
-        return cut(steps[-1].name, LONGEST_NAME) if steps else ""
+        return units.cut(steps[-1].name, headline.LONGEST_NAME) if steps else ""
     # Innermost of those that are still open, before that the one that counts samples or layers.
     # A child may have been killed alone.
     unended = [each for each in subject.steps if each.step.end is None]
-    unended = unended or [each for each in steps_in(recording) if each.step.end is None]
+    unended = unended or [each for each in model.steps_in(recording) if each.step.end is None]
     if not unended:
         return ""
     step = max(unended, key=lambda each: (bool(each.step.counts), each.depth, each.end)).step
     line = phrase(", at {}", step.line, attrgetter("words"))
-    return f"{cut(step.name, LONGEST_NAME)}{phrase(', {}', step.counts)}{line}"
+    return f"{units.cut(step.name, headline.LONGEST_NAME)}{phrase(', {}', step.counts)}{line}"
 
 
-def _error(recording: Recording, subject: ShownProcess, is_below: bool) -> Iterator[str]:
+def _error(recording: model.Recording, subject: ShownProcess, is_below: bool) -> Iterator[str]:
     """Yields which exception ended a program, and what had failed before that it may have survived."""
     has_ended = recording.state == "ended"
     every = failures(recording)
@@ -181,8 +130,7 @@ def _error(recording: Recording, subject: ShownProcess, is_below: bool) -> Itera
         raised = "".join(f"{_named(each.name)} raised " for each in step)
         yield f"{raised or _failed(recording, first.run)}{_error_text(first.of)}."
     elif has_ended:
-        steps = [each.step for each in subject.steps if each.step.error is not None]
-        yield from (f"{_named(each.name)} raised {_error_text(each)}." for each in steps[:1])
+        yield from _survived([each.step for each in subject.steps if each.step.error is not None])
     until = recording.duration if first is None else first.time
     own = recording.launcher
     before = [
@@ -192,14 +140,33 @@ def _error(recording: Recording, subject: ShownProcess, is_below: bool) -> Itera
     ]
     if before and not has_ended:
         name = _failed(recording, before[0].run)
-        yield f"Before that, {name}{_error_text(before[0].of)}, {clock_text(before[0].time)} after the start."
+        yield f"Before that, {name}{_error_text(before[0].of)}, {units.moment_of(before[0].time)} after the start."
 
 
-_INTERRUPT: Final = "KeyboardInterrupt"
-"""Of Ctrl-C, which every process has."""
+def _survived(failed: Sequence[model.RecordedStep]) -> Iterator[str]:
+    """Yields which steps of a program that ended well were left by an exception, or not at all."""
+    still_open = [each for each in failed if is_unfinished(each)]
+    if still_open:
+        named = _listed([_named(each.name) for each in still_open])
+        yield f"Not ended when the program did: {named}."
+    around = {(each.parent, each.error) for each in failed}  # which the same exception has left
+    raised = [
+        each
+        for each in failed
+        if not is_unfinished(each) and (each.index, each.error) not in around
+    ]
+    if len(raised) == 1:
+        only = raised[0]
+        yield f"{_named(only.name)} raised {_error_text(only)}; the program survived it."
+    elif raised:
+        first, steps = raised[0], units.counted(len(raised), "step")
+        yield f"{steps} raised exceptions that the program survived, the first {_named(first.name)}: {_error_text(first)}."
 
 
-def _failed(recording: Recording, run: RecordedRun) -> str:
+_INTERRUPT: Final = "KeyboardInterrupt"  # Of Ctrl-C, which every process has
+
+
+def _failed(recording: model.Recording, run: model.RecordedRun) -> str:
     """Returns which run failed; empty for the program itself, whose name is in the line above."""
     is_own = recording.launcher is not None and run.parent_pid == recording.launcher
     is_single = len(recording.runs) == 1 and not has_exit_code(run.error)
@@ -209,27 +176,27 @@ def _failed(recording: Recording, run: RecordedRun) -> str:
     return f"{process_name(recording, run)} {how} "
 
 
-def _error_text(failed: RecordedRun | RecordedStep) -> str:
-    return error_text(str(failed.error), failed.error_message)
+def _error_text(failed: model.RecordedRun | model.RecordedStep) -> str:
+    return headline.error_text(str(failed.error), failed.error_message)
 
 
 def _peak_sentence(
-    recording: Recording, subject: ShownProcess, peak: summary.KnownValue | None
+    recording: model.Recording, subject: ShownProcess, peak: summary.KnownValue | None
 ) -> Iterator[str]:
     if peak is None:
         return
-    where, when = phrase(" in {}", [name for name, _ in peak.path], names_text), ""
-    own = number(peak.step.attributes, semconv.MEMORY_PEAK) if peak.step is not None else None
+    where, when = phrase(" in {}", [name for name, _ in peak.path], headline.names_text), ""
+    own = model.number(peak.step.attributes, semconv.MEMORY_PEAK) if peak.step is not None else None
     if peak.step is not None and own is not None and own >= _SAME * peak.value:
         where += phrase(", seen at {}", peak.step.attributes.get(semconv.MEMORY_PEAK_LINE), listed)
     if peak.time is not None:
-        when = f", {clock_text(peak.time)} after the start"
+        when = f", {units.moment_of(peak.time)} after the start"
         where = where or phrase(" {}", outside_at(recording, peak.time), words_of_outside)
     limit, what = memory_limit(recording), f"Memory{whose(recording, peak)}"
-    yield peak_sentence(peak.value, where + when, limit, what=what, is_least=peak.is_least)
+    yield headline.peak_sentence(peak.value, where + when, limit, what=what, is_least=peak.is_least)
 
 
-def _growing(recording: Recording, subject: ShownProcess) -> Iterator[str]:
+def _growing(recording: model.Recording, subject: ShownProcess) -> Iterator[str]:
     """Yields the sentence on memory that goes on growing within a step: of several in the innermost."""
     # To load a model takes memory too, and ends soon; so do modules.
     least = _LONG * recording.duration
@@ -237,7 +204,7 @@ def _growing(recording: Recording, subject: ShownProcess) -> Iterator[str]:
         each
         for each in subject.steps
         if (each.step.end is None or each.duration > least)
-        and each.step.attributes.get(semconv.STEP_BOUND_BY) not in (IMPORTING, COMPILING)
+        and _bound(each) not in (bounds.IMPORTING, bounds.COMPILING)
     ]
     known = [
         (each, grown)
@@ -250,165 +217,207 @@ def _growing(recording: Recording, subject: ShownProcess) -> Iterator[str]:
     each, grown = max(known, key=lambda it: (it[1].grown > most / 2, it[0].depth))
     per_sample = _ending_of(recording).memory_per_sample or grown.per_sample
     each_one = "with each sample" if per_sample else "a second"
-    by = f"{size(per_sample or grown.per_second)} {each_one}"
-    seen = grown_of(recording, each.step)
-    is_known = each.step.end is not None and bool(lines_of(recording, each.step))
+    by = f"{units.size(per_sample or grown.per_second)} {each_one}"
+    seen = reader.grown_of(recording, each.step)
+    is_known = each.step.end is not None and bool(reader.lines_of(recording, each.step))
     if (seen is not None and seen.is_loaded) or (
         is_known and (0 if seen is None else seen.bytes) < grown.grown / 2
     ):
         return  # what was loaded; or child processes, of which no lines are known
-    text = f"Memory kept growing in {names_text(each.names)}, by {by}, {size(grown.grown)} in all"
+    text = f"Memory kept growing in {headline.names_text(each.names)}, by {by}, {units.size(grown.grown)} in all"
     if seen is not None:
-        text += f", {share_text(seen.share)} of it at {seen.spot.words}"
+        text += f", {units.share_text(seen.share)} of it at {seen.spot.words}"
     limit = memory_limit(recording)
     if limit and grown.left is not None and _ending_of(recording).exit_code == 0:
-        text += f"; the limit of {size(limit)} would be reached {duration_text(grown.left)} later"
-    remedy = _to_try(recording, MEMORY_GROWTH, each)
+        text += f"; the limit of {units.size(limit)} would be reached {units.duration_text(grown.left)} later"
+    remedy = _to_try(recording, bounds.MEMORY_GROWTH, each)
     yield f"{text}: {'' if remedy else 'a leak, or '}data that is kept.{remedy}"
 
 
-def whose(recording: Recording, peak: summary.KnownValue) -> str:
-    """Returns which of several processes a peak is of; empty if it is of all of them."""
-    is_single = len({run.process for run in recording.runs}) == 1
-    if peak.run is None or peak.source in ("launcher", "ending") or is_single:
+def whose(recording: model.Recording, peak: summary.KnownValue) -> str:
+    """Returns which of several processes a peak is of."""
+    if len({run.process for run in recording.runs}) < 2:
         return ""
+    if peak.run is None or peak.source in ("launcher", "ending"):
+        return " of all processes"
     return f" of {process_name(recording, peak.run)}"
 
 
-def _time(recording: Recording) -> Iterator[str]:
+def _time(recording: model.Recording) -> Iterator[str]:
     """Yields how long the steps of all processes took, and those of one name that took longest."""
-    steps = steps_in(recording)
+    steps, whole = model.steps_in(recording), recording.duration
     if not steps:
         yield "No step was recorded."
         return
-    by_process: dict[str, list[PlacedStep]] = {}
-    by_name: dict[tuple[str, ...], dict[str, float]] = {}
+    by_process: dict[str, list[model.PlacedStep]] = defaultdict(list)
+    by_name: dict[tuple[str, ...], dict[str, list[model.PlacedStep]]] = {}
     for each in steps:
-        by_process.setdefault(each.run.process, []).append(each)
-        by_one = by_name.setdefault(each.names[-2:], defaultdict(float))
-        by_one[each.run.process] += each.own
-    total, counts = covered(steps), Counter(each.names[-2:] for each in steps)
+        by_process[each.run.process].append(each)
+        by_one = by_name.setdefault(each.names[-2:], defaultdict(list))
+        by_one[each.run.process].append(each)
+    total = model.covered(steps, whole)
     # Of processes beside each other the times do not add up to that of the run.
-    is_beside = sum(map(covered, by_process.values())) > _BESIDE * total
-    add_up = max if is_beside else sum
-    times = {names: (add_up(by_one.values()), counts[names]) for names, by_one in by_name.items()}
+    seconds = sum(model.covered(own, whole) for own in by_process.values())
+    is_beside = seconds > _BESIDE * total
+    times = {}
+    for names, by_one in by_name.items():
+        own = [_time_of(each, whole) for each in by_one.values()]
+        times[names] = max(own) if is_beside else sum(own), sum(map(len, by_one.values()))
     beside = len(by_process) if is_beside else 1
-    yield time_sentence(times, total, recording.duration, processes=beside)
+    yield headline.time_sentence(times, total, whole, processes=beside)
+    last = max(steps, key=attrgetter("end"))
+    if last.end - whole > _LEAST_OUTSIDE:
+        late = units.duration_text(last.end - whole)
+        yield f"{headline.names_text(last.names)} went on for {late} after the program had ended."
 
 
-def _outside(recording: Recording) -> Iterator[str]:
+def _time_of(steps: Sequence[model.PlacedStep], whole: float) -> float:
+    """Returns the seconds that steps of one process took, without those within them; of threads beside each other once."""
+    own = sum(max(0.0, each.own - max(0.0, each.end - whole)) for each in steps)
+    return min(own, model.covered(steps, whole))
+
+
+def _outside(recording: model.Recording) -> Iterator[str]:
     """Yields where a good part of the run's time went without a step, the longest first."""
-    whole = duration_text(recording.duration)
+    whole = units.duration_text(recording.duration)
     for each in sorted(outside_of(recording), key=attrgetter("own"), reverse=True):
-        if each.own >= _LONG * recording.duration:
-            passed = f"{part_text(each.own, whole)} of {whole} passed {words_of_outside(each)}"
-            yield f"{passed}{phrase(': {}', _calls(recording, each))}."
+        calls = _calls(recording, each)
+        # Python's start, of which no line is known, is nothing that can be helped.
+        least = _LEAST_OUTSIDE if model.steps_in(recording) else math.inf
+        if each.own >= _LONG * recording.duration and (calls or each.own >= least):
+            passed = (
+                f"{units.part_text(each.own, whole)} of {whole} passed {words_of_outside(each)}"
+            )
+            yield f"{passed}{phrase(': {}', calls)}."
 
 
-def _calls(recording: Recording, row: PlacedStep) -> str:
+def _calls(recording: model.Recording, row: model.PlacedStep) -> str:
     """Returns in which functions of the program most of a row's time was seen, each at the line with the most."""
     found: dict[tuple[str, str, int], list[tuple[int, Place]]] = {}
-    for place, seen in by_call(of_step(stacks_in(recording), row.step.name)).items():
+    for place, seen in reader.by_call(
+        reader.of_step(reader.stacks_in(recording), row.step.name)
+    ).items():
         line = place.line if place.function == "<module>" else 0  # which is not one function
         found.setdefault((place.file, place.function, line), []).append((seen.time, place))
     times = [(sum(time for time, _ in seen) / 1e9, max(seen)[1]) for seen in found.values()]
     most = nlargest(_MOST_CALLS, (each for each in times if each[0] >= _A_PART * row.own))
     return ", ".join(
-        f"{cut(place.short, LONGEST_NAME)} {duration_text(time)}" for time, place in most
+        f"{units.cut(place.short, headline.LONGEST_NAME)} {units.duration_text(time)}"
+        for time, place in most
     )
 
 
-def _waited(recording: Recording) -> Iterator[str]:
+def _waited(recording: model.Recording) -> Iterator[str]:
     """Yields the machine's part in a run that lasted long."""
     name = summary.BY_NAME[summary.CPU_WAIT].attributes[0]
-    every = [number(run.attributes, name) for run in recording.runs]  # of a shell's child, its own
+    every = [
+        model.number(run.attributes, name) for run in recording.runs
+    ]  # of a shell's child, its own
     waited = max(filter(None, (summary.value(recording, summary.CPU_WAIT), *every)), default=0.0)
     used, cpus = summary.value(recording, summary.CPU_TIME), summary.processors(recording)
     is_own = used and cpus and used >= _OWN * cpus * recording.duration
     if not is_own and waited >= max(_LEAST_WAIT, _LONG * recording.duration):
-        whole = duration_text(recording.duration)
-        yield f"For {duration_text(waited)} of {whole} its main thread waited for a processor: a busy machine."
+        whole = units.duration_text(recording.duration)
+        yield f"For {units.duration_text(waited)} of {whole} its main thread waited for a processor: a busy machine."
 
 
-def _bounds(recording: Recording, subject: ShownProcess, named: Sequence[str]) -> Iterator[str]:
+def _bounds(
+    recording: model.Recording, subject: ShownProcess, named: Sequence[str]
+) -> Iterator[str]:
     """Yields what bounds the steps that matter, longest first, and what to try; not what was named already."""
     peak = summary.peak(recording)
     at_peak, least = peak and peak.step, _WORTH * recording.duration
-    rows = ((with_bound(recording, row), 1) for row in outside_of(recording))
-    steps = ((each, 1) for each in subject.steps)
+    rows = ((reader.with_bound(recording, row), 1) for row in outside_of(recording))
+    groups = [each for each in reader.alike(recording, subject.steps, least) if _bound(each[0])]
+    told = {(id(each.run), each.names) for each, _ in groups}
+    steps = ((each, 1) for each in subject.steps if (id(each.run), each.names) not in told)
     known = [
         (each, often)
-        for each, often in (*steps, *rows, *alike(recording, subject.steps, least))
-        if each.step.attributes.get(semconv.STEP_BOUND_BY) not in (None, *named)
-        and (each.own >= least or each.step is at_peak)
+        for each, often in (*steps, *rows, *groups)
+        if _bound(each) not in ("", *named) and (each.own >= least or each.step is at_peak)
     ]
     for each, often in nlargest(_MOST_BOUNDS, known, lambda it: it[0].own):
-        bound = str(each.step.attributes[semconv.STEP_BOUND_BY])
+        bound = _bound(each)
         evidence = listed(each.step.attributes.get(semconv.STEP_BOUND_EVIDENCE, ""))
         if evidence and evidence in (_ending_of(recording).evidence or ""):
             continue  # it is why the program has ended
-        text = f"{words_of(bound)}: {cut(evidence, LONGEST_MESSAGE)}"
-        name = words_of_outside(each).capitalize() if each.step.spans else names_text(each.names)
-        times = f" ({often} times)" if often > 1 else ""
+        text = f"{bounds.words_of(bound)}: {units.cut(evidence, headline.LONGEST_MESSAGE)}"
+        name = (
+            words_of_outside(each).capitalize()
+            if each.step.spans
+            else headline.names_text(each.names)
+        )
+        times = f" ({often:,} times)" if often > 1 else ""
         yield f"{name}{times}: {text}.{_to_try(recording, bound, each)}"
 
 
-def _to_try(recording: Recording, bound: str, each: PlacedStep) -> str:
+def _bound(each: model.PlacedStep) -> str:
+    return str(each.step.attributes.get(semconv.STEP_BOUND_BY, ""))
+
+
+def _to_try(recording: model.Recording, bound: str, each: model.PlacedStep) -> str:
     """Returns what to try against what bounds a step, as another sentence; empty if nothing is known."""
-    if bound == CALIBRATION_DATA and not each.step.samples:
+    if bound == bounds.CALIBRATION_DATA and not each.step.samples:
         return ""  # to load beside the calibration helps where they are one step
     method = str(each.step.attributes.get(semconv.CALIBRATION_METHOD, ""))
-    stacks = lines_of(recording, each.step)
-    return phrase(" To try: {}.", remedy_of(bound, stacks, function_of(each.step), method))
+    stacks = reader.lines_of(recording, each.step)
+    return phrase(
+        " To try: {}.", bounds.remedy_of(bound, stacks, model.function_of(each.step), method)
+    )
 
 
-def _written(recording: Recording, subject: ShownProcess) -> Iterator[str]:
-    written = phrase("wrote {} to disk", summary.value(recording, summary.DISK_WRITE), size)
+def _written(recording: model.Recording, subject: ShownProcess) -> Iterator[str]:
+    total = summary.value(recording, summary.DISK_WRITE) or 0
+    written = phrase("wrote {} to disk", total >= _LEAST_WRITTEN and total, units.size)
     cache = summary.value(recording, summary.CACHE_PEAK)
-    filled = phrase("filled its cache directory with {}", cache, size)
+    filled = phrase("filled its cache directory with {}", cache, units.size)
     if did := " and ".join(filter(None, (written, filled))):
         yield f"It {did}."
     # The path is known before the model is written.
     ended = (each.step for each in subject.steps if each.run.state == "ended")
     names = dict.fromkeys(listed(step.attributes.get(semconv.OUTPUT_PATH, "")) for step in ended)
-    if paths := [cut(name, LONGEST_NAME) for name in names if name]:
+    if paths := [units.cut(name, headline.LONGEST_NAME) for name in names if name]:
         shown, more = ", ".join(paths[:_MOST_PATHS]), len(paths[_MOST_PATHS:])
         yield f"Models written: {shown}{phrase(' and {:,} more', more, int)}."
+    models = (model for run in recording.runs for model in run.models)
+    left = ((model.get("path"), model["figures"].get("left_in_float")) for model in models)
+    for path, text in dict.fromkeys(each for each in left if each[1]):
+        of = phrase(
+            "Of {} ", path, lambda name: units.cut(PurePath(str(name)).name, headline.LONGEST_NAME)
+        )
+        yield f"{of}{units.cut(str(text), _LONGEST)}."
 
 
 # --- how it ended -------------------------------------------------------------------------
 
 _LONGEST: Final = 300
 _MOST: Final = 8
-
-_FULL: Final = 0.8
-"""Part of the machine's memory from which on it counts who else used it."""
-
+_FULL: Final = 0.8  # Part of the machine's memory from which on it counts who else used it
 _CERTAIN: Final[Mapping[str | None, str]] = {"known": "known from", "guessed": "guessed from"}
 _OUT_OF_MEMORY: Final[Mapping[str | None, str]] = {"known": "", "guessed": ", probably"}
 
-_named: Final = partial(cut, longest=_LONGEST)
+_named: Final = partial(units.cut, longest=_LONGEST)
 
-_NO_ENDING: Final = Ending(time=0.0, exit_code=0)
+_NO_ENDING: Final = model.Ending(time=0.0, exit_code=0)
 
 
-def _ending_of(recording: Recording) -> Ending:
+def _ending_of(recording: model.Recording) -> model.Ending:
     """Returns how the program ended; one of which nothing is known where the launcher has not seen it."""
     return recording.ending or _NO_ENDING
 
 
-def ended_as(recording: Recording) -> str:
+def ended_as(recording: model.Recording) -> str:
     """Returns how the program ended: ``killed by SIGKILL``."""
     ending = _ending_of(recording)
     words = {
         "killed": phrase("killed by {}", ending.signal),
         "failed": phrase("failed with exit code {}", ending.exit_code),
-        "lost": STATES["lost"].verb,
+        "lost": model.STATES["lost"].verb,
     }
     return words.get(recording.state) or recording.state
 
 
-def ending_lines(ending: Ending | None) -> list[str]:
+def ending_lines(ending: model.Ending | None) -> list[str]:
     """Returns the lines on an ending; none for a program that ended well."""
     if not _is_worth_telling(ending):
         return []
@@ -417,10 +426,19 @@ def ending_lines(ending: Ending | None) -> list[str]:
     return list(map(printable, lines))
 
 
-def ending_parts(ending: Ending | None) -> Iterator[Part]:
+def ending_parts(recording: model.Recording) -> Iterator[Part]:
     """Yields what is known of an ending beside the answer, and what would help."""
+    ending, failure = recording.ending, failure_of(recording)
     if not _is_worth_telling(ending):
         return
+    if failure is not None and failure.of.error_message is not None:
+        ending = replace(ending, evidence=_beside(failure.of, ending.evidence or ""))
+        if ending.process_signal == "SIGTERM":  # a pool has ended it, because of the exception
+            ending = replace(ending, process=None)
+    if ending.process is not None:
+        named = {f"process {run.pid}": run for run in recording.runs if run.pid is not None}
+        if run := named.get(ending.process):
+            ending = replace(ending, process=process_name(recording, run))
     died = [("process", _headline(ending))] if ending.process is not None else []
     if rows := [*died, *ending_facts(ending)]:
         yield Facts(rows)
@@ -428,18 +446,31 @@ def ending_parts(ending: Ending | None) -> Iterator[Part]:
         yield Section("What would help", (Lines(_advice(ending), is_list=True),))
 
 
-def _advice(ending: Ending) -> list[str]:
+_BEGUN: Final = 200
+"""Characters of an exception by which it is known again: what is longer is cut in different ways."""
+
+
+def _beside(failed: model.RecordedRun | model.RecordedStep, evidence: str) -> str | None:
+    """Returns what evidence has beside the exception, which the answer has; None for nothing."""
+    whole = f"{failed.error}: {failed.error_message}"
+    if evidence.startswith(whole):
+        return evidence[len(whole) :].lstrip(".; ") or None
+    # What is longer is cut in different ways.
+    return None if evidence[:_BEGUN] == whole[:_BEGUN] else evidence or None
+
+
+def _advice(ending: model.Ending) -> list[str]:
     return [f"{each.text} [{each.source}]" for each in ending.advice]
 
 
-def _is_worth_telling(ending: Ending | None) -> TypeGuard[Ending]:
+def _is_worth_telling(ending: model.Ending | None) -> TypeGuard[model.Ending]:
     """Returns whether there is more to report than an exit code."""
     return ending is not None and any(
         (ending.signal, ending.process, ending.open_steps, ending.error)
     )
 
 
-def _headline(ending: Ending) -> str:
+def _headline(ending: model.Ending) -> str:
     """Returns what happened: ``the program was killed by SIGKILL: out of memory, in Calibration``."""
     cause = _why(ending) + phrase(", in {}", ending.where, _named)
     killed = phrase("was killed by {}", ending.signal)
@@ -451,14 +482,14 @@ def _headline(ending: Ending) -> str:
     return f"the program {killed or failed or how}{cause}"
 
 
-def _why(ending: Ending) -> str:
+def _why(ending: model.Ending) -> str:
     """Returns the cause, to be put behind what happened; empty if it is not known."""
     if ending.out_of_memory in _OUT_OF_MEMORY:
         return f": out of memory{_OUT_OF_MEMORY[ending.out_of_memory]}"
     return phrase(": {}", ending.cause, _named)
 
 
-def ending_facts(ending: Ending) -> Iterator[tuple[str, str]]:
+def ending_facts(ending: model.Ending) -> Iterator[tuple[str, str]]:
     """Yields what is known beside that, each with its name, without the advice."""
     # Of a program that has failed by itself, the exception is named before.
     is_named = any((ending.cause, ending.error))
@@ -467,30 +498,33 @@ def ending_facts(ending: Ending) -> Iterator[tuple[str, str]]:
         otherwise = "because" if is_named else "evidence"
         yield _CERTAIN.get(ending.out_of_memory, otherwise), _named(ending.evidence)
     if len(ending.open_steps) > 1:
-        yield "open steps", _listed(ending.open_steps, WITHIN)
+        yield "open steps", _listed(ending.open_steps, units.WITHIN)
     if (ending.memory, ending.memory_limit) != (None, None):
         yield "memory", _memory(ending)
     if ending.processes:
-        sizes = [f"{cut(each, LONGEST_NAME)} {size(of)}" for each, of in ending.processes]
+        sizes = [
+            f"{units.cut(each, headline.LONGEST_NAME)} {units.size(of)}"
+            for each, of in ending.processes
+        ]
         yield "largest", _listed(sizes)
 
 
-def _memory(ending: Ending) -> str:
-    text = size(ending.memory) if ending.memory is not None else "unknown"
+def _memory(ending: model.Ending) -> str:
+    text = "" if ending.memory is None else units.size(ending.memory)
     used, limit = ending.memory or 0, ending.memory_limit or 0
     # Addresses are another measure than memory in use.
     if limit and ending.memory_limit_source != "RLIMIT_AS":
-        share = phrase("{} of ", used / limit, share_text)
-        text += f", {share}the limit of {size(limit)}{phrase(' ({})', ending.memory_limit_source)}"
-    per_unit = phrase(", {} more with each sample", ending.memory_per_sample, size)
-    per_unit += phrase(", {} more with each layer", ending.memory_per_layer, size)
-    per_second = phrase(", {} more each second until the end", ending.memory_per_second, size)
+        share = phrase("{} of ", used / limit, units.share_text)
+        text += f", {share}the limit of {units.size(limit)}{phrase(' ({})', ending.memory_limit_source)}"
+    per_unit = phrase(", {} more with each sample", ending.memory_per_sample, units.size)
+    per_unit += phrase(", {} more with each layer", ending.memory_per_layer, units.size)
+    per_second = phrase(", {} more each second until the end", ending.memory_per_second, units.size)
     text += per_unit or per_second
     others = ending.memory_of_others or 0
     is_full = used + others > _FULL * limit
     if ending.memory_limit_source == "physical" and others > limit / 10 and is_full:
-        text += f"; other programs of the machine used {size(others)}"
-    return text
+        text += f"; other programs of the machine used {units.size(others)}"
+    return text.removeprefix(", ")
 
 
 def _listed(texts: Sequence[str], between: str = ", ") -> str:
@@ -504,35 +538,35 @@ _GROWTHS: Final = (
 )
 
 
-def time_left(run: RecordedRun, step: RecordedStep) -> str:
+def time_left(run: model.RecordedRun, step: model.RecordedStep) -> str:
     """Returns the time until the last sample or layer of a step that is open, or that it has stalled; empty if unknown."""
-    left = number(forecast_of(run, step), semconv.FORECAST_TIME_LEFT)
+    left = model.number(model.forecast_of(run, step), semconv.FORECAST_TIME_LEFT)
     if step.state != "running" or left is None:
         return stalled(run, step)
-    return stalled(run, step) or f"about {duration_text(left)} left"
+    return stalled(run, step) or f"about {units.duration_text(left)} left"
 
 
-def stalled(run: RecordedRun, step: RecordedStep) -> str:
+def stalled(run: model.RecordedRun, step: model.RecordedStep) -> str:
     """Returns for how long an open step has stalled; empty if it has not."""
-    seconds = number(forecast_of(run, step), semconv.FORECAST_STALLED)
+    seconds = model.number(model.forecast_of(run, step), semconv.FORECAST_STALLED)
     if step.state != "running" or seconds is None:
         return ""
     waits_for = step.line.waits_for if step.line is not None else ""
-    return f"no progress for {duration_text(seconds)}{phrase(', waiting for {}', waits_for)}"
+    return f"no progress for {units.duration_text(seconds)}{phrase(', waiting for {}', waits_for)}"
 
 
-def exceeded(run: RecordedRun, step: RecordedStep) -> str:
+def exceeded(run: model.RecordedRun, step: model.RecordedStep) -> str:
     """Returns a step's forecast above the limit; empty if there is none."""
-    attributes = forecast_of(run, step)
+    attributes = model.forecast_of(run, step)
     for what, name, limit_name in _GROWTHS:
         at_end, limit = attributes.get(name), attributes.get(limit_name)
         if isinstance(at_end, int) and isinstance(limit, int) and at_end > limit:
             last = f"the last {step.counts.newest or 'sample'} (estimated)"
-            return f"{what} would be {size(at_end)} after {last}; the limit is {size(limit)}"
+            return f"{what} would be {units.size(at_end)} after {last}; the limit is {units.size(limit)}"
     return ""
 
 
-def forecast_lines(recording: Recording) -> list[str]:
+def forecast_lines(recording: model.Recording) -> list[str]:
     """Returns a line for each step whose forecast is above the limit, or that has time left."""
     steps = ((run, step) for run in recording.runs for step in run.steps)
     # A forecast is made of samples or layers; of an open step the last reading has it.

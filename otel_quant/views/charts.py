@@ -11,9 +11,7 @@ from otel_quant.recordings.model import State
 from otel_quant.schema.units import BY_UNIT, clock_text, digits_text, size
 
 Values: TypeAlias = tuple[float | None, ...]
-
-Unit: TypeAlias = str
-"""``bytes``, ``bytes/s``, ``cores``, or the UCUM unit of a figure."""
+Unit: TypeAlias = str  # `bytes`, `bytes/s`, `cores`, or the UCUM unit of a figure
 
 Style: TypeAlias = Literal["main", "second", "stacked", "lowest"]
 """How a series is drawn: the figure itself, one beside it, a share, the lower edge."""
@@ -26,8 +24,7 @@ _NEAR: Final = 0.3
 """Share of the limit from which on it is drawn; below it the curve would be a line on the floor."""
 
 
-_FLAT: Final = 0.02
-"""Share of a chart's height below which a change is next to none."""
+_FLAT: Final = 0.02  # Share of a chart's height below which a change is next to none
 
 
 class ChartSeries(NamedTuple):
@@ -129,15 +126,10 @@ def band_data(bands: Sequence[Band]) -> list[Any]:
 _WIDTH: Final = 1000
 _HEIGHT: Final = 200
 _POINTS: Final = 400
-_PAUSE: Final = 2.0
-"""Seconds: a busy machine delays a reading; only a longer pause is a gap."""
-
-_ROWS: Final = 6
-"""Rows of bands in the large chart; steps that are nested deeper have none."""
-
+_PAUSE: Final = 2.0  # Seconds: a busy machine delays a reading; only a longer pause is a gap
+_ROWS: Final = 6  # Rows of bands in the large chart; steps that are nested deeper have none
 _QUARTERS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
-_APART: Final = 10
-"""Percent of the height: a tick nearer to the limit would be written over it."""
+_APART: Final = 10  # Percent of the height: a tick nearer to the limit would be written over it
 
 Tick: TypeAlias = tuple[str, float]
 """A value on an axis, and its place in percent: of the width, or of the height from the top."""
@@ -176,7 +168,10 @@ def outline_of(chart: Chart, steps: Sequence[Band], until: float) -> Outline:
         bands=bands,
         rows=max((band.row + 1 for band in bands), default=0),
         until=until,
-        x_ticks=[(clock_text(share * until), 100 * share) for share in _QUARTERS],
+        x_ticks=[
+            (clock_text(share * until) if until >= 4 else f"{share * until:.3g} s", 100 * share)
+            for share in _QUARTERS  # of a few seconds, two would be the same
+        ],
         y_ticks=[
             (f"{text(v)}{behind}", _from_top(v, top)) for v in ticks if _from_top(v, top) > lowest
         ],

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from itertools import product, takewhile
+from itertools import chain, product, takewhile
 from operator import attrgetter, itemgetter
 from typing import Any, Final, NamedTuple
 
-from otel_quant.recordings import summary
+from otel_quant.recordings import side_by_side, summary
 from otel_quant.recordings.compared_runs import CONFIGURATION, ComparedRun, common_time
 from otel_quant.recordings.gate import GateVerdict
 from otel_quant.recordings.gpus import shows_all_programs
@@ -23,18 +23,10 @@ from otel_quant.recordings.model import (
     path_text,
     steps_in,
 )
-from otel_quant.recordings.side_by_side import (
-    Comparison,
-    Difference,
-    FigureRow,
-    Sample,
-    Side,
-    StepSides,
-)
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import QUANTITIES
 from otel_quant.schema.figures import PREFIX
-from otel_quant.schema.units import change_text, counted, cut, joined
+from otel_quant.schema.units import WITHIN, change_text, counted, cut, joined
 from otel_quant.views import document as doc
 from otel_quant.views.gate import SEEN, check_lines, fact_text, outcome_text, spread_text
 from otel_quant.views.stacks import flame_of, lines_of
@@ -44,16 +36,12 @@ _MOST_ROWS: Final = 40
 _MOST_NOTES: Final = 20
 _MOST_CHECKS: Final = 40
 _MOST_NAMED: Final = 6
-_MOSTLY: Final = 0.9
-"""Part of a step's difference from which on a step within it tells it."""
-
+_MOSTLY: Final = 0.9  # Part of a step's difference from which on a step within it tells it
 _LONGEST_NAME: Final = 80
 
 _FIRST_STEPS: Final = "of a recording with more than 10,000 steps the first 10,000 are compared"
 _COLOURS: Final = "Red took more in {}, blue less, grey no more than noise; times are without waits for a processor."
-_NOISE: Final = "~"
-"""Stands for a difference that is not more than noise."""
-
+_NOISE: Final = "~"  # Stands for a difference that is not more than noise
 _NOISE_MEANS: Final = "not significant, or explained by CPU contention"
 _RUNS_ALONE: Final = (
     "The total is from the first step to the exit: a run without `otel-quant run` has no more."
@@ -61,7 +49,7 @@ _RUNS_ALONE: Final = (
 
 
 def document(
-    comparison: Comparison, verdict: GateVerdict | None, *, with_curves: bool = False
+    comparison: side_by_side.Comparison, verdict: GateVerdict | None, *, with_curves: bool = False
 ) -> doc.Document:
     """Returns a comparison as a document; ``with_curves`` for a page, which has the verdict as title."""
     names = [side.called for side in comparison.sides]
@@ -80,7 +68,7 @@ def document(
 
 
 def _parts(
-    comparison: Comparison, verdict: GateVerdict | None, with_curves: bool
+    comparison: side_by_side.Comparison, verdict: GateVerdict | None, with_curves: bool
 ) -> Iterator[doc.Part]:
     """Yields the answer first, the curves, then what differs, the most important first."""
     yield from _answer(comparison, verdict, is_page=with_curves)
@@ -92,9 +80,7 @@ def _parts(
             if graph := flame_of((base, side)):
                 yield doc.Section(graph.title, (graph, doc.Lines((_COLOURS.format(side.called),))))
     yield _figures(comparison)
-    notes = ((row, ", ".join(_notes(comparison, row))) for row in comparison.rows[1:])
-    points = (f"{_step_name(row)}: {text}" for row, text in notes if text)
-    yield from doc.Lines.of(points, _MOST_NOTES, is_list=True)
+    yield from doc.Lines.of(_points(comparison), _MOST_NOTES, is_list=True)
     yield from _lines(comparison)
     names = [side.heading for side in comparison.sides]
     differs = [
@@ -122,12 +108,11 @@ def _apart(texts: Sequence[str]) -> Iterator[str]:
     yield from (f"…{text[len(known) :]}" if len(known) > _ALIKE else text for text in texts)
 
 
-_ALIKE: Final = 16
-"""Characters that texts begin with alike, from which on they are left out."""
+_ALIKE: Final = 16  # Characters that texts begin with alike, from which on they are left out
 
 
 def _answer(
-    comparison: Comparison, verdict: GateVerdict | None, *, is_page: bool
+    comparison: side_by_side.Comparison, verdict: GateVerdict | None, *, is_page: bool
 ) -> Iterator[doc.Part]:
     """Yields the verdict with the checks that led to it, then a sentence for each side."""
     headlines = [f"{line}." for line in _headlines(comparison)]
@@ -158,10 +143,10 @@ _KINDS: Final = {"unclear": "{} cannot be told apart", "equal": "{} equal"}
 _EQUAL: Final = 0.001
 """Part of a figure below which a difference is none for a person: a byte more of 480 kB."""
 
-_NOT_KNOWN: Final = Difference(0.0, None, None, is_clear=False)
+_NOT_KNOWN: Final = side_by_side.Difference(0.0, None, None, is_clear=False)
 
 
-def _kind(found: Difference | None) -> str:
+def _kind(found: side_by_side.Difference | None) -> str:
     """Returns whether a difference is ``clear``, ``unclear``, ``equal`` or ``unknown``."""
     if found is None:
         return "unknown"
@@ -170,13 +155,13 @@ def _kind(found: Difference | None) -> str:
     return "clear" if found.is_clear else "unclear"
 
 
-def _difference(row: StepSides, name: str, at: int) -> Difference:
+def _difference(row: side_by_side.StepSides, name: str, at: int) -> side_by_side.Difference:
     """Returns how a figure differs on a side but the base, which the number counts from 0."""
     figure = row.figures.get(name)
     return (figure and figure.differences[at]) or _NOT_KNOWN
 
 
-def _headlines(comparison: Comparison) -> Iterator[str]:
+def _headlines(comparison: side_by_side.Comparison) -> Iterator[str]:
     """Yields for each side but the base a sentence on the figures that matter most."""
     base, *others = comparison.sides
     for at, side in enumerate(others):
@@ -198,7 +183,7 @@ def _headlines(comparison: Comparison) -> Iterator[str]:
             yield f"{side.called} {'; '.join(filter(None, (why, *texts)))}"
 
 
-def _needs(comparison: Comparison, at: int, names: Sequence[str], base: str) -> str:
+def _needs(comparison: side_by_side.Comparison, at: int, names: Sequence[str], base: str) -> str:
     """Returns how much more or less of what a side needs, and in which step: ``twice the time of first, in Load``."""
     ratios = {name: _difference(comparison.rows[0], name, at).ratio or 0 for name in names}
     texts = [change_text(ratio, _HEADLINED[name]) for name, ratio in ratios.items()]
@@ -214,7 +199,7 @@ def _needs(comparison: Comparison, at: int, names: Sequence[str], base: str) -> 
     return f"{joined(texts)}{phrase(f', {each}{{}}', where[0])}"
 
 
-def _place_of(comparison: Comparison, name: str, at: int) -> str:
+def _place_of(comparison: side_by_side.Comparison, name: str, at: int) -> str:
     """Returns in which step most of a difference is; empty where no step has more than half of it."""
     where = _where_most(comparison, name, at)
     if where is None:
@@ -224,10 +209,12 @@ def _place_of(comparison: Comparison, name: str, at: int) -> str:
     return f"{mostly}in {cut(name_text(where.path), _LONGEST_NAME)}" if part > 1 / 2 else ""
 
 
-def _settings(comparison: Comparison) -> Iterator[str]:
-    """Yields for each side of another configuration than the base in which settings it differs."""
+def _settings(comparison: side_by_side.Comparison) -> Iterator[str]:
+    """Yields which sides are of another program than the base, and in which settings of the configuration one differs."""
     base, *others = comparison.sides
     for at, side in enumerate(others, 1):
+        if comparison.unrelated[at - 1]:
+            yield f"No step of {side.called} is in {base.called}: these are runs of different programs."
         unlike = {fact.name: fact for fact in comparison.differences if fact.is_unlike(at)}
         # Hashes of two libraries are of different things.
         if CONFIGURATION in unlike and "library" not in unlike:
@@ -236,15 +223,23 @@ def _settings(comparison: Comparison) -> Iterator[str]:
                 for fact in unlike.values()
                 if fact.is_setting
             )
+            hashes = chain.from_iterable(unlike[CONFIGURATION].values)
+            if len({str(each).rpartition("-")[0] for each in hashes}) > 1:
+                said = f": {shown}" if shown else "; no setting with an attribute differs"
+                yield f"The hashes of two versions of otel-quant are not compared{said}."
+                continue
             shown = shown or "in settings without an attribute of their own"
             yield f"{side.called} has another configuration than {base.called}: {shown}."
 
 
-def _where_most(comparison: Comparison, name: str, at: int) -> StepSides | None:
-    """Returns the step that differs most in the direction of the total: the innermost with half of it."""
+def _where_most(
+    comparison: side_by_side.Comparison, name: str, at: int
+) -> side_by_side.StepSides | None:
+    """Returns the step that differs most in the direction of the total, of a peak the one that has it: the innermost."""
     total, *steps = (_difference(row, name, at) for row in comparison.rows)
+    is_sum = summary.BY_NAME[name].over_steps == "sum"
     found = [
-        (abs(each.change), row)
+        (abs(each.change) if is_sum else _highest(row, name, at), row)
         for row, each in zip(comparison.rows[1:], steps, strict=True)
         if each.is_clear and each.change * total.change > 0
     ]
@@ -252,11 +247,22 @@ def _where_most(comparison: Comparison, name: str, at: int) -> StepSides | None:
         return None
     most, outer = max(found, key=itemgetter(0))
     within = (
-        (len(row.path), change, row)
-        for change, row in found
-        if change >= most / 2 and row.path[: len(outer.path)] == outer.path
+        (len(row.path), weight, row)
+        for weight, row in found
+        if weight >= most * (_HALF if is_sum else _SAME)
+        and row.path[: len(outer.path)] == outer.path
     )
     return max(within, key=itemgetter(0, 1))[2]
+
+
+_HALF: Final = 0.5
+_SAME: Final = 0.99  # Part of a step's difference, or peak, from which on a step within it has it
+
+
+def _highest(row: side_by_side.StepSides, name: str, at: int) -> float:
+    """Returns the higher value of the base and of another side."""
+    samples = _samples(row, name)
+    return max(each.median for each in (samples[0], samples[at + 1]) if each)
 
 
 # --- the figures that differ --------------------------------------------------------------
@@ -265,8 +271,8 @@ def _where_most(comparison: Comparison, name: str, at: int) -> StepSides | None:
 class _Placed(NamedTuple):
     """A figure of a step, or of the total."""
 
-    row: StepSides
-    figure: FigureRow
+    row: side_by_side.StepSides
+    figure: side_by_side.FigureRow
     name: str  # The figure's
     unit: str  # The figure's
 
@@ -281,7 +287,7 @@ class _Placed(NamedTuple):
         return "unclear" if "unclear" in kinds else "equal"
 
 
-def _every_figure(comparison: Comparison) -> list[_Placed]:
+def _every_figure(comparison: side_by_side.Comparison) -> list[_Placed]:
     return [
         _Placed(row, each, name, each.figure.unit)
         for row in comparison.rows
@@ -289,7 +295,7 @@ def _every_figure(comparison: Comparison) -> list[_Placed]:
     ]
 
 
-def _figures(comparison: Comparison) -> doc.Table | doc.Lines:
+def _figures(comparison: side_by_side.Comparison) -> doc.Table | doc.Lines:
     """Returns the figures that differ, the total's first, then the most important; and a note of the others."""
     groups: dict[str, list[_Placed]] = defaultdict(list)
     hidden = _hidden(comparison)
@@ -318,7 +324,7 @@ def _figures(comparison: Comparison) -> doc.Table | doc.Lines:
     if not shown:
         return doc.Lines(texts)
     columns = [doc.Column[Any]("STEP"), doc.Column[Any]("FIGURE"), *_side_columns(comparison)]
-    rows = [(_step_name(row), name, *_cells(figure)) for row, figure, name, _ in shown]
+    rows = [(_path_text(row.path), name, *_cells(figure)) for row, figure, name, _ in shown]
     found = (known(each.p for each in filter(None, at.figure.differences)) for at in shown)
     tests = [" ".join(map("p={:.3f}".format, each)) for each in found]
     if any(tests):  # with a run on each side nothing is tested
@@ -329,7 +335,7 @@ def _figures(comparison: Comparison) -> doc.Table | doc.Lines:
     return table._replace(note="\n".join(filter(None, (*texts, table.note))))
 
 
-def _told_within(comparison: Comparison) -> Iterator[tuple[StepPath, str]]:
+def _told_within(comparison: side_by_side.Comparison) -> Iterator[tuple[StepPath, str]]:
     """Yields steps and figures of which a step within makes nearly all of the differences."""
     by_path = {row.path: row.figures for row in comparison.rows[1:]}
     for each in _every_figure(comparison):
@@ -342,7 +348,7 @@ def _told_within(comparison: Comparison) -> Iterator[tuple[StepPath, str]]:
                 yield outer, each.name
 
 
-def _hidden(comparison: Comparison) -> Collection[str]:
+def _hidden(comparison: side_by_side.Comparison) -> Collection[str]:
     """Returns the figures that are not shown: of all programs on GPUs, unless others have much there or no more is known."""
     is_known = all(_samples(comparison.rows[0], summary.GPU_TREE_PEAK))
     runs = [run.recording for side in comparison.sides for run in side.runs]
@@ -361,11 +367,11 @@ def _names_text(figures: Sequence[_Placed]) -> str:
     return f"{', '.join(texts[:_MOST_NAMED])}{more}"
 
 
-def _step_name(row: StepSides) -> str:
-    return cut(path_text(row.path[-2:]), _LONGEST_NAME)
+def _path_text(path: StepPath) -> str:
+    return cut(path_text(path[-2:]), _LONGEST_NAME)
 
 
-def _weight(comparison: Comparison, row: FigureRow) -> float:
+def _weight(comparison: side_by_side.Comparison, row: side_by_side.FigureRow) -> float:
     """Returns how much a difference matters: that which is clear first, by its share of the total."""
     whole = comparison.rows[0].figures.get(row.figure.name, row)
     total = max(sample.median for sample in filter(None, whole.samples))
@@ -374,7 +380,29 @@ def _weight(comparison: Comparison, row: FigureRow) -> float:
     return (largest / total if total > 0 else 0.0) + any(each.is_clear for each in changes)
 
 
-def _notes(comparison: Comparison, row: StepSides) -> Iterator[str]:
+def _points(comparison: side_by_side.Comparison) -> Iterator[str]:
+    """Yields what has to be known of steps; one point for several of which it is the same."""
+    noted = {row.path: ", ".join(_notes(comparison, row)) for row in comparison.rows[1:]}
+    by_text: dict[str, list[StepPath]] = {}
+    for path, text in noted.items():
+        if text and text != noted.get(path[:-1]):  # else it is told of the step around it
+            by_text.setdefault(text, []).append(path)
+    for text, (first, *others) in by_text.items():
+        if not others:
+            yield f"{_path_text(first)}: {text}"
+            continue
+        alike = Counter(
+            cut(WITHIN.join(name for name, _ in path[-2:]), _LONGEST_NAME)
+            for path in (first, *others)
+        )
+        names = [
+            f"{name} ({times:,} times)" if times > 1 else name for name, times in alike.items()
+        ]
+        more = phrase(" and {} more", names[_MOST_NAMED:], len)
+        yield f"{text}: {', '.join(names[:_MOST_NAMED])}{more}"
+
+
+def _notes(comparison: side_by_side.Comparison, row: side_by_side.StepSides) -> Iterator[str]:
     """Yields what has to be known of a step: which sides have it, and where it did not end well."""
     having = [side.called for side, runs in zip(comparison.sides, row.runs, strict=True) if runs]
     if len(having) < len(comparison.sides):
@@ -386,7 +414,7 @@ def _notes(comparison: Comparison, row: StepSides) -> Iterator[str]:
             yield f"{state} in {side.called}"
 
 
-def _lines(comparison: Comparison) -> Iterator[doc.Table]:
+def _lines(comparison: side_by_side.Comparison) -> Iterator[doc.Table]:
     """Yields the lines of code of the step that makes a difference of the total, where both sides know theirs."""
     base, *others = comparison.sides
     for (at, side), name in product(enumerate(others), (summary.DURATION, summary.MEMORY_PEAK)):
@@ -398,7 +426,7 @@ def _lines(comparison: Comparison) -> Iterator[doc.Table]:
             )
 
 
-def _side_columns(comparison: Comparison) -> Iterator[doc.Column[Any]]:
+def _side_columns(comparison: side_by_side.Comparison) -> Iterator[doc.Column[Any]]:
     for number, side in enumerate(comparison.sides):
         title = "median ± largest distance of a run from it" if len(side.runs) > 1 else ""
         yield doc.Column(side.heading, "", absent="-", title=title)
@@ -411,7 +439,7 @@ _NOT_CLEAR: Final[Mapping[str, doc.Cell]] = {"unclear": _NOISE, "equal": doc.Uni
 """What stands for a difference that is known, and not clear."""
 
 
-def _cells(row: FigureRow) -> Iterator[doc.Cell]:
+def _cells(row: side_by_side.FigureRow) -> Iterator[doc.Cell]:
     """Yields of each side the figure, and of all but the base its difference, with its share where it is clear."""
     unit = row.figure.unit
     for number, sample in enumerate(row.samples):
@@ -434,7 +462,7 @@ _PARTS: Final = {
 """Figures that are added up to another one."""
 
 
-def _samples(row: StepSides, name: str) -> Sequence[Sample | None]:
+def _samples(row: side_by_side.StepSides, name: str) -> Sequence[side_by_side.Sample | None]:
     """Returns the values of a figure on each side; None on each for one that no side has."""
     figure = row.figures.get(name)
     return (None,) * len(row.runs) if figure is None else figure.samples
@@ -462,7 +490,7 @@ def _is_telling(each: _Placed) -> bool:
     return each.name not in _PARTS and "clear" in map(_kind, figure.differences)
 
 
-def _curves(comparison: Comparison) -> Iterator[doc.Part]:
+def _curves(comparison: side_by_side.Comparison) -> Iterator[doc.Part]:
     from otel_quant.views.curves import comparison_bands, comparison_charts
 
     base, new = comparison.sides[0], comparison.sides[-1]
@@ -477,7 +505,7 @@ def _curves(comparison: Comparison) -> Iterator[doc.Part]:
     yield doc.Charts(charts, comparison_bands(runs[0], 0, time), time.until)
 
 
-def _median_run(side: Side) -> ComparedRun:
+def _median_run(side: side_by_side.Side) -> ComparedRun:
     """Returns the run in the middle by its duration."""
     middle = statistics.median_low(run.recording.duration for run in side.runs)
     return next(run for run in side.runs if run.recording.duration == middle)
@@ -489,7 +517,7 @@ _SAMPLED: Final = ("median", "lowest", "highest")
 _COMPARED: Final = ("change", "ratio", "p", "is_clear")
 
 
-def _sheet_columns(sides: Sequence[Side]) -> Iterator[doc.Column[_Placed]]:
+def _sheet_columns(sides: Sequence[side_by_side.Side]) -> Iterator[doc.Column[_Placed]]:
     """Yields the columns of CSV, which has a row for each figure of each step."""
     yield doc.Column("step", value=lambda each: path_text(each.row.path))
     yield doc.Column("figure", value=attrgetter("name"))
@@ -527,7 +555,7 @@ _CHECK: Final = (
 )
 
 
-def _data(comparison: Comparison, verdict: GateVerdict | None) -> dict[str, Any]:
+def _data(comparison: side_by_side.Comparison, verdict: GateVerdict | None) -> dict[str, Any]:
     """Returns what JSON has."""
     steps = [
         [{each.path: each.step for each in steps_in(run.recording)} for run in side.runs]
@@ -568,7 +596,7 @@ def _bound_of(steps: Mapping[StepPath, RecordedStep], path: StepPath) -> dict[st
     return {"by": by, "evidence": evidence}
 
 
-def _figure_data(row: FigureRow) -> dict[str, Any]:
+def _figure_data(row: side_by_side.FigureRow) -> dict[str, Any]:
     """Returns a figure of a step, with all of its sides."""
     keys = (*_SAMPLED, "values")
     return {

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, chain, islice
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 from otel_quant.cost import (
     AssumedBranch,
@@ -23,11 +23,8 @@ from otel_quant.views.text import cell_text, phrase, precision_text, printable, 
 SCHEMA: Final = 2
 """Version of the JSON contract: raised when a key changes its meaning or goes away."""
 
-_MOST_ASSUMPTIONS: Final = 20
-"""Lines of assumptions with which a report begins."""
-
-_LARGEST: Final = 3
-"""Nodes that a summary names."""
+_MOST_ASSUMPTIONS: Final = 20  # Lines of assumptions with which a report begins
+_LARGEST: Final = 3  # Nodes that a summary names
 
 
 class Choices(NamedTuple):
@@ -168,6 +165,7 @@ def _intro(model: ModelCost) -> list[str]:
         "overridden": _overridden(model),
         "excluded": _counted(model.excluded),
         "contractions:": types if model.quantized_contractions else "",
+        "left in float:": model.left_text,
     }
     return [*assumptions(model), *(f"{name} {text}" for name, text in texts.items() if text)]
 
@@ -262,8 +260,7 @@ def _around(parts: Sequence[str]) -> list[str]:
     return list(accumulate(parts, "{}/{}".format))
 
 
-_DEEPEST: Final = 32
-"""Modules within each other; what is deeper is one name. Names come from files."""
+_DEEPEST: Final = 32  # Modules within each other; what is deeper is one name. Names come from files
 
 
 def _modules_around(node: NodeCost) -> list[str]:
@@ -291,8 +288,7 @@ def _text(
     return doc.Column(heading, value=value or attrgetter(key), key=key, absent="?", **more)
 
 
-_number: Final = partial(_text, unit="")
-"""The same, of numbers."""
+_number: Final = partial(_text, unit="")  # The same, of numbers
 
 
 def _share(key: str, value: Callable[[Any], doc.Cell], heading: str = "") -> doc.Column[Any]:
@@ -421,14 +417,21 @@ _SIZES: Final = (
 _COUNTS: Final = ("nodes", "quantize_nodes", "dequantize_nodes", "uncosted_nodes")
 
 
-class _Difference(NamedTuple):
-    """One figure of two models."""
+_MIXES: Final = {"precision": "stored", "expected_precision": "run"}
+"""Shares of the contractions by type, with the word for it."""
 
-    key: str  # Its name in JSON
-    heading: str  # Its name in tables
+
+class _Difference(NamedTuple):
+    """One figure of two models, or the share that a type has of their contractions."""
+
+    baseline: str  # Path of the first model
+    model: str  # Path of the other
+    figure: str  # Its name for programs: ``macs``, ``precision.int8``
+    heading: str  # Its name in tables: of a share the type
     before: float  # The first model's
     after: float  # The other's
-    is_size: bool  # Compared as a ratio; else a count, as a difference
+    mix: str = ""  # What a share is of
+    is_size: bool = False  # Compared as a ratio; else a count, as a difference
 
     @property
     def ratio(self) -> float | None:
@@ -454,39 +457,36 @@ _COMPARED: Final = {column.key: column for column in (*_TOTALS, _UNCOSTED)}
 
 
 def _differences(before: ModelCost, after: ModelCost) -> Iterator[_Difference]:
-    """Yields the figures of two models, but for the types of contractions."""
+    """Yields the figures of two models, then the share of each type of contractions."""
+    of = partial(_Difference, before.path, after.path)
     for key in (*_SIZES, *_COUNTS):
         column = _COMPARED[key]
         then: Any = column.value(before)
         now: Any = column.value(after)
-        yield _Difference(key, column.heading, then, now, key in _SIZES)
-
-
-_Shares: TypeAlias = tuple[float, float]
-_MIXES: Final = {"precision": "stored", "expected_precision": "run"}
-
-
-def _mixes(before: ModelCost, after: ModelCost) -> Iterator[tuple[str, dict[str, _Shares]]]:
-    """Yields each mix of types, with the share of the contractions of either model that a type has."""
+        yield of(key, column.heading, then, now, is_size=key in _SIZES)
     for mix in _MIXES:
         then, now = getattr(before, mix), getattr(after, mix)
-        types = dict.fromkeys((*then, *now))
-        yield mix, {name: (then.get(name, 0.0), now.get(name, 0.0)) for name in types}
+        for name in dict.fromkeys((*then, *now)):
+            yield of(f"{mix}.{name}", name, then.get(name, 0.0), now.get(name, 0.0), mix)
 
 
 def _comparison(before: ModelCost, after: ModelCost) -> doc.Table:
     """Returns what differs; a type of contractions has one row for what is stored and what runs in it."""
-    rows: list[Sequence[doc.Cell]] = [
-        (each.heading, each.before, each.after, each.change) for each in _differences(before, after)
-    ]
-    mixes = {_MIXES[mix]: types for mix, types in _mixes(before, after) if types}
-    words = ", ".join(mixes)
-    for name in dict.fromkeys(chain(*mixes.values())):
-        pairs = [types.get(name, (0.0, 0.0)) for types in mixes.values()]
+    rows: list[Sequence[doc.Cell]] = []
+    shares: dict[str, dict[str, _Difference]] = {}
+    for each in _differences(before, after):
+        if each.mix:
+            shares.setdefault(each.heading, {})[each.mix] = each
+        else:
+            rows.append((each.heading, each.before, each.after, each.change))
+    mixes = [mix for mix in _MIXES if any(mix in of for of in shares.values())]
+    words = ", ".join(_MIXES[mix] for mix in mixes)
+    for name, of in shares.items():
+        pairs = [of[mix][4:6] if mix in of else (0.0, 0.0) for mix in mixes]
         texts = [[f"{100 * share:.2f} %" for share in pair] for pair in pairs]
-        shares = map(", ".join, zip(*texts, strict=True))
         change = ", ".join(f"{100 * (now - then):+.2f}" for then, now in pairs)
-        rows.append((f"contractions in {name} ({words})", *shares, f"{change} points"))
+        both = map(", ".join, zip(*texts, strict=True))
+        rows.append((f"contractions in {name} ({words})", *both, f"{change} points"))
     units = {"": None, "BEFORE": "", "AFTER": "", "CHANGE": None}
     return doc.Table([doc.Column[Any](*each) for each in units.items()], rows, is_sortable=False)
 
@@ -496,8 +496,9 @@ def _comparison(before: ModelCost, after: ModelCost) -> doc.Table:
 
 def _sheet(models: Sequence[ModelCost], choices: Choices) -> doc.Table:
     if choices.by == "comparison":
-        names = ("baseline", "model", "figure", "before", "after", "ratio")
-        return doc.Table([doc.Column(name) for name in names], _comparison_sheet(models))
+        columns = doc.of_attributes("baseline", "model", "figure", "before", "after", "ratio")
+        every = (_differences(models[0], after) for after in models[1:])
+        return doc.Table.of([*columns], chain.from_iterable(every))
     by = _BY[choices.by or "node"]
     rows = (
         (model.path, *(column.value(cost) for column in columns))
@@ -505,17 +506,6 @@ def _sheet(models: Sequence[ModelCost], choices: Choices) -> doc.Table:
         for cost in by.costs(model, choices.sort)[: choices.top]
     )
     return doc.Table((doc.Column[Any]("model"), *by.columns(models[0])), rows)
-
-
-def _comparison_sheet(models: Sequence[ModelCost]) -> Iterator[tuple[doc.Cell, ...]]:
-    """Yields a row for each figure of two models."""
-    before, *others = models
-    for after in others:
-        for each in _differences(before, after):
-            yield before.path, after.path, each.key, each.before, each.after, each.ratio
-        for mix, types in _mixes(before, after):
-            for name, shares in types.items():
-                yield before.path, after.path, f"{mix}.{name}", *shares, None
 
 
 def _data(models: Sequence[ModelCost], choices: Choices) -> dict[str, object]:
@@ -544,9 +534,9 @@ def _model_data(model: ModelCost, choices: Choices) -> dict[str, object]:
 
 def _comparison_data(before: ModelCost, after: ModelCost) -> dict[str, object]:
     found: dict[str, Any] = {"baseline": before.path, "path": after.path}
+    shares: dict[str, dict[str, Any]] = {mix: {} for mix in _MIXES}
     for each in _differences(before, after):
-        found[each.key] = {"before": each.before, "after": each.after}
-        found[each.key] |= {"ratio": each.ratio} if each.is_size else {}
-    for mix, types in _mixes(before, after):
-        found[mix] = {name: {"before": then, "after": now} for name, (then, now) in types.items()}
-    return found
+        own, key = (shares[each.mix], each.heading) if each.mix else (found, each.figure)
+        own[key] = {"before": each.before, "after": each.after}
+        own[key] |= {"ratio": each.ratio} if each.is_size else {}
+    return found | shares

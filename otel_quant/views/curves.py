@@ -25,7 +25,7 @@ from otel_quant.recordings.summary import with_curve_peak
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import BEFORE
 from otel_quant.schema.figures import RESOURCES, Figure
-from otel_quant.schema.units import clock_text, cut, digits_text, size
+from otel_quant.schema.units import cut, digits_text, moment_of, size
 from otel_quant.views.charts import Band, Chart, ChartSeries, Mark, Style, Values
 from otel_quant.views.gpu_devices import activity_charts
 from otel_quant.views.steps import ShownProcess, memory_limit, most_telling, subject_of
@@ -114,8 +114,7 @@ class Grid(NamedTuple):
         return next((value for value in values if value is not None), None)
 
 
-NO_GRID: Final = Grid(0.0, 1.0, (), 0.0)
-"""Of a recording without a curve."""
+NO_GRID: Final = Grid(0.0, 1.0, (), 0.0)  # Of a recording without a curve
 
 
 def grid_of(curves: Mapping[str, RecordedCurve], began_ns: int) -> Grid | None:
@@ -309,7 +308,7 @@ def _level(
     (title, unit), (peak, at) = _title_and_unit(name), grid.peak(name)
     text = number_text(peak, unit)
     inside = phrase(" in {}", step_at(steps, at), lambda each: cut(each.step.name, _LONGEST_NAME))
-    summary = f"Highest {text} at {clock_text(at)}{inside}"
+    summary = f"Highest {text} {moment_of(at)} after the start{inside}"
     return Chart(
         chart or name.replace(".", "-"), title, _UNITS.get(unit, unit), grid.times, shown,
         limit=limit,
@@ -321,8 +320,7 @@ def _level(
     )  # fmt: skip
 
 
-_UNITS: Final = {"By": "bytes"}
-"""How a chart names a unit, where it does not take the figure's."""
+_UNITS: Final = {"By": "bytes"}  # How a chart names a unit, where it does not take the figure's
 
 
 def _title_and_unit(name: str) -> tuple[str, str]:
@@ -394,16 +392,12 @@ def bands_of(steps: Sequence[PlacedStep]) -> list[Band]:
 # --- two runs on one axis -----------------------------------------------------------------
 
 _CELLS_OF_TWO: Final = 800
-_NOTE: Final = (
-    "Every step begins at the same place for both. Where a step is shorter in one run, its curve "
-    "waits for the other."
-)
+_NOTE: Final = "Every step begins at the same place for both. Where a step is shorter in one run, its curve waits for the other."
 _CHECKPOINTS: Final = (
     "Read at checkpoints only where no curve was taken: what was between two of them is not known."
 )
 
-_STYLES: Final[tuple[Style, Style]] = ("second", "main")
-"""Of the base, and of the new run."""
+_STYLES: Final[tuple[Style, Style]] = ("second", "main")  # Of the base, and of the new run
 
 _Points: TypeAlias = list[tuple[float, float]]
 """Values with the times at which they were read, in seconds since the recording began."""

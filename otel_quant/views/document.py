@@ -39,9 +39,7 @@ if TYPE_CHECKING:
     from otel_quant.recordings.model import State
     from otel_quant.views.charts import Band, Chart
 
-ONE: Final = ""
-"""``Column.shown_in``: one unit for the column, that fits its largest value."""
-
+ONE: Final = ""  # `Column.shown_in`: one unit for the column, that fits its largest value
 Item_contra = TypeVar("Item_contra", contravariant=True)
 Item = TypeVar("Item")
 

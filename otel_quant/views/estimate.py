@@ -13,8 +13,7 @@ from otel_quant.schema.units import counted, size
 from otel_quant.views import document as doc
 from otel_quant.views.cost import assumptions
 
-SCHEMA: Final = 1
-"""Version of the JSON: raised when a key changes its meaning or goes away."""
+SCHEMA: Final = 1  # Version of the JSON: raised when a key changes its meaning or goes away
 
 
 def document(

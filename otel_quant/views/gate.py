@@ -19,8 +19,7 @@ from otel_quant.views.text import cell_text, number_text, phrase, printable
 
 _MOST_WORSE: Final = 3
 _LONGEST_FACT: Final = 200
-SEEN: Final = 0.01
-"""Part of a time that a wait makes at least where it is shown."""
+SEEN: Final = 0.01  # Part of a time that a wait makes at least where it is shown
 
 
 def check_lines(comparison: Comparison, checks: Sequence[Check]) -> Iterator[str]:

@@ -22,10 +22,7 @@ from otel_quant.views.text import number_text, phrase, share_of
 
 _MOST_STEPS: Final = 60
 _MOST_GROWING: Final = 10
-
-_MUCH: Final = 0.05
-"""Share of a GPU's memory from which on a model is on it."""
-
+_MUCH: Final = 0.05  # Share of a GPU's memory from which on a model is on it
 WHOLE_RUN: Final = "(whole run)"
 
 

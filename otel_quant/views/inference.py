@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -23,10 +24,7 @@ _MOST_NAMES: Final = 3
 _LONGEST_PROBLEM: Final = 160
 _LONGEST_HEADING: Final = 24
 _MICRO: Final = 1e-6
-
-_MOST: Final = 20
-"""Rows of a table and findings of a model, unless fewer nodes are asked for."""
-
+_MOST: Final = 20  # Rows of a table and findings of a model, unless fewer nodes are asked for
 _ABSENT: Final = "-"
 _TITLES: Final = {INFERENCE: "Inference", BENCH: "Variants side by side"}
 
@@ -95,6 +93,11 @@ def _parts(result: results.InferenceResult, rows: int, *, is_page: bool) -> Iter
     settings = [(name, text) for name, text in _settings(result) if text]
     yield doc.Facts(settings, "How it was measured" if is_page else "measured")
     yield from doc.Lines.of([f"to repeat: {result.command}"] if result.command else ())
+
+
+def measured_parts(result: results.InferenceResult, rows: int) -> Iterator[doc.Part]:
+    """Yields the parts of a page that has an answer of its own."""
+    return _parts(result, rows, is_page=True)
 
 
 def _unknown_errors(result: results.InferenceResult) -> Iterator[str]:
@@ -254,11 +257,13 @@ _TENSORS: Final[Sequence[doc.Column[Any]]] = (
 # --- layers side by side, and what ran ----------------------------------------------------
 
 
-def _nodes(ran: results.Ran) -> dict[str, list[results.RanKernel]]:
+def _nodes(
+    ran: results.Ran, of: Callable[[results.RanKernel], str | None] = attrgetter("node")
+) -> dict[str, list[results.RanKernel]]:
     """Returns the kernels of each node of the file, or module; the slowest first, of each too."""
     groups: dict[str, list[results.RanKernel]] = {}
     for each in ran.kernels:
-        name = each.node or f"({'inserted' if each.is_conversion else 'no node'}) {each.name}"
+        name = of(each) or f"({'inserted' if each.is_conversion else 'no node'}) {each.name}"
         if each.is_compiled:
             count = phrase("{}, ", each.nodes, lambda number: counted(number, "node"))
             name = f"({count}compiled) {each.op_type}"
@@ -293,31 +298,94 @@ def _row(
     row = replace(results.together(name, kernels), op_type=f"{', '.join(names)}{times}")
     if len(those) > 1:
         return replace(row, macs=None)
-    macs = max(each.macs or 0 for each in kernels)
-    return replace(row, macs=macs, inputs=kernels[0].inputs, outputs=kernels[0].outputs)
+    main = max(kernels, key=lambda each: (not each.is_conversion, each.macs or 0))
+    return replace(row, macs=main.macs, inputs=main.inputs, outputs=main.outputs)
+
+
+_ALIKE: Final = 0.05  # Part of a time below which two are not told apart
+
+_RESOLUTION: Final = 2.0
+"""Microseconds by which two times that onnxruntime's profiler counts in whole ones may differ."""
+
+
+_MADE: Final = re.compile(
+    r"(?<=.)(_quant|_quantized|_(MatMul|matmul|DQ)|_Q\d+G?|_Bnb4|/\w+Fusion/?)$"
+)
+"""What quantizers add to the name of a node that they replace."""
+
+
+def _partner(name: str, others: Collection[str], own: Collection[str]) -> str:
+    """Returns a node's name as another model has it, without what quantizers add; its own if none fits."""
+    found = name
+    while found not in others:
+        shorter = _MADE.sub("", found)
+        if shorter == found or shorter in own:
+            return name
+        found = shorter
+    return found
+
+
+def _joined(
+    nodes: Mapping[str, list[results.RanKernel]], others: Collection[str]
+) -> dict[str, list[results.RanKernel]]:
+    """Returns the kernels of nodes by the names that another model has for these."""
+    found: dict[str, list[results.RanKernel]] = {}
+    for name, kernels in nodes.items():
+        found.setdefault(_partner(name, others, nodes), []).extend(kernels)
+    return found
 
 
 class _Pair(NamedTuple):
-    """A node in two models."""
+    """A layer in two models: the sum of its kernels in each, and these kernels, the slowest first."""
 
     name: str
     before: results.RanKernel | None
     after: results.RanKernel | None
-    error: float | None
+    error: float | None = None
+    reason: str = ""  # Why the second is slow, where that is known
+    is_quantized: bool = False  # Whether the second model is, and the first is not
+
+    @property
+    def ratio(self) -> float | None:
+        """Its time in the second model divided by that in the first, where it has both."""
+        if not (self.before and self.after):
+            return None
+        known = self.before.micros and self.after.micros
+        return self.after.micros / self.before.micros if known else None
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether the times differ by more than each does from run to run, and by 5 % at least."""
+        if self.ratio is None or self.before is None or self.after is None:
+            return False
+        apart = abs(self.after.micros - self.before.micros)
+        spread = (self.before.spread or 0.0) + (self.after.spread or 0.0)
+        return apart > max(2 * spread, _ALIKE * self.before.micros, _RESOLUTION)
 
     @property
     def change(self) -> str | None:
         """How many times faster or slower it has become."""
-        if not (self.before and self.after and self.before.micros and self.after.micros):
+        if self.ratio is None:
             return None
-        text = speed_text(self.after.micros / self.before.micros)
-        return "as fast" if text.startswith("1.00") else text
+        return speed_text(self.ratio) if self.is_apart else "within noise"
+
+    @property
+    def verdict(self) -> str | None:
+        """What quantizing it has brought; None where it was not quantized, or that is not clear."""
+        before, after, ratio = self.before, self.after, self.ratio
+        if not (self.is_quantized and before and after and ratio and self.is_apart):
+            return None
+        if not after.macs or (before.op_type, before.runs_in) == (after.op_type, after.runs_in):
+            return None
+        if ratio < 1:
+            return "gains"
+        return "costs more than it gains" + phrase(": {}", self.reason)
 
     @property
     def type(self) -> str | None:
-        """What its slowest kernel takes first, in one model and in the other."""
-        known = [each.inputs[0] for each in (self.before, self.after) if each and each.inputs]
-        return " -> ".join(dict.fromkeys(each.partition(" ")[0] for each in known)) or None
+        """What its contraction runs in, or its slowest kernel takes, in one model and in the other."""
+        known = [each.runs_in for each in (self.before, self.after) if each and each.runs_in]
+        return " -> ".join(dict.fromkeys(known)) or None
 
 
 def _beside(
@@ -329,28 +397,61 @@ def _beside(
     rows: int,
     number: int,
 ) -> Iterator[doc.Table]:
-    """Yields a model beside the first one, node by node; nothing if they have none in common."""
-    before, after = _nodes(its), _nodes(ran)
+    """Yields a model beside the first one, layer by layer; nothing if they have none in common."""
+    before = _nodes(its, _layer)
+    after = _joined(_nodes(ran, _layer), before)
     if before.keys().isdisjoint(after):
         return
-    errors = {each.node: each.all for each in _accuracy(model).layers}
+    errors = {_partner(each.node, before, ()): each.all for each in _accuracy(model).layers}
     names = sorted(
         {**before, **after},
         key=lambda name: -max(_micros(nodes.get(name, ())) for nodes in (before, after)),
     )
+    quantized = (first.role, model.role) == ("float", "quantized")
     pairs = [
-        _Pair(name, _row(name, before, those), _row(name, after, those), errors.get(name))
+        _Pair(
+            name, _row(name, before, those), _row(name, after, those), errors.get(name),
+            _reason(model, after, those), quantized,
+        )
         for name, those in _folded(names, rows)
-    ]
+    ]  # fmt: skip
+    layer = _LAYERS.get(node, node)
+    whole = " and ".join(number_text(_MICRO * each.kernel_micros, "ms") for each in (its, ran))
     columns: tuple[doc.Column[Any], ...] = (
-        doc.Column(node, value=attrgetter("name"), longest=_LONGEST),
+        doc.Column(layer, value=attrgetter("name"), longest=_LONGEST),
         _time(first.path, attrgetter("before"), is_bar=True),
         _time(model.path, attrgetter("after"), is_bar=True),
         doc.Column("change", value=attrgetter("change"), absent=_ABSENT),
         doc.Column("type", value=attrgetter("type"), absent=_ABSENT, spare=1),
+        _numbers("weights", "By", lambda pair: pair.after and pair.after.weights, spare=3),
+        _numbers("activations", "By", lambda pair: pair.after and pair.after.activations, spare=4),
         _numbers("error", "dB", attrgetter("error"), "dB", digits=1, spare=2),
-    )
-    yield _table(columns, pairs, f"layers-{number}", f"Time by {node.split(' ')[0]}")
+        doc.Column("verdict", value=attrgetter("verdict"), longest=2 * _LONGEST, spare=5),
+    )  # fmt: skip
+    table = _table(columns, pairs, f"layers-{number}", f"Time by {layer}")
+    yield table._replace(note=f"All rows together are the kernels of a run: {whole}.")
+
+
+_SHARE: Final = re.compile(r" \([0-9.]+ % of the time\)")
+_LAYERS: Final = {"node of the file": "layer"}
+"""What has a row each of models whose conversions belong to layers."""
+
+
+def _layer(kernel: results.RanKernel) -> str | None:
+    return kernel.layer or kernel.node
+
+
+def _reason(
+    model: results.ModelResult,
+    nodes: Mapping[str, Sequence[results.RanKernel]],
+    those: Sequence[str],
+) -> str:
+    """Returns why a layer is slow: what the finding that takes most of its time gives; empty of several."""
+    names = {each.name for each in nodes.get(those[0], ())} if len(those) == 1 else set()
+    known = (each for each in model.findings if not names.isdisjoint(each.kernels))
+    found = max(known, key=attrgetter("micros"), default=None)
+    text = "" if found is None else _SHARE.split(found.sentence)[0]
+    return text.partition(": ")[2] or text
 
 
 def _time(
@@ -372,9 +473,10 @@ def _what_ran(
     share = share_text(ran.between_micros / ran.run_micros) if ran.run_micros else _ABSENT
     micros = ran.run_micros, ran.kernel_micros, ran.between_micros
     run, kernels, between = (number_text(_MICRO * each, "ms") for each in micros)
+    typical = "median" if node in _LAYERS else "mean"
     yield doc.Lines((
         f"a run with the profiler on: {run}, of which kernels {kernels} and between them "
-        f"{between} ({share}); mean of {counted(ran.runs, 'run')}",
+        f"{between} ({share}); {typical} of {counted(ran.runs, 'run')}",
     ))  # fmt: skip
     operators = _table(_OPERATORS, ran.operators, f"operators-{number}", "Kernels by operator")
     yield operators.first(_MOST, "more operator")

@@ -57,7 +57,7 @@ def _parts(recording: model.Recording, subject: steps.ShownProcess) -> Iterator[
     if recording.problems:
         yield doc.Lines(("Parts of this recording could not be read:",))
         yield doc.Lines(recording.problems, is_bad=True).first(_MOST_PROBLEMS)
-    ending = list(ending_parts(recording.ending))
+    ending = list(ending_parts(recording))
     runs: Sequence[model.RecordedRun] = recording.runs
     caption = "Steps"
     if len(model.steps_in(recording)) > steps.MOST_STEPS and subject.why:
@@ -115,8 +115,7 @@ _LONGEST_NAME: Final = 120
 
 _MOST_PROCESSES: Final = 128
 _MOST_STEPS: Final = 60
-_FEWEST: Final = 3
-"""Processes beside each other that have a median."""
+_FEWEST: Final = 3  # Processes beside each other that have a median
 
 
 class _Process(NamedTuple):
@@ -135,13 +134,13 @@ class _Process(NamedTuple):
         return self.end - self.start
 
     @property
-    def state(self) -> model.State:
-        return min((run.state for run in self.runs), key=model.WORST_FIRST.index)
+    def worst(self) -> model.RecordedRun:
+        return min(self.runs, key=lambda run: model.WORST_FIRST.index(run.state))
 
 
 _COLUMNS: Final = (
     doc.Column[_Process]("Process", None, lambda each: each.name),
-    doc.Column[_Process]("State", None, lambda each: model.STATES[each.state].cell),
+    doc.Column[_Process]("State", None, lambda each: each.worst.words.cell),
     doc.Column[_Process]("Start", "s", lambda each: each.start, shown_in="s"),
     doc.Column[_Process]("Time", "s", lambda each: each.seconds, shown_in="s"),
     doc.Column[_Process]("Time to median", "1", lambda each: each.ratio - 1 if each.ratio else None, shown_in="%", is_signed=True, title="longer or shorter than the median of those that the same process has started"),
@@ -177,7 +176,7 @@ def _processes_of(recording: model.Recording) -> tuple[list[str], list[doc.Table
     below = ": below each those that it has started" if len(families) > 1 else ""
     table = doc.Table.of(
         _COLUMNS if is_alike else _COLUMNS_OF_UNLIKE, processes,
-        row=lambda each, cells: doc.Row(cells, each.depth, state=each.state),
+        row=lambda each, cells: doc.Row(cells, each.depth, state=each.worst.state),
         id="processes", caption=f"Processes{below}, slowest first",
     )  # fmt: skip
     tables = [imbalance.first(_MOST_STEPS, "shorter step")] if common else []

@@ -21,8 +21,7 @@ from otel_quant.views import document as doc
 from otel_quant.views.text import cell_text
 from otel_quant.views.writers import moment_json
 
-_NONE: Final = "(none)"
-"""What stands for a value that the runs of a row or a column do not have."""
+_NONE: Final = "(none)"  # What stands for a value that the runs of a row or a column do not have
 
 _SPARE: Final[Mapping[str, int]] = {
     "ACTIVATIONS": 1, "CONFIG": 2, "SIZE": 3, "WRITTEN": 4, "WHEN": 5, "METHOD": 6,

@@ -13,7 +13,6 @@ from typing import Any, Final, TypeAlias
 
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import (
-    STATES,
     LastReading,
     RecordedRun,
     Recording,
@@ -64,7 +63,7 @@ def _parts(name: str, recording: Recording, most_steps: int | None) -> Iterator[
     """Yields the answer first, then the steps of each run, then what made it."""
     subject = steps.subject_of(recording)
     yield doc.Lines([f"{outcome(recording, subject)}.", *sentences(recording, subject)])
-    yield from ending_parts(recording.ending)
+    yield from ending_parts(recording)
     yield from doc.Lines.of(recording.problems)
     runs = _titled_runs(name, recording)
     if len(steps.by_process(recording)) > 1:
@@ -82,11 +81,15 @@ def _parts_of_several(recording: Recording, most_steps: int | None) -> Iterator[
     if table.rows:
         yield table
     facts: list[tuple[str, doc.Cell]] = []
+    seen: set[str] = set()
     for run in recording.runs[:_MOST_PROCESSES]:
         peak = summary.peak_of_run(recording, run)
         memory = phrase(", memory peak {}", peak, lambda known: size(known.value))
-        command = run.attributes.get(semconv.PROCESS_COMMAND_LINE, "")
-        text = cut(f"{STATES[run.state].cell}{memory}: {command}", _LONGEST_FACT)
+        command = str(run.attributes.get(semconv.PROCESS_COMMAND_LINE, ""))
+        # Of workers of `multiprocessing`, and of those that are as the first, nobody asks for it.
+        shown = command if command not in seen and steps.OF_WORKERS not in command else ""
+        seen.add(command)
+        text = cut(f"{run.words.cell}{memory}{phrase(': {}', shown)}", _LONGEST_FACT)
         facts.append((steps.process_name(recording, run), text))
     if more := recording.runs[_MOST_PROCESSES:]:
         facts.append(("and", f"{len(more):,} more"))

@@ -41,14 +41,9 @@ _MEASURES: Final[Mapping[Measure, _Measured]] = {
     "memory": _Measured("memory growth", "growth of memory", lambda seen: seen.grown, size, "bytes", 1),
 }  # fmt: skip
 
-_MOST: Final = 10
-"""Lines of a table."""
-
+_MOST: Final = 10  # Lines of a table
 _LONGEST: Final = 90
-
-_NARROWEST: Final = 0.7
-"""Least width of a box in a static picture, in % of all."""
-
+_NARROWEST: Final = 0.7  # Least width of a box in a static picture, in % of all
 _DEEPEST_BOX: Final = 16
 
 
@@ -190,12 +185,8 @@ def table(lines: Mapping[Place, Amounts], measure: Measure, most: int | None = N
 # Times are without waits for a processor. The sampler sees a line about 20 times a second: what is less than three times the root
 # of the number of samples, less than a hundredth of the total, or differs within a side as well, is noise.
 
-_TELLING: Final = 0.1
-"""Part of a step's difference that a line makes at least where it is shown."""
-
-_INTERVAL: Final = 0.05
-"""Seconds between two samples."""
-
+_TELLING: Final = 0.1  # Part of a step's difference that a line makes at least where it is shown
+_INTERVAL: Final = 0.05  # Seconds between two samples
 _SMALL: Final = 0.01
 _MOST_LINES: Final = 5
 _LONGEST_NAME: Final = 80

@@ -12,22 +12,21 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.recordings import model, summary
-from otel_quant.recordings.failures import has_ended
+from otel_quant.recordings.failures import has_ended, is_unfinished
 from otel_quant.recordings.gpus import bracket_of, shows_all_programs
-from otel_quant.recordings.outside import NAMES, outside_of
+from otel_quant.recordings.outside import outside_of
 from otel_quant.recordings.reader import split_of
 from otel_quant.recordings.summary import outermost_runs
 from otel_quant.schema import figures, semconv
 from otel_quant.schema.catalog import QUANTITIES
-from otel_quant.schema.code_lines import BEFORE, BETWEEN, Amounts
+from otel_quant.schema.code_lines import AFTER, BEFORE, BETWEEN, Amounts
 from otel_quant.schema.units import counted, cut, duration_text
 from otel_quant.views.document import ONE, Cell, Column, Row, Table, UnitCell, known
 from otel_quant.views.text import plain, share_of
 
 # --- which are shown ----------------------------------------------------------------------
 
-MOST_STEPS: Final = 250
-"""Steps that are shown: the table, the chart and the file stay readable."""
+MOST_STEPS: Final = 250  # Steps that are shown: the table, the chart and the file stay readable
 
 
 def most_telling(
@@ -66,16 +65,17 @@ def _process_name(recording: model.Recording, run: model.RecordedRun) -> str:
     # The program may have no run of its own.
     is_known = recording.launcher not in (None, run.parent_pid)
     is_forked = is_known and script == _script(recording.origin)
-    if above or is_forked or _OF_WORKERS in str(run.attributes.get(semconv.PROCESS_COMMAND_LINE)):
+    if above or is_forked or OF_WORKERS in str(run.attributes.get(semconv.PROCESS_COMMAND_LINE)):
         return f"worker {run.process}"
     scripts = [_script(each.attributes) for each in outermost_runs(recording)]
-    is_stage = script.endswith((".py", ".ipynb")) and scripts.count(script) == 1 < len(
-        recording.runs
-    )
-    return script if is_stage else f"process {run.process}"
+    is_own = run.parent_pid == recording.launcher is not None or scripts.count(script) == 1
+    is_stage = is_own and script.endswith((".py", ".ipynb")) and len(recording.runs) > 1
+    pid, _, number = run.process.partition("-")  # of a program that has called `exec`
+    after = f" after exec{f' #{number}' if number > '1' else ''}" if number else ""
+    return f"{script if is_stage else f'process {pid}'}{after}"
 
 
-_OF_WORKERS: Final = "--multiprocessing-fork"
+OF_WORKERS: Final = "--multiprocessing-fork"
 """An argument of workers that `multiprocessing` has spawned."""
 
 
@@ -186,8 +186,7 @@ class ShownRun:
         named = chain.from_iterable(each.attributes for each in run.checkpoints)
         self.checkpoint_names = dict.fromkeys(named)
         of_outside = [self._row(each) for each in outside_of(recording) if each.run is run]
-        before = [each for each in of_outside if each.name == NAMES[BEFORE]]
-        self.rows = [*before, *self._rows(placed), *of_outside[len(before) :]]
+        self.rows = sorted((*of_outside, *self._rows(placed)), key=_place)
         failed = [each for each in run.steps if each.error]
         if run.error is not None:
             failed = [each for each in failed if has_ended(run, each)]
@@ -225,6 +224,14 @@ class ShownRun:
                 row.first = point
                 yield row
         yield from (row for row in rows.values() if row.first is _NO_POINT)
+
+
+_PLACES: Final = {BEFORE: 0, BETWEEN: 2, AFTER: 3}
+
+
+def _place(row: StepTableRow) -> int:
+    """Sorts rows: the time before the steps, steps and checkpoints as they come, the rest of the time."""
+    return 1 if row.step is None else _PLACES.get(row.step.index, 1)
 
 
 _Column: TypeAlias = Column[StepTableRow]
@@ -299,8 +306,7 @@ message_of: Final = _of_step(lambda _, step: step.error_message)
 _ENDS: Final = {"By": "_mb", "s": "_secs", "J": "_joules", "1": "_share"}
 """The end of a column's name for programs, as in Quark's file."""
 
-_BARE_ENDS: Final = _ENDS | {"By": "_bytes", "s": "_seconds"}
-"""Where sizes are in bytes."""
+_BARE_ENDS: Final = _ENDS | {"By": "_bytes", "s": "_seconds"}  # Where sizes are in bytes
 
 
 def _column(
@@ -441,7 +447,7 @@ def step_table(
             f"none took more than {duration_text(longest)}."
         )
     shown = [ShownRun(recording, run, chosen) for run in runs]
-    rows = list(chain.from_iterable(run.rows for run in shown))
+    rows = sorted(chain.from_iterable(run.rows for run in shown), key=_place)
     custom = chain.from_iterable(map(_custom_columns, shown))
     step, *others = _SHOWN
     several = [_PROCESS] if len({run.process for run in runs}) > 1 else []
@@ -486,6 +492,8 @@ def _state_text(row: StepTableRow, step: model.RecordedStep) -> str:
         return "open"  # a file does not show whether its process is alive
     if step.end is None and row.of.run.cut is not None:
         return f"not recorded after {duration_text(row.of.run.cut)}"
+    if is_unfinished(step):
+        return "not ended"
     message = step.error_message if step.error and step.error_message not in row.of.told else ""
     return ": ".join(filter(None, (model.STATES[step.state].cell, step.error, message)))
 
@@ -497,13 +505,23 @@ _NOT_SHOWN: Final = {
     "cpu_memory_delta_mb",
     *(f"gpu_{whose}memory_{part}_mb" for whose in ("", "process_") for part in ("start", "end")),
 }
+
+
+def _share_of_run(row: StepTableRow) -> float | None:
+    """Returns the share of the recording's time; None of a step that has outlived the program."""
+    whole = row.of.recording.duration
+    is_late = row.start is not None and row.start + (row.seconds or 0.0) > _BARELY * whole
+    return None if is_late else share_of(row.seconds, whole)
+
+
+_BARELY: Final = 1.01
 _HAVE_A_COLUMN: Final = {"TIME", *(each.column.heading for each in _FIGURES)}
 
 _SHOWN: Final[tuple[_Column, ...]] = (
     Column("STEP", None, lambda row: cut(row.name, _LONGEST_NAME)),
     _column("", "START", "s", lambda row: row.start, title="since the recording began"),
     _column("", "TIME", "s", lambda row: row.seconds),
-    _column("", "", "1", lambda row: share_of(row.seconds, row.of.recording.duration), title="share of the recording's time"),
+    _column("", "", "1", lambda row: _share_of_run(row), title="share of the recording's time"),
     *(each.shown for each in _FIGURES if each.column.key not in _NOT_SHOWN),
     Column("SAMPLES", "", _of_step(lambda _, step: step.samples), title="calibration samples: batches", spare=len(_SPARE), absent="-"),
 )  # fmt: skip
@@ -532,7 +550,7 @@ _PEAK: Final = next(each.shown.value for each in _FIGURES if each.bare == "memor
 BARE: Final = (
     _Column("start_seconds", value=attrgetter("start")),
     _Column("duration_seconds", value=attrgetter("seconds")),
-    _Column("share_of_run", value=lambda row: _rounded_share(row.seconds, row.of.recording.duration)),
+    _Column("share_of_run", value=lambda row: (share := _share_of_run(row)) and round(share, 4)),
     *(each.for_programs() for each in _FIGURES),
     _Column("memory_peak_is_least", value=lambda row: None if (peak := _PEAK(row)) is None else isinstance(peak, UnitCell)),
     _Column("samples", value=_of_step(lambda _, step: step.samples)),

@@ -50,8 +50,7 @@ def shortened(text: str, longest: int) -> str:
     return f"{_begun(before, left - 3)}… ({file}{after}"
 
 
-_LEAST_HEAD: Final = 6
-"""Columns from which on the beginning of a function's name is shown."""
+_LEAST_HEAD: Final = 6  # Columns from which on the beginning of a function's name is shown
 
 
 def least_width(text: str) -> int:
@@ -68,8 +67,7 @@ def _begun(text: str, longest: int) -> str:
     return text[:end]
 
 
-NO_BREAK: Final = "\u00a0"
-"""A blank at which no line ends."""
+NO_BREAK: Final = "\u00a0"  # A blank at which no line ends
 
 _BEFORE_UNIT: Final = re.compile(
     r"(?<=\d) (?=(?:[KMGTP]?i?B|[kKMGT]|%|[mnu]?s|min|h|x|dB|GMAC/s)(?!\w))"

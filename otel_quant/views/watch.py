@@ -119,8 +119,7 @@ _TOTALS: Final = [
     if figure.is_total and figure.heading
 ]
 
-_SILENT: Final = 5.0
-"""Seconds after which a reading is shown as old; there is one each second."""
+_SILENT: Final = 5.0  # Seconds after which a reading is shown as old; there is one each second
 
 
 def _progress(each: PlacedStep) -> list[str]:
@@ -135,8 +134,7 @@ def _progress(each: PlacedStep) -> list[str]:
 
 # --- lines --------------------------------------------------------------------------------
 
-_EVERY: Final = 30.0
-"""Seconds between two lines on how the run goes on."""
+_EVERY: Final = 30.0  # Seconds between two lines on how the run goes on
 
 
 class PlainView:
@@ -202,13 +200,10 @@ _STYLES: Final = {"▶": "cyan", "✗": "bold red", "?": "bold yellow"}
 
 _EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
 _CURVE_ROWS: Final = 6
-_LOWEST: Final = 20
-"""Rows of a terminal without the curve."""
-_NAME: Final = 13
-"""Characters of the name of what is used."""
+_LOWEST: Final = 20  # Rows of a terminal without the curve
+_NAME: Final = 13  # Characters of the name of what is used
 _MOST_GPU_ROWS: Final = 8
-_AXIS: Final = 9
-"""Characters beside the curve."""
+_AXIS: Final = 9  # Characters beside the curve
 _LIMIT: Final = " limit"
 _LOG_ROWS: Final = 5
 _FEWEST_STEPS: Final = 3
@@ -312,16 +307,10 @@ def _stretches(read: Values, most: int) -> list[float]:
 
 # --- look after look ----------------------------------------------------------------------
 
-_PAUSE: Final = 1.0
-"""Seconds between two looks."""
-
-_SHARE: Final = 10
-"""A look that takes long is followed by a pause this many times as long."""
-
+_PAUSE: Final = 1.0  # Seconds between two looks
+_SHARE: Final = 10  # A look that takes long is followed by a pause this many times as long
 _LAST_ROWS: Final = 60
-
-_TAIL: Final = 8192
-"""Bytes of the output that are read."""
+_TAIL: Final = 8192  # Bytes of the output that are read
 
 
 class LiveView:

@@ -30,8 +30,7 @@ from otel_quant.views.text import (
     width_of,
 )
 
-FORMATS: Final = ("table", "markdown", "json", "csv", "html")
-"""What ``--format`` takes."""
+FORMATS: Final = ("table", "markdown", "json", "csv", "html")  # What `--format` takes
 
 
 def written(document: doc.Document, form: str, width: int | None = None) -> Iterator[str]:
@@ -133,9 +132,7 @@ _INDENT: Final = "\u00a0" * 2
 
 # --- Terminals ----------------------------------------------------------------------------
 
-_REMARKS: Final = doc.Column[Any]("")
-"""The column behind the last one of a table."""
-
+_REMARKS: Final = doc.Column[Any]("")  # The column behind the last one of a table
 _READABLE: Final = 24
 _SHORTEST: Final = 12
 """Characters to which texts are cut rather than leave out a column; a spare one goes before."""
@@ -176,11 +173,8 @@ def _part(part: doc.Part, width: int | None) -> Iterator[str]:
                 yield from _parted(chain((first,), own), width)
 
 
-_USUAL: Final = 80
-"""Columns of a terminal that is none."""
-
-_WIDEST: Final = 60
-"""Columns of the longest bar, at most."""
+_USUAL: Final = 80  # Columns of a terminal that is none
+_WIDEST: Final = 60  # Columns of the longest bar, at most
 
 
 def _bars(part: doc.Bars, width: int | None) -> Iterator[str]:
@@ -200,6 +194,8 @@ def _bars(part: doc.Bars, width: int | None) -> Iterator[str]:
         yield f"{name}  {text:>{room}}  {bar}".rstrip() + "\n"
     if limit is not None:
         yield f"{'limit ' + cell_text(part.limit, 'By'):>{before + limit}}\n"
+    if any(most for *_, most in part.rows):
+        yield f"{'':{before}}░ at most\n"
 
 
 def _table(table: doc.Table, width: int | None) -> Iterator[str]:
@@ -227,7 +223,7 @@ def _table(table: doc.Table, width: int | None) -> Iterator[str]:
         names = [name for name, _ in rows]
         cells = [names, *zip(*shown.values(), strict=True)] if rows else [[] for _ in columns]
         widths = _fitting(columns, widths, cells, width)
-    kept = [at for at, each in enumerate(widths) if each]
+    kept = [at for at, each in enumerate(widths) if each] or [0]
 
     @cache
     def behind(rest: tuple[str, ...]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +29,7 @@ from tests.stack.processes import (
     prometheus,
     tempo,
 )
-from tests.unit.stack.dashboards import GRAFANA, Query
+from tests.unit.stack.dashboards import GRAFANA, QUERIES, Query, load
 
 EXPORTS = 60
 """Seconds between two exports: the interval that the data source is said to have."""
@@ -43,6 +43,11 @@ def escaped(value: str) -> str:
 def quoted(value: str) -> str:
     """Returns a value as Grafana's data source writes it between double quotes."""
     return escaped(value).replace("\\/", "/").replace("\\", "\\\\")
+
+
+def as_choice(value: str | Sequence[str]) -> str:
+    """Returns a variable's value, or several, as Grafana's data source writes them between double quotes."""
+    return quoted(value) if isinstance(value, str) else f"({'|'.join(map(quoted, value))})"
 
 
 def as_text(metric: Mapping[str, str], value: tuple[float, str]) -> str:
@@ -67,7 +72,9 @@ class World:
     names: Mapping[str, str] = field(default_factory=dict)
     webhook: Webhook | None = None  # The webhook that Alertmanager calls; None without one
 
-    def ask(self, query: Query, at: float | None = None, **variables: str) -> list[Any]:
+    def ask(
+        self, query: Query, at: float | None = None, **variables: str | Sequence[str]
+    ) -> list[Any]:
         """Returns the rows or series that a query gives, as Grafana would ask it."""
         text = self.filled(query, variables)
         now = at or time.time()
@@ -108,21 +115,29 @@ class World:
     def show(self, dashboard: str, **chosen: str) -> dict[str, Shown]:
         """Returns what the panels of a dashboard show, by title."""
         every = {"job": JOB, "run": "$__all", "instance": "$__all"}
+        file = GRAFANA / "dashboards" / f"{dashboard}.json"
         return show(
-            GRAFANA / "dashboards" / f"{dashboard}.json",
-            functools.partial(self.ask, **chosen),
+            file,
+            functools.partial(self.ask, process=self.processes(file, **chosen), **chosen),
             self.modules,
             every | chosen,
         )
+
+    def processes(self, dashboard: Path, **chosen: str) -> list[str]:
+        """Returns the processes whose series a dashboard asks for."""
+        (query,) = (q for q in QUERIES if q.place == (load(dashboard)["title"], "process"))
+        return self.ask(query, **chosen)
 
     @property
     def step(self) -> int:
         """Seconds between two points of a chart that has 300 points for the complete time."""
         return max(5, int(time.time() - self.began) // 300)
 
-    def filled(self, query: Query, variables: Mapping[str, str]) -> str:
+    def filled(self, query: Query, variables: Mapping[str, str | Sequence[str]]) -> str:
         """Returns a query's text with values for Grafana's variables."""
-        every = dict.fromkeys(("job", "run", "instance", "step", "baseline", "model"), ".+")
+        every = dict.fromkeys(
+            ("job", "run", "instance", "process", "step", "baseline", "model"), ".+"
+        )
         given = {**every, "search": "", "lines": "", **variables}
         range_ = f"{max(3600, int(time.time() - self.began))}s"
         values = {
@@ -135,8 +150,8 @@ class World:
             "${__trace.traceId}": self.good,
             '${__span.tags["service.name"]}': JOB,
             '${__span.tags["service.instance.id"]}': self.instance,
-            **{f"${{{name}:regex}}": escaped(value) for name, value in given.items()},
-            **{f"${name}": quoted(value) for name, value in given.items()},
+            **{f"${{{name}:regex}}": escaped(str(value)) for name, value in given.items()},
+            **{f"${name}": as_choice(value) for name, value in given.items()},
         }
         known = re.compile("|".join(map(re.escape, values)))
         rest = re.sub(r'"[^"]*\$1[^"]*"', "", known.sub("", query.text))  # of label_replace

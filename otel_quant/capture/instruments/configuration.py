@@ -17,18 +17,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.capture.instruments import PACKAGES
 from otel_quant.capture.instruments.hooks import ALL, Arguments, value_at
 from otel_quant.schema import semconv
 from otel_quant.schema.readings import AttributeValue
 
 _CLASS: Final = "class"
 
+_HASH_VERSION: Final = 2
+"""Raised with every change of what is hashed: hashes of two versions are not compared."""
+
 _NOT_CONFIGURATION: Final = re.compile(
     r"(.*_)?(path|dir|directory|folder|file|filename|script|log_level|verbose)"
     r"|(.*_)?(model|data|dataset|dataloader|data_reader|loader|inputs|tokenizer|fn)"
-    r"|self|args|forward_loop|model_input|model_output"
+    r"|self|args|forward_loop|model_input|model_output|step"
 )
 """Names of what a configuration is applied to, and of where files are."""
+
+_DATA: Final = re.compile(r"(.*_)?(data|dataset|dataloader|data_reader|loader|run_fn)")
 
 _CONFIGURATIONS: Final = re.compile(r".*(Config|Scope|Param|Option|Scheme|Dtype|qtype).*")
 """Names of classes whose objects are configurations, where other objects may be data or models."""
@@ -61,12 +67,21 @@ def plain(value: Any, within: tuple[int, ...] = ()) -> Any:
     if isinstance(value, Sequence) and not hasattr(value, "_asdict"):
         return [plain(each, within) for each in value]
     if isinstance(value, functools.partial):
-        # With defaults: the type of an observer's values is often its class's type.
         kind = value.func.__qualname__
-        values = Arguments(value.func).bound(value.args, value.keywords, is_whole=False)
+        values = _filled_in(value)
     else:
         values = dict(_public(value))
     return {_CLASS: kind, **plain(values, within)}
+
+
+def _filled_in(value: functools.partial[Any]) -> dict[str, Any]:
+    """Returns the arguments with defaults: the type of an observer's values is often its class's, or its observer's."""
+    values = Arguments(value.func).bound(value.args, value.keywords, is_whole=False)
+    observer = values.get("observer")
+    of_observer = (
+        Arguments(observer).bound((), {}, is_whole=False) if isinstance(observer, type) else {}
+    )
+    return {**of_observer, **values, **values.get("observer_kwargs", {})}
 
 
 def _public(value: object) -> Iterator[tuple[str, Any]]:
@@ -82,13 +97,20 @@ def _text(data: Any) -> str:
     return json.dumps(data, sort_keys=True, separators=(",", ":"))
 
 
-def described(configuration: Any) -> dict[str, AttributeValue]:
-    """Returns the hash of a configuration, and the attributes that it has under any of the usual names."""
+def described(
+    configuration: Any, kinds: Mapping[str, AttributeValue] | None = None
+) -> dict[str, AttributeValue]:
+    """Returns the hash of a configuration, and the attributes that it has under any of the usual names.
+
+    `kinds` are the kinds of number of types that have only their bits.
+    """
     with FAULTS.kept_in("description of a configuration"):
         data = plain(configuration)
         if data:
             digest = hashlib.sha256(_text(data).encode()).hexdigest()
-            return {**dict(_found(data)), semconv.CONFIG_HASH: digest[:16]}
+            parts = [completed({**(kinds or {}), **part}) for part in _parts("", data)]
+            hashed = f"{_HASH_VERSION}-{digest[:16]}"
+            return {**agreed(parts), **_named(data), semconv.CONFIG_HASH: hashed}
     return {}
 
 
@@ -96,13 +118,17 @@ def of_arguments(arguments: Mapping[str, Any], paths: Sequence[str]) -> dict[str
     """Returns the same of the configuration that the arguments of a call are, or are at some paths."""
     if paths == ALL:
         simple = (type(None), bool, int, float, str, enum.Enum, type, Mapping, Sequence, Set)
-        return described(
+        found = described(
             {
                 name: value
                 for name, value in arguments.items()
                 if isinstance(value, simple) or _CONFIGURATIONS.fullmatch(type(value).__name__)
             }
         )
+        data = [value for name, value in arguments.items() if _DATA.fullmatch(name)]
+        if data and all(value is None for value in data):
+            found.pop(semconv.CONFIG_SAMPLES, None)  # a default, without data
+        return found
     values = {path.rpartition(".")[2]: value_at(arguments, path) for path in paths}
     names = {name: value for name, value in values.items() if value is not None}
     [only, *others] = names.values() or [None]
@@ -117,7 +143,8 @@ _USUAL: Final = {
         semconv.BITS: "bits nbits num_bits w_bits weight_bits Bits",
         semconv.ACTIVATION_BITS: "act_bits activation_bits",
         semconv.BLOCK_SIZE: "group_size block_size block_sizes blocksize GroupSize",
-        semconv.SYMMETRIC: "sym symmetric is_symmetric use_sym weight_mapping_type",
+        semconv.SYMMETRIC: "sym symmetric is_symmetric use_sym weight_mapping_type WeightSymmetric",
+        semconv.ACTIVATION_SYMMETRIC: "ActivationSymmetric",
         semconv.GRANULARITY: "granularity weight_granularity w_granularity strategy qscheme",
         semconv.PER_CHANNEL: "per_channel",
         semconv.WEIGHT_TYPE: "weight_type weight_dtype weights_dtype w_dtype weights quant_type data_type",
@@ -138,13 +165,16 @@ _OF_ACTIVATIONS: Final = {
     semconv.WEIGHT_TYPE: semconv.ACTIVATION_TYPE,
 }
 _ROLES: Final = re.compile(
-    r"\*?(?:(?P<weight>weight)|(?P<activation>act|input)|(?P<other>output|bias|kv|scale|zero))"
+    r"\*?(?:(?P<weight>weight)|(?P<activation>act|input)|(?P<other>output|bias|kv|scale|zero|TensorQuant)"
+    # Of the model: their keys are names of layers, which may be like those before
+    r"|(?P<layers>.*(fqn_to_config|layer\w*_config|local_config|dynamic)$))"
 )
 _TYPES_IN_NAME: Final = re.compile(
     r"(?:((?:U?Int|Float|MXFP|NVFP)\d+)(?:Dynamic|Static)Activation)?(?:((?:U?Int|Float|MXFP|NVFP)\d+)|Intx)?Weight"
 )
+_LIBRARIES: Final = frozenset({*PACKAGES, "quanto", "compressed-tensors"})
 _GRANULARITIES: Final = re.compile(r"tensor|channel|group|block|row|token|axis")
-_WIDTH: Final = re.compile(r"(?:q?u?int|b?float|fp|nf|mxfp|nvfp)_?(\d+)", re.IGNORECASE)
+_WIDTH: Final = re.compile(r"q?(?:u?int|b?float|fp|nf|mxfp|nvfp)_?(\d+)[^,]*", re.IGNORECASE)
 
 _Found = Iterator[tuple[str, AttributeValue]]
 
@@ -156,19 +186,98 @@ def usual(arguments: Mapping[str, Any]) -> _Found:
             yield from _attributes(_USUAL[name], plain(arguments[name]))
 
 
-def _found(data: Any) -> _Found:
-    """Yields the attributes in a configuration, those that are nested deepest first."""
-    level = [("", data)]
-    found: list[tuple[str, AttributeValue]] = []
-    while level:
-        for role, each in level:
-            found += _of_values(role, each)
-        level = [inner for role, each in level for inner in _nested(role, each)]
-    yield from reversed(found)
-    if isinstance(data, dict) and _CLASS in data:
-        inner = data.get("base_config") or data.get("quant_type")  # torchao's within another
-        kind = inner.get(_CLASS) if isinstance(inner, dict) else None
-        yield semconv.CONFIG_NAME, f"{data[_CLASS]}({kind})" if kind else data[_CLASS]
+def _named(data: Any) -> dict[str, AttributeValue]:
+    """Returns the name of a configuration: its class, with that of torchao's within another."""
+    if not isinstance(data, dict) or _CLASS not in data:
+        return {}
+    inner = data.get("base_config") or data.get("quant_type")
+    kind = inner.get(_CLASS) if isinstance(inner, dict) else None
+    return {semconv.CONFIG_NAME: f"{data[_CLASS]}({kind})" if kind else data[_CLASS]}
+
+
+Part = dict[str, AttributeValue]
+"""The attributes of a part of a model whose weights are all quantized in one way."""
+
+_TYPED: Final = frozenset({semconv.BITS, semconv.WEIGHT_TYPE})
+OF_WEIGHTS: Final = _TYPED | {
+    semconv.BLOCK_SIZE, semconv.GRANULARITY, semconv.SYMMETRIC, semconv.PER_CHANNEL,
+}  # fmt: skip
+OF_PARTS: Final = {semconv.BITS: semconv.PARTS_BITS, semconv.BLOCK_SIZE: semconv.PARTS_BLOCK_SIZE}
+OF_MODEL: Final = frozenset(
+    {*_USUAL.values(), *OF_PARTS.values(), semconv.ACTIVATION_TYPE, semconv.WEIGHT_TYPE,
+     semconv.WEIGHT_COUNT, semconv.BACKEND, semconv.CONFIG_NAME, semconv.CONFIG_HASH}
+)  # fmt: skip
+"""What stays with a model that was configured, whatever is done with it afterwards."""
+
+
+SHOWN: Final = OF_WEIGHTS.union(OF_PARTS.values())
+"""What the nodes and tensors of a written model show."""
+
+
+def with_outer(outer: Mapping[str, AttributeValue], own: Mapping[str, AttributeValue]) -> Part:
+    """Returns own attributes with those of what is around, which alone has the complete configuration."""
+    if own.keys() & (_TYPED | {semconv.PARTS_BITS}):
+        outer = {name: value for name, value in outer.items() if name not in SHOWN}
+    found = {**outer, **own}
+    if semconv.CONFIG_HASH in outer:
+        found[semconv.CONFIG_HASH] = outer[semconv.CONFIG_HASH]
+    return found
+
+
+def agreed(parts: Sequence[Part]) -> dict[str, AttributeValue]:
+    """Returns what is true of a model: where parts differ all names, sorted; numbers of weights as a list."""
+    found: dict[str, AttributeValue] = {}
+    for name in dict.fromkeys(name for part in parts for name in part):
+        values = list(dict.fromkeys(part[name] for part in parts if name in part))
+        everywhere = name not in OF_WEIGHTS or all(name in part for part in parts)
+        if len(values) == 1 and everywhere:
+            found[name] = values[0]
+        elif name in OF_PARTS:
+            found[OF_PARTS[name]] = tuple(sorted(each for each in values if type(each) is int))
+        elif name == semconv.ALGORITHMS:
+            found[name] = tuple(dict.fromkeys(each for some in values for each in some))  # type: ignore[union-attr,assignment]
+        elif len(values) > 1 and all(isinstance(each, str) for each in values):
+            found[name] = ", ".join(sorted(map(str, values), key=_in_order))
+    return found
+
+
+def _in_order(name: str) -> tuple[int, str]:
+    """Returns what names are sorted by: int4 is before int16."""
+    width = _WIDTH.fullmatch(name)
+    return int(width[1]) if width else 0, name
+
+
+def _parts(role: str, data: Any) -> list[Part]:
+    """Returns the parts of the model that a configuration tells apart; outer values count for those within."""
+    own = dict(reversed(list(_of_values(role, data))))
+    within = [part for inner, each in _nested(role, data) for part in _parts(inner, each)]
+    typed = [part for part in within if part.keys() & _TYPED]
+    # Sizes beside no type of weights are an algorithm's own.
+    sizes = (semconv.BLOCK_SIZE, semconv.GRANULARITY)
+    rest = [
+        {name: value for name, value in part.items() if name not in sizes}
+        for part in within
+        if not part.keys() & _TYPED
+    ]
+    shared = {**agreed(rest), **own}
+    is_typed = bool(own.keys() & _TYPED)
+    # What has 16 bits or more was left as it was.
+    parts = [shared] * is_typed + [
+        _overridden(shared, part) for part in typed if not _is_float(part)
+    ]
+    return parts or ([shared] if shared else [])
+
+
+def _is_float(part: Part) -> bool:
+    bits = part.get(semconv.BITS)
+    return isinstance(bits, int) and bits >= 16
+
+
+def _overridden(shared: Part, part: Part) -> Part:
+    """Returns a part with what is said around it: but a width, in a number or a name, is its own."""
+    width = semconv.WEIGHT_TYPE if semconv.BITS in part else semconv.BITS
+    is_own = width == semconv.BITS or any(map(str.isdigit, str(shared.get(width, ""))))
+    return {**{key: each for key, each in shared.items() if not (is_own and key == width)}, **part}
 
 
 def _nested(role: str, data: Any) -> Iterator[tuple[str, Any]]:
@@ -176,14 +285,15 @@ def _nested(role: str, data: Any) -> Iterator[tuple[str, Any]]:
         for name, value in data.items():
             # ModelOpt has the name of the tensors beside their configuration.
             named = _ROLES.match(str(data.get("quantizer_name", name)))
-            yield (named.lastgroup if named is not None and named.lastgroup else role), value
+            inner = named.lastgroup if named is not None and named.lastgroup else role
+            yield ("" if role == "layers" else inner), value
     elif isinstance(data, list):
         yield from ((role, value) for value in data)
 
 
 def _of_values(role: str, data: Any) -> _Found:
     """Yields the attributes among the values of one object, later ones below earlier ones."""
-    if not isinstance(data, dict) or role == "other":
+    if not isinstance(data, dict) or role in ("other", "layers"):
         return
     for name, value in data.items():
         # LLM Compressor's type is the kind of number, beside which its bits stand.
@@ -197,6 +307,8 @@ def _of_values(role: str, data: Any) -> _Found:
     elif data.get("load_in_4bit") is True:
         yield semconv.WEIGHT_TYPE, str(data.get("bnb_4bit_quant_type"))
     kind = str(data.get(_CLASS, ""))
+    if role == "weight" and "num_bits" in data and "axis" in data and not data.get("block_sizes"):
+        yield semconv.PER_CHANNEL, data["axis"] is not None  # of ModelOpt
     if role == "activation":
         yield from _calibration(data, kind)
     elif not role and (types := _TYPES_IN_NAME.search(kind)):
@@ -220,6 +332,8 @@ def _attributes(attribute: str, value: Any) -> _Found:
 
 def _granularity(attribute: str, value: Any) -> _Found:
     last = value[-1] if isinstance(value, list) and value else value  # of activations, of weights
+    if isinstance(last, dict):
+        yield from _number(semconv.BLOCK_SIZE, last.get("group_size"))
     text = last.get(_CLASS, "") if isinstance(last, dict) else str(last)
     if granularity := _GRANULARITIES.search(text.lower()):
         yield attribute, granularity[0]
@@ -256,13 +370,15 @@ def _name(attribute: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _algorithms(attribute: str, value: Any) -> _Found:
-    yield from ((name, (text,)) for name, text in _name(attribute, value))
+    # What transformers calls a method may be a library.
+    yield from ((name, (text,)) for name, text in _name(attribute, value) if text not in _LIBRARIES)
 
 
 _SYMMETRIES: Final = {True: True, False: False, "SYMMETRIC": True, "ASYMMETRIC": False}
 _READERS: Final[Mapping[str, Callable[[str, Any], _Found]]] = {
     semconv.GRANULARITY: _granularity,
     semconv.SYMMETRIC: _flag,
+    semconv.ACTIVATION_SYMMETRIC: _flag,
     semconv.PER_CHANNEL: _flag,
     semconv.BITS: _bits,
     semconv.ACTIVATION_BITS: _bits,
@@ -276,7 +392,7 @@ _READERS: Final[Mapping[str, Callable[[str, Any], _Found]]] = {
 def completed(attributes: dict[str, AttributeValue]) -> dict[str, AttributeValue]:
     """Adds what others imply: the bits of a type and the type's name with them, the granularity of a group."""
     for bits, kind in _TYPE_OF.items():
-        if width := _WIDTH.match(name := str(attributes.get(kind, ""))):
+        if width := _WIDTH.fullmatch(name := str(attributes.get(kind, ""))):
             attributes.setdefault(bits, int(width[1]))
         elif name.startswith(("int", "float", "mx_", "nv_")) and bits in attributes:
             attributes[kind] = f"{name}{attributes[bits]}"

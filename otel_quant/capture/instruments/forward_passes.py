@@ -9,14 +9,8 @@ from functools import partial
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.capture.instruments import samples
 from otel_quant.capture.instruments.hooks import HOOKS, Library, library
-from otel_quant.capture.instruments.samples import (
-    COUNTING,
-    count_layer,
-    count_sample,
-    items_in,
-    step_counting,
-)
 from otel_quant.capture.instruments.steps import distributions_built_on
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
@@ -30,16 +24,21 @@ class _Watched:
     def __init__(self, model: Any, by: OpenStep) -> None:
         self.attributes, self._by = dict(by.attributes), by.info
         self._step: OpenStep | None = None
-        if not model._forward_pre_hooks:
-            model._forward_pre_hooks = _HooksOfOne()
-        self._hook = model.register_forward_pre_hook(_before_forward, with_kwargs=True)
+        # A program may call `forward` itself, which no hook of the model sees: its first observer's does.
+        self._first, self._is_within = _first_observer(model), False
+        self._hooks = [_hooked(each) for each in (model, self._first) if each is not None]
+        if self._first is not None:
+            _WATCHED[id(self._first)] = self
         self._dropped = weakref.finalize(model, _end_watch, id(model))
         self._dropped.atexit = False
 
-    def passed(self, inputs: object) -> None:
+    def passed(self, module: object, inputs: object) -> None:
         """Counts a forward pass, for the calibration around it or one that begins with it."""
-        if step_counting(None) is not None:
-            count_sample(None, inputs)
+        was_within, self._is_within = self._is_within, module is not self._first
+        if was_within and module is self._first:
+            return
+        if samples.step_counting(None) is not None:
+            samples.count_sample(None, inputs)
             return
         if self._step is None or self._step.closed:
             self._step = RUNTIME.recorder.open(
@@ -50,14 +49,16 @@ class _Watched:
             )
         if self._step is not None:
             self._step.ends_with_parent = True
-            self._step.recorder.count_sample(self._step, items_in(inputs))
+            self._step.recorder.count_sample(self._step, samples.items_in(inputs))
 
     def end(self, *, is_released: bool = False) -> None:
         """Ends the calibration, if it has begun, and leaves the model as it was if that is not needed any more."""
         Activation(self._step).finish()
         if is_released:
             self._dropped.detach()
-            self._hook.remove()
+            _WATCHED.pop(id(self._first), None)
+            for hook in self._hooks:
+                hook.remove()
 
 
 _WATCHED: Final[dict[int, _Watched]] = {}
@@ -74,11 +75,25 @@ class _HooksOfOne(OrderedDict[int, Any]):
         return OrderedDict, ([pair for pair in self.items() if pair[1] is not _before_forward],)
 
 
+def _first_observer(model: Any) -> Any:
+    """Returns what the program of a prepared graph observes first, None for other models."""
+    nodes = getattr(getattr(model, "graph", None), "nodes", ())
+    names = (str(node.target) for node in nodes if node.op == "call_module")
+    name = next((name for name in names if "activation_post_process" in name), None)
+    return None if name is None else model.get_submodule(name)
+
+
+def _hooked(module: Any) -> Any:
+    if not module._forward_pre_hooks:
+        module._forward_pre_hooks = _HooksOfOne()
+    return module.register_forward_pre_hook(_before_forward, with_kwargs=True)
+
+
 def _before_forward(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    with FAULTS.kept_in(COUNTING):
+    with FAULTS.kept_in(samples.COUNTING):
         watched = _WATCHED.get(id(model))
         if watched is not None and HOOKS.active:
-            watched.passed(args or dict(kwargs))
+            watched.passed(model, args or dict(kwargs))
 
 
 def _end_watch(model: int) -> Mapping[str, AttributeValue] | None:
@@ -97,7 +112,8 @@ def _model_of(call: Mapping[str, Any]) -> Any:
 def watch(call: Mapping[str, Any], result: object) -> None:
     """Forward passes of the model it returns are step **Calibration**, which its conversion ends."""
     model, step = _model_of(call) if result is None else result, RUNTIME.current_step()
-    if step is not None and step.info.kind == ProfileStep.MODEL_PREPARATION:
+    trains = "QAT" in type(call.get("config")).__name__
+    if step is not None and step.info.kind == ProfileStep.MODEL_PREPARATION and not trains:
         _watch(model, step)
 
 
@@ -131,8 +147,8 @@ def end_of_first_part(call: Mapping[str, Any]) -> Mapping[str, AttributeValue]:
 
 def part_of(call: Mapping[str, Any]) -> str:
     """Step **Model Quantization**, or a layer of a step around it; a configuration with two parts first prepares, then converts."""
-    count_layer(distributions_built_on(library("torchao")))
+    samples.count_layer(distributions_built_on(library("torchao")))
     config = call.get("config")
     part = str(getattr(config, "step", "")).rpartition(".")[2].lower()
-    prepares = part in ("prepare", "observe") and "QAT" not in type(config).__name__
+    prepares = part in ("prepare", "observe")
     return ProfileStep.MODEL_PREPARATION if prepares else ProfileStep.MODEL_QUANTIZATION

@@ -110,6 +110,7 @@ RETURNED: Final = "return"
 WATCH: Final = "forward_passes:watch"
 COUNT_PASSES: Final = "forward_passes:count_passes"
 END_CALIBRATION: Final = "forward_passes:end_calibration"
+NOTE_WEIGHTS: Final = "onnx_weights:note_weights"
 ALL: Final = ("*",)
 """Every argument of a call is its configuration, but for models, data and files."""
 

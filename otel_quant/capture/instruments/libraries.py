@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager, suppress
@@ -14,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.instruments import samples, steps
-from otel_quant.capture.instruments.configuration import described
+from otel_quant.capture.instruments.configuration import described, plain
 from otel_quant.capture.instruments.forward_passes import end_calibration
 from otel_quant.capture.instruments.hooks import (
     HOOKS,
@@ -103,7 +104,7 @@ def _calibrating(
         activation = Activation(None)
         with FAULTS.kept_in(OPENING_A_STEP):
             if not steps.is_reported_already(ProfileStep.CALIBRATION, library):
-                method = type(calibrator).__name__.removesuffix("Calibrater")
+                method = _method_of(calibrator, library)
                 read = _READ.get(calibrator, {}) if operation is None else {}
                 known = {**read, semconv.CALIBRATION_METHOD: method}
                 step = steps.open_library_step(
@@ -123,6 +124,14 @@ def _calibrating(
         raise
     if is_last:
         operation.end_shared_step()
+
+
+def _method_of(calibrator: Any, library: Library) -> str:
+    """Returns the name of the library's own class: the program may have derived one from it."""
+    packages = ("onnxruntime", library.hooks[0].module.partition(".")[0])
+    classes = type(calibrator).__mro__
+    own = (each for each in classes if each.__module__.partition(".")[0] in packages)
+    return next(own, classes[0]).__name__.removesuffix("Calibrater")
 
 
 # --- how well layers were quantized -------------------------------------------------------
@@ -218,10 +227,35 @@ def of_qconfigs(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
     elif given is None:
         modules = call["model"].named_modules()
         given = {name: each.qconfig for name, each in modules if hasattr(each, "qconfig")}
-    found = described(given)
-    found.pop(semconv.CONFIG_NAME, None)
+    used = given
+    if hasattr(given, "global_qconfig"):
+        used = list(_of_layers(given, call["model"])) or [given.global_qconfig]
+    found = described(used) | {semconv.CONFIG_HASH: described(given).get(semconv.CONFIG_HASH, "")}
     engine = sys.modules["torch"].backends.quantized.engine
-    return {semconv.BACKEND: engine, **found}
+    # Instructions of x86 before VNNI need a range of 7 bits: what has 8 is made for another engine.
+    ranges = set(_REDUCED.findall(str([each.get("activation") for each in _qconfigs(plain(used))])))
+    if not ranges or ("True" in ranges) == (engine in ("x86", "fbgemm")):
+        found[semconv.BACKEND] = engine
+    return {name: value for name, value in found.items() if value and name != semconv.CONFIG_NAME}
+
+
+_REDUCED: Final = re.compile("'reduce_range': (True|False)")
+
+
+def _qconfigs(data: Any) -> Iterator[dict[str, Any]]:
+    every = data if isinstance(data, list) else data.values() if isinstance(data, dict) else ()
+    yield from (each for each in every if isinstance(each, dict))
+
+
+def _of_layers(mapping: Any, model: Any) -> Iterator[Any]:
+    """Yields the qconfigs of the layers of a model that have a matrix of weights."""
+    by_name, by_type = mapping.module_name_qconfigs, mapping.object_type_qconfigs
+    for name, module in model.named_modules():
+        if getattr(getattr(module, "weight", None), "ndim", 0) > 1:
+            parents = name.split(".")
+            above = (".".join(parents[:length]) for length in range(len(parents), 0, -1))
+            own = next((by_name[each] for each in above if each in by_name), None)
+            yield own or by_type.get(type(module), mapping.global_qconfig)
 
 
 # --- Hugging Face's optimum-quanto: calibration in a ``with`` block ------------------------
@@ -306,43 +340,51 @@ def of_compressor(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
     return found
 
 
+def of_zero_shot(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    """Returns the same of a compressor that takes no samples."""
+    found = of_compressor(call)
+    found.pop(semconv.CONFIG_SAMPLES, None)
+    return found
+
+
 def of_configuration(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
     """Returns the attributes of a configuration: of the one that a prepared model keeps, no other counts then."""
     model = call.get("model")
     kept = getattr(model, "quant_config", None) if getattr(model, "is_prepared", None) else None
     config = kept or call.get("quant_config")
-    found = described(config)
-    if isinstance(kind := getattr(config, "dtype", None), str):
-        found[semconv.WEIGHT_TYPE] = kind
+    kind = getattr(config, "dtype", None)
+    found = described(config, {semconv.WEIGHT_TYPE: kind} if isinstance(kind, str) else {})
     if getattr(config, "name", None) == "pt2e_dynamic_quant":
         found.pop(semconv.CALIBRATION_METHOD, None)  # it has the parameter and calibrates nothing
     return found
 
 
 def of_prepared(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
-    """Returns the same of a model whose calibration ends now."""
-    return {**end_calibration(call), **of_configuration(call)}
+    """Returns the same of a model whose calibration ends now: what it was prepared with, if it was."""
+    end_calibration(call)
+    return steps.with_configuration(call, {}, "") or of_configuration(call)
 
 
 # --- NVIDIA's Model Optimizer -------------------------------------------------------------
 
+_INTEGERS: Final = {semconv.WEIGHT_TYPE: "int", semconv.ACTIVATION_TYPE: "int"}
 _PRESETS: Final = "modelopt.torch.quantization.config"
 
 
 def of_modelopt(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
     """Returns the attributes of a configuration, with the name under which ModelOpt declares it."""
     # Where it has one number of bits they are of an integer: of a float they are two, exponent and fraction.
-    found = {semconv.WEIGHT_TYPE: "int", semconv.ACTIVATION_TYPE: "int"} | described(
-        dict(call["config"])
-    )
+    found = described(dict(call["config"]), _INTEGERS)
     for name, value in vars(sys.modules[_PRESETS]).items():
         if value is call["config"] and name.endswith("_CFG"):
             found[semconv.CONFIG_NAME] = name.removesuffix("_CFG")
-    for entry in call["config"]["quant_cfg"]:
-        values = entry.get("cfg") or {}
-        if "weight_quantizer" in entry["quantizer_name"] and not values.get("block_sizes"):
-            found[semconv.PER_CHANNEL] = values.get("axis") is not None
     return found
+
+
+def of_search(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    """Returns the attributes of the formats of a search, of which each layer gets one."""
+    names = ("constraints", "method", "num_calib_steps", "num_score_steps", "disabled_layers")
+    return described({name: call.get(name) for name in (*names, "quantization_formats")}, _INTEGERS)
 
 
 # --- bitsandbytes: weights that are quantized as their model is moved ----------------------

@@ -28,6 +28,9 @@ _SHOWN: Final = (
 )  # fmt: skip
 """What is shown of such a node."""
 
+_QUANTIZED: Final = "quantized"
+"""Role of a model that a quantization has written."""
+
 _INTEGER: Final = frozenset({"int8", "uint8", "int4", "uint4", "int2", "uint2"})
 
 _FIGURES: Final = {
@@ -58,7 +61,9 @@ def cost_models(
         heaviest: tuple[dict[str, str | int], ...] = ()
         error = None
         try:
-            cost = analyze(model, inputs=inputs, time_limit=time_limit)
+            cost = analyze(
+                model, inputs=inputs, time_limit=time_limit, quantized=role == _QUANTIZED
+            )
             figures = figures_of(cost, shapes) | (_hash_of(model) if hashes else {})
             heaviest = tuple(heaviest_of(cost))
         except CostError as refused:
@@ -84,6 +89,7 @@ def figures_of(
         "nodes": len(cost.nodes),
         "qdq_nodes": cost.quantize_nodes + cost.dequantize_nodes,
         "runtime": cost.runtime or None,
+        "left_in_float": cost.left_text or None,
         "in_float": tuple(each.text for each in cost.in_float),
         "uncosted_ops": tuple(f"{op}:{count}" for op, count in sorted(cost.uncosted_ops.items())),
         "assumed": (

@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.base.waited import WAITED
 from otel_quant.capture.instruments.hooks import Arguments, Call, Function, Hook, Library, wraps
+from otel_quant.export.otel.automatic_providers import AUTOMATIC_PROVIDERS
 
 _PROCESS: Final = "multiprocessing.process"
 
@@ -30,6 +32,9 @@ PROCESSES: Final = Library(
         Hook(_PROCESS, "BaseProcess.start", "processes:start"),
         Hook(_PROCESS, "BaseProcess._bootstrap", "processes:bootstrap"),
         Hook("multiprocessing.util", "_exit_function", "processes:leave"),
+        Hook("concurrent.futures.process", "_process_worker", "processes:initialized"),
+        Hook("joblib.externals.loky.process_executor", "_process_worker", "processes:initialized"),
+        Hook("os", "_exit", "processes:exit_at_once"),
         Hook("argparse", "_ActionsContainer.add_argument", "processes:add_argument"),
     ),
 )
@@ -52,6 +57,8 @@ PARENT: Final = ParentProcess()
 """The data of this process."""
 
 _CARRIER: Final = "_otel_quant_carrier"
+_WAITED: Final = "_otel_quant_waited"
+_SHARING: Final = "time that a program waits"
 
 _MODULE: Final = "otel_quant.capture.runtime"
 LAUNCHED: Final = "otel_quant.program.launched"
@@ -85,6 +92,9 @@ def start(original: Function, hook: Hook, library: Library) -> Function:
             carrier = _carrier(begin=not target.startswith("torch."))
             if carrier:
                 setattr(self, _CARRIER, carrier)
+        with FAULTS.kept_in(_SHARING):
+            if AUTOMATIC_PROVIDERS:
+                setattr(self, _WAITED, WAITED.share())
         return original(self)
 
     return wrapper
@@ -97,6 +107,8 @@ def bootstrap(original: Function, hook: Hook, library: Library) -> Function:
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         PARENT.is_worker = True
         PARENT.carrier = getattr(self, _CARRIER, None) or PARENT.carrier
+        with FAULTS.kept_in(_SHARING):
+            WAITED.join(getattr(self, _WAITED, ""))
         try:
             return original(self, *args, **kwargs)
         finally:
@@ -136,6 +148,35 @@ def leave(original: Function, hook: Hook, library: Library) -> Function:
         if PARENT.is_worker and isinstance(error := sys.exception(), Exception):
             PARENT.error = error
         return original(*args, **kwargs)
+
+    return wrapper
+
+
+def initialized(original: Function, hook: Hook, library: Library) -> Function:
+    """Wraps the work of an executor's process, which logs what its initializer raises, and exits with 0."""
+
+    def noting(initializer: Function | None) -> Function | None:
+        def noted(*args: Any) -> Any:
+            try:
+                return initializer(*args) if initializer is not None else None
+            except BaseException as error:
+                PARENT.error = error
+                raise
+
+        return None if initializer is None else noted
+
+    return Arguments(original).replacing(original, "initializer", noting)
+
+
+def exit_at_once(original: Function, hook: Hook, library: Library) -> Function:
+    """Wraps ``os._exit``, with which children of ``os.fork`` end: nothing of ours is called after it."""
+
+    @wraps(original)
+    def wrapper(status: int) -> None:
+        with FAULTS.kept_in("end of a process"):
+            if (runtime := _runtime()) is not None:
+                runtime.at_process_end(sys.exception() if status else None)
+        original(status)
 
     return wrapper
 

@@ -19,21 +19,10 @@ from functools import partial
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.capture.instruments import layer_values, steps
 from otel_quant.capture.instruments.configuration import described as of_configuration
 from otel_quant.capture.instruments.hooks import Arguments, Function, Hook, Library, wraps
-from otel_quant.capture.instruments.layer_values import (
-    Layers,
-    lower_is_better,
-    value_of,
-    variables_of,
-)
 from otel_quant.capture.instruments.samples import expect_layers, note_shapes
-from otel_quant.capture.instruments.steps import (
-    attributes_of,
-    entering,
-    is_reported_already,
-    open_library_step,
-)
 from otel_quant.capture.probes.cache_directories import CACHE_DIRECTORIES
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
@@ -151,12 +140,14 @@ def scope(original: Function, hook: Hook, library: Library) -> Function:
 def _open(
     kind: str, label: str | None, library: Library, caller: Mapping[str, Any]
 ) -> OpenStep | None:
-    if is_reported_already(label or kind, library):
+    if steps.is_reported_already(label or kind, library):
         return None
     function = caller["func"]
     call = Arguments(function).bound(caller.get("args", ()), caller.get("kwargs", {}))
     name = qualified_name(function)
-    return open_library_step(kind, library, attributes_of(call), label=label, function=name)
+    return steps.open_library_step(
+        kind, library, steps.attributes_of(call), label=label, function=name
+    )
 
 
 def enter_scope(original: Function, hook: Hook, library: Library) -> Function:
@@ -167,7 +158,7 @@ def enter_scope(original: Function, hook: Hook, library: Library) -> Function:
         _PENDING.set(None)
         return opening() if opening is not None else None
 
-    return entering(original, open_step)
+    return steps.entering(original, open_step)
 
 
 def initialize(original: Function, hook: Hook, library: Library) -> Function:
@@ -212,40 +203,40 @@ def watch_cache_dir(call: Mapping[str, Any], result: object) -> None:
 # --- how well layers were quantized -------------------------------------------------------
 
 
-def _of_output(call: Mapping[str, Any], result: Any, **more: Any) -> Layers:
+def _of_output(call: Mapping[str, Any], result: Any, **more: Any) -> layer_values.Layers:
     """Records how near the model's first output is to the float model's, for one sample."""
-    if names := variables_of("eval_metrics"):
+    if names := layer_values.variables_of("eval_metrics"):
         output = names["float_sess"].get_outputs()[0].name
         layer = f"{output}, sample {len(names['metric_values_l2']) + 1}"
-        yield from value_of(result, layer=layer, **more)
+        yield from layer_values.value_of(result, layer=layer, **more)
 
 
 of_cosine: Final = partial(_of_output, measure="Cosine Similarity", better="higher")
 of_l2: Final = partial(_of_output, measure="L2 Distance", better="lower")
 
 
-def of_finetuned(call: Mapping[str, Any], result: Any) -> Layers:
+def of_finetuned(call: Mapping[str, Any], result: Any) -> layer_values.Layers:
     """Records the distance of the outputs after one layer was finetuned."""
-    names = variables_of("fast_finetune")
+    names = layer_values.variables_of("fast_finetune")
     if "module" in names:  # else it is before the first
         nodes = names["module"].graph.node
         layer = next((each.name for each in nodes if "uantize" not in each.op_type), "")
-        yield from lower_is_better(
+        yield from layer_values.lower_is_better(
             result, layer=layer or str(names["i"]), measure="average L2 distance"
         )
 
 
-def of_sensitivity(call: Mapping[str, Any], result: Any) -> Layers:
+def of_sensitivity(call: Mapping[str, Any], result: Any) -> layer_values.Layers:
     """Records the distance of the outputs where one layer has the target precision."""
     measure = getattr(call["self"]._metric_fn, "__name__", "score")
     for each in result:
-        yield from lower_is_better(each.score, layer=each.name, measure=measure)
+        yield from layer_values.lower_is_better(each.score, layer=each.name, measure=measure)
 
 
-def of_gptq(call: Mapping[str, Any], result: Any) -> Layers:
+def of_gptq(call: Mapping[str, Any], result: Any) -> layer_values.Layers:
     """Records GPTQ's average loss of a layer; with CUDA graphs Quark has none."""
-    losses, around = result[1], variables_of("apply")
+    losses, around = result[1], layer_values.variables_of("apply")
     if losses is not None and "name" in around:
         layer = f"{around['self'].model_decoder_layers}.{around['i']}.{around['name']}"
-        average = losses.sum().item() / variables_of("quantize")["self"].nsamples
-        yield from lower_is_better(average, layer=layer, measure="avg loss")
+        average = losses.sum().item() / layer_values.variables_of("quantize")["self"].nsamples
+        yield from layer_values.lower_is_better(average, layer=layer, measure="avg loss")

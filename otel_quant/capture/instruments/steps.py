@@ -13,7 +13,8 @@ import functools
 import importlib.metadata
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -24,11 +25,19 @@ from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture import scope
-from otel_quant.capture.instruments.configuration import completed, of_arguments, usual
+from otel_quant.capture.instruments.configuration import (
+    OF_MODEL,
+    SHOWN,
+    completed,
+    of_arguments,
+    usual,
+    with_outer,
+)
 from otel_quant.capture.instruments.hooks import (
     COUNT_PASSES,
     ENTRY_POINT,
     HOOKS,
+    NOTE_WEIGHTS,
     STEP,
     Arguments,
     AttributeSources,
@@ -91,13 +100,9 @@ def around() -> tuple[Operation, ...]:
 
 
 def _within(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
-    """Returns attributes with the outer call's; only the outermost call has the complete configuration."""
+    """Returns attributes with the outer call's."""
     operation = innermost()
-    outer = operation.attributes if operation is not None else _NOTHING
-    found = {**outer, **attributes}
-    if semconv.CONFIG_HASH in outer:
-        found[semconv.CONFIG_HASH] = outer[semconv.CONFIG_HASH]
-    return found
+    return with_outer(operation.attributes if operation is not None else _NOTHING, attributes)
 
 
 @contextmanager
@@ -203,6 +208,64 @@ def attributes_of(
 
 # --- models ---------------------------------------------------------------------------
 
+_CONFIGURED: Final[dict[int, Mapping[str, AttributeValue]]] = {}
+"""What was configured of models, and of the quantizers that have them, while they are alive: by identity."""
+
+_DEFINING: Final = frozenset(
+    {ProfileStep.MODEL_PREPARATION, ProfileStep.MODEL_QUANTIZATION, ProfileStep.QUANTIZATION_STATIC,
+     ProfileStep.QUANTIZATION_DYNAMIC, ProfileStep.QUANTIZATION_MATMUL_NBITS}
+)  # fmt: skip
+"""Steps whose own configuration counts, if they have one; others work on what was configured before."""
+
+
+def _configurable(call: Mapping[str, Any]) -> Iterator[Any]:
+    """Yields the models of a call: those of PyTorch, and what a method belongs to, with the model that it has."""
+    itself = call.get("self")
+    for each in (*call.values(), getattr(itself, "model", None)):
+        if each is not None and (each is itself or _has_configuration(each)):
+            yield each
+
+
+def _has_configuration(value: object) -> bool:
+    return hasattr(type(value), "named_modules") or type(value).__name__ == "ONNXModel"
+
+
+def with_configuration(
+    call: Mapping[str, Any], found: Mapping[str, AttributeValue], kind: str
+) -> dict[str, AttributeValue]:
+    """Returns the attributes of a call with the configuration that its model was given before."""
+    if semconv.CONFIG_HASH in found and kind in _DEFINING:
+        return dict(found)
+    known = (_CONFIGURED[id(each)] for each in _configurable(call) if id(each) in _CONFIGURED)
+    return {**found, **next(known, _NOTHING)}
+
+
+def keep_configuration(
+    call: Mapping[str, Any], result: object, attributes: Mapping[str, AttributeValue]
+) -> None:
+    """Keeps the configuration of a call for the model that it returns, else for those that it was given."""
+    kept = {name: value for name, value in attributes.items() if name in OF_MODEL}
+    models = [result] if _has_configuration(result) else [*_configurable(call)]
+    for model in models if kept else ():
+        if id(model) not in _CONFIGURED:
+            with suppress(TypeError):  # it has no weak references
+                weakref.finalize(model, _CONFIGURED.pop, id(model), None).atexit = False
+                _CONFIGURED[id(model)] = kept
+        else:
+            _CONFIGURED[id(model)] = kept
+
+
+def restate(
+    step: OpenStep, found: Mapping[str, AttributeValue], gone: Collection[str] = ()
+) -> None:
+    """Replaces attributes of a step, and of the operations around it, by what the model turned out to have."""
+    within = [each for each in around() if each is innermost() or each.owner == step.info.library]
+    owners: list[Any] = [step, *within]
+    for each in owners:
+        each.attributes = {
+            **{name: value for name, value in each.attributes.items() if name not in gone}, **found
+        }  # fmt: skip
+
 
 def models_of(arguments: Mapping[str, Any], result: object) -> Models:
     """Returns the models that an operation has read and written."""
@@ -252,8 +315,13 @@ def as_library_step(function: Function, hook: Hook, library: Library, name: str)
         kind = choose(arguments.bound(args, kwargs)) if choose else hook.step
         if kind is None or is_reported_already(kind, library):
             return None
-        attributes = attributes_of(arguments.bound(args, kwargs), hook.sources, hook.config)
-        return open_library_step(kind, library, attributes, function=name, filled_in=hook.filled_in)
+        call = arguments.bound(args, kwargs)
+        attributes = attributes_of(call, hook.sources, hook.config)
+        attributes = with_configuration(call, attributes, kind)
+        later = SHOWN if hook.after == NOTE_WEIGHTS else ()
+        return open_library_step(
+            kind, library, attributes, later, function=name, filled_in=hook.filled_in
+        )
 
     return scope.as_step(function, begin)
 
@@ -307,16 +375,31 @@ def end_block(function: Function, hook: Hook, library: Library) -> Function:
 
 
 def open_library_step(
-    kind: str, library: Library, attributes: Mapping[str, AttributeValue] = _NOTHING, **more: Any
+    kind: str,
+    library: Library,
+    attributes: Mapping[str, AttributeValue] = _NOTHING,
+    later: Collection[str] = (),
+    **more: Any,
 ) -> OpenStep | None:
-    """Opens a step of a library, with the attributes of the operations around it below its own."""
-    return RUNTIME.recorder.open(
+    """Opens a step of a library, with the attributes of the operations and the step around it below its own.
+
+    A span's attributes can be changed, not taken back: those of some names are set when it ends.
+    """
+    parent = RUNTIME.current_step()
+    if parent is not None and parent.info.library == library.distribution:
+        outer = {name: each for name, each in parent.attributes.items() if name in OF_MODEL}
+        attributes = with_outer(outer, attributes)
+    known = completed(_within(attributes))
+    opened = RUNTIME.recorder.open(
         kind,
         library=library.distribution,
         library_version=version_of(library),
-        attributes=completed(_within(attributes)),
+        attributes={name: each for name, each in known.items() if name not in later},
         **more,
     )
+    if opened is not None:
+        opened.attributes = {**known, **opened.attributes}
+    return opened
 
 
 @functools.cache
@@ -333,13 +416,16 @@ def version_of(library: Library) -> str | None:
 
 
 def observed(function: Function, hook: Hook, library: Library, step: str = "") -> Function:
-    """Does what a hook asks for within each call: if that is to be a step of some name, only where it is."""
+    """Does what a hook asks for within each call: if that is to be a step of some name, only where it is.
+
+    The configuration of a step stays with its model.
+    """
     arguments = Arguments(function, hook.parameters)
     if hook.runs:
         function = arguments.replacing(function, hook.runs, partial(_as_calibration, library))
     if hook.counts:
         function = load("samples:counting")(function, hook, arguments)
-    if not (hook.before or hook.after):
+    if not (step or hook.before or hook.after):
         return function
     before, after = (load(name) if name else None for name in (hook.before, hook.after))
     origin = f"hook {hook.target}"
@@ -364,6 +450,8 @@ def observed(function: Function, hook: Hook, library: Library, step: str = "") -
             layers = after(call, result) if after is not None else None
             if layers is not None and RUNTIME.is_running and (measured := list(layers)):
                 RUNTIME.recorder.measure_layers(measured, owners_of(library))
+            if step and within is not None:
+                keep_configuration(call, result, within.attributes)
         return result
 
     return wrapper
@@ -397,10 +485,15 @@ def _as_operation(function: Function, hook: Hook, library: Library) -> Function:
                 attributes |= attributes_of(bound, hook.sources, hook.config)
             if describe is not None:
                 attributes |= describe(bound)
+            if not attributes.keys() & OF_MODEL:
+                attributes = with_configuration(bound, attributes, hook.step)
         costs = find is not None
         with operating(library.distribution, attributes, costs_models=costs) as operation:
             with _failed_step_of(hook.target, library):
                 result = function(*args, **kwargs)
+            if hook.wrapper == ENTRY_POINT:
+                with FAULTS.kept_in(origin):
+                    keep_configuration(bound, result, operation.attributes)
             if find is not None:
                 with FAULTS.kept_in("model cost"):
                     _report_models(partial(find, bound, result), operation)

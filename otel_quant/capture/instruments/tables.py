@@ -17,6 +17,7 @@ from otel_quant.capture.instruments.hooks import (
     END_CALIBRATION,
     ENTRY_POINT,
     LAYER,
+    NOTE_WEIGHTS,
     OBSERVED,
     RETURNED,
     STEP,
@@ -113,7 +114,7 @@ _ORT: Final = "onnxruntime.quantization"
 _CALIBRATE: Final = f"{_ORT}.calibrate"
 _DEBUG: Final = f"{_ORT}.qdq_loss_debug"
 _QUANTIZER: Final = (("self.per_channel", semconv.PER_CHANNEL),)
-_NBITS_CONFIG: Final = ("self.algo_config", "self.bits", "self.block_size", "self.is_symmetric", "self.accuracy_level", "self.nodes_to_exclude")  # fmt: skip
+_NBITS_CONFIG: Final = ("self.algo_config", "self.nodes_to_exclude")
 
 _library(
     "onnxruntime",
@@ -123,10 +124,12 @@ _library(
     Hook(_CALIBRATE, "MinMaxCalibrater.compute_data", "libraries:compute", ProfileStep.CALIBRATION),
     Hook(_CALIBRATE, "HistogramCalibrater.collect_data", "libraries:collect", ProfileStep.CALIBRATION),
     Hook(_CALIBRATE, "HistogramCalibrater.compute_data", "libraries:compute", ProfileStep.CALIBRATION),
-    Hook(f"{_ORT}.qdq_quantizer", "QDQQuantizer.quantize_model", STEP, ProfileStep.QUANTIZATION_STATIC, _QUANTIZER),
-    Hook(f"{_ORT}.onnx_quantizer", "ONNXQuantizer.quantize_model", STEP, choose="libraries:static_or_dynamic", sources=_QUANTIZER),
-    Hook(f"{_ORT}.matmul_nbits_quantizer", "MatMulNBitsQuantizer.process", STEP, ProfileStep.QUANTIZATION_MATMUL_NBITS, (("self.model_path", semconv.INPUT_PATH),), config=_NBITS_CONFIG, models="libraries:models_of_quantizer"),
+    Hook(f"{_ORT}.qdq_quantizer", "QDQQuantizer.quantize_model", STEP, ProfileStep.QUANTIZATION_STATIC, _QUANTIZER, after=NOTE_WEIGHTS),
+    Hook(f"{_ORT}.onnx_quantizer", "ONNXQuantizer.quantize_model", STEP, choose="libraries:static_or_dynamic", sources=_QUANTIZER, after=NOTE_WEIGHTS),
+    Hook(f"{_ORT}.matmul_nbits_quantizer", "MatMulNBitsQuantizer.process", STEP, ProfileStep.QUANTIZATION_MATMUL_NBITS, (("self.model_path", semconv.INPUT_PATH),), config=_NBITS_CONFIG, models="libraries:models_of_quantizer", after=NOTE_WEIGHTS),
+    Hook(f"{_ORT}.matmul_bnb4_quantizer", "MatMulBnb4Quantizer.process", STEP, ProfileStep.QUANTIZATION_MATMUL_NBITS, config=("self.quant_type", "self.block_size", "self.nodes_to_exclude"), after=NOTE_WEIGHTS),
     Hook(f"{_ORT}.onnx_model", "ONNXModel.save_model_to_file", STEP, ProfileStep.POST_PROCESS),
+    Hook("onnxruntime.transformers.float16", "convert_float_to_float16", STEP, ProfileStep.MODEL_QUANTIZATION, config=ALL, describe="tables:of_float16"),
     Hook(_DEBUG, "collect_activations", STEP, ProfileStep.MODEL_EVALUATION),
     Hook(_DEBUG, "compute_activation_error", STEP, ProfileStep.MODEL_EVALUATION, after="libraries:of_activations"),
     Hook(_DEBUG, "compute_weight_error", STEP, ProfileStep.MODEL_EVALUATION, after="libraries:of_weights"),
@@ -135,6 +138,12 @@ _library(
     Hook(f"{_ORT}.quantize", "quantize_dynamic", ENTRY_POINT, config=ALL, models=_MODELS),
     Hook(f"{_ORT}.quantize", "quantize", ENTRY_POINT, config=ALL, models=_MODELS),
 )  # fmt: skip
+
+
+def of_float16(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    """Returns the type that weights are converted to."""
+    return {semconv.WEIGHT_TYPE: "float16"}
+
 
 # --- PyTorch's own quantization: eager and FX graph mode ----------------------------------
 
@@ -346,7 +355,7 @@ _library(
     Hook("auto_round.utils.model", "llm_load_model", STEP, ProfileStep.MODEL_LOADING),
     Hook(_BASE, "BaseOrchestrator.post_init", STEP, choose="libraries:preparation"),
     Hook(_ORCHESTRATOR, "CompressionOrchestrator._quantize_data_driven", STEP, ProfileStep.MODEL_QUANTIZATION, describe=_COMPRESSOR),
-    Hook(_ORCHESTRATOR, "CompressionOrchestrator._quantize_zero_shot", STEP, ProfileStep.MODEL_QUANTIZATION, describe=_COMPRESSOR, before="libraries:all_blocks"),
+    Hook(_ORCHESTRATOR, "CompressionOrchestrator._quantize_zero_shot", STEP, ProfileStep.MODEL_QUANTIZATION, describe="libraries:of_zero_shot", before="libraries:all_blocks"),
     Hook("auto_round.calibration.llm", "LLMCalibrator.calib", STEP, ProfileStep.CALIBRATION, before="libraries:count_dataset"),
     Hook("auto_round.calib_dataset", "get_dataloader", STEP, ProfileStep.DATASET_LOADING, counts=RETURNED),
     Hook(_ORCHESTRATOR, "CompressionOrchestrator._quantize_blocks", STEP, ProfileStep.ADVANCED_ALGORITHMS, before="libraries:blocks"),
@@ -366,13 +375,12 @@ _library(
 _MTQ: Final = "modelopt.torch.quantization"
 _MODELOPT_ONNX: Final = "modelopt.onnx.quantization"
 _PATCHES: Final = f"{_MODELOPT_ONNX}.ort_patching"
-_SEARCH: Final = ("constraints", "quantization_formats", "method", "num_calib_steps", "num_score_steps", "disabled_layers")  # fmt: skip
 
 _library(
     "nvidia-modelopt",
     Hook(f"{_MTQ}.model_quant", "quantize", STEP, ProfileStep.MODEL_QUANTIZATION, describe="libraries:of_modelopt"),
     Hook(f"{_MTQ}.model_quant", "calibrate", STEP, ProfileStep.CALIBRATION, config=("algorithm",), before=COUNT_PASSES),
-    Hook(f"{_MTQ}.model_quant", "auto_quantize", STEP, ProfileStep.MODEL_QUANTIZATION, config=_SEARCH),
+    Hook(f"{_MTQ}.model_quant", "auto_quantize", STEP, ProfileStep.MODEL_QUANTIZATION, describe="libraries:of_search"),
     Hook(f"{_MTQ}.compress", "compress", STEP, ProfileStep.FREEZE_MODEL),
     Hook("modelopt.torch.export.unified_export_hf", "export_hf_checkpoint", STEP, ProfileStep.EXPORT_HF_SAFETENSORS),
     Hook(f"{_MODELOPT_ONNX}.quantize", "quantize", STEP, ProfileStep.MODEL_QUANTIZATION, (("quantize_mode", semconv.WEIGHT_TYPE),), config=ALL, models=_MODELS),

@@ -93,8 +93,7 @@ def _sizes(folder: Path) -> Iterator[int]:
                 continue  # removed after it was listed
 
 
-CACHE_DIRECTORIES: Final = CacheDirectories()
-"""The cache directories of this process."""
+CACHE_DIRECTORIES: Final = CacheDirectories()  # The cache directories of this process
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=CACHE_DIRECTORIES.forget)

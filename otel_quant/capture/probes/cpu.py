@@ -21,9 +21,7 @@ if sys.platform != "win32":
     import resource
 
 _SECOND: Final = 1_000_000_000
-
-_MANY: Final = 32
-"""Threads from which on they are read once a second: each takes 2 µs."""
+_MANY: Final = 32  # Threads from which on they are read once a second: each takes 2 µs
 
 
 def main_thread_wait(pid: int) -> float | None:

@@ -132,8 +132,7 @@ def _counters() -> dict[Platform, TorchCounters]:
     return {"cuda": TorchCounters("cuda"), "hip": TorchCounters("hip")}
 
 
-GPUS: Final = GpuProbe()
-"""The process's own: opening the drivers is not cheap."""
+GPUS: Final = GpuProbe()  # The process's own: opening the drivers is not cheap
 
 if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(

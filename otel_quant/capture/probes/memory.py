@@ -15,7 +15,8 @@ import re
 import sys
 import time
 from collections.abc import Collection, Iterable, Iterator
-from itertools import chain, islice
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -51,12 +52,7 @@ _ADDRESS_SPACE_KEYS: Final = (b"\nVmPeak:", b"\nVmStk:", b"\nVmExe:", b"\nVmLib:
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 _MOVED: Final = 1 << 20
-"""Bytes by which memory has to fall for the marks of children to be read, or to rise for all of them to be read:
-it moves by pages all the time."""
-
-_AT_ONCE: Final = 4
-"""Children that are read for a sample, beside those that had changed when they were read last. All are read twice
-a second, and when memory has risen: a sum of old and new figures would be a peak that nobody has seen."""
+"""Bytes by which memory has to fall for the marks of children to be read: it moves by pages all the time."""
 
 _MARKS_LAST: Final = 0.5
 """Seconds after which a sample has the marks of child processes again: they may end at any time."""
@@ -73,11 +69,7 @@ class MemoryProbe:
         self._statm = f"/proc/{pid or 'self'}/statm"
         self._highest_mark = 0
         self._pids: Collection[int] = ()  # descendants at the last reading that was not brief
-        # Of those that had memory of their own, in bytes; who was read last stands last
-        self._sizes: dict[int, int] = {}
-        self._moved: set[int] = set()  # those of them that had changed when they were read last
-        self._children: tuple[_Child, ...] = ()  # the same as a reading has them
-        self._of_children = 0  # their sum
+        self._with_memory: Collection[int] = ()  # those of them that had memory of their own
         self._read_at = 0.0  # monotonic clock of that reading, in seconds
         self._last = 0  # memory in use at the last sample, in bytes
         # RSS at the last reading without all pages that were touched by then, in bytes
@@ -92,16 +84,13 @@ class MemoryProbe:
             return MemoryReading(rss, rss, is_brief=True, possible=self._possible(rss))
         if time.monotonic() - self._read_at >= _MARKS_LAST:
             return self(pids)
-        rss, sizes, before = _resident(self._statm), self._sizes, self._last
-        due = {*islice(sizes, _AT_ONCE), *self._moved}
-        self._read_again(due)
-        if rss + self._of_children > before + _MOVED:
-            self._read_again(sizes.keys() - due)
-        self._last = total = rss + self._of_children
+        rss, before = _resident(self._statm), self._last
+        children = tuple(_sizes_of(self._with_memory))
+        self._last = total = rss + sum(size for _, size, _ in children)
         if total < before - _MOVED:  # what was higher in between is in the marks
             return self(pids)
         possible = self._possible(rss)
-        return MemoryReading(rss, total, children=self._children, is_brief=True, possible=possible)
+        return MemoryReading(rss, total, children=children, is_brief=True, possible=possible)
 
     def __call__(self, pids: Collection[int] = ()) -> MemoryReading:
         """Reads the memory."""
@@ -111,16 +100,14 @@ class MemoryProbe:
         rss, mark = _rss_and_mark(self._pid)
         tree = rss = rss or 0
         highest = max(self._highest_mark, mark or 0)
-        children = tuple(_of_children(pids, self._sizes)) if pids else ()
+        children = tuple(_of_children(pids, self._with_memory)) if pids else ()
         for _, of_child, its_mark in children:
             tree += of_child
             highest = max(highest, its_mark or 0)
         self._highest_mark = highest
         if pids or self._pids:
             self._pids, self._last, self._read_at = pids, tree, time.monotonic()
-            self._sizes = {pid: size for pid, size, _ in children}
-            self._moved &= self._sizes.keys()
-            self._sum_up()
+            self._with_memory = [pid for pid, _, _ in children]
         return MemoryReading(
             rss,
             tree,
@@ -137,27 +124,6 @@ class MemoryProbe:
         touched = resource.getrusage(resource.RUSAGE_SELF).ru_minflt * _PAGE
         possible, self._untouched = self._untouched + touched, rss - touched
         return possible
-
-    def _read_again(self, pids: Iterable[int]) -> None:
-        """Reads the RSS of some of the children, which stand last then, and notes whose has changed."""
-        sizes, has_changed = self._sizes, False
-        for pid in pids:
-            before = sizes.pop(pid)
-            try:
-                size = sizes[pid] = _resident(f"/proc/{pid}/statm")
-            except OSError:
-                size = sizes[pid] = 0  # it has ended
-            if size == before:
-                self._moved.discard(pid)
-            else:
-                self._moved.add(pid)
-                has_changed = True
-        if has_changed:
-            self._sum_up()
-
-    def _sum_up(self) -> None:
-        children = [(pid, size, None) for pid, size in self._sizes.items() if size]
-        self._children, self._of_children = tuple(children), sum(self._sizes.values())
 
     def _is_above_all_marks(self, reaped: int) -> bool:
         """Whether the mark of exited descendants is above every mark read so far.
@@ -213,6 +179,13 @@ def high_water() -> int | None:
 def _resident(statm: str) -> int:
     """Returns RSS in bytes."""
     return int(read_kept(statm).split(None, 2)[1]) * _PAGE
+
+
+def _sizes_of(pids: Iterable[int]) -> Iterator[_Child]:
+    for pid in pids:
+        with suppress(OSError):  # it has ended
+            if size := _resident(f"/proc/{pid}/statm"):
+                yield pid, size, None
 
 
 def _of_children(pids: Collection[int], known: Collection[int]) -> Iterator[_Child]:

@@ -2,8 +2,7 @@
 
 Most runs have no descendants, and that case must be fast: one system call finds out whether there is any child to wait
 for; it reads no file and reaps no process. If there are children, one file contains the newest process id of the
-machine. If few processes or threads have been started since the last time, only these are looked at, and of those of
-other sessions nothing is read; else the lists of every thread of the tree are read.
+machine. Where a process or thread has been started since the last time, the lists of every thread of the tree are read.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from otel_quant.base.kernel_files import (
     SELF,
     ask_psutil,
     forget_processes_but,
-    number_in,
     read_kept,
     read_proc,
     threads_of,
@@ -34,9 +32,6 @@ _WALK_LASTS: Final = 2.0
 """Seconds after which a walk is repeated even without a new process: a process whose parent has
 exited is no longer our descendant, and this creates no new process id."""
 
-_FEW: Final = 32
-"""New ids that are looked at one by one, those of a session of the run at the cost of reading one file."""
-
 
 class _KnownTree(NamedTuple):
     """What the last walk has found. Replaced as a whole: threads may walk at the same time."""
@@ -45,7 +40,6 @@ class _KnownTree(NamedTuple):
     newest: int = 0  # The newest process id of the machine then
     when: float = 0.0  # Monotonic clock in seconds
     found: tuple[int, ...] = ()
-    sessions: frozenset[int] = frozenset()  # Of all of them
 
 
 _last_walk = _KnownTree()
@@ -64,11 +58,8 @@ def descendants(pid: int = SELF) -> tuple[int, ...]:
     is_current = (
         walk.ancestor == (pid or os.getpid()) and time.monotonic() - walk.when < _WALK_LASTS
     )
-    if not is_current or not newest or not 0 <= newest - walk.newest <= _FEW:
-        return _walk(pid, newest)
-    if newest != walk.newest:
-        _last_walk = walk = _with_new(walk, newest)
-    return walk.found
+    is_same = newest == walk.newest != 0
+    return walk.found if is_current and is_same else _walk(pid, newest)
 
 
 def descendants_now(pid: int = SELF) -> tuple[int, ...]:
@@ -103,39 +94,8 @@ def _walk(pid: int, newest: int) -> tuple[int, ...]:
     if not set(_last_walk.found) <= set(tree):
         forget_processes_but(tree)
     # A process that is forked during the walk has a newer id than `newest`.
-    walk = _KnownTree(ancestor, newest, now, tuple(tree[1:]), frozenset(map(_session_of, tree)))
-    _last_walk = walk
-    return walk.found
-
-
-def _session_of(pid: int) -> int:
-    """Returns the session of a process; 0 of one that has ended, or of a leader that is not in this namespace."""
-    try:
-        return os.getsid(pid)
-    except PermissionError:  # a security module forbids to ask: it may be one of ours
-        return pid
-    except OSError:
-        return 0
-
-
-def _with_new(walk: _KnownTree, newest: int) -> _KnownTree:
-    """Returns a walk with the new ids that are processes of the tree."""
-    tree, ids = {walk.ancestor, *walk.found}, range(walk.newest + 1, newest + 1)
-    # A process has the session of its parent, or is in one that it or a new parent has begun.
-    sessions = {*walk.sessions, *tree, *ids}
-    for new in sorted(set(ids) - tree):  # one forked during the last walk was found by it
-        session = _session_of(new)
-        if session not in sessions:
-            continue
-        try:
-            status = read_proc(f"/proc/{new}/status")
-        except OSError:
-            continue  # it has ended
-        # An id may belong to a thread, whose group has another.
-        if number_in(status, b"\nTgid:") == new and number_in(status, b"\nPPid:") in tree:
-            tree.add(new)
-            walk = walk._replace(found=(*walk.found, new), sessions=walk.sessions | {session})
-    return walk._replace(newest=newest)
+    _last_walk = _KnownTree(ancestor, newest, now, tuple(tree[1:]))
+    return _last_walk.found
 
 
 def _newest_pid() -> int:

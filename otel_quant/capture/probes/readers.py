@@ -1,4 +1,4 @@
-"""The probe of each resource, readings of all of them, and the thread that takes readings between checkpoints.
+"""The probe of each resource, and readings of all of them.
 
 To add a resource, add its figures to the schema, a file here that reads it, and a line to :data:`PROBES`.
 """
@@ -8,11 +8,10 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from otel_quant.base.fault_boundary import FAULTS, start_thread
+from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.kernel_files import SELF
 from otel_quant.capture.probes.cache_directories import CACHE_DIRECTORIES
 from otel_quant.capture.probes.cpu import CpuProbe
@@ -44,15 +43,13 @@ _MEMORY: Final = "memory"
 _LONGEST_GAP: Final = 20_000
 """Nanoseconds that may lie between reading the two clocks; usually there are 1,000."""
 
-_TRIES: Final = 5
-"""How often the clocks are read until the gap is short enough."""
+_TRIES: Final = 5  # How often the clocks are read until the gap is short enough
 
 _LONGEST_WAIT: Final = 1.0
 """Seconds to wait for another thread's reading, which usually takes a millisecond. Not for ever: a step may end
 during a reading (a generator is garbage-collected) and wait for a thread that waits here."""
 
-_ORDER: Final = itertools.count(1)
-"""Numbers the readings of memory in this process."""
+_ORDER: Final = itertools.count(1)  # Numbers the readings of memory in this process
 
 
 _LOOK_LASTS: Final = 300_000_000
@@ -61,9 +58,7 @@ each pause, and to find out whose they are took as long as all else of a sample.
 second is seen all the same."""
 
 _descendants: Final = FAULTS.kept_in("probe process tree").around(descendants)
-
-_Sources: TypeAlias = tuple[tuple[str, Probe], ...]
-"""Probes by the names of their resources."""
+_Sources: TypeAlias = tuple[tuple[str, Probe], ...]  # Probes by the names of their resources
 
 
 class Probes:
@@ -159,85 +154,3 @@ def _clocks() -> tuple[int, int]:
         if clock - before <= _LONGEST_GAP:
             break
     return wall, clock
-
-
-# --- the sampler ---------------------------------------------------------------------------
-
-SHARE: Final = 0.0045
-"""Part of one core that the sampler aims at. The documented share is 0.005; costs vary."""
-
-LONGEST_PAUSE: Final = 0.4
-"""Seconds. With this, two samples are less than 0.5 s apart on a busy machine too, where a thread
-that wakes up may wait for a core."""
-
-_COMPARED: Final = 3
-"""Samples of which the one with the middle cost is charged. A single one that took 50 times as
-long, as happens on a busy machine, does not predict the next."""
-
-_LARGEST_CREDIT: Final = 1.0
-"""Seconds by which sampling may be ahead of its budget, so that one expensive sample after
-cheap ones needs no pause."""
-
-
-class Pace:
-    """Computes pauses that keep samples at a share of elapsed time, which they count as: one may wait for the GIL."""
-
-    def __init__(self, interval: float, share: float = SHARE) -> None:
-        self._interval = interval
-        self._share = share
-        self._costs: deque[float] = deque(maxlen=_COMPARED)
-        # Elapsed time still needed to pay for the samples so far, in seconds; negative: credit.
-        self._missing = 0.0
-
-    def pause(self, cost: float, elapsed: float) -> float:
-        """Returns how long to wait for the next sample, in seconds."""
-        self._costs.append(cost)
-        usual = sorted(self._costs)[len(self._costs) // 2]
-        missing = self._missing + usual / self._share - elapsed
-        self._missing = min(LONGEST_PAUSE, max(-_LARGEST_CREDIT, missing))
-        return max(self._interval, self._missing)
-
-
-class Sampler:
-    """Calls a function repeatedly on a thread of its own, at about :data:`SHARE` of a core.
-
-    The interval that the user sets is a minimum. No pause is longer than :data:`LONGEST_PAUSE` (or that interval): a
-    child process that holds gigabytes for a second must be seen, so expensive samples cost more than the share.
-    """
-
-    def __init__(self, take: Callable[[], None], interval: float, share: float = SHARE) -> None:
-        self._take, self._interval, self._pace = take, interval, Pace(interval, share)
-        # Held while sampling runs; released to stop it. Waiting for an Event takes twice as long.
-        self._running = threading.Lock()
-        self._thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        """Starts sampling. Does nothing if it is switched off or already running."""
-        if self._interval <= 0 or self._thread is not None:
-            return
-        self._running.acquire()
-        self._thread = start_thread(self._run, "otel-quant-sampler")
-        if self._thread is None:
-            self._running.release()
-
-    def stop(self) -> None:
-        """Stops sampling. Returns within the time that one sample takes."""
-        thread, self._thread = self._thread, None
-        if thread is None:
-            return
-        try:
-            self._running.release()
-        except RuntimeError:
-            pass  # another thread has just stopped it
-        if thread is not threading.current_thread():
-            thread.join(timeout=1.0)
-
-    def _run(self) -> None:
-        pause, spent, now = self._interval, time.thread_time(), time.monotonic()
-        take = FAULTS.kept_in("sampler").around(self._take)
-        while not self._running.acquire(timeout=pause):
-            take()
-            spent_before, spent = spent, time.thread_time()
-            before, now = now, time.monotonic()
-            pause = self._pace.pause(spent - spent_before, now - before)
-        self._running.release()

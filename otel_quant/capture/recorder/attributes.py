@@ -39,9 +39,7 @@ from otel_quant.schema.readings import (
     worst_first,
 )
 
-_Of: TypeAlias = Callable[[Any], Number | None]
-"""Takes a figure from a probe's record."""
-
+_Of: TypeAlias = Callable[[Any], Number | None]  # Takes a figure from a probe's record
 _Totals: TypeAlias = tuple[tuple[str, _Of], ...]
 _Levels: TypeAlias = tuple[tuple[str, _Of, tuple[tuple[Part, str], ...]], ...]
 """Of figures that only rise, the attribute of their difference. Of others, their name and the attribute of
@@ -50,8 +48,7 @@ each of their parts."""
 _OnRecords: TypeAlias = tuple[tuple[str, _Totals, _Totals], ...]
 """By resource: attributes of log records that show a level, and those that show what has been added."""
 
-_DIGITS: Final = 6
-"""Decimals that are kept of seconds and of other fractions."""
+_DIGITS: Final = 6  # Decimals that are kept of seconds and of other fractions
 
 MOST_OF_STEP: Final = 64
 """Attributes of a step, the program's and the library's together, that are kept. With the 32 metrics

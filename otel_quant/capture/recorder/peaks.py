@@ -13,6 +13,7 @@ from dataclasses import replace
 from operator import gt
 from typing import Any, Final, TypeAlias
 
+from otel_quant.schema import readings
 from otel_quant.schema.figures import (
     GPU,
     MEMORY,
@@ -23,20 +24,11 @@ from otel_quant.schema.figures import (
     Resource,
     tree_used,
 )
-from otel_quant.schema.readings import (
-    AT_LEAST,
-    AllocatorMark,
-    GpuReading,
-    MemoryReading,
-    Peaks,
-    PeakSource,
-    Reading,
-)
 
 _MEMORY: Final = TREE_MEMORY.name
 _GPU_MEMORY: Final = TREE_GPU_MEMORY.name
 
-_NO_MARKS: Final = AllocatorMark(0, 0), AllocatorMark(0, 0)
+_NO_MARKS: Final = readings.AllocatorMark(0, 0), readings.AllocatorMark(0, 0)
 
 _MATTERS: Final = 8 << 20
 """Bytes by which a peak that was seen has to be too low, and a sixteenth of it, to be called so."""
@@ -80,17 +72,17 @@ class PeakTracker:
     was seen to hold, and its mark, which is of an earlier time, allows that. Not of huge pages: each is one fault.
     """
 
-    def __init__(self, first: Reading, tracked: _Tracked) -> None:
+    def __init__(self, first: readings.Reading, tracked: _Tracked) -> None:
         self._tracked = tracked
         self._first = self._latest = first.order  # The latest has marks
         self._process = self._sampled = self._by_marks = self._possible = 0  # bytes; 0 for unknown
         self._had_descendants = False
-        self._previous: MemoryReading | None = None
+        self._previous: readings.MemoryReading | None = None
         self._marks_are_own = False  # They were lowered since the step began
         self._highest: dict[str, Number] = {}
         self._devices: dict[str, dict[int, dict[str, Number]]] = {}
         self._marks: dict[
-            int, tuple[AllocatorMark, AllocatorMark]
+            int, tuple[readings.AllocatorMark, readings.AllocatorMark]
         ] = {}  # Of torch's allocator, by index of the GPU
         self._on_gpus: list[tuple[object, ...]] = []  # Of the newest reading
         self._by_allocator = 0  # Memory on GPUs in bytes; 0 if no mark rose
@@ -98,7 +90,7 @@ class PeakTracker:
         self.fold(first)
         self._possible = 0  # bytes, of this process
 
-    def fold(self, reading: Reading) -> None:
+    def fold(self, reading: readings.Reading) -> None:
         """Takes one more reading into account; ignores one that is older than the first."""
         _, _, resources, order, lowered = reading
         if order < self._first:
@@ -129,16 +121,16 @@ class PeakTracker:
         if lowered is not None:
             self.marks_lowered(lowered)
 
-    def marks_lowered(self, reading: Reading) -> None:
+    def marks_lowered(self, reading: readings.Reading) -> None:
         """Notes that the kernel's memory marks have been lowered to the memory in use now."""
         self._marks_are_own = True
         if reading.order >= self._latest:
             self._latest, self._previous = reading.order, reading.memory
 
-    def result(self) -> Peaks:
+    def result(self) -> readings.Peaks:
         """Returns the peaks so far."""
         figures: dict[str, Number] = dict(self._highest)
-        sources: dict[str, PeakSource] = {}
+        sources: dict[str, readings.PeakSource] = {}
         if self._sampled:
             is_exact = self._by_marks >= self._sampled and not self._had_descendants
             figures[_MEMORY] = max(self._by_marks, self._sampled)
@@ -150,7 +142,7 @@ class PeakTracker:
             name: {index: dict(highest) for index, highest in found.items()}
             for name, found in self._devices.items()
         }
-        return Peaks(figures, sources, devices, self._process or None)
+        return readings.Peaks(figures, sources, devices, self._process or None)
 
     def _fold_record(self, name: str, record: Any) -> None:
         figures, device_figures = self._tracked[name]
@@ -159,7 +151,7 @@ class PeakTracker:
             devices = self._devices.setdefault(name, {})
             _raise(devices.setdefault(device.index, {}), device_figures, device)
 
-    def _fold_allocator(self, gpus: Sequence[GpuReading]) -> None:
+    def _fold_allocator(self, gpus: Sequence[readings.GpuReading]) -> None:
         """Takes the GPUs into account as they were when a mark of torch's allocator was reached since the last reading.
 
         What is not the allocator's counts as it is now: contexts and libraries keep theirs. Where torch
@@ -190,12 +182,12 @@ class PeakTracker:
                 # Lower only after the program has reset it: then nobody knows what was before.
                 self._is_certain_on_gpu &= marks[1].bytes >= known[1].bytes
 
-    def _seen_as(self) -> PeakSource:
+    def _seen_as(self) -> readings.PeakSource:
         mark = self._previous.high_water if self._previous is not None else None
         more = min(self._possible, mark or 0) - self._process
-        return AT_LEAST if more > max(_MATTERS, self._process >> 4) else "sampled"
+        return readings.AT_LEAST if more > max(_MATTERS, self._process >> 4) else "sampled"
 
-    def _fold_marks(self, before: MemoryReading, now: MemoryReading) -> None:
+    def _fold_marks(self, before: readings.MemoryReading, now: readings.MemoryReading) -> None:
         if now.reaped_faults is None or now.reaped_faults != before.reaped_faults:
             self._had_descendants = True
         # Case 1. After a reset within the step, the mark belongs to the step even if it did not rise.

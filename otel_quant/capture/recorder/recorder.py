@@ -15,12 +15,13 @@ from typing import Final
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
 from otel_quant.capture.probes.cache_directories import CACHE_DIRECTORIES
-from otel_quant.capture.probes.readers import SHARE, Probes, Sampler
+from otel_quant.capture.probes.readers import Probes
 from otel_quant.capture.recorder.events import EventMaker
 from otel_quant.capture.recorder.ongoing import Ongoing, OpenStep, current_step
 from otel_quant.capture.recorder.run_info import completed
 from otel_quant.capture.recorder.sinks import Sinks
 from otel_quant.capture.recorder.step_forecast import StallWatch, StepForecast
+from otel_quant.capture.sampler import SHARE, Sampler
 from otel_quant.capture.stack_sampler import STACKS_SHARE, StackSampler
 from otel_quant.export.otel.service_name import described
 from otel_quant.export.quark_yaml.columns import ProgramMetrics

@@ -169,7 +169,8 @@ def new_run_info(
         rank=rank,
         world_size=_integer(environ.get("WORLD_SIZE", "")),
         parent_carrier=carrier
-        or {
+        if carrier and "traceparent" in carrier
+        else {
             header: environ[header.upper()]
             for header in ("traceparent", "tracestate", "baggage")
             if environ.get(header.upper())

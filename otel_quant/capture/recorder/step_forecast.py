@@ -14,9 +14,7 @@ _SEEN: Final = 0.35
 limit after an hour is reported after 21 minutes; saw teeth that take less of the room are not reported
 in their first tooth."""
 
-_MOST_TIMES: Final = 256
-"""Readings that the pace is taken from, the newest."""
-
+_MOST_TIMES: Final = 256  # Readings that the pace is taken from, the newest
 _STALL: Final = 20.0
 _STALL_TIMES: Final = 10
 """A step has stalled if no sample or layer came for both: seconds, and so many times as long as the longest so far took."""
@@ -51,8 +49,7 @@ class StallWatch:
         return still if still > max(_STILL, usual) else None
 
 
-_FEWEST: Final = 3
-"""Samples or layers from which on the next one can be called late."""
+_FEWEST: Final = 3  # Samples or layers from which on the next one can be called late
 
 
 @dataclass(slots=True)

@@ -142,9 +142,7 @@ def _names(method: Method) -> set[str]:
     return {method.title.lower(), method.name.lower(), method.library.name}
 
 
-Answer: TypeAlias = Literal["yes", "perhaps", "no"]
-"""Whether a quantization fits into a limit."""
-
+Answer: TypeAlias = Literal["yes", "perhaps", "no"]  # Whether a quantization fits into a limit
 ANSWERS: Final[tuple[Answer, ...]] = get_args(Answer)
 
 

@@ -64,8 +64,7 @@ def _matmul_tool(op: TypedNode) -> int:
     return rule.volume0(op.out()) * (prod(op.dims(1)[-2:-1]) + bias)
 
 
-_MAX_EQUATION: Final = 1024
-"""Characters; each dimension has a letter, so real equations are short."""
+_MAX_EQUATION: Final = 1024  # Characters; each dimension has a letter, so real equations are short
 
 
 _ELLIPSIS: Final = "0123456789"

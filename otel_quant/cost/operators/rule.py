@@ -208,8 +208,7 @@ def total(lengths: Sequence[int | None]) -> int | None:
     return None if None in lengths else _sum(lengths)
 
 
-_sum: Final = cast("Callable[[Sequence[int | None]], int]", sum)
-"""Of lengths none of which is None."""
+_sum: Final = cast("Callable[[Sequence[int | None]], int]", sum)  # Of lengths none of which is None
 
 
 def scaled(length: int | None, factor: int, divisor: int = 1) -> int | None:
@@ -243,11 +242,8 @@ ERF: Final = EXP + DIV + 10
 
 GELU_ERF: Final = ERF + 4
 GELU_TANH: Final = TANH + 8
-SOFTMAX: Final = EXP + 4
-"""Per element: exp and division."""
-
-ROW: Final = ADD + SQRT + DIV
-"""Per normalized row: epsilon, square root, reciprocal."""
+SOFTMAX: Final = EXP + 4  # Per element: exp and division
+ROW: Final = ADD + SQRT + DIV  # Per normalized row: epsilon, square root, reciprocal
 
 
 def zero(op: TypedNode) -> int:
@@ -334,8 +330,7 @@ def not_costed(why: str, shapes: ShapesOf, types: Types = T0, tool: Formula | No
 # is known in two places even where the batch is not. Floats are rounded to float32, because a Resize's scale
 # that went through float32 decides whether a length is 13 or 14.
 
-_MAX_TARGET: Final = 64
-"""Dimensions that a shape given as a tensor may have."""
+_MAX_TARGET: Final = 64  # Dimensions that a shape given as a tensor may have
 
 
 def folded(fold: Fold, op: TypedNode, outputs: list[Value]) -> None:

@@ -66,8 +66,7 @@ class ProvidersInUse:
             self.changed()
 
 
-PROVIDERS: Final = ProvidersInUse()
-"""The providers of this process."""
+PROVIDERS: Final = ProvidersInUse()  # The providers of this process
 
 AUTOMATIC_PROVIDERS: Final[dict[str, Any]] = {}
 """By signal; empty in a program that configures OpenTelemetry itself, and where none sends. A run that is to send

@@ -15,7 +15,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sized
-from mmap import mmap
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
@@ -23,6 +22,7 @@ from opentelemetry.instrumentation.utils import suppress_instrumentation
 
 from otel_quant.base.fault_boundary import FAULTS, start_thread
 from otel_quant.base.log import LOG
+from otel_quant.base.waited import WAITED
 from otel_quant.export.otel import sdk_workarounds
 from otel_quant.export.otel.automatic_providers import AUTOMATIC_PROVIDERS, LEFT_OUT_AT_EXIT
 from otel_quant.export.otel.sdk_workarounds import WORKAROUNDS
@@ -31,8 +31,7 @@ SPACING: Final = 0.25
 """Shortest time between two flushes, in seconds: short against the second that a killed run may
 lose. Without it 300 steps in 1.7 s make 700 requests rather than 35, and take 0.4 s of CPU more."""
 
-RETRY: Final = 5.0
-"""Seconds between two attempts to send what the exporters could not send."""
+RETRY: Final = 5.0  # Seconds between two attempts to send what the exporters could not send
 
 FORK_PATIENCE: Final = 1.0
 """Seconds that a fork waits for the flush in progress; after that the endpoint is taken to hang."""
@@ -60,8 +59,6 @@ class Delivery:
         self._given_up: set[str] = set()
         self._forking = threading.local()
         self._answers = True  # the endpoint, at the last flush
-        # Seconds that was waited in vain since the endpoint took something; shared with forked children
-        self._in_vain: Any = [0.0]
         self._start_over()
 
     def _start_over(self) -> None:
@@ -86,12 +83,12 @@ class Delivery:
             self._flushers = [flusher for flusher in flushers if flusher.is_running]
 
     def within(self, timeout: float, send: Callable[[float], bool]) -> bool:
-        """Calls one of the next two; a program and its forked children wait for that long together, not each."""
-        before, began = self._in_vain[0], time.monotonic()
+        """Calls one of the next two; a program and its child processes wait for that long together, not each."""
+        before, began = WAITED.seconds, time.monotonic()
         least = 0.0 if self._given_up else min(timeout, LEAST_WAIT)
         sent = send(max(timeout - before, least))
         seconds = before + time.monotonic() - began
-        self._in_vain[0] = 0.0 if sent else max(seconds, self._in_vain[0])
+        WAITED.seconds = 0.0 if sent else max(seconds, WAITED.seconds)
         return sent
 
     def drain(self, timeout: float) -> bool:
@@ -137,14 +134,12 @@ class Delivery:
         """
         if not WORKAROUNDS.applied:
             return
-        if isinstance(self._in_vain, list):
-            with FAULTS.kept_in("time that a program waits"):
-                shared = memoryview(mmap(-1, 8)).cast("d")
-                shared[0], self._in_vain = self._in_vain[0], shared
+        with FAULTS.kept_in("time that a program waits"):
+            WAITED.share()
         holds = self._flushing.acquire(timeout=FORK_PATIENCE if self._answers else 0)
         self._forking.holds = holds
         if not holds:
-            self._in_vain[0] += FORK_PATIENCE * self._answers
+            WAITED.seconds += FORK_PATIENCE * self._answers
             self._answers = False
 
     def after_fork_in_parent(self) -> None:

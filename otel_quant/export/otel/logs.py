@@ -28,9 +28,7 @@ _SPACING: Final = 28_000_000_000
 """Nanoseconds between a record and the next reading's: with the second between two readings and
 the time of delivery, what a backend knows of the memory is at most 30 s old."""
 
-_MOVED: Final = 0.01
-"""Part of the memory by which it has to change."""
-
+_MOVED: Final = 0.01  # Part of the memory by which it has to change
 _INFO, _WARN, _ERROR = SeverityNumber.INFO, SeverityNumber.WARN, SeverityNumber.ERROR
 _SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
 _NAMES: Final = {severity: severity.name for severity in (_INFO, _WARN, _ERROR)}

@@ -41,9 +41,7 @@ _MODEL_GAUGES: Final = (
 )  # fmt: skip
 """Each shows the figure of a costed model that is named as the last part of its name."""
 
-_Labels: TypeAlias = Mapping[str, str]
-"""Attributes of a metric's point."""
-
+_Labels: TypeAlias = Mapping[str, str]  # Attributes of a metric's point
 _LABELS: Final = (*semconv.STEP_LABELS, semconv.ERROR_TYPE)
 
 _Kind: TypeAlias = tuple[str, str | None, str | None]

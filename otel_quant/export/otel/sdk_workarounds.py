@@ -36,17 +36,13 @@ if hasattr(os, "register_at_fork"):
 _GLOBAL: Final = getattr(random.random, "__self__", random)
 """Python's global generator, whose methods the functions of `random` are."""
 
-_MOST_OBJECTS: Final = 20_000
-"""Objects that are looked at before a search is given up."""
-
+_MOST_OBJECTS: Final = 20_000  # Objects that are looked at before a search is given up
 _EXPORTER: Final = "opentelemetry.exporter.otlp."
 _SEEN: Final = "1.38.0 to 1.45.2"
 _SDK: Final = f"opentelemetry-sdk {_SEEN}"
 _ISSUES: Final = "https://github.com/open-telemetry/opentelemetry-python/issues/"
 _NO_REPORT: Final = "no report known on 2026-11-21"
-
-Replacement = tuple[Any, str, Any]
-"""Holder, name of its attribute, and what is to be there."""
+Replacement = tuple[Any, str, Any]  # Holder, name of its attribute, and what is to be there
 
 
 def _own_ids(module: ModuleType) -> Iterator[Replacement]:
@@ -156,8 +152,7 @@ class Workarounds:
                 setattr(holder, name, after)
 
 
-WORKAROUNDS: Final = Workarounds()
-"""The workarounds of this process."""
+WORKAROUNDS: Final = Workarounds()  # The workarounds of this process
 
 
 def close_inherited_connections(providers: Iterable[Any]) -> None:

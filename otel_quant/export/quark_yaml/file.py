@@ -31,9 +31,7 @@ _TRIES: Final = 100
 
 # --- who asks for it, and where --------------------------------------------------------------
 
-DEFAULT_PATH: Final = "quark_profile.yaml"
-"""Default path of Quark's profiler, and ours."""
-
+DEFAULT_PATH: Final = "quark_profile.yaml"  # Default path of Quark's profiler, and ours
 _QUARKS_PROFILER: Final = "quark.common.profiler.profiler"
 
 
@@ -62,8 +60,7 @@ class ProgramRequest:
             self.latest = ProfileRequest(path, makes_folders)
 
 
-PROGRAM_REQUEST: Final = ProgramRequest()
-"""The only instance of this process."""
+PROGRAM_REQUEST: Final = ProgramRequest()  # The only instance of this process
 
 
 def requested_by(settings: Settings, program: ProfileRequest | None) -> ProfileRequest | None:

@@ -32,6 +32,14 @@ def handled(number):
 def inside(number):
     with otel_quant.step("Calibration"): raise ValueError("bad shard")
 
+def chained(number):
+    with otel_quant.step("Calibration"):
+        try: {}[number]
+        except KeyError as error: raise ValueError("bad shard") from error
+
+def device():
+    raise ValueError("no such device")
+
 if __name__ == "__main__":
     start, work, how = sys.argv[1:]
     with otel_quant.step("Load"): pass
@@ -40,12 +48,16 @@ if __name__ == "__main__":
         with context.Pool(2) as pool: pool.map(work, [5])
     if how == "executor":
         with ProcessPoolExecutor(1, mp_context=context) as pool: list(pool.map(work, [5]))
+    if how == "initializer":
+        with ProcessPoolExecutor(1, mp_context=context, initializer=device) as pool: list(pool.map(work, [5]))
     process = context.Process(target=work, args=(5,))
     process.start()
     process.join()
     if how == "exits": sys.exit(process.exitcode)
     with otel_quant.step("Export"): raise OSError("another reason")
 """
+
+CHAINED = "worker n failed with ValueError: bad shard; because of KeyError: 5, raised at chained (q.py:17)."
 
 
 def first_lines(launched: Launched, script: str, *arguments: str) -> tuple[str, str, str]:
@@ -81,6 +93,8 @@ def test_a_step_whose_exception_was_caught_is_not_where_a_program_failed(
         ("fork inside pool", " in Calibration", "worker n failed with ValueError: bad shard."),
         ("fork inside executor", " in Calibration", "worker n failed with ValueError: bad shard."),
         ("fork handled executor", "", "KeyError: 5."),
+        ("spawn inside initializer", "", "worker n failed with ValueError: no such device."),
+        ("fork chained pool", " in Calibration", CHAINED),
     ],
 )
 def test_the_failure_of_a_worker_stands_before_the_programs(

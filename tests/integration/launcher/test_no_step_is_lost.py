@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from otel_quant.recordings.reader import read
+from otel_quant.schema import semconv
 from tests.fixtures.programs import Launched, run_script
 
 AT_EXIT = """
@@ -93,3 +94,35 @@ def test_without_a_free_descriptor_the_program_goes_on_and_later_steps_are_recor
     assert output.count("in the step") == 2
     assert "Too many open files" in output
     assert "Traceback" not in output
+
+
+FORKS = """
+import os, sys
+import otel_quant
+
+with otel_quant.step("Outer"):
+    for number in range(2):
+        if os.fork() == 0:
+            try:
+                with otel_quant.step("Child"):
+                    1 / (1 - number)
+            except ZeroDivisionError:
+                os._exit(1)
+            os._exit(0)
+    os.wait()
+    os.wait()
+if "exits" in sys.argv:
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("argument", ["", "exits"])
+def test_a_process_that_ends_by_os_exit_has_an_end_and_a_forked_one_the_name_of_the_run(
+    launched: Launched, argument: str
+) -> None:
+    (launched.folder / "q.py").write_text(FORKS)
+    launched.run(["python", "q.py", argument], "--out", "made")
+    runs = read(launched.folder / "made").runs
+    errors = sorted((str(run.error), run.end is not None) for run in runs)
+    assert errors == [("None", True), ("None", True), ("ZeroDivisionError", True)]
+    assert len({run.attributes[semconv.RUN_NAME] for run in runs}) == 1

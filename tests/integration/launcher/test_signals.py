@@ -161,73 +161,34 @@ def wait_for(state: str, *pids: int) -> None:
         time.sleep(0.01)
 
 
-def test_a_program_that_stops_stops_the_launcher_until_it_is_continued(launched: Launched) -> None:
+def test_a_program_that_the_terminal_stops_stops_the_launcher_until_it_is_continued(
+    launched: Launched,
+) -> None:
     process, pid = start(launched)
-    for number in (signal.SIGTSTP, signal.SIGSTOP):
-        os.kill(pid, number)
-        wait_for("T", pid, process.pid)
-        process.send_signal(signal.SIGCONT)
-        wait_for("S", pid, process.pid)
+    os.kill(pid, signal.SIGTSTP)
+    wait_for("T", pid, process.pid)
+    process.send_signal(signal.SIGCONT)
+    wait_for("S", pid, process.pid)
     process.communicate("")
     assert process.returncode == 0
 
 
-SIGNALS = {
-    "stop": signal.SIGSTOP, "pause": signal.SIGTSTP, "continue": signal.SIGCONT,
-    "kill": signal.SIGKILL, "end": None,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "orders",
-    [
-        "program stop, program continue, program end",
-        "program pause, program continue, program end",
-        "program stop, program kill",
-        "program stop, program continue, program stop, program continue, program kill",
-        "launcher stop, program end",
-        "launcher stop, program kill",
-        "group stop, program continue, program end",
-        "group stop, launcher continue, program continue, program end",
-        "program stop, launcher stop, program kill",
-    ],
-)
-def test_the_launcher_ends_when_its_program_does_whatever_was_stopped_and_continued(
-    launched: Launched, orders: str
+@pytest.mark.parametrize("number", [signal.SIGCONT, signal.SIGKILL])
+def test_a_program_that_is_stopped_alone_goes_on_and_ends_alone(
+    launched: Launched, number: int
 ) -> None:
     process, pid = start(launched)
-    targets = {"program": pid, "launcher": process.pid, "group": -process.pid}
-    for order in orders.split(", "):
-        target, word = order.split()
-        if (number := SIGNALS[word]) is None:
-            assert process.stdin is not None
-            process.stdin.close()
-        else:
-            os.kill(targets[target], number)
-        if word in ("stop", "pause") and target != "launcher":
-            wait_for("T", process.pid)  # it follows its program
-        elif word == "continue":
-            time.sleep(0.5)
-    assert process.wait(20) == (-signal.SIGKILL if "kill" in orders else 0)
-
-
-def test_a_program_that_is_continued_alone_gets_the_signal_once(launched: Launched) -> None:
-    process, pid = start(launched, TELLING.format(numbers=[int(signal.SIGCONT)]))
-
-    def stop_and_continue(number: int) -> None:
-        os.kill(pid, signal.SIGSTOP)
-        wait_for("T", pid, process.pid)
-        os.kill(pid, number)
-        wait_for("S", process.pid)  # the keeper has continued it
-
-    numbers = [int(signal.SIGCONT)]
-    assert told_of(process, numbers, stop_and_continue) == numbers
+    os.kill(pid, signal.SIGSTOP)
+    wait_for("T", pid)
+    os.kill(pid, number)
+    process.communicate("")
+    assert process.returncode == (0 if number == signal.SIGCONT else -number)
 
 
 def test_only_the_program_goes_on_when_the_launcher_is_killed(launched: Launched) -> None:
     process, pid = start(launched, f"{WAITS}; open('done', 'w')")
     ours = psutil.Process(process.pid).children()
-    assert len(ours) == 3  # the program, the witness, and the keeper in a session of its own
+    assert len(ours) == 2  # the program and the witness
     process.kill()
     assert process.wait() == -signal.SIGKILL
     _, alive = psutil.wait_procs([each for each in ours if each.pid != pid], 20)

@@ -12,8 +12,9 @@ from operator import itemgetter
 import pytest
 
 from otel_quant.recordings.outside import outside_of
-from otel_quant.recordings.reader import read
+from otel_quant.recordings.reader import read, stacks_in
 from otel_quant.schema import semconv
+from otel_quant.schema.code_lines import BEFORE
 from tests.fixtures.fake_nvml import FakeGpu, FakeNvml, FakeProcess
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import FLOAT_MODEL, Finished, Launched, Workshop, reader
@@ -459,6 +460,47 @@ def test_a_data_reader_stall_is_reported_once_with_its_line_and_a_slow_sample_is
         assert code == ["Reader.get_next", 21]
         assert record.attributes["code.file.path"].endswith("script.py")
         assert record.span_id == otlp.span("Calibration").span_id
+
+
+LOADING = """
+import os, signal, sys, threading, time
+
+def load_data():
+    time.sleep(1.4)
+
+load_data()
+if "kill" in sys.argv: os.kill(os.getpid(), signal.SIGKILL)
+if "step" in sys.argv:
+    import otel_quant
+    with otel_quant.step("Calibration"): time.sleep(0.1)
+"""
+
+
+@pytest.mark.parametrize("arguments", [["kill"], [], ["step"]])
+def test_the_time_before_the_first_step_has_its_lines_whatever_comes_then(
+    launched: Launched, arguments: list[str]
+) -> None:
+    (launched.folder / "q.py").write_text(LOADING)
+    launched.run(["python", "q.py", *arguments], "--out", "made")
+    shown = launched.otel_quant("show", "made").stdout
+    passed = r"^1\.\d+ of [12]\.\d+ s passed (before the first step|outside of steps): load_data \(q\.py:5\) 1\.\d+ s[,.]"
+    assert re.search(passed, shown, re.MULTILINE), shown
+    assert ("No step was recorded." in shown) == (arguments != ["step"])
+    files = [*(launched.folder / "made").glob("stacks.*.before.json")]
+    assert len(files) == (arguments != ["step"])
+    check_recording(launched.folder / "made")
+
+
+def test_an_instrumented_program_with_a_recording_of_its_own_has_the_lines_before_its_first_step(
+    workshop: Workshop,
+) -> None:
+    done = workshop.script(LOADING).run({"OTEL_QUANT_RECORD": "made"}, "step")
+    assert done.returncode == 0, done.stderr
+    recording = read(workshop.folder / "made")
+    (before,) = (each for each in outside_of(recording) if each.step.index == BEFORE)
+    assert 1.4 < before.own < recording.duration - 0.1
+    seen = sum(each.seen.time for each in stacks_in(recording) if each.call.function == "load_data")
+    assert seen / 1e9 == pytest.approx(1.4, abs=0.25)
 
 
 @pytest.mark.slow

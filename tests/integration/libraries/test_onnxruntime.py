@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
 from otel_quant.schema import semconv
@@ -28,6 +30,11 @@ STEPS = {
     "configured": STATIC,
     "blocks": ["Quantization (MatMulNBits)", "Post-process"],
     "blocks_configured": ["Quantization (MatMulNBits)", "Post-process"],
+    "blocks_quantizer": ["Quantization (MatMulNBits)", "Post-process"],
+    "bnb4": ["Quantization (MatMulNBits)", "Post-process"],
+    "half": ["Model Quantization"],
+    "overridden": STATIC,
+    "nothing": ["Quantization (Dynamic)", "Post-process"],
     "calibrator": ["Calibration", "Calibration"],
     "errors": [*STATIC, *["Model Evaluation"] * 5],
     "failing": ["Calibration"],
@@ -37,8 +44,8 @@ STEPS = {
 COSTED = [
     ["pre.onnx", "out.onnx"], ["float.onnx", "out.onnx"], ["float.onnx", "out.onnx"],
     ["float.onnx", "out.onnx"], [None, "out.onnx"], ["float.onnx", "out.onnx"],
-    ["float.onnx", "out.onnx"], ["float.onnx", None], ["float.onnx", "out.onnx"],
-    ["float.onnx", "out.onnx"],
+    ["float.onnx", "out.onnx"], ["float.onnx", None], ["float.onnx", "out.onnx"], ["float.onnx", None],
+    ["float.onnx", "out.onnx"], ["float.onnx", "out.onnx"], ["float.onnx", "out.onnx"],
 ]  # fmt: skip
 """Float and quantized model of each that ends well; None for one in memory."""
 
@@ -56,6 +63,12 @@ DYNAMIC = {
     semconv.GRANULARITY: "tensor", semconv.PER_CHANNEL: False, semconv.WEIGHT_TYPE: "QInt8",
 }  # fmt: skip
 
+SIGNED = {semconv.SYMMETRIC: True, semconv.WEIGHT_COUNT: 2}
+BLOCKS = {
+    semconv.ALGORITHMS: ("DEFAULT",), semconv.BITS: 4, semconv.BLOCK_SIZE: 32, semconv.FORMAT: "QOperator",
+    semconv.GRANULARITY: "group", semconv.SYMMETRIC: False, semconv.WEIGHT_TYPE: "uint4", semconv.WEIGHT_COUNT: 2,
+}  # fmt: skip
+
 ATTRIBUTES: dict[str, list[dict[str, Any]]] = {
     "static": [
         {
@@ -66,23 +79,21 @@ ATTRIBUTES: dict[str, list[dict[str, Any]]] = {
             "code.function.name": MODULE + "calibrate.MinMaxCalibrater.collect_data",
             semconv.CALIBRATION_ITEM_COUNT: 5, semconv.CALIBRATION_SAMPLE_COUNT: 5, **CONFIGURED,
         },
-        {"code.function.name": MODULE + "qdq_quantizer.QDQQuantizer.quantize_model", **CONFIGURED},
-        {"code.function.name": MODULE + "onnx_model.ONNXModel.save_model_to_file", **CONFIGURED},
+        {"code.function.name": MODULE + "qdq_quantizer.QDQQuantizer.quantize_model", **CONFIGURED, **SIGNED},
+        {"code.function.name": MODULE + "onnx_model.ONNXModel.save_model_to_file", **CONFIGURED, **SIGNED},
     ],
     "dynamic": [
-        {"code.function.name": MODULE + "onnx_quantizer.ONNXQuantizer.quantize_model", **DYNAMIC},
-        {"code.function.name": MODULE + "onnx_model.ONNXModel.save_model_to_file", **DYNAMIC},
+        {"code.function.name": MODULE + "onnx_quantizer.ONNXQuantizer.quantize_model", **DYNAMIC, **SIGNED},
+        {"code.function.name": MODULE + "onnx_model.ONNXModel.save_model_to_file", **DYNAMIC, **SIGNED},
     ],
     "blocks": [
         {
             "code.function.name": MODULE + "matmul_nbits_quantizer.MatMulNBitsQuantizer.process",
-            semconv.ALGORITHMS: ("DEFAULT",), semconv.BITS: 4, semconv.BLOCK_SIZE: 32,
-            semconv.FORMAT: "QOperator", semconv.GRANULARITY: "group", semconv.SYMMETRIC: False,
-            semconv.INPUT_PATH: "float.onnx",
+            semconv.INPUT_PATH: "float.onnx", **BLOCKS,
         },
         {
             "code.function.name": MODULE + "onnx_model.ONNXModel.save_model_to_file",
-            semconv.OUTPUT_PATH: "out.onnx",
+            semconv.OUTPUT_PATH: "out.onnx", **BLOCKS,
         },
     ],
     "calibrator": [
@@ -147,7 +158,7 @@ def test_every_quantization_method_reports_its_steps(ran: Program) -> None:
         "strided": ("MinMax", 5, 5), "slotted": ("MinMax", 5, None),
         "in_memory": ("MinMax", 5, None), "configured": ("Entropy", 5, None),
         "calibrator": ("Entropy", 5, None), "errors": ("MinMax", 5, None),
-        "failing": ("MinMax", None, None),
+        "overridden": ("MinMax", 5, None), "failing": ("MinMax", None, None),
     }  # fmt: skip
 
     failed = {span.name: span.status for span in otlp.spans if span.status == "ERROR"}
@@ -159,6 +170,67 @@ def test_every_quantization_method_reports_its_steps(ran: Program) -> None:
     roles = [span.attributes[semconv.MODEL_ROLE] for span in costs]
     assert [paths[n : n + 2] for n in range(0, len(paths), 2)] == COSTED
     assert roles == ["float", "quantized"] * len(COSTED)
+
+
+# What is written of a weight: its type's number in TensorProto, bits, size of a block, a zero point that is not 0.
+TYPES = {2: ("QUInt8", 8), 3: ("QInt8", 8), 5: ("int16", 16)}
+NAMES = (semconv.WEIGHT_TYPE, semconv.BITS, semconv.BLOCK_SIZE, semconv.SYMMETRIC)
+
+
+def _written(path: Path) -> list[tuple[Any, ...]]:
+    """Returns what nodes and tensors of a model have of each quantized weight."""
+    graph = onnx.load(path, load_external_data=False).graph
+    tensors = {each.name: each for each in graph.initializer}
+    found: list[tuple[Any, ...]] = []
+    for node in graph.node:
+        numbers = {each.name: each.i for each in node.attribute}
+        if node.op_type == "MatMulNBits":
+            signed = "" if len(node.input) == 3 else "u"
+            found.append(
+                (
+                    f"{signed}int{numbers['bits']}",
+                    numbers["bits"],
+                    numbers["block_size"],
+                    not signed,
+                )
+            )
+        elif node.op_type == "MatMulBnb4":
+            found.append(
+                ("nf4" if numbers["quant_type"] else "fp4", 4, numbers["block_size"], None)
+            )
+        else:
+            inputs = [tensors.get(name) for name in node.input]
+            for at, weight in enumerate(inputs):
+                if weight is not None and len(weight.dims) == 2 and weight.data_type in TYPES:
+                    [zero] = [each for each in inputs[at + 1 :] if each and "zero" in each.name][:1]
+                    is_symmetric = not onnx.numpy_helper.to_array(zero).any()
+                    found.append((*TYPES[weight.data_type], None, is_symmetric))
+    return found
+
+
+@pytest.mark.parametrize(
+    "way", [way for way in STEPS if way not in ("half", "calibrator", "errors", "failing")]
+)
+def test_attributes_are_what_the_written_model_has(ran: Program, way: str) -> None:
+    [span] = [each for each in ran.otlp.spans if each.name == way]
+    steps = [each for each in ran.otlp.children(span) if each.name.startswith(("Quant", "Post"))]
+    weights = _written(ran.cwd / f"{way}.onnx")
+    assert weights or way == "nothing"
+    for step in steps:
+        said = step.attributes
+        assert said[semconv.WEIGHT_COUNT] == len(weights)
+        for name, values in zip(NAMES, zip(*weights, strict=True), strict=False):
+            every = sorted(set(values), key=lambda value: (len(str(value)), str(value)))
+            if len(every) == 1:
+                assert said.get(name) == every[0], name
+            elif name == semconv.WEIGHT_TYPE:
+                assert said[name] == ", ".join(value.lower().lstrip("q") for value in every)
+            else:
+                assert name not in said
+        if not weights:
+            assert not said.keys() & set(NAMES)
+    if way == "overridden":
+        assert steps[0].attributes[semconv.PARTS_BITS] == (8, 16)
 
 
 def test_errors_of_tensors_and_weights_are_recorded_as_they_are_returned(ran: Program) -> None:

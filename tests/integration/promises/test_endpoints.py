@@ -11,6 +11,7 @@ import subprocess
 
 import pytest
 
+from otel_quant.base.waited import Waited
 from otel_quant.export.otel.delivery import FORK_PATIENCE, LEAST_WAIT, Delivery
 from otel_quant.schema import semconv
 from tests.fixtures.otlp_receiver import Mode, OtlpReceiver, Protocol
@@ -118,41 +119,50 @@ def test_an_endpoint_that_hangs_delays_the_first_fork_and_no_other(
 POOL = """
 import multiprocessing, sys, time
 import otel_quant
+from otel_quant.base.waited import Waited
 from otel_quant.export.otel.delivery import Delivery
 
-waits = multiprocessing.get_context("fork").SimpleQueue()
-drain, finish = Delivery.drain, Delivery.finish
-Delivery.drain = lambda self, timeout: (waits.put(timeout), drain(self, timeout))[1]
+drain = Delivery.drain
+
+def noted(self, timeout):
+    with open("waits", "a") as file:
+        file.write(f"{timeout:.1f}\\n")
+    return drain(self, timeout)
+
+Delivery.drain = noted
 
 def work(number):
     with otel_quant.step("work"):
         pass
 
 if __name__ == "__main__":
-    work(0)
-    with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
+    if sys.argv[1] == "fork":
+        work(0)
+    with multiprocessing.get_context(sys.argv[1]).Pool(1, maxtasksperchild=1) as pool:
         pool.map(work, range(4), chunksize=1)
-    found = []
-    while not waits.empty():
-        found.append(waits.get())
-    print(*(round(each, 1) for each in found))
 """
 
 
-def test_a_program_and_its_forked_workers_wait_together_as_long_as_one(
-    workshop: Workshop, otlp: OtlpReceiver
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_a_program_and_its_workers_wait_together_as_long_as_one(
+    workshop: Workshop, otlp: OtlpReceiver, start: str
 ) -> None:
     environment = otlp.environment("http/protobuf")
     otlp.become(Mode.HANG)
     more = {**WAITING, "OTEL_QUANT_EXIT_TIMEOUT": "2000"}
-    finished = workshop.script(POOL).run({**environment, **more})
-    first, *others = map(float, finished.stdout.split())
-    assert 0.9 <= first <= 2.0  # less what the fork has waited
+    finished = workshop.script(POOL).run({**environment, **more}, start)
+    assert finished.returncode == 0
+    first, *others = map(float, (workshop.folder / "waits").read_text().split())
+    assert 0.9 <= first <= 2.0  # less what a fork has waited
     assert len(others) >= 4
     assert max(others) <= 0.1
 
 
-def test_an_endpoint_that_is_back_is_waited_for_as_long_as_ever() -> None:
+def test_an_endpoint_that_is_back_is_waited_for_as_long_as_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waited = Waited()
+    monkeypatch.setattr("otel_quant.export.otel.delivery.WAITED", waited)
     delivery = Delivery()
     waits: list[float] = []
 
@@ -160,9 +170,9 @@ def test_an_endpoint_that_is_back_is_waited_for_as_long_as_ever() -> None:
         waits.append(timeout)
         return len(waits) == 3
 
-    delivery._in_vain[0] = 3.0
+    waited.seconds = 3.0
     results = [delivery.within(5.0, send)]
-    delivery._in_vain[0] = 5.0
+    waited.seconds = 5.0
     results += [delivery.within(5.0, send) for _ in range(3)]
     assert results == [False, False, True, False]
     assert waits == [2.0, LEAST_WAIT, LEAST_WAIT, 5.0]

@@ -115,6 +115,23 @@ def test_the_message_of_an_exception_is_one_line_of_bounded_length_and_may_be_le
     assert message_of(error, paths=False) is None
 
 
+def test_the_message_of_an_exception_has_the_first_that_others_were_raised_from() -> None:
+    def raised_from(message: str, cause: BaseException | None) -> Exception:
+        error = RuntimeError(message)
+        error.__cause__ = cause
+        return error
+
+    first = KeyError("lost.onnx")
+    first.__context__ = OSError("handled long before")
+    because = "because of KeyError: 'lost.onnx'"
+    last = raised_from("cannot quantize", raised_from("cannot load", first))
+    assert message_of(last, paths=True) == f"cannot quantize; {because}"
+    assert message_of(raised_from("no 'lost.onnx'", first), paths=True) == "no 'lost.onnx'"
+    last.__cause__ = None
+    last.__context__ = first
+    assert message_of(last, paths=True) == "cannot quantize"
+
+
 def test_the_message_of_an_exception_has_the_full_disk_that_led_to_it() -> None:
     full = OSError(errno.ENOSPC, "No space left on device")
     wrapped = RuntimeError("could not save")

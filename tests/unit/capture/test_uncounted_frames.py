@@ -131,7 +131,7 @@ def test_a_traceback_names_files_that_can_be_opened(tmp_path: Path) -> None:
     program = PROGRAM.partition("said = []")[0].replace('"stepped": STEP,', '"failing": STEP,')
     _, errors = run_script(tmp_path, program + "\ntool.failing()\n", "hooked", code=1)
     frames = re.findall(r'File "(.*)", line (\d+), in (.*)\n    (.*)', errors)
-    assert [function for *_, function, _ in frames] == ["<module>", "wrapper", "failing"]
+    assert [function for *_, function, _ in frames] == ["<module>", "wrapper", "wrapper", "failing"]
     for file, line, _, shown in frames:
         assert Path(file).read_text().splitlines()[int(line) - 1].strip() == shown
 

@@ -423,6 +423,20 @@ def test_the_first_sentence_is_one_plain_sentence(run: Run) -> None:
     assert run("first", "second")[1].splitlines()[0] == f"second {sentence}"
 
 
+def test_a_peak_is_in_the_step_that_has_it_and_steps_of_one_side_are_one_point(run: Run) -> None:
+    for name, peak, after, layers in (("first", 4e8, 1e8, 0), ("second", 8e8, 7e8, 12)):
+        process = RecordedFolder(Path(name)).process().begin(0)
+        for at, (step, of) in enumerate(
+            (("Calibration", peak), ("Save", after), *[("Layer", 1e8)] * layers)
+        ):
+            figures = {semconv.MEMORY_PEAK: int(of)}
+            process.close(process.step(step, at), at + 1, attributes=figures)
+        process.end(14, attributes={semconv.MEMORY_PEAK: int(peak)})
+    out = run("first", "second")[1]
+    assert out.startswith("second needs twice the memory of first, in Calibration; time equal.\n")
+    assert "\n- only in second: Layer (12 times)\n" in out
+
+
 @pytest.mark.parametrize(
     ("ratio", "said"),
     [
@@ -484,6 +498,21 @@ def test_one_line_names_the_settings_in_which_configurations_differ(
         process.gone()
     lines = [line for line in run("base", "new")[1].splitlines() if "configuration than" in line]
     assert lines == [f"new has another configuration than base{said}"] * bool(said)
+
+
+@pytest.mark.parametrize(
+    ("bits", "said"), [(8, "; no setting with an attribute differs"), (4, ": bits 4, not 8")]
+)
+def test_hashes_of_two_versions_are_not_compared(run: Run, bits: int, said: str) -> None:
+    of_base = {HASH: "aa", semconv.BITS: 8}
+    for name, attributes in (("base", of_base), ("new", {HASH: "2-bb", semconv.BITS: bits})):
+        process = RecordedFolder(Path(name)).process().begin(0)
+        process.close(process.step("A", 1, attributes=attributes), 2)
+        process.end(3)
+        process.gone()
+    out = run("base", "new")[1]
+    assert f"The hashes of two versions of otel-quant are not compared{said}." in out
+    assert "another configuration" not in out
 
 
 def test_figures_that_do_not_differ_are_named_below_the_table(run: Run) -> None:
@@ -615,6 +644,8 @@ def test_runs_without_a_common_step_are_of_different_programs(run: Run) -> None:
     assert why_not(run, "a.yaml", "b.yaml", "--fail-over", "duration=20%") == (
         "total: duration=20%: no step is in both: these are runs of different programs"
     )
+    out = run("a.yaml", "b.yaml")[1]
+    assert "No step of b.yaml is in a.yaml: these are runs of different programs." in out
 
 
 def test_waits_alone_are_no_difference(run: Run) -> None:

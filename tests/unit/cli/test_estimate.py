@@ -47,6 +47,7 @@ def test_an_estimate_without_a_method_has_a_line_for_each_method(estimates: Esti
     assert [line.split()[0] for line in bars.splitlines()] == [
         *(each.title for each in METHODS),
         "limit",
+        "░",
     ]
     assert [line.split("  ")[0] for line in model.splitlines()] == [
         "net.onnx", "weights", "inputs of a sample", "activations of a sample",
@@ -85,6 +86,7 @@ def test_the_table_names_the_source_of_each_figure(estimates: Estimates) -> None
         onnxruntime:MinMax      91.3 MB  ██                 │
         onnxruntime:Percentile  2.23 GB  ███████████████████│███████████████████████░░░░
                                                 limit 1.07 GB
+                                         ░ at most
 
         net.onnx
         weights                      262 kB

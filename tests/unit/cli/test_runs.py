@@ -96,6 +96,19 @@ def test_a_failed_child_is_shown_beside_the_status_of_a_successful_run(
         assert said in command.output("runs", tmp_path, *arguments), arguments
 
 
+def test_a_peak_that_page_faults_contradict_is_at_least_that_as_show_says(
+    tmp_path: Path, command: Commands
+) -> None:
+    process = RecordedFolder(tmp_path / "r").process().begin(0)
+    low = {semconv.MEMORY_PEAK: 300 * 10**6, semconv.MEMORY_PEAK_SOURCE: "at_least"}
+    process.close(process.step("Calibration", 1), 2, attributes=low)
+    process.end(3, attributes=low)
+    listed = command.output("runs", tmp_path / "r")
+    assert "the highest peak is at least 300 MB" in listed
+    assert "≥ 300 MB" in listed
+    assert "Memory reached at least 300 MB" in command.output("show", tmp_path / "r")
+
+
 def test_a_table_has_the_models_with_their_sizes_and_the_memory_of_each_method(
     printed: Runs,
 ) -> None:

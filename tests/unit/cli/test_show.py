@@ -148,7 +148,7 @@ def test_a_killed_run_shows_its_open_steps_and_last_figures(complete: Path, show
 
     assert show(complete) == (
         "p.yaml has no end record (killed, or still running); last seen after 2.00 s in Calibration.\n"
-        "Memory reached at least 210 MB in Model Quantization > Calibration, 0:02 after the start.\n"
+        "Memory reached at least 210 MB in Model Quantization > Calibration, 2.00 s after the start.\n"
         "GPU memory of all programs reached at least 944 MB in Model Quantization > Calibration.\n"
         "2 steps took 1.00 s of 2.00 s, most of it Model Quantization: 1.00 s, 50.0 % of the run.\n"
         "1.00 of 2.00 s passed before the first step.\n"

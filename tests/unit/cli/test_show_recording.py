@@ -114,7 +114,8 @@ def test_what_had_failed_before_a_program_was_ended_is_shown(tmp_path: Path, sho
     first, second, *_ = show(folder.path).splitlines()
     assert first == "x.py was killed by SIGINT after 1 min 01 s."
     assert (
-        second == "Before that, worker 12 failed with ValueError: bad shard, 0:05 after the start."
+        second
+        == "Before that, worker 12 failed with ValueError: bad shard, 5.00 s after the start."
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from otel_quant.inference.arrays import saved_arrays
 from otel_quant.inference.findings import with_slower
-from otel_quant.inference.outputs import compared_outputs, tensor_errors
+from otel_quant.inference.outputs import compared_outputs
 from otel_quant.inference.results import (
     Accuracy,
     Finding,
@@ -280,15 +280,6 @@ def test_outputs_are_compared_or_have_a_reason_why_not(
     first: dict[str, Any], other: dict[str, Any], errors: list[OutputError], problem: str
 ) -> None:
     assert compared_outputs(first, other) == Accuracy(tuple(errors), (), problem)
-
-
-def test_the_worst_tensor_is_first() -> None:
-    errors = {"a": {"own": 40.0, "all": 30.0}, "b": {"own": 35.0}, "c": {"own": 9.0}}
-    assert tensor_errors(errors, {"a": "conv"}) == (
-        TensorError("c", 9.0, None),
-        TensorError("a", 40.0, 30.0, "conv"),
-        TensorError("b", 35.0, None),
-    )
 
 
 def test_findings_with_the_same_reason_are_one_sentence() -> None:

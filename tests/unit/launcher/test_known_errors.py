@@ -87,11 +87,17 @@ def test_a_full_disk_has_advice_by_what_is_on_it() -> None:
     full = (
         Disk("temporary files, shared memory", 0, 30_000_000),
         Disk("the current folder", 4096, 9_000_000),
+        Disk("shared memory", 0, 64_000_000),
     )
     assert [each.text for each in advice_on("", "", full)] == [
         "Set TMPDIR to a folder on a disk with more room than 30.0 MB, which temporary files have now.",
         "Write to a disk with more room, or make some: the current folder had 4.10 kB of 9.00 MB.",
+        "Give shared memory (/dev/shm) more room than 64.0 MB: docker run --shm-size, Kubernetes an emptyDir with medium Memory.",
     ]
+    (found,) = advice_on("RuntimeError: Caught RuntimeError in DataLoader worker", "", full[2:])
+    assert found.text.endswith(
+        "Or load samples with num_workers=0, fewer workers or smaller batches: workers hand over their batches in it."
+    )
 
 
 def test_every_known_error_names_its_source() -> None:

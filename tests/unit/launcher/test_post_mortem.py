@@ -209,6 +209,10 @@ CAUSES: dict[str, tuple[dict[str, Any], str | None, str | None]] = {
         {"signal": "SIGBUS", "disks": (Disk("temporary files", 4096, 64 * MB), Disk("the recording", MB * 9, MB * 9))},
         "disk full", "free at the least that was seen: 4.10 kB of 64.0 MB (temporary files), 9.00 MB of 9.00 MB (the recording)",
     ),
+    "memory that processes share": (
+        {"signal": "SIGBUS", "disks": (Disk("shared memory", 0, 64 * MB), Disk("the recording", MB * 9, MB * 9))},
+        "shared memory full", "free at the least that was seen: 0 B of 64.0 MB (shared memory), 9.00 MB of 9.00 MB (the recording)",
+    ),
     "a batch job at its limit": ({"signal": "SIGTERM", "batch_job": JOB}, None, JOB),
     "a batch job, and a signal that no batch system sends": ({"signal": "SIGSEGV", "batch_job": JOB}, None, None),
     "a batch job, and a guess": (
@@ -232,6 +236,8 @@ def test_known_and_assumed_causes_are_distinguished(cause: str) -> None:
 
 FULL_DISK = Disk("the recording", 4096, 64 * MB)
 NOT_FREE = "free at the least that was seen: 4.10 kB of 64.0 MB (the recording)"
+SHARED = Disk("shared memory", 60 * MB, 64 * MB)
+SHARED_FREE = "free at the least that was seen: 60.0 MB of 64.0 MB (shared memory), 4.10 kB of 64.0 MB (the recording)"
 NEAR, FAR = ({"address_space": 4000 * MB, "addresses": size * MB} for size in (3900, 900))
 REACHED = "its addresses reached {} % of the limit of 4.00 GB (RLIMIT_AS, ulimit -v)"
 
@@ -243,6 +249,8 @@ REACHED = "its addresses reached {} % of the limit of 4.00 GB (RLIMIT_AS, ulimit
          "limit of the size of a file", "no file may be larger than 2.00 MB (RLIMIT_FSIZE, ulimit -f)", "cgroup"),
         ("OSError", "[Errno 28] No space", {"disks": (FULL_DISK,)}, "disk full", NOT_FREE, "cgroup"),
         ("RuntimeError", "No space left on device", {"disks": (FULL_DISK,)}, "disk full", NOT_FREE, "cgroup"),
+        ("RuntimeError", "allocate shared memory(shm) for file </torch_1_2_0>: No space left", {"disks": (FULL_DISK, SHARED)}, "shared memory full", SHARED_FREE, "cgroup"),
+        ("RuntimeError", "Bus error. It is possible that dataloader's workers are out of shared memory", {"disks": (FULL_DISK, SHARED)}, "shared memory full", SHARED_FREE, "cgroup"),
         ("OSError", "[Errno 28] No space", {}, "disk full", "", "cgroup"),  # a disk that nobody looked at
         ("MemoryError", "x", of_program(**NEAR), "limit of the address space", REACHED.format("97.5"), "RLIMIT_AS"),
         ("MemoryError", "x", of_program(**FAR), None, REACHED.format("22.5"), "RLIMIT_AS"),

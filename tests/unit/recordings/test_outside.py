@@ -93,7 +93,7 @@ def test_the_headline_has_the_row_of_most_of_the_time_and_of_the_peak(tmp_path: 
     recording = two_steps(tmp_path / "r")
     assert list(sentences(recording, subject_of(recording)))[:3] == [
         "4.00 of 10.0 s passed before the first step.",
-        "Memory peaked at 250 MB after the last step, 0:10 after the start.",
+        "Memory peaked at 250 MB after the last step, 9.50 s after the start.",
         "2 steps took 4.00 s of 10.0 s, most of it Calibration (2 times): 4.00 s, 40.0 % of the run.",
     ]
 
@@ -143,9 +143,7 @@ def test_a_run_without_a_step_has_one_row(tmp_path: Path) -> None:
     made = RecordedFolder(tmp_path / "r", by_launcher=True)
     made.process(1, os.getpid()).begin(5.2).end(5.2, error="ValueError")
     made.curve(CURVE[:4])
-    assert shown(read(tmp_path / "r")) == {
-        "(before the first step)": (5.2, None, 200.0, 200.0, 5.0)
-    }
+    assert shown(read(tmp_path / "r")) == {"(outside of steps)": (5.2, None, 200.0, 200.0, 5.0)}
 
 
 def test_steps_and_the_time_around_them_name_their_largest_child_processes(tmp_path: Path) -> None:

@@ -37,11 +37,11 @@ NOT_OF_THE_CHOSEN_RUN = {
     },
     "Quantization runs": {
         "Alerts that fire", "Servers", "Queues of the Collector", "Refused by the Collector",
-        "Dropped by the Collector",
+        "Dropped by the Collector", "Runs in view",
     },
 }  # fmt: skip
 """A baseline is another run than those that are compared with it, a recorded median is of all runs, an
-alert of all processes of a run, and the stack is no run."""
+alert of all processes of a run, runs in view are counted beyond those that are shown, and the stack is no run."""
 
 
 @pytest.fixture(params=FILES, ids=ids)
@@ -83,12 +83,19 @@ def test_job_run_and_process_can_be_chosen(dashboard: dict[str, Any]) -> None:
     # where there are many.
     few = dashboard["title"] == "Quantization run"
     chosen = variables(dashboard, "query")
-    found = {**chosen, **variables(dashboard, "custom")}
-    assert ("instance" in chosen, found["instance"].get("hide") == 2) == (few, not few)
-    for name, label in (("job", "Job"), ("instance", "Process")):
-        assert (found[name]["label"], found[name]["allValue"]) == (label, ".+")
-        assert found[name]["includeAll"]
-        assert found[name].get("multi") or (name, few) == ("instance", False)  # it stands for all
+    assert ("instance" in chosen) == few
+    for name, label in (("job", "Job"), ("instance", "Process"))[: 1 + few]:
+        assert (chosen[name]["label"], chosen[name]["allValue"]) == (label, ".+")
+        assert (chosen[name]["includeAll"], chosen[name]["multi"]) == (True, True)
+    # All of these are the ids that the query finds: a pattern would have each query look at all runs there are.
+    shown = chosen["process"]
+    assert (shown["includeAll"], shown["multi"], shown["allValue"], shown["hide"]) == (
+        True,
+        True,
+        "",
+        2,
+    )
+    assert "topk(1000, " in shown["query"]
     assert {each["datasource"]["uid"] for each in chosen.values()} == {"${prometheus_datasource}"}
     assert {name: v["refresh"] for name, v in chosen.items()} == dict.fromkeys(chosen, 2)
 
@@ -124,7 +131,7 @@ def test_every_query_uses_the_chosen_job_and_instance(dashboard: dict[str, Any])
         if title not in NOT_OF_THE_CHOSEN_RUN.get(dashboard["title"], ()):
             selectors = re.findall(r"\{([^}]*)\}", re.sub(r"\$\{[^}]*\}", "", query))
             assert selectors, title
-            for matcher in ('job=~"(.+/)?$job"', 'instance=~"$instance"'):
+            for matcher in ('job=~"(.+/)?$job"', 'instance=~"$process"'):
                 assert [s for s in selectors if matcher not in s] == [], title
 
 
@@ -153,7 +160,7 @@ def test_variables_are_queries_for_label_values(dashboard: dict[str, Any]) -> No
             assert re.fullmatch(r"query_result\(sort_desc\(.+\)\)", variable["query"]), name
             regex = rf'/{RUN_NAME}="(.+)"}} \S+ \S+$/'
             assert (variable["regex"], variable["sort"]) == (regex, 0), name
-        elif (name, dashboard["title"]) != ("instance", "Quantization run"):  # by rank and pid
+        elif name not in ("instance", "process"):  # by rank and pid; of the newest runs
             query = re.sub(r"\$\{[^}]*\}", "", variable["query"])
             assert re.fullmatch(r"label_values\(\w+(\{[^}]*\})?, \w+\)", query), name
 

@@ -408,3 +408,9 @@ def test_a_number_of_things_is_whole_and_an_amount_has_its_unit(
     value: float, unit: str, text: str
 ) -> None:
     assert number_text(value, unit) == text
+
+
+def test_a_table_of_nothing_known_is_no_error() -> None:
+    table = Table((Column(""), Column("", "")), ((None, None),))
+    for width in (None, 20):
+        assert terminal_text(Document((table,)), width).split() == []

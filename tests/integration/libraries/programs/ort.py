@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import operator
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from onnxruntime import quantization as ort
 from onnxruntime.quantization import matmul_nbits_quantizer as nbits
 from onnxruntime.quantization import qdq_loss_debug as debug
 from onnxruntime.quantization.calibrate import MinMaxCalibrater, create_calibrator
+from onnxruntime.quantization.matmul_bnb4_quantizer import MatMulBnb4Quantizer
+from onnxruntime.transformers.float16 import convert_float_to_float16
 from watched import in_every_way
 
 SAMPLES = 5
@@ -121,6 +124,32 @@ def blocks_configured() -> None:
     ort.quantize("float.onnx", "out.onnx", config)
 
 
+def blocks_quantizer() -> None:
+    config = nbits.DefaultWeightOnlyQuantConfig(block_size=16, is_symmetric=True, bits=8)
+    quantizer = nbits.MatMulNBitsQuantizer("float.onnx", algo_config=config)
+    quantizer.process()
+    quantizer.model.save_model_to_file("out.onnx")
+
+
+def bnb4() -> None:
+    quantizer = MatMulBnb4Quantizer(onnx.load("float.onnx"), MatMulBnb4Quantizer.NF4, 64)
+    quantizer.process()
+    quantizer.model.save_model_to_file("out.onnx")
+
+
+def half() -> None:
+    onnx.save(convert_float_to_float16(onnx.load("float.onnx")), "out.onnx")
+
+
+def overridden() -> None:
+    options = {"TensorQuantOverrides": {"w1": [{"quant_type": ort.QuantType.QInt16}]}}
+    ort.quantize_static("float.onnx", "out.onnx", Reader(), extra_options=options)
+
+
+def nothing() -> None:
+    ort.quantize_dynamic("float.onnx", "out.onnx", op_types_to_quantize=["Conv"])
+
+
 def calibrator() -> None:
     made = create_calibrator("float.onnx", calibrate_method=ort.CalibrationMethod.Entropy)
     made.collect_data(Reader())
@@ -160,7 +189,7 @@ def pool() -> None:
 
 WAYS = (
     static, percentile, strided, slotted, in_memory, dynamic, configured, blocks,
-    blocks_configured, calibrator, errors, failing, pool,
+    blocks_configured, blocks_quantizer, bnb4, half, overridden, nothing, calibrator, errors, failing, pool,
 )  # fmt: skip
 
 
@@ -169,6 +198,8 @@ def quantized(way: Callable[[], None]) -> bytes:
     for left in Path().glob("out.onnx*"):
         left.unlink()
     way()
+    if Path("out.onnx").exists():
+        shutil.copy("out.onnx", f"{way.__name__}.onnx")
     return b"".join(path.read_bytes() for path in sorted(Path().glob("out.onnx*")))
 
 

@@ -207,6 +207,11 @@ class Int8DynamicActivationIntxWeightConfig:
 
 
 @dataclass
+class Int8WeightOnlyConfig:
+    group_size: int | None = None
+
+
+@dataclass
 class QATConfig:
     base_config: Any
 
@@ -255,12 +260,12 @@ def test_a_hash_has_no_address_path_or_order_in_it(tmp_path: Path) -> None:
                 functools.partial(HistogramObserver, "qint8", qscheme="per_channel_symmetric"),
             ),
             {"activation.type": "quint8", "weight.type": "qint8", "granularity": "channel", "symmetric": True,
-             "calibration.method": "HistogramObserver", "config.name": "QConfig"},
+             "bits": 8, "activation.bits": 8, "calibration.method": "HistogramObserver", "config.name": "QConfig"},
         ),
         (
             QATConfig(Int8DynamicActivationIntxWeightConfig()),
             {"activation.type": "int8", "weight.type": "int4", "block_size": 32,
-             "config.name": "QATConfig(Int8DynamicActivationIntxWeightConfig)"},
+             "bits": 4, "activation.bits": 8, "granularity": "group", "config.name": "QATConfig(Int8DynamicActivationIntxWeightConfig)"},
         ),
         (
             {"weights": {"num_bits": 4, "strategy": "group", "group_size": 128},
@@ -269,6 +274,25 @@ def test_a_hash_has_no_address_path_or_order_in_it(tmp_path: Path) -> None:
         ),
         ({"bits": 8, "group_size": -1, "sym": "no"}, {"bits": 8, "granularity": "channel"}),
         ({}, {}),
+        # Where parts of the model differ: all names; no number that is true of one part alone.
+        (
+            {"fqn_to_config": {"output": Int8WeightOnlyConfig(), "kv": Int8DynamicActivationIntxWeightConfig()}},
+            {"activation.type": "int8", "activation.bits": 8, "weight.type": "int4, int8", "parts.bits": (4, 8),
+             "parts.block_size": (32,)},
+        ),
+        (
+            {"bits": 4, "group_size": 64, "dynamic": {"+:down": {"bits": 8}, "-:up": {}, "lm_head": {"bits": 16}}},
+            {"parts.bits": (4, 8), "block_size": 64, "granularity": "group"},
+        ),
+        (
+            {"weight_type": "int4", "layer_quant_config": {"a": {"weight": {"dtype": "int8", "block_size": 128}}}, "block_size": 32},
+            {"weight.type": "int4, int8", "parts.bits": (4, 8), "parts.block_size": (32, 128), "granularity": "group"},
+        ),
+        # The sizes of an algorithm are not those of the weights.
+        ({"mode": "int8", "gptq_params": {"block_size": 128, "subset_size": 9}}, {"config.samples": 9}),
+        ({"weights": {"name": "qfloat8_e4m3fn"}}, {"weight.type": "qfloat8_e4m3fn", "bits": 8}),
+        ({"quant_method": "torchao", "WeightSymmetric": False, "ActivationSymmetric": True},
+         {"symmetric": False, "activation.symmetric": True}),
     ],
 )  # fmt: skip
 def test_common_option_names_make_the_same_attributes(

@@ -6,9 +6,10 @@ import threading
 
 import pytest
 
+from otel_quant.capture import sampler as sampler_module
 from otel_quant.capture.probes import readers
-from otel_quant.capture.probes import readers as sampler_module
-from otel_quant.capture.probes.readers import LONGEST_PAUSE, SHARE, Pace, Probes, Sampler
+from otel_quant.capture.probes.readers import Probes
+from otel_quant.capture.sampler import LONGEST_PAUSE, SHARE, Pace, Sampler
 
 
 def wait_for(event: threading.Event) -> None:

@@ -1,0 +1,69 @@
+"""Applies remedies to a model until none changes anything, and says what onnxruntime is expected to run then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from otel_quant.cost import InputSpec, analyze
+from otel_quant.inference.fix.edited_graph import EditedGraph
+from otel_quant.inference.fix.remedies import REMEDIES, Judged
+
+__all__ = ["REMEDIES", "IntegerForecast", "Rewritten", "forecast_of", "rewritten"]
+
+
+class IntegerForecast(NamedTuple):
+    """What onnxruntime is expected to do with the quantized contractions of a model."""
+
+    integers: int  # How many run in integers
+    contractions: int  # All of them
+    obstacles: tuple[str, ...] = ()  # What is in the way of the others
+
+
+class Rewritten(NamedTuple):
+    """A model with rewrites of some kinds."""
+
+    model: Any  # An ``onnx.ModelProto``; weights beside the file stay there
+    nodes: Mapping[str, Sequence[str]]  # Those that were changed, by kind
+    integers: Mapping[str, int]  # Contractions in integers after the rewrites of each kind
+    forecast: IntegerForecast
+
+
+def forecast_of(
+    model: Any, inputs: Mapping[str, InputSpec], dims: Mapping[str, int]
+) -> IntegerForecast:
+    """Returns the forecast of an ``onnx.ModelProto``."""
+    cost = analyze(model, inputs=inputs, dims=dims)
+    in_float = sum(sum(each.ops.values()) for each in cost.in_float)
+    texts = tuple(each.text for each in cost.in_float)
+    return IntegerForecast(
+        cost.quantized_contractions - in_float, cost.quantized_contractions, texts
+    )
+
+
+def rewritten(
+    model: Any,
+    folder: Path,
+    kinds: Sequence[str],
+    inputs: Mapping[str, InputSpec],
+    dims: Mapping[str, int],
+) -> Rewritten:
+    """Applies the remedies of some kinds to a copy of a model, again and again, until none changes anything."""
+    copy = type(model)()
+    copy.CopyFrom(model)
+    nodes: dict[str, dict[str, None]] = {}
+    integers: dict[str, int] = {}
+    has_changed = True
+    while has_changed:
+        has_changed = False
+        for remedy in [each for each in REMEDIES if each.kind in kinds]:
+            graph = EditedGraph(copy, folder)
+            judged = Judged(copy, inputs, dims)
+            changed = [node.name or node.output[0] for node in remedy.rewrite(graph, judged)]
+            if changed:
+                has_changed, copy = True, graph.finished()
+                nodes.setdefault(remedy.kind, {}).update(dict.fromkeys(changed))
+                integers[remedy.kind] = forecast_of(copy, inputs, dims).integers
+    found = {kind: list(each) for kind, each in nodes.items()}
+    return Rewritten(copy, found, integers, forecast_of(copy, inputs, dims))

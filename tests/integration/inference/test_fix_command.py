@@ -1,0 +1,145 @@
+"""`otel-quant fix`: what pays is written with its proof, what does not is not, and nothing else is touched."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.fixtures.onnx_builder import Builder
+from tests.integration.inference.conftest import run
+
+SHORT = ("--seconds", "2")
+
+
+def net(*, is_float: bool = False, scale: float = 0.5) -> Builder:
+    """Three convolutions as AMD Quark's XINT8 has them: biases of int8, zero points of 128 behind each Relu."""
+    graph = Builder([1, 32, 56, 56])
+    value = "x" if is_float else graph.quantized("x", np.uint8(128), 0.03125)
+    for name in ("c1", "c2", "c3"):
+        codes, bias = (
+            graph._random.integers(-9, 9, (32, 32, 3, 3)),
+            graph._random.integers(-90, 90, 32),
+        )
+        if is_float:
+            made = [
+                graph.constant(f"{name}_{part}", (each * 0.015625).astype(np.float32))
+                for part, each in (("w", codes), ("b", bias))
+            ]
+        else:
+            made = [
+                graph.dequantized(
+                    graph.constant(f"{name}_{part}", each.astype(np.int8)), scale=0.015625
+                )
+                for part, each in (("w", codes), ("b", bias))
+            ]
+        value = graph.node("Conv", [value, *made], name, pads=[1, 1, 1, 1])
+        value = graph.node("Relu", [value], f"{name}_relu")
+        value = value if is_float else graph.quantized(value, np.uint8(128), scale)
+    graph.output(graph.node("GlobalAveragePool", [value], "y"))
+    return graph
+
+
+def fixed(folder: Path, *arguments: str, code: int = 0) -> dict[str, Any]:
+    out, _ = run(folder, "fix", *arguments, *SHORT, "--format", "json", code=code)
+    return dict(json.loads(out))
+
+
+def states(result: dict[str, Any]) -> dict[str, str]:
+    return {each["kind"]: each["state"] for each in result["rewrites"]}
+
+
+def test_what_pays_is_written_and_proven_against_the_float_model(tmp_path: Path) -> None:
+    net().save(tmp_path / "int8.onnx")
+    net(is_float=True).save(tmp_path / "float.onnx")
+    before = (tmp_path / "int8.onnx").read_bytes()
+    result = fixed(tmp_path, "int8.onnx", "-o", "fixed.onnx", "--float", "float.onnx")
+    assert states(result) == {"bias": "written", "zero_point": "written"}
+    integers = [(each["path"], each["integers"], each["contractions"]) for each in result["proven"]]
+    assert integers == [("int8.onnx", 0, 3), ("fixed.onnx", 3, 3), ("float.onnx", 0, 3)]
+    old, new, _ = result["proven"]
+    assert new["sqnr_float"] > old["sqnr_float"] - 0.1
+    latency = result["measured"]["models"][1]["latency"]
+    assert latency["is_apart"]
+    assert latency["ratio"] < 1
+    assert (tmp_path / "int8.onnx").read_bytes() == before
+    assert onnx.load(tmp_path / "fixed.onnx").graph.node
+
+
+def test_without_the_float_model_another_function_is_only_offered(tmp_path: Path) -> None:
+    net().save(tmp_path / "int8.onnx")
+    result = fixed(tmp_path, "int8.onnx", "-o", "fixed.onnx", "--dry-run")
+    assert states(result) == {"bias": "planned", "zero_point": "offered"}
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["int8.onnx", "temporary"]
+
+
+def test_a_rewrite_that_costs_sqnr_is_left_out(tmp_path: Path) -> None:
+    # Saturation at 1 is what this float model has, too.
+    net(scale=1 / 128).save(tmp_path / "int8.onnx")
+    result = fixed(
+        tmp_path,
+        "int8.onnx",
+        "-o",
+        "fixed.onnx",
+        "--float",
+        "int8.onnx",
+        "--only",
+        "zero_point",
+        code=1,
+    )
+    assert states(result) == {"zero_point": "left out"}
+    assert "falls by" in result["why"]
+    assert not (tmp_path / "fixed.onnx").exists()
+
+
+def test_weights_beside_the_model_stay_there_or_come_along(tmp_path: Path) -> None:
+    onnx.save(
+        net().model(),
+        tmp_path / "int8.onnx",
+        save_as_external_data=True,
+        location="w.bin",
+        size_threshold=0,
+    )
+    net(is_float=True).save(tmp_path / "float.onnx")
+    fixed(tmp_path, "int8.onnx", "-o", "fixed.onnx", "--float", "float.onnx")
+    (tmp_path / "there").mkdir()
+    fixed(tmp_path, "int8.onnx", "-o", "there/fixed.onnx", "--float", "float.onnx")
+    assert (tmp_path / "there" / "w.bin").read_bytes() == (tmp_path / "w.bin").read_bytes()
+    for name in ("fixed.onnx", "there/fixed.onnx"):
+        assert len(onnx.load(tmp_path / name).graph.initializer[0].raw_data)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("float.onnx", "-o", "f.onnx"), 1, "has no QuantizeLinear"),
+        (("int8.onnx", "-o", "int8.onnx"), 1, "int8.onnx: exists"),
+        (("int8.onnx", "-o", "no/f.onnx"), 1, "is no folder"),
+        (("int8.onnx",), 2, "-o is missing"),
+        (("none.onnx", "-o", "f.onnx"), 1, "cannot be read"),
+        (("text.onnx", "-o", "f.onnx"), 1, "cannot be read"),
+        (("refused.onnx", "-o", "f.onnx"), 1, "refused.onnx: loading it failed"),
+        (("int8.onnx", "-o", "f.onnx", "--float", "other.onnx"), 1, "cannot be compared"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_fixed_is_one_line_and_nothing_is_written(
+    tmp_path: Path, arguments: tuple[str, ...], code: int, says: str
+) -> None:
+    net().save(tmp_path / "int8.onnx")
+    net(is_float=True).save(tmp_path / "float.onnx")
+    (tmp_path / "text.onnx").write_text("no model")
+    graph = Builder([1, 8])
+    graph.output(graph.node("Relu", ["x"], "y"))
+    graph.save(tmp_path / "other.onnx")
+    model = net().model()
+    model.graph.node.append(onnx.helper.make_node("Sigh", ["y"], ["z"]))
+    model.graph.output[0].name = "z"
+    onnx.save(model, tmp_path / "refused.onnx")
+    files = sorted(each.name for each in tmp_path.iterdir())
+    _, error = run(tmp_path, "fix", *arguments, *SHORT, code=code)
+    assert says in error
+    assert sorted(each.name for each in tmp_path.iterdir()) == sorted([*files, "temporary"])

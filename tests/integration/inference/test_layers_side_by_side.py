@@ -1,0 +1,114 @@
+"""A kernel is named by the contraction in it, and layers of two models are joined whatever quantizers call them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnxruntime.quantization import (
+    CalibrationDataReader,
+    QuantFormat,
+    quantize_dynamic,
+    quantize_static,
+)
+from onnxruntime.quantization.matmul_nbits_quantizer import (
+    DefaultWeightOnlyQuantConfig,
+    MatMulNBitsQuantizer,
+)
+
+from otel_quant.inference.measure import measure_files
+from otel_quant.inference.subjects import Options
+from otel_quant.views.inference import document
+from otel_quant.views.writers import written
+from tests.fixtures.onnx_builder import FLOAT16, Builder
+
+LAYERS = {"/dense/MatMul", "/fc/Gemm", "/att/MatMul"}
+
+
+def _dense(dtype: type = np.float32) -> Builder:
+    """MatMul + Add, Gemm + Relu and MatMul x scale, each of which onnxruntime makes one kernel."""
+    graph = Builder([64, 128], dtype=FLOAT16 if dtype is np.float16 else 1)
+    value = graph.node("MatMul", ["x", graph.weights("w0", 128, 128, dtype=dtype)], "/dense/MatMul")
+    value = graph.node("Add", [value, graph.weights("b0", 128, dtype=dtype)], "/dense/Add")
+    operands = [
+        value,
+        graph.weights("w1", 128, 128, dtype=dtype),
+        graph.weights("b1", 128, dtype=dtype),
+    ]
+    value = graph.node("Relu", [graph.node("Gemm", operands, "/fc/Gemm")], "/fc/Relu")
+    value = graph.node("MatMul", [value, graph.weights("w2", 128, 128, dtype=dtype)], "/att/MatMul")
+    graph.output(graph.node("Mul", [value, graph.constant("s", dtype(0.125))], "/att/Scale"))
+    return graph
+
+
+class _Samples(CalibrationDataReader):  # type: ignore[misc]
+    def __init__(self) -> None:
+        self._left = iter([{"x": np.ones((64, 128), np.float32)}])
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        return next(self._left, None)
+
+
+def _static(before: Path, after: Path, form: QuantFormat) -> None:
+    quantize_static(
+        before, after, _Samples(), quant_format=form, op_types_to_quantize=["MatMul", "Gemm"]
+    )
+
+
+def _four_bits(before: Path, after: Path) -> None:
+    config = DefaultWeightOnlyQuantConfig(block_size=32, quant_format=QuantFormat.QOperator)
+    quantizer = MatMulNBitsQuantizer(onnx.load(before), algo_config=config)
+    quantizer.process()
+    quantizer.model.save_model_to_file(str(after))
+
+
+QUANTIZED = {
+    "QDQ": lambda before, after: _static(before, after, QuantFormat.QDQ),
+    "QOperator": lambda before, after: _static(before, after, QuantFormat.QOperator),
+    "dynamic": quantize_dynamic,
+    "4 bits": _four_bits,
+    "float16": lambda _, after: _dense(np.float16).save(after),
+}
+
+
+@pytest.mark.parametrize("kind", QUANTIZED)
+def test_each_contraction_has_one_row_with_its_time_in_both_models(
+    kind: str, tmp_path: Path
+) -> None:
+    before, after = _dense().save(tmp_path / "float.onnx"), tmp_path / "other.onnx"
+    QUANTIZED[kind](before, after)
+    result = measure_files([str(before), str(after)], Options(runs=4, threads=1))
+    lines = "".join(written(document(result, 20), "table")).splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("layer "))
+    rows = lines[at + 3 : lines.index("", at)]
+    found = {row.split()[0]: row.split()[1:3] for row in rows}
+    assert found.keys() >= LAYERS
+    assert all("-" not in found[each] for each in LAYERS), rows
+    assert not {name for name in found if name.endswith(("_quant", "_Q4", "Fusion", "Gemm_MatMul"))}
+    first, other = (each.ran for each in result.models)
+    assert first is not None
+    assert other is not None
+    assert {each.node for each in first.kernels} == LAYERS
+    assert sum(each.micros for each in other.kernels) == pytest.approx(other.kernel_micros)
+
+
+def test_conversions_count_for_the_contraction_on_their_integers_and_as_converting(
+    tmp_path: Path,
+) -> None:
+    graph = Builder([1, 16, 32, 32])
+    weights = graph.weights("w", 16, 16, 3, 3, dtype=np.float32)
+    value = graph.node("Conv", ["x", weights, graph.weights("b", 16, dtype=np.float32)], "conv")
+    graph.output(graph.node("Softmax", [value], "soft"))
+    before, after = graph.save(tmp_path / "float.onnx"), tmp_path / "dynamic.onnx"
+    quantize_dynamic(before, after)
+    [result] = measure_files([str(after)], Options(runs=4, threads=1)).models
+    assert result.ran is not None
+    layers = {each.op_type: each.layer for each in result.ran.kernels}
+    own = {"ConvInteger", "DynamicQuantizeLinear", "Cast", "Mul", "Add"}
+    assert layers == {**dict.fromkeys(own, "conv_quant"), "Softmax": "soft"}
+    converting = sum(
+        each.share for each in result.ran.kernels if each.op_type in own - {"ConvInteger"}
+    )
+    assert result.converting == pytest.approx(converting)

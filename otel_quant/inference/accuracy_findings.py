@@ -13,6 +13,8 @@ from otel_quant.inference.onnx_findings import CLAMPS, FINDINGS, OnnxEvidence, t
 from otel_quant.inference.results import TensorError
 from otel_quant.schema.units import share_text
 
+__all__ = ["FINDINGS"]
+
 _SOURCE: Final = "docs/inference.md"
 _LARGEST_FLOAT16: Final = 65504
 

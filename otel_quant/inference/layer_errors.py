@@ -162,7 +162,7 @@ class _Layers:
 
     def all(self) -> Iterator[_Layer]:
         """Yields them: what is quantized in the order of the file, then other contractions with integers."""
-        seen = set()
+        seen: set[str] = set()
         for node in self._own.nodes:
             if node.op_type == "QuantizeLinear" and not self._own.is_constant(node.input[0]):
                 maker = self._own.makers.get(self._own.before(node.input[0], _CARRIES | _CLAMPS))

@@ -119,7 +119,11 @@ class InProcess(MeasuredModel):
         self.is_quantized: bool | None = None
         self.no_outputs = ""  # why there are none
         self._asks_outputs_of: Mapping[str, int] = {}  # samples
-        self.is_finished = False  # whether all is known but the times of later processes
+        self.is_finished = False  # whether all is known but the times of more rounds
+        self._early = (
+            self.processes,
+            self.cpu,
+        )  # a round of its own, until it has those beside others
 
     @abstractmethod
     def prepare(self) -> None:
@@ -144,9 +148,23 @@ class InProcess(MeasuredModel):
     def _weigh(self) -> None:
         """Asks for the size of the weights, if only the process knows it."""
 
+    def time_early(self, seconds: float) -> None:
+        """Takes a round, and all else that is known of it, as soon as it is made: the command may be stopped."""
+        self.time(seconds, None)
+        self.finish()
+        self.is_finished = not self.problem
+        self._early, self.processes, self.cpu = (self.processes, self.cpu), [[]], [[]]
+
+    @attempted
+    def mark_again(self) -> None:
+        """Takes the mark of memory after the rounds."""
+        self.take_marks(resets=False)
+
     def stop(self) -> None:
         """Leaves out processes without a round, and a variant that is not finished."""
-        self.processes = list(filter(None, self.processes))
+        if not any(self.processes):
+            self.processes, self.cpu = self._early
+        self.processes, self.cpu = list(filter(None, self.processes)), list(filter(None, self.cpu))
         if not self.is_finished:
             self.problem = self.problem or "stopped before it was measured"
 
@@ -426,7 +444,7 @@ class OnnxModel(InProcess):
     def _with_layers(self, found: Accuracy, base: InProcess) -> Accuracy:
         """Adds how far each layer is off from the base's."""
         if self.options.layers and not self.layers:
-            why = self._no_layers or "no tensor of the model is quantized"
+            why = self._no_layers or "no tensor of the model is quantized and dequantized again"
             return replace(found, problem=f"--layers: {why}")
         return replace(found, layers=self.layers)
 

@@ -121,7 +121,24 @@ def _verdict(result: results.InferenceResult) -> list[str]:
     """Returns a sentence for each model but the one that the others are compared with."""
     first = result.first
     others = [each for each in result.models if each is not first] or [first]
-    return [_sentence(each, first) for each in others]
+    return [*_busy(result), *(_sentence(each, first) for each in others)]
+
+
+def _busy(result: results.InferenceResult) -> Iterator[str]:
+    """Yields that the machine was busy, where the fastest runs have other ratios than the medians, and what to do."""
+    doubtful = [it.latency for it in result.models if it.latency and it.latency.is_in_doubt]
+    if doubtful:
+        load = (
+            ""
+            if result.load is None
+            else f" (load {result.load:.1f} on {counted(result.cores, 'core')})"
+        )
+        then = "ratios are of CPU time"
+        if not all(each.is_by_cpu for each in doubtful):
+            then = (
+                "ratios are in doubt; fix: an idle machine, or --threads 1, where CPU time decides"
+            )
+        yield f"the machine was busy{load}, medians have other ratios than the fastest runs: {then}"
 
 
 def _sentence(model: results.ModelResult, first: results.ModelResult) -> str:
@@ -131,11 +148,20 @@ def _sentence(model: results.ModelResult, first: results.ModelResult) -> str:
     takes = number_text(own.median, "ms")
     text = f"{model.path} takes {takes}"
     if model is not first and own.ratio is not None and other is not None:
-        beside, noise = number_text(other.median, "ms"), share_text(max(own.noise, other.noise))
-        text += f" and {first.path} {beside}, which cannot be told apart: rounds differ by {noise}"
+        beside = number_text(other.median, "ms")
+        why = own.why or f"rounds differ by {share_text(max(own.noise, other.noise))}"
+        text += f" and {first.path} {beside}, which cannot be told apart: {why}"
         if own.is_apart:
-            speed = speed_text(own.ratio)
-            text = f"{model.path} is {speed} than {first.path}: {takes}, not {beside}"
+            speed, of = speed_text(own.ratio), ""
+            if own.is_by_cpu and own.cpu and other.cpu:
+                takes, beside, of = (
+                    number_text(own.cpu, "ms"),
+                    number_text(other.cpu, "ms"),
+                    " by CPU time",
+                )
+            elif own.is_in_doubt:
+                speed = f"about {speed}"
+            text = f"{model.path} is {speed} than {first.path}{of}: {takes}, not {beside}"
     sqnr = cell_text(doc.UnitCell(_error(model).sqnr, "dB", digits=1))
     findings = phrase("; {}", len(model.findings), lambda number: counted(number, "finding"))
     return f"{text}{phrase('; SQNR {}', sqnr)}{findings}"
@@ -177,7 +203,13 @@ def _ratio(model: results.ModelResult) -> doc.Cell:
     found = model.latency
     if found is None or found.ratio is None:
         return None
-    return speed_text(found.ratio) if found.is_apart else "within noise"
+    return (
+        speed_text(found.ratio)
+        if found.is_apart
+        else "in doubt"
+        if found.is_in_doubt
+        else "within noise"
+    )
 
 
 def _with_problem(model: results.ModelResult, cells: Sequence[doc.Cell]) -> doc.Row:
@@ -227,6 +259,7 @@ _MODELS: Final[Sequence[doc.Column[results.ModelResult]]] = (
     _numbers("largest difference", "", lambda model: _error(model).max_abs, key="largest_difference", spare=8),
     _numbers("GPU energy of a run", "J", _of("latency", "gpu_energy"), key="gpu_energy_joules", spare=9),
     _numbers("CPU energy of a run", "J", _of("latency", "cpu_energy"), key="cpu_energy_joules", spare=10),
+    _numbers("CPU time", "s", _of("latency", "cpu"), "ms", key="cpu_seconds", spare=4),
 )  # fmt: skip
 
 _MEMORY: Final[Sequence[doc.Column[results.ModelResult]]] = (
@@ -248,9 +281,14 @@ _ERRORS: Final[Sequence[doc.Column[tuple[str, results.OutputError]]]] = (
 )
 
 _TENSORS: Final[Sequence[doc.Column[Any]]] = (
-    doc.Column("tensor, worst first", value=attrgetter("name"), longest=_LONGEST),
+    doc.Column("layer, worst first", value=lambda each: each.node or each.name, longest=_LONGEST),
     _numbers("of its own", "dB", attrgetter("own"), "dB", digits=1),
-    _numbers("of all before it too", "dB", attrgetter("all"), "dB", digits=1),
+    _numbers("of its weights", "dB", attrgetter("weights"), "dB", digits=1),
+    _numbers("carried", "dB", attrgetter("carried"), "dB", digits=1),
+    _numbers("of all", "dB", attrgetter("all"), "dB", digits=1),
+    _numbers("at the lowest code", "1", attrgetter("low"), spare=3),
+    _numbers("at the highest", "1", attrgetter("high"), spare=2),
+    _numbers("codes used", "1", attrgetter("used"), spare=1),
 )
 
 
@@ -488,7 +526,7 @@ def _what_ran(
         yield _table(_CONVERSIONS, model.conversions, f"conversions-{number}", "Changes of type")
     for columns, items, kind, caption, more in (
         (_BACKEND, model.backend, "backend", "Kernels below the operators", "kernel"),
-        (_TENSORS, _accuracy(model).layers, "tensors", "Error of each tensor", "row"),
+        (_TENSORS, _accuracy(model).layers, "tensors", "Error of each layer", "row"),
     ):
         if items:
             table = _table(columns, items, f"{kind}-{number}", caption)

@@ -121,12 +121,12 @@ def test_outputs_without_a_reference_signal_are_not_reported_as_equal() -> None:
 
 def test_csv_has_a_line_for_each_variant_and_no_speed_up_from_noise() -> None:
     assert _text(RESULT, "csv").splitlines() == [
-        "model,median_seconds,p10_seconds,p90_seconds,noise,peak_bytes,disk_bytes,quantize_seconds,compile_seconds,sqnr_db,largest_difference,gpu_energy_joules,cpu_energy_joules,kind,speedup,problem",
-        "fp32,0.0201,0.01809,0.02211,0.004,600000000,14200000,0.012,0,,,,,torch,,",
-        "int8,0.0099,0.00891,0.01089,0.005,450000000,3630000,3.25,12.5,47.31,0.0203,,,torch,2,",
-        "again,0.0202,0.01818,0.02222,0.0061,600000000,14200000,,,,0,,,torch,,only one of the two has an output 'more'",
-        "on a GPU,0.001,0.0009,0.0011,0.001,2240000000,,,,,,0.512,,torch,20,it has other inputs than fp32",
-        "compiled,,,,,,,,,,,,,torch,,its first call failed: InductorError: no compiler",
+        "model,median_seconds,p10_seconds,p90_seconds,noise,peak_bytes,disk_bytes,quantize_seconds,compile_seconds,sqnr_db,largest_difference,gpu_energy_joules,cpu_energy_joules,cpu_seconds,kind,speedup,problem",
+        "fp32,0.0201,0.01809,0.02211,0.004,600000000,14200000,0.012,0,,,,,,torch,,",
+        "int8,0.0099,0.00891,0.01089,0.005,450000000,3630000,3.25,12.5,47.31,0.0203,,,,torch,2,",
+        "again,0.0202,0.01818,0.02222,0.0061,600000000,14200000,,,,0,,,,torch,,only one of the two has an output 'more'",
+        "on a GPU,0.001,0.0009,0.0011,0.001,2240000000,,,,,,0.512,,,torch,20,it has other inputs than fp32",
+        "compiled,,,,,,,,,,,,,,torch,,its first call failed: InductorError: no compiler",
     ]
 
 

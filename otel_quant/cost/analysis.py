@@ -149,7 +149,7 @@ class _Analysis:
             sparsity=tuple(zeros.values()) if self.sparsity_of else None,
             quantized_contractions=types.quantized, in_float=tuple(in_float), runtime=types.runtime,
             left_in_float=tuple(left), contractions=self._contractions.count,
-            assumed_branches=tuple(self._branches),
+            assumed_branches=tuple(self._branches), misfit=next(iter(walk.misfits), ""),
         )  # fmt: skip
 
     def _take_nodes(self, exclude: Collection[str]) -> dict[str, int]:

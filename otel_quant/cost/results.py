@@ -264,6 +264,7 @@ class ModelCost(NamedTuple):
         runtime: The onnxruntime and the processor that this is of; empty where
             ``quantized_contractions`` is 0.
         assumed_branches: The branches that are costed where the condition depends on data.
+        misfit: The first node whose operands do not fit each other, with their shapes; empty if all do.
     """
 
     path: str
@@ -303,6 +304,7 @@ class ModelCost(NamedTuple):
     expected_precision: Mapping[str, float] = MappingProxyType({})
     runtime: str = ""
     assumed_branches: tuple[AssumedBranch, ...] = ()
+    misfit: str = ""
 
     @property
     def symbolic_dims(self) -> Mapping[str, int]:

@@ -23,6 +23,10 @@ Inference of PyTorch models, float beside quantized::
 
     print(otel_quant.measure_inference({"float": model, "int8": quantized}, inputs))
 
+A quantized ONNX model that is no faster, rewritten so that it is::
+
+    otel_quant.fix("int8.onnx", "fixed.onnx", float_model="float.onnx")
+
 A program that configures OpenTelemetry itself calls
 ``otel_quant.QuantInstrumentor().instrument()``.
 """
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from otel_quant.capture.scope import step
+    from otel_quant.program.fixed_model import fix
     from otel_quant.program.instrumentor import QuantInstrumentor
     from otel_quant.program.measured_inference import MeasuredInference, measure_inference
     from otel_quant.program.measured_run import Run, RunFigures, RunStep, run
@@ -51,6 +56,7 @@ __all__ = [
     "RunFigures",
     "RunStep",
     "__version__",
+    "fix",
     "measure_inference",
     "run",
     "step",
@@ -65,6 +71,7 @@ _MODULES = {
     "Run": "otel_quant.program.measured_run",
     "RunFigures": "otel_quant.program.measured_run",
     "RunStep": "otel_quant.program.measured_run",
+    "fix": "otel_quant.program.fixed_model",
     "measure_inference": "otel_quant.program.measured_inference",
     "run": "otel_quant.program.measured_run",
     "step": "otel_quant.capture.scope",

@@ -3,7 +3,8 @@
     python3 scripts/demo.py
 
 records the quantization of a ResNet-50-sized ONNX model with AMD Quark (`otel-quant run`), and
-prints its steps with time, memory peak and I/O. With `--endpoint
+prints its steps with time, memory peak and I/O, what the model costs, and what of it `otel-quant fix`
+mends, with both times and both errors. With `--endpoint
 http://localhost:4317` the telemetry goes to an OpenTelemetry Collector as well.
 """
 
@@ -58,9 +59,18 @@ def main() -> int:
         print(f"the quantization failed with exit code {code}", file=sys.stderr)
         return code
     print(log.read_text().splitlines()[-1])
-    cost = ["cost", str(OUT / "resnet50.onnx"), str(OUT / "resnet50_int8.onnx"), "--top", "3"]
-    print("\n$ otel-quant", " ".join(cost).replace(f"{ROOT}{os.sep}", ""), flush=True)
-    code = subprocess.run([programs / "otel-quant", *cost], cwd=ROOT).returncode
+    files = {
+        name: str(OUT / f"{name}.onnx") for name in ("resnet50", "resnet50_int8", "resnet50_fixed")
+    }
+    floats, quantized, fixed = files.values()
+    Path(fixed).unlink(missing_ok=True)
+    commands = (
+        ["cost", floats, quantized, "--top", "3"],
+        ["fix", quantized, "-o", fixed, "--float", floats],
+    )
+    for command in commands:
+        print("\n$ otel-quant", " ".join(command).replace(f"{ROOT}{os.sep}", ""), flush=True)
+        code = code or subprocess.run([programs / "otel-quant", *command], cwd=ROOT).returncode
     print(f"\nThe report is {(recording / 'report.html').relative_to(ROOT)}: open it in a browser.")
     print(f"The programs above are in {programs.relative_to(ROOT)}.")
     return code

@@ -133,7 +133,7 @@ def _heaviest() -> panels.Panel:
 
 def _precision(role: str, mix: str) -> panels.Panel:
     figures = {f"{mix}.{each.replace(' ', '_').replace('-', '_')}": each for each in PRECISIONS}
-    does = "are stored in" if mix == "precision" else "onnxruntime is expected to run in"
+    does = "ask for" if mix == "precision" else "onnxruntime is expected to run in"
     selected = ", ".join(names.model(role, figure) for figure in figures)
     prefix = semconv.of_model(role)
     return panels.transformed(

@@ -26,9 +26,6 @@ _MOST_OPEN: Final = 200
 
 _OPEN: Final[dict[str, int]] = {}  # Descriptors by path
 
-_WRITTEN: Final[dict[str, tuple[int, int] | None]] = {}
-"""Device and inode, by path, of those that are open to write."""
-
 _bytes_read = 0  # By all threads; the probes, which read nearly all of it, take turns
 
 
@@ -69,27 +66,12 @@ def read_kept(path: str, *, may_be_empty: bool = False) -> bytes:
 
 
 def write_process(pid: int, name: str, content: bytes) -> None:
-    """Writes to a file about a process, which stays open; to no file of the program that has got its number since."""
-    path = f"/proc/{pid or 'self'}/{name}"
-    descriptor = _OPEN.get(path)
-    if descriptor is None or _identity_of(descriptor) != _WRITTEN.get(path):
-        descriptor = open_apart(path, os.O_WRONLY)
-        _WRITTEN[path], _OPEN[path] = _identity_of(descriptor), descriptor
+    """Writes to a file about a process."""
+    descriptor = open_apart(f"/proc/{pid or 'self'}/{name}", os.O_WRONLY)
     try:
         os.write(descriptor, content)
-    except ProcessLookupError:
-        forget(path)
-        raise
-    if len(_OPEN) > _MOST_OPEN:
-        forget(path)
-
-
-def _identity_of(descriptor: int) -> tuple[int, int] | None:
-    try:
-        status = os.fstat(descriptor)
-    except OSError:
-        return None  # the program has closed it
-    return status.st_dev, status.st_ino
+    finally:
+        os.close(descriptor)
 
 
 def forget_processes_but(pids: Collection[int]) -> None:

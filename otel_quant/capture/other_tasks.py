@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from otel_quant.base.kernel_files import read_proc, read_process, text_of, threads_of
+from otel_quant.capture.probes.memory import groups_of
 from otel_quant.diagnosis.tasks import TasksBeside
 
 _BETWEEN: Final = 2_000_000_000
@@ -134,13 +135,9 @@ _OWN: Final = "/proc/self/task/"
 
 def throttle_files(root: Path = Path("/")) -> list[Path]:
     """Returns the files that count for how long the control group, or one above it, was kept from processors."""
-    found = []
-    for line in text_of(root / "proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if not controllers or "cpu" in controllers.split(","):
-            top = root / "sys/fs/cgroup" / controllers
-            parts = [part for part in path.split("/") if part not in ("", "..")]
-            found += [top.joinpath(*parts[:n], "cpu.stat") for n in range(len(parts), -1, -1)]
+    found = (
+        each / "cpu.stat" for _, groups in groups_of(root, controller="cpu") for each in groups
+    )
     return [each for each in found if throttled_in(each) is not None]
 
 

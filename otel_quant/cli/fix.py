@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from otel_quant.cli import command as cmd
 from otel_quant.cli import measured_models as models
+from otel_quant.inference.fix.fix_results import KINDS
 
-_KINDS: Final = ("bias", "zero_point", "unsigned")
+if TYPE_CHECKING:
+    from otel_quant.recordings.model import Recording
+
 _MOST_DECIBELS: Final = 1000
 
 
@@ -39,6 +43,23 @@ def _run(options: argparse.Namespace) -> int:
     return 0 if result.output or result.of_state("planned") else models.FAILED
 
 
+def fixed_beside(recording: Recording) -> Iterator[str]:
+    """Fixes the quantized models that a run has written, each beside itself; yields what came of it."""
+    from otel_quant.inference.fix.fixing import FixError, Wanted, fix
+    from otel_quant.inference.subjects import Options
+    from otel_quant.views.fix import answer
+
+    for run in recording.runs:
+        paths = {str(each.get("role")): str(each.get("path")) for each in run.models}
+        quantized, floats = paths.get("quantized", ""), paths.get("float")
+        if quantized.endswith(".onnx"):
+            wanted = Wanted(quantized, f"{quantized.removesuffix('.onnx')}.fixed.onnx", floats)
+            try:
+                yield answer(fix(wanted, Options(threads=1, seconds=1.0, samples=16)))
+            except FixError as error:
+                yield str(error)
+
+
 COMMAND: Final = cmd.Command(
     brief="rewrite a quantized ONNX model so that it runs in integers, and prove it",
     description=(
@@ -52,13 +73,13 @@ COMMAND: Final = cmd.Command(
         cmd.option("model", metavar="MODEL", help="a quantized ONNX file in QDQ form"),
         cmd.option("-o", "--out", metavar="FIXED", help="where to write the fixed file, beside which its weights lie where they lie beside the model"),
         cmd.option("--float", metavar="FLOAT", help="the float model: what changes saturation is written only if it comes no further off from that"),
-        cmd.option("--only", action="append", default=[], choices=_KINDS, help="only rewrites of this kind; may be repeated"),
+        cmd.option("--only", action="append", default=[], choices=KINDS, help="only rewrites of this kind; may be repeated"),
         cmd.option("--dry-run", action="store_true", help="show what would be rewritten, by the forecast alone"),
         cmd.option("--allow-db", type=cmd.number("dB", _MOST_DECIBELS, least=0, of=float), default=0.1, metavar="DB", help="by how much the SQNR to the float model may fall (default: %(default)s)"),
         cmd.option("--for", dest="provider_for", choices=("cpu",), default="cpu", help="what the fixed file is to run on (default: %(default)s, onnxruntime's CPU provider)"),
         *models.FED_ARGUMENTS,
         cmd.option("--threads", type=cmd.number("threads", models.MOST_RUNS), default=1, metavar="N", help="threads within a kernel while it is measured (default: %(default)s: other programs then disturb least)"),
-        cmd.option("--seconds", type=models.SECONDS, default=3.0, metavar="S", help="time for the timed runs of each model (default: %(default).0f)"),
+        cmd.option("--seconds", type=models.SECONDS, default=1.0, metavar="S", help="time for the timed runs of each model (default: %(default).0f)"),
         cmd.option("--samples", type=cmd.number("samples", models.MOST_RUNS), default=16, metavar="N", help="random inputs whose outputs are compared (default: %(default)s; with --data one)"),
         lambda parser: parser.set_defaults(provider=[]),
     ),

@@ -106,6 +106,11 @@ def _last_words(
         with FAULTS.kept_in("--on-warning"):
             warner.end(recorded)
     text = "" if options.quiet else _text(recorded, notes)
+    if options.fix:
+        from otel_quant.cli.fix import fixed_beside
+
+        with FAULTS.kept_in("--fix"):
+            text += "".join(f"\nfix:       {printable(line)}" for line in fixed_beside(recorded))
     return text if options.no_report else text + _report(recorded)
 
 

@@ -23,8 +23,12 @@ def _run(options: argparse.Namespace) -> int:
     recording = read_recording(shown) if measured is None else None
     if recording is not None and recording.state == "running":
         raise UserError(f"{shown}: is still being made; expected one that is over: send it then")
+
+    def warn(text: str) -> None:
+        print(printable(f"otel-quant: {shown}: {text}"), file=sys.stderr)
+
     for problem in recording.problems if recording is not None else ():
-        print(printable(f"otel-quant: {shown}: {problem}"), file=sys.stderr)
+        warn(problem)
     if not all(map(find_spec, ("opentelemetry.sdk", "opentelemetry.distro"))):
         raise UserError(
             "sending needs OpenTelemetry's SDK and an exporter: pip install 'otel-quant[otlp]'"
@@ -38,7 +42,9 @@ def _run(options: argparse.Namespace) -> int:
     with user_errors(NotSentError, f"{shown}: ", exit_code=1):
         if recording is not None:
             lines = ending_lines(recording.ending)
-            found = send_recording(recording, ending_lines=lines, only_unended=options.only_unended)
+            found = send_recording(
+                recording, warn, ending_lines=lines, only_unended=options.only_unended
+            )
             sent = f"{found} sent"
         elif measured is not None:
             joined = file.parent if (file.parent / MANIFEST).is_file() else None

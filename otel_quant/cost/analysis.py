@@ -124,10 +124,15 @@ class _Analysis:
         zeros = {node.sparsity.weight: node.sparsity for node in nodes if node.sparsity}
         met, seen = walk.constants.met, self._read.keys() | self._left_out
         unread = [value.weight for value in met if value.weight and value not in seen]
-        in_float = [_in_float(ops, obstacle) for obstacle, ops in types.in_float.items()]
+        in_float = [
+            _in_float(ops, why)._replace(then=dict(types.further.get(why, {})))
+            for why, ops in types.in_float.items()
+        ]
         is_written = quantized or walk.model.producer in PRODUCERS
         left = [
-            _in_float(each.ops, each.why)._replace(macs_share=each.share)
+            results.InFloat(
+                each.kinds, each.names[0], *each.why, each.macs / self._contractions.macs
+            )
             for each in self._contractions.left(is_written=is_written)
         ]
         return ModelCost(
@@ -140,6 +145,7 @@ class _Analysis:
             nodes=tuple(nodes), op_counts=dict(counts.most_common()),
             quantize_nodes=sum(counts[kind] for kind, it in precisions.items() if it.quantizes),
             dequantize_nodes=sum(counts[kind] for kind, it in precisions.items() if it.dequantizes),
+            stored=stored_in(self._read.values()),
             precision=_mix(nodes, "precision", sums["macs_contraction"]),
             expected_precision=_mix(nodes, "expected_precision", sums["macs_contraction"]),
             input_shapes={name: value.shape for name, value in bound.values.items()},
@@ -148,6 +154,7 @@ class _Analysis:
             max_memory_node=heaviest and heaviest.name, excluded=excluded, tensors=made,
             sparsity=tuple(zeros.values()) if self.sparsity_of else None,
             quantized_contractions=types.quantized, in_float=tuple(in_float), runtime=types.runtime,
+            on_loading=tuple(_in_float(ops, why) for why, ops in types.on_loading.items()),
             left_in_float=tuple(left), contractions=self._contractions.count,
             assumed_branches=tuple(self._branches), misfit=next(iter(walk.misfits), ""),
         )  # fmt: skip
@@ -181,7 +188,7 @@ class _Analysis:
         if inner:
             precision = execution.precision_of(op, self._makers)
             expected = self._types.expected(op, precision)
-            self._contractions.add(op, precision, inner)
+            self._contractions.add(op, precision, expected, inner)
         given = self._shared([None if value is None else value.shape for value in op.inputs])
         made = self._shared([value.shape for value in op.outputs])
         sparsity = None if self.sparsity_of is None else self.sparsity_of(op)
@@ -261,6 +268,15 @@ def _mix(nodes: Iterable[NodeCost], key: str, whole: int) -> dict[str, float]:
         if node.macs_contraction:  # others have no type
             mix[getattr(node, key)] += node.macs_contraction
     return {name: macs / whole for name, macs in mix.most_common()}
+
+
+def stored_in(weights: Iterable[Tensor]) -> dict[str, float]:
+    """Returns the shares of the bytes of weights by type, the largest first."""
+    found: Counter[str] = Counter()
+    for each in weights:
+        found[dtypes.name_of(each.dtype)] += each.stored
+    whole = found.total()
+    return {name: size / whole for name, size in found.most_common() if size}
 
 
 def _chosen(what: str, title: str, name: object, choices: Collection[str]) -> None:

@@ -8,6 +8,7 @@ where that tool has none.
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain
 from types import MappingProxyType
@@ -268,19 +269,40 @@ Kernels: TypeAlias = Mapping[TypedNode, MemoryAccess]
 """What operations read and make where a runtime does not execute them as they are in the file."""
 
 
+_HALVES: Final = frozenset({"float16", "bfloat16"})
+
+NO_KERNEL_FOR_TYPE: Final = "no kernel"
+"""What stands in place of a type of a contraction because of which a model cannot be loaded."""
+
+
 class AsStored:
-    """What contractions are expected to execute in: what they are stored in, of a float model."""
+    """What contractions are expected to execute in: what they ask for, of a float model."""
 
     kernels: Kernels = MappingProxyType({})
 
     def __init__(self) -> None:
         self.quantized = 0  # Contractions of dequantized integers
         self.in_float: dict[Obstacle, list[TypedNode]] = {}  # Those expected to run in float
+        # How many of them something else would be in the way of then, by what would change that
+        self.further: dict[Obstacle, Counter[str]] = {}
+        self.on_loading: dict[Obstacle, list[TypedNode]] = {}  # Float ones expected on integers
         self.runtime = ""  # Title of the runtime that this is of, if there are any
 
     def expected(self, op: TypedNode, stored: str) -> str:
-        """Returns the type that a contraction is expected to execute in; they come in order."""
-        return stored
+        """Returns the type that a contraction is expected to execute in; they come in order.
+
+        On x86-64 few have a kernel for float16: others run in float32, between conversions. None
+        has one for bfloat16, and the model cannot be loaded. Of Arm it is not known.
+        """
+        if stored not in _HALVES:
+            return stored
+        from otel_quant.cost.runtimes import FLOAT16, runtime_here  # of few models alone
+
+        here = runtime_here()
+        if here.arm or (stored == "float16" and op.kind in FLOAT16):
+            return stored
+        self.runtime = here.title
+        return "float32" if stored == "float16" else NO_KERNEL_FOR_TYPE
 
 
 def named_results(op: TypedNode) -> list[Value]:

@@ -31,6 +31,9 @@ _OPERANDS: Final = {
 }
 """Operands that have to be there, else a model is broken and the node is left as it is."""
 
+_MATRIX: Final = 2
+"""Dimensions."""
+
 _LIMITS: Final = {
     dtypes.INT8: (-128, 127), dtypes.UINT8: (0, 255), dtypes.INT16: (-32768, 32767), dtypes.UINT16: (0, 65535),
 }  # fmt: skip
@@ -46,13 +49,14 @@ class Fused(NamedTuple):
     by_weights: dict[TypedNode, Value]
     obstacles: dict[TypedNode, Obstacle]  # Why others, whose operands are quantized, have none
     runtime: runtimes.Onnxruntime  # What runs it
+    further: dict[TypedNode, Obstacle]  # What would be in the way of those without their obstacle
 
 
 def fused_kernels(
     ops: Sequence[TypedNode], outputs: Iterable[Value], runtime: runtimes.Onnxruntime | None = None
 ) -> Fused:
     """Returns where kernels on integers are used, by the onnxruntime that is here unless told."""
-    fused = Fused({}, set(), {}, {}, runtime or runtimes.runtime_here())
+    fused = Fused({}, set(), {}, {}, runtime or runtimes.runtime_here(), {})
     _fuse(ops, outputs, fused)
     return fused
 
@@ -106,6 +110,7 @@ class _Graph:
         self._operating = [op for op in ops if op.has(0)]
         self._runtime, self._rules = into.runtime, into.runtime.rules
         self._by_weights, self._obstacles = into.by_weights, into.obstacles
+        self._further = into.further
         self._kept = kept = outputs | captured
         self._kinds = {value: op.kind for op in ops for value in op.outputs}
         self._twins = _twins(ops, kept)
@@ -121,6 +126,7 @@ class _Graph:
         self._wanted: dict[Value, Quantized] = {}
         self._held: dict[Value | None, Quantized] = {}
         self._foreign: set[Value] = set()  # Made by operators that dequantize as others do
+        self._unfolded: set[Value] = set()  # Made of what is dequantized, as constants are not
         # Operations that have a kernel on integers, and the integers that it makes in place of results
         self.fused: dict[TypedNode, list[Value]] = {}
         # Integers in place of a value that no node of the file makes
@@ -197,6 +203,8 @@ class _Graph:
             return
         elif op.kind in _CLAMPS and _clamps_nothing(op, wanted):
             self._leave_out(op, wanted)  # Case 2
+        elif op.kind == "Identity" and self._alone(value):
+            self._wanted[value] = wanted
         elif (
             op.kind in CARRIES
             and wanted.even
@@ -233,10 +241,45 @@ class _Graph:
             is_same = source is not None and source.equals(self._conversion(op, result))
             if source is not None and is_same and result not in self._kept:
                 self._twins[result] = source.value
+        elif (held := self._behind(op)) is not None:  # Case 4
+            self._held[result] = held
         else:
             self._look_at(op)
             if result in self._moves:  # Case 7
                 self._held.setdefault(result, self._wanted[result])
+
+    def _behind(self, op: TypedNode) -> Quantized | None:
+        """What a node makes that is gone before kernels are chosen: others find integers behind it.
+
+        onnxruntime leaves out an Identity, transposes constants on loading, and makes the Pad in
+        front of a Conv a part of that.
+        """
+        result, reader = op.outputs[0], self._readers.get(op.outputs[0])
+        held = self._held.get(op.input(0))
+        if any(each in self._held or each in self._unfolded for each in op.given):
+            self._unfolded.update(op.outputs)
+        if held is None or result in self._kept:
+            return None
+        if (
+            op.kind == "Pad"
+            and reader is not None
+            and reader.kind == "Conv"
+            and self._alone(result)
+        ):
+            is_plain = self._rules.pads and op.attributes.get("mode", b"constant") == b"constant"
+            return held if is_plain and _number(op.operand(2), 0) == 0 else None
+        axes, axis = op.attributes.get("perm", ()), held.attributes.get("axis", 1)
+        if (
+            op.kind == "Transpose"
+            and held.value.constant
+            and isinstance(axes, tuple)
+            and axis in axes
+        ):
+            weights = Value(held.value.dtype, result.shape, name=result.name)
+            weights.constant = True
+            attributes = {**held.attributes, "axis": axes.index(axis)}
+            return held._replace(value=weights, attributes=attributes)
+        return held if op.kind == "Identity" else None
 
     def _look_at(self, op: TypedNode) -> None:
         """Case 6: notes the kernel of an operator, or what is in the way of one."""
@@ -257,11 +300,15 @@ class _Graph:
             obstacles = iter([runtimes.FOREIGN])
         elif len(held) == len(operands):
             obstacles = self._against_integers(it)
+        elif self._on_loading(it):
+            obstacles = iter(())
         else:  # of floats
             return
-        obstacle = next(obstacles, None)
-        if obstacle is not None:
-            self._obstacles[op] = obstacle
+        against = list(dict.fromkeys(obstacles))
+        if against:
+            self._obstacles[op] = against[0]
+            if against[1:]:
+                self._further[op] = against[1]
         elif weights is not None:
             self._by_weights[op] = weights.value
         elif rule.result == "equal" and not it.quantized:  # it can be at once
@@ -292,12 +339,22 @@ class _Graph:
             yield from self._against_scales(it)
             if self._before_a_clamp(it.op):
                 yield runtimes.BEFORE_A_CLAMP
+            add = self._added(it.op)
+            is_rounded = add is not None and add.outputs[0] in self._wanted
+            on_integers = self._rules.float_bias or not it.held[1].value.constant
+            if add is not None and not (is_rounded and on_integers):
+                yield runtimes.FUSED_WITH_ADD
         elif it.rule.result != "equal" or not self._carries_on(it):  # else Case 3
-            yield runtimes.NOT_QUANTIZED
+            is_clamped = (
+                self._before_a_clamp(it.op) and self._clamped_result(it.op) in self._quantizers
+            )
+            yield runtimes.CLAMPED if is_clamped else runtimes.NOT_QUANTIZED
 
     def _against_types(self, it: _Candidate) -> Iterator[Obstacle]:
         """Yields why a kernel on integers does not take the types of its operands."""
         dtype, *others = (item.dtype for item in it.held)
+        if it.op.dtype(it.rule.first) != dtypes.FLOAT:
+            yield runtimes.HALF_FLOATS
         if dtype == dtypes.INT8 and not it.rule.signed and not self._runtime.arm:
             yield runtimes.SIGNED
         if dtype not in it.rule.types or not it.rule.types[dtype].issuperset(others):
@@ -348,6 +405,43 @@ class _Graph:
         reader = self._readers[op.outputs[0]]
         return reader.kind in _CLAMPS and self._alone(reader.outputs[0])
 
+    def _clamped_result(self, op: TypedNode) -> Value:
+        return self._readers[op.outputs[0]].outputs[0]
+
+    def _added(self, op: TypedNode) -> TypedNode | None:
+        """The Add that alone reads a product and adds a bias, with which onnxruntime makes a Gemm of it."""
+        add = self._readers.get(op.outputs[0])
+        if op.kind != "MatMul" or add is None or add.kind != "Add":
+            return None
+        weights, result = op.input(1).shape or (), op.outputs[0]
+        biases = [each.shape for each in add.given if each is not result]
+        is_alone = self._alone(result) and len(weights) == _MATRIX
+        return add if is_alone and biases == [weights[1:]] else None
+
+    def _on_loading(self, it: _Candidate) -> bool:
+        """Whether onnxruntime quantizes float weights when it loads the model.
+
+        It does so between a DequantizeLinear and a QuantizeLinear that alone reads the result, where
+        there is no bias, or one in float.
+        """
+        op, x, add = it.op, self._held.get(it.op.input(0)), self._added(it.op)
+        made = it.found if add is None else [self._wanted.get(add.outputs[0])]
+        if x is None or None in made or not made or not (it.rule.bias or add):
+            return False
+        floats = [*op.given[1:], *([] if add is None else add.given)]
+        names = ("beta",) if self._rules.any_alpha else ("alpha", "beta")
+        factors = {op.attributes.get(name, 1.0) for name in names}
+        types = runtimes.BYTES if self._runtime.arm else {dtypes.UINT8}
+        return (
+            {x.dtype} == {item.dtype for item in made if item} <= types
+            and factors == {1.0}
+            and all(
+                each is op.outputs[0]
+                or (each.constant and each not in self._unfolded | self._held.keys())
+                for each in floats
+            )
+        )
+
     def _weights(self, op: TypedNode, rule: Fusion) -> Quantized | None:
         """The constant integers by which a contraction multiplies floats; None if it does not."""
         if not rule.weight:
@@ -392,6 +486,7 @@ class _Graph:
         """Whether a result that is not quantized, but keeps its operand's scale, could be at once."""
         return (
             it.op.kind in CARRIES
+            and (self._rules.reshapes_weights or not it.held[0].value.constant)
             and len(named_results(it.op)) == 1
             and it.held[0].even
             and it.held[0].zero_point is not None
@@ -521,16 +616,23 @@ class AsRun(AsStored):
         """Returns the type that a contraction is expected to execute in; they come in order."""
         rule, floats = operator_of(op.kind).precision, dtypes.name_of(op.dtype(0))
         given = {op.dtype(i) for i in rule.operands}
+        if stored == floats and op in self._fused.on_integers:
+            self.runtime = self._title
+            self.on_loading.setdefault(runtimes.ON_LOADING, []).append(op)
+            return dtypes.QUANTIZED[dtypes.INT8]
         if rule.executes_in is not None or stored == floats or not given <= dtypes.ARITHMETIC:
-            return stored
+            return super().expected(op, stored)
         self.quantized += 1
         self.runtime = self._title
         if op in self._fused.on_integers:
             return stored
         if op in self._fused.by_weights:
             return f"{dtypes.QUANTIZED[self._fused.by_weights[op].dtype]} weight-only"
-        self.in_float.setdefault(self._obstacle(op, stored), []).append(op)
-        return floats
+        obstacle, further = self._obstacle(op, stored), self._fused.further.get(op)
+        self.in_float.setdefault(obstacle, []).append(op)
+        if further is not None:
+            self.further.setdefault(obstacle, Counter())[further.remedy] += 1
+        return super().expected(op, floats)
 
     def _obstacle(self, op: TypedNode, stored: str) -> Obstacle:
         """Why a contraction runs in float."""

@@ -6,13 +6,14 @@ What is here and in :mod:`otel_quant.cost` itself is all that others use of the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.analysis import file_bytes
+from otel_quant.cost.analysis import file_bytes, stored_in
 from otel_quant.cost.execution import Execution, executions, multiplied, precision_of
-from otel_quant.cost.fused import DEQUANTIZES, QUANTIZES, Fused, fused_kernels
+from otel_quant.cost.fused import DEQUANTIZES, QUANTIZES, AsRun, Fused, fused_kernels
 from otel_quant.cost.inputs import BoundInputs, InputSpec, bind_inputs
 from otel_quant.cost.left_in_float import PRODUCERS, Contractions, LeftInFloat
 from otel_quant.cost.model_reader import read_model
@@ -23,6 +24,7 @@ from otel_quant.cost.runtimes import (
     FUSIONS,
     NO_KERNEL,
     NOT_QUANTIZED,
+    ON_LOADING,
     SIGNED,
     Fusion,
     Obstacle,
@@ -33,7 +35,7 @@ from otel_quant.cost.structure import Graph, GraphNode, Model, Tensor, node_name
 from otel_quant.cost.walk import Walk
 
 __all__ = [
-    "CARRIES", "DEQUANTIZES", "FUSIONS", "NOT_QUANTIZED", "NO_KERNEL", "QDQ", "QUANTIZES", "SIGNED", "Fusion",
+    "CARRIES", "DEQUANTIZES", "FUSIONS", "NOT_QUANTIZED", "NO_KERNEL", "ON_LOADING", "QDQ", "QUANTIZES", "SIGNED", "Fusion",
     "Graph", "GraphNode", "ModelGraph", "Obstacle", "Onnxruntime", "Tensor", "TypedNode", "Value", "converts",
     "dtypes", "node_name", "printable", "read_graph", "runtime_here",
 ]  # fmt: skip
@@ -53,6 +55,14 @@ def converts(kind: str) -> bool:
     return precision.quantizes or precision.dequantizes
 
 
+class Contraction(NamedTuple):
+    """A contraction by the type that it runs in."""
+
+    asked: str  # Type that it asks for
+    expected: str  # Type that it is expected to run in
+    macs: int  # Of all its executions
+
+
 class ModelGraph:
     """A model's nodes, also of bodies, with what is known of their tensors."""
 
@@ -69,6 +79,7 @@ class ModelGraph:
         )
         walk = Walk(self.model, self.bound)
         self.main: Sequence[TypedNode] = walk.ops  # without operations of bodies
+        self._constants = walk.constants.met
         self.fused: Fused = fused_kernels(walk.ops, walk.outputs, runtime)
         self.outputs = frozenset(info.name for info in self.model.graph.outputs)
         self.runs: dict[TypedNode, Execution] = {run.op: run for run in executions(self.main)}
@@ -117,16 +128,31 @@ class ModelGraph:
         contraction = sum(macs.contraction * times for macs, times in known)
         return contraction or sum(macs.total * times for macs, times in known)
 
+    @cached_property
+    def contractions(self) -> Mapping[TypedNode, Contraction]:
+        """What each contraction asks for and is expected to run in, in order of execution."""
+        types, found = AsRun(self.fused), {}
+        for op, run in self.runs.items():
+            if self.is_contraction(op) and run.macs is not None:
+                asked = precision_of(op, self._makers)
+                macs = multiplied(run.macs.contraction, run.times) or 0
+                found[op] = Contraction(asked, types.expected(op, asked), macs)
+        return found
+
     def left_in_float(self) -> list[LeftInFloat]:
         """Returns the contractions of a quantized model that were not quantized, by the reasons."""
         found = Contractions(self.main)
-        for op, run in self.runs.items():
-            if self.is_contraction(op) and run.macs is not None:
-                macs = multiplied(run.macs.contraction, run.times) or 0
-                found.add(op, precision_of(op, self._makers), macs)
+        for op, each in self.contractions.items():
+            found.add(op, each.asked, each.expected, each.macs)
         return found.left(is_written=self.model.producer in PRODUCERS)
+
+    @property
+    def stored(self) -> Mapping[str, float]:
+        """Shares of the bytes of its constants by type."""
+        given = dict.fromkeys(chain.from_iterable(op.given for op in self.ops))
+        return stored_in(each.weight for each in given if each.weight is not None)
 
     @property
     def file_bytes(self) -> int:
         """Bytes of the file and of those that its constants lie in."""
-        return file_bytes(self.model, chain.from_iterable(op.given for op in self.ops))
+        return file_bytes(self.model, self._constants)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
@@ -37,76 +38,87 @@ Why: TypeAlias = tuple[str, str]
 """A reason, and what would change it, which may be empty."""
 
 
-class LeftInFloat(NamedTuple):
+class _Alike(NamedTuple):
+    """What contractions have in common that stay in float for one reason."""
+
+    kind: str
+    is_held: bool  # Whether they are in a body of If, Loop or Scan
+    has_constant: bool
+    is_renamed: bool
+
+
+class LeftInFloat:
     """Contractions that stay in float for one reason."""
 
-    why: Why
-    ops: list[TypedNode]
-    share: float  # Of the MACs of all contractions
+    def __init__(self, why: Why) -> None:
+        self.why = why
+        self.kinds = Counter[str]()
+        self.names: list[str] = []  # In order of execution
+        self.macs = 0
 
 
 class Contractions:
-    """The contractions of a model, those in float apart."""
+    """The contractions of a model, those in float apart. Operations are not kept: there may be many."""
 
     def __init__(self, ops: Iterable[TypedNode]) -> None:
         self._held = set(_held(ops))
-        self._floats: list[tuple[TypedNode, int]] = []
+        self._floats: dict[_Alike, tuple[list[str], list[int]]] = {}
         self._forms: set[str] = set()  # of those that are quantized
-        self._in_body = self._computed = (
-            False  # whether there are quantized ones in bodies, of no constants
-        )
+        self._known: set[tuple[bool, bool]] = set()  # of those: in bodies, with constants
         self.count = self.macs = 0
 
-    def add(self, op: TypedNode, precision: str, macs: int) -> None:
-        """Adds a contraction with what it is asked to execute in; one in integers is quantized."""
+    def add(self, op: TypedNode, precision: str, expected: str, macs: int) -> None:
+        """Adds a contraction with what it asks for and is expected to run in; one in integers is quantized."""
         self.count, self.macs = self.count + 1, self.macs + macs
-        if precision in _FLOATS:
-            self._floats.append((op, macs))
-            return
-        other = "weight-only" if precision.endswith("weight-only") else "QDQ"
-        self._forms.add(_FORM_OF.get(op.kind, other))
-        self._in_body |= op in self._held
-        self._computed |= not _has_constant(op) and not op.kind.startswith("com.microsoft:")
+        is_held, operands = op in self._held, operator_of(op.kind).precision.operands
+        has_constant = any(op.has(i) and op.input(i).constant for i in operands)
+        if precision not in _FLOATS:
+            other = "weight-only" if precision.endswith("weight-only") else "QDQ"
+            self._forms.add(_FORM_OF.get(op.kind, other))
+            self._known.add((is_held, has_constant or op.kind in _FORM_OF))
+        elif not expected.startswith("int"):
+            alike = _Alike(op.kind, is_held, has_constant, op.name.endswith(_ADDED))
+            names, total = self._floats.setdefault(alike, ([], [0]))
+            names.append(op.name)
+            total[0] += macs
 
     def left(self, *, is_written: bool) -> list[LeftInFloat]:
         """Returns those in float by their reasons, most MACs first; none of a model that nobody has quantized.
 
         ``is_written``: a quantizer is known to have written the model.
         """
-        if not (self._forms or is_written):
-            return []
-        groups: dict[Why, tuple[list[TypedNode], list[int]]] = {}
-        for op, macs in self._floats:
-            group = groups.setdefault(self._why(op), ([], []))
-            group[0].append(op)
-            group[1].append(macs)
-        found = [
-            LeftInFloat(why, ops, sum(macs) / self.macs) for why, (ops, macs) in groups.items()
-        ]
-        return sorted(found, key=lambda group: -group.share)
+        groups: dict[Why, LeftInFloat] = {}
+        for alike, (names, [macs]) in self._floats.items() if self._forms or is_written else ():
+            why = self._why(alike)
+            group = groups.setdefault(why, LeftInFloat(why))
+            group.kinds[alike.kind] += len(names)
+            group.names += names
+            group.macs += macs
+        return sorted(groups.values(), key=lambda group: -group.macs)
 
-    def _why(self, op: TypedNode) -> Why:
+    def _why(self, alike: _Alike) -> Why:
         """Returns the first of several reasons that holds.
 
-        Case 1: it is in a body, and no contraction in bodies is quantized.
-        Case 2: it cannot be written in the form that others have.
-        Case 3: none of its operands is a constant, and no such contraction is quantized.
+        Case 1: they are in a body, and no contraction in bodies is quantized.
+        Case 2: they cannot be written in the form that others have.
+        Case 3: none of their operands is a constant, and no such contraction is quantized.
         Case 4: no contraction at all is quantized.
         Case 5: others are.
         """
-        if op in self._held and not self._in_body:  # Case 1
+        if alike.is_held and not any(is_held for is_held, _ in self._known):  # Case 1
             return _IN_BODY
-        if self._forms and self._forms.isdisjoint(_FORMS.get(op.kind, ())):  # Case 2
-            form = f"{' or '.join(sorted(self._forms))} form of {op.node.op_type}"
+        if self._forms and self._forms.isdisjoint(_FORMS.get(alike.kind, ())):  # Case 2
+            form = f"{' or '.join(sorted(self._forms))} form of {alike.kind.rpartition(':')[2]}"
             return f"onnxruntime's quantizer has no {form}", ""
-        if not _has_constant(op) and not self._computed:  # Case 3
+        if not alike.has_constant and all(
+            of_constants for _, of_constants in self._known
+        ):  # Case 3
             return _NO_CONSTANT
         why = _EXCLUDED if self._forms else _NOTHING  # Case 5, Case 4
-        if not op.name.endswith(_ADDED):
-            return why
-        return why[0], "names with _MatMul behind them, which Gemms get first"
+        return (why[0], _RENAMED) if alike.is_renamed else why
 
 
+_RENAMED: Final = "names with _MatMul behind them, which Gemms get first"
 _IN_BODY: Final = (
     "the quantizer leaves alone what is in a body of If, Loop or Scan",
     "EnableSubgraph in extra_options of quantize_dynamic",
@@ -120,10 +132,6 @@ _NOTHING: Final = (
     "nothing was quantized: no node has a name or operator that the quantizer was given",
     "names and operators that the model has",
 )
-
-
-def _has_constant(op: TypedNode) -> bool:
-    return any(op.has(i) and op.input(i).constant for i in operator_of(op.kind).precision.operands)
 
 
 def _held(ops: Iterable[TypedNode], *, is_held: bool = False) -> Iterator[TypedNode]:

@@ -105,6 +105,7 @@ class InFloat(NamedTuple):
         reason: What is in the way of a kernel on integers.
         remedy: What in the model would change it; empty if nothing would.
         macs_share: Their part of the MACs of all contractions; 0 where it was not added up.
+        then: How many need more than that, by what else they need; empty text if nothing is known.
     """
 
     ops: Mapping[str, int]
@@ -112,12 +113,19 @@ class InFloat(NamedTuple):
     reason: str
     remedy: str
     macs_share: float = 0.0
+    then: Mapping[str, int] = MappingProxyType({})
 
     @property
     def text(self) -> str:
         """The reason, the nodes that it is of, and the remedy."""
         nodes = ", ".join(f"{op} {count}" for op, count in self.ops.items())
         remedy = f"{self.remedy} would change it" if self.remedy else "cannot be fixed in the model"
+        if self.remedy and self.then:
+            count = sum(self.ops.values())
+            more = "".join(f", {n} also need {it or 'more'}" for it, n in self.then.items())
+            remedy = (
+                f"{self.remedy} would change {count - sum(self.then.values())} of {count}{more}"
+            )
         return f"{self.reason} ({nodes}, the first '{printable(self.first, SHOWN)}'; {remedy})"
 
 
@@ -134,8 +142,8 @@ class NodeCost(NamedTuple):
         memory_bytes: Bytes of those constants and of its results; None where not known.
         inputs: Shapes of its operands; None for one of unknown rank or left out.
         outputs: Shapes of its results.
-        precision: What a contraction is stored in, and asked to execute in (``float32``,
-            ``int8`` ...); None for others.
+        precision: What a contraction asks for (``float32``, ``int8`` ...), by what quantizes its
+            operands or by their types; None for others.
         sparsity: Of its heaviest weight, if it was asked for.
         unknown_reason: Why its MACs, its memory or the shape of a result is not known: the
             first cause, with the name of the node where it lies; None if all are known.
@@ -241,7 +249,8 @@ class ModelCost(NamedTuple):
         op_counts: Nodes by operator.
         quantize_nodes: Nodes that only quantize: QuantizeLinear and others like it.
         dequantize_nodes: Nodes that only dequantize: DequantizeLinear and others like it.
-        precision: Share of ``macs_contraction`` by what it is stored in, and asked to execute in.
+        stored: Share of ``weight_bytes`` by the type that they are stored in.
+        precision: Share of ``macs_contraction`` by the type that it asks for.
         input_shapes: Shapes of the model's inputs as they were costed.
         assumed: The lengths of inputs that neither the model nor the caller gives.
         overridden_dims: The model's length and the caller's for each dimension that the
@@ -258,11 +267,13 @@ class ModelCost(NamedTuple):
         quantized_contractions: Contractions of integers that DequantizeLinear nodes convert.
         in_float: Those that are expected to run in float all the same.
         left_in_float: Contractions of a quantized model that were not quantized, most MACs first.
+        on_loading: Contractions in float that onnxruntime is expected to quantize when it loads the
+            model, with what keeps it from that as the remedy.
         contractions: How many contractions there are.
         expected_precision: Share of ``macs_contraction`` by what onnxruntime is expected to
             execute it in.
-        runtime: The onnxruntime and the processor that this is of; empty where
-            ``quantized_contractions`` is 0.
+        runtime: The onnxruntime and the processor that this is of; empty where all is expected
+            to run in what it asks for, unless something is dequantized.
         assumed_branches: The branches that are costed where the condition depends on data.
         misfit: The first node whose operands do not fit each other, with their shapes; empty if all do.
     """
@@ -300,7 +311,9 @@ class ModelCost(NamedTuple):
     quantized_contractions: int = 0
     in_float: tuple[InFloat, ...] = ()
     left_in_float: tuple[InFloat, ...] = ()
+    on_loading: tuple[InFloat, ...] = ()
     contractions: int = 0
+    stored: Mapping[str, float] = MappingProxyType({})
     expected_precision: Mapping[str, float] = MappingProxyType({})
     runtime: str = ""
     assumed_branches: tuple[AssumedBranch, ...] = ()
@@ -313,14 +326,19 @@ class ModelCost(NamedTuple):
 
     @property
     def left_text(self) -> str:
-        """What was left in float, how much that is, and why; empty if it is below 1 % of the MACs."""
+        """What was left in float, how much that is, and why; empty if it is below 1 % of the MACs.
+
+        With what was to stay in float, and will not.
+        """
         reasons = [each.text for each in self.left_in_float if each.macs_share >= _WORTH]
         share = sum(each.macs_share for each in self.left_in_float)
+        on_loading = "; ".join(each.text for each in self.on_loading)
         if not reasons:
-            return ""
+            return on_loading
         count = sum(sum(each.ops.values()) for each in self.left_in_float)
         part = f"{count} of {self.contractions} contractions, {100 * share:.1f} % of their MACs"
-        return f"{part}, stay in float, because {'; '.join(reasons)}"
+        left = f"{part}, stay in float, because {'; '.join(reasons)}"
+        return "; ".join(filter(None, (left, on_loading)))
 
     def to_json_dict(self) -> JsonObject:
         """Returns the model object of the JSON contract, schema 2.
@@ -339,7 +357,7 @@ class ModelCost(NamedTuple):
             "total": {name: getattr(self, name) for name in total},
             "views": {name: found._asdict() for name, found in self.views.items()},
             "nodes": [self.node_json(node) for node in self.nodes],
-            "precision": dict(self.precision), "expected_precision": dict(self.expected_precision),
+            "stored": dict(self.stored), "precision": dict(self.precision), "expected_precision": dict(self.expected_precision),
             "uncosted_ops": dict(self.uncosted_ops), "unknown_nodes": _counted(self.unknown_nodes),
             "symbolic_dims": dict(self.symbolic_dims), "max_memory_node": self.max_memory_node,
             "overridden_dims": {name: {"model": model, "given": given}
@@ -347,7 +365,7 @@ class ModelCost(NamedTuple):
             "runtime": self.runtime,
             "in_float": self.in_float and {"of": self.quantized_contractions, "nodes": _counted(self.in_float)},
             "left_in_float": self.left_in_float and {"of": self.contractions, "nodes": _counted(self.left_in_float)},
-            "excluded": dict(self.excluded),
+            "on_loading": _counted(self.on_loading), "excluded": dict(self.excluded),
         }  # fmt: skip
         found = {name: value for name, value in found.items() if value or name not in _IF_ANY}
         if self.tensors is not None:
@@ -377,7 +395,7 @@ _TOTAL: Final = (
 _OF_NODE: Final = ("name", "op_type", "macs", "params", "memory_bytes", "moved_bytes", "intensity")
 _UNUSED: Final = ("unused_params", "unused_weight_bytes")
 _IF_ANY: Final = (
-    "assumed", "assumed_branches", "excluded", "in_float", "left_in_float", "overridden_dims", "runtime", "unknown_nodes",
+    "assumed", "assumed_branches", "excluded", "in_float", "left_in_float", "on_loading", "overridden_dims", "runtime", "unknown_nodes",
 )  # fmt: skip
 """What the JSON of a model has only if there are any."""
 
@@ -394,4 +412,4 @@ def _lengths(shape: Shape | None) -> list[int | None] | None:
 
 def _counted(groups: Sequence[UnknownNodes] | Sequence[InFloat]) -> list[JsonObject]:
     plain = ({**each._asdict(), "ops": dict(each.ops)} for each in groups)
-    return [{key: found[key] for key in found if found[key] != 0.0} for found in plain]
+    return [{key: it for key, it in found.items() if it not in (0.0, {})} for found in plain]

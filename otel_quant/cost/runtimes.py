@@ -81,6 +81,12 @@ CARRIES: Final = frozenset({"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose
 """Operators beyond which a quantization holds too, so that it is moved there."""
 
 
+FLOAT16: Final = frozenset({
+    "Attention", "com.microsoft:GroupQueryAttention", "com.microsoft:MatMulNBits", "com.microsoft:QMoE",
+})  # fmt: skip
+"""Contractions with a kernel for float16 on x86-64, in all versions: ``scripts/onnxruntime_rules.py`` asks each."""
+
+
 class Version(NamedTuple):
     """What is not the same in all versions."""
 
@@ -94,6 +100,10 @@ class Version(NamedTuple):
     words: Mapping[str, frozenset[int]] = MappingProxyType({})
     shared_weights: bool = False  # MatMulNBits for weights or scales that others read, too
     float_bias: bool = True  # A bias in float is quantized when the model is loaded
+    pads: bool = True  # A Pad in front of a Conv is made a part of that
+    # Weights are dequantized behind what reshapes them; a Gemm with an alpha is quantized on loading
+    reshapes_weights: bool = False
+    any_alpha: bool = False
     # Operators the scale of whose bias has to be the scale of the products
     bias_scale: frozenset[str] = frozenset({"Conv"})
     # Operators, and whether their results are quantized, that are left in float where the kernel on
@@ -103,17 +113,27 @@ class Version(NamedTuple):
 
 _FOUR_BITS: Final = frozenset({dtypes.INT4, dtypes.UINT4})
 
-_1_23: Final = Version(frozenset({"MatMul"}), _FOUR_BITS, "4", frozenset(), bias_scale=frozenset())
+_1_25: Final = Version(
+    bias_scale=frozenset(), shared_weights=True, reshapes_weights=True, any_alpha=True
+)
+_1_23: Final = _1_25._replace(
+    by_weights=frozenset({"MatMul"}),
+    weights=_FOUR_BITS,
+    bits="4",
+    layouts=frozenset(),
+    shared_weights=False,
+    pads=False,
+)
 _1_22: Final = _1_23._replace(float_bias=False)
-_1_27: Final = Version()
+_1_27: Final = Version(any_alpha=True)
 _GEMMS: Final = frozenset({("Gemm", True), ("Gemm", False)})
 VERSIONS: Final[Mapping[str, Version]] = {
     "1.22": _1_22,
     "1.23": _1_23,
-    "1.25": _1_27._replace(bias_scale=frozenset(), shared_weights=True),
+    "1.25": _1_25,
     "1.27": _1_27,
-    "1.28": _1_27._replace(spared=_GEMMS),
-    "1.32": _1_27._replace(
+    "1.28": Version(spared=_GEMMS),
+    "1.32": Version(
         spared=_GEMMS | {("MatMul", True)}, words=dict.fromkeys(("Gemm", "MatMul"), WORDS)
     ),
 }
@@ -223,6 +243,9 @@ def same(value: Value | None) -> object:
 
 # fmt: off
 NOT_QUANTIZED: Final = Obstacle("its result is not quantized right behind it", "a QuantizeLinear as the only reader of it")
+CLAMPED: Final = Obstacle(
+    "a Relu or Clip stands between it and the QuantizeLinear behind, whose range does not make it superfluous",
+    "the lowest code as zero point behind the Relu or Clip")
 OTHER_SCALE: Final = Obstacle("its result has another scale or zero point than its operand", "the same ones")
 EIGHT_BITS: Final = "8 bits, all unsigned with int8 weights or all int8"
 SIGNED: Final = Obstacle(
@@ -250,6 +273,13 @@ RESULT_QUANTIZED: Final = Obstacle("its result is quantized", "no QuantizeLinear
 NO_KERNEL: Final = Obstacle("there is no kernel on integers for it", "")
 NOT_DIRECTLY: Final = Obstacle("something stands between it and the DequantizeLinear of an operand", "a DequantizeLinear right in front of each operand")
 FOREIGN: Final = Obstacle("other operators than QuantizeLinear and DequantizeLinear quantize its operands", "QuantizeLinear and DequantizeLinear")
+HALF_FLOATS: Final = Obstacle("its scales are not float32, and kernels on integers take no others", "scales of float32")
+ON_LOADING: Final = Obstacle(
+    "onnxruntime quantizes on loading what was left in float between quantized neighbours (WeightBiasQuantization)",
+    "disabled_optimizers=['WeightBiasQuantization'] for the session, or no QuantizeLinear right behind it")
+FUSED_WITH_ADD: Final = Obstacle(
+    "onnxruntime fuses it with the Add behind it into a Gemm, which takes no float bias on integers",
+    "disabled_optimizers=['MatMulAddFusion'] for the session, or a QuantizeLinear right behind it")
 # fmt: on
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from otel_quant.inference.results import Finding, ModelResult
+from otel_quant.inference.results import Finding, ModelResult, alike_inputs
 from otel_quant.schema.units import share_text, speed_text
 
 _LONGEST: Final = 120
+
+_WORTH: Final = 0.01
+"""Share of the time below which a finding is left out, unless its row has another: accuracy counts at any."""
 
 _Evidence = TypeVar("_Evidence")
 
@@ -53,41 +57,46 @@ class Findings(Generic[_Evidence]):
     """The rows of a runtime, in the order in which a run is looked at."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[str, str, bool, Callable[[_Evidence], Iterable[Found]]]] = []
+        self._rows: list[tuple[str, str, float, bool, Callable[[_Evidence], Iterable[Found]]]] = []
 
-    def row(self, kind: str, source: str, *, accuracy: bool = False) -> Callable[[Any], Any]:
-        """Adds a function: the kind of what it finds, whether about accuracy, and the source that documents it."""
+    def row(
+        self, kind: str, source: str, least: float = _WORTH, *, accuracy: bool = False
+    ) -> Callable[[Any], Any]:
+        """Adds a function: the kind of what it finds, the source that documents it, the least share that counts."""
 
         def add(find: Callable[[_Evidence], Iterable[Found]]) -> Any:
-            self._rows.append((kind, source, accuracy, find))
+            self._rows.append((kind, source, 0.0 if accuracy else least, accuracy, find))
             return find
 
         return add
 
     def of(self, evidence: _Evidence, whole: float) -> tuple[Finding, ...]:
         """Returns the findings of a run: those about accuracy, then what took longest, with its share of the time."""
-        made = [
-            found.finding(kind, source, whole or 1.0, accuracy)
-            for kind, source, accuracy, find in self._rows
-            for found in find(evidence)
-        ]
+        made: list[Finding] = []
+        for kind, source, least, accuracy, find in self._rows:
+            found = [each.finding(kind, source, whole or 1.0, accuracy) for each in find(evidence)]
+            shares: dict[str, float] = defaultdict(float)  # those with one reason count together
+            for each in found:
+                shares[each.alike] += each.share
+            made += [each for each in found if shares[each.alike] >= least]
         return tuple(sorted(made, key=lambda each: (not each.is_about_accuracy, -each.micros)))
 
 
 def with_slower(models: Sequence[ModelResult]) -> tuple[ModelResult, ...]:
-    """Adds to each quantized model that is slower than the first, a float one, that it is."""
+    """Adds to each model that is slower than the first that it is."""
     return tuple(replace(it, findings=(*_slower(it, models[0]), *it.findings)) for it in models)
 
 
 def _slower(model: ModelResult, first: ModelResult) -> Iterator[Finding]:
     own, other = model.latency, first.latency
-    if (first.role, model.role) != ("float", "quantized") or model.inputs != first.inputs:
+    if model is first or alike_inputs(model.inputs) != alike_inputs(first.inputs):
         return
     if own is None or other is None or not (own.is_apart and own.ratio and own.ratio > 1):
         return
+    name = "the float model" if first.role == "float" else "the first model"
     text = (
-        f"it is {speed_text(own.ratio)} than the float model, where rounds differ by "
-        f"{share_text(own.noise)} (the float model's by {share_text(other.noise)})"
+        f"it is {speed_text(own.ratio)} than {name}, where rounds differ by "
+        f"{share_text(own.noise)} ({name}'s by {share_text(other.noise)})"
     )
     if model.converting:
         text += f"; {share_text(model.converting)} of the time of its kernels only converts"

@@ -92,7 +92,8 @@ class _File:
             for name in node.input:
                 self.readers[name].append(node)
         self.named = {node.name: node for node in self.nodes if node.name}
-        self.inputs = {each.name for each in self.graph.input} - self.constants.keys()
+        given = (each for each in self.graph.input if each.name not in self.constants)
+        self.inputs = {each.name: each.type.tensor_type.elem_type for each in given}
 
     def array(self, name: str) -> Any:
         """Returns a constant as an array; None if it is none."""
@@ -136,7 +137,7 @@ class _File:
     ) -> dict[str, Any]:
         """Runs the model; returns some of its tensors, constants among them."""
         known = {name: self.array(name) for name in names if name in self.constants}
-        wanted = sorted(set(names) - known.keys() - self.inputs - {""})
+        wanted = sorted(set(names) - known.keys() - self.inputs.keys() - {""})
         new = set(wanted) - {each.name for each in self.graph.output}
         self.graph.output.extend(map(helper.make_empty_tensor_value_info, new))
         source: Any = str(folder / "tensors.onnx")
@@ -150,8 +151,12 @@ class _File:
                 location="tensors.data",
             )
         session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-        made = session.run(wanted, {name: feeds[name] for name in self.inputs}) if wanted else []
-        return {**feeds, **known, **dict(zip(wanted, made, strict=True))}
+        fed = {
+            name: feeds[name].astype(helper.tensor_dtype_to_np_dtype(kind))  # of another width
+            for name, kind in self.inputs.items()
+        }
+        made = session.run(wanted, fed) if wanted else []
+        return {**fed, **known, **dict(zip(wanted, made, strict=True))}
 
 
 class _Layers:
@@ -231,7 +236,7 @@ class _Layers:
 
     def _like(self, node: Any, result: str) -> str:
         """Returns a tensor of the float model by its name, or by the name of the node; empty if none is known."""
-        known = self._base.makers.keys() | self._base.inputs
+        known = self._base.makers.keys() | self._base.inputs.keys()
         name = next((each for each in (result, _plain(result)) if each in known), "")
         partner = None if node is None else self._base.named.get(_plain(node.name))
         return name or (partner.output[0] if partner else "")

@@ -44,13 +44,16 @@ def measure_files(
         return files_result(models, options, load)
 
 
-def run_in_turns(models: Sequence[OnnxModel], options: Options, kept: ExitStack) -> None:
-    """Measures models beside each other; their processes end with ``kept``."""
+def run_in_turns(
+    models: Sequence[OnnxModel], options: Options, kept: ExitStack, *, is_timed: bool = True
+) -> None:
+    """Measures models beside each other, or only takes their outputs; their processes end with ``kept``."""
     for model in models:
         kept.callback(model.process.close)
         model.prepare()
         model.base = models[0]
-    take_turns(models, options.seconds, options.runs, joules=options.joules)
+    if is_timed:
+        take_turns(models, options.seconds, options.runs, joules=options.joules)
     for model in models:
         model.finish()
 

@@ -13,7 +13,7 @@ from otel_quant.cost import graph
 from otel_quant.cost.graph import QDQ, Fusion, Obstacle, TypedNode, Value, dtypes, printable
 from otel_quant.inference.findings import Findings, Found
 from otel_quant.inference.onnx_kernels import FileGraph, Part, Placed
-from otel_quant.inference.results import TensorError, grouped
+from otel_quant.inference.results import TensorError, grouped, has_few_bits
 from otel_quant.schema.units import counted, joined, share_text
 
 _OPTIMIZER: Final = "onnxruntime/core/optimizer/"
@@ -106,12 +106,66 @@ def _in_float(evidence: OnnxEvidence) -> Iterator[Found]:
 @FINDINGS.row("left_in_float", "onnxruntime/python/tools/quantization/registry.py")
 def _left_in_float(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields contractions of a quantized model that the quantizer has left in float, by the reasons."""
-    for (reason, remedy), ops, share in evidence.file.left_in_float():
+    file = evidence.file
+    macs = sum(each.macs for each in file.contractions.values())
+    for left in file.left_in_float():
+        names, (reason, remedy) = set(left.names), left.why
+        kernels = [it for it in evidence.kernels if any(op.name in names for op in it.nodes)]
+        stay = "stays" if len(names) == 1 else "stay"
+        operator = next(iter(left.kinds)).rpartition(":")[2]
+        part = f"{share_text(left.macs / macs)} of the MACs of all contractions"
+        text = f"{operator} {listed(left.names)} {stay} in float, {part}: {reason}"
+        yield Found(left.names[0], kernels, text, remedy)
+
+
+@FINDINGS.row("undone", f"{_OPTIMIZER}qdq_transformer/weight_bias_quantization.cc", 0.0)
+def _undone(evidence: OnnxEvidence) -> Iterator[Found]:
+    """Yields contractions that were left in float, and that onnxruntime has quantized on loading."""
+    file, (reason, remedy) = evidence.file, graph.ON_LOADING
+    ran = ran_in(evidence.kernels, file)
+    asked = {op: _kind_of(each.asked) for op, each in file.contractions.items()}
+    if ops := [op for op in ran if asked[op] == "float" and _kind_of(ran[op]) == "integers"]:
         kernels = [each for each in evidence.kernels if not set(ops).isdisjoint(each.nodes)]
-        stay = "stays" if len(ops) == 1 else "stay"
+        was = "was left in float, and ran" if len(ops) == 1 else "were left in float, and ran"
         names = f"{ops[0].node.op_type} {listed([op.name for op in ops])}"
-        part = f"{share_text(share)} of the MACs of all contractions"
-        yield Found(ops[0].name, kernels, f"{names} {stay} in float, {part}: {reason}", remedy)
+        yield Found(ops[0].name, kernels, f"{names} {was} in integers: {reason}", remedy)
+
+
+def ran_in(kernels: Iterable[Placed], file: FileGraph) -> Mapping[TypedNode, str]:
+    """Returns the type that each contraction ran in, as far as it was seen by itself."""
+    return {
+        op: f"{kernel.ran.runs_in} by weights" if kernel.ran.op_type in _BY_WEIGHTS else kernel.ran.runs_in
+        for kernel in kernels
+        for op in kernel.nodes
+        if op in file.contractions and kernel.ran.runs_in and not kernel.ran.is_conversion
+    }  # fmt: skip
+
+
+_BY_WEIGHTS: Final = frozenset({"MatMulBnb4", "MatMulNBits"})
+"""Kernels of floats by integers."""
+
+
+def _kind_of(type_name: str) -> str:
+    """Returns which kernels a type has: those on integers, by integers as weights, or of floats."""
+    if type_name.endswith(("weight-only", "by weights")):
+        return "floats by integers"
+    return "integers" if has_few_bits(type_name) else "float"
+
+
+@FINDINGS.row("unexpected", "docs/cost.md")
+def _unexpected(evidence: OnnxEvidence) -> Iterator[Found]:
+    """Yields contractions that ran otherwise than the rules of ``cost`` have it."""
+    file = evidence.file
+    if evidence.level not in _FUSES_QUANTIZED or set(evidence.asked) - {CPU}:
+        return
+    ran = ran_in(evidence.kernels, file)
+    pairs = {op: (_kind_of(file.contractions[op].expected), _kind_of(ran[op])) for op in ran}
+    different = [op for op in pairs if len(set(pairs[op])) > 1]
+    for (expected, kind), ops in grouped(different, pairs.__getitem__).items():
+        kernels = [each for each in evidence.kernels if not set(ops).isdisjoint(each.nodes)]
+        names = f"{ops[0].node.op_type} {listed([op.name for op in ops])}"
+        text = f"{names} ran in {kind}, and `otel-quant cost` expects {expected}"
+        yield Found(ops[0].name, kernels, text)
 
 
 @FINDINGS.row("unfused", _SELECTORS)

@@ -225,9 +225,12 @@ class FileGraph(graph.ModelGraph):
         return next(filter(None, known), None)
 
     def weights(self, ops: Iterable[TypedNode]) -> Sequence[Tensor]:
-        """Returns the constants that nodes read."""
+        """Returns the constants that nodes read, those that are dequantized for them too."""
         operands = dict.fromkeys(chain.from_iterable(op.given for op in ops))
-        return [each.weight for each in operands if each.weight is not None]
+        makers = (self.maker(each) for each in operands if each.constant)
+        held = (op.given for op in makers if op is not None and op.kind in graph.DEQUANTIZES)
+        behind = dict.fromkeys(chain(operands, *held))
+        return [each.weight for each in behind if each.weight is not None]
 
     @property
     def weight_bytes(self) -> int:
@@ -256,6 +259,16 @@ class FileGraph(graph.ModelGraph):
         return None in shapes or not all(isinstance(length, int) for length in lengths)
 
 
+def _constants(of: graph.Graph) -> Iterator[Tensor]:
+    """Yields the constants of a graph and of the bodies in it."""
+    yield from of.initializers
+    for value in chain.from_iterable(node.attributes.values() for node in of.nodes):
+        if isinstance(value, graph.Graph):
+            yield from _constants(value)
+        elif isinstance(value, Tensor):
+            yield value
+
+
 class RanGraph:
     """The graph that onnxruntime has made of a model, as it writes it; empty where it cannot be read."""
 
@@ -265,7 +278,7 @@ class RanGraph:
         with suppress(CostError):
             if path is not None:
                 ran = graph.read_graph(str(path))
-                self.weight_bytes = sum(tensor.stored for tensor in ran.initializers)
+                self.weight_bytes = sum(each.stored for each in _constants(ran))
         self.constants = {
             each.name: tensor_text(dtypes.name_of(each.dtype), each.dims)
             for each in ran.initializers

@@ -87,7 +87,7 @@ class MemoryUse:
     load_peak: int | None  # The same until it was timed: loading and quantization included
     grown: int | None = None  # How much the RSS grew when the session was made
     arena_used: int | None = None  # The most of the session's arena that was in use
-    # Constants as the file has them; of a variant the saved state dict, or the file as it lies
+    # The file with its external data; of a variant of torch the saved state dict
     weights_on_disk: int | None = None
     # Constants of the graph that onnxruntime has made of it, before kernels pack their own
     # copies; of a PyTorch model its parameters and buffers
@@ -142,9 +142,11 @@ class RanKernel:
 
     @property
     def runs_in(self) -> str:
-        """Type of its first operand or, where it quantizes that itself, of its second; may be empty."""
-        chooses = self.op_type.startswith("DynamicQuantize") and self.op_type not in _QUANTIZES
-        return next(iter(self.inputs[chooses:]), "").partition(" ")[0]
+        """Type of its first operand or, where it quantizes that itself, of its weights; may be empty."""
+        types = [each.partition(" ")[0] for each in self.inputs]
+        if self.op_type.startswith("DynamicQuantize") and self.op_type not in _QUANTIZES:
+            return next(filter(has_few_bits, types), "int8")  # packed ones may be left out
+        return next(iter(types), "")
 
     @property
     def types(self) -> str:
@@ -459,6 +461,11 @@ def merged_facts(facts: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
         values = set(texts.values())
         found |= {fact: values.pop()} if len(values) == 1 else texts
     return found
+
+
+def alike_inputs(fed: Mapping[str, str]) -> Mapping[str, str]:
+    """Returns inputs without the width of floats: the same values are rounded to it."""
+    return {name: re.sub(r"^b?float\d+ ", "float ", text) for name, text in fed.items()}
 
 
 def tensor_text(dtype: object, shape: Iterable[int]) -> str:

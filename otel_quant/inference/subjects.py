@@ -14,15 +14,16 @@ from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from otel_quant.cost import CostError, InputSpec
-from otel_quant.cost.graph import dtypes, printable
+from otel_quant.cost.graph import TypedNode, dtypes, printable
 from otel_quant.inference.accuracy_findings import FINDINGS
 from otel_quant.inference.arrays import saved_arrays
 from otel_quant.inference.model_process import ModelError, ModelProcess
-from otel_quant.inference.onnx_findings import CPU, OnnxEvidence
+from otel_quant.inference.onnx_findings import CPU, OnnxEvidence, ran_in
 from otel_quant.inference.onnx_kernels import FileGraph, Part, RanGraph, placed, read_profile
-from otel_quant.inference.results import Accuracy, Ran, TensorError, tensor_text
+from otel_quant.inference.results import Accuracy, Ran, TensorError, alike_inputs, tensor_text
 from otel_quant.inference.rounds import MeasuredModel
 from otel_quant.inference.torch_session import VariantsError
+from otel_quant.schema.units import types_text
 
 _QUARK: Final = "com.amd.quark:"
 
@@ -171,7 +172,7 @@ class InProcess(MeasuredModel):
     def accuracy(self, base: MeasuredModel) -> Accuracy:
         """Compares the outputs with the base's, if both have been fed the same."""
         assert isinstance(base, InProcess)
-        if self.fed != base.fed:
+        if alike_inputs(self.fed) != alike_inputs(base.fed):
             return Accuracy(problem=f"it has other inputs than {base.name}")
         for each in (base, self):
             if each.no_outputs:
@@ -361,7 +362,7 @@ class OnnxModel(InProcess):
         if data is None:
             self.assumed = tuple(each.option for each in self.file.bound.assumed)
         self.is_quantized = self.file.is_quantized
-        self.disk = self.file.weight_bytes if self.is_profiled else self.file.file_bytes
+        self.disk = self.file.file_bytes
 
     def _make(self) -> Any:
         names = ("providers", "threads", "level", "custom_ops", "warmup")
@@ -415,7 +416,23 @@ class OnnxModel(InProcess):
         )
         findings = FINDINGS.of(evidence, ran.kernel_micros)
         assigned = dict(Counter(part.provider for part in parts for _ in part.nodes)) or None
+        self.facts = {**self.facts, "types": self._types(ran_in(kernels, self.file))}
         self.detail = {"assigned": assigned, "ran": ran, "findings": findings}
+
+    def _types(self, ran: Mapping[TypedNode, str]) -> str:
+        """Returns what weights are stored in, contractions ask for and ran in, by their MACs."""
+        asked, found = Counter[str](), Counter[str]()
+        for op, each in self.file.contractions.items():
+            asked[each.asked] += each.macs
+            found[ran.get(op, "what was not seen").removeprefix("u")] += each.macs
+        if not asked.total():
+            return ""
+        mixes = (
+            {name: macs / each.total() for name, macs in each.most_common()}
+            for each in (asked, found)
+        )
+        asks, runs = map(types_text, mixes)
+        return f"weights stored in {types_text(self.file.stored)}; contractions ask for {asks}, ran in {runs}"
 
     def _look_at_layers(self) -> Mapping[str, Any] | None:
         """Compares its layers with the base's; returns its first node that makes what is not finite.
@@ -423,7 +440,12 @@ class OnnxModel(InProcess):
         Of large models, or of two float ones, only where that is asked for.
         """
         base, floats = self.base, (dtypes.FLOAT, dtypes.FLOAT16)
-        if base is None or base is self or base.problem or self.fed != base.fed:
+        if (
+            base is None
+            or base is self
+            or base.problem
+            or alike_inputs(self.fed) != alike_inputs(base.fed)
+        ):
             return None
         tensors = [it for op in self.file.main for it in op.outputs if it.dtype in floats]
         is_other = self.is_quantized or any(it.dtype == dtypes.FLOAT16 for it in tensors)

@@ -69,14 +69,6 @@ class QuantInstrumentor(BaseInstrumentor):
                     names,
                 )
             chosen = [name for name in PACKAGES if name in wanted]
-            if not chosen:
-                LOG.warning(
-                    "no library is instrumented: environment variable %s is %r; "
-                    "expected one or more of %s; unset it to instrument all",
-                    OTEL_QUANT_LIBRARIES,
-                    os.environ.get(OTEL_QUANT_LIBRARIES),
-                    names,
-                )
             PROVIDERS.use(Providers(*map(kwargs.get, _PROVIDERS)))
             HOOKS.set([PROCESSES], chosen)
 

@@ -199,13 +199,13 @@ CI_RUN_URL: Final = _attribute("cicd.pipeline.run.url.full", "string", "", "Its 
 CI_TASK: Final = _attribute("cicd.pipeline.task.name", "string", "", "Name of the job or stage.", ("run",), "quantize")
 CI_TASK_RUN: Final = _attribute("cicd.pipeline.task.run.id", "string", "", "Identifier of the job.", ("run",), "7312")
 CI_WORKER: Final = _attribute("cicd.worker.name", "string", "", "Machine of the CI system that runs the job.", ("run",), "runner-3")
-CALIBRATION_METHOD: Final = _attribute("quant.calibration.method", "string", "", "Method that chooses the activation ranges; on the run, taken from the first step that has one; on metrics, from the step that begins the run.", ("run", "step", "metric"), "Percentile")
+CALIBRATION_METHOD: Final = _attribute("quant.calibration.method", "string", "", "Method that chooses the activation ranges; on the run, those of all steps; on metrics, from the step that begins the run.", ("run", "step", "metric"), "Percentile")
 CALIBRATION_SAMPLE_COUNT: Final = _attribute("quant.calibration.sample_count", "int", "{sample}", "Calibration samples that the step consumed, at a reading so far. A sample is one call of the data reader that returned data, or one item that a data loader yielded: a batch, however many items it has.", ("step", "reading", "forecast"), "128")
 CALIBRATION_ITEM_COUNT: Final = _attribute("quant.calibration.item_count", "int", "{item}", "Items in these samples: the sum of the first dimension of their tensors. Absent if a sample does not tell (no arrays, arrays that differ in it, a list that may be one of items).", ("step",), "1024")
 CALIBRATION_SAMPLE_TOTAL: Final = _attribute("quant.calibration.sample_total", "int", "{sample}", "Length of the data reader or loader, where it has one: samples, not items.", ("step", "reading", "forecast"), "128")
 CALIBRATION_SAMPLE_RATE: Final = _attribute("quant.calibration.sample_rate", "double", "{sample}/s", "Samples (batches) consumed per second of the step.", ("step",), "42.7")
-CONFIG_NAME: Final = _attribute("quant.config.name", "string", "", "Name of the quantization configuration; on the run, taken from the first step that has one; on metrics, from the step that begins the run.", ("run", "step", "metric"), "XINT8")
-CONFIG_HASH: Final = _attribute("quant.config.hash", "string", "", "Hash of the configuration, without models, data and files: equal configurations of a library have the same hash in every process and on every machine. On the run, taken from the first step that has one.", _RUN_STEP, "5e0c1a94b7d2f386")
+CONFIG_NAME: Final = _attribute("quant.config.name", "string", "", "Name of the quantization configuration; on the run, those of all steps; on metrics, from the step that begins the run.", ("run", "step", "metric"), "XINT8")
+CONFIG_HASH: Final = _attribute("quant.config.hash", "string", "", "Hash of the configuration, without models, data and files: equal configurations of a library have the same hash in every process and on every machine. It begins with the version of what is hashed: only hashes of one version are compared. On the run, those of all steps.", _RUN_STEP, "5e0c1a94b7d2f386")
 CONFIG_SAMPLES: Final = _attribute("quant.config.samples", "int", "{sample}", "Calibration samples that the configuration asks for; there may be fewer.", ("step",), "300")
 FORMAT: Final = _attribute("quant.format", "string", "", "Format of the quantized graph.", ("step",), "QDQ")
 WEIGHT_TYPE: Final = _attribute("quant.weight.type", "string", "", "Type of the quantized weights.", ("step",), "QInt8")
@@ -340,8 +340,11 @@ ORIGIN: Final = frozenset(
 )  # fmt: skip
 """The attributes that describe what made a run."""
 
+
 COPIED_TO_RUN: Final = (LIBRARY_NAME, INPUT_PATH, CALIBRATION_METHOD, CONFIG_NAME, CONFIG_HASH)
-"""Attributes of steps that the run's span has as well, with the first value in the run."""
+"""Attributes of steps that the run's span has as well: the first value in the run, or all values."""
+OF_ALL_STEPS: Final = COPIED_TO_RUN[2:]
+"""Those of which the run has all values."""
 
 # --- log records ------------------------------------------------------------------------
 

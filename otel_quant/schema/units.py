@@ -95,6 +95,12 @@ def share_text(share: float) -> str:
     return f"{percent:.2f} %" if 0 < abs(percent) < 1 else f"{percent:.1f} %"
 
 
+def types_text(shares: Mapping[str, float]) -> str:
+    """Returns the shares of some types, the largest first: ``int8 98.20 %, float32 1.80 %``."""
+    least = 0.00005  # what two digits show
+    return ", ".join(f"{name} {100 * part:.2f} %" for name, part in shares.items() if part >= least)
+
+
 def speed_text(ratio: float) -> str:
     """Returns what a time is to another one: ``1.31 x slower``, ``3.0 x faster``."""
     times = max(ratio, 1 / ratio)

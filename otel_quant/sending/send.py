@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -55,7 +56,11 @@ class Sent:
 
 
 def send_recording(
-    recording: Recording, *, ending_lines: Sequence[str] = (), only_unended: bool = False
+    recording: Recording,
+    warn: Callable[[str], None],
+    *,
+    ending_lines: Sequence[str] = (),
+    only_unended: bool = False,
 ) -> Sent:
     """Sends the telemetry of a recording to the configured endpoint; `ending_lines` describe how the program ended."""
     runs = [
@@ -67,6 +72,8 @@ def send_recording(
     if not runs and recording.span is None:
         return sent
     endpoint = configured_endpoint()
+    if late := endpoint.too_late(recording.began_ns):
+        warn(late)
     identifiers = Identifiers(recording)
     requests: list[Any] = []
     try:
@@ -120,6 +127,21 @@ class Endpoint:
     records: tuple[Any, ...]
     points: tuple[Any, ...]
     profiles: tuple[Any, ...]
+
+    def too_late(self, began_ns: int) -> str:
+        """Returns what the stack of this repository refuses of a run that began then; empty if it takes all."""
+        days = (time.time_ns() - began_ns) / _DAY_NS
+        if days < TAKEN_DAYS or not (self.points or self.records):
+            return ""
+        return (
+            f"began {days:.0f} days ago: Prometheus and Loki, as collector/backends sets them up, refuse metrics and "
+            f"log records that are older than {TAKEN_DAYS} days, and nobody is told"
+        )
+
+
+TAKEN_DAYS: Final = 30
+"""Days after which the stores of this repository refuse a point or a log record (collector/backends)."""
+_DAY_NS: Final = 86_400 * 10**9
 
 
 def configured_endpoint() -> Endpoint:

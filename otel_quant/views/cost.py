@@ -16,9 +16,9 @@ from otel_quant.cost import (
     WeightSparsity,
     intensity,
 )
-from otel_quant.schema.units import share_text, size
+from otel_quant.schema.units import share_text, size, types_text
 from otel_quant.views import document as doc
-from otel_quant.views.text import cell_text, phrase, precision_text, printable, share_of, types_text
+from otel_quant.views.text import NO_KERNEL, cell_text, phrase, precision_text, printable, share_of
 
 SCHEMA: Final = 2
 """Version of the JSON contract: raised when a key changes its meaning or goes away."""
@@ -56,7 +56,7 @@ def _answers(models: Sequence[ModelCost]) -> Iterator[str]:
         params, macs = (cell_text(each, "M") for each in (before.params, before.macs))
         least = "at least " * bool(before.uncosted_ops)
         text = f"{before.path} takes {size(before.file_bytes)} and has {params} parameters and {least}{macs} MACs"
-        yield text + (_expected(before) if before.quantized_contractions else "")
+        yield text + _expected(before)
     for after in others:
         ratio = share_of(after.file_bytes, before.file_bytes)
         part = phrase(", {} of {{}}", ratio, share_text).format(before.path)
@@ -66,8 +66,19 @@ def _answers(models: Sequence[ModelCost]) -> Iterator[str]:
 def _expected(model: ModelCost) -> str:
     """Returns how much of a model a runtime is expected to run in integers; empty where that is not known."""
     mix = model.expected_precision if model.runtime else {}
-    run = sum(share for name, share in mix.items() if name.strip("u").startswith("int"))
-    return f"; {share_text(run)} of its contractions are expected to run in integers" if mix else ""
+    if NO_KERNEL in mix:
+        return (
+            f"; {model.runtime} cannot load it: it has no kernel for the type of its contractions"
+        )
+    if mix and not model.quantized_contractions:
+        asked, run = types_text(model.precision), types_text(mix)
+        return f"; its contractions ask for {asked}, and are expected to run in {run}"
+    integers = sum(share for name, share in mix.items() if name.strip("u").startswith("int"))
+    return (
+        f"; {share_text(integers)} of its contractions are expected to run in integers"
+        if mix
+        else ""
+    )
 
 
 def _parts(models: Sequence[ModelCost], choices: Choices) -> Iterator[doc.Part]:
@@ -160,11 +171,12 @@ def all_assumptions(models: Sequence[ModelCost]) -> list[str]:
 def _intro(model: ModelCost) -> list[str]:
     """What a model's report begins with."""
     reasons = [each.text for each in model.in_float]
-    types = precision_text(model.precision, model.expected_precision, model.runtime, reasons)
+    mixes = model.stored, model.precision, model.expected_precision
+    types = precision_text(*mixes, model.runtime, reasons)
     texts = {
         "overridden": _overridden(model),
         "excluded": _counted(model.excluded),
-        "contractions:": types if model.quantized_contractions else "",
+        "types:": types if model.runtime else "",
         "left in float:": model.left_text,
     }
     return [*assumptions(model), *(f"{name} {text}" for name, text in texts.items() if text)]
@@ -356,7 +368,8 @@ _TOTALS: Final[tuple[doc.Column[ModelCost], ...]] = (
     _number("peak_activation_bytes", "peak of activations, bytes"),
     _text("max_memory_node", "node with the most memory"),
     _number("max_memory_node_bytes", "its memory, bytes", lambda model: max((node.memory_bytes or 0 for node in model.nodes), default=None)),
-    _text("precision", "contractions stored in", lambda model: types_text(model.precision)),
+    _text("stored", "weights stored in", lambda model: types_text(model.stored)),
+    _text("precision", "contractions ask for", lambda model: types_text(model.precision)),
     _text("expected_precision", "contractions expected to run in", lambda model: types_text(model.expected_precision) if model.runtime else ""),
     _number("nodes", "nodes", lambda model: len(model.nodes)),
     _number("quantize_nodes", "QuantizeLinear nodes"),
@@ -417,7 +430,7 @@ _SIZES: Final = (
 _COUNTS: Final = ("nodes", "quantize_nodes", "dequantize_nodes", "uncosted_nodes")
 
 
-_MIXES: Final = {"precision": "stored", "expected_precision": "run"}
+_MIXES: Final = {"precision": "asked", "expected_precision": "run"}
 """Shares of the contractions by type, with the word for it."""
 
 
@@ -471,7 +484,7 @@ def _differences(before: ModelCost, after: ModelCost) -> Iterator[_Difference]:
 
 
 def _comparison(before: ModelCost, after: ModelCost) -> doc.Table:
-    """Returns what differs; a type of contractions has one row for what is stored and what runs in it."""
+    """Returns what differs; a type of contractions has one row for what asks for it and what runs in it."""
     rows: list[Sequence[doc.Cell]] = []
     shares: dict[str, dict[str, _Difference]] = {}
     for each in _differences(before, after):

@@ -308,7 +308,7 @@ def _level(
     (title, unit), (peak, at) = _title_and_unit(name), grid.peak(name)
     text = number_text(peak, unit)
     inside = phrase(" in {}", step_at(steps, at), lambda each: cut(each.step.name, _LONGEST_NAME))
-    summary = f"Highest {text} {moment_of(at)} after the start{inside}"
+    summary = f"Highest {text} at {moment_of(at)}{inside}"
     return Chart(
         chart or name.replace(".", "-"), title, _UNITS.get(unit, unit), grid.times, shown,
         limit=limit,

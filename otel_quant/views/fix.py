@@ -20,7 +20,7 @@ _ROWS: Final = 20
 
 def document(result: FixResult, *, is_page: bool = False) -> doc.Document:
     """Returns a result as a document; a page has the layers before and after too."""
-    title = _answer(result)
+    title = answer(result)
     parts = [
         *doc.Lines.of([] if is_page else [title]),
         *_parts(result),
@@ -32,7 +32,7 @@ def document(result: FixResult, *, is_page: bool = False) -> doc.Document:
     )  # fmt: skip
 
 
-def _answer(result: FixResult) -> str:
+def answer(result: FixResult) -> str:
     """Returns the answer in one sentence."""
     integers = f"{result.integers_after:,} of {counted(result.contractions, 'contraction')} in integers, not {result.integers_before:,}"
     if result.output is None:
@@ -123,8 +123,8 @@ _REWRITES: Final[Sequence[doc.Column[Rewrite]]] = (
     doc.Column("kind", value=attrgetter("kind")),
     doc.Column("", value=attrgetter("state"), key="state"),
     doc.Column("nodes", "", lambda each: len(each.nodes)),
-    doc.Column("in integers then", "", attrgetter("integers"), key="integers"),
-    doc.Column("time against without", "x", attrgetter("ratio"), digits=2, key="ratio"),
+    doc.Column("in integers without", "", attrgetter("integers_without"), key="integers_without"),
+    doc.Column("time vs. without", "x", attrgetter("ratio"), digits=2, key="ratio"),
     doc.Column("SQNR", "dB", attrgetter("sqnr_gain"), shown_in="dB", digits=2, is_signed=True, key="sqnr_gain"),
     doc.Column("writes", value=attrgetter("title"), spare=1),
 )  # fmt: skip

@@ -163,8 +163,28 @@ def _sentence(model: results.ModelResult, first: results.ModelResult) -> str:
                 speed = f"about {speed}"
             text = f"{model.path} is {speed} than {first.path}{of}: {takes}, not {beside}"
     sqnr = cell_text(doc.UnitCell(_error(model).sqnr, "dB", digits=1))
-    findings = phrase("; {}", len(model.findings), lambda number: counted(number, "finding"))
-    return f"{text}{phrase('; SQNR {}', sqnr)}{findings}"
+    return f"{text}{phrase('; SQNR {}', sqnr)}{_costliest(model)}"
+
+
+_DOES: Final = {"in_float": "ran in float", "unfused": "stand between conversions"}
+"""Kinds of findings about nodes of an operator -> what these do."""
+
+
+def _costliest(model: results.ModelResult) -> str:
+    """Returns how many findings there are; of a slower model the reason that costs most in place of that."""
+    own, groups = (
+        model.latency,
+        [it for it in _groups(model) if it[0].kind != "slower" and it[0].micros],
+    )
+    if not (groups and own and own.is_apart and own.ratio and own.ratio > 1):
+        return phrase("; {}", len(model.findings), lambda number: counted(number, "finding"))
+    first, *others = groups[0]
+    operator, _, reason = first.alike.partition(": ")
+    text = _SHARE.split(first.sentence)[0]
+    if others and reason and first.kind in _DOES:
+        text = f"{1 + len(others):,} {operator} {_DOES[first.kind]}: {reason}"
+    share = share_text(sum(each.share for each in groups[0]))
+    return f"; {share} of its time: {shortened(text, _LONGEST_PROBLEM)}"
 
 
 # --- how it was measured ------------------------------------------------------------------
@@ -464,7 +484,7 @@ def _beside(
         _numbers("weights", "By", lambda pair: pair.after and pair.after.weights, spare=3),
         _numbers("activations", "By", lambda pair: pair.after and pair.after.activations, spare=4),
         _numbers("error", "dB", attrgetter("error"), "dB", digits=1, spare=2),
-        doc.Column("verdict", value=attrgetter("verdict"), longest=2 * _LONGEST, spare=5),
+        doc.Column("verdict", value=attrgetter("verdict"), longest=_LONGEST_PROBLEM, spare=5),
     )  # fmt: skip
     table = _table(columns, pairs, f"layers-{number}", f"Time by {layer}")
     yield table._replace(note=f"All rows together are the kernels of a run: {whole}.")
@@ -484,12 +504,16 @@ def _reason(
     nodes: Mapping[str, Sequence[results.RanKernel]],
     those: Sequence[str],
 ) -> str:
-    """Returns why a layer is slow: what the finding that takes most of its time gives; empty of several."""
-    names = {each.name for each in nodes.get(those[0], ())} if len(those) == 1 else set()
+    """Returns why a layer is slow: its costliest finding, or what only converts; empty of several layers."""
+    kernels = nodes.get(those[0], ()) if len(those) == 1 else ()
+    names = {each.name for each in kernels}
     known = (each for each in model.findings if not names.isdisjoint(each.kernels))
-    found = max(known, key=attrgetter("micros"), default=None)
-    text = "" if found is None else _SHARE.split(found.sentence)[0]
-    return text.partition(": ")[2] or text
+    if found := max(known, key=attrgetter("micros"), default=None):
+        text = _SHARE.split(found.sentence)[0]
+        return text.partition(": ")[2] or text
+    converting = _micros(each for each in kernels if each.is_conversion)
+    part = phrase("{}", converting and converting / _micros(kernels), share_text)
+    return phrase("{} of its time only converts", part)
 
 
 def _time(
@@ -567,17 +591,18 @@ _BACKEND: Final[Sequence[doc.Column[Any]]] = (
 )  # fmt: skip
 
 
-def _findings(model: results.ModelResult) -> Sequence[str]:
-    """Returns the findings: those about accuracy, then what took longest."""
-    groups: dict[tuple[str, str], list[results.Finding]] = {}
-    for each in model.findings:
-        groups.setdefault((each.kind, each.alike), []).append(each)
+def _groups(model: results.ModelResult) -> list[list[results.Finding]]:
+    """Returns the findings of each kind with the same reason: those about accuracy, then what took longest."""
 
-    def order(group: Sequence[results.Finding]) -> tuple[bool, float]:
+    def order(group: list[results.Finding]) -> tuple[bool, float]:
         return not group[0].is_about_accuracy, -sum(each.micros for each in group)
 
-    slowest = sorted(groups.values(), key=order)
-    shown = []
+    return sorted(results.grouped(model.findings, attrgetter("kind", "alike")).values(), key=order)
+
+
+def _findings(model: results.ModelResult) -> Sequence[str]:
+    """Returns the findings: those about accuracy, then what took longest."""
+    slowest, shown = _groups(model), []
     for group in slowest[:_MOST]:
         share = share_text(sum(each.share for each in group))
         together = f", {share} together" if group[0].micros else ""

@@ -64,7 +64,11 @@ def _parts(recording: model.Recording, subject: steps.ShownProcess) -> Iterator[
         runs, caption = subject.runs, f"Steps of {subject.name}, {subject.why}"
     links = links_of(stacks)
     table = steps.step_table(recording, runs, caption=caption, more=steps.RATES, links=links)
-    tables = {"Steps": table, "GPUs": device_table(recording, subject.runs)}
+    tables = {
+        "Steps": table,
+        "Quantization": steps.library_table(recording, runs),
+        "GPUs": device_table(recording, subject.runs),
+    }
     sections = (
         doc.Section("Post-mortem", ending, id="post-mortem", layout="post-mortem"),
         doc.Section("Over time", list(_curves(recording, subject, charts))),

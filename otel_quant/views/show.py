@@ -77,9 +77,7 @@ def _parts(name: str, recording: Recording, most_steps: int | None) -> Iterator[
 
 def _parts_of_several(recording: Recording, most_steps: int | None) -> Iterator[doc.Part]:
     """Yields one table of the steps of all processes, and a line for each of them."""
-    table = steps.step_table(recording, recording.runs, most_steps)
-    if table.rows:
-        yield table
+    yield from _step_tables(recording, recording.runs, most_steps)
     facts: list[tuple[str, doc.Cell]] = []
     seen: set[str] = set()
     for run in recording.runs[:_MOST_PROCESSES]:
@@ -126,15 +124,21 @@ def _run_parts(
     recording: Recording, run: RecordedRun, most_steps: int | None = None
 ) -> Iterator[doc.Part]:
     """Yields the parts of one run."""
-    table = steps.step_table(recording, [run], most_steps)
-    if table.rows:
-        yield table
+    yield from _step_tables(recording, [run], most_steps)
     if facts := list(_facts(recording, run)):
         yield doc.Facts(facts)
     if run.end is not None and _is_truncated(recording, run):
         yield doc.Lines(
             ("truncated: all checkpoints are complete, but the text after them is not",)
         )
+
+
+def _step_tables(
+    recording: Recording, runs: Sequence[RecordedRun], most_steps: int | None
+) -> Iterator[doc.Table]:
+    """Yields the steps, and what libraries did in them."""
+    tables = (steps.step_table(recording, runs, most_steps), steps.library_table(recording, runs))
+    yield from (table for table in tables if table.rows)
 
 
 def _is_truncated(recording: Recording, run: RecordedRun) -> bool:
@@ -314,7 +318,7 @@ def _comparison(models: Mapping[str, Model]) -> doc.Table:
     return doc.Table.of(columns, shown, id="models", caption="Models", is_sortable=False)
 
 
-_STORED: Final = "integer_mac_share"
+_ASKED: Final = "integer_mac_share"
 _RUN: Final = "expected_integer_mac_share"
 
 
@@ -329,9 +333,9 @@ def _model_figure(figures: Model, figure: ModelFigure) -> doc.Cell:
 
 
 def _run(figures: Model, figure: ModelFigure) -> str:
-    """Returns the share that is expected to run in integers, behind that which is stored in them."""
+    """Returns the share that is expected to run in integers, behind that which asks for them."""
     share = number(figures, _RUN)
-    return "" if share is None or figure.name != _STORED else f" ({100 * share:.1f} %)"
+    return "" if share is None or figure.name != _ASKED else f" ({100 * share:.1f} %)"
 
 
 def _change(first: Model, second: Model, figure: ModelFigure) -> str:
@@ -361,7 +365,7 @@ def _layers(role: str, model: Model) -> doc.Table:
     columns = (
         doc.Column[Model]("Layer", None, _text("name")),
         doc.Column[Model]("Operator", None, _text("op_type")),
-        doc.Column[Model]("Stored in", None, _text("precision")),
+        doc.Column[Model]("Asks for", None, _text("precision")),
         doc.Column[Model]("Expected to run in", None, _text("expected_precision")),
         doc.Column[Model]("MACs", "M", lambda node: number(node, "macs")),
         doc.Column[Model](
@@ -383,10 +387,11 @@ _MORE: Final = {
 def _notes(role: str, model: Model) -> Iterator[str]:
     figures = model["figures"]
     words = (phrase(form, figures.get(key), listed) for key, form in _MORE.items())
-    stored, expected = (_types(figures, each) for each in ("precision.", "expected_precision."))
+    mixes = ("stored.", "precision.", "expected_precision.")
+    stored, asked, expected = (_types(figures, each) for each in mixes)
     reasons = [listed(each) for each in (figures.get("in_float"),) if each]
     runtime = str(figures.get("runtime") or "")
-    types = f"contractions {precision_text(stored, expected, runtime, reasons)}" if runtime else ""
+    types = precision_text(stored, asked, expected, runtime, reasons) if runtime else ""
     facts = filter(None, (model.get("path"), types, *words))
     if text := "; ".join(cut(each, _LONGEST_NOTE) for each in facts):
         yield f"{role.capitalize()} model: {text}."

@@ -22,7 +22,7 @@ from otel_quant.schema.catalog import QUANTITIES
 from otel_quant.schema.code_lines import AFTER, BEFORE, BETWEEN, Amounts
 from otel_quant.schema.units import counted, cut, duration_text
 from otel_quant.views.document import ONE, Cell, Column, Row, Table, UnitCell, known
-from otel_quant.views.text import plain, share_of
+from otel_quant.views.text import phrase, plain, share_of
 
 # --- which are shown ----------------------------------------------------------------------
 
@@ -545,6 +545,13 @@ _SPLIT: Final[Mapping[str, Callable[[Amounts], int]]] = {
 }
 """What the thread of a step did, in nanoseconds of the time that was seen of it."""
 
+_BY_LIBRARY: Final = (
+    semconv.LIBRARY_NAME, semconv.CONFIG_NAME, semconv.CONFIG_HASH, semconv.WEIGHT_TYPE, semconv.ACTIVATION_TYPE,
+    semconv.GRANULARITY, semconv.BLOCK_SIZE, semconv.CALIBRATION_METHOD, semconv.WEIGHT_COUNT, semconv.LAYER_COUNT,
+    semconv.OUTPUT_PATH, semconv.ACCURACY_COUNT,
+)  # fmt: skip
+"""What a step of a library has for programs."""
+
 _PEAK: Final = next(each.shown.value for each in _FIGURES if each.bare == "memory_peak_bytes")
 
 BARE: Final = (
@@ -554,10 +561,51 @@ BARE: Final = (
     *(each.for_programs() for each in _FIGURES),
     _Column("memory_peak_is_least", value=lambda row: None if (peak := _PEAK(row)) is None else isinstance(peak, UnitCell)),
     _Column("samples", value=_of_step(lambda _, step: step.samples)),
+    *(_Column(semconv.short(name).replace(".", "_"), value=_of_step(partial(_attribute, name))) for name in _BY_LIBRARY),
     *(_Column(f"bound_{name.rpartition('_')[2]}", value=_of_step(partial(_attribute, name))) for name in (semconv.STEP_BOUND_BY, semconv.STEP_BOUND_EVIDENCE)),
     *(_Column(f"{name}_share_of_seen", value=_of_step(partial(_split, of))) for name, of in _SPLIT.items()),
 )  # fmt: skip
 """Columns for programs: with one base, the recording's beginning, and one unit."""
+
+
+@_of_step
+def _configuration(_: StepTableRow, step: model.RecordedStep) -> str:
+    """Returns the configuration of a step in words: ``INT8_DEFAULT, int8 weights, int8 activations, channel``."""
+    get = step.attributes.get
+    granularity = phrase("{}", get(semconv.GRANULARITY)) + phrase(" of {}", get(semconv.BLOCK_SIZE))
+    parts = (
+        phrase("{}", get(semconv.CONFIG_NAME)),
+        phrase("{} weights", get(semconv.WEIGHT_TYPE)),
+        phrase("{} activations", get(semconv.ACTIVATION_TYPE)),
+        granularity,
+        phrase("{}", get(semconv.CALIBRATION_METHOD)),
+        "no weight was quantized" * (get(semconv.WEIGHT_COUNT) == 0),
+    )
+    return ", ".join(filter(None, parts))
+
+
+def _told(name: str, heading: str, unit: str | None = None) -> _Column:
+    return Column(heading, unit, _of_step(partial(_attribute, name)), absent="-")
+
+
+_OF_LIBRARIES: Final[tuple[_Column, ...]] = (
+    Column("STEP", None, lambda row: cut(row.name, _LONGEST_NAME)),
+    _told(semconv.LIBRARY_NAME, "LIBRARY"),
+    Column("CONFIGURATION", None, _configuration, longest=_LONGEST_NAME),
+    _told(semconv.CALIBRATION_SAMPLE_COUNT, "SAMPLES", ""),
+    _told(semconv.LAYER_COUNT, "LAYERS", ""),
+    _told(semconv.ACCURACY_COUNT, "VALUES OF ACCURACY", ""),
+    _told(semconv.OUTPUT_PATH, "WRITTEN"),
+)
+
+
+def library_table(recording: model.Recording, runs: Sequence[model.RecordedRun]) -> Table:
+    """Returns what libraries did in the steps of runs: configuration, samples, layers, what was written."""
+    shown = [ShownRun(recording, run) for run in runs]
+    rows = [row for run in shown for row in run.rows if row.step and _configuration(row)]
+    del rows[MOST_STEPS:]
+    return Table.of(known(_OF_LIBRARIES, rows), rows, id="quantization", caption="Quantization")
+
 
 RATES: Final = tuple(
     _column("", each.heading.removesuffix("/S"), each.unit, _quantity(each.name), title=each.brief)

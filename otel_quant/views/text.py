@@ -11,7 +11,14 @@ from itertools import zip_longest
 from math import isnan
 from typing import Any, Final, TextIO
 
-from otel_quant.schema.units import BY_UNIT, count_text, digits_text, moment_text, size_unit
+from otel_quant.schema.units import (
+    BY_UNIT,
+    count_text,
+    digits_text,
+    moment_text,
+    size_unit,
+    types_text,
+)
 from otel_quant.views.document import Cell, Column, Table, UnitCell
 
 # Characters that move the cursor, change colours or reverse the text.
@@ -94,18 +101,24 @@ def share_of(part: float | None, whole: float | None) -> float | None:
     return part / whole if part is not None and whole else None
 
 
-def types_text(shares: Mapping[str, float]) -> str:
-    """Returns the shares of some types, the largest first: ``int8 98.20 %, float32 1.80 %``."""
-    return ", ".join(f"{name} {100 * share:.2f} %" for name, share in shares.items())
+NO_KERNEL: Final = "no kernel"
+"""Stands for the type that contractions run in whose type a runtime has no kernel for."""
 
 
 def precision_text(
-    stored: Mapping[str, float], expected: Mapping[str, float], runtime: str, reasons: Sequence[str]
+    stored: Mapping[str, float],
+    asked: Mapping[str, float],
+    expected: Mapping[str, float],
+    runtime: str,
+    reasons: Sequence[str],
 ) -> str:
-    """Returns what contractions are stored in, what a runtime is expected to run them in, and why."""
+    """Returns what weights are stored in, contractions ask for, and a runtime is to run these in, and why."""
     why = f", because {'; '.join(reasons)}" if reasons else ""
     ran = f"expected to run in {types_text(expected)} by {runtime}"
-    return f"stored in {types_text(stored)}, {ran}{why}"
+    if NO_KERNEL in expected:
+        ran = f"and {runtime} cannot load the model: it has no kernel for these"
+    parts = phrase("weights stored in {}; ", stored, types_text), types_text(asked)
+    return f"{parts[0]}contractions ask for {parts[1]}, {ran}{why}"
 
 
 def width_of(text: str) -> int:

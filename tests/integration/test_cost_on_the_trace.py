@@ -87,6 +87,7 @@ def test_both_models_are_costed_beside_the_steps(tmp_path: Path, otlp: OtlpRecei
                 "input_shapes": ("x=1x3x16x16",), "integer_mac_share": share,
                 f"precision.{stored}": 1.0, "expected_integer_mac_share": share,
                 f"expected_precision.{stored}": 1.0,
+                **{f"stored.{dtype}": round(part, 6) for dtype, part in cost.stored.items()},
             }.items()
         }  # fmt: skip
         if role == "quantized":

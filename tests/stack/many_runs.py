@@ -28,7 +28,15 @@ def names(count: int) -> list[str]:
     return [f"program-{n % PROGRAMS} {MODELS[n % len(MODELS)]} run {n:04}" for n in range(count)]
 
 
-def send(port: int, count: int, *, steps: int = 1, ranks_share_an_id: bool = False) -> None:
+def send(
+    port: int,
+    count: int,
+    *,
+    steps: int = 1,
+    ranks_share_an_id: bool = False,
+    seconds_ago: float = 0,
+    suffix: str = "",
+) -> None:
     """Sends that many runs, each a second older than the next, to a Collector; or so many ranks of one."""
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         stubs = (
@@ -36,7 +44,7 @@ def send(port: int, count: int, *, steps: int = 1, ranks_share_an_id: bool = Fal
             logs_grpc.LogsServiceStub(channel),
             traces_grpc.TraceServiceStub(channel),
         )
-        now = time.time_ns()
+        now = time.time_ns() - round(seconds_ago * 1e9)
         for first in range(0, count, RUNS_AT_A_TIME):
             requests = (
                 metrics.ExportMetricsServiceRequest(),
@@ -44,8 +52,8 @@ def send(port: int, count: int, *, steps: int = 1, ranks_share_an_id: bool = Fal
                 traces.ExportTraceServiceRequest(),
             )
             for number in range(first, min(first + RUNS_AT_A_TIME, count)):
-                name = names(count)[0 if ranks_share_an_id else number]
-                process = "pod-7.main" if ranks_share_an_id else f"process-{number}"
+                name = names(count)[0 if ranks_share_an_id else number] + suffix
+                process = "pod-7.main" if ranks_share_an_id else f"process-{number}{suffix}"
                 began_ns = now - (count - number) * 10**9
                 _add(*requests, number, name, process, steps, began_ns, now)
             for stub, request in zip(stubs, requests, strict=True):

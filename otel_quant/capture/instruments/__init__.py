@@ -26,6 +26,7 @@ PACKAGES: Final = {
     "torch": "torch",
     "torchao": "torchao",
     "transformers": "transformers",
+    "diffusers": "diffusers",
     "optimum-onnx": "optimum.onnxruntime",
     "nncf": "nncf",
     "optimum-quanto": "optimum.quanto",

@@ -167,7 +167,7 @@ _OF_ACTIVATIONS: Final = {
 _ROLES: Final = re.compile(
     r"\*?(?:(?P<weight>weight)|(?P<activation>act|input)|(?P<other>output|bias|kv|scale|zero|TensorQuant)"
     # Of the model: their keys are names of layers, which may be like those before
-    r"|(?P<layers>.*(fqn_to_config|layer\w*_config|local_config|dynamic)$))"
+    r"|(?P<options>extra_options)|(?P<layers>.*(fqn_to_config|layer\w*_config|local_config|dynamic)$))"
 )
 _TYPES_IN_NAME: Final = re.compile(
     r"(?:((?:U?Int|Float|MXFP|NVFP)\d+)(?:Dynamic|Static)Activation)?(?:((?:U?Int|Float|MXFP|NVFP)\d+)|Intx)?Weight"
@@ -202,6 +202,7 @@ _TYPED: Final = frozenset({semconv.BITS, semconv.WEIGHT_TYPE})
 OF_WEIGHTS: Final = _TYPED | {
     semconv.BLOCK_SIZE, semconv.GRANULARITY, semconv.SYMMETRIC, semconv.PER_CHANNEL,
 }  # fmt: skip
+_SIZES: Final = (semconv.BLOCK_SIZE, semconv.GRANULARITY)
 OF_PARTS: Final = {semconv.BITS: semconv.PARTS_BITS, semconv.BLOCK_SIZE: semconv.PARTS_BLOCK_SIZE}
 OF_MODEL: Final = frozenset(
     {*_USUAL.values(), *OF_PARTS.values(), semconv.ACTIVATION_TYPE, semconv.WEIGHT_TYPE,
@@ -216,7 +217,9 @@ SHOWN: Final = OF_WEIGHTS.union(OF_PARTS.values())
 
 def with_outer(outer: Mapping[str, AttributeValue], own: Mapping[str, AttributeValue]) -> Part:
     """Returns own attributes with those of what is around, which alone has the complete configuration."""
-    if own.keys() & (_TYPED | {semconv.PARTS_BITS}):
+    if any(outer.get(name, own[name]) != own[name] for name in own.keys() & _TYPED) or (
+        semconv.PARTS_BITS in own
+    ):
         outer = {name: value for name, value in outer.items() if name not in SHOWN}
     found = {**outer, **own}
     if semconv.CONFIG_HASH in outer:
@@ -250,22 +253,20 @@ def _in_order(name: str) -> tuple[int, str]:
 def _parts(role: str, data: Any) -> list[Part]:
     """Returns the parts of the model that a configuration tells apart; outer values count for those within."""
     own = dict(reversed(list(_of_values(role, data))))
-    within = [part for inner, each in _nested(role, data) for part in _parts(inner, each)]
+    nested = [(inner, part) for inner, each in _nested(role, data) for part in _parts(inner, each)]
+    within = [part for inner, part in nested if inner != "options"]
+    options = agreed([part for inner, part in nested if inner == "options"])
+    if role == "weight" and own.keys() & _TYPED:
+        return [{**agreed(within), **own}]  # an observer within has defaults of its own
     typed = [part for part in within if part.keys() & _TYPED]
     # Sizes beside no type of weights are an algorithm's own.
-    sizes = (semconv.BLOCK_SIZE, semconv.GRANULARITY)
-    rest = [
-        {name: value for name, value in part.items() if name not in sizes}
-        for part in within
-        if not part.keys() & _TYPED
-    ]
-    shared = {**agreed(rest), **own}
-    is_typed = bool(own.keys() & _TYPED)
+    rest = agreed([part for part in within if not part.keys() & _TYPED])
+    shared = {name: each for name, each in rest.items() if name not in _SIZES} | own
     # What has 16 bits or more was left as it was.
-    parts = [shared] * is_typed + [
-        _overridden(shared, part) for part in typed if not _is_float(part)
-    ]
-    return parts or ([shared] if shared else [])
+    parts = [_overridden(shared, part) for part in typed if not _is_float(part)]
+    if own.keys() & _TYPED or (shared and not parts):
+        parts.append(shared)
+    return [part | options for part in parts] or [options] * bool(options)
 
 
 def _is_float(part: Part) -> bool:
@@ -392,7 +393,10 @@ _READERS: Final[Mapping[str, Callable[[str, Any], _Found]]] = {
 def completed(attributes: dict[str, AttributeValue]) -> dict[str, AttributeValue]:
     """Adds what others imply: the bits of a type and the type's name with them, the granularity of a group."""
     for bits, kind in _TYPE_OF.items():
-        if width := _WIDTH.fullmatch(name := str(attributes.get(kind, ""))):
+        name = str(attributes.get(kind, ""))
+        if "," in name:
+            continue
+        if width := _WIDTH.fullmatch(name):
             attributes.setdefault(bits, int(width[1]))
         elif name.startswith(("int", "float", "mx_", "nv_")) and bits in attributes:
             attributes[kind] = f"{name}{attributes[bits]}"

@@ -32,6 +32,7 @@ from otel_quant.capture.instruments.layer_values import (
     value_of,
     variables_of,
 )
+from otel_quant.capture.instruments.series import layers
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.scope import OPENING_A_STEP, Activation, qualified_name
 from otel_quant.schema import semconv
@@ -267,6 +268,7 @@ def calibrated(call: Mapping[str, Any], library: Library) -> None:
         if owner is call["self"] and activation.step is not None:
             if not models:
                 models.append(id(call["module"]))
+                activation.step.attributes |= steps.with_configuration(call, {}, "")
             if models[0] == id(call["module"]):
                 samples.count_sample(None, call["input"])
 
@@ -397,15 +399,26 @@ def moved(function: Function, hook: Hook, library: Library) -> Function:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if not HOOKS.active:
             return function(*args, **kwargs)
-        with steps.operating(library.distribution, {}):
+        with steps.operating(library.distribution, {}) as moving:
+            with FAULTS.kept_in(samples.COUNTING):
+                weights = [
+                    each
+                    for each in args[0].parameters()
+                    if hasattr(each, "bnb_quantized") or hasattr(each, "has_fp16_weights")
+                ]
+                moving.layers = sum(not _is_quantized(each) for each in weights)
             return function(*args, **kwargs)
 
     return wrapper
 
 
+def _is_quantized(weight: Any) -> bool:
+    return bool(getattr(weight, "bnb_quantized", False) or getattr(weight, "CB", None) is not None)
+
+
 def weight(function: Function, hook: Hook, library: Library) -> Function:
     """Counts one layer of the step that moves its model, which begins with the first; alone it is step **{step}**."""
-    alone = steps.step(function, hook, library)
+    alone = layers(function, hook, library)
 
     @wraps(function)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -414,17 +427,19 @@ def weight(function: Function, hook: Hook, library: Library) -> Function:
             moving = None
         with FAULTS.kept_in(OPENING_A_STEP):
             if moving is not None and not steps.is_reported_already(hook.step, library):
-                opened = steps.open_library_step(hook.step, library, _of_weight(self))
+                opened = steps.open_library_step(hook.step, library, of_weight({"self": self}))
                 moving.begin_shared_step(Activation(opened))
+                samples.expect_layers(moving.layers, steps.owners_of(library))
             samples.count_layer(steps.owners_of(library))
         return (function if moving is not None else alone)(self, *args, **kwargs)
 
     return wrapper
 
 
-def _of_weight(parameter: Any) -> dict[str, AttributeValue]:
+def of_weight(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    """Returns the attributes of a weight."""
     names = ("quant_type", "blocksize", "compress_statistics", "quant_storage")
-    given = {name: getattr(parameter, name, None) for name in names}
+    given = {name: getattr(call["self"], name, None) for name in names}
     return {semconv.WEIGHT_TYPE: "int8", **described(given)}  # what has no type is of LLM.int8()
 
 
@@ -432,18 +447,17 @@ def _of_weight(parameter: Any) -> dict[str, AttributeValue]:
 
 _SESSION: Final = "llmcompressor.core.session_functions"
 
-# Parts that the model was divided into for the pipeline that the calling context is in.
+# Parts that the model was divided into for the pipeline that the calling context is in, until the first takes samples.
 _PARTS: Final[ContextVar[int]] = ContextVar("otel_quant_llmcompressor_parts", default=0)
 
 
 def note_parts(call: Mapping[str, Any], parts: Sized) -> None:
     """Notes how many parts of the model take the samples."""
     _PARTS.set(len(parts))
-    samples.expect_layers(len(parts), {"llmcompressor"})
 
 
 def batches(function: Function, hook: Hook, library: Library) -> Function:
-    """A layer, if it is the first pass through a part of the model; counts each batch of that pass."""
+    """A layer, if it is the first pass through a part of the model; the batches of the first part are the samples."""
     arguments = Arguments(function)
 
     @wraps(function)
@@ -452,15 +466,21 @@ def batches(function: Function, hook: Hook, library: Library) -> Function:
         with FAULTS.kept_in(samples.COUNTING):
             call = arguments.bound(args, kwargs)
             if "Calibrating" in call.get("desc", ""):
-                samples.count_layer({library.distribution})
-                passes = range(len(call["activations"]) * _PARTS.get()) or None
-                # What a part takes is what the part before it made: its tensors tell no items.
-                return samples.Counted(
-                    given, count=lambda source, batch: samples.count_sample(passes, None)
-                )
+                owners, parts = {library.distribution}, _PARTS.get()
+                if parts:
+                    samples.expect_layers(len(call["activations"]), owners, "sample")
+                    samples.expect_layers(parts, owners)
+                    _PARTS.set(0)
+                samples.count_layer(owners)
+                if parts:
+                    return samples.Counted(given, count=_count_batch)
         return given
 
     return wrapper
+
+
+def _count_batch(source: object, batch: Any) -> None:
+    samples.count_sample(None, batch[1])
 
 
 def saving(function: Function, hook: Hook, library: Library) -> Function:
@@ -476,8 +496,21 @@ def saving(function: Function, hook: Hook, library: Library) -> Function:
             given = vars(model).get("save_pretrained")
             if given is not None and given is not before:
                 name = qualified_name(given)
-                model.save_pretrained = steps.as_library_step(given, saved, library, name)
+                step = steps.as_library_step(given, saved, library, name)
+                model.save_pretrained = _of_model(step, model, library)
         return result
+
+    return wrapper
+
+
+def _of_model(function: Function, model: Any, library: Library) -> Function:
+    """Describes each call of a function by the configuration of a model."""
+
+    @wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        known = steps.with_configuration({"model": model}, {}, "")
+        with steps.operating(library.distribution, known):
+            return function(*args, **kwargs)
 
     return wrapper
 

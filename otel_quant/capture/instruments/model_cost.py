@@ -102,13 +102,18 @@ def figures_of(
             if cost.input_shapes.get(name) == shape
         ),
     }
-    for before, shares in (("", cost.precision), ("expected_", cost.expected_precision)):
-        if shares:
+    mixes = (
+        ("stored", cost.stored),
+        ("precision", cost.precision),
+        ("expected_precision", cost.expected_precision),
+    )
+    for mix, shares in mixes:
+        if shares and mix != "stored":
             integers = sum((share for kind, share in shares.items() if kind in _INTEGER), 0.0)
-            figures[f"{before}integer_mac_share"] = round(integers, 6)
+            figures[f"{mix.removesuffix('precision')}integer_mac_share"] = round(integers, 6)
         # Names of attributes have neither blanks nor hyphens.
         figures |= {
-            f"{before}precision.{kind.replace(' ', '_').replace('-', '_')}": round(it, 6)
+            f"{mix}.{kind.replace(' ', '_').replace('-', '_')}": round(it, 6)
             for kind, it in shares.items()
         }
     return {

@@ -145,9 +145,8 @@ def _open(
     function = caller["func"]
     call = Arguments(function).bound(caller.get("args", ()), caller.get("kwargs", {}))
     name = qualified_name(function)
-    return steps.open_library_step(
-        kind, library, steps.attributes_of(call), label=label, function=name
-    )
+    known = steps.with_configuration(call, steps.attributes_of(call), kind)
+    return steps.open_library_step(kind, library, known, label=label, function=name)
 
 
 def enter_scope(original: Function, hook: Hook, library: Library) -> Function:

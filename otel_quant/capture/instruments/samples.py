@@ -14,21 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import wrapt
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.capture.instruments.hooks import (
-    RETURNED,
-    Arguments,
-    Function,
-    Hook,
-    Library,
-    uncounted,
-    wraps,
-)
-from otel_quant.capture.instruments.steps import (
-    around,
-    enclosing_steps,
-    open_library_step,
-    owners_of,
-)
+from otel_quant.capture.instruments import hooks, steps
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import begun
@@ -52,7 +38,7 @@ def step_counting(owners: Collection[str] | None) -> OpenStep | None:
     """Returns the innermost open step of some distributions; for None the innermost calibration."""
     if not RUNTIME.is_running:
         return None
-    for step in enclosing_steps():
+    for step in steps.enclosing_steps():
         is_calibration = step.info.kind == ProfileStep.CALIBRATION
         if is_calibration if owners is None else step.info.library in owners:
             return step
@@ -75,11 +61,11 @@ def count_layer(owners: Collection[str]) -> None:
             step.recorder.count(step, "layer")
 
 
-def expect_layers(total: int | None, owners: Collection[str]) -> None:
+def expect_layers(total: int | None, owners: Collection[str], unit: str = "layer") -> None:
     """Notes that the innermost open step of some distributions goes through so many layers from now on."""
     with FAULTS.kept_in(COUNTING):
         if total and (step := step_counting(owners)) is not None:
-            step.recorder.expect(step, "layer", total)
+            step.recorder.expect(step, unit, total)
 
 
 def sample(call: Mapping[str, Any], result: object) -> None:
@@ -89,9 +75,9 @@ def sample(call: Mapping[str, Any], result: object) -> None:
         note_shapes(result)
 
 
-def layer(call: Mapping[str, Any], owner: Library) -> None:
+def layer(call: Mapping[str, Any], owner: hooks.Library) -> None:
     """Counts each call as one layer of the step around it."""
-    count_layer(owners_of(owner))
+    count_layer(steps.owners_of(owner))
 
 
 def _length_of(source: object) -> int | None:
@@ -108,7 +94,7 @@ def _length_of(source: object) -> int | None:
 def note_shapes(sample: object) -> None:
     """Keeps the shapes of the first sample for the cost of the models of the operations around."""
     with FAULTS.kept_in("shapes of calibration samples"):
-        waiting = [operation for operation in around() if not operation.input_shapes]
+        waiting = [operation for operation in steps.around() if not operation.input_shapes]
         if not waiting or not isinstance(sample, Mapping):
             return
         found = {name: _shape_of(value) for name, value in sample.items() if isinstance(name, str)}
@@ -141,7 +127,7 @@ class Counted(_Proxy):
         super().__init__(loader)
         self._self_open_pass, self._self_count = open_pass, count or count_sample
 
-    @uncounted
+    @hooks.uncounted
     def __iter__(self) -> Iterator[Any]:
         activation = begun(self._self_open_pass)
         try:
@@ -153,7 +139,7 @@ class Counted(_Proxy):
             raise
         activation.finish()
 
-    @uncounted
+    @hooks.uncounted
     def get_next(self, *args: Any, **kwargs: Any) -> Any:
         """Reads the next item, as onnxruntime does; what ends the data is None, or empty."""
         inputs = self.__wrapped__.get_next(*args, **kwargs)
@@ -169,31 +155,33 @@ def counted(loader: Any, **more: Any) -> Any:
     return None if loader is None else Counted(loader, **more)
 
 
-def counting(function: Function, hook: Hook, arguments: Arguments) -> Function:
+def counting(
+    function: hooks.Function, hook: hooks.Hook, arguments: hooks.Arguments
+) -> hooks.Function:
     """Has the items of the loader counted that a function takes or returns."""
-    if hook.counts != RETURNED:
+    if hook.counts != hooks.RETURNED:
         return arguments.replacing(function, hook.counts, counted)
 
-    @wraps(function)
+    @hooks.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         return Counted(function(*args, **kwargs))
 
     return wrapper
 
 
-def passes(function: Function, hook: Hook, owner: Library) -> Function:
+def passes(function: hooks.Function, hook: hooks.Hook, owner: hooks.Library) -> hooks.Function:
     """Each pass over its `{counts}` is step **{step}**, each item one calibration sample."""
-    open_pass = partial(open_library_step, hook.step, owner, filled_in=hook.filled_in)
+    open_pass = partial(steps.open_library_step, hook.step, owner, filled_in=hook.filled_in)
     change = partial(counted, open_pass=open_pass)
-    return Arguments(function).replacing(function, hook.counts, change)
+    return hooks.Arguments(function).replacing(function, hook.counts, change)
 
 
-def bar(function: Function, hook: Hook, owner: Library) -> Function:
+def bar(function: hooks.Function, hook: hooks.Hook, owner: hooks.Library) -> hooks.Function:
     """A progress bar: each item is one {counts} of the step around it."""
 
-    @wraps(function)
+    @hooks.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        shown, owners = function(*args, **kwargs), owners_of(owner)
+        shown, owners = function(*args, **kwargs), steps.owners_of(owner)
         if hook.counts == "sample":
             return Counted(shown, count=partial(count_sample, owners=owners))
         expect_layers(_length_of(shown), owners)

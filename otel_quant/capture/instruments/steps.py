@@ -64,6 +64,7 @@ class Operation:
     attributes: Mapping[str, AttributeValue]  # Of the steps within
     costs_models: bool = False
     shared_step: scope.Activation | None = None
+    layers: int = 0  # How many that step will go through, 0 if that is not known
     input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def begin_shared_step(self, activation: scope.Activation) -> None:
@@ -218,12 +219,11 @@ _DEFINING: Final = frozenset(
 """Steps whose own configuration counts, if they have one; others work on what was configured before."""
 
 
-def _configurable(call: Mapping[str, Any]) -> Iterator[Any]:
-    """Yields the models of a call: those of PyTorch, and what a method belongs to, with the model that it has."""
-    itself = call.get("self")
-    for each in (*call.values(), getattr(itself, "model", None)):
-        if each is not None and (each is itself or _has_configuration(each)):
-            yield each
+def _configurable(call: Mapping[str, Any]) -> list[Any]:
+    """Returns the models of a call; of a method that is given none, what it belongs to, with its model."""
+    models = [each for each in call.values() if _has_configuration(each)]
+    owner = [call["self"], getattr(call["self"], "model", None)] if "self" in call else []
+    return models or owner
 
 
 def _has_configuration(value: object) -> bool:
@@ -237,7 +237,10 @@ def with_configuration(
     if semconv.CONFIG_HASH in found and kind in _DEFINING:
         return dict(found)
     known = (_CONFIGURED[id(each)] for each in _configurable(call) if id(each) in _CONFIGURED)
-    return {**found, **next(known, _NOTHING)}
+    operation = innermost()
+    said = operation.attributes if operation is not None else _NOTHING
+    kept = {name: value for name, value in next(known, _NOTHING).items() if name not in said}
+    return {**found, **kept}
 
 
 def keep_configuration(
@@ -245,7 +248,7 @@ def keep_configuration(
 ) -> None:
     """Keeps the configuration of a call for the model that it returns, else for those that it was given."""
     kept = {name: value for name, value in attributes.items() if name in OF_MODEL}
-    models = [result] if _has_configuration(result) else [*_configurable(call)]
+    models = [result] if _has_configuration(result) else _configurable(call)
     for model in models if kept else ():
         if id(model) not in _CONFIGURED:
             with suppress(TypeError):  # it has no weak references
@@ -386,7 +389,7 @@ def open_library_step(
     A span's attributes can be changed, not taken back: those of some names are set when it ends.
     """
     parent = RUNTIME.current_step()
-    if parent is not None and parent.info.library == library.distribution:
+    if parent is not None and parent.info.library is not None:
         outer = {name: each for name, each in parent.attributes.items() if name in OF_MODEL}
         attributes = with_outer(outer, attributes)
     known = completed(_within(attributes))
@@ -398,7 +401,7 @@ def open_library_step(
         **more,
     )
     if opened is not None:
-        opened.attributes = {**known, **opened.attributes}
+        opened.attributes |= {name: each for name, each in known.items() if name in later}
     return opened
 
 

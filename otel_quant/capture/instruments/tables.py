@@ -17,6 +17,7 @@ from otel_quant.capture.instruments.hooks import (
     END_CALIBRATION,
     ENTRY_POINT,
     LAYER,
+    LAYERS,
     NOTE_WEIGHTS,
     OBSERVED,
     RETURNED,
@@ -176,7 +177,7 @@ _PT2E: Final = "torchao.quantization.pt2e.quantize_pt2e"
 
 _library(
     "torchao",
-    Hook("torchao.quantization.quant_api", "quantize_", STEP, choose="forward_passes:part_of", config=("config",), describe="forward_passes:end_of_first_part", after=WATCH),
+    Hook("torchao.quantization.quant_api", "quantize_", "series:layers_or_step", ProfileStep.MODEL_QUANTIZATION, choose="forward_passes:part_of", config=("config",), describe="forward_passes:end_of_first_part", after=WATCH),
     Hook(_PT2E, "prepare_pt2e", STEP, ProfileStep.MODEL_PREPARATION, config=("quantizer",), after=WATCH),
     Hook(_PT2E, "prepare_qat_pt2e", STEP, ProfileStep.MODEL_PREPARATION, config=("quantizer",)),
     Hook(_PT2E, "convert_pt2e", STEP, ProfileStep.MODEL_QUANTIZATION, describe=END_CALIBRATION),
@@ -192,6 +193,18 @@ _library(
     Hook("transformers.modeling_utils", "PreTrainedModel.from_pretrained", STEP, ProfileStep.MODEL_QUANTIZATION, config=("kwargs.quantization_config",), needs="quantization_config"),
     is_common=True,  # every program that uses it loads models
     built_on="torch torchao hqq optimum-quanto bitsandbytes",
+)  # fmt: skip
+
+# --- Hugging Face diffusers: image models that are quantized while they are loaded --------
+
+_DIFFUSERS: Final = ("kwargs.quantization_config",)
+
+_library(
+    "diffusers",
+    Hook("diffusers.models.modeling_utils", "ModelMixin.from_pretrained", STEP, ProfileStep.MODEL_QUANTIZATION, config=_DIFFUSERS, needs="quantization_config"),
+    Hook("diffusers.pipelines.pipeline_utils", "DiffusionPipeline.from_pretrained", STEP, ProfileStep.MODEL_QUANTIZATION, config=_DIFFUSERS, needs="quantization_config"),
+    is_common=True,
+    built_on="torch torchao transformers optimum-quanto bitsandbytes nvidia-modelopt",
 )  # fmt: skip
 
 # --- Hugging Face's optimum-onnx, which calls onnxruntime's calibrators and quantizers ----
@@ -225,9 +238,9 @@ _NNCF_BARS: Final = (
 
 _library(
     "nncf",
-    Hook(_NNCF, "quantize", STEP, ProfileStep.MODEL_QUANTIZATION, _MODE, config=ALL, describe=_OF_NNCF),
-    Hook(_NNCF, "quantize_with_accuracy_control", STEP, ProfileStep.MODEL_QUANTIZATION, _MODE, config=ALL, describe=_OF_NNCF),
-    Hook(_NNCF, "compress_weights", STEP, ProfileStep.MODEL_QUANTIZATION, _MODE, config=ALL, describe=_OF_NNCF),
+    Hook(_NNCF, "quantize", STEP, ProfileStep.MODEL_QUANTIZATION, _MODE, config=ALL, describe=_OF_NNCF, after=NOTE_WEIGHTS),
+    Hook(_NNCF, "quantize_with_accuracy_control", STEP, ProfileStep.MODEL_QUANTIZATION, _MODE, config=ALL, describe=_OF_NNCF, after=NOTE_WEIGHTS),
+    Hook(_NNCF, "compress_weights", STEP, ProfileStep.MODEL_QUANTIZATION, _MODE, config=ALL, describe=_OF_NNCF, after=NOTE_WEIGHTS),
     Hook(f"{_NNCF_ALGORITHMS}.pipeline", "collect_statistics", STEP, ProfileStep.CALIBRATION),
     Hook(f"{_NNCF_ALGORITHMS}.weight_compression.algorithm", "WeightCompression._collect_statistics", STEP, ProfileStep.CALIBRATION),
     Hook("nncf.common.tensor_statistics.aggregator", "track", BAR, counts="sample"),
@@ -272,7 +285,7 @@ _library(
 _library(
     "hqq",
     Hook("hqq.models.base", "BaseHQQModel.quantize_model", STEP, ProfileStep.MODEL_QUANTIZATION, config=("quant_config",)),
-    Hook("hqq.core.quantize", "HQQLinear.quantize", OBSERVED, before=LAYER),
+    Hook("hqq.core.quantize", "HQQLinear.quantize", LAYERS, ProfileStep.MODEL_QUANTIZATION, config=("weight_quant_params",), before=LAYER),
     built_on="torch",
 )  # fmt: skip
 
@@ -383,7 +396,8 @@ _library(
     Hook(f"{_MTQ}.model_quant", "auto_quantize", STEP, ProfileStep.MODEL_QUANTIZATION, describe="libraries:of_search"),
     Hook(f"{_MTQ}.compress", "compress", STEP, ProfileStep.FREEZE_MODEL),
     Hook("modelopt.torch.export.unified_export_hf", "export_hf_checkpoint", STEP, ProfileStep.EXPORT_HF_SAFETENSORS),
-    Hook(f"{_MODELOPT_ONNX}.quantize", "quantize", STEP, ProfileStep.MODEL_QUANTIZATION, (("quantize_mode", semconv.WEIGHT_TYPE),), config=ALL, models=_MODELS),
+    Hook(f"{_MODELOPT_ONNX}.quantize", "quantize", STEP, ProfileStep.MODEL_QUANTIZATION, (("quantize_mode", semconv.WEIGHT_TYPE),), config=ALL, models=_MODELS, after=NOTE_WEIGHTS),
+    *(Hook(f"{_MODELOPT_ONNX}.{each}", "quantize", OBSERVED, after=NOTE_WEIGHTS) for each in ("int4", "int8", "fp8")),
     Hook(f"{_MODELOPT_ONNX}.int4", "_quantize_awq_clip", STEP, ProfileStep.ADVANCED_ALGORITHMS),
     Hook(f"{_MODELOPT_ONNX}.int4", "_quantize_awq_lite", STEP, ProfileStep.ADVANCED_ALGORITHMS),
     Hook(_PATCHES, "_collect_data_minmax_calibrator", "libraries:collect", ProfileStep.CALIBRATION),
@@ -428,10 +442,18 @@ _library(
     Hook(_TORCH_MODULE, "Module.to", _MOVED, ProfileStep.MODEL_QUANTIZATION),
     Hook(_TORCH_MODULE, "Module.cuda", _MOVED, ProfileStep.MODEL_QUANTIZATION),
     Hook(_TORCH_MODULE, "Module.cpu", _MOVED, ProfileStep.MODEL_QUANTIZATION),
-    Hook(_BNB, "Params4bit._quantize", "libraries:weight", ProfileStep.MODEL_QUANTIZATION),
-    Hook(_BNB, "Int8Params._quantize", "libraries:weight", ProfileStep.MODEL_QUANTIZATION),
-    Hook("bitsandbytes.functional", "quantize_4bit", STEP, ProfileStep.MODEL_QUANTIZATION, config=_4BIT_CONFIG),
+    Hook(_BNB, "Params4bit._quantize", "libraries:weight", ProfileStep.MODEL_QUANTIZATION, describe="libraries:of_weight"),
+    Hook(_BNB, "Int8Params._quantize", "libraries:weight", ProfileStep.MODEL_QUANTIZATION, describe="libraries:of_weight"),
+    Hook("bitsandbytes.functional", "quantize_4bit", LAYERS, ProfileStep.MODEL_QUANTIZATION, config=_4BIT_CONFIG),
+    # `int8_vectorwise_quant` is not here: each forward pass of a layer in 8 bits calls it for its activations.
+    Hook("bitsandbytes.functional", "quantize_blockwise", LAYERS, ProfileStep.MODEL_QUANTIZATION, config=("blocksize",), describe="tables:of_blocks"),
 )  # fmt: skip
+
+
+def of_blocks(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    """Returns the type of values that have a table of 256."""
+    return {semconv.WEIGHT_TYPE: "int8"}
+
 
 # --- Microsoft's Olive: passes over a model, of which each may use another library --------
 

@@ -238,25 +238,16 @@ has ended every process at once (``memory.oom.group``)."""
 
 HOST_OOM_COUNTER: Final = Path("/proc/vmstat")
 
-_GROUP: Final = re.compile(r"\d+:(?P<controllers>(?:[^:]*,)?memory(?:,[^:]*)?|):(?P<path>.*)")
-"""A line of a process's groups that has memory limits, in version 2 without controllers: cgroups(7)."""
-
-_MOUNT: Final = re.compile(
-    r"\S+ \S+ \S+ (?P<mounted>\S+) (?P<point>\S+) .*- "
-    r"(?:(?P<is_second>cgroup2) \S|cgroup \S+ (?:\S+,)?memory(?:,|$))"
-)
-"""A line of mountinfo that mounts control groups which can have memory limits: proc(5)."""
+_MOUNT: Final = r"\S+ \S+ \S+ (?P<mounted>\S+) (?P<point>\S+) .*- (?:(?P<is_second>cgroup2) \S|cgroup \S+ (?:\S+,)?%s(?:,|$))"
+"""A line of mountinfo that mounts control groups with a controller: proc(5)."""
 
 _TOTAL: Final = re.compile(r"^MemTotal:\s*(\d+)", re.MULTILINE)
-
-_DEFAULT_MOUNTS: Final = {2: ("/", "/sys/fs/cgroup"), 1: ("/", "/sys/fs/cgroup/memory")}
-"""By version, the control group that is mounted, and where."""
 
 
 def read_limits(root: Path = Path("/"), pid: int = SELF) -> Limits:
     """Reads the memory limit of a process: the smallest of its control group and those above, or physical memory."""
     found = [Limits(size, "physical") for size in _memory_of_machine(root)]
-    for version, groups in _groups(root, pid):
+    for version, groups in groups_of(root, pid):
         sizes = (_limits_of(group, _LIMIT_FILES[version]) for group in groups)
         found += [Limits(size, "cgroup") for size in chain.from_iterable(sizes)]
     return min(found, key=lambda limit: limit.memory or 0, default=Limits())
@@ -275,7 +266,8 @@ def _memory_of_machine(root: Path) -> list[int]:
 def oom_counters(pid: int = SELF, root: Path = Path("/")) -> list[Path]:
     """Returns the files with the kernel's counts of kills, by the group of the process, whichever group's limit it was."""
     files = [
-        [groups[0] / name for name in _OOM_FILES[version]] for version, groups in _groups(root, pid)
+        [groups[0] / name for name in _OOM_FILES[version]]
+        for version, groups in groups_of(root, pid)
     ]
     return [next((each for each in names if each.exists()), names[-1]) for names in files]
 
@@ -286,14 +278,20 @@ def oom_counts(counter: Path) -> dict[str, int]:
     return {key: int(value) for key, _, value in found if key in (KILLS, GROUP_KILLS)}
 
 
-def _groups(root: Path, pid: int) -> Iterator[tuple[int, list[Path]]]:
-    """Yields for each version the folders of a process's group and of all above it."""
-    mounts = _mounts(root)
+def groups_of(
+    root: Path, pid: int = SELF, controller: str = "memory"
+) -> Iterator[tuple[int, list[Path]]]:
+    """Yields for each version of control groups the folders of a process's group and of all above it: cgroups(7)."""
+    mounts = _mounts(root, controller)
     for line in text_of(root / f"proc/{pid or 'self'}/cgroup").splitlines():
-        if (group := _GROUP.fullmatch(line)) is not None:
-            version = 1 if group["controllers"] else 2
-            mounted, point = mounts[version]
-            top, parts = root / point.lstrip("/"), _below_mount(mounted, group["path"])
+        rest = line.partition(":")[2]
+        controllers, colon, path = rest.partition(":")
+        if colon and (
+            not controllers or controller in controllers.split(",")
+        ):  # version 2 names none
+            version = 1 if controllers else 2
+            mounted, point = mounts.get(version, ("/", f"/sys/fs/cgroup/{controllers}"))
+            top, parts = root / point.lstrip("/"), _below_mount(mounted, path)
             yield version, [top.joinpath(*parts[:n]) for n in range(len(parts), -1, -1)]
 
 
@@ -312,11 +310,11 @@ def _below_mount(mounted: str, path: str) -> tuple[str, ...]:
     return () if ".." in group.parts else group.parts[group.is_absolute() :]
 
 
-def _mounts(root: Path) -> dict[int, tuple[str, str]]:
-    """Finds the hierarchies that can have memory limits, by version, in mountinfo."""
-    found = dict(_DEFAULT_MOUNTS)
+def _mounts(root: Path, controller: str) -> dict[int, tuple[str, str]]:
+    """Finds by version the control group that is mounted, and where, in mountinfo."""
+    found, pattern = {}, re.compile(_MOUNT % controller)
     lines = text_of(root / "proc/self/mountinfo").splitlines()
     for line in reversed(lines):  # the first line counts
-        if (mount := _MOUNT.match(line)) is not None:
+        if (mount := pattern.match(line)) is not None:
             found[2 if mount["is_second"] else 1] = mount["mounted"], mount["point"]
     return found

@@ -296,9 +296,11 @@ class EventMaker:
 
     def _copy_to_run(self, attributes: Attributes) -> None:
         for name in semconv.COPIED_TO_RUN:
-            if name in attributes and name not in self._of_period:
-                self._of_run.setdefault(name, attributes[name])
-                self._of_period[name] = attributes[name]
+            if name in attributes:
+                for known in (self._of_run, self._of_period):
+                    values = str(known.setdefault(name, attributes[name])).split(", ")
+                    if name in semconv.OF_ALL_STEPS and attributes[name] not in values:
+                        known[name] = ", ".join((*values, str(attributes[name])))
 
 
 def _with_cost(known: Mapping[str, AttributeValue], cost: CostedModel) -> dict[str, AttributeValue]:

@@ -60,6 +60,8 @@ class OpenStep:
     closed: bool = False  # Whether its end has begun
     # Whether it ends when what contains it does, without a failure: nothing else may report its end
     ends_with_parent: bool = False
+    # The reading after the last of the calls that it is made of, while it waits for another: it is its end if none comes
+    between: Reading | None = None
     # What the library has computed of layers, as many as are recorded, and how many there were
     layers: list[LayerAccuracy] = field(default_factory=list)
     measured: int = 0
@@ -177,7 +179,8 @@ class Ongoing:
         if newest is None or reading.order >= newest.order:
             newest = self.latest = reading
         # Listed, as a step may end meanwhile: a generator is garbage-collected.
-        tracked: tuple[Period | OpenStep, ...] = (*self._periods, *self.open.values())
+        steps = [step for step in self.open.values() if step.between is None]
+        tracked: tuple[Period | OpenStep, ...] = (*self._periods, *steps)
         for each in tracked:
             each.tracker.fold(reading)
         return newest

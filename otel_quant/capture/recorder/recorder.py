@@ -25,21 +25,8 @@ from otel_quant.capture.sampler import SHARE, Sampler
 from otel_quant.capture.stack_sampler import STACKS_SHARE, StackSampler
 from otel_quant.export.otel.service_name import described
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
-from otel_quant.schema import semconv
+from otel_quant.schema import readings, semconv
 from otel_quant.schema.events import Event, Sink
-from otel_quant.schema.readings import (
-    ALL_STEPS,
-    AttributeValue,
-    CostedModel,
-    Count,
-    Counts,
-    LayerAccuracy,
-    Peaks,
-    ProfileStep,
-    Reading,
-    RunInfo,
-    StepInfo,
-)
 
 _LONGEST_WAIT: Final = 1.0
 """Seconds that the end of a run waits for other threads: a driver may hang."""
@@ -47,7 +34,7 @@ _LONGEST_WAIT: Final = 1.0
 _LOOKS: Final = 0.001
 """Seconds between two looks whether they are done."""
 
-_NONE: Final = Count()
+_NONE: Final = readings.Count()
 
 
 class _UnderWay(list[int]):
@@ -70,7 +57,7 @@ class Recorder:
 
     def __init__(
         self,
-        info: RunInfo,
+        info: readings.RunInfo,
         probes: Probes,
         sinks: Sequence[Sink],
         metrics: ProgramMetrics | None = None,
@@ -80,7 +67,7 @@ class Recorder:
         stacks: StackSampler | None = None,
     ) -> None:
         self.ended = self._ending = self._has_lost = False
-        self.baseline: Reading | None = None  # The run's first reading, once it has begun
+        self.baseline: readings.Reading | None = None  # The run's first reading, once it has begun
         self.opened = 0  # How many steps were opened so far
         self._boundary = FAULTS.kept_in("recorder")
         self._probes = probes
@@ -101,37 +88,39 @@ class Recorder:
     # --- the run --------------------------------------------------------------------------
 
     @property
-    def info(self) -> RunInfo:
+    def info(self) -> readings.RunInfo:
         """What is known of the run."""
         return self._events.run
 
     @property
-    def latest(self) -> Reading | None:
+    def latest(self) -> readings.Reading | None:
         """The newest reading; None before the run has begun."""
         return self._ongoing.latest
 
-    def started(self, baseline: Reading) -> Event:
+    def started(self, baseline: readings.Reading) -> Event:
         """Returns the event of the run's start, for a sink that is added later."""
-        return self._events.run_started(self._events.at(ProfileStep.START, baseline, {}))
+        return self._events.run_started(self._events.at(readings.ProfileStep.START, baseline, {}))
 
     @property
-    def peaks(self) -> Peaks:
+    def peaks(self) -> readings.Peaks:
         """Highest figures of the run so far."""
         with self._lock:
             whole = self._ongoing.whole
-            return whole.tracker.result() if whole is not None else Peaks()
+            return whole.tracker.result() if whole is not None else readings.Peaks()
 
     @property
     def idle(self) -> bool:
         """Whether no step is open."""
         return not self._ongoing.open
 
-    def reading_now(self) -> Reading:
+    def reading_now(self) -> readings.Reading:
         """Takes a reading between checkpoints, for metrics that show the run live."""
         return self._folded(self._probes.read())
 
     def start(
-        self, attributes: Mapping[str, AttributeValue] | None = None, began: Reading | None = None
+        self,
+        attributes: Mapping[str, readings.AttributeValue] | None = None,
+        began: readings.Reading | None = None,
     ) -> None:
         """Begins the run, with a reading of now or an earlier one. Does nothing if it has begun."""
         with self._boundary:
@@ -139,7 +128,7 @@ class Recorder:
                 if self._ongoing.whole is not None or self._ending:
                     return
             reading = began or self._probes.read(lowers_marks=self._exact_peaks)
-            custom = self._events.custom_at(ProfileStep.START, reading, reading)
+            custom = self._events.custom_at(readings.ProfileStep.START, reading, reading)
             with self._lock:
                 if self._ongoing.whole is not None or self._ending:
                     return  # another thread or a signal handler has begun or ended the run
@@ -147,7 +136,7 @@ class Recorder:
                 events = self._events
                 events.run = described(events.run, attributes or {}, reading.time_ns)
                 events.baseline = self.baseline = reading
-                taken = events.take(ProfileStep.START, reading, custom)
+                taken = events.take(readings.ProfileStep.START, reading, custom)
                 self._sinks.send(events.run_started(taken))
             with self._lock:
                 if not self._ending:
@@ -209,9 +198,9 @@ class Recorder:
         library: str | None = None,
         library_version: str | None = None,
         function: str | None = None,
-        attributes: Mapping[str, AttributeValue] | None = None,
+        attributes: Mapping[str, readings.AttributeValue] | None = None,
         filled_in: bool = False,
-        began: Reading | None = None,
+        began: readings.Reading | None = None,
     ) -> OpenStep | None:
         """Opens a step, now or at an earlier reading; its ``Start`` checkpoint has reached the sinks on return."""
         with self._boundary:
@@ -225,16 +214,21 @@ class Recorder:
             if (model := attributes.pop(semconv.MODEL_NAME, None)) is not None:
                 self._events.name_model(model)
             parent, step = current_step(self), None
+            for each in list(self._ongoing.open.values()):
+                if each.between is not None and each.info.thread == threading.get_ident():
+                    self.close(each)
             try:
                 with self._under_way as thread:
                     reading = began or self._probes.read(lowers_marks=self._exact_peaks)
                     with self._lock:
                         if self._ending:
                             return None
-                        info = StepInfo(
+                        info = readings.StepInfo(
                             index=self.opened,
                             label=label,
-                            kind=kind if kind in ALL_STEPS else ProfileStep.USER_DEFINED,
+                            kind=kind
+                            if kind in readings.ALL_STEPS
+                            else readings.ProfileStep.USER_DEFINED,
                             parent=parent.info.index if parent else None,
                             library=library,
                             library_version=library_version,
@@ -272,7 +266,7 @@ class Recorder:
                 self.close(each)
             try:
                 with self._under_way:
-                    reading = self._probes.read(lowers_marks=self._exact_peaks)
+                    reading = step.between or self._probes.read(lowers_marks=self._exact_peaks)
                     with self._lock:
                         self._ongoing.fold(reading)
                         self._ongoing.open.pop(step.info.index, None)
@@ -306,7 +300,7 @@ class Recorder:
                     step.watch = StallWatch()
                 step.counts.expect(unit, total)
                 step.forecast = StepForecast(total, self.info.limits, unit)
-                counts = Counts(step.counts)
+                counts = readings.Counts(step.counts)
                 event = self._events.bare(
                     "progress.expected", _now(), step=step.info, counts=counts
                 )
@@ -316,7 +310,7 @@ class Recorder:
         """Counts a layer or a sample that a step has begun."""
         with self._lock:
             done, total = step.counts.get(unit, _NONE)
-            step.counts[unit] = Count(done + 1, total)
+            step.counts[unit] = readings.Count(done + 1, total)
             if unit == step.counts.newest:
                 step.watch.count(done + 1, time.perf_counter_ns())
         self._sinks.counted(step.info, unit, 1)
@@ -327,7 +321,9 @@ class Recorder:
             step.items = None if items is None or step.items is None else step.items + items
         self.count(step, "sample")
 
-    def measure_layers(self, layers: Sequence[LayerAccuracy], owners: Collection[str]) -> None:
+    def measure_layers(
+        self, layers: Sequence[readings.LayerAccuracy], owners: Collection[str]
+    ) -> None:
         """Notes what a library has computed of layers, for its innermost step; in a thread of its own, its newest."""
         around, now = current_step(self), _now()
         with self._lock:
@@ -346,7 +342,7 @@ class Recorder:
             event = self._events.bare("layer.measured", now, step=step.info, layer=each)
             self._sinks.send(event)
 
-    def models_costed(self, costs: Sequence[CostedModel]) -> None:
+    def models_costed(self, costs: Sequence[readings.CostedModel]) -> None:
         """Passes the static cost of models to the sinks."""
         if self._ongoing.whole is not None and not self.ended:
             self._sinks.send(self._events.models_costed(costs, _now()))
@@ -363,7 +359,7 @@ class Recorder:
             return
         CACHE_DIRECTORIES.end_pause()
         reading = self.reading_now()
-        taken = self._taken(ProfileStep.END, reading)
+        taken = self._taken(readings.ProfileStep.END, reading)
         of_run = self._events.custom_of_run(reading, self.peaks)
         info = self.info
         with FAULTS.kept_in("description of the run"):
@@ -386,7 +382,7 @@ class Recorder:
                 label,
             )
 
-    def _taken(self, name: str, reading: Reading) -> Event | None:
+    def _taken(self, name: str, reading: readings.Reading) -> Event | None:
         """Takes a checkpoint; None if the run has ended, which waits for other threads a second at most."""
         events = self._events
         custom = events.custom_at(name, reading, events.baseline)
@@ -400,14 +396,15 @@ class Recorder:
             if self._ending:
                 return
             self._ongoing.add_to_forecasts(reading)
-            steps = self._ongoing.open.copy()
+            every = self._ongoing.open.items()
+            steps = {index: step for index, step in every if step.between is None}
         if self._stacks is not None:
             self._stacks.take(steps, reading, self.opened, self._ongoing.ended)
         self._sinks.sampled(reading)
         if is_due:
             self._tell_of(reading)
 
-    def _tell_of(self, reading: Reading) -> None:
+    def _tell_of(self, reading: readings.Reading) -> None:
         """Sends a reading, without the lock, and which forecasts it makes worth a warning."""
         lines = self._stacks.newest if self._stacks is not None else {}
         still = self._stacks.still(reading) if self._stacks is not None else {}
@@ -435,7 +432,7 @@ class Recorder:
             if self._ongoing.open.pop(step.info.index, None) is not None:
                 self._ongoing.times.drop()
 
-    def _folded(self, reading: Reading) -> Reading:
+    def _folded(self, reading: readings.Reading) -> readings.Reading:
         with self._lock:
             if not self.ended:
                 self._ongoing.fold(reading)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from heapq import heapify, heappop, heappush
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -126,6 +125,8 @@ class EditedGraph:
         more: dict[str, Any] = {} if by.is_single else {"axis": by.axis}
         self.nodes.append(helper.make_node("DequantizeLinear", names, [made], name=made, **more))
         self._makers[made] = self.nodes[-1]
+        for name in names:
+            self._readers[name].append(self.nodes[-1])
         return made
 
     def dequantizer(self, name: str) -> Any:
@@ -147,64 +148,58 @@ class EditedGraph:
 
     def remove(self, *nodes: Any) -> None:
         """Takes nodes away."""
-        self.nodes = [each for each in self.nodes if not any(each is node for node in nodes)]
+        gone = set(map(id, nodes))
+        self.nodes = [each for each in self.nodes if id(each) not in gone]
 
     def replace_reads(self, old: str, new: str) -> None:
         """Has all nodes read another tensor in place of one."""
-        for node in self.readers(old):
+        for node in self._readers.pop(old, ()):
             for i, name in enumerate(node.input):
                 if name == old:
                     node.input[i] = new
+            self._readers[new].append(node)
+
+    def bypass(self, *nodes: Any) -> None:
+        """Takes nodes in a row away, and has their readers read what the first reads; an output keeps its name."""
+        self.remove(*nodes)
+        first, last = nodes[0].input[0], nodes[-1].output[0]
+        self._readers[first] = [it for it in self._readers[first] if it is not nodes[0]]
+        self.replace_reads(last, first)
 
     def finished(self) -> Any:
         """Returns the model with its nodes in order, without what nothing reads."""
         graph = self.model.graph
-        while True:
-            self.index()
-            unread = [node for node in self.nodes if not self._is_read(node)]
-            if not unread:
-                break
+        self.index()
+        while unread := [it for it in self.nodes if not any(map(self._is_used, it.output))]:
             self.remove(*unread)
+            self.index()
         ordered = [type(node).FromString(node.SerializeToString()) for node in self._ordered()]
         del graph.node[:]
         graph.node.extend(ordered)
-        unused = [i for i, each in enumerate(graph.initializer) if not self._is_used(each.name)]
-        for i in reversed(unused):
-            del graph.initializer[i]
-        self.nodes = list(graph.node)
-        made = set(self._makers)
-        known = [info for info in graph.value_info if info.name in made]
-        del graph.value_info[:]
-        graph.value_info.extend(known)
-        self.index()
+        used = [each for each in graph.initializer if self._is_used(each.name)]
+        if len(used) < len(graph.initializer):
+            kept = type(graph)(initializer=used)
+            del graph.initializer[:]
+            graph.initializer.extend(kept.initializer)
         return self.model
 
     def _is_used(self, name: str) -> bool:
         return name in self.kept or bool(self.readers(name))
 
-    def _is_read(self, node: Any) -> bool:
-        return any(self._is_used(name) for name in node.output if name)
-
     def _ordered(self) -> Iterator[Any]:
         """Yields the nodes each after those whose results it reads, else as in the file."""
-        number = {name: i for i, node in enumerate(self.nodes) for name in node.output if name}
-        waits = [
-            {number[name] for name in (*node.input, *_read_within(node)) if name in number}
-            for node in self.nodes
-        ]
-        readers: defaultdict[int, list[int]] = defaultdict(list)
-        for i, wait in enumerate(waits):
-            for before in wait:
-                readers[before].append(i)
-        ready = [i for i, wait in enumerate(waits) if not wait]
-        heapify(ready)
-        while ready:
-            i = heappop(ready)
-            yield self.nodes[i]
-            for reader in readers[i]:
-                waits[reader].discard(i)
-                if not waits[reader]:
-                    heappush(ready, reader)
+        left, waiting = self.nodes, set(self._makers)
+        while left:
+            behind = []
+            for node in left:
+                if waiting.isdisjoint(node.input) and waiting.isdisjoint(_read_within(node)):
+                    waiting.difference_update(node.output)
+                    yield node
+                else:
+                    behind.append(node)
+            left = (
+                behind if len(behind) < len(left) else []
+            )  # a graph that never ends is refused on loading
 
 
 def is_operator(node: Any, *op_types: str) -> bool:

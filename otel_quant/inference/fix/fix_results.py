@@ -12,6 +12,11 @@ from otel_quant.inference.results import InferenceResult
 SCHEMA: Final = 1
 """Version of the JSON: raised when a key changes its meaning or goes away."""
 
+KINDS: Final = (
+    "constants", "batch_norm", "axis", "blocks", "matmul_add", "bias", "zero_point", "unsigned", "double", "pairs",
+)  # fmt: skip
+"""The kinds of rewrites that a user may ask for, in the order in which they are applied."""
+
 State = Literal["planned", "written", "left out", "offered"]
 
 
@@ -22,8 +27,7 @@ class Rewrite:
     kind: str
     title: str  # What it writes
     nodes: tuple[str, ...]  # Those that it changes
-    # Contractions that are expected to run in integers with it and those before it
-    integers: int
+    integers_without: int  # Contractions that are expected to run in integers with all but this one
     state: State = "planned"
     differs: str = (
         ""  # How what the model computes differs then; empty: but for rounding it does not

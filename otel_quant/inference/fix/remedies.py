@@ -11,10 +11,11 @@ from math import inf
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from onnx import helper
 
 from otel_quant.cost import InputSpec
 from otel_quant.cost import graph as cost_graph
-from otel_quant.inference.fix.edited_graph import EditedGraph, Scales, is_operator
+from otel_quant.inference.fix.edited_graph import EditedGraph, Scales, attributes, is_operator
 
 _EQUAL: Final = frozenset(op for op, it in cost_graph.FUSIONS.items() if it.result == "equal")
 _WEIGHTED: Final = frozenset(op for op, it in cost_graph.FUSIONS.items() if it.weight)
@@ -32,13 +33,23 @@ class Judged:
         self._on_integers = {
             name for op in self._file.fused.on_integers for name in op.node.outputs
         }
-        self.needs_unsigned = any(
-            why == cost_graph.SIGNED for why in self._file.fused.obstacles.values()
-        )
+        self.needs_unsigned = cost_graph.SIGNED in self._file.fused.obstacles.values()
 
     def is_on_integers(self, node: Any) -> bool:
         """Whether a node has a kernel on integers."""
         return any(name in self._on_integers for name in node.output if name)
+
+    def runs(self, conversion: Any) -> bool:
+        """Whether a node that quantizes or dequantizes runs, and is no part of a kernel."""
+        op = self._file.maker_of(conversion.output[0])
+        access = None if op is None else self._file.fused.kernels.get(op)
+        return access is None or bool(access.makes)
+
+    def shape(self, name: str) -> Sequence[int] | None:
+        """Returns the shape of what a node makes; None where not all of it is known."""
+        op = self._file.maker_of(name)
+        found = next((it.shape for it in op.outputs if it.name == name), None) if op else None
+        return None if found is None or None in found else [it for it in found if it is not None]
 
 
 class Remedy(NamedTuple):
@@ -50,6 +61,9 @@ class Remedy(NamedTuple):
     # How what the model computes differs then; empty if it is the same but for rounding
     differs: str = ""
     removes_error: bool = False  # Whether results were wrong before
+    # The kind that it may take the place of, where it comes closer to the float model
+    instead_of: str = ""
+    is_last: bool = False  # Whether it waits until no other kind changes anything
 
 
 REMEDIES: list[Remedy] = []
@@ -64,6 +78,179 @@ def _remedy(kind: str, title: str, **more: Any) -> Callable[[Any], Any]:
     return add
 
 
+_MOVES: Final = ("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+
+
+@_remedy("constants", "constants in place of nodes that compute them from constants")
+def _constants(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
+    """Computes what moves or quantizes a constant, and moves the DequantizeLinear behind it."""
+    for node in [each for each in graph.nodes if each.output[0] not in graph.kept]:
+        new = None
+        if is_operator(node, *_MOVES):
+            new = _moved(graph, node, judged)
+        elif is_operator(node, "QuantizeLinear"):
+            floats, by = graph.constant(node.input[0]), graph.scales(node)
+            if floats is not None and by is not None:
+                new = graph.add_constant(node.output[0], by.codes(floats))
+        if new is not None:
+            graph.replace_reads(node.output[0], new)
+            yield node
+
+
+def _moved(graph: EditedGraph, node: Any, judged: Judged) -> str | None:
+    """Returns the name of a constant in place of one that is moved; None where it is none."""
+    maker, shape = graph.dequantizer(node.input[0]), judged.shape(node.output[0])
+    codes = graph.constant(node.input[0] if maker is None else maker.input[0])
+    by = None if maker is None else graph.scales(maker)
+    if codes is None or shape is None or (maker is not None and by is None):
+        return None
+    axes = attributes(node).get("perm", list(range(codes.ndim))[::-1])
+    if node.op_type != "Transpose":
+        axes = list(range(codes.ndim))
+    moved = codes.transpose(axes).reshape(shape)
+    if by is None:
+        return graph.add_constant(node.output[0], moved)
+    if not by.is_single and (
+        by.block or moved.ndim != codes.ndim or node.op_type not in ("Identity", "Transpose")
+    ):
+        return None
+    return graph.add_dequantizer(
+        node.output[0], moved, by._replace(axis=axes.index(by.axis % codes.ndim))
+    )
+
+
+@_remedy("batch_norm", "batch norms as a part of the weights in front of them")
+def _batch_norms(graph: EditedGraph, _: Judged) -> Iterator[Any]:
+    """Takes a BatchNormalization behind a Conv of quantized weights into their scales, and a bias."""
+    for node in [each for each in graph.nodes if is_operator(each, "BatchNormalization")]:
+        conv, dequantizer = graph.maker(node.input[0]), None
+        if (
+            conv is not None
+            and is_operator(conv, "Conv")
+            and graph.only_reader(conv.output[0]) is node
+        ):
+            dequantizer = graph.dequantizer(conv.input[1])
+        by = None if dequantizer is None else graph.scales(dequantizer)
+        codes = None if dequantizer is None else graph.constant(dequantizer.input[0])
+        bias = _floats(graph, conv.input[2]) if conv is not None and len(conv.input) > 2 else 0.0
+        gamma, beta, mean, var = (graph.constant(name) for name in node.input[1:5])
+        if (
+            codes is None
+            or by is None
+            or bias is None
+            or any(it is None for it in (gamma, beta, mean, var))
+        ):
+            continue
+        factor = gamma / np.sqrt(var + attributes(node).get("epsilon", 1e-5))
+        if (
+            codes.dtype != np.int8
+            or by.zero.any()
+            or not factor.all()
+            or not (by.is_single or by.axis == 0)
+        ):
+            continue
+        signs = np.where(factor < 0, -1, 1).reshape(-1, *[1] * (codes.ndim - 1))
+        scale = (by.scale * np.abs(factor)).astype(by.scale.dtype)
+        codes = np.clip(codes.astype(np.int16) * signs, -128, 127).astype(np.int8)
+        new = Scales(scale, np.zeros(scale.shape, np.int8), 0)
+        added = ((bias - mean) * factor + beta).astype(np.float32)
+        names = conv.input[0], graph.add_dequantizer(conv.input[1], codes, new)
+        del conv.input[:]
+        conv.input.extend([*names, graph.add_constant(node.input[2], added)])
+        graph.bypass(node)
+        yield node
+
+
+@_remedy(
+    "axis",
+    "weights with scales along the output channels",
+    differs="weights are rounded anew, along the axis that kernels take",
+    removes_error=True,
+)
+def _axes(graph: EditedGraph, _: Judged) -> Iterator[Any]:
+    """Quantizes weights anew whose scales lie along an axis that is not the output channels'."""
+    for node in [each for each in graph.nodes if is_operator(each, *_WEIGHTED)]:
+        dequantizer = graph.dequantizer(node.input[1])
+        by = None if dequantizer is None else graph.scales(dequantizer)
+        codes = None if dequantizer is None else graph.constant(dequantizer.input[0])
+        if by is None or codes is None or by.is_single or by.block or by.zero.dtype not in _BYTES:
+            continue
+        is_first = node.op_type == "Conv" or attributes(node).get("transB", 0)
+        right = 0 if is_first else codes.ndim - 1
+        if by.axis % codes.ndim == right:
+            continue
+        floats = by.floats(codes)
+        highest = np.abs(floats).max(tuple(i for i in range(codes.ndim) if i != right))
+        scale = (np.where(highest == 0, 1, highest) / 127).astype(by.scale.dtype)
+        new = Scales(scale, np.zeros(scale.shape, np.int8), right)
+        node.input[1] = graph.add_dequantizer(node.input[1], new.codes(floats), new)
+        yield node
+
+
+@_remedy("blocks", "blocks of 16, 32, 64 ... weights")
+def _blocks(graph: EditedGraph, _: Judged) -> Iterator[Any]:
+    """Divides blocks of 48, 80 ... weights, whose length no kernel takes; each part keeps its scale."""
+    for node in [each for each in graph.nodes if is_operator(each, "DequantizeLinear")]:
+        by, codes = graph.scales(node), graph.constant(node.input[0])
+        length = (
+            0 if by is None else by.block & -by.block
+        )  # The largest power of two that divides it
+        if by is None or codes is None or length < 16 or length == by.block:
+            continue
+        count = -(-codes.shape[by.axis] // length)
+        parts = (
+            np.repeat(each, by.block // length, by.axis).take(range(count), by.axis)
+            for each in (by.scale, by.zero)
+        )
+        _set_inputs(node, [graph.add_constant(node.output[0], each) for each in parts])
+        next(each for each in node.attribute if each.name == "block_size").i = length
+        yield node
+
+
+@_remedy("matmul_add", "additions behind MatMul that onnxruntime does not make a Gemm in float of")
+def _matmul_add(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
+    """Gives what is added to a MatMul of integers a second dimension, or makes the two a Gemm.
+
+    onnxruntime makes them a Gemm before it looks for integers, and that has a kernel on them only if its
+    result is quantized or its bias is of int32.
+    """
+    for add in [each for each in graph.nodes if is_operator(each, "Add")]:
+        for i, name in enumerate(add.input):
+            matmul, bias, shape = (
+                graph.maker(name),
+                graph.constant(add.input[1 - i]),
+                judged.shape(add.output[0]),
+            )
+            if (
+                bias is None
+                or bias.ndim != 1
+                or shape is None
+                or matmul is None
+                or not is_operator(matmul, "MatMul")
+            ):
+                continue
+            makers, reader = (
+                list(map(graph.dequantizer, matmul.input)),
+                graph.only_reader(add.output[0]),
+            )
+            if None in makers or (reader is not None and is_operator(reader, "QuantizeLinear")):
+                continue
+            codes = graph.constant(makers[1].input[0])
+            if graph.only_reader(name) is not add or codes is None or codes.ndim != 2:
+                continue
+            if len(shape) > 2:
+                add.input[1 - i] = graph.add_constant(add.input[1 - i], bias[None])
+            else:
+                inputs = [*matmul.input, add.input[1 - i]]
+                gemm = helper.make_node(
+                    "Gemm", inputs, [add.output[0]], name=add.name or add.output[0]
+                )
+                graph.nodes.append(gemm)
+                graph.remove(matmul, add)
+            yield add
+            break
+
+
 @_remedy("bias", "own biases of int32 with the scale of the products")
 def _biases(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
     """Gives each contraction a bias of int32 whose scale is that of its products."""
@@ -72,7 +259,6 @@ def _biases(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
             found = _bias(graph, node, judged)
             if found is not None:
                 node.input[2] = graph.add_dequantizer(node.input[2], *found)
-                graph.index()
                 yield node
 
 
@@ -110,24 +296,44 @@ def _scale_of_products(graph: EditedGraph, node: Any) -> Scales | None:
 
 def _bias_in_float(graph: EditedGraph, node: Any, judged: Judged) -> Any:
     """Returns a bias in float64; None if it is no constant, or one in float that onnxruntime quantizes."""
-    name = node.input[2]
-    maker = graph.dequantizer(name)
+    if graph.dequantizer(node.input[2]) is None and judged.is_on_integers(node):
+        return None
+    return _floats(graph, node.input[2])
+
+
+def _floats(graph: EditedGraph, name: str) -> Any:
+    """Returns a bias, perhaps a dequantized one, in float64; None if it is no constant."""
+    maker, found = graph.dequantizer(name), graph.constant(name)
     if maker is None:
-        found = graph.constant(name)
-        return None if found is None or judged.is_on_integers(node) else found.astype(np.float64)
+        return None if found is None else found.astype(np.float64)
     codes, scales = graph.constant(maker.input[0]), graph.scales(maker)
     if codes is None or scales is None:
         return None
-    by = scales._replace(axis=0, zero=scales.zero.astype(codes.dtype))
-    return by.floats(codes)
+    return scales._replace(axis=0, zero=scales.zero.astype(codes.dtype)).floats(codes)
 
 
 @_remedy(
     "zero_point",
-    "zero point at the lowest code behind a Relu or Clip from 0, which then is left out",
-    differs="what was saturated at the highest code no longer is",
+    "zero point at the lowest code behind a Relu or Clip from 0, which is left out: all codes for the same range",
+    differs="values behind it are rounded in finer steps",
 )
-def _zero_points(graph: EditedGraph, _: Judged) -> Iterator[Any]:
+def _finer(graph: EditedGraph, _: Judged) -> Iterator[Any]:
+    """Gives what is behind a clamp all codes for the range that it has."""
+    yield from _zero_points(graph, is_wide=False)
+
+
+@_remedy(
+    "zero_point_wide",
+    "zero point at the lowest code behind a Relu or Clip from 0, which is left out: the same steps, a wider range",
+    differs="what was saturated at the highest code no longer is",
+    instead_of="zero_point",
+)
+def _wider(graph: EditedGraph, _: Judged) -> Iterator[Any]:
+    """Gives what is behind a clamp all codes, each for what it stands for."""
+    yield from _zero_points(graph, is_wide=True)
+
+
+def _zero_points(graph: EditedGraph, *, is_wide: bool) -> Iterator[Any]:
     """Moves the zero points behind Relu and Clip to the lowest code, where they make these superfluous."""
     for clamp in list(graph.nodes):
         high = _highest(graph, clamp)
@@ -140,12 +346,12 @@ def _zero_points(graph: EditedGraph, _: Judged) -> Iterator[Any]:
         limits = np.iinfo(now.zero.dtype)
         if now.zero == limits.min or not _may_change(graph, quantizer):
             continue
-        scale = np.minimum(now.scale, now.scale.dtype.type(high / (limits.max - limits.min)))
+        lowest = limits.min if is_wide else int(now.zero)
+        span = np.minimum(now.scale * (limits.max - lowest), high)
+        scale = (span / (limits.max - limits.min)).astype(now.scale.dtype)
         wanted = Scales(scale.reshape(now.scale.shape), np.full_like(now.zero, limits.min))
         _quantize_otherwise(graph, quantizer, now, wanted)
-        graph.replace_reads(clamp.output[0], clamp.input[0])
-        graph.remove(clamp)
-        graph.index()
+        graph.bypass(clamp)
         yield clamp
 
 
@@ -237,3 +443,47 @@ def _is_operand(graph: EditedGraph, node: Any) -> bool:
     return bool(readers) and all(
         each.op_type in cost_graph.FUSIONS and each.op_type not in _WEIGHTED for each in readers
     )
+
+
+@_remedy(
+    "double",
+    "one quantization in place of two in a row",
+    differs="values are rounded once, not twice",
+)
+def _double(graph: EditedGraph, _: Judged) -> Iterator[Any]:
+    """Takes the first of two quantizations in a row away, where nothing else reads its integers."""
+    for node in [each for each in graph.nodes if is_operator(each, "QuantizeLinear")]:
+        middle = graph.dequantizer(node.input[0])
+        first = None if middle is None else graph.maker(middle.input[0])
+        if middle is None or first is None or not is_operator(first, "QuantizeLinear"):
+            continue
+        if (
+            graph.only_reader(middle.output[0]) is node
+            and graph.only_reader(first.output[0]) is middle
+        ):
+            graph.bypass(first, middle)
+            yield node
+
+
+@_remedy(
+    "pairs",
+    "floats in place of integers that no kernel takes",
+    differs="values there are not rounded",
+    is_last=True,
+)
+def _pairs(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
+    """Takes away what quantizes where every DequantizeLinear behind it runs: no kernel reads the integers."""
+    for node in [each for each in graph.nodes if is_operator(each, "QuantizeLinear")]:
+        readers = _dequantizers(graph, node) or ()
+        if not readers or not all(map(judged.runs, (node, *readers))):
+            continue
+        behind = [name for each in readers for name in each.output]
+        source = graph.maker(node.input[0])
+        if not graph.kept.isdisjoint(behind) or (
+            source and is_operator(source, "DequantizeLinear")
+        ):
+            continue
+        graph.remove(node, *readers)
+        for name in behind:
+            graph.replace_reads(name, node.input[0])
+        yield node

@@ -26,7 +26,6 @@ class Rewritten(NamedTuple):
 
     model: Any  # An ``onnx.ModelProto``; weights beside the file stay there
     nodes: Mapping[str, Sequence[str]]  # Those that were changed, by kind
-    integers: Mapping[str, int]  # Contractions in integers after the rewrites of each kind
     forecast: IntegerForecast
 
 
@@ -53,17 +52,18 @@ def rewritten(
     copy = type(model)()
     copy.CopyFrom(model)
     nodes: dict[str, dict[str, None]] = {}
-    integers: dict[str, int] = {}
+    graph, judged = EditedGraph(copy, folder), Judged(copy, inputs, dims)
     has_changed = True
     while has_changed:
         has_changed = False
         for remedy in [each for each in REMEDIES if each.kind in kinds]:
-            graph = EditedGraph(copy, folder)
-            judged = Judged(copy, inputs, dims)
+            if remedy.is_last and has_changed:
+                continue
             changed = [node.name or node.output[0] for node in remedy.rewrite(graph, judged)]
             if changed:
-                has_changed, copy = True, graph.finished()
+                has_changed = True
                 nodes.setdefault(remedy.kind, {}).update(dict.fromkeys(changed))
-                integers[remedy.kind] = forecast_of(copy, inputs, dims).integers
+                copy = graph.finished()
+                graph, judged = EditedGraph(copy, folder), Judged(copy, inputs, dims)
     found = {kind: list(each) for kind, each in nodes.items()}
-    return Rewritten(copy, found, integers, forecast_of(copy, inputs, dims))
+    return Rewritten(copy, found, forecast_of(copy, inputs, dims))

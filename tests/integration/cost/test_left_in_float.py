@@ -21,6 +21,8 @@ from onnxruntime.quantization.matmul_nbits_quantizer import (
 )
 
 from otel_quant.cost import analyze
+from otel_quant.inference.measure import measure_files
+from otel_quant.inference.subjects import Options
 from tests.fixtures.onnx_builder import Builder
 
 NAMES = "nothing was quantized: no node has a name or operator that the quantizer was given"
@@ -117,7 +119,7 @@ def weight_only(before: Path, after: Path) -> None:
 CASES: list[tuple[Callable[[], Builder], Quantize, dict[str, tuple[int, str]]]] = [
     (_image, dynamic(), {"up": (1, _no("dynamic", "ConvTranspose"))}),
     (_image, static(QuantFormat.QOperator), {"up": (1, _no("QOperator", "ConvTranspose"))}),
-    (_image, static(nodes_to_exclude=["c1"]), {"c1": (1, EXCLUDED)}),
+    (_image, static(nodes_to_exclude=["c0"]), {"c0": (1, EXCLUDED)}),
     (_layers, dynamic(nodes_to_quantize=["fc0", "fc1"]), {"fc0_MatMul": (2, NAMES)}),
     (_layers, dynamic(nodes_to_quantize=["fc0_MatMul"]), {"fc1_MatMul": (1, EXCLUDED)}),
     (_attention, dynamic(), {"scores": (1, COMPUTED)}),
@@ -157,3 +159,17 @@ def test_a_model_that_a_run_has_quantized_is_known_to_be_meant_so(tmp_path: Path
     assert analyze(path, quantized=True).left_text.startswith(
         "2 of 2 contractions, 100.0 % of their MACs, stay in float, because nothing was quantized"
     )
+
+
+def test_an_excluded_layer_that_onnxruntime_quantizes_on_loading_is_named(tmp_path: Path) -> None:
+    before, after = _image().save(tmp_path / "float.onnx"), tmp_path / "other.onnx"
+    static(nodes_to_exclude=["c1"])(before, after)
+    cost = analyze(after)
+    [found] = cost.on_loading
+    assert (cost.left_in_float, found.first, dict(found.ops)) == ((), "c1", {"Conv": 1})
+    assert "WeightBiasQuantization" in cost.left_text
+    assert "disabled_optimizers=['WeightBiasQuantization']" in cost.left_text
+    [result] = measure_files([str(after)], Options(runs=2, threads=1)).models
+    assert [each.node for each in result.findings if each.kind == "undone"] == ["c1"]
+    assert [each for each in result.findings if each.kind == "unexpected"] == []
+    assert "ran in int8" in result.facts["types"]

@@ -160,6 +160,7 @@ REMEDIES: Final = [
     _of_forms("uint8 for what is not a weight", Form("Conv", "int8", y="int8", shared="x"), Form("Conv", shared="x")),
     _of_forms(_EIGHT_BITS, Form("Conv", "uint16", y="uint16"), Form("Conv")),
     _of_forms(_EIGHT_BITS, Form("MatMul", w="int4"), Form("MatMul")),
+    _of_forms("scales of float32", Form("Conv", half=True), Form("Conv")),
     _of_forms("QuantizeLinear and DequantizeLinear in front of its other operand", Form("Conv", "float"), Form("Conv")),
     *(
         _of(

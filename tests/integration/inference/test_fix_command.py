@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,9 @@ import numpy as np
 import onnx
 import pytest
 
+import otel_quant
 from tests.fixtures.onnx_builder import Builder
+from tests.fixtures.programs import run as run_program
 from tests.integration.inference.conftest import run
 
 SHORT = ("--seconds", "2")
@@ -123,7 +127,7 @@ def test_weights_beside_the_model_stay_there_or_come_along(tmp_path: Path) -> No
         (("none.onnx", "-o", "f.onnx"), 1, "cannot be read"),
         (("text.onnx", "-o", "f.onnx"), 1, "cannot be read"),
         (("refused.onnx", "-o", "f.onnx"), 1, "refused.onnx: loading it failed"),
-        (("int8.onnx", "-o", "f.onnx", "--float", "other.onnx"), 1, "cannot be compared"),
+        (("int8.onnx", "-o", "f.onnx", "--float", "other.onnx"), 1, "it takes x float32 1x8"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_fixed_is_one_line_and_nothing_is_written(
@@ -143,3 +147,32 @@ def test_what_cannot_be_fixed_is_one_line_and_nothing_is_written(
     _, error = run(tmp_path, "fix", *arguments, *SHORT, code=code)
     assert says in error
     assert sorted(each.name for each in tmp_path.iterdir()) == sorted([*files, "temporary"])
+
+
+PROGRAM = """
+import numpy as np
+from onnxruntime.quantization import CalibrationDataReader, quantize_static
+
+class Images(CalibrationDataReader):
+    left = [{"x": np.ones((1, 32, 56, 56), np.float32)}]
+    def get_next(self):
+        return self.left.pop() if self.left else None
+
+quantize_static("float.onnx", "int8.onnx", Images())
+"""
+
+
+def test_a_run_that_is_to_be_fixed_says_what_came_of_each_model(tmp_path: Path) -> None:
+    net(is_float=True).save(tmp_path / "float.onnx")
+    (tmp_path / "quantize.py").write_text(PROGRAM)
+    python, own = sys.executable, ("-m", "otel_quant", "run", "--fix", "--no-report", "--out", "R")
+    done = run_program([python, *own, "--", python, "quantize.py"], tmp_path, dict(os.environ))
+    assert "fix:       int8.onnx: there is nothing to rewrite" in done.stderr
+    assert not (tmp_path / "int8.fixed.onnx").exists()
+
+
+def test_a_function_in_python_does_the_same(tmp_path: Path) -> None:
+    path = net().save(tmp_path / "int8.onnx")
+    found = otel_quant.fix(path, tmp_path / "fixed.onnx", dry_run=True)
+    assert (found.integers_before, found.contractions, found.output) == (0, 3, None)
+    assert [each.state for each in found.rewrites] == ["planned", "offered"]

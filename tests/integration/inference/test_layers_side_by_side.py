@@ -112,3 +112,20 @@ def test_conversions_count_for_the_contraction_on_their_integers_and_as_converti
         each.share for each in result.ran.kernels if each.op_type in own - {"ConvInteger"}
     )
     assert result.converting == pytest.approx(converting)
+
+
+def test_bytes_on_disk_and_in_memory_count_external_data_and_bodies(tmp_path: Path) -> None:
+    graph, helper = Builder([8, 64]), onnx.helper
+    graph.output(graph.node("MatMul", ["x", graph.weights("w", 64, 64, dtype=np.float32)], "top"))
+    result = helper.make_tensor_value_info("t", 1, [8, 64])
+    of_body = onnx.numpy_helper.from_array(np.ones((64, 64), np.float32), "of_body")
+    inner = helper.make_node("MatMul", ["top", "of_body"], ["t"], "inner")
+    body = helper.make_graph([inner], "b", [], [result], [of_body])
+    flag = graph.constant("flag", np.array(True))
+    graph.output(graph.node("If", [flag], "cond", then_branch=body, else_branch=body))
+    path = tmp_path / "external.onnx"
+    onnx.save(graph.model(), path, save_as_external_data=True, location="w.bin", size_threshold=64)
+    [found] = measure_files([str(path)], Options(runs=2, threads=1)).models
+    assert found.memory is not None
+    assert found.memory.weights_on_disk == path.stat().st_size + (tmp_path / "w.bin").stat().st_size
+    assert (found.memory.weights_in_memory or 0) >= 2 * 64 * 64 * 4

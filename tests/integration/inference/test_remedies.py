@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 import subprocess
 import sys
@@ -11,7 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
 from otel_quant.cost import fused, runtimes
@@ -101,10 +104,40 @@ def test_the_remedy_for_a_16_bit_convolution_is_8_bits_in_every_version(
     assert obstacle.remedy.startswith("8 bits")
 
 
+@pytest.mark.parametrize(
+    ("form", "remedy", "as_it_is", "without"),
+    [
+        (Form("Conv", w="float"), runtimes.ON_LOADING.remedy, "QLinearConv", "Conv"),
+        (Form("MatMul", y="float", then="Add"), runtimes.FUSED_WITH_ADD.remedy, "FusedGemm", "MatMulIntegerToFloat"),
+    ],
+)  # fmt: skip
+def test_an_optimizer_that_is_disabled_does_not_change_what_was_asked_for(
+    form: Form, remedy: str, as_it_is: str, without: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(built(form), path)
+    for disabled, kernel in ((), as_it_is), (re.findall(r"\['(\w+)'\]", remedy), without):
+        assert kernel in _operators_run(path, list(disabled))
+
+
+def _operators_run(path: Path, disabled: list[str]) -> set[str]:
+    options = onnxruntime.SessionOptions()
+    options.enable_profiling = True
+    options.profile_file_prefix = str(path.with_suffix(""))
+    session = onnxruntime.InferenceSession(
+        path, options, providers=["CPUExecutionProvider"], disabled_optimizers=disabled
+    )
+    session.run(None, {each.name: np.ones(each.shape, np.float32) for each in session.get_inputs()})
+    events = json.loads(Path(session.end_profiling()).read_text())
+    return {event["args"]["op_name"] for event in events if "op_name" in event.get("args", {})}
+
+
 ELSEWHERE = {
     # Above: options of a session, and a tool of onnxruntime
     "level extended or all",
     "fixed lengths (python -m onnxruntime.tools.make_dynamic_shape_fixed)",
+    "disabled_optimizers=['WeightBiasQuantization'] for the session, or no QuantizeLinear right behind it",
+    "disabled_optimizers=['MatMulAddFusion'] for the session, or a QuantizeLinear right behind it",
     # test_real_quantizers.py: it needs Quark's operators
     "QuantizeLinear and DequantizeLinear",
     # scripts/onnxruntime_rules.py runs these forms on onnxruntime before 1.25, which alone prints it

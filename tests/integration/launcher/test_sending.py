@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -19,6 +20,7 @@ from tests.fixtures.figures import BEGINNINGS
 from tests.fixtures.otlp_messages import Point, Record, Span
 from tests.fixtures.otlp_receiver import Mode, OtlpReceiver
 from tests.fixtures.programs import FLOAT_MODEL, Finished, Launched, reader
+from tests.fixtures.recorded import RecordedFolder
 
 KILLED_AT_THE_LAST: Final = "if self.given == last: os.kill(os.getpid(), signal.SIGKILL)"
 QUANTIZATION: Final = f"""{FLOAT_MODEL}{reader(1, 8, samples="5", before_each=KILLED_AT_THE_LAST)}
@@ -412,3 +414,24 @@ def test_the_processes_of_a_pipeline_are_one_trace_below_a_root_span(
     assert (done.returncode, done.stderr) == (0, "")
     assert otlp.tree() == [("program", below)]
     assert {span.span_id for span in otlp.spans} == ids
+
+
+@pytest.mark.parametrize("signals", ["all", "spans"])
+def test_send_names_before_what_stores_will_refuse_for_its_age(
+    launched: Launched, otlp: OtlpReceiver, signals: str
+) -> None:
+    folder = RecordedFolder(launched.folder / "old")  # of 2023
+    process = folder.process()
+    process.begin().end(2.0)
+    process.gone()
+    none = {"OTEL_METRICS_EXPORTER": "none", "OTEL_LOGS_EXPORTER": "none"}
+    variables = {**otlp.environment(), **(none if signals == "spans" else {})}
+    done = send(launched, variables, folder=folder.path)
+    assert done.returncode == 0
+    warned = re.fullmatch(
+        r"otel-quant: old: began \d{4} days ago: Prometheus and Loki, as collector/backends sets them up, refuse "
+        r"metrics and log records that are older than 30 days, and nobody is told\n|",
+        done.stderr,
+    )
+    assert warned
+    assert bool(warned[0]) == (signals == "all")

@@ -483,7 +483,8 @@ def test_the_time_before_the_first_step_has_its_lines_whatever_comes_then(
     (launched.folder / "q.py").write_text(LOADING)
     launched.run(["python", "q.py", *arguments], "--out", "made")
     shown = launched.otel_quant("show", "made").stdout
-    passed = r"^1\.\d+ of [12]\.\d+ s passed (before the first step|outside of steps): load_data \(q\.py:5\) 1\.\d+ s[,.]"
+    when = "before the first step" if arguments == ["step"] else "outside of steps"
+    passed = rf"^1\.\d+ of [12]\.\d+ s passed {when}: load_data \(q\.py:5\) 1\.\d+ s[,.]"
     assert re.search(passed, shown, re.MULTILINE), shown
     assert ("No step was recorded." in shown) == (arguments != ["step"])
     files = [*(launched.folder / "made").glob("stacks.*.before.json")]

@@ -26,17 +26,18 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
 
     [root] = otlp.spans_named("quantization")
     step, loading = steps_by("bitsandbytes"), steps_by("transformers")
-    two, loaded = {semconv.LAYER_COUNT: 2}, {
-        semconv.ALGORITHMS: ("bitsandbytes",),
+    two, loaded = {semconv.LAYER_COUNT: 2, semconv.LAYER_TOTAL: 2}, {
         semconv.CONFIG_NAME: "BitsAndBytesConfig",
         semconv.INPUT_PATH: "tiny",
         semconv.LAYER_COUNT: 14,  # two layers of seven linear modules
     }  # fmt: skip
-    failed = {semconv.LAYER_COUNT: 1, "error.type": "ValueError"}
+    failed = {semconv.LAYER_COUNT: 1, semconv.LAYER_TOTAL: 2, "error.type": "ValueError"}
     steps = {
         "four_bits": [step(MOVED, {**NF4, **GROUP, **two})],
         "eight_bits": [step(MOVED, {**INT8, **two})],
-        "one_weight": [step(QUANTIZE, {**FP4, **GROUP, semconv.BLOCK_SIZE: 128})],
+        "one_weight": [
+            step(QUANTIZE, {**FP4, **GROUP, semconv.BLOCK_SIZE: 128, semconv.LAYER_COUNT: 1})
+        ],
         "loaded_in_4_bits": [loading(LOAD, {**NF4, **loaded})],
         "loaded_in_8_bits": [loading(LOAD, {**INT8, **loaded})],
         "nothing": [],

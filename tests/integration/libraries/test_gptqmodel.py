@@ -27,18 +27,18 @@ def test_a_language_model_is_quantized_in_steps(program: Program, otlp: OtlpRece
     }
     known = {
         semconv.ALGORITHMS: ("gptq",), semconv.BITS: 4, semconv.BLOCK_SIZE: 32,
-        semconv.CONFIG_NAME: "GPTQConfig", semconv.GRANULARITY: "group", semconv.LAYER_COUNT: 2,
-        semconv.LAYER_TOTAL: 2, semconv.SYMMETRIC: True,
+        semconv.CONFIG_NAME: "GPTQConfig", semconv.GRANULARITY: "group", semconv.SYMMETRIC: True,
     }  # fmt: skip
+    layers = {semconv.LAYER_COUNT: 2, semconv.LAYER_TOTAL: 2}
     steps = [
         step(("Model Loading", "models.auto.GPTQModel.from_pretrained"), {semconv.INPUT_PATH: "tiny"}),
         step(
             ("Model Quantization", "models.base.BaseQModel.quantize"),
-            known,
-            step(("Dataset Loading", "models.base.BaseQModel.prepare_dataset"), {}),
-            step(("Calibration", capture), samples),
+            {**known, **layers},
+            step(("Dataset Loading", "models.base.BaseQModel.prepare_dataset"), known),
+            step(("Calibration", capture), {**known, **samples}),
         ),
-        step(("Export HF Safetensors", "models.base.BaseQModel.save"), {semconv.OUTPUT_PATH: "made"}),
+        step(("Export HF Safetensors", "models.base.BaseQModel.save"), {**known, semconv.OUTPUT_PATH: "made"}),
     ]  # fmt: skip
     assert steps_below(otlp, root) == [("language model", {}, steps)]
     samples_then_layers = [

@@ -49,6 +49,10 @@ FP8 = {
     semconv.BITS: 8, semconv.CALIBRATION_METHOD: "static_minmax", semconv.CONFIG_NAME: "FP8",
     semconv.WEIGHT_TYPE: "float8",
 }  # fmt: skip
+RECIPE = {
+    semconv.ALGORITHMS: ("QuantizationModifier",), semconv.BITS: 8, semconv.GRANULARITY: "tensor",
+    semconv.SYMMETRIC: True, semconv.WEIGHT_TYPE: "int8",
+}  # fmt: skip
 TO_OUT = {semconv.OUTPUT_PATH: "out"}
 
 
@@ -59,18 +63,13 @@ def counted(samples: int) -> dict[str, Any]:
 def counted_in_parts(samples: int, parts: int) -> dict[str, Any]:
     """Returns the attributes of a loop in which every part of the model takes all samples."""
     layers = {semconv.LAYER_COUNT: parts, semconv.LAYER_TOTAL: parts}
-    return {**counted(samples * parts), **layers}
+    return {**counted(samples), semconv.CALIBRATION_ITEM_COUNT: samples, **layers}
 
 
 def in_parts(samples: int, parts: int) -> list[str]:
-    """Returns the progress of such a loop: each part, and within it all samples."""
-    layers = each("Calibration", "layer", parts)
-    passes = each("Calibration", "sample", samples * parts)
-    return [
-        text
-        for part in range(parts)
-        for text in (layers[part], *passes[samples * part : samples * (part + 1)])
-    ]
+    """Returns the progress of such a loop: each part, and within the first all samples."""
+    first, *others = each("Calibration", "layer", parts)
+    return [first, *each("Calibration", "sample", samples), *others]
 
 
 step = steps_by("llmcompressor", "llmcompressor.")
@@ -105,15 +104,13 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
         "all_at_once": [
             step(INITIALIZE, FP8),
             step(BASIC, {**FP8, **counted(5), semconv.CALIBRATION_ITEM_COUNT: 5}),
-            export(TO_OUT),
-            export(TO_OUT),
+            export({**FP8, **TO_OUT}),
+            export({**FP8, **TO_OUT}),
         ],
         "by_its_class": [
             step(INITIALIZE, TO_OUT),
-            step(DATA_FREE, {semconv.ALGORITHMS: ("QuantizationModifier",), semconv.BITS: 8,
-                             semconv.GRANULARITY: "tensor",
-                             semconv.SYMMETRIC: True, semconv.WEIGHT_TYPE: "int8", **TO_OUT}),
-            export(TO_OUT),
+            step(DATA_FREE, {**RECIPE, **TO_OUT}),
+            export({**RECIPE, **TO_OUT}),
         ],
         "file_to_file": [step(FILE_TO_FILE, {semconv.CONFIG_NAME: "FP8_DYNAMIC", semconv.INPUT_PATH: "tiny", **TO_OUT})],
         "failing": [step(INITIALIZE, W8A8), step(BASIC, {**W8A8, "error.type": "KeyError"})],

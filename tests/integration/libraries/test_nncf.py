@@ -29,20 +29,21 @@ def test_quantization_and_compression_report_their_steps(
         semconv.CALIBRATION_SAMPLE_TOTAL: 3,
     }
     layers = {semconv.LAYER_COUNT: 2, semconv.LAYER_TOTAL: 2}
-    calibration = step(
-        ("Calibration", "algorithms.pipeline.collect_statistics"), {**types, **samples}
-    )
-    mixed = {
+    asked = {
         **types, semconv.BACKEND: "ANY", semconv.CONFIG_NAME: "MIXED", semconv.CONFIG_SAMPLES: 3,
     }  # fmt: skip
+    collected = ("Calibration", "algorithms.pipeline.collect_statistics")
+    calibration = step(collected, {**asked, **samples})
+    # What the written models have: two weights each.
+    written = {semconv.WEIGHT_COUNT: 2, semconv.SYMMETRIC: True}
+    mixed = {**asked, **written, semconv.GRANULARITY: "channel"}
     symmetric = {
-        **weights, semconv.CONFIG_NAME: "INT8_SYM", semconv.CONFIG_SAMPLES: 128,
-        semconv.SYMMETRIC: True,
+        **weights, **written, semconv.CONFIG_NAME: "INT8_SYM", semconv.GRANULARITY: "channel",
     }  # fmt: skip
     int4 = {semconv.BITS: 4, semconv.WEIGHT_TYPE: "int4"}
     grouped = {**int4, semconv.ALGORITHMS: ("scale_estimation",), semconv.SYMMETRIC: True}
     by_data = {
-        **grouped, **layers, semconv.BLOCK_SIZE: 16, semconv.CONFIG_NAME: "INT4_SYM",
+        **grouped, semconv.BLOCK_SIZE: 16, semconv.CONFIG_NAME: "INT4_SYM",
         semconv.CONFIG_SAMPLES: 3, semconv.GRANULARITY: "group",
     }  # fmt: skip
     collect = "algorithms.weight_compression.algorithm.WeightCompression._collect_statistics"
@@ -52,7 +53,13 @@ def test_quantization_and_compression_report_their_steps(
         (
             "weights by data",
             {},
-            [step(compress, by_data, step(("Calibration", collect), {**grouped, **samples}))],
+            [
+                step(
+                    compress,
+                    {**by_data, **layers, **written},
+                    step(("Calibration", collect), {**by_data, **samples}),
+                )
+            ],
         ),
     ]
     three, two = each("Calibration", "sample", 3), each("Model Quantization", "layer", 2)

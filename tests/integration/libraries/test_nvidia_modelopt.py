@@ -40,18 +40,24 @@ def quantized(known: dict[str, Any], passes: int, items: int) -> Any:
 
 def onnx(method: str, named: str, collect: str) -> Any:
     below = steps_by("onnxruntime", "onnxruntime.quantization.", version=onnxruntime.__version__)
-    channels = {semconv.GRANULARITY: "channel", semconv.PER_CHANNEL: True}
+    asked = {semconv.BITS: 8, semconv.WEIGHT_TYPE: "int8"}
+    # What the nodes and tensors of the written model have
+    written = {
+        **asked, semconv.GRANULARITY: "channel", semconv.SYMMETRIC: True, semconv.WEIGHT_COUNT: 2,
+    }  # fmt: skip
+    channels = {**written, semconv.PER_CHANNEL: True, semconv.CALIBRATION_METHOD: method}
     counts = {
         semconv.CALIBRATION_ITEM_COUNT: 96,
+        **asked,
         semconv.CALIBRATION_METHOD: named,
         semconv.CALIBRATION_SAMPLE_COUNT: 3,
     }
     return step(
         ("Model Quantization", "onnx.quantization.quantize.quantize"),
-        {semconv.BITS: 8, semconv.CALIBRATION_METHOD: method, semconv.WEIGHT_TYPE: "int8"},
+        {**written, semconv.CALIBRATION_METHOD: method},
         step(("Calibration", f"onnx.quantization.ort_patching._collect_data_{collect}"), counts),
         below(("Quantization (Static)", "qdq_quantizer.QDQQuantizer.quantize_model"), channels),
-        below(("Post-process", "onnx_model.ONNXModel.save_model_to_file"), {}),
+        below(("Post-process", "onnx_model.ONNXModel.save_model_to_file"), channels),
     )
 
 
@@ -64,7 +70,7 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
         "largest": [quantized(INT8, 3, 12)],
         # It searches with the same samples once more.
         "awq": [quantized(AWQ, 6, 24)],
-        "fp8": [quantized(FP8, 1, 1), step(EXPORT, {})],
+        "fp8": [quantized(FP8, 1, 1), step(EXPORT, FP8)],
         "onnx_file": [
             onnx("max", "MinMax", "minmax_calibrator"),
             onnx("entropy", "Entropy", "histogram_calibrator"),

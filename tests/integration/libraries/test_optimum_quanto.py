@@ -24,8 +24,14 @@ def test_quantize_calibrate_and_freeze_are_steps(program: Program, otlp: OtlpRec
     }  # fmt: skip
     in_place = [
         step(("Model Quantization", "quantize.quantize"), types),
-        step(calibrate, {semconv.CALIBRATION_ITEM_COUNT: 4, semconv.CALIBRATION_SAMPLE_COUNT: 2}),
-        step(("Freeze Model", "quantize.freeze"), {semconv.LAYER_COUNT: 2, semconv.LAYER_TOTAL: 2}),
+        step(
+            calibrate,
+            {**types, semconv.CALIBRATION_ITEM_COUNT: 4, semconv.CALIBRATION_SAMPLE_COUNT: 2},
+        ),
+        step(
+            ("Freeze Model", "quantize.freeze"),
+            {**types, semconv.LAYER_COUNT: 2, semconv.LAYER_TOTAL: 2},
+        ),
     ]
     assert steps_below(otlp, root) == [
         ("in place", {}, in_place),

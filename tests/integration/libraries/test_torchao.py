@@ -29,7 +29,6 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
     int8 = {semconv.BITS: 8, semconv.GRANULARITY: "row", semconv.WEIGHT_TYPE: "int8"}
     language_model = {
         **int8,
-        semconv.ALGORITHMS: ("torchao",),
         semconv.CONFIG_NAME: "TorchAoConfig(Int8WeightOnlyConfig)",
         semconv.INPUT_PATH: "tiny",
         semconv.LAYER_COUNT: 14,  # two layers of seven linear modules
@@ -61,7 +60,7 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
     steps = {
         "in_place": [step(IN_PLACE, {**int8, semconv.CONFIG_NAME: "Int8WeightOnlyConfig"})],
         "static_in_place": [step(("Model Preparation", "quant_api.quantize_"), smooth), passes(smooth, 3), step(IN_PLACE, smooth)],
-        "in_groups": [step(IN_PLACE, in_groups), step(IN_PLACE, in_groups)],
+        "in_groups": [step(("Model Preparation", "quant_api.quantize_"), in_groups), step(IN_PLACE, in_groups)],
         "pt2e": [step(PREPARE, x86), passes(x86, 1), step(("Model Quantization", "pt2e.quantize_pt2e.convert_pt2e"), x86)],
         "language_model": [steps_by("transformers")(LOAD, language_model)],
         "not_quantized": [],

@@ -96,14 +96,18 @@ def onnx_steps(step: Callable[..., Any], models: str, out: str) -> list[Any]:
         **given("matmul", "dynamic"), semconv.WEIGHT_TYPE: "QUInt8", semconv.BITS: 8,
         semconv.GRANULARITY: "tensor", semconv.PER_CHANNEL: False,
     }  # fmt: skip
-    preset = {**_described("MinMSE", "QUInt8", "cle"), semconv.CONFIG_NAME: "XINT8"}
+    preset = {
+        **_described("MinMSE", "QUInt8", "cle"),
+        semconv.ACTIVATION_SYMMETRIC: True,
+        semconv.CONFIG_NAME: "XINT8",
+    }
     adaround = {
         **given("conv", "adaround"), **_described("MinMSE", "QInt8", "adaround"),
-        semconv.SYMMETRIC: True,
+        semconv.SYMMETRIC: True, semconv.ACTIVATION_SYMMETRIC: True,
     }  # fmt: skip
     nbits = {
         **given("matmul", "nbits"), **_described("Percentile", "QInt8"),
-        semconv.BITS: 4, semconv.BLOCK_SIZE: 32, semconv.GRANULARITY: "group", semconv.SYMMETRIC: True,
+        semconv.BITS: 4, semconv.BLOCK_SIZE: 32, semconv.GRANULARITY: "group", semconv.SYMMETRIC: True, semconv.ACTIVATION_SYMMETRIC: True,
     }  # fmt: skip
     of_nbits = (CACHING, CHECKING, LOADING, PRE_PROCESS, CACHING, NBITS, POST_PROCESS)
     return [
@@ -141,11 +145,11 @@ def torch_steps(step: Callable[..., Any], checkpoint: str, out: str) -> list[Any
     files = {**weights, semconv.INPUT_PATH: checkpoint, semconv.OUTPUT_PATH: f"{out}/files"}
     return [
         quantization(both, step(CALIBRATION_OF_TORCH, calibrated, *parts)),
-        step(FREEZE, {}),
-        step(EXPORT_ONNX, {semconv.OUTPUT_PATH: f"{out}/onnx"}),
+        step(FREEZE, both),
+        step(EXPORT_ONNX, {**both, semconv.OUTPUT_PATH: f"{out}/onnx"}),
         quantization(weights, step(CALIBRATION_OF_TORCH, weights, step(WEIGHTS, weights))),
-        step(FREEZE, {}),
-        step(EXPORT_SAFETENSORS, {semconv.OUTPUT_PATH: f"{out}/safetensors"}),
+        step(FREEZE, weights),
+        step(EXPORT_SAFETENSORS, {**weights, semconv.OUTPUT_PATH: f"{out}/safetensors"}),
         step(FILE_TO_FILE, files),
     ]
 

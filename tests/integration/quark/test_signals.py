@@ -206,7 +206,14 @@ def test_no_attribute_is_undeclared(case: Case) -> None:
     assert undeclared == set()
 
 
-TYPES = {"string": str, "int": int, "double": float, "boolean": bool, "string[]": tuple}
+TYPES = {
+    "string": str,
+    "int": int,
+    "double": float,
+    "boolean": bool,
+    "string[]": tuple,
+    "int[]": tuple,
+}
 
 
 def _declares(attribute: semconv.Attribute, key: str, value: object) -> bool:

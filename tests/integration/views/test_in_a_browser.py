@@ -277,7 +277,7 @@ def test_one_hover_reads_every_chart_and_a_drag_zooms_all_until_a_double_click(
     page.hover("memory", 9.5 / 20)
     assert page.reading("cpu") == "9.50 s · Calibration · cores in use 1.50 cores"
     page.page.mouse.move(5, 5)
-    assert page.reading("memory") == ("Highest 2.00 GB at 0:20, 100.0 % of the limit of 2.00 GB.")
+    assert page.reading("memory") == ("Highest 2.00 GB at 19.5 s, 100.0 % of the limit of 2.00 GB.")
     page.hover("memory", 0.5)
     page.page.mouse.down()
     page.hover("memory", 0.75)

@@ -236,21 +236,21 @@ Model Loaded             15.00      -     -      159.4        -     159.4       
 (after the last step)    14.50   1.50   9.4      158.9    157.3         -               -     -         -
 SEEN is the highest at the checkpoints, not between them. GPU (ALL) is memory of all programs on the GPUs.
 
-Model                            After (quantized)  huge.onnx
--------------------------------  -----------------  ---------
-File and external data                     26.7 MB    4.10 kB
-Parameters                                  25.6 M
-MACs                                        4.13 G
-MACs of contractions                        4.09 G
-Backward MACs                               8.18 G
-Weights                                    25.6 MB
-Memory                                      134 MB
-Peak of activations                        6.42 MB
-Nodes                                          420
-(De)QuantizeLinear nodes                       296
-Contractions stored in integers            100.0 %
+Model                               After (quantized)  huge.onnx
+----------------------------------  -----------------  ---------
+File and external data                        26.7 MB    4.10 kB
+Parameters                                     25.6 M
+MACs                                           4.13 G
+MACs of contractions                           4.09 G
+Backward MACs                                  8.18 G
+Weights                                       25.6 MB
+Memory                                         134 MB
+Peak of activations                           6.42 MB
+Nodes                                             420
+(De)QuantizeLinear nodes                          296
+Contractions that ask for integers            100.0 %
 
-Quantized model: out/int8.onnx; contractions stored in int8 99.97 %, float32 0.03 %, expected to run in float32 100.00 % by onnxruntime 1.32.0 on an x86-64 CPU, because the bias is int8 (Conv 53); without known costs Foo:1, Bar:2.
+Quantized model: out/int8.onnx; contractions ask for int8 99.97 %, float32 0.03 %, expected to run in float32 100.00 % by onnxruntime 1.32.0 on an x86-64 CPU, because the bias is int8 (Conv 53); without known costs Foo:1, Bar:2.
 Huge.onnx model: huge.onnx.
 The huge.onnx model could not be costed: cannot be costed
 """

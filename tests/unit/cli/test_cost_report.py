@@ -59,7 +59,8 @@ memory, bytes                  3,816
 peak of activations, bytes     1,024
 node with the most memory      head
 its memory, bytes              2,600
-contractions stored in         float32 100.00 %
+weights stored in              float32 100.00 %
+contractions ask for           float32 100.00 %
 nodes                          4
 """
 
@@ -103,10 +104,10 @@ def test_csv_of_operators_and_of_models(cost: Cost) -> None:
     by_model = cost("float.onnx", "--format", "csv", "--by", "total", error=IN_CSV)
     assert by_model == (
         "model,macs,macs_contraction,backward_macs,params,weight_bytes,file_bytes,memory_bytes,"
-        "peak_activation_bytes,max_memory_node,max_memory_node_bytes,precision,expected_precision,nodes,"
+        "peak_activation_bytes,max_memory_node,max_memory_node_bytes,stored,precision,expected_precision,nodes,"
         "quantize_nodes,dequantize_nodes,symbolic_dims,overridden_dims,uncosted_ops,unsized_tensors,"
         "unused_params,unused_weight_bytes\n"
-        "float.onnx,2496,2368,4864,752,3008,3306,3816,1024,head,2600,float32 100.00 %,,4,0,0,N = 1,,,"
+        "float.onnx,2496,2368,4864,752,3008,3306,3816,1024,head,2600,float32 100.00 %,float32 100.00 %,,4,0,0,N = 1,,,"
         "0,0,0\n"
     )
 
@@ -241,7 +242,7 @@ def test_a_comparison_without_the_models_is_printed_in_every_format(cost: Cost) 
     assumed = (
         "float.onnx: assumed N = 1: --dim N=1 sets it\n"
         "quantized.onnx: assumed N = 1: --dim N=1 sets it\n"
-        f"quantized.onnx: contractions: stored in {types}, expected to run in {types} by "
+        f"quantized.onnx: types: weights stored in int8 58.65 %, float32 41.35 %; contractions ask for {types}, expected to run in {types} by "
         f"{runtime_here().title}\n"
         "quantized.onnx: left in float: 1 of 2 contractions, 73.0 % of their MACs, stay in float, because it was "
         "excluded, or not named (Conv 1, the first 'stem'; its name among those to be quantized would change it)\n"

@@ -112,6 +112,14 @@ def test_a_relu_without_a_result_is_no_error() -> None:
         (Form("MatMul", scales="blocks"), "fails", 32, "float"),
         (Form("Gemm", "float", y="int16", scales="channels"), "float", 32, "weights"),
         (Form("MatMul", "uint16", y="float", scales="one, unlike others"), "float", 32, "weights"),
+        # Left in float between quantized layers, and products with a bias behind them
+        (Form("Conv", w="float", bias="float"), "integers", 32, "integers"),
+        (Form("Conv", w="float", bias="float", shared="y"), "float", 32, "float"),
+        (Form("Gemm", w="float", bias="int32"), "float", 32, "float"),
+        (Form("MatMul", y="float"), "integers", 32, "integers"),
+        (Form("MatMul", y="float", then="Add"), "float", 32, "float"),
+        (Form("MatMul", y="float", then="Add", shared="y"), "integers", 32, "integers"),
+        (Form("MatMul", w="float", then="Add"), "integers", 32, "integers"),
     ],
 )  # fmt: skip
 def test_each_onnxruntime_version_has_its_own_rules(
@@ -121,6 +129,35 @@ def test_each_onnxruntime_version_has_its_own_rules(
     onnx.save(built(form), path)
     versions = f"1.{since - 1}.9", f"1.{since}.0"
     assert [expected(path, Onnxruntime(each)) for each in versions] == [before, then]
+
+
+def test_a_remedy_has_the_number_for_which_it_suffices() -> None:
+    clamped = BEHIND.replace("(a,", "(r,").replace("aq", "rq").replace("y =", "y2 =")
+    second = f"[op2] c = Conv (d, dw, b) r = Relu (c) {clamped} "
+    _, (found,) = in_float(INT8_BIAS.replace("[op]", f"{second}[op]"))
+    why = "a bias of int32 would change 1 of 2, 1 also need the lowest code as zero point behind the Relu or Clip"
+    assert found.text == f"the bias is int8 (Conv 2, the first 'op2'; {why})"
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind", "found"),
+    [
+        ("float16", "MatMul", "float32"),
+        ("bfloat16", "MatMul", "no kernel"),
+        ("float64", "MatMul", "float64"),
+        ("float32", "MatMul", "float32"),
+    ],
+)
+def test_half_floats_have_few_kernels(asked: str, kind: str, found: str) -> None:
+    name = {"float64": "double", "float32": "float"}.get(asked, asked)
+    cost = analyze(
+        onnx.parser.parse_model(
+            f'<ir_version: 10, opset_import: ["": 21]> g ({name}[4, 8] x, {name}[8, 2] w) => '
+            f"({name}[4, 2] y) {{ y = {kind} (x, w) }}"
+        )
+    )
+    assert (cost.precision, cost.expected_precision) == ({asked: 1.0}, {found: 1.0})
+    assert bool(cost.runtime) == (asked != found)
 
 
 @pytest.mark.parametrize(
@@ -149,9 +186,13 @@ def test_the_report_begins_with_operators_in_float_and_json_has_them(
     path, other = tmp_path / "int8_bias.onnx", tmp_path / "int32_bias.onnx"
     path.write_bytes(model(INT8_BIAS))
     other.write_bytes(model(INT32_BIAS))
-    runs = "contractions: stored in int8 100.00 %, expected to run in"
+    stored = "types: weights stored in float32 66.67 %, int8 25.00 %, uint8 8.33 %"
+    of_int32_bias = (
+        "types: weights stored in float32 42.11 %, int32 42.11 %, int8 10.53 %, uint8 5.26 %"
+    )
+    runs = "contractions ask for int8 100.00 %, expected to run in"
     line = (
-        f"{runs} float32 100.00 % by {runtime_here().title}, because the bias is int8 (Conv 1, the "
+        f"{stored}; {runs} float32 100.00 % by {runtime_here().title}, because the bias is int8 (Conv 1, the "
         "first 'op'; a bias of int32 would change it)"
     )
     printed = command.output("cost", path, "--by", "total").splitlines()
@@ -159,18 +200,18 @@ def test_the_report_begins_with_operators_in_float_and_json_has_them(
     assert printed[3] == line
     rows = [row.split("  ") for row in printed if row.startswith("contractions ")]
     assert [(row[0], row[-1].strip()) for row in rows] == [
-        ("contractions stored in", "int8 100.00 %"),
+        ("contractions ask for", "int8 100.00 %"),
         ("contractions expected to run in", "float32 100.00 %"),
     ]
     printed = command.output("cost", other, path, "--by", "comparison").splitlines()
     assert printed[8:10] == [
-        f"{other}: {runs} int8 100.00 % by {runtime_here().title}", f"{path}: {line}"
+        f"{other}: {of_int32_bias}; {runs} int8 100.00 % by {runtime_here().title}", f"{path}: {line}"
     ]  # fmt: skip
     # Both are named, also if one has no reason.
     assert [re.split("  +", row) for row in printed if row.startswith("contractions in")] == [
-        ["contractions in int8 (stored, run)", "100.00 %, 100.00 %", "100.00 %, 0.00 %",
+        ["contractions in int8 (asked, run)", "100.00 %, 100.00 %", "100.00 %, 0.00 %",
          "+0.00, -100.00 points"],
-        ["contractions in float32 (stored, run)", "0.00 %, 0.00 %", "0.00 %, 100.00 %",
+        ["contractions in float32 (asked, run)", "0.00 %, 0.00 %", "0.00 %, 100.00 %",
          "+0.00, +100.00 points"],
     ]  # fmt: skip
     models = json.loads(command.output("cost", other, path, "--format", "json"))["models"]

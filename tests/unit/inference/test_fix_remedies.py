@@ -11,6 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 
+from otel_quant.inference.fix import fix_results as results
 from otel_quant.inference.fix.rewriting import REMEDIES, Rewritten, rewritten
 from tests.fixtures.onnx_builder import Builder
 
@@ -61,6 +62,98 @@ def read_twice(dtype: Any) -> Builder:
     return graph
 
 
+def moved_weights(op: str, *, of: str = "constant") -> Builder:
+    """A MatMul whose weights an operator moves behind their DequantizeLinear, or an activation."""
+    graph = Builder([8, 16] if of == "constant" else [16, 16])
+    value = graph.quantized("x")
+    weight = value if of == "input" else graph.dequantized(graph.weights("w", 16, 16))
+    more = [graph.constant("shape", np.array([16, -1]))] if op == "Reshape" else []
+    moved = graph.node(op, [weight, *more], "moved")
+    graph.output(graph.quantized(graph.node("MatMul", [value, moved], "m"), scale=0.4))
+    return graph
+
+
+def quantized_bias() -> Builder:
+    """A Conv whose bias an Identity hands on, and is quantized as an activation is, as onnxruntime's quantizer has it."""
+    graph, value = image()
+    bias = graph.node("Identity", [graph.weights("b", 8, dtype=np.float32)], "identity")
+    value = conv(graph, value, "c", graph.quantized(bias, scale=0.01))
+    graph.output(graph.quantized(value, scale=0.2))
+    return graph
+
+
+def with_batch_norm(lowest: float) -> Builder:
+    """A Conv and a BatchNormalization behind it, whose smallest factor is given."""
+    graph, value = image()
+    names = [
+        graph.constant(name, np.linspace(low, 1.5, 8, dtype=np.float32))
+        for name, low in (("gamma", lowest), ("beta", -1), ("mean", -2), ("var", 0.5))
+    ]
+    value = graph.node("BatchNormalization", [conv(graph, value, "c"), *names], "norm")
+    graph.output(graph.quantized(value, scale=0.3))
+    return graph
+
+
+def along(axis: int) -> Builder:
+    """A Conv with a scale for each slice of its weights along an axis."""
+    graph, value = image()
+    made = conv(graph, value, "c", scale=SCALES, zero=np.zeros(8, np.int8), axis=axis)
+    graph.output(graph.quantized(made, scale=0.3))
+    return graph
+
+
+def in_blocks(length: int) -> Builder:
+    """A MatMul of floats by weights in blocks."""
+    graph = Builder([8, 96], opset=21)
+    shape = -(-96 // length), 16
+    weight = graph.dequantized(
+        graph.weights("w", 96, 16),
+        np.zeros(shape, np.int8),
+        np.full(shape, 0.02),
+        axis=0,
+        block_size=length,
+    )
+    graph.output(graph.node("MatMul", ["x", weight], "m"))
+    return graph
+
+
+def with_addition(rank: int, *, quantized: bool = False) -> Builder:
+    """A MatMul, and an Add behind it."""
+    graph = Builder([2, 8, 16][-rank:])
+    weight = graph.dequantized(graph.weights("w", 16, 16))
+    made = graph.node("MatMul", [graph.quantized("x"), weight], "m")
+    made = graph.node("Add", [made, graph.weights("b", 16, dtype=np.float32)], "add")
+    graph.output(
+        graph.quantized(made, scale=0.3) if quantized else graph.node("Tanh", [made], "tanh")
+    )
+    return graph
+
+
+def rounded_twice(*, read: bool = False) -> Builder:
+    """A Conv behind two quantizations in a row, of which another node reads the first."""
+    graph = Builder([1, 8, 8, 8])
+    first = graph.quantized("x", scale=0.03)
+    made = conv(graph, graph.quantized(first, scale=0.025), "c")
+    graph.output(graph.quantized(made, scale=0.3))
+    if read:
+        graph.output(graph.node("Exp", [first], "exp"))
+    return graph
+
+
+def pair(op: str) -> Builder:
+    """A Conv, and behind it a pair that no kernel takes, or one that it takes."""
+    graph, value = image()
+    value = graph.quantized(conv(graph, value, "c"), scale=0.3)
+    value = graph.quantized(graph.node("Tanh", [value], "tanh"), scale=0.01)
+    last = (
+        graph.quantized(conv(graph, value, "d"))
+        if op == "Conv"
+        else graph.node(op, [value], "last")
+    )
+    graph.output(last)
+    return graph
+
+
 SCALES = np.linspace(0.01, 0.03, 8, dtype=np.float32)
 
 PLANTED: dict[str, tuple[str, Callable[[], Builder], Callable[[], Builder], int]] = {
@@ -81,6 +174,16 @@ PLANTED: dict[str, tuple[str, Callable[[], Builder], Callable[[], Builder], int]
         lambda: behind_a_clamp(np.uint8(128), "Clip", -1, 6),
         1,
     ),
+    "Transpose of weights": ("constants", lambda: moved_weights("Transpose"), lambda: moved_weights("Transpose", of="input"), 1),
+    "Reshape of weights": ("constants", lambda: moved_weights("Reshape"), lambda: moved_weights("Reshape", of="input"), 1),
+    "bias of an Identity": ("constants", quantized_bias, lambda: with_bias(np.int8, 0.02), 1),
+    "batch norm": ("batch_norm", lambda: with_batch_norm(-0.5), lambda: with_batch_norm(-0.6), 1),
+    "axis": ("axis", lambda: along(1), lambda: along(0), 1),
+    "blocks": ("blocks", lambda: in_blocks(48), lambda: in_blocks(32), 1),
+    "addition of a matrix": ("matmul_add", lambda: with_addition(2), lambda: with_addition(2, quantized=True), 1),
+    "addition": ("matmul_add", lambda: with_addition(3), lambda: with_addition(3, quantized=True), 1),
+    "double": ("double", rounded_twice, lambda: rounded_twice(read=True), 1),
+    "pair": ("pairs", lambda: pair("Exp"), lambda: pair("Conv"), 1),
     "int8 read twice": ("unsigned", lambda: read_twice(np.int8), lambda: read_twice(np.uint8), 1),
 }  # fmt: skip
 """Kind, a model that has what it mends, one that nearly has, and the contractions that run in integers then."""
@@ -122,6 +225,22 @@ def test_a_remedy_gives_contractions_their_kernel_and_outputs_stay(name: str) ->
 def test_what_nearly_has_it_is_left_alone(name: str) -> None:
     kind, _, build, _ = PLANTED[name]
     assert fixed(build(), kind).nodes == {}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_what_runs_then_is_a_kernel_on_integers(name: str, tmp_path: Path) -> None:
+    path, options = tmp_path / "ran.onnx", onnxruntime.SessionOptions()
+    options.optimized_model_filepath, options.log_severity_level = str(path), 3
+    _, build, _, integers = PLANTED[name]
+    made = fixed(build()).model.SerializeToString()
+    onnxruntime.InferenceSession(made, options, providers=["CPUExecutionProvider"])
+    ran = [node.op_type for node in onnx.load(path).graph.node]
+    kernels = {"QLinearConv", "QLinearMatMul", "QGemm", "MatMulIntegerToFloat", "MatMulNBits"}
+    assert sum(each in kernels for each in ran) == integers
+
+
+def test_the_kinds_that_a_user_may_name_are_those_that_there_are() -> None:
+    assert tuple(each.kind for each in REMEDIES if not each.instead_of) == results.KINDS
 
 
 def test_a_fixed_model_is_not_changed_again() -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from otel_quant.sending.send import TAKEN_DAYS
+
 ROOT = Path(__file__).resolve().parents[3]
 CONFIGS = ROOT / "collector"
 SECTIONS = ("receivers", "processors", "exporters", "extensions")
@@ -63,12 +65,19 @@ def test_memory_is_limited_first_and_every_exporter_queues_on_disk_in_batches_an
         )
         for exporter, settings in config["exporters"].items()
     }
-    endless = dict.fromkeys(found, ("file_storage", True, "0s"))
-    # Metrics for as long as Prometheus takes them.
-    prometheus = yaml.safe_load((CONFIGS / "backends" / "prometheus.yaml").read_text())
-    window = prometheus["storage"]["tsdb"]["out_of_order_time_window"]
-    metrics = {"otlp_http/prometheus": ("file_storage", True, window)}
-    assert found == endless | {key: value for key, value in metrics.items() if key in found}
+    assert found == dict.fromkeys(found, ("file_storage", True, "0s"))
+
+
+def test_stores_take_what_is_as_old_as_send_says() -> None:
+    prometheus, loki = (
+        yaml.safe_load((CONFIGS / "backends" / f"{name}.yaml").read_text())
+        for name in ("prometheus", "loki")
+    )
+    days = f"{TAKEN_DAYS}d"
+    assert prometheus["storage"]["tsdb"]["out_of_order_time_window"] == days
+    assert loki["limits_config"]["reject_old_samples_max_age"] == days
+    assert loki["ingester"]["max_chunk_age"] == f"{2 * 24 * TAKEN_DAYS}h"  # it takes half of it
+    assert loki["querier"]["query_ingesters_within"] == "0s"
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -179,10 +179,10 @@ def test_the_models_are_compared_and_their_heaviest_layers_named(tmp_path: Path)
         ["Weights", "97.5 MB", "25.1 MB", "x 0.257"],
         ["Peak of activations", "9.63 MB", "2.41 MB", "x 0.25"],
         ["Nodes", "122", "465", "x 3.81"],
-        ["Contractions stored in integers", "0.0 %", "99.8 %", ""],
+        ["Contractions that ask for integers", "0.0 %", "99.8 %", ""],
     ]
     assert (
-        "contractions stored in int8 99.80 %, float32 0.20 %, expected to run in float32 100.00 % by "
+        "contractions ask for int8 99.80 %, float32 0.20 %, expected to run in float32 100.00 % by "
         "onnxruntime 1.31.1 on an x86-64 CPU, because the bias is int8 (Conv 53, the first"
     ) in html
     assert rows(html, "layers-quantized")[0][:3] == ["/layer1/conv1/Conv", "Conv", "int8"]

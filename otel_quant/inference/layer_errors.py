@@ -11,13 +11,9 @@ import copy
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any, Final
-
-import numpy as np
-import onnx
-import onnxruntime
-from onnx import helper, numpy_helper
 
 from otel_quant.inference.outputs import sqnr
 
@@ -72,6 +68,8 @@ def _plain(name: str) -> str:
 
 
 def _given(node: Any) -> dict[str, Any]:
+    from onnx import helper
+
     return {each.name: helper.get_attribute_value(each) for each in node.attribute}
 
 
@@ -79,6 +77,8 @@ class _File:
     """A model whose tensors are looked at, and which gets more nodes for that."""
 
     def __init__(self, path: str) -> None:
+        import onnx
+
         self.model: Any = onnx.load(path)
         self.graph = self.model.graph
         self.nodes = list(self.graph.node)
@@ -97,6 +97,8 @@ class _File:
 
     def array(self, name: str) -> Any:
         """Returns a constant as an array; None if it is none."""
+        from onnx import numpy_helper
+
         found = self.constants.get(name)
         return None if found is None else numpy_helper.to_array(found)
 
@@ -123,12 +125,14 @@ class _File:
                 for name, each in zip(("min", "max"), clamp.input[1:], strict=False)
                 if each
             }
-            low = 0.0 if clamp.op_type == "Relu" else limits.get("min", -np.inf)
-            array = np.clip(array, low, limits.get("max", np.inf))
+            low = 0.0 if clamp.op_type == "Relu" else limits.get("min", -inf)
+            array = array.clip(low, limits.get("max", inf))
         return array
 
     def add(self, op_type: str, inputs: Sequence[str], name: str, **more: Any) -> str:
         """Adds a node; returns its result."""
+        from onnx import helper
+
         self.graph.node.append(helper.make_node(op_type, inputs, [name], name, **more))
         return name
 
@@ -136,6 +140,10 @@ class _File:
         self, names: Collection[str], feeds: Mapping[str, Any], options: Any, folder: Path
     ) -> dict[str, Any]:
         """Runs the model; returns some of its tensors, constants among them."""
+        import onnx
+        import onnxruntime
+        from onnx import helper
+
         known = {name: self.array(name) for name in names if name in self.constants}
         wanted = sorted(set(names) - known.keys() - self.inputs.keys() - {""})
         new = set(wanted) - {each.name for each in self.graph.output}
@@ -278,6 +286,9 @@ class _Layers:
         own, made, codes = self._own, f"{node.output[0]}:weights", node.input[1]
         if node.op_type == "MatMulNBits":  # what it makes of the identity
             more = {name: value for name, value in _given(node).items() if name != "accuracy_level"}
+            import numpy as np
+            from onnx import numpy_helper
+
             eye = np.eye(more["K"], dtype=own.array(node.input[2]).dtype)
             own.graph.initializer.append(numpy_helper.from_array(eye, f"{made}_eye"))
             own.add(
@@ -327,67 +338,60 @@ def _measured(
     layer: _Layer, own: _File, base: _File, ran: Mapping[str, Any], expected: Mapping[str, Any]
 ) -> Any:
     """Returns what is known of a layer: decibels, and shares of the codes."""
-    result, after, like = (
-        base.clamped(ran[layer.result], layer.clamps),
-        ran[layer.after],
-        expected.get(layer.like),
-    )
+    result, after = base.clamped(ran[layer.result], layer.clamps), ran[layer.after]
+    like = expected.get(layer.like)
     found: dict[str, Any] = {"name": layer.like or layer.result, "node": layer.node}
     if is_known := like is not None and like.shape == result.shape:
         found |= {"carried": sqnr(like, result), "all": sqnr(like, after)}
     if layer.codes:
         codes, scale = ran[layer.codes], own.array(layer.how[0])
-        ends = np.iinfo(codes.dtype)
+        low, high = _ends(codes)
         found |= {"own": sqnr(result, after), "used": _used(codes)}
-        found |= {
-            "low": float((codes == ends.min).mean()),
-            "high": float((codes == ends.max).mean()),
-        }
+        found |= {"low": float((codes == low).mean()), "high": float((codes == high).mean())}
         if layer.clamps:
             found["passed"] = float((base.clamped(after, layer.clamps) != after).mean())
         if is_known and scale is not None and scale.size == 1:
             zero = own.array(layer.how[1]) if len(layer.how) > 1 else None
-            found |= _directly(
-                like, float(scale.item()), 0 if zero is None else int(zero.item()), ends
-            )
+            found |= _directly(like, scale.item(), 0 if zero is None else zero.item(), (low, high))
     if layer.weights:
         values, codes, scale, floats = layer.weights
         error = _of_weights(ran[values], expected[floats], own.array(codes), layer.axis)
-        if error.get("weights", np.inf) > (found.get("carried") or 0.0) - _OTHER_WEIGHTS:
+        if error.get("weights", inf) > (found.get("carried") or 0.0) - _OTHER_WEIGHTS:
             scales = own.array(scale)
             found |= {**error, "weights_scales": None if scales is None else int(scales.size)}
     return found
 
 
+def _ends(codes: Any) -> tuple[int, int]:
+    """Returns the lowest and the highest number of a type of integers."""
+    bits = 8 * codes.dtype.itemsize
+    low = -(1 << (bits - 1)) if codes.dtype.kind == "i" else 0
+    return low, low + (1 << bits) - 1
+
+
 def _used(codes: Any) -> float:
     """Returns the share of the codes between the lowest and the highest of some."""
-    ends = np.iinfo(codes.dtype)
-    return float((int(codes.max()) - int(codes.min()) + 1) / (ends.max - ends.min + 1))
+    low, high = _ends(codes)
+    return float((int(codes.max()) - int(codes.min()) + 1) / (high - low + 1))
 
 
-def _directly(values: Any, scale: float, zero: int, ends: Any) -> Mapping[str, float | None]:
+def _directly(
+    values: Any, scale: float, zero: int, ends: tuple[int, int]
+) -> Mapping[str, float | None]:
     """Returns what a scale and a zero point make of the float model's own values, and what the best ones would."""
     highest, lowest = float(max(values.max(), 0)), float(min(values.min(), 0))
-    best = (highest - lowest) / (ends.max - ends.min) or 1.0
-    best_zero = round(ends.min - lowest / best)
+    best = (highest - lowest) / (ends[1] - ends[0]) or 1.0
+    best_zero = round(ends[0] - lowest / best)
     clipped, kept = _rounded(values, scale, zero, ends)
-    found = {
-        "direct": sqnr(values, kept),
-        "best": sqnr(values, _rounded(values, best, best_zero, ends)[1]),
-    }
-    return {
-        "clipped": clipped,
-        "span": best / scale,
-        "best_scale": best,
-        "best_zero": best_zero,
-        **found,
-    }
+    _, would_be = _rounded(values, best, best_zero, ends)
+    found = {"direct": sqnr(values, kept), "best": sqnr(values, would_be), "clipped": clipped}
+    return {**found, "span": best / scale, "best_scale": best, "best_zero": best_zero}
 
 
-def _rounded(values: Any, scale: float, zero: int, ends: Any) -> tuple[float, Any]:
+def _rounded(values: Any, scale: float, zero: int, ends: tuple[int, int]) -> tuple[float, Any]:
     """Returns the share of values beyond the codes, and what all become."""
-    steps = np.rint(values.astype(np.float64) / scale) + zero
-    inside = np.clip(steps, ends.min, ends.max)
+    steps = (values.astype(float) / scale).round() + zero
+    inside = steps.clip(*ends)
     return float((steps != inside).mean()), (inside - zero) * scale
 
 
@@ -398,9 +402,9 @@ def _of_weights(values: Any, floats: Any, codes: Any, axis: int) -> Mapping[str,
         return {}
     if codes is None or codes.dtype.kind not in "iu" or codes.size != floats.size:
         return {"weights": found}
-    ends, others = np.iinfo(codes.dtype), tuple({*range(floats.ndim)} - {axis % floats.ndim})
-    steps = 2 * np.abs(floats).max(axis=others, keepdims=True) / (ends.max - ends.min)
-    best = sqnr(floats, np.rint(floats / np.where(steps, steps, 1)) * steps)
+    (low, high), others = _ends(codes), tuple({*range(floats.ndim)} - {axis % floats.ndim})
+    steps = 2 * abs(floats).max(axis=others, keepdims=True) / (high - low)
+    best = sqnr(floats, (floats / (steps + (steps == 0))).round() * steps)
     return {"weights": found, "weights_best": best, "weights_used": _used(codes)}
 
 
@@ -408,18 +412,22 @@ def _not_finite(
     own: _File, floats: Collection[str], ran: Mapping[str, Any], expected: Mapping[str, Any]
 ) -> Mapping[str, Any] | None:
     """Returns the first node that makes values which are not finite where the float model's are."""
-    is_usual = all(np.isfinite(each).all() for each in expected.values() if each.dtype.kind == "f")
+    is_finite = {
+        name: (abs(it) < inf).all() for name, it in expected.items() if it.dtype.kind == "f"
+    }
+    is_usual = all(is_finite.values())
     for node in own.nodes:
         for name in set(node.output).intersection(floats):
-            like, bad = expected.get(name), ~np.isfinite(ran[name])
-            if not bad.any() or not (is_usual if like is None else np.isfinite(like).all()):
+            bad = ~(abs(ran[name]) < inf)  # NaN is below nothing
+            if not bad.any() or not is_finite.get(name, is_usual):
                 continue
+            divisor, like = node.input[-1], expected.get(name)
+            front = own.before(divisor, _CARRIES)
             divides = node.op_type in ("Div", "Reciprocal")
-            front = own.before(node.input[-1], _CARRIES)
             return {
                 "node": node.name, "op_type": node.op_type, "count": int(bad.sum()), "size": bad.size,
-                "zeros": int((ran[node.input[-1]] == 0).sum()) if divides else 0,
+                "zeros": int((ran[divisor] == 0).sum()) if divides else 0,
                 "of": own.makers[front].name if front in own.makers else front, "type": str(ran[name].dtype),
-                "largest": 0.0 if like is None else float(np.abs(like).max()),
+                "largest": 0.0 if like is None else float(abs(like).max()),
             }  # fmt: skip
     return None

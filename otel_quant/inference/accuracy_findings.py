@@ -21,6 +21,9 @@ _LARGEST_FLOAT16: Final = 65504
 _STANDS_OUT: Final = 10.0
 """dB that a layer loses needlessly beyond the others' loss: inputs unlike the calibration's cost every layer some."""
 
+_MUCH_IS_LEFT: Final = 22.0
+"""dB above which clipping is that of a calibration with few samples, which leaves out rare values."""
+
 _POOR: Final = 30.0
 """dB of weights from which nothing is found about them."""
 
@@ -114,7 +117,12 @@ def _scale(evidence: OnnxEvidence) -> Iterator[Found]:
         for layer in evidence.layers
         if layer.best is not None and layer.direct is not None
     }
-    found = [it for it, loss in lost.items() if loss >= _STANDS_OUT + _usual(lost, it)]
+    found = [
+        it
+        for it, loss in lost.items()
+        if loss >= _STANDS_OUT + _usual(lost, it)
+        and not (it.clipped and (it.direct or 0.0) > _MUCH_IS_LEFT)
+    ]
     of_inputs = [it for it in found if not it.node]
     for layer in sorted(of_inputs or found, key=lambda it: -lost[it]):
         how = f"{share_text(layer.clipped or 0)} of the values of `{layer.node or layer.name}` lie beyond its codes"

@@ -35,7 +35,9 @@ _QLINEAR: Final[Mapping[str, tuple[str, int, int]]] = {
 }  # fmt: skip
 """Operator on integers -> what it computes, and where the scale of its result and its bias are."""
 
-_SUFFIXES: Final = ("_MatMul_quant", "_Gemm_quant", "_quant", "_Q4G", "_Q4", "_Q8", "_quantized")
+_SUFFIXES: Final = (
+    "_MatMul_quant", "_Gemm_quant", "_quant", "_Q4G", "_Q4", "_Q8", "_quantized", "_QuantizeLinear_Input",
+)  # fmt: skip
 """What quantizers add to the names of nodes and tensors."""
 
 _MOST_IN_MEMORY: Final = 1_500_000_000
@@ -247,7 +249,11 @@ class _Layers:
         known = self._base.makers.keys() | self._base.inputs.keys()
         name = next((each for each in (result, _plain(result)) if each in known), "")
         partner = None if node is None else self._base.named.get(_plain(node.name))
-        return name or (partner.output[0] if partner else "")
+        if name or partner is None:
+            return name
+        behind = self._base.readers[partner.output[0]]
+        is_folded = [each.op_type for each in behind] == ["BatchNormalization"]
+        return str((behind[0] if is_folded else partner).output[0])
 
     def _placed(self, layer: _Layer, node: Any) -> _Layer:
         """Adds what a result is in the float model, and the clamps there that are left to its quantization."""

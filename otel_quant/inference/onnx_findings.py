@@ -68,6 +68,10 @@ _QDQ_TYPES: Final = frozenset({"QuantizeLinear", "DequantizeLinear"})
 _OTHER_NUMBERS: Final = Obstacle(
     "integers are converted to another type, scale or zero point", "the same ones in both"
 )
+_UNFOLDED: Final = Obstacle(
+    graph.NO_KERNEL.reason,
+    "quant_pre_process before the quantization, which folds it into the Conv",
+)
 _NOT_HERE: Final = Obstacle("onnxruntime has no kernel on integers for it as it is", "")
 
 _IN_FLOAT: Final = frozenset({
@@ -276,7 +280,7 @@ def _why(evidence: OnnxEvidence, at: TypedNode, op: TypedNode) -> Obstacle | Non
     if known is not None:  # Case 3
         return _read_otherwise(file, at, known) if known is graph.NOT_QUANTIZED else known
     if rule is None:  # Case 4
-        return graph.NO_KERNEL
+        return _UNFOLDED if at.kind == "BatchNormalization" else graph.NO_KERNEL
     if at.opset < rule.since:
         since = f"from opset {rule.since} on; this is {at.opset}"
         return Obstacle(f"there is a kernel on integers for it {since}", f"opset {rule.since}")

@@ -13,6 +13,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import quantization as q
+from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from otel_quant.inference.results import ModelResult, TensorError
 from otel_quant.inference.subjects import Options
@@ -265,6 +266,39 @@ def test_what_a_finding_about_a_scale_offers_removes_it(folder: Path) -> None:
     assert planted.accuracy is not None
     assert mended.accuracy is not None
     assert (planted.accuracy.lowest_sqnr or 0) < 15 < 30 < (mended.accuracy.lowest_sqnr or 0)
+
+
+_NORMALIZED = """
+<ir_version: 8, opset_import: ["" : 17]>
+net (float[2,8,16,16] x) => (float[2,16,16,16] y) {
+    [conv0] c = Conv<pads=[1,1,1,1]>(x, w, b)
+    [norm] n = BatchNormalization(c, s, b, b, v)
+    [relu] y = Relu(n)
+}"""
+
+
+def test_a_batch_norm_that_is_not_folded_is_removed_by_what_its_finding_offers(
+    tmp_path: Path,
+) -> None:
+    drawn = np.random.default_rng(0).standard_normal((16, 8, 3, 3)).astype(np.float32)
+    constants = {
+        "w": drawn / 9,
+        "b": np.full(16, 0.1),
+        "s": np.linspace(0.3, 3, 16),
+        "v": np.linspace(2, 1, 16),
+    }
+    constants = {name: each.astype(np.float32) for name, each in constants.items()}
+    onnx.save(model_of_text(_NORMALIZED, **constants), tmp_path / "float.onnx")
+    np.savez(tmp_path / "data.npz", **Samples().get_next())
+    quant_pre_process(tmp_path / "float.onnx", tmp_path / "prepared.onnx")
+    for name, source in (("plain", "float"), ("folded", "prepared")):
+        q.quantize_static(tmp_path / f"{source}.onnx", tmp_path / f"{name}.onnx", Samples())
+    plain, folded = _compared(tmp_path, "plain", "folded")
+    assert [each.node for each in plain.findings if "quant_pre_process" in each.remedy] == ["norm"]
+    assert [each.kind for each in folded.findings if each.kind in ("unfused", "in_float")] == []
+    assert folded.accuracy is not None
+    assert min(each.own or 0 for each in folded.accuracy.layers) > 35
+    assert all(each.weights is None for each in folded.accuracy.layers)  # not those of the file
 
 
 _DIVIDES = """

@@ -59,17 +59,15 @@ def main() -> int:
         print(f"the quantization failed with exit code {code}", file=sys.stderr)
         return code
     print(log.read_text().splitlines()[-1])
-    files = {
-        name: str(OUT / f"{name}.onnx") for name in ("resnet50", "resnet50_int8", "resnet50_fixed")
-    }
-    floats, quantized, fixed = files.values()
-    Path(fixed).unlink(missing_ok=True)
+    names = ("resnet50", "resnet50_int8", "resnet50_fixed")
+    floats, quantized, fixed = (f"{OUT.relative_to(ROOT)}/{name}.onnx" for name in names)
+    (ROOT / fixed).unlink(missing_ok=True)
     commands = (
         ["cost", floats, quantized, "--top", "3"],
         ["fix", quantized, "-o", fixed, "--float", floats],
     )
     for command in commands:
-        print("\n$ otel-quant", " ".join(command).replace(f"{ROOT}{os.sep}", ""), flush=True)
+        print("\n$ otel-quant", *command, flush=True)
         code = code or subprocess.run([programs / "otel-quant", *command], cwd=ROOT).returncode
     print(f"\nThe report is {(recording / 'report.html').relative_to(ROOT)}: open it in a browser.")
     print(f"The programs above are in {programs.relative_to(ROOT)}.")

@@ -32,6 +32,19 @@ What is hooked, and what a call becomes. A hook is set when the module that defi
 function is imported; a function that another version of the library does not have is left
 out. `OTEL_QUANT_LIBRARIES` takes the names below, and unset it means all.
 
+A program that has imported a library before it calls `otel_quant.run()` or `instrument()` has its functions hooked
+then, under every name that a module has for them. What a dict, a `functools.partial` or a default argument holds is
+the function as it was before: a call by it is no step. Start the program with `otel-quant run`, or call
+`instrument()` before the import.
+
+Configuration: the types, bits and block size of a step are those of all parts of the model; where parts differ, types are
+listed ("int4, int8"), and `quant.parts.bits` and `quant.parts.block_size` take the place of one number. Of ONNX models that
+onnxruntime, NNCF and Model Optimizer write they are read from the nodes and tensors, with the number of quantized weights
+(`quant.weight.count`). What was configured of a model is on all steps that work on it later.
+
+Functions that a program calls for one layer after another, outside of a step, are one step with that many layers: it ends
+with the last call, when another step begins, its thread ends or 5 s pass without one.
+
 Within the steps and entry points of a library that is built on another, the other's calls
 are not reported. Figures and attributes of the steps: [telemetry.md](telemetry.md).
 

@@ -67,7 +67,7 @@ def document() -> str:
             "id": "registry.quant", "type": "attribute_group", "display_name": "Quantization",
             "brief": "Attributes of quantization runs.",
             "attributes": [
-                *(each for row in catalog.ATTRIBUTES if is_ours(row.name) for each in _declared(row)),
+                *(each for row in catalog.ATTRIBUTES if is_defined_here(row.name) for each in _declared(row)),
                 *(_renamed(old, new) for old, new in catalog.FORMER.items() if is_ours(old)),
             ],
         },
@@ -119,6 +119,11 @@ def manifest() -> str:
 def is_ours(name: str) -> bool:
     """Whether a name is ours, and not OpenTelemetry's."""
     return name.startswith(semconv.PREFIX)
+
+
+def is_defined_here(name: str) -> bool:
+    """Whether no registry that ours refers to defines an attribute: Pyroscope, whose name it is, publishes none."""
+    return is_ours(name) or name == semconv.PYROSCOPE_PROFILE_ID
 
 
 def _names(name: str) -> Iterable[str]:

@@ -58,8 +58,8 @@ class EarlyStacks:
 
     def take(self) -> StackSampler | None:
         """Ends, and returns what was seen, which the run that begins adds to; None if nothing was."""
-        with self._loading:  # nothing begins meanwhile
-            self._stop()
+        self._stop()
+        with self._loading:  # it may still be
             found, self._stacks = self._stacks, None
         if self._file is not None:
             self._file.unlink(missing_ok=True)
@@ -96,13 +96,13 @@ class EarlyStacks:
         from otel_quant.schema.readings import Reading
 
         settings = settings_from(os.environ, warn=False)
-        stacks = sampler_for(settings, self._began_ns)
-        if self._sampler is None or stacks is None:
+        stacks, sampler = sampler_for(settings, self._began_ns), self._sampler
+        if sampler is None or stacks is None:
             self._stop()
             return
         self._is_written, self._reading, self._memory = settings.launched, Reading, MemoryProbe()
         self._stacks = stacks
-        self._sampler.sample_every(settings.sample_interval)
+        sampler.sample_every(settings.sample_interval)
 
     def _write(self) -> None:
         """Writes what was seen so far: the process may be killed before it begins a run, or begin none."""

@@ -258,8 +258,9 @@ class Runtime:
     def after_fork_in_child(self) -> None:
         """In a forked child: the parent's run is not this process's."""
         self._lock = threading.RLock()
-        if self.is_running and self._spans is not None:
-            PARENT.carrier = {**self._spans.carrier(), CARRIER_KEY: self._recorder.info.name}
+        with FAULTS.kept_in("linking a child process"):
+            if self.is_running and self._spans is not None:
+                PARENT.carrier = {**self._spans.carrier(), CARRIER_KEY: self._recorder.info.name}
         recorder, self._recorder = self._recorder, _no_run()
         (_, recording), self._recording = self._recording, (None, None)
         self._ended = None
@@ -310,24 +311,18 @@ class Runtime:
             if AUTOMATIC_PROVIDERS:
                 name_service(AUTOMATIC_PROVIDERS.values())
             info = new_run_info(
-                os.environ,
-                PARENT.carrier,
-                name=PARENT.carrier.get(CARRIER_KEY) or settings.run_name,
-                paths=settings.paths,
-                arguments=settings.arguments,
-                folder=Path.cwd(),
-            )
+                os.environ, PARENT.carrier,
+                name=PARENT.carrier.get(CARRIER_KEY) or settings.run_name, paths=settings.paths,
+                arguments=settings.arguments, folder=Path.cwd(),
+            )  # fmt: skip
             stacks = EARLY_STACKS.take() or sampler_for(settings)
             self._began_ns = stacks.began_ns if stacks is not None else 0
             recorder = Recorder(
-                info,
-                Probes([each for each in RESOURCES if settings.gpu or each.name != "gpu"]),
-                self._sinks_for(settings, request, info),
-                self.metrics,
-                sample_interval=settings.sample_interval,
-                exact_peaks=settings.exact_peaks,
+                info, Probes([each for each in RESOURCES if settings.gpu or each.name != "gpu"]),
+                self._sinks_for(settings, request, info), self.metrics,
+                sample_interval=settings.sample_interval, exact_peaks=settings.exact_peaks,
                 stacks=stacks,
-            )
+            )  # fmt: skip
             self.end_at_exit()
             return recorder
         return _no_run()
@@ -369,12 +364,9 @@ class Runtime:
                 sink = None
                 if make_folder(folder, names_paths=settings.paths):
                     sink = RecordingSink(
-                        folder,
-                        self._ids_of,
-                        is_launched=settings.launched,
-                        interval=settings.sample_interval,
-                        began_ns=self._began_ns,
-                    )
+                        folder, self._ids_of, is_launched=settings.launched,
+                        interval=settings.sample_interval, began_ns=self._began_ns,
+                    )  # fmt: skip
                 self._recording = settings.record, sink
             return sink
         return None
@@ -385,12 +377,9 @@ class Runtime:
         if request is not None:
             with FAULTS.kept_in("sink quark_yaml"):
                 return QuarkYamlSink(
-                    self._path_of(request, info),
-                    self.metrics,
-                    strict=request.strict,
-                    makes_folders=request.makes_folders,
-                    keeps_last_reading=keeps_last_reading,
-                )
+                    self._path_of(request, info), self.metrics, strict=request.strict,
+                    makes_folders=request.makes_folders, keeps_last_reading=keeps_last_reading,
+                )  # fmt: skip
         return None
 
     @staticmethod

@@ -117,11 +117,8 @@ class Sampler:
         self._running.release()
 
 
-_LONGEST_WAIT: Final = 1.0
-"""Seconds to wait for the end of the thread: it may wait for who waits."""
-
-_RUNNING: Final[list[Sampler]] = []
-"""Those that have been started and not stopped."""
+_LONGEST_WAIT: Final = 1.0  # Seconds to wait for the end of the thread: it may wait for who waits
+_RUNNING: Final[list[Sampler]] = []  # Those that have been started and not stopped
 
 
 def _pausing(original: Callable[[], Any]) -> Any:

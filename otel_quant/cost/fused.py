@@ -625,7 +625,7 @@ class AsRun(AsStored):
         self.quantized += 1
         self.runtime = self._title
         if op in self._fused.on_integers:
-            return stored
+            return stored.removesuffix(" weight-only")
         if op in self._fused.by_weights:
             return f"{dtypes.QUANTIZED[self._fused.by_weights[op].dtype]} weight-only"
         obstacle, further = self._obstacle(op, stored), self._fused.further.get(op)

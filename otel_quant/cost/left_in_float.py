@@ -89,6 +89,8 @@ class Contractions:
         """
         groups: dict[Why, LeftInFloat] = {}
         for alike, (names, [macs]) in self._floats.items() if self._forms or is_written else ():
+            if self._forms == {"weight-only"} and not alike.has_constant:
+                continue  # they have no weights
             why = self._why(alike)
             group = groups.setdefault(why, LeftInFloat(why))
             group.kinds[alike.kind] += len(names)
@@ -125,7 +127,7 @@ _IN_BODY: Final = (
 )
 _NO_CONSTANT: Final = (
     "none of its operands is a constant",
-    "static quantization, of activations too",
+    "MatMulConstBOnly False in extra_options of the quantizer",
 )
 _EXCLUDED: Final = ("it was excluded, or not named", "its name among those to be quantized")
 _NOTHING: Final = (

@@ -107,41 +107,32 @@ def _in_float(evidence: OnnxEvidence) -> Iterator[Found]:
             yield island.found(f"{title(island.node)} ran in float although its weights are {held}")
 
 
+def _of_nodes(evidence: OnnxEvidence, names: Sequence[str], text: str, remedy: str = "") -> Found:
+    """Returns a finding about nodes of the file, with the kernels that did their work."""
+    known = set(names)
+    kernels = [it for it in evidence.kernels if any(op.name in known for op in it.nodes)]
+    first = next((op for op in evidence.file.ops if op.name == names[0]), None)
+    operator = "" if first is None else f"{first.node.op_type} "
+    return Found(names[0], kernels, f"{operator}{listed(names)} {text}", remedy)
+
+
 @FINDINGS.row("left_in_float", "onnxruntime/python/tools/quantization/registry.py")
 def _left_in_float(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields contractions of a quantized model that the quantizer has left in float, by the reasons."""
-    file = evidence.file
-    macs = sum(each.macs for each in file.contractions.values())
-    for left in file.left_in_float():
-        names, (reason, remedy) = set(left.names), left.why
-        kernels = [it for it in evidence.kernels if any(op.name in names for op in it.nodes)]
-        stay = "stays" if len(names) == 1 else "stay"
-        operator = next(iter(left.kinds)).rpartition(":")[2]
+    macs = sum(each.macs for each in evidence.file.contractions.values())
+    for left in evidence.file.left_in_float():
         part = f"{share_text(left.macs / macs)} of the MACs of all contractions"
-        text = f"{operator} {listed(left.names)} {stay} in float, {part}: {reason}"
-        yield Found(left.names[0], kernels, text, remedy)
-
-
-@FINDINGS.row("undone", f"{_OPTIMIZER}qdq_transformer/weight_bias_quantization.cc", 0.0)
-def _undone(evidence: OnnxEvidence) -> Iterator[Found]:
-    """Yields contractions that were left in float, and that onnxruntime has quantized on loading."""
-    file, (reason, remedy) = evidence.file, graph.ON_LOADING
-    ran = ran_in(evidence.kernels, file)
-    asked = {op: _kind_of(each.asked) for op, each in file.contractions.items()}
-    if ops := [op for op in ran if asked[op] == "float" and _kind_of(ran[op]) == "integers"]:
-        kernels = [each for each in evidence.kernels if not set(ops).isdisjoint(each.nodes)]
-        was = "was left in float, and ran" if len(ops) == 1 else "were left in float, and ran"
-        names = f"{ops[0].node.op_type} {listed([op.name for op in ops])}"
-        yield Found(ops[0].name, kernels, f"{names} {was} in integers: {reason}", remedy)
+        text = f"stayed in float, {part}: {left.why[0]}"
+        yield _of_nodes(evidence, left.names, text, left.why[1])
 
 
 def ran_in(kernels: Iterable[Placed], file: FileGraph) -> Mapping[TypedNode, str]:
     """Returns the type that each contraction ran in, as far as it was seen by itself."""
     return {
-        op: f"{kernel.ran.runs_in} by weights" if kernel.ran.op_type in _BY_WEIGHTS else kernel.ran.runs_in
-        for kernel in kernels
-        for op in kernel.nodes
-        if op in file.contractions and kernel.ran.runs_in and not kernel.ran.is_conversion
+        op: f"{each.ran.runs_in} by weights" if each.ran.op_type in _BY_WEIGHTS else each.ran.runs_in
+        for each in kernels
+        for op in each.nodes
+        if op in file.contractions and each.ran.runs_in and not each.ran.is_conversion
     }  # fmt: skip
 
 
@@ -156,20 +147,34 @@ def _kind_of(type_name: str) -> str:
     return "integers" if has_few_bits(type_name) else "float"
 
 
+@FINDINGS.row("undone", f"{_OPTIMIZER}qdq_transformer/weight_bias_quantization.cc", 0.0)
+def _undone(evidence: OnnxEvidence) -> Iterator[Found]:
+    """Yields contractions that were left in float, and that onnxruntime has quantized on loading."""
+    asked, (reason, remedy) = evidence.file.contractions, graph.ON_LOADING
+    ran = {op: _kind_of(it) for op, it in ran_in(evidence.kernels, evidence.file).items()}
+    undone = [op.name for op in ran if (_kind_of(asked[op].asked), ran[op]) == _UNDONE]
+    if undone:
+        yield _of_nodes(evidence, undone, f"ran in integers: {reason}", remedy)
+
+
+_UNDONE: Final = ("float", "integers")
+"""What was asked for, and what ran."""
+
+
 @FINDINGS.row("unexpected", "docs/cost.md")
 def _unexpected(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields contractions that ran otherwise than the rules of ``cost`` have it."""
-    file = evidence.file
     if evidence.level not in _FUSES_QUANTIZED or set(evidence.asked) - {CPU}:
         return
-    ran = ran_in(evidence.kernels, file)
-    pairs = {op: (_kind_of(file.contractions[op].expected), _kind_of(ran[op])) for op in ran}
-    different = [op for op in pairs if len(set(pairs[op])) > 1]
-    for (expected, kind), ops in grouped(different, pairs.__getitem__).items():
-        kernels = [each for each in evidence.kernels if not set(ops).isdisjoint(each.nodes)]
-        names = f"{ops[0].node.op_type} {listed([op.name for op in ops])}"
-        text = f"{names} ran in {kind}, and `otel-quant cost` expects {expected}"
-        yield Found(ops[0].name, kernels, text)
+    pairs: dict[tuple[str, str], list[str]] = {}
+    for op, found in ran_in(evidence.kernels, evidence.file).items():
+        pair = _kind_of(evidence.file.contractions[op].expected), _kind_of(found)
+        pairs.setdefault(pair, []).append(op.name)
+    for (expected, ran), names in pairs.items():
+        if expected != ran:
+            yield _of_nodes(
+                evidence, names, f"ran in {ran}, and `otel-quant cost` expects {expected}"
+            )
 
 
 @FINDINGS.row("unfused", _SELECTORS)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import quantiles
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.cost import CostError, InputSpec, graph
@@ -47,8 +47,8 @@ class OnnxProfile:
 
     @property
     def run_micros(self) -> float:
-        """Median time of a run."""
-        return median(length for _, length in self.runs)
+        """Time of the fastest run."""
+        return min(length for _, length in self.runs)
 
 
 def _events(path: Path) -> Iterator[Mapping[str, Any]]:
@@ -78,12 +78,12 @@ def read_profile(path: Path, warmup: int = 1) -> OnnxProfile:
     runs = sorted(sorted(counted, key=itemgetter(1))[: (len(counted) + 1) // 2])
     holders = {key for key, args in first.items() if args.get("op_name") in _BODIES}
     calls, times = _calls_and_times(events, runs, holders)
-    usual = {key: median(times[key]) for key in first if runs}
-    count, total = len(runs) or 1, sum(usual.values()) or 1
+    fastest = {key: min(filter(None, times[key]), default=0) for key in first}
+    count, total = len(runs) or 1, sum(fastest.values()) or 1
     kernels = []
     for key, args in first.items():
         op_type, provider = args.get("op_name", ""), args.get("provider", "")
-        micros, spread = usual.get(key, 0.0), _spread(times[key])
+        micros, spread = float(fastest[key]), _spread(times[key])
         figures = micros, micros / total, calls[key] / count
         inputs, outputs = _tensors(args, "input"), _tensors(args, "output")
         kernel = RanKernel(key[0], op_type, None, 0, provider, *figures, inputs, outputs)
@@ -94,11 +94,10 @@ def read_profile(path: Path, warmup: int = 1) -> OnnxProfile:
 
 
 def _spread(times: Sequence[int]) -> float | None:
-    """Returns half the distance of the quartiles of some times; None of fewer than four."""
+    """Returns how far the first quartile of some times is above the least; None of fewer than four."""
     if len(times) < _FEWEST_FOR_SPREAD:
         return None
-    low, _, high = quantiles(times, n=4, method="inclusive")
-    return (high - low) / 2
+    return quantiles(times, n=4, method="inclusive")[0] - min(times)
 
 
 _FEWEST_FOR_SPREAD: Final = 4

@@ -119,7 +119,7 @@ class RanKernel:
     node: str | None
     nodes: int  # How many nodes of the file it does the work of
     provider: str  # Who ran it
-    micros: float  # Median time in a run; of a PyTorch model the mean
+    micros: float  # The least time in a run; of a PyTorch model the mean
     share: float  # Part of the time of all kernels
     calls: float  # How often it runs in a run
     inputs: tuple[str, ...]  # Types and shapes of its operands
@@ -131,7 +131,9 @@ class RanKernel:
     # The node or module that its time counts for: of conversions the contraction on their integers
     layer: str | None = None
     is_scaling: bool = False  # Whether it makes floats of the integers that a contraction has made
-    spread: float | None = None  # Half the distance of the quartiles of its time, in microseconds
+    spread: float | None = (
+        None  # How far a quarter of its times is above the least, in microseconds
+    )
     weights: int | None = None  # Bytes of the constants of its nodes, as stored
     activations: int | None = None  # Bytes of its other operands and its results
 

@@ -389,12 +389,8 @@ def shortage_in(error: str | None, message: str | None) -> Where | None:
 
 _MOST: Final = 5
 
-_SPARE: Final = 1.1
-"""What is asked for, as a multiple of what is expected: samples differ."""
-
-_ROOM: Final = 0.98
-"""Part of a limit that samples may fill."""
-
+_SPARE: Final = 1.1  # What is asked for, as a multiple of what is expected: samples differ
+_ROOM: Final = 0.98  # Part of a limit that samples may fill
 NO_STEP: Final = RecordedStep(index=0, name="", kind="", start=0.0, state="lost")
 
 

@@ -57,9 +57,7 @@ _SOON: Final = 1.0
 that a program reaches later, such as a launcher of ranks that cleans up, is not what was held then."""
 
 _FEWEST: Final = 5
-_MOST_POINTS: Final = 60
-"""Points of a step's progress from which its growth is taken."""
-
+_MOST_POINTS: Final = 60  # Points of a step's progress from which its growth is taken
 _SILENT: Final = 5.0
 """Seconds without a reading that are worth telling: there is one each second, on a busy machine two."""
 
@@ -99,34 +97,20 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
     situation = causes.Situation(
         step=step or next(reversed(victim.steps), causes.NO_STEP),
         run=victim.run.attributes if victim.run is not None else {},
-        where=shortage or ("host" if cause.out_of_memory is not None else None),
-        memory=memory or 0,
-        limit=limit or 0,
-        limit_source=source,
-        growth=growth or 0,
-        leak=leak or 0,
-        forecast=_forecast(victim, step, semconv.FORECAST_MEMORY),
-        gpus=seen.gpus,
+        where=shortage or ("host" if cause.out_of_memory is not None else None), memory=memory or 0,
+        limit=limit or 0, limit_source=source, growth=growth or 0, leak=leak or 0,
+        forecast=_forecast(victim, step, semconv.FORECAST_MEMORY), gpus=seen.gpus,
         recording=os.path.relpath(recording.path),
-    )
+    )  # fmt: skip
     grown: dict[str, Any] = {f"memory_per_{unit}": growth}
     plain = dataclasses.replace(
-        plain,
-        cause=cause.name,
-        out_of_memory=cause.out_of_memory,
-        evidence=cause.evidence,
-        error=error,
-        where=_where(victim, step),
-        open_steps=tuple(each.name for each in victim.steps),
-        memory=memory,
-        memory_limit=limit,
-        memory_limit_source=source,
-        memory_per_second=leak,
-        memory_of_others=seen.memory_of_others,
+        plain, cause=cause.name, out_of_memory=cause.out_of_memory, evidence=cause.evidence,
+        error=error, where=_where(victim, step),
+        open_steps=tuple(each.name for each in victim.steps), memory=memory, memory_limit=limit,
+        memory_limit_source=source, memory_per_second=leak, memory_of_others=seen.memory_of_others,
         processes=last.processes if last is not None else (),
-        advice=_advice(known, cause, situation, recording),
-        **grown,
-    )
+        advice=_advice(known, cause, situation, recording), **grown,
+    )  # fmt: skip
     if victim.pid == seen.pid:
         return plain
     return dataclasses.replace(plain, process=_process(victim), process_signal=victim.signal)
@@ -363,8 +347,7 @@ def _has_unsent_spans(recording: Recording) -> bool:
 
 
 _GIT: Final = ("git", "-c", "core.fsmonitor=false", "--no-optional-locks")
-_GIT_ENDS: Final = 2.0
-"""Seconds that git gets to answer, after the program has ended."""
+_GIT_ENDS: Final = 2.0  # Seconds that git gets to answer, after the program has ended
 
 
 class LaunchedRecording:

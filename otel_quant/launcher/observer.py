@@ -201,18 +201,14 @@ class Observer:
             for pid in last.processes if last is not None else ():
                 self._note_last(pid)
             seen = dataclasses.replace(
-                seen,
-                last_seen=self._last_seen,
+                seen, last_seen=self._last_seen,
                 mark=mark if mark > max(self._mark_before, self._highest_mark) else None,
-                limits=self._surroundings.limits,
-                uses=self._surroundings.uses,
-                oom_kills=self._surroundings.oom_kills(),
-                disks=self._look_at_disks(),
+                limits=self._surroundings.limits, uses=self._surroundings.uses,
+                oom_kills=self._surroundings.oom_kills(), disks=self._look_at_disks(),
                 batch_job=batch_job(self._environ, (time_ns - self._began_ns) / 1e9),
-                exits=self._exits.failed,
-                memory_of_others=self._surroundings.memory_of_others,
+                exits=self._exits.failed, memory_of_others=self._surroundings.memory_of_others,
                 gpus=last.resources.get("gpu", ()) if last is not None else (),
-            )
+            )  # fmt: skip
         with FAULTS.kept_in("observer, file"):
             if self._curve is not None:
                 held = self._recent[-1].memory if self._recent else 0
@@ -247,12 +243,9 @@ class Observer:
         found["waits"] = self._waits.read((self._pid, *children))
         marks = (memory.high_water, *(mark for _, _, mark in memory.children))
         return TreeReading(
-            clock_ns,
-            memory.tree_rss,
-            max(mark or 0 for mark in marks),
-            {self._pid: memory.rss, **processes} if memory.rss else processes,
-            found,
-        )
+            clock_ns, memory.tree_rss, max(mark or 0 for mark in marks),
+            {self._pid: memory.rss, **processes} if memory.rss else processes, found,
+        )  # fmt: skip
 
     def _read_memory(self, children: Collection[int]) -> tuple[int, MemoryReading]:
         """Reads memory, and the clock as it was then: once more where nobody knows that."""

@@ -39,8 +39,7 @@ if sys.platform == "linux":
 _JOBS: Final = {"Slurm": "SLURM_JOB_ID", "PBS": "PBS_JOBID", "LSF": "LSB_JOBID"}
 """The variable with the number of a job, by batch system."""
 
-_LONGEST: Final = 16
-"""Digits of a number that a batch system gives."""
+_LONGEST: Final = 16  # Digits of a number that a batch system gives
 
 
 class ProcessUse(NamedTuple):

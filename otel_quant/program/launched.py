@@ -122,5 +122,7 @@ def exporter_settings(environ: Mapping[str, str]) -> dict[str, str]:
     files = settings_from(environ).otlp_files
     if not files and not sends(environ):
         return {}
-    interval = environ.get(_INTERVAL) or _LIVE
+    interval = environ.get(_INTERVAL, "")
+    # With 0 the SDK fails, and sends neither metrics nor log records.
+    interval = interval if interval.strip("0.") else _LIVE
     return {_INTERVAL: interval, **exporter_variables(environ, has_files=files)}

@@ -266,16 +266,10 @@ class Replay:
                 own = (each for each in self._stacks if each.step and each.step.step is step)
                 known["top_lines"] = top_lines(by_line(own))
         return self._event(
-            kind,
-            time_ns,
-            step=self._infos.get(checkpoint.step),
-            name=checkpoint.name,
-            sequence=number,
-            elapsed=round(checkpoint.time - run.start, 9),
-            checkpoint=of_event,
-            custom=custom,
-            **known,
-        )
+            kind, time_ns, step=self._infos.get(checkpoint.step), name=checkpoint.name,
+            sequence=number, elapsed=round(checkpoint.time - run.start, 9), checkpoint=of_event,
+            custom=custom, **known,
+        )  # fmt: skip
 
     def _last_reading(self) -> Event:
         last = self._run.last
@@ -423,27 +417,20 @@ def _info_of(run: RecordedRun, limit: summary.MemoryLimit | None) -> readings.Ru
     first: Mapping[str, Any] = run.steps[0].attributes if run.steps else {}
     model = first.get(semconv.INPUT_PATH)
     return readings.RunInfo(
-        id=run.id,
-        pid=run.pid,
-        name=str(run.attributes.get(semconv.RUN_NAME, "")),
+        id=run.id, pid=run.pid, name=str(run.attributes.get(semconv.RUN_NAME, "")),
         model=model_name(model) if isinstance(model, str) else None,
-        method=first.get(semconv.CALIBRATION_METHOD),
-        config=first.get(semconv.CONFIG_NAME),
-        limits=readings.Limits(None if limit is None else round(limit.value)),
-        rank=run.rank,
+        method=first.get(semconv.CALIBRATION_METHOD), config=first.get(semconv.CONFIG_NAME),
+        limits=readings.Limits(None if limit is None else round(limit.value)), rank=run.rank,
         world_size=run.world_size,
-    )
+    )  # fmt: skip
 
 
 def _step_of(step: RecordedStep) -> readings.StepInfo:
     library = step.attributes.get(semconv.LIBRARY_NAME)
     return readings.StepInfo(
-        index=step.index,
-        label=step.name,
-        kind=step.kind,
-        parent=step.parent,
+        index=step.index, label=step.name, kind=step.kind, parent=step.parent,
         library=None if library is None else str(library),
-    )
+    )  # fmt: skip
 
 
 def _with_highest(attributes: Attributes) -> Attributes:
@@ -454,14 +441,10 @@ def _with_highest(attributes: Attributes) -> Attributes:
 
 def _model_of(model: Mapping[str, Any]) -> readings.CostedModel:
     return readings.CostedModel(
-        role=model.get("role", "float"),
-        path=model.get("path"),
-        start_ns=model["began"],
-        end_ns=model["ended"],
-        figures=model.get("figures", {}),
-        heaviest=tuple(model.get("heaviest", ())),
-        error=model.get("error"),
-    )
+        role=model.get("role", "float"), path=model.get("path"), start_ns=model["began"],
+        end_ns=model["ended"], figures=model.get("figures", {}),
+        heaviest=tuple(model.get("heaviest", ())), error=model.get("error"),
+    )  # fmt: skip
 
 
 def _add_counts(metrics: MetricsSink, step: readings.StepInfo, counts: readings.Counts) -> None:

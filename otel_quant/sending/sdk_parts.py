@@ -142,15 +142,10 @@ class RecordedMeters:
             counts = list(before.bucket_counts)
             counts[bisect_left(bounds, value)] += 1
             point = replace(
-                before,
-                time_unix_nano=self.now_ns,
-                count=before.count + 1,
-                sum=before.sum + value,
-                bucket_counts=counts,
-                min=min(before.min, value),
-                max=max(before.max, value),
+                before, time_unix_nano=self.now_ns, count=before.count + 1, sum=before.sum + value,
+                bucket_counts=counts, min=min(before.min, value), max=max(before.max, value),
                 exemplars=exemplars,
-            )
+            )  # fmt: skip
         elif metric.instrument == "counter":
             total = value + (before.value if before else 0)
             point = NumberDataPoint(labels, self._start_ns, self.now_ns, total, exemplars)

@@ -129,8 +129,11 @@ def _error(recording: model.Recording, subject: ShownProcess, is_below: bool) ->
         step = [] if is_below else first.steps[-1:]
         raised = "".join(f"{_named(each.name)} raised " for each in step)
         yield f"{raised or _failed(recording, first.run)}{_error_text(first.of)}."
-    elif has_ended:
-        yield from _survived([each.step for each in subject.steps if each.step.error is not None])
+    failed = [each.step for each in subject.steps if each.step.error is not None]
+    if first is None and has_ended:
+        yield from _survived([each for each in failed if not is_unfinished(each)])
+    if still_open := [_named(each.name) for each in failed if is_unfinished(each)]:
+        yield f"Not ended when the program did: {_listed(still_open)}."
     until = recording.duration if first is None else first.time
     own = recording.launcher
     before = [
@@ -144,17 +147,9 @@ def _error(recording: model.Recording, subject: ShownProcess, is_below: bool) ->
 
 
 def _survived(failed: Sequence[model.RecordedStep]) -> Iterator[str]:
-    """Yields which steps of a program that ended well were left by an exception, or not at all."""
-    still_open = [each for each in failed if is_unfinished(each)]
-    if still_open:
-        named = _listed([_named(each.name) for each in still_open])
-        yield f"Not ended when the program did: {named}."
+    """Yields which steps of a program that ended well were left by an exception."""
     around = {(each.parent, each.error) for each in failed}  # which the same exception has left
-    raised = [
-        each
-        for each in failed
-        if not is_unfinished(each) and (each.index, each.error) not in around
-    ]
+    raised = [each for each in failed if (each.index, each.error) not in around]
     if len(raised) == 1:
         only = raised[0]
         yield f"{_named(only.name)} raised {_error_text(only)}; the program survived it."
@@ -361,9 +356,9 @@ def _to_try(recording: model.Recording, bound: str, each: model.PlacedStep) -> s
         return ""  # to load beside the calibration helps where they are one step
     method = str(each.step.attributes.get(semconv.CALIBRATION_METHOD, ""))
     stacks = reader.lines_of(recording, each.step)
-    return phrase(
-        " To try: {}.", bounds.remedy_of(bound, stacks, model.function_of(each.step), method)
-    )
+    evidence = str(each.step.attributes.get(semconv.STEP_BOUND_EVIDENCE, ""))
+    function = model.function_of(each.step)
+    return phrase(" To try: {}.", bounds.remedy_of(bound, stacks, function, method, evidence))
 
 
 def _written(recording: model.Recording, subject: ShownProcess) -> Iterator[str]:

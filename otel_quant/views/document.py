@@ -102,6 +102,7 @@ class Row(NamedTuple):
     state: State = "ended"  # How the thing stands that it is about; a page marks what is not ended
     remark: str = ""  # A text behind the cells; on a page instead of those that are missing
     link: str = ""  # Where its first cell leads to on a page
+    is_rest: bool = False  # Whether it stands for all that have no row: it has no bars
 
 
 Rows: TypeAlias = Iterable[Row | Sequence[Cell]]

@@ -3,123 +3,100 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Any, Final
 
 from otel_quant.inference.fix.fix_results import FixResult, Proven, Rewrite
-from otel_quant.inference.results import Latency, ModelResult
+from otel_quant.inference.results import Latency
 from otel_quant.schema.units import counted, speed_text
 from otel_quant.views import document as doc
 from otel_quant.views.inference import measured_parts
-from otel_quant.views.text import cell_text, phrase
 
-_PROVIDERS: Final = {"cpu": "onnxruntime's CPU provider"}
 _ROWS: Final = 20
 
 
 def document(result: FixResult, *, is_page: bool = False) -> doc.Document:
     """Returns a result as a document; a page has the layers before and after too."""
-    title = answer(result)
-    parts = [
-        *doc.Lines.of([] if is_page else [title]),
-        *_parts(result),
-        *([] if result.measured is None or not is_page else measured_parts(result.measured, _ROWS)),
-    ]
+    title, parts = answer(result), list(_parts(result))
+    if is_page and result.measured is not None:
+        parts += measured_parts(result.measured, _ROWS)
     return doc.Document(
-        parts, title, "Fixed model", is_bad=not result.output and result.why != "", data=lambda: json.loads(result.to_json()),
+        parts, title, "Fixed model", is_answer=True, data=lambda: json.loads(result.to_json()),
         sheet=lambda: doc.Table.of(_REWRITES, result.rewrites),
     )  # fmt: skip
 
 
 def answer(result: FixResult) -> str:
     """Returns the answer in one sentence."""
-    integers = f"{result.integers_after:,} of {counted(result.contractions, 'contraction')} in integers, not {result.integers_before:,}"
+    all_ = counted(result.contractions, "contraction")
+    integers = f"{result.integers_after:,} of {all_} in integers, not {result.integers_before:,}"
     if result.output is None:
-        planned = result.of_state("planned")
-        return f"{result.model}: {integers if planned else result.why}"
-    _, fixed, *_ = result.proven
-    text = f"{result.output} is {phrase('{} than ', _speed(result))}{result.model}: {integers}"
-    before, after = (each.sqnr_float for each in result.proven[:2])
-    if before is not None and after is not None:
-        return f"{text}; SQNR to the float model {after:.1f} dB, not {before:.1f}"
-    same = (
-        "the same outputs"
-        if fixed.max_abs == 0
-        else f"SQNR to its outputs {cell_text(_decibels(fixed.sqnr_input))}"
-    )
-    return f"{text}; {same}"
+        is_planned = bool(result.of_state("planned"))
+        return f"{result.model}: {integers if is_planned else result.why}"
+    before, fixed, *_ = result.proven
+    ratio = _of_latency(result, "ratio")(fixed) or 1.0
+    text = f"{result.output} is {speed_text(ratio)} than {result.model}: {integers}"
+    if before.sqnr_float is not None and fixed.sqnr_float is not None:
+        errors = f"{fixed.sqnr_float:.1f} dB, not {before.sqnr_float:.1f}"
+        return f"{text}; SQNR to the float model {errors}"
+    if fixed.sqnr_input is None:
+        return f"{text}; the same outputs"
+    return f"{text}; SQNR to its outputs {fixed.sqnr_input:.1f} dB"
 
 
-def _decibels(value: float | None) -> doc.UnitCell:
-    return doc.UnitCell(value, "dB", digits=1)
-
-
-def _latency(result: FixResult, name: str) -> Latency | None:
-    models: Sequence[ModelResult] = () if result.measured is None else result.measured.models
-    return next((each.latency for each in models if each.path == name), None)
-
-
-def _speed(result: FixResult) -> str | None:
-    found = _latency(result, result.output or "")
-    return None if found is None or found.ratio is None else speed_text(found.ratio)
+def _of_latency(result: FixResult, name: str) -> Callable[[Proven], Any]:
+    """Returns what gives a figure of a file's latency; None where it is not known."""
+    models = () if result.measured is None else result.measured.models
+    found: dict[str, Latency | None] = {each.path: each.latency for each in models}
+    return lambda proven: getattr(found.get(proven.path), name, None)
 
 
 def _parts(result: FixResult) -> Iterator[doc.Part]:
     if result.rewrites:
         yield doc.Table.of(
-            _REWRITES, result.rewrites, known_only=True, id="fix-rewrites", title="rewritten", caption="Rewrites"
-        )  # fmt: skip
+            _REWRITES, result.rewrites, known_only=True, id="fix-rewrites", title="rewrites"
+        )
     if result.proven:
-        columns = [*_timed(result), *_PROVEN]
-        yield doc.Table.of(
-            columns, result.proven, known_only=True, id="fix-proof", title="before and after, in turns", caption="Before and after"
+        columns = (
+            doc.Column("file", value=attrgetter("path")),
+            doc.Column("median", "s", _of_latency(result, "median"), shown_in="ms", key="median_seconds"),
+            doc.Column("CPU time", "s", _of_latency(result, "cpu"), shown_in="ms", key="cpu_seconds"),
+            *_PROVEN,
         )  # fmt: skip
+        title = "before and after, in turns"
+        yield doc.Table.of(columns, result.proven, known_only=True, id="fix-proof", title=title)
     yield from doc.Lines.of(_notes(result), is_list=True)
 
 
 def _notes(result: FixResult) -> Iterator[str]:
     for each in result.rewrites:
-        if each.why and each.state != "planned":
+        if each.why:
             yield f"{each.kind} is {each.state}: {each.why}"
         elif each.differs:
             yield f"{each.kind} makes it another function: {each.differs}"
-    for text in result.obstacles:
-        yield f"still in float: {text}"
+    yield from (f"still in float: {text}" for text in result.obstacles)
     for proven in result.proven:
         if proven.checker:
             yield f"onnx.checker does not accept {proven.path}: {proven.checker}"
     if result.output is not None:
         yield (
-            f"{result.output} is for {_PROVIDERS[result.provider]}; {result.model} stays as it is, for others "
-            "(AMD's NPU wants int8 biases and scales that are powers of two)"
+            f"{result.output} is for onnxruntime on a CPU; {result.model} stays as it is, for others (AMD's NPU "
+            "wants int8 biases and scales that are powers of two)"
         )
     elif result.of_state("planned"):
         yield f"forecast only: {result.why}"
 
 
-def _timed(result: FixResult) -> Iterator[doc.Column[Proven]]:
-    def of(name: str) -> Callable[[Proven], Any]:
-        return lambda each: getattr(_latency(result, each.path), name, None)
-
-    yield doc.Column("file", value=attrgetter("path"))
-    yield doc.Column("median", "s", of("median"), shown_in="ms", key="median_seconds")
-    yield doc.Column("CPU time", "s", of("cpu"), shown_in="ms", key="cpu_seconds")
-
-
-def _in_integers(proven: Proven) -> str | None:
-    return None if proven.contractions is None else f"{proven.integers} of {proven.contractions}"
-
-
-_PROVEN: Final[Sequence[doc.Column[Proven]]] = (
-    doc.Column("ran in integers", value=_in_integers),
+_PROVEN: Final[tuple[doc.Column[Proven], ...]] = (
+    doc.Column("ran in integers", value=lambda it: f"{it.integers} of {it.contractions}"),
     doc.Column("SQNR to float", "dB", attrgetter("sqnr_float"), shown_in="dB", digits=1),
     doc.Column("SQNR to the input", "dB", attrgetter("sqnr_input"), shown_in="dB", digits=1, spare=1),
     doc.Column("largest difference", "", attrgetter("max_abs"), spare=2),
     doc.Column("size", "By", attrgetter("bytes"), spare=3),
 )  # fmt: skip
 
-_REWRITES: Final[Sequence[doc.Column[Rewrite]]] = (
+_REWRITES: Final[tuple[doc.Column[Rewrite], ...]] = (
     doc.Column("kind", value=attrgetter("kind")),
     doc.Column("", value=attrgetter("state"), key="state"),
     doc.Column("nodes", "", lambda each: len(each.nodes)),

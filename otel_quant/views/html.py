@@ -129,7 +129,13 @@ class _Page:
         is_text = [each.is_text or each.unit == "time" for each in texts.columns]
         headings = zip(texts.headings, texts.units, texts.columns, strict=True)
         given = list(table.full_rows)
-        bars = [list(map(_bar, row.cells, texts.columns)) for row in given]
+        bars = [
+            [
+                None if row.is_rest else _bar(*each)
+                for each in zip(row.cells, texts.columns, strict=False)
+            ]
+            for row in given
+        ]
         known = (length for length in chain.from_iterable(bars) if length is not None)
         longest = max(known, default=0.0)
         rows = []

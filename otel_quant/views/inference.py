@@ -171,20 +171,21 @@ _DOES: Final = {"in_float": "ran in float", "unfused": "stand between conversion
 
 
 def _costliest(model: results.ModelResult) -> str:
-    """Returns how many findings there are; of a slower model the reason that costs most in place of that."""
-    own, groups = (
-        model.latency,
-        [it for it in _groups(model) if it[0].kind != "slower" and it[0].micros],
-    )
-    if not (groups and own and own.is_apart and own.ratio and own.ratio > 1):
+    """Returns the reason that costs most, or how many findings there are where that is little."""
+    groups = [group for group in _groups(model) if group[0].kind != "slower" and group[0].micros]
+    share = sum(each.share for each in groups[0]) if groups else 0.0
+    if share < _MUCH:
         return phrase("; {}", len(model.findings), lambda number: counted(number, "finding"))
     first, *others = groups[0]
     operator, _, reason = first.alike.partition(": ")
     text = _SHARE.split(first.sentence)[0]
     if others and reason and first.kind in _DOES:
         text = f"{1 + len(others):,} {operator} {_DOES[first.kind]}: {reason}"
-    share = share_text(sum(each.share for each in groups[0]))
-    return f"; {share} of its time: {shortened(text, _LONGEST_PROBLEM)}"
+    return f"; {share_text(share)} of its time: {shortened(text, _LONGEST_PROBLEM)}"
+
+
+_MUCH: Final = 0.1
+"""Share of the time from which on a reason stands in the headline."""
 
 
 # --- how it was measured ------------------------------------------------------------------
@@ -383,61 +384,42 @@ def _partner(name: str, others: Collection[str], own: Collection[str]) -> str:
     return found
 
 
-def _joined(
-    nodes: Mapping[str, list[results.RanKernel]], others: Collection[str]
-) -> dict[str, list[results.RanKernel]]:
-    """Returns the kernels of nodes by the names that another model has for these."""
-    found: dict[str, list[results.RanKernel]] = {}
-    for name, kernels in nodes.items():
-        found.setdefault(_partner(name, others, nodes), []).extend(kernels)
-    return found
-
-
 class _Pair(NamedTuple):
-    """A layer in two models: the sum of its kernels in each, and these kernels, the slowest first."""
+    """A layer in two models: the sum of its kernels in each."""
 
     name: str
     before: results.RanKernel | None
     after: results.RanKernel | None
-    error: float | None = None
-    reason: str = ""  # Why the second is slow, where that is known
-    is_quantized: bool = False  # Whether the second model is, and the first is not
+    error: float | None
+    reason: str  # Why the second is slow, where that is known
+    is_quantized: bool  # Whether the second model is, and the first is not
 
     @property
     def ratio(self) -> float | None:
-        """Its time in the second model divided by that in the first, where it has both."""
-        if not (self.before and self.after):
+        """The second time by the first; 1 where they differ no more than from run to run, or by 5 %."""
+        if not (self.before and self.after and self.before.micros and self.after.micros):
             return None
-        known = self.before.micros and self.after.micros
-        return self.after.micros / self.before.micros if known else None
-
-    @property
-    def is_apart(self) -> bool:
-        """Whether the times differ by more than each does from run to run, and by 5 % at least."""
-        if self.ratio is None or self.before is None or self.after is None:
-            return False
         apart = abs(self.after.micros - self.before.micros)
         spread = (self.before.spread or 0.0) + (self.after.spread or 0.0)
-        return apart > max(2 * spread, _ALIKE * self.before.micros, _RESOLUTION)
+        is_apart = apart > max(spread, _ALIKE * self.before.micros, _RESOLUTION)
+        return self.after.micros / self.before.micros if is_apart else 1.0
 
     @property
     def change(self) -> str | None:
         """How many times faster or slower it has become."""
         if self.ratio is None:
             return None
-        return speed_text(self.ratio) if self.is_apart else "within noise"
+        return speed_text(self.ratio) if self.ratio != 1 else "within noise"
 
     @property
     def verdict(self) -> str | None:
         """What quantizing it has brought; None where it was not quantized, or that is not clear."""
         before, after, ratio = self.before, self.after, self.ratio
-        if not (self.is_quantized and before and after and ratio and self.is_apart):
+        if not (self.is_quantized and before and after and ratio and after.macs) or ratio == 1:
             return None
-        if not after.macs or (before.op_type, before.runs_in) == (after.op_type, after.runs_in):
+        if (before.op_type, before.runs_in) == (after.op_type, after.runs_in):
             return None
-        if ratio < 1:
-            return "gains"
-        return "costs more than it gains" + phrase(": {}", self.reason)
+        return "gains" if ratio < 1 else f"costs more than it gains{phrase(': {}', self.reason)}"
 
     @property
     def type(self) -> str | None:
@@ -456,8 +438,10 @@ def _beside(
     number: int,
 ) -> Iterator[doc.Table]:
     """Yields a model beside the first one, layer by layer; nothing if they have none in common."""
-    before = _nodes(its, _layer)
-    after = _joined(_nodes(ran, _layer), before)
+    before, after = _nodes(its, _layer), _nodes(ran, _layer)
+    for name in [name for name in after if name not in before]:
+        kernels = after.pop(name)
+        after.setdefault(_partner(name, before, after), []).extend(kernels)
     if before.keys().isdisjoint(after):
         return
     errors = {_partner(each.node, before, ()): each.all for each in _accuracy(model).layers}
@@ -486,8 +470,11 @@ def _beside(
         _numbers("error", "dB", attrgetter("error"), "dB", digits=1, spare=2),
         doc.Column("verdict", value=attrgetter("verdict"), longest=_LONGEST_PROBLEM, spare=5),
     )  # fmt: skip
-    table = _table(columns, pairs, f"layers-{number}", f"Time by {layer}")
-    yield table._replace(note=f"All rows together are the kernels of a run: {whole}.")
+    yield doc.Table.of(
+        columns, pairs, known_only=True, id=f"inference-layers-{number}", caption=f"Time by {layer}",
+        row=lambda pair, cells: doc.Row(cells, is_rest=pair.name not in {**before, **after}),
+        note=f"All rows together are the kernels of a run: {whole}.",
+    )  # fmt: skip
 
 
 _SHARE: Final = re.compile(r" \([0-9.]+ % of the time\)")
@@ -525,7 +512,8 @@ def _time(
         timed = kernel(item)
         return None if timed is None else _MICRO * timed.micros
 
-    text = heading if len(heading) <= _LONGEST_HEADING else f"…{heading[1 - _LONGEST_HEADING :]}"
+    name = heading.rpartition("/")[2] or heading
+    text = name if len(name) <= _LONGEST_HEADING else f"…{name[1 - _LONGEST_HEADING :]}"
     return _numbers(text, "s", value, "us", digits=1, **more)
 
 
@@ -535,7 +523,7 @@ def _what_ran(
     share = share_text(ran.between_micros / ran.run_micros) if ran.run_micros else _ABSENT
     micros = ran.run_micros, ran.kernel_micros, ran.between_micros
     run, kernels, between = (number_text(_MICRO * each, "ms") for each in micros)
-    typical = "median" if node in _LAYERS else "mean"
+    typical = "least" if node in _LAYERS else "mean"
     yield doc.Lines((
         f"a run with the profiler on: {run}, of which kernels {kernels} and between them "
         f"{between} ({share}); {typical} of {counted(ran.runs, 'run')}",

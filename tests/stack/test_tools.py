@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -113,3 +115,16 @@ def test_a_healthcheck_fails_only_if_its_server_does_not_work(
     finally:
         server.kill()
     assert not healthy()
+
+
+def test_no_request_deletes_what_loki_has(binaries: dict[str, str], tmp_path: Path) -> None:
+    ports = Backends()
+    server = loki(binaries["loki"], tmp_path, ports)
+    everything = "query=%7Bservice_name%3D~%22.%2B%22%7D&start=1000000000"
+    url = f"http://127.0.0.1:{ports.loki}/loki/api/v1/delete?{everything}"
+    try:
+        server.start()
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=30)
+    finally:
+        server.kill()

@@ -140,10 +140,10 @@ def of_arguments(arguments: Mapping[str, Any], paths: Sequence[str]) -> dict[str
 _USUAL: Final = {
     name: attribute
     for attribute, names in {
-        semconv.BITS: "bits nbits num_bits w_bits weight_bits Bits",
+        semconv.BITS: "bits nbits n_bits num_bits w_bits weight_bits weight_n_bits Bits",
         semconv.ACTIVATION_BITS: "act_bits activation_bits",
         semconv.BLOCK_SIZE: "group_size block_size block_sizes blocksize GroupSize",
-        semconv.SYMMETRIC: "sym symmetric is_symmetric use_sym weight_mapping_type WeightSymmetric",
+        semconv.SYMMETRIC: "sym symmetric is_symmetric use_sym weight_mapping_type WeightSymmetric quantization_scheme mode",
         semconv.ACTIVATION_SYMMETRIC: "ActivationSymmetric",
         semconv.GRANULARITY: "granularity weight_granularity w_granularity strategy qscheme",
         semconv.PER_CHANNEL: "per_channel",
@@ -349,6 +349,7 @@ def _flag(attribute: str, value: Any) -> _Found:
 
 def _number(attribute: str, value: Any) -> _Found:
     known = value.get("-1") if isinstance(value, dict) else value  # ModelOpt's, by axis
+    known = known[0] if isinstance(known, list) and len(known) == 1 else known
     if type(known) is int and known > 0:
         yield attribute, known
 
@@ -375,7 +376,10 @@ def _algorithms(attribute: str, value: Any) -> _Found:
     yield from ((name, (text,)) for name, text in _name(attribute, value) if text not in _LIBRARIES)
 
 
-_SYMMETRIES: Final = {True: True, False: False, "SYMMETRIC": True, "ASYMMETRIC": False}
+_SYMMETRIES: Final = {
+    True: True, False: False, "SYMMETRIC": True, "ASYMMETRIC": False,
+    "symmetric": True, "affine": False, "LINEAR_SYMMETRIC": True, "LINEAR": False,
+}  # fmt: skip
 _READERS: Final[Mapping[str, Callable[[str, Any], _Found]]] = {
     semconv.GRANULARITY: _granularity,
     semconv.SYMMETRIC: _flag,
@@ -397,12 +401,17 @@ def completed(attributes: dict[str, AttributeValue]) -> dict[str, AttributeValue
         if "," in name:
             continue
         if width := _WIDTH.fullmatch(name):
-            attributes.setdefault(bits, int(width[1]))
+            if (known := attributes.setdefault(bits, int(width[1]))) != int(width[1]):
+                attributes[kind] = name.replace(
+                    width[1], str(known)
+                )  # it is stored in a wider type
         elif name.startswith(("int", "float", "mx_", "nv_")) and bits in attributes:
             attributes[kind] = f"{name}{attributes[bits]}"
         elif name in ("int", "float"):  # no type without its bits
             del attributes[kind]
     per_channel = attributes.get(semconv.PER_CHANNEL)
+    if attributes.get(semconv.GRANULARITY) in ("tensor", "channel", "row"):
+        attributes.pop(semconv.BLOCK_SIZE, None)  # a default
     if semconv.BLOCK_SIZE in attributes:
         attributes.setdefault(semconv.GRANULARITY, "group")
     elif per_channel is not None:

@@ -28,9 +28,7 @@ _SHOWN: Final = (
 )  # fmt: skip
 """What is shown of such a node."""
 
-_QUANTIZED: Final = "quantized"
-"""Role of a model that a quantization has written."""
-
+_QUANTIZED: Final = "quantized"  # Role of a model that a quantization has written
 _INTEGER: Final = frozenset({"int8", "uint8", "int4", "uint4", "int2", "uint2"})
 
 _FIGURES: Final = {
@@ -40,8 +38,7 @@ _FIGURES: Final = {
 }  # fmt: skip
 """Totals of a model, by the last part of their attributes' names."""
 
-_LARGEST: Final = (1 << 63) - 1
-"""What an integer attribute can hold."""
+_LARGEST: Final = (1 << 63) - 1  # What an integer attribute can hold
 
 
 def cost_models(

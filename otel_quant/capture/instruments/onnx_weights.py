@@ -58,21 +58,23 @@ def _parts(graph: Any, outer: Mapping[str, Any]) -> Iterator[Part]:
                 yield from _parts(inner, tensors)
         numbers = {each.name: each.i for each in node.attribute}
         names = (*node.input, *[""] * 10)
+        size = numbers.get("block_size", 0)
         if node.op_type in ("MatMulNBits", "GatherBlockQuantized"):
-            bits, is_symmetric = numbers.get("bits", 4), not names[3]
-            kind = f"int{bits}" if is_symmetric else f"uint{bits}"
-            yield _part(kind, bits, numbers["block_size"], None, is_symmetric)
+            bits, sign = numbers.get("bits", 4), "u" * bool(names[3])
+            yield _part((f"{sign}int{bits}", bits), size, None, not sign)
         elif node.op_type == "MatMulBnb4":
-            yield _part(("fp4", "nf4")[numbers["quant_type"]], 4, numbers["block_size"], None, None)
+            yield _part((("fp4", "nf4")[numbers["quant_type"]], 4), size, None, None)
         elif node.op_type in _INPUTS:
-            weight, scale, zero = (names[at] for at in _INPUTS[node.op_type])
-            if weight in pairs:  # the weight itself is float, with a pair behind it
-                source = tensors.get(pairs[weight].input[0])
-                kept = next((a.i for a in pairs[weight].attribute if a.name == "output_dtype"), 0)
-            else:
-                source, kept = tensors.get(weight), 0
-            if source is not None and _is_matrix(source):
-                yield from _of_tensors(source, tensors.get(scale), tensors.get(zero), numbers, kept)
+            source, scale, zero = (tensors.get(names[at]) for at in _INPUTS[node.op_type])
+            kept = 0
+            if source is None and (
+                pair := pairs.get(names[0])
+            ):  # the weight is float, with a pair behind it
+                source = tensors.get(pair.input[0])
+                kept = next((each.i for each in pair.attribute if each.name == "output_dtype"), 0)
+            kind = _TYPES.get(kept or getattr(zero or source, "data_type", 0))
+            if source is not None and _is_matrix(source) and kind is not None:
+                yield _part(kind, size, *_shape_of(scale, zero))
 
 
 def _is_matrix(tensor: Any) -> bool:
@@ -80,29 +82,24 @@ def _is_matrix(tensor: Any) -> bool:
     return sum(size > 1 for size in sizes) > 1
 
 
-def _of_tensors(
-    weight: Any, scale: Any, zero: Any, numbers: Mapping[str, int], kept: int
-) -> Iterator[Part]:
-    kind = _TYPES.get(kept or (zero if zero is not None else weight).data_type)
-    if kind is None:
-        return
-    size = numbers.get("block_size", 0)
-    granularity = None
-    if scale is not None:
-        granularity = "channel" if math.prod(scale.dims) > 1 else "tensor"
-    is_here = zero is None or zero.data_location == 0
-    is_symmetric = zero is None or not (any(zero.raw_data) or any(zero.int32_data))
-    yield _part(*kind, size, granularity, is_symmetric if is_here else None)
+def _shape_of(scale: Any, zero: Any) -> tuple[str | None, bool | None]:
+    """Returns what has a scale of its own, and whether no zero point is another than 0."""
+    if zero is not None and zero.data_location:  # in a file
+        is_symmetric = None
+    else:
+        is_symmetric = zero is None or not (any(zero.raw_data) or any(zero.int32_data))
+    several = None if scale is None else math.prod(scale.dims) > 1
+    return {None: None, True: "channel", False: "tensor"}[several], is_symmetric
 
 
 def _part(
-    kind: str, bits: int, block_size: int, granularity: str | None, is_symmetric: bool | None
+    kind: tuple[str, int], size: int, granularity: str | None, is_symmetric: bool | None
 ) -> Part:
     found: dict[str, Any] = {
-        semconv.WEIGHT_TYPE: kind,
-        semconv.BITS: bits,
-        semconv.BLOCK_SIZE: block_size or None,
-        semconv.GRANULARITY: "group" if block_size else granularity,
+        semconv.WEIGHT_TYPE: kind[0],
+        semconv.BITS: kind[1],
+        semconv.BLOCK_SIZE: size or None,
+        semconv.GRANULARITY: "group" if size else granularity,
         semconv.SYMMETRIC: is_symmetric,
     }
     return {name: value for name, value in found.items() if value is not None}

@@ -174,7 +174,10 @@ def exit_at_once(original: Function, hook: Hook, library: Library) -> Function:
     @wraps(original)
     def wrapper(status: int) -> None:
         with FAULTS.kept_in("end of a process"):
-            if (runtime := _runtime()) is not None:
+            runtime = _runtime()
+            run = runtime.latest_run if runtime is not None else None
+            # Of one that failed, the open steps tell where.
+            if run is not None and (run.idle or not status):
                 runtime.at_process_end(sys.exception() if status else None)
         original(status)
 

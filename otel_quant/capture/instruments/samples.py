@@ -190,8 +190,7 @@ def bar(function: hooks.Function, hook: hooks.Hook, owner: hooks.Library) -> hoo
     return wrapper
 
 
-_MOST_PARTS: Final = 64
-"""A longer list has data in it, not the inputs of a model."""
+_MOST_PARTS: Final = 64  # A longer list has data in it, not the inputs of a model
 
 
 def items_in(batch: object) -> int | None:

@@ -12,7 +12,14 @@ from dataclasses import replace
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.capture.instruments.configuration import SHOWN, Part, agreed, completed, described
+from otel_quant.capture.instruments.configuration import (
+    OF_MODEL,
+    SHOWN,
+    Part,
+    agreed,
+    completed,
+    described,
+)
 from otel_quant.capture.instruments.hooks import (
     LAYER,
     Arguments,
@@ -35,54 +42,52 @@ from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import OPENING_A_STEP, Activation, is_failure
 from otel_quant.schema import semconv
 
-_LONGEST_PAUSE: Final = 5.0
-"""Seconds without a call after which a series has ended."""
+_LONGEST_PAUSE: Final = 5.0  # Seconds without a call after which a series has ended
 
 
 class _Series(Activation):
     """Makes each call a part of an open step."""
 
+    step: OpenStep
+
     def __init__(self, step: OpenStep, name: str) -> None:
         super().__init__(step)
-        self.opened, self._name, self._parts = step, name, list[Part]()
-        self._ended_at = time.monotonic()
+        self._name, self._parts, self._ended = name, list[Part](), time.monotonic()
         step.ends_with_parent = True
-        threading.Thread(
-            target=self._end_when_idle, args=(threading.current_thread(),), daemon=True
-        ).start()
+        caller = (threading.current_thread(),)
+        threading.Thread(target=self._end_when_idle, args=caller, daemon=True).start()
 
     def takes(self, name: str) -> bool:
         """Whether a call of a function belongs to it."""
-        is_open = not self.opened.closed and self.opened.recorder is RUNTIME.recorder
+        is_open = not self.step.closed and self.step.recorder is RUNTIME.recorder
         return is_open and self._name == name
 
-    def add(self, attributes: Part) -> None:
+    def add(self, known: Part) -> None:
         """Counts a call, which may have another configuration than those before."""
-        self.opened.between = None
-        self.opened.recorder.count(self.opened, "layer")
-        if attributes not in self._parts:
-            self._parts.append(attributes)
+        self.step.between = None
+        self.step.recorder.count(self.step, "layer")
+        part = {name: value for name, value in known.items() if name in OF_MODEL}
+        if part not in self._parts:
+            self._parts.append(part)
             found = agreed(self._parts)
             if len(self._parts) > 1:
-                hashes = sorted(str(part.get(semconv.CONFIG_HASH)) for part in self._parts)
+                hashes = sorted(str(each.get(semconv.CONFIG_HASH)) for each in self._parts)
                 found[semconv.CONFIG_HASH] = described(hashes)[semconv.CONFIG_HASH]
-            kept = {key: each for key, each in self.opened.attributes.items() if key not in SHOWN}
-            self.opened.attributes = kept | found
+            kept = self.step.attributes.items()
+            self.step.attributes = {k: v for k, v in kept if k not in SHOWN} | found
 
     def finish(self, error: BaseException | None = None) -> None:
         """Waits for the next call; a failure ends it."""
         if is_failure(error):
             super().finish(error)
         else:
-            self.opened.between = self.opened.recorder.reading_now()
-            self._ended_at = time.monotonic()
+            self.step.between, self._ended = self.step.recorder.reading_now(), time.monotonic()
 
     def _end_when_idle(self, caller: threading.Thread) -> None:
-        while not self.opened.closed and caller.is_alive():
-            idle = time.monotonic() - self._ended_at if self.opened.between is not None else 0.0
-            if idle >= _LONGEST_PAUSE:
+        while caller.is_alive() and not self.step.closed:
+            if self.step.between is not None and time.monotonic() - self._ended > _LONGEST_PAUSE:
                 break
-            time.sleep(min(_LONGEST_PAUSE - idle, 0.5))
+            time.sleep(0.5)
         super().finish()
 
 
@@ -92,59 +97,46 @@ _OF_THREAD: Final = threading.local()
 def layers(function: Function, hook: Hook, library: Library) -> Function:
     """One layer of the step around it; outside of one, such calls in a row are together step **{step}**."""
     arguments, name = Arguments(function, hook.parameters), f"{hook.module}.{hook.target}"
-    describe = load(hook.describe) if hook.describe else None
+    describe = load(hook.describe) if hook.describe else dict
+
+    def begun(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Activation:
+        series: _Series | None = getattr(_OF_THREAD, "series", None)
+        if is_reported_already(hook.step, library):
+            around = step_counting(owners_of(library))
+            if hook.before == LAYER and (series is None or series.step is not around):
+                count_layer(owners_of(library))
+            return Activation(None)
+        call = arguments.bound(args, kwargs)
+        known = completed(attributes_of(call, hook.sources, hook.config) | dict(describe(call)))
+        if series is None or not series.takes(name):
+            opened = open_library_step(hook.step, library, known, SHOWN, function=name)
+            if opened is None:
+                return Activation(None)
+            _OF_THREAD.series = series = _Series(opened, name)
+        series.add(known)
+        return series
 
     @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        series: Activation | None = None
+        activation = Activation(None)
         with FAULTS.kept_in(OPENING_A_STEP):
-            if is_reported_already(hook.step, library):
-                current = getattr(_OF_THREAD, "series", None)
-                if hook.before == LAYER and step_counting(owners_of(library)) is not getattr(
-                    current, "opened", 0
-                ):
-                    count_layer(owners_of(library))
-            else:
-                call = arguments.bound(args, kwargs)
-                known = attributes_of(call, hook.sources, hook.config) | (
-                    describe(call) if describe else {}
-                )
-                series = _series_of(name, hook, library, completed(known))
-        if series is None:
-            return function(*args, **kwargs)
-        with series:
+            activation = begun(args, kwargs)
+        with activation:
             return function(*args, **kwargs)
 
     return wrapper
-
-
-def _series_of(name: str, hook: Hook, library: Library, known: Part) -> Activation | None:
-    series = getattr(_OF_THREAD, "series", None)
-    if series is None or not series.takes(name):
-        opened = open_library_step(hook.step, library, known, SHOWN, function=name)
-        if opened is None:
-            return None
-        _OF_THREAD.series = series = _Series(opened, name)
-    known.pop(semconv.MODEL_NAME, None)
-    series.add(known)
-    return series
 
 
 def layers_or_step(function: Function, hook: Hook, library: Library) -> Function:
     """One layer where its model is one, with others in a row; else step **{step}**."""
-    one, whole = (
-        layers(function, replace(hook, before=LAYER), library),
-        step(function, hook, library),
-    )
+    whole, one = step(function, hook, library), replace(hook, before=LAYER)
+    as_layer = layers(function, one, library)
 
     @wraps(function)
     def wrapper(model: Any, *args: Any, **kwargs: Any) -> Any:
-        return (whole if _has_parts(model, args, kwargs) else one)(model, *args, **kwargs)
+        config = kwargs.get("config", args[0] if args else None)
+        # A model consists of modules; a configuration in two steps is of a model too.
+        is_model = hasattr(config, "step") or next(iter(model.children()), None) is not None
+        return (whole if is_model else as_layer)(model, *args, **kwargs)
 
     return wrapper
-
-
-def _has_parts(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a model consists of modules, or is quantized in two steps."""
-    config = kwargs.get("config", args[0] if args else None)
-    return hasattr(config, "step") or next(iter(model.children()), None) is not None

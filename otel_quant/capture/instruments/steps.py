@@ -394,12 +394,9 @@ def open_library_step(
         attributes = with_outer(outer, attributes)
     known = completed(_within(attributes))
     opened = RUNTIME.recorder.open(
-        kind,
-        library=library.distribution,
-        library_version=version_of(library),
-        attributes={name: each for name, each in known.items() if name not in later},
-        **more,
-    )
+        kind, library=library.distribution, library_version=version_of(library),
+        attributes={name: each for name, each in known.items() if name not in later}, **more,
+    )  # fmt: skip
     if opened is not None:
         opened.attributes |= {name: each for name, each in known.items() if name in later}
     return opened
@@ -538,10 +535,7 @@ def _report_models(find: Callable[[], Models], operation: Operation) -> None:
     from otel_quant.capture.instruments.model_cost import cost_models
 
     costs = cost_models(
-        find(),
-        time_limit=settings.cost_timeout,
-        paths=settings.paths,
-        hashes=settings.hashes,
+        find(), time_limit=settings.cost_timeout, paths=settings.paths, hashes=settings.hashes,
         shapes=operation.input_shapes,
-    )
+    )  # fmt: skip
     RUNTIME.recorder.models_costed(list(costs))

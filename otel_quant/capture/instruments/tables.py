@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from otel_quant.capture.instruments.configuration import agreed
 from otel_quant.capture.instruments.hooks import (
     ALL,
     BAR,
@@ -105,7 +106,7 @@ _library(
     Hook(f"{_QUARK_ONNX}.config.custom_config", "get_default_config", OBSERVED, after="quark:note_name"),
     Hook("quark.torch.quantization.config.template", "LLMTemplate.get_config", OBSERVED, after="quark:note_name"),
     distribution="amd-quark",
-    built_on="onnxruntime torch torchao transformers",
+    built_on="onnxruntime torch torchao transformers gguf",
     nests=True,
 )  # fmt: skip
 
@@ -192,7 +193,7 @@ _library(
     "transformers",
     Hook("transformers.modeling_utils", "PreTrainedModel.from_pretrained", STEP, ProfileStep.MODEL_QUANTIZATION, config=("kwargs.quantization_config",), needs="quantization_config"),
     is_common=True,  # every program that uses it loads models
-    built_on="torch torchao hqq optimum-quanto bitsandbytes",
+    built_on="torch torchao hqq optimum-quanto bitsandbytes compressed-tensors",
 )  # fmt: skip
 
 # --- Hugging Face diffusers: image models that are quantized while they are loaded --------
@@ -205,6 +206,57 @@ _library(
     Hook("diffusers.pipelines.pipeline_utils", "DiffusionPipeline.from_pretrained", STEP, ProfileStep.MODEL_QUANTIZATION, config=_DIFFUSERS, needs="quantization_config"),
     is_common=True,
     built_on="torch torchao transformers optimum-quanto bitsandbytes nvidia-modelopt",
+)  # fmt: skip
+
+# --- Apple's Core ML Tools: converted models, and those of PyTorch before they are ---------
+
+_COREML: Final = "coremltools.optimize.coreml._post_training_quantization"
+_COREML_TORCH: Final = "coremltools.optimize.torch"
+_COREML_COMPRESSORS: Final = (
+    "quantization.post_training_quantization:PostTrainingQuantizer", "palettization.post_training_palettization:PostTrainingPalettizer",
+    "palettization.sensitive_k_means:SKMPalettizer", "layerwise_compression.layerwise_compressor:LayerwiseCompressor",
+)  # fmt: skip
+
+_library(
+    "coremltools",
+    *(Hook(_COREML, name, STEP, ProfileStep.MODEL_QUANTIZATION, config=("config",), parameters=("mlmodel", "config")) for name in ("linear_quantize_weights", "palettize_weights", "linear_quantize_activations")),
+    *(Hook(f"{_COREML_TORCH}.{module}", f"{name}.compress", STEP, ProfileStep.MODEL_QUANTIZATION, config=("self._config",)) for module, _, name in (each.partition(":") for each in _COREML_COMPRESSORS)),
+    Hook(f"{_COREML_TORCH}.quantization.quantizer", "LinearQuantizer.prepare", STEP, ProfileStep.MODEL_PREPARATION, config=("self._config",)),
+    Hook(f"{_COREML_TORCH}.quantization.quantizer", "LinearQuantizer.finalize", STEP, ProfileStep.MODEL_QUANTIZATION, config=("self._config",)),
+    built_on="torch",
+)  # fmt: skip
+
+# --- CTranslate2, and GGUF files: weights are quantized as they are written ---------------
+
+_library(
+    "ctranslate2",
+    Hook("ctranslate2.converters.converter", "Converter.convert", STEP, ProfileStep.MODEL_QUANTIZATION, (("quantization", semconv.WEIGHT_TYPE),), config=("quantization",), needs="quantization"),
+    is_common=True,  # it translates more often than it converts
+    built_on="transformers",
+)  # fmt: skip
+
+_library(
+    "gguf",
+    Hook("gguf.gguf_writer", "GGUFWriter.write_tensors_to_file", STEP, ProfileStep.EXPORT_GGUF, (("self.path", semconv.OUTPUT_PATH),), describe="tables:of_gguf"),
+)  # fmt: skip
+
+
+def of_gguf(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    """Returns the types of the matrices that are written, as GGML calls them."""
+    tensors = [each for shard in call["self"].tensors for each in shard.values()]
+    types = {each.dtype.name for each in tensors if len(each.shape) > 1}
+    return agreed([{semconv.WEIGHT_TYPE: name} for name in sorted(types)])
+
+
+# --- compressed-tensors alone: a configuration applied, weights compressed ----------------
+
+_COMPRESSED: Final = "compressed_tensors"
+
+_library(
+    "compressed-tensors",
+    Hook(f"{_COMPRESSED}.quantization.lifecycle.apply", "apply_quantization_config", STEP, ProfileStep.MODEL_PREPARATION, config=("config",)),
+    Hook(f"{_COMPRESSED}.compressors.model_compressors.model_compressor", "ModelCompressor.compress_model", STEP, ProfileStep.FREEZE_MODEL),
+    is_common=True,  # transformers imports it where it is installed
 )  # fmt: skip
 
 # --- Hugging Face's optimum-onnx, which calls onnxruntime's calibrators and quantizers ----
@@ -344,7 +396,7 @@ _library(
     Hook("llmcompressor.modifiers.transform.awq.base", "AWQModifier._compute_best_scale", OBSERVED, after="libraries:of_awq"),
     Hook("llmcompressor.transformers.compression.compressed_tensors_utils", "modify_save_pretrained", "libraries:saving", ProfileStep.EXPORT_HF_SAFETENSORS),
     Hook("llmcompressor.entrypoints.model_free", "model_free_ptq", STEP, ProfileStep.FILE_TO_FILE_QUANTIZATION, (("scheme", semconv.CONFIG_NAME),), config=ALL),
-    built_on="torch transformers auto-round",
+    built_on="torch transformers auto-round compressed-tensors",
 )  # fmt: skip
 
 # --- Intel's AutoRound: rounding that is learned, one block of a model after another ------
@@ -377,7 +429,7 @@ _library(
     Hook("auto_round.wrapper", "unwrapper_layer", OBSERVED, after="libraries:of_block"),
     Hook(_BASE, "BaseOrchestrator.save_quantized", STEP, choose="libraries:kind_of_export", sources=_FORMAT),
     Hook("auto_round.compressors.model_free", "_ModelFreeCompressorCore.run", STEP, ProfileStep.FILE_TO_FILE_QUANTIZATION, _ROUND_FILES, config=("self.scheme_input",)),
-    built_on="torch transformers",
+    built_on="torch transformers gguf compressed-tensors",
     nests=True,
 )  # fmt: skip
 

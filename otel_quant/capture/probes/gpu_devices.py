@@ -192,11 +192,8 @@ class Devices(ABC):
                 device.logged.add(what)
                 LOG.log(
                     logging.DEBUG if is_unsupported else logging.WARNING,
-                    "%s: cannot read %s (left out of the telemetry): %s",
-                    device.label,
-                    what,
-                    error,
-                )
+                    "%s: cannot read %s (left out of the telemetry): %s", device.label, what, error,
+                )  # fmt: skip
             return None
 
     def is_unsupported(self, error: Any) -> bool:

@@ -113,7 +113,9 @@ class MemoryProbe:
             tree,
             mark,
             children,
-            reaped if self._is_above_all_marks(reaped or 0) else None,
+            # Only above every mark so far is it certainly a child's and new: a child that calls exec starts with the
+            # mark of the process that it was forked from. The margin is small: a child may have been read just before its peak.
+            reaped if (reaped or 0) > _above(highest) else None,
             faults if mark is not None and not pids else None,
             above_marks=None if mark is None else _above(max(highest, reaped or 0)),
             possible=0 if mark is None or self._pid != SELF else self._possible(rss),
@@ -124,16 +126,6 @@ class MemoryProbe:
         touched = resource.getrusage(resource.RUSAGE_SELF).ru_minflt * _PAGE
         possible, self._untouched = self._untouched + touched, rss - touched
         return possible
-
-    def _is_above_all_marks(self, reaped: int) -> bool:
-        """Whether the mark of exited descendants is above every mark read so far.
-
-        Only then is it certainly a child's and certainly new. A child that calls exec starts
-        with the mark of the process that it was forked from, and the mark of a long-lived
-        child may come from an earlier step. The margin is small, so that a child that was read
-        just before its peak does not hide that peak.
-        """
-        return reaped > _above(self._highest_mark)
 
 
 def _above(mark: int) -> int:

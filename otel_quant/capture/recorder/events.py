@@ -95,19 +95,11 @@ class EventMaker:
         """Returns a checkpoint at a reading."""
         time_ns, clock_ns = reading[:2]
         return Event(
-            kind="checkpoint",
-            time_ns=time_ns,
-            clock_ns=clock_ns,
-            run=self.run,
-            name=name,
-            sequence=sequence,
-            elapsed=(clock_ns - self.baseline.clock_ns) / 1e9,
-            checkpoint=self._figures.at_checkpoint(reading, self.baseline),
-            custom=custom,
-            latest_custom=self._latest,
-            reading=reading,
-            baseline=self.baseline,
-        )
+            kind="checkpoint", time_ns=time_ns, clock_ns=clock_ns, run=self.run, name=name,
+            sequence=sequence, elapsed=(clock_ns - self.baseline.clock_ns) / 1e9,
+            checkpoint=self._figures.at_checkpoint(reading, self.baseline), custom=custom,
+            latest_custom=self._latest, reading=reading, baseline=self.baseline,
+        )  # fmt: skip
 
     def bare(self, kind: str, at: Reading | tuple[int, int], **more: Any) -> Event:
         """Returns an event at the time of a reading, or by the wall clock and the monotonic clock."""
@@ -185,18 +177,10 @@ class EventMaker:
             **(open_step_of(steps[-1]) if steps else {}),
         }
         return self.bare(
-            "reading.taken",
-            reading,
-            step=steps[-1].info if steps else None,
-            elapsed=elapsed,
-            attributes=present(known),
-            steps=steps,
-            reading=reading,
-            baseline=self.baseline,
-            peaks=peaks,
-            stacks=self._stacks,
-            lines=lines,
-        )
+            "reading.taken", reading, step=steps[-1].info if steps else None, elapsed=elapsed,
+            attributes=present(known), steps=steps, reading=reading, baseline=self.baseline,
+            peaks=peaks, stacks=self._stacks, lines=lines,
+        )  # fmt: skip
 
     def forecast_exceeded(
         self, step: StepProgress, growth: GrowthForecast, reading: Reading
@@ -227,14 +211,10 @@ class EventMaker:
         of_period = self._totals(period, reading, self._of_period)
         self._of_period = {}
         return self.bare(
-            "run.reported",
-            reading,
-            attributes=of_period,
-            latest_custom=self._latest,
-            began_ns=period.start.time_ns,
-            lasted_ns=reading.clock_ns - period.start.clock_ns,
+            "run.reported", reading, attributes=of_period, latest_custom=self._latest,
+            began_ns=period.start.time_ns, lasted_ns=reading.clock_ns - period.start.clock_ns,
             stacks=self._stacks,
-        )
+        )  # fmt: skip
 
     def run_ended(
         self,

@@ -31,9 +31,7 @@ from otel_quant.schema.events import Event, Sink
 _LONGEST_WAIT: Final = 1.0
 """Seconds that the end of a run waits for other threads: a driver may hang."""
 
-_LOOKS: Final = 0.001
-"""Seconds between two looks whether they are done."""
-
+_LOOKS: Final = 0.001  # Seconds between two looks whether they are done
 _NONE: Final = readings.Count()
 
 

@@ -26,9 +26,7 @@ from otel_quant.schema import semconv
 from otel_quant.schema.readings import AttributeValue, RunInfo
 from otel_quant.version import VERSION
 
-_LONGEST: Final = 1000
-"""Characters that are kept."""
-
+_LONGEST: Final = 1000  # Characters that are kept
 _PATH: Final = "<path>"
 
 _OPTION: Final = re.compile(r"--?[A-Za-z][\w-]*")

@@ -261,12 +261,9 @@ def _over_grpc() -> Any:
     )
     is_own = insecure != "true" and _TLS[0] in os.environ
     return Exporter(
-        profiles_service_pb2_grpc.ProfilesServiceStub,
-        SpanExportResult,
-        endpoint,
+        profiles_service_pb2_grpc.ProfilesServiceStub, SpanExportResult, endpoint,
         None if insecure is None else insecure.lower() == "true",
-        of_grpc._get_credentials(None, "", *_TLS) if is_own else None,
-        headers,
+        of_grpc._get_credentials(None, "", *_TLS) if is_own else None, headers,
         float(timeout) if timeout else None,
         of_grpc.environ_to_compression(f"{_VARIABLE}COMPRESSION"),
-    )
+    )  # fmt: skip

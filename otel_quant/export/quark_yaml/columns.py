@@ -171,15 +171,11 @@ def _context_at_end(reading: Reading, baseline: Reading, peaks: Peaks) -> Metric
 def _context_of(reading: Reading, baseline: Reading) -> MetricContext:
     used = total_used(reading.gpus)
     context = MetricContext(
-        start_time=baseline.time_ns / _SECOND,
-        base_memory=getattr(baseline.memory, "tree_rss", 0),
-        process=_process(os.getpid()),
-        current_memory=getattr(reading.memory, "tree_rss", 0),
-        gpu_available=used is not None,
-        gpu_baseline_memory=total_used(baseline.gpus) or 0,
-        gpu_current_memory=used or 0,
-        elapsed=(reading.clock_ns - baseline.clock_ns) / 1e9,
-    )
+        start_time=baseline.time_ns / _SECOND, base_memory=getattr(baseline.memory, "tree_rss", 0),
+        process=_process(os.getpid()), current_memory=getattr(reading.memory, "tree_rss", 0),
+        gpu_available=used is not None, gpu_baseline_memory=total_used(baseline.gpus) or 0,
+        gpu_current_memory=used or 0, elapsed=(reading.clock_ns - baseline.clock_ns) / 1e9,
+    )  # fmt: skip
     first, disk = (each.resources.get("disk") for each in (baseline, reading))
     if first and disk:
         context.disk_io_available = True

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from onnx import AttributeProto, helper, numpy_helper
-
-_DOMAINS: Final = ("", "ai.onnx", "com.microsoft")
 
 
 class Scales(NamedTuple):
@@ -20,6 +18,7 @@ class Scales(NamedTuple):
     zero: Any  # Array of integers, of the type of what is quantized
     axis: int = 1
     block: int = 0  # 0: none
+    domain: str = ""  # Of the operator
 
     @property
     def is_single(self) -> bool:
@@ -29,61 +28,56 @@ class Scales(NamedTuple):
     def equals(self, other: Scales) -> bool:
         """Whether integers mean the same by both."""
         pairs = ((self.scale, other.scale), (self.zero, other.zero))
-        same = all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in pairs)
-        return same and self[2:] == other[2:]
+        return all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in pairs)
 
     def floats(self, codes: Any) -> Any:
         """Returns what integers stand for, in float64."""
-        zero, scale = (
-            self._beside(codes, each.astype(np.float64)) for each in (self.zero, self.scale)
+        return (codes.astype(np.float64) - self._beside(codes, self.zero)) * self._beside(
+            codes, self.scale
         )
-        return (codes.astype(np.float64) - zero) * scale
 
     def codes(self, floats: Any) -> Any:
         """Returns the integers that stand for floats."""
-        zero, scale = (
-            self._beside(floats, each.astype(np.float64)) for each in (self.zero, self.scale)
-        )
         limits = np.iinfo(self.zero.dtype)
-        return np.clip(np.rint(floats / scale) + zero, limits.min, limits.max).astype(
-            self.zero.dtype
-        )
+        codes = np.rint(floats / self._beside(floats, self.scale)) + self._beside(floats, self.zero)
+        return np.clip(codes, limits.min, limits.max).astype(self.zero.dtype)
 
     def _beside(self, values: Any, each: Any) -> Any:
         """Returns scales or zero points in a shape that goes with the values."""
         if each.size == 1:
-            return each.reshape(())
-        if self.block:
-            return np.repeat(each, self.block, self.axis).take(
-                range(values.shape[self.axis]), self.axis
-            )
-        return each.reshape([-1 if i == self.axis % values.ndim else 1 for i in range(values.ndim)])
+            return each.astype(np.float64).reshape(())
+        shape = [-1 if i == self.axis % values.ndim else 1 for i in range(values.ndim)]
+        return each.astype(np.float64).reshape(shape)
 
 
 class EditedGraph:
-    """The main graph of a model; :meth:`index` after nodes were added or taken away."""
+    """The main graph of a model; :meth:`finished` gives the model with what was changed."""
 
     def __init__(self, model: Any, folder: Path) -> None:
-        self.model, self._folder = model, str(folder)
+        self._model, self._folder = model, str(folder)
         self.nodes: list[Any] = list(model.graph.node)
-        self.outputs = {each.name for each in model.graph.output}
-        self._inputs = {each.name for each in model.graph.input}
-        self.index()
+        self._index()
 
-    def index(self) -> None:
-        """Finds who makes and reads what."""
-        self._initializers = {each.name: each for each in self.model.graph.initializer}
+    def _index(self) -> None:
+        graph = self._model.graph
+        self._inputs = {each.name for each in graph.input}
+        self._initializers = {each.name: each for each in graph.initializer}
         self._makers = {name: node for node in self.nodes for name in node.output if name}
         self._readers: defaultdict[str, list[Any]] = defaultdict(list)
-        self.kept = set(self.outputs)  # What is read elsewhere than by nodes of this graph
+        # What is read elsewhere than by nodes of this graph
+        self.kept = {each.name for each in graph.output}.union(*map(_read_within, self.nodes))
         for node in self.nodes:
             for name in dict.fromkeys(node.input):
                 self._readers[name].append(node)
-            self.kept.update(_read_within(node))
 
-    def maker(self, name: str) -> Any:
-        """Returns the node that makes a tensor; None for inputs and initializers."""
-        return self._makers.get(name)
+    def of(self, *op_types: str) -> list[Any]:
+        """Returns the nodes of some operators."""
+        return [node for node in self.nodes if is_operator(node, *op_types)]
+
+    def maker(self, name: str, *op_types: str) -> Any:
+        """Returns the node that makes a tensor, if it is of one of these operators; else None."""
+        node = self._makers.get(name)
+        return node if node is not None and (not op_types or is_operator(node, *op_types)) else None
 
     def readers(self, name: str) -> Sequence[Any]:
         """Returns the nodes that read a tensor."""
@@ -92,59 +86,67 @@ class EditedGraph:
     def only_reader(self, name: str) -> Any:
         """Returns the node that alone reads a tensor, once; None where there are others."""
         readers = self.readers(name)
-        if name in self.kept or len(readers) != 1 or list(readers[0].input).count(name) > 1:
-            return None
-        return readers[0]
+        is_alone = len(readers) == 1 and list(readers[0].input).count(name) == 1
+        return readers[0] if is_alone and name not in self.kept else None
 
     def constant(self, name: str) -> Any:
         """Returns the array of a constant; None for what is none."""
-        tensor, node = self._initializers.get(name), self.maker(name)
-        if node is not None and node.op_type == "Constant":
+        tensor, node = self._initializers.get(name), self.maker(name, "Constant")
+        if node is not None:
             tensor = attributes(node).get("value")
         if tensor is None or name in self._inputs:
             return None
         return numpy_helper.to_array(tensor, self._folder)
+
+    def dequantized(self, name: str) -> tuple[Any, Scales | None]:
+        """Returns the integers that a tensor is dequantized from, and how, where both are constant."""
+        node = self.maker(name, "DequantizeLinear")
+        codes, by = (
+            (None, None) if node is None else (self.constant(node.input[0]), self.scales(node))
+        )
+        return (None, None) if codes is None or by is None else (codes, by)
+
+    def scales(self, node: Any) -> Scales | None:
+        """Returns how a node quantizes or dequantizes; None where that is not constant."""
+        scale, given = self.constant(node.input[1]), attributes(node)
+        is_given = len(node.input) > 2 and bool(node.input[2])
+        zero = self.constant(node.input[2]) if is_given else None
+        if scale is None or (is_given and zero is None):
+            return None
+        if zero is None:
+            tensor = self._initializers.get(node.input[0])  # its type is known without its content
+            kind = np.uint8 if tensor is None else helper.tensor_dtype_to_np_dtype(tensor.data_type)
+            zero = np.zeros(scale.shape, kind)
+        axis, block = given.get("axis", 1), given.get("block_size", 0)
+        return Scales(scale, zero, axis, block, node.domain)
 
     def add_constant(self, like: str, array: Any) -> str:
         """Adds an initializer; returns its name, which begins as another's."""
         name, number = like, 0
         while name in self._initializers or name in self._makers or name in self._inputs:
             name, number = f"{like}_fixed{number or ''}", number + 1
-        tensor = numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
-        self.model.graph.initializer.append(tensor)
-        self._initializers[name] = tensor
+        self._model.graph.initializer.append(numpy_helper.from_array(np.asarray(array), name))
+        self._initializers[name] = self._model.graph.initializer[-1]
         return name
 
     def add_dequantizer(self, like: str, codes: Any, by: Scales) -> str:
         """Adds a constant and the node that dequantizes it; returns the name of what this makes."""
-        names = [
-            self.add_constant(f"{like}_{what}", array)
-            for what, array in (("codes", codes), ("scale", by.scale), ("zero_point", by.zero))
-        ]
+        arrays = {"codes": codes, "scale": by.scale, "zero_point": by.zero}
+        names = [self.add_constant(f"{like}_{what}", array) for what, array in arrays.items()]
         made = f"{names[0]}_dequantized"
         more: dict[str, Any] = {} if by.is_single else {"axis": by.axis}
-        self.nodes.append(helper.make_node("DequantizeLinear", names, [made], name=made, **more))
-        self._makers[made] = self.nodes[-1]
-        for name in names:
-            self._readers[name].append(self.nodes[-1])
+        node = helper.make_node(
+            "DequantizeLinear", names, [made], name=made, domain=by.domain, **more
+        )
+        self.nodes.append(node)
+        self._makers[made] = node
         return made
 
-    def dequantizer(self, name: str) -> Any:
-        """Returns the DequantizeLinear that makes a tensor; None if none does."""
-        node = self.maker(name)
-        return node if node is not None and is_operator(node, "DequantizeLinear") else None
-
-    def scales(self, node: Any) -> Scales | None:
-        """Returns how a node quantizes or dequantizes; None where that is not constant."""
-        scale = self.constant(node.input[1])
-        zero = self.constant(node.input[2]) if len(node.input) > 2 and node.input[2] else None
-        if scale is None or (zero is None and len(node.input) > 2 and node.input[2]):
-            return None
-        if zero is None:
-            codes = self.constant(node.input[0]) if node.op_type == "DequantizeLinear" else None
-            zero = np.zeros(scale.shape, np.uint8 if codes is None else codes.dtype)
-        given = attributes(node)
-        return Scales(scale, zero, given.get("axis", 1), given.get("block_size", 0))
+    def requantize(self, node: Any, new: Scales) -> None:
+        """Has a node that quantizes or dequantizes do it otherwise."""
+        arrays = {"scale": new.scale, "zero_point": new.zero}
+        names = [self.add_constant(f"{node.output[0]}_{what}", it) for what, it in arrays.items()]
+        set_inputs(node, [node.input[0], *names])
 
     def remove(self, *nodes: Any) -> None:
         """Takes nodes away."""
@@ -154,34 +156,29 @@ class EditedGraph:
     def replace_reads(self, old: str, new: str) -> None:
         """Has all nodes read another tensor in place of one."""
         for node in self._readers.pop(old, ()):
-            for i, name in enumerate(node.input):
-                if name == old:
-                    node.input[i] = new
+            set_inputs(node, [new if name == old else name for name in node.input])
             self._readers[new].append(node)
 
     def bypass(self, *nodes: Any) -> None:
-        """Takes nodes in a row away, and has their readers read what the first reads; an output keeps its name."""
+        """Takes nodes in a row away, and has their readers read what the first reads."""
         self.remove(*nodes)
-        first, last = nodes[0].input[0], nodes[-1].output[0]
+        first = nodes[0].input[0]
         self._readers[first] = [it for it in self._readers[first] if it is not nodes[0]]
-        self.replace_reads(last, first)
+        self.replace_reads(nodes[-1].output[0], first)
 
     def finished(self) -> Any:
         """Returns the model with its nodes in order, without what nothing reads."""
-        graph = self.model.graph
-        self.index()
-        while unread := [it for it in self.nodes if not any(map(self._is_used, it.output))]:
+        graph = self._model.graph
+        self._index()
+        while unread := [node for node in self.nodes if not any(map(self._is_used, node.output))]:
             self.remove(*unread)
-            self.index()
-        ordered = [type(node).FromString(node.SerializeToString()) for node in self._ordered()]
-        del graph.node[:]
-        graph.node.extend(ordered)
-        used = [each for each in graph.initializer if self._is_used(each.name)]
-        if len(used) < len(graph.initializer):
-            kept = type(graph)(initializer=used)
-            del graph.initializer[:]
-            graph.initializer.extend(kept.initializer)
-        return self.model
+            self._index()
+        kept = type(graph)(node=self._ordered())
+        kept.initializer.extend(it for it in graph.initializer if self._is_used(it.name))
+        for field in ("node", "initializer"):
+            graph.ClearField(field)
+            getattr(graph, field).extend(getattr(kept, field))
+        return self._model
 
     def _is_used(self, name: str) -> bool:
         return name in self.kept or bool(self.readers(name))
@@ -199,12 +196,12 @@ class EditedGraph:
                     behind.append(node)
             left = (
                 behind if len(behind) < len(left) else []
-            )  # a graph that never ends is refused on loading
+            )  # what has no end is refused on loading
 
 
 def is_operator(node: Any, *op_types: str) -> bool:
     """Whether a node is of one of ONNX's operators, or onnxruntime's of the same name."""
-    return node.op_type in op_types and node.domain in _DOMAINS
+    return node.op_type in op_types and node.domain in ("", "ai.onnx", "com.microsoft")
 
 
 def attributes(node: Any) -> Mapping[str, Any]:
@@ -212,12 +209,14 @@ def attributes(node: Any) -> Mapping[str, Any]:
     return {each.name: helper.get_attribute_value(each) for each in node.attribute}
 
 
+def set_inputs(node: Any, names: Sequence[str]) -> None:
+    """Has a node read other tensors."""
+    del node.input[:]
+    node.input.extend(names)
+
+
 def _read_within(node: Any) -> set[str]:
     """Returns the names that the bodies of a node read."""
-    found: set[str] = set()
-    for attribute in node.attribute:
-        if attribute.type == AttributeProto.GRAPH:
-            found.update(each.name for each in attribute.g.output)
-            for inner in attribute.g.node:
-                found.update(inner.input, _read_within(inner))
-    return found
+    bodies = [each.g for each in node.attribute if each.type == AttributeProto.GRAPH]
+    found = {each.name for body in bodies for each in body.output}
+    return found.union(*((*it.input, *_read_within(it)) for body in bodies for it in body.node))

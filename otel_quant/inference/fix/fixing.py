@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import inf, sqrt
 from pathlib import Path
 from statistics import stdev
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from otel_quant.base import machine
 from otel_quant.cost import CostError
@@ -18,8 +18,6 @@ from otel_quant.cost.graph import QDQ, printable
 from otel_quant.inference.fix.fix_results import FixResult, Proven, Rewrite
 from otel_quant.inference.fix.rewriting import REMEDIES, Rewritten, forecast_of, rewritten
 from otel_quant.inference.measure import files_result, run_in_turns
-from otel_quant.inference.outputs import compared_outputs
-from otel_quant.inference.results import Accuracy
 from otel_quant.inference.rounds import latency
 from otel_quant.inference.subjects import OnnxModel, Options
 
@@ -31,6 +29,12 @@ _ERRORS: Final = 3
 
 _FEWEST: Final = 8
 """Samples from which a standard error is known."""
+
+_LIKELY: Final = 0.95
+"""Time with a rewrite by time without, below which more rounds may show that it pays."""
+
+_LONGER: Final = 5
+"""Times as long as was asked for, where the first rounds cannot tell."""
 
 _INTEGERS: Final = frozenset({
     "ConvInteger", "DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "MatMulNBits", "QGemm",
@@ -70,6 +74,8 @@ def fix(wanted: Wanted, options: Options) -> FixResult:
         return _Fixing(wanted, options).result()
     except CostError as error:
         raise FixError(f"{wanted.model}: {error.reason}") from error
+    except OSError as error:
+        raise FixError(f"{error.filename}: {error.strerror or error}") from error
 
 
 def _read(path: str) -> Any:
@@ -79,8 +85,8 @@ def _read(path: str) -> Any:
 
     try:
         model = onnx.load(path, load_external_data=False)
-    except (OSError, DecodeError) as error:
-        raise FixError(f"{path}: cannot be read: {error}") from error
+    except DecodeError as error:
+        raise FixError(f"{path}: is no ONNX model: {error}") from error
     if not any(node.op_type in QDQ for node in model.graph.node):
         why = "has no QuantizeLinear and no DequantizeLinear"
         raise FixError(f"{path}: {why}; expected a quantized model in QDQ form")
@@ -96,6 +102,7 @@ class _Fixing:
         self._shapes: dict[str, Any] = {"inputs": options.inputs, "dims": options.dims}
         self._before = forecast_of(self._model, **self._shapes)
         self._rewrites: dict[str, Rewrite] = {}
+        self._is_longer = False  # Whether rounds have more time than was asked for
 
     def _with(self, kinds: Sequence[str], without: str = "") -> Rewritten:
         kept = [each for each in kinds if each != without]
@@ -160,13 +167,18 @@ class _Fixing:
                     continue
                 for kind in kinds:
                     self._mark(kind, "written", **proof.of(kind))
-                if (worst := proof.worst([self._rewrites[kind] for kind in kinds])) is None:
+                worst = proof.worst([self._rewrites[kind] for kind in kinds])
+                if worst is not None and worst.is_open and not self._is_longer:
+                    self._is_longer = True  # more rounds may tell
+                    self._options = replace(self._options, seconds=_LONGER * self._options.seconds)
+                    continue
+                if worst is None:
                     self._place(paths[output])
                     return self._outcome(
                         found, measured=proof.measured, proven=proof.proven, output=output
                     )
-            self._mark(worst[0], "left out", worst[1])
-            kinds.remove(worst[0])
+            self._mark(worst.kind, "left out", worst.why)
+            kinds.remove(worst.kind)
         why = "; ".join(f"{each.kind}: {each.why}" for each in self._rewrites.values())
         why = f"no rewrite is to be written: {why}" if why else "there is nothing to rewrite"
         return self._outcome(self._with([]), why=why)
@@ -212,6 +224,14 @@ def _locations(model: Any) -> list[str]:
     return list(dict.fromkeys(pair.value for pair in pairs if pair.key == "location"))
 
 
+class _Worst(NamedTuple):
+    """The kind of rewrites that is to be left out first."""
+
+    kind: str
+    why: str
+    is_open: bool = False  # Whether more rounds may show that it pays
+
+
 class _Proof:
     """What rounds of a model, its float model and its rewrites beside each other show."""
 
@@ -230,7 +250,7 @@ class _Proof:
         with ExitStack() as kept:
             run_in_turns(list(self._models.values()), options, kept)
             for each in self._models.values():
-                problem = each.problem or each.no_outputs or _accuracy(each, self._first).problem
+                problem = each.problem or each.accuracy(self._first).problem
                 if problem:
                     raise FixError(f"{each.name}: {problem}")
             shown = [self._first, self._full, *filter(None, [self._float])]
@@ -238,12 +258,12 @@ class _Proof:
             self.proven = tuple(self._of_file(each, named[each.name]) for each in shown)
 
     def _of_file(self, model: OnnxModel, path: Path) -> Proven:
-        ran, found = model.detail.get("ran"), _accuracy(model, self._first)
+        ran, found = model.detail.get("ran"), model.accuracy(self._first)
         kernels = [each.op_type for each in ran.kernels] if ran else []
         integers = sum(each in _INTEGERS for each in kernels)
         return Proven(
             model.name, model.file.file_bytes, integers, integers + sum(each in _FLOATS for each in kernels),
-            None if self._float is None else _accuracy(model, self._float).lowest_sqnr,
+            None if self._float is None else model.accuracy(self._float).lowest_sqnr,
             found.lowest_sqnr, None if found.worst is None else found.worst.max_abs, _checked(path),
         )  # fmt: skip
 
@@ -253,7 +273,7 @@ class _Proof:
 
     def sqnr(self, name: str) -> float:
         """Returns the SQNR of a model to the float one, or else to the input file; infinite where they are the same."""
-        found = _accuracy(self._models[name], self._float or self._first)
+        found = self._models[name].accuracy(self._float or self._first)
         return inf if found.lowest_sqnr is None else found.lowest_sqnr
 
     def of(self, kind: str) -> dict[str, Any]:
@@ -262,7 +282,7 @@ class _Proof:
         gain = self.sqnr(self._full.name) - self.sqnr(rest.name) if self._float else None
         return {"ratio": latency(self._full, rest).ratio, "sqnr_gain": gain}
 
-    def worst(self, rewrites: Sequence[Rewrite]) -> tuple[str, str] | None:
+    def worst(self, rewrites: Sequence[Rewrite]) -> _Worst | None:
         """Returns the kind of rewrites that is to be left out first, and why; None if all are to stay."""
         if (found := self._too_far(rewrites)) is not None:
             return found
@@ -275,18 +295,19 @@ class _Proof:
         if not slow:
             return None
         ratio, kind = max(slow)
-        return kind, f"it is not told apart as faster: {ratio:.2f} of the time without it"
+        why = f"it is not told apart as faster: {ratio:.2f} of the time without it"
+        return _Worst(kind, why, is_open=min(slow)[0] < _LIKELY)
 
-    def _too_far(self, rewrites: Sequence[Rewrite]) -> tuple[str, str] | None:
+    def _too_far(self, rewrites: Sequence[Rewrite]) -> _Worst | None:
         """Returns the kind of rewrites that costs most SQNR, if it is more than may be."""
         falls = {each.kind: self._fall(self._without(each.kind), each.differs) for each in rewrites}
         kind, own = max(falls, key=falls.__getitem__), self.sqnr(self._full.name)
         if self._float is None:
             why = f"outputs are at {own:.1f} dB to those of the input file; expected {REPRODUCED:.0f} or more"
-            return None if own >= REPRODUCED else (kind, why)
+            return None if own >= REPRODUCED else _Worst(kind, why)
         fall = max(falls[kind], self._fall(self._first, "".join(each.differs for each in rewrites)))
         why = f"SQNR to the float model falls by {fall:.2f} dB; allowed are {self._allowed:g}"
-        return (kind, why) if fall > self._allowed else None
+        return _Worst(kind, why) if fall > self._allowed else None
 
     def _fall(self, before: OnnxModel, differs: str) -> float:
         """Returns by how many dB the fixed file is further off than another.
@@ -314,15 +335,6 @@ def _falls(expected: Any, before: Any, after: Any) -> list[float]:
         for each in (before, after)
     ]
     return [10 * float(np.log10(b / a)) for a, b in zip(*noises, strict=True) if a > 0 and b > 0]
-
-
-def _accuracy(model: OnnxModel, first: OnnxModel) -> Accuracy:
-    if model.fed == first.fed:
-        return compared_outputs(first.outputs, model.outputs)
-    taken = (
-        ", ".join(f"{name} {text}" for name, text in each.fed.items()) for each in (model, first)
-    )
-    return Accuracy(problem=f"it takes {next(taken)}, and {first.name} takes {next(taken)}")
 
 
 def _checked(path: Path) -> str:

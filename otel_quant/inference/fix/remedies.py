@@ -1,6 +1,6 @@
 """Remedies: functions that rewrite a graph so that contractions get their kernels on integers.
 
-Each changes what it can and returns the nodes that it has changed; none if there are none, so that all are
+Each changes what it can and yields the nodes that it has changed; none if there are none, so that all are
 applied again until nothing changes. ``Judged`` has what onnxruntime is expected to run in integers.
 """
 
@@ -15,12 +15,20 @@ from onnx import helper
 
 from otel_quant.cost import InputSpec
 from otel_quant.cost import graph as cost_graph
-from otel_quant.inference.fix.edited_graph import EditedGraph, Scales, attributes, is_operator
+from otel_quant.inference.fix.edited_graph import (
+    EditedGraph,
+    Scales,
+    attributes,
+    is_operator,
+    set_inputs,
+)
 
 _EQUAL: Final = frozenset(op for op, it in cost_graph.FUSIONS.items() if it.result == "equal")
 _WEIGHTED: Final = frozenset(op for op, it in cost_graph.FUSIONS.items() if it.weight)
+_MOVES: Final = ("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 _BYTES: Final = (np.dtype(np.int8), np.dtype(np.uint8))
-_MOST: Final = 1 << 31
+_LEAST_BLOCK: Final = 16
+_ALIKE: Final = 0.998  # A range that ends half a code beyond a Clip makes that superfluous, too
 
 
 class Judged:
@@ -30,19 +38,18 @@ class Judged:
         self, model: Any, inputs: Mapping[str, InputSpec], dims: Mapping[str, int]
     ) -> None:
         self._file = cost_graph.ModelGraph(model, inputs, dims)
-        self._on_integers = {
-            name for op in self._file.fused.on_integers for name in op.node.outputs
-        }
-        self.needs_unsigned = cost_graph.SIGNED in self._file.fused.obstacles.values()
+        fused = self._fused = self._file.fused
+        self._on_integers = {name for op in fused.on_integers for name in op.node.outputs}
+        self.needs_unsigned = cost_graph.SIGNED in fused.obstacles.values()
 
     def is_on_integers(self, node: Any) -> bool:
         """Whether a node has a kernel on integers."""
-        return any(name in self._on_integers for name in node.output if name)
+        return not self._on_integers.isdisjoint(node.output)
 
     def runs(self, conversion: Any) -> bool:
         """Whether a node that quantizes or dequantizes runs, and is no part of a kernel."""
         op = self._file.maker_of(conversion.output[0])
-        access = None if op is None else self._file.fused.kernels.get(op)
+        access = None if op is None else self._fused.kernels.get(op)
         return access is None or bool(access.makes)
 
     def shape(self, name: str) -> Sequence[int] | None:
@@ -78,102 +85,81 @@ def _remedy(kind: str, title: str, **more: Any) -> Callable[[Any], Any]:
     return add
 
 
-_MOVES: Final = ("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
-
-
 @_remedy("constants", "constants in place of nodes that compute them from constants")
 def _constants(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
     """Computes what moves or quantizes a constant, and moves the DequantizeLinear behind it."""
-    for node in [each for each in graph.nodes if each.output[0] not in graph.kept]:
-        new = None
-        if is_operator(node, *_MOVES):
-            new = _moved(graph, node, judged)
-        elif is_operator(node, "QuantizeLinear"):
+    for node in graph.of(*_MOVES, "QuantizeLinear"):
+        if node.op_type == "QuantizeLinear":
             floats, by = graph.constant(node.input[0]), graph.scales(node)
-            if floats is not None and by is not None:
-                new = graph.add_constant(node.output[0], by.codes(floats))
-        if new is not None:
+            is_known = floats is not None and by is not None and not by.block
+            new = by and is_known and graph.add_constant(node.output[0], by.codes(floats))
+        else:
+            new = _moved(graph, node, judged.shape(node.output[0]))
+        if new and node.output[0] not in graph.kept:
             graph.replace_reads(node.output[0], new)
             yield node
 
 
-def _moved(graph: EditedGraph, node: Any, judged: Judged) -> str | None:
+def _moved(graph: EditedGraph, node: Any, shape: Sequence[int] | None) -> str | None:
     """Returns the name of a constant in place of one that is moved; None where it is none."""
-    maker, shape = graph.dequantizer(node.input[0]), judged.shape(node.output[0])
-    codes = graph.constant(node.input[0] if maker is None else maker.input[0])
-    by = None if maker is None else graph.scales(maker)
-    if codes is None or shape is None or (maker is not None and by is None):
+    codes, by = graph.dequantized(node.input[0])
+    array = graph.constant(node.input[0]) if by is None else codes
+    if array is None or shape is None:
         return None
-    axes = attributes(node).get("perm", list(range(codes.ndim))[::-1])
-    if node.op_type != "Transpose":
-        axes = list(range(codes.ndim))
-    moved = codes.transpose(axes).reshape(shape)
+    axes = list(range(array.ndim))
+    if node.op_type == "Transpose":
+        axes = list(attributes(node).get("perm", axes[::-1]))
+    moved = array.transpose(axes).reshape(shape)
     if by is None:
         return graph.add_constant(node.output[0], moved)
-    if not by.is_single and (
-        by.block or moved.ndim != codes.ndim or node.op_type not in ("Identity", "Transpose")
-    ):
+    if by.block or not (by.is_single or node.op_type in ("Identity", "Transpose")):
         return None
-    return graph.add_dequantizer(
-        node.output[0], moved, by._replace(axis=axes.index(by.axis % codes.ndim))
-    )
+    axis = axes.index(by.axis % array.ndim) if array.ndim > 1 else by.axis
+    return graph.add_dequantizer(node.output[0], moved, by._replace(axis=axis))
 
 
 @_remedy("batch_norm", "batch norms as a part of the weights in front of them")
 def _batch_norms(graph: EditedGraph, _: Judged) -> Iterator[Any]:
     """Takes a BatchNormalization behind a Conv of quantized weights into their scales, and a bias."""
-    for node in [each for each in graph.nodes if is_operator(each, "BatchNormalization")]:
-        conv, dequantizer = graph.maker(node.input[0]), None
-        if (
-            conv is not None
-            and is_operator(conv, "Conv")
-            and graph.only_reader(conv.output[0]) is node
-        ):
-            dequantizer = graph.dequantizer(conv.input[1])
-        by = None if dequantizer is None else graph.scales(dequantizer)
-        codes = None if dequantizer is None else graph.constant(dequantizer.input[0])
-        bias = _floats(graph, conv.input[2]) if conv is not None and len(conv.input) > 2 else 0.0
+    for node in graph.of("BatchNormalization"):
+        conv = graph.maker(node.input[0], "Conv")
+        if conv is None or graph.only_reader(conv.output[0]) is not node:
+            continue
+        codes, by = graph.dequantized(conv.input[1])
+        bias = _floats(graph, conv.input[2]) if len(conv.input) > 2 else 0.0
         gamma, beta, mean, var = (graph.constant(name) for name in node.input[1:5])
-        if (
-            codes is None
-            or by is None
-            or bias is None
-            or any(it is None for it in (gamma, beta, mean, var))
-        ):
+        if by is None or any(each is None for each in (bias, gamma, beta, mean, var)):
             continue
         factor = gamma / np.sqrt(var + attributes(node).get("epsilon", 1e-5))
-        if (
-            codes.dtype != np.int8
-            or by.zero.any()
-            or not factor.all()
-            or not (by.is_single or by.axis == 0)
-        ):
+        is_by_channels = by.is_single or by.axis == 0
+        if codes.dtype != np.int8 or by.zero.any() or not factor.all() or not is_by_channels:
             continue
-        signs = np.where(factor < 0, -1, 1).reshape(-1, *[1] * (codes.ndim - 1))
+        signs = np.sign(factor).reshape(-1, *[1] * (codes.ndim - 1))
+        codes = np.clip(codes * signs, -128, 127).astype(np.int8)
         scale = (by.scale * np.abs(factor)).astype(by.scale.dtype)
-        codes = np.clip(codes.astype(np.int16) * signs, -128, 127).astype(np.int8)
-        new = Scales(scale, np.zeros(scale.shape, np.int8), 0)
+        by = Scales(scale, np.zeros(scale.shape, np.int8), 0)
         added = ((bias - mean) * factor + beta).astype(np.float32)
-        names = conv.input[0], graph.add_dequantizer(conv.input[1], codes, new)
-        del conv.input[:]
-        conv.input.extend([*names, graph.add_constant(node.input[2], added)])
+        names = (
+            graph.add_dequantizer(conv.input[1], codes, by),
+            graph.add_constant(node.input[2], added),
+        )
+        set_inputs(conv, [conv.input[0], *names])
         graph.bypass(node)
         yield node
 
 
 @_remedy(
-    "axis",
-    "weights with scales along the output channels",
+    "axis", "weights with scales along the output channels", removes_error=True,
     differs="weights are rounded anew, along the axis that kernels take",
-    removes_error=True,
-)
+)  # fmt: skip
 def _axes(graph: EditedGraph, _: Judged) -> Iterator[Any]:
     """Quantizes weights anew whose scales lie along an axis that is not the output channels'."""
-    for node in [each for each in graph.nodes if is_operator(each, *_WEIGHTED)]:
-        dequantizer = graph.dequantizer(node.input[1])
-        by = None if dequantizer is None else graph.scales(dequantizer)
-        codes = None if dequantizer is None else graph.constant(dequantizer.input[0])
-        if by is None or codes is None or by.is_single or by.block or by.zero.dtype not in _BYTES:
+    for node in graph.of(*_WEIGHTED):
+        maker = graph.maker(node.input[1], "DequantizeLinear")
+        by = None if maker is None else graph.scales(maker)
+        if by is None or by.is_single or by.block or by.zero.dtype not in _BYTES:
+            continue
+        if (codes := graph.constant(maker.input[0])) is None:
             continue
         is_first = node.op_type == "Conv" or attributes(node).get("transB", 0)
         right = 0 if is_first else codes.ndim - 1
@@ -190,19 +176,18 @@ def _axes(graph: EditedGraph, _: Judged) -> Iterator[Any]:
 @_remedy("blocks", "blocks of 16, 32, 64 ... weights")
 def _blocks(graph: EditedGraph, _: Judged) -> Iterator[Any]:
     """Divides blocks of 48, 80 ... weights, whose length no kernel takes; each part keeps its scale."""
-    for node in [each for each in graph.nodes if is_operator(each, "DequantizeLinear")]:
-        by, codes = graph.scales(node), graph.constant(node.input[0])
+    for node in graph.of("DequantizeLinear"):
+        codes, by = graph.dequantized(node.output[0])
         length = (
             0 if by is None else by.block & -by.block
         )  # The largest power of two that divides it
-        if by is None or codes is None or length < 16 or length == by.block:
+        if by is None or length < _LEAST_BLOCK or length == by.block:
             continue
-        count = -(-codes.shape[by.axis] // length)
-        parts = (
-            np.repeat(each, by.block // length, by.axis).take(range(count), by.axis)
-            for each in (by.scale, by.zero)
-        )
-        _set_inputs(node, [graph.add_constant(node.output[0], each) for each in parts])
+        if (codes := graph.constant(node.input[0])) is None:
+            continue
+        places = np.arange(-(-codes.shape[by.axis] // length)) * length // by.block
+        scale, zero = (each.take(places, by.axis) for each in (by.scale, by.zero))
+        graph.requantize(node, Scales(scale, zero))
         next(each for each in node.attribute if each.name == "block_size").i = length
         yield node
 
@@ -214,120 +199,93 @@ def _matmul_add(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
     onnxruntime makes them a Gemm before it looks for integers, and that has a kernel on them only if its
     result is quantized or its bias is of int32.
     """
-    for add in [each for each in graph.nodes if is_operator(each, "Add")]:
-        for i, name in enumerate(add.input):
-            matmul, bias, shape = (
-                graph.maker(name),
-                graph.constant(add.input[1 - i]),
-                judged.shape(add.output[0]),
-            )
-            if (
-                bias is None
-                or bias.ndim != 1
-                or shape is None
-                or matmul is None
-                or not is_operator(matmul, "MatMul")
-            ):
-                continue
-            makers, reader = (
-                list(map(graph.dequantizer, matmul.input)),
-                graph.only_reader(add.output[0]),
-            )
-            if None in makers or (reader is not None and is_operator(reader, "QuantizeLinear")):
-                continue
-            codes = graph.constant(makers[1].input[0])
-            if graph.only_reader(name) is not add or codes is None or codes.ndim != 2:
-                continue
-            if len(shape) > 2:
-                add.input[1 - i] = graph.add_constant(add.input[1 - i], bias[None])
-            else:
-                inputs = [*matmul.input, add.input[1 - i]]
-                gemm = helper.make_node(
-                    "Gemm", inputs, [add.output[0]], name=add.name or add.output[0]
-                )
-                graph.nodes.append(gemm)
-                graph.remove(matmul, add)
-            yield add
-            break
+    pairs = ((add, *names) for add in graph.of("Add") for names in (add.input, add.input[::-1]))
+    for add, name, other in list(pairs):
+        matmul, bias = graph.maker(name, "MatMul"), graph.constant(other)
+        shape, reader = judged.shape(add.output[0]), graph.only_reader(add.output[0])
+        if matmul is None or bias is None or bias.ndim != 1 or shape is None:
+            continue
+        codes, _by = graph.dequantized(matmul.input[1])
+        is_quantized = reader is not None and is_operator(reader, "QuantizeLinear")
+        is_input = graph.maker(matmul.input[0], "DequantizeLinear") is not None
+        if is_quantized or not is_input or codes is None or codes.ndim != 2:
+            continue
+        if graph.only_reader(name) is not add:
+            continue
+        if len(shape) > 2:
+            set_inputs(add, [name, graph.add_constant(other, bias[None])])
+        else:
+            inputs, made = [*matmul.input, other], add.output[0]
+            graph.remove(matmul, add)
+            graph.nodes.append(helper.make_node("Gemm", inputs, [made], name=add.name or made))
+        yield add
 
 
 @_remedy("bias", "own biases of int32 with the scale of the products")
 def _biases(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
     """Gives each contraction a bias of int32 whose scale is that of its products."""
-    for node in list(graph.nodes):
-        if is_operator(node, "Conv", "Gemm") and len(node.input) > 2 and node.input[2]:
-            found = _bias(graph, node, judged)
-            if found is not None:
-                node.input[2] = graph.add_dequantizer(node.input[2], *found)
-                yield node
-
-
-def _bias(graph: EditedGraph, node: Any, judged: Judged) -> tuple[Any, Scales] | None:
-    """Returns the bias that a contraction should have; None if it has it, or cannot."""
-    by, floats = _scale_of_products(graph, node), _bias_in_float(graph, node, judged)
-    if by is None or floats is None or by.scale.size not in (1, floats.size) or floats.ndim != 1:
-        return None
-    maker = graph.dequantizer(node.input[2])
-    now = None if maker is None else graph.scales(maker)
-    is_wide = now is not None and now.zero.dtype == np.int32
-    if now is not None and is_wide and np.allclose(now.scale, by.scale, rtol=0.01, atol=0):
-        return None
-    codes = np.rint(floats / by.scale.astype(np.float64))
-    if not np.isfinite(codes).all() or np.abs(codes).max(initial=0) >= _MOST:
-        return None
-    return codes.astype(np.int32), by
+    for node in [
+        each for each in graph.of("Conv", "Gemm") if len(each.input) > 2 and each.input[2]
+    ]:
+        name, by = node.input[2], _scale_of_products(graph, node)
+        floats, (_codes, now) = _floats(graph, name), graph.dequantized(name)
+        if (
+            by is None
+            or floats is None
+            or floats.ndim != 1
+            or by.scale.size not in (1, floats.size)
+        ):
+            continue
+        if now is None and judged.is_on_integers(node):
+            continue  # onnxruntime quantizes it
+        is_wide = now is not None and now.zero.dtype == np.int32
+        if now is not None and is_wide and np.allclose(now.scale, by.scale, rtol=0.01, atol=0):
+            continue
+        codes = np.rint(floats / by.scale.astype(np.float64))
+        if np.abs(codes).max(initial=0) <= np.iinfo(np.int32).max:  # not of NaN either
+            node.input[2] = graph.add_dequantizer(name, codes.astype(np.int32), by)
+            yield node
 
 
 def _scale_of_products(graph: EditedGraph, node: Any) -> Scales | None:
     """Returns the scale that a bias should have; None where the operands are not 8 bits wide."""
-    makers = [graph.dequantizer(name) for name in node.input[:2]]
+    makers = [graph.maker(name, "DequantizeLinear") for name in node.input[:2]]
     x, weight = (None if maker is None else graph.scales(maker) for maker in makers)
     if x is None or weight is None or not x.is_single or weight.block:
         return None
     if not {x.zero.dtype, weight.zero.dtype} <= set(_BYTES) or x.scale.dtype != np.float32:
         return None
-    scale = (x.scale.reshape(()) * weight.scale).astype(np.float32)
-    if scale.size == 1:
-        scale = scale.reshape(())
-    if not (scale >= np.finfo(np.float32).tiny).all():
-        return None
-    return Scales(scale, np.zeros(scale.shape, np.int32), 0)
-
-
-def _bias_in_float(graph: EditedGraph, node: Any, judged: Judged) -> Any:
-    """Returns a bias in float64; None if it is no constant, or one in float that onnxruntime quantizes."""
-    if graph.dequantizer(node.input[2]) is None and judged.is_on_integers(node):
-        return None
-    return _floats(graph, node.input[2])
+    scale = x.scale.reshape(()) * weight.scale
+    scale = scale.reshape(()) if scale.size == 1 else scale
+    is_normal = bool((scale >= np.finfo(np.float32).tiny).all())
+    return Scales(scale, np.zeros(scale.shape, np.int32), 0) if is_normal else None
 
 
 def _floats(graph: EditedGraph, name: str) -> Any:
     """Returns a bias, perhaps a dequantized one, in float64; None if it is no constant."""
-    maker, found = graph.dequantizer(name), graph.constant(name)
-    if maker is None:
-        return None if found is None else found.astype(np.float64)
-    codes, scales = graph.constant(maker.input[0]), graph.scales(maker)
-    if codes is None or scales is None:
-        return None
-    return scales._replace(axis=0, zero=scales.zero.astype(codes.dtype)).floats(codes)
+    codes, by = graph.dequantized(name)
+    found = graph.constant(name) if by is None else by._replace(axis=0).floats(codes)
+    return None if found is None else found.astype(np.float64)
+
+
+_BEHIND_A_CLAMP: Final = (
+    "zero point at the lowest code behind a Relu or Clip from 0, which is left out"
+)
 
 
 @_remedy(
-    "zero_point",
-    "zero point at the lowest code behind a Relu or Clip from 0, which is left out: all codes for the same range",
+    "zero_point", f"{_BEHIND_A_CLAMP}: all codes for the same range",
     differs="values behind it are rounded in finer steps",
-)
+)  # fmt: skip
 def _finer(graph: EditedGraph, _: Judged) -> Iterator[Any]:
     """Gives what is behind a clamp all codes for the range that it has."""
     yield from _zero_points(graph, is_wide=False)
 
 
 @_remedy(
-    "zero_point_wide",
-    "zero point at the lowest code behind a Relu or Clip from 0, which is left out: the same steps, a wider range",
+    "zero_point_wide", f"{_BEHIND_A_CLAMP}: the same steps, a wider range", instead_of="zero_point",
     differs="what was saturated at the highest code no longer is",
-    instead_of="zero_point",
-)
+)  # fmt: skip
 def _wider(graph: EditedGraph, _: Judged) -> Iterator[Any]:
     """Gives what is behind a clamp all codes, each for what it stands for."""
     yield from _zero_points(graph, is_wide=True)
@@ -335,97 +293,71 @@ def _wider(graph: EditedGraph, _: Judged) -> Iterator[Any]:
 
 def _zero_points(graph: EditedGraph, *, is_wide: bool) -> Iterator[Any]:
     """Moves the zero points behind Relu and Clip to the lowest code, where they make these superfluous."""
-    for clamp in list(graph.nodes):
-        high = _highest(graph, clamp)
-        quantizer = None if high is None else graph.only_reader(clamp.output[0])
+    for clamp in graph.of("Relu", "Clip"):
+        high, quantizer = _highest(graph, clamp), graph.only_reader(clamp.output[0])
         if high is None or quantizer is None or not is_operator(quantizer, "QuantizeLinear"):
             continue
-        now = graph.scales(quantizer)
-        if now is None or not now.is_single or now.zero.dtype not in _BYTES:
+        now, readers = graph.scales(quantizer), _dequantizers(graph, quantizer)
+        if now is None or not now.is_single or now.zero.dtype not in _BYTES or not readers:
             continue
         limits = np.iinfo(now.zero.dtype)
-        if now.zero == limits.min or not _may_change(graph, quantizer):
+        span = now.scale * (limits.max - (limits.min if is_wide else now.zero.astype(np.int32)))
+        scale = (np.minimum(span, high) / (limits.max - limits.min)).astype(now.scale.dtype)
+        if now.zero == limits.min and scale > _ALIKE * now.scale:
             continue
-        lowest = limits.min if is_wide else int(now.zero)
-        span = np.minimum(now.scale * (limits.max - lowest), high)
-        scale = (span / (limits.max - limits.min)).astype(now.scale.dtype)
-        wanted = Scales(scale.reshape(now.scale.shape), np.full_like(now.zero, limits.min))
-        _quantize_otherwise(graph, quantizer, now, wanted)
+        new = Scales(scale.reshape(now.scale.shape), np.full_like(now.zero, limits.min))
+        _quantize_otherwise(graph, quantizer, now, new)
         graph.bypass(clamp)
         yield clamp
 
 
 def _highest(graph: EditedGraph, node: Any) -> float | None:
-    """Returns where a Relu or a Clip from 0 ends; None for what is neither."""
-    if is_operator(node, "Relu"):
+    """Returns where a Relu or a Clip from 0 ends; None for another Clip."""
+    if node.op_type == "Relu":
         return inf
-    if not is_operator(node, "Clip") or node.attribute:  # before version 11 of the operator set
-        return None
     low, high = [*node.input, "", ""][1:3]
-    lowest = graph.constant(low) if low else None
-    highest = graph.constant(high) if high else np.array(inf)
-    return float(highest) if highest is not None and lowest is not None and lowest == 0 else None
+    lowest, highest = graph.constant(low), graph.constant(high) if high else np.array(inf)
+    is_from_zero = lowest is not None and lowest == 0 and highest is not None
+    return float(highest) if is_from_zero and not node.attribute else None
 
 
-def _dequantizers(graph: EditedGraph, quantizer: Any) -> Sequence[Any] | None:
-    """Returns the nodes that dequantize what a node makes; None if others read it too."""
-    made = quantizer.output[0]
-    readers = graph.readers(made)
+def _dequantizers(graph: EditedGraph, quantizer: Any) -> Sequence[Any]:
+    """Returns the nodes that dequantize what a node makes; nothing if others read it too."""
+    readers = graph.readers(quantizer.output[0])
     are_all = all(is_operator(each, "DequantizeLinear") for each in readers)
-    return readers if are_all and made not in graph.kept else None
-
-
-def _may_change(graph: EditedGraph, quantizer: Any) -> bool:
-    return _dequantizers(graph, quantizer) is not None
+    return readers if are_all and quantizer.output[0] not in graph.kept else ()
 
 
 def _quantize_otherwise(graph: EditedGraph, quantizer: Any, old: Scales, new: Scales) -> None:
     """Gives a tensor other scales, and those that operators move it to without computing."""
-    names = [
-        graph.add_constant(f"{quantizer.output[0]}_{what}", array)
-        for what, array in (("scale", new.scale), ("zero_point", new.zero))
-    ]
-    readers = _dequantizers(graph, quantizer) or ()
+    readers = _dequantizers(graph, quantizer)
     for node in (quantizer, *readers):
-        _set_inputs(node, names)
-    behind = [op for each in readers for op in graph.readers(each.output[0])]
-    for op in behind:
-        for name in op.output if op.op_type in _EQUAL else ():
-            follower = graph.only_reader(name)
-            if follower is None or not is_operator(follower, "QuantizeLinear"):
-                continue
+        graph.requantize(node, new)
+    behind = [
+        op for each in readers for op in graph.readers(each.output[0]) if op.op_type in _EQUAL
+    ]
+    for follower in [graph.only_reader(name) for op in behind for name in op.output]:
+        if follower is not None and is_operator(follower, "QuantizeLinear"):
             found = graph.scales(follower)
-            if found is not None and found.equals(old) and _may_change(graph, follower):
+            if found is not None and found.equals(old) and _dequantizers(graph, follower):
                 _quantize_otherwise(graph, follower, old, new)
-
-
-def _set_inputs(node: Any, names: Sequence[str]) -> None:
-    """Has a conversion read another scale and zero point."""
-    first = node.input[0]
-    del node.input[:]
-    node.input.extend([first, *names])
 
 
 @_remedy("unsigned", "uint8 instead of int8 for activations")
 def _unsigned(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
     """Makes int8 activations uint8, 128 added to codes and zero points, where onnxruntime cannot."""
-    if not judged.needs_unsigned:
-        return
-    for quantizer in [each for each in graph.nodes if is_operator(each, "QuantizeLinear")]:
-        now = graph.scales(quantizer)
-        if now is None or now.zero.dtype != np.int8 or not _may_change(graph, quantizer):
+    for node in graph.of("QuantizeLinear", "DequantizeLinear") if judged.needs_unsigned else ():
+        now, readers = graph.scales(node), _dequantizers(graph, node)
+        if now is None or now.zero.dtype != np.int8:
             continue
-        _quantize_otherwise(graph, quantizer, now, _moved_up(now))
-        yield quantizer
-    for node in [each for each in graph.nodes if is_operator(each, "DequantizeLinear")]:
-        now, codes = graph.scales(node), graph.constant(node.input[0])
-        if now is None or codes is None or codes.dtype != np.int8 or not _is_operand(graph, node):
+        new = now._replace(zero=_up(now.zero))
+        if node.op_type == "QuantizeLinear" and readers:
+            _quantize_otherwise(graph, node, now, new)
+        elif _is_operand(graph, node) and (codes := graph.constant(node.input[0])) is not None:
+            node.input[0] = graph.add_constant(node.input[0], _up(codes))
+            graph.requantize(node, new)
+        else:
             continue
-        moved = _moved_up(now)
-        zero = graph.add_constant(f"{node.output[0]}_zero_point", moved.zero)
-        scale = node.input[1]
-        node.input[0] = graph.add_constant(node.input[0], _up(codes))
-        _set_inputs(node, (scale, zero))
         yield node
 
 
@@ -433,57 +365,59 @@ def _up(codes: Any) -> Any:
     return (codes.astype(np.int16) + 128).astype(np.uint8)
 
 
-def _moved_up(scales: Scales) -> Scales:
-    return scales._replace(zero=_up(scales.zero))
-
-
 def _is_operand(graph: EditedGraph, node: Any) -> bool:
     """Whether a dequantized constant is an operand beside activations, and no weight or bias."""
     readers = graph.readers(node.output[0])
-    return bool(readers) and all(
-        each.op_type in cost_graph.FUSIONS and each.op_type not in _WEIGHTED for each in readers
-    )
+    kinds = cost_graph.FUSIONS.keys() - _WEIGHTED
+    return bool(readers) and all(each.op_type in kinds for each in readers)
 
 
 @_remedy(
-    "double",
-    "one quantization in place of two in a row",
+    "double", "one quantization in place of two in a row",
     differs="values are rounded once, not twice",
-)
+)  # fmt: skip
 def _double(graph: EditedGraph, _: Judged) -> Iterator[Any]:
     """Takes the first of two quantizations in a row away, where nothing else reads its integers."""
-    for node in [each for each in graph.nodes if is_operator(each, "QuantizeLinear")]:
-        middle = graph.dequantizer(node.input[0])
-        first = None if middle is None else graph.maker(middle.input[0])
-        if middle is None or first is None or not is_operator(first, "QuantizeLinear"):
+    for node in graph.of("QuantizeLinear"):
+        middle = graph.maker(node.input[0], "DequantizeLinear")
+        first = None if middle is None else graph.maker(middle.input[0], "QuantizeLinear")
+        if first is None or graph.only_reader(first.output[0]) is not middle:
             continue
-        if (
-            graph.only_reader(middle.output[0]) is node
-            and graph.only_reader(first.output[0]) is middle
-        ):
+        scales = [graph.scales(each) for each in (first, node)]
+        if graph.only_reader(middle.output[0]) is node and _clamps(scales[0]) <= _clamps(scales[1]):
             graph.bypass(first, middle)
             yield node
 
 
+def _clamps(by: Scales | None) -> bool:
+    """Whether a quantization is a Relu too, which quantizers then leave out."""
+    return by is None or bool((by.zero == np.iinfo(by.zero.dtype).min).all())
+
+
 @_remedy(
-    "pairs",
-    "floats in place of integers that no kernel takes",
+    "pairs", "floats in place of integers that no kernel takes", is_last=True,
     differs="values there are not rounded",
-    is_last=True,
-)
+)  # fmt: skip
 def _pairs(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
     """Takes away what quantizes where every DequantizeLinear behind it runs: no kernel reads the integers."""
-    for node in [each for each in graph.nodes if is_operator(each, "QuantizeLinear")]:
-        readers = _dequantizers(graph, node) or ()
-        if not readers or not all(map(judged.runs, (node, *readers))):
-            continue
+    for node in graph.of("QuantizeLinear"):
+        readers = _dequantizers(graph, node)
         behind = [name for each in readers for name in each.output]
-        source = graph.maker(node.input[0])
-        if not graph.kept.isdisjoint(behind) or (
-            source and is_operator(source, "DequantizeLinear")
+        is_second = graph.maker(node.input[0], "DequantizeLinear") is not None
+        if not readers or is_second or not graph.kept.isdisjoint(behind):
+            continue
+        by = graph.scales(node)
+        if (
+            by is None
+            or by.zero.dtype.kind not in "iu"
+            or not all(map(judged.runs, (node, *readers)))
         ):
             continue
         graph.remove(node, *readers)
+        source = node.input[0]
+        if _clamps(by) and graph.maker(source, "Relu") is None:
+            source = f"{node.output[0]}_clamped"
+            graph.nodes.append(helper.make_node("Relu", [node.input[0]], [source], name=source))
         for name in behind:
-            graph.replace_reads(name, node.input[0])
+            graph.replace_reads(name, source)
         yield node

@@ -123,7 +123,6 @@ CASES: list[tuple[Callable[[], Builder], Quantize, dict[str, tuple[int, str]]]] 
     (_layers, dynamic(nodes_to_quantize=["fc0", "fc1"]), {"fc0_MatMul": (2, NAMES)}),
     (_layers, dynamic(nodes_to_quantize=["fc0_MatMul"]), {"fc1_MatMul": (1, EXCLUDED)}),
     (_attention, dynamic(), {"scores": (1, COMPUTED)}),
-    (_attention, weight_only, {"scores": (1, COMPUTED)}),
     (_recurrent, dynamic(), {"gru": (1, _no("dynamic", "GRU"))}),
     (_with_body, dynamic(), {"cond/then/inner": (1, BODY)}),
     # Healthy ones
@@ -132,6 +131,8 @@ CASES: list[tuple[Callable[[], Builder], Quantize, dict[str, tuple[int, str]]]] 
     (_layers, static(QuantFormat.QOperator), {}),
     (lambda: _layers("MatMul"), weight_only, {}),
     (_attention, static(), {}),
+    (_attention, weight_only, {}),
+    (_attention, dynamic(extra_options={"MatMulConstBOnly": False}), {}),
     (_with_body, dynamic(extra_options={"EnableSubgraph": True}), {}),
     (_layers, lambda before, after: before.rename(after), {}),
 ]  # fmt: skip

@@ -98,7 +98,7 @@ ENDS: Final[dict[str, tuple[str, str, int, str, str, str]]] = {
     ),
     "the size of a file, as Python has it": (
         "ulimit -f 2000; exec", "file", 1, "failed with exit code 1", "limit of the size of a file",
-        "OSError: [Errno 27] File too large; no file may be larger than {blocks} MB (RLIMIT_FSIZE, ulimit -f)",
+        "no file may be larger than {blocks} MB (RLIMIT_FSIZE, ulimit -f)",
     ),
     "the size of a file, as the kernel has it": (
         "ulimit -f 2000; exec", "file_of_c", -signal.SIGXFSZ, "was killed by SIGXFSZ", "limit of the size of a file",

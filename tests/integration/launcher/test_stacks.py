@@ -463,7 +463,7 @@ def test_a_data_reader_stall_is_reported_once_with_its_line_and_a_slow_sample_is
 
 
 LOADING = """
-import os, signal, sys, threading, time
+import os, signal, sys, time
 
 def load_data():
     time.sleep(1.4)

@@ -38,7 +38,11 @@ INT4 = {
     semconv.ALGORITHMS: ("SignRound",), semconv.BITS: 4, semconv.BLOCK_SIZE: 32,
     semconv.GRANULARITY: "group", semconv.SYMMETRIC: True, semconv.WEIGHT_TYPE: "int4",
 }  # fmt: skip
-NEAREST4 = {**INT4, semconv.ALGORITHMS: ("RTN",), semconv.CONFIG_NAME: "gguf:q4_0"}
+# Embeddings are written in 8 bits.
+NEAREST4 = {
+    semconv.ALGORITHMS: ("RTN",), semconv.CONFIG_NAME: "gguf:q4_0", semconv.PARTS_BITS: (4, 8), semconv.BLOCK_SIZE: 32,
+    semconv.GRANULARITY: "group", semconv.SYMMETRIC: True, semconv.WEIGHT_TYPE: "int4, int8",
+}  # fmt: skip
 NEAREST8 = {
     semconv.ACTIVATION_BITS: 8, semconv.GRANULARITY: "channel", semconv.SYMMETRIC: True,
     semconv.ACTIVATION_TYPE: "int8", semconv.ALGORITHMS: ("RTN",), semconv.BITS: 8,
@@ -72,15 +76,15 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
             step(TUNE, saved,
                  step(CALIBRATE, {**saved, **SAMPLES}, step(READ, saved)),
                  step(BLOCKS, {**saved, **TWO_BLOCKS})),
-            step(SAVE, {**TO_OUT, semconv.OUTPUT_PATH: "out/tiny-w4g32"}),
+            step(SAVE, {**INT4, **TO_OUT, semconv.OUTPUT_PATH: "out/tiny-w4g32"}),
         ],
-        "nearest": [step(PREPARE, {}), step(ROUND, {**NEAREST8, **TWO_BLOCKS}), step(SAVE, {**TO_OUT, semconv.OUTPUT_PATH: "out8"})],
+        "nearest": [step(PREPARE, {}), step(ROUND, {**NEAREST8, **TWO_BLOCKS}), step(SAVE, {**NEAREST8, **TO_OUT, semconv.OUTPUT_PATH: "out8"})],
         "file_to_file": [step(FILE_TO_FILE, {**scheme, **FROM_TINY, **TO_OUT, semconv.OUTPUT_PATH: "out4"})],
         "failing": [
             step(LOAD, FROM_TINY),
             step(PREPARE, TO_GGUF),
             step(ROUND, {**NEAREST4, **TO_GGUF, **TWO_BLOCKS}),
-            step(SAVE_GGUF, {**TO_GGUF, semconv.OUTPUT_PATH: "outg/tiny-gguf",
+            step(SAVE_GGUF, {**NEAREST4, **TO_GGUF, semconv.OUTPUT_PATH: "outg/tiny-gguf",
                              "error.type": "NotImplementedError"}),
         ],
     }  # fmt: skip

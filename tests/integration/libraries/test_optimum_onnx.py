@@ -30,11 +30,11 @@ def test_steps_are_from_onnxruntime_and_arguments_from_optimum(
     }  # fmt: skip
     static = {
         **given, semconv.FORMAT: "QDQ", semconv.GRANULARITY: "tensor", semconv.PER_CHANNEL: False,
-        semconv.WEIGHT_TYPE: "QInt8",
+        semconv.WEIGHT_TYPE: "QInt8", semconv.SYMMETRIC: True, semconv.WEIGHT_COUNT: 2,
     }  # fmt: skip
     dynamic = {
         **given, semconv.FORMAT: "QOperator", semconv.GRANULARITY: "channel", semconv.PER_CHANNEL: True,
-        semconv.WEIGHT_TYPE: "QUInt8",
+        semconv.WEIGHT_TYPE: "QUInt8", semconv.SYMMETRIC: False, semconv.WEIGHT_COUNT: 2,
     }  # fmt: skip
     ways = {
         "static": [

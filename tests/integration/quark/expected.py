@@ -107,7 +107,7 @@ def onnx_steps(step: Callable[..., Any], models: str, out: str) -> list[Any]:
     }  # fmt: skip
     nbits = {
         **given("matmul", "nbits"), **_described("Percentile", "QInt8"),
-        semconv.BITS: 4, semconv.BLOCK_SIZE: 32, semconv.GRANULARITY: "group", semconv.SYMMETRIC: True, semconv.ACTIVATION_SYMMETRIC: True,
+        semconv.WEIGHT_TYPE: "QInt4", semconv.BITS: 4, semconv.BLOCK_SIZE: 32, semconv.GRANULARITY: "group", semconv.SYMMETRIC: True, semconv.ACTIVATION_SYMMETRIC: True,
     }  # fmt: skip
     of_nbits = (CACHING, CHECKING, LOADING, PRE_PROCESS, CACHING, NBITS, POST_PROCESS)
     return [

@@ -80,8 +80,8 @@ def pool(made: RecordedFolder) -> None:
         ], ["(before the first step)", *["Shard"] * 4, "Merge"]),
         (survived, [
             "x.py finished in 4.00 s.",
-            "Not ended when the program did: Watcher.",
             "2 steps raised exceptions that the program survived, the first Layer: ValueError: layer 1.",
+            "Not ended when the program did: Watcher.",
             "5 steps took 2.00 s of 4.00 s, the longest Model > Layer (2 times): 1.00 s, 25.0 % of the run.",
             "1.00 of 4.00 s passed before the first step.",
             "1.00 of 4.00 s passed between steps.",

@@ -193,17 +193,17 @@ def _run(begin: int, length: int, multiply: int) -> tuple[str, str]:
     )
 
 
-def test_the_faster_half_of_the_runs_after_the_first_is_used(tmp_path: Path) -> None:
+def test_the_fastest_of_the_runs_after_the_first_is_used(tmp_path: Path) -> None:
     times = ((100, 99, 90), (200, 20, 10), (300, 95, 80), (400, 24, 14), (500, 30, 21))
     runs = (line for each in times for line in _run(*each))
     path = _written(tmp_path, _line("session_initialization", 0, 90), *runs)
     kernel = RanKernel(
-        "m1", "MatMul", None, 0, "CPUExecutionProvider", 12.0, 1.0, 1.0,
+        "m1", "MatMul", None, 0, "CPUExecutionProvider", 10.0, 1.0, 1.0,
         ("float32 1x8", "float32 8x2"), ("float32 1x2",), None, None,
     )  # fmt: skip
     profile = read_profile(path)
     assert profile == OnnxProfile((kernel,), ((200, 20), (400, 24)), arena_used=96)
-    assert profile.run_micros == 22
+    assert profile.run_micros == 20
 
 
 def test_the_time_of_a_loop_excludes_its_body(tmp_path: Path) -> None:

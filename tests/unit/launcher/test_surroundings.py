@@ -232,6 +232,7 @@ def exporters(traces: str, metrics: str, logs: str) -> dict[str, str]:
         (exporters("none", "none", "none"), {}),
         ({"OTEL_TRACES_EXPORTER": "quark_yaml"}, {}),
         (ENDPOINT, exporters("otlp", "otlp", "otlp") | INTERVAL),
+        (ENDPOINT | {"OTEL_METRIC_EXPORT_INTERVAL": "0"}, exporters("otlp", "otlp", "otlp") | INTERVAL),
         (ENDPOINT | {"OTEL_METRIC_EXPORT_INTERVAL": "500"},
          exporters("otlp", "otlp", "otlp") | {"OTEL_METRIC_EXPORT_INTERVAL": "500"}),
         (ENDPOINT | exporters("console", "none", ""), exporters("console", "none", "otlp") | INTERVAL),

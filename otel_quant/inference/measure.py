@@ -171,7 +171,7 @@ def _measure(
             wanted[variant] = options.processes or (1 if took > LONG else PROCESSES)
     _time(wanted, 1, options, tell)
     for variant, count in wanted.items():
-        variant.mark_again()
+        variant.finish()
         if count == 1:
             variant.process.close()
     for number in range(2, max(wanted.values(), default=1) + 1):

@@ -137,6 +137,7 @@ class InProcess(MeasuredModel):
     @attempted
     def finish(self) -> None:
         """Takes what is to be known after the rounds; if a call fails, the times stand all the same."""
+        self.no_outputs = ""
         self.take_marks(resets=False)
         path = self.process.folder / "outputs.npz"
         try:
@@ -150,15 +151,16 @@ class InProcess(MeasuredModel):
         """Asks for the size of the weights, if only the process knows it."""
 
     def time_early(self, seconds: float) -> None:
-        """Takes a round, and all else that is known of it, as soon as it is made: the command may be stopped."""
+        """Takes a round as soon as it is made: the command may be stopped."""
         self.time(seconds, None)
-        self.finish()
+        self.mark_again()
+        self.no_outputs = "the command was stopped before it was asked for any"
         self.is_finished = not self.problem
         self._early, self.processes, self.cpu = (self.processes, self.cpu), [[]], [[]]
 
     @attempted
     def mark_again(self) -> None:
-        """Takes the mark of memory after the rounds."""
+        """Takes the mark of memory after a round."""
         self.take_marks(resets=False)
 
     def stop(self) -> None:

@@ -145,12 +145,12 @@ def samples_from_a_queue() -> None:
 
 @planted("one_processor", "all_processors", "nothing_stands_out", near="calibration_data", opens=True)  # fmt: skip
 def quick_samples_for_a_slow_model() -> None:
-    quantize(Reader(150, lambda: time.sleep(0.003), 256), size=256)
+    quantize(Reader(400, lambda: None, 256), size=256)
 
 
 @planted("nothing_stands_out", "one_processor", "all_processors", near="calibration_data", opens=True)  # fmt: skip
 def a_third_of_the_time_for_samples() -> None:
-    quantize(Reader(80, lambda: time.sleep(0.008), 256), size=256)
+    quantize(Reader(350, lambda: time.sleep(0.0015), 256), size=256)
 
 
 @planted("one_processor", "all_processors", near="calibration_data", needs="torch")
@@ -170,7 +170,7 @@ def a_models_own_forward() -> None:
 
 @planted("memory_growth", near="calibration_data", remedy=OTHER_METHOD, opens=True, group={"memory": 1.2e9})  # fmt: skip
 def every_activation_is_kept() -> None:
-    quantize(Reader(35, lambda: None, 256), "Entropy", size=256)
+    quantize(Reader(45, lambda: time.sleep(0.05), 256), "Entropy", size=256)
 
 
 @planted("memory_growth", near="calibration_data", opens=True, group={"memory": 1.2e9})
@@ -199,7 +199,7 @@ def samples_that_come_and_go() -> None:
     def read() -> None:
         numbers(10_000_000).sum()  # here
 
-    quantize(Reader(30, read))
+    quantize(Reader(70, read))
 
 
 @planted("calibration_data", near="memory_growth", remedy=LOADER, opens=True, group={"memory": 1.2e9})  # fmt: skip
@@ -318,7 +318,7 @@ def loads_weights_into_a_model() -> None:
         time.sleep(0.2)
 
 
-@planted("one_processor", near="startup", opens=True)
+@planted("", "one_processor", near="startup", opens=True)
 def reads_its_data_first() -> None:
     text = json.dumps([{"text": "x" * 20, "label": n} for n in range(100_000)])
     for _ in until(3):
@@ -327,14 +327,14 @@ def reads_its_data_first() -> None:
         time.sleep(0.2)
 
 
-@planted("waiting", near="startup", opens=True)
+@planted("", "waiting", near="startup", opens=True)
 def waits_first() -> None:
     time.sleep(3)  # here
     with step("Quantize"):
         time.sleep(0.2)
 
 
-@planted("one_processor", near="startup", opens=True)
+@planted("", "one_processor", near="startup", opens=True)
 def computes_first() -> None:
     spin(3)  # here
     with step("Quantize"):
@@ -554,7 +554,7 @@ def workers_in_a_small_group() -> None:
         pool.map(burn, [SECONDS, SECONDS])  # here
 
 
-@planted("one_processor", near="throttled", group={"cpu": 1.6})
+@planted("one_processor", "nothing_stands_out", near="throttled", group={"cpu": 1.6})
 def a_group_that_is_large_enough() -> None:
     spin(SECONDS)  # here
 
@@ -835,7 +835,7 @@ def lines_of_a_command() -> None:
             pass
 
 
-@planted("one_processor", "all_processors", near="child")
+@planted("one_processor", "all_processors", "nothing_stands_out", near="child")
 def a_child_in_the_background() -> None:
     process = subprocess.Popen(["sleep", "3"])
     spin(SECONDS)  # here
@@ -1165,7 +1165,7 @@ def four_threads_of_python() -> None:
         thread.join()
 
 
-@planted("gil", "own_threads", near="own_threads")
+@planted("gil", "own_threads", "garbage_collector", near="own_threads")
 def a_pool_that_parses() -> None:
     text = json.dumps([{"a": n, "b": [n]} for n in range(5_000)])
     with ThreadPoolExecutor(4) as pool:
@@ -1392,7 +1392,7 @@ def collects_now_and_then() -> None:
 @planted("one_processor", near="garbage_collector")
 def objects_that_go_at_once() -> None:
     for _ in until():
-        [[] for _ in range(1000)]
+        [[] for _ in range(100)]
 
 
 @planted("waiting", near="garbage_collector")

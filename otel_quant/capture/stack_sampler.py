@@ -15,22 +15,25 @@ import sys
 import sysconfig
 import threading
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.base.kernel_files import forget, read_kept
-from otel_quant.capture.gpu_calls import kind_at
+from otel_quant.base.kernel_files import forget, read_kept, read_proc
+from otel_quant.capture.garbage import COLLECTIONS
+from otel_quant.capture.instructions import holder_in, kind_at, lock_at
 from otel_quant.capture.other_tasks import OtherTasks
 from otel_quant.capture.peak_lines import PeakLines
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.diagnosis.bounds import Evidence, bound_of
 from otel_quant.diagnosis.gpus import GpusOfStep
 from otel_quant.diagnosis.growth import Growth
-from otel_quant.diagnosis.spots import EVENTS, spot_of
+from otel_quant.diagnosis.spots import EVENTS, FUTEX, LOCK, kernel_waits_for, spot_of
 from otel_quant.diagnosis.stack_trees import Stacks, top_lines
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import (
@@ -70,6 +73,14 @@ _MOST_WATCHED: Final = 32  # Threads beyond which they are not
 _RESUME: Final = opcode.opmap["RESUME"]
 """What a function begins with. CPython hands over there, before it has done anything: what was before is its caller's."""
 
+_READY: Final = {
+    number for name, number in opcode.opmap.items() if name == "RESUME" or "JUMP_BACKWARD" in name
+}
+"""Instructions that no thread is blocked at: while another one has the GIL, a thread there waits for it."""
+
+_WORKS, _TURNS = 0.1, (0.5, 5)
+"""Share of its time that a thread runs at least that works, and how often it wakes for each time that it asks for the GIL."""
+
 _WALKED: Final = 4000  # Frames that are looked at: of recursion more than are kept
 _DEEP: Final = 64
 _PERIODS: Final = (2, 3, 4)
@@ -96,6 +107,9 @@ class _Beside:
 
     growth: Growth = field(default_factory=Growth)  # Memory, by calibration samples
     gpus: GpusOfStep = field(default_factory=GpusOfStep)
+    contended_ns: int = 0  # While two or more threads were ready to run Python
+    waits: Counter[str] = field(default_factory=Counter)  # Nanoseconds in C code, by what for
+    holders: Counter[str] = field(default_factory=Counter)  # Where the lock's thread was at looks
 
 
 class _Still(NamedTuple):
@@ -160,10 +174,13 @@ class StackSampler:
         self._stacks: dict[int, list[Place]] = {}  # Of each thread, at the last sample
         self._uses_gpu = False  # Whether the program has had memory on one
         self._calls: dict[int, str] = {}  # Of each thread, what kind of call it was in then
+        self._locks: dict[int, str] = {}  # Likewise the name of the lock that it waited for
+        self._ready: set[int] = set()  # The threads that were ready to run Python then
         self._peaks = PeakLines()
         self._others = OtherTasks()
         self._watched = 0  # For how many samples all threads are looked at
         self._knows_all = False  # Whether they were at the last one
+        COLLECTIONS.watch(self._lines)
 
     def take(
         self,
@@ -217,8 +234,24 @@ class StackSampler:
             ran = self._threads.get(step.info.thread, _NOT_RUN)[0] - step.thread_ns
         seen = own.amounts(ran, waited, is_taker=takes)
         self.stacks.add(index, lines, seen)
-        if (kind := self._calls.get(step.info.thread)) and index in self._beside:
-            self._beside[index].gpus.add_call(kind, seen.time)
+        thread, blocked = step.info.thread, seen.time - seen.cpu - seen.waiting
+        beside = self._beside.setdefault(index, _Beside())
+        if kind := self._calls.get(thread):
+            beside.gpus.add_call(kind, seen.time)
+        what = spot.waits_for
+        if 4 * blocked > seen.time and not what:
+            beside.waits[what := self._waits_for(thread)] += blocked
+        is_contended = len(self._ready) > 1 or (what == FUTEX and _is_in_turns(seen, use[2]))
+        beside.contended_ns += seen.time * is_contended
+
+    def _waits_for(self, thread: int) -> str:
+        """Returns what a blocked thread waits for in C code; empty if nobody can tell."""
+        if not self._locks.get(thread):
+            with suppress(KeyError, OSError):
+                path = self._schedstats[thread].replace("schedstat", "wchan")
+                return kernel_waits_for(read_proc(path).decode())
+            return ""
+        return LOCK
 
     def _add_without_step(
         self,
@@ -334,7 +367,12 @@ class StackSampler:
             evidence.stall = stalled, f"no progress for {duration_text(stalled)}{where}"
             if (grows := beside.growth.line()) is not None:
                 evidence.per_sample = grows.per_sample
-            evidence.tasks = beside_it
+            total = evidence.total.time or 1
+            holder = max(beside.holders, key=beside.holders.__getitem__, default="")
+            gil = beside.contended_ns / total
+            evidence.tasks = beside_it._replace(gil=gil, holder=holder)
+            evidence.waits = {what: waited / total for what, waited in beside.waits.items()}
+            evidence.garbage = COLLECTIONS.since(step.collected, seconds * 1e9)
             evidence.gpus = beside.gpus.evidence(evidence.total.time)
             if (bound := bound_of(evidence)) is not None:
                 named = (semconv.STEP_BOUND_BY, semconv.STEP_BOUND_EVIDENCE)
@@ -358,6 +396,17 @@ class StackSampler:
             if thread is not None and thread != threading.get_ident():
                 lines = self._lines(sys._current_frames().get(thread))
                 self._others.add_line(index, spot_of(lines).words if lines else "")
+        for index, beside in self._beside.items():
+            step = steps.get(index)
+            if step is not None and (lock := self._locks.get(step.info.thread)):
+                self._note_holder(beside, lock, step.info.thread)
+
+    def _note_holder(self, beside: _Beside, lock: str, waiting: int) -> None:
+        """Notes where the one other thread is that is within a lock of a name."""
+        others = (frame for each, frame in sys._current_frames().items() if each != waiting)
+        within = [found for frame in others if (found := holder_in(frame, lock)) is not None]
+        if len(within) == 1 and (lines := self._lines(within[0])):
+            beside.holders[spot_of(lines).words] += 1
 
     def peak_line(self, step: OpenStep, peak: AttributeValue | None) -> str | None:
         """Returns where the memory of a step that ends was highest, in words; None if that was not seen."""
@@ -376,8 +425,16 @@ class StackSampler:
             else:
                 frames = frames or sys._current_frames()
                 stacks[thread] = self._lines(frame := frames.get(thread))
-                if self._uses_gpu and frame is not None:
+                if frame is None:
+                    continue
+                self._locks[thread] = lock_at(frame)
+                if self._uses_gpu:
                     self._calls[thread] = kind_at(frame)
+        self._ready = {
+            thread
+            for thread, each in frames.items()
+            if each.f_lasti >= 0 and each.f_code.co_code[each.f_lasti] in _READY
+        } - {threading.get_ident()}
         frames.clear()  # a frame that is held keeps the program's objects alive
         return stacks
 
@@ -467,6 +524,13 @@ class StackSampler:
             file = Path(file).name
         # Neither a file of a recording nor OTLP takes half of a surrogate pair, as in a name that is no UTF-8.
         return Place(encodable(file), encodable(code.co_qualname), line, library)
+
+
+def _is_in_turns(seen: Amounts, turns: int) -> bool:
+    """Whether a thread that works has waited in turns as long as one that asks for the GIL."""
+    blocked = seen.time - seen.cpu - seen.waiting
+    asked = blocked / 1e9 / sys.getswitchinterval()
+    return seen.cpu > _WORKS * seen.time and _TURNS[0] * asked < turns < _TURNS[1] * asked
 
 
 def _folded(lines: list[Place]) -> list[Place]:

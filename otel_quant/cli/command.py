@@ -79,14 +79,9 @@ class user_errors:  # noqa: N801 - it reads as a function, and does without cont
     """Turns errors of a kind into those of the user; where a file is expected, those of opening it, too."""
 
     def __init__(
-        self,
-        kind: type[Exception],
-        prefix: str = "",
-        exit_code: int = MISUSED,
-        *,
-        path: object = "",
-        expected: str = "",
-    ) -> None:
+        self, kind: type[Exception], prefix: str = "", exit_code: int = MISUSED, *,
+        path: object = "", expected: str = "",
+    ) -> None:  # fmt: skip
         self._kind, self._prefix, self._exit_code = kind, prefix, exit_code
         self._path, self._expected = path, expected
 

@@ -32,13 +32,9 @@ _FEWEST_STEPS: Final = 5  # Steps that are printed of each of many processes
 
 
 def recorded_to_its_end(
-    program: Program | ProgramElsewhere,
-    made: str,
-    began_ns: int,
-    arguments: Sequence[str],
-    environ: Mapping[str, str],
-    options: Namespace | SimpleNamespace,
-) -> int:
+    program: Program | ProgramElsewhere, made: str, began_ns: int, arguments: Sequence[str],
+    environ: Mapping[str, str], options: Namespace | SimpleNamespace,
+) -> int:  # fmt: skip
     """Completes the recording of a program that was started, and prints it; returns the program's exit code."""
     folder = Path(made)
     ended: Ending | None = None
@@ -78,12 +74,9 @@ class _HeldMessages:
 
 
 def _last_words(
-    folder: Path,
-    ended: Ending | None,
-    missing: str | None,
-    options: Namespace | SimpleNamespace,
+    folder: Path, ended: Ending | None, missing: str | None, options: Namespace | SimpleNamespace,
     warner: WarningCommand | None,
-) -> str:
+) -> str:  # fmt: skip
     """Returns what is printed at the end, and makes the report."""
     from otel_quant.recordings.reader import read
     from otel_quant.views.answer import ending_lines

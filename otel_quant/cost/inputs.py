@@ -296,12 +296,9 @@ class BoundInputs(NamedTuple):
 
 
 def bind_inputs(
-    graph: Graph,
-    given: Mapping[str, InputShape] | None,
-    source: str,
-    *,
+    graph: Graph, given: Mapping[str, InputShape] | None, source: str, *,
     dims: Mapping[str, int] | None = None,
-) -> BoundInputs:
+) -> BoundInputs:  # fmt: skip
     """Sets the lengths of a graph's inputs: the caller's, else the model's, else 1.
 
     A length that the model computes from others (``past + seq``) is computed; where it cannot

@@ -29,14 +29,9 @@ class Value:
     __slots__ = ("constant", "data", "dtype", "items", "kind", "name", "shape", "unknown", "weight")
 
     def __init__(
-        self,
-        dtype: int = dtypes.UNKNOWN,
-        shape: Shape | None = None,
-        data: Data | None = None,
-        *,
-        name: str = "",
-        kind: Kind = "tensor",
-    ) -> None:
+        self, dtype: int = dtypes.UNKNOWN, shape: Shape | None = None, data: Data | None = None, *,
+        name: str = "", kind: Kind = "tensor",
+    ) -> None:  # fmt: skip
         self.name, self.dtype = name, dtype
         self.shape, self.data = shape, data
         self.kind: Kind = kind
@@ -158,15 +153,9 @@ class TypedNode:
     )  # fmt: skip
 
     def __init__(
-        self,
-        name: str,
-        kind: str,
-        node: GraphNode,
-        inputs: Sequence[Value | None],
-        outputs: Sequence[Value],
-        attributes: Mapping[str, Attribute],
-        opset: int,
-    ) -> None:
+        self, name: str, kind: str, node: GraphNode, inputs: Sequence[Value | None],
+        outputs: Sequence[Value], attributes: Mapping[str, Attribute], opset: int,
+    ) -> None:  # fmt: skip
         self.name, self.kind, self.node = name, kind, node
         self.inputs = inputs
         # Shared where it can be: another list would cost as much as the rest.

@@ -117,26 +117,18 @@ _1_25: Final = Version(
     bias_scale=frozenset(), shared_weights=True, reshapes_weights=True, any_alpha=True
 )
 _1_23: Final = _1_25._replace(
-    by_weights=frozenset({"MatMul"}),
-    weights=_FOUR_BITS,
-    bits="4",
-    layouts=frozenset(),
-    shared_weights=False,
-    pads=False,
-)
+    by_weights=frozenset({"MatMul"}), weights=_FOUR_BITS, bits="4", layouts=frozenset(),
+    shared_weights=False, pads=False,
+)  # fmt: skip
 _1_22: Final = _1_23._replace(float_bias=False)
 _1_27: Final = Version(any_alpha=True)
 _GEMMS: Final = frozenset({("Gemm", True), ("Gemm", False)})
 VERSIONS: Final[Mapping[str, Version]] = {
-    "1.22": _1_22,
-    "1.23": _1_23,
-    "1.25": _1_25,
-    "1.27": _1_27,
-    "1.28": Version(spared=_GEMMS),
+    "1.22": _1_22, "1.23": _1_23, "1.25": _1_25, "1.27": _1_27, "1.28": Version(spared=_GEMMS),
     "1.32": Version(
         spared=_GEMMS | {("MatMul", True)}, words=dict.fromkeys(("Gemm", "MatMul"), WORDS)
     ),
-}
+}  # fmt: skip
 """By the first version that has them. Older ones than the first, which nothing here supports, are taken for it."""
 
 NEWEST: Final = "1.32.0"

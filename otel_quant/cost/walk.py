@@ -160,13 +160,9 @@ class Walk:
     """One walk over a model; makes its operations in order, and the values of its outputs."""
 
     def __init__(
-        self,
-        model: structure.Model,
-        bound: BoundInputs,
-        *,
-        deadline: float | None = None,
+        self, model: structure.Model, bound: BoundInputs, *, deadline: float | None = None,
         max_nodes: int = MAX_NODES,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.model = model
         self.inputs = bound.values
         self.budget = Budget(model.source, deadline, max_nodes)
@@ -206,13 +202,9 @@ class Walk:
         return Value(declared.dtype, self._symbols.shape(declared.shape), name=name, kind=kind)
 
     def _nodes(
-        self,
-        nodes: tuple[GraphNode, ...],
-        scope: _Scope,
-        prefix: str,
-        arguments: Mapping[str, Attribute],
-        hints: Mapping[str, Type],
-    ) -> list[TypedNode]:
+        self, nodes: tuple[GraphNode, ...], scope: _Scope, prefix: str,
+        arguments: Mapping[str, Attribute], hints: Mapping[str, Type],
+    ) -> list[TypedNode]:  # fmt: skip
         order = self._orders.get(id(nodes))
         if order is None:
             order = self._orders[id(nodes)] = structure.ordered(nodes, self.model.source)
@@ -242,13 +234,9 @@ class Walk:
         return TypedNode(title, "Constant", node, (), (value,), attributes, opset)
 
     def _node(
-        self,
-        node: GraphNode,
-        scope: _Scope,
-        title: str,
-        attributes: Mapping[str, Attribute],
+        self, node: GraphNode, scope: _Scope, title: str, attributes: Mapping[str, Attribute],
         hints: Mapping[str, Type],
-    ) -> TypedNode:
+    ) -> TypedNode:  # fmt: skip
         own = scope.maps[0]  # nearly always what is read
         inputs = [own.get(name) or scope[name] if name else None for name in node.inputs]
         kind = f"{node.domain}:{node.op_type}" if node.domain else node.op_type

@@ -9,13 +9,18 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple
 
 from otel_quant.diagnosis.gpus import GpuEvidence
 from otel_quant.diagnosis.spots import (
+    CHILD,
+    DISK,
+    LOCK,
     NETWORK,
+    PIPE,
+    SLEEP,
     TIME,
     Lines,
     Stack,
@@ -27,11 +32,11 @@ from otel_quant.diagnosis.spots import (
     top_spot,
 )
 from otel_quant.diagnosis.stack_trees import by_last_line
-from otel_quant.diagnosis.tasks import TasksBeside
+from otel_quant.diagnosis.tasks import Garbage, TasksBeside
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import NOTHING, Amounts, Node, Place, total_of
 from otel_quant.schema.figures import RESOURCES
-from otel_quant.schema.units import duration_text, size
+from otel_quant.schema.units import counted, duration_text, size
 
 _SHORTEST: Final = 1.0
 """Seconds that the thread must have been seen: with fewer than some ten samples, shares are chance."""
@@ -73,7 +78,7 @@ _TAKE_DATA: Final = ("onnxruntime/", "quark/", "torch/utils/data/")
 click for all that they do, ``torch.nn`` for a model's ``forward``."""
 
 
-_FOR_CHILDREN: Final = ("a child process", "another process")
+_FOR_CHILDREN: Final = (CHILD, "another process")
 
 _CARRIED: Final = 1000
 """Bytes a second from which on a network that a thread waits for does something."""
@@ -90,6 +95,12 @@ _KEEPING: Final = ("Percentile", "Entropy")
 
 _NO_GPUS: Final = GpuEvidence()
 _NO_TASKS: Final = TasksBeside()
+_NO_GARBAGE: Final = Garbage()
+
+_COLLECTED: Final = 0.2
+"""Share of the time that the garbage collector takes at least that bounds a step."""
+
+_OLD: Final = "of objects that were there before"
 
 
 class Bound(NamedTuple):
@@ -111,6 +122,10 @@ class Evidence:
     per_sample: float = math.nan  # Bytes by which memory grows with each sample, if it does
     gpus: GpuEvidence = _NO_GPUS
     tasks: TasksBeside = _NO_TASKS
+    garbage: Garbage = _NO_GARBAGE
+    waits: Mapping[str, float] = field(
+        default_factory=dict
+    )  # Shares of the time in C code that waits
     stall: tuple[float, str] = (0.0, "")  # The longest time without progress, in seconds, in words
     is_start: bool = False  # Whether it is the time before the first step
     function: str = ""  # The library's function that is the step; empty if it is the program's
@@ -160,7 +175,15 @@ class Evidence:
     def at(self, *what: str) -> float:
         """Returns the share of the time in which its thread was where it waits for something."""
         waits = (seen for lines, seen in self.stacks if spot_of(lines).waits_for in what)
-        return total_of(waits).time / self.total.time
+        in_c = sum(self.waits.get(each, 0.0) for each in what)
+        return total_of(waits).time / self.total.time + in_c
+
+    @property
+    def for_children(self) -> float:
+        """Share of the time in which it waited for child processes: at such a call, or while they alone ran."""
+        at = self.at(*_FOR_CHILDREN) + (self.at(PIPE) if self.tasks.child else 0.0)
+        is_idle = self.blocked >= _BUSY and self.tasks.ran + self.tasks.waited < 1 - _BUSY
+        return max(at, min(self.blocked, self.cores - self.ran) if is_idle else 0.0)
 
     @property
     def waiting(self) -> float:
@@ -298,11 +321,25 @@ def _memory_growth(evidence: Evidence) -> str:
 def _disk(evidence: Evidence) -> str:
     """The disk is busy while the thread is blocked."""
     rate, blocked = evidence.rate(semconv.DISK_READ, semconv.DISK_WRITE), evidence.blocked
-    if blocked < _MOST or rate < _RATE:
+    is_busy = rate >= _RATE and evidence.at(SLEEP) < _MOST
+    if blocked < _MOST or not (is_busy or evidence.at(DISK) >= _MOST):
         return ""
     text = f"{rate / 1e6:,.0f} MB a second read and written; its thread was blocked {_percent(blocked)} of its time"
     cache = evidence.figure(semconv.CACHE_GROWTH)
-    return f"{text}; its cache directory grew by {size(cache)}" if cache else text
+    grown = f"; its cache directory grew by {size(cache)}" if cache else ""
+    return f"{text}{grown}; {evidence.line}"
+
+
+def _collections(evidence: Evidence) -> str:
+    """What the garbage collector did."""
+    seen = evidence.garbage
+    each = (
+        f", {counted(seen.full, 'full collection')} of {duration_text(seen.mean)} on average"
+        if seen.full
+        else ""
+    )
+    old = f" {_OLD}" if seen.is_old else ""
+    return f"it ran for {_percent(seen.share)} of the time{each}{old}; {(seen.line and f'the last at {seen.line}') or evidence.line}"
 
 
 def _where(
@@ -360,6 +397,9 @@ VERDICTS: Final = (
         lambda gpus: gpus.is_copied_to,
         lambda gpus: f"{gpus.work.pcie / 1e9:.1f} GB a second to the GPU or from it{gpus.others}, and the thread waited for copies {_percent(gpus.at_calls)} of its time",
     )),
+    Verdict("garbage_collector", "Python's garbage collector", _where(
+        lambda step: step.garbage.share >= _COLLECTED, _collections,
+    )),
     Verdict("gpu_launches", "starting many small kernels, for each of which the GPU waits", _where(
         lambda step: step.gpus.is_launched_on and step.ran + step.waiting >= _BUSY and step.waiting < _WAITS,
         lambda step: f"{step.gpus.text}, and its thread ran {_percent(step.ran)} of its time; {step.line}",
@@ -384,6 +424,10 @@ VERDICTS: Final = (
         lambda step: step.runnable > _CROWDED * step.cpus,
         lambda step: f"{step.runnable:.1f} threads of the program were ready to run, on average, and it may use {step.cpus:g} processors; {step.line}",
     )),
+    Verdict("gil", "Python's global lock (GIL), which one thread at a time has", _where(
+        lambda step: step.tasks.gil >= _WAITS and _MOST <= step.cores <= _ONE,
+        lambda step: f"two or more threads were ready to run Python for {_percent(step.tasks.gil)} of its time, while the program used {step.cores:.1f} of {step.cpus:g} processors; {step.line}",
+    )),
     Verdict(OTHER_PROGRAMS, "other programs, which keep the processors busy", _where(
         lambda step: step.waiting >= _WAITS and step.cores < _BUSY * step.cpus,  # else its own threads have them
         lambda step: f"its thread waited {_percent(step.waiting)} of its time for a processor, while the program used {step.cores:.1f} of {step.cpus:g}",
@@ -394,16 +438,20 @@ VERDICTS: Final = (
     )),
     Verdict("page_faults", "reading mapped files or swapped memory", _where(
         lambda step: step.blocked >= _WAITS and step.rate(semconv.MAJOR_FAULTS) >= _FAULTS,
-        lambda step: f"{step.rate(semconv.MAJOR_FAULTS):,.0f} page faults a second read from storage; its thread was blocked {_percent(step.blocked)} of its time",
+        lambda step: f"{step.rate(semconv.MAJOR_FAULTS):,.0f} page faults a second read from storage; its thread was blocked {_percent(step.blocked)} of its time; {step.line}",
     ), "probable"),
     Verdict("child", "another process, for which it waits", _where(
-        lambda step: step.blocked >= _MOST and step.at(*_FOR_CHILDREN) >= _MOST,
-        lambda step: f"{_percent(step.at(*_FOR_CHILDREN))} of its time it waited for {step.tasks.child or 'it'}, while the program used {step.cores:.2f} processors; {step.line}",
+        lambda step: step.blocked >= _MOST and step.for_children >= _MOST,
+        lambda step: f"{_percent(step.for_children)} of its time it waited for {step.tasks.child or 'it'}, while the program used {step.cores:.2f} processors; {step.line}",
     )),
     Verdict("network", "the network", _where(
         lambda step: step.blocked >= _MOST and step.at(NETWORK) >= _MOST and step.tasks.network >= _CARRIED,
         lambda step: f"{_percent(step.at(NETWORK))} of its time it waited for the network, which carried {size(step.tasks.network)} a second; {step.line}",
     ), "probable"),
+    Verdict("lock", "a lock that another thread has", _where(
+        lambda step: step.at(LOCK) >= _MOST,
+        lambda step: f"its thread waited {_percent(step.at(LOCK))} of its time for a lock{step.tasks.holder and f', one of whose name a thread has at {step.tasks.holder}'}; {step.line}",
+    )),
     Verdict("own_threads", "threads of its own, for which it waits", _where(
         lambda step: step.blocked >= _BUSY and step.tasks.ran + step.tasks.waited >= _MOST,
         lambda step: f"its thread was blocked {_percent(step.blocked)} of its time, while {step.tasks.ran:.1f} others ran, on average, and {step.tasks.waited:.1f} waited for a processor{_at(step.tasks.line)}; {step.line}",
@@ -432,7 +480,9 @@ def words_of(name: str) -> str:
     return _WORDS.get(name, f"bound by {name}")
 
 
-def remedy_of(name: str, stacks: Sequence[Stack], function: str = "", method: str = "") -> str:
+def remedy_of(
+    name: str, stacks: Sequence[Stack], function: str = "", method: str = "", evidence: str = ""
+) -> str:
     """Returns what helped against it where it was tried, and what it can win in a step with these stacks; else nothing."""
     if name == CALIBRATION_DATA:
         return _for_a_loader(stacks)
@@ -440,6 +490,8 @@ def remedy_of(name: str, stacks: Sequence[Stack], function: str = "", method: st
     if grown is not None and grown.is_librarys and method.endswith(_KEEPING):
         kept = size(grown.bytes * (1 - grown.own - grown.loaded))
         return f"calibrate with MinMax instead of {method}, which keeps every activation: {kept} at most"
+    if name == "garbage_collector" and _OLD in evidence:
+        return "call gc.freeze() before it, so that what is there is not looked at again and again"
     return _REMEDIES.get(name, "")
 
 

@@ -25,10 +25,16 @@ EVENTS: Final = "an event of its loop"
 """Of asyncio, whose tasks go on while the loop's thread mostly waits."""
 
 NETWORK: Final = "the network"
+CHILD: Final = "a child process"
+PIPE: Final = "a pipe"
+SLEEP: Final = "time"
+DISK: Final = "the disk"
+FUTEX: Final = "another thread"
+LOCK: Final = "a lock of Python's"
 
 _WAITS: Final = (
     (("asyncio/",), EVENTS),
-    (("subprocess.py", "multiprocessing/popen_"), "a child process"),
+    (("subprocess.py", "multiprocessing/popen_"), CHILD),
     (("queue.py", "multiprocessing/queues.py"), "a queue"),
     (("multiprocessing/connection.py",), "another process"),
     (("socket.py", "ssl.py", "selectors.py"), NETWORK),
@@ -36,6 +42,22 @@ _WAITS: Final = (
     (("threading.py",), "a lock"),
 )
 """What a thread waits for that is blocked below a line of these files of Python's own; the outermost counts."""
+
+
+_KERNEL: Final = (
+    (("do_wait",), CHILD),
+    (("hrtimer_nanosleep", "do_nanosleep"), SLEEP),
+    (("pipe_read", "anon_pipe_read", "unix_stream"), PIPE),
+    (("futex_",), FUTEX),
+    (("wait_woken", "sk_wait_data", "inet_", "tcp_", "do_sys_poll", "do_select", "poll_", "ep_poll"), NETWORK),
+    (("folio_wait", "wait_on_", "submit_bio", "__sync_dirty", "jbd2_", "fsync_", "io_schedule", "bit_wait"), DISK),
+)  # fmt: skip
+"""The same below a function of Linux in which it is, for C code that Python calls."""
+
+
+def kernel_waits_for(function: str) -> str:
+    """Returns what a thread waits for in a function of Linux; empty if nobody can tell."""
+    return next((what for names, what in _KERNEL if function.startswith(names)), "")
 
 
 def spot_of(lines: Lines) -> Spot:

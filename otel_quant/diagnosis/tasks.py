@@ -6,6 +6,21 @@ import math
 from typing import Final, NamedTuple
 
 
+class Garbage(NamedTuple):
+    """What the garbage collector has done in a step; NaN where that is not known."""
+
+    share: float = math.nan  # Of the time
+    full: int = 0  # Collections of all objects
+    mean: float = 0.0  # Seconds of one of these
+    before: float = 0.0  # Seconds of the newest of these before the step
+    line: str = ""  # Where the newest in it was, in words
+
+    @property
+    def is_old(self) -> bool:
+        """Whether half of what it looks at was there before: it took half as long then."""
+        return self.full > 0 and self.before >= self.mean / 2
+
+
 class TasksBeside(NamedTuple):
     """Tasks that are not the step's thread. Shares of its time, added up over tasks; NaN for what is not known."""
 
@@ -18,6 +33,8 @@ class TasksBeside(NamedTuple):
     throttled: float = math.nan  # For which the control group was kept from processors
     # Bytes a second that the network of the machine, or of the container, has carried
     network: float = math.nan
+    gil: float = math.nan  # In which two or more threads were ready to run Python
+    holder: str = ""  # Where the thread is that is within a lock of the name that is waited for
 
     @property
     def is_ready(self) -> bool:

@@ -45,12 +45,9 @@ class RunContext:
 
 
 def report(
-    result: InferenceResult,
-    began_ns: int,
-    ended_ns: int,
-    belongs: RunContext | None = None,
+    result: InferenceResult, began_ns: int, ended_ns: int, belongs: RunContext | None = None,
     providers: Providers | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Sends what was measured of each model, the baseline first. Never raises."""
     with FAULTS.kept_in("telemetry of an inference"):
         report = _Report(result, began_ns, belongs or RunContext(), providers or PROVIDERS.current)
@@ -136,16 +133,13 @@ class _Report:
     ) -> None:
         """Sends a kernel, or without a name all kernels of an operator as one."""
         told = {
-            **labels,
-            semconv.INFERENCE_PROVIDER: timed.provider,
-            semconv.OPERATOR_TYPE: timed.op_type,
-            semconv.OPERATOR_NAME: name,
+            **labels, semconv.INFERENCE_PROVIDER: timed.provider,
+            semconv.OPERATOR_TYPE: timed.op_type, semconv.OPERATOR_NAME: name,
             semconv.OPERATOR_KERNELS: 1 if name else round(timed.calls),
             semconv.OPERATOR_TYPES: timed.types or None,
-            semconv.OPERATOR_DURATION: timed.micros / 1e6,
-            semconv.OPERATOR_SHARE: timed.share,
+            semconv.OPERATOR_DURATION: timed.micros / 1e6, semconv.OPERATOR_SHARE: timed.share,
             semconv.OPERATOR_MAC_RATE: timed.macs_per_second,
-        }
+        }  # fmt: skip
         self._emit(semconv.OPERATOR_EVENT, name or timed.op_type, told, context)
 
     def _span(
@@ -156,13 +150,9 @@ class _Report:
         return span, trace.set_span_in_context(span, above)
 
     def _emit(
-        self,
-        event: str,
-        text: str,
-        attributes: Mapping[str, Any],
-        context: Context,
+        self, event: str, text: str, attributes: Mapping[str, Any], context: Context,
         severity: SeverityNumber = SeverityNumber.INFO,
-    ) -> None:
+    ) -> None:  # fmt: skip
         known = present(attributes)
         emit_event(self._logger, event, text, known, context, time.time_ns(), severity)
 

@@ -167,17 +167,13 @@ class TorchModel(MeasuredModel):
         device, saved = "cuda" if on_gpu else "cpu", torch_session.saved_bytes(self._model)
         memory = MemoryUse(copied.peak, None, weights_on_disk=saved, run_growth=copied.growth)
         self.result = replace(
-            self.result,
-            providers=(device,),
+            self.result, providers=(device,),
             memory=replace(memory, allocated=seen.allocated, alive=seen.alive),
-            ran=ran_of(seen, device),
-            findings=FINDINGS.of(evidence, seen.kernel_micros),
-            conversions=conversions_of(seen),
-            backend=backend,
-            facts=facts,
+            ran=ran_of(seen, device), findings=FINDINGS.of(evidence, seen.kernel_micros),
+            conversions=conversions_of(seen), backend=backend, facts=facts,
             is_quantized=torch_session.has_quantized_weights(self._model)
             or any(_OF_INTEGERS.search(each.name) for each in seen.kernels),
-        )
+        )  # fmt: skip
 
     def attempt(self, function: Callable[..., _Result], *given: Any) -> _Result | None:
         """Calls a function, unless the model has failed; None if it does now."""

@@ -127,12 +127,9 @@ class Program:
 
 
 def _become(
-    arguments: list[str],
-    environ: Mapping[str, str],
-    mask: Iterable[int],
-    failure: int,
+    arguments: list[str], environ: Mapping[str, str], mask: Iterable[int], failure: int,
     output: str | None,
-) -> NoReturn:
+) -> NoReturn:  # fmt: skip
     """Turns this process, a fork, into the program, or writes the error's number and ends."""
     try:
         # Python itself ignores two of these and handles the third; a program is not started that way.

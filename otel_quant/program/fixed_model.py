@@ -11,19 +11,12 @@ from otel_quant.inference.subjects import Options
 
 
 def fix(
-    model: str | os.PathLike[str],
-    output: str | os.PathLike[str],
-    *,
-    float_model: str | os.PathLike[str] | None = None,
-    only: Sequence[str] = (),
-    dry_run: bool = False,
-    allow_db: float = 0.1,
-    inputs: Mapping[str, Sequence[int]] | None = None,
-    data: str | None = None,
-    threads: int | None = 1,
-    seconds: float = 1.0,
-    samples: int = 16,
-) -> FixResult:
+    model: str | os.PathLike[str], output: str | os.PathLike[str], *,
+    float_model: str | os.PathLike[str] | None = None, only: Sequence[str] = (),
+    dry_run: bool = False, allow_db: float = 0.1,
+    inputs: Mapping[str, Sequence[int]] | None = None, data: str | None = None,
+    threads: int | None = 1, seconds: float = 1.0, samples: int = 16,
+) -> FixResult:  # fmt: skip
     """Rewrites a quantized ONNX model so that it runs in integers, as ``otel-quant fix`` does.
 
     Args:

@@ -66,13 +66,9 @@ class MeasuredInference(InferenceResult):
 
 
 def measure_inference(
-    models: object,
-    inputs: object,
-    *,
-    runs: int | None = None,
-    seconds: float = 3.0,
+    models: object, inputs: object, *, runs: int | None = None, seconds: float = 3.0,
     warmup: int = 3,
-) -> MeasuredInference:
+) -> MeasuredInference:  # fmt: skip
     """Measures the inference of PyTorch models, side by side, in this process.
 
     Each model runs in turn with the others, without a profiler, and then under torch's profiler.

@@ -123,13 +123,10 @@ class KeptRun(Sink):
         """Keeps the step; of its exception, not what the traceback holds."""
         assert event.step is not None
         more = {
-            "start": event.elapsed - event.duration,
-            "duration": event.duration,
-            "samples": event.counts.samples,
-            "items": event.items,
-            "error": event.error,
+            "start": event.elapsed - event.duration, "duration": event.duration,
+            "samples": event.counts.samples, "items": event.items, "error": event.error,
             "error_message": event.error_message,
-        }
+        }  # fmt: skip
         self._steps.append((event.step, event.attributes, more))
 
     def models_costed(self, event: Event) -> None:

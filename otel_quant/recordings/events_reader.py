@@ -179,15 +179,11 @@ class ReadRun:
             if copied := _known(each.attributes, semconv.COPIED_TO_RUN):
                 of_steps |= copied | of_steps
         return RecordedRun(
-            **self._known,
-            state=state,
-            attributes={**self._of_models(), **of_steps, **self._attributes},
-            steps=steps,
-            checkpoints=tuple(self._checkpoints),
-            models=tuple(self._models),
-            events=tuple(self._events),
-            custom=self._custom,
-        )
+            **self._known, state=state,
+            attributes={**self._of_models(), **of_steps, **self._attributes}, steps=steps,
+            checkpoints=tuple(self._checkpoints), models=tuple(self._models),
+            events=tuple(self._events), custom=self._custom,
+        )  # fmt: skip
 
     def _of_models(self) -> dict[str, Any]:
         """Returns what the run's span has of its models: the last of each role."""

@@ -60,15 +60,12 @@ PEAKS: Final = {
 """Peaks of a step that has ended, and of a last reading."""
 
 OF_RUN: Final = {
-    **PROFILE_RUN,
-    **PROFILE_RUN_END,
-    "libraries": semconv.LIBRARIES,
+    **PROFILE_RUN, **PROFILE_RUN_END, "libraries": semconv.LIBRARIES,
     "calibration_method": semconv.CALIBRATION_METHOD,
     "calibration_samples": semconv.CALIBRATION_SAMPLE_COUNT,
     "calibration_items": semconv.CALIBRATION_ITEM_COUNT,
-    "gpu_memory_limit_share": f"{semconv.GPU_MEMORY_PEAK}_ratio",
-    "revision": semconv.VCS_REVISION,
-}
+    "gpu_memory_limit_share": f"{semconv.GPU_MEMORY_PEAK}_ratio", "revision": semconv.VCS_REVISION,
+}  # fmt: skip
 """Keys of the sections on the run, and the attributes that they are."""
 
 _OF_SUMMARY: Final = {

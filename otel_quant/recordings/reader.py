@@ -89,20 +89,14 @@ class _Folder:
         of_first = runs[0].attributes if runs else {}
         by_run = {name: each for name, each in of_first.items() if name in semconv.ORIGIN}
         return Recording(
-            path=self._path,
-            began_ns=self._began_ns,
-            state=self._state(runs),
-            duration=self._until(runs),
-            origin={**by_run, **made.get("origin", {})},
-            runs=tuple(runs),
-            curves=curves,
-            ending=self._ending,
+            path=self._path, began_ns=self._began_ns, state=self._state(runs),
+            duration=self._until(runs), origin={**by_run, **made.get("origin", {})},
+            runs=tuple(runs), curves=curves, ending=self._ending,
             launcher=made.get("pid") if made.get("made_by") == "launcher" else None,
             span=(made["trace_id"], made["span_id"])
             if made.keys() >= {"trace_id", "span_id"}
-            else None,
-            problems=tuple(self._problems),
-        )
+            else None, problems=tuple(self._problems),
+        )  # fmt: skip
 
     def _until(self, runs: list[RecordedRun]) -> float:
         """Returns when the program ended, whatever it has started and left behind; else the last that is known."""
@@ -184,17 +178,11 @@ class _Folder:
         name = failed.get("signal")
         began, gone = (max(0, failed[key] - self._began_ns) / 1e9 for key in ("began", "ended"))
         return RecordedRun(
-            id=f"{failed['pid']}-{failed['began']}",
-            process=str(failed["pid"]),
-            pid=failed["pid"],
-            start=began,
-            end=gone,
-            began=began,
-            gone=gone,
-            state="killed" if name else "failed",
+            id=f"{failed['pid']}-{failed['began']}", process=str(failed["pid"]), pid=failed["pid"],
+            start=began, end=gone, began=began, gone=gone, state="killed" if name else "failed",
             attributes={semconv.PROCESS_COMMAND_LINE: failed["name"]},
             error=name or f"exit code {failed.get('exit_code')}",
-        )
+        )  # fmt: skip
 
     def _seconds(self, process: str, event: Mapping[str, Any]) -> float:
         """Returns when a process wrote something; the first thing relates its monotonic clock to our time.

@@ -97,12 +97,9 @@ _ATTRIBUTES: Final = {
 }
 _UNITS: Final = {
     **{name.removeprefix(semconv.PREFIX): unit for name, unit in _ATTRIBUTES.items()},
-    **_ATTRIBUTES,
-    **{figure.name: figure.unit for figure in summary.BY_NAME.values()},
-    **{field.name: field.unit for field in LISTED},
-    FAILED: "",
-    LEAST: "",
-}
+    **_ATTRIBUTES, **{figure.name: figure.unit for figure in summary.BY_NAME.values()},
+    **{field.name: field.unit for field in LISTED}, FAILED: "", LEAST: "",
+}  # fmt: skip
 _OF_RUN: Final = {attribute.name for attribute in catalog.attributes_on("run")}
 _BRIEF: Final = {*NAMES, FAILED, LEAST, *summary.BY_NAME} - {
     summary.SAMPLE_RATE,
@@ -468,17 +465,14 @@ def row_of(recording: Recording, names: Iterable[str]) -> Row:
     peak = summary.peak(recording)
     path, name = attributes.get(semconv.INPUT_PATH), attributes.get(semconv.MODEL_NAME)
     made = {
-        MODEL: _model_name(path) or name,
-        MODEL_SIZE: value_of(f"{_FLOAT}size"),
+        MODEL: _model_name(path) or name, MODEL_SIZE: value_of(f"{_FLOAT}size"),
         ACTIVATION_SIZE: _difference(
             value_of(f"{_FLOAT}memory"), value_of(f"{_FLOAT}weight_bytes")
         ),
-        STATUS: recording.state,
-        FAILED: failed or None,
+        STATUS: recording.state, FAILED: failed or None,
         LEAST: (peak is not None and peak.is_least) or None,
-        WHEN: recording.began_ns / 1e9 or None,
-        PATH: os.fspath(recording.path),
-    }
+        WHEN: recording.began_ns / 1e9 or None, PATH: os.fspath(recording.path),
+    }  # fmt: skip
     return present({each: made[each] if each in made else value_of(each) for each in names})
 
 

@@ -252,14 +252,9 @@ def _activity(
 ) -> Figure:
     """Returns a figure of what a GPU does: a metric, and the peak on records of a device."""
     figure = Figure(
-        name,
-        unit,
-        brief,
-        lambda gpu: getattr(gpu.activity, name, None),
-        ("peak",),
-        example,
+        name, unit, brief, lambda gpu: getattr(gpu.activity, name, None), ("peak",), example,
         curve=curve,
-    )
+    )  # fmt: skip
     return _of_device(metric, f"{brief}.", figure)
 
 

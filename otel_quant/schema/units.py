@@ -150,12 +150,9 @@ def _joules(energy: float) -> str:
 
 
 BY_UNIT: Final[Mapping[str, Callable[[float], str]]] = {
-    "By": size,
-    "s": duration_text,
-    "J": _joules,
-    "{sample}/s": lambda rate: f"{digits_text(rate)}/s",
-    "1": share_text,
-}
+    "By": size, "s": duration_text, "J": _joules,
+    "{sample}/s": lambda rate: f"{digits_text(rate)}/s", "1": share_text,
+}  # fmt: skip
 """What formats a figure, by its UCUM unit."""
 
 

@@ -56,12 +56,9 @@ class Sent:
 
 
 def send_recording(
-    recording: Recording,
-    warn: Callable[[str], None],
-    *,
-    ending_lines: Sequence[str] = (),
+    recording: Recording, warn: Callable[[str], None], *, ending_lines: Sequence[str] = (),
     only_unended: bool = False,
-) -> Sent:
+) -> Sent:  # fmt: skip
     """Sends the telemetry of a recording to the configured endpoint; `ending_lines` describe how the program ended."""
     runs = [
         run

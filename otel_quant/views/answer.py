@@ -356,9 +356,9 @@ def _to_try(recording: model.Recording, bound: str, each: model.PlacedStep) -> s
         return ""  # to load beside the calibration helps where they are one step
     method = str(each.step.attributes.get(semconv.CALIBRATION_METHOD, ""))
     stacks = reader.lines_of(recording, each.step)
-    return phrase(
-        " To try: {}.", bounds.remedy_of(bound, stacks, model.function_of(each.step), method)
-    )
+    evidence = str(each.step.attributes.get(semconv.STEP_BOUND_EVIDENCE, ""))
+    function = model.function_of(each.step)
+    return phrase(" To try: {}.", bounds.remedy_of(bound, stacks, function, method, evidence))
 
 
 def _written(recording: model.Recording, subject: ShownProcess) -> Iterator[str]:

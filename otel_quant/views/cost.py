@@ -313,15 +313,10 @@ def _figures(model: ModelCost) -> tuple[doc.Column[NodeCost | GroupCost], ...]:
         return _share(name, lambda cost: share_of(getattr(cost, key), total))
 
     return (
-        _number("macs", "MACS"),
-        share("macs"),
-        _number("backward_macs", "BACKWARD MACS"),
-        _number("memory_bytes", "MEMORY B"),
-        share("memory_bytes"),
-        _number("intensity", "MACS/B", digits=2),
-        _number("params", "PARAMS"),
-        share("params"),
-    )
+        _number("macs", "MACS"), share("macs"), _number("backward_macs", "BACKWARD MACS"),
+        _number("memory_bytes", "MEMORY B"), share("memory_bytes"),
+        _number("intensity", "MACS/B", digits=2), _number("params", "PARAMS"), share("params"),
+    )  # fmt: skip
 
 
 def _of_weight(value: Callable[[WeightSparsity], doc.Cell]) -> Callable[[NodeCost], doc.Cell]:

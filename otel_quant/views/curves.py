@@ -296,14 +296,9 @@ def _beside(named: Sequence[tuple[str, Values]]) -> list[ChartSeries]:
 
 
 def _level(
-    grid: Grid,
-    steps: Sequence[PlacedStep],
-    name: str,
-    shown: Sequence[ChartSeries],
-    chart: str = "",
-    limit: float | None = None,
-    note: str = "",
-) -> Chart:
+    grid: Grid, steps: Sequence[PlacedStep], name: str, shown: Sequence[ChartSeries],
+    chart: str = "", limit: float | None = None, note: str = "",
+) -> Chart:  # fmt: skip
     """Returns the chart of a level, with the highest value of one of its series."""
     (title, unit), (peak, at) = _title_and_unit(name), grid.peak(name)
     text = number_text(peak, unit)

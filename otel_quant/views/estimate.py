@@ -125,20 +125,17 @@ def _data(
     probed = doc.Column[Estimate]("probed_samples", "", attrgetter("probed"))
     columns = (*doc.of_attributes("library", "method"), probed, *_AMOUNTS, _fits(limit))
     return {
-        "schema": SCHEMA,
-        "model": model.cost.path,
-        "weight_bytes": model.weight_bytes,
+        "schema": SCHEMA, "model": model.cost.path, "weight_bytes": model.weight_bytes,
         "input_bytes": model.input_bytes,
         "input_shapes": {tensor.name: list(tensor.shape or ()) for tensor in model.inputs},
-        "notes": _notes(model, estimates),
-        "unsized_tensors": model.unsized,
+        "notes": _notes(model, estimates), "unsized_tensors": model.unsized,
         "layers": {whose: asdict(layer) for whose, layer in model.layers.items()},
         "limit_bytes": limit,
         "estimates": [
             {**row, "memory": [*map(asdict, each.memory)], "disk": [*map(asdict, each.disk)]}
             for row, each in zip(doc.records(columns, estimates), estimates, strict=True)
         ],
-    }
+    }  # fmt: skip
 
 
 class _Line(NamedTuple):

@@ -32,14 +32,9 @@ _MOST_BARS: Final = 10
 
 
 def document(
-    runs: Sequence[Run],
-    names: Sequence[str],
-    pivot: run_list.Pivot | None,
-    unreadable: Sequence[run_list.Unreadable],
-    chosen: str,
-    *,
-    is_page: bool,
-) -> doc.Document:
+    runs: Sequence[Run], names: Sequence[str], pivot: run_list.Pivot | None,
+    unreadable: Sequence[run_list.Unreadable], chosen: str, *, is_page: bool,
+) -> doc.Document:  # fmt: skip
     """Returns runs as a list, or as a table of two of their names; a page has both.
 
     ``names`` are asked for beside the list's columns; ``chosen`` is below which folders, and which runs.

@@ -453,16 +453,12 @@ def _data(recordings: Mapping[str, Recording]) -> Iterator[dict[str, Any]]:
         runs = _titled_runs(name, recording)
         for title, run in runs.items():
             yield {
-                "file": title,
-                "truncated": _is_truncated(recording, run),
-                "run": _run_data(recording, run),
-                "steps": _rows(steps.ShownRun(recording, run)),
-                "summary": run.summary,
-                "onnx_model_cost": list(_costs(run)),
-                **present({"last_reading": _last_reading(recording, run)}),
-                "state": run.state,
+                "file": title, "truncated": _is_truncated(recording, run),
+                "run": _run_data(recording, run), "steps": _rows(steps.ShownRun(recording, run)),
+                "summary": run.summary, "onnx_model_cost": list(_costs(run)),
+                **present({"last_reading": _last_reading(recording, run)}), "state": run.state,
                 "recording": whole,
-            }
+            }  # fmt: skip
         if not runs:
             yield {"file": name, "recording": whole}
 
@@ -487,12 +483,8 @@ def _last_reading(recording: Recording, run: RecordedRun) -> dict[str, Any] | No
         return None
     began, read = recording.began_ns / 1e9, partial(number, last.attributes)
     return {
-        "schema": 1,
-        "run_id": run.id,
-        "pid": run.pid,
-        "run_started": began + run.start,
-        "timestamp": began + last.time,
-        "relative_time_secs": round(last.time - run.start, 6),
+        "schema": 1, "run_id": run.id, "pid": run.pid, "run_started": began + run.start,
+        "timestamp": began + last.time, "relative_time_secs": round(last.time - run.start, 6),
         **present({key: _mebibytes(read(name)) for key, name in _OF_LAST_READING.items()}),
         "open_steps": [
             present(
@@ -504,7 +496,7 @@ def _last_reading(recording: Recording, run: RecordedRun) -> dict[str, Any] | No
             if step.index in last.open_steps
         ],
         "age_secs": round(_age(recording, last), 1),
-    }
+    }  # fmt: skip
 
 
 def _rows(run: steps.ShownRun) -> Iterator[dict[str, Any]]:

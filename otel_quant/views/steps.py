@@ -423,14 +423,10 @@ def _custom(name: str, row: StepTableRow) -> Any:
 
 
 def step_table(
-    recording: model.Recording,
-    runs: Sequence[model.RecordedRun],
-    most: int | None = MOST_STEPS,
-    caption: str = "Steps",
-    *,
-    more: Sequence[_Column] = (),
+    recording: model.Recording, runs: Sequence[model.RecordedRun], most: int | None = MOST_STEPS,
+    caption: str = "Steps", *, more: Sequence[_Column] = (),
     links: Mapping[model.StepPath, str] = MappingProxyType({}),
-) -> Table:
+) -> Table:  # fmt: skip
     """Returns the steps of runs; of more than ``most`` those that did not end well, then the longest.
 
     Before the program's own columns stand ``more``. Links are where on a page the names of steps lead to.

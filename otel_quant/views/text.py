@@ -106,12 +106,9 @@ NO_KERNEL: Final = "no kernel"
 
 
 def precision_text(
-    stored: Mapping[str, float],
-    asked: Mapping[str, float],
-    expected: Mapping[str, float],
-    runtime: str,
-    reasons: Sequence[str],
-) -> str:
+    stored: Mapping[str, float], asked: Mapping[str, float], expected: Mapping[str, float],
+    runtime: str, reasons: Sequence[str],
+) -> str:  # fmt: skip
     """Returns what weights are stored in, contractions ask for, and a runtime is to run these in, and why."""
     why = f", because {'; '.join(reasons)}" if reasons else ""
     ran = f"expected to run in {types_text(expected)} by {runtime}"

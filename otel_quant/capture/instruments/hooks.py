@@ -194,12 +194,9 @@ class Arguments:
         return dict(call.arguments)
 
     def replaced(
-        self,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        parameter: str,
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], parameter: str,
         change: Callable[[Any], Any],
-    ) -> Call:
+    ) -> Call:  # fmt: skip
         """Returns the arguments of a call with one of them changed."""
         if parameter in self._positional[: len(args)]:
             position = self._positional.index(parameter)

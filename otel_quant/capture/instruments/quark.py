@@ -37,13 +37,9 @@ _PRESETS: Final = "quark.onnx.quantization.config.custom_config"
 # Switches of quantize_static and of its extra options, with the names of the algorithms in Quark's own
 # configuration classes.
 _SWITCHES: Final = {
-    "include_cle": "cle",
-    "include_sq": "smooth_quant",
-    "include_rotation": "quarot",
-    "include_auto_mp": "auto_mixprecision",
-    "UseGPTQ": "gptq",
-    "BiasCorrection": "bias_correction",
-}
+    "include_cle": "cle", "include_sq": "smooth_quant", "include_rotation": "quarot",
+    "include_auto_mp": "auto_mixprecision", "UseGPTQ": "gptq", "BiasCorrection": "bias_correction",
+}  # fmt: skip
 
 _NAMES: Final[dict[int, str]] = {}
 """Names of configurations that are alive, by identity: most are not hashable."""

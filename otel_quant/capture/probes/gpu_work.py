@@ -22,13 +22,8 @@ _METRICS: Final = ((1, 0.01), (2, 0.01), (10, 0.01), (20, 1 << 20), (21, 1 << 20
 """NVML's numbers of what it averages, in the order of :class:`GpuWork`, sent and received, and what one of each is."""
 
 _LANE: Final[dict[float, float]] = {
-    1: 0.25e9,
-    2: 0.5e9,
-    3: 0.985e9,
-    4: 1.969e9,
-    5: 3.938e9,
-    6: 7.563e9,
-}
+    1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9,
+}  # fmt: skip
 """Bytes a second of one lane, by the generation of PCI Express."""
 
 

@@ -28,12 +28,9 @@ a record from which the figures are taken; None or an empty tuple if the resourc
 measured. May raise. If it has a method ``sample``, that is called between checkpoints instead."""
 
 PROBES: Final[Mapping[str, Callable[[int], Probe]]] = {
-    "memory": MemoryProbe,
-    "gpu": lambda _: GPUS,
-    "disk": DiskProbe,
-    "cpu": CpuProbe,
+    "memory": MemoryProbe, "gpu": lambda _: GPUS, "disk": DiskProbe, "cpu": CpuProbe,
     "cache": lambda _: CACHE_DIRECTORIES.for_new_run(),
-}
+}  # fmt: skip
 """By the name of the resource in :data:`otel_quant.schema.figures.RESOURCES`: what makes the probe of the
 tree below a process, this one's or, for the launcher, the program's."""
 

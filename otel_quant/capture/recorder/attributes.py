@@ -207,14 +207,10 @@ def open_step_of(step: StepProgress) -> dict[str, AttributeValue]:
     """Returns how far an open step is, and of several growths the one that is nearest its limit."""
     info, forecast = step.info, step.forecast
     found = {
-        semconv.STEP_NAME: info.label,
-        semconv.STEP_KIND: info.kind,
-        semconv.STEP_INDEX: info.index,
-        semconv.LIBRARY_NAME: info.library,
-        **step.counts.attributes(),
-        semconv.FORECAST_TIME_LEFT: forecast.time_left,
-        semconv.FORECAST_STALLED: forecast.stalled,
-    }
+        semconv.STEP_NAME: info.label, semconv.STEP_KIND: info.kind, semconv.STEP_INDEX: info.index,
+        semconv.LIBRARY_NAME: info.library, **step.counts.attributes(),
+        semconv.FORECAST_TIME_LEFT: forecast.time_left, semconv.FORECAST_STALLED: forecast.stalled,
+    }  # fmt: skip
     for growth in sorted(forecast.growths, key=lambda each: each.at_end / each.limit):
         found |= growth_of(growth)
     return present(found)
@@ -246,12 +242,9 @@ def _rows(stem: str, figures: Sequence[Figure]) -> tuple[_Totals, _Levels]:
 
 
 def _add(
-    found: dict[str, AttributeValue],
-    rows: tuple[_Totals, _Levels],
-    first: Any,
-    last: Any,
+    found: dict[str, AttributeValue], rows: tuple[_Totals, _Levels], first: Any, last: Any,
     peaks: Mapping[str, Number],
-) -> None:
+) -> None:  # fmt: skip
     """Adds the parts of figures between two records of a probe. It runs at the end of each step."""
     totals, levels = rows
     _add_totals(found, totals, first, last)

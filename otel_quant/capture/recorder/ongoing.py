@@ -11,6 +11,7 @@ from contextvars import ContextVar, Token
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from otel_quant.capture.garbage import COLLECTIONS
 from otel_quant.capture.recorder.attributes import growth_of
 from otel_quant.capture.recorder.peaks import PeakTracker, with_peaks
 from otel_quant.capture.recorder.sinks import Sinks, SinkTokens
@@ -67,6 +68,7 @@ class OpenStep:
     measured: int = 0
     # Nanoseconds that its thread had run when it was opened
     thread_ns: int = field(default_factory=time.thread_time_ns)
+    collected: tuple[int, ...] = field(default_factory=lambda: COLLECTIONS.taken)  # Until then
 
     def outwards(self) -> Iterator[OpenStep]:
         """Yields this step, then the step that contains it, and so on to the outermost."""

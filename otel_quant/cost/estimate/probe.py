@@ -40,14 +40,10 @@ def probe(model: EstimatedModel, method: Method, samples: int) -> tuple[int, int
     }
     places = (str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH"))
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "otel_quant.cost.estimate.probe"],
-        input=json.dumps(request),
-        capture_output=True,
-        text=True,
-        errors="replace",
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places))},
-        check=False,
-    )
+        [sys.executable, "-P", "-m", "otel_quant.cost.estimate.probe"], input=json.dumps(request),
+        capture_output=True, text=True, errors="replace",
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places))}, check=False,
+    )  # fmt: skip
     if done.returncode < 0:
         raise ProbeError(
             f"{method.title}: the probe was killed by signal {-done.returncode}; if the system had "
@@ -88,14 +84,9 @@ def _run(request: dict[str, Any]) -> tuple[int, int]:
             return {name: values(dtype, shape) for name, dtype, shape in request["inputs"]}
 
     quantize(
-        request["model"],
-        "quantized.onnx",
-        Samples(),
-        calibrate_method=method,
-        quant_format=QuantFormat.QDQ,
-        activation_type=QuantType.QInt8,
-        weight_type=QuantType.QInt8,
-    )
+        request["model"], "quantized.onnx", Samples(), calibrate_method=method,
+        quant_format=QuantFormat.QDQ, activation_type=QuantType.QInt8, weight_type=QuantType.QInt8,
+    )  # fmt: skip
     peak, before = _memory("VmHWM:"), _memory("VmRSS:")
     with suppress(ImportError):  # what quant_pre_process imports; sympy may be missing
         importlib.import_module("onnxruntime.tools.symbolic_shape_infer")

@@ -250,14 +250,9 @@ def tokens_of(op: TypedNode, found: AttentionSizes) -> int:
 
 
 def attention(
-    words: str,
-    sizes: SizesOf,
-    shapes: ShapesOf,
-    *masks: int,
-    projection: Formula = rule.zero,
-    rest: Formula = rule.zero,
-    types: rule.Types = T0,
-) -> Rule:
+    words: str, sizes: SizesOf, shapes: ShapesOf, *masks: int, projection: Formula = rule.zero,
+    rest: Formula = rule.zero, types: rule.Types = T0,
+) -> Rule:  # fmt: skip
     """Scores and their application to the values; a causal mask is not skipped."""
 
     def scores(op: TypedNode) -> int:

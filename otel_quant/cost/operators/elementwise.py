@@ -175,13 +175,9 @@ def _fold_reduced(function: Callable[[list[int | float]], int | float]) -> rule.
 
 
 def _reduction(
-    words: str,
-    per_element: int,
-    per_result: int = 0,
-    fold: rule.Fold | None = None,
-    *,
+    words: str, per_element: int, per_result: int = 0, fold: rule.Fold | None = None, *,
     tool: int = 0,
-) -> Rule:
+) -> Rule:  # fmt: skip
     rest = rule.added(rule.per_input(per_element), rule.per_output(per_result))
     tools = rule.per_input0(tool or per_element)
     return Rule(words, _reduced, T0, rest=rest, tool=tools, fold=fold)

@@ -256,12 +256,9 @@ def _q_concat(op: TypedNode) -> Sequence[Shape]:
 
 
 def _rescaled(
-    words: str,
-    shapes: rule.ShapesOf,
-    macs: int = 0,
-    extra: rule.Formula = rule.zero,
+    words: str, shapes: rule.ShapesOf, macs: int = 0, extra: rule.Formula = rule.zero,
     types: rule.Types = T0,
-) -> Rule:
+) -> Rule:  # fmt: skip
     """An operator on integers that dequantizes its operands and quantizes its result."""
     rest = rule.added(rule.per_output(macs + _REQUANTIZE), extra)
     return Rule(words, shapes, types, rest=rest)

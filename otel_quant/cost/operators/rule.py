@@ -310,12 +310,9 @@ def elementwise(
 
 
 def free(
-    shapes: ShapesOf,
-    types: Types = T0,
-    fold: Fold | None = None,
-    precision: Precision = NO_PRECISION,
-    view: bool = False,
-) -> Rule:
+    shapes: ShapesOf, types: Types = T0, fold: Fold | None = None,
+    precision: Precision = NO_PRECISION, view: bool = False,
+) -> Rule:  # fmt: skip
     """An operator that computes nothing."""
     words = "moves or makes elements"
     return Rule(words, shapes, types, rest=zero, fold=fold, precision=precision, view=view)

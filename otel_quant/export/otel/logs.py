@@ -41,14 +41,9 @@ _IN_USE: Final = {
 
 
 def emit_event(
-    logger: Logger,
-    name: str,
-    body: str | dict[str, Any],
-    attributes: Mapping[str, Any],
-    context: Context | None,
-    time_ns: int,
-    severity: SeverityNumber = _INFO,
-) -> None:
+    logger: Logger, name: str, body: str | dict[str, Any], attributes: Mapping[str, Any],
+    context: Context | None, time_ns: int, severity: SeverityNumber = _INFO,
+) -> None:  # fmt: skip
     """Emits a log record that is an event: with a name, for what happened at a moment.
 
     All of it can be had from a recording: Loki takes the record that `otel-quant send` sends for the same.
@@ -132,15 +127,11 @@ class LogsSink(Sink):
         self._sent = event.clock_ns, event.checkpoint, semconv.CHECKPOINT_PREFIX
         # The program's own first: the SDK keeps a limited number of attributes, the last ones.
         attributes = {
-            **custom_of(event.custom),
-            semconv.CHECKPOINT_NAME: event.name,
-            semconv.CHECKPOINT_PHASE: event.phase,
-            semconv.CHECKPOINT_SEQUENCE: event.sequence,
-            semconv.CHECKPOINT_ELAPSED: event.elapsed,
-            **self._of_run,
-            **_labels_of(event.step),
+            **custom_of(event.custom), semconv.CHECKPOINT_NAME: event.name,
+            semconv.CHECKPOINT_PHASE: event.phase, semconv.CHECKPOINT_SEQUENCE: event.sequence,
+            semconv.CHECKPOINT_ELAPSED: event.elapsed, **self._of_run, **_labels_of(event.step),
             **event.checkpoint,
-        }
+        }  # fmt: skip
         if event.error is not None:
             attributes[semconv.ERROR_TYPE] = event.error
         severity = _INFO if event.error is None else _ERROR
@@ -182,14 +173,11 @@ class LogsSink(Sink):
         layer = event.layer
         assert layer is not None
         attributes = {
-            **self._ids_in(event),
-            semconv.ACCURACY_LAYER: layer.layer,
-            semconv.ACCURACY_MEASURE: layer.measure,
-            semconv.ACCURACY_VALUE: layer.value,
-            semconv.ACCURACY_BETTER: layer.better,
-            semconv.ACCURACY_UNIT: layer.unit,
+            **self._ids_in(event), semconv.ACCURACY_LAYER: layer.layer,
+            semconv.ACCURACY_MEASURE: layer.measure, semconv.ACCURACY_VALUE: layer.value,
+            semconv.ACCURACY_BETTER: layer.better, semconv.ACCURACY_UNIT: layer.unit,
             semconv.ACCURACY_INDEX: layer.number,
-        }
+        }  # fmt: skip
         text = f"{layer.layer}: {layer.measure}"
         self._emit_of(event, semconv.LAYER_EVENT, text, present(attributes))
         self._send()
@@ -222,13 +210,9 @@ class LogsSink(Sink):
             self._emit_of(event, semconv.DEVICE_EVENT, text, {**self._ids_in(event), **device})
 
     def _emit_of(
-        self,
-        event: Event,
-        name: str,
-        body: str | dict[str, Any],
-        attributes: Mapping[str, Any],
+        self, event: Event, name: str, body: str | dict[str, Any], attributes: Mapping[str, Any],
         severity: SeverityNumber = _INFO,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Emits a log record at the time of an event, in the context of its step."""
         self._emit(name, body, attributes, self._context_of(event.step), event.time_ns, severity)
 

@@ -66,14 +66,11 @@ def process_attributes() -> dict[str, AttributeValue]:
     """Returns the attributes of a resource that are of this process and its machine."""
     machine = platform.uname()
     return {
-        semconv.PROCESS_PID: os.getpid(),
-        semconv.PYTHON_NAME: sys.implementation.name,
-        semconv.PYTHON_VERSION: platform.python_version(),
-        semconv.HOST_NAME: machine.node,
-        semconv.HOST_ARCH: machine.machine,
-        semconv.OS_TYPE: machine.system.lower(),
+        semconv.PROCESS_PID: os.getpid(), semconv.PYTHON_NAME: sys.implementation.name,
+        semconv.PYTHON_VERSION: platform.python_version(), semconv.HOST_NAME: machine.node,
+        semconv.HOST_ARCH: machine.machine, semconv.OS_TYPE: machine.system.lower(),
         semconv.OS_DESCRIPTION: f"{machine.system} {machine.release} {machine.machine}",
-    }
+    }  # fmt: skip
 
 
 def resource_without_sdk() -> dict[str, AttributeValue]:

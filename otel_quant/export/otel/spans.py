@@ -60,13 +60,10 @@ class SpansSink(Sink):
     name = "spans"
 
     def __init__(
-        self,
-        provider_found: Callable[[], None] = lambda: None,
+        self, provider_found: Callable[[], None] = lambda: None,
         run_span_started: Callable[[Context, Attributes, int], None] = lambda *_: None,
-        provider: TracerProvider | None = None,
-        *,
-        has_profiles: bool = False,
-    ) -> None:
+        provider: TracerProvider | None = None, *, has_profiles: bool = False,
+    ) -> None:  # fmt: skip
         get = trace.get_tracer if provider is None else provider.get_tracer
         self._tracer: Tracer = get(semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL)
         self._provider_found = provider_found

@@ -129,14 +129,9 @@ class QuarkYamlSink(Sink):
     name = "quark_yaml"
 
     def __init__(
-        self,
-        path: str | Path | None,
-        metrics: ProgramMetrics,
-        *,
-        strict: bool = False,
-        makes_folders: bool = False,
-        keeps_last_reading: bool = True,
-    ) -> None:
+        self, path: str | Path | None, metrics: ProgramMetrics, *, strict: bool = False,
+        makes_folders: bool = False, keeps_last_reading: bool = True,
+    ) -> None:  # fmt: skip
         self._requested = None if path is None else Path(path)
         self._metrics, self._strict = metrics, strict
         self._makes_folders, self._keeps_last_reading = makes_folders, keeps_last_reading

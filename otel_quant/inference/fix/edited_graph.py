@@ -18,6 +18,7 @@ class Scales(NamedTuple):
     zero: Any  # Array of integers, of the type of what is quantized
     axis: int = 1
     block: int = 0  # 0: none
+    domain: str = ""  # Of the operator
 
     @property
     def is_single(self) -> bool:
@@ -108,14 +109,16 @@ class EditedGraph:
     def scales(self, node: Any) -> Scales | None:
         """Returns how a node quantizes or dequantizes; None where that is not constant."""
         scale, given = self.constant(node.input[1]), attributes(node)
-        if len(node.input) > 2 and node.input[2]:
-            zero = self.constant(node.input[2])
-        else:
-            codes = self.constant(node.input[0]) if node.op_type == "DequantizeLinear" else None
-            zero = np.zeros((), np.uint8 if codes is None else codes.dtype)
-        if scale is None or zero is None:
+        is_given = len(node.input) > 2 and bool(node.input[2])
+        zero = self.constant(node.input[2]) if is_given else None
+        if scale is None or (is_given and zero is None):
             return None
-        return Scales(scale, zero, given.get("axis", 1), given.get("block_size", 0))
+        if zero is None:
+            tensor = self._initializers.get(node.input[0])  # its type is known without its content
+            kind = np.uint8 if tensor is None else helper.tensor_dtype_to_np_dtype(tensor.data_type)
+            zero = np.zeros(scale.shape, kind)
+        axis, block = given.get("axis", 1), given.get("block_size", 0)
+        return Scales(scale, zero, axis, block, node.domain)
 
     def add_constant(self, like: str, array: Any) -> str:
         """Adds an initializer; returns its name, which begins as another's."""
@@ -132,8 +135,11 @@ class EditedGraph:
         names = [self.add_constant(f"{like}_{what}", array) for what, array in arrays.items()]
         made = f"{names[0]}_dequantized"
         more: dict[str, Any] = {} if by.is_single else {"axis": by.axis}
-        self._makers[made] = helper.make_node("DequantizeLinear", names, [made], name=made, **more)
-        self.nodes.append(self._makers[made])
+        node = helper.make_node(
+            "DequantizeLinear", names, [made], name=made, domain=by.domain, **more
+        )
+        self.nodes.append(node)
+        self._makers[made] = node
         return made
 
     def requantize(self, node: Any, new: Scales) -> None:

@@ -18,8 +18,6 @@ from otel_quant.cost.graph import QDQ, printable
 from otel_quant.inference.fix.fix_results import FixResult, Proven, Rewrite
 from otel_quant.inference.fix.rewriting import REMEDIES, Rewritten, forecast_of, rewritten
 from otel_quant.inference.measure import files_result, run_in_turns
-from otel_quant.inference.outputs import compared_outputs
-from otel_quant.inference.results import Accuracy
 from otel_quant.inference.rounds import latency
 from otel_quant.inference.subjects import OnnxModel, Options
 
@@ -76,6 +74,8 @@ def fix(wanted: Wanted, options: Options) -> FixResult:
         return _Fixing(wanted, options).result()
     except CostError as error:
         raise FixError(f"{wanted.model}: {error.reason}") from error
+    except OSError as error:
+        raise FixError(f"{error.filename}: {error.strerror or error}") from error
 
 
 def _read(path: str) -> Any:
@@ -85,8 +85,8 @@ def _read(path: str) -> Any:
 
     try:
         model = onnx.load(path, load_external_data=False)
-    except (OSError, DecodeError) as error:
-        raise FixError(f"{path}: cannot be read: {error}") from error
+    except DecodeError as error:
+        raise FixError(f"{path}: is no ONNX model: {error}") from error
     if not any(node.op_type in QDQ for node in model.graph.node):
         why = "has no QuantizeLinear and no DequantizeLinear"
         raise FixError(f"{path}: {why}; expected a quantized model in QDQ form")
@@ -250,7 +250,7 @@ class _Proof:
         with ExitStack() as kept:
             run_in_turns(list(self._models.values()), options, kept)
             for each in self._models.values():
-                problem = each.problem or each.no_outputs or _accuracy(each, self._first).problem
+                problem = each.problem or each.accuracy(self._first).problem
                 if problem:
                     raise FixError(f"{each.name}: {problem}")
             shown = [self._first, self._full, *filter(None, [self._float])]
@@ -258,12 +258,12 @@ class _Proof:
             self.proven = tuple(self._of_file(each, named[each.name]) for each in shown)
 
     def _of_file(self, model: OnnxModel, path: Path) -> Proven:
-        ran, found = model.detail.get("ran"), _accuracy(model, self._first)
+        ran, found = model.detail.get("ran"), model.accuracy(self._first)
         kernels = [each.op_type for each in ran.kernels] if ran else []
         integers = sum(each in _INTEGERS for each in kernels)
         return Proven(
             model.name, model.file.file_bytes, integers, integers + sum(each in _FLOATS for each in kernels),
-            None if self._float is None else _accuracy(model, self._float).lowest_sqnr,
+            None if self._float is None else model.accuracy(self._float).lowest_sqnr,
             found.lowest_sqnr, None if found.worst is None else found.worst.max_abs, _checked(path),
         )  # fmt: skip
 
@@ -273,7 +273,7 @@ class _Proof:
 
     def sqnr(self, name: str) -> float:
         """Returns the SQNR of a model to the float one, or else to the input file; infinite where they are the same."""
-        found = _accuracy(self._models[name], self._float or self._first)
+        found = self._models[name].accuracy(self._float or self._first)
         return inf if found.lowest_sqnr is None else found.lowest_sqnr
 
     def of(self, kind: str) -> dict[str, Any]:
@@ -335,15 +335,6 @@ def _falls(expected: Any, before: Any, after: Any) -> list[float]:
         for each in (before, after)
     ]
     return [10 * float(np.log10(b / a)) for a, b in zip(*noises, strict=True) if a > 0 and b > 0]
-
-
-def _accuracy(model: OnnxModel, first: OnnxModel) -> Accuracy:
-    if model.fed == first.fed:
-        return compared_outputs(first.outputs, model.outputs)
-    taken = (
-        ", ".join(f"{name} {text}" for name, text in each.fed.items()) for each in (model, first)
-    )
-    return Accuracy(problem=f"it takes {next(taken)}, and {first.name} takes {next(taken)}")
 
 
 def _checked(path: Path) -> str:

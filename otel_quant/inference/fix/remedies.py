@@ -28,6 +28,7 @@ _WEIGHTED: Final = frozenset(op for op, it in cost_graph.FUSIONS.items() if it.w
 _MOVES: Final = ("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 _BYTES: Final = (np.dtype(np.int8), np.dtype(np.uint8))
 _LEAST_BLOCK: Final = 16
+_ALIKE: Final = 0.998  # A range that ends half a code beyond a Clip makes that superfluous, too
 
 
 class Judged:
@@ -154,8 +155,11 @@ def _batch_norms(graph: EditedGraph, _: Judged) -> Iterator[Any]:
 def _axes(graph: EditedGraph, _: Judged) -> Iterator[Any]:
     """Quantizes weights anew whose scales lie along an axis that is not the output channels'."""
     for node in graph.of(*_WEIGHTED):
-        codes, by = graph.dequantized(node.input[1])
+        maker = graph.maker(node.input[1], "DequantizeLinear")
+        by = None if maker is None else graph.scales(maker)
         if by is None or by.is_single or by.block or by.zero.dtype not in _BYTES:
+            continue
+        if (codes := graph.constant(maker.input[0])) is None:
             continue
         is_first = node.op_type == "Conv" or attributes(node).get("transB", 0)
         right = 0 if is_first else codes.ndim - 1
@@ -178,6 +182,8 @@ def _blocks(graph: EditedGraph, _: Judged) -> Iterator[Any]:
             0 if by is None else by.block & -by.block
         )  # The largest power of two that divides it
         if by is None or length < _LEAST_BLOCK or length == by.block:
+            continue
+        if (codes := graph.constant(node.input[0])) is None:
             continue
         places = np.arange(-(-codes.shape[by.axis] // length)) * length // by.block
         scale, zero = (each.take(places, by.axis) for each in (by.scale, by.zero))
@@ -295,10 +301,10 @@ def _zero_points(graph: EditedGraph, *, is_wide: bool) -> Iterator[Any]:
         if now is None or not now.is_single or now.zero.dtype not in _BYTES or not readers:
             continue
         limits = np.iinfo(now.zero.dtype)
-        if now.zero == limits.min:
-            continue
         span = now.scale * (limits.max - (limits.min if is_wide else now.zero.astype(np.int32)))
         scale = (np.minimum(span, high) / (limits.max - limits.min)).astype(now.scale.dtype)
+        if now.zero == limits.min and scale > _ALIKE * now.scale:
+            continue
         new = Scales(scale.reshape(now.scale.shape), np.full_like(now.zero, limits.min))
         _quantize_otherwise(graph, quantizer, now, new)
         graph.bypass(clamp)
@@ -344,11 +350,10 @@ def _unsigned(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
         now, readers = graph.scales(node), _dequantizers(graph, node)
         if now is None or now.zero.dtype != np.int8:
             continue
-        codes = graph.constant(node.input[0])
         new = now._replace(zero=_up(now.zero))
         if node.op_type == "QuantizeLinear" and readers:
             _quantize_otherwise(graph, node, now, new)
-        elif codes is not None and _is_operand(graph, node):
+        elif _is_operand(graph, node) and (codes := graph.constant(node.input[0])) is not None:
             node.input[0] = graph.add_constant(node.input[0], _up(codes))
             graph.requantize(node, new)
         else:
@@ -378,9 +383,15 @@ def _double(graph: EditedGraph, _: Judged) -> Iterator[Any]:
         first = None if middle is None else graph.maker(middle.input[0], "QuantizeLinear")
         if first is None or graph.only_reader(first.output[0]) is not middle:
             continue
-        if graph.only_reader(middle.output[0]) is node:
+        scales = [graph.scales(each) for each in (first, node)]
+        if graph.only_reader(middle.output[0]) is node and _clamps(scales[0]) <= _clamps(scales[1]):
             graph.bypass(first, middle)
             yield node
+
+
+def _clamps(by: Scales | None) -> bool:
+    """Whether a quantization is a Relu too, which quantizers then leave out."""
+    return by is None or bool((by.zero == np.iinfo(by.zero.dtype).min).all())
 
 
 @_remedy(
@@ -395,8 +406,18 @@ def _pairs(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
         is_second = graph.maker(node.input[0], "DequantizeLinear") is not None
         if not readers or is_second or not graph.kept.isdisjoint(behind):
             continue
-        if all(map(judged.runs, (node, *readers))):
-            graph.remove(node, *readers)
-            for name in behind:
-                graph.replace_reads(name, node.input[0])
-            yield node
+        by = graph.scales(node)
+        if (
+            by is None
+            or by.zero.dtype.kind not in "iu"
+            or not all(map(judged.runs, (node, *readers)))
+        ):
+            continue
+        graph.remove(node, *readers)
+        source = node.input[0]
+        if _clamps(by) and graph.maker(source, "Relu") is None:
+            source = f"{node.output[0]}_clamped"
+            graph.nodes.append(helper.make_node("Relu", [node.input[0]], [source], name=source))
+        for name in behind:
+            graph.replace_reads(name, source)
+        yield node

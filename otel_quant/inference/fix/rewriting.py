@@ -42,12 +42,9 @@ def forecast_of(
 
 
 def rewritten(
-    model: Any,
-    folder: Path,
-    kinds: Sequence[str],
-    inputs: Mapping[str, InputSpec],
+    model: Any, folder: Path, kinds: Sequence[str], inputs: Mapping[str, InputSpec],
     dims: Mapping[str, int],
-) -> Rewritten:
+) -> Rewritten:  # fmt: skip
     """Applies the remedies of some kinds to a copy of a model, again and again, until none changes anything."""
     copy = type(model)()
     copy.CopyFrom(model)

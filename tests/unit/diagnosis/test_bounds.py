@@ -12,15 +12,16 @@ import pytest
 
 from otel_quant.diagnosis.bounds import VERDICTS, Bound, Evidence, bound_of, remedy_of, words_of
 from otel_quant.diagnosis.gpus import GpuEvidence
+from otel_quant.diagnosis.spots import CHILD, DISK, LOCK, NETWORK, PIPE, SLEEP
 from otel_quant.diagnosis.stack_trees import Stacks
-from otel_quant.diagnosis.tasks import TasksBeside
+from otel_quant.diagnosis.tasks import Garbage, TasksBeside
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import OTHER, Amounts, Place
 from otel_quant.schema.readings import GpuWork
 
 MAIN = Place("/a/quantize.py", "main", 12, "")
 LOADER = Place("/a/quantize.py", "Reader.get_next", 30, "")
-SLEEP = Place("queue.py", "Queue.get", 7, "python")
+QUEUE = Place("queue.py", "Queue.get", 7, "python")
 COLLECT = Place("onnxruntime/quantization/calibrate.py", "collect", 698, "onnxruntime")
 BATON = Place("torch/utils/file_baton.py", "FileBaton.wait", 49, "torch")
 BUILD = Place("torch/utils/cpp_extension.py", "load", 9, "torch")
@@ -44,6 +45,7 @@ POPEN = Place("subprocess.py", "Popen.wait", 1264, "python")
 
 NO_GPU = GpuEvidence()
 NO_TASKS = TasksBeside()
+NO_GARBAGE = Garbage()
 
 RUNS = 1.0, 0.0  # Shares of the time: on a processor, and waiting for one
 BLOCKED = 0.1, 0.0
@@ -56,7 +58,7 @@ def work(seconds: float, of: tuple[float, float] = RUNS) -> Seen:
 
 
 def load(seconds: float) -> Seen:
-    return (MAIN, COLLECT, LOADER, SLEEP), seconds, RUNS
+    return (MAIN, COLLECT, LOADER, QUEUE), seconds, RUNS
 
 
 def evidence(
@@ -67,6 +69,8 @@ def evidence(
     gpu: GpuEvidence = NO_GPU,
     per_sample: float = math.nan,
     tasks: TasksBeside = NO_TASKS,
+    garbage: Garbage = NO_GARBAGE,
+    waits: dict[str, float] | None = None,
     **figures: float,
 ) -> Evidence:
     """Returns the evidence of a step of ten seconds that uses two of four processors; figures by the schema's constants."""
@@ -76,7 +80,8 @@ def evidence(
         stacks.add(0, lines, Amounts(time, round(cpu * time), round(waiting * time), time // 10))
     known: dict[str, Any] = {semconv.CPU_USER: cores * duration, semconv.CPU_SYSTEM: 0.0}
     known |= {getattr(semconv, name): value for name, value in figures.items()}
-    return Evidence(stacks.steps[0], duration, known, cpus, 8 * 10**9, per_sample, gpu, tasks)
+    of_step = stacks.steps[0], duration, known, cpus, 8 * 10**9, per_sample, gpu, tasks
+    return Evidence(*of_step, garbage, waits or {})
 
 
 def beside(**known: Any) -> dict[str, Any]:
@@ -108,7 +113,7 @@ BLOCKED_AT = f"{AT_COLLECT}, where it was blocked"
 MIXED = "nothing_stands_out"
 
 CASES = {
-    "a hang": (replace(under(MAIN, COLLECT, LOADER, SLEEP), stall=(5.0, "no progress for 5.00 s")), "stalled", "no progress for 5.00 s"),
+    "a hang": (replace(under(MAIN, COLLECT, LOADER, QUEUE), stall=(5.0, "no progress for 5.00 s")), "stalled", "no progress for 5.00 s"),
     "a stall for less": (replace(under(MAIN, COLLECT), stall=(4.9, "no progress for 4.90 s")), MIXED, f"at most {AT_COLLECT}"),
     "a lock file": (evidence(((MAIN, BUILD, BATON), 6, RUNS), work(4)), "lock_file", "60 % of its time, most at main (quantize.py:12), in FileBaton.wait"),
     "less at a lock file": (evidence(((MAIN, BUILD, BATON), 4, RUNS), work(6)), MIXED, "at most 100 % of its time at main (quantize.py:12), most in collect"),
@@ -129,9 +134,9 @@ CASES = {
     "imports for less": (evidence(((MAIN, IMPORT, COLLECT), 4, RUNS), work(6)), MIXED, "at most 100 % of its time at main (quantize.py:12), in collect"),
     "the loader": (evidence(load(6), work(4), CALIBRATION_SAMPLE_COUNT=9), "calibration_data", "60 % of its time, most at Reader.get_next (quantize.py:30), in Queue.get"),
     "the loader for less": (evidence(load(4), work(6), CALIBRATION_SAMPLE_COUNT=9), MIXED, "at most 60 % of its time at main (quantize.py:12), in collect"),
-    "all samples taken in a step before": (evidence(((MAIN, QUARK, LOADER, SLEEP), 6, RUNS), work(4)), "calibration_data", "60 % of its time, most at Reader.get_next (quantize.py:30), in Queue.get"),
+    "all samples taken in a step before": (evidence(((MAIN, QUARK, LOADER, QUEUE), 6, RUNS), work(4)), "calibration_data", "60 % of its time, most at Reader.get_next (quantize.py:30), in Queue.get"),
     "a function of the program without samples": (evidence(((MAIN, QUARK, FORWARD), 6, RUNS), work(4)), MIXED, "at most 60 % of its time at Model.forward (quantize.py:44)"),
-    "a loader in PyTorch": (under(MAIN, QUARK, FETCH, LOADER, SLEEP), "calibration_data", "100 % of its time, most at Reader.get_next (quantize.py:30), in Queue.get"),
+    "a loader in PyTorch": (under(MAIN, QUARK, FETCH, LOADER, QUEUE), "calibration_data", "100 % of its time, most at Reader.get_next (quantize.py:30), in Queue.get"),
     "a calibration in a notebook": (under(CELL, MAIN, COLLECT), MIXED, f"at most {AT_COLLECT}"),
     "the program's model": (under(MAIN, QUARK, MODULE, FORWARD), MIXED, "at most 100 % of its time at Model.forward (quantize.py:44)"),
     "generated code": (under(MAIN, COLLECT, GENERATED, COLLECT), MIXED, f"at most {AT_COLLECT}"),
@@ -139,12 +144,12 @@ CASES = {
     "other programs": (evidence(work(10, (0.5, 0.4)), cores=0.5), "other_programs", "its thread waited 40 % of its time for a processor, while the program used 0.5 of 4"),
     "other programs for less": (evidence(work(10, (0.5, 0.2)), cores=0.5), MIXED, f"at most {AT_COLLECT}"),
     "threads of its own": (evidence(work(10, (0.5, 0.4)), cores=3.5), "all_processors", f"it used 3.5 of 4 processors; {AT_COLLECT}"),
-    "page faults": (evidence(work(10, BLOCKED), MAJOR_FAULTS=3000), "page_faults", "300 page faults a second read from storage; its thread was blocked 90 % of its time"),
+    "page faults": (evidence(work(10, BLOCKED), MAJOR_FAULTS=3000), "page_faults", f"300 page faults a second read from storage; its thread was blocked 90 % of its time; {BLOCKED_AT}"),
     "fewer page faults": (evidence(work(10, BLOCKED), MAJOR_FAULTS=1000), MIXED, f"at most {BLOCKED_AT}"),
     "workers that write while they use all processors": (evidence(work(10, BLOCKED), cores=3.5, DISK_WRITE=4e8, MAJOR_FAULTS=3000), "all_processors", f"it used 3.5 of 4 processors; {BLOCKED_AT}"),
-    "the disk": (evidence(work(10, BLOCKED), DISK_READ=3e8, DISK_WRITE=1e8), "disk", "40 MB a second read and written; its thread was blocked 90 % of its time"),
+    "the disk": (evidence(work(10, BLOCKED), DISK_READ=3e8, DISK_WRITE=1e8), "disk", f"40 MB a second read and written; its thread was blocked 90 % of its time; {BLOCKED_AT}"),
     "less of the disk": (evidence(work(10, BLOCKED), DISK_READ=1e8), MIXED, f"at most {BLOCKED_AT}"),
-    "the disk, by a cache": (evidence(work(10, BLOCKED), DISK_WRITE=4e8, CACHE_GROWTH=3e8), "disk", "40 MB a second read and written; its thread was blocked 90 % of its time; its cache directory grew by 300 MB"),
+    "the disk, by a cache": (evidence(work(10, BLOCKED), DISK_WRITE=4e8, CACHE_GROWTH=3e8), "disk", f"40 MB a second read and written; its thread was blocked 90 % of its time; its cache directory grew by 300 MB; {BLOCKED_AT}"),
     "memory by sample": (evidence(work(6), ((MAIN,), 4, RUNS), per_sample=20e6, CALIBRATION_SAMPLE_COUNT=100), "memory_growth", "20.0 MB with each of 100 samples, 25 % of the limit of 8.00 GB; 100 % of the growth at main (quantize.py:12), most in collect"),
     "less memory by sample": (evidence(work(10), per_sample=10e6, CALIBRATION_SAMPLE_COUNT=100), MIXED, f"at most {AT_COLLECT}"),
     "memory that does not grow with samples": (evidence(work(10), CALIBRATION_SAMPLE_COUNT=100), MIXED, f"at most {AT_COLLECT}"),
@@ -191,6 +196,23 @@ CASES = {
     "a pool that waits for processors": (evidence(work(10, BLOCKED), cores=0.2, **beside(ran=0.1, waited=2.4)), "own_threads", f"its thread was blocked 90 % of its time, while 0.1 others ran, on average, and 2.4 waited for a processor; {BLOCKED_AT}"),
     "a pool that waits too": (evidence(work(10, BLOCKED), cores=0.1, **beside(ran=0.1, waited=0.0)), "waiting", f"its thread was blocked 90 % of its time, and the program used 0.10 processors; {BLOCKED_AT}"),
     "children that wait for processors": (evidence(work(10, BLOCKED), cores=0.1, **beside(children_waited=0.5)), MIXED, f"at most {BLOCKED_AT}"),
+    "a shell": (evidence(work(10, BLOCKED), cores=0.1, waits={CHILD: 0.9}), "child", f"90 % of its time it waited for it, while the program used 0.10 processors; {BLOCKED_AT}"),
+    "the output of a command": (evidence(work(10, BLOCKED), cores=0.1, waits={PIPE: 0.9}, **beside(child="sh")), "child", f"90 % of its time it waited for sh, while the program used 0.10 processors; {BLOCKED_AT}"),
+    "a pipe of its own": (evidence(work(10, BLOCKED), cores=0.1, waits={PIPE: 0.9}), "waiting", f"its thread was blocked 90 % of its time, and the program used 0.10 processors; {BLOCKED_AT}"),
+    "workers that alone run": (evidence(work(10, BLOCKED), cores=1.0, **beside(ran=0.0, waited=0.0, child="python")), "child", f"90 % of its time it waited for python, while the program used 1.00 processors; {BLOCKED_AT}"),
+    "a socket in C code": (evidence(work(10, BLOCKED), cores=0.1, waits={NETWORK: 0.9}, **beside(network=5e6)), "network", f"90 % of its time it waited for the network, which carried 5.00 MB a second; {BLOCKED_AT}"),
+    "a database that commits": (evidence(work(10, BLOCKED), cores=0.1, waits={DISK: 0.8}, DISK_WRITE=1e7), "disk", f"1 MB a second read and written; its thread was blocked 90 % of its time; {BLOCKED_AT}"),
+    "asleep while others write": (evidence(work(10, BLOCKED), cores=0.1, waits={SLEEP: 0.9}, DISK_WRITE=4e9), "waiting", f"its thread was blocked 90 % of its time, and the program used 0.10 processors; {BLOCKED_AT}"),
+    "a lock": (evidence(work(10, BLOCKED), cores=0.1, waits={LOCK: 0.9}, **beside(holder="refresh (x.py:7)")), "lock", f"its thread waited 90 % of its time for a lock, one of whose name a thread has at refresh (x.py:7); {BLOCKED_AT}"),
+    "a lock of nobody": (evidence(work(10, BLOCKED), cores=0.1, waits={LOCK: 0.9}), "lock", f"its thread waited 90 % of its time for a lock; {BLOCKED_AT}"),
+    "a lock for less": (evidence(work(10, BLOCKED), cores=0.1, waits={LOCK: 0.4}), "waiting", f"its thread was blocked 90 % of its time, and the program used 0.10 processors; {BLOCKED_AT}"),
+    "threads of Python": (evidence(work(10, (0.3, 0.0)), cores=0.9, **beside(gil=0.6, ran=0.6, waited=0.0)), "gil", f"two or more threads were ready to run Python for 60 % of its time, while the program used 0.9 of 4 processors; {AT_COLLECT}"),
+    "threads of Python for less": (evidence(work(10, (0.5, 0.0)), cores=1.0, **beside(gil=0.2, ran=0.5, waited=0.0)), MIXED, f"at most {AT_COLLECT}"),
+    "threads that let go of the GIL": (evidence(work(10, (0.7, 0.0)), cores=1.8, **beside(gil=0.6, ran=1.1, waited=0.0)), MIXED, f"at most {AT_COLLECT}"),
+    "garbage": (evidence(work(10), garbage=Garbage(0.5, 20, 0.2, 0.15, "main (quantize.py:12)")), "garbage_collector", "it ran for 50 % of the time, 20 full collections of 200 ms on average of objects that were there before; the last at main (quantize.py:12)"),
+    "garbage of its own": (evidence(work(10), garbage=Garbage(0.5, 1, 0.2, 0.05, "main (quantize.py:12)")), "garbage_collector", "it ran for 50 % of the time, 1 full collection of 200 ms on average; the last at main (quantize.py:12)"),
+    "young garbage": (evidence(work(10), garbage=Garbage(0.2)), "garbage_collector", f"it ran for 20 % of the time; {AT_COLLECT}"),
+    "little garbage": (evidence(work(10), garbage=Garbage(0.1, 20, 0.01)), MIXED, f"at most {AT_COLLECT}"),
     "pinned to one": (evidence(work(10, (0.3, 0.7)), cores=1.0, **beside(pinned=1)), "pinned", f"its thread waited 70 % of its time for a processor, of which it may use 1 of 4; {AT_COLLECT}"),
     "pinned to one that others use": (evidence(work(10, (0.3, 0.7)), cores=0.3, **beside(pinned=1)), "other_programs", "its thread waited 70 % of its time for a processor, while the program used 0.3 of 4"),
     "pinned to all": (evidence(work(10, (0.3, 0.7)), cores=1.0, **beside(pinned=4)), "other_programs", "its thread waited 70 % of its time for a processor, while the program used 1.0 of 4"),
@@ -246,7 +268,7 @@ def seen_at(lines: tuple[Place, ...], seconds: float, grown: int = 0) -> tuple[A
 def test_another_method_is_advised_only_if_the_current_one_keeps_activations_and_its_code_grew() -> (
     None
 ):
-    collector, reader = (MAIN, COLLECT, FETCH), (MAIN, COLLECT, LOADER, SLEEP)
+    collector, reader = (MAIN, COLLECT, FETCH), (MAIN, COLLECT, LOADER, QUEUE)
 
     def remedy(method: str, below_collector: int, in_reader: int) -> str:
         stacks = [seen_at(collector, 5, below_collector), seen_at(reader, 5, in_reader)]
@@ -262,13 +284,19 @@ def test_another_method_is_advised_only_if_the_current_one_keeps_activations_and
     assert remedy_of("waiting", []) == remedy_of("new", []) == ""
 
 
+def test_to_freeze_objects_is_advised_only_where_they_were_there_before() -> None:
+    found = {name: remedy_of("garbage_collector", [], evidence=CASES[name][2]) for name in CASES}
+    assert [name for name, remedy in found.items() if remedy] == ["garbage"]
+    assert found["garbage"].startswith("call gc.freeze() before it")
+
+
 @pytest.mark.parametrize(
     ("stack", "share", "expected"),
     [
         ((LOADER, READS), 0.5, "load the next samples in another thread while one is calibrated, which can save 5.00 s of 10.0 s at most"),
         ((LOADER, READS), 0.65, "load the next samples in another thread while one is calibrated, which can save 3.50 s of 10.0 s at most"),
         ((LOADER, READS), 0.99, "load samples in several processes, or keep them on disk as they are used, which can save 9.90 s of 10.0 s at most"),
-        ((LOADER, SLEEP), 0.99, ""),  # it waits for a thread that loads already
+        ((LOADER, QUEUE), 0.99, ""),  # it waits for a thread that loads already
         ((MODULE,), 0.99, ""),
     ],
 )  # fmt: skip

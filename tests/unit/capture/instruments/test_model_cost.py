@@ -23,7 +23,7 @@ def test_a_record_has_the_totals_and_the_heaviest_nodes(model: Path) -> None:
         figures={
             "size": model.stat().st_size, "params": 12, "macs": 24, "macs_contraction": 24,
             "backward_macs": 48, "weight_bytes": 48, "memory": 80, "peak_activation_bytes": 56,
-            "nodes": 1, "qdq_nodes": 0, "max_memory_node": cost.heaviest[0]["name"],
+            "nodes": 1, "qdq_nodes": 0, "stored.float32": 1.0, "max_memory_node": cost.heaviest[0]["name"],
             "integer_mac_share": 0.0, "precision.float32": 1.0, "expected_integer_mac_share": 0.0,
             "expected_precision.float32": 1.0,
         },

@@ -127,7 +127,7 @@ def test_the_list_of_runs_needs_only_the_end_record_and_the_manifest(folder: Pat
     last = json.loads(events.read_bytes().splitlines()[-1])
     assert last["kind"] == "run.ended"
     assert {name: last["attributes"][name] for name in OF_RUN - {semconv.LIBRARY_NAME}} == {
-        semconv.CALIBRATION_METHOD: "MinMax", semconv.INPUT_PATH: "m/resnet50.onnx",
+        semconv.CALIBRATION_METHOD: "MinMax, Entropy", semconv.INPUT_PATH: "m/resnet50.onnx",
         "quant.model.float.size": 5, "quant.model.float.memory": 7,
     }  # fmt: skip
     curve = read_curve(folder / "curve.launcher.jsonl").curve

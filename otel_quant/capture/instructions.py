@@ -1,0 +1,98 @@
+"""What a thread waits for, by the instruction that it is at: a GPU, or a lock of Python's; and which thread is within a lock.
+
+Methods of tensors and locks are C code: Python's stack ends at the line that calls them. Which of its calls runs is told
+by the position in the code. Values of variables are not read: a lock has the name that it has there, ``_lock`` of ``self._lock``.
+"""
+
+from __future__ import annotations
+
+import dis
+from types import CodeType, FrameType
+from typing import Any, Final, NamedTuple
+
+from otel_quant.diagnosis.gpus import COPY, EITHER, WAIT
+
+_CALLS: Final = {
+    **dict.fromkeys(("synchronize", "_cuda_synchronize", "item", "tolist", "nonzero"), WAIT),
+    **dict.fromkeys(("masked_select", "_unique2", "bincount", "histc", "equal"), WAIT),
+    **dict.fromkeys(("to", "copy_", "cuda"), COPY),
+    "cpu": EITHER,
+}
+"""By the name of a function of torch. Of onnxruntime ``run`` waits."""
+
+_WITH: Final = "BEFORE_WITH"  # Up to Python 3.13
+_MOST: Final = 2_000
+
+
+class _Found(NamedTuple):
+    """What is known of a function's instructions, by their positions."""
+
+    code: CodeType  # Kept, so that no other gets its id
+    kinds: dict[int, str]  # Of calls for a GPU
+    locks: dict[int, str]  # Names of the locks that are waited for
+    within: list[
+        tuple[int, int, str]
+    ]  # The parts that have one: their first position, the one behind the last, its name
+
+
+_KNOWN: Final[dict[int, _Found]] = {}
+
+
+def kind_at(frame: FrameType) -> str:
+    """Returns what kind of call for a GPU an innermost frame is in; empty for any other."""
+    return _found_in(frame.f_code).kinds.get(frame.f_lasti, "")
+
+
+def lock_at(frame: FrameType) -> str:
+    """Returns the name of the lock that an innermost frame waits for, if it is blocked; empty if it is not at one."""
+    if frame.f_code.co_filename.endswith("threading.py"):
+        return ""  # an event, a condition or a thread, which are made of locks
+    return _found_in(frame.f_code).locks.get(frame.f_lasti, "")
+
+
+def holder_in(frame: FrameType | None, name: str) -> FrameType | None:
+    """Returns the innermost frame of a thread that is within ``with`` of a lock of a name; None if it has none."""
+    while frame is not None:
+        parts = _found_in(frame.f_code).within
+        if any(first <= frame.f_lasti < end and name == lock for first, end, lock in parts):
+            break
+        frame = frame.f_back
+    return frame
+
+
+def _found_in(code: CodeType) -> _Found:
+    known = _KNOWN.get(id(code))
+    if known is None:
+        if len(_KNOWN) >= _MOST:
+            _KNOWN.clear()
+        known = _KNOWN[id(code)] = _find(code)
+    return known
+
+
+def _find(code: CodeType) -> _Found:
+    calls = {**_CALLS, "run": WAIT} if "onnxruntime" in code.co_filename else _CALLS
+    found, name = _Found(code, {}, {}, []), ""
+    loaded: dict[tuple[Any, Any], tuple[str, str]] = {}  # The newest two names by where they begin
+    for each in dis.get_instructions(code):
+        # A call begins where the name of its function does: ``x.sum`` in ``x.sum()``
+        begins = (each.positions.lineno, each.positions.col_offset) if each.positions else (0, 0)
+        if each.opname == _WITH:
+            found.locks[each.offset] = name
+            found.within.append((each.offset + 1, _end_of(code, each.offset), name))
+        elif each.opname.startswith("LOAD_"):
+            loaded[begins] = name, str(each.argval)
+            name = str(each.argval)
+        elif "CALL" in each.opname and begins[1] is not None:  # else Python was told to forget it
+            lock, function = loaded.get(begins, ("", ""))
+            if function == "acquire":
+                found.locks[each.offset] = lock
+            elif function in calls:
+                found.kinds[each.offset] = calls[function]
+    return found
+
+
+def _end_of(code: CodeType, start: int) -> int:
+    """Returns where a ``with`` ends that begins at a position: its parts have one handler of exceptions."""
+    entries: Any = dis.Bytecode(code).exception_entries  # type: ignore[attr-defined]
+    handlers = {each.target for each in entries if each.start == start + 2}
+    return max((each.end for each in entries if each.target in handlers), default=start)

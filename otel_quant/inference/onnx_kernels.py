@@ -151,14 +151,9 @@ def _as_in_file(name: str) -> str:
 _MOST_READERS: Final = 8
 """Nodes that read a constant which shows where a kernel belongs; more may share a zero point."""
 
-_MOST: Final = 2000
-"""Nodes of the file that one kernel may do the work of."""
-
-_LONGEST: Final = 120
-"""Characters of a name in a result."""
-
-_MOST_TENSORS: Final = 16
-"""Operands or results of a kernel in a result."""
+_MOST: Final = 2000  # Nodes of the file that one kernel may do the work of
+_LONGEST: Final = 120  # Characters of a name in a result
+_MOST_TENSORS: Final = 16  # Operands or results of a kernel in a result
 
 
 class FileGraph(graph.ModelGraph):

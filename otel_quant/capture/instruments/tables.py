@@ -31,9 +31,7 @@ from otel_quant.schema import semconv
 from otel_quant.schema.readings import AttributeValue, ProfileStep
 
 _MODELS: Final = "steps:models_of"
-
-LIBRARIES: Final[dict[str, Library]] = {}
-"""By the names that users call them."""
+LIBRARIES: Final[dict[str, Library]] = {}  # By the names that users call them
 
 
 def _library(

@@ -448,6 +448,8 @@ _library(
     Hook("modelopt.torch.export.unified_export_hf", "export_hf_checkpoint", STEP, ProfileStep.EXPORT_HF_SAFETENSORS),
     Hook(f"{_MODELOPT_ONNX}.quantize", "quantize", STEP, ProfileStep.MODEL_QUANTIZATION, (("quantize_mode", semconv.WEIGHT_TYPE),), config=ALL, models=_MODELS, after=NOTE_WEIGHTS),
     *(Hook(f"{_MODELOPT_ONNX}.{each}", "quantize", OBSERVED, after=NOTE_WEIGHTS) for each in ("int4", "int8", "fp8")),
+    Hook("modelopt.onnx.autocast.convert", "convert_to_mixed_precision", STEP, ProfileStep.MODEL_QUANTIZATION, (("low_precision_type", semconv.WEIGHT_TYPE),), config=ALL),
+    Hook("modelopt.onnx.autocast.convert", "convert_to_f16", STEP, ProfileStep.MODEL_QUANTIZATION, (("low_precision_type", semconv.WEIGHT_TYPE),), config=ALL),
     Hook(f"{_MODELOPT_ONNX}.int4", "_quantize_awq_clip", STEP, ProfileStep.ADVANCED_ALGORITHMS),
     Hook(f"{_MODELOPT_ONNX}.int4", "_quantize_awq_lite", STEP, ProfileStep.ADVANCED_ALGORITHMS),
     Hook(_PATCHES, "_collect_data_minmax_calibrator", "libraries:collect", ProfileStep.CALIBRATION),

@@ -111,7 +111,7 @@ def _variants() -> panels.Panel:
             }),
         )
         .with_transformation(panels.transform("sortBy", fields={}, sort=[{"field": "Began", "desc": True}]))
-        .override_by_name("Began", panels.looks("dateTimeAsIso"))
+        .override_by_name("Began", panels.looks("dateTimeAsIso", custom__width=175))
         .override_by_name("Duration", panels.looks("ns"))
         .override_by_name("Share of limit", panels.looks("percentunit"))
         .override_by_regexp("Peak memory|GPU peak|Disk", panels.looks("bytes"))

@@ -105,7 +105,10 @@ def _figures(role: str) -> panels.Panel:
     for title, unit in FIGURES.values():
         if unit:
             table = table.override_by_name(title, panels.looks(unit))
-    return table
+    return (
+        table.override_by_name("Costed", panels.looks(custom__width=175))
+        .override_by_name("Model", panels.looks(custom__width=260))
+    )  # fmt: skip
 
 
 def _heaviest() -> panels.Panel:
@@ -126,7 +129,7 @@ def _heaviest() -> panels.Panel:
             "The nodes with the most MACs, from each run's own report. If one of them is still in float, quantizing it is worth more than all that is not in this list.",
             panels.TEXT,
             *targets,
-        ).with_transformation(panels.transform("merge")).with_transformation(panels.reduced("MACs", "max", values)),
+        ).span(12).height(8).with_transformation(panels.transform("merge")).with_transformation(panels.reduced("MACs", "max", values)),
         panels.columns({names.RUN_NAME: "Run", ROLE: "Model", "node": "Node", "MACs": "MACs"}),
     ).with_transformation(panels.transform("sortBy", fields={}, sort=[{"field": "MACs", "desc": True}])).override_by_name("MACs", panels.looks("short"))  # fmt: skip
 
@@ -143,7 +146,7 @@ def _precision(role: str, mix: str) -> panels.Panel:
             "percentunit",
             panels.traceql(f"{_costed(role)} | select({names.span(semconv.RUN_NAME)}, {names.span(semconv.MODEL_PATH)}, {selected})"),
         )
-        .span(12).height(8)
+        .span(12).height(8).override_by_regexp(".*", panels.looks(custom__minWidth=80))
         .with_transformation(panels.numbers(*(prefix + figure for figure in figures))),
         panels.columns(
             {semconv.RUN_NAME: "Run", semconv.MODEL_PATH: "Model"}

@@ -112,7 +112,7 @@ def _side_by_side() -> panels.Panel:
         {"Value #began": "Began", RUN: "Run", MODEL: "Model", ROLE: "Role", PROVIDER: "Provider"}
         | {f"Value #{ref}": title for ref, (_, title, _) in SIDE_BY_SIDE.items()},
         "Began",
-    ).override_by_name("Began", panels.looks("dateTimeAsIso")).override_by_name("Run", panels.looks(custom__width=360))  # fmt: skip
+    ).override_by_name("Began", panels.looks("dateTimeAsIso", custom__width=175)).override_by_name("Run", panels.looks(custom__width=360))  # fmt: skip
     for _, title, unit in SIDE_BY_SIDE.values():
         table = table.override_by_name(title, panels.looks(unit))
     return table

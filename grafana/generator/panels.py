@@ -191,7 +191,7 @@ def grid(title: str, description: str, unit: str, *targets: Any) -> table.Panel:
         table.Panel().title(title).description(description).unit(unit).filterable(True)
         .no_value("-").datasource(_datasource(targets)).span(24).height(10)
         .footer(common.TableFooterOptions().enable_pagination(True))
-        .override_by_regexp(".*", looks(noValue="-"))
+        .override_by_regexp(".*", looks(noValue="-", custom__wrapHeaderText=True))
     )  # fmt: skip
     for target in targets:
         panel = panel.with_target(target)
@@ -335,7 +335,10 @@ def matrix(
     panel = panel.with_transformation(
         transform("organize", excludeByName={}, indexByName={}, renameByName={f"{row}\\{column}": title})
     )  # fmt: skip
-    return panel.override_by_name(title, looks(TEXT))
+    # As many columns as runs, or two: of the usual 150 pixels a panel of a third of the page shows one and a half.
+    return panel.override_by_regexp(".*", looks(custom__minWidth=80)).override_by_name(
+        title, looks(TEXT)
+    )
 
 
 def row(title: str, *below: Any) -> dashboard.Row:

@@ -276,7 +276,7 @@ def _memory() -> panels.Panel:
                 "readings",
             ).legend_format(f"readings {{{{{RANK}}}}}"),
         )
-        .span(24).height(11)
+        .span(20).height(11)
         .override_by_name("limit", panels.looks(color={"mode": "fixed", "fixedColor": panels.RED}, custom__lineStyle={"fill": "dash", "dash": [10, 10]}, custom__fillOpacity=0))
         .override_by_name("forecast", panels.looks(color={"mode": "fixed", "fixedColor": panels.YELLOW}, custom__lineStyle={"fill": "dot", "dash": [2, 6]}, custom__fillOpacity=0))
         .override_by_regexp("readings.*", panels.looks(custom__drawStyle="points", custom__pointSize=7))
@@ -390,7 +390,7 @@ def _steps() -> panels.Panel:
         )
         .with_transformation(panels.transform("sortBy", fields={}, sort=[{"field": "Step"}]))
         .with_transformation(panels.transform("sortBy", fields={}, sort=[{"field": "Rank"}]))
-        .override_by_name("Name", panels.looks(links=[panels.link("Show its trace and its lines of code below", "/d/quant-run/run?${__url_time_range}&${job:queryparam}&${run:queryparam}&${instance:queryparam}&var-trace=${__data.fields.traceIdHidden}&var-lines=${__data.fields.Name:percentencode}")], custom__hideFrom__viz=False))
+        .override_by_name("Name", panels.looks(links=[panels.link("Show its trace and its lines of code below", "/d/quant-run/run?${__url_time_range}&${job:queryparam}&${run:queryparam}&${instance:queryparam}&var-trace=${__data.fields.traceIdHidden}&var-lines=${__data.fields.Name:percentencode}")], custom__hideFrom__viz=False, custom__width=240))
         .override_by_name("Trace", panels.looks(custom__hideFrom__viz=True))
     )  # fmt: skip
     for title, unit in STEP_COLUMNS.values():

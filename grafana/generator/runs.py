@@ -126,7 +126,7 @@ def _alerts() -> panels.Panel:
         }),
     ).with_transformation(panels.transform("sortBy", fields={}, sort=[{"field": "Since", "desc": True}]))  # fmt: skip
     return (
-        table.override_by_name("Since", panels.looks("dateTimeAsIso"))
+        table.override_by_name("Since", panels.looks("dateTimeAsIso", custom__width=175))
         .override_by_name("Run", panels.looks(links=[panels.link("Open this run", panels.TO_RUN)]))
     )  # fmt: skip
 
@@ -161,7 +161,7 @@ def _table() -> panels.Panel:
             }),
         )
         .with_transformation(panels.transform("sortBy", fields={}, sort=[{"field": "Began", "desc": True}]))
-        .override_by_name("Began", panels.looks("dateTimeAsIso"))
+        .override_by_name("Began", panels.looks("dateTimeAsIso", custom__width=175))
         .override_by_name("Duration", panels.looks("ns"))
         .override_by_regexp("Peak memory|GPU peak|Disk", panels.looks("bytes"))
         .override_by_name("Failed steps", panels.looks("none"))

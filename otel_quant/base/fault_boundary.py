@@ -21,8 +21,7 @@ _LONGEST: Final = 500
 _DEEPEST: Final = 10
 """Characters of a message that are kept, and exceptions of a chain that are looked at."""
 
-BECAUSE: Final = "; because of "
-"""Stands in a message before the exception that has led to it."""
+BECAUSE: Final = "; because of "  # Stands in a message before the exception that has led to it
 
 _TRACEBACKS: Final = ("RemoteTraceback", "_RemoteTraceback")
 """What pools raise an exception of a worker from: it holds the same again as text."""

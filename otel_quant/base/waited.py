@@ -53,5 +53,4 @@ class Waited:
                     self._shared, self._path = memoryview(mmap(file.fileno(), 8)).cast("d"), path
 
 
-WAITED: Final = Waited()
-"""That of this process."""
+WAITED: Final = Waited()  # That of this process

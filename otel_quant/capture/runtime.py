@@ -455,8 +455,7 @@ def _no_run() -> Recorder:
     return nothing
 
 
-RUNTIME: Final = Runtime()
-"""The only one in this process."""
+RUNTIME: Final = Runtime()  # The only one in this process
 
 PROVIDERS.changed = RUNTIME.change_providers
 

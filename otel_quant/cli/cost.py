@@ -44,6 +44,9 @@ def _run(options: argparse.Namespace) -> int:
         if options.format == "csv" and not options.strict and sys.stderr is not None:
             # CSV has no place for them; --strict prints them anyway.
             sys.stderr.writelines(f"otel-quant: {line}\n" for line in all_assumptions(costs))
+    if options.input or options.dim:
+        wanted = "expected lengths that the model takes; the totals leave out what depends on it"
+        problems += [f"{each.path}: {each.misfit}; {wanted}" for each in costs if each.misfit]
     if problems:
         raise cmd.UserError(problems, FAILED)
     unknown = [*all_assumptions(costs), *_unknown(costs)] if options.strict else ()

@@ -18,26 +18,27 @@ if TYPE_CHECKING:
 _MOST_DECIBELS: Final = 1000
 
 
+def _missing() -> str:
+    """Returns what is to be installed; empty if nothing is."""
+    names = [name for name in ("onnxruntime", "onnx") if find_spec(name) is None]
+    expected = "expected: pip install otel-quant[inference]"
+    return f"{names[0]} is not installed; {expected}" if names else ""
+
+
 def _run(options: argparse.Namespace) -> int:
-    for name in ("onnxruntime", "onnx"):
-        if find_spec(name) is None:
-            raise cmd.UserError(
-                f"{name} is not installed; expected: pip install otel-quant[inference]"
-            )
+    if problem := _missing():
+        raise cmd.UserError(problem)
     if options.out is None and not options.dry_run:
         raise cmd.UserError("-o is missing; expected the path of the fixed file", cmd.MISUSED)
-    from dataclasses import replace
-
     from otel_quant.inference.fix.fixing import FixError, Wanted, fix
     from otel_quant.views.fix import document
 
-    measured = replace(models.measure_options(options), samples=options.samples)
     wanted = Wanted(
         options.model, options.out or "", options.float, options.only, options.dry_run,
         options.allow_db, options.provider_for,
     )  # fmt: skip
     with cmd.user_errors(FixError, exit_code=models.FAILED):
-        result = fix(wanted, measured)
+        result = fix(wanted, models.measure_options(options))
     cmd.print_document(document(result, is_page=options.format == "html"), options.format)
     sys.stdout.flush()
     return 0 if result.output or result.of_state("planned") else models.FAILED
@@ -45,13 +46,18 @@ def _run(options: argparse.Namespace) -> int:
 
 def fixed_beside(recording: Recording) -> Iterator[str]:
     """Fixes the quantized models that a run has written, each beside itself; yields what came of it."""
+    if problem := _missing():
+        yield problem
+        return
     from otel_quant.inference.fix.fixing import FixError, Wanted, fix
     from otel_quant.inference.subjects import Options
     from otel_quant.views.fix import answer
 
+    written: dict[str, str | None] = {}
     for run in recording.runs:
         paths = {str(each.get("role")): str(each.get("path")) for each in run.models}
-        quantized, floats = paths.get("quantized", ""), paths.get("float")
+        written[paths.get("quantized", "")] = paths.get("float")
+    for quantized, floats in written.items():
         if quantized.endswith(".onnx"):
             wanted = Wanted(quantized, f"{quantized.removesuffix('.onnx')}.fixed.onnx", floats)
             try:

@@ -156,7 +156,7 @@ class _Analysis:
             quantized_contractions=types.quantized, in_float=tuple(in_float), runtime=types.runtime,
             on_loading=tuple(_in_float(ops, why) for why, ops in types.on_loading.items()),
             left_in_float=tuple(left), contractions=self._contractions.count,
-            assumed_branches=tuple(self._branches),
+            assumed_branches=tuple(self._branches), misfit=next(iter(walk.misfits), ""),
         )  # fmt: skip
 
     def _take_nodes(self, exclude: Collection[str]) -> dict[str, int]:

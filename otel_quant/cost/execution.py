@@ -212,8 +212,7 @@ def _unsized(op: TypedNode) -> str | None:
     return next(unsized, None)
 
 
-_MAX_STEPS: Final = 16
-"""Operators that are looked through behind one operand."""
+_MAX_STEPS: Final = 16  # Operators that are looked through behind one operand
 
 _DEQUANTIZED: Final = dtypes.QUANTIZED | {dtypes.UNKNOWN: "", dtypes.INT32: ""}
 """What a DequantizeLinear's operand is quantized to; a bias of int32 is no such type."""

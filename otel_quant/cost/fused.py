@@ -31,8 +31,7 @@ _OPERANDS: Final = {
 }
 """Operands that have to be there, else a model is broken and the node is left as it is."""
 
-_MATRIX: Final = 2
-"""Dimensions."""
+_MATRIX: Final = 2  # Dimensions
 
 _LIMITS: Final = {
     dtypes.INT8: (-128, 127), dtypes.UINT8: (0, 255), dtypes.INT16: (-32768, 32767), dtypes.UINT16: (0, 65535),

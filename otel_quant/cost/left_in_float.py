@@ -34,8 +34,7 @@ _ADDED: Final = "_MatMul"
 """Behind the name of a Gemm that onnxruntime's quantizer has made a MatMul of, before it looks for names."""
 
 
-Why: TypeAlias = tuple[str, str]
-"""A reason, and what would change it, which may be empty."""
+Why: TypeAlias = tuple[str, str]  # A reason, and what would change it, which may be empty
 
 
 class _Alike(NamedTuple):

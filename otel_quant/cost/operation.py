@@ -319,14 +319,14 @@ def axis_of(axis: int, rank: int) -> int:
     return axis + rank if axis < 0 else axis
 
 
-_MOST_SHAPES: Final = 4  # Operands that a reason shows the shapes of
+MOST_SHAPES: Final = 4  # Operands that a reason shows the shapes of
 
 
 def reason_of(error: Exception, op: TypedNode, rule: str) -> str:
     """Returns why a rule failed, as one sentence with a node's name."""
     if isinstance(error, UnknownError):
         return error.cause or f"{op.title}: {error.problem}"
-    given = [value.shape for value in op.inputs[:_MOST_SHAPES] if value]
+    given = [value.shape for value in op.inputs[:MOST_SHAPES] if value]
     shapes = [None if shape is None else list(shape) for shape in given]
     return (
         f"{op.title}: operands of shapes {', '.join(map(str, shapes))}, or its attributes, do not fit "

@@ -275,6 +275,7 @@ class ModelCost(NamedTuple):
         runtime: The onnxruntime and the processor that this is of; empty where all is expected
             to run in what it asks for, unless something is dequantized.
         assumed_branches: The branches that are costed where the condition depends on data.
+        misfit: The first node whose operands do not fit each other, with their shapes; empty if all do.
     """
 
     path: str
@@ -316,6 +317,7 @@ class ModelCost(NamedTuple):
     expected_precision: Mapping[str, float] = MappingProxyType({})
     runtime: str = ""
     assumed_branches: tuple[AssumedBranch, ...] = ()
+    misfit: str = ""
 
     @property
     def symbolic_dims(self) -> Mapping[str, int]:

@@ -131,8 +131,7 @@ VERSIONS: Final[Mapping[str, Version]] = {
 }  # fmt: skip
 """By the first version that has them. Older ones than the first, which nothing here supports, are taken for it."""
 
-NEWEST: Final = "1.32.0"
-"""The newest version that the rules were compared with by running."""
+NEWEST: Final = "1.32.0"  # The newest version that the rules were compared with by running
 
 
 class Onnxruntime(NamedTuple):

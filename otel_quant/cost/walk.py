@@ -172,7 +172,8 @@ class Walk:
         self._given = Symbols(bound.dims)
         self._trust_declared = not bound.overridden
         self._askable = _askable(bound.values)
-        self._misfit: TypedNode | None = None  # the last one whose operands do not fit
+        self.misfit: TypedNode | None = None  # the last node whose operands do not fit
+        self.misfits: list[str] = []  # what of such nodes does not fit, with their shapes
         self._opsets = model.opsets
         self._orders: dict[int, tuple[GraphNode, ...]] = {}
         self.budget.check_time()
@@ -311,7 +312,14 @@ class Walk:
             outputs = operator.results(op, wanted)
         except RULE_ERRORS as error:
             if isinstance(error, operation.MismatchError):
-                self._misfit = op
+                self.misfit = op
+                shapes = (
+                    each.shape
+                    for each in op.given[: operation.MOST_SHAPES]
+                    if each.shape is not None
+                )
+                shown = " and ".join("x".join(map(str, shape)) for shape in shapes)
+                self.misfits.append(f"{reason_of(error, op, 'shape rule')} (operands {shown})")
             outputs = [Value(operator.dtype(op, i)) for i in range(wanted)]
             return outputs, reason_of(error, op, "shape rule")
         while len(outputs) < wanted:
@@ -362,7 +370,7 @@ class Walk:
         """
         shape, dims = value.shape, declared.shape
         is_known = shape is not None and None not in shape
-        if is_known or value.kind != "tensor" or dims is None or op is self._misfit:
+        if is_known or value.kind != "tensor" or dims is None or op is self.misfit:
             return
         if shape is not None and len(shape) == len(dims):
             names = (dim if isinstance(dim, str) else None for dim in dims)

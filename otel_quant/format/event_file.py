@@ -136,8 +136,7 @@ BEFORE_RUNS: Final = "before"
 _STACKS_NS: Final = 5_000_000_000
 """Nanoseconds at least between two writes of the stacks, which are written whole."""
 
-_STACKS_SHARE: Final = 0.0005
-"""Part of a core that writing them may take."""
+_STACKS_SHARE: Final = 0.0005  # Part of a core that writing them may take
 
 
 class StacksWriter:

@@ -37,44 +37,49 @@ class Found(NamedTuple):
     # The text for several findings of a kind with the same reason; empty for `text`
     alike: str = ""
 
-    def finding(self, kind: str, source: str, whole: float) -> Finding:
-        """Returns the finding, with its share of the time of all kernels in microseconds."""
+    def finding(self, kind: str, source: str, whole: float, accuracy: bool) -> Finding:
+        """Returns the finding, with its share, if it has kernels, of the time of all kernels in microseconds."""
         from otel_quant.cost.graph import printable  # nothing that the process of a model needs
 
         micros = sum(kernel.time for kernel in self.kernels)
         share = micros / whole
         fix = f"; fix: {self.remedy}" if self.remedy else ""
-        text = f"{self.text} ({share_text(share)} of the time){fix}"
+        of_time = f" ({share_text(share)} of the time)" if self.kernels else ""
+        text = f"{self.text}{of_time}{fix}"
         names = tuple(printable(kernel.title, _LONGEST) for kernel in self.kernels)
         place, alike = printable(self.place, _LONGEST), printable(self.alike or self.text)
-        return Finding(kind, place, text, self.remedy, micros, share, names, source, alike)
+        return Finding(
+            kind, place, text, self.remedy, micros, share, names, source, alike, accuracy
+        )
 
 
 class Findings(Generic[_Evidence]):
     """The rows of a runtime, in the order in which a run is looked at."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[str, str, float, Callable[[_Evidence], Iterable[Found]]]] = []
+        self._rows: list[tuple[str, str, float, bool, Callable[[_Evidence], Iterable[Found]]]] = []
 
-    def row(self, kind: str, source: str, least: float = _WORTH) -> Callable[[Any], Any]:
+    def row(
+        self, kind: str, source: str, least: float = _WORTH, *, accuracy: bool = False
+    ) -> Callable[[Any], Any]:
         """Adds a function: the kind of what it finds, the source that documents it, the least share that counts."""
 
         def add(find: Callable[[_Evidence], Iterable[Found]]) -> Any:
-            self._rows.append((kind, source, least, find))
+            self._rows.append((kind, source, 0.0 if accuracy else least, accuracy, find))
             return find
 
         return add
 
     def of(self, evidence: _Evidence, whole: float) -> tuple[Finding, ...]:
-        """Returns the findings of a run, what took longest first, with its share of the time."""
+        """Returns the findings of a run: those about accuracy, then what took longest, with its share of the time."""
         made: list[Finding] = []
-        for kind, source, least, find in self._rows:
-            found = [each.finding(kind, source, whole or 1.0) for each in find(evidence)]
+        for kind, source, least, accuracy, find in self._rows:
+            found = [each.finding(kind, source, whole or 1.0, accuracy) for each in find(evidence)]
             shares: dict[str, float] = defaultdict(float)  # those with one reason count together
             for each in found:
                 shares[each.alike] += each.share
             made += [each for each in found if shares[each.alike] >= least]
-        return tuple(sorted(made, key=lambda each: -each.micros))
+        return tuple(sorted(made, key=lambda each: (not each.is_about_accuracy, -each.micros)))
 
 
 def with_slower(models: Sequence[ModelResult]) -> tuple[ModelResult, ...]:

@@ -14,6 +14,9 @@ OF_PROCESSES: Final = 0.08
 """How far two processes of the same model may differ for as long as they live, however quiet their
 rounds (7 % were measured, 5 % with huge pages): less is no difference between models."""
 
+OF_PROCESSES_CPU: Final = 0.05
+"""The same of CPU time on one thread (4.9 % were measured, of twelve processes of each of three models)."""
+
 _ERROR_OF_MEDIAN: Final = 1.2533 / 0.6745
 """Standard error of the median of n normal values, times the root of n, for half the distance of
 their quartiles: the error of a mean is smaller by the root of pi / 2, and 0.6745 standard deviations are
@@ -37,7 +40,7 @@ _OF_FEW_PROCESSES: Final[Mapping[int, float]] = {
 Student's distribution with one degree of freedom less."""
 
 _BY_CHANCE: Final = 370
-"""Comparisons in one of which chance alone may show a difference, in all rules here."""
+"""RatioOfTimess in one of which chance alone may show a difference, in all rules here."""
 
 _IN_DOUBT: Final = 1.25
 """Ratio of medians to that of the fastest tenths, or the other way round, from which neither is believed."""
@@ -54,18 +57,22 @@ class RatioOfTimes(NamedTuple):
     why: str = ""  # Why it is not known to be
 
 
-def compared(medians: Sequence[Sequence[float]], others: Sequence[Sequence[float]]) -> RatioOfTimes:
-    """Compares the times of two models, round by round."""
+def compared(
+    medians: Sequence[Sequence[float]],
+    others: Sequence[Sequence[float]],
+    of_processes: float = OF_PROCESSES,
+) -> RatioOfTimes:
+    """Compares the times of two models, round by round; ``of_processes`` is what two of one model differ by."""
     ratios = [
         [one / other for one, other in zip(*rounds, strict=False)]
         for rounds in zip(medians, others, strict=False)
     ]
     if len(ratios) < min(_OF_FEW_PROCESSES):
-        return _compared_rounds(list(chain.from_iterable(ratios)))
+        return _compared_rounds(list(chain.from_iterable(ratios)), of_processes)
     logs = [median(map(log, each)) for each in ratios]
     difference, root = without_extremes(logs), sqrt(len(logs))
     errors = _OF_FEW_PROCESSES[min(len(logs), max(_OF_FEW_PROCESSES))]
-    error, least = errors * stdev(logs) / root, log1p(OF_PROCESSES) / root
+    error, least = errors * stdev(logs) / root, log1p(of_processes) / root
     return _judged(exp(difference), min(abs(mean(logs)), abs(difference)), error, least)
 
 
@@ -80,7 +87,7 @@ def _judged(ratio: float, difference: float, error: float, least: float) -> Rati
     return RatioOfTimes(ratio, not why, why)
 
 
-def _compared_rounds(ratios: Sequence[float]) -> RatioOfTimes:
+def _compared_rounds(ratios: Sequence[float], of_processes: float) -> RatioOfTimes:
     """Compares times by their ratios in all rounds, of which nearly all have to show a difference."""
     ratio = median(ratios)
     if len(ratios) < min(_OF_FEW_ROUNDS):
@@ -90,7 +97,7 @@ def _compared_rounds(ratios: Sequence[float]) -> RatioOfTimes:
     low, _, high = quantiles(map(log, ratios), n=4, method="inclusive")
     error = _ERROR_OF_MEDIAN * (high - low) / 2 / sqrt(len(ratios))
     errors = _OF_FEW_ROUNDS.get(len(ratios), _STANDARD_ERRORS)
-    found = _judged(ratio, abs(log(ratio)), errors * error, log1p(OF_PROCESSES))
+    found = _judged(ratio, abs(log(ratio)), errors * error, log1p(of_processes))
     if found.is_apart and not rounds_agree:
         return RatioOfTimes(ratio, False, "fewer than nine of ten rounds agree")
     return found

@@ -15,7 +15,7 @@ from otel_quant.cost.graph import runtime_here
 from otel_quant.inference.findings import with_slower
 from otel_quant.inference.model_process import with_huge_pages
 from otel_quant.inference.results import InferenceResult, MemoryUse, ModelResult, runtime_of
-from otel_quant.inference.rounds import beside, take_turns
+from otel_quant.inference.rounds import ROUND, beside, take_turns
 from otel_quant.inference.subjects import InProcess, OnnxModel, Options, Script
 from otel_quant.inference.torch_session import VariantsError
 
@@ -51,6 +51,7 @@ def run_in_turns(
     for model in models:
         kept.callback(model.process.close)
         model.prepare()
+        model.base = models[0]
     if is_timed:
         take_turns(models, options.seconds, options.runs, joules=options.joules)
     for model in models:
@@ -79,7 +80,7 @@ def _result(model: InProcess, base: InProcess) -> ModelResult:
     if result.latency is None:
         return result
     usual = result.latency.processes[0]
-    before, timed = model.marks
+    before, timed = model.marks[0], model.marks[-1]
     gpu, disk = timed.get("gpu"), model.disk
     memory = MemoryUse(timed["process"], before["process"], weights_on_disk=disk, gpu=gpu)
     return replace(
@@ -163,6 +164,7 @@ def _measure(
         began = time.perf_counter()
         variant.prepare()
         took = variant.loading + time.perf_counter() - began
+        variant.time_early(ROUND)
         if variant.problem:
             tell(f"{variant.name}: {variant.problem}")
         else:
@@ -170,7 +172,6 @@ def _measure(
     _time(wanted, 1, options, tell)
     for variant, count in wanted.items():
         variant.finish()
-        variant.is_finished = True
         if count == 1:
             variant.process.close()
     for number in range(2, max(wanted.values(), default=1) + 1):

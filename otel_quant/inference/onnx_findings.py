@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from otel_quant.cost import graph
 from otel_quant.cost.graph import QDQ, Fusion, Obstacle, TypedNode, Value, dtypes, printable
 from otel_quant.inference.findings import Findings, Found
 from otel_quant.inference.onnx_kernels import FileGraph, Part, Placed
-from otel_quant.inference.results import grouped, has_few_bits
+from otel_quant.inference.results import TensorError, grouped, has_few_bits
 from otel_quant.schema.units import counted, joined, share_text
 
 _OPTIMIZER: Final = "onnxruntime/core/optimizer/"
@@ -35,6 +35,8 @@ class OnnxEvidence:
     asked: Sequence[str]  # Providers that the user asked for, in order
     level: str  # Level of graph optimization
     parts: Sequence[Part] = ()  # The graph before fusion, by provider; empty if that is not known
+    layers: Sequence[TensorError] = ()  # Beside the float model
+    not_finite: Mapping[str, Any] | None = None  # The first node whose results are not finite
 
     def of(self, op_types: Collection[str]) -> Sequence[Placed]:
         """Returns the kernels of some operators."""
@@ -57,7 +59,7 @@ def listed(names: Sequence[str]) -> str:
     return joined(shown)
 
 
-_CLAMPS: Final = frozenset({"Clip", "Relu"})
+CLAMPS: Final = frozenset({"Clip", "Relu"})
 _QUARK: Final = "com.amd.quark:"
 
 _QDQ_TYPES: Final = frozenset({"QuantizeLinear", "DequantizeLinear"})
@@ -65,6 +67,10 @@ _QDQ_TYPES: Final = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
 _OTHER_NUMBERS: Final = Obstacle(
     "integers are converted to another type, scale or zero point", "the same ones in both"
+)
+_UNFOLDED: Final = Obstacle(
+    graph.NO_KERNEL.reason,
+    "quant_pre_process before the quantization, which folds it into the Conv",
 )
 _NOT_HERE: Final = Obstacle("onnxruntime has no kernel on integers for it as it is", "")
 
@@ -250,7 +256,7 @@ def _beside(file: FileGraph, op: TypedNode) -> Iterator[TypedNode]:
     if op.kind in graph.QUANTIZES:
         if (maker := file.maker(op.input(0))) is not None:
             # A clamp is a part of the kernel in front, if there is one.
-            clamped = file.maker(maker.input(0)) if maker.kind in _CLAMPS else None
+            clamped = file.maker(maker.input(0)) if maker.kind in CLAMPS else None
             yield clamped or maker
     elif not file.is_given_out(op.outputs[0]):
         # A constant is taken for an operand of what reads it in another shape.
@@ -279,7 +285,7 @@ def _why(evidence: OnnxEvidence, at: TypedNode, op: TypedNode) -> Obstacle | Non
     if known is not None:  # Case 3
         return _read_otherwise(file, at, known) if known is graph.NOT_QUANTIZED else known
     if rule is None:  # Case 4
-        return graph.NO_KERNEL
+        return _UNFOLDED if at.kind == "BatchNormalization" else graph.NO_KERNEL
     if at.opset < rule.since:
         since = f"from opset {rule.since} on; this is {at.opset}"
         return Obstacle(f"there is a kernel on integers for it {since}", f"opset {rule.since}")
@@ -332,7 +338,7 @@ def _of_operands(file: FileGraph, at: TypedNode, rule: Fusion) -> Obstacle:
     return Obstacle(why, "QuantizeLinear and DequantizeLinear in front of each")
 
 
-@FINDINGS.row("axis", "onnxruntime/core/providers/cpu/quantization/qlinearconv.cc", 0.0)
+@FINDINGS.row("axis", "onnxruntime/core/providers/cpu/quantization/qlinearconv.cc", accuracy=True)
 def _other_axis(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields convolutions on integers whose weights have scales along another axis than 0."""
     kernels = evidence.of({"QLinearConv"})

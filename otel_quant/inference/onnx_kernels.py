@@ -151,14 +151,9 @@ def _as_in_file(name: str) -> str:
 _MOST_READERS: Final = 8
 """Nodes that read a constant which shows where a kernel belongs; more may share a zero point."""
 
-_MOST: Final = 2000
-"""Nodes of the file that one kernel may do the work of."""
-
-_LONGEST: Final = 120
-"""Characters of a name in a result."""
-
-_MOST_TENSORS: Final = 16
-"""Operands or results of a kernel in a result."""
+_MOST: Final = 2000  # Nodes of the file that one kernel may do the work of
+_LONGEST: Final = 120  # Characters of a name in a result
+_MOST_TENSORS: Final = 16  # Operands or results of a kernel in a result
 
 
 class FileGraph(graph.ModelGraph):
@@ -224,12 +219,14 @@ class FileGraph(graph.ModelGraph):
         return next(filter(None, known), None)
 
     def weights(self, ops: Iterable[TypedNode]) -> Sequence[Tensor]:
-        """Returns the constants that nodes read, those that are dequantized for them too."""
-        operands = dict.fromkeys(chain.from_iterable(op.given for op in ops))
-        makers = (self.maker(each) for each in operands if each.constant)
-        held = (op.given for op in makers if op is not None and op.kind in graph.DEQUANTIZES)
-        behind = dict.fromkeys(chain(operands, *held))
-        return [each.weight for each in behind if each.weight is not None]
+        """Returns the constants that nodes read, through conversions of constants."""
+        left, found = [value for op in ops for value in op.given], dict[Value, None]()
+        while left:
+            value = left.pop()
+            op = self.maker(value) if value.constant and value not in found else None
+            found[value] = None
+            left += op.given if op is not None and op.kind in graph.QDQ else ()
+        return [each.weight for each in found if each.weight is not None]
 
     @property
     def weight_bytes(self) -> int:

@@ -85,8 +85,8 @@ def _made(name: str, dtype: str, feed: Mapping[str, Any]) -> Any:
 
 _RANGES: Final = {"int8": (-128, 128), "uint8": (0, 256)}
 
-_QUIET: Final = 3
-"""Only errors are logged."""
+_QUIET, _SILENT = 3, 4
+"""Only errors are logged, or only what ends the process."""
 
 _QUARK: Final = "com.amd.quark:"
 
@@ -183,36 +183,31 @@ class OnnxSession:
         left = str(graph) if graph.exists() else None
         return {"assigned": parts, "file": session.end_profiling(), "graph": left}
 
-    def layers(self, first: str) -> dict[str, dict[str, float]]:
-        """Returns by tensor SQNR in dB, of its quantization and of all before it, by onnxruntime's debugger."""
-        import numpy as np
-        from onnxruntime.quantization import qdq_loss_debug as debug
+    def layers(self, first: str, floats: list[str]) -> Any:
+        """Compares the tensors of a run with another model's, and weights."""
+        from otel_quant.inference.layer_errors import layer_errors
 
-        made = []
-        for i, path in enumerate((first, self._path)):
-            target = self._folder / f"outputs{i}.onnx"
-            debug.modify_model_output_intermediate_tensors(path, target, save_as_external_data=True)
-            made.append(debug.collect_activations(str(target), [self._feeds]))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            errors = debug.compute_activation_error(debug.create_activation_matching(*made[::-1]))
-        keys = {"own": "qdq_err", "all": "xmodel_err"}
-        return {
-            name: {own: float(found[key]) for own, key in keys.items() if key in found}
-            for name, found in errors.items()
-        }
+        options = self._session_options("disable")
+        options.log_severity_level = _SILENT
+        return layer_errors((first, self._path), floats, self._feeds, options, self._folder)
+
+    def _session_options(self, level: str) -> Any:
+        import onnxruntime
+
+        made = onnxruntime.SessionOptions()
+        made.log_severity_level = _QUIET
+        made.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, _LEVELS[level])
+        if self._options["threads"] is not None:
+            made.intra_op_num_threads = self._options["threads"]
+        for library in self._libraries:
+            made.register_custom_ops_library(library)
+        return made
 
     def _new_session(self, *, is_profiled: bool = False, graph: Path | None = None) -> Any:
         """Makes a session; one that is profiled may leave the graph that it runs."""
         import onnxruntime
 
-        made = onnxruntime.SessionOptions()
-        made.log_severity_level = _QUIET
-        level = _LEVELS[self._options["level"]]
-        made.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
-        if self._options["threads"] is not None:
-            made.intra_op_num_threads = self._options["threads"]
-        for library in self._libraries:
-            made.register_custom_ops_library(library)
+        made = self._session_options(self._options["level"])
         if is_profiled:
             made.enable_profiling = True
             made.profile_file_prefix = str(self._folder / "profile")

@@ -1,12 +1,11 @@
-"""How far outputs of a model, and its tensors, are off from the first model's."""
+"""How far outputs of a model are off from the first model's."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from otel_quant.inference.arrays import Arrays
-from otel_quant.inference.results import Accuracy, OutputError, TensorError
+from otel_quant.inference.results import Accuracy, OutputError
 
 
 def compared_outputs(first: Arrays, other: Arrays) -> Accuracy:
@@ -51,14 +50,3 @@ def sqnr(expected: Any, actual: Any) -> float | None:
     a, b = expected.astype(np.float64), actual.astype(np.float64)
     noise, signal = float(((a - b) ** 2).sum()), float((a**2).sum())
     return 10 * float(np.log10(signal / noise)) if signal and noise else None
-
-
-def tensor_errors(
-    found: Mapping[str, Mapping[str, float]], nodes: Mapping[str, str]
-) -> tuple[TensorError, ...]:
-    """Returns what the debugger has found with the nodes that make the tensors, the worst first."""
-    worst_first = sorted(found, key=lambda it: found[it].get("all", found[it].get("own", 0.0)))
-    return tuple(
-        TensorError(name, found[name].get("own"), found[name].get("all"), nodes.get(name, ""))
-        for name in worst_first
-    )

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from inspect import signature
 from itertools import chain
+from math import inf
 from operator import attrgetter
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -255,6 +256,7 @@ class Finding:
     kernels: tuple[str, ...]  # Their names
     source: str  # Address of the source that documents it
     alike: str = ""  # The text for several findings of the kind with the same reason
+    is_about_accuracy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,12 +272,35 @@ class OutputError:
 
 @dataclass(frozen=True, slots=True)
 class TensorError:
-    """SQNR of a tensor in dB: ``own`` of its quantization alone, ``all`` of all before it too."""
+    """SQNR of a layer's result in dB: ``own`` of its quantization alone, ``all`` of all before it too."""
 
     name: str
-    own: float | None
-    all: float | None
+    own: float | None = None
+    all: float | None = None
     node: str = ""  # The node of the file that makes it, where that is known
+    carried: float | None = None  # Of what came in, and of its weights, without its own
+    weights: float | None = None  # Of its weights
+    low: float | None = None  # Share of its values at the lowest code
+    high: float | None = None  # The same of the highest one
+    used: float | None = None  # Share of the codes between the lowest and the highest of its values
+    # Of the float model's own values with this scale: their share beyond its codes, their part of its
+    # range, the dB that are left, and those that the scale of these values would leave
+    clipped: float | None = None
+    span: float | None = None
+    direct: float | None = None
+    best: float | None = None
+    best_scale: float | None = None
+    best_zero: int | None = None
+    weights_best: float | None = None  # The dB that scales by channel would leave of the weights
+    weights_used: float | None = None  # Share of the codes that they use
+    weights_scales: int | None = None  # How many scales they have
+    # Share of its values that a Relu or Clip of the float model would change, which is left to the quantization
+    passed: float | None = None
+
+    @property
+    def worst(self) -> float:
+        """The lower dB of its own and of its weights."""
+        return min((each for each in (self.own, self.weights) if each is not None), default=inf)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from typing import ClassVar, Final
 
 from otel_quant.inference.arrays import Arrays
 from otel_quant.inference.latency_statistics import (
+    OF_PROCESSES_CPU,
     RatioOfTimes,
     are_separate,
     compared,
@@ -171,7 +172,8 @@ _OF_CPU: Final = 0.1
 def _judged(found: Latency, own: MeasuredModel, beside: MeasuredModel) -> Latency:
     """Adds the ratio to another model's time: of CPU time where the clock cannot tell and that can."""
     wall = compared(own.medians(), beside.medians())
-    if not wall.is_apart and are_separate(own.times, beside.times):
+    is_separate = are_separate(own.times, beside.times)
+    if is_separate:
         wall = RatioOfTimes(wall.ratio, True)
     in_doubt = disagree(own.times, beside.times)
     found = replace(found, is_in_doubt=in_doubt)
@@ -180,10 +182,10 @@ def _judged(found: Latency, own: MeasuredModel, beside: MeasuredModel) -> Latenc
         for it in (own, beside)
     )
     if computes and (in_doubt or not wall.is_apart):
-        cpu = compared(_medians(own.cpu), _medians(beside.cpu))
+        cpu = compared(_medians(own.cpu), _medians(beside.cpu), OF_PROCESSES_CPU)
         if in_doubt or cpu.is_apart:
             return replace(found, **cpu._asdict(), is_by_cpu=True)
-    if in_doubt:
+    if in_doubt and not is_separate:
         wall = RatioOfTimes(wall.ratio, False, "the machine was busy, so the ratio is in doubt")
     return replace(found, **wall._asdict())
 

@@ -9,17 +9,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import wraps
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from otel_quant.cost import CostError, InputSpec
-from otel_quant.cost.graph import QDQ, TypedNode, printable
+from otel_quant.cost.graph import TypedNode, dtypes, printable
+from otel_quant.inference.accuracy_findings import FINDINGS
 from otel_quant.inference.arrays import saved_arrays
 from otel_quant.inference.model_process import ModelError, ModelProcess
-from otel_quant.inference.onnx_findings import CPU, FINDINGS, OnnxEvidence, ran_in
+from otel_quant.inference.onnx_findings import CPU, OnnxEvidence, ran_in
 from otel_quant.inference.onnx_kernels import FileGraph, Part, RanGraph, placed, read_profile
-from otel_quant.inference.outputs import tensor_errors
-from otel_quant.inference.results import Accuracy, Ran, alike_inputs, tensor_text
+from otel_quant.inference.results import Accuracy, Ran, TensorError, alike_inputs, tensor_text
 from otel_quant.inference.rounds import MeasuredModel
 from otel_quant.inference.torch_session import VariantsError
 from otel_quant.schema.units import types_text
@@ -28,6 +29,9 @@ _QUARK: Final = "com.amd.quark:"
 
 _MOST_SAVED: Final = 1 << 30
 """Bytes of weights from which the graph that onnxruntime makes is not written to disk."""
+
+_MOST_COMPARED: Final = 1 << 28
+"""Bytes of two models together whose layers are compared unasked: they run once more, without optimizations."""
 
 _EVENTS: Final = 40_000
 """Events of kernels in a profile, at most."""
@@ -116,7 +120,11 @@ class InProcess(MeasuredModel):
         self.is_quantized: bool | None = None
         self.no_outputs = ""  # why there are none
         self._asks_outputs_of: Mapping[str, int] = {}  # samples
-        self.is_finished = False  # whether all is known but the times of later processes
+        self.is_finished = False  # whether all is known but the times of more rounds
+        self._early = (
+            self.processes,
+            self.cpu,
+        )  # a round of its own, until it has those beside others
 
     @abstractmethod
     def prepare(self) -> None:
@@ -129,6 +137,7 @@ class InProcess(MeasuredModel):
     @attempted
     def finish(self) -> None:
         """Takes what is to be known after the rounds; if a call fails, the times stand all the same."""
+        self.no_outputs = ""
         self.take_marks(resets=False)
         path = self.process.folder / "outputs.npz"
         try:
@@ -141,9 +150,24 @@ class InProcess(MeasuredModel):
     def _weigh(self) -> None:
         """Asks for the size of the weights, if only the process knows it."""
 
+    def time_early(self, seconds: float) -> None:
+        """Takes a round as soon as it is made: the command may be stopped."""
+        self.time(seconds, None)
+        self.mark_again()
+        self.no_outputs = "the command was stopped before it was asked for any"
+        self.is_finished = not self.problem
+        self._early, self.processes, self.cpu = (self.processes, self.cpu), [[]], [[]]
+
+    @attempted
+    def mark_again(self) -> None:
+        """Takes the mark of memory after a round."""
+        self.take_marks(resets=False)
+
     def stop(self) -> None:
         """Leaves out processes without a round, and a variant that is not finished."""
-        self.processes = list(filter(None, self.processes))
+        if not any(self.processes):
+            self.processes, self.cpu = self._early
+        self.processes, self.cpu = list(filter(None, self.processes)), list(filter(None, self.cpu))
         if not self.is_finished:
             self.problem = self.problem or "stopped before it was measured"
 
@@ -274,6 +298,9 @@ class OnnxModel(InProcess):
         self.path, self.options, self.is_profiled = path, options, is_profiled
         self._asks_outputs_of = {"samples": options.samples}
         self.file: FileGraph
+        self.base: OnnxModel | None = None  # What its layers are compared with
+        self.layers: tuple[TensorError, ...] = ()  # The worst first
+        self._no_layers = ""  # why there are none
         self._grown: int | None = None  # bytes, by the session
         self._feed: Mapping[str, Any] = {}  # shapes, values, file of the inputs
         self._of_script = ""  # file of the inputs that a script has left
@@ -385,7 +412,10 @@ class OnnxModel(InProcess):
         kernels = placed(profile, self.file, graph, parts)
         slowest = sorted((each.ran for each in kernels), key=lambda each: -each.micros)
         ran = Ran(len(profile.runs), profile.run_micros, tuple(slowest))
-        evidence = OnnxEvidence(self.file, kernels, asked, self.options.level, parts)
+        not_finite = self._look_at_layers()
+        evidence = OnnxEvidence(
+            self.file, kernels, asked, self.options.level, parts, self.layers, not_finite
+        )
         findings = FINDINGS.of(evidence, ran.kernel_micros)
         assigned = dict(Counter(part.provider for part in parts for _ in part.nodes)) or None
         self.facts = {**self.facts, "types": self._types(ran_in(kernels, self.file))}
@@ -406,21 +436,41 @@ class OnnxModel(InProcess):
         asks, runs = map(types_text, mixes)
         return f"weights stored in {types_text(self.file.stored)}; contractions ask for {asks}, ran in {runs}"
 
-    def _with_layers(self, found: Accuracy, base: InProcess) -> Accuracy:
-        """Adds how far each tensor is off from the base's, by onnxruntime's debugger."""
-        if not self.options.layers:
-            return found
+    def _look_at_layers(self) -> Mapping[str, Any] | None:
+        """Compares its layers with the base's; returns its first node that makes what is not finite.
+
+        Of large models, or of two float ones, only where that is asked for.
+        """
+        base, floats = self.base, (dtypes.FLOAT, dtypes.FLOAT16)
+        if (
+            base is None
+            or base is self
+            or base.problem
+            or alike_inputs(self.fed) != alike_inputs(base.fed)
+        ):
+            return None
+        tensors = [it for op in self.file.main for it in op.outputs if it.dtype in floats]
+        is_other = self.is_quantized or any(it.dtype == dtypes.FLOAT16 for it in tensors)
+        size = self.file.file_bytes + base.file.file_bytes
+        if not self.options.layers and (base.is_quantized or not is_other or size > _MOST_COMPARED):
+            return None
         try:
-            layers = self.process.ask("layers", first=base.name)
+            names = [it.name for it in tensors if it.name]
+            found = self.process.ask("layers", first=base.path, floats=names)
         except ModelError as error:  # what was measured before stands
-            return replace(found, problem=f"--layers: {error}")
-        if not layers:
-            why = "--layers: no tensor of the model is quantized and dequantized again"
-            return replace(found, problem=why)
-        # The nodes that make them, or those before the ones that only quantize them.
-        makers = {name: self.file.past(self.file.maker_of(name), QDQ) for name in layers}
-        nodes = {name: op.name for name, op in makers.items() if op is not None}
-        return replace(found, layers=tensor_errors(layers, nodes))
+            self._no_layers = str(error)
+            return None
+        layers = [TensorError(**each) for each in found["layers"]]
+        self.layers = tuple(sorted(layers, key=attrgetter("worst")))
+        not_finite: Mapping[str, Any] | None = found["not_finite"]
+        return not_finite
+
+    def _with_layers(self, found: Accuracy, base: InProcess) -> Accuracy:
+        """Adds how far each layer is off from the base's."""
+        if self.options.layers and not self.layers:
+            why = self._no_layers or "no tensor of the model is quantized and dequantized again"
+            return replace(found, problem=f"--layers: {why}")
+        return replace(found, layers=self.layers)
 
 
 def _shapes_in(path: str | None) -> dict[str, InputSpec]:

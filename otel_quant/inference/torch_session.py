@@ -10,6 +10,7 @@ import time
 import traceback
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -74,9 +75,8 @@ def load_variants(reference: str) -> tuple[Mapping[str, object], object]:
 
 def made(model: object, inputs: object) -> tuple[object, object]:
     """Returns a torch module and its inputs."""
-    import torch
-
-    if isinstance(model, torch.nn.Module):
+    torch = sys.modules.get("torch")  # a variant without it fails by its own error
+    if torch is not None and isinstance(model, torch.nn.Module):
         return model, inputs
     if not callable(model):
         raise VariantsError(
@@ -254,16 +254,21 @@ class TorchSession:
 
     def make(self, name: str, threads: int | None) -> Any:
         """Makes the variant and lets go of the others."""
-        import torch
-        from torch.utils.benchmark import Timer
+        has_torch = find_spec("torch") is not None
+        if threads is not None and has_torch:
+            import torch
 
-        if threads is not None:
             torch.set_num_threads(threads)
         model = self._models[name]
         self._models = {}
         began = time.perf_counter()
         self._model, inputs = made(model, self._inputs)
         took = time.perf_counter() - began
+        if not has_torch:
+            raise VariantsError("PyTorch is not installed; expected: pip install otel-quant[torch]")
+        import torch
+        from torch.utils.benchmark import Timer
+
         args, kwargs = arguments(inputs)
         call, threads = self._model, torch.get_num_threads()
         self._call = lambda: call(*args, **kwargs)

@@ -162,8 +162,7 @@ _NEAR: Final = 0.9
 _AT_THE_LIMIT: Final = 0.95
 """Part of the limit at which memory counts as used up: the kernel's own share is in it as well."""
 
-_FULL: Final = 1 << 20
-"""Bytes. A disk with less is full."""
+_FULL: Final = 1 << 20  # Bytes. A disk with less is full
 
 _NO_SHARED_MEMORY: Final = re.compile(
     r"</torch_\w+>: No space left|shared memory.*No space left|out of shared memory"
@@ -333,13 +332,8 @@ def _hang(known: Known) -> Cause | None:
 
 
 _ROWS: Final[tuple[Callable[[Known], Cause | None], ...]] = (
-    _cpu_time,
-    _file_size,
-    _disk,
-    _address_space,
-    _hang,
-    _out_of_memory,
-)
+    _cpu_time, _file_size, _disk, _address_space, _hang, _out_of_memory,
+)  # fmt: skip
 """The first that finds something counts; else whose memory ran out, according to the exception."""
 
 # --- errors that mean that memory ran out ---------------------------------------------------

@@ -354,13 +354,9 @@ class LaunchedRecording:
     """The recording of a program that has just been started. It never raises: what fails is logged once, and missing."""
 
     def __init__(
-        self,
-        folder: Path,
-        began_ns: int,
-        pid: int,
-        arguments: Sequence[str],
+        self, folder: Path, began_ns: int, pid: int, arguments: Sequence[str],
         environ: Mapping[str, str],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._folder, self._began_ns = folder, began_ns
         # The ids of the span above the spans of the program's processes
         ours = "" if TRACEPARENT in os.environ else environ.get(TRACEPARENT, "")

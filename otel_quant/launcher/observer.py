@@ -136,12 +136,9 @@ class Observer:
     """Takes readings of the program until it has ended. It never raises: what fails is logged once, and missing."""
 
     def __init__(
-        self,
-        folder: Path,
-        pid: int,
-        interval: float = INTERVAL,
+        self, folder: Path, pid: int, interval: float = INTERVAL,
         environ: Mapping[str, str] = os.environ,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._folder, self._pid, self._interval, self._environ = folder, pid, interval, environ
         self._began_ns = now_ns()
         self._memory, self._gpus = MemoryProbe(pid), GpuWatch(environ)

@@ -65,8 +65,7 @@ class OomKills(NamedTuple):
     of_groups: int  # Control groups of which it has ended every process
 
 
-SHARED_MEMORY: Final = "shared memory"
-"""What is on `/dev/shm`."""
+SHARED_MEMORY: Final = "shared memory"  # What is on `/dev/shm`
 
 
 class Disk(NamedTuple):

@@ -287,7 +287,7 @@ INFERENCE_PROVIDER: Final = _attribute("quant.inference.provider", "string", "",
 INFERENCE_MODELS: Final = _attribute("quant.inference.models", "int", "{model}", "Models that were to be measured.", ("inference",), "2")
 INFERENCE_NOISE: Final = _attribute("quant.inference.noise", "double", "1", "Noise of the machine: half the distance between the quartiles of the rounds' medians, as a share of the median; of the noisiest model.", ("inference",), "0.012")
 INFERENCE_RUNS: Final = _attribute("quant.inference.runs", "int", "{run}", "Runs of the model that were timed.", ("measured model",), "300")
-INFERENCE_WEIGHTS: Final = _attribute("quant.inference.weights", "int", "By", "Bytes of the model's weights as its file has them.", ("measured model",), "25557032")
+INFERENCE_WEIGHTS: Final = _attribute("quant.inference.weights", "int", "By", "Bytes of the model's file with its external data; of a PyTorch model of its saved state dict.", ("measured model",), "25557032")
 INFERENCE_KERNEL_TIME: Final = _attribute("quant.inference.kernel_time", "double", "s", "Time of all kernels in a run, by the profiler.", ("measured model",), "0.0119")
 INFERENCE_PROBLEM: Final = _attribute("quant.inference.problem", "string", "", "Why the model could not be measured. Absent when OTEL_QUANT_PATHS is off.", ("measured model",), "crashed with SIGSEGV")
 

@@ -74,12 +74,9 @@ class Replay:
     """The telemetry of one run: its spans and log records in `kept`, and its points in `meters`."""
 
     def __init__(
-        self,
-        run: RecordedRun,
-        recording: Recording,
-        identifiers: Identifiers,
+        self, run: RecordedRun, recording: Recording, identifiers: Identifiers,
         ending_lines: Sequence[str] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._run, self._ids = run, identifiers
         self._began_ns = recording.began_ns
         self._ending, self._ending_lines = recording.ending, ending_lines
@@ -291,20 +288,16 @@ class Replay:
         lines = () if ending is None else self._ending_lines
         of_run = {**run_ids_of(self._info), **present({semconv.PROCESS_PID: run.pid})}
         return self._event(
-            "run.killed",
-            self._ns(self._cut_at()),
-            name="\n".join(lines),
-            attributes={**of_run, **attributes},
-            of_span={**self._of_run, **attributes},
-            latest_custom=run.custom,
-            error=run.error or cause or "lost",
+            "run.killed", self._ns(self._cut_at()), name="\n".join(lines),
+            attributes={**of_run, **attributes}, of_span={**self._of_run, **attributes},
+            latest_custom=run.custom, error=run.error or cause or "lost",
             error_message=run.error or next(iter(lines), _LOST),
             steps=tuple(
                 readings.StepProgress(self._infos[step.index], step.counts)
                 for step in run.steps
                 if step.end is None
             ),
-        )
+        )  # fmt: skip
 
     def _event(self, kind: str, time_ns: int, **known: Any) -> Event:
         known.setdefault("began_ns", time_ns)

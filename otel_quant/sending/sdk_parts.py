@@ -66,11 +66,8 @@ _MOST: Final = 1000  # Points of one request: a receiver takes 4 MiB by default
 _CUMULATIVE: Final = AggregationTemporality.CUMULATIVE
 
 _OF_RUN: Final = (
-    semconv.RUN_START,
-    semconv.RUN_LAST_SEEN,
-    semconv.RUN_MEMORY_PEAK,
-    semconv.RUN_END,
-)
+    semconv.RUN_START, semconv.RUN_LAST_SEEN, semconv.RUN_MEMORY_PEAK, semconv.RUN_END,
+)  # fmt: skip
 """What is observed of a run that is over; dashboards list runs by it."""
 
 _DATA: Final[Mapping[str, Callable[[list[Any]], Any]]] = {

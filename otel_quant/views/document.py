@@ -127,14 +127,10 @@ class Table(NamedTuple):
 
     @classmethod
     def of(
-        cls,
-        columns: Sequence[Column[Item]],
-        items: Iterable[Item],
-        *,
-        row: Callable[[Item, Sequence[Cell]], Row] | None = None,
-        known_only: bool = False,
+        cls, columns: Sequence[Column[Item]], items: Iterable[Item], *,
+        row: Callable[[Item, Sequence[Cell]], Row] | None = None, known_only: bool = False,
         **fields: Any,
-    ) -> Table:
+    ) -> Table:  # fmt: skip
         """Returns a table with a row for each item; ``row`` adds depth, state and remarks.
 
         With ``known_only`` columns are left out of which no cell is known.

@@ -121,7 +121,24 @@ def _verdict(result: results.InferenceResult) -> list[str]:
     """Returns a sentence for each model but the one that the others are compared with."""
     first = result.first
     others = [each for each in result.models if each is not first] or [first]
-    return [_sentence(each, first) for each in others]
+    return [*_busy(result), *(_sentence(each, first) for each in others)]
+
+
+def _busy(result: results.InferenceResult) -> Iterator[str]:
+    """Yields that the machine was busy, where the fastest runs have other ratios than the medians, and what to do."""
+    doubtful = [it.latency for it in result.models if it.latency and it.latency.is_in_doubt]
+    if doubtful:
+        load = (
+            ""
+            if result.load is None
+            else f" (load {result.load:.1f} on {counted(result.cores, 'core')})"
+        )
+        then = "ratios are of CPU time"
+        if not all(each.is_by_cpu for each in doubtful):
+            then = (
+                "ratios are in doubt; fix: an idle machine, or --threads 1, where CPU time decides"
+            )
+        yield f"the machine was busy{load}, medians have other ratios than the fastest runs: {then}"
 
 
 def _sentence(model: results.ModelResult, first: results.ModelResult) -> str:
@@ -131,11 +148,20 @@ def _sentence(model: results.ModelResult, first: results.ModelResult) -> str:
     takes = number_text(own.median, "ms")
     text = f"{model.path} takes {takes}"
     if model is not first and own.ratio is not None and other is not None:
-        beside, noise = number_text(other.median, "ms"), share_text(max(own.noise, other.noise))
-        text += f" and {first.path} {beside}, which cannot be told apart: rounds differ by {noise}"
+        beside = number_text(other.median, "ms")
+        why = own.why or f"rounds differ by {share_text(max(own.noise, other.noise))}"
+        text += f" and {first.path} {beside}, which cannot be told apart: {why}"
         if own.is_apart:
-            speed = speed_text(own.ratio)
-            text = f"{model.path} is {speed} than {first.path}: {takes}, not {beside}"
+            speed, of = speed_text(own.ratio), ""
+            if own.is_by_cpu and own.cpu and other.cpu:
+                takes, beside, of = (
+                    number_text(own.cpu, "ms"),
+                    number_text(other.cpu, "ms"),
+                    " by CPU time",
+                )
+            elif own.is_in_doubt:
+                speed = f"about {speed}"
+            text = f"{model.path} is {speed} than {first.path}{of}: {takes}, not {beside}"
     sqnr = cell_text(doc.UnitCell(_error(model).sqnr, "dB", digits=1))
     return f"{text}{phrase('; SQNR {}', sqnr)}{_costliest(model)}"
 
@@ -146,7 +172,7 @@ _DOES: Final = {"in_float": "ran in float", "unfused": "stand between conversion
 
 def _costliest(model: results.ModelResult) -> str:
     """Returns the reason that costs most, or how many findings there are where that is little."""
-    groups = [group for group in _groups(model) if group[0].kind != "slower"]
+    groups = [group for group in _groups(model) if group[0].kind != "slower" and group[0].micros]
     share = sum(each.share for each in groups[0]) if groups else 0.0
     if share < _MUCH:
         return phrase("; {}", len(model.findings), lambda number: counted(number, "finding"))
@@ -198,7 +224,13 @@ def _ratio(model: results.ModelResult) -> doc.Cell:
     found = model.latency
     if found is None or found.ratio is None:
         return None
-    return speed_text(found.ratio) if found.is_apart else "within noise"
+    return (
+        speed_text(found.ratio)
+        if found.is_apart
+        else "in doubt"
+        if found.is_in_doubt
+        else "within noise"
+    )
 
 
 def _with_problem(model: results.ModelResult, cells: Sequence[doc.Cell]) -> doc.Row:
@@ -248,6 +280,7 @@ _MODELS: Final[Sequence[doc.Column[results.ModelResult]]] = (
     _numbers("largest difference", "", lambda model: _error(model).max_abs, key="largest_difference", spare=8),
     _numbers("GPU energy of a run", "J", _of("latency", "gpu_energy"), key="gpu_energy_joules", spare=9),
     _numbers("CPU energy of a run", "J", _of("latency", "cpu_energy"), key="cpu_energy_joules", spare=10),
+    _numbers("CPU time", "s", _of("latency", "cpu"), "ms", key="cpu_seconds", spare=4),
 )  # fmt: skip
 
 _MEMORY: Final[Sequence[doc.Column[results.ModelResult]]] = (
@@ -269,9 +302,14 @@ _ERRORS: Final[Sequence[doc.Column[tuple[str, results.OutputError]]]] = (
 )
 
 _TENSORS: Final[Sequence[doc.Column[Any]]] = (
-    doc.Column("tensor, worst first", value=attrgetter("name"), longest=_LONGEST),
+    doc.Column("layer, worst first", value=lambda each: each.node or each.name, longest=_LONGEST),
     _numbers("of its own", "dB", attrgetter("own"), "dB", digits=1),
-    _numbers("of all before it too", "dB", attrgetter("all"), "dB", digits=1),
+    _numbers("of its weights", "dB", attrgetter("weights"), "dB", digits=1),
+    _numbers("carried", "dB", attrgetter("carried"), "dB", digits=1),
+    _numbers("of all", "dB", attrgetter("all"), "dB", digits=1),
+    _numbers("at the lowest code", "1", attrgetter("low"), spare=3),
+    _numbers("at the highest", "1", attrgetter("high"), spare=2),
+    _numbers("codes used", "1", attrgetter("used"), spare=1),
 )
 
 
@@ -500,7 +538,7 @@ def _what_ran(
         yield _table(_CONVERSIONS, model.conversions, f"conversions-{number}", "Changes of type")
     for columns, items, kind, caption, more in (
         (_BACKEND, model.backend, "backend", "Kernels below the operators", "kernel"),
-        (_TENSORS, _accuracy(model).layers, "tensors", "Error of each tensor", "row"),
+        (_TENSORS, _accuracy(model).layers, "tensors", "Error of each layer", "row"),
     ):
         if items:
             table = _table(columns, items, f"{kind}-{number}", caption)
@@ -542,17 +580,21 @@ _BACKEND: Final[Sequence[doc.Column[Any]]] = (
 
 
 def _groups(model: results.ModelResult) -> list[list[results.Finding]]:
-    """Returns the findings of each kind with the same reason, those that took longest first."""
-    groups = results.grouped(model.findings, attrgetter("kind", "alike"))
-    return sorted(groups.values(), key=lambda group: -sum(each.micros for each in group))
+    """Returns the findings of each kind with the same reason: those about accuracy, then what took longest."""
+
+    def order(group: list[results.Finding]) -> tuple[bool, float]:
+        return not group[0].is_about_accuracy, -sum(each.micros for each in group)
+
+    return sorted(results.grouped(model.findings, attrgetter("kind", "alike")).values(), key=order)
 
 
 def _findings(model: results.ModelResult) -> Sequence[str]:
-    """Returns the findings, what took longest first."""
+    """Returns the findings: those about accuracy, then what took longest."""
     slowest, shown = _groups(model), []
     for group in slowest[:_MOST]:
         share = share_text(sum(each.share for each in group))
-        more = f"; and {{:,}} more for the same reason, {share} together"
+        together = f", {share} together" if group[0].micros else ""
+        more = f"; and {{:,}} more for the same reason{together}"
         shown.append(f"{group[0].sentence}{phrase(more, len(group) - 1, int)}")
     if left := sum(map(len, slowest[_MOST:])):
         shown.append(f"and {left:,} more, which took less time")

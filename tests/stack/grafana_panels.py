@@ -88,12 +88,10 @@ def _grafana(modules: str) -> subprocess.Popen[str]:
     )
 
 
-def show(
-    file: Path, ask: Callable[[Query], list[Any]], modules: str, variables: Mapping[str, str]
-) -> dict[str, Shown]:
-    """Returns what the panels of a dashboard show, by title."""
+def answered(file: Path, ask: Callable[[Query], list[Any]]) -> list[dict[str, Any]]:
+    """Returns the panels of a dashboard that are drawn from figures or texts, with the answers to their queries."""
     dashboard = load(file)
-    asked = [
+    return [
         {
             "panel": panel,
             "answers": [
@@ -109,6 +107,13 @@ def show(
         for panel in panels(dashboard)
         if panel["type"] != "traces"
     ]
+
+
+def show(
+    file: Path, ask: Callable[[Query], list[Any]], modules: str, variables: Mapping[str, str]
+) -> dict[str, Shown]:
+    """Returns what the panels of a dashboard show, by title."""
+    asked = answered(file, ask)
     grafana = _grafana(modules)
     assert grafana.stdin is not None
     assert grafana.stdout is not None

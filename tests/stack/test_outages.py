@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from tests.fixtures.control_groups import ControlGroup
 from tests.fixtures.disks import small_disk
 from tests.stack.many_runs import send
 from tests.stack.processes import (
@@ -27,7 +29,9 @@ from tests.stack.processes import (
     instrumented,
     loki,
     prometheus,
+    started,
 )
+from tests.stack.world import stores
 from tests.unit.stack.dashboards import RULES
 
 pytestmark = pytest.mark.servers
@@ -168,3 +172,39 @@ def test_an_alert_message_has_instructions_and_a_link_to_the_dashboard(
     told = json.dumps(json.loads(webhook.messages[0]))
     for part in (*alert["annotations"].values(), "QuantizationRunVanished"):
         assert part in told
+
+
+FILLS = """
+import otel_quant, psutil, time
+with otel_quant.step("Calibration"):
+    kept = bytearray(400_000_000 * 95 // 100 - psutil.Process().memory_info().rss)
+    kept[::4096] = b"1" * len(kept[::4096])
+    time.sleep(600)
+"""
+
+
+def test_a_run_near_the_limit_of_its_group_reaches_the_webhook(
+    binaries: dict[str, str], tmp_path: Path, group: ControlGroup
+) -> None:
+    group.limit(400_000_000)
+    webhook = Webhook()
+    with stores(binaries, tmp_path, webhook) as (_, made):
+        command = group.within([sys.executable, "-c", FILLS])
+        instrument = Path(sys.executable).with_name("opentelemetry-instrument")
+        run = started(
+            made,
+            *command[:-3],
+            str(instrument),
+            *command[-3:],
+            OTEL_SERVICE_NAME="fills",
+            OTEL_METRIC_EXPORT_INTERVAL="1000",
+        )
+        try:
+            eventually(
+                lambda: ("QuantizationMemoryNearLimit", "fills") in webhook.told, "the alert"
+            )
+            assert run.poll() is None
+        finally:
+            run.kill()
+            run.wait()
+            webhook.stop()

@@ -55,6 +55,7 @@ RIGHTLY_EMPTY = {
         ("alerts", f"Stack{name}"): "the stack works"
         for name in ("QueueGrows", "DiskFull", "DataRefused", "DataLost")
     },
+    ("alerts", "quant:was_away"): "the stack works",
 }
 # Fields that no span has after these runs, and why that is right.
 RIGHTLY_ABSENT = dict.fromkeys(
@@ -62,7 +63,8 @@ RIGHTLY_ABSENT = dict.fromkeys(
 )
 # A run counts as vanished after five minutes' silence; for the alert, tests/stack/test_outages.py waits.
 SILENT_LATER = [
-    ("alerts", name) for name in ("instance:quant_run_silent", "QuantizationRunVanished")
+    ("alerts", name)
+    for name in ("instance:quant_run_silent", "run:quant_run_silent", "QuantizationRunVanished")
 ]
 VANISHED = ("Quantization runs", "Vanished")
 MINUTE = 60

@@ -381,16 +381,11 @@ _SYMMETRIES: Final = {
     "symmetric": True, "affine": False, "LINEAR_SYMMETRIC": True, "LINEAR": False,
 }  # fmt: skip
 _READERS: Final[Mapping[str, Callable[[str, Any], _Found]]] = {
-    semconv.GRANULARITY: _granularity,
-    semconv.SYMMETRIC: _flag,
-    semconv.ACTIVATION_SYMMETRIC: _flag,
-    semconv.PER_CHANNEL: _flag,
-    semconv.BITS: _bits,
-    semconv.ACTIVATION_BITS: _bits,
-    semconv.BLOCK_SIZE: _block_size,
-    semconv.CONFIG_SAMPLES: _number,
-    semconv.ALGORITHMS: _algorithms,
-}
+    semconv.GRANULARITY: _granularity, semconv.SYMMETRIC: _flag,
+    semconv.ACTIVATION_SYMMETRIC: _flag, semconv.PER_CHANNEL: _flag, semconv.BITS: _bits,
+    semconv.ACTIVATION_BITS: _bits, semconv.BLOCK_SIZE: _block_size,
+    semconv.CONFIG_SAMPLES: _number, semconv.ALGORITHMS: _algorithms,
+}  # fmt: skip
 """What reads the values of an attribute; all others are names."""
 
 

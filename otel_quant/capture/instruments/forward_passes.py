@@ -96,13 +96,12 @@ def _before_forward(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
             watched.passed(model, args or dict(kwargs))
 
 
-def _end_watch(model: int) -> Mapping[str, AttributeValue] | None:
-    """Ends the calibration of a model; returns what describes it, None if the model was not prepared."""
+def _end_watch(model: int) -> bool:
+    """Ends the calibration of a model; returns whether it was prepared."""
     watched = _WATCHED.pop(model, None)
-    if watched is None:
-        return None
-    watched.end(is_released=True)
-    return watched.attributes
+    if watched is not None:
+        watched.end(is_released=True)
+    return watched is not None
 
 
 def _model_of(call: Mapping[str, Any]) -> Any:
@@ -133,16 +132,16 @@ def count_passes(call: Mapping[str, Any], owner: Library) -> Callable[[], object
 
 def end_calibration(call: Mapping[str, Any]) -> Mapping[str, AttributeValue]:
     """The calibration of its model ends before it."""
-    attributes = _end_watch(id(_model_of(call)))
-    if attributes is None:  # it is a copy of one of those that were prepared
+    if not _end_watch(id(_model_of(call))):  # it is a copy of one of those that were prepared
         for watched in list(_WATCHED.values()):  # another thread may drop a model meanwhile
             watched.end()
-    return attributes or {}
+    return {}
 
 
 def end_of_first_part(call: Mapping[str, Any]) -> Mapping[str, AttributeValue]:
     """Ends the calibration of a model that was prepared in place."""
-    return _end_watch(id(_model_of(call))) or {}
+    _end_watch(id(_model_of(call)))
+    return {}
 
 
 def part_of(call: Mapping[str, Any]) -> str:

@@ -112,8 +112,7 @@ WATCH: Final = "forward_passes:watch"
 COUNT_PASSES: Final = "forward_passes:count_passes"
 END_CALIBRATION: Final = "forward_passes:end_calibration"
 NOTE_WEIGHTS: Final = "onnx_weights:note_weights"
-ALL: Final = ("*",)
-"""Every argument of a call is its configuration, but for models, data and files."""
+ALL: Final = ("*",)  # Every argument of a call is its configuration, but for models, data and files
 
 
 def library(name: str) -> Library:
@@ -161,9 +160,7 @@ def wraps(function: Callable[..., Any]) -> Callable[[F], F]:
 
 
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-Call = tuple[tuple[Any, ...], Mapping[str, Any]]
-"""Positional and keyword arguments of one call."""
+Call = tuple[tuple[Any, ...], Mapping[str, Any]]  # Positional and keyword arguments of one call
 
 
 class Arguments:
@@ -401,5 +398,4 @@ def _wrapped_at_first_call(before: Function, hook: Hook, library: Library) -> Fu
     return wrapper
 
 
-HOOKS: Final = Hooks()
-"""The process's own."""
+HOOKS: Final = Hooks()  # The process's own

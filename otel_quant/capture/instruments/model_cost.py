@@ -20,8 +20,7 @@ from otel_quant.capture.instruments.hooks import Models
 from otel_quant.cost import CostError, InputSpec, ModelCost, analyze
 from otel_quant.schema.readings import AttributeValue, CostedModel
 
-HEAVIEST: Final = 10
-"""Nodes that are named of a model by their MACs, and as many by their memory."""
+HEAVIEST: Final = 10  # Nodes that are named of a model by their MACs, and as many by their memory
 
 _SHOWN: Final = (
     "name", "op_type", "params", "macs", "memory_bytes", "precision", "expected_precision",
@@ -42,13 +41,9 @@ _LARGEST: Final = (1 << 63) - 1  # What an integer attribute can hold
 
 
 def cost_models(
-    models: Models,
-    *,
-    time_limit: float,
-    paths: bool,
-    hashes: bool = False,
+    models: Models, *, time_limit: float, paths: bool, hashes: bool = False,
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
-) -> Iterator[CostedModel]:
+) -> Iterator[CostedModel]:  # fmt: skip
     """Costs models, each within a time limit."""
     inputs = {name: InputSpec(shape, if_fits=True) for name, shape in shapes.items()}
     for role, model in models:

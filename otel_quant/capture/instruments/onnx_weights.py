@@ -96,10 +96,7 @@ def _part(
     kind: tuple[str, int], size: int, granularity: str | None, is_symmetric: bool | None
 ) -> Part:
     found: dict[str, Any] = {
-        semconv.WEIGHT_TYPE: kind[0],
-        semconv.BITS: kind[1],
-        semconv.BLOCK_SIZE: size or None,
-        semconv.GRANULARITY: "group" if size else granularity,
-        semconv.SYMMETRIC: is_symmetric,
-    }
+        semconv.WEIGHT_TYPE: kind[0], semconv.BITS: kind[1], semconv.BLOCK_SIZE: size or None,
+        semconv.GRANULARITY: "group" if size else granularity, semconv.SYMMETRIC: is_symmetric,
+    }  # fmt: skip
     return {name: value for name, value in found.items() if value is not None}

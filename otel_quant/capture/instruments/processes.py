@@ -53,9 +53,7 @@ class ParentProcess:
     error: BaseException | None = None  # The exception that ends this process, a worker
 
 
-PARENT: Final = ParentProcess()
-"""The data of this process."""
-
+PARENT: Final = ParentProcess()  # The data of this process
 _CARRIER: Final = "_otel_quant_carrier"
 _WAITED: Final = "_otel_quant_waited"
 _SHARING: Final = "time that a program waits"

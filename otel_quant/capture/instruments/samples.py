@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 else:
     _Proxy = wrapt.ObjectProxy  # generic since wrapt 2 only
 
-COUNTING: Final = "counting samples and layers"
-"""Origin of failures, for :meth:`Faults.kept_in`."""
+COUNTING: Final = "counting samples and layers"  # Origin of failures, for :meth:`Faults.kept_in`
 
 _ARRAYS: Final = frozenset({("numpy", "ndarray"), ("torch", "Tensor")})
 """Module and name of the classes of arrays, neither of which is to be imported for them."""

@@ -97,7 +97,7 @@ _OF_THREAD: Final = threading.local()
 def layers(function: Function, hook: Hook, library: Library) -> Function:
     """One layer of the step around it; outside of one, such calls in a row are together step **{step}**."""
     arguments, name = Arguments(function, hook.parameters), f"{hook.module}.{hook.target}"
-    describe = load(hook.describe) if hook.describe else dict
+    describe = load(hook.describe) if hook.describe else lambda call: {}
 
     def begun(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Activation:
         series: _Series | None = getattr(_OF_THREAD, "series", None)
@@ -107,7 +107,7 @@ def layers(function: Function, hook: Hook, library: Library) -> Function:
                 count_layer(owners_of(library))
             return Activation(None)
         call = arguments.bound(args, kwargs)
-        known = completed(attributes_of(call, hook.sources, hook.config) | dict(describe(call)))
+        known = completed(attributes_of(call, hook.sources, hook.config) | describe(call))
         if series is None or not series.takes(name):
             opened = open_library_step(hook.step, library, known, SHOWN, function=name)
             if opened is None:

@@ -378,12 +378,9 @@ def end_block(function: Function, hook: Hook, library: Library) -> Function:
 
 
 def open_library_step(
-    kind: str,
-    library: Library,
-    attributes: Mapping[str, AttributeValue] = _NOTHING,
-    later: Collection[str] = (),
-    **more: Any,
-) -> OpenStep | None:
+    kind: str, library: Library, attributes: Mapping[str, AttributeValue] = _NOTHING,
+    later: Collection[str] = (), **more: Any,
+) -> OpenStep | None:  # fmt: skip
     """Opens a step of a library, with the attributes of the operations and the step around it below its own.
 
     A span's attributes can be changed, not taken back: those of some names are set when it ends.

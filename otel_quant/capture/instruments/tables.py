@@ -31,9 +31,7 @@ from otel_quant.schema import semconv
 from otel_quant.schema.readings import AttributeValue, ProfileStep
 
 _MODELS: Final = "steps:models_of"
-
-LIBRARIES: Final[dict[str, Library]] = {}
-"""By the names that users call them."""
+LIBRARIES: Final[dict[str, Library]] = {}  # By the names that users call them
 
 
 def _library(
@@ -450,6 +448,8 @@ _library(
     Hook("modelopt.torch.export.unified_export_hf", "export_hf_checkpoint", STEP, ProfileStep.EXPORT_HF_SAFETENSORS),
     Hook(f"{_MODELOPT_ONNX}.quantize", "quantize", STEP, ProfileStep.MODEL_QUANTIZATION, (("quantize_mode", semconv.WEIGHT_TYPE),), config=ALL, models=_MODELS, after=NOTE_WEIGHTS),
     *(Hook(f"{_MODELOPT_ONNX}.{each}", "quantize", OBSERVED, after=NOTE_WEIGHTS) for each in ("int4", "int8", "fp8")),
+    Hook("modelopt.onnx.autocast.convert", "convert_to_mixed_precision", STEP, ProfileStep.MODEL_QUANTIZATION, (("low_precision_type", semconv.WEIGHT_TYPE),), config=ALL),
+    Hook("modelopt.onnx.autocast.convert", "convert_to_f16", STEP, ProfileStep.MODEL_QUANTIZATION, (("low_precision_type", semconv.WEIGHT_TYPE),), config=ALL),
     Hook(f"{_MODELOPT_ONNX}.int4", "_quantize_awq_clip", STEP, ProfileStep.ADVANCED_ALGORITHMS),
     Hook(f"{_MODELOPT_ONNX}.int4", "_quantize_awq_lite", STEP, ProfileStep.ADVANCED_ALGORITHMS),
     Hook(_PATCHES, "_collect_data_minmax_calibrator", "libraries:collect", ProfileStep.CALIBRATION),

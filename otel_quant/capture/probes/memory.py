@@ -57,8 +57,7 @@ _MOVED: Final = 1 << 20
 _MARKS_LAST: Final = 0.5
 """Seconds after which a sample has the marks of child processes again: they may end at any time."""
 
-_Child = tuple[int, int, int | None]
-"""Process id, RSS and mark of a child, in bytes."""
+_Child = tuple[int, int, int | None]  # Process id, RSS and mark of a child, in bytes
 
 
 class MemoryProbe:

@@ -158,12 +158,9 @@ class EventMaker:
         return self.bare("models.costed", now, models=tuple(costs))
 
     def reading_taken(
-        self,
-        reading: Reading,
-        peaks: Peaks,
-        steps: tuple[StepProgress, ...],
+        self, reading: Reading, peaks: Peaks, steps: tuple[StepProgress, ...],
         lines: Mapping[int, Spot] = _NO_LINES,
-    ) -> Event:
+    ) -> Event:  # fmt: skip
         """Returns what a run does and uses between two checkpoints."""
         run, elapsed = self.run, (reading.clock_ns - self.baseline.clock_ns) / 1e9
         known = {
@@ -217,14 +214,9 @@ class EventMaker:
         )  # fmt: skip
 
     def run_ended(
-        self,
-        whole: Period,
-        unreported: Period,
-        custom: Mapping[str, object],
-        error: BaseException | None,
-        taken: Event,
-        times: StepTimes,
-    ) -> Event:
+        self, whole: Period, unreported: Period, custom: Mapping[str, object],
+        error: BaseException | None, taken: Event, times: StepTimes,
+    ) -> Event:  # fmt: skip
         """Completes the end of the run; `custom` are the values of the run."""
         reading, peaks = taken.reading, whole.tracker.result()
         assert reading is not None

@@ -54,16 +54,10 @@ class Recorder:
     """One run, from its first step to its end. No public method raises ``Exception``."""
 
     def __init__(
-        self,
-        info: readings.RunInfo,
-        probes: Probes,
-        sinks: Sequence[Sink],
-        metrics: ProgramMetrics | None = None,
-        *,
-        sample_interval: float = 0.05,
-        exact_peaks: bool = False,
-        stacks: StackSampler | None = None,
-    ) -> None:
+        self, info: readings.RunInfo, probes: Probes, sinks: Sequence[Sink],
+        metrics: ProgramMetrics | None = None, *, sample_interval: float = 0.05,
+        exact_peaks: bool = False, stacks: StackSampler | None = None,
+    ) -> None:  # fmt: skip
         self.ended = self._ending = self._has_lost = False
         self.baseline: readings.Reading | None = None  # The run's first reading, once it has begun
         self.opened = 0  # How many steps were opened so far
@@ -189,17 +183,11 @@ class Recorder:
     # --- steps ----------------------------------------------------------------------------
 
     def open(
-        self,
-        kind: str,
-        *,
-        label: str | None = None,
-        library: str | None = None,
-        library_version: str | None = None,
-        function: str | None = None,
-        attributes: Mapping[str, readings.AttributeValue] | None = None,
-        filled_in: bool = False,
+        self, kind: str, *, label: str | None = None, library: str | None = None,
+        library_version: str | None = None, function: str | None = None,
+        attributes: Mapping[str, readings.AttributeValue] | None = None, filled_in: bool = False,
         began: readings.Reading | None = None,
-    ) -> OpenStep | None:
+    ) -> OpenStep | None:  # fmt: skip
         """Opens a step, now or at an earlier reading; its ``Start`` checkpoint has reached the sinks on return."""
         with self._boundary:
             if self._ongoing.whole is None:
@@ -222,18 +210,14 @@ class Recorder:
                         if self._ending:
                             return None
                         info = readings.StepInfo(
-                            index=self.opened,
-                            label=label,
+                            index=self.opened, label=label,
                             kind=kind
                             if kind in readings.ALL_STEPS
                             else readings.ProfileStep.USER_DEFINED,
-                            parent=parent.info.index if parent else None,
-                            library=library,
-                            library_version=library_version,
-                            function=function,
-                            thread=thread,
+                            parent=parent.info.index if parent else None, library=library,
+                            library_version=library_version, function=function, thread=thread,
                             filled_in=filled_in,
-                        )
+                        )  # fmt: skip
                         self.opened += 1
                         tracker = self._ongoing.begin_step(reading)
                         step = OpenStep(

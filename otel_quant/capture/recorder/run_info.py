@@ -148,23 +148,14 @@ LIBRARIES: Final[Mapping[str, str]] = {
 
 
 def new_run_info(
-    environ: Mapping[str, str],
-    carrier: Mapping[str, str] | None = None,
-    *,
-    name: str = "",
-    paths: bool = True,
-    arguments: bool = True,
-    folder: Path | None = None,
-) -> RunInfo:
+    environ: Mapping[str, str], carrier: Mapping[str, str] | None = None, *, name: str = "",
+    paths: bool = True, arguments: bool = True, folder: Path | None = None,
+) -> RunInfo:  # fmt: skip
     """Describes the run that is about to begin in this process."""
     rank = _integer(environ.get("RANK", ""))
     return RunInfo(
-        id=os.urandom(8).hex(),
-        pid=os.getpid(),
-        name=name,
-        launched_ns=_launched_ns() if rank is not None else None,
-        limits=read_limits(),
-        rank=rank,
+        id=os.urandom(8).hex(), pid=os.getpid(), name=name,
+        launched_ns=_launched_ns() if rank is not None else None, limits=read_limits(), rank=rank,
         world_size=_integer(environ.get("WORLD_SIZE", "")),
         parent_carrier=carrier
         if carrier and "traceparent" in carrier
@@ -173,9 +164,8 @@ def new_run_info(
             for header in ("traceparent", "tracestate", "baggage")
             if environ.get(header.upper())
         },
-        paths=paths,
-        origin=_origin(environ, paths, arguments, folder),
-    )
+        paths=paths, origin=_origin(environ, paths, arguments, folder),
+    )  # fmt: skip
 
 
 def completed(run: RunInfo) -> RunInfo:
@@ -219,21 +209,17 @@ def _origin(
     revision, ref = git_head(folder) if folder is not None else (None, None)
     command = shown_command(sys.orig_argv if arguments else sys.orig_argv[:1], paths=paths)
     known = {
-        semconv.PROCESS_COMMAND_LINE: command,
-        semconv.PYTHON_VERSION: platform.python_version(),
+        semconv.PROCESS_COMMAND_LINE: command, semconv.PYTHON_VERSION: platform.python_version(),
         semconv.HOST_NAME: machine.node,
         semconv.OS_DESCRIPTION: f"{machine.system} {machine.release} {machine.machine}",
-        semconv.CPU_MODEL: _cpu_model(),
-        semconv.CPU_COUNT: os.cpu_count(),
-        semconv.CPU_LIMIT: _cpu_limit(),
-        semconv.ADDRESS_SPACE_LIMIT: _resource_limit("RLIMIT_AS"),
+        semconv.CPU_MODEL: _cpu_model(), semconv.CPU_COUNT: os.cpu_count(),
+        semconv.CPU_LIMIT: _cpu_limit(), semconv.ADDRESS_SPACE_LIMIT: _resource_limit("RLIMIT_AS"),
         semconv.FILE_SIZE_LIMIT: _resource_limit("RLIMIT_FSIZE"),
         semconv.OTEL_QUANT_VERSION: VERSION,
         semconv.GPU_DRIVERS: tuple(f"{name} {version}" for name, version in drivers if version),
-        semconv.VCS_REVISION: revision,
-        semconv.VCS_REF: ref,
+        semconv.VCS_REVISION: revision, semconv.VCS_REF: ref,
         semconv.LIBRARIES: tuple(loaded_libraries()),
-    }
+    }  # fmt: skip
     of_ci = ci_of(environ)
     return {**of_ci, **{name: value for name, value in known.items() if value not in _UNKNOWN}}
 

@@ -73,7 +73,7 @@ class Method:
     bin_bytes: int = 0  # Bytes of a bin with its edge
     disk_samples: int = 0  # Samples whose calibrated tensors are in temporary files at once
     below: float = 0.2  # Share of an estimate by which a real peak may lie below it
-    above: float = 0.1  # Share of an estimate by which a real peak may lie above it
+    above: float = 0.13  # Share of an estimate by which a real peak may lie above it
 
     @property
     def title(self) -> str:

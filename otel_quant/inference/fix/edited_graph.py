@@ -18,6 +18,7 @@ class Scales(NamedTuple):
     zero: Any  # Array of integers, of the type of what is quantized
     axis: int = 1
     block: int = 0  # 0: none
+    domain: str = ""  # Of the operator
 
     @property
     def is_single(self) -> bool:
@@ -116,7 +117,8 @@ class EditedGraph:
             tensor = self._initializers.get(node.input[0])  # its type is known without its content
             kind = np.uint8 if tensor is None else helper.tensor_dtype_to_np_dtype(tensor.data_type)
             zero = np.zeros(scale.shape, kind)
-        return Scales(scale, zero, given.get("axis", 1), given.get("block_size", 0))
+        axis, block = given.get("axis", 1), given.get("block_size", 0)
+        return Scales(scale, zero, axis, block, node.domain)
 
     def add_constant(self, like: str, array: Any) -> str:
         """Adds an initializer; returns its name, which begins as another's."""
@@ -133,8 +135,11 @@ class EditedGraph:
         names = [self.add_constant(f"{like}_{what}", array) for what, array in arrays.items()]
         made = f"{names[0]}_dequantized"
         more: dict[str, Any] = {} if by.is_single else {"axis": by.axis}
-        self._makers[made] = helper.make_node("DequantizeLinear", names, [made], name=made, **more)
-        self.nodes.append(self._makers[made])
+        node = helper.make_node(
+            "DequantizeLinear", names, [made], name=made, domain=by.domain, **more
+        )
+        self.nodes.append(node)
+        self._makers[made] = node
         return made
 
     def requantize(self, node: Any, new: Scales) -> None:

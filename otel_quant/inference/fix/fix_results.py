@@ -9,8 +9,7 @@ from typing import Final, Literal
 
 from otel_quant.inference.results import InferenceResult
 
-SCHEMA: Final = 1
-"""Version of the JSON: raised when a key changes its meaning or goes away."""
+SCHEMA: Final = 1  # Version of the JSON: raised when a key changes its meaning or goes away
 
 KINDS: Final = (
     "constants", "batch_norm", "axis", "blocks", "matmul_add", "bias", "zero_point", "unsigned", "double", "pairs",

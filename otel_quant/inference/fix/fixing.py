@@ -24,17 +24,13 @@ from otel_quant.inference.subjects import OnnxModel, Options
 REPRODUCED: Final = 40.0
 """dB of SQNR to the input file at which, without a float model, its outputs count as reproduced."""
 
-_ERRORS: Final = 3
-"""Standard errors that chance alone rarely exceeds."""
-
-_FEWEST: Final = 8
-"""Samples from which a standard error is known."""
+_ERRORS: Final = 3  # Standard errors that chance alone rarely exceeds
+_FEWEST: Final = 8  # Samples from which a standard error is known
 
 _LIKELY: Final = 0.95
 """Time with a rewrite by time without, below which more rounds may show that it pays."""
 
-_LONGER: Final = 5
-"""Times as long as was asked for, where the first rounds cannot tell."""
+_LONGER: Final = 5  # Times as long as was asked for, where the first rounds cannot tell
 
 _INTEGERS: Final = frozenset({
     "ConvInteger", "DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "MatMulNBits", "QGemm",

@@ -383,9 +383,15 @@ def _double(graph: EditedGraph, _: Judged) -> Iterator[Any]:
         first = None if middle is None else graph.maker(middle.input[0], "QuantizeLinear")
         if first is None or graph.only_reader(first.output[0]) is not middle:
             continue
-        if graph.only_reader(middle.output[0]) is node:
+        scales = [graph.scales(each) for each in (first, node)]
+        if graph.only_reader(middle.output[0]) is node and _clamps(scales[0]) <= _clamps(scales[1]):
             graph.bypass(first, middle)
             yield node
+
+
+def _clamps(by: Scales | None) -> bool:
+    """Whether a quantization is a Relu too, which quantizers then leave out."""
+    return by is None or bool((by.zero == np.iinfo(by.zero.dtype).min).all())
 
 
 @_remedy(
@@ -400,8 +406,18 @@ def _pairs(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
         is_second = graph.maker(node.input[0], "DequantizeLinear") is not None
         if not readers or is_second or not graph.kept.isdisjoint(behind):
             continue
-        if all(map(judged.runs, (node, *readers))):
-            graph.remove(node, *readers)
-            for name in behind:
-                graph.replace_reads(name, node.input[0])
-            yield node
+        by = graph.scales(node)
+        if (
+            by is None
+            or by.zero.dtype.kind not in "iu"
+            or not all(map(judged.runs, (node, *readers)))
+        ):
+            continue
+        graph.remove(node, *readers)
+        source = node.input[0]
+        if _clamps(by) and graph.maker(source, "Relu") is None:
+            source = f"{node.output[0]}_clamped"
+            graph.nodes.append(helper.make_node("Relu", [node.input[0]], [source], name=source))
+        for name in behind:
+            graph.replace_reads(name, source)
+        yield node

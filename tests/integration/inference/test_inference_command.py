@@ -240,7 +240,7 @@ def test_a_stopped_command_leaves_no_processes_and_no_files(
     until(lambda: not any(Path("/proc", child).exists() for child in children))
 
 
-def test_layers_are_compared_with_the_onnxruntime_debugger(tmp_path: Path) -> None:
+def test_layers_are_compared_with_the_first_models(tmp_path: Path) -> None:
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
 
     class Once(CalibrationDataReader):
@@ -263,7 +263,7 @@ def test_layers_are_compared_with_the_onnxruntime_debugger(tmp_path: Path) -> No
     assert copied["accuracy"]["outputs"][0]["max_abs"] == 0.0
     layers = int8["accuracy"]["layers"]
     assert {each["name"] for each in layers} >= {"x", "relu", "m2"}
-    errors = [each["all"] for each in layers]
+    errors = [min(each.get("own", 99), each.get("weights", 99)) for each in layers]
     assert errors == sorted(errors)
     assert all(20 < each["all"] < 80 for each in layers), layers
     assert all("own" in each for each in layers)

@@ -144,6 +144,9 @@ ELSEWHERE = {
     "blocks of 16, 32, 64 ... along axis 0",
     # `otel-quant cost` prints it of models that are not run: tests/unit/cost/test_in_float.py
     "a DequantizeLinear right in front of each operand",
+    "quant_pre_process before the quantization, which folds it into the Conv",  # test_layer_errors.py
+    # `otel-quant fix` applies it: test_fix_command.py
+    "the lowest code as zero point behind the Relu or Clip",
 }
 
 

@@ -19,6 +19,7 @@ KNOWN = {
     semconv.CALIBRATION_METHOD: "HistogramObserver", semconv.GRANULARITY: "channel",
     semconv.SYMMETRIC: True, semconv.WEIGHT_TYPE: "qint8",
 }  # fmt: skip
+TRAINED = {**KNOWN, semconv.CALIBRATION_METHOD: "MovingAverageMinMaxObserver"}
 TWO_PASSES = {**KNOWN, semconv.CALIBRATION_ITEM_COUNT: 4, semconv.CALIBRATION_SAMPLE_COUNT: 2}
 ONE_PASS = {semconv.CALIBRATION_ITEM_COUNT: 2, semconv.CALIBRATION_SAMPLE_COUNT: 1}
 PREPARE = ("Model Preparation", "quantize.prepare")
@@ -55,6 +56,15 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
             step(("Model Preparation", "quantize_fx.prepare_fx"), KNOWN),
             step(("Calibration", ""), TWO_PASSES),
             step(("Model Quantization", "quantize_fx.convert_fx"), KNOWN),
+        ],
+        "fx_forward": [
+            step(("Model Preparation", "quantize_fx.prepare_fx"), KNOWN),
+            step(("Calibration", ""), TWO_PASSES),
+            step(("Model Quantization", "quantize_fx.convert_fx"), KNOWN),
+        ],
+        "fx_trained": [
+            step(("Model Preparation", "quantize_fx.prepare_qat_fx"), TRAINED),
+            step(("Model Quantization", "quantize_fx.convert_fx"), TRAINED),
         ],
         "failing": [step(PREPARE, {**FBGEMM, "error.type": "TypeError"})],
         "failing_in_calibration": [step(PREPARE, KNOWN), step(("Calibration", ""), {**KNOWN, semconv.CALIBRATION_SAMPLE_COUNT: 1})],

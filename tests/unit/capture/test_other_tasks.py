@@ -42,7 +42,7 @@ def test_a_thread_that_runs_is_beside_one_that_waits_and_not_the_other_way_round
     waits, runs = (tasks.end(index, own[index], now, now - began) for index in own)
     over.set()
     busy.join()
-    assert waits.ran > 0.1 > runs.ran
+    assert waits.ran > 5 * runs.ran  # however busy the machine is
     assert waits.line == "compute (x.py:1)"
     assert waits.pinned == len(os.sched_getaffinity(0))
     assert tasks.end(0, own[0], now, 1) == TasksBeside()

@@ -183,9 +183,15 @@ def test_nodes_are_in_the_requested_order(
 
 @pytest.mark.usefixtures("two_models")
 @pytest.mark.parametrize("form", ["table", "csv", "json"])
-def test_an_overridden_length_is_in_every_format(form: str, cost: Cost) -> None:
+def test_an_overridden_length_that_does_not_fit_is_in_every_format_and_an_error(
+    form: str, cost: Cost
+) -> None:
     arguments = ("--input", "image=1x3x16x8", "--by", "total", "--format", form)
-    out = cost("float.onnx", *arguments)
+    error = (
+        "otel-quant: float.onnx: node 'head' (MatMul): summed lengths of the operands differ: 128, 64 (operands 1x128 and 64x10); "
+        "expected lengths that the model takes; the totals leave out what depends on it\n"
+    )
+    out = cost("float.onnx", *arguments, code=1, error=error)
     assert {
         "table": "\noverridden image[2] = 16 (model: 8)\n\n",
         "csv": ",image[2] = 16 (model: 8),MatMul 1,",

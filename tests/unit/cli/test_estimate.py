@@ -84,7 +84,7 @@ def test_the_table_names_the_source_of_each_figure(estimates: Estimates) -> None
         net.onnx in 1.07 GB: yes with 1, no with 1 of 2 methods.
 
         onnxruntime:MinMax      91.3 MB  ██                 │
-        onnxruntime:Percentile  2.23 GB  ███████████████████│███████████████████████░░░░
+        onnxruntime:Percentile  2.23 GB  ███████████████████│█████████████████████░░░░░░
                                                 limit 1.07 GB
                                          ░ at most
 
@@ -97,8 +97,8 @@ def test_the_table_names_the_source_of_each_figure(estimates: Estimates) -> None
 
         method                  fits 1.07 GB  samples     peak  at least  at most    disk  mostly
         ----------------------  ------------  -------  -------  --------  -------  ------  ----------------
-        onnxruntime:MinMax               yes      512  91.3 MB   73.1 MB   112 MB  262 kB  libraries
-        onnxruntime:Percentile            no      512  2.23 GB   1.79 GB  2.47 GB  262 kB  activations kept
+        onnxruntime:MinMax               yes      512  91.3 MB   73.1 MB   115 MB  262 kB  libraries
+        onnxruntime:Percentile            no      512  2.23 GB   1.79 GB  2.54 GB  262 kB  activations kept
 
         onnxruntime:MinMax
         memory: libraries         84.0 MB: assumed: as measured with onnxruntime 1.31, onnx 1.22, Python 3.11, Linux x86-64
@@ -121,7 +121,7 @@ def test_the_table_names_the_source_of_each_figure(estimates: Estimates) -> None
 def test_a_limit_in_gib_is_answered_in_gib(estimates: Estimates) -> None:
     options = ("--dim", "N=1024", "--samples", "512", "--limit", "1GiB")
     out = estimates(*options, "--method", "onnxruntime:Percentile")
-    assert "no      512  2.08 GiB  1.66 GiB  2.30 GiB  256 KiB  activations kept" in out
+    assert "no      512  2.08 GiB  1.66 GiB  2.36 GiB  256 KiB  activations kept" in out
     assert not re.search(r"[0-9] [kMG]?B(?!/)", out.replace("x 12 B", "").replace(" 4 B", ""))
 
 
@@ -155,7 +155,7 @@ def test_csv_has_a_line_for_each_figure(estimates: Estimates) -> None:
         ["kind", "figure", "bytes", "fits"],
         ["total", "peak", str(peak), "yes"],
         ["total", "lowest", str(round(peak * 0.8)), "yes"],
-        ["total", "highest", str(round(peak * 1.1) + OWN_MEMORY), "yes"],
+        ["total", "highest", str(round(peak * 1.13) + OWN_MEMORY), "yes"],
         ["memory", "libraries", "84000000", ""],
         ["memory", "model copies", str(4 * 262_144), ""],
         ["memory", "session", "8192", ""],

@@ -12,7 +12,7 @@ import pytest
 
 from otel_quant.inference.arrays import saved_arrays
 from otel_quant.inference.findings import with_slower
-from otel_quant.inference.outputs import compared_outputs, tensor_errors
+from otel_quant.inference.outputs import compared_outputs
 from otel_quant.inference.results import (
     Accuracy,
     Finding,
@@ -121,12 +121,12 @@ def test_outputs_without_a_reference_signal_are_not_reported_as_equal() -> None:
 
 def test_csv_has_a_line_for_each_variant_and_no_speed_up_from_noise() -> None:
     assert _text(RESULT, "csv").splitlines() == [
-        "model,median_seconds,p10_seconds,p90_seconds,noise,peak_bytes,disk_bytes,quantize_seconds,compile_seconds,sqnr_db,largest_difference,gpu_energy_joules,cpu_energy_joules,kind,speedup,problem",
-        "fp32,0.0201,0.01809,0.02211,0.004,600000000,14200000,0.012,0,,,,,torch,,",
-        "int8,0.0099,0.00891,0.01089,0.005,450000000,3630000,3.25,12.5,47.31,0.0203,,,torch,2,",
-        "again,0.0202,0.01818,0.02222,0.0061,600000000,14200000,,,,0,,,torch,,only one of the two has an output 'more'",
-        "on a GPU,0.001,0.0009,0.0011,0.001,2240000000,,,,,,0.512,,torch,20,it has other inputs than fp32",
-        "compiled,,,,,,,,,,,,,torch,,its first call failed: InductorError: no compiler",
+        "model,median_seconds,p10_seconds,p90_seconds,noise,peak_bytes,disk_bytes,quantize_seconds,compile_seconds,sqnr_db,largest_difference,gpu_energy_joules,cpu_energy_joules,cpu_seconds,kind,speedup,problem",
+        "fp32,0.0201,0.01809,0.02211,0.004,600000000,14200000,0.012,0,,,,,,torch,,",
+        "int8,0.0099,0.00891,0.01089,0.005,450000000,3630000,3.25,12.5,47.31,0.0203,,,,torch,2,",
+        "again,0.0202,0.01818,0.02222,0.0061,600000000,14200000,,,,0,,,,torch,,only one of the two has an output 'more'",
+        "on a GPU,0.001,0.0009,0.0011,0.001,2240000000,,,,,,0.512,,,torch,20,it has other inputs than fp32",
+        "compiled,,,,,,,,,,,,,,torch,,its first call failed: InductorError: no compiler",
     ]
 
 
@@ -280,15 +280,6 @@ def test_outputs_are_compared_or_have_a_reason_why_not(
     first: dict[str, Any], other: dict[str, Any], errors: list[OutputError], problem: str
 ) -> None:
     assert compared_outputs(first, other) == Accuracy(tuple(errors), (), problem)
-
-
-def test_the_worst_tensor_is_first() -> None:
-    errors = {"a": {"own": 40.0, "all": 30.0}, "b": {"own": 35.0}, "c": {"own": 9.0}}
-    assert tensor_errors(errors, {"a": "conv"}) == (
-        TensorError("c", 9.0, None),
-        TensorError("a", 40.0, 30.0, "conv"),
-        TensorError("b", 35.0, None),
-    )
 
 
 def test_findings_with_the_same_reason_are_one_sentence() -> None:

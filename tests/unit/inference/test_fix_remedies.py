@@ -140,11 +140,11 @@ def rounded_twice(*, read: bool = False) -> Builder:
     return graph
 
 
-def pair(op: str) -> Builder:
+def pair(op: str, zero: int = 128) -> Builder:
     """A Conv, and behind it a pair that no kernel takes, or one that it takes."""
     graph, value = image()
     value = graph.quantized(conv(graph, value, "c"), scale=0.3)
-    value = graph.quantized(graph.node("Tanh", [value], "tanh"), scale=0.01)
+    value = graph.quantized(graph.node("Tanh", [value], "tanh"), np.uint8(zero), scale=0.01)
     last = (
         graph.quantized(conv(graph, value, "d"))
         if op == "Conv"
@@ -189,6 +189,9 @@ PLANTED: dict[str, tuple[str, Callable[[], Builder], Callable[[], Builder], int]
     "addition of a matrix": ("matmul_add", lambda: with_addition(2), lambda: with_addition(2, quantized=True), 1),
     "addition": ("matmul_add", lambda: with_addition(3), lambda: with_addition(3, quantized=True), 1),
     "double": ("double", rounded_twice, lambda: rounded_twice(read=True), 1),
+    "pair that is a Relu too": (
+        "pairs", lambda: pair("Exp", 0), lambda: pair("Conv", 0), 1
+    ),
     "pair": ("pairs", lambda: pair("Exp"), lambda: pair("Conv"), 1),
     "int8 read twice": ("unsigned", lambda: read_twice(np.int8), lambda: read_twice(np.uint8), 1),
 }  # fmt: skip

@@ -48,6 +48,62 @@ def test_every_figure_of_a_single_run_equals_that_run() -> None:
     assert latency(Known("a", [10]), None) == Latency(10, 10, 10, 1, 0.5, 0.0, processes=(10,))
 
 
+def of_cpu(name: str, wall: float, cpu: float, *, waits: float = 0.0, threads: int = 1) -> Known:
+    """Returns a model of which one call of two waits longer for a processor."""
+    rounds = [[wall + waits * (number % 2)] * 2 for number in range(12)]
+    model = Known(name, *rounds)
+    model.cpu = [[[cpu] * 2 for _ in rounds]]
+    model.is_on_one_thread = threads == 1
+    return model
+
+
+BUSY = "the machine was busy, so the ratio is in doubt"
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "found"),
+    [
+        # Beside its wall time, which tells nothing, CPU time does.
+        (of_cpu("a", 10, 5.5, waits=9), of_cpu("b", 10, 5, waits=8), (1.1, True, "", True, False)),
+        (of_cpu("a", 10, 5.1, waits=9), of_cpu("b", 10, 5, waits=8),
+         (1.028, False, "processes of one model differ by up to 8.0 %", False, False)),
+        (of_cpu("a", 10, 5.5, waits=9, threads=2), of_cpu("b", 10, 5, waits=8),
+         (1.028, False, "processes of one model differ by up to 8.0 %", False, False)),
+        # Its fastest runs are 3 times as slow, and half of them 10 times.
+        (of_cpu("a", 9, 3, waits=42), of_cpu("b", 3, 1), (3, True, "", True, True)),
+        (of_cpu("a", 3, 3, waits=42, threads=2), of_cpu("b", 3, 1), (8, False, BUSY, False, True)),
+        (of_cpu("a", 9, 3, waits=42, threads=2), of_cpu("b", 3, 1), (10, True, "", False, True)),
+        # They wait rather than compute.
+        (of_cpu("a", 60, 0.5), of_cpu("b", 60, 0.1),
+         (1, False, "processes of one model differ by up to 8.0 %", False, False)),
+    ],
+)  # fmt: skip
+def test_cpu_time_decides_on_one_thread_where_the_clock_cannot(
+    own: Known, other: Known, found: tuple[float, bool, str, bool, bool]
+) -> None:
+    it = latency(own, other)
+    assert (it.ratio, it.is_apart, it.why, it.is_by_cpu, it.is_in_doubt) == (
+        pytest.approx(found[0], rel=0.01), *found[1:],
+    )  # fmt: skip
+    assert it.cpu == own.cpu[0][0][0]
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "why"),
+    [
+        ([[30.0]] * 2, [[10.0]] * 2, "too few rounds (2) to say"),
+        ([[60.4, 60.5, 60.6]] * 2, [[6.5, 6.54, 6.6]] * 2, ""),  # all calls of one, below the other's
+        ([[11.0], [14.0], [10.2], [13.0], [12.0]], [[10.0]] * 5, "their noise explains up to 232.3 %"),
+        ([[10.7]] * 10, [[10.0]] * 10, "processes of one model differ by up to 8.0 %"),
+    ],
+)  # fmt: skip
+def test_models_that_cannot_be_told_apart_have_the_reason(
+    own: list[list[float]], other: list[list[float]], why: str
+) -> None:
+    found = latency(Known("a", *own), Known("b", *other))
+    assert (found.is_apart, found.why) == (not why, why)
+
+
 def test_two_rounds_are_enough_to_measure_noise() -> None:
     assert noise([1.0]) == 0.0
     assert noise([10.0, 14.0]) == pytest.approx(1 / 12)

@@ -126,6 +126,19 @@ def test_every_panel_has_a_title_description_unit_and_text_for_no_data(
             assert panel["fieldConfig"]["defaults"]["noValue"], panel["title"]
 
 
+def test_panels_lie_within_the_24_columns_of_the_page_and_on_no_other(
+    dashboard: dict[str, Any],
+) -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in panels(dashboard):
+        place = panel["gridPos"]
+        across, down = (range(place[a], place[a] + place[b]) for a, b in (("x", "w"), ("y", "h")))
+        cells = {(x, y) for x in across for y in down}
+        assert across.stop <= 24, panel["title"]
+        assert not cells & taken, panel["title"]
+        taken |= cells
+
+
 def test_every_query_uses_the_chosen_job_and_instance(dashboard: dict[str, Any]) -> None:
     for title, query in promql(dashboard):
         if title not in NOT_OF_THE_CHOSEN_RUN.get(dashboard["title"], ()):

@@ -82,6 +82,22 @@ def fx() -> torch.nn.Module:
     return quantize_fx.convert_fx(prepared)
 
 
+def fx_forward() -> torch.nn.Module:
+    """Calls `forward` itself, which no hook of the model sees, once; the model is called once."""
+    mapping = tq.get_default_qconfig_mapping("fbgemm")
+    prepared = quantize_fx.prepare_fx(model()[1:4], mapping, (SAMPLE,))
+    prepared.forward(SAMPLE)
+    prepared(SAMPLE)
+    return quantize_fx.convert_fx(prepared)
+
+
+def fx_trained() -> torch.nn.Module:
+    mapping = tq.get_default_qat_qconfig_mapping("fbgemm")
+    prepared = quantize_fx.prepare_qat_fx(model()[1:4].train(), mapping, (SAMPLE,))
+    prepared(SAMPLE).sum().backward()
+    return quantize_fx.convert_fx(prepared.eval())
+
+
 def failing() -> torch.nn.Module:
     try:
         tq.prepare(torch.nn.Linear(2, 2), inplace=True, allow_list=0)
@@ -100,7 +116,7 @@ def failing_in_calibration() -> torch.nn.Module:
 
 
 WAYS = (
-    eager, copied, in_steps, all_in_one, all_in_one_by_name, dynamic, dynamic_mapped, fx, failing,
+    eager, copied, in_steps, all_in_one, all_in_one_by_name, dynamic, dynamic_mapped, fx, fx_forward, fx_trained, failing,
     failing_in_calibration,
 )  # fmt: skip
 

@@ -34,9 +34,9 @@ class Seen(Sink):
         found = event.attributes
         names = ("{semconv.LAYER_COUNT}", "{semconv.BITS}", "{semconv.PARTS_BITS}")
         seen.append([event.step.label, *(found.get(name) for name in names), event.error])
-        ends[event.step.label] = event.reading.clock_ns
+        odd.extend(name for name in found if "." not in name)  # an argument of a call
 
-seen, ends = [], {{}}
+seen, odd = [], []
 RUNTIME.recorder.add_sink(Seen())
 tool.layer(4); tool.layer(4)
 with otel_quant.step("another"):  # ends the series, at its last call
@@ -53,7 +53,7 @@ except ValueError:
 tool.layer(4)
 otel_quant.QuantInstrumentor().uninstrument()
 RUNTIME.recorder.end()
-print(json.dumps(seen))
+print(json.dumps(seen + odd))
 """
 
 

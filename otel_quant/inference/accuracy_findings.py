@@ -1,0 +1,160 @@
+"""What makes a quantized ONNX model inaccurate: by its file, and by its layers beside the float model's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median_low
+from typing import Final
+
+from otel_quant.cost import graph
+from otel_quant.cost.graph import TypedNode, Value, dtypes
+from otel_quant.inference.findings import Found
+from otel_quant.inference.onnx_findings import CLAMPS, FINDINGS, OnnxEvidence, title
+from otel_quant.inference.results import TensorError
+from otel_quant.schema.units import share_text
+
+__all__ = ["FINDINGS"]
+
+_SOURCE: Final = "docs/inference.md"
+_LARGEST_FLOAT16: Final = 65504
+
+_STANDS_OUT: Final = 10.0
+"""dB that a layer loses needlessly beyond the others' loss: inputs unlike the calibration's cost every layer some."""
+
+_MUCH_IS_LEFT: Final = 22.0
+"""dB above which clipping is that of a calibration with few samples, which leaves out rare values."""
+
+_POOR: Final = 30.0
+"""dB of weights from which nothing is found about them."""
+
+_PASSED: Final = 0.01
+_WASTED: Final = 0.25
+"""Share of codes for values below 0 from which it is a finding."""
+
+
+@FINDINGS.row("not_finite", _SOURCE, accuracy=True)
+def _not_finite(evidence: OnnxEvidence) -> Iterator[Found]:
+    """Yields the first node whose results are not finite though the float model's are."""
+    if not (found := evidence.not_finite):
+        return
+    text = "{op_type} `{node}` makes the first values that are not finite ({count:,} of {size:,})"
+    remedy = ""
+    if found["zeros"]:
+        text += ": it divides by `{of}`, of which quantization has rounded {zeros:,} to 0"
+        remedy = "leave it, and what makes its divisor, in float"
+    elif found["type"] == "float16" and found["largest"] > _LARGEST_FLOAT16:
+        text += ": they reach {largest:.4g} in the float model, and float16 ends at 65,504"
+        remedy = "float32 for it"
+    yield Found(found["node"], (), text.format(**found), remedy)
+
+
+@FINDINGS.row("disagree", _SOURCE, accuracy=True)
+def _disagree(evidence: OnnxEvidence) -> Iterator[Found]:
+    """Yields integers that are read with another scale or zero point than they were made with."""
+    file = evidence.file
+    for op in (each for each in file.ops if each.kind in graph.DEQUANTIZES and each.has(1)):
+        made = file.past(file.maker(op.input(0)), graph.CARRIES)
+        if made is None or made.kind not in graph.QUANTIZES or not made.has(1):
+            continue
+        for i, what in ((1, "scale"), (2, "zero point")):
+            first, second = _numbers(made.operand(i)), _numbers(op.operand(i))
+            if first and second and first != second:
+                own = file.past(made, {*graph.QDQ, *graph.CARRIES, *CLAMPS}) or made
+                text = f"the result of {title(own)} is quantized with {what} {first[0]:.4g} and read with {second[0]:.4g}"
+                yield Found(own.name, (), text, "the same in both", f"{what} differs")
+                break
+
+
+def _numbers(value: Value | None) -> tuple[float, ...]:
+    """Returns the numbers of a constant; one 0 where it is left out, none where they are not known."""
+    data = (0,) if value is None else value.data or ()
+    return tuple(float(each) for each in data if each is not None)
+
+
+@FINDINGS.row("zero_point", _SOURCE, accuracy=True)
+def _zero_point(evidence: OnnxEvidence) -> Iterator[Found]:
+    """Yields quantization to eight bits of what is never below 0, with many codes for that, or of what is meant to be so."""
+    for layer in evidence.layers:
+        if (share := layer.passed or 0.0) > _PASSED:
+            text = f"the Relu or Clip behind `{layer.node}` is left to its quantization, which lets {share_text(share)} of the values pass as they are"
+            yield Found(layer.node, (), text, _to_fit(layer))
+    for op in evidence.file.ops:
+        clamp = evidence.file.maker(op.input(0)) if op.kind in graph.QUANTIZES else None
+        if clamp is None or not _is_positive(clamp) or op.outputs[0].dtype not in _LOWEST:
+            continue
+        lowest = _LOWEST[op.outputs[0].dtype]
+        if (below := (sum(_numbers(op.operand(2))[:1]) - lowest) / 255) >= _WASTED:
+            text = f"{share_text(below)} of the codes behind {title(clamp)} are for values below 0, which it does not make"
+            yield Found(
+                clamp.name,
+                (),
+                text,
+                f"zero point {lowest}, with the scale of its values",
+                "codes for values below 0",
+            )
+
+
+_LOWEST: Final = {dtypes.UINT8: 0, dtypes.INT8: -128}
+
+
+def _is_positive(op: TypedNode) -> bool:
+    """Whether a node's results are never below 0."""
+    return op.kind == "Relu" or (op.kind == "Clip" and op.has(1) and _numbers(op.input(1)) >= (0,))
+
+
+def _to_fit(layer: TensorError) -> str:
+    return f"scale {layer.best_scale:.4g} and zero point {layer.best_zero}"
+
+
+@FINDINGS.row("scale", _SOURCE, accuracy=True)
+def _scale(evidence: OnnxEvidence) -> Iterator[Found]:
+    """Yields layers whose scale or zero point does not fit the float model's own values.
+
+    Where it does not fit the model's inputs, the other layers' do not for that alone.
+    """
+    lost = {
+        layer: layer.best - layer.direct
+        for layer in evidence.layers
+        if layer.best is not None and layer.direct is not None
+    }
+    found = [
+        it
+        for it, loss in lost.items()
+        if loss >= _STANDS_OUT + _usual(lost, it)
+        and not (it.clipped and (it.direct or 0.0) > _MUCH_IS_LEFT)
+    ]
+    of_inputs = [it for it in found if not it.node]
+    for layer in sorted(of_inputs or found, key=lambda it: -lost[it]):
+        how = f"{share_text(layer.clipped or 0)} of the values of `{layer.node or layer.name}` lie beyond its codes"
+        if not layer.clipped:
+            how = f"the values of `{layer.node or layer.name}` need {share_text(layer.span or 0)} of its codes"
+        remedy = (
+            _to_fit(layer)
+            if layer.node
+            else f"{_to_fit(layer)}, or --data with inputs like the calibration's"
+        )
+        text = f"{how}: {layer.direct:.1f} dB are left of them, where {layer.best:.1f} are possible"
+        yield Found(layer.node or layer.name, (), text, remedy)
+
+
+def _usual(lost: dict[TensorError, float], layer: TensorError) -> float:
+    """Returns what the layers but one lose."""
+    others = [loss for it, loss in lost.items() if it is not layer]
+    return max(0.0, median_low(others)) if others else 0.0
+
+
+@FINDINGS.row("weights", _SOURCE, accuracy=True)
+def _weights(evidence: OnnxEvidence) -> Iterator[Found]:
+    """Yields weights that their scales do not fit, where scales by channel would, the worst first."""
+    for layer in evidence.layers:
+        own, best = layer.weights, layer.weights_best
+        if own is None or best is None or own > _POOR or best - own < _STANDS_OUT:
+            continue
+        text = f"{own:.1f} dB are left of the weights of `{layer.node}`, where scales by channel would leave {best:.1f}"
+        remedy = "quantize them again, by channel of its result"
+        if layer.weights_scales == 1:
+            text += (
+                f": with one scale they use {share_text(layer.weights_used or 0)} of their codes"
+            )
+            remedy = "scales by channel (`per_channel=True`)"
+        yield Found(layer.node, (), text, remedy, "weights that their scales do not fit")

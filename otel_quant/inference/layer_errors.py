@@ -1,0 +1,439 @@
+"""How good each layer of a quantized ONNX model is, by a run of it and one of the float model, in the process of the model.
+
+Both run without optimizations, so that every tensor of the files can be had. A layer's own error is what quantization
+makes of its result; a Relu or Clip that is left to the QuantizeLinear is put back before. An operator on integers is
+taken apart: dequantize, compute, quantize. Imported when the model's memory has been measured.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Any, Final
+
+from otel_quant.inference.outputs import sqnr
+
+_CLAMPS: Final = frozenset({"Clip", "Relu"})
+_CARRIES: Final = frozenset({
+    "DequantizeLinear", "Flatten", "Identity", "QuantizeLinear", "Reshape", "Squeeze", "Transpose", "Unsqueeze",
+})  # fmt: skip
+_SCALES: Final = frozenset({"Add", "Cast", "Mul"})
+"""What dynamic quantization has behind a product of integers."""
+
+_CHANNELS: Final[Mapping[str, int]] = {
+    "Conv": 0, "ConvInteger": 0, "ConvTranspose": 1, "Gemm": -1, "MatMul": -1, "MatMulInteger": -1, "MatMulNBits": -1,
+}  # fmt: skip
+"""Contraction -> axis of its weights along which the channels of its result lie."""
+
+_QLINEAR: Final[Mapping[str, tuple[str, int, int]]] = {
+    "QLinearConv": ("Conv", 6, 8), "QLinearMatMul": ("MatMul", 6, 99), "QGemm": ("Gemm", 7, 6),
+    "QLinearAdd": ("Add", 6, 99), "QLinearMul": ("Mul", 6, 99),
+}  # fmt: skip
+"""Operator on integers -> what it computes, and where the scale of its result and its bias are."""
+
+_SUFFIXES: Final = (
+    "_MatMul_quant", "_Gemm_quant", "_quant", "_Q4G", "_Q4", "_Q8", "_quantized", "_QuantizeLinear_Input",
+)  # fmt: skip
+"""What quantizers add to the names of nodes and tensors."""
+
+_MOST_IN_MEMORY: Final = 1_500_000_000
+"""Bytes of weights from which a model is run from a file: a message of protobuf has 2 GB at most."""
+
+_OTHER_WEIGHTS: Final = 10.0
+"""dB by which a result is closer to the float model's than its weights are, if something is folded into these."""
+
+
+@dataclass(slots=True)
+class _Layer:
+    """A tensor that is quantized, or the result of a contraction, with what it is in the float model."""
+
+    node: str  # The node that makes it, conversions and clamps left out
+    result: str  # It, in floats
+    like: str = ""  # It in the float model; empty if that is not known
+    clamps: Sequence[Any] = ()  # Nodes of the float model that are left to the quantization
+    codes: str = ""  # Its integers
+    after: str = ""  # What they are read as
+    how: Sequence[str] = ()  # Scale and zero point
+    weights: Sequence[
+        str
+    ] = ()  # As they are read, their integers, their scale, and in the float model
+    axis: int = 0  # of the weights, along which the channels of the result lie
+
+
+def _plain(name: str) -> str:
+    """Returns a name as it was before quantization."""
+    return next((name.removesuffix(end) for end in _SUFFIXES if name.endswith(end)), name)
+
+
+def _given(node: Any) -> dict[str, Any]:
+    from onnx import helper
+
+    return {each.name: helper.get_attribute_value(each) for each in node.attribute}
+
+
+class _File:
+    """A model whose tensors are looked at, and which gets more nodes for that."""
+
+    def __init__(self, path: str) -> None:
+        import onnx
+
+        self.model: Any = onnx.load(path)
+        self.graph = self.model.graph
+        self.nodes = list(self.graph.node)
+        self.constants = {each.name: each for each in self.graph.initializer}
+        self.makers: dict[str, Any] = {}
+        self.readers: defaultdict[str, list[Any]] = defaultdict(list)
+        for node in self.nodes:
+            self.makers |= dict.fromkeys(node.output, node)
+            if node.op_type == "Constant" and node.attribute[0].name == "value":
+                self.constants[node.output[0]] = node.attribute[0].t
+            for name in node.input:
+                self.readers[name].append(node)
+        self.named = {node.name: node for node in self.nodes if node.name}
+        given = (each for each in self.graph.input if each.name not in self.constants)
+        self.inputs = {each.name: each.type.tensor_type.elem_type for each in given}
+
+    def array(self, name: str) -> Any:
+        """Returns a constant as an array; None if it is none."""
+        from onnx import numpy_helper
+
+        found = self.constants.get(name)
+        return None if found is None else numpy_helper.to_array(found)
+
+    def front(self, name: str, kinds: Collection[str]) -> list[Any]:
+        """Returns the nodes of some operators in front of a tensor, the nearest first."""
+        found: list[Any] = []
+        while (maker := self.makers.get(name)) is not None and maker.op_type in kinds:
+            found.append(maker)
+            name = maker.input[0]
+        return found
+
+    def before(self, name: str, kinds: Collection[str]) -> str:
+        """Returns the tensor that the first of the nodes of some operators in front of another one reads."""
+        return next((each.input[0] for each in reversed(self.front(name, kinds))), name)
+
+    def is_constant(self, name: str) -> bool:
+        return self.before(name, _CARRIES) in self.constants
+
+    def clamped(self, array: Any, clamps: Sequence[Any]) -> Any:
+        """Returns what clamps of this model make of an array."""
+        for clamp in clamps:
+            limits = _given(clamp) | {
+                name: self.array(each)
+                for name, each in zip(("min", "max"), clamp.input[1:], strict=False)
+                if each
+            }
+            low = 0.0 if clamp.op_type == "Relu" else limits.get("min", -inf)
+            array = array.clip(low, limits.get("max", inf))
+        return array
+
+    def add(self, op_type: str, inputs: Sequence[str], name: str, **more: Any) -> str:
+        """Adds a node; returns its result."""
+        from onnx import helper
+
+        self.graph.node.append(helper.make_node(op_type, inputs, [name], name, **more))
+        return name
+
+    def run(
+        self, names: Collection[str], feeds: Mapping[str, Any], options: Any, folder: Path
+    ) -> dict[str, Any]:
+        """Runs the model; returns some of its tensors, constants among them."""
+        import onnx
+        import onnxruntime
+        from onnx import helper
+
+        known = {name: self.array(name) for name in names if name in self.constants}
+        wanted = sorted(set(names) - known.keys() - self.inputs.keys() - {""})
+        new = set(wanted) - {each.name for each in self.graph.output}
+        self.graph.output.extend(map(helper.make_empty_tensor_value_info, new))
+        source: Any = str(folder / "tensors.onnx")
+        if sum(len(each.raw_data) for each in self.graph.initializer) < _MOST_IN_MEMORY:
+            source = self.model.SerializeToString()
+        else:
+            onnx.save_model(
+                copy.deepcopy(self.model),
+                source,
+                save_as_external_data=True,
+                location="tensors.data",
+            )
+        session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        fed = {
+            name: feeds[name].astype(helper.tensor_dtype_to_np_dtype(kind))  # of another width
+            for name, kind in self.inputs.items()
+        }
+        made = session.run(wanted, fed) if wanted else []
+        return {**fed, **known, **dict(zip(wanted, made, strict=True))}
+
+
+class _Layers:
+    """The layers of a quantized model."""
+
+    def __init__(self, own: _File, base: _File) -> None:
+        self._own, self._base = own, base
+
+    def all(self) -> Iterator[_Layer]:
+        """Yields them: what is quantized in the order of the file, then other contractions with integers."""
+        seen: set[str] = set()
+        for node in self._own.nodes:
+            if node.op_type == "QuantizeLinear" and not self._own.is_constant(node.input[0]):
+                maker = self._own.makers.get(self._own.before(node.input[0], _CARRIES | _CLAMPS))
+                seen.update(() if maker is None else maker.output)
+                yield self._quantized(node, maker)
+            elif node.op_type in _QLINEAR:
+                yield self._taken_apart(node)
+        for node in self._own.nodes:
+            if node.op_type in _CHANNELS and seen.isdisjoint(node.output):
+                result = node.output[0]
+                while node.op_type.endswith("Integer") and self._like(node, result) != result:
+                    behind = [each for each in self._own.readers[result] if each.op_type in _SCALES]
+                    if not behind:
+                        break
+                    result = behind[0].output[0]
+                layer = _Layer(node.name, result, self._like(node, result), after=result)
+                yield self._weighed(layer, node)
+
+    def _quantized(self, node: Any, maker: Any) -> _Layer:
+        own, codes = self._own, node.output[0]
+        readers = (each for each in own.readers[codes] if each.op_type == "DequantizeLinear")
+        after = next((each.output[0] for each in readers), "")
+        after = after or own.add("DequantizeLinear", [codes, *node.input[1:]], f"{codes}:after")
+        found = _Layer(
+            "" if maker is None else maker.name,
+            node.input[0],
+            "",
+            (),
+            codes,
+            after,
+            node.input[1:3],
+        )
+        return self._weighed(self._placed(found, maker), maker)
+
+    def _taken_apart(self, node: Any) -> _Layer:
+        """Returns the layer of an operator on integers, whose parts are added to the graph."""
+        own, made, (op_type, scale, bias) = (
+            self._own,
+            f"{node.output[0]}:of",
+            _QLINEAR[node.op_type],
+        )
+        axis = _CHANNELS.get(op_type, -1) if not _given(node).get("transB") else 0
+        parts = [
+            own.add("DequantizeLinear", node.input[at : at + 3], f"{made}{at}", axis=axis)
+            for at in (0, 3)
+        ]
+        if any(node.input[bias : bias + 1]):
+            product = own.add("Mul", [node.input[1], node.input[4]], f"{made}_scale")
+            parts.append(
+                own.add("DequantizeLinear", [node.input[bias], product], f"{made}_bias", axis=0)
+            )
+        result = own.add(op_type, parts, f"{made}_result", **_given(node))
+        found = _Layer(
+            node.name, result, "", (), node.output[0], result, node.input[scale : scale + 2]
+        )
+        if found.how:
+            found.after = own.add("DequantizeLinear", [node.output[0], *found.how], f"{made}_after")
+        else:
+            found.codes = ""
+        found = self._placed(found, node)
+        return (
+            self._weighed(found, node, [parts[1], *node.input[3:5]])
+            if op_type in _CHANNELS
+            else found
+        )
+
+    def _like(self, node: Any, result: str) -> str:
+        """Returns a tensor of the float model by its name, or by the name of the node; empty if none is known."""
+        known = self._base.makers.keys() | self._base.inputs.keys()
+        name = next((each for each in (result, _plain(result)) if each in known), "")
+        partner = None if node is None else self._base.named.get(_plain(node.name))
+        if name or partner is None:
+            return name
+        behind = self._base.readers[partner.output[0]]
+        is_folded = [each.op_type for each in behind] == ["BatchNormalization"]
+        return str((behind[0] if is_folded else partner).output[0])
+
+    def _placed(self, layer: _Layer, node: Any) -> _Layer:
+        """Adds what a result is in the float model, and the clamps there that are left to its quantization."""
+        base, name = (
+            self._base,
+            self._like(node, layer.codes if node and node.op_type in _QLINEAR else layer.result),
+        )
+        here = {each.op_type for each in self._own.front(layer.result, _CLAMPS)}
+
+        def is_left(clamp: Any) -> bool:
+            kept = clamp.name in self._own.named if clamp.name else clamp.op_type in here
+            return clamp.op_type in _CLAMPS and not kept
+
+        layer.clamps = list(filter(is_left, reversed(base.front(name, _CLAMPS))))
+        while len(base.readers[name]) == 1 and is_left(base.readers[name][0]):
+            layer.clamps.append(base.readers[name][0])
+            name = layer.clamps[-1].output[0]
+        layer.like = name
+        return layer
+
+    def _weighed(self, layer: _Layer, node: Any, weights: Sequence[str] = ()) -> _Layer:
+        """Adds the weights of a contraction, if they are integers and known in the float model."""
+        like = self._like(node, node.output[0]) if node is not None else ""
+        partner = self._base.makers.get(self._base.before(like, _CLAMPS))
+        if partner is None or (node.op_type not in _CHANNELS and not weights):
+            return layer
+        floats = next(filter(self._base.is_constant, partner.input[1::-1]), "")
+        weights = weights or self._weights(node)
+        if floats and weights and weights[0] != weights[1]:
+            layer.weights = [*weights, floats]
+            layer.axis = 0 if _given(partner).get("transB") else _CHANNELS.get(partner.op_type, -1)
+        return layer
+
+    def _weights(self, node: Any) -> Sequence[str]:
+        """Returns the weights of a contraction as they are read, their integers and scale; empty if there are none."""
+        own, made, codes = self._own, f"{node.output[0]}:weights", node.input[1]
+        if node.op_type == "MatMulNBits":  # what it makes of the identity
+            more = {name: value for name, value in _given(node).items() if name != "accuracy_level"}
+            import numpy as np
+            from onnx import numpy_helper
+
+            eye = np.eye(more["K"], dtype=own.array(node.input[2]).dtype)
+            own.graph.initializer.append(numpy_helper.from_array(eye, f"{made}_eye"))
+            own.add(
+                node.op_type, [f"{made}_eye", *node.input[1:5]], made, domain=node.domain, **more
+            )
+            return made, codes, node.input[2]
+        if node.op_type.endswith("Integer"):
+            scale, axis = f"{_plain(codes)}_scale", _CHANNELS[node.op_type]
+            if scale not in own.constants:
+                return ()
+            return (
+                own.add("DequantizeLinear", [codes, scale, *node.input[3:4]], made, axis=axis),
+                codes,
+                scale,
+            )
+        made = next(filter(own.is_constant, node.input[1::-1]), "")
+        dequantizers = (
+            each for each in own.front(made, _CARRIES) if each.op_type == "DequantizeLinear"
+        )
+        scale = next((each.input[1] for each in dequantizers), "")
+        return (made, own.before(made, _CARRIES), scale) if made else ()
+
+
+def layer_errors(
+    paths: Sequence[str],
+    floats: Collection[str],
+    feeds: Mapping[str, Any],
+    options: Any,
+    folder: Path,
+) -> Any:
+    """Compares a model with the float one, whose path is first; ``floats`` are its tensors of floats.
+
+    Returns what is known of each layer, and of the first node whose results are not finite.
+    """
+    base, own = map(_File, paths)
+    layers = list(_Layers(own, base).all())
+    wanted = {name for it in layers for name in (it.result, it.codes, it.after, *it.weights[:1])}
+    likes = {name for it in layers for name in (it.like, *it.weights[3:])}
+    ran = own.run({*wanted, *floats}, feeds, options, folder)
+    expected = base.run(likes | base.makers.keys() & set(floats), feeds, options, folder)
+    found = [_measured(each, own, base, ran, expected) for each in layers]
+    changed = [each for each in found if each.get("own") is not None or "weights" in each]
+    return {"layers": changed, "not_finite": _not_finite(own, floats, ran, expected)}
+
+
+def _measured(
+    layer: _Layer, own: _File, base: _File, ran: Mapping[str, Any], expected: Mapping[str, Any]
+) -> Any:
+    """Returns what is known of a layer: decibels, and shares of the codes."""
+    result, after = base.clamped(ran[layer.result], layer.clamps), ran[layer.after]
+    like = expected.get(layer.like)
+    found: dict[str, Any] = {"name": layer.like or layer.result, "node": layer.node}
+    if is_known := like is not None and like.shape == result.shape:
+        found |= {"carried": sqnr(like, result), "all": sqnr(like, after)}
+    if layer.codes:
+        codes, scale = ran[layer.codes], own.array(layer.how[0])
+        low, high = _ends(codes)
+        found |= {"own": sqnr(result, after), "used": _used(codes)}
+        found |= {"low": float((codes == low).mean()), "high": float((codes == high).mean())}
+        if layer.clamps:
+            found["passed"] = float((base.clamped(after, layer.clamps) != after).mean())
+        if is_known and scale is not None and scale.size == 1:
+            zero = own.array(layer.how[1]) if len(layer.how) > 1 else None
+            found |= _directly(like, scale.item(), 0 if zero is None else zero.item(), (low, high))
+    if layer.weights:
+        values, codes, scale, floats = layer.weights
+        error = _of_weights(ran[values], expected[floats], own.array(codes), layer.axis)
+        if error.get("weights", inf) > (found.get("carried") or 0.0) - _OTHER_WEIGHTS:
+            scales = own.array(scale)
+            found |= {**error, "weights_scales": None if scales is None else int(scales.size)}
+    return found
+
+
+def _ends(codes: Any) -> tuple[int, int]:
+    """Returns the lowest and the highest number of a type of integers."""
+    bits = 8 * codes.dtype.itemsize
+    low = -(1 << (bits - 1)) if codes.dtype.kind == "i" else 0
+    return low, low + (1 << bits) - 1
+
+
+def _used(codes: Any) -> float:
+    """Returns the share of the codes between the lowest and the highest of some."""
+    low, high = _ends(codes)
+    return float((int(codes.max()) - int(codes.min()) + 1) / (high - low + 1))
+
+
+def _directly(
+    values: Any, scale: float, zero: int, ends: tuple[int, int]
+) -> Mapping[str, float | None]:
+    """Returns what a scale and a zero point make of the float model's own values, and what the best ones would."""
+    highest, lowest = float(max(values.max(), 0)), float(min(values.min(), 0))
+    best = (highest - lowest) / (ends[1] - ends[0]) or 1.0
+    best_zero = round(ends[0] - lowest / best)
+    clipped, kept = _rounded(values, scale, zero, ends)
+    _, would_be = _rounded(values, best, best_zero, ends)
+    found = {"direct": sqnr(values, kept), "best": sqnr(values, would_be), "clipped": clipped}
+    return {**found, "span": best / scale, "best_scale": best, "best_zero": best_zero}
+
+
+def _rounded(values: Any, scale: float, zero: int, ends: tuple[int, int]) -> tuple[float, Any]:
+    """Returns the share of values beyond the codes, and what all become."""
+    steps = (values.astype(float) / scale).round() + zero
+    inside = steps.clip(*ends)
+    return float((steps != inside).mean()), (inside - zero) * scale
+
+
+def _of_weights(values: Any, floats: Any, codes: Any, axis: int) -> Mapping[str, Any]:
+    """Returns the error of weights, what scales by channel would leave, and the share of the codes in use."""
+    values = values if values.shape == floats.shape else values.T
+    if values.shape != floats.shape or (found := sqnr(floats, values)) is None:
+        return {}
+    if codes is None or codes.dtype.kind not in "iu" or codes.size != floats.size:
+        return {"weights": found}
+    (low, high), others = _ends(codes), tuple({*range(floats.ndim)} - {axis % floats.ndim})
+    steps = 2 * abs(floats).max(axis=others, keepdims=True) / (high - low)
+    best = sqnr(floats, (floats / (steps + (steps == 0))).round() * steps)
+    return {"weights": found, "weights_best": best, "weights_used": _used(codes)}
+
+
+def _not_finite(
+    own: _File, floats: Collection[str], ran: Mapping[str, Any], expected: Mapping[str, Any]
+) -> Mapping[str, Any] | None:
+    """Returns the first node that makes values which are not finite where the float model's are."""
+    is_finite = {
+        name: (abs(it) < inf).all() for name, it in expected.items() if it.dtype.kind == "f"
+    }
+    is_usual = all(is_finite.values())
+    for node in own.nodes:
+        for name in set(node.output).intersection(floats):
+            bad = ~(abs(ran[name]) < inf)  # NaN is below nothing
+            if not bad.any() or not is_finite.get(name, is_usual):
+                continue
+            divisor, like = node.input[-1], expected.get(name)
+            front = own.before(divisor, _CARRIES)
+            divides = node.op_type in ("Div", "Reciprocal")
+            return {
+                "node": node.name, "op_type": node.op_type, "count": int(bad.sum()), "size": bad.size,
+                "zeros": int((ran[divisor] == 0).sum()) if divides else 0,
+                "of": own.makers[front].name if front in own.makers else front, "type": str(ran[name].dtype),
+                "largest": 0.0 if like is None else float(abs(like).max()),
+            }  # fmt: skip
+    return None

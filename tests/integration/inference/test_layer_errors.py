@@ -1,0 +1,339 @@
+"""How good each layer is, and what makes a model inaccurate: the figures of numpy, each planted defect by its node."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime import quantization as q
+from onnxruntime.quantization.shape_inference import quant_pre_process
+
+from otel_quant.inference.results import ModelResult, TensorError
+from otel_quant.inference.subjects import Options
+from tests.fixtures.onnx_builder import model_of_text
+from tests.integration.inference.conftest import measured
+
+_TEXT = """
+<ir_version: 8, opset_import: ["" : 17]>
+net (float[2,8,16,16] x) => (float[2,10] y) {
+    [conv0] c0 = Conv<pads=[1,1,1,1]>(x, w0, b0)
+    [relu0] r0 = Relu(c0)
+    [conv1] c1 = Conv<pads=[1,1,1,1]>(r0, w1, b1)
+    [clip1] r1 = Clip(c1, low, high)
+    [conv2] c2 = Conv<pads=[1,1,1,1]>(r1, w2, b2)
+    [add] s = Add(c2, r0)
+    [pool] g = GlobalAveragePool(s)
+    [flat] f = Flatten(g)
+    [fc] y = Gemm(f, wf, bf)
+}"""
+
+
+class Samples(q.CalibrationDataReader):
+    def __init__(self) -> None:
+        drawn = (np.random.default_rng(i) for i in range(8))
+        self._left = iter(
+            [{"x": each.standard_normal((2, 8, 16, 16), np.float32)} for each in drawn]
+        )
+
+    def get_next(self) -> Any:
+        return next(self._left, None)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Has a float model, inputs, and the model in several quantized forms, all of them healthy."""
+    path = tmp_path_factory.mktemp("layers")
+    drawn = np.random.default_rng(0)
+    shapes = {"w0": (16, 8, 3, 3), "w1": (16, 16, 3, 3), "w2": (16, 16, 3, 3), "wf": (16, 10)}
+    weights = {
+        name: (drawn.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+    biases = {
+        f"b{i}": np.full(length, 0.1, np.float32)
+        for i, length in (*enumerate((16,) * 3), ("f", 10))
+    }
+    limits = {"low": np.float32(0), "high": np.float32(6)}
+    onnx.save(model_of_text(_TEXT, **weights, **biases, **limits), path / "float.onnx")
+    np.savez(path / "data.npz", **Samples().get_next())
+    for name, how in {
+        "channels": {"per_channel": True},
+        "int8": {"activation_type": q.QuantType.QInt8},
+        "operators": {"quant_format": q.QuantFormat.QOperator},
+        "percentile": {"calibrate_method": q.CalibrationMethod.Percentile},
+    }.items():
+        how = {"activation_type": q.QuantType.QUInt8, "weight_type": q.QuantType.QInt8, **how}
+        q.quantize_static(path / "float.onnx", path / f"{name}.onnx", Samples(), **how)
+    q.quantize_dynamic(path / "float.onnx", path / "dynamic.onnx")
+    return path
+
+
+def _compared(folder: Path, *names: str) -> list[ModelResult]:
+    paths = [folder / "float.onnx", *(folder / f"{name}.onnx" for name in names)]
+    return [*measured(paths, Options(runs=2, data=str(folder / "data.npz")))][1:]
+
+
+def _about_accuracy(result: ModelResult) -> list[tuple[str, str]]:
+    return [(each.kind, each.node) for each in result.findings if each.is_about_accuracy]
+
+
+HEALTHY = ("channels", "int8", "operators", "percentile", "dynamic")
+
+
+def test_healthy_models_have_no_finding_about_accuracy_and_a_row_for_each_contraction(
+    folder: Path,
+) -> None:
+    for name, result in zip(HEALTHY, _compared(folder, *HEALTHY), strict=True):
+        assert result.accuracy is not None
+        layers = {each.node.partition("_")[0]: each for each in result.accuracy.layers}
+        assert _about_accuracy(result) == [], name
+        for node in ("conv0", "conv1", "conv2", "fc"):
+            found = layers[node]
+            assert (found.weights or 0) > 35, (name, found)
+            assert (found.all or 0) > 30, (name, found)
+            assert (found.own is None) == (name == "dynamic"), (name, found)
+        worst = [each.worst for each in result.accuracy.layers]
+        assert worst == sorted(worst)
+
+
+def _run(model: onnx.ModelProto, names: list[str], fed: dict[str, Any]) -> list[Any]:
+    model = copy.deepcopy(model)
+    model.graph.output.extend(map(helper.make_empty_tensor_value_info, names))
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return list(onnxruntime.InferenceSession(model.SerializeToString(), options).run(names, fed))
+
+
+def _sqnr(expected: Any, actual: Any) -> Any:
+    noise = ((expected.astype(float) - actual) ** 2).sum()
+    return pytest.approx(10 * np.log10((expected.astype(float) ** 2).sum() / noise), abs=0.01)
+
+
+@pytest.mark.parametrize("name", ["channels", "operators"])
+def test_the_figures_of_a_layer_are_those_of_numpy_with_the_clamp_put_back(
+    name: str, folder: Path
+) -> None:
+    [result] = _compared(folder, name)
+    assert result.accuracy is not None
+    found = {each.name: each for each in result.accuracy.layers}["r1"]
+    model, fed = onnx.load(folder / f"{name}.onnx"), dict(np.load(folder / "data.npz"))
+    constants = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
+    first, made = ("r0", "r1") if name == "channels" else ("c0", "c1")
+    scale, zero = constants[f"{made}_scale"], constants[f"{made}_zero_point"]
+    if name == "channels":
+        before, codes = _run(model, ["r1", "r1_QuantizeLinear_Output"], fed)
+    else:
+        read, codes = _run(model, ["c0_quantized", "c1_quantized"], fed)
+        weights = constants["w1_quantized"] * constants["w1_scale"]
+        bias = constants["b1_quantized"] * (constants[f"{first}_scale"] * constants["w1_scale"])
+        graph = helper.make_graph(
+            [helper.make_node("Conv", ["a", "w", "b"], ["y"], pads=[1] * 4)], "conv",
+            [helper.make_tensor_value_info("a", TensorProto.FLOAT, None)],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+            [numpy_helper.from_array(each.astype(np.float32), name)
+             for name, each in (("w", weights), ("b", bias))],
+        )  # fmt: skip
+        conv = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        floats = (read.astype(np.float32) - constants[f"{first}_zero_point"]) * constants[
+            f"{first}_scale"
+        ]
+        [before] = _run(conv, ["y"], {"a": floats.astype(np.float32)})[:1]
+    after = (codes.astype(np.float32) - zero) * scale
+    [like] = _run(onnx.load(folder / "float.onnx"), ["r1"], fed)
+    clamped = np.clip(before, 0, 6)
+    shape = (-1, 1, 1, 1) if name == "channels" else ()
+    weights = constants["w1_quantized"] * constants["w1_scale"].reshape(shape)
+    [original] = [
+        numpy_helper.to_array(each)
+        for each in onnx.load(folder / "float.onnx").graph.initializer
+        if each.name == "w1"
+    ]
+    assert found == TensorError(
+        "r1", _sqnr(clamped, after), _sqnr(like, after), found.node, _sqnr(like, clamped), _sqnr(original, weights),
+        low=pytest.approx((codes == 0).mean()), high=pytest.approx((codes == 255).mean()),
+        used=pytest.approx((int(codes.max()) - int(codes.min()) + 1) / 256),
+        clipped=found.clipped, span=found.span, direct=found.direct, best=found.best, passed=0.0,
+        best_scale=found.best_scale, best_zero=0, weights_best=found.weights_best,
+        weights_used=(int(constants["w1_quantized"].max()) - int(constants["w1_quantized"].min()) + 1) / 256, weights_scales=constants["w1_scale"].size,
+    )  # fmt: skip
+    assert (found.own or 0) > 40  # not the 3 dB that are left of both sides of the clamp
+
+
+class Planting:
+    """A healthy model that gets a defect."""
+
+    def __init__(self, path: Path) -> None:
+        self.graph = (model := onnx.load(path)).graph
+        self.model, self.named = model, {node.name: node for node in model.graph.node}
+
+    def __getitem__(self, name: str) -> Any:
+        found = (each for each in self.graph.initializer if each.name == name)
+        return numpy_helper.to_array(next(found))
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        for each in [it for it in self.graph.initializer if it.name == name]:
+            self.graph.initializer.remove(each)
+        self.graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
+
+    def scale(self, factor: float) -> None:
+        """Makes the scale of conv1's result another one, and that of the bias that follows from it."""
+        self["r1_scale"] = self["r1_scale"] * np.float32(factor)
+        self["b2_quantized"] = np.rint(self["b2_quantized"] / factor).astype(np.int32)
+        self["b2_quantized_scale"] = self["b2_quantized_scale"] * np.float32(factor)
+
+
+def _clipped(model: Planting) -> None:
+    model.scale(0.1)
+
+
+def _ten_times(model: Planting) -> None:
+    model.scale(10)
+
+
+def _disagrees(model: Planting) -> None:
+    model["other"] = np.uint8(100)
+    model.named["r1_DequantizeLinear"].input[2] = "other"
+
+
+def _lets_pass(model: Planting) -> None:
+    model["r1_zero_point"] = np.uint8(128)
+    model.scale(2)
+
+
+def _behind_a_relu(model: Planting) -> None:
+    _lets_pass(model)
+    quantizer = model.named["r1_QuantizeLinear"]
+    at = list(model.graph.node).index(quantizer)
+    model.graph.node.insert(at, helper.make_node("Relu", ["r1"], ["kept"], "kept"))
+    quantizer.input[0] = "kept"
+
+
+def _outlier(model: Planting) -> None:
+    """One scale for all weights, whose values are 40 times smaller."""
+    weights = model["w1_quantized"] * model["w1_scale"].reshape(-1, 1, 1, 1)
+    scale = np.float32(np.abs(weights).max() * 40 / 127)
+    bias = model["b1_quantized"] * model["b1_quantized_scale"]
+    model["w1_quantized"], model["w1_scale"] = np.rint(weights / scale).astype(np.int8), scale
+    model["w1_zero_point"] = np.int8(0)
+    model["b1_quantized_scale"] = model["r0_scale"] * scale
+    model["b1_quantized"] = np.rint(bias / (model["r0_scale"] * scale)).astype(np.int32)
+    model["b1_quantized_zero_point"] = np.int32(0)
+    for name in ("w1_DequantizeLinear", "b1_DequantizeLinear"):
+        del model.named[name].attribute[:]
+
+
+PLANTED: dict[str, tuple[Callable[[Planting], None], str, str]] = {
+    "clipped scale": (_clipped, "scale", "conv1"),
+    "scale ten times too large": (_ten_times, "scale", "conv1"),
+    "Q and DQ that disagree": (_disagrees, "disagree", "conv1"),
+    "Clip left to a zero point of 128": (_lets_pass, "zero_point", "conv1"),
+    "zero point of 128 behind a Relu": (_behind_a_relu, "zero_point", "kept"),
+    "outlier in weights": (_outlier, "weights", "conv1"),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_defect_of_accuracy_is_named_first_with_its_node(name: str, folder: Path) -> None:
+    plant, kind, node = PLANTED[name]
+    model = Planting(folder / "channels.onnx")
+    plant(model)
+    onnx.checker.check_model(model.model)
+    onnx.save(model.model, folder / "planted.onnx")
+    [result] = _compared(folder, "planted")
+    assert _about_accuracy(result)[:1] == [(kind, node)], result.findings
+    assert (result.findings[0].kind, result.findings[0].node) == (kind, node)
+    assert {place for _, place in _about_accuracy(result)} <= {node}
+
+
+def test_what_a_finding_about_a_scale_offers_removes_it(folder: Path) -> None:
+    model = Planting(folder / "channels.onnx")
+    model.scale(0.1)
+    onnx.save(model.model, folder / "planted.onnx")
+    [planted] = _compared(folder, "planted")
+    words = planted.findings[0].remedy.split()
+    model["r1_zero_point"] = np.uint8(words[-1])
+    model.scale(float(words[1]) / float(model["r1_scale"]))
+    onnx.save(model.model, folder / "mended.onnx")
+    [mended] = _compared(folder, "mended")
+    assert _about_accuracy(mended) == []
+    assert planted.accuracy is not None
+    assert mended.accuracy is not None
+    assert (planted.accuracy.lowest_sqnr or 0) < 15 < 30 < (mended.accuracy.lowest_sqnr or 0)
+
+
+_NORMALIZED = """
+<ir_version: 8, opset_import: ["" : 17]>
+net (float[2,8,16,16] x) => (float[2,16,16,16] y) {
+    [conv0] c = Conv<pads=[1,1,1,1]>(x, w, b)
+    [norm] n = BatchNormalization(c, s, b, b, v)
+    [relu] y = Relu(n)
+}"""
+
+
+def test_a_batch_norm_that_is_not_folded_is_removed_by_what_its_finding_offers(
+    tmp_path: Path,
+) -> None:
+    drawn = np.random.default_rng(0).standard_normal((16, 8, 3, 3)).astype(np.float32)
+    constants = {
+        "w": drawn / 9,
+        "b": np.full(16, 0.1),
+        "s": np.linspace(0.3, 3, 16),
+        "v": np.linspace(2, 1, 16),
+    }
+    constants = {name: each.astype(np.float32) for name, each in constants.items()}
+    onnx.save(model_of_text(_NORMALIZED, **constants), tmp_path / "float.onnx")
+    np.savez(tmp_path / "data.npz", **Samples().get_next())
+    quant_pre_process(tmp_path / "float.onnx", tmp_path / "prepared.onnx")
+    for name, source in (("plain", "float"), ("folded", "prepared")):
+        q.quantize_static(tmp_path / f"{source}.onnx", tmp_path / f"{name}.onnx", Samples())
+    plain, folded = _compared(tmp_path, "plain", "folded")
+    assert [each.node for each in plain.findings if "quant_pre_process" in each.remedy] == ["norm"]
+    assert [each.kind for each in folded.findings if each.kind in ("unfused", "in_float")] == []
+    assert folded.accuracy is not None
+    assert min(each.own or 0 for each in folded.accuracy.layers) > 35
+    assert all(each.weights is None for each in folded.accuracy.layers)  # not those of the file
+
+
+_DIVIDES = """
+<ir_version: 8, opset_import: ["" : 17]>
+net (float[4,8] x) => (float[4,8] y) {
+    [abs] a = Abs(x)
+    [plus] d = Add(a, small)
+    [div] n = Div(x, d)
+    [half] y = Mul(n, large)
+}"""
+
+
+def test_the_first_values_that_are_not_finite_are_named_with_their_cause(tmp_path: Path) -> None:
+    constants = {"small": np.float32(1e-3), "large": np.float32(1e5)}
+    model = model_of_text(_DIVIDES, **constants)
+    onnx.save(model, tmp_path / "float.onnx")
+    [x] = Samples().get_next().values()
+    np.savez(tmp_path / "data.npz", x=x.ravel()[:32].reshape(4, 8))
+    quantized, half = copy.deepcopy(model), copy.deepcopy(model)
+    for name, value in (("s", np.float32(0.5)), ("z", np.uint8(0))):
+        quantized.graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
+    for op, read, made in (("QuantizeLinear", "d", "dq"), ("DequantizeLinear", "dq", "dd")):
+        quantized.graph.node.insert(
+            len(quantized.graph.node) - 2, helper.make_node(op, [read, "s", "z"], [made], made)
+        )
+    quantized.graph.node[-2].input[1] = "dd"
+    onnx.save(quantized, tmp_path / "zero.onnx")
+    half.graph.node[-1].output[0] = "h"
+    half.graph.node[-1].input[0] = "nh"
+    half.graph.initializer[-1].CopyFrom(numpy_helper.from_array(np.float16(6e4), "large"))
+    half.graph.node.insert(3, helper.make_node("Cast", ["n"], ["nh"], "to", to=TensorProto.FLOAT16))
+    half.graph.node.append(helper.make_node("Mul", ["h", "large"], ["hh"], "over"))
+    half.graph.node.append(helper.make_node("Cast", ["hh"], ["y"], "back", to=TensorProto.FLOAT))
+    onnx.save(half, tmp_path / "half.onnx")
+    zero, over = _compared(tmp_path, "zero", "half")
+    assert _about_accuracy(zero)[0] == ("not_finite", "div")
+    assert ": it divides by `plus`, of which quantization has rounded " in zero.findings[0].sentence
+    assert _about_accuracy(over)[0][0] == "not_finite"

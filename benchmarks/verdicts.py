@@ -207,9 +207,8 @@ def main() -> None:
         or any(word in (name, *program.accepted[:1], program.near) for word in options.only)
     }
     scores: dict[str, tuple[str, str, str]] = {}
-    left_out: list[
-        str
-    ] = []  # Other programs of the machine have disturbed them twice, which is what was answered
+    # Other programs of the machine have disturbed them twice, which is what was answered
+    left_out: list[str] = []
     with ThreadPoolExecutor(16) as pool:
         idle = {
             name: pool.submit(run, name, program, options.keep)
@@ -231,13 +230,12 @@ def main() -> None:
                 print(f"{name}: {scores[name]}: {answer.verdict or 'none'}: {answer.text} To try: {answer.remedy}\n    wanted {want}", flush=True)  # fmt: skip
     rows = table(scores)
     print_table(HEAD, rows)
-    print(
-        f"left out, because other programs kept the processors busy: {', '.join(left_out) or 'none'}"
-    )
+    disturbed = f"left out, because other programs kept the processors busy: {', '.join(left_out) or 'none'}"
+    print(disturbed)
     counts = Counter(each[0] for each in scores.values())
     print(f"ratio: verdicts missed {counts[MISSED] / len(scores):.2f} (budget: 0.1), false {counts[FALSE] / len(scores):.2f} (budget: 0)")  # fmt: skip
     if options.write:
-        write(rows)
+        write([*rows, [disturbed, *[""] * 4]])
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.diagnosis.bounds import Evidence, bound_of
 from otel_quant.diagnosis.gpus import GpusOfStep
 from otel_quant.diagnosis.growth import Growth
-from otel_quant.diagnosis.spots import EVENTS, FUTEX, LOCK, kernel_waits_for, spot_of
+from otel_quant.diagnosis.spots import EVENTS, FUTEX, LOCK, SLEEP, kernel_waits_for, spot_of
 from otel_quant.diagnosis.stack_trees import Stacks, top_lines
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import (
@@ -176,6 +176,8 @@ class StackSampler:
         self._calls: dict[int, str] = {}  # Of each thread, what kind of call it was in then
         self._locks: dict[int, str] = {}  # Likewise the name of the lock that it waited for
         self._ready: set[int] = set()  # The threads that were ready to run Python then
+        # By file and function of the program: it and what it had called when memory had grown
+        self._takers: dict[tuple[str, str], list[Place]] = {}
         self._peaks = PeakLines()
         self._others = OtherTasks()
         self._watched = 0  # For how many samples all threads are looked at
@@ -233,7 +235,6 @@ class StackSampler:
             own = since.after(step.start)
             ran = self._threads.get(step.info.thread, _NOT_RUN)[0] - step.thread_ns
         seen = own.amounts(ran, waited, is_taker=takes)
-        self.stacks.add(index, lines, seen)
         thread, blocked = step.info.thread, seen.time - seen.cpu - seen.waiting
         beside = self._beside.setdefault(index, _Beside())
         if kind := self._calls.get(thread):
@@ -241,6 +242,15 @@ class StackSampler:
         what = spot.waits_for
         if 4 * blocked > seen.time and not what:
             beside.waits[what := self._waits_for(thread)] += blocked
+        if seen.grown and self._waits_for(thread) != SLEEP:
+            owns = (at for at, line in enumerate(lines) if line.is_own)
+            self._takers |= {lines[at][:2]: lines[at:] for at in owns}
+        elif seen.grown:  # it has taken it before it slept
+            taker = self._takers.get(lines[-1][:2], lines[-1:])
+            grown = NOTHING._replace(grown=seen.grown)
+            self.stacks.add(index, [*lines[:-1], *taker], grown)
+            seen = seen._replace(grown=0)
+        self.stacks.add(index, lines, seen)
         is_contended = len(self._ready) > 1 or (what == FUTEX and _is_in_turns(seen, use[2]))
         beside.contended_ns += seen.time * is_contended
 

@@ -17,6 +17,7 @@ from otel_quant.diagnosis.gpus import GpuEvidence
 from otel_quant.diagnosis.spots import (
     CHILD,
     DISK,
+    FOR_THREADS,
     LOCK,
     NETWORK,
     PIPE,
@@ -177,6 +178,11 @@ class Evidence:
         waits = (seen for lines, seen in self.stacks if spot_of(lines).waits_for in what)
         in_c = sum(self.waits.get(each, 0.0) for each in what)
         return total_of(waits).time / self.total.time + in_c
+
+    @property
+    def waits_for_threads(self) -> bool:
+        """Whether its thread mostly waited for what another does: then the GIL is not all that it waits for."""
+        return self.at(*FOR_THREADS) >= _MOST
 
     @property
     def for_children(self) -> float:
@@ -425,7 +431,7 @@ VERDICTS: Final = (
         lambda step: f"{step.runnable:.1f} threads of the program were ready to run, on average, and it may use {step.cpus:g} processors; {step.line}",
     )),
     Verdict("gil", "Python's global lock (GIL), which one thread at a time has", _where(
-        lambda step: step.tasks.gil >= _WAITS and _MOST <= step.cores <= _ONE,
+        lambda step: step.tasks.gil >= (_MOST if step.waits_for_threads else _WAITS) and _MOST <= step.cores <= _ONE,
         lambda step: f"two or more threads were ready to run Python for {_percent(step.tasks.gil)} of its time, while the program used {step.cores:.1f} of {step.cpus:g} processors; {step.line}",
     )),
     Verdict(OTHER_PROGRAMS, "other programs, which keep the processors busy", _where(

@@ -31,6 +31,7 @@ SLEEP: Final = "time"
 DISK: Final = "the disk"
 FUTEX: Final = "another thread"
 LOCK: Final = "a lock of Python's"
+FOR_THREADS: Final = (LOCK, "a lock", "a queue", "a result of another thread")
 
 _WAITS: Final = (
     (("asyncio/",), EVENTS),

@@ -42,6 +42,13 @@ def wait(over: threading.Event) -> None:
     over.wait()
 
 
+def rest(over: threading.Event) -> None:
+    end = time.monotonic() + 0.4
+    while time.monotonic() < end:
+        sum(range(1000))
+    time.sleep(1)
+
+
 def compute(over: threading.Event) -> None:
     while not over.is_set():
         sum(range(1000))
@@ -118,6 +125,17 @@ def test_memory_of_a_thread_with_a_step_that_runs_is_its_own() -> None:
         sampler = StackSampler(names_paths=True)
         sampled(sampler, steps_in(running), 10, 10, 90)
         assert grown(sampler) == {(0, "compute"): 80 * MB}
+
+
+@linux
+def test_memory_that_a_function_takes_before_it_sleeps_is_not_booked_to_the_sleep() -> None:
+    with threads(rest) as (running,):
+        sampler = StackSampler(names_paths=True)
+        sampled(sampler, steps_in(running), 10, 11, 11, 11, 11, 11, 90)
+        (taken,) = (
+            lines[-1].line for lines, node in sampler.stacks.steps[0].walk() if node.own.grown
+        )
+        assert taken == rest.__code__.co_firstlineno + 3
 
 
 @pytest.mark.parametrize(

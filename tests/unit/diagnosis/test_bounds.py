@@ -41,6 +41,7 @@ IMPORT = Place("<frozen importlib._bootstrap>", "_find_and_load", 1176, "python"
 
 LOAD = Place("transformers/modeling_utils.py", "PreTrainedModel.from_pretrained", 9, "transformers")
 SOCKET = Place("socket.py", "SocketIO.readinto", 706, "python")
+ACQUIRED = Place("threading.py", "Condition.wait", 355, "python")
 POPEN = Place("subprocess.py", "Popen.wait", 1264, "python")
 
 NO_GPU = GpuEvidence()
@@ -208,6 +209,8 @@ CASES = {
     "a lock for less": (evidence(work(10, BLOCKED), cores=0.1, waits={LOCK: 0.4}), "waiting", f"its thread was blocked 90 % of its time, and the program used 0.10 processors; {BLOCKED_AT}"),
     "threads of Python": (evidence(work(10, (0.3, 0.0)), cores=0.9, **beside(gil=0.6, ran=0.6, waited=0.0)), "gil", f"two or more threads were ready to run Python for 60 % of its time, while the program used 0.9 of 4 processors; {AT_COLLECT}"),
     "threads of Python for less": (evidence(work(10, (0.5, 0.0)), cores=1.0, **beside(gil=0.2, ran=0.5, waited=0.0)), MIXED, f"at most {AT_COLLECT}"),
+    "threads of Python in turns": (evidence(((MAIN, ACQUIRED), 10, (0.4, 0.0)), cores=0.9, **beside(gil=0.4, ran=0.5, waited=0.0)), MIXED, "at most 100 % of its time at main (quantize.py:12), in Condition.wait"),
+    "a pool for Python": (evidence(((MAIN, ACQUIRED), 10, BLOCKED), cores=1.0, **beside(gil=0.6, ran=0.9, waited=0.0)), "gil", "two or more threads were ready to run Python for 60 % of its time, while the program used 1.0 of 4 processors; 100 % of its time at main (quantize.py:12), in Condition.wait, where it was blocked"),
     "threads that let go of the GIL": (evidence(work(10, (0.7, 0.0)), cores=1.8, **beside(gil=0.6, ran=1.1, waited=0.0)), MIXED, f"at most {AT_COLLECT}"),
     "garbage": (evidence(work(10), garbage=Garbage(0.5, 20, 0.2, 0.15, "main (quantize.py:12)")), "garbage_collector", "it ran for 50 % of the time, 20 full collections of 200 ms on average of objects that were there before; the last at main (quantize.py:12)"),
     "garbage of its own": (evidence(work(10), garbage=Garbage(0.5, 1, 0.2, 0.05, "main (quantize.py:12)")), "garbage_collector", "it ran for 50 % of the time, 1 full collection of 200 ms on average; the last at main (quantize.py:12)"),

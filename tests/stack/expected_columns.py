@@ -22,7 +22,7 @@ _COSTED_MODELS = (
     "contractions [short], Weights [bytes], Memory [bytes], Peak of activations [bytes], Nodes "
     "[short], (De)QuantizeLinear nodes [short], Node with the most memory, Contractions stored in "
     "integers [percentunit], Contractions expected to run in integers [percentunit], Expected of, "
-    "Contractions expected in float, Shapes of inputs, Assumed, Nodes without known MACs"
+    "Contractions expected in float, Contractions left in float, Shapes of inputs, Assumed, Nodes without known MACs"
 )
 
 COLUMNS = {

@@ -55,7 +55,6 @@ RIGHTLY_EMPTY = {
         ("alerts", f"Stack{name}"): "the stack works"
         for name in ("QueueGrows", "DiskFull", "DataRefused", "DataLost")
     },
-    ("alerts", "quant:was_away"): "the stack works",
 }
 # Fields that no span has after these runs, and why that is right.
 RIGHTLY_ABSENT = dict.fromkeys(

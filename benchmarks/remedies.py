@@ -1,7 +1,8 @@
 """Whether the remedies that ``otel-quant`` prints help: planted programs before and after, in turns.
 
 Each program has what a verdict of ``otel_quant/diagnosis/bounds.py`` names; the second of a pair applies its remedy
-and nothing else. Each round runs all pairs, one program after the other.
+and nothing else. Of "half" it is half of the program, and of "not" it looks like the cause and is not. Each round runs
+all pairs, one program after the other.
 
 Run ``python benchmarks/remedies.py``; it wants ``pip install onnxruntime torch`` and a C++ compiler.
 """
@@ -67,6 +68,13 @@ class InAnotherThread(CalibrationDataReader):
 def sample_of(number, seconds):
     return Reader(number + 1, seconds).get_next()
 
+class Keeping(Reader):
+    kept = []
+
+    def get_next(self):
+        self.kept.append(np.ones(3_000_000))
+        return super().get_next()
+
 class InProcesses(CalibrationDataReader):
     def __init__(self, samples, seconds):
         pool = multiprocessing.get_context("fork").Pool(4)
@@ -95,6 +103,27 @@ source = "#include <torch/extension.h>\\nint two() { return 2; }"
 assert load_inline("two", source, functions=["two"]).two() == 2
 """
 
+WORK: Final = """
+import time
+end = time.process_time() + 15
+while time.process_time() < end:
+    pass
+"""
+
+CHANGES: Final = EXTENSION.replace(
+    "return 2;", 'return 2 + 0 * " + str(time.time_ns() % 1000) + ";'
+).replace("source", "import time\nsource", 1)
+
+GARBAGE: Final = """
+import gc
+there = [{"a": [number]} for number in range(OLD)]
+own = []
+for _ in range(60):
+    sum(range(WORK))
+    own += ({"a": [number]} for number in range(MADE))
+    gc.collect()
+"""
+
 COMPILED: Final = """
 import torch
 layers = [layer for _ in range(8) for layer in (torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.LayerNorm(64))]
@@ -107,14 +136,40 @@ def static(reader: str, method: str = "MinMax") -> str:
     return f"{CALIBRATION}\nquantize_static('float.onnx', 'q.onnx', {reader}, calibrate_method=CalibrationMethod.{method})"
 
 
+def collecting(old: int, work: int, made: int = 0) -> tuple[str, str]:
+    """Returns a program that collects after each layer, and the same with what was there before left out."""
+    program = GARBAGE.replace("OLD", str(old)).replace("WORK", str(work))
+    program = program.replace("MADE", str(made))
+    return program, program.replace("own = []", "own = []\ngc.freeze()")
+
+
+def small(program: str) -> str:
+    """Returns the same with one channel in place of 64."""
+    return program.replace("64", "1")
+
+
 IN_A_LOOP: Final = "Reader(20, 0.3)"
 MOSTLY: Final = "Reader(20, 1.5)"
 PAIRS: Final = {
     "calibration_data": (static(IN_A_LOOP), static(f"InAnotherThread({IN_A_LOOP})")),
     "calibration_data, most of the time": (static(MOSTLY), static("InProcesses(20, 1.5)")),
     "calibration_data, kept on disk": (static(MOSTLY), static("OnDisk()")),
+    "calibration_data, not": (
+        static(f"InAnotherThread({MOSTLY})"),
+        static(f"InAnotherThread(InAnotherThread({MOSTLY}))"),
+    ),
     "memory_growth": (static("Reader(30, 0)", "Entropy"), static("Reader(30, 0)")),
     "memory_growth, Percentile": (static("Reader(30, 0)", "Percentile"), static("Reader(30, 0)")),
+    "memory_growth, half": (static("Keeping(30, 0)", "Entropy"), static("Keeping(30, 0)")),
+    "memory_growth, not": (
+        small(static("Keeping(30, 0)", "Entropy")),
+        small(static("Keeping(30, 0)")),
+    ),
+    "garbage_collector": collecting(400_000, 200_000),
+    "garbage_collector, half": collecting(400_000, 2_500_000),
+    "garbage_collector, not": collecting(0, 200_000, 10_000),
+    "compiling, half": (EXTENSION + WORK, EXTENSION + WORK),
+    "compiling, not": (CHANGES, CHANGES),
     "compiling": (EXTENSION, EXTENSION),
     "compiling, torch.compile": (COMPILED, COMPILED),
     "lock_file": (EXTENSION, EXTENSION),
@@ -143,7 +198,8 @@ def run(program: str, folder: Path, longest: float = 600) -> tuple[float, float]
     kept = dict.fromkeys(
         ("TORCH_EXTENSIONS_DIR", "TORCHINDUCTOR_CACHE_DIR"), str(folder / "extensions")
     )
-    variables = {**os.environ, **kept}
+    # A cache of the compiler's would be a remedy already.
+    variables = {**os.environ, **kept, "CCACHE_DISABLE": "1"}
     began = time.monotonic()
     silent = subprocess.DEVNULL
     process = subprocess.Popen(

@@ -38,7 +38,8 @@ def answer(result: FixResult) -> str:
     ratio = _of_latency(result, "ratio")(fixed) or 1.0
     text = f"{result.output} is {speed_text(ratio)} than {result.model}: {integers}"
     if before.sqnr_float is not None and fixed.sqnr_float is not None:
-        errors = f"{fixed.sqnr_float:.1f} dB, not {before.sqnr_float:.1f}"
+        now, then = (f"{each.sqnr_float:.1f}" for each in (fixed, before))
+        errors = f"{now} dB, {'as before' if now == then else f'not {then}'}"
         return f"{text}; SQNR to the float model {errors}"
     if fixed.sqnr_input is None:
         return f"{text}; the same outputs"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -178,12 +179,16 @@ def _costliest(model: results.ModelResult) -> str:
         return phrase("; {}", len(model.findings), lambda number: counted(number, "finding"))
     first, *others = groups[0]
     operator, _, reason = first.alike.partition(": ")
-    text = _SHARE.split(first.sentence)[0]
     if others and reason and first.kind in _DOES:
-        text = f"{1 + len(others):,} {operator} {_DOES[first.kind]}: {reason}"
+        nodes = (
+            f"{1 + len(others):,} {operator}, {share_text(share)} of its time, {_DOES[first.kind]}"
+        )
+        return f"; {nodes}: {shortened(reason, _LONGEST_PROBLEM)}"
+    text = _SHARE.split(first.sentence)[0]
     return f"; {share_text(share)} of its time: {shortened(text, _LONGEST_PROBLEM)}"
 
 
+_COSTS: Final = "costs more than it gains"
 _MUCH: Final = 0.1
 """Share of the time from which on a reason stands in the headline."""
 
@@ -419,7 +424,7 @@ class _Pair(NamedTuple):
             return None
         if (before.op_type, before.runs_in) == (after.op_type, after.runs_in):
             return None
-        return "gains" if ratio < 1 else f"costs more than it gains{phrase(': {}', self.reason)}"
+        return "gains" if ratio < 1 else _COSTS
 
     @property
     def type(self) -> str | None:
@@ -468,7 +473,8 @@ def _beside(
         _numbers("weights", "By", lambda pair: pair.after and pair.after.weights, spare=3),
         _numbers("activations", "By", lambda pair: pair.after and pair.after.activations, spare=4),
         _numbers("error", "dB", attrgetter("error"), "dB", digits=1, spare=2),
-        doc.Column("verdict", value=attrgetter("verdict"), longest=_LONGEST_PROBLEM, spare=5),
+        doc.Column("verdict", value=attrgetter("verdict"), spare=5),
+        doc.Column("because", value=lambda pair: (pair.verdict == _COSTS and pair.reason) or None, longest=_LONGEST_PROBLEM, spare=6),
     )  # fmt: skip
     yield doc.Table.of(
         columns, pairs, known_only=True, id=f"inference-layers-{number}", caption=f"Time by {layer}",
@@ -598,6 +604,8 @@ def _findings(model: results.ModelResult) -> Sequence[str]:
         shown.append(f"{group[0].sentence}{phrase(more, len(group) - 1, int)}")
     if left := sum(map(len, slowest[_MOST:])):
         shown.append(f"and {left:,} more, which took less time")
+    if any(each.kind in _DOES for each in model.findings) and model.role == "quantized":
+        shown.append(f"what can be rewritten for integers: otel-quant fix {shlex.quote(model.path)} --dry-run")
     return shown or ["nothing"]
 
 

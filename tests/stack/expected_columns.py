@@ -20,7 +20,7 @@ UNORDERED = (
 _COSTED_MODELS = (
     "Costed, Run, Model, File and external data [bytes], Parameters [short], MACs [short], MACs of "
     "contractions [short], Weights [bytes], Memory [bytes], Peak of activations [bytes], Nodes "
-    "[short], (De)QuantizeLinear nodes [short], Node with the most memory, Contractions stored in "
+    "[short], (De)QuantizeLinear nodes [short], Node with the most memory, Contractions that ask for "
     "integers [percentunit], Contractions expected to run in integers [percentunit], Expected of, "
     "Contractions expected in float, Contractions left in float, Shapes of inputs, Assumed, Nodes without known MACs"
 )

@@ -30,7 +30,10 @@ SHOWN: Final[dict[str, tuple[str, ...]]] = {
     "Latency: Run": (MEASURED,),
     "Peak memory: Run": (MEASURED,),
     "Time in conversions: Run": (MEASURED,),
-    "Findings: Run, Model, Kind": (f"{MEASURED}, exp, unfused",),
+    "Findings: Run, Model, Kind": (  # int8 has weights of its own, and no Relu
+        f"{MEASURED}, exp, unfused", f"{MEASURED}, int8, weights", f"{MEASURED}, int8, weights",
+        f"{MEASURED}, int8, zero_point",
+    ),
     "Measured models: Model, File, Runtime, Not measured": (
         "exp, exp.onnx, onnxruntime, -",
         "float, float.onnx, onnxruntime, -",

@@ -36,7 +36,7 @@ def case(request: pytest.FixtureRequest, float_models: FloatModels) -> Case:
     """Each program, over one protocol."""
     step = steps_by("amd-quark", "quark.")
     of_onnx = {
-        semconv.LIBRARY_NAME: "amd-quark", semconv.CALIBRATION_METHOD: "Percentile",
+        semconv.LIBRARY_NAME: "amd-quark", semconv.CALIBRATION_METHOD: "Percentile, MinMSE",
         semconv.CONFIG_NAME: "XINT8", semconv.INPUT_PATH: f"{float_models.onnx}/conv.onnx",
     }  # fmt: skip
     of_torch = {

@@ -78,10 +78,11 @@ class EarlyStacks:
                 self._write()
 
     def _sample(self) -> None:
-        stacks = self._stacks
-        if stacks is None or self._memory is None:
+        if self._memory is None:
             with self._loading:
                 self._load()
+        stacks = self._stacks
+        if stacks is None or self._memory is None:
             return
         now = time.perf_counter_ns()
         stacks.take({}, self._reading(0, now, {"memory": self._memory.sample()}))

@@ -181,7 +181,8 @@ class StackSampler:
         self._peaks = PeakLines()
         self._others = OtherTasks()
         self._watched = 0  # For how many samples all threads are looked at
-        self._knows_all = False  # Whether they were at the last one
+        # Whether they were at the last one, or the process began then
+        self._knows_all = began_ns > 0
         COLLECTIONS.watch(self._lines)
 
     def take(

@@ -605,7 +605,9 @@ def _findings(model: results.ModelResult) -> Sequence[str]:
     if left := sum(map(len, slowest[_MOST:])):
         shown.append(f"and {left:,} more, which took less time")
     if any(each.kind in _DOES for each in model.findings) and model.role == "quantized":
-        shown.append(f"what can be rewritten for integers: otel-quant fix {shlex.quote(model.path)} --dry-run")
+        shown.append(
+            f"what can be rewritten for integers: otel-quant fix {shlex.quote(model.path)} --dry-run"
+        )
     return shown or ["nothing"]
 
 

@@ -126,6 +126,7 @@ def test_the_report_has_the_answer_then_models_and_nodes_then_all_measurements()
         "int8.onnx: findings",
         "- c was not fused",
         "- t was inserted",
+        "- what can be rewritten for integers: otel-quant fix int8.onnx --dry-run",
         "",
         "model       peak until the first run",
         "----------  ------------------------",
@@ -276,7 +277,8 @@ def test_the_page_begins_with_the_answer_and_has_the_same_tables_with_bars() -> 
     assert bars[:3] == [("12.5", "99.2"), ("5.00", "39.7"), ("12.6", "100.0")]
     assert bars[3:6] == [("80.0", "100.0"), ("70.0", "87.5"), ("9.5", "11.9")]
     points = re.findall(r"<li>(.*)</li>", page)
-    assert points == ["nothing", "c was not fused", "t was inserted", "nothing"]
+    fix = "what can be rewritten for integers: otel-quant fix int8.onnx --dry-run"
+    assert points == ["nothing", "c was not fused", "t was inserted", fix, "nothing"]
     assert "cannot be opened" in page
     assert ">SQNR <small>dB</small>" in page
     assert "<h2>How it was measured</h2>" in page

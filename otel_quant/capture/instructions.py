@@ -79,7 +79,7 @@ def _find(code: CodeType) -> _Found:
         if each.opname == _WITH:
             found.locks[each.offset] = name
             found.within.append((each.offset + 1, _end_of(code, each.offset), name))
-        elif each.opname.startswith("LOAD_"):
+        elif each.opname.startswith("LOAD_") and each.opname != "LOAD_CONST":
             loaded[begins] = name, str(each.argval)
             name = str(each.argval)
         elif "CALL" in each.opname and begins[1] is not None:  # else Python was told to forget it

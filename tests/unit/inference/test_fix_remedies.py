@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 
 from otel_quant.inference.fix import fix_results as results
 from otel_quant.inference.fix.rewriting import REMEDIES, Rewritten, rewritten
 from tests.fixtures.onnx_builder import Builder
 
+onnxruntime = pytest.importorskip("onnxruntime")
 PADS = [1, 1, 1, 1]
 KINDS = [each.kind for each in REMEDIES]
 

@@ -192,7 +192,7 @@ class RecordingSink(Sink):
 
     def forget(self) -> None:
         """In a forked child: leaves the files to the parent."""
-        self._lock = threading.RLock()
+        self._lock, self._stacks = threading.RLock(), StacksWriter()
         self._run = self._start = None
         for file in (self._events, self._state, self._curve):
             if file is not None:

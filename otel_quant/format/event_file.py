@@ -26,6 +26,7 @@ import math
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -145,13 +146,16 @@ class StacksWriter:
     def __init__(self, least_ns: int = _STACKS_NS) -> None:
         self.due_ns = 0  # Monotonic clock, when they are to be written again
         self._least_ns = least_ns
+        # Else a write of the sampler that takes long is put over that of the end. Reentrant: a signal handler may end a run.
+        self._lock = threading.RLock()
 
     def write(self, path: Path, run: str, stacks: Mapping[int, Node], clock_ns: int) -> None:
         """Writes those of a run; if that fails, it is tried again as if it had not."""
         began = time.thread_time_ns()
         try:
-            found = {"schema": SCHEMA, "run": run, **stacks_as_lists(stacks)}
-            replace_whole(path, as_json(found).encode())
+            with self._lock:
+                found = {"schema": SCHEMA, "run": run, **stacks_as_lists(stacks)}
+                replace_whole(path, as_json(found).encode())
         finally:
             cost = time.thread_time_ns() - began
             self.due_ns = clock_ns + max(self._least_ns, round(cost / _STACKS_SHARE))

@@ -57,6 +57,8 @@ _SOON: Final = 1.0
 that a program reaches later, such as a launcher of ranks that cleans up, is not what was held then."""
 
 _FEWEST: Final = 5
+_FEWEST_POINTS: Final = 3
+_LEAST_GROWN: Final = 0.01  # Share of memory that has grown with samples, from which on it is told
 _MOST_POINTS: Final = 60  # Points of a step's progress from which its growth is taken
 _SILENT: Final = 5.0
 """Seconds without a reading that are worth telling: there is one each second, on a busy machine two."""
@@ -239,12 +241,15 @@ def _growth(step: RecordedStep, memory: int | None, recording: Recording) -> int
     points = [
         (count, level) for time, count in known[::every] if (level := curve.at(time)) is not None
     ]
+    # What the first sample brings, such as the buffers of a session, stays: the others do not bring it.
+    points = points[len(points) > _FEWEST_POINTS :]
     slopes = [
         (after - before) / (later - earlier)
         for (earlier, before), (later, after) in combinations([*points, (done, memory)], 2)
         if later > earlier
     ]
-    return round(statistics.median(slopes)) if slopes else None
+    slope = statistics.median(slopes) if slopes else 0.0
+    return round(slope) if abs(slope) * done > _LEAST_GROWN * memory else None
 
 
 def _advice(

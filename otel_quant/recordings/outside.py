@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from otel_quant.format.event_file import BEFORE_RUNS, process_file
 from otel_quant.recordings import model
-from otel_quant.recordings.summary import outermost_runs, windows
+from otel_quant.recordings.summary import Windows, outermost_runs, windows
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import QUANTITIES
 from otel_quant.schema.code_lines import AFTER, BEFORE, BETWEEN
@@ -28,6 +28,10 @@ NAMES: Final = {
 
 _WITHOUT: Final = "(outside of steps)"  # The name of the only row of a recording without a step
 _LEAST: Final = 0.001  # Share of the run's time below which a time without a step is not shown
+
+_MARKS_DIFFER: Final = (
+    1.04  # What one of the kernel's marks may be, divided by another of the same memory
+)
 
 _MOST_SPANS: Final = 1000
 """Stretches of time between steps of which figures are worked out; of more, each is a moment."""
@@ -55,10 +59,15 @@ def row_of(
     return next((row for row in outside_of(recording) if row.step.index == index), None)
 
 
-def outside_at(recording: model.Recording, time: float) -> model.PlacedStep | None:
-    """Returns the row that has a moment; None if a step was open then."""
+def outside_at(
+    recording: model.Recording, time: float, least: float = 0.0
+) -> model.PlacedStep | None:
+    """Returns the row that has a moment, and a memory peak of so many bytes; None if a step was open then."""
     every = ((row, span) for row in outside_of(recording) for span in row.step.spans)
-    return next((row for row, (start, end) in every if start <= time <= end), None)
+    found = (row for row, (start, end) in every if start <= time <= end)
+    name = semconv.MEMORY_PEAK
+    has = (row for row in found if (model.number(row.step.attributes, name) or 0) >= least)
+    return next(has, None)
 
 
 def words_of(row: model.PlacedStep) -> str:
@@ -86,7 +95,7 @@ def _outside(recording: model.Recording) -> Iterator[model.PlacedStep]:
         seconds = sum(end - start for start, end in each)
         if runs and seconds >= _LEAST * recording.duration:
             (start, _), name = each[0], NAMES[index] if steps else _WITHOUT
-            end, figures = start + seconds, _figures(recording, each)
+            end, figures = start + seconds, _figures(recording, each, index)
             step = model.RecordedStep(
                 index=index, name=name, kind="", start=start, end=end, state="ended",
                 attributes=figures, spans=tuple(each),
@@ -113,7 +122,20 @@ def _gaps(recording: model.Recording) -> Iterator[tuple[float, float]]:
         at = max(at, end)
 
 
-def _figures(recording: model.Recording, spans: Sequence[tuple[float, float]]) -> dict[str, Any]:
+def _peak_after(recording: model.Recording, memory: Windows, start: float) -> float | None:
+    """Returns how high the kernel's mark rose after the only run, in bytes, by the curve's end; None if that is not known."""
+    run = recording.runs[0] if len(recording.runs) == 1 else None
+    mark = model.number(run.attributes, semconv.MEMORY_PROCESS_PEAK) if run else None
+    if run is None or run.end is None or mark is None:
+        return None
+    # Of two of the kernel's marks of the same memory one may be a little higher.
+    least = max(round(mark * _MARKS_DIFFER), *(step.mark or 0 for step in run.steps), 0)
+    return memory.highest(start, math.inf, least)
+
+
+def _figures(
+    recording: model.Recording, spans: Sequence[tuple[float, float]], index: int
+) -> dict[str, Any]:
     """Returns what is known of some stretches of time, by the names of attributes."""
     runs = recording.runs
     is_alone = model.LAUNCHER not in recording.curves and len({run.process for run in runs}) == 1
@@ -134,6 +156,8 @@ def _figures(recording: model.Recording, spans: Sequence[tuple[float, float]]) -
             elif values := model.known(series.rise(*span, is_most=False) for span in spans):
                 # Of CPU time, which has two attributes, a curve has the sum.
                 found |= dict.fromkeys(each.attributes, 0) | {each.attributes[0]: sum(values)}
-    if semconv.MEMORY_PEAK in found:
-        found[semconv.MEMORY_PEAK] = max(found[semconv.MEMORY_PEAK], *model.known((start, end)))
+    last = _peak_after(recording, memory, spans[-1][0]) if index == AFTER else None
+    peak = found.get(semconv.MEMORY_PEAK, last)
+    if peak is not None:
+        found[semconv.MEMORY_PEAK] = max(peak, *model.known((last, start, end)))
     return found

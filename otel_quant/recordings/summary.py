@@ -261,6 +261,9 @@ def _of_run(recording: Recording, run: RecordedRun, quantity: Quantity) -> Itera
     yield from _from("kernel", marks, run)
     names = (quantity.reading, quantity.now, *quantity.attributes)
     yield from _from("last reading", (number(run.last_read, name) for name in names), run)
+    if quantity.name == MEMORY_PEAK and run.end is None and recording.ending is not None:
+        own = (size for name, size in recording.ending.processes if name.endswith(f" ({run.pid})"))
+        yield from _from("last reading", own, run)
     if quantity.checkpoint:
         points = (
             (seen, point.time)

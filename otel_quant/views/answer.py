@@ -44,6 +44,7 @@ _BESIDE: Final = 1.01
 """How often the time in which a step was open is that of all processes, from which on they ran beside each other."""
 
 _SAME: Final = 0.98  # Share of a peak from which on a step's own is the same, and has its line
+_AT_ONCE: Final = 1.0  # Seconds within which a peak was, so that its time is told
 _MOST_CALLS: Final = 3
 _A_PART: Final = 0.1  # Share of the time outside of steps from which on a function is named
 _WORTH: Final = 0.05  # Share of the run's time from which on a step matters
@@ -185,8 +186,11 @@ def _peak_sentence(
     if peak.step is not None and own is not None and own >= _SAME * peak.value:
         where += phrase(", seen at {}", peak.step.attributes.get(semconv.MEMORY_PEAK_LINE), listed)
     if peak.time is not None:
-        when = f", {units.moment_of(peak.time)} after the start"
-        where = where or phrase(" {}", outside_at(recording, peak.time), words_of_outside)
+        if peak.time - (peak.time if peak.since is None else peak.since) < _AT_ONCE:
+            when = f", {units.moment_of(peak.time)} after the start"
+        # A mark that the kernel told at the end may have risen at any time: a row has it, or none.
+        least = 0.0 if peak.since is None else peak.value
+        where = where or phrase(" {}", outside_at(recording, peak.time, least), words_of_outside)
     limit, what = memory_limit(recording), f"Memory{whose(recording, peak)}"
     yield headline.peak_sentence(peak.value, where + when, limit, what=what, is_least=peak.is_least)
 
@@ -368,10 +372,14 @@ def _written(recording: model.Recording, subject: ShownProcess) -> Iterator[str]
     filled = phrase("filled its cache directory with {}", cache, units.size)
     if did := " and ".join(filter(None, (written, filled))):
         yield f"It {did}."
-    # The path is known before the model is written.
-    ended = (each.step for each in subject.steps if each.run.state == "ended")
-    names = dict.fromkeys(listed(step.attributes.get(semconv.OUTPUT_PATH, "")) for step in ended)
-    if paths := [units.cut(name, headline.LONGEST_NAME) for name in names if name]:
+    # The path is known before the model is written: of steps that lead to one, the last tells.
+    ended = [each for each in subject.steps if each.run.state == "ended"]
+    errors = {
+        listed(each.step.attributes.get(semconv.OUTPUT_PATH, "")): each.step.error
+        for each in sorted(ended, key=attrgetter("end"))
+    }
+    names = (name for name, error in errors.items() if name and error is None)
+    if paths := [units.cut(name, headline.LONGEST_NAME) for name in names]:
         shown, more = ", ".join(paths[:_MOST_PATHS]), len(paths[_MOST_PATHS:])
         yield f"Models written: {shown}{phrase(' and {:,} more', more, int)}."
     models = (model for run in recording.runs for model in run.models)

@@ -82,7 +82,7 @@ def _parts_of_several(recording: Recording, most_steps: int | None) -> Iterator[
     seen: set[str] = set()
     for run in recording.runs[:_MOST_PROCESSES]:
         peak = summary.peak_of_run(recording, run)
-        memory = phrase(", memory peak {}", peak, lambda known: size(known.value))
+        memory = phrase(", memory peak {}", peak, lambda it: "≥ " * it.is_least + size(it.value))
         command = str(run.attributes.get(semconv.PROCESS_COMMAND_LINE, ""))
         # Of workers of `multiprocessing`, and of those that are as the first, nobody asks for it.
         shown = command if command not in seen and steps.OF_WORKERS not in command else ""

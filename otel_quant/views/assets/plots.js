@@ -208,8 +208,9 @@
         ctx.textAlign = isLeft ? "right" : "left";
         ctx.textBaseline = "middle";
         const line = limit ? u.valToPos(limit.value, "y", true) : -Infinity;
-        const down = Math.abs(y - line) < 10 * ratio ? 14 * ratio : 0;
-        ctx.fillText(mark.label, x + (isLeft ? -8 : 8) * ratio, Math.max(y + down, bbox.top + 7 * ratio));
+        // Above the curve, which may be level, unless the limit is there.
+        const beside = Math.abs(y - 10 * ratio - line) < 10 * ratio ? 14 * ratio : -10 * ratio;
+        ctx.fillText(mark.label, x + (isLeft ? -8 : 8) * ratio, Math.max(y + beside, bbox.top + 7 * ratio));
       }
     }
     ctx.restore();

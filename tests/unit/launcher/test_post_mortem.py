@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ from otel_quant.launcher.ending import ending_of
 from otel_quant.launcher.observer import LastSeen
 from otel_quant.launcher.surroundings import Disk, ProcessUse
 from otel_quant.recordings.model import Advice, Ending, LastReading
+from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Place, Spot
 from otel_quant.schema.readings import Count, Counts, GpuReading
+from tests.fixtures.recorded import RecordedFolder
 from tests.unit.launcher.ended_programs import (
     BEGAN,
     CHILD,
@@ -304,6 +307,17 @@ def test_growth_is_reported_after_five_samples(samples: int, growth: int | None)
     short = step(counts=Counts(sample=Count(samples, 64)), progress=progress)
     killed = seen(signal="SIGKILL", last_seen={PROGRAM: last_seen(4000 * MB)})
     assert ending_of(killed, recording(run(short))).memory_per_sample == growth
+
+
+def test_what_the_first_sample_brings_is_not_growth_with_each(tmp_path: Path) -> None:
+    made = RecordedFolder(tmp_path / "r", by_launcher=True)
+    curve = [(0.5, {"memory": 100 * MB}, {})]
+    made.curve([*curve, *((at + 0.5, {"memory": 800 * MB}, {}) for at in range(1, 10))])
+    progress = tuple((at + 1.0, at) for at in range(1, 9))
+    open_step = step(counts=Counts(sample=Count(9, 64)), start=1.0, progress=progress)
+    killed = seen(signal="SIGKILL", last_seen={PROGRAM: last_seen(800 * MB)})
+    known = replace(recording(run(open_step)), curves=read(tmp_path / "r").curves)
+    assert ending_of(killed, known).memory_per_sample is None
 
 
 @pytest.mark.parametrize(

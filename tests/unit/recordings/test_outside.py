@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from otel_quant.format.series import SINCE
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import PlacedStep, Recording
 from otel_quant.recordings.outside import outside_of, row_of, words_of
@@ -96,6 +97,29 @@ def test_the_headline_has_the_row_of_most_of_the_time_and_of_the_peak(tmp_path: 
         "Memory peaked at 250 MB after the last step, 9.50 s after the start.",
         "2 steps took 4.00 s of 10.0 s, most of it Calibration (2 times): 4.00 s, 40.0 % of the run.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("mark", "known", "said"),
+    [
+        (100 * MB, {semconv.MEMORY_PROCESS_PEAK: 260 * MB}, (300.0, " after the last step")),
+        (320 * MB, {semconv.MEMORY_PROCESS_PEAK: 260 * MB}, (250.0, "")),  # before the step
+        (100 * MB, {semconv.MEMORY_PROCESS_PEAK: 295 * MB}, (250.0, "")),  # perhaps the same mark
+        (100 * MB, {}, (250.0, "")),
+    ],
+)
+def test_a_mark_that_is_known_at_the_end_alone_is_of_the_row_after_the_steps_or_of_none(
+    mark: int, known: dict[str, int], said: tuple[float, str], tmp_path: Path
+) -> None:
+    made = RecordedFolder(tmp_path / "r", by_launcher=True)
+    steps = made.process(4711, os.getpid()).begin(4)
+    steps.close(steps.step("Calibration", 4, mark=mark), 6)
+    steps.end(10, attributes=known)
+    made.curve([*CURVE, (10.0, {"memory": 300 * MB}, {SINCE: 0})], interval=0.1)
+    recording = read(tmp_path / "r")
+    peak, where = said
+    assert shown(recording)["(after the last step)"][3] == peak
+    assert f"Memory peaked at 300 MB{where}." in list(sentences(recording, subject_of(recording)))
 
 
 def test_the_time_outside_of_all_steps_is_that_of_the_process_that_started_the_workers(

@@ -84,6 +84,20 @@ def test_the_page_of_a_successful_run_has_its_end_peak_duration_and_output(tmp_p
     ]
 
 
+def test_a_model_is_not_written_whose_last_step_has_failed(tmp_path: Path) -> None:
+    process = RecordedFolder(tmp_path / "r").process().begin()
+    for at, path, error in (
+        (1, "a", None),
+        (2, "b", "SystemExit"),
+        (3, "c", "ValueError"),
+        (4, "c", None),
+    ):
+        step = process.step("Calibration", at, attributes={semconv.OUTPUT_PATH: path})
+        process.close(step, at + 0.5, **({"error": error} if error else {}))
+    process.end(6)
+    assert answer(render(read(tmp_path / "r")))[-1] == "Models written: a, c."
+
+
 def test_the_page_of_a_killed_run_does_not_list_its_model_as_written(tmp_path: Path) -> None:
     whole = built.good(tmp_path)
     killed = replace(

@@ -213,9 +213,8 @@ def _place_of(error: BaseException) -> str:
     if traceback is None:
         return ""
     code = traceback.tb_frame.f_code
-    return (
-        f", raised at {code.co_name} ({os.path.basename(code.co_filename)}:{traceback.tb_lineno})"  # noqa: PTH119 - no pathlib
-    )
+    file = code.co_filename.replace("\\", "/").rpartition("/")[2]
+    return f", raised at {code.co_name} ({file}:{traceback.tb_lineno})"
 
 
 def _without_frames(text: str) -> str:

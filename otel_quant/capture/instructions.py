@@ -30,9 +30,8 @@ class _Found(NamedTuple):
     code: CodeType  # Kept, so that no other gets its id
     kinds: dict[int, str]  # Of calls for a GPU
     locks: dict[int, str]  # Names of the locks that are waited for
-    within: list[
-        tuple[int, int, str]
-    ]  # The parts that have one: their first position, the one behind the last, its name
+    # The parts that have one: their first position, the one behind the last, its name
+    within: list[tuple[int, int, str]]
 
 
 _KNOWN: Final[dict[int, _Found]] = {}
@@ -93,6 +92,6 @@ def _find(code: CodeType) -> _Found:
 
 def _end_of(code: CodeType, start: int) -> int:
     """Returns where a ``with`` ends that begins at a position: its parts have one handler of exceptions."""
-    entries: Any = dis.Bytecode(code).exception_entries  # type: ignore[attr-defined]
+    entries = vars(dis.Bytecode(code))["exception_entries"]
     handlers = {each.target for each in entries if each.start == start + 2}
     return max((each.end for each in entries if each.target in handlers), default=start)

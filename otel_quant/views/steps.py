@@ -591,7 +591,7 @@ _OF_LIBRARIES: Final[tuple[_Column, ...]] = (
     _told(semconv.CALIBRATION_SAMPLE_COUNT, "SAMPLES", ""),
     _told(semconv.LAYER_COUNT, "LAYERS", ""),
     _told(semconv.ACCURACY_COUNT, "VALUES OF ACCURACY", ""),
-    _told(semconv.OUTPUT_PATH, "WRITTEN"),
+    _told(semconv.OUTPUT_PATH, "OUTPUT"),
 )
 
 

@@ -238,7 +238,8 @@ def agreed(parts: Sequence[Part]) -> dict[str, AttributeValue]:
         elif name in OF_PARTS:
             found[OF_PARTS[name]] = tuple(sorted(each for each in values if type(each) is int))
         elif name == semconv.ALGORITHMS:
-            found[name] = tuple(dict.fromkeys(each for some in values for each in some))  # type: ignore[union-attr,assignment]
+            names = (each for some in values if isinstance(some, tuple) for each in some)
+            found[name] = tuple(dict.fromkeys(map(str, names)))
         elif len(values) > 1 and all(isinstance(each, str) for each in values):
             found[name] = ", ".join(sorted(map(str, values), key=_in_order))
     return found

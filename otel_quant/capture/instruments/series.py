@@ -1,12 +1,12 @@
 """Functions that a program calls for one layer after another, outside of any step: such calls in a row are one step.
 
-The step opens at the first call. It ends with the last: another step begins, its thread ends, or there is none for a while.
+The step opens at the first call. It ends with the last: another step begins, its thread ends, or there is none for a while,
+which the recorder looks after.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -42,8 +42,6 @@ from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import OPENING_A_STEP, Activation, is_failure
 from otel_quant.schema import semconv
 
-_LONGEST_PAUSE: Final = 5.0  # Seconds without a call after which a series has ended
-
 
 class _Series(Activation):
     """Makes each call a part of an open step."""
@@ -52,10 +50,8 @@ class _Series(Activation):
 
     def __init__(self, step: OpenStep, name: str) -> None:
         super().__init__(step)
-        self._name, self._parts, self._ended = name, list[Part](), time.monotonic()
+        self._name, self._parts = name, list[Part]()
         step.ends_with_parent = True
-        caller = (threading.current_thread(),)
-        threading.Thread(target=self._end_when_idle, args=caller, daemon=True).start()
 
     def takes(self, name: str) -> bool:
         """Whether a call of a function belongs to it."""
@@ -81,14 +77,7 @@ class _Series(Activation):
         if is_failure(error):
             super().finish(error)
         else:
-            self.step.between, self._ended = self.step.recorder.reading_now(), time.monotonic()
-
-    def _end_when_idle(self, caller: threading.Thread) -> None:
-        while caller.is_alive() and not self.step.closed:
-            if self.step.between is not None and time.monotonic() - self._ended > _LONGEST_PAUSE:
-                break
-            time.sleep(0.5)
-        super().finish()
+            self.step.between = self.step.recorder.reading_now()
 
 
 _OF_THREAD: Final = threading.local()

@@ -32,6 +32,10 @@ _LONGEST_WAIT: Final = 1.0
 """Seconds that the end of a run waits for other threads: a driver may hang."""
 
 _LOOKS: Final = 0.001  # Seconds between two looks whether they are done
+
+_LONGEST_PAUSE: Final = 5_000_000_000
+"""Nanoseconds without another call after which a step that is made of calls has ended."""
+
 _NONE: Final = readings.Count()
 
 
@@ -384,7 +388,19 @@ class Recorder:
             self._stacks.take(steps, reading, self.opened, self._ongoing.ended)
         self._sinks.sampled(reading)
         if is_due:
+            self._end_of_calls(reading)
             self._tell_of(reading)
+
+    def _end_of_calls(self, reading: readings.Reading) -> None:
+        """Closes steps that are made of calls, of which none came for long, or whose thread has ended."""
+        waiting = [each for each in list(self._ongoing.open.values()) if each.between is not None]
+        threads = {each.ident for each in threading.enumerate()} if waiting else ()
+        for each in waiting:
+            last = each.between  # None if another call has begun
+            if last is not None and (
+                reading.clock_ns - last.clock_ns > _LONGEST_PAUSE or each.info.thread not in threads
+            ):
+                self.close(each)
 
     def _tell_of(self, reading: readings.Reading) -> None:
         """Sends a reading, without the lock, and which forecasts it makes worth a warning."""

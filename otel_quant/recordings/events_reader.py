@@ -63,18 +63,18 @@ class ReadRun:
     def take(self, kind: str, event: _Event, at: float) -> None:
         """Takes an event. Raises KeyError or ValueError if it is of a step that has not begun."""
         self._latest = at
-        take = getattr(self, f"_{method_of(kind)}", None)
+        take = getattr(self, f"_on_{method_of(kind)}", None)
         if take is not None:
             take(event, at)
         else:
             self._events.append((kind, event))
 
-    def _run_started(self, event: _Event, at: float) -> None:
+    def _on_run_started(self, event: _Event, at: float) -> None:
         self._known |= _known(event, _OF_RUN)
         self._attributes |= event.get("attributes", {})
-        self._add_checkpoint("Start", "start", event, at)
+        self._checkpoint_at("Start", "start", event, at)
 
-    def _run_attributes(self, event: _Event, _: float) -> None:
+    def _on_run_attributes(self, event: _Event, _: float) -> None:
         """Takes what is known later; with a span, the run has begun another, which may have none above."""
         self._attributes |= event.get("attributes", {})
         if "span_id" in event:
@@ -82,22 +82,22 @@ class ReadRun:
             self._known |= _known(event, (*_SPAN, "resource"))
         self._known |= _known(event, ("trace_id",))
 
-    def _run_ended(self, event: _Event, at: float) -> None:
+    def _on_run_ended(self, event: _Event, at: float) -> None:
         self._known |= {"end": at, **_known(event, _OUTCOME)}
         self._attributes |= event.get("attributes", {})
         self._custom |= event.get("custom", {})
-        self._add_checkpoint("End", "end", event, at)
+        self._checkpoint_at("End", "end", event, at)
 
-    def _step_started(self, event: _Event, at: float) -> None:
+    def _on_step_started(self, event: _Event, at: float) -> None:
         index, name = event["index"], event["name"]
         self._open[index] = {
             "index": index, "name": name, "kind": event["step_kind"], "start": at, "layers": (),
             "attributes": event.get("attributes", {}), "counts": Counts(), "progress": [],
             **_known(event, _OF_STEP),
         }  # fmt: skip
-        self._add_checkpoint(f"{name} Start", "start", event, at, index)
+        self._checkpoint_at(f"{name} Start", "start", event, at, index)
 
-    def _step_ended(self, event: _Event, at: float) -> None:
+    def _on_step_ended(self, event: _Event, at: float) -> None:
         index, given = event["index"], event.get("attributes", {})
         step = self._open[index]
         _counted(step, "sample", event.get("samples", 0), at)
@@ -110,35 +110,35 @@ class ReadRun:
         step["attributes"].update(given)
         step |= _known(event, _OUTCOME)
         self._closed[index] = _recorded_step(step, _state_of(event), at)
-        self._add_checkpoint(f"{step['name']} End", "end", event, at, index)
+        self._checkpoint_at(f"{step['name']} End", "end", event, at, index)
 
-    def _samples_expected(self, event: _Event, at: float, unit: str = "sample") -> None:
+    def _on_samples_expected(self, event: _Event, at: float, unit: str = "sample") -> None:
         step = self._open[event["index"]]
         step["counts"].expect(unit, event["total"])
         step["progress"] = [(at, 0)]
 
-    def _layers_expected(self, event: _Event, at: float) -> None:
-        self._samples_expected(event, at, "layer")
+    def _on_layers_expected(self, event: _Event, at: float) -> None:
+        self._on_samples_expected(event, at, "layer")
 
-    def _samples_consumed(self, event: _Event, at: float) -> None:
+    def _on_samples_consumed(self, event: _Event, at: float) -> None:
         _all_counted(self._open[event["index"]], event, at)
 
-    _layers_begun = _samples_consumed
+    _on_layers_begun = _on_samples_consumed
 
-    def _models_costed(self, event: _Event, _: float) -> None:
+    def _on_models_costed(self, event: _Event, _: float) -> None:
         self._models.extend(event["models"])
 
-    def _layer_measured(self, event: _Event, _: float) -> None:
+    def _on_layer_measured(self, event: _Event, _: float) -> None:
         known = LayerAccuracy(
             event["layer"], event["measure"], event.get("value"), event.get("better"),
             event.get("unit"), event["number"], event["time"],
         )  # fmt: skip
         self._open[event["index"]]["layers"] += (known,)
 
-    def _checkpoint(self, event: _Event, at: float) -> None:
-        self._add_checkpoint(event["name"], "point", event, at, event.get("step"))
+    def _on_checkpoint(self, event: _Event, at: float) -> None:
+        self._checkpoint_at(event["name"], "point", event, at, event.get("step"))
 
-    def _heartbeat(self, event: _Event, at: float) -> None:
+    def _on_heartbeat(self, event: _Event, at: float) -> None:
         for unit in UNITS:
             for number, done in event.get(f"{unit}s", {}).items():
                 _counted(self._open[int(number)], unit, done, at)
@@ -198,7 +198,7 @@ class ReadRun:
                 found[semconv.INPUT_PATH] = model["path"]
         return attributes.take(found, LeftOut()) or {}  # in a profile a figure may be anything
 
-    def _add_checkpoint(
+    def _checkpoint_at(
         self, name: str, phase: Phase, event: _Event, at: float, step: int | None = None
     ) -> None:
         figures = event.get("checkpoint", {})

@@ -5,11 +5,12 @@ the comment at the end of the file) and a ``collect(context)`` that returns the 
 leave the key out. The classes, their keys, units and rounding are the same as in AMD Quark's profiler,
 so that a metric written for one works with the other. "mb" in a key means 1024 * 1024 bytes.
 """
+# ruff: noqa: D102 - the base classes document the methods that every metric has.
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -111,107 +112,205 @@ Metric: TypeAlias = CheckpointMetric | SummaryMetric
 """A metric; of what a program adds, only the methods are used."""
 
 
-# --- those of Quark's profiler ------------------------------------------------------------
+class _BuiltIn(BaseMetric):
+    """A metric of ours, with its definition as a text."""
 
-_Collect: TypeAlias = Callable[[MetricContext], Any]
+    definition: str
 
-
-def _made(base: Any, name: str, brief: str, key: str, collect: _Collect, text: str) -> Any:
-    """Returns a class of metrics, with its definition as a text."""
-    members = {
-        "__doc__": brief, "__module__": __name__, "name": key,
-        "collect": lambda self, context: collect(context), "get_definition": lambda self: text,
-    }  # fmt: skip
-    return type(name, (base,), members)
+    def get_definition(self) -> str:
+        return self.definition
 
 
-def _mib(size: float) -> float:
-    return round(size / _MIB, 2)
+# --- checkpoint metrics -------------------------------------------------------------------
 
 
-def _passed(context: MetricContext, until: float | None) -> float | None:
-    if context.elapsed is not None or context.start_time is None or until is None:
-        return context.elapsed
-    return until - context.start_time
+class StepNameMetric(_BuiltIn, CheckpointMetric):
+    """Name of the checkpoint."""
+
+    name = "step"
+    definition = (
+        "The point that was reached. The run begins with Start and closes with End;\n"
+        '    - a step writes its name with "Start" when it opens and with "End" when it closes\n'
+        "    - steps nest: one that opens before another has closed is part of it\n"
+        "    - any other name is a checkpoint that the program asked for"
+    )
+
+    def collect(self, context: MetricContext) -> str:
+        return context.step_name or ""
 
 
-def _total(context: MetricContext) -> float | None:
-    seconds = _passed(context, context.end_time)
-    return None if seconds is None else round(seconds, 4)
+class TimestampMetric(_BuiltIn, CheckpointMetric):
+    """Wall clock."""
+
+    name = "timestamp"
+    definition = "Wall clock at the reading: seconds since 1970-01-01 00:00 UTC."
+
+    def collect(self, context: MetricContext) -> float:
+        return context.current_time or 0.0
 
 
-def _disk(way: str) -> _Collect:
-    def grown(context: MetricContext) -> float | None:
-        now, first = (getattr(context, f"{of}_disk_{way}_bytes") for of in ("current", "baseline"))
-        # A counter falls if a child that was counted exits and is not waited for.
-        return _mib(max(now - first, 0)) if context.disk_io_available else None
+class RelativeTimeMetric(_BuiltIn, CheckpointMetric):
+    """Seconds since the run's first checkpoint."""
 
-    return grown
+    name = "relative_time_secs"
+    definition = (
+        "Seconds since the first checkpoint, by a clock that setting the time does not move."
+    )
+
+    def collect(self, context: MetricContext) -> float:
+        if context.elapsed is not None:
+            return context.elapsed
+        if context.start_time is None or context.current_time is None:
+            return 0.0
+        return context.current_time - context.start_time
 
 
-_DISK_SCOPE: Final = (
+class CPUMemoryMbMetric(_BuiltIn, CheckpointMetric):
+    """RSS of the process tree."""
+
+    name = "cpu_memory_mb"
+    definition = (
+        "RAM held at that instant (RSS) by this process and all its living descendants "
+        "together, in MiB. A page that several of them share counts for each."
+    )
+
+    def collect(self, context: MetricContext) -> float | None:
+        # 0 means that nothing was measured: no process has an RSS of 0.
+        return round(context.current_memory / _MIB, 2) if context.current_memory else None
+
+
+class GPUMemoryMbMetric(_BuiltIn, CheckpointMetric):
+    """Memory in use on the visible GPUs."""
+
+    name = "gpu_memory_mb"
+    definition = (
+        "Memory in use, by any process, on all GPUs that this one can see, added up, in MiB. "
+        "Left out where there is no GPU or its driver does not report it."
+    )
+
+    def collect(self, context: MetricContext) -> float | None:
+        return round(context.gpu_current_memory / _MIB, 2) if context.gpu_available else None
+
+
+_DISK_SCOPE = (
     "by this process and its descendants, in MiB; exited ones count once their parent has waited "
     "for them. Data that never left the page cache is not in it. Left out where the system keeps "
     "no such counts."
 )
 
-# fmt: off
-StepNameMetric = _made(CheckpointMetric, "StepNameMetric", "Name of the checkpoint.", "step", lambda it: it.step_name or "",
-    'The point that was reached. The run begins with Start and closes with End;\n    - a step writes its name with "Start" when it opens '
-    'and with "End" when it closes\n    - steps nest: one that opens before another has closed is part of it\n'
-    "    - any other name is a checkpoint that the program asked for")
-TimestampMetric = _made(CheckpointMetric, "TimestampMetric", "Wall clock.", "timestamp", lambda it: it.current_time or 0.0,
-    "Wall clock at the reading: seconds since 1970-01-01 00:00 UTC.")
-RelativeTimeMetric = _made(CheckpointMetric, "RelativeTimeMetric", "Seconds since the run's first checkpoint.", "relative_time_secs",
-    lambda it: _passed(it, it.current_time) or 0.0,
-    "Seconds since the first checkpoint, by a clock that setting the time does not move.")
-# 0 means that nothing was measured: no process has an RSS of 0.
-CPUMemoryMbMetric = _made(CheckpointMetric, "CPUMemoryMbMetric", "RSS of the process tree.", "cpu_memory_mb",
-    lambda it: _mib(it.current_memory) if it.current_memory else None,
-    "RAM held at that instant (RSS) by this process and all its living descendants together, in MiB. A page that several of them share "
-    "counts for each.")
-GPUMemoryMbMetric = _made(CheckpointMetric, "GPUMemoryMbMetric", "Memory in use on the visible GPUs.", "gpu_memory_mb",
-    lambda it: _mib(it.gpu_current_memory) if it.gpu_available else None,
-    "Memory in use, by any process, on all GPUs that this one can see, added up, in MiB. Left out where there is no GPU or its driver "
-    "does not report it.")
-DiskReadMbMetric = _made(CheckpointMetric, "DiskReadMbMetric", "Bytes fetched from storage so far.", "disk_read_mb", _disk("read"),
-    f"Fetched from storage since the first checkpoint {_DISK_SCOPE}")
-DiskWriteMbMetric = _made(CheckpointMetric, "DiskWriteMbMetric", "Bytes sent to storage so far.", "disk_write_mb", _disk("write"),
-    f"Sent to storage since the first checkpoint {_DISK_SCOPE}")
 
-TotalTimeMetric = _made(SummaryMetric, "TotalTimeMetric", "Duration of the run.", "total_quantization_time_seconds", _total,
-    "Seconds from the first checkpoint to the last.")
-CPUPeakMemoryMetric = _made(SummaryMetric, "CPUPeakMemoryMetric", "Highest RSS of the main process.", "peak_memory_mb",
-    lambda it: _mib(it.peak_memory) if it.peak_memory else None,
-    "Most RAM that this process alone, without its descendants, has held since it began, in MiB: the kernel's own mark (VmHWM) on Linux, "
-    "elsewhere the largest reading of the run.")
-GPUPeakMemoryMetric = _made(SummaryMetric, "GPUPeakMemoryMetric", "Largest use of the visible GPUs.", "peak_gpu_memory_mb",
-    lambda it: _mib(it.gpu_peak_memory) if it.gpu_available else None,
-    "Largest total of memory in use on all visible GPUs in any reading of the run, at checkpoints and between them, in MiB. Left out "
-    "where gpu_memory_mb is.")
-TotalDiskReadMbMetric = _made(SummaryMetric, "TotalDiskReadMbMetric", "Bytes fetched from storage during the run.", "total_disk_read_mb",
-    _disk("read"), f"Fetched from storage during the run {_DISK_SCOPE}")
-TotalDiskWriteMbMetric = _made(SummaryMetric, "TotalDiskWriteMbMetric", "Bytes sent to storage during the run.", "total_disk_write_mb",
-    _disk("write"), f"Sent to storage during the run {_DISK_SCOPE}")
-PeakCacheDirDiskUsageMbMetric = _made(SummaryMetric, "PeakCacheDirDiskUsageMbMetric", "Largest growth of a watched cache directory.",
-    "peak_cache_dir_disk_usage_mb", lambda it: it.cache_dir_peak_disk_mb,
-    "Most that any one of the watched cache directories grew beyond what it held when its watch began, in MiB: the sizes of its files, "
-    "added up at each checkpoint and five times a second, less often if that takes long. Left out if none grew.")
-# fmt: on
+class DiskReadMbMetric(_BuiltIn, CheckpointMetric):
+    """Bytes fetched from storage so far."""
+
+    name = "disk_read_mb"
+    definition = f"Fetched from storage since the first checkpoint {_DISK_SCOPE}"
+
+    def collect(self, context: MetricContext) -> float | None:
+        return _growth(context, context.current_disk_read_bytes, context.baseline_disk_read_bytes)
 
 
-class FigureMetric(CheckpointMetric):
+class DiskWriteMbMetric(_BuiltIn, CheckpointMetric):
+    """Bytes sent to storage so far."""
+
+    name = "disk_write_mb"
+    definition = f"Sent to storage since the first checkpoint {_DISK_SCOPE}"
+
+    def collect(self, context: MetricContext) -> float | None:
+        return _growth(context, context.current_disk_write_bytes, context.baseline_disk_write_bytes)
+
+
+# --- summary metrics ----------------------------------------------------------------------
+
+
+class TotalTimeMetric(_BuiltIn, SummaryMetric):
+    """Duration of the run."""
+
+    name = "total_quantization_time_seconds"
+    definition = "Seconds from the first checkpoint to the last."
+
+    def collect(self, context: MetricContext) -> float | None:
+        if context.elapsed is not None:
+            return round(context.elapsed, 4)
+        if context.start_time is None or context.end_time is None:
+            return None
+        return round(context.end_time - context.start_time, 4)
+
+
+class CPUPeakMemoryMetric(_BuiltIn, SummaryMetric):
+    """Highest RSS of the main process."""
+
+    name = "peak_memory_mb"
+    definition = (
+        "Most RAM that this process alone, without its descendants, has held since it began, "
+        "in MiB: the kernel's own mark (VmHWM) on Linux, elsewhere the largest reading of the "
+        "run."
+    )
+
+    def collect(self, context: MetricContext) -> float | None:
+        return round(context.peak_memory / _MIB, 2) if context.peak_memory else None
+
+
+class GPUPeakMemoryMetric(_BuiltIn, SummaryMetric):
+    """Largest use of the visible GPUs."""
+
+    name = "peak_gpu_memory_mb"
+    definition = (
+        "Largest total of memory in use on all visible GPUs in any reading of the run, "
+        "at checkpoints and between them, in MiB. Left out where gpu_memory_mb is."
+    )
+
+    def collect(self, context: MetricContext) -> float | None:
+        return round(context.gpu_peak_memory / _MIB, 2) if context.gpu_available else None
+
+
+class TotalDiskReadMbMetric(_BuiltIn, SummaryMetric):
+    """Bytes fetched from storage during the run."""
+
+    name = "total_disk_read_mb"
+    definition = f"Fetched from storage during the run {_DISK_SCOPE}"
+
+    collect = DiskReadMbMetric.collect
+
+
+class TotalDiskWriteMbMetric(_BuiltIn, SummaryMetric):
+    """Bytes sent to storage during the run."""
+
+    name = "total_disk_write_mb"
+    definition = f"Sent to storage during the run {_DISK_SCOPE}"
+
+    collect = DiskWriteMbMetric.collect
+
+
+class PeakCacheDirDiskUsageMbMetric(_BuiltIn, SummaryMetric):
+    """Largest growth of a watched cache directory."""
+
+    name = "peak_cache_dir_disk_usage_mb"
+    definition = (
+        "Most that any one of the watched cache directories grew beyond what it held when its "
+        "watch began, in MiB: the sizes of its files, added up at each checkpoint and five "
+        "times a second, less often if that takes long. Left out if none grew."
+    )
+
+    def collect(self, context: MetricContext) -> float | None:
+        return context.cache_dir_peak_disk_mb
+
+
+def _growth(context: MetricContext, current: int, baseline: int) -> float | None:
+    if not context.disk_io_available:
+        return None
+    # A counter falls if a child that was counted exits and is not waited for.
+    return round(max(current - baseline, 0) / _MIB, 2)
+
+
+class FigureMetric(_BuiltIn, CheckpointMetric):
     """A figure of a resource that Quark's profiler does not measure."""
 
     name = ""
 
     def __init__(self, figure: Figure) -> None:
         assert figure.column is not None
-        self.name, self._definition = figure.column.key, figure.column.definition
+        self.name, self.definition = figure.column.key, figure.column.definition
         self._figure, self._scale = figure.name, figure.column.scale
-
-    def get_definition(self) -> str:
-        return self._definition
 
     def collect(self, context: MetricContext) -> float | None:
         value = context.figures.get(self._figure)

@@ -78,6 +78,7 @@ _TAKE_DATA: Final = ("onnxruntime/", "quark/", "torch/utils/data/")
 """Code that calls the program for calibration data. Libraries call programs for much else: IPython and
 click for all that they do, ``torch.nn`` for a model's ``forward``."""
 
+_SESSION: Final = "onnxruntime/capi/"  # Where onnxruntime runs a model
 
 _FOR_CHILDREN: Final = (CHILD, "another process")
 
@@ -124,9 +125,8 @@ class Evidence:
     gpus: GpuEvidence = _NO_GPUS
     tasks: TasksBeside = _NO_TASKS
     garbage: Garbage = _NO_GARBAGE
-    waits: Mapping[str, float] = field(
-        default_factory=dict
-    )  # Shares of the time in C code that waits
+    # Shares of the time in C code that waits, by what it waits for
+    waits: Mapping[str, float] = field(default_factory=dict)
     stall: tuple[float, str] = (0.0, "")  # The longest time without progress, in seconds, in words
     is_start: bool = False  # Whether it is the time before the first step
     function: str = ""  # The library's function that is the step; empty if it is the program's
@@ -294,15 +294,24 @@ def _taking_data(lines: Lines) -> Place | None:
     """Returns the program's innermost line below one that takes data."""
     for at, (above, line) in enumerate(itertools.pairwise(lines), 1):
         # Files of code that was generated, by numpy for example, are "<...>".
-        if above.file.startswith(_TAKE_DATA) and line.is_own and line.file[0] != "<":
+        is_called = above.file.startswith(_TAKE_DATA) and line.is_own and line.file[0] != "<"
+        if is_called and not _runs_the_model(lines[at:]):
             return [each for each in lines[at:] if each.is_own][-1]
     return None
 
 
+def _runs_the_model(lines: Lines) -> bool:
+    """Whether the program runs the model there, in a function that it has put in place of onnxruntime's."""
+    return any(line.file.startswith(_SESSION) for line in lines) and not _has_reader(lines)
+
+
+def _has_reader(lines: Lines) -> bool:
+    return any(line.is_own and line.function.endswith("get_next") for line in lines)
+
+
 def _reading_data(lines: Lines) -> Place | None:
     """The same, only below a data reader: Quark takes all samples in a step of its own before it calibrates."""
-    has_reader = any(line.is_own and line.function.endswith("get_next") for line in lines)
-    return _taking_data(lines) if has_reader else None
+    return _taking_data(lines) if _has_reader(lines) else None
 
 
 def _calibration_data(evidence: Evidence) -> str:

@@ -58,9 +58,8 @@ class _Layer:
     codes: str = ""  # Its integers
     after: str = ""  # What they are read as
     how: Sequence[str] = ()  # Scale and zero point
-    weights: Sequence[
-        str
-    ] = ()  # As they are read, their integers, their scale, and in the float model
+    # As they are read, their integers, their scale, and in the float model
+    weights: Sequence[str] = ()
     axis: int = 0  # of the weights, along which the channels of the result lie
 
 

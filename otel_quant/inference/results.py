@@ -131,9 +131,8 @@ class RanKernel:
     # The node or module that its time counts for: of conversions the contraction on their integers
     layer: str | None = None
     is_scaling: bool = False  # Whether it makes floats of the integers that a contraction has made
-    spread: float | None = (
-        None  # How far a quarter of its times is above the least, in microseconds
-    )
+    # How far a quarter of its times is above the least, in microseconds
+    spread: float | None = None
     weights: int | None = None  # Bytes of the constants of its nodes, as stored
     activations: int | None = None  # Bytes of its other operands and its results
 

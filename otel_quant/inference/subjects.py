@@ -121,10 +121,8 @@ class InProcess(MeasuredModel):
         self.no_outputs = ""  # why there are none
         self._asks_outputs_of: Mapping[str, int] = {}  # samples
         self.is_finished = False  # whether all is known but the times of more rounds
-        self._early = (
-            self.processes,
-            self.cpu,
-        )  # a round of its own, until it has those beside others
+        # A round of its own, until it has those beside others
+        self._early = self.processes, self.cpu
 
     @abstractmethod
     def prepare(self) -> None:

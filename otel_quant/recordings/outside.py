@@ -29,9 +29,8 @@ NAMES: Final = {
 _WITHOUT: Final = "(outside of steps)"  # The name of the only row of a recording without a step
 _LEAST: Final = 0.001  # Share of the run's time below which a time without a step is not shown
 
-_MARKS_DIFFER: Final = (
-    1.04  # What one of the kernel's marks may be, divided by another of the same memory
-)
+_MARKS_DIFFER: Final = 1.04
+"""What one of the kernel's marks may be, divided by another of the same memory."""
 
 _MOST_SPANS: Final = 1000
 """Stretches of time between steps of which figures are worked out; of more, each is a moment."""

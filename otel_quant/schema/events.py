@@ -52,16 +52,14 @@ class Event:
     error_message: str | None = None  # Its message, on one line
     models: tuple[readings.CostedModel, ...] = ()
     layer: readings.LayerAccuracy | None = None  # What a library has computed of a layer
-    steps: tuple[
-        readings.StepProgress, ...
-    ] = ()  # The open steps, in the order in which they opened
+    # The open steps, in the order in which they opened
+    steps: tuple[readings.StepProgress, ...] = ()
 
     # What only the program that is measured has, and what no recording holds:
     exception: BaseException | None = None  # What ended the step
     reading: readings.Reading | None = None  # What was read
-    baseline: readings.Reading | None = (
-        None  # The run's first reading; what only rises is relative to it
-    )
+    # The run's first reading; what only rises is relative to it
+    baseline: readings.Reading | None = None
     peaks: readings.Peaks | None = None  # Highest figures of the step, or of the run so far
     # The stacks of the run so far, a tree by the index of each step; the sampler may add to them
     stacks: Mapping[int, Node] | None = None

@@ -12,6 +12,7 @@ from otel_quant.inference.results import Latency
 from otel_quant.schema.units import counted, speed_text
 from otel_quant.views import document as doc
 from otel_quant.views.inference import measured_parts
+from otel_quant.views.text import phrase
 
 _ROWS: Final = 20
 
@@ -65,7 +66,9 @@ def _parts(result: FixResult) -> Iterator[doc.Part]:
             doc.Column("CPU time", "s", _of_latency(result, "cpu"), shown_in="ms", key="cpu_seconds"),
             *_PROVEN,
         )  # fmt: skip
-        title = "before and after, in turns"
+        facts = {} if result.measured is None else result.measured.first.facts
+        threads = phrase(" (threads of onnxruntime: {})", facts.get("threads of onnxruntime"))
+        title = f"before and after, in turns{threads}"
         yield doc.Table.of(columns, result.proven, known_only=True, id="fix-proof", title=title)
     yield from doc.Lines.of(_notes(result), is_list=True)
 
@@ -92,7 +95,7 @@ def _notes(result: FixResult) -> Iterator[str]:
 _PROVEN: Final[tuple[doc.Column[Proven], ...]] = (
     doc.Column("ran in integers", value=lambda it: f"{it.integers} of {it.contractions}"),
     doc.Column("SQNR to float", "dB", attrgetter("sqnr_float"), shown_in="dB", digits=1),
-    doc.Column("SQNR to the input", "dB", attrgetter("sqnr_input"), shown_in="dB", digits=1, spare=1),
+    doc.Column("SQNR to the input file", "dB", attrgetter("sqnr_input"), shown_in="dB", digits=1, spare=1),
     doc.Column("largest difference", "", attrgetter("max_abs"), spare=2),
     doc.Column("size", "By", attrgetter("bytes"), spare=3),
 )  # fmt: skip

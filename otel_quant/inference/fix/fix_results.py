@@ -28,9 +28,8 @@ class Rewrite:
     nodes: tuple[str, ...]  # Those that it changes
     integers_without: int  # Contractions that are expected to run in integers with all but this one
     state: State = "planned"
-    differs: str = (
-        ""  # How what the model computes differs then; empty: but for rounding it does not
-    )
+    # How what the model computes differs then; empty: but for rounding it does not
+    differs: str = ""
     # Time with all rewrites divided by time with all but this one
     ratio: float | None = None
     sqnr_gain: float | None = None  # dB that this one adds to the SQNR to the float model
@@ -45,9 +44,8 @@ class Proven:
     bytes: int  # With its external data
     integers: int | None = None  # Contractions that ran in integers, by the profiler
     contractions: int | None = None  # All that ran
-    sqnr_float: float | None = (
-        None  # To the float model, in dB; None where it is the same or not known
-    )
+    # To the float model, in dB; None where it is the same or not known
+    sqnr_float: float | None = None
     sqnr_input: float | None = None  # To the file that was to be fixed
     max_abs: float | None = None  # Largest difference from its outputs
     checker: str = ""  # What onnx.checker does not accept; empty if it accepts the file

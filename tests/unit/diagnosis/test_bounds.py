@@ -22,6 +22,8 @@ from otel_quant.schema.readings import GpuWork
 MAIN = Place("/a/quantize.py", "main", 12, "")
 LOADER = Place("/a/quantize.py", "Reader.get_next", 30, "")
 QUEUE = Place("queue.py", "Queue.get", 7, "python")
+TIMED = Place("/a/quantize.py", "timed", 40, "")
+SESSION = Place("onnxruntime/capi/session.py", "Session.run", 406, "onnxruntime")
 COLLECT = Place("onnxruntime/quantization/calibrate.py", "collect", 698, "onnxruntime")
 BATON = Place("torch/utils/file_baton.py", "FileBaton.wait", 49, "torch")
 BUILD = Place("torch/utils/cpp_extension.py", "load", 9, "torch")
@@ -137,6 +139,8 @@ CASES = {
     "the loader for less": (evidence(load(4), work(6), CALIBRATION_SAMPLE_COUNT=9), MIXED, "at most 60 % of its time at main (quantize.py:12), in collect"),
     "all samples taken in a step before": (evidence(((MAIN, QUARK, LOADER, QUEUE), 6, RUNS), work(4)), "calibration_data", "60 % of its time, most at Reader.get_next (quantize.py:30), in Queue.get"),
     "a function of the program without samples": (evidence(((MAIN, QUARK, FORWARD), 6, RUNS), work(4)), MIXED, "at most 60 % of its time at Model.forward (quantize.py:44)"),
+    "a session that the program has wrapped": (under(MAIN, COLLECT, TIMED, SESSION), MIXED, "at most 100 % of its time at timed (quantize.py:40), in Session.run"),
+    "a loader that runs a model of its own": (under(MAIN, COLLECT, LOADER, SESSION), "calibration_data", "100 % of its time, most at Reader.get_next (quantize.py:30), in Session.run"),
     "a loader in PyTorch": (under(MAIN, QUARK, FETCH, LOADER, QUEUE), "calibration_data", "100 % of its time, most at Reader.get_next (quantize.py:30), in Queue.get"),
     "a calibration in a notebook": (under(CELL, MAIN, COLLECT), MIXED, f"at most {AT_COLLECT}"),
     "the program's model": (under(MAIN, QUARK, MODULE, FORWARD), MIXED, "at most 100 % of its time at Model.forward (quantize.py:44)"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import hashlib
+import importlib
 import itertools
 import json
 import mmap
@@ -240,9 +241,7 @@ def imports_torch() -> None:
 def a_module_that_sleeps() -> None:
     pathlib.Path("slow_plugin.py").write_text("import time\ntime.sleep(2.5)\n")
     sys.path.insert(0, os.getcwd())
-    import slow_plugin  # type: ignore[import-not-found]  # here
-
-    del slow_plugin
+    importlib.import_module("slow_plugin")  # here
 
 
 @planted("importing", near="one_processor")

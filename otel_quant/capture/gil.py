@@ -60,15 +60,11 @@ def _is_waiting(schedstat: str) -> bool | None:
     """Returns whether a thread waits for the GIL; None of one that runs."""
     within, pread = _found()
     try:
-        arguments = read_kept(system_call_of(schedstat), pread=pread).split(None, 2)
+        system_call = schedstat.replace("schedstat", "syscall")
+        arguments = read_kept(system_call, pread=pread).split(None, 2)
         return int(arguments[1], 16) in within if len(arguments) > 1 else None
     except (OSError, ValueError):
         return False  # it has ended, or nobody can tell
-
-
-def system_call_of(schedstat: str) -> str:
-    """Returns the file that shows in which system call a thread is."""
-    return schedstat.removesuffix("schedstat") + "syscall"
 
 
 @functools.cache

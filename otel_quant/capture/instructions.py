@@ -71,6 +71,9 @@ def _found_in(code: CodeType) -> _Found:
 def _find(code: CodeType) -> _Found:
     calls = {**_CALLS, "run": WAIT} if "onnxruntime" in code.co_filename else _CALLS
     found, name = _Found(code, {}, {}, []), ""
+    names = {*code.co_names, *code.co_varnames, *code.co_freevars, *code.co_cellvars}
+    if dis.opmap.get(_WITH) not in code.co_code[::2] and names.isdisjoint({"acquire", *calls}):
+        return found  # all instructions of a function take a millisecond, and few have any of these
     loaded: dict[tuple[Any, Any], tuple[str, str]] = {}  # The newest two names by where they begin
     for each in dis.get_instructions(code):
         # A call begins where the name of its function does: ``x.sum`` in ``x.sum()``

@@ -331,7 +331,12 @@ def beside(pair: Pair) -> Pair:
     count = max(1, round(spent / min(timed(products) for _ in range(5))))
 
     def with_products(body: Callable[[], Any]) -> Callable[[], Any]:
-        return lambda: (body(), [products() for _ in range(count)])
+        def both() -> None:
+            body()
+            for _ in range(count):
+                products()
+
+        return both
 
     return Pair(*map(with_products, pair))
 

@@ -256,6 +256,7 @@ class Finding:
     source: str  # Address of the source that documents it
     alike: str = ""  # The text for several findings of the kind with the same reason
     is_about_accuracy: bool = False
+    rewrites: str = ""  # Kinds of rewrites of ``otel-quant fix`` that write the remedy
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,8 +247,10 @@ def _in_float(ops: Sequence[TypedNode], why: Obstacle) -> results.InFloat:
     return _found(Counter(op.kind for op in ops), ops[0].name, why)
 
 
-def _found(kinds: Mapping[str, int], first: str, why: Obstacle, *share: float) -> results.InFloat:
-    return results.InFloat(dict(kinds), first, why.reason, why.remedy.text, *share)
+def _found(
+    kinds: Mapping[str, int], first: str, why: Obstacle, share: float = 0.0
+) -> results.InFloat:
+    return results.InFloat(dict(kinds), first, why.reason, why.remedy.text, share)
 
 
 def _type_of(value: Value) -> str:

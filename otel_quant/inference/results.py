@@ -470,7 +470,7 @@ def alike_inputs(fed: Mapping[str, str]) -> Mapping[str, str]:
     return {name: re.sub(r"^b?float\d+ ", "float ", text) for name, text in fed.items()}
 
 
-def tensor_text(dtype: object, shape: Iterable[int]) -> str:
+def tensor_text(dtype: object, shape: Iterable[object]) -> str:
     """Returns the type and shape of a tensor: ``float32 1x3x224x224``."""
     return f"{dtype} {'x'.join(map(str, shape)) or 'scalar'}"
 

@@ -256,6 +256,7 @@ class Finding:
     source: str  # Address of the source that documents it
     alike: str = ""  # The text for several findings of the kind with the same reason
     is_about_accuracy: bool = False
+    rewrites: str = ""  # Kinds of rewrites of ``otel-quant fix`` that write the remedy
 
 
 @dataclass(frozen=True, slots=True)
@@ -469,7 +470,7 @@ def alike_inputs(fed: Mapping[str, str]) -> Mapping[str, str]:
     return {name: re.sub(r"^b?float\d+ ", "float ", text) for name, text in fed.items()}
 
 
-def tensor_text(dtype: object, shape: Iterable[int]) -> str:
+def tensor_text(dtype: object, shape: Iterable[object]) -> str:
     """Returns the type and shape of a tensor: ``float32 1x3x224x224``."""
     return f"{dtype} {'x'.join(map(str, shape)) or 'scalar'}"
 

@@ -270,6 +270,10 @@ class OutputError:
     max_abs: float | None  # Largest absolute difference
 
 
+LOST: Final = 0.5
+"""dB that outputs have to lose by a layer alone: a tenth of their noise."""
+
+
 @dataclass(frozen=True, slots=True)
 class TensorError:
     """SQNR of a layer's result in dB: ``own`` of its quantization alone, ``all`` of all before it too."""
@@ -294,6 +298,9 @@ class TensorError:
     weights_best: float | None = None  # The dB that scales by channel would leave of the weights
     weights_used: float | None = None  # Share of the codes that they use
     weights_scales: int | None = None  # How many scales they have
+    # The dB by which the outputs are better where its result, or its weights, stay in float; tried of the worst alone
+    gain: float | None = None
+    weights_gain: float | None = None
     # Share of its values that a Relu or Clip of the float model would change, which is left to the quantization
     passed: float | None = None
 
@@ -301,6 +308,16 @@ class TensorError:
     def worst(self) -> float:
         """The lower dB of its own and of its weights."""
         return min((each for each in (self.own, self.weights) if each is not None), default=inf)
+
+    @property
+    def lost(self) -> float | None:
+        """The dB that the outputs lose by it alone, as far as that was tried."""
+        tried = (each for each in (self.gain, self.weights_gain) if each is not None)
+        return max(tried, default=None)
+
+    def matters(self, outputs: float) -> bool:
+        """Whether outputs of so many dB lose by it or, where that was not tried, are no better than it is."""
+        return self.worst <= outputs if self.lost is None else self.lost >= LOST
 
 
 @dataclass(frozen=True, slots=True)

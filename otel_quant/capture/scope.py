@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
@@ -107,9 +106,8 @@ def step(
 
     As a context manager (``with otel_quant.step("Model Loading"):``, also ``async
     with``) or as a decorator (``@otel_quant.step(ProfileStep.CALIBRATION)``) of a
-    function, a coroutine function, a generator or an asynchronous generator. The step of a
-    generator lasts from its first item to its last, and is the current step only while the
-    generator's own code runs.
+    function, a coroutine function or a generator. The step of a generator lasts from its first
+    item to its last, and is the current step only while the generator's own code runs.
 
     Args:
         kind: A ``ProfileStep`` constant, or any name.
@@ -142,38 +140,11 @@ def qualified_name(function: Callable[..., Any]) -> str:
 def as_step(function: F, begin: Begin) -> F:
     """Makes each call a step; the wrapper is of the same kind for ``inspect``, and can be pickled by name."""
     wrapper: Any
-    if inspect.isasyncgenfunction(function):
-
-        @wraps(function)
-        async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-            generator = function(*args, **kwargs)
-            activation = begun(begin, args, kwargs)
-            resume: Callable[[], Any] = functools.partial(anext, generator)
-            try:
-                while True:
-                    with activation.resumed():
-                        item = await resume()
-                    try:
-                        sent = yield item
-                    except GeneratorExit:
-                        with activation.resumed():
-                            await generator.aclose()
-                        raise
-                    except BaseException as thrown:  # noqa: BLE001 - passed on, not swallowed
-                        resume = functools.partial(generator.athrow, thrown)
-                    else:
-                        resume = functools.partial(generator.asend, sent)
-            except StopAsyncIteration:
-                activation.finish()
-            except BaseException as error:
-                activation.finish(error)
-                raise
-
-    elif inspect.isgeneratorfunction(function):
+    if inspect.isgeneratorfunction(function):
 
         @wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-            return (yield from _drive(function(*args, **kwargs), begun(begin, args, kwargs)))
+            return (yield from _Driven(function(*args, **kwargs), begun(begin, args, kwargs)))
 
     elif inspect.iscoroutinefunction(function):
 
@@ -199,29 +170,28 @@ def begun(begin: Callable[..., OpenStep | None], *given: Any) -> Activation:
     return Activation(None)
 
 
-@uncounted
-def _drive(generator: Generator[Any, Any, Any], activation: Activation) -> Generator[Any, Any, Any]:
-    resume: Callable[[], Any] = functools.partial(next, generator)
-    try:
-        while True:
-            with activation.resumed():
-                item = resume()
-            try:
-                sent = yield item
-            except GeneratorExit:
-                with activation.resumed():
-                    generator.close()
-                raise
-            except BaseException as thrown:  # noqa: BLE001 - passed on, not swallowed
-                resume = functools.partial(generator.throw, thrown)
-            else:
-                resume = functools.partial(generator.send, sent)
-    except StopIteration as stop:
-        activation.finish()
-        return stop.value
-    except BaseException as error:
-        activation.finish(error)
-        raise
+class _Driven(Generator[Any, Any, Any]):
+    """A generator whose step ends with it, and is the current one while its code runs."""
+
+    def __init__(self, generator: Generator[Any, Any, Any], activation: Activation) -> None:
+        self._generator, self._activation = generator, activation
+
+    @uncounted
+    def send(self, value: Any) -> Any:
+        return self._resumed(self._generator.send, value)
+
+    @uncounted
+    def throw(self, *error: Any) -> Any:
+        return self._resumed(self._generator.throw, *error)
+
+    @uncounted
+    def _resumed(self, resume: Callable[..., Any], *given: Any) -> Any:
+        try:
+            with self._activation.resumed():
+                return resume(*given)
+        except BaseException as error:
+            self._activation.finish(None if isinstance(error, StopIteration) else error)
+            raise
 
 
 def is_failure(error: BaseException | None) -> bool:

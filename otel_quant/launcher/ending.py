@@ -271,14 +271,11 @@ def _with_growth(known: causes.Situation, recording: Recording) -> causes.Situat
 def _after_the_last(step: RecordedStep) -> float | None:
     """Returns what a method adds after the last sample, by its largest tensor, as a multiple of the growth until then."""
     from otel_quant.cost import CostError  # only now: few programs end for want of memory
-    from otel_quant.cost.estimate import METHODS
+    from otel_quant.cost.estimate import method_of
     from otel_quant.cost.estimate import read as read_model
 
-    library, method = semconv.LIBRARY_NAME, semconv.CALIBRATION_METHOD
-    library, method = (str(step.attributes.get(name, "")) for name in (library, method))
-    alike = (each for each in METHODS if each.library.name in library and each.kept is None)
-    known = next((each for each in alike if method.endswith(each.name)), None)
-    if known is None:
+    known = method_of(step.attributes)
+    if known is None or known.kept is not None:
         return 0.0
     try:
         model = read_model(str(step.attributes[semconv.INPUT_PATH]))

@@ -204,20 +204,28 @@ def _error_text(failed: model.RecordedRun | model.RecordedStep) -> str:
 def _peak_sentence(
     recording: model.Recording, subject: ShownProcess, peak: summary.KnownValue | None
 ) -> Iterator[str]:
-    if peak is None:
-        return
+    if peak is not None:
+        where, when = peak_place(recording, peak)
+        own = peak.step and model.number(peak.step.attributes, semconv.MEMORY_PEAK)
+        if peak.step is not None and own and own >= _SAME * peak.value:
+            line = peak.step.attributes.get(semconv.MEMORY_PEAK_LINE)
+            where += phrase(", seen at {}", line, listed)
+        limit, what = memory_limit(recording), f"Memory{whose(recording, peak)}"
+        yield headline.peak_sentence(
+            peak.value, where + when, limit, what=what, is_least=peak.is_least
+        )
+
+
+def peak_place(recording: model.Recording, peak: summary.KnownValue) -> tuple[str, str]:
+    """Returns in which step or row a peak was, and when; empty what is not known."""
     where, when = phrase(" in {}", [name for name, _ in peak.path], headline.names_text), ""
-    own = model.number(peak.step.attributes, semconv.MEMORY_PEAK) if peak.step is not None else None
-    if peak.step is not None and own is not None and own >= _SAME * peak.value:
-        where += phrase(", seen at {}", peak.step.attributes.get(semconv.MEMORY_PEAK_LINE), listed)
     if peak.time is not None:
         if peak.time - (peak.time if peak.since is None else peak.since) < _AT_ONCE:
             when = f", {units.moment_of(peak.time)} after the start"
         # A mark that the kernel told at the end may have risen at any time: a row has it, or none.
         least = 0.0 if peak.since is None else peak.value
         where = where or phrase(" {}", outside_at(recording, peak.time, least), words_of_outside)
-    limit, what = memory_limit(recording), f"Memory{whose(recording, peak)}"
-    yield headline.peak_sentence(peak.value, where + when, limit, what=what, is_least=peak.is_least)
+    return where, when
 
 
 def _growing(recording: model.Recording, subject: ShownProcess) -> Iterator[str]:

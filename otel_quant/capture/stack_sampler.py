@@ -44,6 +44,7 @@ from otel_quant.schema.code_lines import (
     DEEPEST,
     NOTHING,
     OUTSIDE,
+    RECORDER,
     Amounts,
     Place,
     Spot,
@@ -87,6 +88,9 @@ _FLOWS: Final = 1_000_000
 """Bytes a second, read from disks and written, above which it does something."""
 
 _OURS: Final = str(Path(__file__).parents[1]) + os.sep
+_FOR_US: Final = {"_find_and_load", "join"}
+"""Functions that we call for ourselves alone: to import, and to wait for a thread of ours."""
+
 _STANDARD: Final = tuple(
     sysconfig.get_path(name) + os.sep
     for name in ("stdlib", "platstdlib")
@@ -536,6 +540,12 @@ class StackSampler:
                 if known[1] is not None:
                     lines.append(known[1])
                     inner = code
+                elif (
+                    outermost is not None
+                    and outermost.co_name in _FOR_US
+                    and code.co_filename.startswith(_OURS)
+                ):
+                    return [RECORDER]  # as it begins or ends, at whatever line of the program
             outermost, frame = code, frame.f_back
         if outermost is not None and outermost.co_filename.startswith(_OURS):
             return []  # at the exit of the process, we ourselves

@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from types import FrameType
 
 import pytest
 
+import otel_quant
 from otel_quant.capture.gil import GilWaits
 from otel_quant.capture.probes.memory import MemoryProbe
 from otel_quant.capture.recorder.ongoing import OpenStep
@@ -21,7 +23,7 @@ from otel_quant.capture.recorder.peaks import PeakTracker
 from otel_quant.capture.recorder.sinks import Sinks
 from otel_quant.capture.stack_sampler import StackSampler
 from otel_quant.diagnosis.spots import LOCK, PIPE, SLEEP
-from otel_quant.schema.code_lines import OUTSIDE
+from otel_quant.schema.code_lines import OUTSIDE, RECORDER
 from otel_quant.schema.readings import MemoryReading, Reading, StepInfo
 
 MB = 1_000_000
@@ -351,3 +353,21 @@ def test_of_recursion_the_innermost_line_is_kept_with_its_outer_callers() -> Non
     assert direct == ["outer", "down"]
     assert in_turns in (["outer", "generic", "visit"], ["outer", "visit", "generic", "visit"])
     assert len(few) == 22  # what is not deep stays as it is
+
+
+@pytest.mark.parametrize(("code", "is_ours"), [("import seen", True), ("look(sys)", False)])
+def test_what_the_recorder_imports_is_booked_to_no_line_of_the_program(
+    code: str, is_ours: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+
+    def look(module: object) -> None:
+        found.append(StackSampler(names_paths=True)._lines(sys._getframe()))
+
+    (tmp_path / "seen.py").write_text("import sys; sys.look(sys)")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "look", look, raising=False)
+    monkeypatch.delitem(sys.modules, "seen", raising=False)
+    exec(compile(code, otel_quant.__file__, "exec"), {"look": look, "sys": sys})
+    (lines,) = found
+    assert (lines == [RECORDER]) == is_ours

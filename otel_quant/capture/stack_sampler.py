@@ -262,7 +262,8 @@ class StackSampler:
             for_threads = spot.waits_for in FOR_THREADS or bool(self._locks.get(thread))
             if ran or (for_threads and not self._samples % _RARELY):
                 self._blocked[thread] = for_threads
-            beside.gil_ns += self._waited_for_gil(thread, seen, used)
+            if not (for_threads and thread in self._in_line.get(thread, ())):
+                beside.gil_ns += self._waited_for_gil(thread, seen, used)
             if not spot.waits_for:
                 beside.waits[self._waits_for(thread)] += blocked
         else:

@@ -5,7 +5,7 @@ and nothing else. Of "half" it is half of the program, and of "not" it looks lik
 all pairs, one program after the other.
 
 Run ``python benchmarks/remedies.py``; it wants ``pip install onnxruntime torch`` and a C++ compiler, for the pairs
-"lock_file" PyTorch up to 2.14.
+"lock_file" PyTorch up to 2.13.
 """
 
 from __future__ import annotations

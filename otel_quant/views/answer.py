@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from heapq import nlargest
+from itertools import chain
 from operator import attrgetter
 from pathlib import PurePath
 from typing import Final, TypeGuard
@@ -19,12 +21,13 @@ from otel_quant.recordings.outside import outside_at, outside_of
 from otel_quant.recordings.outside import words_of as words_of_outside
 from otel_quant.schema import semconv, units
 from otel_quant.schema.code_lines import Place
-from otel_quant.views.document import Facts, Lines, Part, Section
+from otel_quant.views.document import Brief, Facts, Lines, Part, Section
 from otel_quant.views.gpu_answer import gpu_sentences
 from otel_quant.views.gpu_devices import growing_on_gpus, nearest_to_its_limit
-from otel_quant.views.steps import ShownProcess, memory_limit, process_name
+from otel_quant.views.steps import ShownProcess, memory_limit, process_name, subject_of
 from otel_quant.views.text import listed, phrase, printable, shortened
 
+BAD_STATES: Final = ("failed", "killed", "lost")
 _LONGEST_LINE: Final = 60
 _message: Final = partial(units.cut, longest=headline.LONGEST_MESSAGE)
 _MOST_PATHS: Final = 3
@@ -54,20 +57,69 @@ def sentences(
     recording: model.Recording, subject: ShownProcess, *, is_below: bool = True
 ) -> Iterator[str]:
     """Yields the most important first, of which the first names a failed step unless it stands below how it ended."""
-    yield from _error(recording, subject, is_below)
+    return chain(*_answers(recording, subject, is_below=is_below).values())
+
+
+def _answers(
+    recording: model.Recording, subject: ShownProcess, *, is_below: bool
+) -> dict[str, list[str]]:
+    """Returns the sentences by what they are about, the most important first."""
     rows, outside = outside_of(recording), list(_outside(recording))
     is_most = sum(each.own for each in rows) > headline.MOST_TIME * recording.duration
-    yield from outside if is_most else ()
-    yield from _peak_sentence(recording, subject, summary.peak(recording))
-    yield from gpu_sentences(recording, subject)
-    yield from nearest_to_its_limit(recording)
-    yield from growing_on_gpus(recording, subject.steps)
     growing, waited = list(_growing(recording, subject)), list(_waited(recording))
-    yield from (*growing, *_time(recording), *([] if is_most else outside), *waited)
     named = [bounds.OTHER_PROGRAMS] * bool(waited) + [bounds.MEMORY_GROWTH] * bool(growing)
-    yield from _bounds(recording, subject, named)
-    yield from _written(recording, subject)
-    yield from (f"{line}." for line in forecast_lines(recording))
+    on_gpus = growing_on_gpus(recording, subject.steps)
+    return {
+        "error": list(_error(recording, subject, is_below)),
+        "mostly outside": outside if is_most else [],
+        "peak": list(_peak_sentence(recording, subject, summary.peak(recording))),
+        "GPUs": [*gpu_sentences(recording, subject), *nearest_to_its_limit(recording), *on_gpus],
+        "growing": growing,
+        "time": list(_time(recording)),
+        "outside": [] if is_most else outside,
+        "waited": waited,
+        "bounds": list(_bounds(recording, subject, named)),
+        "written": list(_written(recording, subject)),
+        "left in float": list(_left_in_float(recording)),
+        "forecast": [f"{line}." for line in forecast_lines(recording)],
+    }
+
+
+_TELLING: Final = (
+    "error", "growing", "left in float", "mostly outside", "bounds", "forecast", "waited", "outside", "peak", "time",
+)  # fmt: skip
+"""What a program that ended well is told of first in a brief answer."""
+
+
+def brief(recording: model.Recording) -> Brief:
+    """Returns the answer that a program can act on: of the same sentences."""
+    subject, ending = subject_of(recording), _ending_of(recording)
+    by_kind = _answers(recording, subject, is_below=True)
+    telling = [sentence for kind in _TELLING for sentence in by_kind[kind]]
+    how = f"{outcome(recording, subject)}."
+    facts = (f"{name}: {text}" for name, text in ending_facts(ending))
+    if recording.state == "ended":
+        verdict, evidence = telling[0], [*telling[1:], how]
+        is_certain = bounds.PROBABLY not in verdict
+    else:
+        is_certain = ending.out_of_memory != "guessed"
+        verdict, evidence = how, [*by_kind["error"], *by_kind["growing"], *facts, *telling]
+    evidence = list(dict.fromkeys(evidence))
+    return Brief(verdict, evidence, is_certain, _advice(ending), list(_next(recording, by_kind)))
+
+
+def _next(recording: model.Recording, by_kind: Mapping[str, object]) -> Iterator[Sequence[str]]:
+    """Yields commands to go on with."""
+    path = os.fspath(recording.path)
+    paths: dict[str, str] = {}
+    for run in recording.runs:
+        paths |= {str(each.get("role")): str(each.get("path")) for each in run.models}
+    if recording.state == "ended" and {"float", "quantized"} <= paths.keys():
+        yield "inference", paths["float"], paths["quantized"]
+    if _ending_of(recording).out_of_memory is not None and "float" in paths:
+        yield "estimate", paths["float"], "--fit", "--like", path
+    if by_kind["growing"]:
+        yield "stacks", path, "--by", "memory"
 
 
 def _program_of(recording: model.Recording, attributes: model.Attributes) -> str:
@@ -382,6 +434,10 @@ def _written(recording: model.Recording, subject: ShownProcess) -> Iterator[str]
     if paths := [units.cut(name, headline.LONGEST_NAME) for name in names]:
         shown, more = ", ".join(paths[:_MOST_PATHS]), len(paths[_MOST_PATHS:])
         yield f"Models written: {shown}{phrase(' and {:,} more', more, int)}."
+
+
+def _left_in_float(recording: model.Recording) -> Iterator[str]:
+    """Yields which contractions of the models that were written stay in float, and why."""
     models = (model for run in recording.runs for model in run.models)
     left = ((model.get("path"), model["figures"].get("left_in_float")) for model in models)
     for path, text in dict.fromkeys(each for each in left if each[1]):

@@ -57,6 +57,7 @@ _SAME: Final = 0.98  # Share of a peak from which on a step's own is the same, a
 _AT_ONCE: Final = 1.0  # Seconds within which a peak was, so that its time is told
 _MOST_CALLS: Final = 3
 _A_PART: Final = 0.1  # Share of the time outside of steps from which on a function is named
+_TO_TRY: Final = "To try"
 _WORTH: Final = 0.05  # Share of the run's time from which on a step matters
 
 
@@ -93,40 +94,40 @@ def _answers(
 
 
 _TELLING: Final = (
-    "error", "growing", "left in float", "mostly outside", "bounds", "forecast", "waited", "outside", "peak", "time",
+    "left in float", "mostly outside", "bounds", "forecast", "waited", "outside", "peak", "time",
 )  # fmt: skip
-"""What a program that ended well is told of first in a brief answer."""
+"""What a brief answer tells first, beside errors and what the program itself could do otherwise."""
 
 
 def brief(recording: model.Recording) -> Brief:
     """Returns the answer that a program can act on: of the same sentences."""
     subject, ending = subject_of(recording), _ending_of(recording)
     by_kind = _answers(recording, subject, is_below=True)
-    telling = [sentence for kind in _TELLING for sentence in by_kind[kind]]
+    to_change = [*by_kind["growing"], *(each for each in by_kind["bounds"] if _TO_TRY in each)]
+    telling = [*by_kind["error"], *to_change, *chain(*map(by_kind.__getitem__, _TELLING))]
     how = f"{outcome(recording, subject)}."
-    facts = (f"{name}: {text}" for name, text in ending_facts(ending))
     if recording.state == "ended":
         verdict, evidence = telling[0], [*telling[1:], how]
         is_certain = bounds.PROBABLY not in verdict
     else:
         is_certain = ending.out_of_memory != "guessed"
-        verdict, evidence = how, [*by_kind["error"], *by_kind["growing"], *facts, *telling]
-    evidence = list(dict.fromkeys(evidence))
-    return Brief(verdict, evidence, is_certain, _advice(ending), list(_next(recording, by_kind)))
+        facts = (f"{name}: {text}" for name, text in ending_facts(ending))
+        verdict, evidence = how, [*by_kind["error"], *to_change, *facts, *telling]
+    then = list(_next(recording, is_changed=bool(to_change)))
+    return Brief(verdict, list(dict.fromkeys(evidence)), is_certain, _advice(ending), then)
 
 
-def _next(recording: model.Recording, by_kind: Mapping[str, object]) -> Iterator[Sequence[str]]:
-    """Yields commands to go on with."""
-    path = os.fspath(recording.path)
+def _next(recording: model.Recording, *, is_changed: bool) -> Iterator[Sequence[str]]:
+    """Yields commands to go on with; none where the program itself is to be changed first."""
     paths: dict[str, str] = {}
     for run in recording.runs:
         paths |= {str(each.get("role")): str(each.get("path")) for each in run.models}
-    if recording.state == "ended" and {"float", "quantized"} <= paths.keys():
+    if "float" not in paths or is_changed:
+        return
+    if _ending_of(recording).out_of_memory is not None:
+        yield "estimate", paths["float"], "--fit", "--like", os.fspath(recording.path)
+    elif recording.state == "ended" and "quantized" in paths:
         yield "inference", paths["float"], paths["quantized"]
-    if _ending_of(recording).out_of_memory is not None and "float" in paths:
-        yield "estimate", paths["float"], "--fit", "--like", path
-    if by_kind["growing"]:
-        yield "stacks", path, "--by", "memory"
 
 
 def _program_of(recording: model.Recording, attributes: model.Attributes) -> str:
@@ -447,7 +448,7 @@ def _to_try(recording: model.Recording, bound: str, each: model.PlacedStep) -> s
     stacks = reader.lines_of(recording, each.step)
     evidence = str(each.step.attributes.get(semconv.STEP_BOUND_EVIDENCE, ""))
     function = model.function_of(each.step)
-    return phrase(" To try: {}.", bounds.remedy_of(bound, stacks, function, method, evidence))
+    return phrase(f" {_TO_TRY}: {{}}.", bounds.remedy_of(bound, stacks, function, method, evidence))
 
 
 def _written(recording: model.Recording, subject: ShownProcess) -> Iterator[str]:

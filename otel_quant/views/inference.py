@@ -51,9 +51,9 @@ def _brief(result: results.InferenceResult) -> doc.Brief:
         for each in others
         if any(it.rewrites for it in each.findings)
     ]  # fmt: skip
-    busy, alone = list(_busy(result)), ("--threads", "1")
-    if busy and first.path.endswith(".onnx") and "--threads" not in result.command:
-        fixed.append(("inference", *(each.path for each in result.models), *alone))
+    busy = list(_busy(result))
+    if busy and first.facts.get("threads of onnxruntime", "1") != "1":
+        fixed.append(("inference", *(each.path for each in result.models), "--threads", "1"))
     return doc.Brief(verdict, [*found, *busy, *more], not busy, next=fixed)
 
 

@@ -421,6 +421,7 @@ BRIEF_BYTES: Final = 2000
 """What a brief answer takes at most: agents read every byte."""
 
 _SENTENCES: Final = 3
+_SHORTEST: Final = 40  # Characters of a sentence below which commands go before it
 
 
 def brief_line(document: doc.Document) -> str:
@@ -429,15 +430,16 @@ def brief_line(document: doc.Document) -> str:
     commands = [shlex.join(("otel-quant", *arguments, "--brief")) for arguments in brief.next]
     longest = BRIEF_BYTES
     while True:
+        then = commands if longest > _SHORTEST else []  # paths may be of any length
         sentences = [units.cut(each, longest) for each in brief.evidence[:_SENTENCES]]
         helps = [units.cut(each, longest) for each in brief.help[:_SENTENCES]]
         line = _dumped({
             "subject": units.cut(document.over or document.title, longest),
             "verdict": units.cut(brief.verdict, longest),
             "is_bad": document.is_bad, "certainty": "known" if brief.is_certain else "probable",
-            "evidence": sentences, "help": helps, "next": commands,
+            "evidence": sentences, "help": helps, "next": then,
         })  # fmt: skip
-        if len(line) <= BRIEF_BYTES or longest < _SENTENCES:
+        if len(line) <= BRIEF_BYTES:
             return line
         longest = longest * 2 // 3
 

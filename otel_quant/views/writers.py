@@ -421,7 +421,7 @@ BRIEF_BYTES: Final = 2000
 """What a brief answer takes at most: agents read every byte."""
 
 _SENTENCES: Final = 3
-_SHORTEST: Final = 40  # Characters of a sentence below which commands go before it
+_SHORTEST: Final = 20  # Characters of a sentence below which commands go before it
 
 
 def brief_line(document: doc.Document) -> str:

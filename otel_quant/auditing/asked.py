@@ -33,6 +33,7 @@ class _NamedModules:
         self.asked = asked
         texts = [str(each)[:_LONGEST_PATTERN] for each in list(patterns)[:_MOST_PATTERNS]]
         self._parts = {each for each in texts if "*" not in each and not each.startswith(_REGEX)}
+        self._lengths = {each.count(".") + 1 for each in self._parts}
         sources = (
             re.sub("^(re|[+-]):", "", each) if each.startswith(_REGEX) else translate(each)
             for each in texts
@@ -40,9 +41,12 @@ class _NamedModules:
         )
         self._patterns = [found for each in sources if (found := _compiled(each)) is not None]
 
-    def has(self, name: str, parts: Iterable[str]) -> bool:
-        """Whether a module is among them, of which all runs of parts are given too."""
-        return not self._parts.isdisjoint(parts) or any(it.match(name) for it in self._patterns)
+    def has(self, name: str) -> bool:
+        """Whether a module is among them: by its name, or a part of it."""
+        words = name.split(".")
+        runs = (words[at : at + n] for n in self._lengths for at in range(len(words) - n + 1))
+        is_part = any(".".join(run) in self._parts for run in runs)
+        return is_part or any(each.match(name) for each in self._patterns)
 
 
 def _compiled(source: str) -> re.Pattern[str] | None:
@@ -64,14 +68,8 @@ class AskedModel(NamedTuple):
 
     def of(self, name: str) -> tuple[AskedType | None, bool]:
         """Returns what a module is asked to be, None for left out, and whether the configuration names it."""
-        words = name.split(".")
-        parts = [
-            ".".join(words[at:end])
-            for at in range(len(words))
-            for end in range(at + 1, len(words) + 1)
-        ]
         for each in self.named:
-            if each.has(name, parts):
+            if each.has(name):
                 return each.asked, True
         return self.default, False
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from otel_quant.auditing.asked import asked_of
 from otel_quant.auditing.checkpoint import AuditError, read_checkpoint
 from otel_quant.auditing.layers import CheckpointLayers
+from otel_quant.auditing.onnx_layers import OnnxLayers
 from otel_quant.auditing.results import Audit, Problems
 from otel_quant.auditing.scales import check_scales
 
@@ -37,12 +38,29 @@ def audit(
     model, problems = Path(path), Problems()
     if not model.exists():
         raise AuditError(f"{model}: does not exist; expected a folder, *.safetensors or *.onnx")
-    checkpoint = read_checkpoint(model, problems)
-    asked = asked_of(checkpoint.quantization, left_out)
-    found = CheckpointLayers(checkpoint, asked, problems if asked.known else Problems())
-    floats = None if against is None else read_checkpoint(Path(against), Problems())
-    if floats is not None:
-        found.compare(floats)
+    files = (
+        sorted(model.glob("*.onnx"))
+        if model.is_dir() and not any(model.glob("*.safetensors*"))
+        else [model]
+    )
+    if len(files) > 1:
+        raise AuditError(f"{model}: has {len(files)} ONNX files; expected the path of one")
+    floats = (
+        None
+        if against is None or Path(against).suffix == ".onnx"
+        else read_checkpoint(Path(against), Problems())
+    )
+    found: CheckpointLayers | OnnxLayers
+    if files and files[0].suffix == ".onnx":
+        asked = asked_of({}, left_out)
+        found = OnnxLayers(files[0], asked, problems)
+        size = found.bytes
+    else:
+        checkpoint = read_checkpoint(model, problems)
+        asked, size = asked_of(checkpoint.quantization, left_out), checkpoint.bytes
+        found = CheckpointLayers(checkpoint, asked, problems if asked.known else Problems())
+        if floats is not None:
+            found.compare(floats)
     if asked.known and not any(each.state == "quantized" for each in found.layers):
         wanted = f"asks for {asked.method}" if asked.method else "asks for nothing"
         problems.add(
@@ -55,8 +73,8 @@ def audit(
         asked.known,
         found.layers if asked.known else [],
         problems.worst_first(),
-        checkpoint.bytes,
-        checkpoint.bytes - found.excess,
+        size,
+        size - found.excess,
         floats.bytes if floats is not None else None,
         read,
     )

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from otel_quant.auditing.asked import AskedModel
+from otel_quant.auditing.asked import AskedModel, AskedType
 from otel_quant.auditing.checkpoint import Checkpoint, StoredTensor
 from otel_quant.auditing.layouts import ALL_SCALES, FP8, SCALES, SUFFIXES, Fit, fit
 from otel_quant.auditing.results import AuditedLayer, Problems, pattern_of
@@ -138,16 +138,15 @@ class CheckpointLayers:
         if (
             self._asked.method
             and not (found.misfits or lacking)
-            and (what := self._unlike(name, found, type_))
+            and (what := self._unlike(asked, found, type_))
         ):
             self._problems.add("configuration", name, what)
         own = sum(each.size for each in tensors.values())
         shape = (found.outputs, found.inputs)
         return AuditedLayer(name, "quantized", type_, shape, found.elements, own)
 
-    def _unlike(self, name: str, found: Fit, type_: str) -> str:
+    def _unlike(self, asked: AskedType | None, found: Fit, type_: str) -> str:
         """Returns how a layer is not what the configuration asks for; empty if it is."""
-        asked, _ = self._asked.of(name)
         if asked is None:
             return f"is {type_}, and the configuration leaves it out"
         kind = "int" if type_.startswith("int") else "float"
@@ -299,12 +298,12 @@ def _read_inside(tensors: Mapping[str, StoredTensor]) -> tuple[tuple[int, int] |
 def _type_of(found: Fit, tensors: Mapping[str, StoredTensor], asked_bits: int) -> str:
     """Returns what a weight is stored in."""
     codes, scale = tensors[found.form.codes].dtype, tensors.get("weight_scale")
-    if codes in FP8.split():
+    if codes in FP8:
         return "fp8"
     if (state := tensors.get("weight.quant_state")) is not None:
         return state.name.rpartition("__")[2][:8]
     if codes == "U8" and scale is not None and found.form.shape == "o i2":
-        return "nvfp4" if scale.dtype in FP8.split() else "mxfp4"
+        return "nvfp4" if scale.dtype in FP8 else "mxfp4"
     return (
         f"int{asked_bits or found.bits}"
         if found.form.codes == "_weight_qdata"

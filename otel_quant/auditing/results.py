@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from otel_quant.schema.units import counted, share_text, size
 
@@ -68,11 +68,14 @@ def _where(pattern: str, names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{pattern} ({len(names):,})"
 
 
+LayerState: TypeAlias = Literal["quantized", "left out", "forgotten", "missing"]
+
+
 class AuditedLayer(NamedTuple):
     """A linear layer or a convolution."""
 
     name: str
-    state: Literal["quantized", "left out", "forgotten", "missing"]
+    state: LayerState
     type: str = ""  # What its weights are stored in
     shape: tuple[int, ...] = ()  # Of its weights as they are used: outputs first
     elements: int = 0  # Weights

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,7 @@ def _run(options: argparse.Namespace) -> int:
     from otel_quant.auditing.checkpoint import AuditError
     from otel_quant.views.audit import document
 
+    gc.disable()  # of many tensors it would look through all again and again; we end soon
     with cmd.user_errors(AuditError, exit_code=FAILED):
         found = audit(options.model, _float_model(options.against), left_out=options.left_out)
     cmd.print_document(document(found), options.format)

@@ -65,6 +65,7 @@ class AskedModel(NamedTuple):
     known: bool = True  # Whether that is one that is known here
     default: AskedType | None = None  # Of modules that are not named
     named: Sequence[_NamedModules] = ()  # The first that has a module counts
+    is_fake: bool = False  # Whether floats were written, rounded to what was asked for
 
     def of(self, name: str) -> tuple[AskedType | None, bool]:
         """Returns what a module is asked to be, None for left out, and whether the configuration names it."""
@@ -82,6 +83,7 @@ _LEFT_OUT: Final = (
     "llm_int8_skip_modules",
 )
 _FORMATS: Final = ("", "gptq", "gptq_v2", "gemm")  # Of GPTQ and AWQ; others are of one kernel each
+_SPARSE: Final = ("marlin", "sparse")  # Formats of compressed-tensors that are laid out otherwise
 
 
 def asked_of(found: Mapping[str, Any], left_out: Iterable[str] = ()) -> AskedModel:
@@ -94,12 +96,17 @@ def asked_of(found: Mapping[str, Any], left_out: Iterable[str] = ()) -> AskedMod
     left = _NamedModules(names, None)
     read = _READERS.get(method)
     form = str(found.get("checkpoint_format") or found.get("version") or "").lower()
-    if read is None or (read is _of_integers and form not in _FORMATS):
+    if method == "compressed-tensors":
+        form = str(found.get("format") or "")
+    is_usual = read is not None and (
+        form in _FORMATS if read is _of_integers else not form.startswith(_SPARSE)
+    )
+    if read is None or not is_usual:
         return AskedModel(f"{method} {form}".strip(), not method, named=[left])
     default, named = read(found)
-    return AskedModel(
-        method, True, default, [left, *(_NamedModules([it], own) for it, own in named)]
-    )
+    rules = [left, *(_NamedModules([it], own) for it, own in named)]
+    is_fake = _at(found, "export", "weight_format") == "fake_quantized"
+    return AskedModel(method, True, default, rules, is_fake)
 
 
 def _integer(value: Any) -> int:
@@ -137,6 +144,9 @@ def _of_integers(found: Mapping[str, Any]) -> _Asked:
     for name, own in (*_items(found.get("dynamic")), *_items(found.get("extra_config"))):
         each = asked(own, default)
         named.append((name, None if name.startswith("-:") or each.bits >= 16 else each))
+    if inside := _listed(found.get("modules_in_block_to_quantize")):
+        texts = [it for each in inside for it in (each if isinstance(each, list) else [each])]
+        return None, [*named, *((str(each), default) for each in texts)]
     return default, [*named, ("lm_head", default if found.get("lm_head") is True else None)]
 
 

@@ -38,43 +38,35 @@ def audit(
     model, problems = Path(path), Problems()
     if not model.exists():
         raise AuditError(f"{model}: does not exist; expected a folder, *.safetensors or *.onnx")
-    files = (
-        sorted(model.glob("*.onnx"))
-        if model.is_dir() and not any(model.glob("*.safetensors*"))
-        else [model]
+    onnx = (
+        [] if model.is_file() or any(model.glob("*.safetensors*")) else sorted(model.glob("*.onnx"))
     )
-    if len(files) > 1:
-        raise AuditError(f"{model}: has {len(files)} ONNX files; expected the path of one")
-    floats = (
-        None
-        if against is None or Path(against).suffix == ".onnx"
-        else read_checkpoint(Path(against), Problems())
-    )
+    if len(onnx) > 1:
+        raise AuditError(f"{model}: has {len(onnx)} ONNX files; expected the path of one")
     found: CheckpointLayers | OnnxLayers
-    if files and files[0].suffix == ".onnx":
-        asked = asked_of({}, left_out)
-        found = OnnxLayers(files[0], asked, problems)
-        size = found.bytes
+    if onnx or model.suffix == ".onnx":
+        found = OnnxLayers(onnx[0] if onnx else model, asked_of({}, left_out), problems)
     else:
-        checkpoint = read_checkpoint(model, problems)
-        asked, size = asked_of(checkpoint.quantization, left_out), checkpoint.bytes
-        found = CheckpointLayers(checkpoint, asked, problems if asked.known else Problems())
-        if floats is not None:
-            found.compare(floats)
-    if asked.known and not any(each.state == "quantized" for each in found.layers):
-        wanted = f"asks for {asked.method}" if asked.method else "asks for nothing"
-        problems.add(
-            "forgotten", "the model", f"has no quantized layer; its configuration {wanted}"
-        )
+        found = CheckpointLayers(read_checkpoint(model, problems), left_out, problems)
+    floats = None
+    if against is not None and isinstance(found, CheckpointLayers):
+        floats = read_checkpoint(Path(against), Problems())
+        found.compare(floats)
+    method, known = found.asked.method, found.asked.known
+    if not any(each.state == "quantized" for each in found.layers) and known:
+        what = f"has no quantized layer; its configuration asks for {method or 'nothing'}"
+        problems.add("forgotten", "the model", what)
     read = check_scales(found.scales, problems, seconds)
+    layers, size = found.layers if known else [], found.bytes
+    before = None if floats is None else floats.bytes
     return Audit(
         str(path),
-        asked.method,
-        asked.known,
-        found.layers if asked.known else [],
+        method,
+        known,
+        layers,
         problems.worst_first(),
         size,
         size - found.excess,
-        floats.bytes if floats is not None else None,
+        before,
         read,
     )

@@ -42,7 +42,7 @@ class OnnxLayers:
             graph = read_graph(str(path))
         except CostError as error:
             raise AuditError(str(error)) from error
-        self._path, self._problems = path, problems
+        self._path, self._problems, self.asked = path, problems, asked
         self._seen: dict[str, StoredTensor] = {}
         self.bytes = path.stat().st_size + self._outside(graph)
         quantized: list[AuditedLayer] = []
@@ -50,7 +50,7 @@ class OnnxLayers:
         for inner in graph.within():
             for each in self._layers(inner, {it.name: it for it in inner.initializers}):
                 (floats if each.state == "left out" else quantized).append(each)
-        siblings = Siblings(asked, problems)
+        siblings = Siblings(asked, problems.add)
         self.layers = [*quantized, *siblings.sort(quantized, floats)]
         self.excess, self.scales = siblings.excess, list(self._seen.values())
 

@@ -110,7 +110,7 @@ PLANTED: Final[dict[str, tuple[str, Callable[[Tensors], None], str]]] = {
     "no head": ("gptq4", without_head, "missing lm_head is not there, and is not tied to the embedding"),
     "no scales": ("gptq4", without("scales"), f"missing {UP} has no scales"),
     "no zero points": ("gptq8", without("qzeros"), f"missing {UP} has no qzeros"),
-    "scales without codes": ("gptq4", without("qweight"), f"missing {UP} has scales and no codes"),
+    "scales without codes": ("gptq4", without("qweight"), f"missing {UP} has scales, and no codes"),
     "a NaN": ("gptq4", scale("scales", b"\x00\x7e"), f"scale {UP}.scales 1 of 1,024 are NaN"),
     "infinite": ("gptq4", scale("scales", b"\x00\x7c" * 2, 64), f"scale {UP}.scales 2 of 1,024 are infinite"),
     "zero": ("gptq4", scale("scales", bytes(2048)), f"scale {UP}.scales all are zero"),
@@ -253,6 +253,40 @@ def test_a_file_that_is_not_whole_is_found(name: str, tmp_path: Path) -> None:
     found = audit(folder)
     assert not found.passed
     assert [line for line in lines(found) if line.startswith(expected)], lines(found)
+
+
+def test_modules_without_weights_between_others_are_not_missed(tmp_path: Path) -> None:
+    made = tensors("gptq4")
+    for at in (0, 2):  # an activation is between them
+        made.put(f"visual.merger.mlp.{at}.weight", "BF16", [64, 64])
+    made.take("model.layers.0.input_layernorm.weight")  # as ModernBERT has it
+    assert audit(made.write(tmp_path)).passed
+
+
+def test_what_the_float_model_has_must_be_there(tmp_path: Path) -> None:
+    made, floats = tensors("gptq4"), Tensors()
+    for name in [each.removesuffix(".qweight") for each in made.rows if each.endswith(".qweight")]:
+        floats.put(
+            f"{name}.weight",
+            "BF16",
+            [made.rows[f"{name}.qweight"][1][1], made.rows[f"{name}.g_idx"][1][0]],
+        )
+    floats.put("model.layers.0.mlp.gate.weight", "BF16", [8, 128])
+    floats.put(f"{UP}.weight", "BF16", [256, 64])
+    floats.put("model.layers.0.mlp.experts.up.weight", "BF16", [8, 256, 128])
+    made.put("model.layers.0.mlp.experts.0.up.weight", "BF16", [256, 128])  # laid out anew
+    made.config["quantization_config"]["dynamic"] = {"-:.*experts": {}}
+    found = audit(made.write(tmp_path / "made"), floats.write(tmp_path / "floats"))
+    assert lines(found) == [
+        "missing model.layers.0.mlp.gate is in the float model, and not here",
+        f"shape {UP} has 32,768 weights, and 256x64 in the float model",
+    ]
+    another = Tensors()
+    another.put("encoder.0.weight", "BF16", [64, 64])
+    other = audit(made.write(tmp_path / "made"), another.write(tmp_path / "another"))
+    assert lines(other) == [
+        "configuration the model lacks most layers of the float model: it is another"
+    ]
 
 
 def nested(depth: int) -> bytes:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
@@ -106,8 +107,9 @@ def step(
 
     As a context manager (``with otel_quant.step("Model Loading"):``, also ``async
     with``) or as a decorator (``@otel_quant.step(ProfileStep.CALIBRATION)``) of a
-    function, a coroutine function or a generator. The step of a generator lasts from its first
-    item to its last, and is the current step only while the generator's own code runs.
+    function, a coroutine function, a generator or an asynchronous generator. The step of a
+    generator lasts from its first item to its last, and is the current step only while the
+    generator's own code runs.
 
     Args:
         kind: A ``ProfileStep`` constant, or any name.
@@ -140,7 +142,34 @@ def qualified_name(function: Callable[..., Any]) -> str:
 def as_step(function: F, begin: Begin) -> F:
     """Makes each call a step; the wrapper is of the same kind for ``inspect``, and can be pickled by name."""
     wrapper: Any
-    if inspect.isgeneratorfunction(function):
+    if inspect.isasyncgenfunction(function):
+
+        @wraps(function)
+        async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+            generator = function(*args, **kwargs)
+            activation = begun(begin, args, kwargs)
+            resume: Callable[[], Any] = functools.partial(anext, generator)
+            try:
+                while True:
+                    with activation.resumed():
+                        item = await resume()
+                    try:
+                        sent = yield item
+                    except GeneratorExit:
+                        with activation.resumed():
+                            await generator.aclose()
+                        raise
+                    except BaseException as thrown:  # noqa: BLE001 - passed on, not swallowed
+                        resume = functools.partial(generator.athrow, thrown)
+                    else:
+                        resume = functools.partial(generator.asend, sent)
+            except StopAsyncIteration:
+                activation.finish()
+            except BaseException as error:
+                activation.finish(error)
+                raise
+
+    elif inspect.isgeneratorfunction(function):
 
         @wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:

@@ -79,6 +79,7 @@ class RecordingSink(Sink):
         self._made_manifest = False
         self._wall_ns = 0  # What to add to the monotonic clock
         self._process: str | None = None  # Its name in the names of files
+        self._start: Event | None = None  # Of a run whose files could not be made yet
         self._problem: str | None = None  # Why an event could not be written
         self._heartbeat_ns = 0
         self._newest: Event | None = None  # The newest reading
@@ -98,7 +99,9 @@ class RecordingSink(Sink):
         self._newest = replace(event, attributes={})
         self._heartbeat_ns = event.clock_ns
         if self._events is None:
+            self._start = event
             self._open(event)
+            self._start = None
         ids = _ids_in(self._run_ids) or _ids_without_sdk(run)
         self._write(event, ids)
         with self._lock:
@@ -120,6 +123,8 @@ class RecordingSink(Sink):
         """Writes that a step has begun."""
         step = event.step
         assert step is not None
+        if self._start is not None:  # there may be a free descriptor by now
+            self.run_started(self._start)
         ids = self._ids_of(None)
         if ids is not None and (self._run_ids is None or ids.span_id != self._run_ids.span_id):
             self._run_ids = ids  # a provider has turned up, or a worker has begun another root span
@@ -188,7 +193,7 @@ class RecordingSink(Sink):
     def forget(self) -> None:
         """In a forked child: leaves the files to the parent."""
         self._lock, self._stacks = threading.RLock(), StacksWriter()
-        self._run = None
+        self._run = self._start = None
         for file in (self._events, self._state, self._curve):
             if file is not None:
                 file.forget()

@@ -257,7 +257,7 @@ def _advice(
     is_full = cause.name in (causes.DISK_FULL, causes.SHARED_MEMORY_FULL)
     full = causes.full_disks(known) if is_full else ()
     of_memory = causes.advice_for(_with_growth(situation, recording))
-    return (*of_memory, *advice_on(known.error, full))
+    return (*of_memory, *advice_on(known.error, known.model, full))
 
 
 def _with_growth(known: causes.Situation, recording: Recording) -> causes.Situation:

@@ -15,13 +15,13 @@ class KnownError(NamedTuple):
     """An error, and what helps."""
 
     error: str  # Pattern in the exception's class and message
-    text: str
+    text: str  # A sentence, with `{operators}` where the model's own ones may be the reason
     source: str  # Where that is known from
 
 
 KNOWN_ERRORS: Final = (
     KnownError(r"Incomplete symbolic shape inference",
-        "Call quant_pre_process with skip_symbolic_shape=True: ONNX's own shape inference is still done.",
+        "Call quant_pre_process with skip_symbolic_shape=True: ONNX's own shape inference is still done.{operators}",
         "ONNX Runtime, onnxruntime.quantization.shape_inference: quant_pre_process"),
     KnownError(r"before the\s+current process has finished its\s+bootstrapping phase",
         'Put what starts the processes below `if __name__ == "__main__":` in the script: each new process imports it, and runs it again.',
@@ -32,11 +32,12 @@ KNOWN_ERRORS: Final = (
 )  # fmt: skip
 
 
-def advice_on(error: str, full: Sequence[Disk]) -> Iterator[Advice]:
-    """Yields what helps against an exception, of a program where some disks were full."""
+def advice_on(error: str, model: str, full: Sequence[Disk]) -> Iterator[Advice]:
+    """Yields what helps against an exception, of a program with a model's file, where some disks were full."""
     for row in KNOWN_ERRORS:
         if re.search(row.error, error):
-            yield Advice(text=row.text, source=row.source)
+            found = _operators_of(model) if "{operators}" in row.text else ""
+            yield Advice(text=row.text.replace("{operators}", found), source=row.source)
     for disk in full:
         if "temporary files" in disk.places:
             how = f"Set TMPDIR to a folder on a disk with more room than {size(disk.size)}, which temporary files have now."
@@ -47,3 +48,17 @@ def advice_on(error: str, full: Sequence[Disk]) -> Iterator[Advice]:
         else:
             how = f"Write to a disk with more room, or make some: {disk.places} had {size(disk.free)} of {size(disk.size)}."
         yield Advice(text=how, source="this recording: room on disks")
+
+
+def _operators_of(model: str) -> str:
+    """Returns, as a sentence, which operators of a model no standard has; empty if all are known."""
+    from otel_quant.cost import CostError, analyze  # only now: few programs end so
+
+    try:
+        names = analyze(model).op_counts if model else {}
+    except CostError:
+        return ""
+    own = [
+        name for name in names if ":" in name and not name.startswith(("com.microsoft", "ai.onnx"))
+    ]
+    return f" It cannot know the shapes of {', '.join(own)}." if own else ""

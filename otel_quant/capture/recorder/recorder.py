@@ -375,6 +375,8 @@ class Recorder:
             return None if self.ended else events.take(name, reading, custom)
 
     def _sample(self) -> None:
+        if self._stacks is not None:
+            self._stacks.look_at_gil()
         is_due = self._ongoing.is_due()
         reading = self._folded(self._probes.sample(totals=is_due))
         with self._lock:

@@ -217,6 +217,74 @@ print(json.dumps(seen))
     assert unfinished == "otel_quant.capture.recorder.recorder.UnfinishedStepError"
 
 
+def test_asynchronous_generators_are_steps(run: Run, otlp: OtlpReceiver) -> None:
+    seen = run(
+        """
+seen = []
+
+def generator(name):
+    @step(name)
+    async def generate():
+        try:
+            while True:
+                await asyncio.sleep(0)
+                got = yield current()
+                if got is not None:
+                    seen.append([name, got])
+        except KeyError:
+            yield "handled"
+        finally:
+            await asyncio.sleep(0)
+            seen.append([name, current()])
+    return generate()
+
+async def main():
+    async with step("consumer"):
+        async for item in generator("left early"):
+            seen.append([item, current()])
+            break
+        await asyncio.sleep(0.01)
+        gc.collect()
+        await asyncio.sleep(0.01)
+
+        closed = generator("closed")
+        await anext(closed)
+        await closed.asend("sent")
+        await closed.aclose()
+
+        broken = generator("broken")
+        await anext(broken)
+        try:
+            await broken.athrow(ValueError("thrown in"))
+        except ValueError as caught:
+            seen.append(["caught", str(caught)])
+
+        handled = generator("handled")
+        await anext(handled)
+        seen.append(["throw gives", await handled.athrow(KeyError())])
+        await handled.aclose()
+
+asyncio.run(main())
+print(json.dumps(seen))
+"""
+    )
+    assert seen == [
+        ["left early", "consumer"],
+        ["left early", "left early"],
+        ["closed", "sent"],
+        ["closed", "closed"],
+        ["broken", "broken"],
+        ["caught", "thrown in"],
+        ["throw gives", "handled"],
+        ["handled", "handled"],
+    ]
+    statuses = {span.name: span.status for span in otlp.spans}
+    assert statuses == {
+        "quantization": "UNSET", "consumer": "UNSET", "left early": "UNSET", "closed": "UNSET",
+        "broken": "ERROR", "handled": "UNSET",
+    }  # fmt: skip
+
+
 def test_a_generator_collected_in_another_thread_changes_no_other_step(
     run: Run, otlp: OtlpReceiver
 ) -> None:

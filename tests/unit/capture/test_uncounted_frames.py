@@ -25,6 +25,9 @@ def yielded():
     tell()
     yield 1
 async def awaited(): tell()
+async def yielded_later():
+    tell()
+    yield 1
 class Reader:
     def counted(self):
         tell()
@@ -51,7 +54,7 @@ if sys.argv[1:] == ["hooked"]:
 
     hooks = {
         "stepped": STEP, "entered": ENTRY_POINT, "yielded": STEP,
-        "awaited": STEP,
+        "awaited": STEP, "yielded_later": STEP,
     }
     nothing = "quark:note_name"
     HOOKS.set([
@@ -107,6 +110,8 @@ for _ in readers:
 
 async def program():
     await tool.awaited()
+    async for _ in tool.yielded_later():
+        pass
 
 asyncio.run(program())
 print(said)
@@ -117,7 +122,7 @@ def test_warnings_and_log_lines_name_the_same_caller_with_and_without_hooks(tmp_
     (tmp_path / "tool.py").write_text(LIBRARY)
     plain, _ = run_script(tmp_path, PROGRAM)
     hooked, errors = run_script(tmp_path, PROGRAM, "hooked")
-    assert plain.count("'script.py'") == 28, plain
+    assert plain.count("'script.py'") == 30, plain
     assert (hooked, errors) == (plain, "")
 
 

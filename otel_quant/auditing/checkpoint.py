@@ -93,7 +93,7 @@ def read_checkpoint(path: Path, problems: Problems) -> Checkpoint:
             problems.add("doubled", name, "is in two files of the checkpoint")
         tensors.update(found)
     if index is not None:
-        _check_total(index, sum(each.size for each in tensors.values()), problems)
+        _check_total(index, sum(each.size for each in tensors.values()), whole, problems)
         for file in folder.glob(_FILES):
             if file.name not in placed.values() and _SHARD.search(file.name):
                 problems.add("note", file.name, "is a shard that the index does not name")
@@ -167,10 +167,11 @@ def _compare(file: str, names: Any, placed: Mapping[str, str], problems: Problem
         problems.add("orphaned", name, f"is in {file}, and not in the index")
 
 
-def _check_total(index: Path, stored: int, problems: Problems) -> None:
+def _check_total(index: Path, stored: int, whole: int, problems: Problems) -> None:
+    """Compares the size in an index with that of the tensors, or of the files, which some libraries write."""
     metadata = _json(index).get("metadata")
     total = metadata.get("total_size") if isinstance(metadata, dict) else None
-    if isinstance(total, int) and abs(total - stored) > 0.05 * max(stored, 1):
+    if type(total) is int and min(abs(total - stored), abs(total - whole)) > 0.05 * whole:
         what = f"has a total_size of {size(total)}; the tensors take {size(stored)}"
         problems.add("size", index.name, what)
 

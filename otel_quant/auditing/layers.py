@@ -213,7 +213,9 @@ class CheckpointLayers:
             while parent and parent not in ours:
                 parent = parent.rpartition(".")[0]
             is_tied = name == "lm_head" and self._config.get("tie_word_embeddings")
-            is_anew = parent and ours[parent].isdisjoint(known[parent])  # laid out anew, as experts are
+            is_anew = parent and ours[parent].isdisjoint(
+                known[parent]
+            )  # laid out anew, as experts are
             lacking += [name] * (not is_tied and not is_anew)
         if len(lacking) > len(theirs) / 2:
             self._add(

@@ -53,7 +53,7 @@ def audit(
         floats = read_checkpoint(Path(against), Problems())
         found.compare(floats)
     method, known = found.asked.method, found.asked.known
-    if not any(each.state == "quantized" for each in found.layers) and known:
+    if known and found.layers and all(each.state != "quantized" for each in found.layers):
         what = f"has no quantized layer; its configuration asks for {method or 'nothing'}"
         problems.add("forgotten", "the model", what)
     read = check_scales(found.scales, problems, seconds)

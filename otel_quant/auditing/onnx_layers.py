@@ -15,21 +15,22 @@ from otel_quant.cost import CostError
 from otel_quant.cost.graph import Graph, GraphNode, Tensor, dtypes, node_name, read_graph
 from otel_quant.schema.units import counted, size
 
-_CONTRACTIONS: Final = {"Conv": 1, "Gemm": 1, "MatMul": 1, "ConvTranspose": 1}
+_CONTRACTIONS: Final = ("Conv", "Gemm", "MatMul", "ConvTranspose")
+_MOST_THROUGH: Final = 32  # Nodes between a constant and what reads it
 _QUANTIZED: Final[Mapping[str, tuple[int, int, int]]] = {
-    "QLinearConv": (3, 4, 5),
-    "QLinearMatMul": (3, 4, 5),
-    "QGemm": (3, 4, 5),
-    "ConvInteger": (1, -1, 3),
-    "MatMulInteger": (1, -1, 3),
-    "DynamicQuantizeMatMul": (1, 2, 3),
-    "MatMulIntegerToFloat": (1, 3, 5),
-    "MatMulNBits": (1, 2, 3),
-    "MatMulBnb4": (1, 2, -1),
+    **dict.fromkeys(("QLinearConv", "QLinearMatMul", "QGemm"), (3, 4, 5)),
+    **dict.fromkeys(("ConvInteger", "MatMulInteger"), (1, -1, 3)),
+    **{"DynamicQuantizeMatMul": (1, 2, 3), "MatMulNBits": (1, 2, 3), "MatMulBnb4": (1, 2, -1)},
+    **{
+        "MatMulIntegerToFloat": (1, 3, 5),
+        "DynamicQuantizeLSTM": (1, 8, 9),
+        "QAttention": (1, 4, 7),
+    },
 }
 """Of operators on integers the inputs that are weights, scales and zero points."""
 
-_THROUGH: Final = ("Transpose", "Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze")
+_RESHAPES: Final = ("Transpose", "Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze")
+_THROUGH: Final = (*_RESHAPES, "QuantizeLinear", "DequantizeLinear")
 _STORED: Final = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "float64": "F64"}
 _PAYLOADS: Final = (4, 9)  # Fields of a TensorProto whose elements lie as they are in memory
 
@@ -42,13 +43,13 @@ class OnnxLayers:
             graph = read_graph(str(path))
         except CostError as error:
             raise AuditError(str(error)) from error
-        self._path, self._problems, self.asked = path, problems, asked
+        self._path, self._add, self.asked = path, problems.add, asked
         self._seen: dict[str, StoredTensor] = {}
         self.bytes = path.stat().st_size + self._outside(graph)
         quantized: list[AuditedLayer] = []
         floats: list[AuditedLayer] = []
         for inner in graph.within():
-            for each in self._layers(inner, {it.name: it for it in inner.initializers}):
+            for each in self._layers(inner):
                 (floats if each.state == "left out" else quantized).append(each)
         siblings = Siblings(asked, problems.add)
         self.layers = [*quantized, *siblings.sort(quantized, floats)]
@@ -64,22 +65,34 @@ class OnnxLayers:
                 ends[tensor.external.location] = end, count + 1
         whole = 0
         for location, (end, count) in ends.items():
-            file = self._path.parent / location
-            if Path(location).is_absolute() or ".." in Path(location).parts:
-                self._problems.add("file", location, "is outside of the model's folder")
+            file = self._inside(location)
+            has = file.stat().st_size if file is not None and file.is_file() else 0
+            if file is None:
+                self._add("file", location, "is outside of the model's folder")
             elif not file.is_file():
-                self._problems.add(
+                self._add(
                     "missing", location, f"is not there, with {counted(count, 'tensor')} in it"
                 )
-            elif (has := file.stat().st_size) < end:
-                self._problems.add(
+            elif has < end:
+                self._add(
                     "file", location, f"is truncated: {size(end - has)} are missing at its end"
                 )
-            whole += file.stat().st_size if file.is_file() else 0
+            whole += has
         return whole
 
-    def _layers(self, graph: Graph, tensors: Mapping[str, Tensor]) -> Iterator[AuditedLayer]:
+    def _inside(self, location: str) -> Path | None:
+        """Returns the path of a file of weights; None for one outside of the model's folder."""
+        is_outside = Path(location).is_absolute() or ".." in Path(location).parts
+        return None if is_outside else self._path.parent / location
+
+    def _layers(self, graph: Graph) -> Iterator[AuditedLayer]:
         makers = {name: node for node in graph.nodes for name in node.outputs}
+        tensors = {each.name: each for each in graph.initializers}
+        tensors |= {
+            name: value
+            for name, node in makers.items()
+            if isinstance(value := node.attributes.get("value"), Tensor)
+        }
         for node in graph.nodes:
             name = node_name(node)
             if node.op_type in _QUANTIZED:
@@ -87,17 +100,12 @@ class OnnxLayers:
                 if weight is not None:
                     yield self._quantized(name, node, weight, scale, zero)
             elif node.op_type in _CONTRACTIONS and len(node.inputs) > 1:
-                source = node.inputs[1]
-                while (maker := makers.get(source)) is not None and maker.op_type in _THROUGH:
-                    source = maker.inputs[0]
-                if maker is not None and maker.op_type == "DequantizeLinear":
-                    weight, scale, zero = (_input(maker, at, tensors) for at in range(3))
-                    pair = makers.get(maker.inputs[0])
-                    if weight is None and pair is not None and pair.op_type == "QuantizeLinear":
-                        weight = _input(pair, 0, tensors)
-                    if weight is not None:
-                        yield self._quantized(name, maker, weight, scale, zero)
-                elif (own := tensors.get(source)) is not None and len(own.dims) > 1:
+                source, pair = _constant_behind(node.inputs[1], makers)
+                own = tensors.get(source)
+                if own is not None and pair is not None:
+                    scale, zero = (_input(pair, at, tensors) for at in (1, 2))
+                    yield self._quantized(name, pair, own, scale, zero)
+                elif own is not None and len(own.dims) > 1:
                     yield _layer(name, "left out", dtypes.name_of(own.dtype), own, own.stored)
 
     def _quantized(
@@ -117,7 +125,7 @@ class OnnxLayers:
             is_packed = what == "zero points" and node.op_type == "MatMulNBits"
             if each is not None and not is_packed and each.elements not in wanted:
                 expected = " or ".join(f"{it:,}" for it in sorted(wanted))
-                self._problems.add(
+                self._add(
                     "shape", name, f"has {each.elements:,} {what} where {expected} are expected"
                 )
         if scale is not None and (stored := self._stored(scale)) is not None:
@@ -128,23 +136,33 @@ class OnnxLayers:
     def _stored(self, tensor: Tensor) -> StoredTensor | None:
         """Returns where a scale lies, if that can be read."""
         dtype, outside = _STORED.get(dtypes.name_of(tensor.dtype)), tensor.external
-        if dtype is None:
-            return None
+        file, begin, length = self._path, 0, tensor.stored
         if outside is not None:
-            is_inside = (
-                not Path(outside.location).is_absolute()
-                and ".." not in Path(outside.location).parts
-            )
-            file = self._path.parent / outside.location
-            found = (str(file), outside.offset, tensor.stored)
-            return (
-                StoredTensor(tensor.name, dtype, tensor.dims, *found)
-                if is_inside and file.is_file()
-                else None
-            )
-        if len(tensor.spans) != 1 or tensor.spans[0].field not in _PAYLOADS:
+            own = self._inside(outside.location)
+            if own is None or not own.is_file():
+                return None
+            file, begin = own, outside.offset
+        elif len(tensor.spans) == 1 and tensor.spans[0].field in _PAYLOADS:
+            _, begin, length = tensor.spans[0]
+        else:
             return None
-        return StoredTensor(tensor.name, dtype, tensor.dims, str(self._path), *tensor.spans[0][1:])
+        return (
+            StoredTensor(tensor.name, dtype, tensor.dims, str(file), begin, length)
+            if dtype
+            else None
+        )
+
+
+def _constant_behind(source: str, makers: Mapping[str, GraphNode]) -> tuple[str, GraphNode | None]:
+    """Returns what a tensor is made of without being computed, and what dequantizes it on the way."""
+    pair = None
+    for _ in range(_MOST_THROUGH):
+        maker = makers.get(source)
+        if maker is None or maker.op_type not in _THROUGH or not maker.inputs:
+            break
+        source = maker.inputs[0]
+        pair = maker if pair is None and maker.op_type == "DequantizeLinear" else pair
+    return source, pair
 
 
 def _input(node: GraphNode, at: int, tensors: Mapping[str, Tensor]) -> Tensor | None:
@@ -164,7 +182,12 @@ def _wanted(dims: tuple[int, ...], numbers: Mapping[str, int], kind: str) -> set
     if kind == "MatMulBnb4":
         return {-(-numbers.get("K", 0) * numbers.get("N", 0) // max(block, 1))}
     if kind != "DequantizeLinear":
-        return {1, dims[0], dims[-1]}
-    if not -len(dims) <= axis < len(dims):
+        return {
+            1,
+            *dims[:1],
+            *dims[-1:],
+            prod((*dims[:1], *dims[-1:])),
+        }  # an LSTM has two directions
+    if not -len(dims) <= axis < len(dims) or not dims:
         return {1}
     return {prod(dims) // dims[axis] * -(-dims[axis] // block)} if block else {1, dims[axis]}

@@ -203,15 +203,17 @@ def _torchao(found: Mapping[str, Any]) -> _Asked:
     return asked(_at(names, "_default") if named else own), named
 
 
+def _bitsandbytes(found: Mapping[str, Any]) -> _Asked:
+    is_four = found.get("load_in_4bit") is True
+    return AskedType(4, 64, "float") if is_four else AskedType(8, 0, "int"), []
+
+
 _READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], _Asked]]] = {
     **dict.fromkeys(("gptq", "awq"), _of_integers),
     "compressed-tensors": _compressed_tensors,
     "modelopt": _modelopt,
     "quark": _quark,
     "torchao": _torchao,
+    "bitsandbytes": _bitsandbytes,
     "fp8": lambda _: (AskedType(8, 0, "float"), []),
-    "bitsandbytes": lambda it: (
-        AskedType(4, 64, "float") if it.get("load_in_4bit") is True else AskedType(8, 0, "int"),
-        [],
-    ),
 }

@@ -20,12 +20,10 @@ _MOST_THROUGH: Final = 32  # Nodes between a constant and what reads it
 _QUANTIZED: Final[Mapping[str, tuple[int, int, int]]] = {
     **dict.fromkeys(("QLinearConv", "QLinearMatMul", "QGemm"), (3, 4, 5)),
     **dict.fromkeys(("ConvInteger", "MatMulInteger"), (1, -1, 3)),
-    **{"DynamicQuantizeMatMul": (1, 2, 3), "MatMulNBits": (1, 2, 3), "MatMulBnb4": (1, 2, -1)},
-    **{
-        "MatMulIntegerToFloat": (1, 3, 5),
-        "DynamicQuantizeLSTM": (1, 8, 9),
-        "QAttention": (1, 4, 7),
-    },
+    **dict.fromkeys(("DynamicQuantizeMatMul", "MatMulNBits", "MatMulBnb4"), (1, 2, 3)),
+    "MatMulIntegerToFloat": (1, 3, 5),
+    "DynamicQuantizeLSTM": (1, 8, 9),
+    "QAttention": (1, 4, 7),
 }
 """Of operators on integers the inputs that are weights, scales and zero points."""
 
@@ -113,21 +111,19 @@ class OnnxLayers:
     ) -> AuditedLayer:
         """Returns a quantized layer, and adds scales of another shape than its weights want."""
         numbers = {key: each for key, each in node.attributes.items() if isinstance(each, int)}
-        type_ = dtypes.name_of(weight.dtype)
-        wanted = _wanted(weight.dims, numbers, node.op_type)
+        type_, wanted = dtypes.name_of(weight.dtype), _wanted(weight.dims, numbers, node.op_type)
         if node.op_type == "MatMulNBits":
             type_ = f"int{numbers.get('bits', 4)}"
         elif node.op_type == "MatMulBnb4":
             type_ = "nf4" if numbers.get("quant_type") else "fp4"
         elif type_ == "float32":  # with a pair behind it
             type_ = dtypes.name_of(zero.dtype) if zero is not None else "int8"
-        for what, each in (("scales", scale), ("zero points", zero)):
-            is_packed = what == "zero points" and node.op_type == "MatMulNBits"
-            if each is not None and not is_packed and each.elements not in wanted:
+        zeros = zero if node.op_type != "MatMulNBits" else None  # where they are packed
+        for what, each in (("scales", scale), ("zero points", zeros)):
+            if each is not None and each.elements not in wanted:
                 expected = " or ".join(f"{it:,}" for it in sorted(wanted))
-                self._add(
-                    "shape", name, f"has {each.elements:,} {what} where {expected} are expected"
-                )
+                where = f"where {expected} are expected"
+                self._add("shape", name, f"has {each.elements:,} {what} {where}")
         if scale is not None and (stored := self._stored(scale)) is not None:
             self._seen[scale.name] = stored
         own = sum(each.stored for each in (weight, scale, zero) if each is not None)

@@ -13,6 +13,7 @@ import pytest
 
 from otel_quant.auditing.audit import audit
 from otel_quant.auditing.checkpoint import AuditError
+from otel_quant.cli import main
 from tests.fixtures.checkpoints import Tensors, real, tensors, write_tensors
 
 UP: Final = "model.layers.2.mlp.up_proj"
@@ -333,3 +334,25 @@ def test_a_pickle_is_named_and_not_loaded(tmp_path: Path) -> None:
         AuditError, match=r"pytorch_model\.bin may be a pickle, which is never loaded"
     ):
         audit(tmp_path)
+
+
+@pytest.mark.parametrize("is_good", [True, False])
+@pytest.mark.parametrize("form", ["table", "json", "html", "csv"])
+def test_the_command_begins_with_the_verdict_and_exits_with_it(
+    form: str, is_good: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = tensors("gptq4")
+    if not is_good:
+        float_layer(made)
+    made.write(tmp_path)
+    assert main(["audit", str(tmp_path), "--format", form]) == (0 if is_good else 1)
+    out, answer = capsys.readouterr().out, audit(tmp_path).answer
+    if form == "json":
+        found = json.loads(out)
+        assert (found["passed"], found["answer"], len(found["layers"])) == (is_good, answer, 29)
+    elif form == "csv":
+        row = f'{UP},forgotten,"is BF16, and others like it are int4"\n'
+        assert out.replace("\r", "") == "where,kind,what\n" + row * (not is_good)
+    else:
+        assert out.startswith(f"{answer}.\n" if form == "table" else "<!DOCTYPE html>")
+        assert answer in out

@@ -99,7 +99,13 @@ def _last_words(
     if warner is not None:
         with FAULTS.kept_in("--on-warning"):
             warner.end(recorded)
-    text = "" if options.quiet else _text(recorded, notes)
+    text = ""
+    if not options.quiet:
+        from otel_quant.cli.audit import audited
+
+        text = _text(recorded, notes)
+        with FAULTS.kept_in("audit"):
+            text += "".join(f"\naudit:     {printable(line)}" for line in audited(recorded))
     if options.fix:
         from otel_quant.cli.fix import fixed_beside
 

@@ -27,6 +27,10 @@ A quantized ONNX model that is no faster, rewritten so that it is::
 
     otel_quant.fix("int8.onnx", "fixed.onnx", float_model="float.onnx")
 
+Which layers of a quantized ONNX model to leave in float::
+
+    otel_quant.advise("float.onnx", "int8.onnx", budget="sqnr>=35dB").nodes
+
 A program that configures OpenTelemetry itself calls
 ``otel_quant.QuantInstrumentor().instrument()``.
 """
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from otel_quant.capture.scope import step
+    from otel_quant.program.advised_model import advise
     from otel_quant.program.fixed_model import fix
     from otel_quant.program.instrumentor import QuantInstrumentor
     from otel_quant.program.measured_inference import MeasuredInference, measure_inference
@@ -56,6 +61,7 @@ __all__ = [
     "RunFigures",
     "RunStep",
     "__version__",
+    "advise",
     "fix",
     "measure_inference",
     "run",
@@ -71,6 +77,7 @@ _MODULES = {
     "Run": "otel_quant.program.measured_run",
     "RunFigures": "otel_quant.program.measured_run",
     "RunStep": "otel_quant.program.measured_run",
+    "advise": "otel_quant.program.advised_model",
     "fix": "otel_quant.program.fixed_model",
     "measure_inference": "otel_quant.program.measured_inference",
     "run": "otel_quant.program.measured_run",

@@ -135,7 +135,7 @@ class TensorFile:
         """Adds a node; returns its result."""
         from onnx import helper
 
-        self.graph.node.append(helper.make_node(op_type, inputs, [name], name, **more))
+        self.graph.node.append(helper.make_node(op_type, inputs, [name], **more))
         return name
 
     @property

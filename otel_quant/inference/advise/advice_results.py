@@ -10,19 +10,17 @@ SCHEMA: Final = 1  # Version of the JSON: raised when a key changes its meaning 
 
 
 @dataclass(frozen=True, slots=True)
-class AdvisedLayer:
-    """A node that may be left in float, or the input of the model."""
+class AdvisedNode:
+    """A node that may be left in float."""
 
-    node: str
+    name: str
     op_type: str
     is_left: bool  # Whether it is to be left in float
     noise: float | None  # Part of the outputs' noise that the quantization of its result makes
     weights_noise: float | None  # And that of its weights
-    own: float | None  # SQNR of the quantization of its result alone, in dB
-    weights: float | None  # And of its weights
-    float_micros: float | None  # Its time in the float model
-    micros: float | None  # Its time as it is
-    growth: int  # Bytes that its weights take more in float
+    seconds: float | None  # Its time in a run as it is
+    float_seconds: float | None  # And in the float model
+    growth: int | None  # Bytes that its weights take more in float; None where it cannot be
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +28,10 @@ class AdvisedFile:
     """What was measured of a file beside the others."""
 
     role: str  # ``quantized``, ``forecast``, ``rerun`` or ``float``
-    path: str  # Empty of the forecast, which is not kept
     bytes: int
     median: float  # Seconds of a run
     cpu: float | None  # Seconds of CPU time of a run
-    ratio: float | None  # Its time by that of the quantized file
+    ratio: float | None  # Its time by that of the quantized file, on one thread of CPU time
     is_apart: bool | None  # Whether rounds tell the two apart
     sqnr: float | None  # To the float model, in dB
 
@@ -47,15 +44,13 @@ class AdviceResult:
     model: str
     target: str
     budget: str
-    nodes: tuple[str, ...] = ()  # To leave in float, in the order of the file
-    tool: str = ""  # What has made the model; empty if that is not known
-    option: tuple[str, ...] = ()  # Lines for its script
-    # Optimizers of onnxruntime that would quantize the nodes again on loading
+    nodes: tuple[AdvisedNode, ...] = ()  # What makes most noise first
+    left: tuple[str, ...] = ()  # Those to leave in float, in the order of the file
+    option: tuple[str, ...] = ()  # Lines for the script
+    # Optimizers of onnxruntime that would quantize them again on loading
     disabled_optimizers: tuple[str, ...] = ()
-    layers: tuple[AdvisedLayer, ...] = ()  # What makes most noise first
     files: tuple[AdvisedFile, ...] = ()
-    expected_sqnr: float | None = None  # By the noise of the parts alone, in dB
-    why: str = ""  # Why no node is to be left in float, or the budget is not met
+    why: str = ""  # Why there are none, or the budget is not met
 
     def to_json(self) -> str:
         """Returns the JSON."""

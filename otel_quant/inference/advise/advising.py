@@ -7,30 +7,33 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from math import inf, log10
+from math import inf
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from otel_quant.base import machine
 from otel_quant.cost import CostError, analyze
-from otel_quant.inference.advise.advice_results import AdviceResult, AdvisedFile, AdvisedLayer
-from otel_quant.inference.advise.choosing import Choice, Costs, Limit, Target
+from otel_quant.inference.advise.advice_results import AdviceResult, AdvisedFile, AdvisedNode
+from otel_quant.inference.advise.choosing import Choice, Limit, Target
 from otel_quant.inference.advise.options_of_tools import option_of
 from otel_quant.inference.fix.fixing import FixError, read_quantized
-from otel_quant.inference.measure import files_result, run_in_turns
+from otel_quant.inference.measure import run_in_turns
 from otel_quant.inference.model_process import ModelError
+from otel_quant.inference.rounds import latency
 from otel_quant.inference.subjects import OnnxModel, Options
 
-_BUDGET: Final = re.compile(r"(sqnr>=\+?|latency<=|size<=)(\d+(?:\.\d+)?) ?(dB|x|ms|MB)")
-_UNITS: Final = {"sqnr": ("dB",), "latency": ("x", "ms"), "size": ("x", "MB")}
-_DEFAULTS: Final[Mapping[str, str]] = {"latency": "", "accuracy": "sqnr>=+3dB"}
-
-EXPECTED: Final = "expected sqnr>=35dB, sqnr>=+3dB (more than now), latency<=1.2x (of now), latency<=5ms, size<=2x or size<=20MB"
+_BUDGET: Final = re.compile(
+    r"(?=sqnr.*dB|latency.*(?:x|ms)|size.*(?:x|MB))(sqnr>=\+?|latency<=|size<=)(\d+(?:\.\d+)?)(dB|x|ms|MB)"
+)
+_DEFAULT: Final = "sqnr>=+3dB"
 
 _UNDOES: Final = "WeightBiasQuantization"
+_CONVERT: Final = ("QuantizeLinear", "DequantizeLinear")
+
+_MET: Final = "the budget is met as it is"
+_NOTHING: Final = "no node is worth it"
 
 _TRIES: Final = 4
-"""Lists whose SQNR is measured, until one is just within the budget: noise only adds up nearly."""
+"""Lists whose SQNR is measured, until one is just within the budget: noise only nearly adds up."""
 
 _NEAR: Final = 0.85
 """Noise by what is allowed from which on a list is not too long."""
@@ -50,12 +53,11 @@ class AdviceWanted:
 
 def advise(wanted: AdviceWanted, options: Options) -> AdviceResult:
     """Returns which nodes to leave in float, and what was measured of that."""
-    budget = wanted.budget or _DEFAULTS.get(wanted.target, "")
+    budget = wanted.budget or (_DEFAULT if wanted.target == "accuracy" else "")
     found = _BUDGET.fullmatch(budget)
-    if (budget or wanted.target == "size") and (
-        not found or found[3] not in _UNITS[re.split("[<>]", found[1])[0]]
-    ):
-        raise FixError(f"budget {budget!r} of {wanted.target}: {EXPECTED}")
+    if found is None and (budget or wanted.target == "size"):
+        known = "sqnr>=35dB, sqnr>=+3dB, latency<=5ms, latency<=1.2x, size<=20MB or size<=2x"
+        raise FixError(f"budget {budget!r} for {wanted.target}: expected {known}")
     read_quantized(wanted.model)
     try:
         with ExitStack() as kept:
@@ -70,180 +72,154 @@ class _Advising:
     """One model beside its float model, and what is found of it."""
 
     def __init__(self, wanted: AdviceWanted, options: Options, kept: ExitStack) -> None:
-        from otel_quant.inference.advise.quantized_parts import QuantizedParts
-
         self._wanted, self._options, self._kept = wanted, options, kept
-        pairs = ((wanted.float_model, options), (wanted.model, replace(options, layers=True)))
-        self._float, self._own = (
-            OnnxModel(path, path, how, is_profiled=True) for path, how in pairs
-        )
-        self._measured([self._float, self._own])
-        self._parts = QuantizedParts(Path(wanted.float_model), Path(wanted.model))
-        self._folder = self._own.process.folder
-        self._choice = Choice(self._parts, self._costs())
+        paths = (wanted.float_model, wanted.model)
+        models = [OnnxModel(path, path, options, is_profiled=True) for path in paths]
+        self._float, self._own = models
+        self._measure(models)
+        self._choice = self._made_choice()
+        self._limit = self._made_limit()
 
-    def _measured(self, models: Sequence[OnnxModel], *, is_timed: bool = True) -> None:
+    def _measure(self, models: Sequence[OnnxModel], *, is_timed: bool = True) -> None:
         run_in_turns(models, self._options, self._kept, is_timed=is_timed)
         for each in models:
             if problem := each.problem or each.accuracy(self._float).problem:
                 raise FixError(f"{each.name}: {problem}")
 
-    def _costs(self) -> Costs:
-        errors, floats = self._folder / "errors.onnx", self._folder / "floats.onnx"
-        self._parts.errors().save(errors)
-        self._parts.with_errors().save(floats)
-        given = {"errors": str(errors), "floats": str(floats), "first": self._wanted.float_model}
+    def _sqnr(self, model: OnnxModel) -> float | None:
+        return model.accuracy(self._float).lowest_sqnr
+
+    def _noise(self, model: OnnxModel) -> float:
+        sqnr = self._sqnr(model)
+        return 0.0 if sqnr is None else _power(sqnr)
+
+    def _made_choice(self) -> Choice:
+        """Returns what may be left in float, with its noise, its time and its size."""
+        from otel_quant.inference.advise.quantized_parts import QuantizedParts
+
+        parts = QuantizedParts(self._wanted.float_model, self._wanted.model)
+        errors, floats = (str(self._folder / f"{name}.onnx") for name in ("errors", "floats"))
+        parts.with_errors(as_inputs=False).save(Path(errors))
+        parts.with_errors(as_inputs=True).save(Path(floats))
+        given = {"errors": errors, "floats": floats, "first": self._wanted.float_model}
         try:
             found = self._own.process.ask("noise", **given)
         except ModelError as error:
-            raise FixError(
-                f"{self._wanted.model}: its noise cannot be told apart: {error}"
-            ) from error
-        parts, noise = found["parts"], _noise(self._sqnr(self._own))
-        factor = max(0.0, noise - found["rest"]) / (sum(parts.values()) or 1)
-        micros, float_micros = map(_times, (self._own, self._float))
-        return Costs(
-            {name: factor * power for name, power in parts.items()}, min(noise, found["rest"]), micros, float_micros,
-            self._conversions(), self._own.file.file_bytes,
-        )  # fmt: skip
+            why = f"its noise cannot be told apart: {error}"
+            raise FixError(f"{self._wanted.model}: {why}") from error
+        rest = min(self._noise(self._own), found["rest"])
+        factor = (self._noise(self._own) - rest) / (sum(found["parts"].values()) or 1)
+        noise = {name: factor * power for name, power in found["parts"].items()}
+        kernels = [it for it in self._own.detail["ran"].kernels if it.op_type in _CONVERT]
+        size = sum(it.activations or 0 for it in kernels) or inf
+        rate = 5 * sum(it.micros for it in kernels) / size  # of an element: a float and a byte
+        makers = {name: self._own.file.maker_of(name) for name in parts.sources}
+        conversions = {
+            name: 0.0 if op is None else rate * (op.outputs[0].size or 0)
+            for name, op in makers.items()
+        }
+        times = map(_times, (self._own, self._float))
+        return Choice(parts, noise, rest, *times, conversions, self._own.file.file_bytes)
 
-    def _conversions(self) -> Mapping[str, float]:
-        """Returns the microseconds that it takes to convert each result, by what the file's conversions take."""
-        kernels = [
-            each
-            for each in self._own.detail["ran"].kernels
-            if each.op_type in _CONVERT and each.activations
-        ]
-        rate = sum(each.micros for each in kernels) / (
-            sum(each.activations for each in kernels) or 1
-        )
-        made = {name: self._own.file.maker_of(name) for name in self._parts.sources}
-        sizes = {name: 0 if op is None else op.outputs[0].size or 0 for name, op in made.items()}
-        return {name: 5 * size * rate for name, size in sizes.items()}  # a float and a byte of each
+    @property
+    def _folder(self) -> Path:
+        return self._own.process.folder
 
-    def _sqnr(self, model: OnnxModel) -> float:
-        found = model.accuracy(self._float).lowest_sqnr
-        return inf if found is None else found
-
-    def _limit(self) -> Limit | None:
-        found = _BUDGET.fullmatch(self._wanted.budget)
+    def _made_limit(self) -> Limit | None:
+        found, now = _BUDGET.fullmatch(self._wanted.budget), self._choice.figures(())
         if found is None:
             return None
-        kind, number, now = found[1], float(found[2]), self._choice.before
+        kind, number, unit = found[1], float(found[2]), found[3]
         if kind.startswith("sqnr"):
-            return Limit(
-                "noise", _noise(number + (self._sqnr(self._own) if kind.endswith("+") else 0))
-            )
+            before = self._noise(self._own) if kind.endswith("+") else 1.0
+            return Limit("noise", _power(number) * before)
         if kind.startswith("size"):
-            return Limit("bytes", number * (now.bytes if found[3] == "x" else 1e6))
-        result = files_result([self._own], self._options, None).models[0]
-        assert result.latency is not None
-        part = number if found[3] == "x" else number / (1000 * result.latency.median)
-        return Limit("micros", part * now.micros)
+            return Limit("bytes", number * (now.bytes if unit == "x" else 1e6))
+        seconds = latency(self._own, self._float).median
+        return Limit("micros", number * now.micros / (1 if unit == "x" else 1000 * seconds))
+
+    def _part(self, model: OnnxModel) -> float:
+        """Returns the noise of a model by what is allowed."""
+        is_free = self._limit is None or self._limit.figure != "noise"
+        return 0.0 if is_free or self._limit is None else self._noise(model) / self._limit.value
 
     def result(self) -> AdviceResult:
         """Returns which nodes to leave in float, with the model that this makes beside the others."""
-        wanted = self._wanted
-        result = AdviceResult(wanted.float_model, wanted.model, wanted.target, wanted.budget)
-        left = self._within(self._limit())
-        result = replace(
-            result,
-            nodes=tuple(it.name for it in self._parts.nodes if it.name in left),
-            layers=self._layers(left),
+        wanted, options, nodes = self._wanted, self._options, self._choice.parts.nodes
+        left = self._within()
+        names = tuple(each.name for each in nodes if each.name in left)
+        result = AdviceResult(
+            *(wanted.float_model, wanted.model, wanted.target, wanted.budget),
+            nodes=self._nodes(left),
+            left=names,
         )
         if not left:
-            is_met = (
-                "the budget is met as it is"
-                if self._is_met(self._own)
-                else "no list of nodes comes closer to it"
-            )
-            return replace(
-                result, why=is_met if wanted.budget else "no node takes less time in float"
-            )
-        path = self._candidate(left)
-        cost = analyze(str(path), inputs=self._options.inputs, dims=self._options.dims)
-        disabled = (_UNDOES,) * bool(cost.on_loading)
-        options = replace(self._options, disabled=disabled)
-        models = [OnnxModel(wanted.model, wanted.model, self._options, is_profiled=False)]
-        models.append(OnnxModel("forecast", str(path), options, is_profiled=False))
+            is_met = 0 < self._part(self._own) <= 1
+            return replace(result, why=_MET if is_met else _NOTHING)
+        forecast = self._forecast(left)
+        models = [OnnxModel("quantized", wanted.model, options, is_profiled=False), forecast]
         if wanted.rerun is not None:
-            again = wanted.rerun(result.nodes)
-            models.append(OnnxModel("rerun", again, options, is_profiled=False))
-        models.append(
-            OnnxModel(wanted.float_model, wanted.float_model, self._options, is_profiled=False)
-        )
-        self._float, load = models[-1], machine.load()
-        self._measured(models)
-        tool, option = option_of(self._own.file.model.producer, result.nodes, disabled)
-        why = (
-            ""
-            if self._is_met(models[1])
-            else "the budget is not met: what is left makes more noise"
-        )
+            path = wanted.rerun(names)
+            models.append(OnnxModel("rerun", path, forecast.options, is_profiled=False))
+        self._float = OnnxModel("float", wanted.float_model, options, is_profiled=False)
+        self._measure([*models, self._float])
+        kinds = {each.op_type for each in nodes if each.name in left}
+        are_all = {each.name for each in nodes if each.op_type in kinds} == left
+        producer = self._own.file.model.producer
         return replace(
-            result, tool=tool, option=option, disabled_optimizers=disabled, why=why,
-            expected_sqnr=_decibels(self._choice.figures(left).noise),
-            files=tuple(self._file(*each) for each in zip(models, files_result(models, self._options, load).models, strict=True)),
-        )  # fmt: skip
+            result,
+            disabled_optimizers=forecast.options.disabled,
+            option=tuple(
+                option_of(producer, names, sorted(kinds) * are_all, forecast.options.disabled)
+            ),
+            files=tuple(self._file(each, models[0]) for each in (*models, self._float)),
+            why="the budget is not met: no list comes closer" * (self._part(models[1]) > 1),
+        )
 
-    def _is_met(self, model: OnnxModel) -> bool:
-        limit = self._limit()
-        return limit is None or limit.figure != "noise" or _noise(self._sqnr(model)) <= limit.value
-
-    def _within(self, limit: Limit | None) -> frozenset[str]:
+    def _within(self) -> frozenset[str]:
         """Returns the nodes to leave in float; of several lists that are measured the shortest within the limit."""
-        target, best, aim = self._wanted.target, frozenset[str](), limit
-        tried: dict[frozenset[str], float] = {}
+        aim, tried = self._limit, dict[frozenset[str], float]()
         for _ in range(_TRIES):
-            left = self._choice.nodes(target, aim)
-            if not left or left in tried or limit is None or aim is None or limit.figure != "noise":
-                return best or left
-            model = OnnxModel(
-                "forecast", str(self._candidate(left)), self._options, is_profiled=False
-            )
-            self._measured([model], is_timed=False)
-            import os
-            if os.environ.get("DBG"): print("try", len(left), self._sqnr(model), "aim", _decibels(aim.value), "exp", _decibels(self._choice.figures(left).noise), self._choice.figures(left), self._choice.before)
-            tried[left] = part = _noise(self._sqnr(model)) / limit.value
-            if part <= 1:
-                best = left if not best or len(left) < len(best) else best
+            left = self._choice.nodes(self._wanted.target, aim)
+            if not left or aim is None or aim.figure != "noise":
+                return left
+            if left in tried:
+                break
+            model = self._forecast(left)
+            self._measure([model], is_timed=False)
+            tried[left] = part = self._part(model)
             if _NEAR <= part <= 1:
                 break
-            aim = aim._replace(value=aim.value * min(1 / part, 1.5) * (1 if part < 1 else _NEAR))
-        return best or min(tried, key=tried.__getitem__)
+            aim = aim._replace(value=aim.value / max(part, 2 / 3) * (_NEAR if part > 1 else 1))
+        within = [each for each, part in tried.items() if part <= 1]
+        return min(within, key=len) if within else min(tried, key=tried.__getitem__)
 
-    def _candidate(self, left: frozenset[str]) -> Path:
-        path = self._folder / f"forecast-{abs(hash(left))}.onnx"
-        self._parts.with_floats(left).save(path)
-        return path
+    def _forecast(self, left: frozenset[str]) -> OnnxModel:
+        """Returns the model with some nodes in float, which onnxruntime leaves in float too."""
+        path, options = self._folder / "forecast.onnx", self._options
+        self._choice.parts.with_floats(left).save(path)
+        cost = analyze(path, inputs=options.inputs, dims=options.dims)
+        options = replace(options, disabled=(_UNDOES,) * bool(cost.on_loading))
+        return OnnxModel("forecast", str(path), options, is_profiled=False)
 
-    def _layers(self, left: frozenset[str]) -> tuple[AdvisedLayer, ...]:
-        costs, errors = self._choice.costs, {each.node: each for each in self._own.layers}
-        total = self._choice.before.noise or 1
+    def _nodes(self, left: frozenset[str]) -> tuple[AdvisedNode, ...]:
+        choice, total = self._choice, self._choice.figures(()).noise or 1
+        parts = choice.parts
         found = []
-        for node in [each for each in self._parts.nodes if not each.follows]:
-            made = [costs.noise[it] for it in node.makes if it in costs.noise]
-            weights, error = costs.noise.get(node.name), errors.get(node.name)
-            found.append(
-                AdvisedLayer(
-                    node.name, node.op_type, node.name in left, sum(made) / total if made else None,
-                    None if weights is None else weights / total, error and error.own, error and error.weights,
-                    costs.float_micros.get(node.name), costs.micros.get(node.name), self._parts.growth.get(node.name, 0),
-                )
-            )  # fmt: skip
+        for node in [each for each in parts.nodes if not each.follows]:
+            made = [choice.noise[it] / total for it in node.makes if it in choice.noise]
+            weights = choice.noise[node.name] / total if node.name in choice.noise else None
+            times = (each.get(node.name) for each in (choice.micros, choice.float_micros))
+            times = (None if each is None else 1e-6 * each for each in times)
+            about = (node.name, node.op_type, node.name in left, sum(made) if made else None)
+            found.append(AdvisedNode(*about, weights, *times, parts.growth.get(node.name)))
         return tuple(sorted(found, key=lambda it: -(it.noise or 0) - (it.weights_noise or 0)))
 
-    def _file(self, model: OnnxModel, result: Any) -> AdvisedFile:
-        roles = {self._wanted.model: "quantized", self._wanted.float_model: "float"}
-        latency, role = result.latency, roles.get(model.name, model.name)
-        sqnr = self._sqnr(model)
-        return AdvisedFile(
-            role, "" if role == "forecast" else model.path, model.file.file_bytes, latency.median, latency.cpu,
-            latency.ratio, latency.is_apart, None if sqnr == inf else sqnr,
-        )  # fmt: skip
-
-
-_CONVERT: Final = ("QuantizeLinear", "DequantizeLinear")
+    def _file(self, model: OnnxModel, first: OnnxModel) -> AdvisedFile:
+        time, before = latency(model, first), first.cpu_time
+        ratio = time.cpu / before if time.cpu and before and first.is_on_one_thread else time.ratio
+        told = (ratio, time.is_apart, self._sqnr(model))
+        return AdvisedFile(model.name, model.file.file_bytes, time.median, time.cpu, *told)
 
 
 def _times(model: OnnxModel) -> Mapping[str, float]:
@@ -251,12 +227,8 @@ def _times(model: OnnxModel) -> Mapping[str, float]:
     found: defaultdict[str, float] = defaultdict(float)
     for each in model.detail["ran"].kernels:
         found[each.layer or each.node or each.name] += each.micros
-    return dict(found)
+    return found
 
 
-def _noise(sqnr: float) -> float:
-    return float(10 ** (-sqnr / 10))
-
-
-def _decibels(noise: float) -> float | None:
-    return -10 * log10(noise) if noise else None
+def _power(decibels: float) -> float:
+    return float(10 ** (-decibels / 10))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
@@ -22,20 +22,21 @@ class Figures(NamedTuple):
 
     noise: float  # Power by that of the signal
     micros: float
-    bytes: int
+    bytes: float
 
 
 class Limit(NamedTuple):
     """What one of the figures may be at most."""
 
-    figure: Literal["noise", "micros", "bytes"]
+    figure: str
     value: float
 
 
 @dataclass(slots=True)
-class Costs:
-    """What is known of each part."""
+class Choice:
+    """The nodes of one model that may be left in float, and what is known of them."""
 
+    parts: QuantizedParts
     noise: Mapping[str, float]  # Of results and, by their nodes, of weights
     rest: float  # Noise that comes from none of them
     micros: Mapping[str, float]  # Time of each node as it is
@@ -43,65 +44,47 @@ class Costs:
     conversions: Mapping[str, float]  # Microseconds to convert a result
     bytes: int  # Of the file
 
-
-class Choice:
-    """The nodes of one model that may be left in float."""
-
-    def __init__(self, parts: QuantizedParts, costs: Costs) -> None:
-        self._parts, self.costs = parts, costs
-        self._moves = sorted(parts.moves(), key=sorted)
-        self.before = self.figures(())
-
     def figures(self, left: Collection[str]) -> Figures:
         """Returns what the model is expected to have with some nodes in float."""
-        parts, costs = self._parts, self.costs
-        kept = parts.quantized(left)
-        noisy = {parts.sources[each] for each in kept} | (parts.growth.keys() - set(left))
-        noise = costs.rest + sum(costs.noise.get(each, 0.0) for each in noisy)
-        those = [each for each in parts.nodes if each.name in left]
-        read = {result for each in those for result in each.reads}
-        made = {result for each in those for result in each.makes}
-        converted = [*(read & kept), *(made & kept)]
-        micros = sum(costs.micros.values()) + sum(
-            costs.conversions.get(it, 0.0) for it in converted
+        kept, growth = self.parts.quantized(left), self.parts.growth
+        noisy = {self.parts.sources[each] for each in kept} | (growth.keys() - set(left))
+        those = [each for each in self.parts.nodes if each.name in left]
+        converted = [
+            {it for each in those for it in each.reads},
+            {it for each in those for it in each.makes},
+        ]
+        conversions = (self.conversions[it] for each in converted for it in each & kept)
+        gains = (self.float_micros.get(it, 0.0) - self.micros.get(it, 0.0) for it in left)
+        return Figures(
+            self.rest + sum(self.noise.get(each, 0.0) for each in noisy),
+            sum((*self.micros.values(), *gains, *conversions)),
+            self.bytes + sum(growth[each] for each in left),
         )
-        micros += sum(costs.float_micros.get(it, 0.0) - costs.micros.get(it, 0.0) for it in left)
-        return Figures(noise, micros, costs.bytes + sum(parts.growth[each] for each in left))
 
     def nodes(self, target: Target, limit: Limit | None) -> frozenset[str]:
         """Returns the nodes to leave in float so that the target comes closest within the limit."""
-        left: frozenset[str] = frozenset()
-        if target == "latency":
-            least = _WORTH * self.before.micros
-            left = self._grown(left, lambda now, then: now.micros - then.micros - least, None)
-        if limit is None:
-            return left
-        figure = "micros" if limit.figure == "noise" else limit.figure
+        before = now = self.figures(())
+        left, moves = frozenset[str](), sorted(self.parts.moves(), key=sorted)
+        figure = limit.figure if limit and limit.figure != "noise" else "micros"
         figure = "bytes" if target == "size" else figure
 
-        def worth(now: Figures, then: Figures) -> float:
-            is_over = limit.figure != "noise" and getattr(then, limit.figure) > limit.value
-            gain = now.noise - then.noise
-            cost, least = (getattr(each, figure) for each in (then, self.before))
-            is_little = gain < _LEAST * self.before.noise
-            return (
-                0.0
-                if is_over or is_little
-                else gain / max(cost - getattr(now, figure), _LEAST * least)
-            )
+        def worth(move: frozenset[str]) -> tuple[bool, float]:
+            then = self.figures(left | move)
+            saved, gain = now.micros - then.micros, now.noise - then.noise
+            if target == "latency" and saved > _WORTH * before.micros:
+                return True, saved  # before all that only makes less noise
+            is_done = limit is None or now.noise <= limit.value
+            if limit is not None and limit.figure != "noise":
+                is_done = getattr(then, limit.figure) > limit.value
+            if is_done or gain < _LEAST * before.noise:
+                return False, 0.0
+            cost = getattr(then, figure) - getattr(now, figure)
+            return False, gain / max(cost, _LEAST * getattr(before, figure))
 
-        return self._grown(left, worth, limit)
-
-    def _grown(
-        self, left: frozenset[str], worth: Callable[[Figures, Figures], float], limit: Limit | None
-    ) -> frozenset[str]:
-        """Adds the nodes of the greatest worth, until noise is within the limit or nothing is worth it."""
-        now = self.figures(left)
-        while not (limit and limit.figure == "noise" and now.noise <= limit.value):
-            further = [left | move for move in self._moves if not move <= left]
-            best = max(further, key=lambda each: worth(now, self.figures(each)), default=left)
-            then = self.figures(best)
-            if best == left or worth(now, then) <= 0:
+        while further := [each for each in moves if not each <= left]:
+            best = max(further, key=worth)
+            if worth(best)[1] <= 0:
                 break
-            left, now = best, then
+            left |= best
+            now = self.figures(left)
         return left

@@ -6,9 +6,8 @@ node that is left quantizes it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from math import inf
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -16,30 +15,40 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 from otel_quant.cost.graph import QDQ
+from otel_quant.inference import layer_errors as of
 from otel_quant.inference.fix.edited_graph import EditedGraph, attributes, set_inputs
-from otel_quant.inference.layer_errors import (
-    CARRIES,
-    CHANNELS,
-    CLAMPS,
-    QuantizedLayer,
-    QuantizedLayers,
-    TensorFile,
-)
 from otel_quant.inference.outputs import sqnr
 
-_FOLLOWS: Final = CLAMPS | {
-    "AveragePool", "Flatten", "Gather", "GatherElements", "MaxPool", "Reshape", "Resize", "Slice", "Squeeze", "TopK",
-    "Transpose", "Unsqueeze", "Where",
-}  # fmt: skip
-"""Operators whose result quantizers quantize if what they read is quantized."""
+ERROR: Final = "error of "
+"""Before the name of a part, what a model has its error as."""
+
+_MOVES: Final = frozenset(
+    {
+        "AveragePool",
+        "Flatten",
+        "Gather",
+        "GatherElements",
+        "MaxPool",
+        "Reshape",
+        "Resize",
+        "Slice",
+        "Squeeze",
+        "TopK",
+        "Transpose",
+        "Unsqueeze",
+        "Where",
+    }
+)
+"""Operators whose result quantizers quantize if what they read is quantized, as they do behind a clamp."""
+
+_FORCES: Final = "quark.onnx"
+"""Producer of files in which such operators are quantized in any case (ForceQuantizeNoInputCheck)."""
 
 _ALIKE: Final = 8.0
 """dB from which constants are the float model's: one scale for channels of other ranges may leave no more."""
 
+_HANDED_ON: Final = frozenset({"DequantizeLinear", "Identity", "QuantizeLinear"})
 _OPERANDS: Final = 2  # Before the bias, whose 32 bits lose nothing
-
-
-ERROR: Final = "error of "
 
 
 class TakenNode(NamedTuple):
@@ -51,151 +60,145 @@ class TakenNode(NamedTuple):
     makes: Sequence[str]
     follows: bool  # Whether it quantizes its result only if what it reads is quantized
 
-    @property
-    def touches(self) -> set[str]:
-        """All of these integers."""
-        return {*self.reads, *self.makes}
+
+class _Constant(NamedTuple):
+    """A quantized constant of a node."""
+
+    place: int  # Among its inputs
+    name: str
+    array: Any  # It in floats
+    growth: int  # Bytes that it takes more then
+    is_other: bool = False  # Whether the float model has others
 
 
 class QuantizedParts:
-    """Results and weights of a model that are quantized; each by a name of its own."""
+    """Results of a model that are quantized, by their integers, and its weights, by their nodes."""
 
-    def __init__(self, floats: Path, path: Path) -> None:
-        self._path, self._base = path, TensorFile(str(floats))
+    def __init__(self, floats: str, path: str) -> None:
+        self._path, self._base = path, of.TensorFile(floats)
         own, layers = self._opened()
-        graph = EditedGraph(own.model, path.parent)
         self._of = dict(_names_of(own, layers))
         self.nodes = list(self._taken(own))
-        # Results that are quantized -> the one whose error they have: what is only moved is not rounded again
-        self.sources = {each.codes: each.codes for each in layers if each.codes}
-        scales = {it.codes: [own.array(name) for name in it.how] for it in layers if it.codes}
-        for node in [each for each in self.nodes if each.follows and each.reads]:
-            for made in node.makes:
+        # Results -> the one whose error they have: what is only moved is not rounded again
+        self.sources = {each.codes: each.codes for each in layers}
+        scales = {it.codes: [own.array(name) for name in it.how] for it in layers}
+        for node in self.nodes:
+            for made in node.makes if node.reads and node.op_type in _MOVES | of.CLAMPS else ():
                 if all(map(np.array_equal, scales[made], scales[node.reads[0]])):
                     self.sources[made] = self.sources[node.reads[0]]
-        constants = {
-            each.name: list(self._constants(own, graph, own.named[each.name]))
-            for each in self.nodes if each.name in own.named
-        }  # fmt: skip
-        # Those that can be left in float, with bytes that their weights take more then
-        self.growth: Mapping[str, int] = {
-            name: sum(array.nbytes - array.size for _, array, _ in found)
-            for name, found in constants.items()
-            if name in self._base.named
-            and all(is_alike for i, _, is_alike in found if i < _OPERANDS)
+        known = [each.name for each in self.nodes if each.name in self._base.named]
+        found = {name: list(self._constants(own, own.named[name])) for name in known}
+        # Nodes that can be left in float, with the bytes that their constants take more then
+        self.growth = {
+            name: sum(each.growth for each in constants)
+            for name, constants in found.items()
+            if not any(each.is_other for each in constants)
         }
 
-    def _opened(self) -> tuple[TensorFile, list[QuantizedLayer]]:
-        own = TensorFile(str(self._path))
-        return own, list(QuantizedLayers(own, self._base).all())
+    def _opened(self) -> tuple[of.TensorFile, list[of.QuantizedLayer]]:
+        own = of.TensorFile(self._path)
+        return own, [each for each in of.QuantizedLayers(own, self._base).all() if each.codes]
 
-    def _taken(self, own: TensorFile) -> Iterator[TakenNode]:
+    def _taken(self, own: of.TensorFile) -> Iterator[TakenNode]:
+        is_forced = own.model.producer_name == _FORCES
         for node in own.nodes:
-            if node.op_type in QDQ or node.op_type == "Constant":
-                continue
             reads = [self._of[name] for name in node.input if name in self._of]
             makes = [self._of[it] for name in node.output if (it := self._behind(own, name))]
-            follows = node.op_type in _FOLLOWS
-            if follows or self._is_taken(own, node, bool(reads and makes)):
+            moves, clamps = node.op_type in _MOVES, node.op_type in of.CLAMPS
+            is_own = node.op_type in QDQ or node.op_type == "Constant"
+            if not is_own and (moves or clamps or self._is_taken(own, node, reads and makes)):
+                follows = clamps or (moves and not (is_forced and reads))
                 yield TakenNode(node.name, node.op_type, reads, makes, follows)
 
-    def _behind(self, own: TensorFile, name: str) -> str:
+    def _behind(self, own: of.TensorFile, name: str) -> str:
         """Returns what is quantized of a result, behind clamps that the file has kept; empty if nothing is."""
         while name not in self._of:
-            [reader, *others] = own.readers[name] or [None]
-            if others or reader is None or reader.op_type not in CLAMPS:
+            readers = own.readers[name]
+            if len(readers) != 1 or readers[0].op_type not in of.CLAMPS:
                 return ""
-            name = reader.output[0]
+            name = readers[0].output[0]
         return name
 
-    def _is_taken(self, own: TensorFile, node: Any, is_between: bool) -> bool:
-        if node.op_type not in CHANNELS:
+    def _is_taken(self, own: of.TensorFile, node: Any, is_between: object) -> bool:
+        if node.op_type not in of.CHANNELS:
             known = (name in self._of or own.is_constant(name) for name in node.input if name)
-            return is_between and all(known)
-        fronts = [own.front(name, CARRIES) for name in node.input[:2] if name not in self._of]
+            return bool(is_between) and all(known)
+        fronts = [own.front(name, of.CARRIES) for name in node.input[:2] if name not in self._of]
         return all(any(it.op_type == "DequantizeLinear" for it in front) for front in fronts)
 
-    def _constants(
-        self, own: TensorFile, graph: EditedGraph, node: Any
-    ) -> Iterator[tuple[int, Any, bool]]:
-        """Yields the quantized constants of a node: where, in floats, and whether the float model's are these."""
-        partner = self._base.named.get(node.name)
+    def _constants(self, own: of.TensorFile, node: Any) -> Iterator[_Constant]:
+        """Yields the quantized constants of a node in floats: the float model's, of a bias the same as it is."""
+        graph, partner = EditedGraph(own.model, Path()), self._base.named.get(node.name)
         for i, name in enumerate(node.input):
-            codes, by = graph.dequantized(name)
+            front, source = own.front(name, _HANDED_ON), own.before(name, _HANDED_ON)
+            first = [each.output[0] for each in front if each.op_type == "DequantizeLinear"][-1:]
+            if not first or source not in own.constants:
+                continue
+            if own.constants[source].data_type == TensorProto.FLOAT:  # quantized on loading
+                yield _Constant(i, source, own.array(source), 0)
+                continue
+            codes, by = graph.dequantized(first[0])
             if by is None or by.block:
                 continue
             values = (by if codes.ndim > 1 else by._replace(axis=0)).floats(codes)
             given = partner.input[i : i + 1] if partner is not None and i < _OPERANDS else ()
             floats = [self._base.array(self._base.before(each, {"Identity"})) for each in given]
             found = _rescaled(floats[0], values) if floats and floats[0] is not None else None
-            yield i, (values if found is None else found).astype(np.float32), found is not None
+            array = (values if found is None else found).astype(np.float32)
+            is_other = i < _OPERANDS and found is None
+            yield _Constant(i, source, array, array.nbytes - codes.nbytes, is_other)
 
     def quantized(self, left: Collection[str]) -> set[str]:
         """Returns the results that are quantized if some nodes are left in float."""
         found: set[str] = set()
         for node in self.nodes:
             if node.name not in left and (not node.follows or found.intersection(node.reads)):
-                found.update(node.makes if node.follows else node.touches)
-        return found & self.sources.keys()
+                found.update(node.makes, () if node.follows else node.reads)
+        return found
 
     def moves(self) -> set[frozenset[str]]:
         """Returns nodes that may be left in float together: each, and all that quantize the same values."""
-        near: dict[str, set[str]] = {
-            each.name: {each.name} for each in self.nodes if not each.follows
-        }
+        near: dict[str, set[str]] = {}
         for node in [each for each in self.nodes if not each.follows]:
-            for result in node.touches & self.sources.keys():
-                near.setdefault(f"of {self.sources[result]}", set()).add(node.name)
+            near[f"node {node.name}"] = {node.name}
+            for result in (*node.reads, *node.makes):
+                near.setdefault(self.sources[result], set()).add(node.name)
         return {frozenset(each) for each in near.values() if each <= self.growth.keys()}
 
-    def errors(self) -> TensorFile:
-        """Returns the model with the error of each part as an output, :data:`ERROR` before its name."""
+    def with_errors(self, *, as_inputs: bool) -> of.TensorFile:
+        """Returns the model with the error of each part as an output; or in floats, with inputs that are added there."""
         own, layers = self._opened()
-        for layer in self._sources(layers):
-            own.add("Sub", [layer.after, self._clamped(own, layer)], f"{ERROR}{layer.codes}")
-        for node, i, floats in self._weights(own):
-            constant = _constant(own, f"{node.name}:float", floats)
-            own.add("Sub", [node.input[i], constant], f"{ERROR}{node.name}")
-        names = [each.output[0] for each in own.graph.node if each.output[0].startswith(ERROR)]
-        own.graph.output.extend(map(helper.make_empty_tensor_value_info, names))
-        return own
-
-    def with_errors(self) -> TensorFile:
-        """Returns the model in floats, with an input for the error of each part, which is added to it."""
-        own, layers = self._opened()
-        weights = list(self._weights(own))
-        for layer in [each for each in layers if each.codes]:
+        parts = []
+        for layer in layers:
             floats, is_source = self._clamped(own, layer), self.sources[layer.codes] == layer.codes
-            for made in _set_aside(own, layer):
+            parts += [layer.codes] * is_source
+            if is_source and not as_inputs:
+                own.add("Sub", [layer.after, floats], f"{ERROR}{layer.codes}")
+            for made in _set_aside(own, layer) if as_inputs else ():
                 added = [f"{ERROR}{layer.codes}"] * is_source
                 own.add("Add" if is_source else "Identity", [floats, *added], made)
-        for node, i, array in weights:
-            floats = _constant(own, f"{node.name}:float", array)
-            node.input[i] = own.add("Add", [floats, f"{ERROR}{node.name}"], f"{node.name}:{i}")
-        parts = [*map(attrgetter("codes"), self._sources(layers)), *(it.name for it, *_ in weights)]
-        infos = (
+        for name in self.growth:
+            node = own.named[name]
+            found = [it for it in self._constants(own, node) if it.place < _OPERANDS]
+            for i, source, array, *_ in found[:1]:
+                parts.append(name)
+                floats = _added(own, f"{source}:float", array)
+                if as_inputs:
+                    node.input[i] = own.add("Add", [floats, f"{ERROR}{name}"], f"{name}:{i}")
+                else:
+                    own.add("Sub", [node.input[i], floats], f"{ERROR}{name}")
+        infos = [
             helper.make_tensor_value_info(f"{ERROR}{it}", TensorProto.FLOAT, None) for it in parts
-        )
-        own.graph.input.extend(infos)
-        EditedGraph(own.model, self._path.parent).finished()
+        ]
+        (own.graph.input if as_inputs else own.graph.output).extend(infos)
+        EditedGraph(own.model, Path()).finished()
         return own
 
-    def _sources(self, layers: Iterable[QuantizedLayer]) -> Iterator[QuantizedLayer]:
-        return (it for it in layers if it.codes and self.sources[it.codes] == it.codes)
-
-    def _weights(self, own: TensorFile) -> Iterator[tuple[Any, int, Any]]:
-        """Yields the nodes whose weights are quantized and known in floats, with where they are, and these."""
-        graph = EditedGraph(own.model, self._path.parent)
-        for name in self.growth:
-            found = list(self._constants(own, graph, own.named[name]))
-            for i, array, _ in [each for each in found if each[0] < _OPERANDS][:1]:
-                yield own.named[name], i, array
-
-    def with_floats(self, left: Collection[str]) -> TensorFile:
+    def with_floats(self, left: Collection[str]) -> of.TensorFile:
         """Returns the model with some nodes left in float, as the quantizer would have written it."""
         own, layers = self._opened()
-        graph, kept = EditedGraph(own.model, self._path.parent), self.quantized(left)
-        for layer in [each for each in layers if each.codes]:
+        kept = self.quantized(left)
+        for layer in layers:
             if layer.codes not in kept:
                 floats = self._clamped(own, layer)
                 for made in _set_aside(own, layer):
@@ -203,41 +206,51 @@ class QuantizedParts:
             elif layer.node in left and layer.clamps:  # which the quantizer then does not leave out
                 quantizer = own.makers[layer.codes]
                 set_inputs(quantizer, [self._clamped(own, layer), *quantizer.input[1:]])
-        for name in left:
-            node = own.named[name]
-            for i, array, _ in list(self._constants(own, graph, node)):
-                node.input[i] = _constant(own, f"{name}:{i}:float", array)
-        EditedGraph(own.model, self._path.parent).finished()
+        others = {each.name for each in self.nodes} - set(left)
+        for node in map(own.named.__getitem__, left):
+            for each in list(self._constants(own, node)):
+                given = node.input[each.place]
+                again = [
+                    it for it in own.front(given, _HANDED_ON) if it.op_type == "QuantizeLinear"
+                ]
+                if again:
+                    node.input[each.place] = again[0].input[0]
+                elif others.isdisjoint(
+                    it.name for it in own.readers[given]
+                ):  # else it is quantized for these
+                    own.makers[given].output[0] = f"{given}:quantized"
+                    _added(own, given, each.array)
+        EditedGraph(own.model, Path()).finished()
         return own
 
-    def _clamped(self, own: TensorFile, layer: QuantizedLayer) -> str:
+    def _clamped(self, own: of.TensorFile, layer: of.QuantizedLayer) -> str:
         """Adds the clamps that are left to the quantization of a result; returns the result behind them."""
         name = layer.result
         for number, clamp in enumerate(layer.clamps):
-            made = f"{layer.result}:clamped{number}"
+            made, more = f"{layer.result}:clamped{number}", attributes(clamp)
             limits = [
-                it and _constant(own, f"{made}:{it}", self._base.array(it))
-                for it in clamp.input[1:]
+                it and _added(own, f"{made}:{it}", self._base.array(it)) for it in clamp.input[1:]
             ]
-            name = own.add(clamp.op_type, [name, *limits], made, **attributes(clamp))
+            name = own.add(clamp.op_type, [name, *limits], made, **more)
         return name
 
 
-def _names_of(own: TensorFile, layers: Sequence[QuantizedLayer]) -> Iterator[tuple[str, str]]:
+def _names_of(own: of.TensorFile, layers: Sequence[of.QuantizedLayer]) -> Iterator[tuple[str, str]]:
     """Yields the tensors in floats that stand for integers, with these."""
-    for layer in [each for each in layers if each.codes]:
+    for layer in layers:
         yield layer.result, layer.codes
-        for each in own.readers[layer.codes]:
-            if each.op_type == "DequantizeLinear":
-                yield each.output[0], layer.codes
+        yield from ((it.output[0], layer.codes) for it in _dequantizers(own, layer))
 
 
-def _set_aside(own: TensorFile, layer: QuantizedLayer) -> Iterator[str]:
+def _dequantizers(own: of.TensorFile, layer: of.QuantizedLayer) -> list[Any]:
+    return [it for it in own.readers[layer.codes] if it.op_type == "DequantizeLinear"]
+
+
+def _set_aside(own: of.TensorFile, layer: of.QuantizedLayer) -> Iterator[str]:
     """Gives what dequantizes a result another name for what it makes; yields the former ones."""
-    for each in own.readers[layer.codes]:
-        if each.op_type == "DequantizeLinear":
-            made, each.output[0] = each.output[0], f"{each.output[0]}:quantized"
-            yield made
+    for each in _dequantizers(own, layer):
+        made, each.output[0] = each.output[0], f"{each.output[0]}:quantized"
+        yield made
 
 
 def _rescaled(floats: Any, values: Any) -> Any:
@@ -252,15 +265,14 @@ def _rescaled(floats: Any, values: Any) -> Any:
         others = tuple({*range(found.ndim)} - {axis})
         power = (found**2).sum(others, keepdims=True)
         found *= (found * values).sum(others, keepdims=True) / np.where(power, power, 1)
-    direct, scaled = _error(floats, values), _error(found, values)
+    errors = [sqnr(each, values) for each in (floats, found)]
+    direct, scaled = (inf if each is None else each for each in errors)
     return None if max(direct, scaled) < _ALIKE else found if scaled > direct + _ALIKE else floats
 
 
-def _error(floats: Any, values: Any) -> float:
-    found = sqnr(floats, values)
-    return inf if found is None else found
-
-
-def _constant(own: TensorFile, name: str, array: Any) -> str:
-    own.graph.initializer.append(numpy_helper.from_array(array, name))
+def _added(own: of.TensorFile, name: str, array: Any) -> str:
+    """Adds a constant, unless it is there; returns its name."""
+    if name not in own.constants:
+        own.constants[name] = numpy_helper.from_array(array, name)
+        own.graph.initializer.append(own.constants[name])
     return name

@@ -31,6 +31,10 @@ Which layers of a quantized ONNX model to leave in float::
 
     otel_quant.advise("float.onnx", "int8.onnx", budget="sqnr>=35dB").nodes
 
+A checkpoint that was written, against its configuration::
+
+    assert otel_quant.audit("Llama-3.1-8B-int4").passed
+
 A program that configures OpenTelemetry itself calls
 ``otel_quant.QuantInstrumentor().instrument()``.
 """
@@ -43,6 +47,8 @@ TYPE_CHECKING = False  # not typing's, which takes a third of Python's own start
 if TYPE_CHECKING:
     from typing import Any
 
+    from otel_quant.auditing.audit import audit
+    from otel_quant.auditing.results import Audit
     from otel_quant.capture.scope import step
     from otel_quant.program.advised_model import advise
     from otel_quant.program.fixed_model import fix
@@ -54,6 +60,7 @@ if TYPE_CHECKING:
 __version__ = VERSION
 
 __all__ = [
+    "Audit",
     "MeasuredInference",
     "ProfileStep",
     "QuantInstrumentor",
@@ -62,6 +69,7 @@ __all__ = [
     "RunStep",
     "__version__",
     "advise",
+    "audit",
     "fix",
     "measure_inference",
     "run",
@@ -71,6 +79,7 @@ __all__ = [
 # Imported on first use: the import of this package must be fast, because
 # `opentelemetry-instrument` imports it into every Python program.
 _MODULES = {
+    "Audit": "otel_quant.auditing.results",
     "MeasuredInference": "otel_quant.program.measured_inference",
     "ProfileStep": "otel_quant.schema.readings",
     "QuantInstrumentor": "otel_quant.program.instrumentor",
@@ -78,6 +87,7 @@ _MODULES = {
     "RunFigures": "otel_quant.program.measured_run",
     "RunStep": "otel_quant.program.measured_run",
     "advise": "otel_quant.program.advised_model",
+    "audit": "otel_quant.auditing.audit",
     "fix": "otel_quant.program.fixed_model",
     "measure_inference": "otel_quant.program.measured_inference",
     "run": "otel_quant.program.measured_run",

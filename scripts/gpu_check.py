@@ -37,7 +37,12 @@ PEAK: Final = "gpu_process_memory_peak_mb"
 NEAR: Final = 16 * MIB
 """Bytes by which two readings of memory may differ: a context's buffers."""
 
-FAILURES: Final = OSError, ValueError, LookupError, RuntimeError, ImportError, TypeError
+LONGEST: Final = 150
+"""Seconds that a program may take: one that hangs is a row, and the others are to be seen."""
+
+FAILURES: Final = (
+    OSError, ValueError, LookupError, RuntimeError, ImportError, TypeError, subprocess.SubprocessError,
+)  # fmt: skip
 GOOD, BAD, NOT_RUN = "holds", "does NOT hold", "not run"
 
 TORCH_MODEL: Final = """
@@ -224,6 +229,21 @@ def verdicts(folder: Path) -> Iterator[Row]:
         yield Row(f"verdict, {kind}: {name.replace('_', ' ')}", seen, f"{verdict}: {evidence}", GOOD if verdict in planted.accepted else BAD)  # fmt: skip
 
 
+def remedies(folder: Path) -> Iterator[Row]:
+    """Planted programs before and after what is printed "to try"."""
+    from otel_quant.diagnosis.bounds import remedy_of
+
+    run = recorded("remedies", folder)
+    for name, faster in run.truth.items():
+        expected, _, kind = name.partition(": ")
+        verdict = run.steps[name].get(named("step.bound_by"), "absent")
+        evidence = run.steps[name].get(named("step.bound_evidence"), "")
+        tried = remedy_of(verdict, (), evidence=evidence) or "nothing"
+        is_good = faster >= 1.1 if kind != "not" else tried == "nothing"
+        is_good &= not kind.startswith("whole") or verdict == expected
+        yield Row(f"remedy, {name}", f"{faster:.1f} times faster afterwards", f"{verdict}: {evidence}; to try: {tried}", GOOD if is_good else BAD)  # fmt: skip
+
+
 def cost_of_a_step(folder: Path) -> Iterator[Row]:
     """The same steps with a GPU and without, in turns."""
     turns: dict[str, list[dict[str, float]]] = {"0": [], "": []}
@@ -273,8 +293,12 @@ def metrics(folder: Path) -> Iterator[Row]:
     output([*run, "--", sys.executable, script])
     pages = (ROOT / "grafana" / "dashboards").glob("*.json")
     asked = {
-        name for page in pages for name in re.findall(r"\bhw_\w+(?=\{)", page.read_text("utf-8"))
+        name
+        for page in pages
+        for name in re.findall(r"\bhw_(?!id)[a-z_]+", page.read_text("utf-8"))
     }
+    if all(each.id.startswith("MIG-") for each in read_gpus()):  # these have memory alone
+        asked = {name for name in asked if "memory" in name}
     found: dict[str, list[float]] = {}
     for path in recording.glob("metrics.*.jsonl"):
         for line in path.read_text("utf-8").splitlines():
@@ -366,7 +390,7 @@ def no_gpu() -> str:
 
 CHECKS: Final[dict[Callable[[Path], Iterator[Row]], Callable[[], str]]] = {
     device_memory: no_gpu, memory: no_cuda, killed: no_cuda, cost_of_a_step: no_cuda, cost_of_a_sample: no_gpu,
-    verdicts: no_cuda, metrics: no_gpu, inference: no_cuda, several: no_gpu,
+    verdicts: no_cuda, remedies: no_cuda, metrics: no_gpu, inference: no_cuda, several: no_gpu,
 }  # fmt: skip
 """Each check, with what tells why it cannot run here."""
 
@@ -472,7 +496,7 @@ def otel_quant(*arguments: str | Path) -> list[str | Path]:
 
 def output(command: list[Any], *, fails: bool = False) -> str:
     """Returns what a command prints; raises with its last line if it fails."""
-    ended = subprocess.run(command, capture_output=True, text=True)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST)
     if bool(ended.returncode) != fails:
         last = (ended.stderr.strip() or ended.stdout.strip() or "nothing").splitlines()[-1]
         raise RuntimeError(f"{Path(command[0]).name} ended with {ended.returncode}: {last}")

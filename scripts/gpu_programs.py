@@ -1,6 +1,6 @@
 """What ``gpu_check.py`` measures: programs for a GPU, each of which prints what is true of it, as JSON.
 
-python scripts/gpu_programs.py memory | killed | verdicts | cost
+python scripts/gpu_programs.py memory | killed | verdicts | remedies | cost
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pynvml
 import torch
@@ -64,6 +64,7 @@ class Tensors:
         self.pageable = torch.empty(256 * MIB, dtype=torch.uint8)
         self.pinned = self.pageable.pin_memory()
         self.target = torch.empty(256 * MIB, dtype=torch.uint8, device="cuda")
+        self.returned = torch.empty(64 * MIB, dtype=torch.uint8, pin_memory=True)
         layers = [torch.nn.Linear(512, 512) for _ in range(20)]
         self.small = torch.nn.Sequential(*layers).cuda().requires_grad_(False)
         self.large = torch.nn.Sequential(torch.nn.Conv2d(64, 256, 3), torch.nn.ReLU()).cuda().requires_grad_(False)  # fmt: skip
@@ -270,6 +271,97 @@ def python_beside_another_program() -> None:
     spin(0.05)
 
 
+class Pair(NamedTuple):
+    """A program before a verdict's remedy and after it."""
+
+    before: Callable[[], Any]
+    after: Callable[[], Any]
+
+
+def products() -> None:
+    T.middle @ T.middle
+    torch.cuda.synchronize()
+
+
+def a_layer_there_and_back_pinned() -> None:
+    T.returned.copy_(T.pinned[: 64 * MIB].to("cuda", non_blocking=True), non_blocking=True)
+    torch.cuda.synchronize()
+
+
+def already_pinned() -> None:
+    T.pinned.to("cuda")
+
+
+def already_pinned_and_not_waited_for() -> None:
+    T.pinned.to("cuda", non_blocking=True)
+    torch.cuda.synchronize()
+
+
+def scale_of_all_channels() -> None:
+    T.middle[:200].abs().amax(1) / 127
+
+
+def small_lists_at_once() -> None:
+    torch.stack([T.tiny for _ in range(100)]).tolist()
+
+
+def remedied() -> dict[str, dict[str, Pair]]:
+    """Returns the pairs of each verdict: where its cause is the whole program, half of it, and not what it looks like."""
+    small_layers()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        small_layers()
+    copied = Pair(a_layer_there_and_back, a_layer_there_and_back_pinned)
+    channels = Pair(scale_of_each_channel, scale_of_all_channels)
+    graphed = Pair(small_layers, graph.replay)
+    fetched = Pair(small_lists, small_lists_at_once)
+    spun = Pair(python_then_one_product, python_then_one_product)
+    return {
+        "gpu_copies": {"whole": copied, "half": beside(copied), "not": Pair(already_pinned, already_pinned_and_not_waited_for)},
+        "gpu_launches": {"whole": channels, "whole, as a CUDA graph": graphed, "half": beside(channels),
+                         "half, as a CUDA graph": beside(graphed), "not": spun},
+        "gpu_waits": {"whole": fetched, "half": beside(fetched), "not": Pair(half_python_half_products, half_python_half_products)},
+    }  # fmt: skip
+
+
+def beside(pair: Pair) -> Pair:
+    """Returns a pair of which the cause is half."""
+    spent = min(timed(pair.before) for _ in range(5))
+    count = max(1, round(spent / min(timed(products) for _ in range(5))))
+
+    def with_products(body: Callable[[], Any]) -> Callable[[], Any]:
+        def both() -> None:
+            body()
+            for _ in range(count):
+                products()
+
+        return both
+
+    return Pair(*map(with_products, pair))
+
+
+def timed(body: Callable[[], Any]) -> float:
+    """Returns the seconds that it takes, with what it leaves to the GPU."""
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    body()
+    torch.cuda.synchronize()
+    return time.perf_counter() - began
+
+
+def remedies() -> dict[str, float]:
+    """Each program before its remedy as a step; returns how many times faster it is afterwards, the median of 15 turns."""
+    faster = {}
+    for verdict, pairs in remedied().items():
+        for kind, pair in pairs.items():
+            with step(f"{verdict}: {kind}"):
+                lasting(pair.before, SECONDS)
+            turns = [timed(pair.before) / timed(pair.after) for _ in range(15)]
+            faster[f"{verdict}: {kind}"] = sorted(turns)[7]
+    return faster
+
+
 def spin(seconds: float) -> None:
     """Runs Python."""
     end = time.perf_counter() + seconds
@@ -359,6 +451,7 @@ def memory() -> dict[str, Any]:
         gone = allocated(truth["limit"] // MIB // 25)
         del gone
         more = allocated(truth["limit"] // MIB // 24)
+        time.sleep(0.02)  # to be seen from outside
         del more
     torch.cuda.set_per_process_memory_fraction(1.0)
     torch.cuda.empty_cache()
@@ -425,6 +518,6 @@ T: Tensors
 if __name__ == "__main__":
     if (chosen := sys.argv[1]) != "cost":
         torch.zeros(1, device="cuda")  # the context's memory comes before the first step
-    if chosen == "verdicts":
+    if chosen in {"verdicts", "remedies"}:
         T = Tensors()
     print(json.dumps(globals()[chosen]()))

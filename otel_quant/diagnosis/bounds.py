@@ -103,6 +103,7 @@ _COLLECTED: Final = 0.2
 """Share of the time that the garbage collector takes at least that bounds a step."""
 
 _OLD: Final = "of objects that were there before"
+_SLOWLY: Final = "less than half of what its link takes"
 
 
 class Bound(NamedTuple):
@@ -388,7 +389,7 @@ class Verdict(NamedTuple):
     words: str  # After "bound by"
     find: Callable[[Evidence], str]  # Finds its evidence; empty where there is none
     certainty: Literal["known", "probable"] = "known"
-    # What helped where it was tried (benchmarks/remedies.py); empty where nothing was
+    # What helped where it was tried (benchmarks/remedies.py, scripts/gpu_check.py); empty where nothing was
     remedy: str = ""
 
 
@@ -410,7 +411,7 @@ VERDICTS: Final = (
     Verdict("gpu", "the GPU, which computes all the time", _on_gpu(lambda gpus: gpus.computes)),
     Verdict("gpu_copies", "copies to the GPU or from it", _on_gpu(
         lambda gpus: gpus.is_copied_to,
-        lambda gpus: f"{gpus.work.pcie / 1e9:.1f} GB a second to the GPU or from it{gpus.others}, and the thread waited for copies {_percent(gpus.at_calls)} of its time",
+        lambda gpus: f"{gpus.work.pcie / 1e9:.1f} GB a second to the GPU or from it{f', {_SLOWLY}' * gpus.is_slow}{gpus.others}, and the thread waited for copies {_percent(gpus.at_calls)} of its time",
     )),
     Verdict("garbage_collector", "Python's garbage collector", _where(
         lambda step: step.garbage.share >= _COLLECTED, _collections,
@@ -418,11 +419,11 @@ VERDICTS: Final = (
     Verdict("gpu_launches", "starting many small kernels, for each of which the GPU waits", _where(
         lambda step: step.gpus.is_launched_on and step.ran + step.waiting >= _BUSY and step.waiting < _WAITS,
         lambda step: f"{step.gpus.text}, and its thread ran {_percent(step.ran)} of its time; {step.line}",
-    ), "probable"),
+    ), "probable", "work on whole tensors instead of one channel after the other, or record what repeats as a CUDA graph (torch.cuda.CUDAGraph)"),
     Verdict("gpu_waits", "results of the GPU, fetched one by one", _on_gpu(
         lambda gpus: gpus.is_fetched_from,
         lambda gpus: f"{gpus.text}, and the thread waited for it {_percent(gpus.at_calls)} of its time",
-    ), "probable"),
+    ), "probable", "unless each decides what comes next, keep the results on the GPU and fetch them once, after the loop (torch.stack)"),
     Verdict("gpu_idle", "Python, for which the GPU waits", _where(
         lambda step: step.gpus.work.busy <= _IDLE and step.blocked <= _MOST and step.gpus.at_calls < _MOST,
         lambda step: f"the GPU computed {_percent(step.gpus.work.busy)} of its time, and its thread was blocked {_percent(step.blocked)}; {step.line}",
@@ -440,8 +441,8 @@ VERDICTS: Final = (
         lambda step: f"{step.runnable:.1f} threads of the program were ready to run, on average, and it may use {step.cpus:g} processors; {step.line}",
     )),
     Verdict("gil", "Python's global lock (GIL), which one thread at a time has", _where(
-        lambda step: step.tasks.gil >= (_MOST if step.waits_for_threads else _WAITS) and _MOST <= step.cores <= _ONE,
-        lambda step: f"two or more threads were ready to run Python for {_percent(step.tasks.gil)} of its time, while the program used {step.cores:.1f} of {step.cpus:g} processors; {step.line}",
+        lambda step: step.tasks.gil >= _WAITS,
+        lambda step: f"{'threads that it waits for' if step.waits_for_threads else 'its thread'} waited for it {_percent(step.tasks.gil)} of its time, while the program used {step.cores:.1f} of {step.cpus:g} processors; {step.line}",
     )),
     Verdict(OTHER_PROGRAMS, "other programs, which keep the processors busy", _where(
         lambda step: step.waiting >= _WAITS and step.cores < _BUSY * step.cpus,  # else its own threads have them
@@ -505,6 +506,8 @@ def remedy_of(
     if grown is not None and grown.is_librarys and method.endswith(_KEEPING):
         kept = size(grown.bytes * (1 - grown.own - grown.loaded))
         return f"calibrate with MinMax instead of {method}, which keeps every activation: {kept} at most"
+    if name == "gpu_copies" and _SLOWLY in evidence:
+        return "copy from pinned tensors and into them, made once (pin_memory=True), with non_blocking=True"
     if name == "garbage_collector" and _OLD in evidence:
         return "call gc.freeze() before it, so that what is there is not looked at again and again"
     return _REMEDIES.get(name, "")

@@ -80,6 +80,11 @@ class GpuEvidence(NamedTuple):
         return takes_time or (self.at_calls >= _MOST and work.pcie >= _MOST * work.link)
 
     @property
+    def is_slow(self) -> bool:
+        """Whether its link takes more than twice of what is copied: so is memory copied that is not pinned."""
+        return self.work.pcie < _MOST * self.work.link
+
+    @property
     def is_launched_on(self) -> bool:
         """Whether it runs small kernels of this program, while the thread neither waits nor copies."""
         is_small = max(self.work.sm, self.work.dram) < _SMALL

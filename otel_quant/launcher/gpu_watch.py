@@ -27,6 +27,7 @@ class GpuWatch:
         self._asked, self._answered = threading.Semaphore(0), threading.Semaphore(0)
         self._thread: threading.Thread | None = None
         self._is_late = False  # The driver has not answered yet
+        self._is_last = False
 
     def __call__(self, pids: Collection[int]) -> tuple[GpuReading, ...]:
         """Takes a reading; none while the driver does not answer."""
@@ -41,9 +42,14 @@ class GpuWatch:
         self._is_late = not self._answered.acquire(timeout=_LONGEST_WAIT)
         return () if self._is_late else self._found
 
+    def last(self) -> tuple[GpuReading, ...]:
+        """Takes a reading that has the counters of energy as they are now, which takes some milliseconds."""
+        self._is_last = True
+        return self(())
+
     def _read(self) -> None:
         while self._asked.acquire():
             self._found = ()
             with FAULTS.kept_in("observer, GPUs"):
-                self._found = self._probe.sample(self._pids)
+                self._found = self._probe(self._pids, is_brief=not self._is_last)
             self._answered.release()

@@ -185,6 +185,9 @@ class Observer:
         with FAULTS.kept_in("observer, end"):
             self._surroundings.meet((self._pid,))
             self._exits.look((), ())
+        with FAULTS.kept_in("observer, GPUs"):
+            if self._curve is not None and (gpus := self._gpus.last()):
+                self._curve.add(time.monotonic_ns(), {}, curve_totals({"gpu": gpus}))
 
     def observe(self, ended: Ended) -> Observation:
         """Ends the thread and completes the curve."""

@@ -98,12 +98,11 @@ class _Advising:
         from otel_quant.inference.advise.quantized_parts import QuantizedParts
 
         parts = QuantizedParts(self._wanted.float_model, self._wanted.model)
-        errors, floats = (str(self._folder / f"{name}.onnx") for name in ("errors", "floats"))
-        parts.with_errors(as_inputs=False).save(Path(errors))
-        parts.with_errors(as_inputs=True).save(Path(floats))
-        given = {"errors": errors, "floats": floats, "first": self._wanted.float_model}
+        errors = parts.with_errors(as_inputs=False).saved(self._folder / "errors.onnx")
+        floats = parts.with_errors(as_inputs=True).saved(self._folder / "floats.onnx")
+        first = self._wanted.float_model
         try:
-            found = self._own.process.ask("noise", **given)
+            found = self._own.process.ask("noise", errors=errors, floats=floats, first=first)
         except ModelError as error:
             why = f"its noise cannot be told apart: {error}"
             raise FixError(f"{self._wanted.model}: {why}") from error
@@ -196,11 +195,11 @@ class _Advising:
 
     def _forecast(self, left: frozenset[str]) -> OnnxModel:
         """Returns the model with some nodes in float, which onnxruntime leaves in float too."""
-        path, options = self._folder / "forecast.onnx", self._options
-        self._choice.parts.with_floats(left).save(path)
+        options, model = self._options, self._choice.parts.with_floats(left)
+        path = model.saved(self._folder / "forecast.onnx")
         cost = analyze(path, inputs=options.inputs, dims=options.dims)
         options = replace(options, disabled=(_UNDOES,) * bool(cost.on_loading))
-        return OnnxModel("forecast", str(path), options, is_profiled=False)
+        return OnnxModel("forecast", path, options, is_profiled=False)
 
     def _nodes(self, left: frozenset[str]) -> tuple[AdvisedNode, ...]:
         choice, total = self._choice, self._choice.figures(()).noise or 1

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from otel_quant.cost.graph import QDQ
 from otel_quant.inference import layer_errors as of
@@ -273,6 +273,6 @@ def _rescaled(floats: Any, values: Any) -> Any:
 def _added(own: of.TensorFile, name: str, array: Any) -> str:
     """Adds a constant, unless it is there; returns its name."""
     if name not in own.constants:
-        own.constants[name] = numpy_helper.from_array(array, name)
-        own.graph.initializer.append(own.constants[name])
+        own.constant(name, array)
+        own.constants[name] = own.graph.initializer[-1]
     return name

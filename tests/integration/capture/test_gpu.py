@@ -253,9 +253,11 @@ def test_each_verdict_on_a_gpu_is_given_where_it_holds_and_not_where_it_nearly_d
 
 
 KILLED = """
-import os, signal, time, otel_quant
+import os, pathlib, signal, time, otel_quant
 with otel_quant.step("Calibration"):
     time.sleep(1.5)
+    state = pathlib.Path(os.environ["FAKE_NVML_STATE"])
+    state.write_text(state.read_text().replace(" energy=7 ", " energy=1000007 ", 1))
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -273,7 +275,8 @@ def test_a_killed_run_has_its_energy_and_what_its_gpus_did_from_outside(tmp_path
     found = read(tmp_path / "R")
     buckets = found.curves["launcher"].curve.buckets
     seen = 0.05 * (max(buckets) - min(buckets))
-    assert summary.value(found, "gpu.energy") == pytest.approx(700 * seen, rel=0.1)
+    # The driver is asked at the end too: its power says nothing of the last 1,000 J.
+    assert summary.value(found, "gpu.energy") == pytest.approx(700 * seen + 1000, rel=0.1)
     page = (tmp_path / "R" / "report.html").read_text().replace("\xa0", " ")
     assert "GPU 0: 97.0 % on average, at most 97.0 %; GPU 1: 3.0 % on average" in page
     assert "GPU 0: 600 W on average, at most 600 W; GPU 1: 100 W on average" in page
@@ -298,7 +301,10 @@ def test_the_real_torch_is_left_alone_until_it_starts_cuda(tmp_path: Path) -> No
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="the fake driver would hide the GPU")
 def test_the_hardware_page_lists_what_was_seen_and_what_was_not_run(tmp_path: Path) -> None:
-    gpu, part = FakeGpu(uuid="GPU-a", used=1 << 30, util=50), FakeMig(uuid="MIG-b", used=1 << 29)
+    gpu, part = (
+        FakeGpu(uuid="GPU-a", used=1 << 30, util=50, power=90_000, temp=41),
+        FakeMig(uuid="MIG-b", used=1 << 29),
+    )
     for name in ("whole", "parted"):
         (tmp_path / name).mkdir()
     whole = FakeNvml(tmp_path / "whole", [gpu])
@@ -321,7 +327,7 @@ def test_the_hardware_page_lists_what_was_seen_and_what_was_not_run(tmp_path: Pa
     assert {verdict for _, verdict in found.pop("CPU time of a sample")} == {"holds"}
     asked = "those that dashboards ask for"
     assert found.pop("metrics of GPUs") == [
-        (f"{asked}hw.gpu.memory.limit 8.58993e+10, hw.gpu.memory.usage 1.07374e+09, hw.gpu.utilization 0.5; absent: none", "holds"),
+        (f"{asked}hw.gpu.memory.limit 8.58993e+10, hw.gpu.memory.usage 1.07374e+09, hw.gpu.utilization 0.5, hw.power 90, hw.temperature 41; absent: none", "holds"),
         (f"{asked}hw.gpu.memory.limit 8.58993e+10, hw.gpu.memory.usage 5.36871e+08; absent: none", "holds"),
     ]  # fmt: skip
     assert found.pop("MIG devices") == [("none here", "not run")]
@@ -330,4 +336,4 @@ def test_the_hardware_page_lists_what_was_seen_and_what_was_not_run(tmp_path: Pa
     assert found.pop("memory of each device, nvidia-smi") == [("nvidia-smi is not installed", "not run")] * 2  # fmt: skip
     # What is left needs torch.
     lacked = [("torch sees no CUDA device", "not run"), ("torch is not installed", "not run")]
-    assert list(found.values()) == [lacked] * 5
+    assert list(found.values()) == [lacked] * 6

@@ -57,6 +57,8 @@ def mapped():
             memory.write(bytes(4096))
 
 def filled():
+    while not os.path.exists("recorded/manifest.json") or not os.path.getsize("recorded/manifest.json"):
+        time.sleep(0.01)  # the launcher makes it beside the program's start
     try:
         file()
     except OSError:

@@ -167,9 +167,9 @@ CASES = {
     "Python beside another program's": (evidence(work(10), gpu=gpu(0.97, 0.9, is_alone=False), cores=1.0), "one_processor", f"it used 1.0 of 4 processors, and its thread ran 100 % of its time; {AT_COLLECT}"),
     "half Python, half products": (evidence(work(10), gpu=gpu(0.46, 0.41, 0.09, 7e6, waits=0.5), cores=1.0), MIXED, f"at most {AT_COLLECT}"),
     "one GPU of four": (evidence(work(10), gpu=gpu(0.9, 0.8, waits=0.9, idle=3)), "gpu", f"the GPU computed 90 % of the time (its multiprocessors 80 %, its memory 0 %), 3 other GPUs were idle; {AT_COLLECT}"),
-    "pageable memory": (evidence(work(10), gpu=gpu(0.0, 0.0, 0.004, 19e9, copies=1.0), cores=1.0), "gpu_copies", f"19.0 GB a second to the GPU or from it, and the thread waited for copies 100 % of its time; {AT_COLLECT}"),
+    "pageable memory": (evidence(work(10), gpu=gpu(0.0, 0.0, 0.004, 19e9, copies=1.0), cores=1.0), "gpu_copies", f"19.0 GB a second to the GPU or from it, less than half of what its link takes, and the thread waited for copies 100 % of its time; {AT_COLLECT}"),
     "pinned memory, then synchronize": (evidence(work(10), gpu=gpu(0.0, 0.0, 0.01, 56e9, waits=1.0), cores=1.0), "gpu_copies", f"56.0 GB a second to the GPU or from it, and the thread waited for copies 100 % of its time; {AT_COLLECT}"),
-    "large results": (evidence(work(10), gpu=gpu(0.0, 0.0, 0.0, 1.2e9, either=1.0), cores=1.0), "gpu_copies", f"1.2 GB a second to the GPU or from it, and the thread waited for copies 100 % of its time; {AT_COLLECT}"),
+    "large results": (evidence(work(10), gpu=gpu(0.0, 0.0, 0.0, 1.2e9, either=1.0), cores=1.0), "gpu_copies", f"1.2 GB a second to the GPU or from it, less than half of what its link takes, and the thread waited for copies 100 % of its time; {AT_COLLECT}"),
     "another type on the host": (evidence(work(10), gpu=gpu(0.0, 0.0, 0.0, 0.1e6, copies=1.0), cores=1.0), "gpu_idle", f"the GPU computed 0 % of its time, and its thread was blocked 0 %; {AT_COLLECT}"),
     "copies where nothing tells of the link": (evidence(work(10), gpu=gpu(0.4, copies=1.0), cores=1.0), MIXED, f"at most {AT_COLLECT}"),
     "small kernels": (evidence(work(10), gpu=gpu(0.22, 0.0003, 0.0, 180e6), cores=1.0), "gpu_launches", f"the GPU computed 22 % of the time (its multiprocessors 0 %, its memory 0 %), and its thread ran 100 % of its time; {AT_COLLECT}"),
@@ -211,11 +211,9 @@ CASES = {
     "a lock": (evidence(work(10, BLOCKED), cores=0.1, waits={LOCK: 0.9}, **beside(holder="refresh (x.py:7)")), "lock", f"its thread waited 90 % of its time for a lock, one of whose name a thread has at refresh (x.py:7); {BLOCKED_AT}"),
     "a lock of nobody": (evidence(work(10, BLOCKED), cores=0.1, waits={LOCK: 0.9}), "lock", f"its thread waited 90 % of its time for a lock; {BLOCKED_AT}"),
     "a lock for less": (evidence(work(10, BLOCKED), cores=0.1, waits={LOCK: 0.4}), "waiting", f"its thread was blocked 90 % of its time, and the program used 0.10 processors; {BLOCKED_AT}"),
-    "threads of Python": (evidence(work(10, (0.3, 0.0)), cores=0.9, **beside(gil=0.6, ran=0.6, waited=0.0)), "gil", f"two or more threads were ready to run Python for 60 % of its time, while the program used 0.9 of 4 processors; {AT_COLLECT}"),
+    "threads of Python": (evidence(work(10, (0.3, 0.0)), cores=0.9, **beside(gil=0.6, ran=0.6, waited=0.0)), "gil", f"its thread waited for it 60 % of its time, while the program used 0.9 of 4 processors; {AT_COLLECT}"),
     "threads of Python for less": (evidence(work(10, (0.5, 0.0)), cores=1.0, **beside(gil=0.2, ran=0.5, waited=0.0)), MIXED, f"at most {AT_COLLECT}"),
-    "threads of Python in turns": (evidence(((MAIN, ACQUIRED), 10, (0.4, 0.0)), cores=0.9, **beside(gil=0.4, ran=0.5, waited=0.0)), MIXED, "at most 100 % of its time at main (quantize.py:12), in Condition.wait"),
-    "a pool for Python": (evidence(((MAIN, ACQUIRED), 10, BLOCKED), cores=1.0, **beside(gil=0.6, ran=0.9, waited=0.0)), "gil", "two or more threads were ready to run Python for 60 % of its time, while the program used 1.0 of 4 processors; 100 % of its time at main (quantize.py:12), in Condition.wait, where it was blocked"),
-    "threads that let go of the GIL": (evidence(work(10, (0.7, 0.0)), cores=1.8, **beside(gil=0.6, ran=1.1, waited=0.0)), MIXED, f"at most {AT_COLLECT}"),
+    "a pool for Python": (evidence(((MAIN, ACQUIRED), 10, BLOCKED), cores=1.0, **beside(gil=0.6, ran=0.9, waited=0.0)), "gil", "threads that it waits for waited for it 60 % of its time, while the program used 1.0 of 4 processors; 100 % of its time at main (quantize.py:12), in Condition.wait, where it was blocked"),
     "garbage": (evidence(work(10), garbage=Garbage(0.5, 20, 0.2, 0.15, "main (quantize.py:12)")), "garbage_collector", "it ran for 50 % of the time, 20 full collections of 200 ms on average of objects that were there before; the last at main (quantize.py:12)"),
     "garbage of its own": (evidence(work(10), garbage=Garbage(0.5, 1, 0.2, 0.05, "main (quantize.py:12)")), "garbage_collector", "it ran for 50 % of the time, 1 full collection of 200 ms on average; the last at main (quantize.py:12)"),
     "young garbage": (evidence(work(10), garbage=Garbage(0.2)), "garbage_collector", f"it ran for 20 % of the time; {AT_COLLECT}"),
@@ -289,6 +287,13 @@ def test_another_method_is_advised_only_if_the_current_one_keeps_activations_and
     loading = (MAIN, COLLECT, IMPORT), 5.0, 10**9
     assert remedy_of("memory_growth", [seen_at(*loading)], LIBRARY, "Entropy") == ""
     assert remedy_of("waiting", []) == remedy_of("new", []) == ""
+
+
+def test_pinned_memory_is_advised_only_where_less_is_copied_than_the_link_takes() -> None:
+    copies = {name: case for name, case in CASES.items() if case[1] == "gpu_copies"}
+    found = {name for name, case in copies.items() if remedy_of("gpu_copies", [], evidence=case[2])}
+    assert found == {"pageable memory", "large results"}
+    assert copies.keys() - found == {"pinned memory, then synchronize"}
 
 
 def test_to_freeze_objects_is_advised_only_where_they_were_there_before() -> None:

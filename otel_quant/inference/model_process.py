@@ -59,10 +59,10 @@ class ModelProcess:
     """The process of a model, one after another: it starts when it is asked first."""
 
     def __init__(
-        self, runtime: Literal["onnx", "torch"], *, huge_pages: bool, timeout: float | None = None
-    ) -> None:
+        self, runtime: Literal["onnx", "torch"], *, huge_pages: bool, timeout: float | None = None, **variables: str,
+    ) -> None:  # fmt: skip
         self._command = [sys.executable, "-P", "-m", "otel_quant.inference.child", runtime]
-        self._variables = with_huge_pages(os.environ) if huge_pages else {}
+        self._variables = variables | (with_huge_pages(os.environ) if huge_pages else {})
         self._timeout = timeout  # seconds for an answer; None for as long as it takes
         self._folder: Path | None = None
         self._running: _Running | None = None

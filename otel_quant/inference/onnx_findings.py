@@ -13,7 +13,7 @@ from otel_quant.cost import graph
 from otel_quant.cost.graph import QDQ, Fusion, Obstacle, TypedNode, Value, dtypes, printable
 from otel_quant.inference.findings import Findings, Found
 from otel_quant.inference.onnx_kernels import FileGraph, Part, Placed
-from otel_quant.inference.results import TensorError, grouped, has_few_bits
+from otel_quant.inference.results import BackendKernel, TensorError, grouped, has_few_bits
 from otel_quant.schema.units import counted, joined, share_text
 
 _OPTIMIZER: Final = "onnxruntime/core/optimizer/"
@@ -37,6 +37,9 @@ class OnnxEvidence:
     parts: Sequence[Part] = ()  # The graph before fusion, by provider; empty if that is not known
     layers: Sequence[TensorError] = ()  # Beside the float model
     not_finite: Mapping[str, Any] | None = None  # The first node whose results are not finite
+    below: Sequence[
+        BackendKernel
+    ] = ()  # What a library reports to run in kernels that are compiled
 
     def of(self, op_types: Collection[str]) -> Sequence[Placed]:
         """Returns the kernels of some operators."""
@@ -132,7 +135,7 @@ def ran_in(kernels: Iterable[Placed], file: FileGraph) -> Mapping[TypedNode, str
         op: f"{each.ran.runs_in} by weights" if each.ran.op_type in _BY_WEIGHTS else each.ran.runs_in
         for each in kernels
         for op in each.nodes
-        if op in file.contractions and each.ran.runs_in and not each.ran.is_conversion
+        if op in file.contractions and each.ran.runs_in and not each.ran.is_conversion and not each.ran.is_compiled
     }  # fmt: skip
 
 
@@ -446,7 +449,7 @@ def _fallback(evidence: OnnxEvidence) -> Iterator[Found]:
         text = f"{op_type} {listed(names)} ran on {provider} and not on {wanted}"
         if evidence.parts:
             count = f"{taken[op_type]:,} other" if taken[op_type] else "no"
-            text += f", which took {count} {op_type} of the file"
+            text += f", which took {count} {op_type} of the file and gives no reason"
         yield Found(names[0], kernels, text)
 
 
@@ -461,7 +464,23 @@ def _compiled(evidence: OnnxEvidence) -> Iterator[Found]:
         nodes = f"{count:,} of {counted(every, 'node')}" if count else "an unknown number of nodes"
         text = f"{provider} has compiled {nodes} of the file into {counted(len(kernels), 'kernel')}"
         unknown = "which types they ran in and what was fused there is not known"
-        yield Found(kernels[0].place, kernels, f"{text}: {unknown}")
+        remedy, ran = "", Counter[str]()
+        for each in evidence.below:
+            dtype = each.types.partition(" ")[0].removeprefix("src:")
+            ran[f"{dtype} {each.primitive}"] += each.calls * (each.primitive != "reorder")
+        if counts := [
+            f"{name} x {number:,}" for name, number in ran.most_common(_LISTED) if number
+        ]:
+            unknown = f"it gives no times of their layers; {evidence.below[0].library} reports {joined(counts)} in a run"
+        if ran["f32 convolution"] and any(map(_has_zero_point, evidence.file.ops)):
+            remedy = "uint8 for activations, or int8 with zero point 0 (ActivationSymmetric), which OpenVINO's convolutions take"
+        yield Found(kernels[0].place, kernels, f"{text}: {unknown}", remedy)
+
+
+def _has_zero_point(op: TypedNode) -> bool:
+    """Whether a node makes int8 with a zero point that is not 0."""
+    is_int8 = op.kind in graph.QUANTIZES and op.outputs[0].dtype == dtypes.INT8
+    return is_int8 and any(op.input(2).data or ())
 
 
 _ONE_BY_ONE: Final = frozenset(

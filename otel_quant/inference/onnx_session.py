@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import re
 import time
 import zlib
@@ -189,20 +191,30 @@ class OnnxSession:
     def profile(self, runs: int, saves_graph: bool) -> Any:
         """Runs a second session with its profiler on."""
         graph = self._folder / "graph.onnx"
-        session = None
+        session, began = None, time.perf_counter()
         if saves_graph:
             with LastResort():  # a graph with compiled nodes cannot be written
                 session = self._new_session(is_profiled=True, graph=graph)
         if session is None:
             graph.unlink(missing_ok=True)
             session = self._new_session(is_profiled=True)
+        made = time.perf_counter() - began
         for _ in range(1 + runs):  # the first is beside threads of the other session
             session.run(None, self._feeds)
         assigned = getattr(session, "get_provider_graph_assignment_info", list)  # onnxruntime 1.24
         listed = ((part.ep_name, part.get_nodes()) for part in assigned())
         parts = [[name, [[each.name, each.op_type] for each in nodes]] for name, nodes in listed]
         left = str(graph) if graph.exists() else None
-        return {"assigned": parts, "file": session.end_profiling(), "graph": left}
+        return {"assigned": parts, "file": session.end_profiling(), "graph": left, "made": made}
+
+    def printed(self) -> str:
+        """Returns what libraries print in another run."""
+        flush = ctypes.CDLL(None).fflush
+        flush(None)
+        before = os.fstat(1).st_size
+        self._times(1)
+        flush(None)
+        return os.pread(1, os.fstat(1).st_size - before, before).decode(errors="replace")
 
     def layers(self, first: str, floats: list[str]) -> Any:
         """Compares the tensors of a run with another model's, and weights."""

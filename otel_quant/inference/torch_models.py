@@ -24,7 +24,7 @@ from typing import Any, Final, NoReturn, TypeVar
 from otel_quant.base import machine
 from otel_quant.base.fault_boundary import LastResort
 from otel_quant.cost.graph import printable
-from otel_quant.inference import results, torch_parts, torch_session
+from otel_quant.inference import onednn, results, torch_parts, torch_session
 from otel_quant.inference.arrays import arrays_in
 from otel_quant.inference.child import growth, reset_mark, status, timed, timed_round
 from otel_quant.inference.findings import with_slower
@@ -273,34 +273,6 @@ def _output_to_errors() -> Iterator[None]:
 # a CPU, nor whether int8 runs on vector instructions made for it. The copy runs the model in a thread of its own:
 # OpenMP's threads are not copied, and a new thread gets new ones.
 
-MODULE: Final = "otel-quant module "
-"""Prefix of a line that names the module that runs from there on."""
-
-
-_INSTRUCTIONS: Final = re.compile(r",isa:([^,]*)")
-
-
-def read_verbose(text: str) -> tuple[tuple[BackendKernel, ...], Mapping[str, str]]:
-    """Reads what was written in a run: kernels, the most frequent first, and instruction sets."""
-    facts: dict[str, str] = {}
-    ran: list[tuple[tuple[str, str, str, str], str]] = []
-    module = ""
-    for line in text.splitlines():
-        if line.startswith(MODULE):
-            module = torch_parts.path_in(line[len(MODULE) :])
-        elif line.startswith("onednn_verbose,"):
-            fields = line.split(",")
-            for isa in _INSTRUCTIONS.findall(line):
-                facts["oneDNN's instruction set"] = printable(isa, _LONGEST_NAME)
-            # Behind it: engine, primitive, implementation, direction, descriptors of memory, and more.
-            rest = line.partition(",exec,")[2].split(",")
-            if len(rest) > 4 and "graph" not in fields:
-                types = (descriptor.split(":")[:2] for descriptor in rest[4].split())
-                shown = " ".join(":".join(filter(None, pair)) for pair in types)
-                ran.append((("oneDNN", rest[1], rest[2], shown), module))
-    return results.backend_kernels(ran), facts
-
-
 _LEAST_SECONDS: Final = 30.0
 _RUNS_AT_MOST: Final = 50
 """Time that the copy has, in runs of the model; it makes four, and shares the cores."""
@@ -352,7 +324,7 @@ def run_in_copy(model: Any, run: Callable[[], object], seconds: float) -> Copied
         output.seek(0)
         text = output.read().decode("utf-8", "replace")
     peak, growth = json.loads(answer)
-    return Copied(peak, growth, *read_verbose(text))
+    return Copied(peak, growth, *onednn.read_verbose(text))
 
 
 def _be_the_copy(model: Any, run: Callable[[], object], output: int, write: int) -> NoReturn:
@@ -403,7 +375,7 @@ def _listen(model: Any, run: Callable[[], object]) -> None:
     at: list[str] = [""]
 
     def tell() -> None:
-        os.write(1, f"{MODULE}{torch_parts.in_quotes(at[-1])}\n".encode())
+        os.write(1, f"{onednn.MODULE}{torch_parts.in_quotes(at[-1])}\n".encode())
 
     def enter(path: str) -> Callable[[], object]:
         at.append(path)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from otel_quant.inference import torch_profile
+from otel_quant.inference.onednn import read_verbose
 from otel_quant.inference.results import BackendKernel
 from otel_quant.inference.torch_findings import FINDINGS, Flow, TorchEvidence
-from otel_quant.inference.torch_models import read_verbose
 from otel_quant.inference.torch_parts import shown
 from otel_quant.inference.torch_profile import (
     Events,

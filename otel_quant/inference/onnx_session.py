@@ -91,25 +91,25 @@ _RANGES: Final = {"int8": (-128, 128), "uint8": (0, 256)}
 _QUIET, _SILENT = 3, 4
 """Only errors are logged, or only what ends the process."""
 
-REFUSALS: Final = (
-    (r"com\.amd\.quark:", "it has operators of AMD Quark; expected --custom-ops quark"),
-    (r"(\S+):(\w+)\(-?\d+\) is not a registered function/op", r"this onnxruntime has no \2 of \1; expected --custom-ops with the library that has it"),
-    (r"Unsupported model IR version: \d+, max supported IR version: (\d+)", r"it is newer than this onnxruntime; expected a newer one, or model.ir_version = \1 in onnx"),
-    (r"Opset \d+ is under development.*till opset (\d+)", r"it is newer than this onnxruntime; expected a newer one, or the model exported with opset \1"),
-    (r"Type 'tensor\((u?int(?:4|16))\)' of input parameter .*of operator \((?:Q|Deq)uantizeLinear\)", r"\1 is of opset 21; expected onnx.version_converter.convert_version(model, 21)"),
-    (r"Could not find an implementation for (\w+)\(", r"there is no kernel of \1 for its types; expected float32, or another provider"),
-    (r"External data path does not exist", "a file with its weights is missing; expected it where it was beside the model"),
-    (r"two nodes with same node name \((.*)\)", r"two nodes have one name; expected another name for one of \1"),
-    (r"bound to different types \(tensor\((\w+)\) and tensor\((\w+)\)", r"a node has operands of \1 and \2; expected a Cast before one of them"),
-    (r"must be topologically sorted", "expected its nodes in order, as onnxruntime.quantization.quant_pre_process or otel-quant fix writes them"),
-    (r"in initializer but not in graph input", "expected model.ir_version = 4 or more in onnx"),
-)  # fmt: skip
+REFUSALS: Final = {
+    r"com\.amd\.quark:": "it has operators of AMD Quark; expected --custom-ops quark",
+    r"(\S+):(\w+)\(-?\d+\) is not a registered function/op": r"this onnxruntime has no \2 of \1; expected --custom-ops with the library that has it",
+    r"Unsupported model IR version: \d+, max supported IR version: (\d+)": r"it is newer than this onnxruntime; expected a newer one, or model.ir_version = \1 in onnx",
+    r"Opset \d+ is under development.*till opset (\d+)": r"it is newer than this onnxruntime; expected a newer one, or the model exported with opset \1",
+    r"Type 'tensor\((u?int(?:4|16))\)' of input parameter .*of operator \((?:Q|Deq)uantizeLinear\)": r"\1 is of opset 21; expected onnx.version_converter.convert_version(model, 21)",
+    r"Could not find an implementation for (\w+)\(": r"there is no kernel of \1 for its types; expected float32, or another provider",
+    r"External data path does not exist": "a file with its weights is missing; expected it where it was beside the model",
+    r"two nodes with same node name \((.*)\)": r"two nodes have one name; expected another name for one of \1",
+    r"bound to different types \(tensor\((\w+)\) and tensor\((\w+)\)": r"a node has operands of \1 and \2; expected a Cast before one of them",
+    r"must be topologically sorted": "expected its nodes in order, as onnxruntime.quantization.quant_pre_process or otel-quant fix writes them",
+    r"in initializer but not in graph input": "expected model.ir_version = 4 or more in onnx",
+}
 """What onnxruntime and onnx.checker refuse, and what mends it: each was tried."""
 
 
 def with_remedy(error: str) -> str:
     """Returns an error behind what mends it, where that is known: errors may be long, and are cut."""
-    found = ((re.search(pattern, error, re.DOTALL), remedy) for pattern, remedy in REFUSALS)
+    found = ((re.search(pattern, error, re.DOTALL), remedy) for pattern, remedy in REFUSALS.items())
     return next((f"{match.expand(remedy)}: {error}" for match, remedy in found if match), error)
 
 

@@ -6,7 +6,7 @@ import time
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from operator import attrgetter
@@ -18,18 +18,11 @@ from otel_quant.cost.graph import TypedNode, dtypes, printable
 from otel_quant.inference.accuracy_findings import FINDINGS
 from otel_quant.inference.arrays import saved_arrays
 from otel_quant.inference.model_process import ModelError, ModelProcess
-from otel_quant.inference.onednn import read_verbose
 from otel_quant.inference.onnx_findings import CPU, OnnxEvidence, ran_in
 from otel_quant.inference.onnx_kernels import FileGraph, Part, RanGraph, placed, read_profile
-from otel_quant.inference.results import (
-    Accuracy,
-    BackendKernel,
-    Ran,
-    TensorError,
-    alike_inputs,
-    tensor_text,
-)
+from otel_quant.inference.results import Accuracy, Ran, TensorError, alike_inputs, tensor_text
 from otel_quant.inference.rounds import MeasuredModel
+from otel_quant.inference.torch_profile import read_verbose
 from otel_quant.inference.torch_session import VariantsError
 from otel_quant.schema.units import duration_text, types_text
 
@@ -361,7 +354,7 @@ class OnnxModel(InProcess):
     def _read(self) -> None:
         """Reads the file, and finds out what it is fed."""
         data, inputs = self.options.data, self.options.inputs
-        self.file = FileGraph(self.path, {**_shapes_in(data), **inputs}, self.options.dims)
+        self.file = fed_graph(self.path, self.options)
         shapes = {name: value.shape for name, value in self.file.bound.values.items()}
         for name, shape in shapes.items():
             if shape is None or None in shape:
@@ -421,30 +414,27 @@ class OnnxModel(InProcess):
         kernels = placed(profile, self.file, graph, parts)
         slowest = sorted((each.ran for each in kernels), key=lambda each: -each.micros)
         ran = Ran(len(profile.runs), profile.run_micros, tuple(slowest))
-        not_finite = self._look_at_layers()
+        seen = self._look_at_layers()
         below = self._below() if any(each.ran.provider == _OPENVINO for each in kernels) else ()
         if compiles:
             first, again = map(duration_text, (self.compile, found["made"]))
             self.facts = {**self.facts, "session": f"made in {first}, and again in {again}"}
         evidence = OnnxEvidence(
-            self.file, kernels, asked, self.options.level, parts, self.layers, not_finite, below
+            self.file, kernels, asked, self.options.level, parts, self.layers, below=below, **seen
         )
         findings = FINDINGS.of(evidence, ran.kernel_micros)
         assigned = dict(Counter(part.provider for part in parts for _ in part.nodes)) or None
         self.facts = {**self.facts, "types": self._types(ran_in(kernels, self.file))}
         self.detail = {"assigned": assigned, "ran": ran, "findings": findings, "backend": below}
 
-    def _below(self) -> Sequence[BackendKernel]:
-        """Returns what oneDNN reports to run within OpenVINO: to a process of its own, which it slows down."""
-        timeout = self.options.timeout
-        process = ModelProcess("onnx", huge_pages=False, timeout=timeout, ONEDNN_VERBOSE="1")
-        try:
+    def _below(self) -> Sequence[Any]:
+        """Returns what oneDNN reports to run within OpenVINO: to a process of its own, which that slows down."""
+        process = ModelProcess("onnx", huge_pages=False, timeout=self.options.timeout)
+        process.variables["ONEDNN_VERBOSE"] = "1"
+        with closing(process), suppress(ModelError):  # what was measured before stands
             process.ask("load", **self._loads)
             return read_verbose(process.ask("printed"))[0]
-        except ModelError:  # what was measured before stands
-            return ()
-        finally:
-            process.close()
+        return ()
 
     def _types(self, ran: Mapping[TypedNode, str]) -> str:
         """Returns what weights are stored in, contractions ask for and ran in, by their MACs."""
@@ -461,8 +451,8 @@ class OnnxModel(InProcess):
         asks, runs = map(types_text, mixes)
         return f"weights stored in {types_text(self.file.stored)}; contractions ask for {asks}, ran in {runs}"
 
-    def _look_at_layers(self) -> Mapping[str, Any] | None:
-        """Compares its layers with the base's; returns its first node that makes what is not finite.
+    def _look_at_layers(self) -> Mapping[str, Any]:
+        """Compares its layers with the base's; returns what else is seen of it: see :class:`OnnxEvidence`.
 
         Of large models, or of two float ones, only where that is asked for.
         """
@@ -473,22 +463,21 @@ class OnnxModel(InProcess):
             or base.problem
             or alike_inputs(self.fed) != alike_inputs(base.fed)
         ):
-            return None
+            return {}
         tensors = [it for op in self.file.main for it in op.outputs if it.dtype in floats]
         is_other = self.is_quantized or any(it.dtype == dtypes.FLOAT16 for it in tensors)
         size = self.file.file_bytes + base.file.file_bytes
         if not self.options.layers and (base.is_quantized or not is_other or size > _MOST_COMPARED):
-            return None
+            return {}
         try:
             names = [it.name for it in tensors if it.name]
             found = self.process.ask("layers", first=base.path, floats=names)
         except ModelError as error:  # what was measured before stands
             self._no_layers = str(error)
-            return None
+            return {}
         layers = [TensorError(**each) for each in found["layers"]]
         self.layers = tuple(sorted(layers, key=attrgetter("worst")))
-        not_finite: Mapping[str, Any] | None = found["not_finite"]
-        return not_finite
+        return {name: found[name] for name in ("not_finite", "outputs")}
 
     def _with_layers(self, found: Accuracy, base: InProcess) -> Accuracy:
         """Adds how far each layer is off from the base's."""
@@ -496,6 +485,11 @@ class OnnxModel(InProcess):
             why = self._no_layers or "no tensor of the model is quantized and dequantized again"
             return replace(found, problem=f"--layers: {why}")
         return replace(found, layers=self.layers)
+
+
+def fed_graph(path: str, options: Options) -> FileGraph:
+    """Reads a file, with the shapes of its inputs that the user gives."""
+    return FileGraph(path, {**_shapes_in(options.data), **options.inputs}, options.dims)
 
 
 def _shapes_in(path: str | None) -> dict[str, InputSpec]:

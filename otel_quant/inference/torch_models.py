@@ -24,7 +24,7 @@ from typing import Any, Final, NoReturn, TypeVar
 from otel_quant.base import machine
 from otel_quant.base.fault_boundary import LastResort
 from otel_quant.cost.graph import printable
-from otel_quant.inference import onednn, results, torch_parts, torch_session
+from otel_quant.inference import results, torch_parts, torch_session
 from otel_quant.inference.arrays import arrays_in
 from otel_quant.inference.child import growth, reset_mark, status, timed, timed_round
 from otel_quant.inference.findings import with_slower
@@ -32,7 +32,14 @@ from otel_quant.inference.results import BackendKernel, InferenceResult, MemoryU
 from otel_quant.inference.rounds import MeasuredModel, beside, take_turns
 from otel_quant.inference.subjects import Options
 from otel_quant.inference.torch_findings import FINDINGS, Flow, TorchEvidence
-from otel_quant.inference.torch_profile import conversions_of, kernels_on_gpu, profile, ran_of
+from otel_quant.inference.torch_profile import (
+    MODULE,
+    conversions_of,
+    kernels_on_gpu,
+    profile,
+    ran_of,
+    read_verbose,
+)
 
 
 @contextmanager
@@ -324,7 +331,7 @@ def run_in_copy(model: Any, run: Callable[[], object], seconds: float) -> Copied
         output.seek(0)
         text = output.read().decode("utf-8", "replace")
     peak, growth = json.loads(answer)
-    return Copied(peak, growth, *onednn.read_verbose(text))
+    return Copied(peak, growth, *read_verbose(text))
 
 
 def _be_the_copy(model: Any, run: Callable[[], object], output: int, write: int) -> NoReturn:
@@ -375,7 +382,7 @@ def _listen(model: Any, run: Callable[[], object]) -> None:
     at: list[str] = [""]
 
     def tell() -> None:
-        os.write(1, f"{onednn.MODULE}{torch_parts.in_quotes(at[-1])}\n".encode())
+        os.write(1, f"{MODULE}{torch_parts.in_quotes(at[-1])}\n".encode())
 
     def enter(path: str) -> Callable[[], object]:
         at.append(path)

@@ -139,16 +139,15 @@ def failed_in(folder: Path, seen: Observation) -> list[dict[str, object]]:
     What else a script calls may exit with 1 and mean no more than "no", as `grep`, `diff` and our commands do.
     """
     recorded = {int(process.partition("-")[0]) for process in processes_in(folder)}
-    return [
-        {
-            "pid": each.pid, "name": each.name, "began": each.began, "ended": each.ended,
-            **({"exit_code": each.code} if each.code > 0 else {"signal": signal_name(-each.code)}),
-        }
-        for each in seen.exits.values()
-        if (each.pid in recorded or each.name.startswith("python"))
-        and not each.name.endswith(_OURS)
-        and seen.signals.get(each.pid) not in causes.ENDS_WORKERS
-    ]  # fmt: skip
+    failed = []
+    for each in seen.exits.values():
+        is_python = each.pid in recorded or each.name.startswith("python")
+        is_ended = seen.signals.get(each.pid) in causes.ENDS_WORKERS
+        if is_python and not is_ended and not each.name.endswith(_OURS):
+            how = {"exit_code": each.code} if each.code > 0 else {"signal": signal_name(-each.code)}
+            told = {"pid": each.pid, "name": each.name, "began": each.began, "ended": each.ended}
+            failed.append({**told, **how})
+    return failed
 
 
 def _last_of(victim: causes.Victim, seen: Observation) -> LastSeen | None:

@@ -14,7 +14,6 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from otel_quant.inference.onednn import read_verbose
 from otel_quant.inference.onnx_findings import FINDINGS, OnnxEvidence
 from otel_quant.inference.onnx_kernels import (
     FileGraph,
@@ -26,6 +25,7 @@ from otel_quant.inference.onnx_kernels import (
 )
 from otel_quant.inference.onnx_session import SessionRequestError, feeds
 from otel_quant.inference.results import Finding, RanKernel
+from otel_quant.inference.torch_profile import read_verbose
 from tests.fixtures.onnx_builder import Builder
 from tests.integration.inference.planted import compiled_in_part
 

@@ -65,7 +65,7 @@ _QUARK: Final = "com.amd.quark:"
 _QDQ_TYPES: Final = frozenset({"QuantizeLinear", "DequantizeLinear"})
 """Kernels of conversions that were not fused."""
 
-_IN_FLOAT: Final = frozenset({
+IN_FLOAT: Final = frozenset({
     "Conv", "ConvTranspose", "FusedConv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul", "NhwcFusedConv",
 })  # fmt: skip
 """Contractions of floats, as operators of files and as kernels."""
@@ -199,17 +199,17 @@ def _islands(evidence: OnnxEvidence) -> Iterator[_Island]:
 
 def _integer_weights(file: FileGraph) -> Mapping[TypedNode, TypedNode]:
     """Returns by contraction the DequantizeLinear of its constant weights."""
-    contractions = (op for op in file.ops if op.node.op_type in _IN_FLOAT and op.has(1))
+    contractions = (op for op in file.ops if op.node.op_type in IN_FLOAT and op.has(1))
     found = ((op, _dequantizer(file, op.input(1))) for op in contractions)
     return {op: each for op, each in found if each and each.input(0).constant}
 
 
 def _nodes_in_float(kernel: Placed, weights: Collection[TypedNode]) -> Sequence[TypedNode]:
     """Returns the nodes whose work a kernel did in float: those with integers as weights, if it has any."""
-    in_float = kernel.ran.op_type in _IN_FLOAT
+    in_float = kernel.ran.op_type in IN_FLOAT
     makes_floats = any(each.startswith("float") for each in kernel.ran.outputs)
     nodes = [op for op in kernel.nodes if op in weights] or kernel.nodes
-    return [op for op in nodes if (in_float if op.node.op_type in _IN_FLOAT else makes_floats)]
+    return [op for op in nodes if (in_float if op.node.op_type in IN_FLOAT else makes_floats)]
 
 
 @FINDINGS.row("unfused", "AMD Quark's custom operators, quark.onnx")

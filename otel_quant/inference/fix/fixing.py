@@ -18,6 +18,7 @@ from otel_quant.cost.graph import QDQ, dtypes, printable
 from otel_quant.inference.fix.fix_results import FixResult, Proven, Rewrite
 from otel_quant.inference.fix.rewriting import REMEDIES, Rewritten, forecast_of, rewritten
 from otel_quant.inference.measure import files_result, run_in_turns
+from otel_quant.inference.onnx_findings import IN_FLOAT
 from otel_quant.inference.results import alike_inputs, tensor_text
 from otel_quant.inference.rounds import latency
 from otel_quant.inference.subjects import OnnxModel, Options, fed_graph
@@ -36,9 +37,6 @@ _LONGER: Final = 5  # Times as long as was asked for, where the first rounds can
 _INTEGERS: Final = frozenset({
     "ConvInteger", "DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "MatMulNBits", "QGemm",
     "QLinearConv", "QLinearMatMul",
-})  # fmt: skip
-_FLOATS: Final = frozenset({
-    "Conv", "ConvTranspose", "FusedConv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul", "NhwcFusedConv",
 })  # fmt: skip
 """Kernels of contractions."""
 
@@ -70,8 +68,8 @@ def fix(wanted: Wanted, options: Options) -> FixResult:
     try:
         return _Fixing(wanted, options).result()
     except CostError as error:
-        is_file = error.source in (wanted.float_model, options.data)
-        source = error.source if is_file else wanted.model
+        others = (wanted.float_model, options.data)
+        source = error.source if error.source in others else wanted.model
         raise FixError(f"{source}: {error.reason}") from error
     except OSError as error:
         raise FixError(f"{error.filename}: {error.strerror or error}") from error
@@ -130,9 +128,8 @@ class _Fixing:
         kinds = self._plan(kinds)
         for kind in kinds if self._wanted.float_model is None else ():
             if differs := self._rewrites[kind].differs:
-                self._mark(
-                    kind, "offered", f"{differs}: give the float model (--float), which decides"
-                )
+                why = f"{differs}: give the float model (--float), which decides"
+                self._mark(kind, "offered", why)
         kinds = [kind for kind in kinds if self._rewrites[kind].state == "planned"]
         if self._wanted.is_dry:
             return self._outcome(self._with(kinds), why="nothing is written by --dry-run")
@@ -274,7 +271,7 @@ class _Proof:
         kernels = [each.op_type for each in ran.kernels] if ran else []
         integers = sum(each in _INTEGERS for each in kernels)
         return Proven(
-            model.name, model.file.file_bytes, integers, integers + sum(each in _FLOATS for each in kernels),
+            model.name, model.file.file_bytes, integers, integers + sum(each in IN_FLOAT for each in kernels),
             None if self._float is None else model.accuracy(self._float).lowest_sqnr,
             found.lowest_sqnr, None if found.worst is None else found.worst.max_abs, _checked(path),
         )  # fmt: skip

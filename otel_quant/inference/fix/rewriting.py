@@ -58,8 +58,9 @@ def rewritten(
                 continue
             changed = [node.name or node.output[0] for node in remedy.rewrite(graph, judged)]
             if changed:
-                has_changed = True
-                nodes.setdefault(remedy.kind, {}).update(dict.fromkeys(changed))
+                known = nodes.setdefault(remedy.kind, {})
+                has_changed |= not known.keys() >= set(changed)  # else two would take turns
+                known.update(dict.fromkeys(changed))
                 copy = graph.finished()
                 graph, judged = EditedGraph(copy, folder), Judged(copy, inputs, dims)
     found = {kind: list(each) for kind, each in nodes.items()}

@@ -73,7 +73,7 @@ class Form(NamedTuple):
     bias: str = ""  # Type of its bias: int8, int32 or float; empty for none
     zero_points: bool = True  # Whether they are there where they are 0
     shared: str = ""  # What a Neg reads too: x, w or y
-    then: str = ""  # An operator behind it
+    then: str = ""  # Operators behind it
     attribute: str = (
         ""  # One of ``_ATTRIBUTES``, for a Gemm; of a MatMul 3-D for operands of three dimensions
     )
@@ -161,6 +161,8 @@ def _with_an_addition(x: str, y: str) -> Iterator[Form]:
     for w, behind, each, rank in product(weights, (y, "float"), ("", "y", "w"), ranks):
         scales = weights[w]
         yield Form("MatMul", x, w, behind, scales, shared=each, then="Add", attribute=rank)
+    for w, behind, rank in product(weights, (y, "float"), ranks):
+        yield Form("MatMul", x, w, behind, weights[w], then="Add Relu", attribute=rank)
     for behind, each, rank in product((y, "float"), ("", "y"), ranks):
         yield Form("MatMul", x, "activation", behind, shared=each, then="Add", attribute=rank)
 
@@ -245,8 +247,12 @@ def built(form: Form) -> Any:
         operands.append(node("DequantizeLinear", integers, *scaled(form.bias, (), 0)))
     given = {name: value for name, value in _ATTRIBUTES.items() if name == form.attribute}
     made = node(form.kind, *operands, **given)
-    added = [tensor("added", "float", (16,), 1)] if form.then == "Add" else []
-    result = converted(node(form.then, made, *added) if form.then else made, form.y)
+    result = made
+    for kind in form.then.split():
+        result = node(
+            kind, result, *([tensor("added", "float", (16,), 1)] if kind == "Add" else [])
+        )
+    result = converted(result, form.y)
     outputs = [node("Tanh", result)]
     if form.shared:
         outputs.append(node("Neg", {"x": x, "w": w, "y": made}[form.shared]))

@@ -360,6 +360,8 @@ class _Graph:
         """The obstacle of operands and results that are not of the types that a kernel takes."""
         moved = {item.dtype for item in items if not item.value.constant}
         found = dict.fromkeys(item.dtype for item in items)
+        if any(item.dtype != item.value.dtype for item in items):
+            return obstacles.SIGNED
         if dtypes.INT8 in moved and not self._runtime.arm and found.keys() <= runtimes.BYTES:
             return obstacles.SIGNED
         names = " and ".join(map(dtypes.name_of, found))
@@ -461,7 +463,7 @@ class _Graph:
         Case 3: their scales are not what the kernel takes.
         Case 4: a Gemm does more than multiply and add.
         Case 5: the result is quantized, other than to words where the kernel takes those.
-        Case 6: onnxruntime looks for a QuantizeLinear behind a Relu or Clip.
+        Case 6: onnxruntime looks for a QuantizeLinear behind a Relu or Clip, of a Gemm that it makes too.
         """
         rules, value, dtype = self._rules, op.input(1), weights.value.dtype
         if op.kind not in rules.by_weights:  # Case 1
@@ -484,7 +486,9 @@ class _Graph:
             return
         if wanted is not None or op.outputs[0] in self._quantizers:  # Case 5
             yield obstacles.RESULT_QUANTIZED
-        if self._before_a_clamp(op):  # Case 6
+        add = self._added(op)
+        is_gemm = len(op.outputs[0].shape or ()) == _MATRIX
+        if self._before_a_clamp(add if add and is_gemm else op):  # Case 6
             yield obstacles.CLAMPED_FLOATS
 
     def _carries_on(self, it: _Candidate) -> bool:

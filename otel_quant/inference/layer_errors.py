@@ -10,8 +10,9 @@ from __future__ import annotations
 import copy
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from math import inf
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,6 +44,16 @@ _SUFFIXES: Final = (
 _MOST_IN_MEMORY: Final = 1_500_000_000
 """Bytes of weights from which a model is run from a file: a message of protobuf has 2 GB at most."""
 
+_NEAR: Final = 3.0
+"""dB by which a layer may be better than the outputs, and yet be what they lose most by."""
+
+_MOST_TRIED: Final = 5
+
+_GAINS: Final = {"own": "gain", "weights": "weights_gain"}
+
+_EXACT: Final = 140.0
+"""dB of outputs that are equal: more than float32 has."""
+
 _OTHER_WEIGHTS: Final = 10.0
 """dB by which a result is closer to the float model's than its weights are, if something is folded into these."""
 
@@ -55,6 +66,7 @@ class _Layer:
     result: str  # It, in floats
     like: str = ""  # It in the float model; empty if that is not known
     clamps: Sequence[Any] = ()  # Nodes of the float model that are left to the quantization
+    behind: Sequence[Any] = ()  # A clamp that alone reads it: what that changes is no error
     codes: str = ""  # Its integers
     after: str = ""  # What they are read as
     how: Sequence[str] = ()  # Scale and zero point
@@ -95,6 +107,7 @@ class _File:
         self.named = {node.name: node for node in self.nodes if node.name}
         given = (each for each in self.graph.input if each.name not in self.constants)
         self.inputs = {each.name: each.type.tensor_type.elem_type for each in given}
+        self.outputs = [each.name for each in self.graph.output]
 
     def array(self, name: str) -> Any:
         """Returns a constant as an array; None if it is none."""
@@ -136,6 +149,25 @@ class _File:
 
         self.graph.node.append(helper.make_node(op_type, inputs, [name], name, **more))
         return name
+
+    def constant(self, name: str, array: Any) -> str:
+        """Adds a constant; returns its name."""
+        from onnx import numpy_helper
+
+        self.graph.initializer.append(numpy_helper.from_array(array, name))
+        return name
+
+    @contextmanager
+    def swapped(self, names: Sequence[str], array: Any) -> Iterator[bool]:
+        """Has tensors be constants in the block; says whether something reads them."""
+        makers = [self.makers[name] for name in names if self.readers[name] or name in self.outputs]
+        for maker in makers:
+            self.constant(maker.output[0], array)
+            maker.output[0] += ":rounded"
+        yield bool(makers)
+        for maker in makers:
+            maker.output[0] = maker.output[0].removesuffix(":rounded")
+            self.graph.initializer.pop()
 
     def run(
         self, names: Collection[str], feeds: Mapping[str, Any], options: Any, folder: Path
@@ -200,15 +232,10 @@ class _Layers:
         readers = (each for each in own.readers[codes] if each.op_type == "DequantizeLinear")
         after = next((each.output[0] for each in readers), "")
         after = after or own.add("DequantizeLinear", [codes, *node.input[1:]], f"{codes}:after")
-        found = _Layer(
-            "" if maker is None else maker.name,
-            node.input[0],
-            "",
-            (),
-            codes,
-            after,
-            node.input[1:3],
-        )
+        name = "" if maker is None else maker.name
+        found = _Layer(name, node.input[0], codes=codes, after=after, how=node.input[1:3])
+        if [each.op_type in _CLAMPS for each in own.readers[after]] == [True]:
+            found.behind = own.readers[after]
         return self._weighed(self._placed(found, maker), maker)
 
     def _taken_apart(self, node: Any) -> _Layer:
@@ -229,9 +256,8 @@ class _Layers:
                 own.add("DequantizeLinear", [node.input[bias], product], f"{made}_bias", axis=0)
             )
         result = own.add(op_type, parts, f"{made}_result", **_given(node))
-        found = _Layer(
-            node.name, result, "", (), node.output[0], result, node.input[scale : scale + 2]
-        )
+        how = node.input[scale : scale + 2]
+        found = _Layer(node.name, result, codes=node.output[0], after=result, how=how)
         if found.how:
             found.after = own.add("DequantizeLinear", [node.output[0], *found.how], f"{made}_after")
         else:
@@ -292,14 +318,11 @@ class _Layers:
         if node.op_type == "MatMulNBits":  # what it makes of the identity
             more = {name: value for name, value in _given(node).items() if name != "accuracy_level"}
             import numpy as np
-            from onnx import numpy_helper
 
-            eye = np.eye(more["K"], dtype=own.array(node.input[2]).dtype)
-            own.graph.initializer.append(numpy_helper.from_array(eye, f"{made}_eye"))
-            own.add(
-                node.op_type, [f"{made}_eye", *node.input[1:5]], made, domain=node.domain, **more
-            )
-            return made, codes, node.input[2]
+            array = np.eye(more["K"], dtype=own.array(node.input[2]).dtype)
+            eye = own.constant(f"{made}_eye", array)
+            own.add(node.op_type, [eye, *node.input[1:5]], made, domain=node.domain, **more)
+            return made, "", node.input[2]
         if node.op_type.endswith("Integer"):
             scale, axis = f"{_plain(codes)}_scale", _CHANNELS[node.op_type]
             if scale not in own.constants:
@@ -326,25 +349,64 @@ def layer_errors(
 ) -> Any:
     """Compares a model with the float one, whose path is first; ``floats`` are its tensors of floats.
 
-    Returns what is known of each layer, and of the first node whose results are not finite.
+    Returns what is known of each layer, of the first node whose results are not finite, and the dB of the outputs.
     """
     base, own = map(_File, paths)
     layers = list(_Layers(own, base).all())
     wanted = {name for it in layers for name in (it.result, it.codes, it.after, *it.weights[:1])}
     likes = {name for it in layers for name in (it.like, *it.weights[3:])}
     ran = own.run({*wanted, *floats}, feeds, options, folder)
-    expected = base.run(likes | base.makers.keys() & set(floats), feeds, options, folder)
+    expected = base.run(
+        {*likes, *base.outputs} | base.makers.keys() & set(floats), feeds, options, folder
+    )
     found = [_measured(each, own, base, ran, expected) for each in layers]
+    outputs = [each for each in own.outputs if each in floats]
+    names = outputs if set(outputs) <= set(base.outputs) else base.outputs
+    likes_of = {own: expected[base] for own, base in zip(outputs, names, strict=False)}
+    worst = _worst(likes_of, ran)
+    near = [
+        (decibels, i, part)
+        for i, each in enumerate(found)
+        for part in _GAINS
+        if (decibels := each.get(part) or inf) <= worst + _NEAR < inf
+    ]
+    for _, i, part in sorted(near)[:_MOST_TRIED]:
+        swapped = _in_float(layers[i], part, own, base, {**expected, **ran})
+        with own.swapped(*swapped) as is_read:
+            if is_read:
+                better = own.run(outputs, feeds, options, folder)
+                found[i][_GAINS[part]] = _worst(likes_of, better) - worst
     changed = [each for each in found if each.get("own") is not None or "weights" in each]
-    return {"layers": changed, "not_finite": _not_finite(own, floats, ran, expected)}
+    not_finite = _not_finite(own, floats, ran, expected)
+    return {"layers": changed, "not_finite": not_finite, "outputs": worst}
+
+
+def _worst(likes: Mapping[str, Any], ran: Mapping[str, Any]) -> float:
+    """Returns the lowest dB of outputs; infinity if none is known."""
+    alike = (sqnr(like, ran[at]) for at, like in likes.items() if like.shape == ran[at].shape)
+    return min(filter(isfinite, (_EXACT if it is None else it for it in alike)), default=inf)
+
+
+def _in_float(
+    layer: _Layer, part: str, own: _File, base: _File, ran: Mapping[str, Any]
+) -> tuple[Sequence[str], Any]:
+    """Returns the tensors that a layer's result, or its weights, are rounded to, and what they were before."""
+    if part == "weights":
+        rounded, floats = layer.weights[0], ran[layer.weights[3]]
+        return [rounded], floats if floats.shape == ran[rounded].shape else floats.T
+    readers = own.readers[layer.codes]
+    is_all = {each.op_type for each in readers} == {"DequantizeLinear"}
+    floats = base.clamped(ran[layer.result], layer.clamps)
+    return [each.output[0] for each in readers if is_all], floats
 
 
 def _measured(
     layer: _Layer, own: _File, base: _File, ran: Mapping[str, Any], expected: Mapping[str, Any]
 ) -> Any:
     """Returns what is known of a layer: decibels, and shares of the codes."""
-    result, after = base.clamped(ran[layer.result], layer.clamps), ran[layer.after]
-    like = expected.get(layer.like)
+    result = own.clamped(base.clamped(ran[layer.result], layer.clamps), layer.behind)
+    after, like = own.clamped(ran[layer.after], layer.behind), expected.get(layer.like)
+    like = like if like is None else own.clamped(like, layer.behind)
     found: dict[str, Any] = {"name": layer.like or layer.result, "node": layer.node}
     if is_known := like is not None and like.shape == result.shape:
         found |= {"carried": sqnr(like, result), "all": sqnr(like, after)}

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from math import inf
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -37,6 +38,7 @@ class OnnxEvidence:
     parts: Sequence[Part] = ()  # The graph before fusion, by provider; empty if that is not known
     layers: Sequence[TensorError] = ()  # Beside the float model
     not_finite: Mapping[str, Any] | None = None  # The first node whose results are not finite
+    outputs: float = inf  # The lowest dB of the outputs beside the float model
 
     def of(self, op_types: Collection[str]) -> Sequence[Placed]:
         """Returns the kernels of some operators."""
@@ -373,13 +375,16 @@ _DOES: Final[Mapping[str, str]] = {
     "inserted", f"{_OPTIMIZER}insert_cast_transformer.cc, nhwc_transformer.cc, nchwc_transformer.cc"
 )
 def _inserted(evidence: OnnxEvidence) -> Iterator[Found]:
-    """Yields conversions that the runtime has inserted, except at the model's ends."""
+    """Yields conversions that the runtime has inserted, except the first and last change of layout."""
     # Nodes of the file that are gone: the optimizer has moved them elsewhere.
     gone = set(filter(_varying, evidence.file.ops)) - _nodes_of(evidence.kernels)
     moved = Counter(op.node.op_type for op in gone)
-    for kernel in evidence.of(_DOES):
+    inserted = [each for each in evidence.of(_DOES) if each.inserted]
+    layout = [each for each in inserted if each.ran.op_type != "Cast"]
+    between = set(_in_between(layout, evidence.file))
+    for kernel in inserted:
         op_type = kernel.ran.op_type
-        if not kernel.inserted or (op_type != "Cast" and _at_an_end(evidence.file, kernel)):
+        if op_type != "Cast" and kernel not in between:
             continue
         moved[op_type] -= 1
         if moved[op_type] < 0:
@@ -409,14 +414,20 @@ def _where(kernel: Placed) -> str:
     return f"between {title(before)} and {title(after)}"
 
 
-def _at_an_end(file: FileGraph, kernel: Placed) -> bool:
-    """Whether nothing but a conversion stands between a kernel and an input or output."""
-    before, after = kernel.before, kernel.after
-    if before is None or after is None:
-        return before is not after
-    if before.kind in graph.QUANTIZES and file.is_input(before.input(0)):
-        return True
-    return after.kind in graph.DEQUANTIZES and any(map(file.is_given_out, after.outputs))
+def _in_between(kernels: Sequence[Placed], file: FileGraph) -> Iterator[Placed]:
+    """Yields the changes of layout that another one precedes and follows: any model begins and ends with one.
+
+    The first kernel may take what is not in blocks, and the last one may give it.
+    """
+    behind = {kernel: set(file.all_in_front(kernel.before)) for kernel in kernels}
+    for kernel in kernels:
+        is_first = not any(each.after in behind[kernel] for each in kernels)
+        is_last = not any(kernel.after in nodes for nodes in behind.values())
+        if kernel.before is None and kernel.after is None:  # their order is all that is known
+            is_first, is_last = kernel is kernels[0], kernel is kernels[-1]
+        ends = {"ReorderInput": is_first, "ReorderOutput": is_last}
+        if not ends.get(kernel.ran.op_type, is_first or is_last):
+            yield kernel
 
 
 @FINDINGS.row("memcpy", f"{_OPTIMIZER}transformer_memcpy.cc")

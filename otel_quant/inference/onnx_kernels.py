@@ -180,6 +180,16 @@ class FileGraph(graph.ModelGraph):
             yield op
             op = self.maker(op.input(0)) if op.has(0) else None
 
+    def all_in_front(self, op: TypedNode | None) -> Iterator[TypedNode]:
+        """Yields a node and all that it is made of."""
+        left, seen = [op], {op, None}
+        while left:
+            if (found := left.pop()) is not None:
+                yield found
+                new = {self.maker(value) for value in found.given} - seen
+                seen |= new
+                left += new
+
     def past(self, op: TypedNode | None, kinds: Collection[str]) -> TypedNode | None:
         """Returns a node or, of some operators, the first other one in front by first operands."""
         return next((each for each in self.in_front(op) if each.kind not in kinds), None)

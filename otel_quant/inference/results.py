@@ -270,6 +270,10 @@ class OutputError:
     max_abs: float | None  # Largest absolute difference
 
 
+LOST: Final = 0.5
+"""dB that outputs have to lose by a layer alone: a tenth of their noise."""
+
+
 @dataclass(frozen=True, slots=True)
 class TensorError:
     """SQNR of a layer's result in dB: ``own`` of its quantization alone, ``all`` of all before it too."""
@@ -294,6 +298,9 @@ class TensorError:
     weights_best: float | None = None  # The dB that scales by channel would leave of the weights
     weights_used: float | None = None  # Share of the codes that they use
     weights_scales: int | None = None  # How many scales they have
+    # The dB by which the outputs are better where its result, or its weights, stay in float; tried of the worst alone
+    gain: float | None = None
+    weights_gain: float | None = None
     # Share of its values that a Relu or Clip of the float model would change, which is left to the quantization
     passed: float | None = None
 
@@ -301,6 +308,16 @@ class TensorError:
     def worst(self) -> float:
         """The lower dB of its own and of its weights."""
         return min((each for each in (self.own, self.weights) if each is not None), default=inf)
+
+    @property
+    def lost(self) -> float | None:
+        """The dB that the outputs lose by it alone, as far as that was tried."""
+        tried = (each for each in (self.gain, self.weights_gain) if each is not None)
+        return max(tried, default=None)
+
+    def matters(self, outputs: float) -> bool:
+        """Whether outputs of so many dB lose by it or, where that was not tried, are no better than it is."""
+        return self.worst <= outputs if self.lost is None else self.lost >= LOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,27 +492,6 @@ def tensor_text(dtype: object, shape: Iterable[object]) -> str:
     return f"{dtype} {'x'.join(map(str, shape)) or 'scalar'}"
 
 
-def _of_variant(variant: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns a variant of a ``bench.json`` as it was until November 2026 as a model of today."""
-    latency, memory = variant.get("call"), variant.get("memory")
-    if latency and "speedup" in latency:
-        latency["ratio"] = 1 / latency["speedup"]
-    if memory is not None:
-        keys = {"peak": "process", "load_peak": "until_timed", "gpu": "gpu"}
-        memory = {key: memory.get(former) for key, former in keys.items()}
-        memory["weights_on_disk"] = variant.get("disk")
-    outputs = [variant["error"]] if "error" in variant else []
-    accuracy = {"outputs": outputs, "problem": variant.get("error_problem", "")}
-    return {
-        **variant,
-        "path": variant["name"],
-        "providers": list(filter(None, [variant.get("provider")])),
-        "latency": latency,
-        "memory": memory,
-        "accuracy": accuracy if any(accuracy.values()) else None,
-    }
-
-
 def runtime_of(settings: Mapping[str, str]) -> tuple[str, str]:
     """Returns what has run most variants, and its version; empty if nothing is known."""
     library = next((name for name in ("torch", "onnxruntime") if name in settings), "")
@@ -507,13 +503,6 @@ def read_result(text: str) -> InferenceResult:
     document = json.loads(text)
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise ValueError(f"the schema is not {SCHEMA}")
-    if "variants" in document:
-        try:
-            models = list(map(_of_variant, document["variants"]))
-            runtime, version = runtime_of(document["settings"])
-        except (AttributeError, KeyError, TypeError, ZeroDivisionError) as error:
-            raise ValueError(f"not a result of variants: {error}") from error
-        document |= {"models": models, "runtime": runtime, "version": version}
     found: InferenceResult = _made(InferenceResult, document)
     return found
 

@@ -410,9 +410,9 @@ class OnnxModel(InProcess):
         kernels = placed(profile, self.file, graph, parts)
         slowest = sorted((each.ran for each in kernels), key=lambda each: -each.micros)
         ran = Ran(len(profile.runs), profile.run_micros, tuple(slowest))
-        not_finite = self._look_at_layers()
+        seen = self._look_at_layers()
         evidence = OnnxEvidence(
-            self.file, kernels, asked, self.options.level, parts, self.layers, not_finite
+            self.file, kernels, asked, self.options.level, parts, self.layers, **seen
         )
         findings = FINDINGS.of(evidence, ran.kernel_micros)
         assigned = dict(Counter(part.provider for part in parts for _ in part.nodes)) or None
@@ -434,8 +434,8 @@ class OnnxModel(InProcess):
         asks, runs = map(types_text, mixes)
         return f"weights stored in {types_text(self.file.stored)}; contractions ask for {asks}, ran in {runs}"
 
-    def _look_at_layers(self) -> Mapping[str, Any] | None:
-        """Compares its layers with the base's; returns its first node that makes what is not finite.
+    def _look_at_layers(self) -> Mapping[str, Any]:
+        """Compares its layers with the base's; returns what else is seen of it: see :class:`OnnxEvidence`.
 
         Of large models, or of two float ones, only where that is asked for.
         """
@@ -446,22 +446,21 @@ class OnnxModel(InProcess):
             or base.problem
             or alike_inputs(self.fed) != alike_inputs(base.fed)
         ):
-            return None
+            return {}
         tensors = [it for op in self.file.main for it in op.outputs if it.dtype in floats]
         is_other = self.is_quantized or any(it.dtype == dtypes.FLOAT16 for it in tensors)
         size = self.file.file_bytes + base.file.file_bytes
         if not self.options.layers and (base.is_quantized or not is_other or size > _MOST_COMPARED):
-            return None
+            return {}
         try:
             names = [it.name for it in tensors if it.name]
             found = self.process.ask("layers", first=base.path, floats=names)
         except ModelError as error:  # what was measured before stands
             self._no_layers = str(error)
-            return None
+            return {}
         layers = [TensorError(**each) for each in found["layers"]]
         self.layers = tuple(sorted(layers, key=attrgetter("worst")))
-        not_finite: Mapping[str, Any] | None = found["not_finite"]
-        return not_finite
+        return {name: found[name] for name in ("not_finite", "outputs")}
 
     def _with_layers(self, found: Accuracy, base: InProcess) -> Accuracy:
         """Adds how far each layer is off from the base's."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from math import inf
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -189,6 +190,7 @@ def _costliest(model: results.ModelResult) -> str:
 
 
 _COSTS: Final = "costs more than it gains"
+_HURTS: Final = "hurts accuracy"
 _MUCH: Final = 0.1
 """Share of the time from which on a reason stands in the headline."""
 
@@ -312,6 +314,7 @@ _TENSORS: Final[Sequence[doc.Column[Any]]] = (
     _numbers("of its weights", "dB", attrgetter("weights"), "dB", digits=1),
     _numbers("carried", "dB", attrgetter("carried"), "dB", digits=1),
     _numbers("of all", "dB", attrgetter("all"), "dB", digits=1),
+    _numbers("outputs lose", "dB", attrgetter("lost"), "dB", digits=1),
     _numbers("at the lowest code", "1", attrgetter("low"), spare=3),
     _numbers("at the highest", "1", attrgetter("high"), spare=2),
     _numbers("codes used", "1", attrgetter("used"), spare=1),
@@ -396,7 +399,8 @@ class _Pair(NamedTuple):
     before: results.RanKernel | None
     after: results.RanKernel | None
     error: float | None
-    reason: str  # Why the second is slow, where that is known
+    reason: str  # What is wrong with it in the second model, where that is known
+    hurts: bool  # Whether the outputs lose by it
     is_quantized: bool  # Whether the second model is, and the first is not
 
     @property
@@ -420,6 +424,8 @@ class _Pair(NamedTuple):
     def verdict(self) -> str | None:
         """What quantizing it has brought; None where it was not quantized, or that is not clear."""
         before, after, ratio = self.before, self.after, self.ratio
+        if self.hurts:
+            return _HURTS
         if not (self.is_quantized and before and after and ratio and after.macs) or ratio == 1:
             return None
         if (before.op_type, before.runs_in) == (after.op_type, after.runs_in):
@@ -449,7 +455,14 @@ def _beside(
         after.setdefault(_partner(name, before, after), []).extend(kernels)
     if before.keys().isdisjoint(after):
         return
-    errors = {_partner(each.node, before, ()): each.all for each in _accuracy(model).layers}
+    accuracy = _accuracy(model)
+    layers = {_partner(each.node, before, ()): each for each in reversed(accuracy.layers)}
+    wrong = {
+        _partner(each.node, before, ()): _why(each)
+        for each in model.findings
+        if each.is_about_accuracy
+    }
+    outputs = inf if accuracy.lowest_sqnr is None else accuracy.lowest_sqnr
     names = sorted(
         {**before, **after},
         key=lambda name: -max(_micros(nodes.get(name, ())) for nodes in (before, after)),
@@ -457,8 +470,9 @@ def _beside(
     quantized = (first.role, model.role) == ("float", "quantized")
     pairs = [
         _Pair(
-            name, _row(name, before, those), _row(name, after, those), errors.get(name),
-            _reason(model, after, those), quantized,
+            name, _row(name, before, those), _row(name, after, those), layers[name].all if name in layers else None,
+            wrong.get(name) or _reason(model, after, those),
+            name in wrong and (name not in layers or layers[name].matters(outputs)), quantized,
         )
         for name, those in _folded(names, rows)
     ]  # fmt: skip
@@ -474,7 +488,7 @@ def _beside(
         _numbers("activations", "By", lambda pair: pair.after and pair.after.activations, spare=4),
         _numbers("error", "dB", attrgetter("error"), "dB", digits=1, spare=2),
         doc.Column("verdict", value=attrgetter("verdict"), spare=5),
-        doc.Column("because", value=lambda pair: (pair.verdict == _COSTS and pair.reason) or None, longest=_LONGEST_PROBLEM, spare=6),
+        doc.Column("because", value=lambda pair: (pair.verdict in (_COSTS, _HURTS) and pair.reason) or None, longest=_LONGEST_PROBLEM, spare=6),
     )  # fmt: skip
     yield doc.Table.of(
         columns, pairs, known_only=True, id=f"inference-layers-{number}", caption=f"Time by {layer}",
@@ -492,6 +506,12 @@ def _layer(kernel: results.RanKernel) -> str | None:
     return kernel.layer or kernel.node
 
 
+def _why(finding: results.Finding) -> str:
+    """Returns the reason in a finding, or all of it."""
+    text = _SHARE.split(finding.sentence)[0].removesuffix(f"; fix: {finding.remedy}")
+    return text.partition(": ")[2] or text
+
+
 def _reason(
     model: results.ModelResult,
     nodes: Mapping[str, Sequence[results.RanKernel]],
@@ -502,8 +522,7 @@ def _reason(
     names = {each.name for each in kernels}
     known = (each for each in model.findings if not names.isdisjoint(each.kernels))
     if found := max(known, key=attrgetter("micros"), default=None):
-        text = _SHARE.split(found.sentence)[0]
-        return text.partition(": ")[2] or text
+        return _why(found)
     converting = _micros(each for each in kernels if each.is_conversion)
     part = phrase("{}", converting and converting / _micros(kernels), share_text)
     return phrase("{} of its time only converts", part)

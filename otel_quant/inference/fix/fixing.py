@@ -19,6 +19,7 @@ from otel_quant.inference.fix.fix_results import FixResult, Proven, Rewrite
 from otel_quant.inference.fix.rewriting import REMEDIES, Rewritten, forecast_of, rewritten
 from otel_quant.inference.measure import files_result, run_in_turns
 from otel_quant.inference.onnx_findings import IN_FLOAT
+from otel_quant.inference.onnx_session import with_remedy
 from otel_quant.inference.results import alike_inputs, tensor_text
 from otel_quant.inference.rounds import latency
 from otel_quant.inference.subjects import OnnxModel, Options, fed_graph
@@ -353,5 +354,5 @@ def _checked(path: Path) -> str:
     try:
         onnx.checker.check_model(path)
     except onnx.checker.ValidationError as error:
-        return printable(" ".join(str(error).split()), 200)
+        return printable(" ".join(with_remedy(str(error)).split()), 200)
     return ""

@@ -213,6 +213,15 @@ def identity_at_the_end() -> Builder:
     return graph
 
 
+def pooling_at_the_end() -> Builder:
+    """What is behind the last kernel with channels last has to have them first again."""
+    graph = Builder([1, 16, 24, 24])
+    value = quantized_conv(graph, graph.quantized("x"), "c1", 16, 16)
+    value = graph.quantized(graph.node("GlobalAveragePool", [value], "pool"))
+    graph.output(graph.quantized(graph.node("Flatten", [value], "flat")))
+    return graph
+
+
 def signed_convolution() -> Builder:
     graph = Builder([1, 16, 32, 32])
     weights = graph.dequantized(graph.weights("w", 16, 16, 3, 3))
@@ -229,4 +238,5 @@ CLEAN: dict[str, Callable[[], Builder]] = {
     "float convolutions": float_convolutions,
     "signed convolution": signed_convolution,
     "Identity at the end": identity_at_the_end,
+    "pooling at the end": pooling_at_the_end,
 }

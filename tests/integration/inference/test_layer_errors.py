@@ -13,10 +13,20 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import quantization as q
+from onnxruntime.quantization.matmul_nbits_quantizer import (
+    DefaultWeightOnlyQuantConfig,
+    MatMulNBitsQuantizer,
+)
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
+from otel_quant.inference.accuracy_findings import FINDINGS
+from otel_quant.inference.measure import measure_files
+from otel_quant.inference.onnx_findings import OnnxEvidence
+from otel_quant.inference.onnx_kernels import FileGraph
 from otel_quant.inference.results import ModelResult, TensorError
 from otel_quant.inference.subjects import Options
+from otel_quant.views.inference import document
+from otel_quant.views.writers import written
 from tests.fixtures.onnx_builder import model_of_text
 from tests.integration.inference.conftest import measured
 
@@ -68,6 +78,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "int8": {"activation_type": q.QuantType.QInt8},
         "operators": {"quant_format": q.QuantFormat.QOperator},
         "percentile": {"calibrate_method": q.CalibrationMethod.Percentile},
+        "kept": {"extra_options": {"QDQKeepRemovableActivations": True}},
     }.items():
         how = {"activation_type": q.QuantType.QUInt8, "weight_type": q.QuantType.QInt8, **how}
         q.quantize_static(path / "float.onnx", path / f"{name}.onnx", Samples(), **how)
@@ -84,7 +95,7 @@ def _about_accuracy(result: ModelResult) -> list[tuple[str, str]]:
     return [(each.kind, each.node) for each in result.findings if each.is_about_accuracy]
 
 
-HEALTHY = ("channels", "int8", "operators", "percentile", "dynamic")
+HEALTHY = ("channels", "int8", "operators", "percentile", "kept", "dynamic")
 
 
 def test_healthy_models_have_no_finding_about_accuracy_and_a_row_for_each_contraction(
@@ -92,7 +103,8 @@ def test_healthy_models_have_no_finding_about_accuracy_and_a_row_for_each_contra
 ) -> None:
     for name, result in zip(HEALTHY, _compared(folder, *HEALTHY), strict=True):
         assert result.accuracy is not None
-        layers = {each.node.partition("_")[0]: each for each in result.accuracy.layers}
+        worst_last = reversed(result.accuracy.layers)  # of a node with two roundings the worse one
+        layers = {each.node.partition("_")[0]: each for each in worst_last}
         assert _about_accuracy(result) == [], name
         for node in ("conv0", "conv1", "conv2", "fc"):
             found = layers[node]
@@ -266,6 +278,73 @@ def test_what_a_finding_about_a_scale_offers_removes_it(folder: Path) -> None:
     assert planted.accuracy is not None
     assert mended.accuracy is not None
     assert (planted.accuracy.lowest_sqnr or 0) < 15 < 30 < (mended.accuracy.lowest_sqnr or 0)
+
+
+@pytest.mark.parametrize("name", ["clipped scale", "outlier in weights"])
+def test_what_the_outputs_lose_by_a_layer_is_what_they_have_more_if_it_is_left_in_float(
+    name: str, folder: Path
+) -> None:
+    model = Planting(folder / "channels.onnx")
+    PLANTED[name][0](model)
+    onnx.save(model.model, folder / "planted.onnx")
+    dequantizer = model.named["r1_DequantizeLinear"]
+    operands = ["r1", "low", "high"]
+    model["low"], model["high"] = np.float32(0), np.float32(6)
+    if name != "clipped scale":
+        dequantizer, operands = model.named["w1_DequantizeLinear"], ["w1"]
+        model["w1"] = Planting(folder / "float.onnx")["w1"]
+    instead = helper.make_node("Clip", operands, dequantizer.output)
+    at = list(model.graph.node).index(dequantizer)
+    model.graph.node.remove(dequantizer)
+    model.graph.node.insert(at, instead)
+    onnx.save(model.model, folder / "in_float.onnx")
+    planted, better = (each.accuracy for each in _compared(folder, "planted", "in_float"))
+    assert planted is not None
+    assert better is not None
+    worst = planted.layers[0]
+    assert (worst.node, worst.gain is None) == ("conv1", name != "clipped scale")
+    won = (better.lowest_sqnr or 0) - (planted.lowest_sqnr or 0)
+    assert worst.lost == pytest.approx(won, abs=0.5)  # one of the two is optimized
+    assert won > 20
+
+
+def test_a_layer_that_hurts_accuracy_has_that_verdict_and_why_and_a_finding_if_it_has_no_other(
+    folder: Path,
+) -> None:
+    model = Planting(folder / "channels.onnx")
+    _clipped(model)
+    onnx.save(model.model, folder / "planted.onnx")
+    paths = [str(folder / f"{name}.onnx") for name in ("float", "planted")]
+    result = measure_files(paths, Options(runs=2, data=str(folder / "data.npz")))
+    page = "".join(written(document(result, 20), "markdown"))
+    [row] = [line for line in page.splitlines() if line.startswith("| conv1 ") and "hurts" in line]
+    assert "dB are left of them" in row
+    evidence = OnnxEvidence(
+        FileGraph(paths[1], {}, {}), (), (), "all",
+        layers=[TensorError("a", 12.0, node="a", gain=20.0), TensorError("b", 12.0, node="b", gain=5.0)],
+        outputs=10.0,
+    )  # fmt: skip
+    [alone] = [each for each in FINDINGS.of(evidence, 1.0) if each.kind == "alone"]
+    assert (alone.node, alone.remedy) == ("a", "leave it in float, or in 16 bits")
+    assert alone.sentence.startswith(
+        "with the result of `a` in float the outputs have 30.0 dB, not 10.0"
+    )
+
+
+def test_weights_in_a_block_that_is_longer_than_they_are_are_no_finding(tmp_path: Path) -> None:
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+        net (float[4, 64] x) => (float[4, 32] y) { [mm] y = MatMul (x, w) }"""
+    drawn = np.random.default_rng(0).standard_normal((64, 32)).astype(np.float32)
+    onnx.save(model_of_text(text, w=drawn), tmp_path / "float.onnx")
+    np.savez(tmp_path / "data.npz", x=drawn[:, :4].T.copy())
+    config = DefaultWeightOnlyQuantConfig(block_size=128, is_symmetric=True)
+    quantizer = MatMulNBitsQuantizer(onnx.load(tmp_path / "float.onnx"), algo_config=config)
+    quantizer.process()
+    quantizer.model.save_model_to_file(str(tmp_path / "bits.onnx"))
+    [result] = _compared(tmp_path, "bits")
+    assert result.accuracy is not None
+    assert 15 < (result.accuracy.layers[0].weights or 0) < 30
+    assert _about_accuracy(result) == []
 
 
 _NORMALIZED = """

@@ -640,13 +640,11 @@ class AsRun(AsStored):
         self._add(self.in_float, op, *self._obstacles(op, stored))
         return super().expected(op, floats)
 
-    def _add(
-        self, to: dict[Obstacle, Hindered], op: TypedNode, why: Obstacle, *others: Obstacle
-    ) -> None:
-        group = to.setdefault(why, Hindered(why))
+    def _add(self, to: dict[Obstacle, Hindered], op: TypedNode, *why: Obstacle) -> None:
+        group = to.setdefault(why[0], Hindered(why[0]))
         group.kinds[op.kind] += 1
         group.names.append(op.name)
-        group.then.update(each.remedy.text for each in others[:1])
+        group.then.update(each.remedy.text for each in why[1:2])
 
     def _obstacles(self, op: TypedNode, stored: str) -> Sequence[Obstacle]:
         """Why a contraction runs in float."""

@@ -67,7 +67,7 @@ _QUARK: Final = "com.amd.quark:"
 _QDQ_TYPES: Final = frozenset({"QuantizeLinear", "DequantizeLinear"})
 """Kernels of conversions that were not fused."""
 
-IN_FLOAT: Final = frozenset({
+_IN_FLOAT: Final = frozenset({
     "Conv", "ConvTranspose", "FusedConv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul", "NhwcFusedConv",
 })  # fmt: skip
 """Contractions of floats, as operators of files and as kernels."""
@@ -133,7 +133,7 @@ _BY_WEIGHTS: Final = frozenset({"MatMulBnb4", "MatMulNBits"})
 """Kernels of floats by integers."""
 
 
-def _kind_of(type_name: str) -> str:
+def kind_of(type_name: str) -> str:
     """Returns which kernels a type has: those on integers, by integers as weights, or of floats."""
     if type_name.endswith(("weight-only", "by weights")):
         return "floats by integers"
@@ -144,8 +144,8 @@ def _kind_of(type_name: str) -> str:
 def _undone(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields contractions that were left in float, and that onnxruntime has quantized on loading."""
     asked, (reason, remedy) = evidence.file.contractions, obstacles.ON_LOADING
-    ran = {op: _kind_of(it) for op, it in ran_in(evidence.kernels, evidence.file).items()}
-    undone = [op.name for op in ran if (_kind_of(asked[op].asked), ran[op]) == _UNDONE]
+    ran = {op: kind_of(it) for op, it in ran_in(evidence.kernels, evidence.file).items()}
+    undone = [op.name for op in ran if (kind_of(asked[op].asked), ran[op]) == _UNDONE]
     if undone:
         yield _of_nodes(evidence, undone, f"ran in integers: {reason}", *remedy)
 
@@ -161,7 +161,7 @@ def _unexpected(evidence: OnnxEvidence) -> Iterator[Found]:
         return
     pairs: dict[tuple[str, str], list[str]] = {}
     for op, found in ran_in(evidence.kernels, evidence.file).items():
-        pair = _kind_of(evidence.file.contractions[op].expected), _kind_of(found)
+        pair = kind_of(evidence.file.contractions[op].expected), kind_of(found)
         pairs.setdefault(pair, []).append(op.name)
     for (expected, ran), names in pairs.items():
         if expected != ran:
@@ -201,17 +201,17 @@ def _islands(evidence: OnnxEvidence) -> Iterator[_Island]:
 
 def _integer_weights(file: FileGraph) -> Mapping[TypedNode, TypedNode]:
     """Returns by contraction the DequantizeLinear of its constant weights."""
-    contractions = (op for op in file.ops if op.node.op_type in IN_FLOAT and op.has(1))
+    contractions = (op for op in file.ops if op.node.op_type in _IN_FLOAT and op.has(1))
     found = ((op, _dequantizer(file, op.input(1))) for op in contractions)
     return {op: each for op, each in found if each and each.input(0).constant}
 
 
 def _nodes_in_float(kernel: Placed, weights: Collection[TypedNode]) -> Sequence[TypedNode]:
     """Returns the nodes whose work a kernel did in float: those with integers as weights, if it has any."""
-    in_float = kernel.ran.op_type in IN_FLOAT
+    in_float = kernel.ran.op_type in _IN_FLOAT
     makes_floats = any(each.startswith("float") for each in kernel.ran.outputs)
     nodes = [op for op in kernel.nodes if op in weights] or kernel.nodes
-    return [op for op in nodes if (in_float if op.node.op_type in IN_FLOAT else makes_floats)]
+    return [op for op in nodes if (in_float if op.node.op_type in _IN_FLOAT else makes_floats)]
 
 
 @FINDINGS.row("unfused", "AMD Quark's custom operators, quark.onnx")
@@ -276,9 +276,10 @@ def _why(evidence: OnnxEvidence, at: TypedNode, op: TypedNode) -> obstacles.Obst
         return obstacles.OTHER_NUMBERS if changes_scale else None
     known, rule = fused.obstacles.get(at), graph.FUSIONS.get(at.kind)
     if known is not None:  # Case 3
-        result = obstacles.NOT_QUANTIZED
-        found = (_read_otherwise(file, at, it) if it is result else it for it in known)
-        return obstacles.together(list(found))
+        not_made = obstacles.NOT_QUANTIZED
+        return obstacles.together(
+            [_otherwise(file, at, it) if it is not_made else it for it in known]
+        )
     if rule is None:  # Case 4
         is_norm = at.kind == "BatchNormalization"
         return obstacles.UNFOLDED if is_norm else obstacles.NO_KERNEL
@@ -290,7 +291,7 @@ def _why(evidence: OnnxEvidence, at: TypedNode, op: TypedNode) -> obstacles.Obst
         if op.kind in graph.DEQUANTIZES and len(file.readers(op.outputs[0])) > 1:
             return None
         otherwise = obstacles.NOT_HERE if at in fused.by_weights else _of_operands(file, at, rule)
-        return _read_otherwise(file, at, otherwise)
+        return _otherwise(file, at, otherwise)
     return _of_operands(file, at, rule)  # Case 6
 
 
@@ -300,9 +301,7 @@ def _dequantizer(file: FileGraph, value: Value) -> TypedNode | None:
     return found if found and found.kind in graph.DEQUANTIZES else None
 
 
-def _read_otherwise(
-    file: FileGraph, op: TypedNode, known: obstacles.Obstacle
-) -> obstacles.Obstacle:
+def _otherwise(file: FileGraph, op: TypedNode, known: obstacles.Obstacle) -> obstacles.Obstacle:
     """Returns that not its QuantizeLinear alone reads a result, or another obstacle where that is not so."""
     readers = file.readers(op.outputs[0])
     others = [each for each in readers if each.kind not in graph.QUANTIZES]

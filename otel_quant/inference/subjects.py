@@ -301,6 +301,7 @@ class OnnxModel(InProcess):
         self._no_layers = ""  # why there are none
         self._grown: int | None = None  # bytes, by the session
         self._feed: Mapping[str, Any] = {}  # shapes, values, file of the inputs
+        self.ran_in: Mapping[TypedNode, str] = {}  # Types of contractions, as far as they were seen
         self._of_script = ""  # file of the inputs that a script has left
 
     @attempted
@@ -351,7 +352,7 @@ class OnnxModel(InProcess):
     def _read(self) -> None:
         """Reads the file, and finds out what it is fed."""
         data, inputs = self.options.data, self.options.inputs
-        self.file = fed_graph(self.path, self.options)
+        self.file = _fed(self.path, self.options)
         shapes = {name: value.shape for name, value in self.file.bound.values.items()}
         for name, shape in shapes.items():
             if shape is None or None in shape:
@@ -401,11 +402,8 @@ class OnnxModel(InProcess):
             self.problem = "onnxruntime left no profile of its runs"
             self.process.close()
             return
-        self.memory = {
-            "grown": self._grown,
-            "arena_used": profile.arena_used,
-            "weights_in_memory": graph.weight_bytes,
-        }
+        used, weights = profile.arena_used, graph.weight_bytes
+        self.memory = {"grown": self._grown, "arena_used": used, "weights_in_memory": weights}
         parts = [Part(*each) for each in found["assigned"]]
         kernels = placed(profile, self.file, graph, parts)
         slowest = sorted((each.ran for each in kernels), key=lambda each: -each.micros)
@@ -416,22 +414,20 @@ class OnnxModel(InProcess):
         )
         findings = FINDINGS.of(evidence, ran.kernel_micros)
         assigned = dict(Counter(part.provider for part in parts for _ in part.nodes)) or None
-        self.facts = {**self.facts, "types": self._types(ran_in(kernels, self.file))}
+        self.ran_in = ran_in(kernels, self.file)
+        self.facts = {**self.facts, "types": self._types()}
         self.detail = {"assigned": assigned, "ran": ran, "findings": findings}
 
-    def _types(self, ran: Mapping[TypedNode, str]) -> str:
+    def _types(self) -> str:
         """Returns what weights are stored in, contractions ask for and ran in, by their MACs."""
         asked, found = Counter[str](), Counter[str]()
         for op, each in self.file.contractions.items():
             asked[each.asked] += each.macs
-            found[ran.get(op, "what was not seen").removeprefix("u")] += each.macs
+            found[self.ran_in.get(op, "what was not seen").removeprefix("u")] += each.macs
         if not asked.total():
             return ""
-        mixes = (
-            {name: macs / each.total() for name, macs in each.most_common()}
-            for each in (asked, found)
-        )
-        asks, runs = map(types_text, mixes)
+        macs, both = asked.total(), (asked, found)
+        asks, runs = (types_text({it: n / macs for it, n in each.most_common()}) for each in both)
         return f"weights stored in {types_text(self.file.stored)}; contractions ask for {asks}, ran in {runs}"
 
     def _look_at_layers(self) -> Mapping[str, Any]:
@@ -470,9 +466,15 @@ class OnnxModel(InProcess):
         return replace(found, layers=self.layers)
 
 
-def fed_graph(path: str, options: Options) -> FileGraph:
-    """Reads a file, with the shapes of its inputs that the user gives."""
+def _fed(path: str, options: Options) -> FileGraph:
     return FileGraph(path, {**_shapes_in(options.data), **options.inputs}, options.dims)
+
+
+def fed_by(path: str, options: Options) -> Mapping[str, str]:
+    """Returns what a file is fed: the shapes of its inputs, and their types but for the width of floats."""
+    values = _fed(path, options).bound.values.items()
+    texts = {name: tensor_text(dtypes.name_of(it.dtype), it.shape or ()) for name, it in values}
+    return alike_inputs(texts)
 
 
 def _shapes_in(path: str | None) -> dict[str, InputSpec]:

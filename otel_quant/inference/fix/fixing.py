@@ -14,15 +14,14 @@ from typing import Any, Final, NamedTuple
 
 from otel_quant.base import machine
 from otel_quant.cost import CostError
-from otel_quant.cost.graph import QDQ, dtypes, printable
+from otel_quant.cost.graph import QDQ, printable
 from otel_quant.inference.fix.fix_results import FixResult, Proven, Rewrite
 from otel_quant.inference.fix.rewriting import REMEDIES, Rewritten, forecast_of, rewritten
 from otel_quant.inference.measure import files_result, run_in_turns
-from otel_quant.inference.onnx_findings import IN_FLOAT
+from otel_quant.inference.onnx_findings import kind_of
 from otel_quant.inference.onnx_session import with_remedy
-from otel_quant.inference.results import alike_inputs, tensor_text
 from otel_quant.inference.rounds import latency
-from otel_quant.inference.subjects import OnnxModel, Options, fed_graph
+from otel_quant.inference.subjects import OnnxModel, Options, fed_by
 
 REPRODUCED: Final = 40.0
 """dB of SQNR to the input file at which, without a float model, its outputs count as reproduced."""
@@ -34,12 +33,6 @@ _LIKELY: Final = 0.95
 """Time with a rewrite by time without, below which more rounds may show that it pays."""
 
 _LONGER: Final = 5  # Times as long as was asked for, where the first rounds cannot tell
-
-_INTEGERS: Final = frozenset({
-    "ConvInteger", "DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "MatMulNBits", "QGemm",
-    "QLinearConv", "QLinearMatMul",
-})  # fmt: skip
-"""Kernels of contractions."""
 
 
 class FixError(Exception):
@@ -99,7 +92,10 @@ class _Fixing:
         self._folder, self._model = Path(wanted.model).parent, _read(wanted.model)
         self._shapes: dict[str, Any] = {"inputs": options.inputs, "dims": options.dims}
         self._before = forecast_of(self._model, **self._shapes)
-        self._refuse_other_inputs()
+        if (floats := wanted.float_model) and fed_by(wanted.model, options) != fed_by(
+            floats, options
+        ):
+            raise FixError(f"{floats}: it has other inputs than {wanted.model}")
         to, locations = Path(wanted.output).parent, _locations(self._model)
         is_elsewhere = bool(wanted.output) and to.resolve() != self._folder.resolve()
         self._copies = {self._folder / each: to / each for each in locations if is_elsewhere}
@@ -107,16 +103,6 @@ class _Fixing:
             raise FixError(f"{there}: exists; expected a folder without it, for the weights")
         self._rewrites: dict[str, Rewrite] = {}
         self._is_longer = False  # Whether rounds have more time than was asked for
-
-    def _refuse_other_inputs(self) -> None:
-        """Raises the error for a float model that cannot be fed the same."""
-        given = [self._wanted.model, *filter(None, [self._wanted.float_model])]
-        fed = [
-            {name: tensor_text(dtypes.name_of(each.dtype), each.shape or ()) for name, each in values.items()}
-            for values in (fed_graph(path, self._options).bound.values for path in given)
-        ]  # fmt: skip
-        if alike_inputs(fed[0]) != alike_inputs(fed[-1]):
-            raise FixError(f"{given[-1]}: it has other inputs than {given[0]}")
 
     def _with(self, kinds: Sequence[str], without: str = "") -> Rewritten:
         kept = [each for each in kinds if each != without]
@@ -268,11 +254,9 @@ class _Proof:
             self.proven = tuple(self._of_file(each, named[each.name]) for each in shown)
 
     def _of_file(self, model: OnnxModel, path: Path) -> Proven:
-        ran, found = model.detail.get("ran"), model.accuracy(self._first)
-        kernels = [each.op_type for each in ran.kernels] if ran else []
-        integers = sum(each in _INTEGERS for each in kernels)
+        found, kinds = model.accuracy(self._first), list(map(kind_of, model.ran_in.values()))
         return Proven(
-            model.name, model.file.file_bytes, integers, integers + sum(each in IN_FLOAT for each in kernels),
+            model.name, model.file.file_bytes, len(kinds) - kinds.count("float"), len(kinds),
             None if self._float is None else model.accuracy(self._float).lowest_sqnr,
             found.lowest_sqnr, None if found.worst is None else found.worst.max_abs, _checked(path),
         )  # fmt: skip

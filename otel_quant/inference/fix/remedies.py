@@ -378,10 +378,11 @@ def _unsigned(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
         now, readers = graph.scales(node), _dequantizers(graph, node)
         if now is None or now.zero.dtype != np.int8:
             continue
-        new = now._replace(zero=_up(now.zero))
+        new, others = now._replace(zero=_up(now.zero)), graph.readers(node.output[0])
+        is_operand = bool(others) and all(each.op_type in _OTHERS for each in others)
         if node.op_type == "QuantizeLinear" and readers:
             _quantize_otherwise(graph, node, now, new)
-        elif _is_operand(graph, node) and (codes := graph.constant(node.input[0])) is not None:
+        elif is_operand and (codes := graph.constant(node.input[0])) is not None:
             node.input[0] = graph.add_constant(node.input[0], _up(codes))
             graph.requantize(node, new)
         else:
@@ -391,12 +392,6 @@ def _unsigned(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
 
 def _up(codes: Any) -> Any:
     return (codes.astype(np.int16) + 128).astype(np.uint8)
-
-
-def _is_operand(graph: EditedGraph, node: Any) -> bool:
-    """Whether a dequantized constant is an operand beside activations, and no weight or bias."""
-    readers = graph.readers(node.output[0])
-    return bool(readers) and all(each.op_type in _OTHERS for each in readers)
 
 
 @_remedy("double", differs="values are rounded once, not twice")

@@ -129,7 +129,7 @@ def test_weights_beside_the_model_stay_there_or_come_along(tmp_path: Path) -> No
         (("refused.onnx", "-o", "f.onnx"), 1, "refused.onnx: loading it failed"),
         (("int8.onnx", "--dry-run", "--float", "other.onnx"), 1, "other.onnx: it has other inputs than int8.onnx"),
         (("int8.onnx", "--dry-run", "--float", "text.onnx"), 1, "text.onnx: "),
-        (("int8.onnx", "--dry-run", "--data", "text.onnx"), 1, "text.onnx: is not a file of numpy.savez"),
+        (("int8.onnx", "--dry-run", "--float", "float.onnx", "--data", "text.onnx"), 1, "text.onnx: is not a file of numpy.savez"),
         (("beside.onnx", "-o", "there/f.onnx", "--dry-run"), 1, "there/w.bin: exists"),
     ],
 )  # fmt: skip

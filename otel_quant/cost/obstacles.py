@@ -56,6 +56,7 @@ REWRITES: Final = {kind: Remedy(text, kind) for kind, text in {
     "unsigned": "uint8 for what is not a weight",
     "double": "one quantization in place of two in a row",
     "pairs": "floats in place of integers that no kernel takes",
+    "session": "disabled_optimizers=['WeightBiasQuantization'] for the session",
 }.items()}
 """By kind, in the order in which they are applied."""
 
@@ -92,6 +93,6 @@ NOTHING: Final = Obstacle(
     "nothing was quantized: no node has a name or operator that the quantizer was given", Remedy("names and operators that the model has"))
 RENAMED: Final = Remedy("names with _MatMul behind them, which Gemms get first")
 HALF_FLOATS: Final = Obstacle("its scales are not float32, and kernels on integers take no others", Remedy("scales of float32"))
-ON_LOADING: Final = Obstacle("onnxruntime quantizes on loading what was left in float between quantized neighbours (WeightBiasQuantization)", Remedy("disabled_optimizers=['WeightBiasQuantization'] for the session, or no QuantizeLinear right behind it"))
+ON_LOADING: Final = Obstacle("onnxruntime quantizes on loading what was left in float between quantized neighbours (WeightBiasQuantization)", REWRITES["session"])
 FUSED_WITH_ADD: Final = Obstacle("onnxruntime fuses it with the Add behind it into a Gemm, which takes no float bias on integers", REWRITES["matmul_add"])
 # fmt: on

@@ -39,6 +39,7 @@ class OnnxEvidence:
     layers: Sequence[TensorError] = ()  # Beside the float model
     not_finite: Mapping[str, Any] | None = None  # The first node whose results are not finite
     outputs: float = inf  # The lowest dB of the outputs beside the float model
+    is_told: bool = False  # Whether its session has arguments of a file beside it
 
     def of(self, op_types: Collection[str]) -> Sequence[Placed]:
         """Returns the kernels of some operators."""
@@ -157,7 +158,7 @@ _UNDONE: Final = ("float", "integers")
 @FINDINGS.row("unexpected", "docs/cost.md")
 def _unexpected(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields contractions that ran otherwise than the rules of ``cost`` have it."""
-    if evidence.level not in _FUSES_QUANTIZED or set(evidence.asked) - {CPU}:
+    if evidence.is_told or evidence.level not in _FUSES_QUANTIZED or set(evidence.asked) - {CPU}:
         return
     pairs: dict[tuple[str, str], list[str]] = {}
     for op, found in ran_in(evidence.kernels, evidence.file).items():

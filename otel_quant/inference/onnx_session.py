@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 import zlib
@@ -239,8 +240,10 @@ class OnnxSession:
             made.add_session_config_entry(f"{weights}_file_name", "graph.weights")
             made.add_session_config_entry(f"{weights}_min_size_in_bytes", str(_LARGE))
         providers: list[Any] = [(name, dict(more)) for name, more in self._options["providers"]]
+        beside = self._options["session"]
+        more = json.loads(Path(beside).read_text(encoding="utf-8")) if beside else {}
         return onnxruntime.InferenceSession(
-            self._path, made, providers=providers or ["CPUExecutionProvider"]
+            self._path, made, providers=providers or ["CPUExecutionProvider"], **more
         )
 
 

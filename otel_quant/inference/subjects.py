@@ -17,6 +17,7 @@ from otel_quant.cost import CostError, InputSpec
 from otel_quant.cost.graph import TypedNode, dtypes, printable
 from otel_quant.inference.accuracy_findings import FINDINGS
 from otel_quant.inference.arrays import saved_arrays
+from otel_quant.inference.fix.fix_results import sidecar
 from otel_quant.inference.model_process import ModelError, ModelProcess
 from otel_quant.inference.onnx_findings import CPU, OnnxEvidence, ran_in
 from otel_quant.inference.onnx_kernels import FileGraph, Part, RanGraph, placed, read_profile
@@ -59,6 +60,7 @@ class Options:
     seconds: float = 3.0  # Time for the timed runs of each model
     warmup: int = 3  # Runs of each model that are not timed
     samples: int = 1  # Inputs of which outputs are compared, where they are random
+    session: bool = False  # Whether a file beside a model has options of its session
     layers: bool = False  # Whether to compare each tensor with the first model's
     baseline: str | None = None  # Variant that the others are compared with; None for the first
     # Processes of each variant, one after the other; None for as many as its making allows
@@ -368,6 +370,8 @@ class OnnxModel(InProcess):
     def _make(self) -> Any:
         names = ("providers", "threads", "level", "custom_ops", "warmup")
         options = {name: getattr(self.options, name) for name in names}
+        self.is_told = self.options.session and sidecar(self.path).exists()
+        options["session"] = str(sidecar(self.path)) if self.is_told else ""
         if not any(op.kind.startswith(_QUARK) for op in self.file.ops):
             # Quark's library takes 700 MB, which others need not have.
             options["custom_ops"] = [each for each in options["custom_ops"] if each != "quark"]
@@ -409,9 +413,8 @@ class OnnxModel(InProcess):
         slowest = sorted((each.ran for each in kernels), key=lambda each: -each.micros)
         ran = Ran(len(profile.runs), profile.run_micros, tuple(slowest))
         seen = self._look_at_layers()
-        evidence = OnnxEvidence(
-            self.file, kernels, asked, self.options.level, parts, self.layers, **seen
-        )
+        what = self.file, kernels, asked, self.options.level, parts, self.layers
+        evidence = OnnxEvidence(*what, is_told=self.is_told, **seen)
         findings = FINDINGS.of(evidence, ran.kernel_micros)
         assigned = dict(Counter(part.provider for part in parts for _ in part.nodes)) or None
         self.ran_in = ran_in(kernels, self.file)

@@ -152,7 +152,7 @@ class EditedGraph:
 
     def requantize(self, node: Any, new: Scales) -> None:
         """Has a node that quantizes or dequantizes do it otherwise."""
-        set_inputs(node, [node.input[0], *self._add_scales(node.output[0], new)])
+        node.input[:] = [node.input[0], *self._add_scales(node.output[0], new)]
 
     def add_pair(self, name: str, by: Scales) -> None:
         """Adds the nodes that quantize and dequantize a tensor for all that read it."""
@@ -176,7 +176,7 @@ class EditedGraph:
     def replace_reads(self, old: str, new: str) -> None:
         """Has all nodes read another tensor in place of one."""
         for node in self._readers.pop(old, ()):
-            set_inputs(node, [new if name == old else name for name in node.input])
+            node.input[:] = [new if name == old else name for name in node.input]
             self._readers[new].append(node)
 
     def bypass(self, *nodes: Any) -> None:
@@ -226,12 +226,6 @@ def is_operator(node: Any, *op_types: str) -> bool:
 def attributes(node: Any) -> Mapping[str, Any]:
     """Returns the attributes of a node by name."""
     return {each.name: helper.get_attribute_value(each) for each in node.attribute}
-
-
-def set_inputs(node: Any, names: Sequence[str]) -> None:
-    """Has a node read other tensors."""
-    del node.input[:]
-    node.input.extend(names)
 
 
 def _read_within(node: Any) -> set[str]:

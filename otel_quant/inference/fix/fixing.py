@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from otel_quant.base import machine
 from otel_quant.cost import CostError
 from otel_quant.cost.graph import QDQ, printable
-from otel_quant.inference.fix.fix_results import FixResult, Proven, Rewrite
+from otel_quant.inference.fix.fix_results import FixResult, Proven, Rewrite, sidecar
 from otel_quant.inference.fix.rewriting import REMEDIES, Rewritten, forecast_of, rewritten
 from otel_quant.inference.measure import files_result, run_in_turns
 from otel_quant.inference.onnx_findings import kind_of
@@ -55,12 +56,13 @@ class Wanted:
 def fix(wanted: Wanted, options: Options) -> FixResult:
     """Rewrites a model, proves what pays and writes that; writes nothing where nothing does."""
     folder = Path(wanted.output).parent
-    if not wanted.is_dry and os.path.lexists(wanted.output):
-        raise FixError(f"{wanted.output}: exists; expected a path where nothing is")
+    for path in () if wanted.is_dry else (wanted.output, sidecar(wanted.output)):
+        if os.path.lexists(path):
+            raise FixError(f"{path}: exists; expected a path where nothing is")
     if not wanted.is_dry and not folder.is_dir():
         raise FixError(f"{wanted.output}: {folder} is no folder")
     try:
-        return _Fixing(wanted, options).result()
+        return _Fixing(wanted, replace(options, session=True)).result()
     except CostError as error:
         others = (wanted.float_model, options.data)
         source = error.source if error.source in others else wanted.model
@@ -141,22 +143,23 @@ class _Fixing:
         before, wanted = self._before, self._wanted
         return FixResult(
             wanted.model, wanted.provider, before.contractions, before.integers, found.forecast.integers,
-            tuple(self._rewrites.values()), found.forecast.obstacles, float_model=wanted.float_model, **more,
+            tuple(self._rewrites.values()), found.forecast.obstacles, float_model=wanted.float_model,
+            disabled_optimizers=found.disables, **more,
         )  # fmt: skip
 
     def _proven(self, kinds: list[str]) -> FixResult:
         """Measures all rewrites beside all but one of them, until each that is left pays."""
         while kinds:
             found, output = self._with(kinds), self._wanted.output
-            models = {output: found.model}
+            models = {output: found}
             if len(kinds) > 1:
-                models |= {_without(kind): self._with(kinds, kind).model for kind in kinds}
+                models |= {_without(kind): self._with(kinds, kind) for kind in kinds}
             others = {each.kind: each for each in REMEDIES if each.instead_of in kinds}
             rivals = {
                 other: [other if it == each.instead_of else it for it in kinds]
                 for other, each in others.items() if other not in self._rewrites
             }  # fmt: skip
-            models |= {other: self._with(rival).model for other, rival in rivals.items()}
+            models |= {other: self._with(rival) for other, rival in rivals.items()}
             with self._written(models) as paths:
                 proof = _Proof(self._wanted, self._options, paths)
                 closer = [each for each in rivals if proof.sqnr(each) > proof.sqnr(output)]
@@ -173,9 +176,8 @@ class _Fixing:
                     continue
                 if worst is None:
                     self._place(paths[output])
-                    return self._outcome(
-                        found, measured=proof.measured, proven=proof.proven, output=output
-                    )
+                    more: Any = {"measured": proof.measured, "proven": proof.proven}
+                    return self._outcome(found, output=output, **more)
             self._mark(worst.kind, "left out", worst.why)
             kinds.remove(worst.kind)
         why = "; ".join(f"{each.kind}: {each.why}" for each in self._rewrites.values())
@@ -183,7 +185,7 @@ class _Fixing:
         return self._outcome(self._with([]), why=why)
 
     @contextmanager
-    def _written(self, models: Mapping[str, Any]) -> Iterator[dict[str, Path]]:
+    def _written(self, models: Mapping[str, Rewritten]) -> Iterator[dict[str, Path]]:
         """Writes models for as long as they are measured, where their weights are found."""
         import onnx
 
@@ -193,21 +195,24 @@ class _Fixing:
         paths = {name: folder / f"{stem}-{i}.onnx" for i, name in enumerate(models)}
         try:
             for name, path in paths.items():
-                onnx.save(models[name], path)
+                onnx.save(models[name].model, path)
+                if disables := models[name].disables:
+                    sidecar(path).write_text(json.dumps({"disabled_optimizers": disables}))
             yield paths
         finally:
             for path in paths.values():
                 path.unlink(missing_ok=True)
+                sidecar(path).unlink(missing_ok=True)
 
     def _place(self, path: Path) -> None:
         """Puts the fixed file, and what its weights lie in, where they are wanted."""
         output = Path(self._wanted.output)
-        if output.parent.resolve() == path.parent.resolve():
-            os.link(path, output)  # unlike a rename it replaces nothing
-            return
-        for source, target in {**self._copies, path: output}.items():
+        own = {path: output, sidecar(path): sidecar(output)}
+        sources = self._copies | {each: to for each, to in own.items() if each.exists()}
+        is_here = output.parent.resolve() == path.parent.resolve()
+        for source, target in sources.items():
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, target)
+            (os.link if is_here else shutil.copyfile)(source, target)  # a link replaces nothing
 
 
 def _without(kind: str) -> str:
@@ -282,9 +287,10 @@ class _Proof:
             return found
         removing = {each.kind for each in REMEDIES if each.removes_error}
         times = {each.kind: latency(self._full, self._without(each.kind)) for each in rewrites}
+        gains = {each.kind for each in rewrites if (each.sqnr_gain or 0.0) > self._allowed}
         slow = [
             (time.ratio or 1, kind) for kind, time in times.items()
-            if kind not in removing and not (time.is_apart and (time.ratio or 1) < 1)
+            if kind not in removing & gains and not (time.is_apart and (time.ratio or 1) < 1)
         ]  # fmt: skip
         if not slow:
             return None

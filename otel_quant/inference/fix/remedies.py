@@ -17,13 +17,7 @@ from onnx import helper
 from otel_quant.cost import InputSpec
 from otel_quant.cost import graph as cost_graph
 from otel_quant.cost.graph import obstacles
-from otel_quant.inference.fix.edited_graph import (
-    EditedGraph,
-    Scales,
-    attributes,
-    is_operator,
-    set_inputs,
-)
+from otel_quant.inference.fix.edited_graph import EditedGraph, Scales, attributes, is_operator
 
 _EQUAL: Final = frozenset(op for op, it in cost_graph.FUSIONS.items() if it.result == "equal")
 _WEIGHTED: Final = frozenset(op for op, it in cost_graph.FUSIONS.items() if it.weight)
@@ -144,7 +138,7 @@ def _batch_norms(graph: EditedGraph, _: Judged) -> Iterator[Any]:
         by = Scales(scale, np.zeros(scale.shape, np.int8), 0)
         added = ((bias - mean) * factor + beta).astype(np.float32)
         weight = graph.add_dequantizer(conv.input[1], codes, by)
-        set_inputs(conv, [conv.input[0], weight, graph.add_constant(node.input[2], added)])
+        conv.input[:] = [conv.input[0], weight, graph.add_constant(node.input[2], added)]
         graph.bypass(node)
         yield node
 
@@ -208,7 +202,7 @@ def _matmul_add(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
         if not is_input or codes is None or codes.ndim != 2 or graph.only_reader(name) is not add:
             continue
         if len(shape) > 2:
-            set_inputs(add, [name, graph.add_constant(other, bias[None])])
+            add.input[:] = [name, graph.add_constant(other, bias[None])]
         else:
             inputs, made = [*matmul.input, other], add.output[0]
             gemm = helper.make_node("Gemm", inputs, [made], name=add.name or made)
@@ -428,3 +422,11 @@ def _pairs(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
         for name in behind:
             graph.replace_reads(name, source)
         yield node
+
+
+@_remedy("session", removes_error=True, differs="what was left in float stays so")
+def _session(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
+    """Yields what onnxruntime quantizes on loading though it was left in float; no file can say that it should not."""
+    for node in graph.of(*_WEIGHTED):
+        if judged.is_on_integers(node) and graph.constant(node.input[1]) is not None:
+            yield node

@@ -28,6 +28,11 @@ class Rewritten(NamedTuple):
     nodes: Mapping[str, Sequence[str]]  # Those that were changed, by kind
     forecast: IntegerForecast
 
+    @property
+    def disables(self) -> tuple[str, ...]:
+        """Optimizers that its session is to be without."""
+        return ("WeightBiasQuantization",) if "session" in self.nodes else ()
+
 
 def forecast_of(
     model: Any, inputs: Mapping[str, InputSpec], dims: Mapping[str, int]

@@ -421,7 +421,7 @@ BRIEF_BYTES: Final = 2000
 """What a brief answer takes at most: agents read every byte."""
 
 _SENTENCES: Final = 3
-_SHORTEST: Final = 20  # Characters of a sentence below which commands go before it
+_LEAST_SENTENCE: Final = 20  # Characters of a sentence below which commands go before it
 
 
 def brief_line(document: doc.Document) -> str:
@@ -430,7 +430,7 @@ def brief_line(document: doc.Document) -> str:
     commands = [shlex.join(("otel-quant", *arguments, "--brief")) for arguments in brief.next]
     longest = BRIEF_BYTES
     while True:
-        then = commands if longest > _SHORTEST else []  # paths may be of any length
+        then = commands if longest > _LEAST_SENTENCE else []  # paths may be of any length
         sentences = [units.cut(each, longest) for each in brief.evidence[:_SENTENCES]]
         helps = [units.cut(each, longest) for each in brief.help[:_SENTENCES]]
         line = _dumped({

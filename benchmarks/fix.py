@@ -48,7 +48,7 @@ NETS: Final = (
 )
 
 LATER: Final = (
-    Net("concatenated", "torchvision", "densenet121", "XINT8"),
+    Net("concatenated", "timm", "dla46_c", "XINT8"),
     Net("concatenated", "timm", "ghostnet_100", "A8W8"),
 )
 """Named after a rewrite was changed for SqueezeNet and ShuffleNet, and before it was tried on these."""

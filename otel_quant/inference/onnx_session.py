@@ -224,6 +224,20 @@ class OnnxSession:
         options.log_severity_level = _SILENT
         return layer_errors((first, self._path), floats, self._feeds, options, self._folder)
 
+    def noise(self, errors: str, floats: str, first: str) -> Any:
+        """Returns which part of the outputs' noise comes from where; two of the paths are models made for that."""
+        import onnxruntime
+
+        from otel_quant.inference.advise.noise import noise_of_parts
+
+        sessions = [
+            onnxruntime.InferenceSession(
+                path, self._session_options(level), providers=["CPUExecutionProvider"]
+            )
+            for path, level in ((errors, "disable"), (floats, "all"), (first, "all"))
+        ]
+        return noise_of_parts(*sessions, self._feeds)
+
     def _session_options(self, level: str) -> Any:
         import onnxruntime
 
@@ -252,8 +266,9 @@ class OnnxSession:
             made.add_session_config_entry(f"{weights}_min_size_in_bytes", str(_LARGE))
         providers: list[Any] = [(name, dict(more)) for name, more in self._options["providers"]]
         return onnxruntime.InferenceSession(
-            self._path, made, providers=providers or ["CPUExecutionProvider"]
-        )
+            self._path, made, providers=providers or ["CPUExecutionProvider"],
+            disabled_optimizers=list(self._options["disabled"]),
+        )  # fmt: skip
 
 
 def _of_quark() -> str:

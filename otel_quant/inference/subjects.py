@@ -56,6 +56,7 @@ class Options:
     threads: int | None = None  # Threads within a kernel; None for the runtime's own choice
     # Level of graph optimization: ``disable``, ``basic``, ``extended`` or ``all``
     level: str = "all"
+    disabled: Sequence[str] = ()  # Optimizers that are left out
     custom_ops: Sequence[str] = ()  # Libraries of custom operators
     runs: int | None = None  # Timed runs of each model; None for as many as fit into ``seconds``
     seconds: float = 3.0  # Time for the timed runs of each model
@@ -368,7 +369,7 @@ class OnnxModel(InProcess):
         self.disk = self.file.file_bytes
 
     def _make(self) -> Any:
-        names = ("providers", "threads", "level", "custom_ops", "warmup")
+        names = ("providers", "threads", "level", "disabled", "custom_ops", "warmup")
         options = {name: getattr(self.options, name) for name in names}
         if not any(op.kind.startswith(_QUARK) for op in self.file.ops):
             # Quark's library takes 700 MB, which others need not have.

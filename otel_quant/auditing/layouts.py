@@ -169,7 +169,7 @@ def _shape(found: Fit, words: str, has: tuple[int, ...], width: int) -> tuple[in
 
     def length(word: str) -> int:
         if word[1:] not in _PACKING or word[0] not in values:
-            return values.get(word) or int(word)
+            return values[word] if word in values else int(word)
         return -(-values[word[0]] * (bits if word[1:] == "*" else 1) // _PACKING[word[1:]])
 
     return tuple(map(length, words.split()))

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from otel_quant.cost.operation import SHOWN, Shape
 from otel_quant.cost.structure import printable
+from otel_quant.schema.units import counted
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -336,8 +337,8 @@ class ModelCost(NamedTuple):
         if not reasons:
             return on_loading
         count = sum(sum(each.ops.values()) for each in self.left_in_float)
-        part = f"{count} of {self.contractions} contractions, {100 * share:.1f} % of their MACs"
-        left = f"{part}, stay in float, because {'; '.join(reasons)}"
+        part = f"{count} of {counted(self.contractions, 'contraction')}, {100 * share:.1f} % of their MACs"
+        left = f"{part}, {'stays' if count == 1 else 'stay'} in float, because {'; '.join(reasons)}"
         return "; ".join(filter(None, (left, on_loading)))
 
     def to_json_dict(self) -> JsonObject:

@@ -14,7 +14,7 @@ from otel_quant.cost import graph
 from otel_quant.cost.graph import QDQ, Fusion, TypedNode, Value, dtypes, obstacles, printable
 from otel_quant.inference.findings import Findings, Found
 from otel_quant.inference.onnx_kernels import FileGraph, Part, Placed
-from otel_quant.inference.results import TensorError, grouped, has_few_bits
+from otel_quant.inference.results import BackendKernel, TensorError, grouped, has_few_bits
 from otel_quant.schema.units import counted, joined, share_text
 
 _OPTIMIZER: Final = "onnxruntime/core/optimizer/"
@@ -39,6 +39,7 @@ class OnnxEvidence:
     layers: Sequence[TensorError] = ()  # Beside the float model
     not_finite: Mapping[str, Any] | None = None  # The first node whose results are not finite
     outputs: float = inf  # The lowest dB of the outputs beside the float model
+    below: Sequence[BackendKernel] = ()  # What is reported to run in compiled kernels
 
     def of(self, op_types: Collection[str]) -> Sequence[Placed]:
         """Returns the kernels of some operators."""
@@ -125,7 +126,7 @@ def ran_in(kernels: Iterable[Placed], file: FileGraph) -> Mapping[TypedNode, str
         op: f"{each.ran.runs_in} by weights" if each.ran.op_type in _BY_WEIGHTS else each.ran.runs_in
         for each in kernels
         for op in each.nodes
-        if op in file.contractions and each.ran.runs_in and not each.ran.is_conversion
+        if op in file.contractions and each.ran.runs_in and not each.ran.is_conversion and not each.ran.is_compiled
     }  # fmt: skip
 
 
@@ -454,7 +455,7 @@ def _fallback(evidence: OnnxEvidence) -> Iterator[Found]:
         text = f"{op_type} {listed(names)} ran on {provider} and not on {wanted}"
         if evidence.parts:
             count = f"{taken[op_type]:,} other" if taken[op_type] else "no"
-            text += f", which took {count} {op_type} of the file"
+            text += f", which took {count} {op_type} of the file and gives no reason"
         yield Found(names[0], kernels, text)
 
 
@@ -469,7 +470,19 @@ def _compiled(evidence: OnnxEvidence) -> Iterator[Found]:
         nodes = f"{count:,} of {counted(every, 'node')}" if count else "an unknown number of nodes"
         text = f"{provider} has compiled {nodes} of the file into {counted(len(kernels), 'kernel')}"
         unknown = "which types they ran in and what was fused there is not known"
-        yield Found(kernels[0].place, kernels, f"{text}: {unknown}")
+        remedy, ran = "", Counter[str]()
+        for each in evidence.below:
+            dtype = each.types.partition(" ")[0].removeprefix("src:")
+            ran[f"{dtype} {each.primitive}"] += each.calls * (each.primitive != "reorder")
+        if counts := [
+            f"{name} x {number:,}" for name, number in ran.most_common(_LISTED) if number
+        ]:
+            unknown = f"it gives no times of their layers; {evidence.below[0].library} reports {joined(counts)} in a run"
+        made = [op for op in evidence.file.ops if op.kind in graph.QUANTIZES]
+        signed = (op for op in made if op.outputs[0].dtype == dtypes.INT8 and op.has(2))
+        if ran["f32 convolution"] and any(any(op.input(2).data or ()) for op in signed):
+            remedy = "uint8 for activations, or int8 with zero point 0 (ActivationSymmetric), which OpenVINO's convolutions take"
+        yield Found(kernels[0].place, kernels, f"{text}: {unknown}", remedy)
 
 
 _ONE_BY_ONE: Final = frozenset(

@@ -6,7 +6,7 @@ import time
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from operator import attrgetter
@@ -22,8 +22,9 @@ from otel_quant.inference.onnx_findings import CPU, OnnxEvidence, ran_in
 from otel_quant.inference.onnx_kernels import FileGraph, Part, RanGraph, placed, read_profile
 from otel_quant.inference.results import Accuracy, Ran, TensorError, alike_inputs, tensor_text
 from otel_quant.inference.rounds import MeasuredModel
+from otel_quant.inference.torch_profile import read_verbose
 from otel_quant.inference.torch_session import VariantsError
-from otel_quant.schema.units import types_text
+from otel_quant.schema.units import duration_text, types_text
 
 _QUARK: Final = "com.amd.quark:"
 
@@ -43,6 +44,7 @@ _FEWEST_PROFILED: Final = 2
 _OWN_KERNELS: Final = frozenset(f"{it}ExecutionProvider" for it in ("CPU", "CUDA", "ROCM", "Azure"))
 """Providers that compile nothing. The graph of others cannot be written, and to try it would have
 them compile the model once more."""
+_OPENVINO: Final = "OpenVINOExecutionProvider"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class Options:
     threads: int | None = None  # Threads within a kernel; None for the runtime's own choice
     # Level of graph optimization: ``disable``, ``basic``, ``extended`` or ``all``
     level: str = "all"
+    disabled: Sequence[str] = ()  # Optimizers that are left out
     custom_ops: Sequence[str] = ()  # Libraries of custom operators
     runs: int | None = None  # Timed runs of each model; None for as many as fit into ``seconds``
     seconds: float = 3.0  # Time for the timed runs of each model
@@ -301,6 +304,7 @@ class OnnxModel(InProcess):
         self._no_layers = ""  # why there are none
         self._grown: int | None = None  # bytes, by the session
         self._feed: Mapping[str, Any] = {}  # shapes, values, file of the inputs
+        self._loads: Mapping[str, Any] = {}  # how its process is asked to load it
         self._of_script = ""  # file of the inputs that a script has left
 
     @attempted
@@ -365,12 +369,13 @@ class OnnxModel(InProcess):
         self.disk = self.file.file_bytes
 
     def _make(self) -> Any:
-        names = ("providers", "threads", "level", "custom_ops", "warmup")
+        names = ("providers", "threads", "level", "disabled", "custom_ops", "warmup")
         options = {name: getattr(self.options, name) for name in names}
         if not any(op.kind.startswith(_QUARK) for op in self.file.ops):
             # Quark's library takes 700 MB, which others need not have.
             options["custom_ops"] = [each for each in options["custom_ops"] if each != "quark"]
-        loaded = self.ask("loading it", "load", path=self.path, options=options, feed=self._feed)
+        self._loads = {"path": self.path, "options": options, "feed": self._feed}
+        loaded = self.ask("loading it", "load", **self._loads)
         self.warm = loaded["warm"]
         return loaded
 
@@ -411,13 +416,26 @@ class OnnxModel(InProcess):
         slowest = sorted((each.ran for each in kernels), key=lambda each: -each.micros)
         ran = Ran(len(profile.runs), profile.run_micros, tuple(slowest))
         seen = self._look_at_layers()
+        below = self._below() if any(each.ran.provider == _OPENVINO for each in kernels) else ()
+        if compiles:
+            first, again = map(duration_text, (self.compile, found["made"]))
+            self.facts = {**self.facts, "session": f"made in {first}, and again in {again}"}
         evidence = OnnxEvidence(
-            self.file, kernels, asked, self.options.level, parts, self.layers, **seen
+            self.file, kernels, asked, self.options.level, parts, self.layers, below=below, **seen
         )
         findings = FINDINGS.of(evidence, ran.kernel_micros)
         assigned = dict(Counter(part.provider for part in parts for _ in part.nodes)) or None
         self.facts = {**self.facts, "types": self._types(ran_in(kernels, self.file))}
-        self.detail = {"assigned": assigned, "ran": ran, "findings": findings}
+        self.detail = {"assigned": assigned, "ran": ran, "findings": findings, "backend": below}
+
+    def _below(self) -> Sequence[Any]:
+        """Returns what oneDNN reports to run within OpenVINO: to a process of its own, which that slows down."""
+        process = ModelProcess("onnx", huge_pages=False, timeout=self.options.timeout)
+        process.variables["ONEDNN_VERBOSE"] = "1"
+        with closing(process), suppress(ModelError):  # what was measured before stands
+            process.ask("load", **self._loads)
+            return read_verbose(process.ask("printed"))[0]
+        return ()
 
     def _types(self, ran: Mapping[TypedNode, str]) -> str:
         """Returns what weights are stored in, contractions ask for and ran in, by their MACs."""

@@ -24,8 +24,15 @@ def document(result: FixResult, *, is_page: bool = False) -> doc.Document:
         parts += measured_parts(result.measured, _ROWS)
     return doc.Document(
         parts, title, "Fixed model", is_answer=True, data=lambda: json.loads(result.to_json()),
-        sheet=lambda: doc.Table.of(_REWRITES, result.rewrites),
+        sheet=lambda: doc.Table.of(_REWRITES, result.rewrites), brief=lambda: _brief(result),
     )  # fmt: skip
+
+
+def _brief(result: FixResult) -> doc.Brief:
+    """Returns the answer that a program can act on."""
+    before = result.float_model or result.model
+    then = [("inference", before, result.output)] if result.output else []
+    return doc.Brief(f"{answer(result)}.", list(_notes(result)), next=then)
 
 
 def answer(result: FixResult) -> str:

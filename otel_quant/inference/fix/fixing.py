@@ -78,7 +78,7 @@ def fix(wanted: Wanted, options: Options) -> FixResult:
         raise FixError(f"{error.filename}: {error.strerror or error}") from error
 
 
-def _read(path: str) -> Any:
+def read_quantized(path: str) -> Any:
     """Returns a model; weights beside the file stay there, since they may be larger than memory."""
     import onnx
     from google.protobuf.message import DecodeError
@@ -98,7 +98,7 @@ class _Fixing:
 
     def __init__(self, wanted: Wanted, options: Options) -> None:
         self._wanted, self._options = wanted, options
-        self._folder, self._model = Path(wanted.model).parent, _read(wanted.model)
+        self._folder, self._model = Path(wanted.model).parent, read_quantized(wanted.model)
         self._shapes: dict[str, Any] = {"inputs": options.inputs, "dims": options.dims}
         self._before = forecast_of(self._model, **self._shapes)
         self._refuse_other_inputs()

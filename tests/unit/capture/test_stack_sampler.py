@@ -281,6 +281,7 @@ def test_threads_that_wait_for_the_gil_beside_each_other_are_found(
         (digest, digest),
         (work_and_sleep, digest),
         (take_turns, take_turns),
+        (wait, compute),
         (wait, compute, sleep),
         (wait, digest, digest),
     ],

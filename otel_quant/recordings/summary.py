@@ -345,7 +345,7 @@ def _placed(
     timed = [each for each in near if each.time is not None]
     for each in [each for each in timed if each.since is None][:_MOST_PLACES]:
         if (placed := _at_its_step(each, steps)) is not None:  # Case 1
-            return placed._replace(**of_best)
+            return placed._replace(**of_best, run=best.run or placed.run)
     # Of steps that are equal the last, because it is the innermost
     owned = [each for each in reversed(near) if each.step]
     if (last := max(owned, key=attrgetter("value"), default=None)) is not None:  # Case 2

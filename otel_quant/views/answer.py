@@ -159,11 +159,12 @@ def _before(
 ) -> Iterator[str]:
     """Yields what failed before a program did: a process, or a step of one that does not tell why it failed."""
     until = recording.duration if first is None else first.time
-    own = recording.launcher
+    own, told = recording.launcher, _run_of_ending(recording)
     known = [
         (_failed(recording, each.run), each.of, each.time)
         for each in every
         if each.time < until and each.run.parent_pid != own and each.of.error != _INTERRUPT
+        if each.run is not told
     ]
     if first is None and recording.state == "failed":
         last = [steps[-1] for run in recording.runs if (steps := handled_last(run))]
@@ -270,9 +271,10 @@ def whose(recording: model.Recording, peak: summary.KnownValue) -> str:
     """Returns which of several processes a peak is of."""
     if len({run.process for run in recording.runs}) < 2:
         return ""
-    if peak.run is None or peak.source in ("launcher", "ending"):
-        return " of all processes"
-    return f" of {process_name(recording, peak.run)}"
+    is_own = peak.source not in ("launcher", "ending")
+    if is_own and peak.run and (peak.step is None or peak.step in peak.run.steps):
+        return f" of {process_name(recording, peak.run)}"
+    return " of all processes"
 
 
 def _time(recording: model.Recording) -> Iterator[str]:

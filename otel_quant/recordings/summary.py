@@ -144,12 +144,6 @@ def peak(recording: Recording, name: str = MEMORY_PEAK) -> KnownValue | None:
     )
 
 
-def with_curve_peak(recording: Recording, steps: Iterable[PlacedStep]) -> list[PlacedStep]:
-    """Returns the steps to which the highest memory of the launcher's curve may belong; all without that curve."""
-    known = next(_of_curve(recording, MEMORY), None)
-    return [each for each in steps if known is None or _may_have(each.step, known)]
-
-
 def peak_of_run(
     recording: Recording, run: RecordedRun, name: str = MEMORY_PEAK
 ) -> KnownValue | None:

@@ -99,7 +99,7 @@ def outcome(recording: model.Recording, subject: ShownProcess) -> str:
         return f"{program} finished in {length}{but}"
     if recording.state == "running":
         return f"{program} had been running for {length} when this was made{phrase(': {}', where)}"
-    place = phrase(" in {}", _ending_of(recording).process is None and where)
+    place = phrase(" in {}", not _is_within(recording) and where)
     if recording.state == "lost" and not recording.path.is_dir():
         # Quark's profiler, which may still be running, holds no lock on its file.
         return f"{program} has no end record (killed, or still running); last seen after {length}{place}"
@@ -134,9 +134,10 @@ def _error(recording: model.Recording, subject: ShownProcess, is_below: bool) ->
     every = failures(recording)
     first = (every[0] if every else None) if has_ended else failure_of(recording)
     ending, run = _ending_of(recording), _run_of_ending(recording)
-    at = phrase("In {}, ", ending.process and _where(recording, subject))
+    is_within = _is_within(recording)
+    at = phrase("In {}, ", is_within and _where(recording, subject))
     is_killed = ending.process_signal not in (None, "SIGTERM")  # by which a pool ends its workers
-    if is_killed and (first is None or first.run is not run):
+    if is_within and is_killed and (first is None or first.run is not run):
         of = ending.process if run is None else process_name(recording, run)
         yield f"{at}{of} was killed by {ending.process_signal}."
         is_below, at = False, ""
@@ -442,6 +443,12 @@ _NO_ENDING: Final = model.Ending(time=0.0, exit_code=0)
 def _ending_of(recording: model.Recording) -> model.Ending:
     """Returns how the program ended; one of which nothing is known where the launcher has not seen it."""
     return recording.ending or _NO_ENDING
+
+
+def _is_within(recording: model.Recording) -> bool:
+    """Whether another process than the program was killed or failed, not the only one that a shell has started."""
+    is_other = _ending_of(recording).process is not None
+    return is_other and len({run.process for run in recording.runs}) > 1
 
 
 def _run_of_ending(recording: model.Recording) -> model.RecordedRun | None:

@@ -30,6 +30,7 @@ from otel_quant.capture.gil import GilWaits
 from otel_quant.capture.instructions import holder_in, kind_at, lock_at
 from otel_quant.capture.other_tasks import OtherTasks
 from otel_quant.capture.peak_lines import PeakLines
+from otel_quant.capture.probes.memory import Taken, taken_now
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.diagnosis.bounds import Evidence, bound_of
 from otel_quant.diagnosis.gpus import GpusOfStep
@@ -67,6 +68,8 @@ _NOT_RUN: Final = 0, 0
 
 _MOVES: Final = 1 << 20
 """Bytes by which memory rises or falls from which on all Python threads are looked at, for who has taken it."""
+
+_ALONE: Final = 0.8  # Share of the page faults from which on they are one thread's
 
 _WATCHED: Final = 5
 """Samples for which they are from then on, and from the start of a step: a thread's part is known from two in a row."""
@@ -285,6 +288,20 @@ class StackSampler:
             seen.time - sum(known.get(each, (seen.time, 0))) for each in self._in_line.get(own, ())
         ]
         return max(0, min(blocked, default=0))
+
+    def add_reader(self, index: int, reader: object, began: Taken) -> None:
+        """Books to a data reader what the calling thread, which has the step, has taken since it called it: samples see other lines."""
+        now, code = taken_now(), getattr(getattr(reader, "get_next", None), "__code__", None)
+        if now is None or code is None:
+            return
+        _, _, own, every = (after - before for after, before in zip(now, began, strict=True))
+        grown = now[1] - (self._last_rss if self._last_ns > began[0] else began[1])
+        place = self._place_of(code, len(code.co_code) - 2, code.co_firstlineno)
+        if grown >= _MOVES and own >= _ALONE * every and place is not None:
+            within = self._takers.get(place[:2], [place])
+            lines = [*self._lines(sys._getframe()), *within]
+            self.stacks.add(index, lines, NOTHING._replace(grown=grown))
+            self._last_rss += grown
 
     def _waits_for(self, thread: int) -> str:
         """Returns what a blocked thread waits for in C code; empty if nobody can tell."""

@@ -415,6 +415,7 @@ class StackSampler:
         """Returns what bounds a step that ends, and its top lines; nothing if little was seen of it."""
         index, cpus = step.info.index, run.origin.get(semconv.CPU_LIMIT)
         beside, root = self._beside.pop(index, _Beside()), self.stacks.steps.get(index)
+        waits, holders = dict(beside.waits), dict(beside.holders)  # a sample may be under way
         file = self._schedstats.get(step.info.thread, "")
         beside_it = self._others.end(index, file, time.perf_counter_ns(), seconds * 1e9)
         if root is None:
@@ -430,10 +431,10 @@ class StackSampler:
             if (grows := beside.growth.line()) is not None:
                 evidence.per_sample = grows.per_sample
             total = evidence.total.time or 1
-            holder = max(beside.holders, key=beside.holders.__getitem__, default="")
+            holder = max(holders, key=holders.__getitem__, default="")
             gil = beside.gil_ns / total
             evidence.tasks = beside_it._replace(gil=gil, holder=holder)
-            evidence.waits = {what: waited / total for what, waited in beside.waits.items()}
+            evidence.waits = {what: waited / total for what, waited in waits.items()}
             evidence.garbage = COLLECTIONS.since(step.collected, seconds * 1e9)
             evidence.gpus = beside.gpus.evidence(evidence.total.time)
             if (bound := bound_of(evidence)) is not None:
@@ -458,7 +459,8 @@ class StackSampler:
             if thread is not None and thread != threading.get_ident():
                 lines = self._lines(sys._current_frames().get(thread))
                 self._others.add_line(index, spot_of(lines).words if lines else "")
-        for index, beside in self._beside.items():
+        # A copy: a step of another thread may end meanwhile.
+        for index, beside in self._beside.copy().items():
             step = steps.get(index)
             if step is not None and (lock := self._locks.get(step.info.thread)):
                 self._note_holder(beside, lock, step.info.thread)

@@ -12,11 +12,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 
 import otel_quant
 from otel_quant.capture.gil import GilWaits
+from otel_quant.capture.other_tasks import OtherTasks
 from otel_quant.capture.probes.memory import MemoryProbe, taken_now
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.recorder.peaks import PeakTracker
@@ -24,7 +26,7 @@ from otel_quant.capture.recorder.sinks import Sinks
 from otel_quant.capture.stack_sampler import StackSampler
 from otel_quant.diagnosis.spots import LOCK, PIPE, SLEEP
 from otel_quant.schema.code_lines import OUTSIDE, RECORDER
-from otel_quant.schema.readings import MemoryReading, Reading, StepInfo
+from otel_quant.schema.readings import MemoryReading, Reading, RunInfo, StepInfo
 
 MB = 1_000_000
 
@@ -413,3 +415,25 @@ def test_what_the_recorder_imports_is_booked_to_no_line_of_the_program(
     exec(compile(code, otel_quant.__file__, "exec"), {"look": look, "sys": sys})
     (lines,) = found
     assert (lines == [RECORDER]) == is_ours
+
+
+class EndingMeanwhile(dict[int, OpenStep]):
+    """Open steps, of which one ends in its thread while a sample asks for it."""
+
+    def __init__(self, steps: dict[int, OpenStep], sampler: StackSampler) -> None:
+        super().__init__(steps)
+        self.sampler = sampler
+
+    def get(self, index: Any, default: Any = None) -> Any:
+        self.sampler.bound_of(self[index], 1, {}, RunInfo(id="", pid=None))
+        return super().get(index, default)
+
+
+@linux
+def test_a_step_may_end_while_a_sample_is_taken() -> None:
+    sampler = StackSampler(names_paths=True)
+    with threads(wait, compute) as both:
+        steps = EndingMeanwhile(steps_in(*both), sampler)
+        sampled(sampler, steps, 10)
+        sampler._others = OtherTasks()  # it is time for a look at tasks beside
+        sampled(sampler, steps, 10)

@@ -30,6 +30,7 @@ from otel_quant.capture.gil import GilWaits
 from otel_quant.capture.instructions import holder_in, kind_at, lock_at
 from otel_quant.capture.other_tasks import OtherTasks
 from otel_quant.capture.peak_lines import PeakLines
+from otel_quant.capture.probes.memory import Taken, taken_now
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.diagnosis.bounds import Evidence, bound_of
 from otel_quant.diagnosis.gpus import GpusOfStep
@@ -67,6 +68,8 @@ _NOT_RUN: Final = 0, 0
 
 _MOVES: Final = 1 << 20
 """Bytes by which memory rises or falls from which on all Python threads are looked at, for who has taken it."""
+
+_ALONE: Final = 0.8  # Share of the page faults from which on they are one thread's
 
 _WATCHED: Final = 5
 """Samples for which they are from then on, and from the start of a step: a thread's part is known from two in a row."""
@@ -286,6 +289,20 @@ class StackSampler:
         ]
         return max(0, min(blocked, default=0))
 
+    def add_reader(self, index: int, reader: object, began: Taken) -> None:
+        """Books to a data reader what the calling thread, which has the step, has taken since it called it: samples see other lines."""
+        now, code = taken_now(), getattr(getattr(reader, "get_next", None), "__code__", None)
+        if now is None or code is None:
+            return
+        _, _, own, every = (after - before for after, before in zip(now, began, strict=True))
+        grown = now[1] - (self._last_rss if self._last_ns > began[0] else began[1])
+        place = self._place_of(code, len(code.co_code) - 2, code.co_firstlineno)
+        if grown >= _MOVES and own >= _ALONE * every and place is not None:
+            within = self._takers.get(place[:2], [place])
+            lines = [*self._lines(sys._getframe()), *within]
+            self.stacks.add(index, lines, NOTHING._replace(grown=grown))
+            self._last_rss += grown
+
     def _waits_for(self, thread: int) -> str:
         """Returns what a blocked thread waits for in C code; empty if nobody can tell."""
         if not self._locks.get(thread):
@@ -398,6 +415,7 @@ class StackSampler:
         """Returns what bounds a step that ends, and its top lines; nothing if little was seen of it."""
         index, cpus = step.info.index, run.origin.get(semconv.CPU_LIMIT)
         beside, root = self._beside.pop(index, _Beside()), self.stacks.steps.get(index)
+        waits, holders = dict(beside.waits), dict(beside.holders)  # a sample may be under way
         file = self._schedstats.get(step.info.thread, "")
         beside_it = self._others.end(index, file, time.perf_counter_ns(), seconds * 1e9)
         if root is None:
@@ -413,10 +431,10 @@ class StackSampler:
             if (grows := beside.growth.line()) is not None:
                 evidence.per_sample = grows.per_sample
             total = evidence.total.time or 1
-            holder = max(beside.holders, key=beside.holders.__getitem__, default="")
+            holder = max(holders, key=holders.__getitem__, default="")
             gil = beside.gil_ns / total
             evidence.tasks = beside_it._replace(gil=gil, holder=holder)
-            evidence.waits = {what: waited / total for what, waited in beside.waits.items()}
+            evidence.waits = {what: waited / total for what, waited in waits.items()}
             evidence.garbage = COLLECTIONS.since(step.collected, seconds * 1e9)
             evidence.gpus = beside.gpus.evidence(evidence.total.time)
             if (bound := bound_of(evidence)) is not None:
@@ -441,7 +459,8 @@ class StackSampler:
             if thread is not None and thread != threading.get_ident():
                 lines = self._lines(sys._current_frames().get(thread))
                 self._others.add_line(index, spot_of(lines).words if lines else "")
-        for index, beside in self._beside.items():
+        # A copy: a step of another thread may end meanwhile.
+        for index, beside in self._beside.copy().items():
             step = steps.get(index)
             if step is not None and (lock := self._locks.get(step.info.thread)):
                 self._note_holder(beside, lock, step.info.thread)

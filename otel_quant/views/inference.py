@@ -174,7 +174,10 @@ _DOES: Final = {"in_float": "ran in float", "unfused": "stand between conversion
 
 def _costliest(model: results.ModelResult) -> str:
     """Returns the reason that costs most, or how many findings there are where that is little."""
-    groups = [group for group in _groups(model) if group[0].kind != "slower" and group[0].micros]
+    groups = _groups(model)
+    if groups and groups[0][0].is_about_accuracy and (_error(model).sqnr or 0.0) < _POOR:
+        return f"; {shortened(groups[0][0].sentence.removesuffix(f'; fix: {groups[0][0].remedy}'), _LONGEST_PROBLEM)}"
+    groups = [group for group in groups if group[0].kind != "slower" and group[0].micros]
     share = sum(each.share for each in groups[0]) if groups else 0.0
     if share < _MUCH:
         return phrase("; {}", len(model.findings), lambda number: counted(number, "finding"))
@@ -191,6 +194,9 @@ def _costliest(model: results.ModelResult) -> str:
 
 _COSTS: Final = "costs more than it gains"
 _HURTS: Final = "hurts accuracy"
+_POOR: Final = 30.0
+"""dB of outputs below which a finding about accuracy stands in the headline."""
+
 _MUCH: Final = 0.1
 """Share of the time from which on a reason stands in the headline."""
 
@@ -507,8 +513,10 @@ def _layer(kernel: results.RanKernel) -> str | None:
 
 
 def _why(finding: results.Finding) -> str:
-    """Returns the reason in a finding, or all of it."""
+    """Returns the reason in a finding or, of one about accuracy, all of it but the layer's name."""
     text = _SHARE.split(finding.sentence)[0].removesuffix(f"; fix: {finding.remedy}")
+    if finding.is_about_accuracy:
+        return text.replace(f" of `{finding.node}`", "")
     return text.partition(": ")[2] or text
 
 

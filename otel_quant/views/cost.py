@@ -149,9 +149,13 @@ def assumptions(model: ModelCost) -> list[str]:
         f"assumed {', '.join(lengths)}: {option} sets {'it' if len(lengths) == 1 else 'them'}"
         for option, lengths in by_option.items()
     ]
-    return [
-        *doc.Lines([*lines, *map(_branch, model.assumed_branches)]).first(_MOST_ASSUMPTIONS).lines
-    ]
+    for first, *others in filter(None, [model.assumed_full]):
+        nodes = f"'{first}' (GroupQueryAttention){phrase(', as {} more,', len(others))}"
+        lines.append(
+            f"assumed that {nodes} attends to past and query together: how many keys there are is data"
+        )
+    lines += map(_branch, model.assumed_branches)
+    return list(doc.Lines(lines).first(_MOST_ASSUMPTIONS).lines)
 
 
 def _branch(each: AssumedBranch) -> str:

@@ -45,13 +45,12 @@ def measured(models: Sequence[str], names: Sequence[str], samples: Sequence[int]
             MODELS[name](path)
             model = read(path)
             for method in methods(names):
-                few = estimate(model, method, SAMPLES)
-                probed, torch = probe(model, method, SAMPLES)
+                probed = probe(model, method, SAMPLES)
                 for count in samples:
                     found = estimate(model, method, count)
-                    real = probed if count == SAMPLES else probe(model, method, count)[0]
+                    real = (probed if count == SAMPLES else probe(model, method, count)).peak
                     errors.append(found.peak / real - 1)
-                    after_probe = extrapolated(found, few, probed, torch).peak / real - 1
+                    after_probe = extrapolated(model, method, probed, count).peak / real - 1
                     rows.append(
                         (
                             name,

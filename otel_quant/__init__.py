@@ -27,6 +27,10 @@ A quantized ONNX model that is no faster, rewritten so that it is::
 
     otel_quant.fix("int8.onnx", "fixed.onnx", float_model="float.onnx")
 
+A checkpoint that was written, against its configuration::
+
+    assert otel_quant.audit("Llama-3.1-8B-int4").passed
+
 A program that configures OpenTelemetry itself calls
 ``otel_quant.QuantInstrumentor().instrument()``.
 """
@@ -39,6 +43,8 @@ TYPE_CHECKING = False  # not typing's, which takes a third of Python's own start
 if TYPE_CHECKING:
     from typing import Any
 
+    from otel_quant.auditing.audit import audit
+    from otel_quant.auditing.results import Audit
     from otel_quant.capture.scope import step
     from otel_quant.program.fixed_model import fix
     from otel_quant.program.instrumentor import QuantInstrumentor
@@ -49,6 +55,7 @@ if TYPE_CHECKING:
 __version__ = VERSION
 
 __all__ = [
+    "Audit",
     "MeasuredInference",
     "ProfileStep",
     "QuantInstrumentor",
@@ -56,6 +63,7 @@ __all__ = [
     "RunFigures",
     "RunStep",
     "__version__",
+    "audit",
     "fix",
     "measure_inference",
     "run",
@@ -65,12 +73,14 @@ __all__ = [
 # Imported on first use: the import of this package must be fast, because
 # `opentelemetry-instrument` imports it into every Python program.
 _MODULES = {
+    "Audit": "otel_quant.auditing.results",
     "MeasuredInference": "otel_quant.program.measured_inference",
     "ProfileStep": "otel_quant.schema.readings",
     "QuantInstrumentor": "otel_quant.program.instrumentor",
     "Run": "otel_quant.program.measured_run",
     "RunFigures": "otel_quant.program.measured_run",
     "RunStep": "otel_quant.program.measured_run",
+    "audit": "otel_quant.auditing.audit",
     "fix": "otel_quant.program.fixed_model",
     "measure_inference": "otel_quant.program.measured_inference",
     "run": "otel_quant.program.measured_run",

@@ -308,7 +308,7 @@ def expected(path: Path, runtime: Onnxruntime) -> str:
     graph = ModelGraph(str(path), {}, {}, runtime)
     op = next(op for op in graph.ops if op.kind in _WEIGHTS)
     if op in graph.fused.obstacles:
-        return "fails" if graph.fused.obstacles[op].reason.endswith("fails") else "float"
+        return "fails" if graph.fused.obstacles[op][0].reason.endswith("fails") else "float"
     if op in graph.fused.by_weights:
         return "weights"
     return "integers" if op in graph.fused.on_integers else "float"

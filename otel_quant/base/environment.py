@@ -6,11 +6,10 @@ used. A name that is nearly one of ours is logged with the one that is meant.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from otel_quant.base.log import LOG
+from otel_quant.base.log import warn_once
 from otel_quant.schema.settings import EXPORTER, SETTINGS, Kind, Settings, misspelt_names
 
 _LONGEST: Final = 1e6
@@ -37,16 +36,10 @@ def settings_from(environ: Mapping[str, str], *, warn: bool = True) -> Settings:
                 f"environment variable {setting.variable} is {text!r}; expected {expected}; "
                 "using the default"
             )
-    if warn:
-        for line in problems:
-            _warn_once(line)
-    return Settings(**values)
-
-
-@functools.cache
-def _warn_once(line: str) -> None:
     # The settings are read by the instrumentor and again by every run of the process.
-    LOG.warning("%s", line)
+    for line in problems if warn else ():
+        warn_once(line)
+    return Settings(**values)
 
 
 def _one_of(choices: Mapping[str, object]) -> Callable[[str], object]:

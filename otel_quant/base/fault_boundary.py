@@ -186,17 +186,19 @@ def message_of(error: BaseException, *, paths: bool) -> str | None:
             if why not in text or not why:
                 what = ": ".join(filter(None, (type(cause).__name__, why)))
                 text = f"{text[: _LONGEST // 2]}{BECAUSE}{what}{_place_of(cause)}"
+        text = text or _place_of(error).removeprefix(", ")
         text = masked(text, is_prose=True)
         return (text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…") or None
     return None
 
 
 def _cause_of(error: BaseException) -> BaseException | None:
-    """Returns the error of a full disk that has led to another one, else the first of which others were raised `from`."""
+    """Returns the error of a full disk that has led to another one, else the first of which others were raised `from`, or of a group."""
     first, above, is_said = None, error, True
     for _ in range(_DEEPEST):
-        is_said = is_said and above.__cause__ is not None
-        within = above.__cause__ or above.__context__
+        grouped = above.exceptions if isinstance(above, BaseExceptionGroup) else (None,)
+        said = above.__cause__ or grouped[0]
+        is_said, within = is_said and said is not None, said or above.__context__
         if within is None or type(within).__name__ in _TRACEBACKS:
             break
         if isinstance(within, OSError) and within.errno == errno.ENOSPC:

@@ -11,7 +11,7 @@ again; a forked child closes its copies.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -34,12 +34,14 @@ def read_process(pid: int, name: str) -> bytes:
     return read_kept(f"/proc/{pid}/{name}" if pid else f"/proc/self/{name}")
 
 
-def read_kept(path: str, *, may_be_empty: bool = False) -> bytes:
+def read_kept(
+    path: str, *, may_be_empty: bool = False, pread: Callable[[int, int, int], bytes] = os.pread
+) -> bytes:
     """Reads a kernel file of at most 16 kB, and keeps it open for the next reading."""
     descriptor = _OPEN.get(path)
     if descriptor is not None:
         try:
-            content = os.pread(descriptor, _CHUNK, 0)
+            content = pread(descriptor, _CHUNK, 0)
         except ProcessLookupError:
             forget(path)
             raise
@@ -56,7 +58,7 @@ def read_kept(path: str, *, may_be_empty: bool = False) -> bytes:
     if descriptor in _OPEN.values():
         _OPEN.clear()  # the program has closed them: this number would be read for another file
     try:
-        content = os.pread(descriptor, _CHUNK, 0)
+        content = pread(descriptor, _CHUNK, 0)
     except BaseException:
         os.close(descriptor)
         raise

@@ -9,6 +9,7 @@ nothing start without `logging`.
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import Final
 
@@ -38,3 +39,9 @@ class StderrLog(logging.Handler):
 
 LOG: Final = logging.getLogger("otel_quant")
 LOG.addHandler(StderrLog())
+
+
+@functools.cache
+def warn_once(text: str) -> None:
+    """Logs a warning, unless this process has logged it before."""
+    LOG.warning("%s", text)

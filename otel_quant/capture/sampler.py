@@ -9,7 +9,6 @@ import os
 import sys
 import threading
 import time
-from collections import deque
 
 from otel_quant.base.fault_boundary import FAULTS, start_thread
 
@@ -25,10 +24,6 @@ LONGEST_PAUSE: Final = 0.4
 """Seconds. With this, two samples are less than 0.5 s apart on a busy machine too, where a thread
 that wakes up may wait for a core."""
 
-_COMPARED: Final = 3
-"""Samples of which the one with the middle cost is charged. A single one that took 50 times as
-long, as happens on a busy machine, does not predict the next."""
-
 _LARGEST_CREDIT: Final = 1.0
 """Seconds by which sampling may be ahead of its budget, so that one expensive sample after
 cheap ones needs no pause."""
@@ -39,15 +34,12 @@ class Pace:
 
     def __init__(self, interval: float, share: float = SHARE) -> None:
         self._interval, self.share = interval, share
-        self._costs: deque[float] = deque(maxlen=_COMPARED)
         # Elapsed time still needed to pay for the samples so far, in seconds; negative: credit.
         self._missing = 0.0
 
     def pause(self, cost: float, elapsed: float) -> float:
         """Returns how long to wait for the next sample, in seconds."""
-        self._costs.append(cost)
-        usual = sorted(self._costs)[len(self._costs) // 2]
-        missing = self._missing + usual / self.share - elapsed
+        missing = self._missing + cost / self.share - elapsed
         self._missing = min(LONGEST_PAUSE, max(-_LARGEST_CREDIT, missing))
         return max(self._interval, self._missing)
 

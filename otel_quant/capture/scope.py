@@ -173,7 +173,7 @@ def as_step(function: F, begin: Begin) -> F:
 
         @wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-            return (yield from _drive(function(*args, **kwargs), begun(begin, args, kwargs)))
+            return (yield from _Driven(function(*args, **kwargs), begun(begin, args, kwargs)))
 
     elif inspect.iscoroutinefunction(function):
 
@@ -199,29 +199,28 @@ def begun(begin: Callable[..., OpenStep | None], *given: Any) -> Activation:
     return Activation(None)
 
 
-@uncounted
-def _drive(generator: Generator[Any, Any, Any], activation: Activation) -> Generator[Any, Any, Any]:
-    resume: Callable[[], Any] = functools.partial(next, generator)
-    try:
-        while True:
-            with activation.resumed():
-                item = resume()
-            try:
-                sent = yield item
-            except GeneratorExit:
-                with activation.resumed():
-                    generator.close()
-                raise
-            except BaseException as thrown:  # noqa: BLE001 - passed on, not swallowed
-                resume = functools.partial(generator.throw, thrown)
-            else:
-                resume = functools.partial(generator.send, sent)
-    except StopIteration as stop:
-        activation.finish()
-        return stop.value
-    except BaseException as error:
-        activation.finish(error)
-        raise
+class _Driven(Generator[Any, Any, Any]):
+    """A generator whose step ends with it, and is the current one while its code runs."""
+
+    def __init__(self, generator: Generator[Any, Any, Any], activation: Activation) -> None:
+        self._generator, self._activation = generator, activation
+
+    @uncounted
+    def send(self, value: Any) -> Any:
+        return self._resumed(self._generator.send, value)
+
+    @uncounted
+    def throw(self, *error: Any) -> Any:
+        return self._resumed(self._generator.throw, *error)
+
+    @uncounted
+    def _resumed(self, resume: Callable[..., Any], *given: Any) -> Any:
+        try:
+            with self._activation.resumed():
+                return resume(*given)
+        except BaseException as error:
+            self._activation.finish(None if isinstance(error, StopIteration) else error)
+            raise
 
 
 def is_failure(error: BaseException | None) -> bool:

@@ -26,6 +26,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.kernel_files import forget, read_kept, read_proc
 from otel_quant.capture.garbage import COLLECTIONS
+from otel_quant.capture.gil import GilWaits, system_call_of
 from otel_quant.capture.instructions import holder_in, kind_at, lock_at
 from otel_quant.capture.other_tasks import OtherTasks
 from otel_quant.capture.peak_lines import PeakLines
@@ -33,7 +34,7 @@ from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.diagnosis.bounds import Evidence, bound_of
 from otel_quant.diagnosis.gpus import GpusOfStep
 from otel_quant.diagnosis.growth import Growth
-from otel_quant.diagnosis.spots import EVENTS, FUTEX, LOCK, SLEEP, kernel_waits_for, spot_of
+from otel_quant.diagnosis.spots import EVENTS, FOR_THREADS, LOCK, SLEEP, kernel_waits_for, spot_of
 from otel_quant.diagnosis.stack_trees import Stacks, top_lines
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import (
@@ -43,6 +44,7 @@ from otel_quant.schema.code_lines import (
     DEEPEST,
     NOTHING,
     OUTSIDE,
+    RECORDER,
     Amounts,
     Place,
     Spot,
@@ -58,10 +60,10 @@ STACKS_SHARE: Final = 0.001
 _MOST_PLACES: Final = 20_000
 """Positions in code whose lines are remembered: to find out a line takes as long as all else of a frame."""
 
-_Use: TypeAlias = tuple[int, int, int]
-"""What a thread has run and waited for a processor, in ns, and how often it has got one."""
+_Use: TypeAlias = tuple[int, int]
+"""What a thread has run and waited for a processor, in ns."""
 
-_NOT_RUN: Final = 0, 0, 0
+_NOT_RUN: Final = 0, 0
 
 _MOVES: Final = 1 << 20
 """Bytes by which memory rises or falls from which on all Python threads are looked at, for who has taken it."""
@@ -72,14 +74,6 @@ _WATCHED: Final = 5
 _MOST_WATCHED: Final = 32  # Threads beyond which they are not
 _RESUME: Final = opcode.opmap["RESUME"]
 """What a function begins with. CPython hands over there, before it has done anything: what was before is its caller's."""
-
-_READY: Final = {
-    number for name, number in opcode.opmap.items() if name == "RESUME" or "JUMP_BACKWARD" in name
-}
-"""Instructions that no thread is blocked at: while another one has the GIL, a thread there waits for it."""
-
-_WORKS, _TURNS = 0.1, (0.5, 5)
-"""Share of its time that a thread runs at least that works, and how often it wakes for each time that it asks for the GIL."""
 
 _WALKED: Final = 4000  # Frames that are looked at: of recursion more than are kept
 _DEEP: Final = 64
@@ -93,6 +87,9 @@ _FLOWS: Final = 1_000_000
 """Bytes a second, read from disks and written, above which it does something."""
 
 _OURS: Final = str(Path(__file__).parents[1]) + os.sep
+_FOR_US: Final = {"_find_and_load", "join"}
+"""Functions that we call for ourselves alone: to import, and to wait for a thread of ours."""
+
 _STANDARD: Final = tuple(
     sysconfig.get_path(name) + os.sep
     for name in ("stdlib", "platstdlib")
@@ -107,7 +104,7 @@ class _Beside:
 
     growth: Growth = field(default_factory=Growth)  # Memory, by calibration samples
     gpus: GpusOfStep = field(default_factory=GpusOfStep)
-    contended_ns: int = 0  # While two or more threads were ready to run Python
+    gil_ns: int = 0  # For which it waited for the GIL, or the threads that it waits for did
     waits: Counter[str] = field(default_factory=Counter)  # Nanoseconds in C code, by what for
     holders: Counter[str] = field(default_factory=Counter)  # Where the lock's thread was at looks
 
@@ -169,13 +166,16 @@ class StackSampler:
         # Open steps by index, with the names around them
         self._seen: dict[int, tuple[str, ...]] = {}
         self._beside: dict[int, _Beside] = {}  # Of open steps, by index
-        self._schedstats: dict[int | None, str] = {}  # Of each thread, the kernel's file
+        self._schedstats: dict[int, str] = {}  # Of each thread, the kernel's file
         self._threads: dict[int, _Use] = {}  # Of each thread, since it began
         self._stacks: dict[int, list[Place]] = {}  # Of each thread, at the last sample
         self._uses_gpu = False  # Whether the program has had memory on one
         self._calls: dict[int, str] = {}  # Of each thread, what kind of call it was in then
         self._locks: dict[int, str] = {}  # Likewise the name of the lock that it waited for
-        self._ready: set[int] = set()  # The threads that were ready to run Python then
+        self._gil = GilWaits()
+        # Threads with a step that were blocked at the last sample, and whether for others
+        self._blocked: dict[int, bool] = {}
+        self._in_line: dict[int, Collection[int]] = {}  # By these, who waited for the GIL then
         # By file and function of the program: it and what it had called when memory had grown
         self._takers: dict[tuple[str, str], list[Place]] = {}
         self._peaks = PeakLines()
@@ -184,6 +184,16 @@ class StackSampler:
         # Whether they were at the last one, or the process began then
         self._knows_all = began_ns > 0
         COLLECTIONS.watch(self._lines)
+
+    def look_at_gil(self) -> None:
+        """Notes which threads wait for the GIL. To read files wakes them, so it comes first."""
+        if self._blocked and len(self._schedstats) != threading.active_count():
+            self._note_threads()
+        self._in_line = {
+            thread: self._gil.waiting(self._schedstats, thread, for_threads=for_threads)
+            for thread, for_threads in self._blocked.items()
+        }
+        self._blocked = {}
 
     def take(
         self,
@@ -216,33 +226,41 @@ class StackSampler:
             if not lines:
                 continue
             if thread in innermost:
-                self._add_of_step(innermost[thread], lines, use, since, takes)
+                self._add_of_step(innermost[thread], lines, used, since, takes)
             elif takes and not steps:
-                seen = since.after(ended).amounts(*use[:2], is_taker=True)
+                seen = since.after(ended).amounts(*use, is_taker=True)
                 self.stacks.add(AFTER if opened else BEFORE, lines, seen)
             else:
                 self._add_without_step(innermost, lines, use, since, takes)
 
     def _add_of_step(
-        self, step: OpenStep, lines: list[Place], use: _Use, since: _SinceLast, takes: bool
+        self,
+        step: OpenStep,
+        lines: list[Place],
+        used: Mapping[int, _Use],
+        since: _SinceLast,
+        takes: bool,
     ) -> None:
         """Adds what a thread with a step has done."""
-        index, own, (ran, waited, _) = step.info.index, since, use
+        index, thread, own = step.info.index, step.info.thread, since
+        ran, waited = used.get(thread, _NOT_RUN)
         self.newest[index] = spot = spot_of(lines)
         self._note_still(index, spot, ran, since)
         if index not in self._seen:
             self._seen[index] = tuple(each.info.label for each in step.outwards())
         if step.start.clock_ns > since.last_ns:
             own = since.after(step.start)
-            ran = self._threads.get(step.info.thread, _NOT_RUN)[0] - step.thread_ns
+            ran = self._threads.get(thread, _NOT_RUN)[0] - step.thread_ns
         seen = own.amounts(ran, waited, is_taker=takes)
-        thread, blocked = step.info.thread, seen.time - seen.cpu - seen.waiting
+        blocked = seen.time - seen.cpu - seen.waiting
         beside = self._beside.setdefault(index, _Beside())
         if kind := self._calls.get(thread):
             beside.gpus.add_call(kind, seen.time)
-        what = spot.waits_for
-        if 4 * blocked > seen.time and not what:
-            beside.waits[what := self._waits_for(thread)] += blocked
+        if 4 * blocked > seen.time:
+            self._blocked[thread] = spot.waits_for in FOR_THREADS or bool(self._locks.get(thread))
+            beside.gil_ns += self._waited_for_gil(thread, seen, used)
+            if not spot.waits_for:
+                beside.waits[self._waits_for(thread)] += blocked
         if seen.grown and self._waits_for(thread) != SLEEP:
             owns = (at for at, line in enumerate(lines) if line.is_own)
             self._takers |= {lines[at][:2]: lines[at:] for at in owns}
@@ -252,8 +270,14 @@ class StackSampler:
             self.stacks.add(index, [*lines[:-1], *taker], grown)
             seen = seen._replace(grown=0)
         self.stacks.add(index, lines, seen)
-        is_contended = len(self._ready) > 1 or (what == FUTEX and _is_in_turns(seen, use[2]))
-        beside.contended_ns += seen.time * is_contended
+
+    def _waited_for_gil(self, own: int, seen: Amounts, used: Mapping[int, _Use]) -> int:
+        """Returns for how long a thread, or two that it waits for, waited for the GIL."""
+        known = {**used, own: (seen.cpu, seen.waiting)}
+        blocked = [
+            seen.time - sum(known.get(each, (seen.time, 0))) for each in self._in_line.get(own, ())
+        ]
+        return max(0, min(blocked, default=0))
 
     def _waits_for(self, thread: int) -> str:
         """Returns what a blocked thread waits for in C code; empty if nobody can tell."""
@@ -279,7 +303,7 @@ class StackSampler:
         if grown != NOTHING:
             self.stacks.add(OUTSIDE if step is None else step.info.index, lines, grown)
         if self._of_every_thread:
-            self.stacks.add(OUTSIDE, lines, since.amounts(*use[:2], is_taker=False))
+            self.stacks.add(OUTSIDE, lines, since.amounts(*use, is_taker=False))
 
     def _settle(self, steps: Mapping[int, OpenStep], opened: int) -> None:
         """Adds up what is over: short steps that have ended, and what came after the last one if there is another."""
@@ -323,8 +347,9 @@ class StackSampler:
             others = frames.keys() - {threading.get_ident()} - innermost.keys()
             if self._of_every_thread or not innermost:
                 threads = {*threads, *others}
-        read = {*threads, *others} if len(others) <= _MOST_WATCHED else threads
-        used = self._used(read, knows_all=bool(frames) and read is not threads)
+        knows_all = bool(frames) and len(others) <= _MOST_WATCHED
+        read = {*threads, *self._gil.rivals, *(others if knows_all else ())}
+        used = self._used(read, knows_all=knows_all)
         if innermost:
             busiest = self._taker_of(innermost, others, used, elapsed_ns)
             threads = threads if busiest is None else {*threads, busiest}
@@ -332,7 +357,7 @@ class StackSampler:
             # The main thread, unless it was blocked while another worked for most of the time.
             first = max(threads, key=lambda each: used.get(each, _NOT_RUN), default=0)
             main = threading.main_thread().ident or first
-            worked, of_main = (sum(used.get(each, _NOT_RUN)[:2]) for each in (first, main))
+            worked, of_main = (sum(used.get(each, _NOT_RUN)) for each in (first, main))
             busiest = first if worked > elapsed_ns / 2 > of_main else main
             threads = threads if self._of_every_thread else (busiest,)
         self._stacks = self._stacks_of(threads, used, frames)
@@ -354,7 +379,7 @@ class StackSampler:
         if not used or ran[busiest] > elapsed_ns / 2:
             return busiest
         first = max(ran, key=ran.__getitem__)
-        was_ready = sum(used.get(first, _NOT_RUN)[:2])  # it ran, or waited for a processor
+        was_ready = sum(used.get(first, _NOT_RUN))  # it ran, or waited for a processor
         is_known = used.keys() >= {*others} or was_ready > elapsed_ns / 2
         return first if is_known else None
 
@@ -380,7 +405,7 @@ class StackSampler:
                 evidence.per_sample = grows.per_sample
             total = evidence.total.time or 1
             holder = max(beside.holders, key=beside.holders.__getitem__, default="")
-            gil = beside.contended_ns / total
+            gil = beside.gil_ns / total
             evidence.tasks = beside_it._replace(gil=gil, holder=holder)
             evidence.waits = {what: waited / total for what, waited in beside.waits.items()}
             evidence.garbage = COLLECTIONS.since(step.collected, seconds * 1e9)
@@ -441,11 +466,6 @@ class StackSampler:
                 self._locks[thread] = lock_at(frame)
                 if self._uses_gpu:
                     self._calls[thread] = kind_at(frame)
-        self._ready = {
-            thread
-            for thread, each in frames.items()
-            if each.f_lasti >= 0 and each.f_code.co_code[each.f_lasti] in _READY
-        } - {threading.get_ident()}
         frames.clear()  # a frame that is held keeps the program's objects alive
         return stacks
 
@@ -460,7 +480,7 @@ class StackSampler:
             beside.growth.add(samples, reading.memory.tree_rss)
 
     def _used(self, threads: Collection[int], *, knows_all: bool) -> dict[int, _Use]:
-        """Returns how long threads have run, and waited for a processor, since the last sample, and their turns."""
+        """Returns how long threads have run, and waited for a processor, since the last sample."""
         before, self._threads, used = self._threads, {}, {}
         # Of one that was not there at a look at all of them, all that it has used is since then.
         at_first = _NOT_RUN if self._knows_all else None
@@ -475,19 +495,20 @@ class StackSampler:
                 continue
             if turns == b"0":
                 continue
-            now = self._threads[thread] = int(ran), int(waited), int(turns)
+            now = self._threads[thread] = int(ran), int(waited)
             if (then := before.get(thread, at_first)) is not None:
-                used[thread] = now[0] - then[0], now[1] - then[1], now[2] - then[2]
+                used[thread] = now[0] - then[0], now[1] - then[1]
         return used
 
     def _note_threads(self) -> None:
         ended = {*self._schedstats.values()}
         self._schedstats = {
-            each.ident: f"/proc/self/task/{each.native_id}/schedstat"
+            each.ident or 0: f"/proc/self/task/{each.native_id}/schedstat"
             for each in threading.enumerate()
         }
         for path in ended.difference(self._schedstats.values()):
             forget(path)
+            forget(system_call_of(path))
 
     def _lines(self, frame: FrameType | None) -> list[Place]:
         """Returns the lines of a stack, outermost first, without ours; of a function within itself the innermost."""
@@ -511,6 +532,12 @@ class StackSampler:
                 if known[1] is not None:
                     lines.append(known[1])
                     inner = code
+                elif (
+                    outermost is not None
+                    and outermost.co_name in _FOR_US
+                    and code.co_filename.startswith(_OURS)
+                ):
+                    return [RECORDER]  # as it begins or ends, at whatever line of the program
             outermost, frame = code, frame.f_back
         if outermost is not None and outermost.co_filename.startswith(_OURS):
             return []  # at the exit of the process, we ourselves
@@ -535,13 +562,6 @@ class StackSampler:
             file = Path(file).name
         # Neither a file of a recording nor OTLP takes half of a surrogate pair, as in a name that is no UTF-8.
         return Place(encodable(file), encodable(code.co_qualname), line, library)
-
-
-def _is_in_turns(seen: Amounts, turns: int) -> bool:
-    """Whether a thread that works has waited in turns as long as one that asks for the GIL."""
-    blocked = seen.time - seen.cpu - seen.waiting
-    asked = blocked / 1e9 / sys.getswitchinterval()
-    return seen.cpu > _WORKS * seen.time and _TURNS[0] * asked < turns < _TURNS[1] * asked
 
 
 def _folded(lines: list[Place]) -> list[Place]:

@@ -14,6 +14,7 @@ from otel_quant.cost.execution import AsStored, Execution
 from otel_quant.cost.inputs import BoundInputs, InputShape, bind_inputs
 from otel_quant.cost.left_in_float import PRODUCERS, Contractions
 from otel_quant.cost.model_reader import read_model
+from otel_quant.cost.obstacles import Obstacle
 from otel_quant.cost.operation import RULE_ERRORS, SHOWN, Shape, TypedNode, Value
 from otel_quant.cost.operators import operator_of
 from otel_quant.cost.operators.rule import NO_PRECISION, has_known_keys
@@ -131,9 +132,7 @@ class _Analysis:
         ]
         is_written = quantized or walk.model.producer in PRODUCERS
         left = [
-            results.InFloat(
-                each.kinds, each.names[0], *each.why, each.macs / self._contractions.macs
-            )
+            _found(each.kinds, each.names[0], each.why, each.macs / self._contractions.macs)
             for each in self._contractions.left(is_written=is_written)
         ]
         return ModelCost(
@@ -246,8 +245,14 @@ class _Analysis:
         return f"{op.title}: {what} is not known, which is of type {_type_of(value)}"
 
 
-def _in_float(ops: Sequence[TypedNode], why: tuple[str, str]) -> results.InFloat:
-    return results.InFloat(dict(Counter(op.kind for op in ops)), ops[0].name, *why)
+def _in_float(ops: Sequence[TypedNode], why: Obstacle) -> results.InFloat:
+    return _found(Counter(op.kind for op in ops), ops[0].name, why)
+
+
+def _found(
+    kinds: Mapping[str, int], first: str, why: Obstacle, share: float = 0.0
+) -> results.InFloat:
+    return results.InFloat(dict(kinds), first, why.reason, why.remedy.text, share)
 
 
 def _type_of(value: Value) -> str:

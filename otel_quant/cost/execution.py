@@ -22,7 +22,7 @@ from otel_quant.cost.structure import Tensor
 from otel_quant.cost.walk import Walk
 
 if TYPE_CHECKING:
-    from otel_quant.cost.runtimes import Obstacle
+    from otel_quant.cost.obstacles import Obstacle
 
 _MAX_MACS: Final = (1 << 63) - 1
 """MACs that a node may have: what an attribute of a span can hold, and years of a GPU's work."""

@@ -13,11 +13,12 @@ from itertools import chain
 from math import inf, nan
 from typing import Final, NamedTuple
 
-from otel_quant.cost import dtypes, runtimes
+from otel_quant.cost import dtypes, obstacles, runtimes
 from otel_quant.cost.execution import AsStored, MemoryAccess, named_results
+from otel_quant.cost.obstacles import Obstacle, Remedy
 from otel_quant.cost.operation import TypedNode, Value, executed
 from otel_quant.cost.operators import operator_of
-from otel_quant.cost.runtimes import CARRIES, FUSIONS, Fusion, Obstacle, Quantized, same
+from otel_quant.cost.runtimes import CARRIES, FUSIONS, Fusion, Quantized, same
 
 QUANTIZES: Final = frozenset({"QuantizeLinear", "com.microsoft:QuantizeLinear"})
 DEQUANTIZES: Final = frozenset({"DequantizeLinear", "com.microsoft:DequantizeLinear"})
@@ -46,16 +47,16 @@ class Fused(NamedTuple):
     on_integers: set[TypedNode]  # Operations that have a kernel on integers
     # Contractions of floats by integers that are one kernel (MatMulNBits), and those integers
     by_weights: dict[TypedNode, Value]
-    obstacles: dict[TypedNode, Obstacle]  # Why others, whose operands are quantized, have none
+    # Why others, whose operands are quantized, have none: an obstacle for each remedy
+    obstacles: dict[TypedNode, Sequence[Obstacle]]
     runtime: runtimes.Onnxruntime  # What runs it
-    further: dict[TypedNode, Obstacle]  # What would be in the way of those without their obstacle
 
 
 def fused_kernels(
     ops: Sequence[TypedNode], outputs: Iterable[Value], runtime: runtimes.Onnxruntime | None = None
 ) -> Fused:
     """Returns where kernels on integers are used, by the onnxruntime that is here unless told."""
-    fused = Fused({}, set(), {}, {}, runtime or runtimes.runtime_here(), {})
+    fused = Fused({}, set(), {}, {}, runtime or runtimes.runtime_here())
     _fuse(ops, outputs, fused)
     return fused
 
@@ -109,7 +110,6 @@ class _Graph:
         self._operating = [op for op in ops if op.has(0)]
         self._runtime, self._rules = into.runtime, into.runtime.rules
         self._by_weights, self._obstacles = into.by_weights, into.obstacles
-        self._further = into.further
         self._kept = kept = outputs | captured
         self._kinds = {value: op.kind for op in ops for value in op.outputs}
         self._twins = _twins(ops, kept)
@@ -294,20 +294,20 @@ class _Graph:
         it = _Candidate(op, rule, held, found, quantized=len(found) == len(results))
         weights = self._weights(op, rule)
         if weights is not None:
-            obstacles = self._against_weights(op, weights)
+            against = self._against_weights(op, weights)
         elif not self._foreign.isdisjoint(operands):
-            obstacles = iter([runtimes.FOREIGN])
+            against = iter([obstacles.FOREIGN])
         elif len(held) == len(operands):
-            obstacles = self._against_integers(it)
+            against = self._against_integers(it)
         elif self._on_loading(it):
-            obstacles = iter(())
+            against = iter(())
         else:  # of floats
             return
-        against = list(dict.fromkeys(obstacles))
-        if against:
-            self._obstacles[op] = against[0]
-            if against[1:]:
-                self._further[op] = against[1]
+        firsts: dict[Remedy, Obstacle] = {}
+        for each in against:
+            firsts.setdefault(each.remedy, each)
+        if firsts:
+            self._obstacles[op] = tuple(firsts.values())
         elif weights is not None:
             self._by_weights[op] = weights.value
         elif rule.result == "equal" and not it.quantized:  # it can be at once
@@ -331,31 +331,28 @@ class _Graph:
             if not {it.held[0].dtype}.issuperset(item.dtype for item in it.found):
                 yield self._other_types([*it.held, *it.found])
             if it.rule.result == "equal" and not all(map(it.held[0].equals, it.found)):
-                yield runtimes.OTHER_SCALE
+                yield obstacles.OTHER_SCALE
             if it.rule.weight:
                 yield from self._against_scales(it)
         elif it.rule.result == "either" and it.op.outputs[0] not in self._quantizers:  # Case 2
             yield from self._against_scales(it)
             if self._before_a_clamp(it.op):
-                yield runtimes.BEFORE_A_CLAMP
+                yield obstacles.BEFORE_A_CLAMP
             add = self._added(it.op)
             is_rounded = add is not None and add.outputs[0] in self._wanted
             on_integers = self._rules.float_bias or not it.held[1].value.constant
             if add is not None and not (is_rounded and on_integers):
-                yield runtimes.FUSED_WITH_ADD
+                yield obstacles.FUSED_WITH_ADD
         elif it.rule.result != "equal" or not self._carries_on(it):  # else Case 3
-            is_clamped = (
-                self._before_a_clamp(it.op) and self._clamped_result(it.op) in self._quantizers
-            )
-            yield runtimes.CLAMPED if is_clamped else runtimes.NOT_QUANTIZED
+            yield self._against_result(it.op)
 
     def _against_types(self, it: _Candidate) -> Iterator[Obstacle]:
         """Yields why a kernel on integers does not take the types of its operands."""
         dtype, *others = (item.dtype for item in it.held)
         if it.op.dtype(it.rule.first) != dtypes.FLOAT:
-            yield runtimes.HALF_FLOATS
+            yield obstacles.HALF_FLOATS
         if dtype == dtypes.INT8 and not it.rule.signed and not self._runtime.arm:
-            yield runtimes.SIGNED
+            yield obstacles.SIGNED
         if dtype not in it.rule.types or not it.rule.types[dtype].issuperset(others):
             yield self._other_types(it.held)
 
@@ -364,11 +361,11 @@ class _Graph:
         moved = {item.dtype for item in items if not item.value.constant}
         found = dict.fromkeys(item.dtype for item in items)
         if any(item.dtype != item.value.dtype for item in items):
-            return runtimes.SIGNED
+            return obstacles.SIGNED
         if dtypes.INT8 in moved and not self._runtime.arm and found.keys() <= runtimes.BYTES:
-            return runtimes.SIGNED
+            return obstacles.SIGNED
         names = " and ".join(map(dtypes.name_of, found))
-        return Obstacle(f"its operands and result are {names}", runtimes.EIGHT_BITS)
+        return Obstacle(f"its operands and result are {names}", obstacles.EIGHT_BITS)
 
     def _against_bias(self, it: _Candidate) -> Iterator[Obstacle]:
         """Yields why a kernel on integers does not take the bias."""
@@ -380,11 +377,11 @@ class _Graph:
         if bias is None and it.quantized and self._rules.float_bias and value.constant:
             return  # it is quantized when the model is loaded
         if bias is None or dtype != dtypes.INT32:
-            yield Obstacle(f"the bias is {dtypes.name_of(dtype)}", "a bias of int32")
+            yield Obstacle(f"the bias is {dtypes.name_of(dtype)}", obstacles.REWRITES["bias"])
         elif it.op.attributes.get("beta", 1.0) != 1.0:
-            yield runtimes.BETA
+            yield obstacles.BETA
         elif it.op.kind in self._rules.bias_scale and not runtimes.is_product(bias, *it.held):
-            yield runtimes.BIAS_SCALE
+            yield obstacles.BIAS_SCALE
 
     def _against_scales(self, it: _Candidate) -> Iterator[Obstacle]:
         """Yields why the kernel on integers does not take the scales or zero points of a weight."""
@@ -392,9 +389,9 @@ class _Graph:
         spared = (it.op.kind, it.quantized) in self._rules.spared
         needs_zeros = it.held if is_gemm else it.held[:1] * (it.held[0].dtype == dtypes.INT8)
         if any(item.zero_point is None for item in needs_zeros):
-            yield _spared(runtimes.NO_ZERO_POINT, spared=spared and is_gemm)
+            yield _spared(obstacles.NO_ZERO_POINT, spared=spared and is_gemm)
         elif _has_other_scales(it.op, it.held[1], exactly=spared and not is_gemm):
-            yield _spared(runtimes.OTHER_SCALES, spared=spared)
+            yield _spared(obstacles.OTHER_SCALES, spared=spared)
 
     def _before_a_clamp(self, op: TypedNode) -> bool:
         """Whether a Relu or Clip alone reads a result, which one other reads in turn.
@@ -406,8 +403,14 @@ class _Graph:
         reader = self._readers[op.outputs[0]]
         return reader.kind in _CLAMPS and self._alone(reader.outputs[0])
 
-    def _clamped_result(self, op: TypedNode) -> Value:
-        return self._readers[op.outputs[0]].outputs[0]
+    def _against_result(self, op: TypedNode) -> Obstacle:
+        """What stands between a result and the QuantizeLinear behind, or that there is none."""
+        result = op.outputs[0]
+        behind = self._readers[result].outputs[0] if self._alone(result) else result
+        if self._before_a_clamp(op) and behind in self._quantizers:
+            return obstacles.CLAMPED
+        is_normed = self._kinds.get(behind) == "BatchNormalization" and behind in self._wanted
+        return obstacles.NORMED if is_normed else obstacles.NOT_QUANTIZED
 
     def _added(self, op: TypedNode) -> TypedNode | None:
         """The Add that alone reads a product and adds a bias, with which onnxruntime makes a Gemm of it."""
@@ -464,26 +467,27 @@ class _Graph:
         """
         rules, value, dtype = self._rules, op.input(1), weights.value.dtype
         if op.kind not in rules.by_weights:  # Case 1
-            yield runtimes.NO_WEIGHT_KERNEL if dtype in runtimes.BYTES else runtimes.NO_KERNEL
+            yield obstacles.NO_WEIGHT_KERNEL if dtype in runtimes.BYTES else obstacles.NO_KERNEL
+            return
         if dtype not in rules.weights:
             why = f"there is no kernel for floats by weights of {dtypes.name_of(dtype)}"
-            yield Obstacle(why, f"weights of {rules.bits} bits")
+            yield Obstacle(why, Remedy(f"weights of {rules.bits} bits"))
         is_own = self._alone(value) and self._edges[weights.value] == 1
         if not (is_own or rules.shared_weights):  # Case 2
-            yield runtimes.WEIGHTS_SHARED
+            yield obstacles.WEIGHTS_SHARED
         shared = self._scalars[same(weights.scale)] > 1 and not rules.shared_weights
         yield from runtimes.against_scales(weights, rules, shared=shared)  # Case 3
         if op.kind == "Gemm" and not runtimes.is_plain_gemm(op, weights.shape):  # Case 4
-            yield runtimes.NO_PLAIN_GEMM
+            yield obstacles.NO_PLAIN_GEMM
         wanted = self._wanted.get(op.outputs[0])
         if wanted is not None and wanted.value.dtype in rules.words.get(op.kind, ()):
             return
         if wanted is not None or op.outputs[0] in self._quantizers:  # Case 5
-            yield runtimes.RESULT_QUANTIZED
+            yield obstacles.RESULT_QUANTIZED
         add = self._added(op)
         is_gemm = len(op.outputs[0].shape or ()) == _MATRIX
         if self._before_a_clamp(add if add and is_gemm else op):  # Case 6
-            yield runtimes.CLAMPED_FLOATS
+            yield obstacles.CLAMPED_FLOATS
 
     def _carries_on(self, it: _Candidate) -> bool:
         """Whether a result that is not quantized, but keeps its operand's scale, could be at once."""
@@ -621,7 +625,7 @@ class AsRun(AsStored):
         given = {op.dtype(i) for i in rule.operands}
         if stored == floats and op in self._fused.on_integers:
             self.runtime = self._title
-            self.on_loading.setdefault(runtimes.ON_LOADING, []).append(op)
+            self.on_loading.setdefault(obstacles.ON_LOADING, []).append(op)
             return dtypes.QUANTIZED[dtypes.INT8]
         if rule.executes_in is not None or stored == floats or not given <= dtypes.ARITHMETIC:
             return super().expected(op, stored)
@@ -631,17 +635,17 @@ class AsRun(AsStored):
             return stored.removesuffix(" weight-only")
         if op in self._fused.by_weights:
             return f"{dtypes.QUANTIZED[self._fused.by_weights[op].dtype]} weight-only"
-        obstacle, further = self._obstacle(op, stored), self._fused.further.get(op)
+        obstacle, *others = self._obstacles(op, stored)
         self.in_float.setdefault(obstacle, []).append(op)
-        if further is not None:
-            self.further.setdefault(obstacle, Counter())[further.remedy] += 1
+        for each in others[:1]:
+            self.further.setdefault(obstacle, Counter())[each.remedy.text] += 1
         return super().expected(op, floats)
 
-    def _obstacle(self, op: TypedNode, stored: str) -> Obstacle:
+    def _obstacles(self, op: TypedNode, stored: str) -> Sequence[Obstacle]:
         """Why a contraction runs in float."""
         if op in self._fused.obstacles:
             return self._fused.obstacles[op]
         if op.kind not in FUSIONS:
-            return runtimes.NO_KERNEL
+            return [obstacles.NO_KERNEL]
         is_by_weights = stored.endswith("weight-only")
-        return runtimes.NO_WEIGHT_KERNEL if is_by_weights else runtimes.NOT_DIRECTLY
+        return [obstacles.NO_WEIGHT_KERNEL if is_by_weights else obstacles.NOT_DIRECTLY]

@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
-from otel_quant.cost import dtypes
+from otel_quant.cost import dtypes, obstacles
 from otel_quant.cost.analysis import file_bytes, stored_in
 from otel_quant.cost.execution import Execution, executions, multiplied, precision_of
 from otel_quant.cost.fused import DEQUANTIZES, QUANTIZES, AsRun, Fused, fused_kernels
@@ -19,25 +19,14 @@ from otel_quant.cost.left_in_float import PRODUCERS, Contractions, LeftInFloat
 from otel_quant.cost.model_reader import read_model
 from otel_quant.cost.operation import TypedNode, Value
 from otel_quant.cost.operators import operator_of
-from otel_quant.cost.runtimes import (
-    CARRIES,
-    FUSIONS,
-    NO_KERNEL,
-    NOT_QUANTIZED,
-    ON_LOADING,
-    SIGNED,
-    Fusion,
-    Obstacle,
-    Onnxruntime,
-    runtime_here,
-)
+from otel_quant.cost.runtimes import CARRIES, FUSIONS, Fusion, Onnxruntime, runtime_here
 from otel_quant.cost.structure import Graph, GraphNode, Model, Tensor, node_name, printable
 from otel_quant.cost.walk import Walk
 
 __all__ = [
-    "CARRIES", "DEQUANTIZES", "FUSIONS", "NOT_QUANTIZED", "NO_KERNEL", "ON_LOADING", "QDQ", "QUANTIZES", "SIGNED", "Fusion",
-    "Graph", "GraphNode", "ModelGraph", "Obstacle", "Onnxruntime", "Tensor", "TypedNode", "Value", "converts",
-    "dtypes", "node_name", "printable", "read_graph", "runtime_here",
+    "CARRIES", "DEQUANTIZES", "FUSIONS", "QDQ", "QUANTIZES", "Fusion", "Graph", "GraphNode", "ModelGraph",
+    "Onnxruntime", "Tensor", "TypedNode", "Value", "converts", "dtypes", "node_name", "obstacles", "printable",
+    "read_graph", "runtime_here",
 ]  # fmt: skip
 
 QDQ: Final = QUANTIZES | DEQUANTIZES

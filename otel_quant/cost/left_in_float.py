@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from otel_quant.cost import dtypes
+from otel_quant.cost.obstacles import Obstacle, Remedy
 from otel_quant.cost.operation import TypedNode
 from otel_quant.cost.operators import operator_of
 
@@ -34,9 +35,6 @@ _ADDED: Final = "_MatMul"
 """Behind the name of a Gemm that onnxruntime's quantizer has made a MatMul of, before it looks for names."""
 
 
-Why: TypeAlias = tuple[str, str]  # A reason, and what would change it, which may be empty
-
-
 class _Alike(NamedTuple):
     """What contractions have in common that stay in float for one reason."""
 
@@ -49,7 +47,7 @@ class _Alike(NamedTuple):
 class LeftInFloat:
     """Contractions that stay in float for one reason."""
 
-    def __init__(self, why: Why) -> None:
+    def __init__(self, why: Obstacle) -> None:
         self.why = why
         self.kinds = Counter[str]()
         self.names: list[str] = []  # In order of execution
@@ -86,7 +84,7 @@ class Contractions:
 
         ``is_written``: a quantizer is known to have written the model.
         """
-        groups: dict[Why, LeftInFloat] = {}
+        groups: dict[Obstacle, LeftInFloat] = {}
         for alike, (names, [macs]) in self._floats.items() if self._forms or is_written else ():
             if self._forms == {"weight-only"} and not alike.has_constant:
                 continue  # they have no weights
@@ -97,7 +95,7 @@ class Contractions:
             group.macs += macs
         return sorted(groups.values(), key=lambda group: -group.macs)
 
-    def _why(self, alike: _Alike) -> Why:
+    def _why(self, alike: _Alike) -> Obstacle:
         """Returns the first of several reasons that holds.
 
         Case 1: they are in a body, and no contraction in bodies is quantized.
@@ -110,28 +108,30 @@ class Contractions:
             return _IN_BODY
         if self._forms and self._forms.isdisjoint(_FORMS.get(alike.kind, ())):  # Case 2
             form = f"{' or '.join(sorted(self._forms))} form of {alike.kind.rpartition(':')[2]}"
-            return f"onnxruntime's quantizer has no {form}", ""
+            return Obstacle(f"onnxruntime's quantizer has no {form}")
         if not alike.has_constant and all(
             of_constants for _, of_constants in self._known
         ):  # Case 3
             return _NO_CONSTANT
         why = _EXCLUDED if self._forms else _NOTHING  # Case 5, Case 4
-        return (why[0], _RENAMED) if alike.is_renamed else why
+        return why._replace(remedy=_RENAMED) if alike.is_renamed else why
 
 
-_RENAMED: Final = "names with _MatMul behind them, which Gemms get first"
-_IN_BODY: Final = (
+_RENAMED: Final = Remedy("names with _MatMul behind them, which Gemms get first")
+_IN_BODY: Final = Obstacle(
     "the quantizer leaves alone what is in a body of If, Loop or Scan",
-    "EnableSubgraph in extra_options of quantize_dynamic",
+    Remedy("EnableSubgraph in extra_options of quantize_dynamic"),
 )
-_NO_CONSTANT: Final = (
+_NO_CONSTANT: Final = Obstacle(
     "none of its operands is a constant",
-    "MatMulConstBOnly False in extra_options of the quantizer",
+    Remedy("MatMulConstBOnly False in extra_options of the quantizer"),
 )
-_EXCLUDED: Final = ("it was excluded, or not named", "its name among those to be quantized")
-_NOTHING: Final = (
+_EXCLUDED: Final = Obstacle(
+    "it was excluded, or not named", Remedy("its name among those to be quantized")
+)
+_NOTHING: Final = Obstacle(
     "nothing was quantized: no node has a name or operator that the quantizer was given",
-    "names and operators that the model has",
+    Remedy("names and operators that the model has"),
 )
 
 

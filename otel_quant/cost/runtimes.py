@@ -20,7 +20,8 @@ from math import nan
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from otel_quant.cost import dtypes
+from otel_quant.cost import dtypes, obstacles
+from otel_quant.cost.obstacles import Obstacle
 from otel_quant.cost.operation import Shape, TypedNode, Value
 from otel_quant.cost.structure import Attribute
 
@@ -183,13 +184,6 @@ def _key(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
-class Obstacle(NamedTuple):
-    """Why an operator whose operands are quantized has no kernel on integers."""
-
-    reason: str  # In words
-    remedy: str  # What in the model would give it one; empty if nothing would
-
-
 class Quantized(NamedTuple):
     """Integers that stand for a float tensor."""
 
@@ -232,48 +226,6 @@ def same(value: Value | None) -> object:
     return (value.dtype, value.data) if value is not None and value.data else value
 
 
-# fmt: off
-NOT_QUANTIZED: Final = Obstacle("its result is not quantized right behind it", "a QuantizeLinear as the only reader of it")
-CLAMPED: Final = Obstacle(
-    "a Relu or Clip stands between it and the QuantizeLinear behind, whose range does not make it superfluous",
-    "the lowest code as zero point behind the Relu or Clip")
-OTHER_SCALE: Final = Obstacle("its result has another scale or zero point than its operand", "the same ones")
-EIGHT_BITS: Final = "8 bits, all unsigned with int8 weights or all int8"
-SIGNED: Final = Obstacle(
-    "its operand or result is int8, which onnxruntime on x86-64 fuses only where it can make it uint8: where one node alone reads it",
-    "uint8 for what is not a weight")
-NO_ZERO_POINT: Final = Obstacle("an operand has no zero point", "a zero point, even if it is 0")
-OTHER_SCALES: Final = Obstacle("its weight has other scales than one, or one for each output channel", "one scale, or one for each output channel")
-BETA: Final = Obstacle("its beta is not 1", "beta 1")
-BIAS_SCALE: Final = Obstacle("the scale of its bias is not the product of the scales of its operands", "that product")
-BEFORE_A_CLAMP: Final = Obstacle(
-    "a Relu or Clip alone reads its result, behind which onnxruntime looks for a QuantizeLinear",
-    "a QuantizeLinear right behind that, with a range that makes it superfluous")
-NO_WEIGHT_KERNEL: Final = Obstacle("there is no kernel for floats by integers for it", "QuantizeLinear and DequantizeLinear in front of its other operand")
-WEIGHTS_SHARED: Final = Obstacle("others read its weights, too", "weights and a DequantizeLinear of its own for each")
-_OTHER_BLOCKS: Final = Obstacle("its weights are not quantized in blocks along axis 0", "blocks of 16, 32, 64 ... along axis 0")
-_BY_ROWS: Final = Obstacle("the weights have scales along axis 0, over which the products are summed", "scales along axis 1")
-_OTHER_GROUPS: Final = Obstacle(
-    "its weights have scales that the kernel for floats by integers does not take",
-    "a matrix with a scale for each column (axis 1), or blocks of 16, 32, 64 ... along axis 0")
-CLAMPED_FLOATS: Final = Obstacle(BEFORE_A_CLAMP.reason, "")
-NO_PLAIN_GEMM: Final = Obstacle(
-    "it transposes or scales an operand, or its bias has other than one dimension",
-    "transA and transB 0, alpha and beta 1, a bias of one dimension")
-RESULT_QUANTIZED: Final = Obstacle("its result is quantized", "no QuantizeLinear behind it")
-NO_KERNEL: Final = Obstacle("there is no kernel on integers for it", "")
-NOT_DIRECTLY: Final = Obstacle("something stands between it and the DequantizeLinear of an operand", "a DequantizeLinear right in front of each operand")
-FOREIGN: Final = Obstacle("other operators than QuantizeLinear and DequantizeLinear quantize its operands", "QuantizeLinear and DequantizeLinear")
-HALF_FLOATS: Final = Obstacle("its scales are not float32, and kernels on integers take no others", "scales of float32")
-ON_LOADING: Final = Obstacle(
-    "onnxruntime quantizes on loading what was left in float between quantized neighbours (WeightBiasQuantization)",
-    "disabled_optimizers=['WeightBiasQuantization'] for the session, or no QuantizeLinear right behind it")
-FUSED_WITH_ADD: Final = Obstacle(
-    "onnxruntime fuses it with the Add behind it into a Gemm, which takes no float bias on integers",
-    "disabled_optimizers=['MatMulAddFusion'] for the session, or a QuantizeLinear right behind it")
-# fmt: on
-
-
 def is_product(bias: Quantized, x: Quantized, weight: Quantized) -> bool:
     """Whether a bias has the scale of the products, as near as onnxruntime wants it.
 
@@ -299,9 +251,9 @@ def against_scales(weights: Quantized, rules: Version, *, shared: bool) -> Itera
     """
     layout = _layout(weights)
     if layout == "rows":
-        yield _BY_ROWS
+        yield obstacles.BY_ROWS
     elif layout not in rules.layouts | {"blocks"} or (layout == "one" and shared):
-        yield _OTHER_GROUPS if rules.layouts else _OTHER_BLOCKS
+        yield obstacles.OTHER_GROUPS
 
 
 _BLOCKS: Final = tuple((0, 1 << bits) for bits in range(4, 31))

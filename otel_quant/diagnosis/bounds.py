@@ -441,8 +441,8 @@ VERDICTS: Final = (
         lambda step: f"{step.runnable:.1f} threads of the program were ready to run, on average, and it may use {step.cpus:g} processors; {step.line}",
     )),
     Verdict("gil", "Python's global lock (GIL), which one thread at a time has", _where(
-        lambda step: step.tasks.gil >= (_MOST if step.waits_for_threads else _WAITS) and _MOST <= step.cores <= _ONE,
-        lambda step: f"two or more threads were ready to run Python for {_percent(step.tasks.gil)} of its time, while the program used {step.cores:.1f} of {step.cpus:g} processors; {step.line}",
+        lambda step: step.tasks.gil >= _WAITS,
+        lambda step: f"{'threads that it waits for' if step.waits_for_threads else 'its thread'} waited for it {_percent(step.tasks.gil)} of its time, while the program used {step.cores:.1f} of {step.cpus:g} processors; {step.line}",
     )),
     Verdict(OTHER_PROGRAMS, "other programs, which keep the processors busy", _where(
         lambda step: step.waiting >= _WAITS and step.cores < _BUSY * step.cpus,  # else its own threads have them

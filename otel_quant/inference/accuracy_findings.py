@@ -64,7 +64,7 @@ def _disagree(evidence: OnnxEvidence) -> Iterator[Found]:
             if first and second and first != second:
                 own = file.past(made, {*graph.QDQ, *graph.CARRIES, *CLAMPS}) or made
                 text = f"the result of {title(own)} is quantized with {what} {first[0]:.4g} and read with {second[0]:.4g}"
-                yield Found(own.name, (), text, "the same in both", f"{what} differs")
+                yield Found(own.name, (), text, "the same in both", alike=f"{what} differs")
                 break
 
 
@@ -88,13 +88,8 @@ def _zero_point(evidence: OnnxEvidence) -> Iterator[Found]:
         lowest = _LOWEST[op.outputs[0].dtype]
         if (below := (sum(_numbers(op.operand(2))[:1]) - lowest) / 255) >= _WASTED:
             text = f"{share_text(below)} of the codes behind {title(clamp)} are for values below 0, which it does not make"
-            yield Found(
-                clamp.name,
-                (),
-                text,
-                f"zero point {lowest}, with the scale of its values",
-                "codes for values below 0",
-            )
+            remedy = graph.obstacles.REWRITES["zero_point"]
+            yield Found(clamp.name, (), text, *remedy, alike="codes for values below 0")
 
 
 _LOWEST: Final = {dtypes.UINT8: 0, dtypes.INT8: -128}
@@ -182,7 +177,7 @@ def _weights(evidence: OnnxEvidence) -> Iterator[Found]:
             )
             remedy = "scales by channel (`per_channel=True`)"
         text += _lost(layer.weights_gain)
-        yield Found(layer.node, (), text, remedy, "weights that their scales do not fit")
+        yield Found(layer.node, (), text, remedy, alike="weights that their scales do not fit")
 
 
 @FINDINGS.row("alone", _SOURCE, accuracy=True)

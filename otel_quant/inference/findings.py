@@ -34,6 +34,7 @@ class Found(NamedTuple):
     kernels: Sequence[_Timed]  # Those whose time it is
     text: str  # What is wrong, without the share
     remedy: str = ""  # What would change it; empty if nothing is known
+    rewrites: str = ""  # Kinds of rewrites of ``otel-quant fix`` that write that
     # The text for several findings of a kind with the same reason; empty for `text`
     alike: str = ""
 
@@ -49,7 +50,17 @@ class Found(NamedTuple):
         names = tuple(printable(kernel.title, _LONGEST) for kernel in self.kernels)
         place, alike = printable(self.place, _LONGEST), printable(self.alike or self.text)
         return Finding(
-            kind, place, text, self.remedy, micros, share, names, source, alike, accuracy
+            kind,
+            place,
+            text,
+            self.remedy,
+            micros,
+            share,
+            names,
+            source,
+            alike,
+            accuracy,
+            self.rewrites,
         )
 
 

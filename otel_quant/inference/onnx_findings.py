@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from otel_quant.cost import graph
-from otel_quant.cost.graph import QDQ, Fusion, Obstacle, TypedNode, Value, dtypes, printable
+from otel_quant.cost.graph import QDQ, Fusion, TypedNode, Value, dtypes, obstacles, printable
 from otel_quant.inference.findings import Findings, Found
 from otel_quant.inference.onnx_kernels import FileGraph, Part, Placed
 from otel_quant.inference.results import TensorError, grouped, has_few_bits
@@ -67,15 +67,6 @@ _QUARK: Final = "com.amd.quark:"
 _QDQ_TYPES: Final = frozenset({"QuantizeLinear", "DequantizeLinear"})
 """Kernels of conversions that were not fused."""
 
-_OTHER_NUMBERS: Final = Obstacle(
-    "integers are converted to another type, scale or zero point", "the same ones in both"
-)
-_UNFOLDED: Final = Obstacle(
-    graph.NO_KERNEL.reason,
-    "quant_pre_process before the quantization, which folds it into the Conv",
-)
-_NOT_HERE: Final = Obstacle("onnxruntime has no kernel on integers for it as it is", "")
-
 _IN_FLOAT: Final = frozenset({
     "Conv", "ConvTranspose", "FusedConv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul", "NhwcFusedConv",
 })  # fmt: skip
@@ -88,7 +79,7 @@ class _Island(NamedTuple):
     """A node that did not run on integers, though integers are next to it."""
 
     node: TypedNode
-    why: Obstacle
+    why: obstacles.Obstacle
     conversions: Sequence[Placed]  # Kernels of the conversions next to it
     own: Sequence[Placed]  # Kernels that did its work in float
     weights: TypedNode | None  # What dequantizes its constant weights, if it ran in float
@@ -97,7 +88,7 @@ class _Island(NamedTuple):
         """Returns the finding of a text."""
         reason, kernels = self.why.reason, [*self.conversions, *self.own]
         alike = f"{self.node.node.op_type}: {reason}"
-        return Found(self.node.name, kernels, f"{text}: {reason}", self.why.remedy, alike)
+        return Found(self.node.name, kernels, f"{text}: {reason}", *self.why.remedy, alike=alike)
 
 
 @FINDINGS.row("in_float", _SELECTORS)
@@ -109,13 +100,13 @@ def _in_float(evidence: OnnxEvidence) -> Iterator[Found]:
             yield island.found(f"{title(island.node)} ran in float although its weights are {held}")
 
 
-def _of_nodes(evidence: OnnxEvidence, names: Sequence[str], text: str, remedy: str = "") -> Found:
+def _of_nodes(evidence: OnnxEvidence, names: Sequence[str], text: str, *remedy: str) -> Found:
     """Returns a finding about nodes of the file, with the kernels that did their work."""
     known = set(names)
     kernels = [it for it in evidence.kernels if any(op.name in known for op in it.nodes)]
     first = next((op for op in evidence.file.ops if op.name == names[0]), None)
     operator = "" if first is None else f"{first.node.op_type} "
-    return Found(names[0], kernels, f"{operator}{listed(names)} {text}", remedy)
+    return Found(names[0], kernels, f"{operator}{listed(names)} {text}", *remedy)
 
 
 @FINDINGS.row("left_in_float", "onnxruntime/python/tools/quantization/registry.py")
@@ -124,8 +115,8 @@ def _left_in_float(evidence: OnnxEvidence) -> Iterator[Found]:
     macs = sum(each.macs for each in evidence.file.contractions.values())
     for left in evidence.file.left_in_float():
         part = f"{share_text(left.macs / macs)} of the MACs of all contractions"
-        text = f"stayed in float, {part}: {left.why[0]}"
-        yield _of_nodes(evidence, left.names, text, left.why[1])
+        text = f"stayed in float, {part}: {left.why.reason}"
+        yield _of_nodes(evidence, left.names, text, *left.why.remedy)
 
 
 def ran_in(kernels: Iterable[Placed], file: FileGraph) -> Mapping[TypedNode, str]:
@@ -152,11 +143,11 @@ def _kind_of(type_name: str) -> str:
 @FINDINGS.row("undone", f"{_OPTIMIZER}qdq_transformer/weight_bias_quantization.cc", 0.0)
 def _undone(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields contractions that were left in float, and that onnxruntime has quantized on loading."""
-    asked, (reason, remedy) = evidence.file.contractions, graph.ON_LOADING
+    asked, (reason, remedy) = evidence.file.contractions, obstacles.ON_LOADING
     ran = {op: _kind_of(it) for op, it in ran_in(evidence.kernels, evidence.file).items()}
     undone = [op.name for op in ran if (_kind_of(asked[op].asked), ran[op]) == _UNDONE]
     if undone:
-        yield _of_nodes(evidence, undone, f"ran in integers: {reason}", remedy)
+        yield _of_nodes(evidence, undone, f"ran in integers: {reason}", *remedy)
 
 
 _UNDONE: Final = ("float", "integers")
@@ -192,7 +183,7 @@ def _unfused(evidence: OnnxEvidence) -> Iterator[Found]:
 def _islands(evidence: OnnxEvidence) -> Iterator[_Island]:
     """Yields the nodes without a kernel on integers, for each reason."""
     weights = _integer_weights(evidence.file)
-    groups: dict[tuple[TypedNode, Obstacle], list[Placed]] = {}
+    groups: dict[tuple[TypedNode, obstacles.Obstacle], list[Placed]] = {}
     own: dict[TypedNode, list[Placed]] = {}
     for kernel in evidence.kernels:
         if kernel.node is not None and kernel.node.kind in QDQ and kernel.ran.op_type in _QDQ_TYPES:
@@ -242,7 +233,7 @@ def _named(kernels: Sequence[Placed]) -> str:
     return f"{operators} {listed(list(dict.fromkeys(each.place for each in kernels)))}"
 
 
-def _reason(evidence: OnnxEvidence, op: TypedNode) -> tuple[TypedNode, Obstacle] | None:
+def _reason(evidence: OnnxEvidence, op: TypedNode) -> tuple[TypedNode, obstacles.Obstacle] | None:
     """Returns why a conversion was not fused, and the node; None if it has to run whatever is behind it."""
     # Of two that change the scale, the first stands for both.
     found = [
@@ -266,7 +257,7 @@ def _beside(file: FileGraph, op: TypedNode) -> Iterator[TypedNode]:
         yield from read(op.outputs[0])
 
 
-def _why(evidence: OnnxEvidence, at: TypedNode, op: TypedNode) -> Obstacle | None:
+def _why(evidence: OnnxEvidence, at: TypedNode, op: TypedNode) -> obstacles.Obstacle | None:
     """Returns why there is no kernel on integers for the node next to a conversion.
 
     Case 1: there is none for any node at this level of optimization.
@@ -278,23 +269,27 @@ def _why(evidence: OnnxEvidence, at: TypedNode, op: TypedNode) -> Obstacle | Non
     """
     file, fused, level = evidence.file, evidence.file.fused, evidence.level
     if level not in _FUSES_QUANTIZED:  # Case 1
-        remedy = f"level {' or '.join(_FUSES_QUANTIZED)}"
-        return Obstacle(f"the level of graph optimization is {level}", remedy)
+        remedy = obstacles.Remedy(f"level {' or '.join(_FUSES_QUANTIZED)}")
+        return obstacles.Obstacle(f"the level of graph optimization is {level}", remedy)
     if at.kind in QDQ:  # Case 2
         changes_scale = (at.kind in graph.QUANTIZES) != (op.kind in graph.QUANTIZES)
-        return _OTHER_NUMBERS if changes_scale else None
+        return obstacles.OTHER_NUMBERS if changes_scale else None
     known, rule = fused.obstacles.get(at), graph.FUSIONS.get(at.kind)
     if known is not None:  # Case 3
-        return _read_otherwise(file, at, known) if known is graph.NOT_QUANTIZED else known
+        result = obstacles.NOT_QUANTIZED
+        found = (_read_otherwise(file, at, it) if it is result else it for it in known)
+        return obstacles.together(list(found))
     if rule is None:  # Case 4
-        return _UNFOLDED if at.kind == "BatchNormalization" else graph.NO_KERNEL
+        is_norm = at.kind == "BatchNormalization"
+        return obstacles.UNFOLDED if is_norm else obstacles.NO_KERNEL
     if at.opset < rule.since:
         since = f"from opset {rule.since} on; this is {at.opset}"
-        return Obstacle(f"there is a kernel on integers for it {since}", f"opset {rule.since}")
+        remedy = obstacles.Remedy(f"opset {rule.since}")
+        return obstacles.Obstacle(f"there is a kernel on integers for it {since}", remedy)
     if at in fused.by_weights or at in fused.on_integers:  # Case 5
         if op.kind in graph.DEQUANTIZES and len(file.readers(op.outputs[0])) > 1:
             return None
-        otherwise = _NOT_HERE if at in fused.by_weights else _of_operands(file, at, rule)
+        otherwise = obstacles.NOT_HERE if at in fused.by_weights else _of_operands(file, at, rule)
         return _read_otherwise(file, at, otherwise)
     return _of_operands(file, at, rule)  # Case 6
 
@@ -305,7 +300,9 @@ def _dequantizer(file: FileGraph, value: Value) -> TypedNode | None:
     return found if found and found.kind in graph.DEQUANTIZES else None
 
 
-def _read_otherwise(file: FileGraph, op: TypedNode, known: Obstacle) -> Obstacle:
+def _read_otherwise(
+    file: FileGraph, op: TypedNode, known: obstacles.Obstacle
+) -> obstacles.Obstacle:
     """Returns that not its QuantizeLinear alone reads a result, or another obstacle where that is not so."""
     readers = file.readers(op.outputs[0])
     others = [each for each in readers if each.kind not in graph.QUANTIZES]
@@ -319,10 +316,10 @@ def _read_otherwise(file: FileGraph, op: TypedNode, known: Obstacle) -> Obstacle
         why = "its result is quantized twice"
     else:
         return known
-    return Obstacle(why, graph.NOT_QUANTIZED.remedy)
+    return obstacles.Obstacle(why, obstacles.NOT_QUANTIZED.remedy)
 
 
-def _of_operands(file: FileGraph, at: TypedNode, rule: Fusion) -> Obstacle:
+def _of_operands(file: FileGraph, at: TypedNode, rule: Fusion) -> obstacles.Obstacle:
     """Returns why there is no kernel for what operands are."""
     names = []
     biases = () if rule.bias is None else (rule.bias,)
@@ -331,13 +328,13 @@ def _of_operands(file: FileGraph, at: TypedNode, rule: Fusion) -> Obstacle:
         maker, dequantizer = file.maker(value), _dequantizer(file, value)
         if maker is not None and dequantizer not in (None, maker):
             why = f"{title(maker)} stands between it and the DequantizeLinear of operand {i}"
-            return Obstacle(why, "a DequantizeLinear right in front of it")
+            return obstacles.NOT_DIRECTLY._replace(reason=why)
         if dequantizer is None and i != rule.bias:  # one of floats is quantized on loading
             names.append(value.name)
     if not names:
-        return _NOT_HERE
+        return obstacles.NOT_HERE
     why = f"{listed(names)} {'do' if names[1:] else 'does'} not come from a DequantizeLinear"
-    return Obstacle(why, "QuantizeLinear and DequantizeLinear in front of each")
+    return obstacles.Obstacle(why, obstacles.PAIRS_IN_FRONT)
 
 
 @FINDINGS.row("axis", "onnxruntime/core/providers/cpu/quantization/qlinearconv.cc", accuracy=True)
@@ -351,7 +348,7 @@ def _other_axis(evidence: OnnxEvidence) -> Iterator[Found]:
                 f"the weights of {title(op)} are quantized along axis {axis}, and its kernel takes "
                 "their scales for axis 0: its results differ from the file's"
             )
-            yield Found(op.name, [kernel], text, "axis 0, of the output channels")
+            yield Found(op.name, [kernel], text, *obstacles.REWRITES["axis"])
 
 
 def _channel_axis(dequantizer: TypedNode | None) -> int:
@@ -392,7 +389,7 @@ def _inserted(evidence: OnnxEvidence) -> Iterator[Found]:
         moved[op_type] -= 1
         if moved[op_type] < 0:
             text = f"onnxruntime inserted a {op_type} {_where(kernel)}: it {_DOES[op_type]}"
-            yield Found(kernel.place, [kernel], text, "", op_type)
+            yield Found(kernel.place, [kernel], text, alike=op_type)
 
 
 def _nodes_of(kernels: Iterable[Placed]) -> set[TypedNode]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import zlib
 from collections.abc import Mapping, Sequence
@@ -88,7 +89,27 @@ _RANGES: Final = {"int8": (-128, 128), "uint8": (0, 256)}
 _QUIET, _SILENT = 3, 4
 """Only errors are logged, or only what ends the process."""
 
-_QUARK: Final = "com.amd.quark:"
+REFUSALS: Final = (
+    (r"com\.amd\.quark:", "it has operators of AMD Quark; expected --custom-ops quark"),
+    (r"(\S+):(\w+)\(-?\d+\) is not a registered function/op", r"this onnxruntime has no \2 of \1; expected --custom-ops with the library that has it"),
+    (r"Unsupported model IR version: \d+, max supported IR version: (\d+)", r"it is newer than this onnxruntime; expected a newer one, or model.ir_version = \1 in onnx"),
+    (r"Opset \d+ is under development.*till opset (\d+)", r"it is newer than this onnxruntime; expected a newer one, or the model exported with opset \1"),
+    (r"Type 'tensor\((u?int(?:4|16))\)' of input parameter .*of operator \((?:Q|Deq)uantizeLinear\)", r"\1 is of opset 21; expected onnx.version_converter.convert_version(model, 21)"),
+    (r"Could not find an implementation for (\w+)\(", r"there is no kernel of \1 for its types; expected float32, or another provider"),
+    (r"External data path does not exist", "a file with its weights is missing; expected it where it was beside the model"),
+    (r"two nodes with same node name \((.*)\)", r"two nodes have one name; expected another name for one of \1"),
+    (r"bound to different types \(tensor\((\w+)\) and tensor\((\w+)\)", r"a node has operands of \1 and \2; expected a Cast before one of them"),
+    (r"must be topologically sorted", "expected its nodes in order, as onnxruntime.quantization.quant_pre_process or otel-quant fix writes them"),
+    (r"in initializer but not in graph input", "expected model.ir_version = 4 or more in onnx"),
+)  # fmt: skip
+"""What onnxruntime and onnx.checker refuse, and what mends it: each was tried."""
+
+
+def with_remedy(error: str) -> str:
+    """Returns an error behind what mends it, where that is known: errors may be long, and are cut."""
+    found = ((re.search(pattern, error, re.DOTALL), remedy) for pattern, remedy in REFUSALS)
+    return next((f"{match.expand(remedy)}: {error}" for match, remedy in found if match), error)
+
 
 _LARGE: Final = 1024
 """Bytes from which a weight goes into a file beside the saved graph."""
@@ -234,9 +255,5 @@ def _of_quark() -> str:
 
 def text_of(error: Exception) -> str:
     """Returns an error as it is sent to the parent."""
-    text = str(error)
-    if isinstance(error, SessionRequestError):
-        return text
-    if _QUARK in text:
-        text = f"it has operators of AMD Quark; expected --custom-ops quark: {text}"
-    return f"{type(error).__name__}: {text}"
+    is_of_user = isinstance(error, SessionRequestError)
+    return str(error) if is_of_user else with_remedy(f"{type(error).__name__}: {error}")

@@ -256,6 +256,7 @@ class Finding:
     source: str  # Address of the source that documents it
     alike: str = ""  # The text for several findings of the kind with the same reason
     is_about_accuracy: bool = False
+    rewrites: str = ""  # Kinds of rewrites of ``otel-quant fix`` that write the remedy
 
 
 @dataclass(frozen=True, slots=True)
@@ -486,30 +487,9 @@ def alike_inputs(fed: Mapping[str, str]) -> Mapping[str, str]:
     return {name: re.sub(r"^b?float\d+ ", "float ", text) for name, text in fed.items()}
 
 
-def tensor_text(dtype: object, shape: Iterable[int]) -> str:
+def tensor_text(dtype: object, shape: Iterable[object]) -> str:
     """Returns the type and shape of a tensor: ``float32 1x3x224x224``."""
     return f"{dtype} {'x'.join(map(str, shape)) or 'scalar'}"
-
-
-def _of_variant(variant: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns a variant of a ``bench.json`` as it was until November 2026 as a model of today."""
-    latency, memory = variant.get("call"), variant.get("memory")
-    if latency and "speedup" in latency:
-        latency["ratio"] = 1 / latency["speedup"]
-    if memory is not None:
-        keys = {"peak": "process", "load_peak": "until_timed", "gpu": "gpu"}
-        memory = {key: memory.get(former) for key, former in keys.items()}
-        memory["weights_on_disk"] = variant.get("disk")
-    outputs = [variant["error"]] if "error" in variant else []
-    accuracy = {"outputs": outputs, "problem": variant.get("error_problem", "")}
-    return {
-        **variant,
-        "path": variant["name"],
-        "providers": list(filter(None, [variant.get("provider")])),
-        "latency": latency,
-        "memory": memory,
-        "accuracy": accuracy if any(accuracy.values()) else None,
-    }
 
 
 def runtime_of(settings: Mapping[str, str]) -> tuple[str, str]:
@@ -523,13 +503,6 @@ def read_result(text: str) -> InferenceResult:
     document = json.loads(text)
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise ValueError(f"the schema is not {SCHEMA}")
-    if "variants" in document:
-        try:
-            models = list(map(_of_variant, document["variants"]))
-            runtime, version = runtime_of(document["settings"])
-        except (AttributeError, KeyError, TypeError, ZeroDivisionError) as error:
-            raise ValueError(f"not a result of variants: {error}") from error
-        document |= {"models": models, "runtime": runtime, "version": version}
     found: InferenceResult = _made(InferenceResult, document)
     return found
 

@@ -351,7 +351,7 @@ class OnnxModel(InProcess):
     def _read(self) -> None:
         """Reads the file, and finds out what it is fed."""
         data, inputs = self.options.data, self.options.inputs
-        self.file = FileGraph(self.path, {**_shapes_in(data), **inputs}, self.options.dims)
+        self.file = fed_graph(self.path, self.options)
         shapes = {name: value.shape for name, value in self.file.bound.values.items()}
         for name, shape in shapes.items():
             if shape is None or None in shape:
@@ -468,6 +468,11 @@ class OnnxModel(InProcess):
             why = self._no_layers or "no tensor of the model is quantized and dequantized again"
             return replace(found, problem=f"--layers: {why}")
         return replace(found, layers=self.layers)
+
+
+def fed_graph(path: str, options: Options) -> FileGraph:
+    """Reads a file, with the shapes of its inputs that the user gives."""
+    return FileGraph(path, {**_shapes_in(options.data), **options.inputs}, options.dims)
 
 
 def _shapes_in(path: str | None) -> dict[str, InputSpec]:

@@ -157,7 +157,9 @@ def _found(
 ) -> Found:
     """Returns what was found of an operator, whose time includes all that runs within it."""
     place, name = torch_parts.place_name(kernel.module), torch_parts.shown(kernel.name)
-    return Found(place, [kernel, *also], f"{name} of `{place}` {why}", remedy, f"{name} {why}")
+    return Found(
+        place, [kernel, *also], f"{name} of `{place}` {why}", remedy, alike=f"{name} {why}"
+    )
 
 
 def _outermost(kernels: Sequence[TorchOperator]) -> Iterator[TorchOperator]:
@@ -235,7 +237,7 @@ def _observed(evidence: TorchEvidence) -> Iterator[Found]:
     why = "still observes numbers or imitates their quantization: the model was not converted"
     for module, kernels in grouped(observing, attrgetter("module")).items():
         name = torch_parts.place_name(module)
-        yield Found(name, kernels, f"`{name}` {why}", "the converted model", why)
+        yield Found(name, kernels, f"`{name}` {why}", "the converted model", alike=why)
 
 
 @FINDINGS.row("fallback", f"{_TORCH}/quantized/cpu/qnnpack, of PyTorch's repository")
@@ -272,4 +274,4 @@ def _reference(evidence: TorchEvidence) -> Iterator[Found]:
             # Its time is the time of the module's products, or of all that it runs if it has none.
             outermost = [one for one in _outermost(evidence.kernels) if one.module == each.node]
             products = [kernel for kernel in outermost if torch_parts.multiplies(kernel.name)]
-            yield Found(name, products or outermost, text, "", f"{each.primitive} {why}")
+            yield Found(name, products or outermost, text, alike=f"{each.primitive} {why}")

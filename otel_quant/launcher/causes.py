@@ -19,7 +19,7 @@ from otel_quant.diagnosis.spots import Grown
 from otel_quant.launcher.observer import Observation
 from otel_quant.launcher.program import signal_name
 from otel_quant.launcher.surroundings import SHARED_MEMORY, Disk, ProcessUse
-from otel_quant.recordings.failures import failed_steps, first_failure, has_ended
+from otel_quant.recordings.failures import failed_steps, first_failure, handled_last, has_ended
 from otel_quant.recordings.model import (
     Advice,
     Attributes,
@@ -76,8 +76,9 @@ def find_victim(seen: Observation, recording: Recording) -> Victim | None:
     )
     if first is not None or not seen.exit_code:
         return first
-    name = _signal_of_child(seen)
-    return Victim(seen.pid if name is None else None, name, own, (), end)
+    name, steps = _signal_of_child(seen), handled_last(own)
+    of_memory = steps and shortage_in(steps[-1].error, steps[-1].error_message)
+    return Victim(seen.pid if name is None else None, name, own, steps if of_memory else (), end)
 
 
 def _killed_or_failed(seen: Observation, recording: Recording, end: float) -> Iterator[Victim]:

@@ -139,16 +139,15 @@ def failed_in(folder: Path, seen: Observation) -> list[dict[str, object]]:
     What else a script calls may exit with 1 and mean no more than "no", as `grep`, `diff` and our commands do.
     """
     recorded = {int(process.partition("-")[0]) for process in processes_in(folder)}
-    return [
-        {
-            "pid": each.pid, "name": each.name, "began": each.began, "ended": each.ended,
-            **({"exit_code": each.code} if each.code > 0 else {"signal": signal_name(-each.code)}),
-        }
-        for each in seen.exits.values()
-        if (each.pid in recorded or each.name.startswith("python"))
-        and not each.name.endswith(_OURS)
-        and seen.signals.get(each.pid) not in causes.ENDS_WORKERS
-    ]  # fmt: skip
+    failed = []
+    for each in seen.exits.values():
+        is_python = each.pid in recorded or each.name.startswith("python")
+        is_ended = seen.signals.get(each.pid) in causes.ENDS_WORKERS
+        if is_python and not is_ended and not each.name.endswith(_OURS):
+            how = {"exit_code": each.code} if each.code > 0 else {"signal": signal_name(-each.code)}
+            told = {"pid": each.pid, "name": each.name, "began": each.began, "ended": each.ended}
+            failed.append({**told, **how})
+    return failed
 
 
 def _last_of(victim: causes.Victim, seen: Observation) -> LastSeen | None:
@@ -272,14 +271,11 @@ def _with_growth(known: causes.Situation, recording: Recording) -> causes.Situat
 def _after_the_last(step: RecordedStep) -> float | None:
     """Returns what a method adds after the last sample, by its largest tensor, as a multiple of the growth until then."""
     from otel_quant.cost import CostError  # only now: few programs end for want of memory
-    from otel_quant.cost.estimate import METHODS
+    from otel_quant.cost.estimate import method_of
     from otel_quant.cost.estimate import read as read_model
 
-    library, method = semconv.LIBRARY_NAME, semconv.CALIBRATION_METHOD
-    library, method = (str(step.attributes.get(name, "")) for name in (library, method))
-    alike = (each for each in METHODS if each.library.name in library and each.kept is None)
-    known = next((each for each in alike if method.endswith(each.name)), None)
-    if known is None:
+    known = method_of(step.attributes)
+    if known is None or known.kept is not None:
         return 0.0
     try:
         model = read_model(str(step.attributes[semconv.INPUT_PATH]))

@@ -69,6 +69,13 @@ def failed_steps(
     return tuple(found)
 
 
+def handled_last(run: RecordedRun | None) -> tuple[RecordedStep, ...]:
+    """Returns the steps that one exception has ended, if no step began after them: its program handled it, and began no other."""
+    found = () if run is None else failed_steps(run, lambda step: not is_unfinished(step))
+    is_last = run and found and all(step.start <= (found[0].end or 0.0) for step in run.steps)
+    return found if is_last else ()
+
+
 def has_ended(run: RecordedRun, step: RecordedStep, code: str | None = None) -> bool:
     """Whether the exception of a step has ended its run, too. A profile has no message of the run's."""
     if not has_exit_code(run.error):

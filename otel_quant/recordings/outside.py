@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from otel_quant.format.event_file import BEFORE_RUNS, process_file
 from otel_quant.recordings import model
-from otel_quant.recordings.summary import Windows, outermost_runs, windows
+from otel_quant.recordings.summary import Windows, outermost_runs, value, windows
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import QUANTITIES
 from otel_quant.schema.code_lines import AFTER, BEFORE, BETWEEN
@@ -90,17 +90,34 @@ def _outside(recording: model.Recording) -> Iterator[model.PlacedStep]:
     for start, end in _gaps(recording):
         index = BEFORE if end <= first else AFTER if start >= last else BETWEEN
         spans.setdefault(index, []).append((start, end))
-    for index, each in spans.items():
-        seconds = sum(end - start for start, end in each)
-        if runs and seconds >= _LEAST * recording.duration:
-            (start, _), name = each[0], NAMES[index] if steps else _WITHOUT
-            end, figures = start + seconds, _figures(recording, each, index)
-            step = model.RecordedStep(
-                index=index, name=name, kind="", start=start, end=end, state="ended",
-                attributes=figures, spans=tuple(each),
-            )  # fmt: skip
-            run = runs[0 if index == BEFORE else -1]
-            yield model.PlacedStep(step, run, ((name, 1),), end, seconds)
+    times = {index: sum(end - start for start, end in each) for index, each in spans.items()}
+    shown = [index for index in spans if runs and times[index] >= _LEAST * recording.duration]
+    figures = {index: _figures(recording, spans[index], index) for index in shown}
+    _without_steps(recording, figures.values())
+    for index in shown:
+        (start, _), name = spans[index][0], NAMES[index] if steps else _WITHOUT
+        end = start + times[index]
+        step = model.RecordedStep(
+            index=index, name=name, kind="", start=start, end=end, state="ended",
+            attributes=figures[index], spans=tuple(spans[index]),
+        )  # fmt: skip
+        run = runs[0 if index == BEFORE else -1]
+        yield model.PlacedStep(step, run, ((name, 1),), end, times[index])
+
+
+def _without_steps(recording: model.Recording, rows: Iterable[dict[str, Any]]) -> None:
+    """Has rows come to no more of what adds up than the run without its steps: a bucket of the curve has of both."""
+    steps = [each.step for each in model.steps_in(recording) if each.step.parent is None]
+    for each in QUANTITIES:
+        if each.over_steps == "sum" and each.curve and each.attributes:
+            own = [row for row in rows if each.attributes[0] in row]
+            found, total = sum(row[each.attributes[0]] for row in own), value(recording, each.name)
+            of = [model.number(step.attributes, name) for step in steps for name in each.attributes]
+            if total is None or not found or None in of:
+                continue
+            share = min(1.0, max(0.0, total - sum(model.known(of))) / found)
+            for row in own:
+                row[each.attributes[0]] *= share
 
 
 def _before_runs(recording: model.Recording) -> Iterator[model.RecordedRun]:

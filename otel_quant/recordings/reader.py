@@ -88,14 +88,14 @@ class _Folder:
         curves, made = self._curves(runs), self._made
         of_first = runs[0].attributes if runs else {}
         by_run = {name: each for name, each in of_first.items() if name in semconv.ORIGIN}
+        has_span = made.keys() >= {"trace_id", "span_id"}
         return Recording(
             path=self._path, began_ns=self._began_ns, state=self._state(runs),
             duration=self._until(runs), origin={**by_run, **made.get("origin", {})},
             runs=tuple(runs), curves=curves, ending=self._ending,
             launcher=made.get("pid") if made.get("made_by") == "launcher" else None,
-            span=(made["trace_id"], made["span_id"])
-            if made.keys() >= {"trace_id", "span_id"}
-            else None, problems=tuple(self._problems),
+            span=(made["trace_id"], made["span_id"]) if has_span else None,
+            problems=tuple(self._problems),
         )  # fmt: skip
 
     def _until(self, runs: list[RecordedRun]) -> float:

@@ -65,6 +65,8 @@ OTHER: Final = Place("", "other", 0, "")  # Stands for branches that were folded
 UNSEEN: Final = Place("", "unseen", 0, "")
 """Stands for the time of a step of which no line was recorded."""
 
+RECORDER: Final = Place("", "otel-quant's own", 0, "otel_quant")  # Stands for what it does itself
+
 OTHER_STEPS: Final = -1  # Index of a step that stands for those that were folded whole
 OUTSIDE: Final = -2  # Index that stands for what threads without an open step did
 BEFORE: Final = -3

@@ -287,16 +287,13 @@ class Replay:
         attributes = {} if ending is None else _attributes_of(ending)
         lines = () if ending is None else self._ending_lines
         of_run = {**run_ids_of(self._info), **present({semconv.PROCESS_PID: run.pid})}
+        is_open = [step for step in run.steps if step.end is None]
         return self._event(
             "run.killed", self._ns(self._cut_at()), name="\n".join(lines),
             attributes={**of_run, **attributes}, of_span={**self._of_run, **attributes},
             latest_custom=run.custom, error=run.error or cause or "lost",
             error_message=run.error or next(iter(lines), _LOST),
-            steps=tuple(
-                readings.StepProgress(self._infos[step.index], step.counts)
-                for step in run.steps
-                if step.end is None
-            ),
+            steps=tuple(readings.StepProgress(self._infos[it.index], it.counts) for it in is_open),
         )  # fmt: skip
 
     def _event(self, kind: str, time_ns: int, **known: Any) -> Event:

@@ -14,7 +14,14 @@ from typing import Final, TypeGuard
 
 from otel_quant.diagnosis import bounds, headline
 from otel_quant.recordings import model, reader, summary
-from otel_quant.recordings.failures import failure_of, failures, has_exit_code, is_unfinished
+from otel_quant.recordings.failures import (
+    Failure,
+    failure_of,
+    failures,
+    handled_last,
+    has_exit_code,
+    is_unfinished,
+)
 from otel_quant.recordings.outside import outside_at, outside_of
 from otel_quant.recordings.outside import words_of as words_of_outside
 from otel_quant.schema import semconv, units
@@ -92,7 +99,7 @@ def outcome(recording: model.Recording, subject: ShownProcess) -> str:
         return f"{program} finished in {length}{but}"
     if recording.state == "running":
         return f"{program} had been running for {length} when this was made{phrase(': {}', where)}"
-    place = phrase(" in {}", where)
+    place = phrase(" in {}", _ending_of(recording).process is None and where)
     if recording.state == "lost" and not recording.path.is_dir():
         # Quark's profiler, which may still be running, holds no lock on its file.
         return f"{program} has no end record (killed, or still running); last seen after {length}{place}"
@@ -126,25 +133,43 @@ def _error(recording: model.Recording, subject: ShownProcess, is_below: bool) ->
     has_ended = recording.state == "ended"
     every = failures(recording)
     first = (every[0] if every else None) if has_ended else failure_of(recording)
+    ending, run = _ending_of(recording), _run_of_ending(recording)
+    at = phrase("In {}, ", ending.process and _where(recording, subject))
+    is_killed = ending.process_signal not in (None, "SIGTERM")  # by which a pool ends its workers
+    if is_killed and (first is None or first.run is not run):
+        of = ending.process if run is None else process_name(recording, run)
+        yield f"{at}{of} was killed by {ending.process_signal}."
+        is_below, at = False, ""
     if first is not None:
         step = [] if is_below else first.steps[-1:]
         raised = "".join(f"{_named(each.name)} raised " for each in step)
-        yield f"{raised or _failed(recording, first.run)}{_error_text(first.of)}."
+        text = f"{raised or _failed(recording, first.run)}{_error_text(first.of)}."
+        yield f"{at if first.run is run else ''}{text}"
     failed = [each.step for each in subject.steps if each.step.error is not None]
     if first is None and has_ended:
         yield from _survived([each for each in failed if not is_unfinished(each)])
     if still_open := [_named(each.name) for each in failed if is_unfinished(each)]:
         yield f"Not ended when the program did: {_listed(still_open)}."
+    if not has_ended:
+        yield from _before(recording, every, first)
+
+
+def _before(
+    recording: model.Recording, every: Sequence[Failure], first: Failure | None
+) -> Iterator[str]:
+    """Yields what failed before a program did: a process, or a step of one that does not tell why it failed."""
     until = recording.duration if first is None else first.time
     own = recording.launcher
-    before = [
-        each
+    known = [
+        (_failed(recording, each.run), each.of, each.time)
         for each in every
         if each.time < until and each.run.parent_pid != own and each.of.error != _INTERRUPT
     ]
-    if before and not has_ended:
-        name = _failed(recording, before[0].run)
-        yield f"Before that, {name}{_error_text(before[0].of)}, {units.moment_of(before[0].time)} after the start."
+    if first is None and recording.state == "failed":
+        last = [steps[-1] for run in recording.runs if (steps := handled_last(run))]
+        known += [(f"{_named(step.name)} raised ", step, step.end or 0.0) for step in last[-1:]]
+    for name, of, time in known[:1]:
+        yield f"Before that, {name}{_error_text(of)}, {units.moment_of(time)} after the start."
 
 
 def _survived(failed: Sequence[model.RecordedStep]) -> Iterator[str]:
@@ -179,20 +204,28 @@ def _error_text(failed: model.RecordedRun | model.RecordedStep) -> str:
 def _peak_sentence(
     recording: model.Recording, subject: ShownProcess, peak: summary.KnownValue | None
 ) -> Iterator[str]:
-    if peak is None:
-        return
+    if peak is not None:
+        where, when = peak_place(recording, peak)
+        own = peak.step and model.number(peak.step.attributes, semconv.MEMORY_PEAK)
+        if peak.step is not None and own and own >= _SAME * peak.value:
+            line = peak.step.attributes.get(semconv.MEMORY_PEAK_LINE)
+            where += phrase(", seen at {}", line, listed)
+        limit, what = memory_limit(recording), f"Memory{whose(recording, peak)}"
+        yield headline.peak_sentence(
+            peak.value, where + when, limit, what=what, is_least=peak.is_least
+        )
+
+
+def peak_place(recording: model.Recording, peak: summary.KnownValue) -> tuple[str, str]:
+    """Returns in which step or row a peak was, and when; empty what is not known."""
     where, when = phrase(" in {}", [name for name, _ in peak.path], headline.names_text), ""
-    own = model.number(peak.step.attributes, semconv.MEMORY_PEAK) if peak.step is not None else None
-    if peak.step is not None and own is not None and own >= _SAME * peak.value:
-        where += phrase(", seen at {}", peak.step.attributes.get(semconv.MEMORY_PEAK_LINE), listed)
     if peak.time is not None:
         if peak.time - (peak.time if peak.since is None else peak.since) < _AT_ONCE:
             when = f", {units.moment_of(peak.time)} after the start"
         # A mark that the kernel told at the end may have risen at any time: a row has it, or none.
         least = 0.0 if peak.since is None else peak.value
         where = where or phrase(" {}", outside_at(recording, peak.time, least), words_of_outside)
-    limit, what = memory_limit(recording), f"Memory{whose(recording, peak)}"
-    yield headline.peak_sentence(peak.value, where + when, limit, what=what, is_least=peak.is_least)
+    return where, when
 
 
 def _growing(recording: model.Recording, subject: ShownProcess) -> Iterator[str]:
@@ -409,6 +442,13 @@ def _ending_of(recording: model.Recording) -> model.Ending:
     return recording.ending or _NO_ENDING
 
 
+def _run_of_ending(recording: model.Recording) -> model.RecordedRun | None:
+    """Returns the run of the process that was killed or failed, of another than the program itself."""
+    process = (_ending_of(recording).process or "").rstrip(")")
+    of = (run for run in recording.runs if process.endswith(f"process {run.pid}"))
+    return next(of, None)
+
+
 def ended_as(recording: model.Recording) -> str:
     """Returns how the program ended: ``killed by SIGKILL``."""
     ending = _ending_of(recording)
@@ -438,10 +478,8 @@ def ending_parts(recording: model.Recording) -> Iterator[Part]:
         ending = replace(ending, evidence=_beside(failure.of, ending.evidence or ""))
         if ending.process_signal == "SIGTERM":  # a pool has ended it, because of the exception
             ending = replace(ending, process=None)
-    if ending.process is not None:
-        named = {f"process {run.pid}": run for run in recording.runs if run.pid is not None}
-        if run := named.get(ending.process):
-            ending = replace(ending, process=process_name(recording, run))
+    if ending.process is not None and (run := _run_of_ending(recording)):
+        ending = replace(ending, process=process_name(recording, run))
     died = [("process", _headline(ending))] if ending.process is not None else []
     if rows := [*died, *ending_facts(ending)]:
         yield Facts(rows)

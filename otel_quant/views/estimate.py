@@ -8,10 +8,11 @@ from dataclasses import asdict
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from otel_quant.cost.estimate import ANSWERS, Estimate, EstimatedModel, EstimatePart
-from otel_quant.schema.units import counted, size
+from otel_quant.cost.estimate import ANSWERS, MOST_SAMPLES, Estimate, EstimatedModel, EstimatePart
+from otel_quant.schema.units import counted, duration_text, size
 from otel_quant.views import document as doc
 from otel_quant.views.cost import assumptions
+from otel_quant.views.text import phrase
 
 SCHEMA: Final = 1  # Version of the JSON: raised when a key changes its meaning or goes away
 
@@ -33,6 +34,8 @@ def document(
 
 def _answer(path: str, estimates: Sequence[Estimate], limit: int | None) -> str:
     """Returns how many methods fit into a limit; without one what the least and the most needs."""
+    if any(each.most is not None for each in estimates):
+        return f"{path} in {size(limit or 0)}: {_fitting(estimates)}{_time_text(estimates)}"
     if limit is not None:
         answers = Counter(each.fits(limit) for each in estimates)
         counts = ", ".join(f"{each} with {answers[each]:,}" for each in ANSWERS if answers[each])
@@ -40,7 +43,32 @@ def _answer(path: str, estimates: Sequence[Estimate], limit: int | None) -> str:
     ordered = sorted(estimates, key=attrgetter("peak"))
     ends = [f"{size(each.peak)} ({_title(each)})" for each in (ordered[0], *ordered[1:][-1:])]
     samples = counted(ordered[0].samples, "calibration sample")
-    return f"{path} is estimated to need {' to '.join(ends)} with {samples}"
+    return f"{path} is estimated to need {' to '.join(ends)} with {samples}{_time_text(estimates)}"
+
+
+def _fitting(estimates: Sequence[Estimate]) -> str:
+    """Returns with how many methods the samples fit, and how many do with the others."""
+    known = [each for each in estimates if each.most is not None]
+    fewer = sorted({it.most for it in known if it.most is not None and it.most < it.samples})
+    fitting = sum((each.most or 0) >= each.samples for each in estimates)
+    text = f"{counted(estimates[0].samples, 'sample')} fit with {fitting:,} of {counted(len(estimates), 'method')}"
+    ends = " to ".join(f"{most:,}" for most in (*fewer[:1], *fewer[1:][-1:]))
+    unknown = phrase("; not known of {}", len(estimates) - len(known) or None)
+    return f"{text}{phrase(', at most {} with the others', ends)}{unknown}"
+
+
+def _time_text(estimates: Sequence[Estimate]) -> str:
+    """Returns how long a method takes, the fastest of those of which that is known."""
+    known = sorted((each for each in estimates if each.seconds), key=attrgetter("seconds"))
+    return f"; {_title(known[0])} takes about {_time(known[0])}" if known else ""
+
+
+def _time(each: Estimate) -> doc.Cell:
+    """Returns how long it takes, and from when to when that may be."""
+    if not each.seconds:
+        return None
+    least, expected, most = map(duration_text, each.seconds)
+    return f"{expected} ({least} to {most})"
 
 
 def _title(each: Estimate) -> str:
@@ -64,7 +92,8 @@ def _parts(
         rows.append((f"largest layer by {whose}", source))
     yield doc.Facts(rows, model.cost.path)
     fits = [] if limit is None else [_fits(limit)]
-    columns = (_METHOD, *fits, *_AMOUNTS, _MOSTLY)
+    more = [it for it in _WHERE_KNOWN if any(it.value(each) is not None for each in estimates)]
+    columns = (_METHOD, *fits, *_AMOUNTS, *more, _MOSTLY)
     yield doc.Table.of(columns, estimates, id="estimates", caption="Estimates")
     for each in estimates if explained else ():
         computed = [
@@ -81,6 +110,11 @@ _AMOUNTS: Final[Sequence[doc.Column[Estimate]]] = (
     doc.Column("at least", "By", attrgetter("lowest"), "lowest_bytes"),
     doc.Column("at most", "By", attrgetter("highest"), "highest_bytes", absent="?"),
     doc.Column("disk", "By", attrgetter("disk_bytes"), "disk_bytes"),
+)
+
+_WHERE_KNOWN: Final[Sequence[doc.Column[Estimate]]] = (
+    doc.Column("samples that fit", "", lambda it: "any" if it.most == MOST_SAMPLES else it.most),
+    doc.Column("time", None, _time),
 )
 _MOSTLY: Final = doc.Column[Estimate](
     "mostly", None, lambda each: max(each.memory, key=attrgetter("bytes")).name
@@ -123,7 +157,10 @@ def _data(
     model: EstimatedModel, estimates: Sequence[Estimate], limit: int | None
 ) -> dict[str, Any]:
     probed = doc.Column[Estimate]("probed_samples", "", attrgetter("probed"))
-    columns = (*doc.of_attributes("library", "method"), probed, *_AMOUNTS, _fits(limit))
+    most = doc.Column[Estimate]("most_samples", "", attrgetter("most"))
+    named = doc.of_attributes("library", "method")
+    seconds = doc.Column[Estimate]("seconds", "s", lambda it: it.seconds or None)
+    columns = (*named, probed, *_AMOUNTS, most, seconds, _fits(limit))
     return {
         "schema": SCHEMA, "model": model.cost.path, "weight_bytes": model.weight_bytes,
         "input_bytes": model.input_bytes,

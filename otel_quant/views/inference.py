@@ -631,7 +631,7 @@ def _findings(model: results.ModelResult) -> Sequence[str]:
         shown.append(f"{group[0].sentence}{phrase(more, len(group) - 1, int)}")
     if left := sum(map(len, slowest[_MOST:])):
         shown.append(f"and {left:,} more, which took less time")
-    if any(each.kind in _DOES for each in model.findings) and model.role == "quantized":
+    if any(each.rewrites for each in model.findings):
         shown.append(
             f"what can be rewritten for integers: otel-quant fix {shlex.quote(model.path)} --dry-run"
         )

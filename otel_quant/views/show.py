@@ -15,6 +15,7 @@ from otel_quant.recordings import summary
 from otel_quant.recordings.model import (
     LastReading,
     RecordedRun,
+    RecordedStep,
     Recording,
     number,
     path_text,
@@ -482,21 +483,20 @@ def _last_reading(recording: Recording, run: RecordedRun) -> dict[str, Any] | No
     if last is None or run.end is not None:
         return None
     began, read = recording.began_ns / 1e9, partial(number, last.attributes)
+    is_open = [step for step in run.steps if step.index in last.open_steps]
     return {
         "schema": 1, "run_id": run.id, "pid": run.pid, "run_started": began + run.start,
         "timestamp": began + last.time, "relative_time_secs": round(last.time - run.start, 6),
         **present({key: _mebibytes(read(name)) for key, name in _OF_LAST_READING.items()}),
-        "open_steps": [
-            present(
-                {"step": step.name}
-                | {f"{unit}s": done or None for unit, (done, _) in step.counts.items()}
-                | {f"expected_{unit}s": total for unit, (_, total) in step.counts.items()}
-            )
-            for step in run.steps
-            if step.index in last.open_steps
-        ],
+        "open_steps": [present({"step": step.name, **dict(_counts(step))}) for step in is_open],
         "age_secs": round(_age(recording, last), 1),
     }  # fmt: skip
+
+
+def _counts(step: RecordedStep) -> Iterator[tuple[str, int | None]]:
+    for unit, (done, total) in step.counts.items():
+        yield f"{unit}s", done or None
+        yield f"expected_{unit}s", total
 
 
 def _rows(run: steps.ShownRun) -> Iterator[dict[str, Any]]:

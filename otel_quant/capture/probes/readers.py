@@ -66,7 +66,6 @@ class Probes:
         probes = {r.name: instead.get(r.name) or PROBES[r.name](SELF) for r in self.resources}
         self._pids: Collection[int] = ()  # the descendants
         self._looked = -_LOOK_LASTS  # when they were last looked for, by the monotonic clock
-        self._has_answered = True  # Whether there is a GPU or a cache directory
         # Memory last: its marks may be lowered right after it.
         serial = [r for r in self.resources if r.reads_proc]
         serial.sort(key=lambda r: r.name == _MEMORY)
@@ -87,12 +86,10 @@ class Probes:
 
     def sample(self, *, totals: bool = False) -> Reading:
         """Reads the resources that have peaks: for example memory."""
-        found = {}
         if time.perf_counter_ns() - self._looked >= _LOOK_LASTS:
             found = self._look(self._concurrent_between)
-        elif self._has_answered:  # what has nothing to tell may have it at the next look
+        else:
             found = FAULTS.call_each("probe", self._concurrent_between, self._pids)
-            self._has_answered = bool(found)
         return self._read(found, self._serial if totals else self._serial_between)
 
     def _look(self, sources: _Sources) -> dict[str, Any]:
@@ -102,9 +99,7 @@ class Probes:
         # GPUs first: the first reading loads over 10 MB to reach the drivers, which must not
         # look like growth of the first step. Without the lock: a driver that hangs in one
         # thread must not stop the others.
-        found = FAULTS.call_each("probe", sources, self._pids)
-        self._has_answered = bool(found)
-        return found
+        return FAULTS.call_each("probe", sources, self._pids)
 
     def _read(
         self, found: dict[str, Any], sources: _Sources, lowers_marks: bool = False

@@ -6,14 +6,13 @@ were set first, which identify it. Figures by device are on metrics and on a log
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from operator import attrgetter
 from statistics import median
 from typing import Any, Final, TypeAlias
 
-from otel_quant.base.log import LOG
+from otel_quant.base.log import warn_once
 from otel_quant.schema import semconv
 from otel_quant.schema.events import present, run_ids_of
 from otel_quant.schema.figures import (
@@ -220,15 +219,10 @@ def kept_of(attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeV
     """Returns the attributes that a program and a library give a step, as many as are kept."""
     if len(attributes) <= MOST_OF_STEP:
         return attributes
-    _warn_of_attributes()
-    return dict(islice(attributes.items(), MOST_OF_STEP))
-
-
-@functools.cache  # once
-def _warn_of_attributes() -> None:
-    LOG.warning(
-        "only the first %d attributes of a step are kept; set fewer to choose them", MOST_OF_STEP
+    warn_once(
+        f"only the first {MOST_OF_STEP} attributes of a step are kept; set fewer to choose them"
     )
+    return dict(islice(attributes.items(), MOST_OF_STEP))
 
 
 def _rows(stem: str, figures: Sequence[Figure]) -> tuple[_Totals, _Levels]:

@@ -213,11 +213,10 @@ class Recorder:
                     with self._lock:
                         if self._ending:
                             return None
+                        is_known = kind in readings.ALL_STEPS
                         info = readings.StepInfo(
                             index=self.opened, label=label,
-                            kind=kind
-                            if kind in readings.ALL_STEPS
-                            else readings.ProfileStep.USER_DEFINED,
+                            kind=kind if is_known else readings.ProfileStep.USER_DEFINED,
                             parent=parent.info.index if parent else None, library=library,
                             library_version=library_version, function=function, thread=thread,
                             filled_in=filled_in,
@@ -376,6 +375,8 @@ class Recorder:
             return None if self.ended else events.take(name, reading, custom)
 
     def _sample(self) -> None:
+        if self._stacks is not None:
+            self._stacks.look_at_gil()
         is_due = self._ongoing.is_due()
         reading = self._folded(self._probes.sample(totals=is_due))
         with self._lock:

@@ -23,6 +23,7 @@ from otel_quant.base.secrets import HIDDEN, OPTIONS, masked, names_secret, witho
 from otel_quant.capture.instruments import PACKAGES
 from otel_quant.capture.probes.memory import read_limits
 from otel_quant.schema import semconv
+from otel_quant.schema.events import present
 from otel_quant.schema.readings import AttributeValue, RunInfo
 from otel_quant.version import VERSION
 
@@ -146,6 +147,8 @@ LIBRARIES: Final[Mapping[str, str]] = {
 }  # fmt: skip
 """The libraries without hooks whose versions are reported, too: module and distribution."""
 
+_HEADERS: Final = ("traceparent", "tracestate", "baggage")
+
 
 def new_run_info(
     environ: Mapping[str, str], carrier: Mapping[str, str] | None = None, *, name: str = "",
@@ -153,18 +156,13 @@ def new_run_info(
 ) -> RunInfo:  # fmt: skip
     """Describes the run that is about to begin in this process."""
     rank = _integer(environ.get("RANK", ""))
+    if not carrier or "traceparent" not in carrier:
+        carrier = present({name: environ.get(name.upper()) or None for name in _HEADERS})
     return RunInfo(
-        id=os.urandom(8).hex(), pid=os.getpid(), name=name,
-        launched_ns=_launched_ns() if rank is not None else None, limits=read_limits(), rank=rank,
+        id=os.urandom(8).hex(), pid=os.getpid(), name=name, limits=read_limits(), rank=rank,
         world_size=_integer(environ.get("WORLD_SIZE", "")),
-        parent_carrier=carrier
-        if carrier and "traceparent" in carrier
-        else {
-            header: environ[header.upper()]
-            for header in ("traceparent", "tracestate", "baggage")
-            if environ.get(header.upper())
-        },
-        paths=paths, origin=_origin(environ, paths, arguments, folder),
+        launched_ns=_launched_ns() if rank is not None else None,
+        parent_carrier=carrier, paths=paths, origin=_origin(environ, paths, arguments, folder),
     )  # fmt: skip
 
 

@@ -15,8 +15,9 @@ docs/estimate.md.
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Final, Literal, TypeAlias, get_args
@@ -25,6 +26,7 @@ from otel_quant.cost import InputSpec, ModelCost, TensorCost, analyze, dtypes
 from otel_quant.cost.model_reader import read_model
 from otel_quant.cost.operation import volume
 from otel_quant.cost.structure import Graph, GraphNode
+from otel_quant.schema import semconv
 from otel_quant.schema.readings import OWN_MEMORY
 from otel_quant.schema.units import counted, size
 
@@ -138,12 +140,20 @@ def methods(names: Sequence[str] = ()) -> tuple[Method, ...]:
     return tuple(method for method in METHODS if not wanted.isdisjoint(_names(method)))
 
 
+def method_of(step: Mapping[str, object]) -> Method | None:
+    """Returns the method that the attributes of a recorded step have."""
+    library, name = (str(step.get(it)) for it in (semconv.LIBRARY_NAME, semconv.CALIBRATION_METHOD))
+    alike = (it for it in METHODS if it.library.name in library and name.endswith(it.name))
+    return max(alike, key=lambda it: len(it.name), default=None)
+
+
 def _names(method: Method) -> set[str]:
     return {method.title.lower(), method.name.lower(), method.library.name}
 
 
 Answer: TypeAlias = Literal["yes", "perhaps", "no"]  # Whether a quantization fits into a limit
 ANSWERS: Final[tuple[Answer, ...]] = get_args(Answer)
+MOST_SAMPLES: Final = 10**12  # So many are taken for any number
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +183,9 @@ class Estimate:
     # Bytes of torch in ``highest``, which only a program that prepares its model imports
     torch: int = 0
     is_installed: bool = True  # Its library is: else what that takes is not known
+    # Seconds: the least, the expected and the most, by the real run's samples; empty if not known
+    seconds: tuple[float, ...] = ()
+    most: int | None = None  # Samples up to which it is sure to fit into a limit; None if not known
 
     @property
     def peak(self) -> int:
@@ -195,6 +208,22 @@ class Estimate:
 _PROBED_BELOW: Final = 0.1
 _PROBED_ABOVE: Final = 0.1
 """Shares by which a peak may lie below or above one that was extrapolated from a real run."""
+
+
+@dataclass(frozen=True, slots=True)
+class RealRun:
+    """What a real quantization took, from which others are extrapolated."""
+
+    name: str  # How sentences name it
+    method: Method  # Its calibration method
+    samples: int  # Its calibration samples
+    peak: int  # Largest memory of its calibration, without what otel-quant takes itself, in bytes
+    torch: int = 0  # Bytes of torch that its model's preparation would have added
+    kept: int = 0  # Bytes of each sample that its program has kept, beyond what the method does
+    highest: int = 0  # Largest memory before and after the calibration
+    is_cut: bool = False  # Whether it ended before its last sample
+    # Those that do not depend on the samples; of a sample the least, the mean and the most. Or none
+    seconds: tuple[float, ...] = ()
 
 
 def estimate(model: EstimatedModel, method: Method, samples: int) -> Estimate:
@@ -247,17 +276,61 @@ def _copies(name: str, copies: int, model: EstimatedModel, what: str) -> Estimat
     return EstimatePart(name, copies * weights, f"{copies} x {size(weights)} of weights{what}")
 
 
-def extrapolated(wanted: Estimate, probed: Estimate, measured: int, torch: int) -> Estimate:
-    """Extrapolates from a real run with few samples, and from what torch took in it."""
-    further = wanted.samples - probed.samples
-    ran = f"measured: peak of a run of {counted(probed.samples, 'sample')}"
-    added = f"what the arithmetic adds for {counted(further, 'more sample')}"
-    more = wanted.peak - probed.peak
-    parts = EstimatePart("real run", measured, ran), EstimatePart("further samples", more, added)
-    memory = tuple(part for part in parts if part.bytes)
-    torch = torch if wanted.torch else 0
-    found = replace(wanted, memory=memory, probed=probed.samples, torch=torch)
-    return _bounded(found, _PROBED_BELOW, None if wanted.highest is None else _PROBED_ABOVE)
+_LATE: Final = ("values of one tensor", "histograms")
+
+
+def while_reading(method: Method, found: Estimate) -> int:
+    """Returns the peak in bytes without what a method that keeps all samples takes after the last one."""
+    is_late = method.kept is None
+    return found.peak - is_late * sum(part.bytes for part in found.memory if part.name in _LATE)
+
+
+def extrapolated(
+    model: EstimatedModel, method: Method, run: RealRun | None, samples: int
+) -> Estimate:
+    """Estimates from a real run, if there is one of the library: what the arithmetic has for it is taken off."""
+    wanted = estimate(model, method, samples)
+    if run is None or run.method.library is not method.library:
+        return wanted
+    alike, further, is_other = (
+        estimate(model, run.method, run.samples),
+        samples - run.samples,
+        method is not run.method,
+    )
+    more = wanted.peak - (while_reading(run.method, alike) if run.is_cut else alike.peak)
+    of = counted(abs(further), "more sample" if further >= 0 else "fewer sample")
+    added = f"what the arithmetic adds for {of}{f' with {method.name}' * is_other}"
+    kept = f"{further:,} x {size(run.kept)} that the program has kept of each"
+    of_samples = run.peak + more + further * run.kept
+    parts = (
+        EstimatePart(
+            "real run",
+            run.peak,
+            f"measured: peak of {run.name} of {counted(run.samples, 'sample')}",
+        ),
+        EstimatePart("further samples", more, added),
+        EstimatePart("kept by the program", further * run.kept, kept),
+        EstimatePart(
+            "outside",
+            max(0, run.highest - of_samples),
+            f"{run.name} was not when memory was highest",
+        ),
+    )
+    memory, (rest, *each) = tuple(part for part in parts if part.bytes), run.seconds or (0.0,)
+    seconds = tuple(rest + samples * it for it in each if not is_other)
+    torch = run.torch if wanted.torch else 0
+    wanted = replace(wanted, memory=memory, probed=run.samples, torch=torch, seconds=seconds)
+    below, above = (method.below, method.above) if is_other else (_PROBED_BELOW, _PROBED_ABOVE)
+    return _bounded(wanted, below, None if wanted.highest is None else above)
+
+
+def most_samples(limit: int, estimated: Callable[[int], Estimate]) -> int | None:
+    """Returns up to how many samples are sure to fit into a limit; None if that is not known."""
+    first = estimated(1)
+    if first.highest is None or not first.is_installed:
+        return None
+    every = range(1, MOST_SAMPLES + 1)
+    return bisect_right(every, limit, key=lambda samples: estimated(samples).highest or 0)
 
 
 def _bounded(found: Estimate, below: float, above: float | None) -> Estimate:

@@ -1,9 +1,9 @@
-"""Quantizes a model for real, with few samples, and reads how much memory that took.
+"""Quantizes a model for real, with few samples, and reads how much memory and time that took.
 
 The quantization runs in a process of its own, whose program this module is too: it reads a request
-as JSON from standard input, and writes the largest resident memory of its process to standard
-output, and how much it grows when the model's preparation is imported, which loads torch; what the
-library prints goes to standard error.
+as JSON from standard input, and writes to standard output the largest resident memory of its process,
+how much that grows when the model's preparation is imported, which loads torch, and how long its
+samples and all else took; what the library prints goes to standard error.
 """
 
 from __future__ import annotations
@@ -14,23 +14,24 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from otel_quant.cost.estimate import EstimatedModel, Method
+from otel_quant.cost.estimate import EstimatedModel, Method, RealRun
 
-SAMPLES: Final = 2
-"""Samples of a probe: from the second run on, a session has all the memory that it will have."""
+SAMPLES: Final = 3
+"""Samples of a probe: from the second run on a session has all its memory; how long they take differs."""
 
 
 class ProbeError(Exception):
     """A probe failed."""
 
 
-def probe(model: EstimatedModel, method: Method, samples: int) -> tuple[int, int]:
-    """Quantizes a model in a child process, with random inputs; returns its peak, and torch's part."""
+def probe(model: EstimatedModel, method: Method, samples: int) -> RealRun:
+    """Quantizes a model in a child process, with random inputs."""
     request = {
         "model": str(Path(model.cost.path).absolute()),
         "library": method.library.name,
@@ -52,18 +53,23 @@ def probe(model: EstimatedModel, method: Method, samples: int) -> tuple[int, int
     if done.returncode:
         printed = done.stderr.strip().splitlines() or ["no error was printed"]
         raise ProbeError(f"{method.title}: the probe failed: {printed[-1]}")
-    peak, torch = map(int, done.stdout.split())
-    return peak, torch
+    peak, torch, *seconds = json.loads(done.stdout)
+    return RealRun("a run", method, samples, peak, torch, seconds=tuple(seconds))
 
 
-def _run(request: dict[str, Any]) -> tuple[int, int]:
-    """Quantizes a model."""
+def _run(request: dict[str, Any]) -> list[float]:
+    """Quantizes a model; returns bytes of its peak and of torch, and seconds as a run has them."""
     import numpy as np
+    from onnxruntime import InferenceSession
     from onnxruntime.quantization import QuantFormat, QuantType
-    from onnxruntime.quantization.calibrate import CalibrationDataReader
+    from onnxruntime.quantization.calibrate import CalibraterBase, CalibrationDataReader
 
     quantize, method = _found(request["library"], request["method"])
-
+    kinds = [CalibraterBase]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    collecting = _timed("collect_data", *(it for it in kinds if "collect_data" in vars(it)))
+    running = _timed("run", InferenceSession)
     random = np.random.default_rng(0)
 
     def values(dtype: str, shape: list[int]) -> Any:
@@ -72,10 +78,10 @@ def _run(request: dict[str, Any]) -> tuple[int, int]:
         return np.ones(shape, dtype)  # a token, and a mask that leaves something
 
     class Samples(CalibrationDataReader):
-        left = int(request["samples"])
+        left = count = int(request["samples"])
 
         def __len__(self) -> int:
-            return int(request["samples"])
+            return self.count
 
         def get_next(self) -> dict[str, Any] | None:
             self.left -= 1
@@ -83,14 +89,38 @@ def _run(request: dict[str, Any]) -> tuple[int, int]:
                 return None
             return {name: values(dtype, shape) for name, dtype, shape in request["inputs"]}
 
+    began = time.perf_counter()
     quantize(
         request["model"], "quantized.onnx", Samples(), calibrate_method=method,
         quant_format=QuantFormat.QDQ, activation_type=QuantType.QInt8, weight_type=QuantType.QInt8,
     )  # fmt: skip
+    seconds, of_all = time.perf_counter() - began, max(collecting)  # others are within that call
     peak, before = _memory("VmHWM:"), _memory("VmRSS:")
     with suppress(ImportError):  # what quant_pre_process imports; sympy may be missing
         importlib.import_module("onnxruntime.tools.symbolic_shape_infer")
-    return peak, max(0, _memory("VmRSS:") - before)
+    torch = max(0, _memory("VmRSS:") - before)
+    own = sorted(running[-Samples.count :])  # a library may run the model before
+    # What else is done with a sample is taken to differ as its runs do.
+    each = (of_all * it / sum(own) for it in (own[0], sum(own) / len(own), own[-1]))
+    return [peak, torch, seconds - of_all, *each]
+
+
+def _timed(name: str, *owners: Any) -> list[float]:
+    """Returns a list that has how long each call of a method of classes took, as soon as it is over."""
+    seconds = []
+
+    def wrapped(method: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*given: Any, **named: Any) -> Any:
+            began = time.perf_counter()
+            result = method(*given, **named)
+            seconds.append(time.perf_counter() - began)
+            return result
+
+        return timed
+
+    for owner in owners:
+        setattr(owner, name, wrapped(getattr(owner, name)))
+    return seconds
 
 
 def _memory(name: str) -> int:
@@ -118,5 +148,5 @@ if __name__ == "__main__":
     os.dup2(2, 1)
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)  # Quark writes notes into the working directory
-        peak, torch = _run(json.load(sys.stdin))
-    os.write(answer, f"{peak} {torch}\n".encode())
+        found = _run(json.load(sys.stdin))
+    os.write(answer, json.dumps(found).encode())

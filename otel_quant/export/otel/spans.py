@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 import traceback
 from collections.abc import Callable, Mapping
@@ -15,7 +14,7 @@ from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, Status, StatusCode, Tracer, TracerProvider
 
-from otel_quant.base.log import LOG
+from otel_quant.base.log import LOG, warn_once
 from otel_quant.base.secrets import masked
 from otel_quant.schema import events, semconv
 from otel_quant.schema.events import Attributes, Event, Sink, custom_value, encodable, present
@@ -359,13 +358,8 @@ def custom_of(values: Mapping[str, object]) -> Attributes:
     )
     if len(found) <= MOST_CUSTOM:
         return found
-    _warn_of_many()
-    return dict(islice(found.items(), MOST_CUSTOM))
-
-
-@functools.cache  # once
-def _warn_of_many() -> None:
-    LOG.warning(
-        "only the first %d custom metrics are on spans and log records; add fewer to choose them",
-        MOST_CUSTOM,
+    warn_once(
+        f"only the first {MOST_CUSTOM} custom metrics are on spans and log records; "
+        "add fewer to choose them"
     )
+    return dict(islice(found.items(), MOST_CUSTOM))

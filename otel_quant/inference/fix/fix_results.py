@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final, Literal
 
+from otel_quant.cost.graph import obstacles
 from otel_quant.inference.results import InferenceResult
 
 SCHEMA: Final = 1  # Version of the JSON: raised when a key changes its meaning or goes away
 
-KINDS: Final = (
-    "constants", "batch_norm", "axis", "blocks", "matmul_add", "bias", "zero_point", "unsigned", "double", "pairs",
-)  # fmt: skip
+KINDS: Final = tuple(obstacles.REWRITES)
 """The kinds of rewrites that a user may ask for, in the order in which they are applied."""
 
 State = Literal["planned", "written", "left out", "offered"]

@@ -14,12 +14,14 @@ from typing import Any, Final, NamedTuple
 
 from otel_quant.base import machine
 from otel_quant.cost import CostError
-from otel_quant.cost.graph import QDQ, printable
+from otel_quant.cost.graph import QDQ, dtypes, printable
 from otel_quant.inference.fix.fix_results import FixResult, Proven, Rewrite
 from otel_quant.inference.fix.rewriting import REMEDIES, Rewritten, forecast_of, rewritten
 from otel_quant.inference.measure import files_result, run_in_turns
+from otel_quant.inference.onnx_session import with_remedy
+from otel_quant.inference.results import alike_inputs, tensor_text
 from otel_quant.inference.rounds import latency
-from otel_quant.inference.subjects import OnnxModel, Options
+from otel_quant.inference.subjects import OnnxModel, Options, fed_graph
 
 REPRODUCED: Final = 40.0
 """dB of SQNR to the input file at which, without a float model, its outputs count as reproduced."""
@@ -69,7 +71,9 @@ def fix(wanted: Wanted, options: Options) -> FixResult:
     try:
         return _Fixing(wanted, options).result()
     except CostError as error:
-        raise FixError(f"{wanted.model}: {error.reason}") from error
+        is_file = error.source in (wanted.float_model, options.data)
+        source = error.source if is_file else wanted.model
+        raise FixError(f"{source}: {error.reason}") from error
     except OSError as error:
         raise FixError(f"{error.filename}: {error.strerror or error}") from error
 
@@ -97,8 +101,24 @@ class _Fixing:
         self._folder, self._model = Path(wanted.model).parent, _read(wanted.model)
         self._shapes: dict[str, Any] = {"inputs": options.inputs, "dims": options.dims}
         self._before = forecast_of(self._model, **self._shapes)
+        self._refuse_other_inputs()
+        to, locations = Path(wanted.output).parent, _locations(self._model)
+        is_elsewhere = bool(wanted.output) and to.resolve() != self._folder.resolve()
+        self._copies = {self._folder / each: to / each for each in locations if is_elsewhere}
+        if there := next(filter(os.path.lexists, self._copies.values()), None):
+            raise FixError(f"{there}: exists; expected a folder without it, for the weights")
         self._rewrites: dict[str, Rewrite] = {}
         self._is_longer = False  # Whether rounds have more time than was asked for
+
+    def _refuse_other_inputs(self) -> None:
+        """Raises the error for a float model that cannot be fed the same."""
+        given = [self._wanted.model, *filter(None, [self._wanted.float_model])]
+        fed = [
+            {name: tensor_text(dtypes.name_of(each.dtype), each.shape or ()) for name, each in values.items()}
+            for values in (fed_graph(path, self._options).bound.values for path in given)
+        ]  # fmt: skip
+        if alike_inputs(fed[0]) != alike_inputs(fed[-1]):
+            raise FixError(f"{given[-1]}: it has other inputs than {given[0]}")
 
     def _with(self, kinds: Sequence[str], without: str = "") -> Rewritten:
         kept = [each for each in kinds if each != without]
@@ -202,10 +222,7 @@ class _Fixing:
         if output.parent.resolve() == path.parent.resolve():
             os.link(path, output)  # unlike a rename it replaces nothing
             return
-        copies = {self._folder / each: output.parent / each for each in _locations(self._model)}
-        if there := next(filter(os.path.lexists, copies.values()), None):
-            raise FixError(f"{there}: exists; expected a folder without it, for the weights")
-        for source, target in {**copies, path: output}.items():
+        for source, target in {**self._copies, path: output}.items():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
 
@@ -340,5 +357,5 @@ def _checked(path: Path) -> str:
     try:
         onnx.checker.check_model(path)
     except onnx.checker.ValidationError as error:
-        return printable(" ".join(str(error).split()), 200)
+        return printable(" ".join(with_remedy(str(error)).split()), 200)
     return ""

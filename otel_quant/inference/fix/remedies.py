@@ -15,6 +15,7 @@ from onnx import helper
 
 from otel_quant.cost import InputSpec
 from otel_quant.cost import graph as cost_graph
+from otel_quant.cost.graph import obstacles
 from otel_quant.inference.fix.edited_graph import (
     EditedGraph,
     Scales,
@@ -40,7 +41,7 @@ class Judged:
         self._file = cost_graph.ModelGraph(model, inputs, dims)
         fused = self._fused = self._file.fused
         self._on_integers = {name for op in fused.on_integers for name in op.node.outputs}
-        self.needs_unsigned = cost_graph.SIGNED in fused.obstacles.values()
+        self.needs_unsigned = any(obstacles.SIGNED in each for each in fused.obstacles.values())
 
     def is_on_integers(self, node: Any) -> bool:
         """Whether a node has a kernel on integers."""
@@ -59,11 +60,11 @@ class Judged:
         return None if found is None or None in found else [it for it in found if it is not None]
 
 
-class Remedy(NamedTuple):
+class RewriteRule(NamedTuple):
     """A kind of rewrite."""
 
     kind: str
-    title: str  # What it writes
+    title: str  # What it writes, in the words of findings
     rewrite: Callable[[EditedGraph, Judged], Iterator[Any]]  # Yields the nodes that it has changed
     # How what the model computes differs then; empty if it is the same but for rounding
     differs: str = ""
@@ -73,19 +74,20 @@ class Remedy(NamedTuple):
     is_last: bool = False  # Whether it waits until no other kind changes anything
 
 
-REMEDIES: list[Remedy] = []
+REMEDIES: list[RewriteRule] = []
 """In the order in which they are applied."""
 
 
-def _remedy(kind: str, title: str, **more: Any) -> Callable[[Any], Any]:
+def _remedy(kind: str, how: str = "", **more: Any) -> Callable[[Any], Any]:
     def add(rewrite: Any) -> Any:
-        REMEDIES.append(Remedy(kind, title, rewrite, **more))
+        title = f"{obstacles.REWRITES[more.get('instead_of', kind)].text}{how}"
+        REMEDIES.append(RewriteRule(kind, title, rewrite, **more))
         return rewrite
 
     return add
 
 
-@_remedy("constants", "constants in place of nodes that compute them from constants")
+@_remedy("constants")
 def _constants(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
     """Computes what moves or quantizes a constant, and moves the DequantizeLinear behind it."""
     for node in graph.of(*_MOVES, "QuantizeLinear"):
@@ -118,7 +120,7 @@ def _moved(graph: EditedGraph, node: Any, shape: Sequence[int] | None) -> str | 
     return graph.add_dequantizer(node.output[0], moved, by._replace(axis=axis))
 
 
-@_remedy("batch_norm", "batch norms as a part of the weights in front of them")
+@_remedy("batch_norm")
 def _batch_norms(graph: EditedGraph, _: Judged) -> Iterator[Any]:
     """Takes a BatchNormalization behind a Conv of quantized weights into their scales, and a bias."""
     for node in graph.of("BatchNormalization"):
@@ -149,7 +151,7 @@ def _batch_norms(graph: EditedGraph, _: Judged) -> Iterator[Any]:
 
 
 @_remedy(
-    "axis", "weights with scales along the output channels", removes_error=True,
+    "axis", removes_error=True,
     differs="weights are rounded anew, along the axis that kernels take",
 )  # fmt: skip
 def _axes(graph: EditedGraph, _: Judged) -> Iterator[Any]:
@@ -173,7 +175,7 @@ def _axes(graph: EditedGraph, _: Judged) -> Iterator[Any]:
         yield node
 
 
-@_remedy("blocks", "blocks of 16, 32, 64 ... weights")
+@_remedy("blocks")
 def _blocks(graph: EditedGraph, _: Judged) -> Iterator[Any]:
     """Divides blocks of 48, 80 ... weights, whose length no kernel takes; each part keeps its scale."""
     for node in graph.of("DequantizeLinear"):
@@ -192,7 +194,7 @@ def _blocks(graph: EditedGraph, _: Judged) -> Iterator[Any]:
         yield node
 
 
-@_remedy("matmul_add", "additions behind MatMul that onnxruntime does not make a Gemm in float of")
+@_remedy("matmul_add")
 def _matmul_add(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
     """Gives what is added to a MatMul of integers a second dimension, or makes the two a Gemm.
 
@@ -216,35 +218,38 @@ def _matmul_add(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
             set_inputs(add, [name, graph.add_constant(other, bias[None])])
         else:
             inputs, made = [*matmul.input, other], add.output[0]
+            gemm = helper.make_node("Gemm", inputs, [made], name=add.name or made)
             graph.remove(matmul, add)
-            graph.nodes.append(helper.make_node("Gemm", inputs, [made], name=add.name or made))
+            graph.nodes.append(gemm)
+            _has_new_bias(graph, gemm)
         yield add
 
 
-@_remedy("bias", "own biases of int32 with the scale of the products")
+@_remedy("bias")
 def _biases(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
     """Gives each contraction a bias of int32 whose scale is that of its products."""
-    for node in [
-        each for each in graph.of("Conv", "Gemm") if len(each.input) > 2 and each.input[2]
-    ]:
-        name, by = node.input[2], _scale_of_products(graph, node)
-        floats, (_codes, now) = _floats(graph, name), graph.dequantized(name)
-        if (
-            by is None
-            or floats is None
-            or floats.ndim != 1
-            or by.scale.size not in (1, floats.size)
-        ):
-            continue
-        if now is None and judged.is_on_integers(node):
+    for node in graph.of("Conv", "Gemm"):
+        is_float = len(node.input) > 2 and graph.dequantized(node.input[2])[1] is None
+        if is_float and judged.is_on_integers(node):
             continue  # onnxruntime quantizes it
-        is_wide = now is not None and now.zero.dtype == np.int32
-        if now is not None and is_wide and np.allclose(now.scale, by.scale, rtol=0.01, atol=0):
-            continue
-        codes = np.rint(floats / by.scale.astype(np.float64))
-        if np.abs(codes).max(initial=0) <= np.iinfo(np.int32).max:  # not of NaN either
-            node.input[2] = graph.add_dequantizer(name, codes.astype(np.int32), by)
+        if _has_new_bias(graph, node):
             yield node
+
+
+def _has_new_bias(graph: EditedGraph, node: Any) -> bool:
+    """Gives a contraction a bias of int32; returns whether it has had another one."""
+    name, by = next(iter(node.input[2:]), ""), _scale_of_products(graph, node)
+    floats, (_codes, now) = _floats(graph, name), graph.dequantized(name)
+    if by is None or floats is None or floats.ndim != 1 or by.scale.size not in (1, floats.size):
+        return False
+    is_wide = now is not None and now.zero.dtype == np.int32
+    if now is not None and is_wide and np.allclose(now.scale, by.scale, rtol=0.01, atol=0):
+        return False
+    codes = np.rint(floats / by.scale.astype(np.float64))
+    if not np.abs(codes).max(initial=0) <= np.iinfo(np.int32).max:  # or NaN
+        return False
+    node.input[2] = graph.add_dequantizer(name, codes.astype(np.int32), by)
+    return True
 
 
 def _scale_of_products(graph: EditedGraph, node: Any) -> Scales | None:
@@ -268,13 +273,8 @@ def _floats(graph: EditedGraph, name: str) -> Any:
     return None if found is None else found.astype(np.float64)
 
 
-_BEHIND_A_CLAMP: Final = (
-    "zero point at the lowest code behind a Relu or Clip from 0, which is left out"
-)
-
-
 @_remedy(
-    "zero_point", f"{_BEHIND_A_CLAMP}: all codes for the same range",
+    "zero_point", ": all codes for the same range",
     differs="values behind it are rounded in finer steps",
 )  # fmt: skip
 def _finer(graph: EditedGraph, _: Judged) -> Iterator[Any]:
@@ -283,7 +283,7 @@ def _finer(graph: EditedGraph, _: Judged) -> Iterator[Any]:
 
 
 @_remedy(
-    "zero_point_wide", f"{_BEHIND_A_CLAMP}: the same steps, a wider range", instead_of="zero_point",
+    "zero_point_wide", ": the same steps, a wider range", instead_of="zero_point",
     differs="what was saturated at the highest code no longer is",
 )  # fmt: skip
 def _wider(graph: EditedGraph, _: Judged) -> Iterator[Any]:
@@ -343,7 +343,7 @@ def _quantize_otherwise(graph: EditedGraph, quantizer: Any, old: Scales, new: Sc
                 _quantize_otherwise(graph, follower, old, new)
 
 
-@_remedy("unsigned", "uint8 instead of int8 for activations")
+@_remedy("unsigned")
 def _unsigned(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
     """Makes int8 activations uint8, 128 added to codes and zero points, where onnxruntime cannot."""
     for node in graph.of("QuantizeLinear", "DequantizeLinear") if judged.needs_unsigned else ():
@@ -372,10 +372,7 @@ def _is_operand(graph: EditedGraph, node: Any) -> bool:
     return bool(readers) and all(each.op_type in kinds for each in readers)
 
 
-@_remedy(
-    "double", "one quantization in place of two in a row",
-    differs="values are rounded once, not twice",
-)  # fmt: skip
+@_remedy("double", differs="values are rounded once, not twice")
 def _double(graph: EditedGraph, _: Judged) -> Iterator[Any]:
     """Takes the first of two quantizations in a row away, where nothing else reads its integers."""
     for node in graph.of("QuantizeLinear"):
@@ -394,10 +391,7 @@ def _clamps(by: Scales | None) -> bool:
     return by is None or bool((by.zero == np.iinfo(by.zero.dtype).min).all())
 
 
-@_remedy(
-    "pairs", "floats in place of integers that no kernel takes", is_last=True,
-    differs="values there are not rounded",
-)  # fmt: skip
+@_remedy("pairs", is_last=True, differs="values there are not rounded")
 def _pairs(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
     """Takes away what quantizes where every DequantizeLinear behind it runs: no kernel reads the integers."""
     for node in graph.of("QuantizeLinear"):

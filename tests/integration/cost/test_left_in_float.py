@@ -85,7 +85,7 @@ def _with_body() -> Builder:
     return graph
 
 
-class _Samples(CalibrationDataReader):  # type: ignore[misc]
+class _Samples(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no types
     def __init__(self, path: Path) -> None:
         shape = [
             each.dim_value for each in onnx.load(path).graph.input[0].type.tensor_type.shape.dim

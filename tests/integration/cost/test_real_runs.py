@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import onnx.parser
 import pytest
@@ -40,7 +41,7 @@ def test_half_of_the_estimates_are_within_15_percent_and_none_is_20_percent_too_
     assert "4 runs: median error" in benchmark.stdout
 
 
-def test_a_probe_measures_two_samples_and_extrapolates_within_its_bounds(
+def test_a_probe_measures_three_samples_and_extrapolates_within_its_bounds(
     tmp_path: Path, command: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -49,16 +50,19 @@ def test_a_probe_measures_two_samples_and_extrapolates_within_its_bounds(
     MODELS["segmentation"](path)
     options = ("--method", "onnxruntime:Entropy", "--probe", "--format", "json")
 
-    def estimated(samples: int) -> dict[str, object]:
+    def estimated(samples: int) -> dict[str, Any]:
         (found,) = json.loads(command.output("estimate", path, *options, "--samples", samples))[
             "estimates"
         ]
         return dict(found)
 
-    real, extrapolated = estimated(2), estimated(8)
+    real, extrapolated = estimated(3), estimated(8)
     assert [part["name"] for part in real["memory"]] == ["real run"]
     assert [part["name"] for part in extrapolated["memory"]] == ["real run", "further samples"]
-    assert (real["probed_samples"], extrapolated["probed_samples"]) == (2, 2)
+    assert (real["probed_samples"], extrapolated["probed_samples"]) == (3, 3)
+    least, expected, most = extrapolated["seconds"]
+    assert 0 < least <= expected <= most
+    assert expected > real["seconds"][1]
 
 
 def test_a_failed_probe_prints_the_reason_in_one_line(tmp_path: Path, command: Commands) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from otel_quant.cost.obstacles import PAIRS_IN_FRONT, REWRITES
+from otel_quant.inference.fix.rewriting import rewritten
 from scripts.onnxruntime_rules import Form, built
 from tests.fixtures.onnx_builder import Builder, quantized_conv
 
@@ -25,6 +28,13 @@ def _of(text: str, build: Callable[[bool], Builder]) -> Remedy:
     return Remedy(text, lambda: build(True).model(), lambda: build(False).model())
 
 
+def _of_rewrite(kind: str, build: Callable[[], Any]) -> Remedy:
+    """Returns a remedy that ``otel-quant fix`` applies."""
+    return Remedy(
+        REWRITES[kind].text, build, lambda: rewritten(build(), Path(), [kind], {}, {}).model
+    )
+
+
 def _of_forms(text: str, defect: Form, mended: Form) -> Remedy:
     return Remedy(text, lambda: built(defect), lambda: built(mended))
 
@@ -39,11 +49,26 @@ def _conv(graph: Builder, *bias: str, **weights: Any) -> str:
     return graph.node("Conv", [graph.quantized("x"), dequantized, *bias], "m")
 
 
-def _along_channels(has_defect: bool) -> Builder:
+def _along_channels() -> Builder:
     graph = Builder([1, 16, 16, 16])
     scales, zeros = np.full(16, 0.02, np.float32), np.zeros(16, np.int8)
-    result = _conv(graph, scale=scales, zero=zeros, axis=int(has_defect))
+    result = _conv(graph, scale=scales, zero=zeros, axis=1)
     graph.output(graph.quantized(result))
+    return graph
+
+
+def _behind_a_relu() -> Builder:
+    graph = Builder([1, 16, 16, 16])
+    graph.output(graph.quantized(graph.node("Relu", [_conv(graph)], "relu")))
+    return graph
+
+
+def _normed() -> Builder:
+    graph = Builder([1, 16, 16, 16])
+    sizes = ("gamma", 1.5), ("beta", -1.0), ("mean", 0.5), ("var", 2.0)
+    how = [graph.constant(name, np.full(16, size, np.float32)) for name, size in sizes]
+    normed = graph.node("BatchNormalization", [_conv(graph), *how], "norm")
+    graph.output(graph.quantized(normed))
     return graph
 
 
@@ -133,22 +158,24 @@ _ALONE: Final = "a QuantizeLinear as the only reader of it"
 _BY_COLUMNS: Final = Form("MatMul", "float", "int8", "float", "channels")
 
 REMEDIES: Final = [
-    _of_forms("a bias of int32", Form("Gemm", bias="int8"), Form("Gemm", bias="int32")),
-    _of("that product", lambda has_defect: _bias(0.005) if has_defect else _bias()),
-    _of("a DequantizeLinear right in front of it", lambda has_defect: _bias(is_reshaped=has_defect)),
-    _of("axis 0, of the output channels", _along_channels),
-    _of_forms("scales along axis 1", _BY_COLUMNS._replace(scales="rows"), _BY_COLUMNS),
+    _of_rewrite("bias", lambda: built(Form("Gemm", bias="int8"))),
+    _of_rewrite("bias", lambda: _bias(0.005).model()),
+    _of_rewrite("zero_point", lambda: _behind_a_relu().model()),
+    _of_rewrite("batch_norm", lambda: _normed().model()),
+    _of_rewrite("matmul_add", lambda: built(Form("MatMul", y="float", then="Add"))),
+    _of_rewrite("constants", lambda: _bias(is_reshaped=True).model()),
+    _of_rewrite("axis", lambda: _along_channels().model()),
+    _of_rewrite("axis", lambda: built(_BY_COLUMNS._replace(scales="rows"))),
     *(
         _of_forms(
-            "a matrix with a scale for each column (axis 1), or blocks of 16, 32, 64 ... along axis 0",
+            REWRITES["blocks"].text,
             _BY_COLUMNS._replace(w=weight, scales=scales),
-            _BY_COLUMNS._replace(w=weight, scales=applied),
+            _BY_COLUMNS._replace(w=weight, scales="blocks"),
         )
         for weight in ("int4", "int8")
         for scales in ("blocks of 8", "blocks across")
-        for applied in ("channels", "blocks")
     ),
-    _of_forms("one scale, or one for each output channel", Form("Gemm", scales="rows"), Form("Gemm")),
+    _of_rewrite("axis", lambda: built(Form("Gemm", scales="rows"))),
     _of_forms("a zero point, even if it is 0", Form("Gemm", zero_points=False), Form("Gemm")),
     _of_forms("beta 1", Form("Gemm", bias="int32", attribute="beta"), Form("Gemm", bias="int32")),
     _of_forms(
@@ -157,23 +184,20 @@ REMEDIES: Final = [
     ),
     _of_forms("weights of 2, 4 or 8 bits", _BY_COLUMNS._replace(w="int16"), _BY_COLUMNS),
     _of_forms("no QuantizeLinear behind it", _BY_COLUMNS._replace(y="uint8"), _BY_COLUMNS),
-    _of_forms("uint8 for what is not a weight", Form("Conv", "int8", y="int8", shared="x"), Form("Conv", shared="x")),
+    _of_rewrite("unsigned", lambda: built(Form("Conv", "int8", y="int8", shared="x"))),
     _of_forms(_EIGHT_BITS, Form("Conv", "uint16", y="uint16"), Form("Conv")),
     _of_forms(_EIGHT_BITS, Form("MatMul", w="int4"), Form("MatMul")),
     _of_forms("scales of float32", Form("Conv", half=True), Form("Conv")),
-    _of_forms("QuantizeLinear and DequantizeLinear in front of its other operand", Form("Conv", "float"), Form("Conv")),
+    _of_forms(PAIRS_IN_FRONT.text, Form("Conv", "float"), Form("Conv")),
     *(
-        _of(
-            "QuantizeLinear and DequantizeLinear in front of each",
-            partial(_product, by_constant=by_constant),
-        )
+        _of(PAIRS_IN_FRONT.text, partial(_product, by_constant=by_constant))
         for by_constant in (False, True)
     ),
     _of("a QuantizeLinear right behind that, with a range that makes it superfluous", _clamped),
     _of(_ALONE, _quantized_twice),
     _of(_ALONE, _also_an_output),
     _of("weights and a DequantizeLinear of its own for each", _shared_weights),
-    _of("the same ones in both", _rescaled),
+    _of(REWRITES["double"].text, _rescaled),
     _of("the same ones", lambda has_defect: _pool(scale=0.03 if has_defect else 0.05)),
     _of("opset 12", lambda has_defect: _pool(opset=11 if has_defect else 12)),
 ]  # fmt: skip

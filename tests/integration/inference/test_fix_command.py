@@ -127,7 +127,10 @@ def test_weights_beside_the_model_stay_there_or_come_along(tmp_path: Path) -> No
         (("none.onnx", "-o", "f.onnx"), 1, "none.onnx: No such file"),
         (("text.onnx", "-o", "f.onnx"), 1, "text.onnx: is no ONNX model"),
         (("refused.onnx", "-o", "f.onnx"), 1, "refused.onnx: loading it failed"),
-        (("int8.onnx", "-o", "f.onnx", "--float", "other.onnx"), 1, "other.onnx: it has other inputs than int8.onnx"),
+        (("int8.onnx", "--dry-run", "--float", "other.onnx"), 1, "other.onnx: it has other inputs than int8.onnx"),
+        (("int8.onnx", "--dry-run", "--float", "text.onnx"), 1, "text.onnx: "),
+        (("int8.onnx", "--dry-run", "--data", "text.onnx"), 1, "text.onnx: is not a file of numpy.savez"),
+        (("beside.onnx", "-o", "there/f.onnx", "--dry-run"), 1, "there/w.bin: exists"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_fixed_is_one_line_and_nothing_is_written(
@@ -143,6 +146,10 @@ def test_what_cannot_be_fixed_is_one_line_and_nothing_is_written(
     model.graph.node.append(onnx.helper.make_node("Sigh", ["y"], ["z"]))
     model.graph.output[0].name = "z"
     onnx.save(model, tmp_path / "refused.onnx")
+    beside = {"save_as_external_data": True, "location": "w.bin", "size_threshold": 0}
+    onnx.save(net().model(), tmp_path / "beside.onnx", **beside)
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "w.bin").touch()
     files = sorted(each.name for each in tmp_path.iterdir())
     _, error = run(tmp_path, "fix", *arguments, *SHORT, code=code)
     assert says in error

@@ -43,7 +43,7 @@ def _dense(dtype: type = np.float32) -> Builder:
     return graph
 
 
-class _Samples(CalibrationDataReader):  # type: ignore[misc]
+class _Samples(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no types
     def __init__(self) -> None:
         self._left = iter([{"x": np.ones((64, 128), np.float32)}])
 

@@ -17,7 +17,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from otel_quant.cost import fused, runtimes
+from otel_quant.cost import fused, obstacles
 from otel_quant.cost.graph import ModelGraph, Onnxruntime
 from otel_quant.inference import onnx_findings
 from otel_quant.inference.results import Finding, ModelResult
@@ -100,24 +100,15 @@ def test_the_remedy_for_a_16_bit_convolution_is_8_bits_in_every_version(
 ) -> None:
     onnx.save(built(Form("Conv", "uint16", y="uint16")), tmp_path / "model.onnx")
     graph = ModelGraph(str(tmp_path / "model.onnx"), {}, {}, Onnxruntime(version))
-    [obstacle] = graph.fused.obstacles.values()
-    assert obstacle.remedy.startswith("8 bits")
+    [[obstacle]] = graph.fused.obstacles.values()
+    assert obstacle.remedy == obstacles.EIGHT_BITS
 
 
-@pytest.mark.parametrize(
-    ("form", "remedy", "as_it_is", "without"),
-    [
-        (Form("Conv", w="float"), runtimes.ON_LOADING.remedy, "QLinearConv", "Conv"),
-        (Form("MatMul", y="float", then="Add"), runtimes.FUSED_WITH_ADD.remedy, "FusedGemm", "MatMulIntegerToFloat"),
-    ],
-)  # fmt: skip
-def test_an_optimizer_that_is_disabled_does_not_change_what_was_asked_for(
-    form: Form, remedy: str, as_it_is: str, without: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "model.onnx"
-    onnx.save(built(form), path)
-    for disabled, kernel in ((), as_it_is), (re.findall(r"\['(\w+)'\]", remedy), without):
-        assert kernel in _operators_run(path, list(disabled))
+def test_an_optimizer_that_is_disabled_does_not_change_what_was_asked_for(tmp_path: Path) -> None:
+    path, remedy = tmp_path / "model.onnx", obstacles.ON_LOADING.remedy.text
+    onnx.save(built(Form("Conv", w="float")), path)
+    for disabled, kernel in ([], "QLinearConv"), (re.findall(r"\['(\w+)'\]", remedy), "Conv"):
+        assert kernel in _operators_run(path, disabled)
 
 
 def _operators_run(path: Path, disabled: list[str]) -> set[str]:
@@ -137,34 +128,30 @@ ELSEWHERE = {
     "level extended or all",
     "fixed lengths (python -m onnxruntime.tools.make_dynamic_shape_fixed)",
     "disabled_optimizers=['WeightBiasQuantization'] for the session, or no QuantizeLinear right behind it",
-    "disabled_optimizers=['MatMulAddFusion'] for the session, or a QuantizeLinear right behind it",
     # test_real_quantizers.py: it needs Quark's operators
     "QuantizeLinear and DequantizeLinear",
-    # scripts/onnxruntime_rules.py runs these forms on onnxruntime before 1.25, which alone prints it
-    "blocks of 16, 32, 64 ... along axis 0",
-    # `otel-quant cost` prints it of models that are not run: tests/unit/cost/test_in_float.py
-    "a DequantizeLinear right in front of each operand",
-    "quant_pre_process before the quantization, which folds it into the Conv",  # test_layer_errors.py
-    # `otel-quant fix` applies it: test_fix_command.py
-    "the lowest code as zero point behind the Relu or Clip",
+    # test_fix_remedies.py applies it, and no finding names it
+    obstacles.REWRITES["pairs"].text,
 }
 
 
 def test_every_remedy_in_the_code_is_tested() -> None:
     texts = {remedy.text for remedy in REMEDIES} | ELSEWHERE
     patterns = [
-        each for module in (fused, runtimes, onnx_findings) for each in _remedies_in(module)
+        each for module in (fused, obstacles, onnx_findings) for each in _remedies_in(module)
     ]
+    patterns += [re.escape(each.text) for each in obstacles.REWRITES.values()]
     assert len(patterns) > 20
     assert [each for each in patterns if not any(re.fullmatch(each, text) for text in texts)] == []
 
 
 def _remedies_in(module: ModuleType) -> Iterator[str]:
-    """Yields patterns of the texts that a module gives an `Obstacle` or a `Found` as its remedy."""
+    """Yields patterns of the texts that a module gives a `Remedy`, or a `Found` as its remedy."""
     for call in ast.walk(ast.parse(inspect.getsource(module))):
-        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
+        if not isinstance(call, ast.Call):
             continue
-        place = {"Obstacle": 1, "Found": 3}.get(call.func.id, len(call.args))
+        name = getattr(call.func, "id", getattr(call.func, "attr", ""))
+        place = {"Remedy": 0, "Found": 3}.get(name, len(call.args))
         for text in call.args[place : place + 1]:
             if isinstance(text, ast.Name) and hasattr(module, text.id):
                 yield re.escape(getattr(module, text.id))

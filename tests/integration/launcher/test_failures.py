@@ -19,7 +19,7 @@ raise ValueError("the real reason")
 """
 
 PROCESSES = """
-import multiprocessing, sys
+import multiprocessing, os, sys, time
 from concurrent.futures import ProcessPoolExecutor
 import otel_quant
 
@@ -36,6 +36,9 @@ def chained(number):
     with otel_quant.step("Calibration"):
         try: {}[number]
         except KeyError as error: raise ValueError("bad shard") from error
+
+def killed(number):
+    with otel_quant.step("Calibration"): time.sleep(.3); os.kill(os.getpid(), 9)
 
 def device():
     raise ValueError("no such device")
@@ -57,7 +60,7 @@ if __name__ == "__main__":
     with otel_quant.step("Export"): raise OSError("another reason")
 """
 
-CHAINED = "worker n failed with ValueError: bad shard; because of KeyError: 5, raised at chained (q.py:17)."
+CHAINED = "In Calibration, worker n failed with ValueError: bad shard; because of KeyError: 5, raised at chained (q.py:17)."
 
 
 def first_lines(launched: Launched, script: str, *arguments: str) -> tuple[str, str, str]:
@@ -86,23 +89,45 @@ def test_a_step_whose_exception_was_caught_is_not_where_a_program_failed(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "where", "who"),
+    ("arguments", "who"),
     [
-        ("fork handled exits", "", "worker n failed with KeyError: 5."),
-        ("spawn inside exits", " in Calibration", "worker n failed with ValueError: bad shard."),
-        ("fork inside pool", " in Calibration", "worker n failed with ValueError: bad shard."),
-        ("fork inside executor", " in Calibration", "worker n failed with ValueError: bad shard."),
-        ("fork handled executor", "", "KeyError: 5."),
-        ("spawn inside initializer", "", "worker n failed with ValueError: no such device."),
-        ("fork chained pool", " in Calibration", CHAINED),
+        ("fork handled exits", "worker n failed with KeyError: 5."),
+        ("spawn inside exits", "In Calibration, worker n failed with ValueError: bad shard."),
+        ("fork inside pool", "In Calibration, worker n failed with ValueError: bad shard."),
+        ("fork inside executor", "In Calibration, worker n failed with ValueError: bad shard."),
+        ("fork handled executor", "KeyError: 5."),
+        ("fork killed executor", "In Calibration, worker n was killed by SIGKILL."),
+        ("spawn inside initializer", "worker n failed with ValueError: no such device."),
+        ("fork chained pool", CHAINED),
     ],
 )
 def test_the_failure_of_a_worker_stands_before_the_programs(
-    launched: Launched, arguments: str, where: str, who: str
+    launched: Launched, arguments: str, who: str
 ) -> None:
     first, second, _ = first_lines(launched, PROCESSES, *arguments.split())
-    assert first == f"q.py failed with exit code 1 after x{where}."
+    assert first == "q.py failed with exit code 1 after x."
     assert second == who
+
+
+EXITS = """
+import otel_quant, sys
+try:
+    with otel_quant.step("Export"): raise ValueError("opset 9 is too old")
+except ValueError: pass
+if len(sys.argv) > 1:
+    with otel_quant.step("Again"): pass
+sys.exit(2)
+"""
+
+
+@pytest.mark.parametrize("arguments", [[], ["again"]])
+def test_an_exception_that_was_handled_is_told_where_no_step_came_after_it(
+    launched: Launched, arguments: list[str]
+) -> None:
+    first, second, _ = first_lines(launched, EXITS, *arguments)
+    assert first == "q.py failed with exit code 2 after x."
+    told = second.startswith("Before that, Export raised ValueError: opset 9 is too old, ")
+    assert told == (not arguments)
 
 
 def test_a_failure_that_the_program_may_have_survived_is_not_the_reason(launched: Launched) -> None:

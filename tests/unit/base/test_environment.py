@@ -8,8 +8,8 @@ import opentelemetry.instrumentation.environment_variables
 import opentelemetry.sdk.environment_variables
 import pytest
 
-from otel_quant.base import environment
 from otel_quant.base.environment import settings_from
+from otel_quant.base.log import warn_once
 from otel_quant.schema import instrument_command_options as launcher_options
 from otel_quant.schema.settings import SETTINGS, Settings
 
@@ -18,7 +18,7 @@ VARIABLES = [setting.variable for setting in SETTINGS]
 
 @pytest.fixture(autouse=True)
 def _no_warning_logged_yet() -> None:
-    environment._warn_once.cache_clear()
+    warn_once.cache_clear()
 
 
 @pytest.mark.parametrize(

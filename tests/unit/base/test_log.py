@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,22 @@ def test_the_message_of_an_exception_has_the_first_that_others_were_raised_from(
     last.__cause__ = None
     last.__context__ = first
     assert message_of(last, paths=True) == "cannot quantize"
+
+
+def test_the_message_of_a_group_has_the_first_of_its_exceptions() -> None:
+    group = ExceptionGroup(
+        "unhandled errors", [ExceptionGroup("within", [ValueError("no images")])]
+    )
+    text = "unhandled errors (1 sub-exception); because of ValueError: no images"
+    assert message_of(group, paths=True) == text
+
+
+def test_an_exception_without_a_message_has_the_line_that_raised_it() -> None:
+    with pytest.raises(AssertionError) as raised:
+        raise AssertionError
+    message = message_of(raised.value, paths=True)
+    assert message is not None
+    assert re.fullmatch(r"raised at test_an_exception\w+ \(test_log.py:\d+\)", message)
 
 
 def test_the_message_of_an_exception_has_the_full_disk_that_led_to_it() -> None:

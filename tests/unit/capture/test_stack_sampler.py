@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from types import FrameType
 
 import pytest
 
+import otel_quant
+from otel_quant.capture.gil import GilWaits
 from otel_quant.capture.probes.memory import MemoryProbe
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.recorder.peaks import PeakTracker
 from otel_quant.capture.recorder.sinks import Sinks
 from otel_quant.capture.stack_sampler import StackSampler
-from otel_quant.schema.code_lines import OUTSIDE
+from otel_quant.diagnosis.spots import LOCK, PIPE, SLEEP
+from otel_quant.schema.code_lines import OUTSIDE, RECORDER
 from otel_quant.schema.readings import MemoryReading, Reading, StepInfo
 
 MB = 1_000_000
@@ -56,6 +62,47 @@ def compute(over: threading.Event) -> None:
         sum(range(1000))
 
 
+def sleep(over: threading.Event) -> None:
+    while not over.is_set():
+        time.sleep(0.02)
+
+
+def digest(over: threading.Event) -> None:
+    block = bytes(2_000_000)
+    while not over.is_set():
+        hashlib.sha256(block).digest()  # gives the GIL away
+
+
+def work_and_sleep(over: threading.Event) -> None:
+    while not over.is_set():
+        sum(range(1_000_000))
+        time.sleep(0.02)
+
+
+GUARD = threading.Lock()
+
+
+def take_turns(over: threading.Event) -> None:
+    while not over.is_set():
+        with GUARD:
+            sum(range(1_000_000))
+
+
+def read_a_pipe(over: threading.Event) -> None:
+    reading, writing = os.pipe()
+    threading.Thread(target=lambda: (over.wait(), os.write(writing, b"x"))).start()
+    os.read(reading, 1)
+    os.close(reading)
+    os.close(writing)
+
+
+def acquire(over: threading.Event) -> None:
+    lock = threading.Lock()
+    lock.acquire()
+    threading.Thread(target=lambda: (over.wait(), lock.release())).start()
+    lock.acquire()
+
+
 @contextmanager
 def threads(*targets: Callable[[threading.Event], None]) -> Iterator[list[threading.Thread]]:
     """Yields threads that run functions, which end with it."""
@@ -85,6 +132,7 @@ def grown(sampler: StackSampler) -> dict[tuple[int, str], int]:
 
 def sampled(sampler: StackSampler, steps: dict[int, OpenStep], *sizes: int) -> None:
     for size in sizes:
+        sampler.look_at_gil()
         sampler.take(steps, reading(size * MB), len(steps))
         time.sleep(0.1)
 
@@ -117,7 +165,9 @@ def test_memory_is_booked_to_no_line_where_nobody_knows_who_ran() -> None:
         sampler, steps = StackSampler(names_paths=True), steps_in(waiting)
         sampler.take(steps, reading(10 * MB), 1)
         sampler._watched = 0  # as when nothing has moved for long
-        sampled(sampler, steps, 10, 90)
+        for size in (10, 90):  # without a look at who waits for the GIL, which would know of one
+            sampler.take(steps, reading(size * MB), 1)
+            time.sleep(0.1)
         assert grown(sampler) == {}
         sampled(sampler, steps, 100)
         assert grown(sampler) == {(0, "compute"): 10 * MB}
@@ -189,6 +239,63 @@ def test_a_peak_between_two_samples_is_at_the_line_that_the_mark_rose_at(
         assert line.startswith("compute (")
 
 
+@linux
+@pytest.mark.parametrize(("target", "what"), [(read_a_pipe, PIPE), (sleep, SLEEP), (acquire, LOCK)])
+def test_what_a_blocked_thread_waits_for_is_asked_of_linux_and_of_the_code(
+    target: Callable[[threading.Event], None], what: str
+) -> None:
+    with threads(target) as (waiting,):
+        sampler = StackSampler(names_paths=True)
+        sampled(sampler, steps_in(waiting), 10, 10, 10)
+        waits = sampler._beside[0].waits
+        assert max(waits, key=waits.__getitem__) == what
+
+
+@linux
+@pytest.mark.parametrize(
+    ("targets", "for_threads", "waiting"),
+    [
+        ((compute, compute), False, [0]),
+        ((digest, compute), False, [0]),  # after each call
+        ((wait, compute, compute), True, [1, 2]),  # it waits for these
+    ],
+)
+def test_threads_that_wait_for_the_gil_beside_each_other_are_found(
+    targets: tuple[Callable[[threading.Event], None], ...], for_threads: bool, waiting: list[int]
+) -> None:
+    with threads(*targets) as found:
+        files = {each.ident or 0: f"/proc/self/task/{each.native_id}/schedstat" for each in found}
+        own, *_ = files
+        gil, expected, ends = GilWaits(), {[*files][at] for at in waiting}, time.monotonic() + 20
+        while {*gil.waiting(files, own, for_threads=for_threads)} != expected:
+            assert time.monotonic() < ends
+
+
+@linux
+@pytest.mark.parametrize(
+    "targets",
+    [
+        (compute,),
+        (compute, sleep, sleep),
+        (compute, digest),
+        (digest, digest),
+        (work_and_sleep, digest),
+        (take_turns, take_turns),
+        (wait, compute, sleep),
+        (wait, digest, digest),
+    ],
+    ids=lambda value: "-".join(each.__name__ for each in value),
+)
+def test_the_gil_is_not_what_a_thread_waits_for_whose_others_are_in_c_code_or_asleep(
+    targets: tuple[Callable[[threading.Event], None], ...],
+) -> None:
+    with threads(*targets) as (own, *_):
+        sampler, steps = StackSampler(names_paths=True), steps_in(own)
+        sampled(sampler, steps, *[10] * 6)
+        share = sampler._beside[0].gil_ns / sampler.stacks.steps[0].total().time
+        assert share < 0.3
+
+
 def functions(frame: FrameType | None) -> list[str]:
     """Returns the functions of a stack that are within tests of this file, outermost first."""
     lines = StackSampler(names_paths=True)._lines(frame)
@@ -246,3 +353,21 @@ def test_of_recursion_the_innermost_line_is_kept_with_its_outer_callers() -> Non
     assert direct == ["outer", "down"]
     assert in_turns in (["outer", "generic", "visit"], ["outer", "visit", "generic", "visit"])
     assert len(few) == 22  # what is not deep stays as it is
+
+
+@pytest.mark.parametrize(("code", "is_ours"), [("import seen", True), ("look(sys)", False)])
+def test_what_the_recorder_imports_is_booked_to_no_line_of_the_program(
+    code: str, is_ours: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+
+    def look(module: object) -> None:
+        found.append(StackSampler(names_paths=True)._lines(sys._getframe()))
+
+    (tmp_path / "seen.py").write_text("import sys; sys.look(sys)")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "look", look, raising=False)
+    monkeypatch.delitem(sys.modules, "seen", raising=False)
+    exec(compile(code, otel_quant.__file__, "exec"), {"look": look, "sys": sys})
+    (lines,) = found
+    assert (lines == [RECORDER]) == is_ours

@@ -118,6 +118,25 @@ def test_the_table_names_the_source_of_each_figure(estimates: Estimates) -> None
         """)
 
 
+def test_what_would_fit_is_answered_by_method_and_number_of_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, estimates: Estimates
+) -> None:
+    asked = ("--dim", "N=1024", "--samples", "512", "--fit")
+    answer, *_, table = estimates(*asked, "--limit", "1.2GB").split("\n\n")
+    assert (
+        answer
+        == "net.onnx in 1.20 GB: 512 samples fit with 1 of 11 methods, at most 64 to 229 with the others."
+    )
+    heading = table.splitlines()[0]
+    at = slice(heading.index("samples that fit"), heading.index("mostly"))
+    assert [line[at].split() for line in table.splitlines()[2:5]] == [["any"], ["229"], ["229"]]
+    installed(monkeypatch, tmp_path / "none")
+    answer = estimates(*asked, "--limit", "1GB", "--method", "onnxruntime").splitlines()[0]
+    assert answer == "net.onnx in 1.00 GB: perhaps with 1, no with 3 of 4 methods."
+    # Without a limit the one that is in force here counts.
+    assert re.match(r"net.onnx in \d+(\.\d+)? [MGTP]B: ", estimates(*asked))
+
+
 def test_a_limit_in_gib_is_answered_in_gib(estimates: Estimates) -> None:
     options = ("--dim", "N=1024", "--samples", "512", "--limit", "1GiB")
     out = estimates(*options, "--method", "onnxruntime:Percentile")
@@ -140,6 +159,7 @@ def test_json_has_every_figure_in_bytes(estimates: Estimates) -> None:
                 "library": "onnxruntime", "method": "MinMax", "samples": 3, "probed_samples": 0,
                 "peak_bytes": found.peak, "lowest_bytes": found.lowest,
                 "highest_bytes": found.highest, "disk_bytes": 262_144, "fits": "perhaps",
+                "most_samples": None, "seconds": None,
                 "memory": [asdict(figure) for figure in found.memory],
                 "disk": [asdict(figure) for figure in found.disk],
             },

@@ -25,6 +25,7 @@ QUANTIZED = """q = QuantizeLinear (x, s, z) d = DequantizeLinear (q, s, z)
 BEHIND = "aq = QuantizeLinear (a, s, z) y = DequantizeLinear (aq, s, z)"
 INT32_BIAS = f"{QUANTIZED} b = DequantizeLinear (b32, sb, zb) [op] a = Conv (d, dw, b) {BEHIND}"
 INT8_BIAS = f"{QUANTIZED} b = DequantizeLinear (b8, sb, zw) [op] a = Conv (d, dw, b) {BEHIND}"
+OWN_BIAS = "an own bias of int32 with the scale of the products"
 EIGHT_BITS = "8 bits, all unsigned with int8 weights or all int8"
 
 
@@ -45,7 +46,7 @@ def in_float(body: str) -> tuple[int, tuple[InFloat, ...]]:
 @pytest.mark.parametrize(
     ("body", "kind", "reason", "remedy"),
     [
-        pytest.param(INT8_BIAS, "Conv", "the bias is int8", "a bias of int32", id="bias"),
+        pytest.param(INT8_BIAS, "Conv", "the bias is int8", OWN_BIAS, id="bias"),
         pytest.param(
             INT32_BIAS.replace("z)", "z16)"), "Conv",
             "its operands and result are uint16 and int8", EIGHT_BITS, id="16 bits",
@@ -135,7 +136,7 @@ def test_a_remedy_has_the_number_for_which_it_suffices() -> None:
     clamped = BEHIND.replace("(a,", "(r,").replace("aq", "rq").replace("y =", "y2 =")
     second = f"[op2] c = Conv (d, dw, b) r = Relu (c) {clamped} "
     _, (found,) = in_float(INT8_BIAS.replace("[op]", f"{second}[op]"))
-    why = "a bias of int32 would change 1 of 2, 1 also need the lowest code as zero point behind the Relu or Clip"
+    why = f"{OWN_BIAS} would change 1 of 2, 1 also need the lowest code as zero point behind the Relu or Clip"
     assert found.text == f"the bias is int8 (Conv 2, the first 'op2'; {why})"
 
 
@@ -193,7 +194,7 @@ def test_the_report_begins_with_operators_in_float_and_json_has_them(
     runs = "contractions ask for int8 100.00 %, expected to run in"
     line = (
         f"{stored}; {runs} float32 100.00 % by {runtime_here().title}, because the bias is int8 (Conv 1, the "
-        "first 'op'; a bias of int32 would change it)"
+        f"first 'op'; {OWN_BIAS} would change it)"
     )
     printed = command.output("cost", path, "--by", "total").splitlines()
     assert printed[0].endswith("; 0.0 % of its contractions are expected to run in integers.")
@@ -216,6 +217,6 @@ def test_the_report_begins_with_operators_in_float_and_json_has_them(
     ]  # fmt: skip
     models = json.loads(command.output("cost", other, path, "--format", "json"))["models"]
     assert [found["expected_precision"] for found in models] == [{"int8": 1.0}, {"float32": 1.0}]
-    node = {"first": "op", "reason": "the bias is int8", "remedy": "a bias of int32"}
+    node = {"first": "op", "reason": "the bias is int8", "remedy": OWN_BIAS}
     in_float = {"of": 1, "nodes": [{"ops": {"Conv": 1}, **node}]}
     assert [found.get("in_float") for found in models] == [None, in_float]

@@ -208,26 +208,6 @@ def test_a_result_that_is_read_again_is_the_same() -> None:
     assert (operator["calls"], operator["micros"], operator["macs"]) == (3, 7.5, 21)
 
 
-def test_results_written_by_bench_until_november_2026_are_readable() -> None:
-    result = read_result(json.dumps({
-        "schema": 1, "baseline": "fp32", "settings": {"torch": "2.9"}, "load": 0.5, "cores": 2, "command": "c",
-        "variants": [{
-            "name": "int8", "kind": "torch", "problem": "", "is_quantized": True, "provider": "cpu",
-            "call": {"median": 0.5, "iqr": 0.1, "noise": 0.01, "speedup": 2.0, "is_apart": True},
-            "memory": {"process": 7, "until_timed": 9}, "disk": 5,
-            "error": {"name": "y", "sqnr": 30.0, "max_abs": 0.1}, "error_problem": "",
-        }, {"name": "bad", "problem": "it failed"}],
-    }))  # fmt: skip
-    int8 = ModelResult(
-        "int8", providers=("cpu",), latency=Latency(0.5, noise=0.01, ratio=0.5, is_apart=True),
-        memory=MemoryUse(7, 9, weights_on_disk=5), is_quantized=True, kind="torch",
-        accuracy=Accuracy((OutputError("y", 30.0, None, 0.1),)),
-    )  # fmt: skip
-    models = (int8, ModelResult("bad", "it failed"))
-    settings = {"torch": "2.9"}
-    assert result == InferenceResult(models, "2.9", settings, 0.5, 2, "torch", "fp32", "c")
-
-
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"schema": 2}', '{"schema": 1, "models": [{"path": 3}]}']
 )

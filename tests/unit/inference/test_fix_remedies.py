@@ -10,6 +10,8 @@ import numpy as np
 import onnx
 import pytest
 
+from otel_quant.cost import analyze
+from otel_quant.cost.graph import obstacles
 from otel_quant.inference.fix import fix_results as results
 from otel_quant.inference.fix.rewriting import REMEDIES, Rewritten, rewritten
 from tests.fixtures.onnx_builder import Builder
@@ -246,6 +248,16 @@ def test_what_runs_then_is_a_kernel_on_integers(name: str, tmp_path: Path) -> No
     ran = [node.op_type for node in onnx.load(path).graph.node]
     kernels = {"QLinearConv", "QLinearMatMul", "QGemm", "MatMulIntegerToFloat", "MatMulNBits"}
     assert sum(each in kernels for each in ran) == integers
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_advice_is_the_rewrite_and_its_number_is_what_that_changes(name: str) -> None:
+    _, build, _, _ = PLANTED[name]
+    model = build().model()
+    for found in analyze(model).in_float:
+        [kind] = [each.kind for each in obstacles.REWRITES.values() if each.text == found.remedy]
+        gained = fixed(build(), "constants", kind).forecast.integers
+        assert gained == sum(found.ops.values()) - sum(found.then.values())
 
 
 def test_the_kinds_that_a_user_may_name_are_those_that_there_are() -> None:

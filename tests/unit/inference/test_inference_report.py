@@ -56,7 +56,7 @@ INT8 = ModelResult(
     latency=Latency(0.005, 0.004, 0.006, 9, 0.02, 0.03, 0.4, True),
     memory=MemoryUse(None, 510_000_000, weights_on_disk=2_000_000), ran=RAN,
     findings=(
-        Finding("unfused", "conv", "c was not fused", "", 20.0, 0.2, ("c_q", "c"), "a.cc", "Conv"),
+        Finding("unfused", "conv", "c was not fused", "", 20.0, 0.2, ("c_q", "c"), "a.cc", "Conv", rewrites="bias"),
         Finding("inserted", "conv", "t was inserted", "", 9.5, 0.095, ("token_7",), "b.cc", "T"),
     ),
     accuracy=Accuracy(

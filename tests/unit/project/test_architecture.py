@@ -39,7 +39,7 @@ ROOMS: Final = (
     ("schema", "version"),
     ("base", "diagnosis"),
     ("cost", "format"),
-    ("export", "recordings"),
+    ("auditing", "export", "recordings"),
     ("capture", "inference"),
     ("launcher", "sending", "views"),
     ("program",),

@@ -191,3 +191,13 @@ def test_steps_and_the_time_around_them_name_their_largest_child_processes(tmp_p
     of_rows = {each.step.name: known.children(each.step) for each in rows(recording)}
     assert of_rows == {"(before the first step)": "cc1plus x 2", "(after the last step)": "sh"}
     assert known.children(run.steps[0]) == ""
+
+
+def test_rows_come_to_no_more_than_the_run_without_its_steps(tmp_path: Path) -> None:
+    folder = RecordedFolder(tmp_path / "r", by_launcher=True)
+    process = folder.process(parent=os.getpid()).begin(0)
+    process.close(process.step("Calibration", 4), 4.5, attributes={semconv.DISK_WRITE: 90})
+    process.end(10)
+    folder.curve([(1, {}, {"disk.write": 10}), (9, {}, {"disk.write": 110})], interval=5)
+    written = [row.step.attributes[semconv.DISK_WRITE] for row in rows(read(tmp_path / "r"))]
+    assert sum(written) == pytest.approx(20)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from otel_quant.format.curve import Curve, RecordedCurve
+from otel_quant.format.series import MEMORY
 from otel_quant.recordings.compared_runs import ComparedRun, common_time, compared_run
 from otel_quant.recordings.model import RecordedRun, Recording, placed_steps, step_at
 from otel_quant.recordings.reader import read
@@ -77,6 +78,28 @@ def test_a_worker_is_not_counted_twice_with_its_parent() -> None:
     memory = charts_of(recording, subject_of(recording))[0]
     assert memory.mark is not None
     assert (memory.mark.value, memory.note) == (2, "")
+
+
+@pytest.mark.parametrize(
+    ("since", "highest", "at"),
+    [
+        (2200, "Highest 90.0 MB at 2.31 s in Calibration.", 2.31),
+        (0, "Highest 90.0 MB.", None),  # of the kernel, after the program's end
+    ],
+)
+def test_a_peak_has_a_mark_only_where_its_time_is_known(
+    tmp_path: Path, since: int, highest: str, at: float | None
+) -> None:
+    folder = RecordedFolder(tmp_path / "r", by_launcher=True)
+    process = folder.process().begin(0)
+    process.close(process.step("Calibration", 1), 3)
+    process.end(4)
+    seen = {"memory": 90 * built.MB}, {f"{MEMORY}.since": since}
+    folder.curve([(2.31, *seen), (3.5, {"memory": 40 * built.MB}, {})])
+    recording = read(tmp_path / "r")
+    memory = charts_of(recording, subject_of(recording))[0]
+    assert memory.summary == highest
+    assert (memory.mark and memory.mark.time) == (at and pytest.approx(at))
 
 
 def test_a_curve_that_begins_before_its_recording_has_rates() -> None:

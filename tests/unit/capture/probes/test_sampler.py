@@ -81,16 +81,8 @@ def test_an_expensive_sample_after_cheap_ones_needs_no_pause_up_to_one_second() 
     pace = Pace(0.05)
     for _ in range(1000):
         assert pace.pause(0.0, 0.05) == 0.05
-    pauses = [pace.pause(0.7 * SHARE, 0.05) for _ in range(3)]
-    assert pauses == [0.05, 0.05, pytest.approx(0.3)]
-
-
-@pytest.mark.parametrize("cost", [0.017, 0.05, 10.0])
-def test_a_single_expensive_sample_does_not_change_the_pause(cost: float) -> None:
-    pace = Pace(0.05)
-    for _ in range(1000):
-        usual = pace.pause(0.0004, 0.0004 / SHARE)
-    assert [pace.pause(cost, 0.0004 / SHARE), pace.pause(0.0004, 0.0004 / SHARE)] == [usual, usual]
+    pauses = [pace.pause(0.7 * SHARE, 0.05) for _ in range(2)]
+    assert pauses == [0.05, pytest.approx(0.3)]
 
 
 @pytest.mark.parametrize("cost", [0.017, 0.05, 10.0])

@@ -19,12 +19,16 @@ from otel_quant.cost.estimate import (
     Estimate,
     EstimatePart,
     Layer,
+    RealRun,
     UnknownMethodError,
     estimate,
     extrapolated,
+    method_of,
     methods,
+    most_samples,
     read,
 )
+from otel_quant.schema import semconv
 from otel_quant.schema.readings import OWN_MEMORY
 from tests.fixtures.commands import Commands
 from tests.unit.cli.costed_models import installed
@@ -111,16 +115,17 @@ def test_quarks_formula_and_ours_find_the_same_largest_layer(net: Path) -> None:
 
 
 def test_an_estimate_from_a_probe_adds_the_formula_to_the_measured_peak(net: Path) -> None:
-    few, many = (estimated(net, "onnxruntime:Percentile", samples) for samples in (2, 10))
+    model, [method] = read(net, dims={"N": 1}), methods(["onnxruntime:Percentile"])
     further = 8 * (IMAGE + C + B + F + SCORES + 2 * IMAGE)
-    assert extrapolated(many, few, 90_000_000, 7) == Estimate(
+    run = RealRun("a run", method, 2, 90_000_000, torch=7, seconds=(3.0, 1.0, 2.0, 4.0))
+    assert extrapolated(model, method, run, 10) == Estimate(
         "onnxruntime", "Percentile", 10,
         (
             EstimatePart("real run", 90_000_000, "measured: peak of a run of 2 samples"),
             EstimatePart("further samples", further, "what the arithmetic adds for 8 more samples"),
         ),
-        many.disk, lowest=round((90_000_000 + further) * 0.9),
-        highest=round((90_000_000 + further) * 1.1) + OWN_MEMORY, probed=2,
+        estimate(model, method, 10).disk, lowest=round((90_000_000 + further) * 0.9),
+        highest=round((90_000_000 + further) * 1.1) + OWN_MEMORY, probed=2, seconds=(13, 23, 43),
     )  # fmt: skip
 
 
@@ -131,6 +136,32 @@ def test_a_limit_is_answered_with_yes_no_or_perhaps() -> None:
     answers = {79: "no", 80: "perhaps", 109: "perhaps", 110: "yes"}
     assert {limit: found.fits(limit) for limit in answers} == answers
     assert [unbounded.fits(limit) for limit in (79, 1 << 60)] == ["no", "perhaps"]
+
+
+def test_the_most_samples_fit_for_sure_and_one_more_does_not(net: Path) -> None:
+    model, [minmax, entropy, *_] = read(net, dims={"N": 1}), methods(["onnxruntime"])
+    most = most_samples(10**9, lambda samples: estimate(model, entropy, samples)) or 0
+    fits = [estimate(model, entropy, samples).fits(10**9) for samples in (most, most + 1)]
+    assert fits == ["yes", "perhaps"]
+    every = (
+        most_samples(limit, lambda it: estimate(model, minmax, it)) for limit in (10**6, 10**9)
+    )
+    assert list(every) == [0, 10**12]
+
+
+@pytest.mark.parametrize(
+    ("names", "title"),
+    [
+        (("onnxruntime", "CalibrationMethod.Entropy"), "onnxruntime:Entropy"),
+        (("amd-quark", "LayerWisePercentile"), "quark:LayerWisePercentile"),
+        (("amd-quark", "Percentile"), "quark:Percentile"),
+    ],
+)
+def test_a_method_is_known_by_what_recordings_call_it(names: tuple[str, str], title: str) -> None:
+    library, method = names
+    known = {semconv.LIBRARY_NAME: library, semconv.CALIBRATION_METHOD: method}
+    assert method_of(known) == methods([title])[0]
+    assert method_of(known | {semconv.LIBRARY_NAME: "llmcompressor"}) is None
 
 
 def test_tensors_of_unknown_size_are_left_out_and_make_the_peak_unbounded(tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.capture.recorder import attributes as attributes_module
-from otel_quant.export.otel import spans as spans_module
+from otel_quant.base.log import warn_once
 from otel_quant.export.otel.logs import LogsSink
 from otel_quant.export.otel.metrics import CustomGauges
 from otel_quant.export.otel.spans import SpansSink, custom_of
@@ -142,8 +141,7 @@ def spans_of() -> dict[str, Any]:
 
 
 def test_the_programs_attributes_do_not_displace_ours(caplog: pytest.LogCaptureFixture) -> None:
-    attributes_module._warn_of_attributes.cache_clear()
-    spans_module._warn_of_many.cache_clear()
+    warn_once.cache_clear()
     with caplog.at_level(logging.WARNING):
         spans = spans_of()
     step, root = spans["My calibration"], spans["quantization"]

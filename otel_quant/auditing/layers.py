@@ -1,0 +1,312 @@
+"""The layers of a safetensors checkpoint: each against the configuration, its siblings, and the float model."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from otel_quant.auditing.asked import AskedModel
+from otel_quant.auditing.checkpoint import Checkpoint, StoredTensor
+from otel_quant.auditing.layouts import ALL_SCALES, FP8, SCALES, SUFFIXES, Fit, fit
+from otel_quant.auditing.results import AuditedLayer, Problems, pattern_of
+from otel_quant.auditing.scales import pieces
+
+_FLOATS: Final = ("BF16", "F16", "F32", "F64")
+_EMBEDDINGS: Final = ("embed", "wte", "wpe")
+_LEAST_SHARE: Final = {True: 0.05, False: 0.005}
+"""Share of a block's weights from which on what is in float in each layer is no router, which have a tenth of this; more
+for GPTQ, whose library has lists of its own of what it leaves out."""
+
+_FEW: Final = 20  # One of so many, or a single one, may lack what all others have
+_MOST_LAYERS: Final = 10_000
+_LONGEST_STATE: Final = 4096  # Bytes of a small tensor that is read
+
+
+def _split(name: str) -> tuple[str, str]:
+    """Returns the module of a tensor, and what the tensor is in it; the whole name for what no form has."""
+    module, _, suffix = name.partition(".weight.")  # of bitsandbytes
+    suffix = f"weight.{suffix.partition('.')[0]}"
+    if suffix == "weight.":
+        module, _, suffix = name.rpartition(".")
+    return (module, suffix) if suffix in SUFFIXES else (name, "")
+
+
+def block_of(name: str) -> str:
+    """Returns what stands before the first number of a name: ``model.layers.``."""
+    return pattern_of(name).partition("*")[0]
+
+
+class Siblings:
+    """Tells what was left in float on purpose from what was forgotten."""
+
+    def __init__(self, asked: AskedModel, problems: Problems) -> None:
+        self._asked, self._problems = asked, problems
+        self._types: dict[tuple[str, tuple[int, ...]], str] = {}
+        self._sizes: Counter[str] = Counter()
+        self._blocks: set[str] = set()
+        self.excess = 0  # Bytes that would not be there if all were as asked for
+
+    def sort(
+        self, layers: Iterable[AuditedLayer], floats: Sequence[AuditedLayer]
+    ) -> list[AuditedLayer]:
+        """Returns the layers in float, those that were forgotten marked so."""
+        for each in layers:
+            self._types[pattern_of(each.name), each.shape] = each.type
+            self._blocks.add(block_of(each.name))
+            self._sizes[block_of(each.name)] += each.elements
+        for each in floats:
+            self._sizes.update(
+                {block_of(each.name): each.elements, pattern_of(each.name): each.elements}
+            )
+        return [self._sorted(each) for each in floats]
+
+    def _sorted(self, layer: AuditedLayer) -> AuditedLayer:
+        asked, is_named = self._asked.of(layer.name)
+        role, block = pattern_of(layer.name), block_of(layer.name)
+        kin = self._types.get((role, layer.shape))
+        least = _LEAST_SHARE[self._asked.method == "gptq"] * self._sizes[block]
+        if asked is None and (self._asked.method or is_named):
+            return layer
+        if kin:
+            what = f"is {layer.type}, and others like it are {kin}"
+        elif is_named and asked is not None:
+            what = f"is {layer.type}, and the configuration names it"
+        elif (
+            role != block
+            and block in self._blocks
+            and self._sizes[role] > least
+            and self._asked.method
+        ):
+            what = f"is {layer.type}, and the configuration does not leave it out"
+        else:
+            return layer
+        self._problems.add("forgotten", layer.name, what)
+        bits = asked.bits if asked is not None and asked.bits else 8
+        self.excess += layer.bytes - layer.elements * bits // 8
+        return layer._replace(state="forgotten")
+
+
+class CheckpointLayers:
+    """The layers of a checkpoint."""
+
+    def __init__(self, checkpoint: Checkpoint, asked: AskedModel, problems: Problems) -> None:
+        self._config, self._asked, self._problems = checkpoint.config, asked, problems
+        self._fake = checkpoint.quantization.get("export")
+        self._of: dict[str, dict[str, StoredTensor]] = defaultdict(dict)
+        self.scales: list[StoredTensor] = []
+        self.excess = 0  # Bytes that would not be there if all were as asked for
+        for name, tensor in checkpoint.tensors.items():
+            module, suffix = _split(name)
+            self._of[module][suffix] = tensor
+            self.scales += [tensor] * (suffix in ALL_SCALES)
+        self.layers: list[AuditedLayer] = []
+        floats = []
+        for name, tensors in self._of.items():
+            if (found := self._quantized(name, tensors)) is not None:
+                self.layers.append(found)
+            elif (found := _in_float(name, tensors)) is not None:
+                floats.append(found)
+        siblings = Siblings(asked, problems)
+        self.layers += siblings.sort(tuple(self.layers), floats)
+        self.excess += siblings.excess
+        self._find_missing()
+        self._find_tied()
+
+    def _quantized(self, name: str, tensors: Mapping[str, StoredTensor]) -> AuditedLayer | None:
+        """Returns a layer that is quantized, and adds what is wrong with it."""
+        asked, _ = self._asked.of(name)
+        known, group = _read_inside(tensors)
+        bits, wanted = (0, 0) if asked is None else asked[:2]
+        found = fit(tensors, self._asked.method, bits, group or wanted, known)
+        if found is None:
+            if not SCALES.isdisjoint(tensors):
+                self._without_codes(name, tensors.get("weight"))
+            return None
+        lacking = found.form.scales.keys() - tensors.keys()
+        for suffix in lacking:
+            self._problems.add("missing", name, f"has no {suffix}")
+        for misfit in found.misfits:
+            self._problems.add("shape", name, misfit)
+        type_ = _type_of(found, tensors, bits)
+        if found.form.codes != "weight" and "weight" in tensors:
+            self._problems.add(
+                "doubled", name, f"is {type_}, and {tensors['weight'].dtype} as well"
+            )
+            self.excess += tensors["weight"].size
+        if (
+            self._asked.method
+            and not (found.misfits or lacking)
+            and (what := self._unlike(name, found, type_))
+        ):
+            self._problems.add("configuration", name, what)
+        own = sum(each.size for each in tensors.values())
+        shape = (found.outputs, found.inputs)
+        return AuditedLayer(name, "quantized", type_, shape, found.elements, own)
+
+    def _unlike(self, name: str, found: Fit, type_: str) -> str:
+        """Returns how a layer is not what the configuration asks for; empty if it is."""
+        asked, _ = self._asked.of(name)
+        if asked is None:
+            return f"is {type_}, and the configuration leaves it out"
+        kind = "int" if type_.startswith("int") else "float"
+        bits, group = found.bits, found.group or found.inputs
+        if asked.bits and asked.bits != bits and found.form.codes != "_weight_qdata":
+            self.excess += found.elements * (bits - asked.bits) // 8
+            return f"has {bits} bits, and {asked.bits} in the configuration"
+        if asked.kind and asked.kind != kind:
+            return f"is {type_}, and {asked.kind}{asked.bits} in the configuration"
+        if asked.group and min(asked.group, found.inputs) != group:
+            return f"has groups of {group}, and of {asked.group} in the configuration"
+        return ""
+
+    def _without_codes(self, name: str, weight: StoredTensor | None) -> None:
+        what = "has scales and no codes" if weight is None else f"has scales, and is {weight.dtype}"
+        is_fake = (
+            isinstance(self._fake, dict) and self._fake.get("weight_format") == "fake_quantized"
+        )
+        self._problems.add("note" if is_fake else "missing", name, what)
+
+    def _find_missing(self) -> None:
+        """Finds numbers that are left out, and modules that lack what almost all like them have."""
+        children, alike = _children(self._of), defaultdict[str, list[str]](list)
+        for parent, own in children.items():
+            alike[pattern_of(parent)].append(parent)
+            numbers = {int(each) for each in own if each.isdigit() and len(each) < 6}
+            if parent and numbers and len(numbers) == len(own):
+                for number in sorted(set(range(self._count(parent, numbers))) - numbers):
+                    self._missing(f"{parent}.{number}")
+        for parents in alike.values():
+            usual, count = Counter(frozenset(children[it]) for it in parents).most_common(1)[0]
+            odd = [each for each in parents if children[each] < usual]
+            if count > 2 and len(odd) <= max(1, len(parents) // _FEW):
+                for parent in odd:
+                    for child in sorted(usual - children[parent]):
+                        self._missing(f"{parent}.{child}")
+
+    def _count(self, parent: str, numbers: set[int]) -> int:
+        """Returns how many numbered modules there should be, by the last one or the configuration."""
+        inner = self._config.get("text_config")
+        count = (inner if isinstance(inner, dict) else self._config).get("num_hidden_layers")
+        is_main = parent.endswith(("model.layers", "language_model.layers"))
+        return min(max(max(numbers), count if type(count) is int and is_main else 0), _MOST_LAYERS)
+
+    def _missing(self, name: str, what: str = "is not there, and others like it are") -> None:
+        self.layers.append(AuditedLayer(name, "missing"))
+        self._problems.add("missing", name, what)
+
+    def _find_tied(self) -> None:
+        """Finds an output layer that is the embedding and was written as well, or that is another and was not."""
+        is_tied = self._config.get("tie_word_embeddings")
+        head, twin = (
+            self._of.get("lm_head", {}),
+            self._of.get("model.embed_tokens", {}).get("weight"),
+        )
+        weight = head.get("weight")
+        if is_tied is True and weight and twin and weight[1:3] == twin[1:3]:
+            self._problems.add(
+                "doubled", "lm_head", "is tied to the embedding, and written as well"
+            )
+            self.excess += weight.size
+        elif (
+            is_tied is False
+            and twin
+            and not head
+            and "CausalLM" in str(self._config.get("architectures"))
+        ):
+            self._missing("lm_head", "is not there, and is not tied to the embedding")
+
+    def compare(self, floats: Checkpoint) -> None:
+        """Compares with the float model, by names and shapes."""
+        theirs = {
+            _split(name)[0]: each for name, each in floats.tensors.items() if len(each.shape) > 1
+        }
+        ours, known, lacking = _children(self._of), _children(theirs), []
+        for name in theirs.keys() - self._of.keys():
+            parent = name
+            while parent and parent not in ours:
+                parent = parent.rpartition(".")[0]
+            is_tied = name == "lm_head" and self._config.get("tie_word_embeddings")
+            if (
+                ours[parent] & known[parent] and not is_tied
+            ):  # else it is laid out anew, as experts are
+                lacking.append(name)
+        if len(lacking) > len(theirs) / 2:
+            self._problems.add(
+                "configuration",
+                "the model",
+                "is another than the float model, whose layers it does not have",
+            )
+            return
+        gone = {each.name for each in self.layers if each.state == "missing"}
+        for name in sorted(set(lacking) - gone):
+            self._missing(name, "is in the float model, and not here")
+        for each in self.layers:
+            other = theirs.get(each.name)
+            if other is not None and each.elements and other.elements != each.elements:
+                shape = "x".join(map(str, other.shape))
+                self._problems.add(
+                    "shape",
+                    each.name,
+                    f"has {each.elements:,} weights, and {shape} in the float model",
+                )
+
+
+def _children(names: Iterable[str]) -> dict[str, set[str]]:
+    """Returns what stands behind the beginnings of names."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for name in names:
+        words = name.split(".")
+        for at, word in enumerate(words):
+            found[".".join(words[:at])].add(word)
+    return found
+
+
+def _in_float(name: str, tensors: Mapping[str, StoredTensor]) -> AuditedLayer | None:
+    """Returns a layer whose weights are floats; None for vectors and embeddings."""
+    weight = tensors.get("weight") or tensors.get("")
+    least = 2 if "weight" in tensors else 3  # experts have no ``weight`` in their name
+    if weight is None or weight.dtype not in _FLOATS or len(weight.shape) < least:
+        return None
+    if any(each in name.rpartition(".")[2] for each in _EMBEDDINGS):
+        return None
+    return AuditedLayer(
+        name, "left out", weight.dtype, weight.shape[-2:], weight.elements, weight.size
+    )
+
+
+def _read_inside(tensors: Mapping[str, StoredTensor]) -> tuple[tuple[int, int] | None, int]:
+    """Returns outputs and inputs, and the weights with one scale, where a small tensor of the module has them."""
+    state: Any = {}
+    if (own := tensors.get("weight_shape")) is not None and own.size == 16:
+        data = next(pieces(own), b"")
+        state = {"shape": [int.from_bytes(data[at : at + 8], "little") for at in (0, 8)]}
+    elif (own := tensors.get("weight.quant_state")) is not None and own.size < _LONGEST_STATE:
+        try:
+            state = json.loads(next(pieces(own), b""))
+        except (ValueError, RecursionError):
+            pass
+    found = state if isinstance(state, dict) else {}
+    shape, group = found.get("shape"), found.get("blocksize")
+    numbers = shape if isinstance(shape, list) and len(shape) == 2 else []
+    known = [each for each in numbers if type(each) is int and 0 < each < 1 << 31]
+    return ((known[0], known[1]) if len(known) == 2 else None), group if type(
+        group
+    ) is int and group > 0 else 0
+
+
+def _type_of(found: Fit, tensors: Mapping[str, StoredTensor], asked_bits: int) -> str:
+    """Returns what a weight is stored in."""
+    codes, scale = tensors[found.form.codes].dtype, tensors.get("weight_scale")
+    if codes in FP8.split():
+        return "fp8"
+    if (state := tensors.get("weight.quant_state")) is not None:
+        return state.name.rpartition("__")[2][:8]
+    if codes == "U8" and scale is not None and found.form.shape == "o i2":
+        return "nvfp4" if scale.dtype in FP8.split() else "mxfp4"
+    return (
+        f"int{asked_bits or found.bits}"
+        if found.form.codes == "_weight_qdata"
+        else f"int{found.bits}"
+    )

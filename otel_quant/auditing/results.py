@@ -1,0 +1,168 @@
+"""What an audit has found, and what it comes to in a sentence."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Literal, NamedTuple
+
+from otel_quant.schema.units import counted, share_text, size
+
+KINDS: Final = (
+    "file",
+    "shard",
+    "missing",
+    "shape",
+    "scale",
+    "forgotten",
+    "configuration",
+    "doubled",
+    "orphaned",
+    "size",
+    "note",
+)
+"""The kinds of problems, the worst first."""
+
+_NUMBER: Final = re.compile(r"(?<![^._/-])\d+(?![^._/-])")
+_NEAR: Final = 0.02  # Share of the forecast by which a size may differ from it
+_MOST_NAMED: Final = 3
+
+
+def pattern_of(name: str) -> str:
+    """Returns a name with ``*`` for its numbers: one for all layers."""
+    return _NUMBER.sub("*", name)
+
+
+class AuditProblem(NamedTuple):
+    """One thing that is wrong, of all tensors, layers or files that have it."""
+
+    kind: str  # One of `KINDS`
+    where: str  # The name of the only one; or with ``*`` for numbers, and how many there are
+    what: str  # What is wrong
+    fails: bool  # Whether the model does not pass because of it
+    names: Sequence[str]  # Of each
+
+
+class Problems:
+    """Collects what is wrong, folded: one line for what all layers have."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str, str], list[str]] = {}
+
+    def add(self, kind: str, name: str, what: str) -> None:
+        """Adds a problem of a tensor, a layer or a file; a ``note`` is no fault."""
+        self._found.setdefault((kind, pattern_of(name), what), []).append(name)
+
+    def worst_first(self) -> list[AuditProblem]:
+        """Returns all, the worst kind first, and of a kind those of most names."""
+        found = [
+            AuditProblem(kind, _where(pattern, names), what, kind != "note", names)
+            for (kind, pattern, what), names in self._found.items()
+        ]
+        return sorted(found, key=lambda it: (KINDS.index(it.kind), -len(it.names)))
+
+
+def _where(pattern: str, names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{pattern} ({len(names):,})"
+
+
+class AuditedLayer(NamedTuple):
+    """A linear layer or a convolution."""
+
+    name: str
+    state: Literal["quantized", "left out", "forgotten", "missing"]
+    type: str = ""  # What its weights are stored in
+    shape: tuple[int, ...] = ()  # Of its weights as they are used: outputs first
+    elements: int = 0  # Weights
+    bytes: int = 0  # With scales and zero points
+    sqnr: float | None = None  # Signal to quantization noise in dB, against the float model
+
+
+class ScalesRead(NamedTuple):
+    """How much of the scales was looked at."""
+
+    bytes: int = 0
+    of: int = 0
+    why: str = ""  # Why not all
+
+
+class Audit(NamedTuple):
+    """What was found in a model."""
+
+    path: str
+    layout: str  # How it lays out quantized weights; empty where no configuration says so
+    is_known: bool  # Whether that layout is one that can be checked
+    layers: Sequence[AuditedLayer]
+    problems: Sequence[AuditProblem]  # The worst first
+    bytes: int  # Of its files
+    forecast_bytes: int  # What they would take if all were as it was asked for
+    float_bytes: int | None  # Of the float model that it was compared with
+    scales: ScalesRead
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing makes the model another one than was asked for."""
+        return self.is_known and not any(each.fails for each in self.problems)
+
+    def of_state(self, state: str) -> list[AuditedLayer]:
+        """Returns the layers of a state."""
+        return [each for each in self.layers if each.state == state]
+
+    @property
+    def answer(self) -> str:
+        """What it comes to, in one sentence without its full stop."""
+        if not self.is_known:
+            return f"not audited: the layout {self.layout!r} is not known; {size(self.bytes)}"
+        if self.passed:
+            return f"{'as configured' if self.layout else 'no fault, by no configuration'}: {self._summary()}"
+        first, more = self.problems[0], sum(each.fails for each in self.problems) - 1
+        rest = f", and {counted(more, 'other problem')}" * bool(more)
+        return f"{first.where} {first.what}{rest}; {self._summary()}"
+
+    def _summary(self) -> str:
+        done, left = self.of_state("quantized"), self.of_state("left out")
+        types = [
+            f"{count:,} {name}" for name, count in Counter(it.type for it in done).most_common()
+        ]
+        words = (
+            done[0].type
+            if len(types) == 1
+            else f"quantized ({', '.join(types)})"
+            if done
+            else "quantized"
+        )
+        parts = [f"{len(done):,} of {counted(len(self.layers) - len(left), 'layer')} {words}"]
+        if left:
+            names = folded(each.name for each in left)
+            more = f" and {len(names) - _MOST_NAMED:,} more" * (len(names) > _MOST_NAMED)
+            parts.append(f"{', '.join(names[:_MOST_NAMED])}{more} left out")
+        is_near = abs(self.bytes - self.forecast_bytes) <= _NEAR * self.forecast_bytes
+        parts.append(
+            size(self.bytes) + (" as forecast" if is_near else f", not {size(self.forecast_bytes)}")
+        )
+        if self.float_bytes:
+            parts.append(f"{share_text(self.bytes / self.float_bytes)} of the float model")
+        return ", ".join(parts)
+
+    def to_json(self) -> str:
+        """Returns all of it as JSON."""
+        return json.dumps(self.to_dict(), indent=2)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns all of it for programs."""
+        lists = {
+            name: [each._asdict() for each in getattr(self, name)]
+            for name in ("layers", "problems")
+        }
+        verdict = {"passed": self.passed, "answer": self.answer}
+        return verdict | self._asdict() | lists | {"scales": self.scales._asdict()}
+
+
+def folded(names: Iterable[str]) -> list[str]:
+    """Returns names, those as one that differ in numbers only, with how many there are."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(pattern_of(name), []).append(name)
+    return [_where(pattern, own) for pattern, own in found.items()]

@@ -1,0 +1,95 @@
+"""Which threads wait for Python's global lock (GIL), by the address at which they sleep.
+
+The GIL is within CPython's ``_PyRuntime``, and all other locks of a program are elsewhere. Linux shows the address. It
+is read without giving the GIL away: that would wake one of the threads that wait for it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, TypeAlias
+
+from otel_quant.base.kernel_files import read_kept
+
+_WITH_SYMBOL: Final = 1  # RTLD_DL_SYMENT of dladdr1
+_SIZE: Final = 2  # Which of the words of an Elf64_Sym is its size
+_LONGEST: Final = 256  # Bytes of the file
+_MOST: Final = 32  # Other threads that are looked at
+
+_Pread: TypeAlias = Callable[[int, int, int], bytes]
+
+
+class GilWaits:
+    """Asks Linux which threads wait for it."""
+
+    def __init__(self) -> None:
+        self.rivals: tuple[
+            int, ...
+        ] = ()  # Those at the last look that may have, other than a step's
+
+    def waiting(self, files: Mapping[int, str], own: int, *, for_threads: bool) -> Collection[int]:
+        """Returns one or two threads that were blocked for the GIL for as long as each of them was blocked; else none.
+
+        They are a thread and another one, or two that it waits for. Of all threads the files ``schedstat`` are given, by
+        identifier. The sampler's thread has just got the GIL.
+        """
+        self.rivals, before = (), self.rivals
+        is_own = own in files and _is_waiting(files[own])
+        if is_own is False and not for_threads:
+            return ()
+        waiting: list[int] = []
+        running: list[int] = []
+        wanted = 2 if is_own is False else 1
+        for each in [*before, *files.keys() - {own, *before}][:_MOST]:
+            is_waiting = each != own and each in files and _is_waiting(files[each])
+            if is_waiting is not False:
+                (waiting if is_waiting else running).append(each)
+            if len(waiting) == wanted:
+                break
+        self.rivals = (*waiting, *running)[:wanted]
+        pair = self.rivals if is_own is False else (own, *self.rivals)
+        if len(pair) < 2 or not (is_own or waiting):
+            return ()
+        # One that runs may have had it until now, or be in C code: then it was hardly blocked.
+        return (own,) if is_own and waiting else pair
+
+
+def _is_waiting(schedstat: str) -> bool | None:
+    """Returns whether a thread waits for the GIL; None of one that runs."""
+    within, pread = _found()
+    try:
+        arguments = read_kept(system_call_of(schedstat), pread=pread).split(None, 2)
+        return int(arguments[1], 16) in within if len(arguments) > 1 else None
+    except (OSError, ValueError):
+        return False  # it has ended, or nobody can tell
+
+
+def system_call_of(schedstat: str) -> str:
+    """Returns the file that shows in which system call a thread is."""
+    return schedstat.removesuffix("schedstat") + "syscall"
+
+
+@functools.cache
+def _found() -> tuple[range, _Pread]:
+    """Returns where the GIL is, and what reads a file without giving it away."""
+    import ctypes  # the probes of a step have loaded it, and a program without one does not need it
+
+    try:
+        library = ctypes.PyDLL(None, use_errno=True)
+        first = ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, "_PyRuntime"))
+        names, symbol = (ctypes.c_void_p * 4)(), ctypes.POINTER(ctypes.c_uint64)()
+        library.dladdr1(ctypes.c_void_p(first), names, ctypes.byref(symbol), _WITH_SYMBOL)
+        within = range(first, first + symbol[_SIZE])
+    except (AttributeError, OSError, TypeError, ValueError):
+        return range(0), os.pread  # another Python, or another system
+    read, buffer = library.pread, ctypes.create_string_buffer(_LONGEST)
+
+    def pread(descriptor: int, *_: int) -> bytes:
+        size = read(descriptor, buffer, _LONGEST, ctypes.c_long(0))
+        if size < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        return buffer.raw[:size]
+
+    return within, pread

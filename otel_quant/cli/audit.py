@@ -1,0 +1,65 @@
+"""``otel-quant audit``: whether a quantized model that was written is what its configuration says."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+from otel_quant.cli import command as cmd
+
+FAILED: Final = 1  # It is not as configured, or could not be read
+
+
+def _run(options: argparse.Namespace) -> int:
+    from otel_quant.auditing.audit import audit
+    from otel_quant.auditing.checkpoint import AuditError
+    from otel_quant.views.audit import document
+
+    with cmd.user_errors(AuditError, exit_code=FAILED):
+        found = audit(options.model, _float_model(options.against), left_out=options.left_out)
+    cmd.print_document(document(found), options.format)
+    return 0 if found.passed else FAILED
+
+
+def _float_model(path: str | None) -> str | None:
+    """Returns the float model that is named, or that a recording was made with."""
+    from otel_quant.format.event_file import processes_in
+    from otel_quant.schema import semconv
+
+    if path is None or not Path(path).is_dir() or not processes_in(Path(path)):
+        return path
+    for run in cmd.read_recording(path, "--against: ", FAILED).runs:
+        models = [each.get("path") for each in run.models if each.get("role") == "float"]
+        for each in (*models, run.attributes.get(semconv.INPUT_PATH)):
+            if isinstance(each, str) and Path(each).exists():
+                return each
+    raise cmd.UserError(f"--against: {path}: its float model is not there; expected FLOAT", FAILED)
+
+
+COMMAND: Final = cmd.Command(
+    brief="check a quantized model that was written against its configuration",
+    description=f"Checks a quantized model that was written, by headers, scales and zero points: whether each layer is quantized as the configuration says, what was forgotten, missing or written twice, and whether the files are whole. No weight is read and no pickle loaded. Exit codes: 0 as configured, {FAILED} it is not, or cannot be read, {cmd.MISUSED} the command line makes no sense.",
+    examples=("Llama-3.1-8B-int4", "Llama-3.1-8B-int4 --against Llama-3.1-8B"),
+    arguments=(
+        cmd.option(
+            "model",
+            metavar="PATH",
+            help="a folder with *.safetensors and config.json, one such file or its index, or an ONNX file",
+        ),
+        cmd.option(
+            "--against",
+            metavar="FLOAT",
+            help="the float model, or a recording of the run that has quantized it: what is in it has to be there",
+        ),
+        cmd.option(
+            "--left-out",
+            action="append",
+            default=[],
+            metavar="NAME",
+            help="a layer that was left in float on purpose, or a pattern (*.gate), where the configuration does not say so; may be repeated",
+        ),
+        cmd.add_format,
+    ),
+    run=_run,
+)

@@ -80,7 +80,7 @@ def _environment() -> Environment:
 
 def _on_page(text: str) -> str:
     """Returns a text without marks that deceive, in which no line ends within an arrow or before a unit."""
-    return unbroken(printable(text)).replace("->", "-\u2060>")
+    return unbroken(printable(text)).replace("-> ", "-\u2060>\u00a0")
 
 
 def _parts(name: str) -> list[str]:

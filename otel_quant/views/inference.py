@@ -33,9 +33,9 @@ _TITLES: Final = {INFERENCE: "Inference", BENCH: "Variants side by side"}
 
 def document(result: results.InferenceResult, top: int | None = None) -> doc.Document:
     """Returns a result as a document, with so many nodes of each model; None: for a page."""
-    title, *others = _verdict(result)
+    busy, (title, *others) = list(_busy(result)), _verdict(result)
     over = _TITLES[BENCH] if result.baseline else f"Inference with {result.runtime}"
-    verdict = doc.Lines.of(others if top is None else (title, *others))
+    verdict = doc.Lines.of((*busy, *(() if top is None else (title,)), *others))
     parts = (*verdict, *_parts(result, _MOST if top is None else top, is_page=top is None))
     return doc.Document(parts, title, over, sheet=lambda: _sheet(result))
 
@@ -56,7 +56,11 @@ def recorded_sections(recording: Path) -> Iterator[doc.Section]:
             with open_regular(recording / name) as file:
                 result = results.read_result(file.read().decode())
             yield doc.Section(
-                title, (doc.Lines(_verdict(result)), *_parts(result, _MOST, is_page=True))
+                title,
+                (
+                    doc.Lines([*_busy(result), *_verdict(result)]),
+                    *_parts(result, _MOST, is_page=True),
+                ),
             )
         except (FileNotFoundError, NotADirectoryError):
             pass
@@ -124,7 +128,7 @@ def _verdict(result: results.InferenceResult) -> list[str]:
     """Returns a sentence for each model but the one that the others are compared with."""
     first = result.first
     others = [each for each in result.models if each is not first] or [first]
-    return [*_busy(result), *(_sentence(each, first) for each in others)]
+    return [_sentence(each, first) for each in others]
 
 
 def _busy(result: results.InferenceResult) -> Iterator[str]:
@@ -195,6 +199,7 @@ def _costliest(model: results.ModelResult) -> str:
 
 _COSTS: Final = "costs more than it gains"
 _HURTS: Final = "hurts accuracy"
+VERDICTS: Final = ("gains", _COSTS, _HURTS)
 _MUCH: Final = 0.1
 """Share of the time from which on a reason stands in the headline."""
 
@@ -471,7 +476,7 @@ class Beside:
     def pair(self, name: str, those: Sequence[str]) -> Pair:
         """Returns some layers as one."""
         lowest = _accuracy(self._model).lowest_sqnr
-        outputs = inf if lowest is None else lowest
+        outputs, is_poor = (inf, True) if lowest is None else (lowest, lowest < results.POOR)
         errors = [self._errors[each] for each in those if each in self._errors]
         known = [each.all for each in errors if each.all is not None]
         wrong = [each for each in those if each in self._wrong]
@@ -485,7 +490,7 @@ class Beside:
             )
         return Pair(
             name, _row(name, self.before, those), _row(name, self.after, those), min(known, default=None), reason,
-            bool(hurting or (wrong and not errors)), (self._first.role, self._model.role) == ("float", "quantized"),
+            bool(hurting or (wrong and is_poor and not errors)), (self._first.role, self._model.role) == ("float", "quantized"),
         )  # fmt: skip
 
 

@@ -164,15 +164,12 @@ _GROUPS: Final = {
 
 def _modelopt(found: Mapping[str, Any]) -> _Asked:
     def asked(own: Any) -> AskedType | None:
-        name = str(
-            _at(own, "quant_algo")
-        ).upper()  # FP8_PB_WO, NVFP4, W4A16_AWQ, W8A8_SQ_PER_CHANNEL
-        group = next((each for key, each in _GROUPS.items() if key in name), 0)
+        # FP8_PB_WO, NVFP4, W4A16_AWQ, W8A8_SQ_PER_CHANNEL
+        name, group = str(_at(own, "quant_algo")).upper(), _integer(_at(own, "group_size"))
+        group = group or next((each for key, each in _GROUPS.items() if key in name), 0)
         words = re.match(r"(?:NV|MX)?(FP|W)(\d)", name)
-        kind = "" if words is None else "int" if words[1] == "W" else "float"
-        return AskedType(
-            int(words[2]) if words else 0, _integer(_at(own, "group_size")) or group, kind
-        )
+        kind = "int" if words and words[1] == "W" else "float"
+        return AskedType(int(words[2]), group, kind) if words else AskedType()
 
     return asked(found), [(name, asked(own)) for name, own in _items(found.get("quantized_layers"))]
 

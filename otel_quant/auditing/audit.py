@@ -38,9 +38,8 @@ def audit(
     model, problems = Path(path), Problems()
     if not model.exists():
         raise AuditError(f"{model}: does not exist; expected a folder, *.safetensors or *.onnx")
-    onnx = (
-        [] if model.is_file() or any(model.glob("*.safetensors*")) else sorted(model.glob("*.onnx"))
-    )
+    is_onnx = model.is_dir() and not any(model.glob("*.safetensors*"))
+    onnx = sorted(model.glob("*.onnx")) if is_onnx else []
     if len(onnx) > 1:
         raise AuditError(f"{model}: has {len(onnx)} ONNX files; expected the path of one")
     found: CheckpointLayers | OnnxLayers
@@ -48,25 +47,16 @@ def audit(
         found = OnnxLayers(onnx[0] if onnx else model, asked_of({}, left_out), problems)
     else:
         found = CheckpointLayers(read_checkpoint(model, problems), left_out, problems)
-    floats = None
+    before = None
     if against is not None and isinstance(found, CheckpointLayers):
         floats = read_checkpoint(Path(against), Problems())
         found.compare(floats)
-    method, known = found.asked.method, found.asked.known
+        before = floats.bytes
+    method, known, size = found.asked.method, found.asked.known, found.bytes
     if known and found.layers and all(each.state != "quantized" for each in found.layers):
         what = f"has no quantized layer; its configuration asks for {method or 'nothing'}"
         problems.add("forgotten", "the model", what)
     read = check_scales(found.scales, problems, seconds)
-    layers, size = found.layers if known else [], found.bytes
-    before = None if floats is None else floats.bytes
-    return Audit(
-        str(path),
-        method,
-        known,
-        layers,
-        problems.worst_first(),
-        size,
-        size - found.excess,
-        before,
-        read,
-    )
+    layers, wrong = found.layers if known else [], problems.worst_first()
+    sizes = size, size - found.excess, before
+    return Audit(str(path), method, known, layers, wrong, *sizes, read)

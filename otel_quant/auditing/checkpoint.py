@@ -29,17 +29,11 @@ _SHARD: Final = re.compile(r"-(\d+)-of-(\d+)\.safetensors$")
 _PICKLES: Final = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _ENTRY: Final = {"dtype", "shape", "data_offsets"}
 
+_TYPES: Final = "4 F4, 6 F6_E2M3 F6_E3M2, 8 BOOL U8 I8 F8_E4M3 F8_E5M2 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ, 16 U16 I16 F16 BF16, 32 U32 I32 F32, 64 U64 I64 F64 C64"
 BITS: Final = {
-    name: bits
-    for bits, names in (
-        (4, "F4"),
-        (6, "F6_E2M3 F6_E3M2"),
-        (8, "BOOL U8 I8 F8_E4M3 F8_E5M2 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ"),
-        (16, "U16 I16 F16 BF16"),
-        (32, "U32 I32 F32"),
-        (64, "U64 I64 F64 C64"),
-    )
-    for name in names.split()
+    name: int(bits)
+    for bits, *names in (each.split() for each in _TYPES.split(", "))
+    for name in names
 }
 """Bits of an element, by what safetensors calls its type."""
 
@@ -222,11 +216,7 @@ def _tensors(
         if each is not None and name not in found:
             found[name] = each
         elif name != "__metadata__":
-            what = (
-                "is twice in the header"
-                if each
-                else "has an entry in the header that makes no sense"
-            )
+            what = "is twice in the header" if each else "has an entry in the header without sense"
             problems.add("file", name[:_LONGEST_NAME], what)
     at, cut = start, 0
     for each in sorted(found.values(), key=lambda it: (it.begin, it.size)):
@@ -261,9 +251,7 @@ def _tensor(name: str, entry: Any, file: str, start: int) -> StoredTensor | None
         return None
     if not all(type(it) is int and 0 <= it <= _LONGEST for it in (*shape, *offsets)):
         return None
-    begin, end = offsets
+    begin, end = start + offsets[0], start + offsets[1]
     return (
-        StoredTensor(name, dtype, tuple(shape), file, start + begin, end - begin)
-        if begin <= end
-        else None
+        StoredTensor(name, dtype, tuple(shape), file, begin, end - begin) if begin <= end else None
     )

@@ -57,28 +57,22 @@ class Siblings:
             self._blocks.add(block_of(each.name))
             self._sizes[block_of(each.name)] += each.elements
         for each in floats:
-            self._sizes.update(
-                {block_of(each.name): each.elements, pattern_of(each.name): each.elements}
-            )
+            for name in (block_of(each.name), pattern_of(each.name)):
+                self._sizes[name] += each.elements
         return [self._sorted(each) for each in floats]
 
     def _sorted(self, layer: AuditedLayer) -> AuditedLayer:
         asked, is_named = self._asked.of(layer.name)
         role, block = pattern_of(layer.name), block_of(layer.name)
-        kin = self._types.get((role, layer.shape))
-        least = _LEAST_SHARE[self._asked.method == "gptq"] * self._sizes[block]
-        if asked is None and (self._asked.method or is_named):
+        kin, method = self._types.get((role, layer.shape)), self._asked.method
+        is_inside = block in self._blocks and role != block and method
+        if asked is None and (method or is_named):
             return layer
         if kin:
             what = f"is {layer.type}, and others like it are {kin}"
         elif is_named and asked is not None:
             what = f"is {layer.type}, and the configuration names it"
-        elif (
-            role != block
-            and block in self._blocks
-            and self._sizes[role] > least
-            and self._asked.method
-        ):
+        elif is_inside and self._sizes[role] > _LEAST_SHARE[method == "gptq"] * self._sizes[block]:
             what = f"is {layer.type}, and the configuration does not leave it out"
         else:
             return layer
@@ -93,10 +87,8 @@ class CheckpointLayers:
 
     def __init__(self, checkpoint: Checkpoint, left_out: Iterable[str], problems: Problems) -> None:
         self.asked, self.bytes = asked_of(checkpoint.quantization, left_out), checkpoint.bytes
-        self._config, self._add = (
-            checkpoint.config,
-            (problems if self.asked.known else Problems()).add,
-        )
+        self._add = (problems if self.asked.known else Problems()).add
+        self._config = checkpoint.config
         self._of: dict[str, dict[str, StoredTensor]] = defaultdict(dict)
         self.scales: list[StoredTensor] = []
         self.excess = 0  # Bytes that would not be there if all were as asked for
@@ -167,11 +159,10 @@ class CheckpointLayers:
         for parent, own in children.items():
             alike[pattern_of(parent)].append(parent)
             # Single modules have gaps where there is nothing to store: an activation.
-            numbers = {
-                int(it)
-                for it in own
-                if it.isdigit() and len(it) < 6 and f"{parent}.{it}" in children
-            }
+            blocks = [
+                it for it in own if it.isdigit() and len(it) < 6 and f"{parent}.{it}" in children
+            ]
+            numbers = set(map(int, blocks))
             if parent and len(numbers) > 1 and len(numbers) == len(own):
                 for number in sorted(set(range(self._count(parent, numbers))) - numbers):
                     self._missing(f"{parent}.{number}")
@@ -218,9 +209,8 @@ class CheckpointLayers:
             )  # laid out anew, as experts are
             lacking += [name] * (not is_tied and not is_anew)
         if len(lacking) > len(theirs) / 2:
-            self._add(
-                "configuration", "the model", "lacks most layers of the float model: it is another"
-            )
+            what = "lacks most layers of the float model: it is another"
+            self._add("configuration", "the model", what)
             return
         gone = tuple(each.name for each in self.layers if each.state == "missing")
         for name in sorted(lacking):
@@ -230,11 +220,8 @@ class CheckpointLayers:
             other = theirs.get(each.name)
             if other is not None and each.elements not in (0, other.elements):
                 shape = "x".join(map(str, other.shape))
-                self._add(
-                    "shape",
-                    each.name,
-                    f"has {each.elements:,} weights, and {shape} in the float model",
-                )
+                what = f"has {each.elements:,} weights, and {shape} in the float model"
+                self._add("shape", each.name, what)
 
 
 def _children(names: Iterable[str]) -> dict[str, set[str]]:
@@ -255,9 +242,8 @@ def _in_float(name: str, tensors: Tensors) -> AuditedLayer | None:
         return None
     if any(each in name.rpartition(".")[2] for each in _EMBEDDINGS):
         return None
-    return AuditedLayer(
-        name, "left out", weight.dtype, weight.shape[-2:], weight.elements, weight.size
-    )
+    shape = weight.shape[-2:]
+    return AuditedLayer(name, "left out", weight.dtype, shape, weight.elements, weight.size)
 
 
 def _read_inside(tensors: Tensors) -> tuple[tuple[int, int] | None, int]:
@@ -289,8 +275,5 @@ def _type_of(found: Fit, tensors: Tensors, asked_bits: int) -> str:
         return state.name.rpartition("__")[2][:8]
     if codes == "U8" and scale is not None and found.form.shape == "o i2":
         return "nvfp4" if scale.dtype in FP8 else "mxfp4"
-    return (
-        f"int{asked_bits or found.bits}"
-        if found.form.codes == "_weight_qdata"
-        else f"int{found.bits}"
-    )
+    is_unpacked = found.form.codes == "_weight_qdata"
+    return f"int{asked_bits or found.bits}" if is_unpacked else f"int{found.bits}"

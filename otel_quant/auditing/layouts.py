@@ -26,7 +26,7 @@ weight        | I8 FP8  | o i   | weight_scale: o n / 1 / blocks             | w
 weight        | FP8     | o i   | weight_scale_inv: blocks                   |                                           | 8 |
 _weight_qdata | I8 FP8  | o i   | _weight_scale: o n / 1                     | _weight_zero_point: o n / 1               | 8 |
 _weight_qdata | U8      | o i2  | _weight_scale: n o                         | _weight_zero_point: n o                   | 4 |
-weight        | U8 BF16 F16 F32 | codes | weight.absmax: absmax, weight.quant_state: | weight.quant_map: 16                      | 4 |
+weight        | U8 BF16 F16 F32 | codes | weight.absmax: absmax, weight.quant_state: any | weight.quant_map: 16                      | 4 |
 weight        | I8      | o i   | SCB: o                                     | weight_format: 1                          | 8 |
 """
 """A way to lay out a weight of ``o`` outputs and ``i`` inputs: suffix, types and shape of the codes; suffixes and shapes of what
@@ -52,10 +52,7 @@ def _form(row: str) -> Form:
     codes, types, shape, scales, others, bits, method = (each.strip() for each in row.split("|"))
     known = tuple(each for name in types.split() for each in (FP8 if name == "FP8" else (name,)))
     beside, more = (
-        {
-            name.strip(): each.strip()
-            for name, each in (it.split(":") for it in text.split(",") if it)
-        }
+        dict(each.strip().split(": ") for each in text.split(",") if each)
         for text in (scales, others)
     )
     return Form(codes, known, shape, beside, more, int(bits), method)
@@ -64,24 +61,16 @@ def _form(row: str) -> Form:
 FORMS: Final = tuple(map(_form, _FORMS.strip().splitlines()))
 """Those of one kind of codes in the order in which they are tried."""
 
-SCALES: Final = {name for form in FORMS for name in form.scales} - {
-    "weight_shape",
-    "weight.quant_state",
-}
-ALL_SCALES: Final = SCALES | {
-    "weight_global_scale",
-    "input_global_scale",
-    "weight_scale_2",
-    "input_scale",
-    "pre_quant_scale",
-    "weight.nested_absmax",
-}
+_INSIDE: Final = {"weight_shape", "weight.quant_state"}  # What has lengths, and is no scale
+SCALES: Final = {name for form in FORMS for name in form.scales} - _INSIDE
+_MORE: Final = ("weight_global_scale", "input_global_scale", "weight_scale_2", "input_scale")
+ALL_SCALES: Final = SCALES.union(_MORE, ("pre_quant_scale", "weight.nested_absmax"))
 """Suffixes of tensors whose values are looked at."""
 
-SUFFIXES: Final = ALL_SCALES | {
-    name for form in FORMS for name in (form.codes, *form.scales, *form.others)
-}
+_NAMED: Final = {name for form in FORMS for name in (form.codes, *form.scales, *form.others)}
+SUFFIXES: Final = ALL_SCALES | _NAMED
 _GROUPS: Final = (0, 8, 16, 32, 64, 128, 256, 512, 1024)
+_PACKING: Final = {"*": 32, "2": 2}  # Bits of an int32, codes in a byte
 _PACKED: Final = (4, 8, 2, 3)  # Bits of codes in int32
 
 
@@ -139,23 +128,19 @@ def _tried(
     """Returns a weight of so many bits and such groups, with what does not fit; a group of -1 is measured."""
     codes, words = tensors[form.codes], form.shape.split()
     at = 0 if form.shape == "codes" else max(0, len(codes.shape) - len(words))
-    times = {"*": (32, bits), "2": (2, 1), "": (1, 1)}
     whole = {
-        word[0]: length * times[word[1:]][0] // times[word[1:]][1]
+        word[0]: length * _PACKING.get(word[1:], 1) // (bits if word[1:] == "*" else 1)
         for word, length in zip(words, codes.shape[at:], strict=False)
-        if word != "codes"
     }
     outputs, inputs = known or (whole.get("o", 1), whole.get("i", 1))
     group = _measured(form, tensors, at, inputs) if group < 0 else group
     found = Fit(form, outputs, inputs, prod(codes.shape[:at]), bits, group)
     misfits = []
     for suffix, shapes in {form.codes: form.shape, **form.scales, **form.others}.items():
-        if suffix in tensors and shapes:
+        if suffix in tensors and shapes != "any":
             has = tensors[suffix].shape
-            allowed = [
-                _shape(found, words, has[at:], BITS.get(codes.dtype, 8))
-                for words in shapes.split("/")
-            ]
+            width = BITS.get(codes.dtype, 8)
+            allowed = [_shape(found, words, has[at:], width) for words in shapes.split("/")]
             if _bare(has[at:]) not in map(_bare, allowed):
                 expected = " or ".join(_text(has[:at] + each) for each in dict.fromkeys(allowed))
                 misfits.append(f"{suffix} is {_text(has)} where {expected} is expected")
@@ -179,18 +164,15 @@ def _shape(found: Fit, words: str, has: tuple[int, ...], width: int) -> tuple[in
     o, i, bits = found.outputs, found.inputs, found.bits
     if words.strip() == "blocks":  # any that are no more than rows and columns
         return has if len(_bare(has)) <= 2 and max(has, default=0) <= max(o, i) else (o, i)
-    values = {
-        "o": o,
-        "i": i,
-        "n": -(-i // found.group) if found.group else 1,
-        "o*": -(-o * bits // 32),
-        "i*": -(-i * bits // 32),
-        "o2": -(-o // 2),
-        "i2": -(-i // 2),
-        "absmax": -(-o * i // (found.group or 64)),
-        "codes": -(-o * i * 4 // width),
-    }
-    return tuple(values.get(word) or int(word) for word in words.split())
+    values = {"o": o, "i": i, "n": -(-i // found.group) if found.group else 1}
+    values |= {"absmax": -(-o * i // (found.group or 64)), "codes": -(-o * i * 4 // width)}
+
+    def length(word: str) -> int:
+        if word[1:] not in _PACKING or word[0] not in values:
+            return values[word] if word in values else int(word)
+        return -(-values[word[0]] * (bits if word[1:] == "*" else 1) // _PACKING[word[1:]])
+
+    return tuple(map(length, words.split()))
 
 
 def _bare(shape: tuple[int, ...]) -> tuple[int, ...]:

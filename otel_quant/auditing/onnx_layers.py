@@ -68,13 +68,11 @@ class OnnxLayers:
             if file is None:
                 self._add("file", location, "is outside of the model's folder")
             elif not file.is_file():
-                self._add(
-                    "missing", location, f"is not there, with {counted(count, 'tensor')} in it"
-                )
+                what = f"is not there, with {counted(count, 'tensor')} in it"
+                self._add("missing", location, what)
             elif has < end:
-                self._add(
-                    "file", location, f"is truncated: {size(end - has)} are missing at its end"
-                )
+                what = f"is truncated: {size(end - has)} are missing at its end"
+                self._add("file", location, what)
             whole += has
         return whole
 

@@ -242,7 +242,7 @@ FILES: Final[dict[str, tuple[Callable[[Path], None], str]]] = {
     "a size of another": (edited_index(lambda it: it["metadata"].update(total_size=44_000_000)), "size model.safetensors.index.json has a total_size of 44.0 MB; the tensors take"),
     "outside of the folder": (edited_index(lambda it: it["weight_map"].update(y="../../etc/passwd")), "file y is in the index, in a file outside of the folder"),
     "wrong offsets": (edited_header(shift), "file model.layers.0.mlp.up_proj.scales has 2,050 bytes, and its shape takes 2,048"),
-    "no sense": (edited_header(lambda it: it.update(z={"dtype": "F16", "shape": [-1], "data_offsets": [0, 0]})), "file z has an entry in the header that makes no sense"),
+    "no sense": (edited_header(lambda it: it.update(z={"dtype": "F16", "shape": [-1], "data_offsets": [0, 0]})), "file z has an entry in the header without sense"),
 }  # fmt: skip
 
 

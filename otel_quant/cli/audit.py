@@ -22,9 +22,16 @@ def _run(options: argparse.Namespace) -> int:
     from otel_quant.auditing.checkpoint import AuditError
     from otel_quant.views.audit import document
 
+    if options.weights and options.against is None:
+        raise cmd.UserError("--weights: expected --against FLOAT, to compare with", cmd.MISUSED)
     gc.disable()  # of many tensors it would look through all again and again; we end soon
     with cmd.user_errors(AuditError, exit_code=FAILED):
-        found = audit(options.model, _float_model(options.against), left_out=options.left_out)
+        found = audit(
+            options.model,
+            _float_model(options.against),
+            weights=options.weights,
+            left_out=options.left_out,
+        )
     cmd.print_document(document(found), options.format)
     return 0 if found.passed else FAILED
 
@@ -87,7 +94,7 @@ def _written(recording: Recording) -> Iterator[tuple[str, bool]]:
 
 COMMAND: Final = cmd.Command(
     brief="check a quantized model that was written against its configuration",
-    description=f"Checks a quantized model that was written, by headers, scales and zero points: whether each layer is quantized as the configuration says, what was forgotten, missing or written twice, and whether the files are whole. No weight is read and no pickle loaded. Exit codes: 0 as configured, {FAILED} it is not, or cannot be read, {cmd.MISUSED} the command line makes no sense.",
+    description=f"Checks a quantized model that was written, by headers, scales and zero points: whether each layer is quantized as the configuration says, what was forgotten, missing or written twice, and whether the files are whole. Weights are read with --weights alone, and no pickle is loaded. Exit codes: 0 as configured, {FAILED} it is not, or cannot be read, {cmd.MISUSED} the command line makes no sense.",
     examples=("Llama-3.1-8B-int4", "Llama-3.1-8B-int4 --against Llama-3.1-8B"),
     arguments=(
         cmd.option(
@@ -99,6 +106,11 @@ COMMAND: Final = cmd.Command(
             "--against",
             metavar="FLOAT",
             help="the float model, or a recording of the run that has quantized it: what is in it has to be there",
+        ),
+        cmd.option(
+            "--weights",
+            action="store_true",
+            help="read the weights too, and show how far off those of each layer are from the float model's (SQNR)",
         ),
         cmd.option(
             "--left-out",

@@ -47,9 +47,9 @@ def _run(options: argparse.Namespace) -> int:
 def _quantized_again(folder: Path, command: Sequence[str], nodes: Sequence[str]) -> str:
     """Runs a program in a copy of the working folder, with some nodes left in float; returns the model that it writes."""
     copy, recording, output = folder / "copy", folder / "recording", folder / "output"
-    _copy(Path.cwd(), copy)
+    _copy(Path.cwd().resolve(), copy)
     own = [sys.executable, "-P", "-m", "otel_quant", "run", "--quiet", "--no-report"]
-    environ = {**os.environ, OTEL_QUANT_EXCLUDE: json.dumps(nodes)}
+    environ = {**os.environ, "TMPDIR": str(folder), OTEL_QUANT_EXCLUDE: json.dumps(nodes)}
     words = [*own, "--out", str(recording), "--", *command]
     with chdir(copy):
         code, _ = ProgramElsewhere(words, environ, str(output)).wait(nullcontext, list)
@@ -68,10 +68,14 @@ def _quantized_again(folder: Path, command: Sequence[str], nodes: Sequence[str])
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copies a folder without its history; environments of Python are the same ones."""
+    """Copies a folder without its history and the copy itself; environments of Python are the same ones."""
+    inside = {source / ".git", *target.resolve().parents}
 
     def left_out(folder: str, names: list[str]) -> set[str]:
-        return {it for it in names if it == ".git" or (Path(folder) / it / _ENVIRONMENT).exists()}
+        paths = {name: Path(folder) / name for name in names}
+        return {
+            it for it, path in paths.items() if path in inside or (path / _ENVIRONMENT).exists()
+        }
 
     shutil.copytree(source, target, ignore=left_out, ignore_dangling_symlinks=True)
     for each in source.glob(f"*/{_ENVIRONMENT}"):

@@ -97,6 +97,9 @@ class UnknownNodes(NamedTuple):
     reason: str
 
 
+_NOTHING: Final = "cannot be fixed in the model"
+
+
 class InFloat(NamedTuple):
     """Contractions that onnxruntime is expected to run in float, for one reason.
 
@@ -120,13 +123,10 @@ class InFloat(NamedTuple):
     def text(self) -> str:
         """The reason, the nodes that it is of, and the remedy."""
         nodes = ", ".join(f"{op} {count}" for op, count in self.ops.items())
-        remedy = f"{self.remedy} would change it" if self.remedy else "cannot be fixed in the model"
-        if self.remedy and self.then:
-            count = sum(self.ops.values())
-            more = "".join(f", {n} also need {it or 'more'}" for it, n in self.then.items())
-            remedy = (
-                f"{self.remedy} would change {count - sum(self.then.values())} of {count}{more}"
-            )
+        count, more = sum(self.ops.values()), sum(self.then.values())
+        changed = f"{count - more} of {count}" if more else "it"
+        also = "".join(f", {n} also need {it or 'more'}" for it, n in self.then.items())
+        remedy = f"{self.remedy} would change {changed}{also}" if self.remedy else _NOTHING
         return f"{self.reason} ({nodes}, the first '{printable(self.first, SHOWN)}'; {remedy})"
 
 

@@ -40,6 +40,7 @@ class OnnxEvidence:
     not_finite: Mapping[str, Any] | None = None  # The first node whose results are not finite
     outputs: float = inf  # The lowest dB of the outputs beside the float model
     below: Sequence[BackendKernel] = ()  # What is reported to run in compiled kernels
+    is_told: bool = False  # Whether its session has arguments of a file beside it
 
     def of(self, op_types: Collection[str]) -> Sequence[Placed]:
         """Returns the kernels of some operators."""
@@ -134,7 +135,7 @@ _BY_WEIGHTS: Final = frozenset({"MatMulBnb4", "MatMulNBits"})
 """Kernels of floats by integers."""
 
 
-def _kind_of(type_name: str) -> str:
+def kind_of(type_name: str) -> str:
     """Returns which kernels a type has: those on integers, by integers as weights, or of floats."""
     if type_name.endswith(("weight-only", "by weights")):
         return "floats by integers"
@@ -145,8 +146,8 @@ def _kind_of(type_name: str) -> str:
 def _undone(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields contractions that were left in float, and that onnxruntime has quantized on loading."""
     asked, (reason, remedy) = evidence.file.contractions, obstacles.ON_LOADING
-    ran = {op: _kind_of(it) for op, it in ran_in(evidence.kernels, evidence.file).items()}
-    undone = [op.name for op in ran if (_kind_of(asked[op].asked), ran[op]) == _UNDONE]
+    ran = {op: kind_of(it) for op, it in ran_in(evidence.kernels, evidence.file).items()}
+    undone = [op.name for op in ran if (kind_of(asked[op].asked), ran[op]) == _UNDONE]
     if undone:
         yield _of_nodes(evidence, undone, f"ran in integers: {reason}", *remedy)
 
@@ -158,11 +159,11 @@ _UNDONE: Final = ("float", "integers")
 @FINDINGS.row("unexpected", "docs/cost.md")
 def _unexpected(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields contractions that ran otherwise than the rules of ``cost`` have it."""
-    if evidence.level not in _FUSES_QUANTIZED or set(evidence.asked) - {CPU}:
+    if evidence.is_told or evidence.level not in _FUSES_QUANTIZED or set(evidence.asked) - {CPU}:
         return
     pairs: dict[tuple[str, str], list[str]] = {}
     for op, found in ran_in(evidence.kernels, evidence.file).items():
-        pair = _kind_of(evidence.file.contractions[op].expected), _kind_of(found)
+        pair = kind_of(evidence.file.contractions[op].expected), kind_of(found)
         pairs.setdefault(pair, []).append(op.name)
     for (expected, ran), names in pairs.items():
         if expected != ran:
@@ -277,9 +278,10 @@ def _why(evidence: OnnxEvidence, at: TypedNode, op: TypedNode) -> obstacles.Obst
         return obstacles.OTHER_NUMBERS if changes_scale else None
     known, rule = fused.obstacles.get(at), graph.FUSIONS.get(at.kind)
     if known is not None:  # Case 3
-        result = obstacles.NOT_QUANTIZED
-        found = (_read_otherwise(file, at, it) if it is result else it for it in known)
-        return obstacles.together(list(found))
+        not_made = obstacles.NOT_QUANTIZED
+        return obstacles.together(
+            [_otherwise(file, at, it) if it is not_made else it for it in known]
+        )
     if rule is None:  # Case 4
         is_norm = at.kind == "BatchNormalization"
         return obstacles.UNFOLDED if is_norm else obstacles.NO_KERNEL
@@ -291,7 +293,7 @@ def _why(evidence: OnnxEvidence, at: TypedNode, op: TypedNode) -> obstacles.Obst
         if op.kind in graph.DEQUANTIZES and len(file.readers(op.outputs[0])) > 1:
             return None
         otherwise = obstacles.NOT_HERE if at in fused.by_weights else _of_operands(file, at, rule)
-        return _read_otherwise(file, at, otherwise)
+        return _otherwise(file, at, otherwise)
     return _of_operands(file, at, rule)  # Case 6
 
 
@@ -301,9 +303,7 @@ def _dequantizer(file: FileGraph, value: Value) -> TypedNode | None:
     return found if found and found.kind in graph.DEQUANTIZES else None
 
 
-def _read_otherwise(
-    file: FileGraph, op: TypedNode, known: obstacles.Obstacle
-) -> obstacles.Obstacle:
+def _otherwise(file: FileGraph, op: TypedNode, known: obstacles.Obstacle) -> obstacles.Obstacle:
     """Returns that not its QuantizeLinear alone reads a result, or another obstacle where that is not so."""
     readers = file.readers(op.outputs[0])
     others = [each for each in readers if each.kind not in graph.QUANTIZES]

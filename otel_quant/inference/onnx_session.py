@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import re
 import time
@@ -265,9 +266,11 @@ class OnnxSession:
             made.add_session_config_entry(f"{weights}_file_name", "graph.weights")
             made.add_session_config_entry(f"{weights}_min_size_in_bytes", str(_LARGE))
         providers: list[Any] = [(name, dict(more)) for name, more in self._options["providers"]]
+        beside = self._options["session"]
+        told = json.loads(Path(beside).read_text(encoding="utf-8")) if beside else {}
         return onnxruntime.InferenceSession(
             self._path, made, providers=providers or ["CPUExecutionProvider"],
-            disabled_optimizers=list(self._options["disabled"]),
+            disabled_optimizers=[*self._options["disabled"], *told.get("disabled_optimizers", ())],
         )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
@@ -28,7 +29,8 @@ def calibrated(recording: Recording, model: estimates.EstimatedModel) -> estimat
     within = summary.steps_of(recording)(each).value(each.step, summary.MEMORY_PEAK) or 0
     few, more = (estimates.estimate(model, method, count) for count in (2, 3))
     kept = estimates.while_reading(method, more) - estimates.while_reading(method, few)
-    grown = summary.growing(recording, each)
+    reading = replace(each, end=each.step.progress[-1][0]) if each.step.progress else each
+    grown = summary.growing(recording, reading)
     own = (grown.per_sample or 0 if grown else 0) - kept
     is_cut, own = each.step.state != "ended", round(own) if own > _MUCH * kept else 0
     seconds = () if is_cut else _seconds(recording, each, method.kept is None)

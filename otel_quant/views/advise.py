@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import Final
 
-from otel_quant.inference.advise.advice_results import AdviceResult, AdvisedFile, AdvisedNode
-from otel_quant.schema.units import counted, speed_text
+from otel_quant.inference.advise.advice_results import AdviceResult, AdvisedNode
+from otel_quant.inference.results import ModelResult
+from otel_quant.schema.units import counted
 from otel_quant.views import document as doc
-from otel_quant.views.text import number_text
+from otel_quant.views.inference import measured_parts
+from otel_quant.views.text import number_text, phrase
 
 _ROWS: Final = 20
 
@@ -29,43 +31,32 @@ def document(result: AdviceResult) -> doc.Document:
 
 def _answer(result: AdviceResult) -> str:
     """Returns the answer in one sentence."""
-    if not result.files:
+    found = {role: _figures(each) for role, each in result.models.items() if role != "float"}
+    if not found:
         return f"{result.model}: nothing is to be left in float: {result.why}"
-    before, after, *_ = result.files
-    than = "" if before.sqnr is None else f" (not {before.sqnr:.1f})"
-    text = (
-        f"{result.model} with {len(result.left):,} of {counted(len(result.nodes), 'node')} in float"
-    )
-    text += f": {_figures(after)}{than}"
-    again = result.file("rerun")
-    text += "" if again is None else f"; quantized again: {_figures(again)}"
-    return f"{text}; {result.why}" if result.why else text
+    nodes = f"{len(result.left):,} of {counted(len(result.nodes), 'node')}"
+    text = f"{result.model} with {nodes} in float: {found['forecast']}, not {found['quantized']}"
+    text += phrase("; quantized again: {}", found.get("rerun"))
+    return text + phrase("; {}", result.why)
 
 
-def _figures(file: AdvisedFile) -> str:
-    speed = speed_text(file.ratio) if file.ratio and file.is_apart else "as fast"
-    sqnr = "the same outputs" if file.sqnr is None else f"SQNR {file.sqnr:.1f} dB"
-    return f"{speed}, {number_text(file.bytes, 'By')}, {sqnr}"
+def _figures(model: ModelResult) -> str:
+    """Returns the error, time and size of a file."""
+    sqnr = model.accuracy and model.accuracy.lowest_sqnr
+    time = model.latency and (model.latency.cpu or model.latency.median)
+    bytes_ = model.memory and model.memory.weights_on_disk
+    parts = ((sqnr, "dB", 1), (time, "ms", None), (bytes_, "By", None))
+    return ", ".join(number_text(each, unit, digits) for each, unit, digits in parts if each)
 
 
 def _parts(result: AdviceResult) -> Iterator[doc.Part]:
     yield from doc.Lines.of(result.option)
-    title = "in turns; the forecast is of the file without the quantization of these nodes"
-    if result.files:
-        yield doc.Table.of(_FILES, result.files, known_only=True, id="advise-files", title=title)
     title = "nodes by their part of the outputs' noise"
     table = doc.Table.of(_NODES, result.nodes, known_only=True, id="advise-nodes", title=title)
     yield table.first(_ROWS, "node")
+    if result.measured is not None:
+        yield from measured_parts(result.measured, _ROWS)
 
-
-_FILES: Final[tuple[doc.Column[AdvisedFile], ...]] = (
-    doc.Column("", value=attrgetter("role"), key="role"),
-    doc.Column("median", "s", attrgetter("median"), shown_in="ms", key="median_seconds"),
-    doc.Column("CPU time", "s", attrgetter("cpu"), shown_in="ms", key="cpu_seconds"),
-    doc.Column("time", "x", attrgetter("ratio"), digits=2, key="ratio"),
-    doc.Column("SQNR", "dB", attrgetter("sqnr"), shown_in="dB", digits=1, key="sqnr_db"),
-    doc.Column("size", "By", attrgetter("bytes")),
-)
 
 _NODES: Final[tuple[doc.Column[AdvisedNode], ...]] = (
     doc.Column("node", value=attrgetter("name")),

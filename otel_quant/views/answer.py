@@ -152,7 +152,7 @@ def outcome(recording: model.Recording, subject: ShownProcess) -> str:
         return f"{program} finished in {length}{but}"
     if recording.state == "running":
         return f"{program} had been running for {length} when this was made{phrase(': {}', where)}"
-    place = phrase(" in {}", _ending_of(recording).process is None and where)
+    place = phrase(" in {}", not _is_within(recording) and where)
     if recording.state == "lost" and not recording.path.is_dir():
         # Quark's profiler, which may still be running, holds no lock on its file.
         return f"{program} has no end record (killed, or still running); last seen after {length}{place}"
@@ -187,9 +187,10 @@ def _error(recording: model.Recording, subject: ShownProcess, is_below: bool) ->
     every = failures(recording)
     first = (every[0] if every else None) if has_ended else failure_of(recording)
     ending, run = _ending_of(recording), _run_of_ending(recording)
-    at = phrase("In {}, ", ending.process and _where(recording, subject))
+    is_within = _is_within(recording)
+    at = phrase("In {}, ", is_within and _where(recording, subject))
     is_killed = ending.process_signal not in (None, "SIGTERM")  # by which a pool ends its workers
-    if is_killed and (first is None or first.run is not run):
+    if is_within and is_killed and (first is None or first.run is not run):
         of = ending.process if run is None else process_name(recording, run)
         yield f"{at}{of} was killed by {ending.process_signal}."
         is_below, at = False, ""
@@ -212,11 +213,12 @@ def _before(
 ) -> Iterator[str]:
     """Yields what failed before a program did: a process, or a step of one that does not tell why it failed."""
     until = recording.duration if first is None else first.time
-    own = recording.launcher
+    own, told = recording.launcher, _run_of_ending(recording)
     known = [
         (_failed(recording, each.run), each.of, each.time)
         for each in every
         if each.time < until and each.run.parent_pid != own and each.of.error != _INTERRUPT
+        if each.run is not told
     ]
     if first is None and recording.state == "failed":
         last = [steps[-1] for run in recording.runs if (steps := handled_last(run))]
@@ -323,9 +325,10 @@ def whose(recording: model.Recording, peak: summary.KnownValue) -> str:
     """Returns which of several processes a peak is of."""
     if len({run.process for run in recording.runs}) < 2:
         return ""
-    if peak.run is None or peak.source in ("launcher", "ending"):
-        return " of all processes"
-    return f" of {process_name(recording, peak.run)}"
+    is_own = peak.source not in ("launcher", "ending")
+    if is_own and peak.run and (peak.step is None or peak.step in peak.run.steps):
+        return f" of {process_name(recording, peak.run)}"
+    return " of all processes"
 
 
 def _time(recording: model.Recording) -> Iterator[str]:
@@ -497,6 +500,12 @@ _NO_ENDING: Final = model.Ending(time=0.0, exit_code=0)
 def _ending_of(recording: model.Recording) -> model.Ending:
     """Returns how the program ended; one of which nothing is known where the launcher has not seen it."""
     return recording.ending or _NO_ENDING
+
+
+def _is_within(recording: model.Recording) -> bool:
+    """Whether another process than the program was killed or failed, not the only one that a shell has started."""
+    is_other = _ending_of(recording).process is not None
+    return is_other and len({run.process for run in recording.runs}) > 1
 
 
 def _run_of_ending(recording: model.Recording) -> model.RecordedRun | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Final
+
+from otel_quant.inference.results import InferenceResult, ModelResult
 
 SCHEMA: Final = 1  # Version of the JSON: raised when a key changes its meaning or goes away
 
@@ -24,19 +26,6 @@ class AdvisedNode:
 
 
 @dataclass(frozen=True, slots=True)
-class AdvisedFile:
-    """What was measured of a file beside the others."""
-
-    role: str  # ``quantized``, ``forecast``, ``rerun`` or ``float``
-    bytes: int
-    median: float  # Seconds of a run
-    cpu: float | None  # Seconds of CPU time of a run
-    ratio: float | None  # Its time by that of the quantized file, on one thread of CPU time
-    is_apart: bool | None  # Whether rounds tell the two apart
-    sqnr: float | None  # To the float model, in dB
-
-
-@dataclass(frozen=True, slots=True)
 class AdviceResult:
     """Which nodes of a model to leave in float, and what that gives."""
 
@@ -44,18 +33,22 @@ class AdviceResult:
     model: str
     target: str
     budget: str
-    nodes: tuple[AdvisedNode, ...] = ()  # What makes most noise first
-    left: tuple[str, ...] = ()  # Those to leave in float, in the order of the file
+    nodes: tuple[AdvisedNode, ...]  # What makes most noise first
+    left: tuple[str, ...]  # Those to leave in float, in the order of the file
     option: tuple[str, ...] = ()  # Lines for the script
     # Optimizers of onnxruntime that would quantize them again on loading
     disabled_optimizers: tuple[str, ...] = ()
-    files: tuple[AdvisedFile, ...] = ()
+    # ``float``, ``quantized``, ``forecast`` and, if that was asked for, ``rerun``
+    measured: InferenceResult | None = None
     why: str = ""  # Why there are none, or the budget is not met
 
     def to_json(self) -> str:
         """Returns the JSON."""
-        return json.dumps({"schema": SCHEMA, **asdict(self)}, ensure_ascii=False) + "\n"
+        measured = None if self.measured is None else json.loads(self.measured.to_json())
+        plain = {"schema": SCHEMA, **asdict(replace(self, measured=None)), "measured": measured}
+        return json.dumps(plain, ensure_ascii=False) + "\n"
 
-    def file(self, role: str) -> AdvisedFile | None:
-        """Returns the file that has a role."""
-        return next((each for each in self.files if each.role == role), None)
+    @property
+    def models(self) -> dict[str, ModelResult]:
+        """What was measured of each file."""
+        return {} if self.measured is None else {it.path: it for it in self.measured.models}

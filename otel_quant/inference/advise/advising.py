@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from typing import Final
 
+from otel_quant.base import machine
 from otel_quant.cost import CostError, analyze
-from otel_quant.inference.advise.advice_results import AdviceResult, AdvisedFile, AdvisedNode
+from otel_quant.inference.advise.advice_results import AdviceResult, AdvisedNode
 from otel_quant.inference.advise.choosing import Choice, Limit, Target
-from otel_quant.inference.advise.options_of_tools import option_of
 from otel_quant.inference.fix.fixing import FixError, read_quantized
-from otel_quant.inference.measure import run_in_turns
+from otel_quant.inference.measure import files_result, run_in_turns
 from otel_quant.inference.model_process import ModelError
 from otel_quant.inference.rounds import latency
 from otel_quant.inference.subjects import OnnxModel, Options
@@ -28,6 +29,12 @@ _DEFAULT: Final = "sqnr>=+3dB"
 
 _UNDOES: Final = "WeightBiasQuantization"
 _CONVERT: Final = ("QuantizeLinear", "DequantizeLinear")
+
+_PLACES: Final = {
+    "onnx.quantize": "for quantize_static: nodes_to_exclude=",
+    "quark.onnx": "for QConfig (a QuantizationConfig calls it nodes_to_exclude): exclude=",
+}
+"""Producer of a file -> where its quantizer takes the names of nodes."""
 
 _MET: Final = "the budget is met as it is"
 _NOTHING: Final = "no node is worth it"
@@ -144,36 +151,42 @@ class _Advising:
 
     def result(self) -> AdviceResult:
         """Returns which nodes to leave in float, with the model that this makes beside the others."""
-        wanted, options, nodes = self._wanted, self._options, self._choice.parts.nodes
-        left = self._within()
-        names = tuple(each.name for each in nodes if each.name in left)
-        result = AdviceResult(
-            *(wanted.float_model, wanted.model, wanted.target, wanted.budget),
-            nodes=self._nodes(left),
-            left=names,
-        )
+        wanted, options, left = self._wanted, self._options, self._within()
+        names = tuple(each.name for each in self._choice.parts.nodes if each.name in left)
+        about = (wanted.float_model, wanted.model, wanted.target, wanted.budget)
+        result = AdviceResult(*about, self._nodes(left), names)
         if not left:
-            is_met = 0 < self._part(self._own) <= 1
-            return replace(result, why=_MET if is_met else _NOTHING)
-        forecast = self._forecast(left)
-        models = [OnnxModel("quantized", wanted.model, options, is_profiled=False), forecast]
+            return replace(result, why=_MET if 0 < self._part(self._own) <= 1 else _NOTHING)
+        forecast, load = self._forecast(left), machine.load()
+        own = {"float": wanted.float_model, "quantized": wanted.model}
+        models = [OnnxModel(*each, options, is_profiled=False) for each in own.items()]
+        models.append(forecast)
         if wanted.rerun is not None:
-            path = wanted.rerun(names)
-            models.append(OnnxModel("rerun", path, forecast.options, is_profiled=False))
-        self._float = OnnxModel("float", wanted.float_model, options, is_profiled=False)
-        self._measure([*models, self._float])
-        kinds = {each.op_type for each in nodes if each.name in left}
-        are_all = {each.name for each in nodes if each.op_type in kinds} == left
-        producer = self._own.file.model.producer
+            path, how = wanted.rerun(names), forecast.options
+            models.append(OnnxModel("rerun", path, how, is_profiled=False))
+        self._float, disabled = models[0], tuple(forecast.options.disabled)
+        self._measure(models)
         return replace(
             result,
-            disabled_optimizers=forecast.options.disabled,
-            option=tuple(
-                option_of(producer, names, sorted(kinds) * are_all, forecast.options.disabled)
-            ),
-            files=tuple(self._file(each, models[0]) for each in (*models, self._float)),
-            why="the budget is not met: no list comes closer" * (self._part(models[1]) > 1),
+            disabled_optimizers=disabled,
+            option=tuple(self._option(names, disabled)),
+            measured=files_result(models, options, load),
+            why="" if self._part(forecast) <= 1 else "the budget is not met: no list comes closer",
         )
+
+    def _option(self, names: Sequence[str], disabled: Sequence[str]) -> Iterator[str]:
+        """Yields the lines for the script of the tool that has made the model."""
+        place = _PLACES.get(self._own.file.model.producer, "for the quantizer, of nodes: ")
+        yield f"{place}{json.dumps(names, ensure_ascii=False)}"
+        nodes = self._choice.parts.nodes
+        kinds = {each.op_type for each in nodes if each.name in names}
+        if {each.name for each in nodes if each.op_type in kinds} == {*names}:
+            yield f"or, since these are all of their kind: op_types_to_quantize without {', '.join(sorted(kinds))}"
+        if disabled:
+            yield (
+                "where the model is loaded, since onnxruntime would quantize some of them again: "
+                f"InferenceSession(path, disabled_optimizers={json.dumps(disabled)})"
+            )
 
     def _within(self) -> frozenset[str]:
         """Returns the nodes to leave in float; of several lists that are measured the shortest within the limit."""
@@ -213,12 +226,6 @@ class _Advising:
             about = (node.name, node.op_type, node.name in left, sum(made) if made else None)
             found.append(AdvisedNode(*about, weights, *times, parts.growth.get(node.name)))
         return tuple(sorted(found, key=lambda it: -(it.noise or 0) - (it.weights_noise or 0)))
-
-    def _file(self, model: OnnxModel, first: OnnxModel) -> AdvisedFile:
-        time, before = latency(model, first), first.cpu_time
-        ratio = time.cpu / before if time.cpu and before and first.is_on_one_thread else time.ratio
-        told = (ratio, time.is_apart, self._sqnr(model))
-        return AdvisedFile(model.name, model.file.file_bytes, time.median, time.cpu, *told)
 
 
 def _times(model: OnnxModel) -> Mapping[str, float]:

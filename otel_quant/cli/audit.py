@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_quant.cli import command as cmd
 
@@ -92,34 +92,31 @@ def _written(recording: Recording) -> Iterator[tuple[str, bool]]:
             yield path, is_quantized
 
 
+_OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "model": {
+        "metavar": "PATH",
+        "help": "a folder with *.safetensors and config.json, one such file or its index, or an ONNX file",
+    },
+    "--against": {
+        "metavar": "FLOAT",
+        "help": "the float model, or a recording of the run that has quantized it: what is in it has to be there",
+    },
+    "--weights": {
+        "action": "store_true",
+        "help": "read the weights too, and show how far off those of each layer are from the float model's (SQNR)",
+    },
+    "--left-out": {
+        "action": "append",
+        "default": [],
+        "metavar": "NAME",
+        "help": "a layer that was left in float on purpose, or a pattern (*.gate), where the configuration does not say so; may be repeated",
+    },
+}
+
 COMMAND: Final = cmd.Command(
     brief="check a quantized model that was written against its configuration",
     description=f"Checks a quantized model that was written, by headers, scales and zero points: whether each layer is quantized as the configuration says, what was forgotten, missing or written twice, and whether the files are whole. Weights are read with --weights alone, and no pickle is loaded. Exit codes: 0 as configured, {FAILED} it is not, or cannot be read, {cmd.MISUSED} the command line makes no sense.",
     examples=("Llama-3.1-8B-int4", "Llama-3.1-8B-int4 --against Llama-3.1-8B"),
-    arguments=(
-        cmd.option(
-            "model",
-            metavar="PATH",
-            help="a folder with *.safetensors and config.json, one such file or its index, or an ONNX file",
-        ),
-        cmd.option(
-            "--against",
-            metavar="FLOAT",
-            help="the float model, or a recording of the run that has quantized it: what is in it has to be there",
-        ),
-        cmd.option(
-            "--weights",
-            action="store_true",
-            help="read the weights too, and show how far off those of each layer are from the float model's (SQNR)",
-        ),
-        cmd.option(
-            "--left-out",
-            action="append",
-            default=[],
-            metavar="NAME",
-            help="a layer that was left in float on purpose, or a pattern (*.gate), where the configuration does not say so; may be repeated",
-        ),
-        cmd.add_format,
-    ),
+    arguments=(*(cmd.option(name, **how) for name, how in _OPTIONS.items()), cmd.add_format),
     run=_run,
 )

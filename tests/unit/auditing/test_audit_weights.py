@@ -12,7 +12,7 @@ import pytest
 from otel_quant.auditing.audit import audit
 from otel_quant.auditing.checkpoint import AuditError
 from otel_quant.cli import main
-from tests.fixtures.checkpoints import Tensors
+from tests.fixtures.checkpoints import Tensors, tensors
 
 OUT, IN, GROUP = 64, 96, 32
 LAYER: Final = "model.layers.0.up"
@@ -130,3 +130,6 @@ def test_weights_need_a_float_model(capsys: pytest.CaptureFixture[str], tmp_path
     )
     with pytest.raises(AuditError, match="does not exist"):
         audit(tmp_path / "none")
+    tensors("gptq4").write(tmp_path)
+    with pytest.raises(AuditError, match="has no tensors; expected the float model"):
+        audit(tmp_path, tmp_path / "none")

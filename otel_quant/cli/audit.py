@@ -57,6 +57,9 @@ _MOST_MODELS: Final = 10
 
 def audited(recording: Recording) -> Iterator[str]:
     """Audits the models that a run has written; yields a line for each."""
+    written = [*islice(_written(recording), _MOST_MODELS)]
+    if not written:
+        return
     from time import monotonic
 
     from otel_quant.auditing.audit import audit
@@ -64,7 +67,7 @@ def audited(recording: Recording) -> Iterator[str]:
     from otel_quant.schema.units import share_text
 
     until = monotonic() + _MOST_SECONDS
-    for path, is_quantized in islice(_written(recording), _MOST_MODELS):
+    for path, is_quantized in written:
         try:
             found = audit(path, seconds=max(0.0, until - monotonic()))
         except AuditError:

@@ -217,6 +217,38 @@ def models_of_optimum(call: Mapping[str, Any], folder: Any) -> Models:
     return steps.models_of({"input_model": before, "output_model": after}, None)
 
 
+# --- Google's AI Edge Quantizer -----------------------------------------------------------
+
+
+_USUAL_ALGORITHM: Final = "min_max_uniform_quantize"
+
+
+def edge_calibration(call: Mapping[str, Any]) -> str | None:
+    """Step **Calibration**, if the recipe needs one."""
+    return ProfileStep.CALIBRATION if call["self"].need_calibration else None
+
+
+def of_edge_recipe(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    """Returns the attributes of a recipe."""
+    recipe = call["self"].get_quantization_recipe()
+    keys = {str(getattr(each["algorithm_key"], "value", "")) for each in recipe} - {
+        _USUAL_ALGORITHM
+    }
+    return described(recipe) | ({semconv.ALGORITHMS: tuple(sorted(keys))} if keys else {})
+
+
+def expect_edge_samples(call: Mapping[str, Any], library: Library) -> None:
+    """Notes how many samples all signatures of a model have."""
+    data = call["calibration_data"].values()
+    if all(isinstance(each, Sized) for each in data):
+        samples.expect_layers(sum(map(len, data)), steps.owners_of(library), "sample")
+
+
+def edge_sample(call: Mapping[str, Any], library: Library) -> None:
+    """Counts each call as one calibration sample."""
+    samples.count_sample(None, call["data"])
+
+
 # --- PyTorch's own quantization -----------------------------------------------------------
 
 

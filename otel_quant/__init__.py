@@ -27,6 +27,10 @@ A quantized ONNX model that is no faster, rewritten so that it is::
 
     otel_quant.fix("int8.onnx", "fixed.onnx", float_model="float.onnx")
 
+Which layers of a quantized ONNX model to leave in float::
+
+    otel_quant.advise("float.onnx", "int8.onnx", budget="sqnr>=35dB").nodes
+
 A checkpoint that was written, against its configuration::
 
     assert otel_quant.audit("Llama-3.1-8B-int4").passed
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
     from otel_quant.auditing.audit import audit
     from otel_quant.auditing.results import Audit
     from otel_quant.capture.scope import step
+    from otel_quant.program.advised_model import advise
     from otel_quant.program.fixed_model import fix
     from otel_quant.program.instrumentor import QuantInstrumentor
     from otel_quant.program.measured_inference import MeasuredInference, measure_inference
@@ -63,6 +68,7 @@ __all__ = [
     "RunFigures",
     "RunStep",
     "__version__",
+    "advise",
     "audit",
     "fix",
     "measure_inference",
@@ -80,6 +86,7 @@ _MODULES = {
     "Run": "otel_quant.program.measured_run",
     "RunFigures": "otel_quant.program.measured_run",
     "RunStep": "otel_quant.program.measured_run",
+    "advise": "otel_quant.program.advised_model",
     "audit": "otel_quant.auditing.audit",
     "fix": "otel_quant.program.fixed_model",
     "measure_inference": "otel_quant.program.measured_inference",

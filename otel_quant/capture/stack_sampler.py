@@ -24,12 +24,13 @@ from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.base.kernel_files import forget, read_kept, read_proc
+from otel_quant.base.kernel_files import forget, read_kept
 from otel_quant.capture.garbage import COLLECTIONS
-from otel_quant.capture.gil import GilWaits, system_call_of
+from otel_quant.capture.gil import GilWaits
 from otel_quant.capture.instructions import holder_in, kind_at, lock_at
 from otel_quant.capture.other_tasks import OtherTasks
 from otel_quant.capture.peak_lines import PeakLines
+from otel_quant.capture.probes.memory import Taken, taken_now
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.diagnosis.bounds import Evidence, bound_of
 from otel_quant.diagnosis.gpus import GpusOfStep
@@ -68,10 +69,13 @@ _NOT_RUN: Final = 0, 0
 _MOVES: Final = 1 << 20
 """Bytes by which memory rises or falls from which on all Python threads are looked at, for who has taken it."""
 
+_ALONE: Final = 0.8  # Share of the page faults from which on they are one thread's
+
 _WATCHED: Final = 5
 """Samples for which they are from then on, and from the start of a step: a thread's part is known from two in a row."""
 
 _MOST_WATCHED: Final = 32  # Threads beyond which they are not
+_RARELY: Final = 4  # Samples between two looks at who waits for the GIL, while a thread sleeps
 _RESUME: Final = opcode.opmap["RESUME"]
 """What a function begins with. CPython hands over there, before it has done anything: what was before is its caller's."""
 
@@ -173,9 +177,10 @@ class StackSampler:
         self._calls: dict[int, str] = {}  # Of each thread, what kind of call it was in then
         self._locks: dict[int, str] = {}  # Likewise the name of the lock that it waited for
         self._gil = GilWaits()
-        # Threads with a step that were blocked at the last sample, and whether for others
+        # Threads with a step that may have been blocked for the GIL, and whether for others
         self._blocked: dict[int, bool] = {}
-        self._in_line: dict[int, Collection[int]] = {}  # By these, who waited for the GIL then
+        self._in_line: dict[int, Collection[int]] = {}  # By these, who waited for it
+        self._samples = 0
         # By file and function of the program: it and what it had called when memory had grown
         self._takers: dict[tuple[str, str], list[Place]] = {}
         self._peaks = PeakLines()
@@ -189,11 +194,10 @@ class StackSampler:
         """Notes which threads wait for the GIL. To read files wakes them, so it comes first."""
         if self._blocked and len(self._schedstats) != threading.active_count():
             self._note_threads()
-        self._in_line = {
-            thread: self._gil.waiting(self._schedstats, thread, for_threads=for_threads)
-            for thread, for_threads in self._blocked.items()
-        }
-        self._blocked = {}
+        for thread, for_threads in self._blocked.items():
+            found = self._gil.waiting(self._schedstats, thread, for_threads=for_threads)
+            self._in_line[thread] = found
+        self._blocked.clear()
 
     def take(
         self,
@@ -203,6 +207,7 @@ class StackSampler:
         ended: Reading | None = None,  # When one of them ended last
     ) -> None:
         """Takes a sample."""
+        self._samples += 1
         rss = reading.memory.rss if reading.memory is not None else 0
         since = _SinceLast(self._last_ns, reading.clock_ns, self._last_rss, rss)
         self._last_ns, self._last_rss = since.now_ns, rss
@@ -257,10 +262,15 @@ class StackSampler:
         if kind := self._calls.get(thread):
             beside.gpus.add_call(kind, seen.time)
         if 4 * blocked > seen.time:
-            self._blocked[thread] = spot.waits_for in FOR_THREADS or bool(self._locks.get(thread))
-            beside.gil_ns += self._waited_for_gil(thread, seen, used)
+            for_threads = spot.waits_for in FOR_THREADS or bool(self._locks.get(thread))
+            if ran or (for_threads and not self._samples % _RARELY):
+                self._blocked[thread] = for_threads
+            if not (for_threads and thread in self._in_line.get(thread, ())):
+                beside.gil_ns += self._waited_for_gil(thread, seen, used)
             if not spot.waits_for:
                 beside.waits[self._waits_for(thread)] += blocked
+        else:
+            self._in_line.pop(thread, None)
         if seen.grown and self._waits_for(thread) != SLEEP:
             owns = (at for at, line in enumerate(lines) if line.is_own)
             self._takers |= {lines[at][:2]: lines[at:] for at in owns}
@@ -279,12 +289,26 @@ class StackSampler:
         ]
         return max(0, min(blocked, default=0))
 
+    def add_reader(self, index: int, reader: object, began: Taken) -> None:
+        """Books to a data reader what the calling thread, which has the step, has taken since it called it: samples see other lines."""
+        now, code = taken_now(), getattr(getattr(reader, "get_next", None), "__code__", None)
+        if now is None or code is None:
+            return
+        _, _, own, every = (after - before for after, before in zip(now, began, strict=True))
+        grown = now[1] - (self._last_rss if self._last_ns > began[0] else began[1])
+        place = self._place_of(code, len(code.co_code) - 2, code.co_firstlineno)
+        if grown >= _MOVES and own >= _ALONE * every and place is not None:
+            within = self._takers.get(place[:2], [place])
+            lines = [*self._lines(sys._getframe()), *within]
+            self.stacks.add(index, lines, NOTHING._replace(grown=grown))
+            self._last_rss += grown
+
     def _waits_for(self, thread: int) -> str:
         """Returns what a blocked thread waits for in C code; empty if nobody can tell."""
         if not self._locks.get(thread):
             with suppress(KeyError, OSError):
                 path = self._schedstats[thread].replace("schedstat", "wchan")
-                return kernel_waits_for(read_proc(path).decode())
+                return kernel_waits_for(read_kept(path).decode())
             return ""
         return LOCK
 
@@ -374,6 +398,8 @@ class StackSampler:
 
         A thread that the module threading does not know has no counter.
         """
+        if not others and len(innermost) == 1:
+            return next(iter(innermost))
         ran = {each: used.get(each, _NOT_RUN)[0] for each in (*innermost, *others)}
         busiest = max(innermost, key=ran.__getitem__)
         if not used or ran[busiest] > elapsed_ns / 2:
@@ -509,8 +535,8 @@ class StackSampler:
             for each in threading.enumerate()
         }
         for path in ended.difference(self._schedstats.values()):
-            forget(path)
-            forget(system_call_of(path))
+            for name in ("schedstat", "syscall", "wchan"):
+                forget(path.replace("schedstat", name))
 
     def _lines(self, frame: FrameType | None) -> list[Place]:
         """Returns the lines of a stack, outermost first, without ours; of a function within itself the innermost."""

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import gc
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from otel_quant.cli import command as cmd
+
+if TYPE_CHECKING:
+    from otel_quant.recordings.model import Recording
 
 FAILED: Final = 1  # It is not as configured, or could not be read
 
@@ -16,6 +22,7 @@ def _run(options: argparse.Namespace) -> int:
     from otel_quant.auditing.checkpoint import AuditError
     from otel_quant.views.audit import document
 
+    gc.disable()  # of many tensors it would look through all again and again; we end soon
     with cmd.user_errors(AuditError, exit_code=FAILED):
         found = audit(options.model, _float_model(options.against), left_out=options.left_out)
     cmd.print_document(document(found), options.format)
@@ -35,6 +42,47 @@ def _float_model(path: str | None) -> str | None:
             if isinstance(each, str) and Path(each).exists():
                 return each
     raise cmd.UserError(f"--against: {path}: its float model is not there; expected FLOAT", FAILED)
+
+
+_MOST_SECONDS: Final = 5.0  # For all models of a run, at its end
+_MOST_MODELS: Final = 10
+
+
+def audited(recording: Recording) -> Iterator[str]:
+    """Audits the models that a run has written; yields a line for each."""
+    from time import monotonic
+
+    from otel_quant.auditing.audit import audit
+    from otel_quant.auditing.checkpoint import AuditError
+    from otel_quant.schema.units import share_text
+
+    until = monotonic() + _MOST_SECONDS
+    for path, is_quantized in islice(_written(recording), _MOST_MODELS):
+        try:
+            found = audit(path, seconds=max(0.0, until - monotonic()))
+        except AuditError:
+            continue  # a tokenizer, for one
+        if is_quantized or found.layout or found.of_state("quantized"):  # else it is a float model
+            read, of, why = found.scales
+            part = f" ({share_text(read / of)} of its scales were read)" if of and why else ""
+            yield f"{path}: {found.answer}{part}"
+
+
+def _written(recording: Recording) -> Iterator[tuple[str, bool]]:
+    """Yields what a run has written that is there, each once, and whether it is known to be a quantized model."""
+    from otel_quant.schema import semconv
+
+    found: dict[str, bool] = {}
+    for run in recording.runs:
+        for step in run.steps:
+            if isinstance(path := step.attributes.get(semconv.OUTPUT_PATH), str):
+                found.setdefault(path, False)
+        found |= {str(it.get("path")): True for it in run.models if it.get("role") == "quantized"}
+    for path, is_quantized in found.items():
+        own = Path(path)
+        files = [own, *own.glob("*.safetensors"), *own.glob("*.onnx")]
+        if any(it.stat().st_mtime >= recording.began_ns / 1e9 for it in files if it.is_file()):
+            yield path, is_quantized
 
 
 COMMAND: Final = cmd.Command(

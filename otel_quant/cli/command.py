@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 COMMANDS: Final = (
     "run", "watch", "show", "report", "stacks", "compare", "runs", "send",
-    "cost", "estimate", "inference", "bench", "fix", "audit",
+    "cost", "estimate", "inference", "bench", "fix", "advise", "audit",
 )  # fmt: skip
 """The subcommands, in the order of the help; each is the module of this folder with its name."""
 
@@ -154,6 +154,13 @@ def add_format(parser: Any, for_tools: Sequence[str] = (), note: str = "") -> No
 
     forms, words = (*FORMATS, *for_tools), f"default: %(default)s{note}"
     parser.add_argument("--format", choices=forms, default=forms[0], help=words)
+    parser.add_argument(
+        "--brief",
+        action="store_const",
+        dest="format",
+        const="brief",
+        help="one JSON object of at most 2 kB, for programs: verdict, evidence, what would help, and the next commands",
+    )
 
 
 def shapes_of_models(

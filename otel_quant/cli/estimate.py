@@ -59,10 +59,9 @@ def _run(options: argparse.Namespace) -> int:
     if options.fit and limit is None:
         known = summary.limit(like) if like is not None else None
         limit = read_limits().memory if known is None else round(known.value)
-    real, estimates = None, []
-    if like is not None:
-        with cmd.user_errors(ValueError, f"--like: {options.like}: ", FAILED):
-            real = calibrated(like, model)
+    with cmd.user_errors(ValueError, f"--like: {options.like}: ", FAILED):
+        real = None if like is None else calibrated(like, model)
+    estimates = []
     with binary_sizes(is_binary):
         for method in wanted:
             if options.probe:

@@ -25,9 +25,14 @@ def _missing() -> str:
     return f"{names[0]} is not installed; {expected}" if names else ""
 
 
-def _run(options: argparse.Namespace) -> int:
+def require_onnx() -> None:
+    """Raises the error for what is to be installed."""
     if problem := _missing():
         raise cmd.UserError(problem)
+
+
+def _run(options: argparse.Namespace) -> int:
+    require_onnx()
     if options.out is None and not options.dry_run:
         raise cmd.UserError("-o is missing; expected the path of the fixed file", cmd.MISUSED)
     from otel_quant.inference.fix.fixing import FixError, Wanted, fix
@@ -84,10 +89,7 @@ COMMAND: Final = cmd.Command(
         cmd.option("--allow-db", type=cmd.number("dB", _MOST_DECIBELS, least=0, of=float), default=0.1, metavar="DB", help="by how much the SQNR to the float model may fall (default: %(default)s)"),
         cmd.option("--for", dest="provider_for", choices=("cpu",), default="cpu", help="what the fixed file is to run on (default: %(default)s, onnxruntime's CPU provider)"),
         *models.FED_ARGUMENTS,
-        cmd.option("--threads", type=cmd.number("threads", models.MOST_RUNS), default=1, metavar="N", help="threads within a kernel while it is measured (default: %(default)s: other programs then disturb least)"),
-        cmd.option("--seconds", type=models.SECONDS, default=1.0, metavar="S", help="time for the timed runs of each model (default: %(default).0f)"),
-        cmd.option("--samples", type=cmd.number("samples", models.MOST_RUNS), default=16, metavar="N", help="random inputs whose outputs are compared (default: %(default)s; with --data one)"),
-        lambda parser: parser.set_defaults(provider=[]),
+        *models.PROOF_ARGUMENTS,
     ),
     run=_run,
 )  # fmt: skip

@@ -33,6 +33,13 @@ FED_ARGUMENTS: Final = (
     cmd.option("--custom-ops", action="append", default=[], metavar="LIBRARY", help="library of custom operators, or `quark` for AMD Quark's; may be repeated"),
 )  # fmt: skip
 
+PROOF_ARGUMENTS: Final = (
+    cmd.option("--threads", type=cmd.number("threads", MOST_RUNS), default=1, metavar="N", help="threads within a kernel while it is measured (default: %(default)s: other programs then disturb least)"),
+    cmd.option("--seconds", type=SECONDS, default=1.0, metavar="S", help="time for the timed runs of each model (default: %(default).0f)"),
+    cmd.option("--samples", type=cmd.number("samples", MOST_RUNS), default=16, metavar="N", help="random inputs whose outputs are compared (default: %(default)s; with --data one)"),
+    lambda parser: parser.set_defaults(provider=[]),
+)  # fmt: skip
+
 MODEL_ARGUMENTS: Final = (
     *FED_ARGUMENTS,
     cmd.option("--provider", action="append", default=[], metavar="NAME[:KEY=VALUE,...]", help="execution provider with its options, in order of preference (CUDA is short for CUDAExecutionProvider); may be repeated (default: CPU)"),

@@ -8,7 +8,6 @@ where that tool has none.
 from __future__ import annotations
 
 from array import array
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain
 from types import MappingProxyType
@@ -22,7 +21,7 @@ from otel_quant.cost.structure import Tensor
 from otel_quant.cost.walk import Walk
 
 if TYPE_CHECKING:
-    from otel_quant.cost.obstacles import Obstacle
+    from otel_quant.cost.obstacles import Hindered, Obstacle
 
 _MAX_MACS: Final = (1 << 63) - 1
 """MACs that a node may have: what an attribute of a span can hold, and years of a GPU's work."""
@@ -281,10 +280,8 @@ class AsStored:
 
     def __init__(self) -> None:
         self.quantized = 0  # Contractions of dequantized integers
-        self.in_float: dict[Obstacle, list[TypedNode]] = {}  # Those expected to run in float
-        # How many of them something else would be in the way of then, by what would change that
-        self.further: dict[Obstacle, Counter[str]] = {}
-        self.on_loading: dict[Obstacle, list[TypedNode]] = {}  # Float ones expected on integers
+        self.in_float: dict[Obstacle, Hindered] = {}  # Those expected to run in float
+        self.on_loading: dict[Obstacle, Hindered] = {}  # Float ones expected on integers
         self.runtime = ""  # Title of the runtime that this is of, if there are any
 
     def expected(self, op: TypedNode, stored: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from otel_quant.cost.operation import SHOWN, Shape
 from otel_quant.cost.structure import printable
+from otel_quant.schema.units import counted
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -96,6 +97,9 @@ class UnknownNodes(NamedTuple):
     reason: str
 
 
+_NOTHING: Final = "cannot be fixed in the model"
+
+
 class InFloat(NamedTuple):
     """Contractions that onnxruntime is expected to run in float, for one reason.
 
@@ -119,13 +123,10 @@ class InFloat(NamedTuple):
     def text(self) -> str:
         """The reason, the nodes that it is of, and the remedy."""
         nodes = ", ".join(f"{op} {count}" for op, count in self.ops.items())
-        remedy = f"{self.remedy} would change it" if self.remedy else "cannot be fixed in the model"
-        if self.remedy and self.then:
-            count = sum(self.ops.values())
-            more = "".join(f", {n} also need {it or 'more'}" for it, n in self.then.items())
-            remedy = (
-                f"{self.remedy} would change {count - sum(self.then.values())} of {count}{more}"
-            )
+        count, more = sum(self.ops.values()), sum(self.then.values())
+        changed = f"{count - more} of {count}" if more else "it"
+        also = "".join(f", {n} also need {it or 'more'}" for it, n in self.then.items())
+        remedy = f"{self.remedy} would change {changed}{also}" if self.remedy else _NOTHING
         return f"{self.reason} ({nodes}, the first '{printable(self.first, SHOWN)}'; {remedy})"
 
 
@@ -336,8 +337,8 @@ class ModelCost(NamedTuple):
         if not reasons:
             return on_loading
         count = sum(sum(each.ops.values()) for each in self.left_in_float)
-        part = f"{count} of {self.contractions} contractions, {100 * share:.1f} % of their MACs"
-        left = f"{part}, stay in float, because {'; '.join(reasons)}"
+        part = f"{count} of {counted(self.contractions, 'contraction')}, {100 * share:.1f} % of their MACs"
+        left = f"{part}, {'stays' if count == 1 else 'stay'} in float, because {'; '.join(reasons)}"
         return "; ".join(filter(None, (left, on_loading)))
 
     def to_json_dict(self) -> JsonObject:

@@ -110,11 +110,8 @@ def _scale(evidence: OnnxEvidence) -> Iterator[Found]:
 
     Where it does not fit the model's inputs, the other layers' do not for that alone.
     """
-    lost = {
-        layer: layer.best - layer.direct
-        for layer in evidence.layers
-        if layer.best is not None and layer.direct is not None
-    }
+    known = ((it, it.best, it.direct) for it in evidence.layers)
+    lost = {it: best - own for it, best, own in known if best is not None and own is not None}
     found = [
         it
         for it, loss in lost.items()
@@ -127,11 +124,8 @@ def _scale(evidence: OnnxEvidence) -> Iterator[Found]:
         how = f"{share_text(layer.clipped or 0)} of the values of `{layer.node or layer.name}` lie beyond its codes"
         if not layer.clipped:
             how = f"the values of `{layer.node or layer.name}` need {share_text(layer.span or 0)} of its codes"
-        remedy = (
-            _to_fit(layer)
-            if layer.node
-            else f"{_to_fit(layer)}, or --data with inputs like the calibration's"
-        )
+        other_data = "" if layer.node else ", or --data with inputs like the calibration's"
+        remedy = f"{_to_fit(layer)}{other_data}"
         text = f"{how}: {layer.direct:.1f} dB are left of them, where {layer.best:.1f} are possible{_lost(layer.gain)}"
         yield Found(layer.node or layer.name, (), text, remedy)
 
@@ -172,9 +166,8 @@ def _weights(evidence: OnnxEvidence) -> Iterator[Found]:
         text = f"{own:.1f} dB are left of the weights of `{layer.node}`, where scales by channel would leave {best:.1f}"
         remedy = "quantize them again, by channel of its result"
         if layer.weights_scales == 1:
-            text += (
-                f": with one scale they use {share_text(layer.weights_used or 0)} of their codes"
-            )
+            used = share_text(layer.weights_used or 0)
+            text += f": with one scale they use {used} of their codes"
             remedy = "scales by channel (`per_channel=True`)"
         text += _lost(layer.weights_gain)
         yield Found(layer.node, (), text, remedy, alike="weights that their scales do not fit")

@@ -18,14 +18,14 @@ from typing import Any, Final
 
 from otel_quant.inference.outputs import sqnr
 
-_CLAMPS: Final = frozenset({"Clip", "Relu"})
-_CARRIES: Final = frozenset({
+CLAMPS: Final = frozenset({"Clip", "Relu"})
+CARRIES: Final = frozenset({
     "DequantizeLinear", "Flatten", "Identity", "QuantizeLinear", "Reshape", "Squeeze", "Transpose", "Unsqueeze",
 })  # fmt: skip
 _SCALES: Final = frozenset({"Add", "Cast", "Mul"})
 """What dynamic quantization has behind a product of integers."""
 
-_CHANNELS: Final[Mapping[str, int]] = {
+CHANNELS: Final[Mapping[str, int]] = {
     "Conv": 0, "ConvInteger": 0, "ConvTranspose": 1, "Gemm": -1, "MatMul": -1, "MatMulInteger": -1, "MatMulNBits": -1,
 }  # fmt: skip
 """Contraction -> axis of its weights along which the channels of its result lie."""
@@ -59,7 +59,7 @@ _OTHER_WEIGHTS: Final = 10.0
 
 
 @dataclass(slots=True)
-class _Layer:
+class QuantizedLayer:
     """A tensor that is quantized, or the result of a contraction, with what it is in the float model."""
 
     node: str  # The node that makes it, conversions and clamps left out
@@ -86,7 +86,7 @@ def _given(node: Any) -> dict[str, Any]:
     return {each.name: helper.get_attribute_value(each) for each in node.attribute}
 
 
-class _File:
+class TensorFile:
     """A model whose tensors are looked at, and which gets more nodes for that."""
 
     def __init__(self, path: str) -> None:
@@ -129,7 +129,8 @@ class _File:
         return next((each.input[0] for each in reversed(self.front(name, kinds))), name)
 
     def is_constant(self, name: str) -> bool:
-        return self.before(name, _CARRIES) in self.constants
+        """Whether a tensor is a constant, or only handed on from one."""
+        return self.before(name, CARRIES) in self.constants
 
     def clamped(self, array: Any, clamps: Sequence[Any]) -> Any:
         """Returns what clamps of this model make of an array."""
@@ -147,7 +148,7 @@ class _File:
         """Adds a node; returns its result."""
         from onnx import helper
 
-        self.graph.node.append(helper.make_node(op_type, inputs, [name], name, **more))
+        self.graph.node.append(helper.make_node(op_type, inputs, [name], **more))
         return name
 
     def constant(self, name: str, array: Any) -> str:
@@ -169,11 +170,21 @@ class _File:
             maker.output[0] = maker.output[0].removesuffix(":rounded")
             self.graph.initializer.pop()
 
+    def saved(self, path: Path) -> str:
+        """Writes the model, a large one with its weights beside; returns the path."""
+        import onnx
+
+        if sum(len(each.raw_data) for each in self.graph.initializer) < _MOST_IN_MEMORY:
+            onnx.save(self.model, path)
+        else:
+            beside = {"save_as_external_data": True, "location": f"{path.stem}.data"}
+            onnx.save_model(copy.deepcopy(self.model), path, **beside)
+        return str(path)
+
     def run(
         self, names: Collection[str], feeds: Mapping[str, Any], options: Any, folder: Path
     ) -> dict[str, Any]:
         """Runs the model; returns some of its tensors, constants among them."""
-        import onnx
         import onnxruntime
         from onnx import helper
 
@@ -181,16 +192,7 @@ class _File:
         wanted = sorted(set(names) - known.keys() - self.inputs.keys() - {""})
         new = set(wanted) - {each.name for each in self.graph.output}
         self.graph.output.extend(map(helper.make_empty_tensor_value_info, new))
-        source: Any = str(folder / "tensors.onnx")
-        if sum(len(each.raw_data) for each in self.graph.initializer) < _MOST_IN_MEMORY:
-            source = self.model.SerializeToString()
-        else:
-            onnx.save_model(
-                copy.deepcopy(self.model),
-                source,
-                save_as_external_data=True,
-                location="tensors.data",
-            )
+        source = self.saved(folder / "tensors.onnx")
         session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
         fed = {
             name: feeds[name].astype(helper.tensor_dtype_to_np_dtype(kind))  # of another width
@@ -200,52 +202,52 @@ class _File:
         return {**fed, **known, **dict(zip(wanted, made, strict=True))}
 
 
-class _Layers:
+class QuantizedLayers:
     """The layers of a quantized model."""
 
-    def __init__(self, own: _File, base: _File) -> None:
+    def __init__(self, own: TensorFile, base: TensorFile) -> None:
         self._own, self._base = own, base
 
-    def all(self) -> Iterator[_Layer]:
+    def all(self) -> Iterator[QuantizedLayer]:
         """Yields them: what is quantized in the order of the file, then other contractions with integers."""
         seen: set[str] = set()
         for node in self._own.nodes:
             if node.op_type == "QuantizeLinear" and not self._own.is_constant(node.input[0]):
-                maker = self._own.makers.get(self._own.before(node.input[0], _CARRIES | _CLAMPS))
+                maker = self._own.makers.get(self._own.before(node.input[0], CARRIES | CLAMPS))
                 seen.update(() if maker is None else maker.output)
                 yield self._quantized(node, maker)
             elif node.op_type in _QLINEAR:
                 yield self._taken_apart(node)
         for node in self._own.nodes:
-            if node.op_type in _CHANNELS and seen.isdisjoint(node.output):
+            if node.op_type in CHANNELS and seen.isdisjoint(node.output):
                 result = node.output[0]
                 while node.op_type.endswith("Integer") and self._like(node, result) != result:
                     behind = [each for each in self._own.readers[result] if each.op_type in _SCALES]
                     if not behind:
                         break
                     result = behind[0].output[0]
-                layer = _Layer(node.name, result, self._like(node, result), after=result)
+                layer = QuantizedLayer(node.name, result, self._like(node, result), after=result)
                 yield self._weighed(layer, node)
 
-    def _quantized(self, node: Any, maker: Any) -> _Layer:
+    def _quantized(self, node: Any, maker: Any) -> QuantizedLayer:
         own, codes = self._own, node.output[0]
         readers = (each for each in own.readers[codes] if each.op_type == "DequantizeLinear")
         after = next((each.output[0] for each in readers), "")
         after = after or own.add("DequantizeLinear", [codes, *node.input[1:]], f"{codes}:after")
         name = "" if maker is None else maker.name
-        found = _Layer(name, node.input[0], codes=codes, after=after, how=node.input[1:3])
-        if [each.op_type in _CLAMPS for each in own.readers[after]] == [True]:
+        found = QuantizedLayer(name, node.input[0], codes=codes, after=after, how=node.input[1:3])
+        if [each.op_type in CLAMPS for each in own.readers[after]] == [True]:
             found.behind = own.readers[after]
         return self._weighed(self._placed(found, maker), maker)
 
-    def _taken_apart(self, node: Any) -> _Layer:
+    def _taken_apart(self, node: Any) -> QuantizedLayer:
         """Returns the layer of an operator on integers, whose parts are added to the graph."""
         own, made, (op_type, scale, bias) = (
             self._own,
             f"{node.output[0]}:of",
             _QLINEAR[node.op_type],
         )
-        axis = _CHANNELS.get(op_type, -1) if not _given(node).get("transB") else 0
+        axis = CHANNELS.get(op_type, -1) if not _given(node).get("transB") else 0
         parts = [
             own.add("DequantizeLinear", node.input[at : at + 3], f"{made}{at}", axis=axis)
             for at in (0, 3)
@@ -257,7 +259,7 @@ class _Layers:
             )
         result = own.add(op_type, parts, f"{made}_result", **_given(node))
         how = node.input[scale : scale + 2]
-        found = _Layer(node.name, result, codes=node.output[0], after=result, how=how)
+        found = QuantizedLayer(node.name, result, codes=node.output[0], after=result, how=how)
         if found.how:
             found.after = own.add("DequantizeLinear", [node.output[0], *found.how], f"{made}_after")
         else:
@@ -265,7 +267,7 @@ class _Layers:
         found = self._placed(found, node)
         return (
             self._weighed(found, node, [parts[1], *node.input[3:5]])
-            if op_type in _CHANNELS
+            if op_type in CHANNELS
             else found
         )
 
@@ -280,36 +282,38 @@ class _Layers:
         is_folded = [each.op_type for each in behind] == ["BatchNormalization"]
         return str((behind[0] if is_folded else partner).output[0])
 
-    def _placed(self, layer: _Layer, node: Any) -> _Layer:
+    def _placed(self, layer: QuantizedLayer, node: Any) -> QuantizedLayer:
         """Adds what a result is in the float model, and the clamps there that are left to its quantization."""
         base, name = (
             self._base,
             self._like(node, layer.codes if node and node.op_type in _QLINEAR else layer.result),
         )
-        here = {each.op_type for each in self._own.front(layer.result, _CLAMPS)}
+        here = {each.op_type for each in self._own.front(layer.result, CLAMPS)}
 
         def is_left(clamp: Any) -> bool:
             kept = clamp.name in self._own.named if clamp.name else clamp.op_type in here
-            return clamp.op_type in _CLAMPS and not kept
+            return clamp.op_type in CLAMPS and not kept
 
-        layer.clamps = list(filter(is_left, reversed(base.front(name, _CLAMPS))))
+        layer.clamps = list(filter(is_left, reversed(base.front(name, CLAMPS))))
         while len(base.readers[name]) == 1 and is_left(base.readers[name][0]):
             layer.clamps.append(base.readers[name][0])
             name = layer.clamps[-1].output[0]
         layer.like = name
         return layer
 
-    def _weighed(self, layer: _Layer, node: Any, weights: Sequence[str] = ()) -> _Layer:
+    def _weighed(
+        self, layer: QuantizedLayer, node: Any, weights: Sequence[str] = ()
+    ) -> QuantizedLayer:
         """Adds the weights of a contraction, if they are integers and known in the float model."""
         like = self._like(node, node.output[0]) if node is not None else ""
-        partner = self._base.makers.get(self._base.before(like, _CLAMPS))
-        if partner is None or (node.op_type not in _CHANNELS and not weights):
+        partner = self._base.makers.get(self._base.before(like, CLAMPS))
+        if partner is None or (node.op_type not in CHANNELS and not weights):
             return layer
         floats = next(filter(self._base.is_constant, partner.input[1::-1]), "")
         weights = weights or self._weights(node)
         if floats and weights and weights[0] != weights[1]:
             layer.weights = [*weights, floats]
-            layer.axis = 0 if _given(partner).get("transB") else _CHANNELS.get(partner.op_type, -1)
+            layer.axis = 0 if _given(partner).get("transB") else CHANNELS.get(partner.op_type, -1)
         return layer
 
     def _weights(self, node: Any) -> Sequence[str]:
@@ -324,7 +328,7 @@ class _Layers:
             own.add(node.op_type, [eye, *node.input[1:5]], made, domain=node.domain, **more)
             return made, "", node.input[2]
         if node.op_type.endswith("Integer"):
-            scale, axis = f"{_plain(codes)}_scale", _CHANNELS[node.op_type]
+            scale, axis = f"{_plain(codes)}_scale", CHANNELS[node.op_type]
             if scale not in own.constants:
                 return ()
             return (
@@ -334,10 +338,10 @@ class _Layers:
             )
         made = next(filter(own.is_constant, node.input[1::-1]), "")
         dequantizers = (
-            each for each in own.front(made, _CARRIES) if each.op_type == "DequantizeLinear"
+            each for each in own.front(made, CARRIES) if each.op_type == "DequantizeLinear"
         )
         scale = next((each.input[1] for each in dequantizers), "")
-        return (made, own.before(made, _CARRIES), scale) if made else ()
+        return (made, own.before(made, CARRIES), scale) if made else ()
 
 
 def layer_errors(
@@ -351,8 +355,8 @@ def layer_errors(
 
     Returns what is known of each layer, of the first node whose results are not finite, and the dB of the outputs.
     """
-    base, own = map(_File, paths)
-    layers = list(_Layers(own, base).all())
+    base, own = map(TensorFile, paths)
+    layers = list(QuantizedLayers(own, base).all())
     wanted = {name for it in layers for name in (it.result, it.codes, it.after, *it.weights[:1])}
     likes = {name for it in layers for name in (it.like, *it.weights[3:])}
     ran = own.run({*wanted, *floats}, feeds, options, folder)
@@ -388,7 +392,7 @@ def _worst(likes: Mapping[str, Any], ran: Mapping[str, Any]) -> float:
 
 
 def _in_float(
-    layer: _Layer, part: str, own: _File, base: _File, ran: Mapping[str, Any]
+    layer: QuantizedLayer, part: str, own: TensorFile, base: TensorFile, ran: Mapping[str, Any]
 ) -> tuple[Sequence[str], Any]:
     """Returns the tensors that a layer's result, or its weights, are rounded to, and what they were before."""
     if part == "weights":
@@ -401,7 +405,11 @@ def _in_float(
 
 
 def _measured(
-    layer: _Layer, own: _File, base: _File, ran: Mapping[str, Any], expected: Mapping[str, Any]
+    layer: QuantizedLayer,
+    own: TensorFile,
+    base: TensorFile,
+    ran: Mapping[str, Any],
+    expected: Mapping[str, Any],
 ) -> Any:
     """Returns what is known of a layer: decibels, and shares of the codes."""
     result = own.clamped(base.clamped(ran[layer.result], layer.clamps), layer.behind)
@@ -476,7 +484,7 @@ def _of_weights(values: Any, floats: Any, codes: Any, axis: int) -> Mapping[str,
 
 
 def _not_finite(
-    own: _File, floats: Collection[str], ran: Mapping[str, Any], expected: Mapping[str, Any]
+    own: TensorFile, floats: Collection[str], ran: Mapping[str, Any], expected: Mapping[str, Any]
 ) -> Mapping[str, Any] | None:
     """Returns the first node that makes values which are not finite where the float model's are."""
     is_finite = {
@@ -489,7 +497,7 @@ def _not_finite(
             if not bad.any() or not is_finite.get(name, is_usual):
                 continue
             divisor, like = node.input[-1], expected.get(name)
-            front = own.before(divisor, _CARRIES)
+            front = own.before(divisor, CARRIES)
             divides = node.op_type in ("Div", "Reciprocal")
             return {
                 "node": node.name, "op_type": node.op_type, "count": int(bad.sum()), "size": bad.size,

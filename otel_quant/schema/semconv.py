@@ -206,6 +206,7 @@ CALIBRATION_SAMPLE_TOTAL: Final = _attribute("quant.calibration.sample_total", "
 CALIBRATION_SAMPLE_RATE: Final = _attribute("quant.calibration.sample_rate", "double", "{sample}/s", "Samples (batches) consumed per second of the step.", ("step",), "42.7")
 CONFIG_NAME: Final = _attribute("quant.config.name", "string", "", "Name of the quantization configuration; on the run, those of all steps; on metrics, from the step that begins the run.", ("run", "step", "metric"), "XINT8")
 CONFIG_HASH: Final = _attribute("quant.config.hash", "string", "", "Hash of the configuration, without models, data and files: equal configurations of a library have the same hash in every process and on every machine. It begins with the version of what is hashed: only hashes of one version are compared. On the run, those of all steps.", _RUN_STEP, "5e0c1a94b7d2f386")
+CONFIG_EXCLUDED: Final = _attribute("quant.config.excluded", "string[]", "", "Nodes that `OTEL_QUANT_EXCLUDE` has added to those that a call leaves in float: its arguments were changed.", ("step",), "/layer1/conv1/Conv")
 CONFIG_SAMPLES: Final = _attribute("quant.config.samples", "int", "{sample}", "Calibration samples that the configuration asks for; there may be fewer.", ("step",), "300")
 FORMAT: Final = _attribute("quant.format", "string", "", "Format of the quantized graph.", ("step",), "QDQ")
 WEIGHT_TYPE: Final = _attribute("quant.weight.type", "string", "", "Type of the quantized weights.", ("step",), "QInt8")

@@ -37,7 +37,24 @@ def document(result: results.InferenceResult, top: int | None = None) -> doc.Doc
     over = _TITLES[BENCH] if result.baseline else f"Inference with {result.runtime}"
     verdict = doc.Lines.of(others if top is None else (title, *others))
     parts = (*verdict, *_parts(result, _MOST if top is None else top, is_page=top is None))
-    return doc.Document(parts, title, over, sheet=lambda: _sheet(result))
+    sheet, brief = partial(_sheet, result), partial(_brief, result)
+    return doc.Document(parts, title, over, sheet=sheet, brief=brief)
+
+
+def _brief(result: results.InferenceResult) -> doc.Brief:
+    """Returns the answer that a program can act on: of two models their ratio, and what was found in the second."""
+    first, *others = result.models
+    verdict, *more = _sentences(result)
+    found = [line for each in others or [first] for line in _findings(each) if each.findings]
+    fixed: list[Sequence[str]] = [
+        ("fix", each.path, "-o", f"{each.path.removesuffix('.onnx')}.fixed.onnx", "--float", first.path)
+        for each in others
+        if any(it.rewrites for it in each.findings)
+    ]  # fmt: skip
+    busy = list(_busy(result))
+    if busy and first.facts.get("threads of onnxruntime", "1") != "1":
+        fixed.append(("inference", *(each.path for each in result.models), "--threads", "1"))
+    return doc.Brief(verdict, [*found, *busy, *more], not busy, next=fixed)
 
 
 def result_text(
@@ -121,9 +138,13 @@ def _table(
 
 def _verdict(result: results.InferenceResult) -> list[str]:
     """Returns a sentence for each model but the one that the others are compared with."""
+    return [*_busy(result), *_sentences(result)]
+
+
+def _sentences(result: results.InferenceResult) -> Iterator[str]:
     first = result.first
     others = [each for each in result.models if each is not first] or [first]
-    return [*_busy(result), *(_sentence(each, first) for each in others)]
+    return (_sentence(each, first) for each in others)
 
 
 def _busy(result: results.InferenceResult) -> Iterator[str]:

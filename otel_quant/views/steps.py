@@ -575,9 +575,14 @@ def _configuration(_: StepTableRow, step: model.RecordedStep) -> str:
         phrase("{} activations", get(semconv.ACTIVATION_TYPE)),
         granularity,
         phrase("{}", get(semconv.CALIBRATION_METHOD)),
+        phrase("arguments were changed: {} left in float", get(semconv.CONFIG_EXCLUDED), _nodes),
         "no weight was quantized" * (get(semconv.WEIGHT_COUNT) == 0),
     )
     return ", ".join(filter(None, parts))
+
+
+def _nodes(names: Sequence[str]) -> str:
+    return counted(len(names), "node")
 
 
 def _told(name: str, heading: str, unit: str | None = None) -> _Column:

@@ -64,6 +64,7 @@ class Hook:
     # Parameter that is a data loader, each item of which is a sample; RETURNED if the function returns it; of a
     # progress bar what an item is: ``layer`` or ``sample``
     counts: str = ""
+    leaves: str = ""  # Parameter with the names of nodes that stay in float
     needs: str = ""  # Keyword without which a call is left alone
     parameters: tuple[str, ...] = ()  # The first of a function whose decorators hide them
 

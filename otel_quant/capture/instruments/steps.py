@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 import functools
 import importlib.metadata
+import json
 import os
 import sys
 import weakref
@@ -418,6 +419,8 @@ def observed(function: Function, hook: Hook, library: Library, step: str = "") -
     The configuration of a step stays with its model.
     """
     arguments = Arguments(function, hook.parameters)
+    if names := _excluded(hook):
+        function = arguments.replacing(function, hook.leaves, lambda own: [*(own or ()), *names])
     if hook.runs:
         function = arguments.replacing(function, hook.runs, partial(_as_calibration, library))
     if hook.counts:
@@ -454,6 +457,13 @@ def observed(function: Function, hook: Hook, library: Library, step: str = "") -
     return wrapper
 
 
+def _excluded(hook: Hook) -> Sequence[str]:
+    """Returns the names of nodes that calls of a function are to leave in float, too."""
+    given = RUNTIME.settings.exclude if hook.leaves else None
+    found = json.loads(given) if given else []
+    return found if isinstance(found, list) else []
+
+
 def _as_calibration(library: Library, passed: Any) -> Any:
     """Makes a function that is passed to a call a step; the forward passes of its model are its samples."""
     if not callable(passed):
@@ -482,6 +492,8 @@ def _as_operation(function: Function, hook: Hook, library: Library) -> Function:
                 attributes |= attributes_of(bound, hook.sources, hook.config)
             if describe is not None:
                 attributes |= describe(bound)
+            if names := _excluded(hook):
+                attributes[semconv.CONFIG_EXCLUDED] = tuple(names)
             if not attributes.keys() & OF_MODEL:
                 attributes = with_configuration(bound, attributes, hook.step)
         costs = find is not None

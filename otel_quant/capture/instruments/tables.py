@@ -57,6 +57,7 @@ _QUARK_BARS: Final = (
 _READER: Final = "quark.onnx.calibration.data_readers"
 _QUARK_TORCH: Final = "quark.torch.quantization.api"
 _QUARK_EXPORT: Final = "quark.torch.export.api"
+_LEAVES: Final = "nodes_to_exclude"
 _QUARK_UTILS: Final = "quark.onnx.utils.model_utils"
 _QUARK: Final = "quark:described"
 
@@ -81,7 +82,7 @@ _library(
     Hook(_READER, "CachedDataReader.__init__", STEP, ProfileStep.DATASET_LOADING, filled_in=True, after="quark:note_cached_samples"),
     # Entry points, and the progress of calibration.
     Hook(f"{_QUARK_ONNX}.api", "ModelQuantizer.quantize_model", ENTRY_POINT, describe=_QUARK),
-    Hook(f"{_QUARK_ONNX}.quantize", "quantize_static", ENTRY_POINT, config=ALL, describe=_QUARK, models=_MODELS),
+    Hook(f"{_QUARK_ONNX}.quantize", "quantize_static", ENTRY_POINT, config=ALL, describe=_QUARK, models=_MODELS, leaves=_LEAVES),
     Hook(f"{_QUARK_ONNX}.quantize", "quantize_dynamic", ENTRY_POINT, config=ALL, describe=_QUARK, models=_MODELS),
     Hook(_QUARK_TORCH, "ModelQuantizer.quantize_model", ENTRY_POINT, describe=_QUARK),
     Hook(_QUARK_TORCH, "ModelQuantizer.direct_quantize_checkpoint", ENTRY_POINT, describe=_QUARK),
@@ -134,7 +135,7 @@ _library(
     Hook(_DEBUG, "compute_activation_error", STEP, ProfileStep.MODEL_EVALUATION, after="libraries:of_activations"),
     Hook(_DEBUG, "compute_weight_error", STEP, ProfileStep.MODEL_EVALUATION, after="libraries:of_weights"),
     # Entry points: their arguments describe the steps, and their models are costed.
-    Hook(f"{_ORT}.quantize", "quantize_static", ENTRY_POINT, config=ALL, models=_MODELS),
+    Hook(f"{_ORT}.quantize", "quantize_static", ENTRY_POINT, config=ALL, models=_MODELS, leaves=_LEAVES),
     Hook(f"{_ORT}.quantize", "quantize_dynamic", ENTRY_POINT, config=ALL, models=_MODELS),
     Hook(f"{_ORT}.quantize", "quantize", ENTRY_POINT, config=ALL, models=_MODELS),
 )  # fmt: skip

@@ -19,7 +19,7 @@ import pytest
 import otel_quant
 from otel_quant.capture.gil import GilWaits
 from otel_quant.capture.other_tasks import OtherTasks
-from otel_quant.capture.probes.memory import MemoryProbe
+from otel_quant.capture.probes.memory import MemoryProbe, taken_now
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.recorder.peaks import PeakTracker
 from otel_quant.capture.recorder.sinks import Sinks
@@ -283,6 +283,7 @@ def test_threads_that_wait_for_the_gil_beside_each_other_are_found(
         (digest, digest),
         (work_and_sleep, digest),
         (take_turns, take_turns),
+        (wait, compute),
         (wait, compute, sleep),
         (wait, digest, digest),
     ],
@@ -355,6 +356,47 @@ def test_of_recursion_the_innermost_line_is_kept_with_its_outer_callers() -> Non
     assert direct == ["outer", "down"]
     assert in_turns in (["outer", "generic", "visit"], ["outer", "visit", "generic", "visit"])
     assert len(few) == 22  # what is not deep stays as it is
+
+
+class Reader:
+    def __init__(self, *, in_a_thread: bool) -> None:
+        self.in_a_thread = in_a_thread
+
+    def take(self) -> None:
+        self.kept = bytearray(b"x") * (32 * MB)
+
+    def get_next(self) -> None:
+        if self.in_a_thread:
+            thread = threading.Thread(target=self.take)
+            thread.start()
+            thread.join()
+        else:
+            self.take()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="page faults by thread are Linux's")
+@pytest.mark.parametrize("in_a_thread", [False, True])
+def test_a_data_reader_has_what_its_thread_has_taken_though_samples_come_later(
+    in_a_thread: bool,
+) -> None:
+    sampler, probe, reader = (
+        StackSampler(names_paths=True),
+        MemoryProbe(),
+        Reader(in_a_thread=in_a_thread),
+    )
+
+    def take() -> None:
+        sampler.take(steps_in(None), Reading(0, time.perf_counter_ns(), {"memory": probe()}), 1)
+
+    take()
+    began = taken_now()
+    assert began is not None
+    reader.get_next()
+    sampler.add_reader(0, reader, began)
+    take()
+    of_reader = grown(sampler).get((0, "Reader.get_next"), 0)
+    assert of_reader == (0 if in_a_thread else pytest.approx(32 * MB, rel=0.1))
+    assert sum(grown(sampler).values()) < 36 * MB  # nothing twice
 
 
 @pytest.mark.parametrize(("code", "is_ours"), [("import seen", True), ("look(sys)", False)])

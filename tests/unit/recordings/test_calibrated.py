@@ -46,11 +46,11 @@ def record(
     process.expect(step, 20, 10)
     for sample in range(1, 21):
         process.consume(step, sample, 10 + sample + (0.5 if sample in (5, 8, 11) else 0))
-    levels = [
-        (at / 10, {"memory": 500.0 * MB + max(0, at - 100) / 10 * keeps / 1.25}, {})
-        for at in range(300)
-    ]
-    folder.curve(levels)
+    grown = [(at / 10, max(0, at - 100) / 10 * keeps) for at in range(301)]
+    after_them = [
+        (at / 10, 40 * keeps) for at in range(301, 350)
+    ]  # the values of all samples again
+    folder.curve([(at, {"memory": 500.0 * MB + more}, {}) for at, more in grown + after_them])
     if killed:
         folder.ended(Ending(time=30, signal="SIGKILL", memory=peak * MB))
         return

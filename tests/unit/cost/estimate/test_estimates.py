@@ -117,7 +117,7 @@ def test_quarks_formula_and_ours_find_the_same_largest_layer(net: Path) -> None:
 def test_an_estimate_from_a_probe_adds_the_formula_to_the_measured_peak(net: Path) -> None:
     model, [method] = read(net, dims={"N": 1}), methods(["onnxruntime:Percentile"])
     further = 8 * (IMAGE + C + B + F + SCORES + 2 * IMAGE)
-    run = RealRun("a run", method, 2, 90_000_000, torch=7, seconds=(3.0, 1.0, 2.0, 4.0))
+    run = RealRun(method, 2, 90_000_000, torch=7, seconds=(3.0, 1.0, 2.0, 4.0))
     assert extrapolated(model, method, run, 10) == Estimate(
         "onnxruntime", "Percentile", 10,
         (

@@ -1,0 +1,240 @@
+"""Finds the nodes of a quantized model to leave in float, and measures the model that this makes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
+from typing import Final
+
+from otel_quant.base import machine
+from otel_quant.cost import CostError, analyze
+from otel_quant.inference.advise.advice_results import AdviceResult, AdvisedNode
+from otel_quant.inference.advise.choosing import Choice, Limit, Target
+from otel_quant.inference.fix.fixing import FixError, read_quantized
+from otel_quant.inference.measure import files_result, run_in_turns
+from otel_quant.inference.model_process import ModelError
+from otel_quant.inference.rounds import latency
+from otel_quant.inference.subjects import OnnxModel, Options
+
+_BUDGET: Final = re.compile(
+    r"(?=sqnr.*dB|latency.*(?:x|ms)|size.*(?:x|MB))(sqnr>=\+?|latency<=|size<=)(\d+(?:\.\d+)?)(dB|x|ms|MB)"
+)
+_DEFAULT: Final = "sqnr>=+3dB"
+
+_UNDOES: Final = "WeightBiasQuantization"
+_CONVERT: Final = ("QuantizeLinear", "DequantizeLinear")
+
+_PLACES: Final = {
+    "onnx.quantize": "for quantize_static: nodes_to_exclude=",
+    "quark.onnx": "for QConfig (a QuantizationConfig calls it nodes_to_exclude): exclude=",
+}
+"""Producer of a file -> where its quantizer takes the names of nodes."""
+
+_MET: Final = "the budget is met as it is"
+_NOTHING: Final = "no node is worth it"
+
+_TRIES: Final = 4
+"""Lists whose SQNR is measured, until one is just within the budget: noise only nearly adds up."""
+
+_NEAR: Final = 0.85
+"""Noise by what is allowed from which on a list is not too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceWanted:
+    """What the user asks for."""
+
+    float_model: str
+    model: str
+    target: Target = "accuracy"
+    budget: str = ""  # Empty for the default of the target
+    # Quantizes again with some nodes left in float, and returns the file
+    rerun: Callable[[Sequence[str]], str] | None = None
+
+
+def advise(wanted: AdviceWanted, options: Options) -> AdviceResult:
+    """Returns which nodes to leave in float, and what was measured of that."""
+    budget = wanted.budget or (_DEFAULT if wanted.target == "accuracy" else "")
+    found = _BUDGET.fullmatch(budget)
+    if found is None and (budget or wanted.target == "size"):
+        known = "sqnr>=35dB, sqnr>=+3dB, latency<=5ms, latency<=1.2x, size<=20MB or size<=2x"
+        raise FixError(f"budget {budget!r} for {wanted.target}: expected {known}")
+    read_quantized(wanted.model)
+    try:
+        with ExitStack() as kept:
+            return _Advising(replace(wanted, budget=budget), options, kept).result()
+    except CostError as error:
+        raise FixError(str(error)) from error
+    except OSError as error:
+        raise FixError(f"{error.filename}: {error.strerror or error}") from error
+
+
+class _Advising:
+    """One model beside its float model, and what is found of it."""
+
+    def __init__(self, wanted: AdviceWanted, options: Options, kept: ExitStack) -> None:
+        self._wanted, self._options, self._kept = wanted, options, kept
+        paths = (wanted.float_model, wanted.model)
+        models = [OnnxModel(path, path, options, is_profiled=True) for path in paths]
+        self._float, self._own = models
+        self._measure(models)
+        self._choice = self._made_choice()
+        self._limit = self._made_limit()
+
+    def _measure(self, models: Sequence[OnnxModel], *, is_timed: bool = True) -> None:
+        run_in_turns(models, self._options, self._kept, is_timed=is_timed)
+        for each in models:
+            if problem := each.problem or each.accuracy(self._float).problem:
+                raise FixError(f"{each.name}: {problem}")
+
+    def _sqnr(self, model: OnnxModel) -> float | None:
+        return model.accuracy(self._float).lowest_sqnr
+
+    def _noise(self, model: OnnxModel) -> float:
+        sqnr = self._sqnr(model)
+        return 0.0 if sqnr is None else _power(sqnr)
+
+    def _made_choice(self) -> Choice:
+        """Returns what may be left in float, with its noise, its time and its size."""
+        from otel_quant.inference.advise.quantized_parts import QuantizedParts
+
+        parts = QuantizedParts(self._wanted.float_model, self._wanted.model)
+        errors = parts.with_errors(as_inputs=False).saved(self._folder / "errors.onnx")
+        floats = parts.with_errors(as_inputs=True).saved(self._folder / "floats.onnx")
+        first = self._wanted.float_model
+        try:
+            found = self._own.process.ask("noise", errors=errors, floats=floats, first=first)
+        except ModelError as error:
+            why = f"its noise cannot be told apart: {error}"
+            raise FixError(f"{self._wanted.model}: {why}") from error
+        rest = min(self._noise(self._own), found["rest"])
+        factor = (self._noise(self._own) - rest) / (sum(found["parts"].values()) or 1)
+        noise = {name: factor * power for name, power in found["parts"].items()}
+        kernels = [it for it in self._own.detail["ran"].kernels if it.op_type in _CONVERT]
+        size = sum(it.activations or 0 for it in kernels) or inf
+        rate = 5 * sum(it.micros for it in kernels) / size  # of an element: a float and a byte
+        makers = {name: self._own.file.maker_of(name) for name in parts.sources}
+        conversions = {
+            name: 0.0 if op is None else rate * (op.outputs[0].size or 0)
+            for name, op in makers.items()
+        }
+        times = map(_times, (self._own, self._float))
+        return Choice(parts, noise, rest, *times, conversions, self._own.file.file_bytes)
+
+    @property
+    def _folder(self) -> Path:
+        return self._own.process.folder
+
+    def _made_limit(self) -> Limit | None:
+        found, now = _BUDGET.fullmatch(self._wanted.budget), self._choice.figures(())
+        if found is None:
+            return None
+        kind, number, unit = found[1], float(found[2]), found[3]
+        if kind.startswith("sqnr"):
+            before = self._noise(self._own) if kind.endswith("+") else 1.0
+            return Limit("noise", _power(number) * before)
+        if kind.startswith("size"):
+            return Limit("bytes", number * (now.bytes if unit == "x" else 1e6))
+        seconds = latency(self._own, self._float).median
+        return Limit("micros", number * now.micros / (1 if unit == "x" else 1000 * seconds))
+
+    def _part(self, model: OnnxModel) -> float:
+        """Returns the noise of a model by what is allowed."""
+        is_free = self._limit is None or self._limit.figure != "noise"
+        return 0.0 if is_free or self._limit is None else self._noise(model) / self._limit.value
+
+    def result(self) -> AdviceResult:
+        """Returns which nodes to leave in float, with the model that this makes beside the others."""
+        wanted, options, left = self._wanted, self._options, self._within()
+        names = tuple(each.name for each in self._choice.parts.nodes if each.name in left)
+        about = (wanted.float_model, wanted.model, wanted.target, wanted.budget)
+        result = AdviceResult(*about, self._nodes(left), names)
+        if not left:
+            return replace(result, why=_MET if 0 < self._part(self._own) <= 1 else _NOTHING)
+        forecast, load = self._forecast(left), machine.load()
+        own = {"float": wanted.float_model, "quantized": wanted.model}
+        models = [OnnxModel(*each, options, is_profiled=False) for each in own.items()]
+        models.append(forecast)
+        if wanted.rerun is not None:
+            path, how = wanted.rerun(names), forecast.options
+            models.append(OnnxModel("rerun", path, how, is_profiled=False))
+        self._float, disabled = models[0], tuple(forecast.options.disabled)
+        self._measure(models)
+        return replace(
+            result,
+            disabled_optimizers=disabled,
+            option=tuple(self._option(names, disabled)),
+            measured=files_result(models, options, load),
+            why="" if self._part(forecast) <= 1 else "the budget is not met: no list comes closer",
+        )
+
+    def _option(self, names: Sequence[str], disabled: Sequence[str]) -> Iterator[str]:
+        """Yields the lines for the script of the tool that has made the model."""
+        place = _PLACES.get(self._own.file.model.producer, "for the quantizer, of nodes: ")
+        yield f"{place}{json.dumps(names, ensure_ascii=False)}"
+        nodes = self._choice.parts.nodes
+        kinds = {each.op_type for each in nodes if each.name in names}
+        if {each.name for each in nodes if each.op_type in kinds} == {*names}:
+            yield f"or, since these are all of their kind: op_types_to_quantize without {', '.join(sorted(kinds))}"
+        if disabled:
+            yield (
+                "where the model is loaded, since onnxruntime would quantize some of them again: "
+                f"InferenceSession(path, disabled_optimizers={json.dumps(disabled)})"
+            )
+
+    def _within(self) -> frozenset[str]:
+        """Returns the nodes to leave in float; of several lists that are measured the shortest within the limit."""
+        aim, tried = self._limit, dict[frozenset[str], float]()
+        for _ in range(_TRIES):
+            left = self._choice.nodes(self._wanted.target, aim)
+            if not left or aim is None or aim.figure != "noise":
+                return left
+            if left in tried:
+                break
+            model = self._forecast(left)
+            self._measure([model], is_timed=False)
+            tried[left] = part = self._part(model)
+            if _NEAR <= part <= 1:
+                break
+            aim = aim._replace(value=aim.value / max(part, 2 / 3) * (_NEAR if part > 1 else 1))
+        within = [each for each, part in tried.items() if part <= 1]
+        return min(within, key=len) if within else min(tried, key=tried.__getitem__)
+
+    def _forecast(self, left: frozenset[str]) -> OnnxModel:
+        """Returns the model with some nodes in float, which onnxruntime leaves in float too."""
+        options, model = self._options, self._choice.parts.with_floats(left)
+        path = model.saved(self._folder / "forecast.onnx")
+        cost = analyze(path, inputs=options.inputs, dims=options.dims)
+        options = replace(options, disabled=(_UNDOES,) * bool(cost.on_loading))
+        return OnnxModel("forecast", path, options, is_profiled=False)
+
+    def _nodes(self, left: frozenset[str]) -> tuple[AdvisedNode, ...]:
+        choice, total = self._choice, self._choice.figures(()).noise or 1
+        parts = choice.parts
+        found = []
+        for node in [each for each in parts.nodes if not each.follows]:
+            made = [choice.noise[it] / total for it in node.makes if it in choice.noise]
+            weights = choice.noise[node.name] / total if node.name in choice.noise else None
+            times = (each.get(node.name) for each in (choice.micros, choice.float_micros))
+            times = (None if each is None else 1e-6 * each for each in times)
+            about = (node.name, node.op_type, node.name in left, sum(made) if made else None)
+            found.append(AdvisedNode(*about, weights, *times, parts.growth.get(node.name)))
+        return tuple(sorted(found, key=lambda it: -(it.noise or 0) - (it.weights_noise or 0)))
+
+
+def _times(model: OnnxModel) -> Mapping[str, float]:
+    """Returns the microseconds of each node with what converts for it."""
+    found: defaultdict[str, float] = defaultdict(float)
+    for each in model.detail["ran"].kernels:
+        found[each.layer or each.node or each.name] += each.micros
+    return found
+
+
+def _power(decibels: float) -> float:
+    return float(10 ** (-decibels / 10))

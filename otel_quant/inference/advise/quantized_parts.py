@@ -1,0 +1,278 @@
+"""What of a quantized ONNX model can be left in float, and the model with some of it so.
+
+A quantizer that leaves a node out still quantizes what its neighbours read and make: a result stays in float where no
+node that is left quantizes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from math import inf
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from otel_quant.cost.graph import QDQ
+from otel_quant.inference import layer_errors as of
+from otel_quant.inference.fix.edited_graph import EditedGraph, attributes
+from otel_quant.inference.outputs import sqnr
+
+ERROR: Final = "error of "
+"""Before the name of a part, what a model has its error as."""
+
+_MOVES: Final = frozenset(
+    {
+        "AveragePool",
+        "Flatten",
+        "Gather",
+        "GatherElements",
+        "MaxPool",
+        "Reshape",
+        "Resize",
+        "Slice",
+        "Squeeze",
+        "TopK",
+        "Transpose",
+        "Unsqueeze",
+        "Where",
+    }
+)
+"""Operators whose result quantizers quantize if what they read is quantized, as they do behind a clamp."""
+
+_FORCES: Final = "quark.onnx"
+"""Producer of files in which such operators are quantized in any case (ForceQuantizeNoInputCheck)."""
+
+_ALIKE: Final = 8.0
+"""dB from which constants are the float model's: one scale for channels of other ranges may leave no more."""
+
+_HANDED_ON: Final = frozenset({"DequantizeLinear", "Identity", "QuantizeLinear"})
+_OPERANDS: Final = 2  # Before the bias, whose 32 bits lose nothing
+
+
+class TakenNode(NamedTuple):
+    """A node that a quantizer has taken, by the integers that it reads and makes."""
+
+    name: str
+    op_type: str
+    reads: Sequence[str]
+    makes: Sequence[str]
+    follows: bool  # Whether it quantizes its result only if what it reads is quantized
+
+
+class _Constant(NamedTuple):
+    """A quantized constant of a node."""
+
+    place: int  # Among its inputs
+    name: str
+    array: Any  # It in floats
+    growth: int  # Bytes that it takes more then
+    is_other: bool = False  # Whether the float model has others
+
+
+class QuantizedParts:
+    """Results of a model that are quantized, by their integers, and its weights, by their nodes."""
+
+    def __init__(self, floats: str, path: str) -> None:
+        self._path, self._base = path, of.TensorFile(floats)
+        own, layers = self._opened()
+        self._of = dict(_names_of(own, layers))
+        self.nodes = list(self._taken(own))
+        # Results -> the one whose error they have: what is only moved is not rounded again
+        self.sources = {each.codes: each.codes for each in layers}
+        scales = {it.codes: [own.array(name) for name in it.how] for it in layers}
+        for node in self.nodes:
+            for made in node.makes if node.reads and node.op_type in _MOVES | of.CLAMPS else ():
+                if all(map(np.array_equal, scales[made], scales[node.reads[0]])):
+                    self.sources[made] = self.sources[node.reads[0]]
+        known = [each.name for each in self.nodes if each.name in self._base.named]
+        found = {name: list(self._constants(own, own.named[name])) for name in known}
+        # Nodes that can be left in float, with the bytes that their constants take more then
+        self.growth = {
+            name: sum(each.growth for each in constants)
+            for name, constants in found.items()
+            if not any(each.is_other for each in constants)
+        }
+
+    def _opened(self) -> tuple[of.TensorFile, list[of.QuantizedLayer]]:
+        own = of.TensorFile(self._path)
+        return own, [each for each in of.QuantizedLayers(own, self._base).all() if each.codes]
+
+    def _taken(self, own: of.TensorFile) -> Iterator[TakenNode]:
+        is_forced = own.model.producer_name == _FORCES
+        for node in own.nodes:
+            reads = [self._of[name] for name in node.input if name in self._of]
+            makes = [self._of[it] for name in node.output if (it := self._behind(own, name))]
+            moves, clamps = node.op_type in _MOVES, node.op_type in of.CLAMPS
+            is_own = node.op_type in QDQ or node.op_type == "Constant"
+            if not is_own and (moves or clamps or self._is_taken(own, node, reads and makes)):
+                follows = clamps or (moves and not (is_forced and reads))
+                yield TakenNode(node.name, node.op_type, reads, makes, follows)
+
+    def _behind(self, own: of.TensorFile, name: str) -> str:
+        """Returns what is quantized of a result, behind clamps that the file has kept; empty if nothing is."""
+        while name not in self._of:
+            readers = own.readers[name]
+            if len(readers) != 1 or readers[0].op_type not in of.CLAMPS:
+                return ""
+            name = readers[0].output[0]
+        return name
+
+    def _is_taken(self, own: of.TensorFile, node: Any, is_between: object) -> bool:
+        if node.op_type not in of.CHANNELS:
+            known = (name in self._of or own.is_constant(name) for name in node.input if name)
+            return bool(is_between) and all(known)
+        fronts = [own.front(name, of.CARRIES) for name in node.input[:2] if name not in self._of]
+        return all(any(it.op_type == "DequantizeLinear" for it in front) for front in fronts)
+
+    def _constants(self, own: of.TensorFile, node: Any) -> Iterator[_Constant]:
+        """Yields the quantized constants of a node in floats: the float model's, of a bias the same as it is."""
+        graph, partner = EditedGraph(own.model, Path()), self._base.named.get(node.name)
+        for i, name in enumerate(node.input):
+            front, source = own.front(name, _HANDED_ON), own.before(name, _HANDED_ON)
+            first = [each.output[0] for each in front if each.op_type == "DequantizeLinear"][-1:]
+            if not first or source not in own.constants:
+                continue
+            if own.constants[source].data_type == TensorProto.FLOAT:  # quantized on loading
+                yield _Constant(i, source, own.array(source), 0)
+                continue
+            codes, by = graph.dequantized(first[0])
+            if by is None or by.block:
+                continue
+            values = (by if codes.ndim > 1 else by._replace(axis=0)).floats(codes)
+            given = partner.input[i : i + 1] if partner is not None and i < _OPERANDS else ()
+            floats = [self._base.array(self._base.before(each, {"Identity"})) for each in given]
+            found = _rescaled(floats[0], values) if floats and floats[0] is not None else None
+            array = (values if found is None else found).astype(np.float32)
+            is_other = i < _OPERANDS and found is None
+            yield _Constant(i, source, array, array.nbytes - codes.nbytes, is_other)
+
+    def quantized(self, left: Collection[str]) -> set[str]:
+        """Returns the results that are quantized if some nodes are left in float."""
+        found: set[str] = set()
+        for node in self.nodes:
+            if node.name not in left and (not node.follows or found.intersection(node.reads)):
+                found.update(node.makes, () if node.follows else node.reads)
+        return found
+
+    def moves(self) -> set[frozenset[str]]:
+        """Returns nodes that may be left in float together: each, and all that quantize the same values."""
+        near: dict[str, set[str]] = {}
+        for node in [each for each in self.nodes if not each.follows]:
+            near[f"node {node.name}"] = {node.name}
+            for result in (*node.reads, *node.makes):
+                near.setdefault(self.sources[result], set()).add(node.name)
+        return {frozenset(each) for each in near.values() if each <= self.growth.keys()}
+
+    def with_errors(self, *, as_inputs: bool) -> of.TensorFile:
+        """Returns the model with the error of each part as an output; or in floats, with inputs that are added there."""
+        own, layers = self._opened()
+        parts = []
+        for layer in layers:
+            floats, is_source = self._clamped(own, layer), self.sources[layer.codes] == layer.codes
+            parts += [layer.codes] * is_source
+            if is_source and not as_inputs:
+                own.add("Sub", [layer.after, floats], f"{ERROR}{layer.codes}")
+            for made in _set_aside(own, layer) if as_inputs else ():
+                added = [f"{ERROR}{layer.codes}"] * is_source
+                own.add("Add" if is_source else "Identity", [floats, *added], made)
+        for name in self.growth:
+            node = own.named[name]
+            found = [it for it in self._constants(own, node) if it.place < _OPERANDS]
+            for i, source, array, *_ in found[:1]:
+                parts.append(name)
+                floats = _added(own, f"{source}:float", array)
+                if as_inputs:
+                    node.input[i] = own.add("Add", [floats, f"{ERROR}{name}"], f"{name}:{i}")
+                else:
+                    own.add("Sub", [node.input[i], floats], f"{ERROR}{name}")
+        infos = [
+            helper.make_tensor_value_info(f"{ERROR}{it}", TensorProto.FLOAT, None) for it in parts
+        ]
+        (own.graph.input if as_inputs else own.graph.output).extend(infos)
+        EditedGraph(own.model, Path()).finished()
+        return own
+
+    def with_floats(self, left: Collection[str]) -> of.TensorFile:
+        """Returns the model with some nodes left in float, as the quantizer would have written it."""
+        own, layers = self._opened()
+        kept = self.quantized(left)
+        for layer in layers:
+            if layer.codes not in kept:
+                floats = self._clamped(own, layer)
+                for made in _set_aside(own, layer):
+                    own.add("Identity", [floats], made)
+            elif layer.node in left and layer.clamps:  # which the quantizer then does not leave out
+                quantizer = own.makers[layer.codes]
+                quantizer.input[:] = [self._clamped(own, layer), *quantizer.input[1:]]
+        others = {each.name for each in self.nodes} - set(left)
+        for node in map(own.named.__getitem__, left):
+            for each in list(self._constants(own, node)):
+                given = node.input[each.place]
+                again = [
+                    it for it in own.front(given, _HANDED_ON) if it.op_type == "QuantizeLinear"
+                ]
+                if again:
+                    node.input[each.place] = again[0].input[0]
+                elif others.isdisjoint(
+                    it.name for it in own.readers[given]
+                ):  # else it is quantized for these
+                    own.makers[given].output[0] = f"{given}:quantized"
+                    _added(own, given, each.array)
+        EditedGraph(own.model, Path()).finished()
+        return own
+
+    def _clamped(self, own: of.TensorFile, layer: of.QuantizedLayer) -> str:
+        """Adds the clamps that are left to the quantization of a result; returns the result behind them."""
+        name = layer.result
+        for number, clamp in enumerate(layer.clamps):
+            made, more = f"{layer.result}:clamped{number}", attributes(clamp)
+            limits = [
+                it and _added(own, f"{made}:{it}", self._base.array(it)) for it in clamp.input[1:]
+            ]
+            name = own.add(clamp.op_type, [name, *limits], made, **more)
+        return name
+
+
+def _names_of(own: of.TensorFile, layers: Sequence[of.QuantizedLayer]) -> Iterator[tuple[str, str]]:
+    """Yields the tensors in floats that stand for integers, with these."""
+    for layer in layers:
+        yield layer.result, layer.codes
+        yield from ((it.output[0], layer.codes) for it in _dequantizers(own, layer))
+
+
+def _dequantizers(own: of.TensorFile, layer: of.QuantizedLayer) -> list[Any]:
+    return [it for it in own.readers[layer.codes] if it.op_type == "DequantizeLinear"]
+
+
+def _set_aside(own: of.TensorFile, layer: of.QuantizedLayer) -> Iterator[str]:
+    """Gives what dequantizes a result another name for what it makes; yields the former ones."""
+    for each in _dequantizers(own, layer):
+        made, each.output[0] = each.output[0], f"{each.output[0]}:quantized"
+        yield made
+
+
+def _rescaled(floats: Any, values: Any) -> Any:
+    """Returns constants with the factors of channels that the quantized ones have; None if they are others.
+
+    Batch norms that were folded in have such factors, and weights that were equalized.
+    """
+    if floats.shape != values.shape:
+        return None
+    found = floats.astype(np.float64)
+    for axis in (0, 1, 0, 1) if found.ndim > 1 else ():
+        others = tuple({*range(found.ndim)} - {axis})
+        power = (found**2).sum(others, keepdims=True)
+        found *= (found * values).sum(others, keepdims=True) / np.where(power, power, 1)
+    errors = [sqnr(each, values) for each in (floats, found)]
+    direct, scaled = (inf if each is None else each for each in errors)
+    return None if max(direct, scaled) < _ALIKE else found if scaled > direct + _ALIKE else floats
+
+
+def _added(own: of.TensorFile, name: str, array: Any) -> str:
+    """Adds a constant, unless it is there; returns its name."""
+    if name not in own.constants:
+        own.constant(name, array)
+        own.constants[name] = own.graph.initializer[-1]
+    return name

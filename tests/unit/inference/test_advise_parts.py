@@ -1,0 +1,141 @@
+"""What can be left in float, what that takes away of the noise, and that the quantizer writes the same."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from otel_quant.inference.advise.choosing import Choice, Limit, Target
+from otel_quant.inference.advise.noise import noise_of_parts
+from otel_quant.inference.advise.quantized_parts import QuantizedParts
+from otel_quant.inference.outputs import sqnr
+from tests.fixtures.advised import SHAPE, float_net
+
+onnxruntime = pytest.importorskip("onnxruntime")
+
+FEEDS = {"x": np.random.default_rng(9).standard_normal(SHAPE, dtype=np.float32)}
+
+Quantize = Callable[..., str]
+
+
+@pytest.fixture
+def quantize(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Quantize:
+    """Quantizes ``float.onnx`` as onnxruntime does with some nodes excluded; returns the file."""
+    monkeypatch.chdir(tmp_path)
+
+    def quantized(*excluded: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["quantize.py", *excluded])
+        runpy.run_path("quantize.py")
+        return str(tmp_path / "int8.onnx")
+
+    return quantized
+
+
+def session(model: Any) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 3
+    source = model if isinstance(model, str) else model.SerializeToString()
+    return onnxruntime.InferenceSession(source, options)
+
+
+def noise(parts: QuantizedParts) -> Any:
+    models = (parts.with_errors(as_inputs=each).model for each in (False, True))
+    return noise_of_parts(*map(session, models), session("float.onnx"), FEEDS)
+
+
+@pytest.mark.parametrize(
+    ("left", "in_float"),
+    [
+        (["c2"], set()),
+        (["c1", "c2"], {"x", "c1_relu"}),
+        (["c3", "pool"], {"c3_relu", "y"}),
+        (["c1", "c2", "c3", "pool"], {"x", "c1_relu", "c2_out", "c3_relu", "y"}),
+    ],
+)
+def test_the_forecast_is_what_the_quantizer_writes(
+    tmp_path: Path, quantize: Quantize, left: Sequence[str], in_float: set[str]
+) -> None:
+    float_net(tmp_path)
+    parts = QuantizedParts("float.onnx", quantize())
+    gone = parts.sources.keys() - parts.quantized(left)
+    assert {each.removesuffix("_QuantizeLinear_Output") for each in gone} == in_float
+    forecast = parts.with_floats(left).model
+    written = onnx.load(quantize(*left))
+    counts = [Counter(each.op_type for each in it.graph.node) for it in (forecast, written)]
+    assert counts[0] - Counter({"Identity": 99}) == counts[1] - Counter({"Identity": 99})
+    outputs = [session(each).run(None, FEEDS)[0] for each in (written, forecast)]
+    near = sqnr(*outputs)
+    assert near is None or near > 45
+
+
+@pytest.mark.parametrize(("spread", "is_planted"), [(60.0, True), (1.0, False)])
+def test_noise_is_of_the_weights_that_make_it_and_adds_up_to_that_of_the_outputs(
+    tmp_path: Path, quantize: Quantize, spread: float, is_planted: bool
+) -> None:
+    float_net(tmp_path, spread=spread)
+    path = quantize()
+    found = noise(QuantizedParts("float.onnx", path))
+    total = sum(found["parts"].values())
+    assert (found["parts"]["c2"] > 0.7 * total) is is_planted
+    expected, actual = (session(each).run(None, FEEDS)[0] for each in ("float.onnx", path))
+    power = ((actual - expected) ** 2).sum() / (expected**2).sum()
+    assert 10 * abs(np.log10((total + found["rest"]) / power)) < 1
+    assert found["rest"] < 0.05 * total
+
+
+@pytest.mark.parametrize(
+    ("factors", "can_be_left"), [(np.linspace(0.2, 5, 32), True), (None, False)]
+)
+def test_weights_of_a_folded_batch_norm_are_the_float_models_and_others_are_not(
+    tmp_path: Path, quantize: Quantize, factors: Any, can_be_left: bool
+) -> None:
+    float_net(tmp_path, spread=1.0)
+    path = quantize()
+    model = onnx.load("float.onnx")
+    weights = next(each for each in model.graph.initializer if each.name == "c1_w")
+    array = numpy_helper.to_array(weights)
+    other = np.random.default_rng(1).standard_normal(array.shape)
+    changed = other if factors is None else array * factors[:, None, None, None]
+    weights.CopyFrom(numpy_helper.from_array(changed.astype(np.float32), "c1_w"))
+    onnx.save(model, "float.onnx")
+    parts = QuantizedParts("float.onnx", path)
+    assert ("c1" in parts.growth) is can_be_left
+    assert parts.growth.keys() >= {"c2", "c3", "pool"}
+    if can_be_left:  # with the factors that the file has
+        forecast, before = parts.with_floats(["c1"]).model, path
+        assert (sqnr(*(session(it).run(None, FEEDS)[0] for it in (before, forecast))) or 99) > 20
+
+
+@pytest.mark.parametrize(
+    ("target", "limit", "left"),
+    [
+        ("accuracy", Limit("noise", 0.5), {"c2"}),
+        ("accuracy", Limit("noise", 2.0), set()),
+        ("size", Limit("noise", 0.05), {"c2", "c3"}),
+        ("accuracy", Limit("micros", 470.0), {"c2"}),
+        ("accuracy", Limit("bytes", 100.0), set()),
+        ("latency", None, {"pool"}),
+        ("latency", Limit("noise", 0.5), {"c2", "pool"}),
+    ],
+)
+def test_what_gives_most_for_its_cost_is_left_in_float(
+    tmp_path: Path, quantize: Quantize, target: Target, limit: Limit | None, left: set[str]
+) -> None:
+    float_net(tmp_path)
+    parts = QuantizedParts("float.onnx", quantize())
+    times = {"c1": 100.0, "c2": 100.0, "c3": 100.0, "pool": 50.0}
+    floats = {**dict.fromkeys(times, 200.0), "pool": 20.0}
+    powers = {"c1": 0.01, "c2": 0.8, "c3": 0.15}
+    conversions = dict.fromkeys(parts.sources, 5.0)
+    choice = Choice(parts, powers, 0.001, times, floats, conversions, 100)
+    assert choice.nodes(target, limit) == left

@@ -204,6 +204,7 @@ _library(
 _library(
     "transformers",
     Hook("transformers.modeling_utils", "PreTrainedModel.from_pretrained", STEP, ProfileStep.MODEL_QUANTIZATION, config=("kwargs.quantization_config",), needs="quantization_config"),
+    Hook("transformers.integrations.bitsandbytes", "replace_with_bnb_linear", OBSERVED, after="libraries:note_replaced"),
     is_common=True,  # every program that uses it loads models
     built_on="torch torchao hqq optimum-quanto bitsandbytes compressed-tensors",
 )  # fmt: skip
@@ -363,6 +364,7 @@ _library(
 _library(
     "hqq",
     Hook("hqq.models.base", "BaseHQQModel.quantize_model", STEP, ProfileStep.MODEL_QUANTIZATION, config=("quant_config",)),
+    Hook("hqq.models.base", "BasePatch.patch_linearlayers", OBSERVED, before="libraries:linears_of_hqq"),
     Hook("hqq.core.quantize", "HQQLinear.quantize", LAYERS, ProfileStep.MODEL_QUANTIZATION, config=("weight_quant_params",), before=LAYER),
     built_on="torch",
 )  # fmt: skip

@@ -206,7 +206,7 @@ def loaded_by(code: str) -> set[str]:
     return set(found.stdout.splitlines()[-1].split())
 
 
-REWRITING: Final = ("inference.fix.", "inference.advise.noise", "inference.advise.quantized_parts")
+REWRITING: Final = ("inference.advise.", "inference.fix.")
 """Modules that work on arrays and graphs throughout, which only `fix` and `advise` load, when they run."""
 
 

@@ -47,6 +47,12 @@ NETS: Final = (
     Net("grouped", "timm", "regnetx_002", "A8W8"),
 )
 
+LATER: Final = (
+    Net("concatenated", "timm", "dla46_c", "XINT8"),
+    Net("concatenated", "timm", "ghostnet_100", "A8W8"),
+)
+"""Named after a rewrite was changed for SqueezeNet and ShuffleNet, and before it was tried on these."""
+
 
 SIZE: Final = 224
 SAMPLES: Final = 8
@@ -63,7 +69,7 @@ def main() -> None:
     arguments.folder.mkdir(parents=True, exist_ok=True)
     rows = [
         row(net, arguments.folder)
-        for net in NETS
+        for net in (*NETS, *LATER)
         if not arguments.nets or net.name in arguments.nets
     ]
     print_table(

@@ -1,15 +1,17 @@
 """Whether the remedies that ``otel-quant`` prints help: planted programs before and after, in turns.
 
 Each program has what a verdict of ``otel_quant/diagnosis/bounds.py`` names; the second of a pair applies its remedy
-and nothing else. Of "half" it is half of the program, and of "not" it looks like the cause and is not. Each round runs
+and nothing else. Of "half" it is half of the program, and of "not" it looks like the cause and is not (of "lock_file" another build runs). Each round runs
 all pairs, one program after the other.
 
-Run ``python benchmarks/remedies.py``; it wants ``pip install onnxruntime torch`` and a C++ compiler.
+Run ``python benchmarks/remedies.py``; it wants ``pip install onnxruntime torch`` and a C++ compiler, for the pairs
+"lock_file" PyTorch up to 2.13.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import statistics
 import subprocess
@@ -21,6 +23,7 @@ from typing import Final
 
 from measuring import print_table
 
+HANGS: Final = ("lock_file", "lock_file, half")
 LONGEST: Final = 60.0
 """Seconds after which a program counts as one that does not end."""
 
@@ -173,45 +176,62 @@ PAIRS: Final = {
     "compiling": (EXTENSION, EXTENSION),
     "compiling, torch.compile": (COMPILED, COMPILED),
     "lock_file": (EXTENSION, EXTENSION),
+    "lock_file, half": (WORK + EXTENSION, WORK + EXTENSION),
+    "lock_file, not": (EXTENSION, EXTENSION),
 }
 """Programs of a verdict before and after its remedy."""
 
 
-def prepare(name: str, is_after: bool, folder: Path) -> None:
-    """Makes the folder that compiled extensions are kept in as the program before, or the remedy, leaves it."""
+def prepare(name: str, is_after: bool, folder: Path) -> subprocess.Popen[bytes] | None:
+    """Makes the folder that compiled extensions are kept in as the program before, or the remedy, leaves it.
+
+    Returns a build that runs meanwhile and has the lock, if there is one.
+    """
     kept = folder / "extensions"
+    lock, other = kept / "two" / "lock", None
     if name.startswith("compiling") and not is_after:
         subprocess.run(["rm", "-rf", str(kept)], check=True)
     if name.endswith("on disk") and is_after:
         run(CALIBRATION + KEEP, folder)
-    if name == "lock_file":
-        lock = kept / "two" / "lock"
+    if name == "lock_file, not":
+        subprocess.run(["rm", "-rf", str(kept)], check=True)
+        other = start(EXTENSION, folder)
+        while not lock.exists():
+            time.sleep(0.01)
+        if is_after:
+            lock.unlink()
+    elif name.startswith("lock_file"):
         if not (kept / "two").exists():
             run(EXTENSION, folder, longest=600)
         lock.unlink(missing_ok=True)
         if not is_after:
             lock.touch()  # as a build that is killed leaves it
+    return other
 
 
-def run(program: str, folder: Path, longest: float = 600) -> tuple[float, float]:
-    """Returns the seconds that a program takes and its peak of memory, in bytes; inf if it does not end."""
+def start(program: str, folder: Path) -> subprocess.Popen[bytes]:
+    """Starts a program in a folder."""
     kept = dict.fromkeys(
         ("TORCH_EXTENSIONS_DIR", "TORCHINDUCTOR_CACHE_DIR"), str(folder / "extensions")
     )
     # A cache of the compiler's would be a remedy already.
     variables = {**os.environ, **kept, "CCACHE_DISABLE": "1"}
-    began = time.monotonic()
     silent = subprocess.DEVNULL
-    process = subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, "-c", program], cwd=folder, env=variables, stdout=silent, stderr=silent
     )
+
+
+def run(program: str, folder: Path, longest: float = 600) -> tuple[float, float]:
+    """Returns the seconds that a program takes and its peak of memory, in bytes; inf if it does not end, NaN if it fails."""
+    began = time.monotonic()
+    process = start(program, folder)
     while True:
         pid, status, used = os.wait4(process.pid, os.WNOHANG)
         seconds = time.monotonic() - began
         if pid:
             process.returncode = os.waitstatus_to_exitcode(status)
-            assert process.returncode == 0, program
-            return seconds, used.ru_maxrss * 1024
+            return seconds if process.returncode == 0 else math.nan, used.ru_maxrss * 1024
         if seconds > longest:
             process.kill()
             process.wait()
@@ -233,10 +253,12 @@ def main() -> None:
         for _ in range(options.rounds):
             for name in names:
                 for is_after in (False, True):
-                    prepare(name, is_after, Path(temporary))
-                    longest = LONGEST if name == "lock_file" else 600
+                    other = prepare(name, is_after, Path(temporary))
+                    longest = LONGEST if name in HANGS else 600
                     figures = run(PAIRS[name][is_after], Path(temporary), longest)
                     found[name][is_after].append(figures)
+                    if other is not None:
+                        other.wait()
     rows = []
     for name, sides in found.items():
         (before, memory), (after, less) = (

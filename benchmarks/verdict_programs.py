@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import hashlib
+import importlib
 import itertools
 import json
 import mmap
@@ -240,9 +241,7 @@ def imports_torch() -> None:
 def a_module_that_sleeps() -> None:
     pathlib.Path("slow_plugin.py").write_text("import time\ntime.sleep(2.5)\n")
     sys.path.insert(0, os.getcwd())
-    import slow_plugin  # type: ignore[import-not-found]  # here
-
-    del slow_plugin
+    importlib.import_module("slow_plugin")  # here
 
 
 @planted("importing", near="one_processor")
@@ -445,6 +444,16 @@ def a_file_of_its_own() -> None:
         time.sleep(0.1)  # here
 
 
+@planted("one_processor", near="lock_file", needs="torch")
+def an_old_lock_for_a_moment() -> None:
+    from torch.utils.file_baton import FileBaton
+
+    pathlib.Path("lock").touch()
+    threading.Timer(0.4, os.unlink, ["lock"]).start()
+    FileBaton("lock").wait()
+    spin(SECONDS)  # here
+
+
 HOLDER = """
 import fcntl, sys, time
 lock = open(sys.argv[1], "w")
@@ -463,11 +472,11 @@ def holder(path: pathlib.Path, seconds: float) -> subprocess.Popen[bytes]:
     return started
 
 
-def build(name: str, *, is_module: bool = True) -> None:
-    """Builds an extension of torch, which fails at its first line once it has the lock."""
+def build(name: str, text: str = "#error not now", *, is_module: bool = True) -> None:
+    """Builds an extension of torch, which fails at its first line once it has the lock if no text is given."""
     from torch.utils import cpp_extension
 
-    pathlib.Path("x.cpp").write_text("#error not now\n")
+    pathlib.Path("x.cpp").write_text(f"{text}\n")
     pathlib.Path(name).mkdir(exist_ok=True)
     try:
         cpp_extension.load(name, "x.cpp", build_directory=name, is_python_module=is_module)  # here
@@ -509,6 +518,23 @@ def a_filelock_of_its_own() -> None:
     other = holder(pathlib.Path("locks/b.lock"), 3)
     with step("Download"), FileLock("locks/b.lock"):  # here
         pass
+    other.wait()
+
+
+@planted("compiling", near="other_build", remedy=KEEP, opens=True, needs="torch.utils.cpp_extension")  # fmt: skip
+def builds_of_its_own() -> None:
+    with step("Build"):
+        for number in until(4):
+            text = f"int own{number}() {{ return {number}; }}"
+            build(f"own{number}", text, is_module=False)  # here
+
+
+@planted("one_processor", near="other_build", opens=True, needs="torch.utils.cpp_extension")
+def another_build_for_a_moment() -> None:
+    other = holder(pathlib.Path("a/lock"), 0.8)
+    with step("Build"):
+        build("a")
+        spin(4)  # here
     other.wait()
 
 
@@ -1107,6 +1133,19 @@ def a_mapped_file_that_is_in_memory() -> None:
 def memory_taken_and_given_back() -> None:
     for _ in until():
         bytearray(100_000_000)  # here
+
+
+@planted("waiting", near="page_faults", opens=True)
+def pages_now_and_then() -> None:
+    path = file_of(300_000_000)
+    with step("Read"), path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        mapped.madvise(mmap.MADV_RANDOM)
+        for _ in until():
+            for _ in range(5):
+                mapped[random.randrange(300_000_000)]
+            time.sleep(0.1)  # here
+        mapped.close()
 
 
 # --- a hang ---------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 _LONGEST_PATTERN: Final = 1000
 _MOST_PATTERNS: Final = 100_000
-_MOST_REPEATS: Final = 8
+_MOST_REPEATS: Final = 5
 _NESTED: Final = re.compile(r"\([^()]*[*+{][^()]*\)[*+{]")  # an expression that may take for ever
 _REGEX: Final = ("re:", "+:", "-:")
 
@@ -33,25 +33,30 @@ class _NamedModules:
         self.asked = asked
         texts = [str(each)[:_LONGEST_PATTERN] for each in list(patterns)[:_MOST_PATTERNS]]
         self._parts = {each for each in texts if "*" not in each and not each.startswith(_REGEX)}
+        self._lengths = {each.count(".") + 1 for each in self._parts}
         sources = (
             re.sub("^(re|[+-]):", "", each) if each.startswith(_REGEX) else translate(each)
             for each in texts
             if each not in self._parts
         )
-        self._patterns = [found for each in sources if (found := _compiled(each)) is not None]
+        safe = [f"(?:{each})" for each in sources if _is_safe(each)]
+        self._pattern = re.compile("|".join(safe)) if safe else None
 
-    def has(self, name: str, parts: Iterable[str]) -> bool:
-        """Whether a module is among them, of which all runs of parts are given too."""
-        return not self._parts.isdisjoint(parts) or any(it.match(name) for it in self._patterns)
+    def has(self, name: str) -> bool:
+        """Whether a module is among them: by its name, or a part of it."""
+        words = name.split(".")
+        runs = (words[at : at + n] for n in self._lengths for at in range(len(words) - n + 1))
+        is_part = any(".".join(run) in self._parts for run in runs)
+        return is_part or (self._pattern is not None and self._pattern.match(name) is not None)
 
 
-def _compiled(source: str) -> re.Pattern[str] | None:
-    if _NESTED.search(source) or sum(map(source.count, "*+{")) > _MOST_REPEATS:
-        return None
+def _is_safe(source: str) -> bool:
+    """Whether an expression makes sense, and cannot take for ever."""
     try:
-        return re.compile(source)
+        re.compile(source)
     except (re.error, OverflowError, RecursionError):
-        return None
+        return False
+    return not _NESTED.search(source) and sum(map(source.count, "*+{")) <= _MOST_REPEATS
 
 
 class AskedModel(NamedTuple):
@@ -61,29 +66,21 @@ class AskedModel(NamedTuple):
     known: bool = True  # Whether that is one that is known here
     default: AskedType | None = None  # Of modules that are not named
     named: Sequence[_NamedModules] = ()  # The first that has a module counts
+    is_fake: bool = False  # Whether floats were written, rounded to what was asked for
 
     def of(self, name: str) -> tuple[AskedType | None, bool]:
         """Returns what a module is asked to be, None for left out, and whether the configuration names it."""
-        words = name.split(".")
-        parts = [
-            ".".join(words[at:end])
-            for at in range(len(words))
-            for end in range(at + 1, len(words) + 1)
-        ]
         for each in self.named:
-            if each.has(name, parts):
+            if each.has(name):
                 return each.asked, True
         return self.default, False
 
 
-_LEFT_OUT: Final = (
-    "ignore",
-    "exclude",
-    "exclude_modules",
-    "modules_to_not_convert",
-    "llm_int8_skip_modules",
-)
-_FORMATS: Final = ("", "gptq", "gptq_v2", "gemm")  # Of GPTQ and AWQ; others are of one kernel each
+_LEFT_OUT: Final = "ignore exclude exclude_modules modules_to_not_convert llm_int8_skip_modules"
+"""Where configurations have what is left out."""
+
+_FORMATS: Final = ("", "gptq", "gemm")  # Of GPTQ and AWQ; others are of one kernel each
+_SPARSE: Final = ("marlin", "sparse")  # Formats of compressed-tensors that are laid out otherwise
 
 
 def asked_of(found: Mapping[str, Any], left_out: Iterable[str] = ()) -> AskedModel:
@@ -92,16 +89,17 @@ def asked_of(found: Mapping[str, Any], left_out: Iterable[str] = ()) -> AskedMod
     if method == "auto-round":
         packing = str(found.get("packing_format", "auto_gptq"))
         method = next((each for each in ("gptq", "awq") if each in packing), method)
-    names = [*left_out, *(name for key in _LEFT_OUT for name in _listed(found.get(key)))]
-    left = _NamedModules(names, None)
-    read = _READERS.get(method)
+    names = [*left_out, *(name for key in _LEFT_OUT.split() for name in _listed(found.get(key)))]
     form = str(found.get("checkpoint_format") or found.get("version") or "").lower()
-    if read is None or (read is _of_integers and form not in _FORMATS):
-        return AskedModel(f"{method} {form}".strip(), not method, named=[left])
-    default, named = read(found)
-    return AskedModel(
-        method, True, default, [left, *(_NamedModules([it], own) for it, own in named)]
-    )
+    read = _READERS.get(method)
+    if read is _of_integers and form not in _FORMATS:
+        read, method = None, f"{method} {form}"
+    elif method == "compressed-tensors" and str(found.get("format")).startswith(_SPARSE):
+        read, method = None, f"{method} {found['format']}"
+    default, named = read(found) if read is not None else (None, [])
+    rules = [_NamedModules(names, None), *(_NamedModules([it], own) for it, own in named)]
+    is_fake = _at(found, "export", "weight_format") == "fake_quantized"
+    return AskedModel(method, read is not None or not method, default, rules, is_fake)
 
 
 def _integer(value: Any) -> int:
@@ -139,6 +137,9 @@ def _of_integers(found: Mapping[str, Any]) -> _Asked:
     for name, own in (*_items(found.get("dynamic")), *_items(found.get("extra_config"))):
         each = asked(own, default)
         named.append((name, None if name.startswith("-:") or each.bits >= 16 else each))
+    if inside := _listed(found.get("modules_in_block_to_quantize")):
+        texts = [it for each in inside for it in (each if isinstance(each, list) else [each])]
+        return None, [*named, *((str(each), default) for each in texts)]
     return default, [*named, ("lm_head", default if found.get("lm_head") is True else None)]
 
 
@@ -146,37 +147,29 @@ def _compressed_tensors(found: Mapping[str, Any]) -> _Asked:
     default: AskedType | None = None
     named: list[_Named] = []
     for _, each in _items(found.get("config_groups")):
-        weights = _at(each, "weights")
-        kind = AskedType(
-            _integer(_at(weights, "num_bits")),
-            _integer(_at(weights, "group_size")),
-            str(_at(weights, "type")),
-        )
-        asked = kind if kind.bits else None
-        for target in _listed(_at(each, "targets")):
-            if target == "Linear":
-                default = asked
-            named.append((str(target), asked))
+        bits, group = (_integer(_at(each, "weights", it)) for it in ("num_bits", "group_size"))
+        asked = AskedType(bits, group, str(_at(each, "weights", "type"))) if bits else None
+        targets = [str(it) for it in _listed(_at(each, "targets"))]
+        named += [(it, asked) for it in targets]
+        default = asked if "Linear" in targets else default
     return default, named
 
 
-_ALGORITHMS: Final = {
-    "FP8": (8, 0, "float"),
-    "FP8_PB_WO": (8, 0, "float"),
-    "FP8_PER_CHANNEL_PER_TOKEN": (8, 0, "float"),
-    "NVFP4": (4, 16, "float"),
-    "MXFP4": (4, 32, "float"),
-    "W4A16_AWQ": (4, 128, "int"),
-    "W4A8_AWQ": (4, 128, "int"),
-    "W8A8_SQ_PER_CHANNEL": (8, 0, "int"),
-}
-"""ModelOpt's names for what weights are quantized to."""
+_GROUPS: Final = {
+    "NVFP4": 16,
+    "MXFP4": 32,
+    "AWQ": 128,
+}  # Where ModelOpt's configuration does not say so
 
 
 def _modelopt(found: Mapping[str, Any]) -> _Asked:
     def asked(own: Any) -> AskedType | None:
-        bits, group, kind = _ALGORITHMS.get(str(_at(own, "quant_algo")).upper(), (0, 0, ""))
-        return AskedType(bits, _integer(_at(own, "group_size")) or group, kind)
+        # FP8_PB_WO, NVFP4, W4A16_AWQ, W8A8_SQ_PER_CHANNEL
+        name, group = str(_at(own, "quant_algo")).upper(), _integer(_at(own, "group_size"))
+        group = group or next((each for key, each in _GROUPS.items() if key in name), 0)
+        words = re.match(r"(?:NV|MX)?(FP|W)(\d)", name)
+        kind = "int" if words and words[1] == "W" else "float"
+        return AskedType(int(words[2]), group, kind) if words else AskedType()
 
     return asked(found), [(name, asked(own)) for name, own in _items(found.get("quantized_layers"))]
 
@@ -185,12 +178,9 @@ def _quark(found: Mapping[str, Any]) -> _Asked:
     def asked(own: Any) -> AskedType | None:
         spec = _at(own, "weight")
         spec = spec[0] if isinstance(spec, list) and spec else spec
-        kind = re.search(r"(int|fp|mx)(\d\d?)", str(_at(spec, "dtype")))
-        if kind is None:
-            return None
-        return AskedType(
-            int(kind[2]), _integer(_at(spec, "group_size")), "int" if kind[1] == "int" else "float"
-        )
+        words = re.search(r"(int|fp|mx)(\d)", str(_at(spec, "dtype")))
+        kind = "int" if words and words[1] == "int" else "float"
+        return AskedType(int(words[2]), _integer(_at(spec, "group_size")), kind) if words else None
 
     layers = [(name, asked(own)) for name, own in _items(found.get("layer_quant_config"))]
     return asked(found.get("global_quant_config")), layers
@@ -211,17 +201,16 @@ def _torchao(found: Mapping[str, Any]) -> _Asked:
 
 
 def _bitsandbytes(found: Mapping[str, Any]) -> _Asked:
-    in_four = found.get("load_in_4bit") is True
-    return AskedType(4, 64, "float") if in_four else AskedType(8, 0, "int"), []
+    is_four = found.get("load_in_4bit") is True
+    return AskedType(4, 64, "float") if is_four else AskedType(8, 0, "int"), []
 
 
 _READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], _Asked]]] = {
-    "gptq": _of_integers,
-    "awq": _of_integers,
+    **dict.fromkeys(("gptq", "awq"), _of_integers),
     "compressed-tensors": _compressed_tensors,
     "modelopt": _modelopt,
     "quark": _quark,
     "torchao": _torchao,
     "bitsandbytes": _bitsandbytes,
-    "fp8": lambda found: (AskedType(8, 0, "float"), []),
+    "fp8": lambda _: (AskedType(8, 0, "float"), []),
 }

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 
 from otel_quant.auditing.asked import asked_of
 from otel_quant.auditing.checkpoint import AuditError, read_checkpoint
 from otel_quant.auditing.layers import CheckpointLayers
+from otel_quant.auditing.onnx_layers import OnnxLayers
 from otel_quant.auditing.results import Audit, Problems
 from otel_quant.auditing.scales import check_scales
 
@@ -17,6 +19,7 @@ def audit(
     path: str | PathLike[str],
     against: str | PathLike[str] | None = None,
     *,
+    weights: bool = False,
     left_out: Sequence[str] = (),
     seconds: float | None = None,
 ) -> Audit:
@@ -24,7 +27,8 @@ def audit(
 
     Args:
         path: A folder, a safetensors file, its index, or an ONNX file.
-        against: The float model, which has what must not be missing.
+        against: The float model, which has what must not be missing; of ONNX its size is compared.
+        weights: Whether to read all weights too, and compare them with those of the float model.
         left_out: Names or patterns (``*.gate``) of layers that were left in float on purpose.
         seconds: Time after which no more scales are read; None for all.
 
@@ -37,26 +41,31 @@ def audit(
     model, problems = Path(path), Problems()
     if not model.exists():
         raise AuditError(f"{model}: does not exist; expected a folder, *.safetensors or *.onnx")
-    checkpoint = read_checkpoint(model, problems)
-    asked = asked_of(checkpoint.quantization, left_out)
-    found = CheckpointLayers(checkpoint, asked, problems if asked.known else Problems())
-    floats = None if against is None else read_checkpoint(Path(against), Problems())
-    if floats is not None:
-        found.compare(floats)
-    if asked.known and not any(each.state == "quantized" for each in found.layers):
-        wanted = f"asks for {asked.method}" if asked.method else "asks for nothing"
-        problems.add(
-            "forgotten", "the model", f"has no quantized layer; its configuration {wanted}"
-        )
+    is_onnx = model.is_dir() and not any(model.glob("*.safetensors*"))
+    onnx = sorted(model.glob("*.onnx")) if is_onnx else []
+    if len(onnx) > 1:
+        raise AuditError(f"{model}: has {len(onnx)} ONNX files; expected the path of one")
+    found: CheckpointLayers | OnnxLayers
+    if onnx or model.suffix == ".onnx":
+        found = OnnxLayers(onnx[0] if onnx else model, asked_of({}, left_out), problems)
+    else:
+        found = CheckpointLayers(read_checkpoint(model, problems), left_out, problems)
+    before = None
+    if against is not None and isinstance(found, CheckpointLayers):
+        floats = read_checkpoint(Path(against), Problems())
+        if not floats.tensors:
+            raise AuditError(f"{against}: has no tensors; expected the float model as safetensors")
+        if weights and find_spec("numpy") is None:
+            raise AuditError("numpy is not installed; expected: pip install otel-quant[inference]")
+        found.compare(floats, weights=weights)
+        before = floats.bytes
+    elif against is not None:
+        before = OnnxLayers(Path(against), asked_of({}), Problems()).bytes
+    method, known, size = found.asked.method, found.asked.known, found.bytes
+    if known and found.layers and all(each.state != "quantized" for each in found.layers):
+        what = f"has no quantized layer; its configuration asks for {method or 'nothing'}"
+        problems.add("forgotten", "the model", what)
     read = check_scales(found.scales, problems, seconds)
-    return Audit(
-        str(path),
-        asked.method,
-        asked.known,
-        found.layers if asked.known else [],
-        problems.worst_first(),
-        checkpoint.bytes,
-        checkpoint.bytes - found.excess,
-        floats.bytes if floats is not None else None,
-        read,
-    )
+    layers, wrong = found.layers if known else [], problems.worst_first()
+    sizes = size, size - found.excess, before
+    return Audit(str(path), method, known, layers, wrong, *sizes, read)

@@ -26,20 +26,14 @@ _LONGEST: Final = 1 << 50  # Elements, and bytes
 _FILES: Final = "*.safetensors"
 _INDEX: Final = f"{_FILES}.index.json"
 _SHARD: Final = re.compile(r"-(\d+)-of-(\d+)\.safetensors$")
-_NO_SENSE: Final = "has a header that makes no sense"
 _PICKLES: Final = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _ENTRY: Final = {"dtype", "shape", "data_offsets"}
 
-BITS: Final[Mapping[str, int]] = {
-    **dict.fromkeys(
-        ("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"), 8
-    ),
-    **dict.fromkeys(("U16", "I16", "F16", "BF16"), 16),
-    **dict.fromkeys(("U32", "I32", "F32"), 32),
-    **dict.fromkeys(("U64", "I64", "F64", "C64"), 64),
-    "F4": 4,
-    "F6_E2M3": 6,
-    "F6_E3M2": 6,
+_TYPES: Final = "4 F4, 6 F6_E2M3 F6_E3M2, 8 BOOL U8 I8 F8_E4M3 F8_E5M2 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ, 16 U16 I16 F16 BF16, 32 U32 I32 F32, 64 U64 I64 F64 C64"
+BITS: Final = {
+    name: int(bits)
+    for bits, *names in (each.split() for each in _TYPES.split(", "))
+    for name in names
 }
 """Bits of an element, by what safetensors calls its type."""
 
@@ -93,7 +87,7 @@ def read_checkpoint(path: Path, problems: Problems) -> Checkpoint:
             problems.add("doubled", name, "is in two files of the checkpoint")
         tensors.update(found)
     if index is not None:
-        _check_total(index, sum(each.size for each in tensors.values()), problems)
+        _check_total(index, sum(each.size for each in tensors.values()), whole, problems)
         for file in folder.glob(_FILES):
             if file.name not in placed.values() and _SHARD.search(file.name):
                 problems.add("note", file.name, "is a shard that the index does not name")
@@ -144,11 +138,9 @@ def _placed(index: Path, problems: Problems) -> dict[str, str]:
     if not isinstance(found, dict) or len(found) > _MOST_TENSORS:
         problems.add("file", index.name, "has no weight_map that can be read")
         return {}
-    own = {
-        name: file
-        for name, file in found.items()
-        if isinstance(file, str) and Path(file).name == file and "\0" not in file
-    }
+    files = {each for each in found.values() if isinstance(each, str)}
+    inside = {each for each in files if Path(each).name == each and "\0" not in each}
+    own = {name: file for name, file in found.items() if isinstance(file, str) and file in inside}
     for name in found.keys() - own.keys():
         problems.add("file", name, "is in the index, in a file outside of the folder")
     return own
@@ -169,49 +161,41 @@ def _compare(file: str, names: Any, placed: Mapping[str, str], problems: Problem
         problems.add("orphaned", name, f"is in {file}, and not in the index")
 
 
-def _check_total(index: Path, stored: int, problems: Problems) -> None:
+def _check_total(index: Path, stored: int, whole: int, problems: Problems) -> None:
+    """Compares the size in an index with that of the tensors, or of the files, which some libraries write."""
     metadata = _json(index).get("metadata")
     total = metadata.get("total_size") if isinstance(metadata, dict) else None
-    if isinstance(total, int) and abs(total - stored) > 0.05 * max(stored, 1):
-        problems.add(
-            "size",
-            index.name,
-            f"has a total_size of {size(total)}; the tensors take {size(stored)}",
-        )
+    if type(total) is int and min(abs(total - stored), abs(total - whole)) > 0.05 * whole:
+        what = f"has a total_size of {size(total)}; the tensors take {size(stored)}"
+        problems.add("size", index.name, what)
 
 
 def _header(path: Path, problems: Problems) -> Iterator[StoredTensor]:
-    """Yields the tensors of a file that are whole, and adds what is wrong with it."""
-
-    def bad(what: str) -> None:
-        problems.add("file", path.name, what)
-
+    """Yields the tensors of a file, and adds what is wrong with it."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
-            return bad("is no regular file")
+            return problems.add("file", path.name, "is no regular file")
         with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            room = status.st_size - 8
-            if length > min(_MOST_HEADER, room) or room < 2:
-                what = "ends within its header: it is truncated, or no safetensors file"
-                return bad(
-                    what
-                    if length <= _MOST_HEADER
-                    else f"is no safetensors file: its header would be of {length:,} bytes"
-                )
-            raw = file.read(length)
+            length, end = int.from_bytes(file.read(8), "little"), status.st_size
+            raw = file.read(length) if length <= min(_MOST_HEADER, end - 8) else b""
     except OSError as error:
-        return bad(f"cannot be read: {error.strerror}")
-    if raw.count(b"{") > _MOST_TENSORS or raw.count(b",") > 8 * _MOST_TENSORS:
-        return bad(f"has more than {_MOST_TENSORS:,} tensors")
-    try:
-        entries = json.loads(raw, object_pairs_hook=_pairs)
-    except (ValueError, RecursionError):
-        return bad(_NO_SENSE)
+        return problems.add("file", path.name, f"cannot be read: {error.strerror}")
+    what, entries = "", None
+    if length > _MOST_HEADER:
+        what = f"is no safetensors file: its header would be of {length:,} bytes"
+    elif len(raw) < max(length, 1):
+        what = "ends within its header: it is truncated, or no safetensors file"
+    elif raw.count(b"{") > _MOST_TENSORS or raw.count(b",") > 8 * _MOST_TENSORS:
+        what = f"has more than {_MOST_TENSORS:,} tensors"
+    else:
+        try:
+            entries = json.loads(raw, object_pairs_hook=_pairs)
+        except (ValueError, RecursionError):
+            pass
     if not isinstance(entries, list) or not all(isinstance(each, tuple) for each in entries):
-        return bad(_NO_SENSE)
-    yield from _tensors(entries, path, length, room, problems)
+        return problems.add("file", path.name, what or "has a header that makes no sense")
+    yield from _tensors(entries, path, 8 + length, end, problems)
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> Any:
@@ -223,49 +207,37 @@ def _pairs(pairs: list[tuple[str, Any]]) -> Any:
 
 
 def _tensors(
-    entries: list[tuple[str, Any]], path: Path, length: int, room: int, problems: Problems
+    entries: list[tuple[str, Any]], path: Path, start: int, end: int, problems: Problems
 ) -> Iterator[StoredTensor]:
+    """Yields what a header has, and adds what does not lie as it should between two places of a file."""
     found: dict[str, StoredTensor] = {}
     for name, entry in entries:
-        if name == "__metadata__":
-            continue
-        each = _tensor(name, entry, str(path), 8 + length)
-        if each is None or name in found:
-            what = (
-                "is twice in the header"
-                if name in found
-                else "has an entry in the header that makes no sense"
-            )
-            problems.add("file", name[:_LONGEST_NAME], what)
-        else:
+        each = _tensor(name, entry, str(path), start)
+        if each is not None and name not in found:
             found[name] = each
-    at, cut = 8 + length, 0
+        elif name != "__metadata__":
+            what = "is twice in the header" if each else "has an entry in the header without sense"
+            problems.add("file", name[:_LONGEST_NAME], what)
+    at, cut = start, 0
     for each in sorted(found.values(), key=lambda it: (it.begin, it.size)):
-        needed = (each.elements * BITS.get(each.dtype, 8 * each.size) + 7) // 8
+        needed = (each.elements * BITS.get(each.dtype, 0) + 7) // 8
+        what = ""
         if each.dtype not in BITS:
             problems.add("note", each.name, f"is of the type {each.dtype}, which is not known")
         elif needed != each.size:
-            problems.add(
-                "file", each.name, f"has {each.size:,} bytes, and its shape takes {needed:,}"
-            )
+            what = f"has {each.size:,} bytes, and its shape takes {needed:,}"
         if each.begin != at:
-            problems.add(
-                "file",
-                each.name,
-                f"begins {abs(each.begin - at):,} bytes {'within another tensor' if each.begin < at else 'behind the one before'}",
-            )
+            where = "within another tensor" if each.begin < at else "behind the one before"
+            what = what or f"begins {abs(each.begin - at):,} bytes {where}"
+        if what:
+            problems.add("file", each.name, what)
         at = max(at, each.begin + each.size)
-        cut += at > room + 8
-    if at > room + 8:
-        problems.add(
-            "file",
-            path.name,
-            f"is truncated: {size(at - room - 8)} are missing at its end, with {counted(cut, 'tensor')} in them",
-        )
-    elif at < room + 8 and found:
-        problems.add(
-            "file", path.name, f"has {size(room + 8 - at)} at its end that belong to no tensor"
-        )
+        cut += at > end
+    if at > end:
+        what = f"is truncated: {size(at - end)} are missing at its end, with {counted(cut, 'tensor')} in them"
+        problems.add("file", path.name, what)
+    elif at < end and found:
+        problems.add("file", path.name, f"has {size(end - at)} at its end that belong to no tensor")
     yield from found.values()
 
 
@@ -274,16 +246,12 @@ def _tensor(name: str, entry: Any, file: str, start: int) -> StoredTensor | None
     if not isinstance(entry, tuple) or len(name) > _LONGEST_NAME:
         return None
     dtype, shape, offsets = entry
-    if not isinstance(dtype, str) or not isinstance(shape, list) or not isinstance(offsets, list):
+    are_lists = isinstance(shape, list) and isinstance(offsets, list) and isinstance(dtype, str)
+    if not are_lists or len(offsets) != 2 or len(shape) > _MOST_LENGTHS:
         return None
-    numbers = [*shape, *offsets]
-    if (
-        len(offsets) != 2
-        or len(shape) > _MOST_LENGTHS
-        or not all(type(it) is int for it in numbers)
-    ):
+    if not all(type(it) is int and 0 <= it <= _LONGEST for it in (*shape, *offsets)):
         return None
-    begin, end = offsets
-    if min(numbers) < 0 or begin > end or max(end, prod(shape)) > _LONGEST:
-        return None
-    return StoredTensor(name, dtype, tuple(shape), file, start + begin, end - begin)
+    begin, end = start + offsets[0], start + offsets[1]
+    return (
+        StoredTensor(name, dtype, tuple(shape), file, begin, end - begin) if begin <= end else None
+    )

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from otel_quant.auditing.asked import AskedModel
+from otel_quant.auditing.asked import AskedModel, AskedType, asked_of
 from otel_quant.auditing.checkpoint import Checkpoint, StoredTensor
-from otel_quant.auditing.layouts import ALL_SCALES, FP8, SCALES, SUFFIXES, Fit, fit
+from otel_quant.auditing.layouts import ALL_SCALES, FP8, SCALES, SUFFIXES, Fit, Tensors, fit
 from otel_quant.auditing.results import AuditedLayer, Problems, pattern_of
 from otel_quant.auditing.scales import pieces
+from otel_quant.auditing.weights import sqnr
 
 _FLOATS: Final = ("BF16", "F16", "F32", "F64")
 _EMBEDDINGS: Final = ("embed", "wte", "wpe")
@@ -41,8 +42,8 @@ def block_of(name: str) -> str:
 class Siblings:
     """Tells what was left in float on purpose from what was forgotten."""
 
-    def __init__(self, asked: AskedModel, problems: Problems) -> None:
-        self._asked, self._problems = asked, problems
+    def __init__(self, asked: AskedModel, add: Callable[[str, str, str], None]) -> None:
+        self._asked, self._add = asked, add
         self._types: dict[tuple[str, tuple[int, ...]], str] = {}
         self._sizes: Counter[str] = Counter()
         self._blocks: set[str] = set()
@@ -57,32 +58,26 @@ class Siblings:
             self._blocks.add(block_of(each.name))
             self._sizes[block_of(each.name)] += each.elements
         for each in floats:
-            self._sizes.update(
-                {block_of(each.name): each.elements, pattern_of(each.name): each.elements}
-            )
+            for name in (block_of(each.name), pattern_of(each.name)):
+                self._sizes[name] += each.elements
         return [self._sorted(each) for each in floats]
 
     def _sorted(self, layer: AuditedLayer) -> AuditedLayer:
         asked, is_named = self._asked.of(layer.name)
         role, block = pattern_of(layer.name), block_of(layer.name)
-        kin = self._types.get((role, layer.shape))
-        least = _LEAST_SHARE[self._asked.method == "gptq"] * self._sizes[block]
-        if asked is None and (self._asked.method or is_named):
+        kin, method = self._types.get((role, layer.shape)), self._asked.method
+        is_inside = block in self._blocks and role != block and method
+        if asked is None and (method or is_named):
             return layer
         if kin:
             what = f"is {layer.type}, and others like it are {kin}"
         elif is_named and asked is not None:
             what = f"is {layer.type}, and the configuration names it"
-        elif (
-            role != block
-            and block in self._blocks
-            and self._sizes[role] > least
-            and self._asked.method
-        ):
+        elif is_inside and self._sizes[role] > _LEAST_SHARE[method == "gptq"] * self._sizes[block]:
             what = f"is {layer.type}, and the configuration does not leave it out"
         else:
             return layer
-        self._problems.add("forgotten", layer.name, what)
+        self._add("forgotten", layer.name, what)
         bits = asked.bits if asked is not None and asked.bits else 8
         self.excess += layer.bytes - layer.elements * bits // 8
         return layer._replace(state="forgotten")
@@ -91,9 +86,10 @@ class Siblings:
 class CheckpointLayers:
     """The layers of a checkpoint."""
 
-    def __init__(self, checkpoint: Checkpoint, asked: AskedModel, problems: Problems) -> None:
-        self._config, self._asked, self._problems = checkpoint.config, asked, problems
-        self._fake = checkpoint.quantization.get("export")
+    def __init__(self, checkpoint: Checkpoint, left_out: Iterable[str], problems: Problems) -> None:
+        self.asked, self.bytes = asked_of(checkpoint.quantization, left_out), checkpoint.bytes
+        self._add = (problems if self.asked.known else Problems()).add
+        self._config = checkpoint.config
         self._of: dict[str, dict[str, StoredTensor]] = defaultdict(dict)
         self.scales: list[StoredTensor] = []
         self.excess = 0  # Bytes that would not be there if all were as asked for
@@ -101,6 +97,7 @@ class CheckpointLayers:
             module, suffix = _split(name)
             self._of[module][suffix] = tensor
             self.scales += [tensor] * (suffix in ALL_SCALES)
+        self._fits: dict[str, Fit] = {}
         self.layers: list[AuditedLayer] = []
         floats = []
         for name, tensors in self._of.items():
@@ -108,46 +105,43 @@ class CheckpointLayers:
                 self.layers.append(found)
             elif (found := _in_float(name, tensors)) is not None:
                 floats.append(found)
-        siblings = Siblings(asked, problems)
+        siblings = Siblings(self.asked, self._add)
         self.layers += siblings.sort(tuple(self.layers), floats)
         self.excess += siblings.excess
         self._find_missing()
         self._find_tied()
 
-    def _quantized(self, name: str, tensors: Mapping[str, StoredTensor]) -> AuditedLayer | None:
+    def _quantized(self, name: str, tensors: Tensors) -> AuditedLayer | None:
         """Returns a layer that is quantized, and adds what is wrong with it."""
-        asked, _ = self._asked.of(name)
+        asked, _ = self.asked.of(name)
         known, group = _read_inside(tensors)
         bits, wanted = (0, 0) if asked is None else asked[:2]
-        found = fit(tensors, self._asked.method, bits, group or wanted, known)
+        found = fit(tensors, self.asked.method, bits, group or wanted, known)
+        weight = tensors.get("weight")
         if found is None:
             if not SCALES.isdisjoint(tensors):
-                self._without_codes(name, tensors.get("weight"))
+                what = f"has scales, and {'no codes' if weight is None else f'is {weight.dtype}'}"
+                self._add("note" if self.asked.is_fake else "missing", name, what)
+                self.layers += [AuditedLayer(name, "missing")] * (weight is None)
             return None
         lacking = found.form.scales.keys() - tensors.keys()
         for suffix in lacking:
-            self._problems.add("missing", name, f"has no {suffix}")
+            self._add("missing", name, f"has no {suffix}")
         for misfit in found.misfits:
-            self._problems.add("shape", name, misfit)
+            self._add("shape", name, misfit)
+        self._fits[name] = found
         type_ = _type_of(found, tensors, bits)
-        if found.form.codes != "weight" and "weight" in tensors:
-            self._problems.add(
-                "doubled", name, f"is {type_}, and {tensors['weight'].dtype} as well"
-            )
-            self.excess += tensors["weight"].size
-        if (
-            self._asked.method
-            and not (found.misfits or lacking)
-            and (what := self._unlike(name, found, type_))
-        ):
-            self._problems.add("configuration", name, what)
-        own = sum(each.size for each in tensors.values())
-        shape = (found.outputs, found.inputs)
+        if found.form.codes != "weight" and weight is not None:
+            self._add("doubled", name, f"is {type_}, and {weight.dtype} as well")
+            self.excess += weight.size
+        is_whole = self.asked.method and not found.misfits and not lacking
+        if is_whole and (what := self._unlike(asked, found, type_)):
+            self._add("configuration", name, what)
+        own, shape = sum(each.size for each in tensors.values()), (found.outputs, found.inputs)
         return AuditedLayer(name, "quantized", type_, shape, found.elements, own)
 
-    def _unlike(self, name: str, found: Fit, type_: str) -> str:
+    def _unlike(self, asked: AskedType | None, found: Fit, type_: str) -> str:
         """Returns how a layer is not what the configuration asks for; empty if it is."""
-        asked, _ = self._asked.of(name)
         if asked is None:
             return f"is {type_}, and the configuration leaves it out"
         kind = "int" if type_.startswith("int") else "float"
@@ -161,32 +155,29 @@ class CheckpointLayers:
             return f"has groups of {group}, and of {asked.group} in the configuration"
         return ""
 
-    def _without_codes(self, name: str, weight: StoredTensor | None) -> None:
-        what = "has scales and no codes" if weight is None else f"has scales, and is {weight.dtype}"
-        is_fake = (
-            isinstance(self._fake, dict) and self._fake.get("weight_format") == "fake_quantized"
-        )
-        self._problems.add("note" if is_fake else "missing", name, what)
-
     def _find_missing(self) -> None:
-        """Finds numbers that are left out, and modules that lack what almost all like them have."""
-        children, alike = _children(self._of), defaultdict[str, list[str]](list)
+        """Finds blocks whose number is left out, and blocks that lack what almost all others have."""
+        alike = defaultdict[str, list[str]](list)
+        children = _children(each.name for each in self.layers)
         for parent, own in children.items():
             alike[pattern_of(parent)].append(parent)
-            numbers = {int(each) for each in own if each.isdigit() and len(each) < 6}
-            if parent and numbers and len(numbers) == len(own):
+            # Single modules have gaps where there is nothing to store: an activation.
+            blocks = [
+                it for it in own if it.isdigit() and len(it) < 6 and f"{parent}.{it}" in children
+            ]
+            numbers = set(map(int, blocks))
+            if parent and len(numbers) > 1 and len(numbers) == len(own):
                 for number in sorted(set(range(self._count(parent, numbers))) - numbers):
                     self._missing(f"{parent}.{number}")
         for parents in alike.values():
             usual, count = Counter(frozenset(children[it]) for it in parents).most_common(1)[0]
-            odd = [each for each in parents if children[each] < usual]
+            odd = [each for each in parents if children[each] < usual and each]
             if count > 2 and len(odd) <= max(1, len(parents) // _FEW):
-                for parent in odd:
-                    for child in sorted(usual - children[parent]):
-                        self._missing(f"{parent}.{child}")
+                for parent, child in ((it, child) for it in odd for child in usual - children[it]):
+                    self._missing(f"{parent}.{child}")
 
     def _count(self, parent: str, numbers: set[int]) -> int:
-        """Returns how many numbered modules there should be, by the last one or the configuration."""
+        """Returns how many blocks there should be, by the last one or the configuration."""
         inner = self._config.get("text_config")
         count = (inner if isinstance(inner, dict) else self._config).get("num_hidden_layers")
         is_main = parent.endswith(("model.layers", "language_model.layers"))
@@ -194,63 +185,49 @@ class CheckpointLayers:
 
     def _missing(self, name: str, what: str = "is not there, and others like it are") -> None:
         self.layers.append(AuditedLayer(name, "missing"))
-        self._problems.add("missing", name, what)
+        self._add("missing", name, what)
 
     def _find_tied(self) -> None:
         """Finds an output layer that is the embedding and was written as well, or that is another and was not."""
-        is_tied = self._config.get("tie_word_embeddings")
-        head, twin = (
-            self._of.get("lm_head", {}),
-            self._of.get("model.embed_tokens", {}).get("weight"),
-        )
-        weight = head.get("weight")
+        is_tied, kind = (self._config.get(it) for it in ("tie_word_embeddings", "architectures"))
+        head, embedding = self._of.get("lm_head", {}), self._of.get("model.embed_tokens", {})
+        weight, twin = head.get("weight"), embedding.get("weight")
         if is_tied is True and weight and twin and weight[1:3] == twin[1:3]:
-            self._problems.add(
-                "doubled", "lm_head", "is tied to the embedding, and written as well"
-            )
+            self._add("doubled", "lm_head", "is tied to the embedding, and written as well")
             self.excess += weight.size
-        elif (
-            is_tied is False
-            and twin
-            and not head
-            and "CausalLM" in str(self._config.get("architectures"))
-        ):
+        elif is_tied is False and twin and not head and "CausalLM" in str(kind):
             self._missing("lm_head", "is not there, and is not tied to the embedding")
 
-    def compare(self, floats: Checkpoint) -> None:
-        """Compares with the float model, by names and shapes."""
-        theirs = {
-            _split(name)[0]: each for name, each in floats.tensors.items() if len(each.shape) > 1
-        }
+    def compare(self, floats: Checkpoint, *, weights: bool = False) -> None:
+        """Compares with the float model, by names and shapes, and by weights if that is asked for."""
+        theirs = {_split(name)[0]: it for name, it in floats.tensors.items() if len(it.shape) > 1}
         ours, known, lacking = _children(self._of), _children(theirs), []
         for name in theirs.keys() - self._of.keys():
             parent = name
             while parent and parent not in ours:
                 parent = parent.rpartition(".")[0]
             is_tied = name == "lm_head" and self._config.get("tie_word_embeddings")
-            if (
-                ours[parent] & known[parent] and not is_tied
-            ):  # else it is laid out anew, as experts are
-                lacking.append(name)
+            is_anew = parent and ours[parent].isdisjoint(
+                known[parent]
+            )  # laid out anew, as experts are
+            lacking += [name] * (not is_tied and not is_anew)
         if len(lacking) > len(theirs) / 2:
-            self._problems.add(
-                "configuration",
-                "the model",
-                "is another than the float model, whose layers it does not have",
-            )
+            what = "lacks most layers of the float model: it is another"
+            self._add("configuration", "the model", what)
             return
-        gone = {each.name for each in self.layers if each.state == "missing"}
-        for name in sorted(set(lacking) - gone):
-            self._missing(name, "is in the float model, and not here")
-        for each in self.layers:
-            other = theirs.get(each.name)
-            if other is not None and each.elements and other.elements != each.elements:
+        gone = tuple(each.name for each in self.layers if each.state == "missing")
+        for name in sorted(lacking):
+            if not f"{name}.".startswith(tuple(f"{each}." for each in gone)):
+                self._missing(name, "is in the float model, and not here")
+        for at, each in enumerate(self.layers):
+            other, found = theirs.get(each.name), self._fits.get(each.name)
+            if other is not None and found is not None and weights:
+                error = sqnr(found, self._of[each.name], other, self.asked.method)
+                self.layers[at] = each._replace(sqnr=error)
+            if other is not None and each.elements not in (0, other.elements):
                 shape = "x".join(map(str, other.shape))
-                self._problems.add(
-                    "shape",
-                    each.name,
-                    f"has {each.elements:,} weights, and {shape} in the float model",
-                )
+                what = f"has {each.elements:,} weights, and {shape} in the float model"
+                self._add("shape", each.name, what)
 
 
 def _children(names: Iterable[str]) -> dict[str, set[str]]:
@@ -263,7 +240,7 @@ def _children(names: Iterable[str]) -> dict[str, set[str]]:
     return found
 
 
-def _in_float(name: str, tensors: Mapping[str, StoredTensor]) -> AuditedLayer | None:
+def _in_float(name: str, tensors: Tensors) -> AuditedLayer | None:
     """Returns a layer whose weights are floats; None for vectors and embeddings."""
     weight = tensors.get("weight") or tensors.get("")
     least = 2 if "weight" in tensors else 3  # experts have no ``weight`` in their name
@@ -271,12 +248,11 @@ def _in_float(name: str, tensors: Mapping[str, StoredTensor]) -> AuditedLayer | 
         return None
     if any(each in name.rpartition(".")[2] for each in _EMBEDDINGS):
         return None
-    return AuditedLayer(
-        name, "left out", weight.dtype, weight.shape[-2:], weight.elements, weight.size
-    )
+    shape = weight.shape[-2:]
+    return AuditedLayer(name, "left out", weight.dtype, shape, weight.elements, weight.size)
 
 
-def _read_inside(tensors: Mapping[str, StoredTensor]) -> tuple[tuple[int, int] | None, int]:
+def _read_inside(tensors: Tensors) -> tuple[tuple[int, int] | None, int]:
     """Returns outputs and inputs, and the weights with one scale, where a small tensor of the module has them."""
     state: Any = {}
     if (own := tensors.get("weight_shape")) is not None and own.size == 16:
@@ -296,17 +272,14 @@ def _read_inside(tensors: Mapping[str, StoredTensor]) -> tuple[tuple[int, int] |
     ) is int and group > 0 else 0
 
 
-def _type_of(found: Fit, tensors: Mapping[str, StoredTensor], asked_bits: int) -> str:
+def _type_of(found: Fit, tensors: Tensors, asked_bits: int) -> str:
     """Returns what a weight is stored in."""
     codes, scale = tensors[found.form.codes].dtype, tensors.get("weight_scale")
-    if codes in FP8.split():
+    if codes in FP8:
         return "fp8"
     if (state := tensors.get("weight.quant_state")) is not None:
         return state.name.rpartition("__")[2][:8]
     if codes == "U8" and scale is not None and found.form.shape == "o i2":
-        return "nvfp4" if scale.dtype in FP8.split() else "mxfp4"
-    return (
-        f"int{asked_bits or found.bits}"
-        if found.form.codes == "_weight_qdata"
-        else f"int{found.bits}"
-    )
+        return "nvfp4" if scale.dtype in FP8 else "mxfp4"
+    is_unpacked = found.form.codes == "_weight_qdata"
+    return f"int{asked_bits or found.bits}" if is_unpacked else f"int{found.bits}"

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from otel_quant.schema.units import counted, share_text, size
 
-KINDS: Final = (
-    "file",
-    "shard",
-    "missing",
-    "shape",
-    "scale",
-    "forgotten",
-    "configuration",
-    "doubled",
-    "orphaned",
-    "size",
-    "note",
-)
-"""The kinds of problems, the worst first."""
+KINDS: Final = "file shard missing shape scale forgotten configuration doubled orphaned size note"
+"""The kinds of problems, the worst first; a note is none."""
 
 _NUMBER: Final = re.compile(r"(?<![^._/-])\d+(?![^._/-])")
 _NEAR: Final = 0.02  # Share of the forecast by which a size may differ from it
@@ -68,11 +55,14 @@ def _where(pattern: str, names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{pattern} ({len(names):,})"
 
 
+LayerState: TypeAlias = Literal["quantized", "left out", "forgotten", "missing"]
+
+
 class AuditedLayer(NamedTuple):
     """A linear layer or a convolution."""
 
     name: str
-    state: Literal["quantized", "left out", "forgotten", "missing"]
+    state: LayerState
     type: str = ""  # What its weights are stored in
     shape: tuple[int, ...] = ()  # Of its weights as they are used: outputs first
     elements: int = 0  # Weights
@@ -123,41 +113,30 @@ class Audit(NamedTuple):
 
     def _summary(self) -> str:
         done, left = self.of_state("quantized"), self.of_state("left out")
-        types = [
-            f"{count:,} {name}" for name, count in Counter(it.type for it in done).most_common()
-        ]
-        words = (
-            done[0].type
-            if len(types) == 1
-            else f"quantized ({', '.join(types)})"
-            if done
-            else "quantized"
-        )
+        types = Counter(each.type for each in done)
+        mix = ", ".join(f"{count:,} {name}" for name, count in types.most_common())
+        words = next(iter(types)) if len(types) == 1 else "quantized" + f" ({mix})" * bool(mix)
         parts = [f"{len(done):,} of {counted(len(self.layers) - len(left), 'layer')} {words}"]
-        if left:
-            names = folded(each.name for each in left)
+        if names := folded(each.name for each in left):
             more = f" and {len(names) - _MOST_NAMED:,} more" * (len(names) > _MOST_NAMED)
             parts.append(f"{', '.join(names[:_MOST_NAMED])}{more} left out")
         is_near = abs(self.bytes - self.forecast_bytes) <= _NEAR * self.forecast_bytes
-        parts.append(
-            size(self.bytes) + (" as forecast" if is_near else f", not {size(self.forecast_bytes)}")
-        )
+        forecast = " as forecast" if is_near else f", not {size(self.forecast_bytes)}"
+        parts.append(f"{size(self.bytes)}{forecast}")
         if self.float_bytes:
             parts.append(f"{share_text(self.bytes / self.float_bytes)} of the float model")
         return ", ".join(parts)
 
-    def to_json(self) -> str:
-        """Returns all of it as JSON."""
-        return json.dumps(self.to_dict(), indent=2)
-
     def to_dict(self) -> dict[str, Any]:
-        """Returns all of it for programs."""
-        lists = {
-            name: [each._asdict() for each in getattr(self, name)]
-            for name in ("layers", "problems")
+        """Returns all of it for programs, as JSON has it."""
+        return {
+            **self._asdict(),
+            "passed": self.passed,
+            "answer": self.answer,
+            "layers": [each._asdict() for each in self.layers],
+            "problems": [each._asdict() for each in self.problems],
+            "scales": self.scales._asdict(),
         }
-        verdict = {"passed": self.passed, "answer": self.answer}
-        return verdict | self._asdict() | lists | {"scales": self.scales._asdict()}
 
 
 def folded(names: Iterable[str]) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, TypeAlias
 
@@ -25,50 +26,47 @@ class GilWaits:
     """Asks Linux which threads wait for it."""
 
     def __init__(self) -> None:
-        self.rivals: tuple[
-            int, ...
-        ] = ()  # Those at the last look that may have, other than a step's
+        # At the last look, those that may have, other than a step's
+        self.rivals: tuple[int, ...] = ()
 
     def waiting(self, files: Mapping[int, str], own: int, *, for_threads: bool) -> Collection[int]:
         """Returns one or two threads that were blocked for the GIL for as long as each of them was blocked; else none.
 
-        They are a thread and another one, or two that it waits for. Of all threads the files ``schedstat`` are given, by
-        identifier. The sampler's thread has just got the GIL.
+        They are a thread and another one, or two others if it waits for threads: what it waits for takes as long without
+        a GIL. Of all threads the files ``schedstat`` are given, by identifier. The sampler's thread has just got the GIL.
         """
         self.rivals, before = (), self.rivals
-        is_own = own in files and _is_waiting(files[own])
+        is_own = not for_threads and _is_waiting(files.get(own, ""))
         if is_own is False and not for_threads:
             return ()
         waiting: list[int] = []
         running: list[int] = []
-        wanted = 2 if is_own is False else 1
-        for each in [*before, *files.keys() - {own, *before}][:_MOST]:
-            is_waiting = each != own and each in files and _is_waiting(files[each])
+        wanted = 2 if for_threads else 1
+        others = files.keys() - {own, threading.get_ident()}
+        for each in [*others.intersection(before), *others.difference(before)][:_MOST]:
+            is_waiting = _is_waiting(files[each])
             if is_waiting is not False:
                 (waiting if is_waiting else running).append(each)
             if len(waiting) == wanted:
                 break
         self.rivals = (*waiting, *running)[:wanted]
-        pair = self.rivals if is_own is False else (own, *self.rivals)
-        if len(pair) < 2 or not (is_own or waiting):
+        if len(self.rivals) < wanted or not (is_own or waiting):
             return ()
+        if is_own and waiting:
+            return (own,)
         # One that runs may have had it until now, or be in C code: then it was hardly blocked.
-        return (own,) if is_own and waiting else pair
+        return self.rivals if for_threads else (own, *self.rivals)
 
 
 def _is_waiting(schedstat: str) -> bool | None:
     """Returns whether a thread waits for the GIL; None of one that runs."""
     within, pread = _found()
     try:
-        arguments = read_kept(system_call_of(schedstat), pread=pread).split(None, 2)
+        system_call = schedstat.replace("schedstat", "syscall")
+        arguments = read_kept(system_call, pread=pread).split(None, 2)
         return int(arguments[1], 16) in within if len(arguments) > 1 else None
     except (OSError, ValueError):
         return False  # it has ended, or nobody can tell
-
-
-def system_call_of(schedstat: str) -> str:
-    """Returns the file that shows in which system call a thread is."""
-    return schedstat.removesuffix("schedstat") + "syscall"
 
 
 @functools.cache

@@ -21,6 +21,7 @@ _CALLS: Final = {
 """By the name of a function of torch. Of onnxruntime ``run`` waits."""
 
 _WITH: Final = "BEFORE_WITH"  # Up to Python 3.13
+_WITHS: Final = bytes(code for name, code in dis.opmap.items() if name == _WITH)
 _MOST: Final = 2_000
 
 
@@ -71,6 +72,9 @@ def _found_in(code: CodeType) -> _Found:
 def _find(code: CodeType) -> _Found:
     calls = {**_CALLS, "run": WAIT} if "onnxruntime" in code.co_filename else _CALLS
     found, name = _Found(code, {}, {}, []), ""
+    names = {*code.co_names, *code.co_varnames, *code.co_freevars, *code.co_cellvars}
+    if names.isdisjoint({"acquire", *calls}) and {*_WITHS}.isdisjoint(code.co_code[::2]):
+        return found  # all instructions of a function take a millisecond, and few have any of these
     loaded: dict[tuple[Any, Any], tuple[str, str]] = {}  # The newest two names by where they begin
     for each in dis.get_instructions(code):
         # A call begins where the name of its function does: ``x.sum`` in ``x.sum()``

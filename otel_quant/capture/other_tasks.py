@@ -71,7 +71,8 @@ class OtherTasks:
         self._children, before = children, self._newest.used
         self._look(clock_ns)
         ran = {path: sum(used) - sum(before.get(path, used)) for path, used in self._newest.used.items() if path.startswith(_OWN)}  # fmt: skip
-        self._steps = {index: of for index, of in self._steps.items() if index in own}
+        for index in self._steps.keys() - own.keys():
+            self._steps.pop(index, None)
         for index, path in own.items():
             known = self._steps.setdefault(index, _OfStep(self._newest))
             with suppress(OSError):
@@ -81,8 +82,9 @@ class OtherTasks:
                 yield index, busiest
 
     def add_line(self, index: int, words: str) -> None:
-        """Adds where the busiest other thread was at a look."""
-        self._steps[index].lines[words] += 1
+        """Adds where the busiest other thread was at a look, if the step has not ended since."""
+        if (known := self._steps.get(index)) is not None:
+            known.lines[words] += 1
 
     def end(self, index: int, path: str, clock_ns: int, lasted_ns: float) -> TasksBeside:
         """Forgets a step; returns what was done beside its thread, whose file is given."""

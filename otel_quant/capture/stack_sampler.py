@@ -24,12 +24,13 @@ from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.base.kernel_files import forget, read_kept, read_proc
+from otel_quant.base.kernel_files import forget, read_kept
 from otel_quant.capture.garbage import COLLECTIONS
-from otel_quant.capture.gil import GilWaits, system_call_of
+from otel_quant.capture.gil import GilWaits
 from otel_quant.capture.instructions import holder_in, kind_at, lock_at
 from otel_quant.capture.other_tasks import OtherTasks
 from otel_quant.capture.peak_lines import PeakLines
+from otel_quant.capture.probes.memory import Taken, taken_now
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.diagnosis.bounds import Evidence, bound_of
 from otel_quant.diagnosis.gpus import GpusOfStep
@@ -68,10 +69,13 @@ _NOT_RUN: Final = 0, 0
 _MOVES: Final = 1 << 20
 """Bytes by which memory rises or falls from which on all Python threads are looked at, for who has taken it."""
 
+_ALONE: Final = 0.8  # Share of the page faults from which on they are one thread's
+
 _WATCHED: Final = 5
 """Samples for which they are from then on, and from the start of a step: a thread's part is known from two in a row."""
 
 _MOST_WATCHED: Final = 32  # Threads beyond which they are not
+_RARELY: Final = 4  # Samples between two looks at who waits for the GIL, while a thread sleeps
 _RESUME: Final = opcode.opmap["RESUME"]
 """What a function begins with. CPython hands over there, before it has done anything: what was before is its caller's."""
 
@@ -172,10 +176,12 @@ class StackSampler:
         self._uses_gpu = False  # Whether the program has had memory on one
         self._calls: dict[int, str] = {}  # Of each thread, what kind of call it was in then
         self._locks: dict[int, str] = {}  # Likewise the name of the lock that it waited for
+        self._in_ours: set[int] = set()  # The threads that were in our code then
         self._gil = GilWaits()
-        # Threads with a step that were blocked at the last sample, and whether for others
+        # Threads with a step that may have been blocked for the GIL, and whether for others
         self._blocked: dict[int, bool] = {}
-        self._in_line: dict[int, Collection[int]] = {}  # By these, who waited for the GIL then
+        self._in_line: dict[int, Collection[int]] = {}  # By these, who waited for it
+        self._samples = 0
         # By file and function of the program: it and what it had called when memory had grown
         self._takers: dict[tuple[str, str], list[Place]] = {}
         self._peaks = PeakLines()
@@ -189,11 +195,10 @@ class StackSampler:
         """Notes which threads wait for the GIL. To read files wakes them, so it comes first."""
         if self._blocked and len(self._schedstats) != threading.active_count():
             self._note_threads()
-        self._in_line = {
-            thread: self._gil.waiting(self._schedstats, thread, for_threads=for_threads)
-            for thread, for_threads in self._blocked.items()
-        }
-        self._blocked = {}
+        for thread, for_threads in self._blocked.items():
+            found = self._gil.waiting(self._schedstats, thread, for_threads=for_threads)
+            self._in_line[thread] = found
+        self._blocked.clear()
 
     def take(
         self,
@@ -203,6 +208,7 @@ class StackSampler:
         ended: Reading | None = None,  # When one of them ended last
     ) -> None:
         """Takes a sample."""
+        self._samples += 1
         rss = reading.memory.rss if reading.memory is not None else 0
         since = _SinceLast(self._last_ns, reading.clock_ns, self._last_rss, rss)
         self._last_ns, self._last_rss = since.now_ns, rss
@@ -218,7 +224,9 @@ class StackSampler:
         if has_begun or abs(since.rss - since.rss_before) >= _MOVES:
             self._watched = _WATCHED
         busiest, used = self._look(innermost, since.now_ns - since.last_ns)
-        self._peaks.add(steps, reading.memory, self._stacks.get(busiest or 0, ()))
+        # In our code it has left the line that took the memory.
+        lines = () if busiest in self._in_ours else self._stacks.get(busiest or 0, ())
+        self._peaks.add(steps, reading.memory, lines)
         if steps and self._others.is_due(since.now_ns, has_begun=has_begun):
             self._look_beside(steps, reading)
         for thread, lines in self._stacks.items():
@@ -257,10 +265,15 @@ class StackSampler:
         if kind := self._calls.get(thread):
             beside.gpus.add_call(kind, seen.time)
         if 4 * blocked > seen.time:
-            self._blocked[thread] = spot.waits_for in FOR_THREADS or bool(self._locks.get(thread))
-            beside.gil_ns += self._waited_for_gil(thread, seen, used)
+            for_threads = spot.waits_for in FOR_THREADS or bool(self._locks.get(thread))
+            if ran or (for_threads and not self._samples % _RARELY):
+                self._blocked[thread] = for_threads
+            if not (for_threads and thread in self._in_line.get(thread, ())):
+                beside.gil_ns += self._waited_for_gil(thread, seen, used)
             if not spot.waits_for:
                 beside.waits[self._waits_for(thread)] += blocked
+        else:
+            self._in_line.pop(thread, None)
         if seen.grown and self._waits_for(thread) != SLEEP:
             owns = (at for at, line in enumerate(lines) if line.is_own)
             self._takers |= {lines[at][:2]: lines[at:] for at in owns}
@@ -279,12 +292,26 @@ class StackSampler:
         ]
         return max(0, min(blocked, default=0))
 
+    def add_reader(self, index: int, reader: object, began: Taken) -> None:
+        """Books to a data reader what the calling thread, which has the step, has taken since it called it: samples see other lines."""
+        now, code = taken_now(), getattr(getattr(reader, "get_next", None), "__code__", None)
+        if now is None or code is None:
+            return
+        _, _, own, every = (after - before for after, before in zip(now, began, strict=True))
+        grown = now[1] - (self._last_rss if self._last_ns > began[0] else began[1])
+        place = self._place_of(code, len(code.co_code) - 2, code.co_firstlineno)
+        if grown >= _MOVES and own >= _ALONE * every and place is not None:
+            within = self._takers.get(place[:2], [place])
+            lines = [*self._lines(sys._getframe()), *within]
+            self.stacks.add(index, lines, NOTHING._replace(grown=grown))
+            self._last_rss += grown
+
     def _waits_for(self, thread: int) -> str:
         """Returns what a blocked thread waits for in C code; empty if nobody can tell."""
         if not self._locks.get(thread):
             with suppress(KeyError, OSError):
                 path = self._schedstats[thread].replace("schedstat", "wchan")
-                return kernel_waits_for(read_proc(path).decode())
+                return kernel_waits_for(read_kept(path).decode())
             return ""
         return LOCK
 
@@ -374,6 +401,8 @@ class StackSampler:
 
         A thread that the module threading does not know has no counter.
         """
+        if not others and len(innermost) == 1:
+            return next(iter(innermost))
         ran = {each: used.get(each, _NOT_RUN)[0] for each in (*innermost, *others)}
         busiest = max(innermost, key=ran.__getitem__)
         if not used or ran[busiest] > elapsed_ns / 2:
@@ -389,6 +418,7 @@ class StackSampler:
         """Returns what bounds a step that ends, and its top lines; nothing if little was seen of it."""
         index, cpus = step.info.index, run.origin.get(semconv.CPU_LIMIT)
         beside, root = self._beside.pop(index, _Beside()), self.stacks.steps.get(index)
+        waits, holders = dict(beside.waits), dict(beside.holders)  # a sample may be under way
         file = self._schedstats.get(step.info.thread, "")
         beside_it = self._others.end(index, file, time.perf_counter_ns(), seconds * 1e9)
         if root is None:
@@ -404,10 +434,10 @@ class StackSampler:
             if (grows := beside.growth.line()) is not None:
                 evidence.per_sample = grows.per_sample
             total = evidence.total.time or 1
-            holder = max(beside.holders, key=beside.holders.__getitem__, default="")
+            holder = max(holders, key=holders.__getitem__, default="")
             gil = beside.gil_ns / total
             evidence.tasks = beside_it._replace(gil=gil, holder=holder)
-            evidence.waits = {what: waited / total for what, waited in beside.waits.items()}
+            evidence.waits = {what: waited / total for what, waited in waits.items()}
             evidence.garbage = COLLECTIONS.since(step.collected, seconds * 1e9)
             evidence.gpus = beside.gpus.evidence(evidence.total.time)
             if (bound := bound_of(evidence)) is not None:
@@ -432,7 +462,8 @@ class StackSampler:
             if thread is not None and thread != threading.get_ident():
                 lines = self._lines(sys._current_frames().get(thread))
                 self._others.add_line(index, spot_of(lines).words if lines else "")
-        for index, beside in self._beside.items():
+        # A copy: a step of another thread may end meanwhile.
+        for index, beside in self._beside.copy().items():
             step = steps.get(index)
             if step is not None and (lock := self._locks.get(step.info.thread)):
                 self._note_holder(beside, lock, step.info.thread)
@@ -453,7 +484,7 @@ class StackSampler:
         self, threads: Collection[int], used: Mapping[int, _Use], frames: dict[int, FrameType]
     ) -> dict[int, list[Place]]:
         """Returns the lines of each thread's stack."""
-        stacks = {}
+        stacks, self._in_ours = {}, set()
         for thread in threads:
             # One that has not run since has the stack that it had: to ask for frames is half the cost.
             if used.get(thread) == _NOT_RUN and thread in self._stacks:
@@ -463,6 +494,8 @@ class StackSampler:
                 stacks[thread] = self._lines(frame := frames.get(thread))
                 if frame is None:
                     continue
+                if frame.f_code.co_filename.startswith(_OURS):
+                    self._in_ours.add(thread)
                 self._locks[thread] = lock_at(frame)
                 if self._uses_gpu:
                     self._calls[thread] = kind_at(frame)
@@ -507,8 +540,8 @@ class StackSampler:
             for each in threading.enumerate()
         }
         for path in ended.difference(self._schedstats.values()):
-            forget(path)
-            forget(system_call_of(path))
+            for name in ("schedstat", "syscall", "wchan"):
+                forget(path.replace("schedstat", name))
 
     def _lines(self, frame: FrameType | None) -> list[Place]:
         """Returns the lines of a stack, outermost first, without ours; of a function within itself the innermost."""

@@ -154,6 +154,13 @@ def add_format(parser: Any, for_tools: Sequence[str] = (), note: str = "") -> No
 
     forms, words = (*FORMATS, *for_tools), f"default: %(default)s{note}"
     parser.add_argument("--format", choices=forms, default=forms[0], help=words)
+    parser.add_argument(
+        "--brief",
+        action="store_const",
+        dest="format",
+        const="brief",
+        help="one JSON object of at most 2 kB, for programs: verdict, evidence, what would help, and the next commands",
+    )
 
 
 def shapes_of_models(

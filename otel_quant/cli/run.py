@@ -39,6 +39,7 @@ _OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "--otlp-files": {"action": "store_true", "help": "add traces, metrics and log records in files of OpenTelemetry's JSON-lines exporter"},
     "--on-warning": {"metavar": "COMMAND", "help": "run this in a shell, with JSON on its standard input, when memory will not suffice, a step stalls, or the program has ended"},
     "--fix": {"action": "store_true", "help": "after it, rewrite the quantized ONNX models that it has written, as `otel-quant fix` does; what pays is written beside them, as NAME.fixed.onnx"},
+    "--brief": {"metavar": "FILE", "nargs": "?", "const": "-", "help": "the answer for programs, a JSON object of at most 2 kB, as the last line of standard error or in a file"},
     "--interval": {"metavar": "MS", "type": number("milliseconds", 3_600_000, of=float), "help": "milliseconds between readings (default: 50)"},
 }  # fmt: skip
 

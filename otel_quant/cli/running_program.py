@@ -51,6 +51,7 @@ def recorded_to_its_end(
         text = _last_words(folder, ended, missing_script(arguments, how[0]), options, warner)
         if not options.quiet:
             held.release()
+        if text:
             print(text, file=sys.stderr)
     return how[0]
 
@@ -98,13 +99,36 @@ def _last_words(
     if warner is not None:
         with FAULTS.kept_in("--on-warning"):
             warner.end(recorded)
-    text = "" if options.quiet else _text(recorded, notes)
+    text = ""
+    if not options.quiet:
+        from otel_quant.cli.audit import audited
+
+        text = _text(recorded, notes)
+        with FAULTS.kept_in("audit"):
+            text += "".join(f"\naudit:     {printable(line)}" for line in audited(recorded))
     if options.fix:
         from otel_quant.cli.fix import fixed_beside
 
         with FAULTS.kept_in("--fix"):
             text += "".join(f"\nfix:       {printable(line)}" for line in fixed_beside(recorded))
-    return text if options.no_report else text + _report(recorded)
+    text = text if options.no_report else text + _report(recorded)
+    lines = [] if options.quiet else [text]
+    if options.brief is not None:
+        with FAULTS.kept_in("--brief"):
+            lines += _brief(recorded, options.brief)
+    return "\n".join(lines)
+
+
+def _brief(recording: Recording, path: str) -> Iterator[str]:
+    """Yields the answer for programs, unless it goes to a file."""
+    from otel_quant.views.show import document
+    from otel_quant.views.writers import brief_line
+
+    line = brief_line(document({os.fspath(recording.path): recording}))
+    if path == "-":
+        yield line
+    else:
+        Path(path).write_text(f"{line}\n", "utf-8")
 
 
 def _warner(folder: Path, command: str | None) -> WarningCommand | None:

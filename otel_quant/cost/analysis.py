@@ -14,10 +14,10 @@ from otel_quant.cost.execution import AsStored, Execution
 from otel_quant.cost.inputs import BoundInputs, InputShape, bind_inputs
 from otel_quant.cost.left_in_float import PRODUCERS, Contractions
 from otel_quant.cost.model_reader import read_model
-from otel_quant.cost.obstacles import Obstacle
+from otel_quant.cost.obstacles import Hindered
 from otel_quant.cost.operation import RULE_ERRORS, SHOWN, Shape, TypedNode, Value
 from otel_quant.cost.operators import operator_of
-from otel_quant.cost.operators.rule import NO_PRECISION
+from otel_quant.cost.operators.rule import NO_PRECISION, has_known_keys
 from otel_quant.cost.results import AssumedBranch, ModelCost, NodeCost, TensorCost, option_text
 from otel_quant.cost.structure import CostError, Model, Tensor, printable
 from otel_quant.cost.walk import MAX_NODES, Walk
@@ -106,6 +106,7 @@ class _Analysis:
         self._added_to = dict.fromkeys((self._view, *self._views.values()))
         self._nodes: list[NodeCost] = []
         self._branches: list[AssumedBranch] = []
+        self._full: list[str] = []
         self._makers: dict[Value, TypedNode] = {}
         self._shapes: dict[tuple[Shape | None, ...], tuple[Shape | None, ...]] = {}
         self._read: dict[Value, Tensor] = {}  # Constants of the nodes so far
@@ -125,15 +126,9 @@ class _Analysis:
         zeros = {node.sparsity.weight: node.sparsity for node in nodes if node.sparsity}
         met, seen = walk.constants.met, self._read.keys() | self._left_out
         unread = [value.weight for value in met if value.weight and value not in seen]
-        in_float = [
-            _in_float(ops, why)._replace(then=dict(types.further.get(why, {})))
-            for why, ops in types.in_float.items()
-        ]
         is_written = quantized or walk.model.producer in PRODUCERS
-        left = [
-            _found(each.kinds, each.names[0], each.why, each.macs / self._contractions.macs)
-            for each in self._contractions.left(is_written=is_written)
-        ]
+        groups, macs = self._contractions.left(is_written=is_written), self._contractions.macs
+        left = tuple(_in_float(group, macs) for group in groups)
         return ModelCost(
             path=walk.model.source, rules=self._rules_name, view=self._view_name,
             views={name: results.Memory(it.bytes, it.peak_bytes) for name, it in self._views.items()},
@@ -152,10 +147,10 @@ class _Analysis:
             uncosted_ops=dict(_op_counts(uncosted)), unknown_nodes=tuple(_unknown_nodes(uncosted)),
             max_memory_node=heaviest and heaviest.name, excluded=excluded, tensors=made,
             sparsity=tuple(zeros.values()) if self.sparsity_of else None,
-            quantized_contractions=types.quantized, in_float=tuple(in_float), runtime=types.runtime,
-            on_loading=tuple(_in_float(ops, why) for why, ops in types.on_loading.items()),
-            left_in_float=tuple(left), contractions=self._contractions.count,
-            assumed_branches=tuple(self._branches), misfit=next(iter(walk.misfits), ""),
+            quantized_contractions=types.quantized, in_float=tuple(map(_in_float, types.in_float.values())), runtime=types.runtime,
+            on_loading=tuple(map(_in_float, types.on_loading.values())),
+            left_in_float=left, contractions=self._contractions.count,
+            assumed_branches=tuple(self._branches), assumed_full=tuple(self._full), misfit=next(iter(walk.misfits), ""),
         )  # fmt: skip
 
     def _take_nodes(self, exclude: Collection[str]) -> dict[str, int]:
@@ -167,6 +162,7 @@ class _Analysis:
                 self._left_out.update(run.op.inputs)
             else:
                 self._nodes.append(self._node(run))
+                self._full += [] if has_known_keys(run.op) else [run.op.name]
             if run.assumed is not None:  # the nodes of that branch may count where the If does not
                 self._branches.append(self._branch(run.op, *run.assumed))
         return excluded
@@ -243,14 +239,11 @@ class _Analysis:
         return f"{op.title}: {what} is not known, which is of type {_type_of(value)}"
 
 
-def _in_float(ops: Sequence[TypedNode], why: Obstacle) -> results.InFloat:
-    return _found(Counter(op.kind for op in ops), ops[0].name, why)
-
-
-def _found(
-    kinds: Mapping[str, int], first: str, why: Obstacle, share: float = 0.0
-) -> results.InFloat:
-    return results.InFloat(dict(kinds), first, why.reason, why.remedy.text, share)
+def _in_float(group: Hindered, macs: int = 0) -> results.InFloat:
+    """The record of contractions in float, with their part of all MACs if these are given."""
+    share = group.macs / macs if macs else 0.0
+    first, reason, remedy = group.names[0], group.why.reason, group.why.remedy.text
+    return results.InFloat(dict(group.kinds), first, reason, remedy, share, dict(group.then))
 
 
 def _type_of(value: Value) -> str:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from otel_quant.cost import dtypes, obstacles, runtimes
 from otel_quant.cost.execution import AsStored, MemoryAccess, named_results
-from otel_quant.cost.obstacles import Obstacle, Remedy
+from otel_quant.cost.obstacles import Hindered, Obstacle, Remedy
 from otel_quant.cost.operation import TypedNode, Value, executed
 from otel_quant.cost.operators import operator_of
 from otel_quant.cost.runtimes import CARRIES, FUSIONS, Fusion, Quantized, same
@@ -468,6 +468,8 @@ class _Graph:
         rules, value, dtype = self._rules, op.input(1), weights.value.dtype
         if op.kind not in rules.by_weights:  # Case 1
             yield obstacles.NO_WEIGHT_KERNEL if dtype in runtimes.BYTES else obstacles.NO_KERNEL
+            if op.has(2) and op.input(2) in self._held:
+                yield obstacles.BIAS_SCALE  # its operand has none
             return
         if dtype not in rules.weights:
             why = f"there is no kernel for floats by weights of {dtypes.name_of(dtype)}"
@@ -625,7 +627,7 @@ class AsRun(AsStored):
         given = {op.dtype(i) for i in rule.operands}
         if stored == floats and op in self._fused.on_integers:
             self.runtime = self._title
-            self.on_loading.setdefault(obstacles.ON_LOADING, []).append(op)
+            self._add(self.on_loading, op, obstacles.ON_LOADING)
             return dtypes.QUANTIZED[dtypes.INT8]
         if rule.executes_in is not None or stored == floats or not given <= dtypes.ARITHMETIC:
             return super().expected(op, stored)
@@ -635,11 +637,14 @@ class AsRun(AsStored):
             return stored.removesuffix(" weight-only")
         if op in self._fused.by_weights:
             return f"{dtypes.QUANTIZED[self._fused.by_weights[op].dtype]} weight-only"
-        obstacle, *others = self._obstacles(op, stored)
-        self.in_float.setdefault(obstacle, []).append(op)
-        for each in others[:1]:
-            self.further.setdefault(obstacle, Counter())[each.remedy.text] += 1
+        self._add(self.in_float, op, *self._obstacles(op, stored))
         return super().expected(op, floats)
+
+    def _add(self, to: dict[Obstacle, Hindered], op: TypedNode, *why: Obstacle) -> None:
+        group = to.setdefault(why[0], Hindered(why[0]))
+        group.kinds[op.kind] += 1
+        group.names.append(op.name)
+        group.then.update(each.remedy.text for each in why[1:2])
 
     def _obstacles(self, op: TypedNode, stored: str) -> Sequence[Obstacle]:
         """Why a contraction runs in float."""

@@ -15,7 +15,7 @@ from otel_quant.cost.analysis import file_bytes, stored_in
 from otel_quant.cost.execution import Execution, executions, multiplied, precision_of
 from otel_quant.cost.fused import DEQUANTIZES, QUANTIZES, AsRun, Fused, fused_kernels
 from otel_quant.cost.inputs import BoundInputs, InputSpec, bind_inputs
-from otel_quant.cost.left_in_float import PRODUCERS, Contractions, LeftInFloat
+from otel_quant.cost.left_in_float import PRODUCERS, Contractions
 from otel_quant.cost.model_reader import read_model
 from otel_quant.cost.operation import TypedNode, Value
 from otel_quant.cost.operators import operator_of
@@ -128,7 +128,7 @@ class ModelGraph:
                 found[op] = Contraction(asked, types.expected(op, asked), macs)
         return found
 
-    def left_in_float(self) -> list[LeftInFloat]:
+    def left_in_float(self) -> list[obstacles.Hindered]:
         """Returns the contractions of a quantized model that were not quantized, by the reasons."""
         found = Contractions(self.main)
         for op, each in self.contractions.items():

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from otel_quant.cost import dtypes
-from otel_quant.cost.obstacles import Obstacle, Remedy
+from otel_quant.cost import dtypes, obstacles
+from otel_quant.cost.obstacles import Hindered, Obstacle
 from otel_quant.cost.operation import TypedNode
 from otel_quant.cost.operators import operator_of
 
@@ -44,16 +43,6 @@ class _Alike(NamedTuple):
     is_renamed: bool
 
 
-class LeftInFloat:
-    """Contractions that stay in float for one reason."""
-
-    def __init__(self, why: Obstacle) -> None:
-        self.why = why
-        self.kinds = Counter[str]()
-        self.names: list[str] = []  # In order of execution
-        self.macs = 0
-
-
 class Contractions:
     """The contractions of a model, those in float apart. Operations are not kept: there may be many."""
 
@@ -79,17 +68,17 @@ class Contractions:
             names.append(op.name)
             total[0] += macs
 
-    def left(self, *, is_written: bool) -> list[LeftInFloat]:
+    def left(self, *, is_written: bool) -> list[Hindered]:
         """Returns those in float by their reasons, most MACs first; none of a model that nobody has quantized.
 
         ``is_written``: a quantizer is known to have written the model.
         """
-        groups: dict[Obstacle, LeftInFloat] = {}
+        groups: dict[Obstacle, Hindered] = {}
         for alike, (names, [macs]) in self._floats.items() if self._forms or is_written else ():
             if self._forms == {"weight-only"} and not alike.has_constant:
                 continue  # they have no weights
             why = self._why(alike)
-            group = groups.setdefault(why, LeftInFloat(why))
+            group = groups.setdefault(why, Hindered(why))
             group.kinds[alike.kind] += len(names)
             group.names += names
             group.macs += macs
@@ -105,34 +94,16 @@ class Contractions:
         Case 5: others are.
         """
         if alike.is_held and not any(is_held for is_held, _ in self._known):  # Case 1
-            return _IN_BODY
+            return obstacles.IN_BODY
         if self._forms and self._forms.isdisjoint(_FORMS.get(alike.kind, ())):  # Case 2
             form = f"{' or '.join(sorted(self._forms))} form of {alike.kind.rpartition(':')[2]}"
             return Obstacle(f"onnxruntime's quantizer has no {form}")
         if not alike.has_constant and all(
             of_constants for _, of_constants in self._known
         ):  # Case 3
-            return _NO_CONSTANT
-        why = _EXCLUDED if self._forms else _NOTHING  # Case 5, Case 4
-        return why._replace(remedy=_RENAMED) if alike.is_renamed else why
-
-
-_RENAMED: Final = Remedy("names with _MatMul behind them, which Gemms get first")
-_IN_BODY: Final = Obstacle(
-    "the quantizer leaves alone what is in a body of If, Loop or Scan",
-    Remedy("EnableSubgraph in extra_options of quantize_dynamic"),
-)
-_NO_CONSTANT: Final = Obstacle(
-    "none of its operands is a constant",
-    Remedy("MatMulConstBOnly False in extra_options of the quantizer"),
-)
-_EXCLUDED: Final = Obstacle(
-    "it was excluded, or not named", Remedy("its name among those to be quantized")
-)
-_NOTHING: Final = Obstacle(
-    "nothing was quantized: no node has a name or operator that the quantizer was given",
-    Remedy("names and operators that the model has"),
-)
+            return obstacles.NO_CONSTANT
+        why = obstacles.EXCLUDED if self._forms else obstacles.NOTHING  # Case 5, Case 4
+        return why._replace(remedy=obstacles.RENAMED) if alike.is_renamed else why
 
 
 def _held(ops: Iterable[TypedNode], *, is_held: bool = False) -> Iterator[TypedNode]:

@@ -5,6 +5,7 @@ The remedies that ``otel-quant fix`` writes stand here once: what it writes is c
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -23,6 +24,17 @@ class Obstacle(NamedTuple):
     remedy: Remedy = Remedy()
 
 
+class Hindered:
+    """Contractions that an obstacle keeps in float."""
+
+    def __init__(self, why: Obstacle) -> None:
+        self.why = why
+        self.kinds = Counter[str]()
+        self.names: list[str] = []  # In order of execution
+        self.macs = 0
+        self.then = Counter[str]()  # What they need as well, if anything
+
+
 def together(obstacles: Sequence[Obstacle]) -> Obstacle:
     """Returns several as one, whose remedy is all of theirs; none where one of them has none."""
     reasons, remedies = zip(*obstacles, strict=True)
@@ -38,18 +50,20 @@ REWRITES: Final = {kind: Remedy(text, kind) for kind, text in {
     "axis": "weights with one scale, or one for each output channel",
     "blocks": "weights in blocks of 16, 32, 64 ... along axis 0",
     "matmul_add": "a bias of two dimensions in the Add, or a Gemm with a bias of int32 in place of both",
+    "islands": "QuantizeLinear and DequantizeLinear right behind it, as its only reader",
     "bias": "an own bias of int32 with the scale of the products",
     "zero_point": "the lowest code as zero point behind the Relu or Clip",
     "unsigned": "uint8 for what is not a weight",
     "double": "one quantization in place of two in a row",
     "pairs": "floats in place of integers that no kernel takes",
+    "session": "disabled_optimizers=['WeightBiasQuantization'] for the session",
 }.items()}
 """By kind, in the order in which they are applied."""
 
-PAIRS_IN_FRONT: Final = Remedy("QuantizeLinear and DequantizeLinear in front of each operand")
+PAIRS_IN_FRONT: Final = Remedy("QuantizeLinear and DequantizeLinear in front of each operand", "islands")
 EIGHT_BITS: Final = Remedy("8 bits, all unsigned with int8 weights or all int8")
 
-NOT_QUANTIZED: Final = Obstacle("its result is not quantized right behind it", Remedy("a QuantizeLinear as the only reader of it"))
+NOT_QUANTIZED: Final = Obstacle("its result is not quantized right behind it", REWRITES["islands"])
 CLAMPED: Final = Obstacle("a Relu or Clip stands between it and the QuantizeLinear behind, whose range does not make it superfluous", REWRITES["zero_point"])
 NORMED: Final = Obstacle("a BatchNormalization stands between it and the QuantizeLinear behind", REWRITES["batch_norm"])
 OTHER_SCALE: Final = Obstacle("its result has another scale or zero point than its operand", Remedy("the same ones"))
@@ -72,7 +86,13 @@ UNFOLDED: Final = Obstacle(NO_KERNEL.reason, REWRITES["batch_norm"])
 NOT_HERE: Final = Obstacle("onnxruntime has no kernel on integers for it as it is")
 NOT_DIRECTLY: Final = Obstacle("something stands between it and the DequantizeLinear of an operand", REWRITES["constants"])
 FOREIGN: Final = Obstacle("other operators than QuantizeLinear and DequantizeLinear quantize its operands", Remedy("QuantizeLinear and DequantizeLinear"))
+NO_CONSTANT: Final = Obstacle("none of its operands is a constant", Remedy("MatMulConstBOnly False in extra_options of the quantizer"))
+IN_BODY: Final = Obstacle("the quantizer leaves alone what is in a body of If, Loop or Scan", Remedy("EnableSubgraph in extra_options of quantize_dynamic"))
+EXCLUDED: Final = Obstacle("it was excluded, or not named", Remedy("its name among those to be quantized"))
+NOTHING: Final = Obstacle(
+    "nothing was quantized: no node has a name or operator that the quantizer was given", Remedy("names and operators that the model has"))
+RENAMED: Final = Remedy("names with _MatMul behind them, which Gemms get first")
 HALF_FLOATS: Final = Obstacle("its scales are not float32, and kernels on integers take no others", Remedy("scales of float32"))
-ON_LOADING: Final = Obstacle("onnxruntime quantizes on loading what was left in float between quantized neighbours (WeightBiasQuantization)", Remedy("disabled_optimizers=['WeightBiasQuantization'] for the session, or no QuantizeLinear right behind it"))
+ON_LOADING: Final = Obstacle("onnxruntime quantizes on loading what was left in float between quantized neighbours (WeightBiasQuantization)", REWRITES["session"])
 FUSED_WITH_ADD: Final = Obstacle("onnxruntime fuses it with the Add behind it into a Gemm, which takes no float bias on integers", REWRITES["matmul_add"])
 # fmt: on

@@ -313,12 +313,8 @@ class Walk:
         except RULE_ERRORS as error:
             if isinstance(error, operation.MismatchError):
                 self.misfit = op
-                shapes = (
-                    each.shape
-                    for each in op.given[: operation.MOST_SHAPES]
-                    if each.shape is not None
-                )
-                shown = " and ".join("x".join(map(str, shape)) for shape in shapes)
+                shapes = (each.shape for each in op.given[: operation.MOST_SHAPES])
+                shown = " and ".join("x".join(map(str, it)) for it in shapes if it is not None)
                 self.misfits.append(f"{reason_of(error, op, 'shape rule')} (operands {shown})")
             outputs = [Value(operator.dtype(op, i)) for i in range(wanted)]
             return outputs, reason_of(error, op, "shape rule")

@@ -484,7 +484,8 @@ VERDICTS: Final = (
 )  # fmt: skip
 """The first that finds its evidence counts."""
 
-_PROBABLY: Final = {"known": "", "probable": "probably "}
+PROBABLY: Final = "probably "
+_PROBABLY: Final = {"known": "", "probable": PROBABLY}
 _WORDS: Final = {NOTHING_STANDS_OUT: "nothing stands out"} | {
     each.name: f"{_PROBABLY[each.certainty]}bound by {each.words}" for each in VERDICTS
 }

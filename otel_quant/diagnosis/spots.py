@@ -14,7 +14,7 @@ Lines: TypeAlias = Sequence[Place]
 
 Stack: TypeAlias = tuple[Lines, Amounts]
 
-_IMPORT: Final = "<frozen importlib._bootstrap>"
+_IMPORT, _IMPORTLIB = "<frozen importlib._bootstrap>", "importlib/__init__.py"
 
 _LOADS: Final = frozenset({
     "load_model", "load_checkpoint", "load_state_dict", "from_pretrained", "_create_inference_session",
@@ -128,9 +128,10 @@ _ALL: Final = 0.9
 
 
 def importing(lines: Lines) -> Place | None:
-    """Returns the line that imports a module."""
-    pairs = itertools.pairwise(lines)
-    return next((above for above, line in pairs if line.file == _IMPORT), None)
+    """Returns the line that imports a module, by a statement or a call of ``importlib``."""
+    above = itertools.takewhile(lambda line: line.file != _IMPORT, lines)
+    before = [line for line in above if line.file != _IMPORTLIB]
+    return before[-1] if before and _IMPORT in (line.file for line in lines) else None
 
 
 def is_loading(lines: Lines) -> bool:

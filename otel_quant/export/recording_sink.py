@@ -106,6 +106,7 @@ class RecordingSink(Sink):
         self._write(event, ids)
         with self._lock:
             self._write_state()  # it has its room on the disk from now on
+        self._write_stacks(event)  # those before the run, which may end at once
 
     def run_ended(self, event: Event) -> None:
         """Writes the end."""

@@ -49,19 +49,8 @@ class Found(NamedTuple):
         text = f"{self.text}{of_time}{fix}"
         names = tuple(printable(kernel.title, _LONGEST) for kernel in self.kernels)
         place, alike = printable(self.place, _LONGEST), printable(self.alike or self.text)
-        return Finding(
-            kind,
-            place,
-            text,
-            self.remedy,
-            micros,
-            share,
-            names,
-            source,
-            alike,
-            accuracy,
-            self.rewrites,
-        )
+        what = kind, place, text, self.remedy, micros, share, names, source
+        return Finding(*what, alike, accuracy, self.rewrites)
 
 
 class Findings(Generic[_Evidence]):

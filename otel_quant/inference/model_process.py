@@ -62,7 +62,7 @@ class ModelProcess:
         self, runtime: Literal["onnx", "torch"], *, huge_pages: bool, timeout: float | None = None
     ) -> None:
         self._command = [sys.executable, "-P", "-m", "otel_quant.inference.child", runtime]
-        self._variables = with_huge_pages(os.environ) if huge_pages else {}
+        self.variables = with_huge_pages(os.environ) if huge_pages else {}
         self._timeout = timeout  # seconds for an answer; None for as long as it takes
         self._folder: Path | None = None
         self._running: _Running | None = None
@@ -80,7 +80,7 @@ class ModelProcess:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
         try:
             self._folder = self._folder or Path(tempfile.mkdtemp(prefix="otel-quant-inference-"))
-            variables = {**self._variables, **dict.fromkeys(_FOLDERS, str(self._folder))}
+            variables = {**self.variables, **dict.fromkeys(_FOLDERS, str(self._folder))}
             self._running = _Running(self._command, variables, self._folder)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)

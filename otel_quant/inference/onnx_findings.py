@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from math import inf
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -14,7 +13,7 @@ from otel_quant.cost import graph
 from otel_quant.cost.graph import QDQ, Fusion, TypedNode, Value, dtypes, obstacles, printable
 from otel_quant.inference.findings import Findings, Found
 from otel_quant.inference.onnx_kernels import FileGraph, Part, Placed
-from otel_quant.inference.results import TensorError, grouped, has_few_bits
+from otel_quant.inference.results import BackendKernel, TensorError, grouped, has_few_bits
 from otel_quant.schema.units import counted, joined, share_text
 
 _OPTIMIZER: Final = "onnxruntime/core/optimizer/"
@@ -38,7 +37,8 @@ class OnnxEvidence:
     parts: Sequence[Part] = ()  # The graph before fusion, by provider; empty if that is not known
     layers: Sequence[TensorError] = ()  # Beside the float model
     not_finite: Mapping[str, Any] | None = None  # The first node whose results are not finite
-    outputs: float = inf  # The lowest dB of the outputs beside the float model
+    below: Sequence[BackendKernel] = ()  # What is reported to run in compiled kernels
+    is_told: bool = False  # Whether its session has arguments of a file beside it
 
     def of(self, op_types: Collection[str]) -> Sequence[Placed]:
         """Returns the kernels of some operators."""
@@ -125,7 +125,7 @@ def ran_in(kernels: Iterable[Placed], file: FileGraph) -> Mapping[TypedNode, str
         op: f"{each.ran.runs_in} by weights" if each.ran.op_type in _BY_WEIGHTS else each.ran.runs_in
         for each in kernels
         for op in each.nodes
-        if op in file.contractions and each.ran.runs_in and not each.ran.is_conversion
+        if op in file.contractions and each.ran.runs_in and not each.ran.is_conversion and not each.ran.is_compiled
     }  # fmt: skip
 
 
@@ -133,7 +133,7 @@ _BY_WEIGHTS: Final = frozenset({"MatMulBnb4", "MatMulNBits"})
 """Kernels of floats by integers."""
 
 
-def _kind_of(type_name: str) -> str:
+def kind_of(type_name: str) -> str:
     """Returns which kernels a type has: those on integers, by integers as weights, or of floats."""
     if type_name.endswith(("weight-only", "by weights")):
         return "floats by integers"
@@ -144,8 +144,8 @@ def _kind_of(type_name: str) -> str:
 def _undone(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields contractions that were left in float, and that onnxruntime has quantized on loading."""
     asked, (reason, remedy) = evidence.file.contractions, obstacles.ON_LOADING
-    ran = {op: _kind_of(it) for op, it in ran_in(evidence.kernels, evidence.file).items()}
-    undone = [op.name for op in ran if (_kind_of(asked[op].asked), ran[op]) == _UNDONE]
+    ran = {op: kind_of(it) for op, it in ran_in(evidence.kernels, evidence.file).items()}
+    undone = [op.name for op in ran if (kind_of(asked[op].asked), ran[op]) == _UNDONE]
     if undone:
         yield _of_nodes(evidence, undone, f"ran in integers: {reason}", *remedy)
 
@@ -157,11 +157,11 @@ _UNDONE: Final = ("float", "integers")
 @FINDINGS.row("unexpected", "docs/cost.md")
 def _unexpected(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields contractions that ran otherwise than the rules of ``cost`` have it."""
-    if evidence.level not in _FUSES_QUANTIZED or set(evidence.asked) - {CPU}:
+    if evidence.is_told or evidence.level not in _FUSES_QUANTIZED or set(evidence.asked) - {CPU}:
         return
     pairs: dict[tuple[str, str], list[str]] = {}
     for op, found in ran_in(evidence.kernels, evidence.file).items():
-        pair = _kind_of(evidence.file.contractions[op].expected), _kind_of(found)
+        pair = kind_of(evidence.file.contractions[op].expected), kind_of(found)
         pairs.setdefault(pair, []).append(op.name)
     for (expected, ran), names in pairs.items():
         if expected != ran:
@@ -276,9 +276,10 @@ def _why(evidence: OnnxEvidence, at: TypedNode, op: TypedNode) -> obstacles.Obst
         return obstacles.OTHER_NUMBERS if changes_scale else None
     known, rule = fused.obstacles.get(at), graph.FUSIONS.get(at.kind)
     if known is not None:  # Case 3
-        result = obstacles.NOT_QUANTIZED
-        found = (_read_otherwise(file, at, it) if it is result else it for it in known)
-        return obstacles.together(list(found))
+        not_made = obstacles.NOT_QUANTIZED
+        return obstacles.together(
+            [_otherwise(file, at, it) if it is not_made else it for it in known]
+        )
     if rule is None:  # Case 4
         is_norm = at.kind == "BatchNormalization"
         return obstacles.UNFOLDED if is_norm else obstacles.NO_KERNEL
@@ -290,7 +291,7 @@ def _why(evidence: OnnxEvidence, at: TypedNode, op: TypedNode) -> obstacles.Obst
         if op.kind in graph.DEQUANTIZES and len(file.readers(op.outputs[0])) > 1:
             return None
         otherwise = obstacles.NOT_HERE if at in fused.by_weights else _of_operands(file, at, rule)
-        return _read_otherwise(file, at, otherwise)
+        return _otherwise(file, at, otherwise)
     return _of_operands(file, at, rule)  # Case 6
 
 
@@ -300,9 +301,7 @@ def _dequantizer(file: FileGraph, value: Value) -> TypedNode | None:
     return found if found and found.kind in graph.DEQUANTIZES else None
 
 
-def _read_otherwise(
-    file: FileGraph, op: TypedNode, known: obstacles.Obstacle
-) -> obstacles.Obstacle:
+def _otherwise(file: FileGraph, op: TypedNode, known: obstacles.Obstacle) -> obstacles.Obstacle:
     """Returns that not its QuantizeLinear alone reads a result, or another obstacle where that is not so."""
     readers = file.readers(op.outputs[0])
     others = [each for each in readers if each.kind not in graph.QUANTIZES]
@@ -454,7 +453,7 @@ def _fallback(evidence: OnnxEvidence) -> Iterator[Found]:
         text = f"{op_type} {listed(names)} ran on {provider} and not on {wanted}"
         if evidence.parts:
             count = f"{taken[op_type]:,} other" if taken[op_type] else "no"
-            text += f", which took {count} {op_type} of the file"
+            text += f", which took {count} {op_type} of the file and gives no reason"
         yield Found(names[0], kernels, text)
 
 
@@ -469,7 +468,19 @@ def _compiled(evidence: OnnxEvidence) -> Iterator[Found]:
         nodes = f"{count:,} of {counted(every, 'node')}" if count else "an unknown number of nodes"
         text = f"{provider} has compiled {nodes} of the file into {counted(len(kernels), 'kernel')}"
         unknown = "which types they ran in and what was fused there is not known"
-        yield Found(kernels[0].place, kernels, f"{text}: {unknown}")
+        remedy, ran = "", Counter[str]()
+        for each in evidence.below:
+            dtype = each.types.partition(" ")[0].removeprefix("src:")
+            ran[f"{dtype} {each.primitive}"] += each.calls * (each.primitive != "reorder")
+        if counts := [
+            f"{name} x {number:,}" for name, number in ran.most_common(_LISTED) if number
+        ]:
+            unknown = f"it gives no times of their layers; {evidence.below[0].library} reports {joined(counts)} in a run"
+        made = [op for op in evidence.file.ops if op.kind in graph.QUANTIZES]
+        signed = (op for op in made if op.outputs[0].dtype == dtypes.INT8 and op.has(2))
+        if ran["f32 convolution"] and any(any(op.input(2).data or ()) for op in signed):
+            remedy = "uint8 for activations, or int8 with zero point 0 (ActivationSymmetric), which OpenVINO's convolutions take"
+        yield Found(kernels[0].place, kernels, f"{text}: {unknown}", remedy)
 
 
 _ONE_BY_ONE: Final = frozenset(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import json
+import os
 import re
 import time
 import zlib
@@ -89,25 +92,25 @@ _RANGES: Final = {"int8": (-128, 128), "uint8": (0, 256)}
 _QUIET, _SILENT = 3, 4
 """Only errors are logged, or only what ends the process."""
 
-REFUSALS: Final = (
-    (r"com\.amd\.quark:", "it has operators of AMD Quark; expected --custom-ops quark"),
-    (r"(\S+):(\w+)\(-?\d+\) is not a registered function/op", r"this onnxruntime has no \2 of \1; expected --custom-ops with the library that has it"),
-    (r"Unsupported model IR version: \d+, max supported IR version: (\d+)", r"it is newer than this onnxruntime; expected a newer one, or model.ir_version = \1 in onnx"),
-    (r"Opset \d+ is under development.*till opset (\d+)", r"it is newer than this onnxruntime; expected a newer one, or the model exported with opset \1"),
-    (r"Type 'tensor\((u?int(?:4|16))\)' of input parameter .*of operator \((?:Q|Deq)uantizeLinear\)", r"\1 is of opset 21; expected onnx.version_converter.convert_version(model, 21)"),
-    (r"Could not find an implementation for (\w+)\(", r"there is no kernel of \1 for its types; expected float32, or another provider"),
-    (r"External data path does not exist", "a file with its weights is missing; expected it where it was beside the model"),
-    (r"two nodes with same node name \((.*)\)", r"two nodes have one name; expected another name for one of \1"),
-    (r"bound to different types \(tensor\((\w+)\) and tensor\((\w+)\)", r"a node has operands of \1 and \2; expected a Cast before one of them"),
-    (r"must be topologically sorted", "expected its nodes in order, as onnxruntime.quantization.quant_pre_process or otel-quant fix writes them"),
-    (r"in initializer but not in graph input", "expected model.ir_version = 4 or more in onnx"),
-)  # fmt: skip
+REFUSALS: Final = {
+    r"com\.amd\.quark:": "it has operators of AMD Quark; expected --custom-ops quark",
+    r"(\S+):(\w+)\(-?\d+\) is not a registered function/op": r"this onnxruntime has no \2 of \1; expected --custom-ops with the library that has it",
+    r"Unsupported model IR version: \d+, max supported IR version: (\d+)": r"it is newer than this onnxruntime; expected a newer one, or model.ir_version = \1 in onnx",
+    r"Opset \d+ is under development.*till opset (\d+)": r"it is newer than this onnxruntime; expected a newer one, or the model exported with opset \1",
+    r"Type 'tensor\((u?int(?:4|16))\)' of input parameter .*of operator \((?:Q|Deq)uantizeLinear\)": r"\1 is of opset 21; expected onnx.version_converter.convert_version(model, 21)",
+    r"Could not find an implementation for (\w+)\(": r"there is no kernel of \1 for its types; expected float32, or another provider",
+    r"External data path does not exist": "a file with its weights is missing; expected it where it was beside the model",
+    r"two nodes with same node name \((.*)\)": r"two nodes have one name; expected another name for one of \1",
+    r"bound to different types \(tensor\((\w+)\) and tensor\((\w+)\)": r"a node has operands of \1 and \2; expected a Cast before one of them",
+    r"must be topologically sorted": "expected its nodes in order, as onnxruntime.quantization.quant_pre_process or otel-quant fix writes them",
+    r"in initializer but not in graph input": "expected model.ir_version = 4 or more in onnx",
+}
 """What onnxruntime and onnx.checker refuse, and what mends it: each was tried."""
 
 
 def with_remedy(error: str) -> str:
     """Returns an error behind what mends it, where that is known: errors may be long, and are cut."""
-    found = ((re.search(pattern, error, re.DOTALL), remedy) for pattern, remedy in REFUSALS)
+    found = ((re.search(pattern, error, re.DOTALL), remedy) for pattern, remedy in REFUSALS.items())
     return next((f"{match.expand(remedy)}: {error}" for match, remedy in found if match), error)
 
 
@@ -189,20 +192,30 @@ class OnnxSession:
     def profile(self, runs: int, saves_graph: bool) -> Any:
         """Runs a second session with its profiler on."""
         graph = self._folder / "graph.onnx"
-        session = None
+        session, began = None, time.perf_counter()
         if saves_graph:
             with LastResort():  # a graph with compiled nodes cannot be written
                 session = self._new_session(is_profiled=True, graph=graph)
         if session is None:
             graph.unlink(missing_ok=True)
             session = self._new_session(is_profiled=True)
+        made = time.perf_counter() - began
         for _ in range(1 + runs):  # the first is beside threads of the other session
             session.run(None, self._feeds)
         assigned = getattr(session, "get_provider_graph_assignment_info", list)  # onnxruntime 1.24
         listed = ((part.ep_name, part.get_nodes()) for part in assigned())
         parts = [[name, [[each.name, each.op_type] for each in nodes]] for name, nodes in listed]
         left = str(graph) if graph.exists() else None
-        return {"assigned": parts, "file": session.end_profiling(), "graph": left}
+        return {"assigned": parts, "file": session.end_profiling(), "graph": left, "made": made}
+
+    def printed(self) -> str:
+        """Returns what libraries print in another run."""
+        flush = ctypes.CDLL(None).fflush
+        flush(None)
+        before = os.fstat(1).st_size
+        self._times(1)
+        flush(None)
+        return os.pread(1, os.fstat(1).st_size - before, before).decode(errors="replace")
 
     def layers(self, first: str, floats: list[str]) -> Any:
         """Compares the tensors of a run with another model's, and weights."""
@@ -252,9 +265,11 @@ class OnnxSession:
             made.add_session_config_entry(f"{weights}_file_name", "graph.weights")
             made.add_session_config_entry(f"{weights}_min_size_in_bytes", str(_LARGE))
         providers: list[Any] = [(name, dict(more)) for name, more in self._options["providers"]]
+        beside = self._options["session"]
+        told = json.loads(Path(beside).read_text(encoding="utf-8")) if beside else {}
         return onnxruntime.InferenceSession(
             self._path, made, providers=providers or ["CPUExecutionProvider"],
-            disabled_optimizers=list(self._options["disabled"]),
+            disabled_optimizers=[*self._options["disabled"], *told.get("disabled_optimizers", ())],
         )  # fmt: skip
 
 

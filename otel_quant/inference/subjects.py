@@ -6,7 +6,7 @@ import time
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from operator import attrgetter
@@ -17,13 +17,15 @@ from otel_quant.cost import CostError, InputSpec
 from otel_quant.cost.graph import TypedNode, dtypes, printable
 from otel_quant.inference.accuracy_findings import FINDINGS
 from otel_quant.inference.arrays import saved_arrays
+from otel_quant.inference.fix.fix_results import sidecar
 from otel_quant.inference.model_process import ModelError, ModelProcess
 from otel_quant.inference.onnx_findings import CPU, OnnxEvidence, ran_in
 from otel_quant.inference.onnx_kernels import FileGraph, Part, RanGraph, placed, read_profile
 from otel_quant.inference.results import Accuracy, Ran, TensorError, alike_inputs, tensor_text
 from otel_quant.inference.rounds import MeasuredModel
+from otel_quant.inference.torch_profile import read_verbose
 from otel_quant.inference.torch_session import VariantsError
-from otel_quant.schema.units import types_text
+from otel_quant.schema.units import duration_text, types_text
 
 _QUARK: Final = "com.amd.quark:"
 
@@ -43,6 +45,7 @@ _FEWEST_PROFILED: Final = 2
 _OWN_KERNELS: Final = frozenset(f"{it}ExecutionProvider" for it in ("CPU", "CUDA", "ROCM", "Azure"))
 """Providers that compile nothing. The graph of others cannot be written, and to try it would have
 them compile the model once more."""
+_OPENVINO: Final = "OpenVINOExecutionProvider"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class Options:
     seconds: float = 3.0  # Time for the timed runs of each model
     warmup: int = 3  # Runs of each model that are not timed
     samples: int = 1  # Inputs of which outputs are compared, where they are random
+    session: bool = False  # Whether a file beside a model has options of its session
     layers: bool = False  # Whether to compare each tensor with the first model's
     baseline: str | None = None  # Variant that the others are compared with; None for the first
     # Processes of each variant, one after the other; None for as many as its making allows
@@ -302,6 +306,8 @@ class OnnxModel(InProcess):
         self._no_layers = ""  # why there are none
         self._grown: int | None = None  # bytes, by the session
         self._feed: Mapping[str, Any] = {}  # shapes, values, file of the inputs
+        self.ran_in: Mapping[TypedNode, str] = {}  # Types of contractions, as far as they were seen
+        self._loads: Mapping[str, Any] = {}  # how its process is asked to load it
         self._of_script = ""  # file of the inputs that a script has left
 
     @attempted
@@ -352,7 +358,7 @@ class OnnxModel(InProcess):
     def _read(self) -> None:
         """Reads the file, and finds out what it is fed."""
         data, inputs = self.options.data, self.options.inputs
-        self.file = fed_graph(self.path, self.options)
+        self.file = _fed(self.path, self.options)
         shapes = {name: value.shape for name, value in self.file.bound.values.items()}
         for name, shape in shapes.items():
             if shape is None or None in shape:
@@ -368,10 +374,14 @@ class OnnxModel(InProcess):
     def _make(self) -> Any:
         names = ("providers", "threads", "level", "disabled", "custom_ops", "warmup")
         options = {name: getattr(self.options, name) for name in names}
+        beside = sidecar(self.path)
+        options["session"] = str(beside) if self.options.session and beside.exists() else ""
+        self.is_told = bool(options["session"] or options["disabled"])
         if not any(op.kind.startswith(_QUARK) for op in self.file.ops):
             # Quark's library takes 700 MB, which others need not have.
             options["custom_ops"] = [each for each in options["custom_ops"] if each != "quark"]
-        loaded = self.ask("loading it", "load", path=self.path, options=options, feed=self._feed)
+        self._loads = {"path": self.path, "options": options, "feed": self._feed}
+        loaded = self.ask("loading it", "load", **self._loads)
         self.warm = loaded["warm"]
         return loaded
 
@@ -402,37 +412,44 @@ class OnnxModel(InProcess):
             self.problem = "onnxruntime left no profile of its runs"
             self.process.close()
             return
-        self.memory = {
-            "grown": self._grown,
-            "arena_used": profile.arena_used,
-            "weights_in_memory": graph.weight_bytes,
-        }
+        used, weights = profile.arena_used, graph.weight_bytes
+        self.memory = {"grown": self._grown, "arena_used": used, "weights_in_memory": weights}
         parts = [Part(*each) for each in found["assigned"]]
         kernels = placed(profile, self.file, graph, parts)
         slowest = sorted((each.ran for each in kernels), key=lambda each: -each.micros)
         ran = Ran(len(profile.runs), profile.run_micros, tuple(slowest))
         seen = self._look_at_layers()
-        evidence = OnnxEvidence(
-            self.file, kernels, asked, self.options.level, parts, self.layers, **seen
-        )
+        below = self._below() if any(each.ran.provider == _OPENVINO for each in kernels) else ()
+        if compiles:
+            first, again = map(duration_text, (self.compile, found["made"]))
+            self.facts = {**self.facts, "session": f"made in {first}, and again in {again}"}
+        what = self.file, kernels, asked, self.options.level, parts, self.layers
+        evidence = OnnxEvidence(*what, below=below, is_told=self.is_told, **seen)
         findings = FINDINGS.of(evidence, ran.kernel_micros)
         assigned = dict(Counter(part.provider for part in parts for _ in part.nodes)) or None
-        self.facts = {**self.facts, "types": self._types(ran_in(kernels, self.file))}
-        self.detail = {"assigned": assigned, "ran": ran, "findings": findings}
+        self.ran_in = ran_in(kernels, self.file)
+        self.facts = {**self.facts, "types": self._types()}
+        self.detail = {"assigned": assigned, "ran": ran, "findings": findings, "backend": below}
 
-    def _types(self, ran: Mapping[TypedNode, str]) -> str:
+    def _below(self) -> Sequence[Any]:
+        """Returns what oneDNN reports to run within OpenVINO: to a process of its own, which that slows down."""
+        process = ModelProcess("onnx", huge_pages=False, timeout=self.options.timeout)
+        process.variables["ONEDNN_VERBOSE"] = "1"
+        with closing(process), suppress(ModelError):  # what was measured before stands
+            process.ask("load", **self._loads)
+            return read_verbose(process.ask("printed"))[0]
+        return ()
+
+    def _types(self) -> str:
         """Returns what weights are stored in, contractions ask for and ran in, by their MACs."""
         asked, found = Counter[str](), Counter[str]()
         for op, each in self.file.contractions.items():
             asked[each.asked] += each.macs
-            found[ran.get(op, "what was not seen").removeprefix("u")] += each.macs
+            found[self.ran_in.get(op, "what was not seen").removeprefix("u")] += each.macs
         if not asked.total():
             return ""
-        mixes = (
-            {name: macs / each.total() for name, macs in each.most_common()}
-            for each in (asked, found)
-        )
-        asks, runs = map(types_text, mixes)
+        macs, both = asked.total(), (asked, found)
+        asks, runs = (types_text({it: n / macs for it, n in each.most_common()}) for each in both)
         return f"weights stored in {types_text(self.file.stored)}; contractions ask for {asks}, ran in {runs}"
 
     def _look_at_layers(self) -> Mapping[str, Any]:
@@ -461,7 +478,7 @@ class OnnxModel(InProcess):
             return {}
         layers = [TensorError(**each) for each in found["layers"]]
         self.layers = tuple(sorted(layers, key=attrgetter("worst")))
-        return {name: found[name] for name in ("not_finite", "outputs")}
+        return {"not_finite": found["not_finite"]}
 
     def _with_layers(self, found: Accuracy, base: InProcess) -> Accuracy:
         """Adds how far each layer is off from the base's."""
@@ -471,9 +488,15 @@ class OnnxModel(InProcess):
         return replace(found, layers=self.layers)
 
 
-def fed_graph(path: str, options: Options) -> FileGraph:
-    """Reads a file, with the shapes of its inputs that the user gives."""
+def _fed(path: str, options: Options) -> FileGraph:
     return FileGraph(path, {**_shapes_in(options.data), **options.inputs}, options.dims)
+
+
+def fed_by(path: str, options: Options) -> Mapping[str, str]:
+    """Returns what a file is fed: the shapes of its inputs, and their types but for the width of floats."""
+    values = _fed(path, options).bound.values.items()
+    texts = {name: tensor_text(dtypes.name_of(it.dtype), it.shape or ()) for name, it in values}
+    return alike_inputs(texts)
 
 
 def _shapes_in(path: str | None) -> dict[str, InputSpec]:

@@ -32,7 +32,14 @@ from otel_quant.inference.results import BackendKernel, InferenceResult, MemoryU
 from otel_quant.inference.rounds import MeasuredModel, beside, take_turns
 from otel_quant.inference.subjects import Options
 from otel_quant.inference.torch_findings import FINDINGS, Flow, TorchEvidence
-from otel_quant.inference.torch_profile import conversions_of, kernels_on_gpu, profile, ran_of
+from otel_quant.inference.torch_profile import (
+    MODULE,
+    conversions_of,
+    kernels_on_gpu,
+    profile,
+    ran_of,
+    read_verbose,
+)
 
 
 @contextmanager
@@ -272,34 +279,6 @@ def _output_to_errors() -> Iterator[None]:
 # kernel's mark of memory is the program's too. Without the copy nobody would know how much memory a run needs on
 # a CPU, nor whether int8 runs on vector instructions made for it. The copy runs the model in a thread of its own:
 # OpenMP's threads are not copied, and a new thread gets new ones.
-
-MODULE: Final = "otel-quant module "
-"""Prefix of a line that names the module that runs from there on."""
-
-
-_INSTRUCTIONS: Final = re.compile(r",isa:([^,]*)")
-
-
-def read_verbose(text: str) -> tuple[tuple[BackendKernel, ...], Mapping[str, str]]:
-    """Reads what was written in a run: kernels, the most frequent first, and instruction sets."""
-    facts: dict[str, str] = {}
-    ran: list[tuple[tuple[str, str, str, str], str]] = []
-    module = ""
-    for line in text.splitlines():
-        if line.startswith(MODULE):
-            module = torch_parts.path_in(line[len(MODULE) :])
-        elif line.startswith("onednn_verbose,"):
-            fields = line.split(",")
-            for isa in _INSTRUCTIONS.findall(line):
-                facts["oneDNN's instruction set"] = printable(isa, _LONGEST_NAME)
-            # Behind it: engine, primitive, implementation, direction, descriptors of memory, and more.
-            rest = line.partition(",exec,")[2].split(",")
-            if len(rest) > 4 and "graph" not in fields:
-                types = (descriptor.split(":")[:2] for descriptor in rest[4].split())
-                shown = " ".join(":".join(filter(None, pair)) for pair in types)
-                ran.append((("oneDNN", rest[1], rest[2], shown), module))
-    return results.backend_kernels(ran), facts
-
 
 _LEAST_SECONDS: Final = 30.0
 _RUNS_AT_MOST: Final = 50

@@ -395,3 +395,27 @@ def changes_of_type(kernels: Sequence[TorchOperator]) -> Iterator[tuple[str, str
             copies = takewhile(lambda each: each.name in torch_parts.COPIES, outer)
             # What is written is the first.
             yield torch_parts.CONVERT, f"{types[1]} -> {types[0]}", [kernel, *copies][-1]
+
+
+_INSTRUCTIONS: Final = re.compile(r",isa:([^,]*)")
+
+
+def read_verbose(text: str) -> tuple[tuple[BackendKernel, ...], Mapping[str, str]]:
+    """Reads what was written in a run: kernels, the most frequent first, and instruction sets."""
+    facts: dict[str, str] = {}
+    ran: list[tuple[tuple[str, str, str, str], str]] = []
+    module = ""
+    for line in text.splitlines():
+        if line.startswith(MODULE):
+            module = torch_parts.path_in(line[len(MODULE) :])
+        elif line.startswith("onednn_verbose,"):
+            fields = line.split(",")
+            for isa in _INSTRUCTIONS.findall(line):
+                facts["oneDNN's instruction set"] = printable(isa, _LONGEST)
+            # Behind it: engine, primitive, implementation, direction, descriptors of memory, and more.
+            rest = line.partition(",exec,")[2].split(",")
+            if len(rest) > 4 and "graph" not in fields:
+                types = (descriptor.split(":")[:2] for descriptor in rest[4].split())
+                shown = " ".join(":".join(filter(None, pair)) for pair in types)
+                ran.append((("oneDNN", rest[1], rest[2], shown), module))
+    return results.backend_kernels(ran), facts

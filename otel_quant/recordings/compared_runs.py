@@ -109,10 +109,10 @@ def _failure(recording: model.Recording) -> str:
     """Returns how a recording failed, and in which step."""
     ending = recording.ending or model.Ending(time=0.0)
     failure = failure_of(recording)
-    error = None if failure is None else failure.of.error
+    error, state = (failure.of.error, failure.run.state) if failure else (None, "")
     causes = (
         ("was killed by", ending.signal),
-        ("failed with", error),
+        ("failed when a process was killed by" if state == "killed" else "failed with", error),
         ("failed with exit code", ending.exit_code),
     )
     how = next((f"{verb} {cause}" for verb, cause in causes if cause), "failed")

@@ -144,12 +144,6 @@ def peak(recording: Recording, name: str = MEMORY_PEAK) -> KnownValue | None:
     )
 
 
-def with_curve_peak(recording: Recording, steps: Iterable[PlacedStep]) -> list[PlacedStep]:
-    """Returns the steps to which the highest memory of the launcher's curve may belong; all without that curve."""
-    known = next(_of_curve(recording, MEMORY), None)
-    return [each for each in steps if known is None or _may_have(each.step, known)]
-
-
 def peak_of_run(
     recording: Recording, run: RecordedRun, name: str = MEMORY_PEAK
 ) -> KnownValue | None:
@@ -345,7 +339,7 @@ def _placed(
     timed = [each for each in near if each.time is not None]
     for each in [each for each in timed if each.since is None][:_MOST_PLACES]:
         if (placed := _at_its_step(each, steps)) is not None:  # Case 1
-            return placed._replace(**of_best)
+            return placed._replace(**of_best, run=best.run or placed.run)
     # Of steps that are equal the last, because it is the innermost
     owned = [each for each in reversed(near) if each.step]
     if (last := max(owned, key=attrgetter("value"), default=None)) is not None:  # Case 2

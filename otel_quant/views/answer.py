@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from heapq import nlargest
+from itertools import chain
 from operator import attrgetter
 from pathlib import PurePath
 from typing import Final, TypeGuard
@@ -26,12 +28,13 @@ from otel_quant.recordings.outside import outside_at, outside_of
 from otel_quant.recordings.outside import words_of as words_of_outside
 from otel_quant.schema import semconv, units
 from otel_quant.schema.code_lines import Place
-from otel_quant.views.document import Facts, Lines, Part, Section
+from otel_quant.views.document import Brief, Facts, Lines, Part, Section
 from otel_quant.views.gpu_answer import gpu_sentences
 from otel_quant.views.gpu_devices import growing_on_gpus, nearest_to_its_limit
-from otel_quant.views.steps import ShownProcess, memory_limit, process_name
+from otel_quant.views.steps import ShownProcess, memory_limit, process_name, subject_of
 from otel_quant.views.text import listed, phrase, printable, shortened
 
+BAD_STATES: Final = ("failed", "killed", "lost")
 _LONGEST_LINE: Final = 60
 _message: Final = partial(units.cut, longest=headline.LONGEST_MESSAGE)
 _MOST_PATHS: Final = 3
@@ -54,6 +57,7 @@ _SAME: Final = 0.98  # Share of a peak from which on a step's own is the same, a
 _AT_ONCE: Final = 1.0  # Seconds within which a peak was, so that its time is told
 _MOST_CALLS: Final = 3
 _A_PART: Final = 0.1  # Share of the time outside of steps from which on a function is named
+_TO_TRY: Final = "To try"
 _WORTH: Final = 0.05  # Share of the run's time from which on a step matters
 
 
@@ -61,20 +65,69 @@ def sentences(
     recording: model.Recording, subject: ShownProcess, *, is_below: bool = True
 ) -> Iterator[str]:
     """Yields the most important first, of which the first names a failed step unless it stands below how it ended."""
-    yield from _error(recording, subject, is_below)
+    return chain(*_answers(recording, subject, is_below=is_below).values())
+
+
+def _answers(
+    recording: model.Recording, subject: ShownProcess, *, is_below: bool
+) -> dict[str, list[str]]:
+    """Returns the sentences by what they are about, the most important first."""
     rows, outside = outside_of(recording), list(_outside(recording))
     is_most = sum(each.own for each in rows) > headline.MOST_TIME * recording.duration
-    yield from outside if is_most else ()
-    yield from _peak_sentence(recording, subject, summary.peak(recording))
-    yield from gpu_sentences(recording, subject)
-    yield from nearest_to_its_limit(recording)
-    yield from growing_on_gpus(recording, subject.steps)
     growing, waited = list(_growing(recording, subject)), list(_waited(recording))
-    yield from (*growing, *_time(recording), *([] if is_most else outside), *waited)
     named = [bounds.OTHER_PROGRAMS] * bool(waited) + [bounds.MEMORY_GROWTH] * bool(growing)
-    yield from _bounds(recording, subject, named)
-    yield from _written(recording, subject)
-    yield from (f"{line}." for line in forecast_lines(recording))
+    on_gpus = growing_on_gpus(recording, subject.steps)
+    return {
+        "error": list(_error(recording, subject, is_below)),
+        "mostly outside": outside if is_most else [],
+        "peak": list(_peak_sentence(recording, subject, summary.peak(recording))),
+        "GPUs": [*gpu_sentences(recording, subject), *nearest_to_its_limit(recording), *on_gpus],
+        "growing": growing,
+        "time": list(_time(recording)),
+        "outside": [] if is_most else outside,
+        "waited": waited,
+        "bounds": list(_bounds(recording, subject, named)),
+        "written": list(_written(recording, subject)),
+        "left in float": list(_left_in_float(recording)),
+        "forecast": [f"{line}." for line in forecast_lines(recording)],
+    }
+
+
+_TELLING: Final = (
+    "left in float", "mostly outside", "bounds", "forecast", "waited", "outside", "peak", "time",
+)  # fmt: skip
+"""What a brief answer tells first, beside errors and what the program itself could do otherwise."""
+
+
+def brief(recording: model.Recording) -> Brief:
+    """Returns the answer that a program can act on: of the same sentences."""
+    subject, ending = subject_of(recording), _ending_of(recording)
+    by_kind = _answers(recording, subject, is_below=True)
+    to_change = [*by_kind["growing"], *(each for each in by_kind["bounds"] if _TO_TRY in each)]
+    telling = [*by_kind["error"], *to_change, *chain(*map(by_kind.__getitem__, _TELLING))]
+    how = f"{outcome(recording, subject)}."
+    if recording.state == "ended":
+        verdict, evidence = telling[0], [*telling[1:], how]
+        is_certain = bounds.PROBABLY not in verdict
+    else:
+        is_certain = ending.out_of_memory != "guessed"
+        facts = (f"{name}: {text}" for name, text in ending_facts(ending))
+        verdict, evidence = how, [*by_kind["error"], *to_change, *facts, *telling]
+    then = list(_next(recording, is_changed=bool(to_change)))
+    return Brief(verdict, list(dict.fromkeys(evidence)), is_certain, _advice(ending), then)
+
+
+def _next(recording: model.Recording, *, is_changed: bool) -> Iterator[Sequence[str]]:
+    """Yields commands to go on with; none where the program itself is to be changed first."""
+    paths: dict[str, str] = {}
+    for run in recording.runs:
+        paths |= {str(each.get("role")): str(each.get("path")) for each in run.models}
+    if "float" not in paths or is_changed:
+        return
+    if _ending_of(recording).out_of_memory is not None:
+        yield "estimate", paths["float"], "--fit", "--like", os.fspath(recording.path)
+    elif recording.state == "ended" and "quantized" in paths:
+        yield "inference", paths["float"], paths["quantized"]
 
 
 def _program_of(recording: model.Recording, attributes: model.Attributes) -> str:
@@ -99,7 +152,7 @@ def outcome(recording: model.Recording, subject: ShownProcess) -> str:
         return f"{program} finished in {length}{but}"
     if recording.state == "running":
         return f"{program} had been running for {length} when this was made{phrase(': {}', where)}"
-    place = phrase(" in {}", _ending_of(recording).process is None and where)
+    place = phrase(" in {}", not _is_within(recording) and where)
     if recording.state == "lost" and not recording.path.is_dir():
         # Quark's profiler, which may still be running, holds no lock on its file.
         return f"{program} has no end record (killed, or still running); last seen after {length}{place}"
@@ -134,9 +187,10 @@ def _error(recording: model.Recording, subject: ShownProcess, is_below: bool) ->
     every = failures(recording)
     first = (every[0] if every else None) if has_ended else failure_of(recording)
     ending, run = _ending_of(recording), _run_of_ending(recording)
-    at = phrase("In {}, ", ending.process and _where(recording, subject))
+    is_within = _is_within(recording)
+    at = phrase("In {}, ", is_within and _where(recording, subject))
     is_killed = ending.process_signal not in (None, "SIGTERM")  # by which a pool ends its workers
-    if is_killed and (first is None or first.run is not run):
+    if is_within and is_killed and (first is None or first.run is not run):
         of = ending.process if run is None else process_name(recording, run)
         yield f"{at}{of} was killed by {ending.process_signal}."
         is_below, at = False, ""
@@ -159,11 +213,12 @@ def _before(
 ) -> Iterator[str]:
     """Yields what failed before a program did: a process, or a step of one that does not tell why it failed."""
     until = recording.duration if first is None else first.time
-    own = recording.launcher
+    own, told = recording.launcher, _run_of_ending(recording)
     known = [
         (_failed(recording, each.run), each.of, each.time)
         for each in every
         if each.time < until and each.run.parent_pid != own and each.of.error != _INTERRUPT
+        if each.run is not told
     ]
     if first is None and recording.state == "failed":
         last = [steps[-1] for run in recording.runs if (steps := handled_last(run))]
@@ -270,9 +325,10 @@ def whose(recording: model.Recording, peak: summary.KnownValue) -> str:
     """Returns which of several processes a peak is of."""
     if len({run.process for run in recording.runs}) < 2:
         return ""
-    if peak.run is None or peak.source in ("launcher", "ending"):
-        return " of all processes"
-    return f" of {process_name(recording, peak.run)}"
+    is_own = peak.source not in ("launcher", "ending")
+    if is_own and peak.run and (peak.step is None or peak.step in peak.run.steps):
+        return f" of {process_name(recording, peak.run)}"
+    return " of all processes"
 
 
 def _time(recording: model.Recording) -> Iterator[str]:
@@ -395,7 +451,7 @@ def _to_try(recording: model.Recording, bound: str, each: model.PlacedStep) -> s
     stacks = reader.lines_of(recording, each.step)
     evidence = str(each.step.attributes.get(semconv.STEP_BOUND_EVIDENCE, ""))
     function = model.function_of(each.step)
-    return phrase(" To try: {}.", bounds.remedy_of(bound, stacks, function, method, evidence))
+    return phrase(f" {_TO_TRY}: {{}}.", bounds.remedy_of(bound, stacks, function, method, evidence))
 
 
 def _written(recording: model.Recording, subject: ShownProcess) -> Iterator[str]:
@@ -415,6 +471,10 @@ def _written(recording: model.Recording, subject: ShownProcess) -> Iterator[str]
     if paths := [units.cut(name, headline.LONGEST_NAME) for name in names]:
         shown, more = ", ".join(paths[:_MOST_PATHS]), len(paths[_MOST_PATHS:])
         yield f"Models written: {shown}{phrase(' and {:,} more', more, int)}."
+
+
+def _left_in_float(recording: model.Recording) -> Iterator[str]:
+    """Yields which contractions of the models that were written stay in float, and why."""
     models = (model for run in recording.runs for model in run.models)
     left = ((model.get("path"), model["figures"].get("left_in_float")) for model in models)
     for path, text in dict.fromkeys(each for each in left if each[1]):
@@ -440,6 +500,12 @@ _NO_ENDING: Final = model.Ending(time=0.0, exit_code=0)
 def _ending_of(recording: model.Recording) -> model.Ending:
     """Returns how the program ended; one of which nothing is known where the launcher has not seen it."""
     return recording.ending or _NO_ENDING
+
+
+def _is_within(recording: model.Recording) -> bool:
+    """Whether another process than the program was killed or failed, not the only one that a shell has started."""
+    is_other = _ending_of(recording).process is not None
+    return is_other and len({run.process for run in recording.runs}) > 1
 
 
 def _run_of_ending(recording: model.Recording) -> model.RecordedRun | None:

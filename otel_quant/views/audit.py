@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import Final
 
-from otel_quant.auditing.results import Audit, AuditedLayer, AuditProblem, pattern_of
+from otel_quant.auditing.results import Audit, AuditedLayer, AuditProblem, folded, pattern_of
 from otel_quant.schema.units import share_text
 from otel_quant.views import document as doc
 
 _MOST_PROBLEMS: Final = 50
 _MOST_LAYERS: Final = 40
+_MOST_WORST: Final = 10
 _LONGEST: Final = 120  # Characters of a name
 
 _Alike = list[AuditedLayer]  # Layers that differ in numbers only
@@ -19,22 +20,15 @@ _Alike = list[AuditedLayer]  # Layers that differ in numbers only
 
 def document(audit: Audit) -> doc.Document:
     """Returns an audit as a document."""
-    return doc.Document(
-        _parts(audit),
-        audit.answer,
-        f"Audit of {audit.path}",
-        is_bad=not audit.passed,
-        is_answer=True,
-        sheet=lambda: doc.Table.of(_PROBLEMS, audit.problems),
-        data=audit.to_dict,
-    )
+    bad, sheet = not audit.passed, lambda: doc.Table.of(_PROBLEMS, audit.problems)
+    over, data = f"Audit of {audit.path}", audit.to_dict
+    return doc.Document(_parts(audit), audit.answer, over, bad, True, sheet, data)
 
 
 def _parts(audit: Audit) -> Iterator[doc.Part]:
     if audit.problems:
-        table = doc.Table.of(
-            _PROBLEMS, audit.problems, id="problems", title="what is wrong, the worst first"
-        )
+        title = "what is wrong, the worst first"
+        table = doc.Table.of(_PROBLEMS, audit.problems, id="problems", title=title)
         yield table.first(_MOST_PROBLEMS, "problem")
     alike: dict[tuple[str, str, str], _Alike] = {}
     for each in audit.layers:
@@ -42,6 +36,13 @@ def _parts(audit: Audit) -> Iterator[doc.Part]:
     if alike:
         table = doc.Table.of(_LAYERS, alike.values(), known_only=True, id="layers", title="layers")
         yield table.first(_MOST_LAYERS, "kind", "kinds of layers")
+    known = sorted((each.sqnr, each.name, each.type) for each in audit.layers if each.sqnr)
+    if known:
+        rows = [(name, error, type_) for error, name, type_ in known]
+        table = doc.Table(
+            _ERRORS, rows, "worst", "weights against the float model, the worst first"
+        )
+        yield table.first(_MOST_WORST, "better layer")
     read, of, why = audit.scales
     if of and why:
         yield doc.Lines((f"Of the scales {share_text(read / of)} were read: {why}.",))
@@ -54,20 +55,16 @@ _PROBLEMS: Final[tuple[doc.Column[AuditProblem], ...]] = (
 )
 
 
-def _worst(layers: _Alike) -> float | None:
-    return min((each.sqnr for each in layers if each.sqnr is not None), default=None)
-
+_ERRORS: Final[tuple[doc.Column[object], ...]] = (
+    doc.Column("layer"),
+    doc.Column("SQNR", "dB", digits=1),
+    doc.Column("type"),
+)
 
 _LAYERS: Final[tuple[doc.Column[_Alike], ...]] = (
-    doc.Column(
-        "layers",
-        value=lambda it: pattern_of(it[0].name) if len(it) > 1 else it[0].name,
-        longest=_LONGEST,
-    ),
-    doc.Column("", "", len, key="count"),
+    doc.Column("layers", value=lambda it: folded(each.name for each in it)[0], longest=_LONGEST),
     doc.Column("state", value=lambda it: it[0].state),
     doc.Column("type", value=lambda it: it[0].type or None),
     doc.Column("weights", "", lambda it: sum(each.elements for each in it) or None),
     doc.Column("size", "By", lambda it: sum(each.bytes for each in it) or None),
-    doc.Column("worst SQNR", "dB", _worst, shown_in="dB", digits=1),
 )

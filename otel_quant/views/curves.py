@@ -22,7 +22,6 @@ from otel_quant.recordings.gpus import gpu_limit_of_one, shows_all_programs
 from otel_quant.recordings.model import LAUNCHER, PlacedStep, Recording, number, step_at
 from otel_quant.recordings.outside import NAMES
 from otel_quant.recordings.summary import peak as peak_of
-from otel_quant.recordings.summary import with_curve_peak
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import BEFORE
 from otel_quant.schema.figures import RESOURCES, Figure
@@ -241,16 +240,15 @@ def _from_curve(grid: Grid, recording: Recording, steps: Sequence[PlacedStep]) -
     if series.MEMORY in grid.levels:
         note = f"The sum of {grid.parts:,} processes; what they share counts in each."
         chart = _level(
-            grid, with_curve_peak(recording, steps), series.MEMORY, _of_memory(grid),
+            grid, steps, series.MEMORY, _of_memory(grid),
             limit=memory_limit(recording), note=note if grid.parts > 1 else "",
         )  # fmt: skip
         if (peak := peak_of(recording)) is not None and peak.since is not None:
             where, when = peak_place(recording, peak)
-            if not when:  # the curve has it where it was known
-                near = phrase(", {}", of_limit(peak.value, memory_limit(recording)))
-                chart = chart._replace(
-                    mark=None, summary=f"Highest {number_text(peak.value, 'By')}{where}{near}."
-                )
+            near = phrase(", {}", of_limit(peak.value, memory_limit(recording)))
+            at = phrase(" at {}", when and peak.time, moment_of)
+            text = f"Highest {number_text(peak.value, 'By')}{at}{where}{near}."
+            chart = chart._replace(mark=chart.mark if when else None, summary=text)
         yield chart
     yield from _gpus(grid, recording, steps)
     yield from activity_charts(grid)

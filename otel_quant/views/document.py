@@ -263,6 +263,16 @@ class Section(NamedTuple):
 Part: TypeAlias = Table | Facts | Lines | Bars | Charts | Flame | Meters | Section
 
 
+class Brief(NamedTuple):
+    """An answer that a program can act on: some sentences of the document, and commands that run as they are."""
+
+    verdict: str
+    evidence: Sequence[str] = ()  # The most telling first
+    is_certain: bool = True  # Whether the verdict is known rather than probable
+    help: Sequence[str] = ()  # What would help
+    next: Sequence[Sequence[str]] = ()  # Arguments of otel-quant
+
+
 class Document(NamedTuple):
     """What a command prints."""
 
@@ -273,3 +283,4 @@ class Document(NamedTuple):
     is_answer: bool = False  # Whether the title is a sentence: the other formats begin with it
     sheet: Callable[[], Table] | None = None  # What CSV has; None: nothing
     data: Callable[[], object] | None = None  # What JSON has; None: tables and facts of the parts
+    brief: Callable[[], Brief] | None = None  # What a program acts on; None: its first sentences

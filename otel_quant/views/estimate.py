@@ -35,7 +35,7 @@ def document(
 def _answer(path: str, estimates: Sequence[Estimate], limit: int | None) -> str:
     """Returns how many methods fit into a limit; without one what the least and the most needs."""
     if any(each.most is not None for each in estimates):
-        return f"{path} in {size(limit or 0)}: {_fitting(estimates)}{_time_text(estimates)}"
+        return f"{path} in {size(limit or 0)}: {_fitting(estimates)}{_times(estimates)}"
     if limit is not None:
         answers = Counter(each.fits(limit) for each in estimates)
         counts = ", ".join(f"{each} with {answers[each]:,}" for each in ANSWERS if answers[each])
@@ -43,7 +43,7 @@ def _answer(path: str, estimates: Sequence[Estimate], limit: int | None) -> str:
     ordered = sorted(estimates, key=attrgetter("peak"))
     ends = [f"{size(each.peak)} ({_title(each)})" for each in (ordered[0], *ordered[1:][-1:])]
     samples = counted(ordered[0].samples, "calibration sample")
-    return f"{path} is estimated to need {' to '.join(ends)} with {samples}{_time_text(estimates)}"
+    return f"{path} is estimated to need {' to '.join(ends)} with {samples}{_times(estimates)}"
 
 
 def _fitting(estimates: Sequence[Estimate]) -> str:
@@ -57,18 +57,16 @@ def _fitting(estimates: Sequence[Estimate]) -> str:
     return f"{text}{phrase(', at most {} with the others', ends)}{unknown}"
 
 
-def _time_text(estimates: Sequence[Estimate]) -> str:
+def _times(estimates: Sequence[Estimate]) -> str:
     """Returns how long a method takes, the fastest of those of which that is known."""
     known = sorted((each for each in estimates if each.seconds), key=attrgetter("seconds"))
-    return f"; {_title(known[0])} takes about {_time(known[0])}" if known else ""
+    return "".join(f"; {_title(each)} takes about {_time(each)}" for each in known[:1])
 
 
-def _time(each: Estimate) -> doc.Cell:
+def _time(each: Estimate) -> str | None:
     """Returns how long it takes, and from when to when that may be."""
-    if not each.seconds:
-        return None
-    least, expected, most = map(duration_text, each.seconds)
-    return f"{expected} ({least} to {most})"
+    least, expected, most = map(duration_text, each.seconds or (0, 0, 0))
+    return f"{expected} ({least} to {most})" if each.seconds else None
 
 
 def _title(each: Estimate) -> str:

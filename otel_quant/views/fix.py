@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Any, Final
 
-from otel_quant.inference.fix.fix_results import FixResult, Proven, Rewrite
+from otel_quant.inference.fix.fix_results import FixResult, Proven, Rewrite, sidecar
 from otel_quant.inference.results import Latency
 from otel_quant.schema.units import counted, speed_text
 from otel_quant.views import document as doc
@@ -24,14 +24,22 @@ def document(result: FixResult, *, is_page: bool = False) -> doc.Document:
         parts += measured_parts(result.measured, _ROWS)
     return doc.Document(
         parts, title, "Fixed model", is_answer=True, data=lambda: json.loads(result.to_json()),
-        sheet=lambda: doc.Table.of(_REWRITES, result.rewrites),
+        sheet=lambda: doc.Table.of(_REWRITES, result.rewrites), brief=lambda: _brief(result),
     )  # fmt: skip
+
+
+def _brief(result: FixResult) -> doc.Brief:
+    """Returns the answer that a program can act on."""
+    before = result.float_model or result.model
+    then = [("inference", before, result.output)] if result.output else []
+    return doc.Brief(f"{answer(result)}.", list(_notes(result)), next=then)
 
 
 def answer(result: FixResult) -> str:
     """Returns the answer in one sentence."""
     all_ = counted(result.contractions, "contraction")
-    integers = f"{result.integers_after:,} of {all_} in integers, not {result.integers_before:,}"
+    count, old = result.integers_after, result.integers_before
+    integers = f"{count:,} of {all_} in integers, {'as before' if count == old else f'not {old:,}'}"
     if result.output is None:
         is_planned = bool(result.of_state("planned"))
         return f"{result.model}: {integers if is_planned else result.why}"
@@ -83,6 +91,11 @@ def _notes(result: FixResult) -> Iterator[str]:
     for proven in result.proven:
         if proven.checker:
             yield f"onnx.checker does not accept {proven.path}: {proven.checker}"
+    if result.output is not None and result.disabled_optimizers:
+        yield (
+            f"its session is to be made with disabled_optimizers={list(result.disabled_optimizers)}, which no file can say: "
+            f"{sidecar(result.output)} has it, and `otel-quant inference --session` takes it from there"
+        )
     if result.output is not None:
         yield (
             f"{result.output} is for onnxruntime on a CPU; {result.model} stays as it is, for others (AMD's NPU "

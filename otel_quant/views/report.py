@@ -19,7 +19,7 @@ from otel_quant.schema.catalog import GROUPS
 from otel_quant.schema.units import cut, duration_text, moment_text, share_text
 from otel_quant.views import document as doc
 from otel_quant.views import steps
-from otel_quant.views.answer import ending_parts, outcome, sentences, whose
+from otel_quant.views.answer import BAD_STATES, ending_parts, outcome, sentences, whose
 from otel_quant.views.charts import Chart
 from otel_quant.views.curves import OF_PROGRAM, bands_of, charts_of
 from otel_quant.views.gpu_devices import device_table
@@ -43,7 +43,7 @@ def document(recording: model.Recording) -> doc.Document:
         tuple(_parts(recording, subject)),
         title=outcome(recording, subject),
         over=f"Quantization run {moment_text(recording.began_ns // 10**9)} UTC",
-        is_bad=recording.state in ("failed", "killed", "lost"),
+        is_bad=recording.state in BAD_STATES,
     )
 
 

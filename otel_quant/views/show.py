@@ -30,7 +30,7 @@ from otel_quant.schema.readings import OWN_MEMORY, LayerAccuracy, worst_first
 from otel_quant.schema.units import counted, cut, duration_text, share_text, size
 from otel_quant.views import document as doc
 from otel_quant.views import steps
-from otel_quant.views.answer import ending_parts, outcome, sentences
+from otel_quant.views.answer import BAD_STATES, brief, ending_parts, outcome, sentences
 from otel_quant.views.gpu_devices import device_table
 from otel_quant.views.text import cell_text, listed, phrase, precision_text
 
@@ -40,7 +40,9 @@ def document(recordings: Mapping[str, Recording], most_steps: int | None = None)
     parts = {name: _parts(name, each, most_steps) for name, each in recordings.items()}
     return doc.Document(
         _titled(parts), ", ".join(recordings), "Quantization runs",
+        any(each.state in BAD_STATES for each in recordings.values()),
         sheet=lambda: _sheet(recordings), data=lambda: list(_data(recordings)),
+        brief=None if len(recordings) > 1 else lambda: brief(*recordings.values()),
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The writers, by the names of ``--format``: for terminals, Markdown, CSV and JSON; ``html.py`` has the one of pages.
+"""The writers, by the names of ``--format``: for terminals, Markdown, CSV, JSON and programs; ``html.py`` has the one of pages.
 
 `csv` and `json` are loaded when asked for, as pages are: a table in a terminal needs none of them.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import chain, islice
@@ -14,6 +15,7 @@ from operator import call
 from types import GeneratorType
 from typing import Any, Final
 
+from otel_quant.schema import units
 from otel_quant.schema.units import moment_text
 from otel_quant.views import document as doc
 from otel_quant.views.text import (
@@ -30,7 +32,7 @@ from otel_quant.views.text import (
     width_of,
 )
 
-FORMATS: Final = ("table", "markdown", "json", "csv", "html")  # What `--format` takes
+FORMATS: Final = ("table", "markdown", "json", "csv", "html", "brief")  # What `--format` takes
 
 
 def written(document: doc.Document, form: str, width: int | None = None) -> Iterator[str]:
@@ -45,6 +47,8 @@ def written(document: doc.Document, form: str, width: int | None = None) -> Iter
             return csv_lines(document)
         case "json":
             return json_lines(document)
+        case "brief":
+            return iter((f"{brief_line(document)}\n",))
         case "html":
             from otel_quant.views.html import page_text
 
@@ -409,3 +413,40 @@ def _dumped(value: object) -> str:
         from otel_quant.format.event_file import finite
 
         return json.dumps(finite(value), default=str)
+
+
+# --- for programs that act on it ----------------------------------------------------------
+
+BRIEF_BYTES: Final = 2000
+"""What a brief answer takes at most: agents read every byte."""
+
+_SENTENCES: Final = 3
+_LEAST_SENTENCE: Final = 20  # Characters of a sentence below which commands go before it
+
+
+def brief_line(document: doc.Document) -> str:
+    """Returns what a document says at first as one JSON object: sentences of its own, and commands to go on with."""
+    brief = _first_sentences(document) if document.brief is None else document.brief()
+    commands = [shlex.join(("otel-quant", *arguments, "--brief")) for arguments in brief.next]
+    longest = BRIEF_BYTES
+    while True:
+        then = commands if longest > _LEAST_SENTENCE else []  # paths may be of any length
+        sentences = [units.cut(each, longest) for each in brief.evidence[:_SENTENCES]]
+        helps = [units.cut(each, longest) for each in brief.help[:_SENTENCES]]
+        line = _dumped({
+            "subject": units.cut(document.over or document.title, longest),
+            "verdict": units.cut(brief.verdict, longest),
+            "is_bad": document.is_bad, "certainty": "known" if brief.is_certain else "probable",
+            "evidence": sentences, "help": helps, "next": then,
+        })  # fmt: skip
+        if len(line) <= BRIEF_BYTES:
+            return line
+        longest = longest * 2 // 3
+
+
+def _first_sentences(document: doc.Document) -> doc.Brief:
+    """Returns the title, where it is an answer, and the first lines of a document."""
+    lines = (line for part in document.parts if isinstance(part, doc.Lines) for line in part.lines)
+    title = [f"{document.title}."] if document.is_answer else []
+    verdict, *others = [*title, *islice(lines, _SENTENCES + 1)] or [document.title]
+    return doc.Brief(verdict, others)

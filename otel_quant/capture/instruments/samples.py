@@ -15,6 +15,7 @@ import wrapt
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.instruments import hooks, steps
+from otel_quant.capture.probes.memory import Taken, taken_now
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import begun
@@ -26,6 +27,7 @@ else:
     _Proxy = wrapt.ObjectProxy  # generic since wrapt 2 only
 
 COUNTING: Final = "counting samples and layers"  # Origin of failures, for :meth:`Faults.kept_in`
+_taken_now: Final = FAULTS.kept_in(COUNTING).around(taken_now)
 
 _ARRAYS: Final = frozenset({("numpy", "ndarray"), ("torch", "Tensor")})
 """Module and name of the classes of arrays, neither of which is to be imported for them."""
@@ -44,13 +46,15 @@ def step_counting(owners: Collection[str] | None) -> OpenStep | None:
     return None
 
 
-def count_sample(source: object, batch: object, owners: Collection[str] | None = None) -> None:
-    """Counts one sample for the innermost open step of some distributions, or calibration, if there is one."""
+def count_sample(
+    source: object, batch: object, owners: Collection[str] | None = None, began: Taken | None = None
+) -> None:
+    """Counts one sample, of a reader that was called then, for the innermost open step of some distributions, or calibration."""
     with FAULTS.kept_in(COUNTING):
         if (step := step_counting(owners)) is not None:
             if "sample" not in step.counts and (total := _length_of(source)) is not None:
                 step.recorder.expect(step, "sample", total)
-            step.recorder.count_sample(step, items_in(batch))
+            step.recorder.count_sample(step, items_in(batch), source, began)
 
 
 def count_layer(owners: Collection[str]) -> None:
@@ -141,10 +145,11 @@ class Counted(_Proxy):
     @hooks.uncounted
     def get_next(self, *args: Any, **kwargs: Any) -> Any:
         """Reads the next item, as onnxruntime does; what ends the data is None, or empty."""
+        began = _taken_now()
         inputs = self.__wrapped__.get_next(*args, **kwargs)
         with FAULTS.kept_in(COUNTING):
             if inputs:
-                count_sample(self.__wrapped__, inputs)
+                count_sample(self.__wrapped__, inputs, began=began)
                 note_shapes(inputs)
         return inputs
 

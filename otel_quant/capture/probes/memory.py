@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Final, TypeAlias
 
 from otel_quant.base.kernel_files import (
     SELF,
@@ -165,6 +165,19 @@ def _rss_and_mark(pid: int) -> tuple[int | None, int | None]:
 def high_water() -> int | None:
     """Returns this process's mark in bytes; None where there is none."""
     return _rss_and_mark(SELF)[1] if _LINUX else None
+
+
+Taken: TypeAlias = tuple[int, int, int, int]
+"""A moment of the monotonic clock in ns, RSS then in bytes, and the page faults of the calling thread and of its process."""
+
+
+def taken_now() -> Taken | None:
+    """Returns what has been taken until now; None on another system than Linux."""
+    if not _LINUX:
+        return None
+    of = (resource.RUSAGE_THREAD, resource.RUSAGE_SELF)
+    own, every = (resource.getrusage(each).ru_minflt for each in of)
+    return time.perf_counter_ns(), _resident("/proc/self/statm"), own, every
 
 
 def _resident(statm: str) -> int:

@@ -112,7 +112,7 @@ class EventMaker:
         """Completes the start of the run."""
         reading = self.baseline
         known = {**origin_of(self.run, reading), **gpus_of(reading), **run_identity_of(self.run)}
-        taken.kind, taken.attributes = "run.started", known
+        taken.kind, taken.attributes, taken.stacks = "run.started", known, self._stacks
         return taken
 
     def step_started(self, step: OpenStep, taken: Event) -> Event:

@@ -205,16 +205,13 @@ class Estimate:
         return "yes" if is_below else "perhaps"
 
 
-_PROBED_BELOW: Final = 0.1
-_PROBED_ABOVE: Final = 0.1
-"""Shares by which a peak may lie below or above one that was extrapolated from a real run."""
+_LIKE: Final = 0.1  # Share by which more or less may be taken than a real run tells
 
 
 @dataclass(frozen=True, slots=True)
 class RealRun:
     """What a real quantization took, from which others are extrapolated."""
 
-    name: str  # How sentences name it
     method: Method  # Its calibration method
     samples: int  # Its calibration samples
     peak: int  # Largest memory of its calibration, without what otel-quant takes itself, in bytes
@@ -276,13 +273,10 @@ def _copies(name: str, copies: int, model: EstimatedModel, what: str) -> Estimat
     return EstimatePart(name, copies * weights, f"{copies} x {size(weights)} of weights{what}")
 
 
-_LATE: Final = ("values of one tensor", "histograms")
-
-
 def while_reading(method: Method, found: Estimate) -> int:
     """Returns the peak in bytes without what a method that keeps all samples takes after the last one."""
-    is_late = method.kept is None
-    return found.peak - is_late * sum(part.bytes for part in found.memory if part.name in _LATE)
+    late = ("values of one tensor", "histograms") if method.kept is None else ()
+    return sum(part.bytes for part in found.memory if part.name not in late)
 
 
 def extrapolated(
@@ -292,35 +286,25 @@ def extrapolated(
     wanted = estimate(model, method, samples)
     if run is None or run.method.library is not method.library:
         return wanted
-    alike, further, is_other = (
-        estimate(model, run.method, run.samples),
-        samples - run.samples,
-        method is not run.method,
-    )
+    alike, further = estimate(model, run.method, run.samples), samples - run.samples
     more = wanted.peak - (while_reading(run.method, alike) if run.is_cut else alike.peak)
     of = counted(abs(further), "more sample" if further >= 0 else "fewer sample")
+    ran, is_other = counted(run.samples, "sample"), method is not run.method
     added = f"what the arithmetic adds for {of}{f' with {method.name}' * is_other}"
     kept = f"{further:,} x {size(run.kept)} that the program has kept of each"
-    of_samples = run.peak + more + further * run.kept
-    parts = (
-        EstimatePart(
-            "real run",
-            run.peak,
-            f"measured: peak of {run.name} of {counted(run.samples, 'sample')}",
-        ),
+    highest = max(0, run.highest - (run.peak + more + further * run.kept))
+    found = (
+        EstimatePart("real run", run.peak, f"measured: peak of a run of {ran}"),
         EstimatePart("further samples", more, added),
         EstimatePart("kept by the program", further * run.kept, kept),
-        EstimatePart(
-            "outside",
-            max(0, run.highest - of_samples),
-            f"{run.name} was not when memory was highest",
-        ),
+        EstimatePart("outside", highest, "memory was higher before or after its calibration"),
     )
-    memory, (rest, *each) = tuple(part for part in parts if part.bytes), run.seconds or (0.0,)
-    seconds = tuple(rest + samples * it for it in each if not is_other)
+    memory, (rest, *each) = tuple(part for part in found if part.bytes), run.seconds or (0.0,)
+    spread = zip(each, (1 - _LIKE, 1, 1 + _LIKE), strict=False)
+    seconds = tuple((rest + samples * it) * part for it, part in spread if not is_other)
     torch = run.torch if wanted.torch else 0
     wanted = replace(wanted, memory=memory, probed=run.samples, torch=torch, seconds=seconds)
-    below, above = (method.below, method.above) if is_other else (_PROBED_BELOW, _PROBED_ABOVE)
+    below, above = (method.below, method.above) if is_other else (_LIKE, _LIKE)
     return _bounded(wanted, below, None if wanted.highest is None else above)
 
 

@@ -32,13 +32,9 @@ class ProbeError(Exception):
 
 def probe(model: EstimatedModel, method: Method, samples: int) -> RealRun:
     """Quantizes a model in a child process, with random inputs."""
-    request = {
-        "model": str(Path(model.cost.path).absolute()),
-        "library": method.library.name,
-        "method": method.name,
-        "samples": samples,
-        "inputs": [(tensor.name, tensor.dtype, tensor.shape) for tensor in model.inputs],
-    }
+    inputs = [(tensor.name, tensor.dtype, tensor.shape) for tensor in model.inputs]
+    path = str(Path(model.cost.path).absolute())
+    request = path, method.library.name, method.name, samples, inputs
     places = (str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH"))
     done = subprocess.run(
         [sys.executable, "-P", "-m", "otel_quant.cost.estimate.probe"], input=json.dumps(request),
@@ -54,44 +50,46 @@ def probe(model: EstimatedModel, method: Method, samples: int) -> RealRun:
         printed = done.stderr.strip().splitlines() or ["no error was printed"]
         raise ProbeError(f"{method.title}: the probe failed: {printed[-1]}")
     peak, torch, *seconds = json.loads(done.stdout)
-    return RealRun("a run", method, samples, peak, torch, seconds=tuple(seconds))
+    return RealRun(method, samples, peak, torch, seconds=tuple(seconds))
 
 
-def _run(request: dict[str, Any]) -> list[float]:
+def _run(path: str, library: str, name: str, count: int, inputs: list[Any]) -> list[float]:
     """Quantizes a model; returns bytes of its peak and of torch, and seconds as a run has them."""
     import numpy as np
     from onnxruntime import InferenceSession
     from onnxruntime.quantization import QuantFormat, QuantType
     from onnxruntime.quantization.calibrate import CalibraterBase, CalibrationDataReader
 
-    quantize, method = _found(request["library"], request["method"])
-    kinds = [CalibraterBase]
+    quantize, method = _found(library, name)
+    collecting, running = list[float](), list[float]()
+    kinds: list[Any] = [CalibraterBase]
     for kind in kinds:
         kinds += kind.__subclasses__()
-    collecting = _timed("collect_data", *(it for it in kinds if "collect_data" in vars(it)))
-    running = _timed("run", InferenceSession)
+        if "collect_data" in vars(kind):
+            kind.collect_data = _timed(kind.collect_data, collecting)
+    InferenceSession.run = _timed(InferenceSession.run, running)
     random = np.random.default_rng(0)
 
     def values(dtype: str, shape: list[int]) -> Any:
         if dtype.startswith("float"):
-            return (random.random(shape, dtype=np.float32) - 0.5).astype(dtype)
+            return random.standard_normal(shape, dtype=np.float32).astype(dtype)
         return np.ones(shape, dtype)  # a token, and a mask that leaves something
 
     class Samples(CalibrationDataReader):
-        left = count = int(request["samples"])
+        left = count
 
         def __len__(self) -> int:
-            return self.count
+            return count
 
         def get_next(self) -> dict[str, Any] | None:
             self.left -= 1
             if self.left < 0:
                 return None
-            return {name: values(dtype, shape) for name, dtype, shape in request["inputs"]}
+            return {name: values(dtype, shape) for name, dtype, shape in inputs}
 
     began = time.perf_counter()
     quantize(
-        request["model"], "quantized.onnx", Samples(), calibrate_method=method,
+        path, "quantized.onnx", Samples(), calibrate_method=method,
         quant_format=QuantFormat.QDQ, activation_type=QuantType.QInt8, weight_type=QuantType.QInt8,
     )  # fmt: skip
     seconds, of_all = time.perf_counter() - began, max(collecting)  # others are within that call
@@ -99,28 +97,22 @@ def _run(request: dict[str, Any]) -> list[float]:
     with suppress(ImportError):  # what quant_pre_process imports; sympy may be missing
         importlib.import_module("onnxruntime.tools.symbolic_shape_infer")
     torch = max(0, _memory("VmRSS:") - before)
-    own = sorted(running[-Samples.count :])  # a library may run the model before
+    own = sorted(running[-count:])  # a library may run the model before
     # What else is done with a sample is taken to differ as its runs do.
     each = (of_all * it / sum(own) for it in (own[0], sum(own) / len(own), own[-1]))
     return [peak, torch, seconds - of_all, *each]
 
 
-def _timed(name: str, *owners: Any) -> list[float]:
-    """Returns a list that has how long each call of a method of classes took, as soon as it is over."""
-    seconds = []
+def _timed(method: Callable[..., Any], seconds: list[float]) -> Callable[..., Any]:
+    """Returns a method that adds how long it took."""
 
-    def wrapped(method: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(*given: Any, **named: Any) -> Any:
-            began = time.perf_counter()
-            result = method(*given, **named)
-            seconds.append(time.perf_counter() - began)
-            return result
+    def timed(*given: Any, **named: Any) -> Any:
+        began = time.perf_counter()
+        result = method(*given, **named)
+        seconds.append(time.perf_counter() - began)
+        return result
 
-        return timed
-
-    for owner in owners:
-        setattr(owner, name, wrapped(getattr(owner, name)))
-    return seconds
+    return timed
 
 
 def _memory(name: str) -> int:
@@ -148,5 +140,5 @@ if __name__ == "__main__":
     os.dup2(2, 1)
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)  # Quark writes notes into the working directory
-        found = _run(json.load(sys.stdin))
+        found = _run(*json.load(sys.stdin))
     os.write(answer, json.dumps(found).encode())

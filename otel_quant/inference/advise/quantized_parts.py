@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 
 from otel_quant.cost.graph import QDQ
 from otel_quant.inference import layer_errors as of
-from otel_quant.inference.fix.edited_graph import EditedGraph, attributes, set_inputs
+from otel_quant.inference.fix.edited_graph import EditedGraph, attributes
 from otel_quant.inference.outputs import sqnr
 
 ERROR: Final = "error of "
@@ -207,7 +207,7 @@ class QuantizedParts:
                     own.add("Identity", [floats], made)
             elif layer.node in left and layer.clamps:  # which the quantizer then does not leave out
                 quantizer = own.makers[layer.codes]
-                set_inputs(quantizer, [self._clamped(own, layer), *quantizer.input[1:]])
+                quantizer.input[:] = [self._clamped(own, layer), *quantizer.input[1:]]
         others = {each.name for each in self.nodes} - set(left)
         for node in map(own.named.__getitem__, left):
             for each in list(self._constants(own, node)):

@@ -89,6 +89,11 @@ class EditedGraph:
         is_alone = len(readers) == 1 and list(readers[0].input).count(name) == 1
         return readers[0] if is_alone and name not in self.kept else None
 
+    def quantizer(self, name: str) -> Any:
+        """Returns the QuantizeLinear that alone reads a tensor; None where there is none."""
+        reader = self.only_reader(name)
+        return reader if reader is not None and is_operator(reader, "QuantizeLinear") else None
+
     def constant(self, name: str) -> Any:
         """Returns the array of a constant; None for what is none."""
         tensor, node = self._initializers.get(name), self.maker(name, "Constant")
@@ -100,14 +105,18 @@ class EditedGraph:
 
     def dequantized(self, name: str) -> tuple[Any, Scales | None]:
         """Returns the integers that a tensor is dequantized from, and how, where both are constant."""
-        node = self.maker(name, "DequantizeLinear")
-        codes, by = (
-            (None, None) if node is None else (self.constant(node.input[0]), self.scales(node))
-        )
-        return (None, None) if codes is None or by is None else (codes, by)
+        by = self.scales_of(name)
+        codes = None if by is None else self.constant(self._makers[name].input[0])
+        return (None, None) if codes is None else (codes, by)
+
+    def scales_of(self, name: str) -> Scales | None:
+        """Returns how a tensor is dequantized; None where it is not, or that is not constant."""
+        return self.scales(self.maker(name, "DequantizeLinear"))
 
     def scales(self, node: Any) -> Scales | None:
-        """Returns how a node quantizes or dequantizes; None where that is not constant."""
+        """Returns how a node quantizes or dequantizes; None where that is not constant, or there is none."""
+        if node is None:
+            return None
         scale, given = self.constant(node.input[1]), attributes(node)
         is_given = len(node.input) > 2 and bool(node.input[2])
         zero = self.constant(node.input[2]) if is_given else None
@@ -131,8 +140,7 @@ class EditedGraph:
 
     def add_dequantizer(self, like: str, codes: Any, by: Scales) -> str:
         """Adds a constant and the node that dequantizes it; returns the name of what this makes."""
-        arrays = {"codes": codes, "scale": by.scale, "zero_point": by.zero}
-        names = [self.add_constant(f"{like}_{what}", array) for what, array in arrays.items()]
+        names = [self.add_constant(f"{like}_codes", codes), *self._add_scales(like, by)]
         made = f"{names[0]}_dequantized"
         more: dict[str, Any] = {} if by.is_single else {"axis": by.axis}
         node = helper.make_node(
@@ -144,9 +152,21 @@ class EditedGraph:
 
     def requantize(self, node: Any, new: Scales) -> None:
         """Has a node that quantizes or dequantizes do it otherwise."""
-        arrays = {"scale": new.scale, "zero_point": new.zero}
-        names = [self.add_constant(f"{node.output[0]}_{what}", it) for what, it in arrays.items()]
-        set_inputs(node, [node.input[0], *names])
+        node.input[:] = [node.input[0], *self._add_scales(node.output[0], new)]
+
+    def add_pair(self, name: str, by: Scales) -> None:
+        """Adds the nodes that quantize and dequantize a tensor for all that read it."""
+        how = self._add_scales(name, by)
+        codes, made = (f"{how[0]}_{what}" for what in ("quantized", "dequantized"))
+        self.replace_reads(name, made)
+        pair = ("QuantizeLinear", name, codes), ("DequantizeLinear", codes, made)
+        for op, source, result in pair:
+            more = {"name": result, "domain": by.domain}
+            self.nodes.append(helper.make_node(op, [source, *how], [result], **more))
+
+    def _add_scales(self, like: str, by: Scales) -> list[str]:
+        arrays = {"scale": by.scale, "zero_point": by.zero}
+        return [self.add_constant(f"{like}_{what}", array) for what, array in arrays.items()]
 
     def remove(self, *nodes: Any) -> None:
         """Takes nodes away."""
@@ -156,7 +176,7 @@ class EditedGraph:
     def replace_reads(self, old: str, new: str) -> None:
         """Has all nodes read another tensor in place of one."""
         for node in self._readers.pop(old, ()):
-            set_inputs(node, [new if name == old else name for name in node.input])
+            node.input[:] = [new if name == old else name for name in node.input]
             self._readers[new].append(node)
 
     def bypass(self, *nodes: Any) -> None:
@@ -194,9 +214,8 @@ class EditedGraph:
                     yield node
                 else:
                     behind.append(node)
-            left = (
-                behind if len(behind) < len(left) else []
-            )  # what has no end is refused on loading
+            # What has no end is refused on loading
+            left = behind if len(behind) < len(left) else []
 
 
 def is_operator(node: Any, *op_types: str) -> bool:
@@ -207,12 +226,6 @@ def is_operator(node: Any, *op_types: str) -> bool:
 def attributes(node: Any) -> Mapping[str, Any]:
     """Returns the attributes of a node by name."""
     return {each.name: helper.get_attribute_value(each) for each in node.attribute}
-
-
-def set_inputs(node: Any, names: Sequence[str]) -> None:
-    """Has a node read other tensors."""
-    del node.input[:]
-    node.input.extend(names)
 
 
 def _read_within(node: Any) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Final, Literal
 
 from otel_quant.cost.graph import obstacles
@@ -14,6 +15,12 @@ SCHEMA: Final = 1  # Version of the JSON: raised when a key changes its meaning 
 
 KINDS: Final = tuple(obstacles.REWRITES)
 """The kinds of rewrites that a user may ask for, in the order in which they are applied."""
+
+
+def sidecar(path: str | Path) -> Path:
+    """Returns the file beside a model with arguments that its InferenceSession is to have."""
+    return Path(path).with_suffix(".session.json")
+
 
 State = Literal["planned", "written", "left out", "offered"]
 
@@ -62,6 +69,7 @@ class FixResult:
     rewrites: tuple[Rewrite, ...] = ()
     obstacles: tuple[str, ...] = ()  # What is still in the way of others
     output: str | None = None  # The fixed file; None if none was written
+    disabled_optimizers: tuple[str, ...] = ()  # What its session is to be without
     why: str = ""  # Why none was written
     float_model: str | None = None
     # The input file, the fixed one, and the float model: times, kernels, findings

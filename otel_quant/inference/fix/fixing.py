@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,14 +15,14 @@ from typing import Any, Final, NamedTuple
 
 from otel_quant.base import machine
 from otel_quant.cost import CostError
-from otel_quant.cost.graph import QDQ, dtypes, printable
-from otel_quant.inference.fix.fix_results import FixResult, Proven, Rewrite
+from otel_quant.cost.graph import QDQ, printable
+from otel_quant.inference.fix.fix_results import FixResult, Proven, Rewrite, sidecar
 from otel_quant.inference.fix.rewriting import REMEDIES, Rewritten, forecast_of, rewritten
 from otel_quant.inference.measure import files_result, run_in_turns
+from otel_quant.inference.onnx_findings import kind_of
 from otel_quant.inference.onnx_session import with_remedy
-from otel_quant.inference.results import alike_inputs, tensor_text
 from otel_quant.inference.rounds import latency
-from otel_quant.inference.subjects import OnnxModel, Options, fed_graph
+from otel_quant.inference.subjects import OnnxModel, Options, fed_by
 
 REPRODUCED: Final = 40.0
 """dB of SQNR to the input file at which, without a float model, its outputs count as reproduced."""
@@ -33,15 +34,6 @@ _LIKELY: Final = 0.95
 """Time with a rewrite by time without, below which more rounds may show that it pays."""
 
 _LONGER: Final = 5  # Times as long as was asked for, where the first rounds cannot tell
-
-_INTEGERS: Final = frozenset({
-    "ConvInteger", "DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "MatMulNBits", "QGemm",
-    "QLinearConv", "QLinearMatMul",
-})  # fmt: skip
-_FLOATS: Final = frozenset({
-    "Conv", "ConvTranspose", "FusedConv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul", "NhwcFusedConv",
-})  # fmt: skip
-"""Kernels of contractions."""
 
 
 class FixError(Exception):
@@ -64,15 +56,16 @@ class Wanted:
 def fix(wanted: Wanted, options: Options) -> FixResult:
     """Rewrites a model, proves what pays and writes that; writes nothing where nothing does."""
     folder = Path(wanted.output).parent
-    if not wanted.is_dry and os.path.lexists(wanted.output):
-        raise FixError(f"{wanted.output}: exists; expected a path where nothing is")
+    for path in () if wanted.is_dry else (wanted.output, sidecar(wanted.output)):
+        if os.path.lexists(path):
+            raise FixError(f"{path}: exists; expected a path where nothing is")
     if not wanted.is_dry and not folder.is_dir():
         raise FixError(f"{wanted.output}: {folder} is no folder")
     try:
-        return _Fixing(wanted, options).result()
+        return _Fixing(wanted, replace(options, session=True)).result()
     except CostError as error:
-        is_file = error.source in (wanted.float_model, options.data)
-        source = error.source if is_file else wanted.model
+        others = (wanted.float_model, options.data)
+        source = error.source if error.source in others else wanted.model
         raise FixError(f"{source}: {error.reason}") from error
     except OSError as error:
         raise FixError(f"{error.filename}: {error.strerror or error}") from error
@@ -101,7 +94,10 @@ class _Fixing:
         self._folder, self._model = Path(wanted.model).parent, read_quantized(wanted.model)
         self._shapes: dict[str, Any] = {"inputs": options.inputs, "dims": options.dims}
         self._before = forecast_of(self._model, **self._shapes)
-        self._refuse_other_inputs()
+        if (floats := wanted.float_model) and fed_by(wanted.model, options) != fed_by(
+            floats, options
+        ):
+            raise FixError(f"{floats}: it has other inputs than {wanted.model}")
         to, locations = Path(wanted.output).parent, _locations(self._model)
         is_elsewhere = bool(wanted.output) and to.resolve() != self._folder.resolve()
         self._copies = {self._folder / each: to / each for each in locations if is_elsewhere}
@@ -109,16 +105,6 @@ class _Fixing:
             raise FixError(f"{there}: exists; expected a folder without it, for the weights")
         self._rewrites: dict[str, Rewrite] = {}
         self._is_longer = False  # Whether rounds have more time than was asked for
-
-    def _refuse_other_inputs(self) -> None:
-        """Raises the error for a float model that cannot be fed the same."""
-        given = [self._wanted.model, *filter(None, [self._wanted.float_model])]
-        fed = [
-            {name: tensor_text(dtypes.name_of(each.dtype), each.shape or ()) for name, each in values.items()}
-            for values in (fed_graph(path, self._options).bound.values for path in given)
-        ]  # fmt: skip
-        if alike_inputs(fed[0]) != alike_inputs(fed[-1]):
-            raise FixError(f"{given[-1]}: it has other inputs than {given[0]}")
 
     def _with(self, kinds: Sequence[str], without: str = "") -> Rewritten:
         kept = [each for each in kinds if each != without]
@@ -131,9 +117,8 @@ class _Fixing:
         kinds = self._plan(kinds)
         for kind in kinds if self._wanted.float_model is None else ():
             if differs := self._rewrites[kind].differs:
-                self._mark(
-                    kind, "offered", f"{differs}: give the float model (--float), which decides"
-                )
+                why = f"{differs}: give the float model (--float), which decides"
+                self._mark(kind, "offered", why)
         kinds = [kind for kind in kinds if self._rewrites[kind].state == "planned"]
         if self._wanted.is_dry:
             return self._outcome(self._with(kinds), why="nothing is written by --dry-run")
@@ -158,22 +143,23 @@ class _Fixing:
         before, wanted = self._before, self._wanted
         return FixResult(
             wanted.model, wanted.provider, before.contractions, before.integers, found.forecast.integers,
-            tuple(self._rewrites.values()), found.forecast.obstacles, float_model=wanted.float_model, **more,
+            tuple(self._rewrites.values()), found.forecast.obstacles, float_model=wanted.float_model,
+            disabled_optimizers=found.disables, **more,
         )  # fmt: skip
 
     def _proven(self, kinds: list[str]) -> FixResult:
         """Measures all rewrites beside all but one of them, until each that is left pays."""
         while kinds:
             found, output = self._with(kinds), self._wanted.output
-            models = {output: found.model}
+            models = {output: found}
             if len(kinds) > 1:
-                models |= {_without(kind): self._with(kinds, kind).model for kind in kinds}
+                models |= {_without(kind): self._with(kinds, kind) for kind in kinds}
             others = {each.kind: each for each in REMEDIES if each.instead_of in kinds}
             rivals = {
                 other: [other if it == each.instead_of else it for it in kinds]
                 for other, each in others.items() if other not in self._rewrites
             }  # fmt: skip
-            models |= {other: self._with(rival).model for other, rival in rivals.items()}
+            models |= {other: self._with(rival) for other, rival in rivals.items()}
             with self._written(models) as paths:
                 proof = _Proof(self._wanted, self._options, paths)
                 closer = [each for each in rivals if proof.sqnr(each) > proof.sqnr(output)]
@@ -190,9 +176,8 @@ class _Fixing:
                     continue
                 if worst is None:
                     self._place(paths[output])
-                    return self._outcome(
-                        found, measured=proof.measured, proven=proof.proven, output=output
-                    )
+                    more: Any = {"measured": proof.measured, "proven": proof.proven}
+                    return self._outcome(found, output=output, **more)
             self._mark(worst.kind, "left out", worst.why)
             kinds.remove(worst.kind)
         why = "; ".join(f"{each.kind}: {each.why}" for each in self._rewrites.values())
@@ -200,7 +185,7 @@ class _Fixing:
         return self._outcome(self._with([]), why=why)
 
     @contextmanager
-    def _written(self, models: Mapping[str, Any]) -> Iterator[dict[str, Path]]:
+    def _written(self, models: Mapping[str, Rewritten]) -> Iterator[dict[str, Path]]:
         """Writes models for as long as they are measured, where their weights are found."""
         import onnx
 
@@ -210,21 +195,24 @@ class _Fixing:
         paths = {name: folder / f"{stem}-{i}.onnx" for i, name in enumerate(models)}
         try:
             for name, path in paths.items():
-                onnx.save(models[name], path)
+                onnx.save(models[name].model, path)
+                if disables := models[name].disables:
+                    sidecar(path).write_text(json.dumps({"disabled_optimizers": disables}))
             yield paths
         finally:
             for path in paths.values():
                 path.unlink(missing_ok=True)
+                sidecar(path).unlink(missing_ok=True)
 
     def _place(self, path: Path) -> None:
         """Puts the fixed file, and what its weights lie in, where they are wanted."""
         output = Path(self._wanted.output)
-        if output.parent.resolve() == path.parent.resolve():
-            os.link(path, output)  # unlike a rename it replaces nothing
-            return
-        for source, target in {**self._copies, path: output}.items():
+        own = {path: output, sidecar(path): sidecar(output)}
+        sources = self._copies | {each: to for each, to in own.items() if each.exists()}
+        is_here = output.parent.resolve() == path.parent.resolve()
+        for source, target in sources.items():
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, target)
+            (os.link if is_here else shutil.copyfile)(source, target)  # a link replaces nothing
 
 
 def _without(kind: str) -> str:
@@ -271,11 +259,9 @@ class _Proof:
             self.proven = tuple(self._of_file(each, named[each.name]) for each in shown)
 
     def _of_file(self, model: OnnxModel, path: Path) -> Proven:
-        ran, found = model.detail.get("ran"), model.accuracy(self._first)
-        kernels = [each.op_type for each in ran.kernels] if ran else []
-        integers = sum(each in _INTEGERS for each in kernels)
+        found, kinds = model.accuracy(self._first), list(map(kind_of, model.ran_in.values()))
         return Proven(
-            model.name, model.file.file_bytes, integers, integers + sum(each in _FLOATS for each in kernels),
+            model.name, model.file.file_bytes, len(kinds) - kinds.count("float"), len(kinds),
             None if self._float is None else model.accuracy(self._float).lowest_sqnr,
             found.lowest_sqnr, None if found.worst is None else found.worst.max_abs, _checked(path),
         )  # fmt: skip
@@ -301,9 +287,10 @@ class _Proof:
             return found
         removing = {each.kind for each in REMEDIES if each.removes_error}
         times = {each.kind: latency(self._full, self._without(each.kind)) for each in rewrites}
+        gains = {each.kind for each in rewrites if (each.sqnr_gain or 0.0) > self._allowed}
         slow = [
             (time.ratio or 1, kind) for kind, time in times.items()
-            if kind not in removing and not (time.is_apart and (time.ratio or 1) < 1)
+            if kind not in removing & gains and not (time.is_apart and (time.ratio or 1) < 1)
         ]  # fmt: skip
         if not slow:
             return None

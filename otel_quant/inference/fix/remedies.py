@@ -7,6 +7,7 @@ applied again until nothing changes. ``Judged`` has what onnxruntime is expected
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from math import inf
 from typing import Any, Final, NamedTuple
 
@@ -16,16 +17,11 @@ from onnx import helper
 from otel_quant.cost import InputSpec
 from otel_quant.cost import graph as cost_graph
 from otel_quant.cost.graph import obstacles
-from otel_quant.inference.fix.edited_graph import (
-    EditedGraph,
-    Scales,
-    attributes,
-    is_operator,
-    set_inputs,
-)
+from otel_quant.inference.fix.edited_graph import EditedGraph, Scales, attributes, is_operator
 
 _EQUAL: Final = frozenset(op for op, it in cost_graph.FUSIONS.items() if it.result == "equal")
 _WEIGHTED: Final = frozenset(op for op, it in cost_graph.FUSIONS.items() if it.weight)
+_OTHERS: Final = cost_graph.FUSIONS.keys() - _WEIGHTED
 _MOVES: Final = ("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 _BYTES: Final = (np.dtype(np.int8), np.dtype(np.uint8))
 _LEAST_BLOCK: Final = 16
@@ -141,11 +137,8 @@ def _batch_norms(graph: EditedGraph, _: Judged) -> Iterator[Any]:
         scale = (by.scale * np.abs(factor)).astype(by.scale.dtype)
         by = Scales(scale, np.zeros(scale.shape, np.int8), 0)
         added = ((bias - mean) * factor + beta).astype(np.float32)
-        names = (
-            graph.add_dequantizer(conv.input[1], codes, by),
-            graph.add_constant(node.input[2], added),
-        )
-        set_inputs(conv, [conv.input[0], *names])
+        weight = graph.add_dequantizer(conv.input[1], codes, by)
+        conv.input[:] = [conv.input[0], weight, graph.add_constant(node.input[2], added)]
         graph.bypass(node)
         yield node
 
@@ -157,11 +150,10 @@ def _batch_norms(graph: EditedGraph, _: Judged) -> Iterator[Any]:
 def _axes(graph: EditedGraph, _: Judged) -> Iterator[Any]:
     """Quantizes weights anew whose scales lie along an axis that is not the output channels'."""
     for node in graph.of(*_WEIGHTED):
-        maker = graph.maker(node.input[1], "DequantizeLinear")
-        by = None if maker is None else graph.scales(maker)
+        by = graph.scales_of(node.input[1])
         if by is None or by.is_single or by.block or by.zero.dtype not in _BYTES:
             continue
-        if (codes := graph.constant(maker.input[0])) is None:
+        if (codes := graph.dequantized(node.input[1])[0]) is None:
             continue
         is_first = node.op_type == "Conv" or attributes(node).get("transB", 0)
         right = 0 if is_first else codes.ndim - 1
@@ -179,10 +171,8 @@ def _axes(graph: EditedGraph, _: Judged) -> Iterator[Any]:
 def _blocks(graph: EditedGraph, _: Judged) -> Iterator[Any]:
     """Divides blocks of 48, 80 ... weights, whose length no kernel takes; each part keeps its scale."""
     for node in graph.of("DequantizeLinear"):
-        codes, by = graph.dequantized(node.output[0])
-        length = (
-            0 if by is None else by.block & -by.block
-        )  # The largest power of two that divides it
+        by = graph.scales(node)
+        length = 0 if by is None else by.block & -by.block  # A power of two that divides it
         if by is None or length < _LEAST_BLOCK or length == by.block:
             continue
         if (codes := graph.constant(node.input[0])) is None:
@@ -204,18 +194,15 @@ def _matmul_add(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
     pairs = ((add, *names) for add in graph.of("Add") for names in (add.input, add.input[::-1]))
     for add, name, other in list(pairs):
         matmul, bias = graph.maker(name, "MatMul"), graph.constant(other)
-        shape, reader = judged.shape(add.output[0]), graph.only_reader(add.output[0])
-        if matmul is None or bias is None or bias.ndim != 1 or shape is None:
+        shape, quantizer = judged.shape(add.output[0]), graph.quantizer(add.output[0])
+        if matmul is None or bias is None or bias.ndim != 1 or shape is None or quantizer:
             continue
         codes, _by = graph.dequantized(matmul.input[1])
-        is_quantized = reader is not None and is_operator(reader, "QuantizeLinear")
         is_input = graph.maker(matmul.input[0], "DequantizeLinear") is not None
-        if is_quantized or not is_input or codes is None or codes.ndim != 2:
-            continue
-        if graph.only_reader(name) is not add:
+        if not is_input or codes is None or codes.ndim != 2 or graph.only_reader(name) is not add:
             continue
         if len(shape) > 2:
-            set_inputs(add, [name, graph.add_constant(other, bias[None])])
+            add.input[:] = [name, graph.add_constant(other, bias[None])]
         else:
             inputs, made = [*matmul.input, other], add.output[0]
             gemm = helper.make_node("Gemm", inputs, [made], name=add.name or made)
@@ -223,6 +210,38 @@ def _matmul_add(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
             graph.nodes.append(gemm)
             _has_new_bias(graph, gemm)
         yield add
+
+
+@_remedy("islands")
+def _islands(graph: EditedGraph, _: Judged) -> Iterator[Any]:
+    """Quantizes what an operator in float makes, where scales follow from those beside it and nothing is rounded more.
+
+    What a Relu hands to a contraction by integers, as its operand is; what a pool hands to a Mul by one number,
+    as AMD Quark has it, so that the QuantizeLinear behind that changes nothing.
+    """
+    for node in graph.of("AveragePool", "GlobalAveragePool", "Relu"):
+        made, by = node.output[0], graph.scales_of(node.input[0])
+        reader, is_open = graph.only_reader(made), node.op_type == "Relu" and made not in graph.kept
+        if reader is not None and is_operator(reader, "Mul"):
+            by = by and _before_product(graph, reader)
+        elif not any(_is_by_codes(graph, each) for each in graph.readers(made) if is_open):
+            continue
+        if by is not None and by.is_single:
+            graph.add_pair(made, by)
+            yield node
+
+
+def _before_product(graph: EditedGraph, mul: Any) -> Scales | None:
+    """Returns how an operand is quantized as its product with a number is; None for other products."""
+    by = graph.scales(graph.quantizer(mul.output[0]))
+    factors = [each for each in map(graph.constant, mul.input) if each is not None]
+    if by is None or not factors or factors[0].size != 1 or not factors[0] > 0:
+        return None
+    return by._replace(scale=(by.scale / factors[0].reshape(())).astype(by.scale.dtype))
+
+
+def _is_by_codes(graph: EditedGraph, node: Any) -> bool:
+    return node.op_type in _WEIGHTED and graph.dequantized(node.input[1])[1] is not None
 
 
 @_remedy("bias")
@@ -254,8 +273,7 @@ def _has_new_bias(graph: EditedGraph, node: Any) -> bool:
 
 def _scale_of_products(graph: EditedGraph, node: Any) -> Scales | None:
     """Returns the scale that a bias should have; None where the operands are not 8 bits wide."""
-    makers = [graph.maker(name, "DequantizeLinear") for name in node.input[:2]]
-    x, weight = (None if maker is None else graph.scales(maker) for maker in makers)
+    x, weight = map(graph.scales_of, node.input[:2])
     if x is None or weight is None or not x.is_single or weight.block:
         return None
     if not {x.zero.dtype, weight.zero.dtype} <= set(_BYTES) or x.scale.dtype != np.float32:
@@ -273,29 +291,12 @@ def _floats(graph: EditedGraph, name: str) -> Any:
     return None if found is None else found.astype(np.float64)
 
 
-@_remedy(
-    "zero_point", ": all codes for the same range",
-    differs="values behind it are rounded in finer steps",
-)  # fmt: skip
-def _finer(graph: EditedGraph, _: Judged) -> Iterator[Any]:
-    """Gives what is behind a clamp all codes for the range that it has."""
-    yield from _zero_points(graph, is_wide=False)
-
-
-@_remedy(
-    "zero_point_wide", ": the same steps, a wider range", instead_of="zero_point",
-    differs="what was saturated at the highest code no longer is",
-)  # fmt: skip
-def _wider(graph: EditedGraph, _: Judged) -> Iterator[Any]:
-    """Gives what is behind a clamp all codes, each for what it stands for."""
-    yield from _zero_points(graph, is_wide=True)
-
-
-def _zero_points(graph: EditedGraph, *, is_wide: bool) -> Iterator[Any]:
-    """Moves the zero points behind Relu and Clip to the lowest code, where they make these superfluous."""
-    for clamp in graph.of("Relu", "Clip"):
-        high, quantizer = _highest(graph, clamp), graph.only_reader(clamp.output[0])
-        if high is None or quantizer is None or not is_operator(quantizer, "QuantizeLinear"):
+def _zero_points(graph: EditedGraph, _: Judged, *, is_wide: bool) -> Iterator[Any]:
+    """Moves the zero points of what is never below 0 to the lowest code, where that makes Relu and Clip superfluous."""
+    nodes = graph.of("Relu", "Clip", *_OTHERS)
+    for node, name in [(each, name) for each in nodes for name in each.output]:
+        high, quantizer = _highest(graph, node), graph.quantizer(name)
+        if high is None or quantizer is None:
             continue
         now, readers = graph.scales(quantizer), _dequantizers(graph, quantizer)
         if now is None or not now.is_single or now.zero.dtype not in _BYTES or not readers:
@@ -307,18 +308,41 @@ def _zero_points(graph: EditedGraph, *, is_wide: bool) -> Iterator[Any]:
             continue
         new = Scales(scale.reshape(now.scale.shape), np.full_like(now.zero, limits.min))
         _quantize_otherwise(graph, quantizer, now, new)
-        graph.bypass(clamp)
-        yield clamp
+        if node.op_type in ("Relu", "Clip"):
+            graph.bypass(node)
+        yield node
+
+
+_remedy(
+    "zero_point",
+    ": all codes for the same range",
+    differs="values behind it are rounded in finer steps",
+)(partial(_zero_points, is_wide=False))
+_remedy(
+    "zero_point_wide",
+    ": the same steps, a wider range",
+    instead_of="zero_point",
+    differs="what was saturated at the highest code no longer is",
+)(partial(_zero_points, is_wide=True))
 
 
 def _highest(graph: EditedGraph, node: Any) -> float | None:
-    """Returns where a Relu or a Clip from 0 ends; None for another Clip."""
-    if node.op_type == "Relu":
-        return inf
+    """Returns where the results of a node end that are never below 0; None if they may be."""
+    if node.op_type != "Clip":
+        operands = node.input[:1] if node.op_type in _EQUAL else node.input
+        are_positive = all(map(_is_positive, map(graph.scales_of, operands)))
+        return inf if node.op_type == "Relu" or are_positive else None
     low, high = [*node.input, "", ""][1:3]
     lowest, highest = graph.constant(low), graph.constant(high) if high else np.array(inf)
     is_from_zero = lowest is not None and lowest == 0 and highest is not None
     return float(highest) if is_from_zero and not node.attribute else None
+
+
+def _is_positive(by: Scales | None) -> bool:
+    """Whether what is quantized like this is never below 0."""
+    if by is None or by.zero.dtype.kind not in "iu":
+        return False
+    return bool((by.zero == np.iinfo(by.zero.dtype).min).all())
 
 
 def _dequantizers(graph: EditedGraph, quantizer: Any) -> Sequence[Any]:
@@ -333,14 +357,12 @@ def _quantize_otherwise(graph: EditedGraph, quantizer: Any, old: Scales, new: Sc
     readers = _dequantizers(graph, quantizer)
     for node in (quantizer, *readers):
         graph.requantize(node, new)
-    behind = [
-        op for each in readers for op in graph.readers(each.output[0]) if op.op_type in _EQUAL
-    ]
-    for follower in [graph.only_reader(name) for op in behind for name in op.output]:
-        if follower is not None and is_operator(follower, "QuantizeLinear"):
-            found = graph.scales(follower)
-            if found is not None and found.equals(old) and _dequantizers(graph, follower):
-                _quantize_otherwise(graph, follower, old, new)
+    behind = (op for each in readers for op in graph.readers(each.output[0]))
+    moved = (name for op in behind if op.op_type in _EQUAL for name in op.output)
+    for follower in map(graph.quantizer, moved):
+        found = graph.scales(follower)
+        if found is not None and found.equals(old) and _dequantizers(graph, follower):
+            _quantize_otherwise(graph, follower, old, new)
 
 
 @_remedy("unsigned")
@@ -350,10 +372,11 @@ def _unsigned(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
         now, readers = graph.scales(node), _dequantizers(graph, node)
         if now is None or now.zero.dtype != np.int8:
             continue
-        new = now._replace(zero=_up(now.zero))
+        new, others = now._replace(zero=_up(now.zero)), graph.readers(node.output[0])
+        is_operand = bool(others) and all(each.op_type in _OTHERS for each in others)
         if node.op_type == "QuantizeLinear" and readers:
             _quantize_otherwise(graph, node, now, new)
-        elif _is_operand(graph, node) and (codes := graph.constant(node.input[0])) is not None:
+        elif is_operand and (codes := graph.constant(node.input[0])) is not None:
             node.input[0] = graph.add_constant(node.input[0], _up(codes))
             graph.requantize(node, new)
         else:
@@ -365,13 +388,6 @@ def _up(codes: Any) -> Any:
     return (codes.astype(np.int16) + 128).astype(np.uint8)
 
 
-def _is_operand(graph: EditedGraph, node: Any) -> bool:
-    """Whether a dequantized constant is an operand beside activations, and no weight or bias."""
-    readers = graph.readers(node.output[0])
-    kinds = cost_graph.FUSIONS.keys() - _WEIGHTED
-    return bool(readers) and all(each.op_type in kinds for each in readers)
-
-
 @_remedy("double", differs="values are rounded once, not twice")
 def _double(graph: EditedGraph, _: Judged) -> Iterator[Any]:
     """Takes the first of two quantizations in a row away, where nothing else reads its integers."""
@@ -380,38 +396,37 @@ def _double(graph: EditedGraph, _: Judged) -> Iterator[Any]:
         first = None if middle is None else graph.maker(middle.input[0], "QuantizeLinear")
         if first is None or graph.only_reader(first.output[0]) is not middle:
             continue
-        scales = [graph.scales(each) for each in (first, node)]
-        if graph.only_reader(middle.output[0]) is node and _clamps(scales[0]) <= _clamps(scales[1]):
+        # One that is a Relu too is left only before another
+        is_clamp, is_next = (_is_positive(graph.scales(each)) for each in (first, node))
+        if graph.only_reader(middle.output[0]) is node and is_clamp <= is_next:
             graph.bypass(first, middle)
             yield node
-
-
-def _clamps(by: Scales | None) -> bool:
-    """Whether a quantization is a Relu too, which quantizers then leave out."""
-    return by is None or bool((by.zero == np.iinfo(by.zero.dtype).min).all())
 
 
 @_remedy("pairs", is_last=True, differs="values there are not rounded")
 def _pairs(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
     """Takes away what quantizes where every DequantizeLinear behind it runs: no kernel reads the integers."""
     for node in graph.of("QuantizeLinear"):
-        readers = _dequantizers(graph, node)
+        source, readers, by = node.input[0], _dequantizers(graph, node), graph.scales(node)
         behind = [name for each in readers for name in each.output]
-        is_second = graph.maker(node.input[0], "DequantizeLinear") is not None
-        if not readers or is_second or not graph.kept.isdisjoint(behind):
+        is_second = graph.maker(source, "DequantizeLinear") is not None
+        if by is None or not readers or is_second or not graph.kept.isdisjoint(behind):
             continue
-        by = graph.scales(node)
-        if (
-            by is None
-            or by.zero.dtype.kind not in "iu"
-            or not all(map(judged.runs, (node, *readers)))
-        ):
+        if by.zero.dtype.kind not in "iu" or not all(map(judged.runs, (node, *readers))):
             continue
         graph.remove(node, *readers)
-        source = node.input[0]
-        if _clamps(by) and graph.maker(source, "Relu") is None:
-            source = f"{node.output[0]}_clamped"
-            graph.nodes.append(helper.make_node("Relu", [node.input[0]], [source], name=source))
+        if _is_positive(by) and graph.maker(source, "Relu") is None:
+            made = f"{node.output[0]}_clamped"
+            graph.nodes.append(helper.make_node("Relu", [source], [made], name=made))
+            source = made
         for name in behind:
             graph.replace_reads(name, source)
         yield node
+
+
+@_remedy("session", removes_error=True, differs="what was left in float stays so")
+def _session(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
+    """Yields what onnxruntime quantizes on loading though it was left in float; no file can say that it should not."""
+    for node in graph.of(*_WEIGHTED):
+        if judged.is_on_integers(node) and graph.constant(node.input[1]) is not None:
+            yield node

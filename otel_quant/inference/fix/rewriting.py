@@ -28,6 +28,11 @@ class Rewritten(NamedTuple):
     nodes: Mapping[str, Sequence[str]]  # Those that were changed, by kind
     forecast: IntegerForecast
 
+    @property
+    def disables(self) -> tuple[str, ...]:
+        """Optimizers that its session is to be without."""
+        return ("WeightBiasQuantization",) if "session" in self.nodes else ()
+
 
 def forecast_of(
     model: Any, inputs: Mapping[str, InputSpec], dims: Mapping[str, int]
@@ -58,8 +63,9 @@ def rewritten(
                 continue
             changed = [node.name or node.output[0] for node in remedy.rewrite(graph, judged)]
             if changed:
-                has_changed = True
-                nodes.setdefault(remedy.kind, {}).update(dict.fromkeys(changed))
+                known = nodes.setdefault(remedy.kind, {})
+                has_changed |= not known.keys() >= set(changed)  # else two would take turns
+                known.update(dict.fromkeys(changed))
                 copy = graph.finished()
                 graph, judged = EditedGraph(copy, folder), Judged(copy, inputs, dims)
     found = {kind: list(each) for kind, each in nodes.items()}

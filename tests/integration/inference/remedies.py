@@ -154,7 +154,7 @@ def _clamped(has_defect: bool) -> Builder:
 
 
 _EIGHT_BITS: Final = "8 bits, all unsigned with int8 weights or all int8"
-_ALONE: Final = "a QuantizeLinear as the only reader of it"
+_ALONE: Final = REWRITES["islands"].text
 _BY_COLUMNS: Final = Form("MatMul", "float", "int8", "float", "channels")
 
 REMEDIES: Final = [

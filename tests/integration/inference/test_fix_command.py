@@ -129,7 +129,7 @@ def test_weights_beside_the_model_stay_there_or_come_along(tmp_path: Path) -> No
         (("refused.onnx", "-o", "f.onnx"), 1, "refused.onnx: loading it failed"),
         (("int8.onnx", "--dry-run", "--float", "other.onnx"), 1, "other.onnx: it has other inputs than int8.onnx"),
         (("int8.onnx", "--dry-run", "--float", "text.onnx"), 1, "text.onnx: "),
-        (("int8.onnx", "--dry-run", "--data", "text.onnx"), 1, "text.onnx: is not a file of numpy.savez"),
+        (("int8.onnx", "--dry-run", "--float", "float.onnx", "--data", "text.onnx"), 1, "text.onnx: is not a file of numpy.savez"),
         (("beside.onnx", "-o", "there/f.onnx", "--dry-run"), 1, "there/w.bin: exists"),
     ],
 )  # fmt: skip
@@ -154,6 +154,37 @@ def test_what_cannot_be_fixed_is_one_line_and_nothing_is_written(
     _, error = run(tmp_path, "fix", *arguments, *SHORT, code=code)
     assert says in error
     assert sorted(each.name for each in tmp_path.iterdir()) == sorted([*files, "temporary"])
+
+
+def test_what_no_file_can_say_is_beside_it_and_measured_with_it(tmp_path: Path) -> None:
+    for name, is_float in (("int8", False), ("float", True)):
+        graph = Builder([1, 16, 32, 32])
+        value = "x" if is_float else graph.quantized("x", scale=0.03)
+        weight = np.random.default_rng(1).standard_normal((16, 16, 3, 3), np.float32) / 10
+        weight[:, 0, 0, 0] = 20  # one scale for all of them leaves little of the others
+        value = graph.node("Conv", [value, graph.constant("w", weight)], "left", pads=[1] * 4)
+        graph.output(value if is_float else graph.quantized(value, np.uint8(128), 0.6))
+        graph.save(tmp_path / f"{name}.onnx")
+    result = fixed(tmp_path, "int8.onnx", "-o", "fixed.onnx", "--float", "float.onnx")
+    assert states(result) == {"session": "written"}
+    assert result["rewrites"][0]["sqnr_gain"] > 1
+    told = {"disabled_optimizers": ["WeightBiasQuantization"]}
+    assert json.loads((tmp_path / "fixed.session.json").read_text()) == told
+    assert result["disabled_optimizers"] == told["disabled_optimizers"]
+    for options, kinds in ((), ["undone"]), (("--session",), []):
+        out, _ = run(
+            tmp_path, "inference", "fixed.onnx", "--runs", "2", "--format", "json", *options
+        )
+        [model] = json.loads(out)["models"]
+        kinds_found = [each["kind"] for each in model["findings"]]
+        assert [each for each in kinds_found if each in ("undone", "unexpected")] == kinds
+    (tmp_path / "fixed.onnx").unlink()
+    _, error = run(tmp_path, "fix", "int8.onnx", "-o", "fixed.onnx", *SHORT, code=1)
+    assert "fixed.session.json: exists" in error
+    (tmp_path / "fixed.session.json").write_text("no JSON")
+    (tmp_path / "int8.onnx").rename(tmp_path / "fixed.onnx")
+    _, error = run(tmp_path, "inference", "fixed.onnx", "--session", code=1)
+    assert "fixed.onnx: loading it failed: JSONDecodeError" in error
 
 
 PROGRAM = """

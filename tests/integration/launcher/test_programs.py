@@ -261,6 +261,41 @@ def test_a_call_that_fails_before_its_first_step_is_a_failed_step_of_a_failed_ru
     assert "missing.onnx" in str(step.error_message)
 
 
+DYNAMIC = """
+import numpy, onnx
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import quantize_dynamic
+value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 8])
+weight = numpy_helper.from_array(numpy.ones((8, 8), numpy.float32), "w")
+node = helper.make_node("MatMul", ["x", "w"], ["y"], "m")
+result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8])
+graph = helper.make_graph([node], "g", [value], [result], [weight])
+opsets = [helper.make_opsetid("", 17)]
+onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), "float.onnx")
+quantize_dynamic("float.onnx", "int8.onnx", nodes_to_exclude=EXCLUDED)
+"""
+
+
+@pytest.mark.parametrize(
+    ("excluded", "answer"),
+    [
+        ([], "no fault, by no configuration: 1 of 1 layer int8, "),
+        (["m"], "the model has no quantized layer; its configuration asks for nothing; "),
+    ],
+)
+def test_a_run_that_wrote_a_model_ends_with_what_an_audit_of_it_says(
+    excluded: list[str], answer: str, launched: Launched
+) -> None:
+    pytest.importorskip("onnxruntime")
+    code = DYNAMIC.replace("EXCLUDED", repr(excluded))
+    (launched.folder / "q.py").write_text(code)
+    ended = launched.run(["python", "q.py"], "--out", "made")
+    assert f"\naudit:     int8.onnx: {answer}" in ended.stderr
+    assert ended.stderr.count("audit: ") == 1  # not of the float model
+    audited = launched.otel_quant("audit", "int8.onnx", "--against", "made")
+    assert (audited.returncode, audited.stdout[: len(answer)]) == (int(bool(excluded)), answer)
+
+
 STAGES = {
     "good.py": "import otel_quant\nwith otel_quant.step('Calibration'): pass",
     "early.py": "raise ValueError('no data')",  # before it imports a library

@@ -472,23 +472,25 @@ load_data()
 if "kill" in sys.argv: os.kill(os.getpid(), signal.SIGKILL)
 if "step" in sys.argv:
     import otel_quant
-    with otel_quant.step("Calibration"): time.sleep(0.1)
+    with otel_quant.step("Calibration"):
+        if "exit" in sys.argv: os._exit(3)
+        time.sleep(0.1)
 """
 
 
-@pytest.mark.parametrize("arguments", [["kill"], [], ["step"]])
+@pytest.mark.parametrize("arguments", [["kill"], [], ["step"], ["step", "exit"]])
 def test_the_time_before_the_first_step_has_its_lines_whatever_comes_then(
     launched: Launched, arguments: list[str]
 ) -> None:
     (launched.folder / "q.py").write_text(LOADING)
     launched.run(["python", "q.py", *arguments], "--out", "made")
     shown = launched.otel_quant("show", "made").stdout
-    when = "before the first step" if arguments == ["step"] else "outside of steps"
+    when = "before the first step" if "step" in arguments else "outside of steps"
     passed = rf"^1\.\d+ of [12]\.\d+ s passed {when}: load_data \(q\.py:5\) 1\.\d+ s[,.]"
     assert re.search(passed, shown, re.MULTILINE), shown
-    assert ("No step was recorded." in shown) == (arguments != ["step"])
+    assert ("No step was recorded." in shown) == ("step" not in arguments)
     files = [*(launched.folder / "made").glob("stacks.*.before.json")]
-    assert len(files) == (arguments != ["step"])
+    assert len(files) == ("step" not in arguments)
     check_recording(launched.folder / "made")
 
 

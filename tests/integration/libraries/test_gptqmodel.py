@@ -6,6 +6,7 @@ import csv
 
 import pytest
 
+from otel_quant import audit
 from otel_quant.schema import semconv
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.steps import layers_of, steps_below, steps_by
@@ -51,3 +52,4 @@ def test_a_language_model_is_quantized_in_steps(program: Program, otlp: OtlpRece
     losses = [(f"{row['layer']}.{row['module']}", "loss", float(row["loss"])) for row in rows]
     assert len(losses) == 14
     assert layers_of(otlp) == losses
+    assert audit(program.cwd / "made").answer.startswith("as configured: 14 of 14 layers int4, ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from otel_quant import audit
 from otel_quant.recordings.profile_reader import parse
 from tests.fixtures.programs import steps_in
 from tests.integration.export.test_quark_file import shape
@@ -71,3 +72,10 @@ def test_the_quantized_models_are_the_same_bit_for_bit_with_and_without_us(
     assert with_us.keys() == without.keys()
     assert len(with_us) >= 3
     assert [name for name in with_us if with_us[name] != without[name]] == []
+
+
+def test_what_quark_exports_passes_an_audit(torch_run: QuarkRun) -> None:
+    answers = {name: audit(torch_run.out / name).answer for name in ("safetensors", "files")}
+    assert [each.startswith("as configured: ") for each in answers.values()] == [True, True], (
+        answers
+    )

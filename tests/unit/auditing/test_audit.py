@@ -13,6 +13,7 @@ import pytest
 
 from otel_quant.auditing.audit import audit
 from otel_quant.auditing.checkpoint import AuditError
+from otel_quant.cli import main
 from tests.fixtures.checkpoints import Tensors, real, tensors, write_tensors
 
 UP: Final = "model.layers.2.mlp.up_proj"
@@ -110,7 +111,7 @@ PLANTED: Final[dict[str, tuple[str, Callable[[Tensors], None], str]]] = {
     "no head": ("gptq4", without_head, "missing lm_head is not there, and is not tied to the embedding"),
     "no scales": ("gptq4", without("scales"), f"missing {UP} has no scales"),
     "no zero points": ("gptq8", without("qzeros"), f"missing {UP} has no qzeros"),
-    "scales without codes": ("gptq4", without("qweight"), f"missing {UP} has scales and no codes"),
+    "scales without codes": ("gptq4", without("qweight"), f"missing {UP} has scales, and no codes"),
     "a NaN": ("gptq4", scale("scales", b"\x00\x7e"), f"scale {UP}.scales 1 of 1,024 are NaN"),
     "infinite": ("gptq4", scale("scales", b"\x00\x7c" * 2, 64), f"scale {UP}.scales 2 of 1,024 are infinite"),
     "zero": ("gptq4", scale("scales", bytes(2048)), f"scale {UP}.scales all are zero"),
@@ -241,7 +242,7 @@ FILES: Final[dict[str, tuple[Callable[[Path], None], str]]] = {
     "a size of another": (edited_index(lambda it: it["metadata"].update(total_size=44_000_000)), "size model.safetensors.index.json has a total_size of 44.0 MB; the tensors take"),
     "outside of the folder": (edited_index(lambda it: it["weight_map"].update(y="../../etc/passwd")), "file y is in the index, in a file outside of the folder"),
     "wrong offsets": (edited_header(shift), "file model.layers.0.mlp.up_proj.scales has 2,050 bytes, and its shape takes 2,048"),
-    "no sense": (edited_header(lambda it: it.update(z={"dtype": "F16", "shape": [-1], "data_offsets": [0, 0]})), "file z has an entry in the header that makes no sense"),
+    "no sense": (edited_header(lambda it: it.update(z={"dtype": "F16", "shape": [-1], "data_offsets": [0, 0]})), "file z has an entry in the header without sense"),
 }  # fmt: skip
 
 
@@ -253,6 +254,40 @@ def test_a_file_that_is_not_whole_is_found(name: str, tmp_path: Path) -> None:
     found = audit(folder)
     assert not found.passed
     assert [line for line in lines(found) if line.startswith(expected)], lines(found)
+
+
+def test_modules_without_weights_between_others_are_not_missed(tmp_path: Path) -> None:
+    made = tensors("gptq4")
+    for at in (0, 2):  # an activation is between them
+        made.put(f"visual.merger.mlp.{at}.weight", "BF16", [64, 64])
+    made.take("model.layers.0.input_layernorm.weight")  # as ModernBERT has it
+    assert audit(made.write(tmp_path)).passed
+
+
+def test_what_the_float_model_has_must_be_there(tmp_path: Path) -> None:
+    made, floats = tensors("gptq4"), Tensors()
+    for name in [each.removesuffix(".qweight") for each in made.rows if each.endswith(".qweight")]:
+        floats.put(
+            f"{name}.weight",
+            "BF16",
+            [made.rows[f"{name}.qweight"][1][1], made.rows[f"{name}.g_idx"][1][0]],
+        )
+    floats.put("model.layers.0.mlp.gate.weight", "BF16", [8, 128])
+    floats.put(f"{UP}.weight", "BF16", [256, 64])
+    floats.put("model.layers.0.mlp.experts.up.weight", "BF16", [8, 256, 128])
+    made.put("model.layers.0.mlp.experts.0.up.weight", "BF16", [256, 128])  # laid out anew
+    made.config["quantization_config"]["dynamic"] = {"-:.*experts": {}}
+    found = audit(made.write(tmp_path / "made"), floats.write(tmp_path / "floats"))
+    assert lines(found) == [
+        "missing model.layers.0.mlp.gate is in the float model, and not here",
+        f"shape {UP} has 32,768 weights, and 256x64 in the float model",
+    ]
+    another = Tensors()
+    another.put("encoder.0.weight", "BF16", [64, 64])
+    other = audit(made.write(tmp_path / "made"), another.write(tmp_path / "another"))
+    assert lines(other) == [
+        "configuration the model lacks most layers of the float model: it is another"
+    ]
 
 
 def nested(depth: int) -> bytes:
@@ -299,3 +334,25 @@ def test_a_pickle_is_named_and_not_loaded(tmp_path: Path) -> None:
         AuditError, match=r"pytorch_model\.bin may be a pickle, which is never loaded"
     ):
         audit(tmp_path)
+
+
+@pytest.mark.parametrize("is_good", [True, False])
+@pytest.mark.parametrize("form", ["table", "json", "html", "csv"])
+def test_the_command_begins_with_the_verdict_and_exits_with_it(
+    form: str, is_good: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = tensors("gptq4")
+    if not is_good:
+        float_layer(made)
+    made.write(tmp_path)
+    assert main(["audit", str(tmp_path), "--format", form]) == (0 if is_good else 1)
+    out, answer = capsys.readouterr().out, audit(tmp_path).answer
+    if form == "json":
+        found = json.loads(out)
+        assert (found["passed"], found["answer"], len(found["layers"])) == (is_good, answer, 29)
+    elif form == "csv":
+        row = f'{UP},forgotten,"is BF16, and others like it are int4"\n'
+        assert out.replace("\r", "") == "where,kind,what\n" + row * (not is_good)
+    else:
+        assert out.startswith(f"{answer}.\n" if form == "table" else "<!DOCTYPE html>")
+        assert answer in out

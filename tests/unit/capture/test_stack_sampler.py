@@ -12,19 +12,21 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 
 import otel_quant
 from otel_quant.capture.gil import GilWaits
-from otel_quant.capture.probes.memory import MemoryProbe
+from otel_quant.capture.other_tasks import OtherTasks
+from otel_quant.capture.probes.memory import MemoryProbe, taken_now
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.recorder.peaks import PeakTracker
 from otel_quant.capture.recorder.sinks import Sinks
 from otel_quant.capture.stack_sampler import StackSampler
 from otel_quant.diagnosis.spots import LOCK, PIPE, SLEEP
 from otel_quant.schema.code_lines import OUTSIDE, RECORDER
-from otel_quant.schema.readings import MemoryReading, Reading, StepInfo
+from otel_quant.schema.readings import MemoryReading, Reading, RunInfo, StepInfo
 
 MB = 1_000_000
 
@@ -281,6 +283,7 @@ def test_threads_that_wait_for_the_gil_beside_each_other_are_found(
         (digest, digest),
         (work_and_sleep, digest),
         (take_turns, take_turns),
+        (wait, compute),
         (wait, compute, sleep),
         (wait, digest, digest),
     ],
@@ -294,6 +297,22 @@ def test_the_gil_is_not_what_a_thread_waits_for_whose_others_are_in_c_code_or_as
         sampled(sampler, steps, *[10] * 6)
         share = sampler._beside[0].gil_ns / sampler.stacks.steps[0].total().time
         assert share < 0.3
+
+
+@linux
+def test_a_peak_has_no_line_where_its_thread_has_left_it_for_our_code() -> None:
+    sampler, probe = StackSampler(names_paths=True), MemoryProbe()
+
+    def taken() -> Reading:
+        return Reading(0, time.perf_counter_ns(), {"memory": probe()})
+
+    steps = steps_in(None)
+    steps[0] = replace(steps[0], start=taken())
+    sampler.take(steps, taken(), 1)
+    held = bytearray(b"x") * (4 * probe().high_water)
+    del held
+    sampler.take(steps, taken(), 1)  # which is in our code itself
+    assert sampler.peak_line(steps[0], probe().high_water) is None
 
 
 def functions(frame: FrameType | None) -> list[str]:
@@ -355,6 +374,47 @@ def test_of_recursion_the_innermost_line_is_kept_with_its_outer_callers() -> Non
     assert len(few) == 22  # what is not deep stays as it is
 
 
+class Reader:
+    def __init__(self, *, in_a_thread: bool) -> None:
+        self.in_a_thread = in_a_thread
+
+    def take(self) -> None:
+        self.kept = bytearray(b"x") * (32 * MB)
+
+    def get_next(self) -> None:
+        if self.in_a_thread:
+            thread = threading.Thread(target=self.take)
+            thread.start()
+            thread.join()
+        else:
+            self.take()
+
+
+@linux
+@pytest.mark.parametrize("in_a_thread", [False, True])
+def test_a_data_reader_has_what_its_thread_has_taken_though_samples_come_later(
+    in_a_thread: bool,
+) -> None:
+    sampler, probe, reader = (
+        StackSampler(names_paths=True),
+        MemoryProbe(),
+        Reader(in_a_thread=in_a_thread),
+    )
+
+    def take() -> None:
+        sampler.take(steps_in(None), Reading(0, time.perf_counter_ns(), {"memory": probe()}), 1)
+
+    take()
+    began = taken_now()
+    assert began is not None
+    reader.get_next()
+    sampler.add_reader(0, reader, began)
+    take()
+    of_reader = grown(sampler).get((0, "Reader.get_next"), 0)
+    assert of_reader == (0 if in_a_thread else pytest.approx(32 * MB, rel=0.1))
+    assert sum(grown(sampler).values()) < 36 * MB  # nothing twice
+
+
 @pytest.mark.parametrize(("code", "is_ours"), [("import seen", True), ("look(sys)", False)])
 def test_what_the_recorder_imports_is_booked_to_no_line_of_the_program(
     code: str, is_ours: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -371,3 +431,25 @@ def test_what_the_recorder_imports_is_booked_to_no_line_of_the_program(
     exec(compile(code, otel_quant.__file__, "exec"), {"look": look, "sys": sys})
     (lines,) = found
     assert (lines == [RECORDER]) == is_ours
+
+
+class EndingMeanwhile(dict[int, OpenStep]):
+    """Open steps, of which one ends in its thread while a sample asks for it."""
+
+    def __init__(self, steps: dict[int, OpenStep], sampler: StackSampler) -> None:
+        super().__init__(steps)
+        self.sampler = sampler
+
+    def get(self, index: Any, default: Any = None) -> Any:
+        self.sampler.bound_of(self[index], 1, {}, RunInfo(id="", pid=None))
+        return super().get(index, default)
+
+
+@linux
+def test_a_step_may_end_while_a_sample_is_taken() -> None:
+    sampler = StackSampler(names_paths=True)
+    with threads(wait, compute) as both:
+        steps = EndingMeanwhile(steps_in(*both), sampler)
+        sampled(sampler, steps, 10)
+        sampler._others = OtherTasks()  # it is time for a look at tasks beside
+        sampled(sampler, steps, 10)

@@ -71,6 +71,32 @@ def pool(made: RecordedFolder) -> None:
     made.ended(ending, failed=[killed])
 
 
+def killed_within(made: RecordedFolder) -> None:
+    """A worker without a step is killed, of which the program's exception does not tell."""
+    made.process(12, 11).begin(0.5, "a" * 16).gone()
+    program = made.process(11, os.getpid()).begin(0, "b" * 16)
+    error = {"error": "EOFError", "error_message": "raised at read (x.py:3)"}
+    program.close(program.step("Calibration", 0), 1.6, **error)
+    program.end(1.6, **error)
+    began, ended = (round((BEGAN + at) * 1e9) for at in (0.5, 1.5))
+    killed = {"pid": 12, "name": "python x.py", "signal": "SIGKILL", "began": began, "ended": ended}
+    ending = Ending(time=1.8, exit_code=1, process="process 12", process_signal="SIGKILL")
+    made.ended(ending, failed=[killed])
+
+
+def together(made: RecordedFolder) -> None:
+    """The highest memory is that of a step with a worker's, in which a step was open as well."""
+    program = made.process(11, os.getpid()).begin(0, "b" * 16)
+    of_all = program.step("All", 0)
+    worker = made.process(12, 11).begin(0, "a" * 16)
+    worker.close(worker.step("Shard", 1), 2, attributes={semconv.MEMORY_PEAK: 100 * MB})
+    worker.end(2)
+    program.close(of_all, 2, attributes={semconv.MEMORY_PEAK: 300 * MB})
+    program.end(2)
+    made.curve([(1.5, {"memory": 299 * MB}, {})])
+    made.ended(Ending(time=2, exit_code=0))
+
+
 @pytest.mark.parametrize(
     ("program", "lines", "rows"),
     [
@@ -101,6 +127,17 @@ def pool(made: RecordedFolder) -> None:
             "2 steps in 2 processes took 800 ms of 1.80 s, most of it Shard: 700 ms in one process, 38.9 % of the run.",
             "worker 12 was killed by SIGKILL; the program ended with exit code 1",
         ], ["(before the first step)", "Shard", "Shard"]),
+        (killed_within, [
+            "x.py failed with exit code 1 after 1.80 s.", "worker 12 was killed by SIGKILL.",
+            "Calibration raised EOFError: raised at read (x.py:3).",
+            "Calibration took 1.60 s of 1.80 s.",
+            "worker 12 was killed by SIGKILL; the program ended with exit code 1",
+        ], ["Calibration", "(after the last step)"]),
+        (together, [
+            "x.py finished in 2.00 s.",
+            "Memory of all processes peaked at 300 MB in Shard, 1.50 s after the start.",
+            "2 steps in 2 processes took 2.00 s of 2.00 s, most of it All: 2.00 s in one process, 100.0 % of the run.",
+        ], ["All", "Shard"]),
     ],
 )  # fmt: skip
 def test_what_is_said_first_is_true_of_the_whole(

@@ -54,7 +54,7 @@ def in_float(body: str) -> tuple[int, tuple[InFloat, ...]]:
         pytest.param(
             f"{QUANTIZED} [op] a = Conv (d, dw) t = Tanh (a) {BEHIND.replace('(a,', '(t,')}",
             "Conv", "its result is not quantized right behind it",
-            "a QuantizeLinear as the only reader of it", id="result",
+            "QuantizeLinear and DequantizeLinear right behind it, as its only reader", id="result",
         ),
         pytest.param(
             f"{QUANTIZED} [op] a = ConvTranspose (d, dw) {BEHIND}", "ConvTranspose",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_quant.diagnosis.spots import Grown, Spot, grown_in, spot_of
+from otel_quant.diagnosis.spots import Grown, Spot, grown_in, importing, spot_of
 from otel_quant.schema.code_lines import Amounts, Place
 
 CALL = Place("/a/q.py", "<module>", 21, "")
@@ -20,6 +20,7 @@ ONES = Place("numpy/_core/numeric.py", "ones", 233, "numpy")
 EMPTY = Place("numpy/_core/numeric.py", "empty", 3, "numpy")
 IMPORT = Place("<frozen importlib._bootstrap>", "_find_and_load", 1176, "python")
 GENERATED = Place("<__array_function__ internals>", "ones", 180, "")
+IMPORTLIB = Place("importlib/__init__.py", "import_module", 126, "python")
 STEP = "onnxruntime.quantization.calibrate.MinMaxCalibrater.collect_data"  # fmt: skip
 READS, RUNS = (CALL, COLLECT, NEXT, ONES), (CALL, COLLECT, RUN)
 
@@ -92,3 +93,18 @@ def test_a_place_is_the_programs_innermost_line_and_what_it_has_called(
     lines: tuple[Place, ...], words: str, waits_for: str
 ) -> None:
     assert (spot_of(lines).words, spot_of(lines).waits_for) == (words, waits_for)
+
+
+@pytest.mark.parametrize(
+    ("lines", "line"),
+    [
+        ((CALL, NEXT, IMPORT, ONES, IMPORT), NEXT),
+        ((CALL, NEXT, IMPORTLIB, IMPORT, ONES), NEXT),
+        ((CALL, NEXT), None),
+        ((IMPORT, CALL), None),
+    ],
+)
+def test_a_module_is_imported_by_the_line_that_asks_for_it(
+    lines: tuple[Place, ...], line: Place | None
+) -> None:
+    assert importing(lines) == line

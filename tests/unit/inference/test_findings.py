@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from otel_quant.inference.onnx_findings import FINDINGS, OnnxEvidence
 from otel_quant.inference.onnx_kernels import (
@@ -25,12 +25,21 @@ from otel_quant.inference.onnx_kernels import (
 )
 from otel_quant.inference.onnx_session import SessionRequestError, feeds
 from otel_quant.inference.results import Finding, RanKernel
+from otel_quant.inference.torch_profile import read_verbose
 from tests.fixtures.onnx_builder import Builder
 from tests.integration.inference.planted import compiled_in_part
 
 _CPU = "CPUExecutionProvider"
 _CUDA = "CUDAExecutionProvider"
 _FLOATS = ("float32 2x2",)
+_OPENVINO_PROVIDER = "OpenVINOExecutionProvider"
+_BELOW = """\
+onednn_verbose,v1,primitive,exec,cpu,reorder,jit:uni,undef,src:s8::blocked:abcd::f0 dst:TYPE:p:blocked:Acdb32a::f0,,,16x16x3x3,0.0029
+onednn_verbose,v1,primitive,exec,cpu,convolution,brg_conv_fwd:avx512_core,forward_inference,src:TYPE::blocked:acdb::f0 wei:TYPE:a:blocked:Acdb16a::f0 bia:undef::undef::: dst:TYPE::blocked:acdb::f0,,alg:convolution_direct,mb1_ic16oc16,0.05
+onednn_verbose,v1,primitive,exec,cpu,convolution,brg_conv_fwd:avx512_core,forward_inference,src:TYPE::blocked:acdb::f0 wei:TYPE:a:blocked:Acdb16a::f0 bia:undef::undef::: dst:TYPE::blocked:acdb::f0,,alg:convolution_direct,mb1_ic16oc16,0.05
+onednn_verbose,v1,primitive,exec,cpu,softmax,jit:avx10_1_512,forward_inference,src:f32::blocked:ab::f0 dst:f32::blocked:ab::f0,,alg:softmax_accurate axis:1,1x16,0.01
+"""
+"""What oneDNN 3.8 in onnxruntime-openvino 1.24.1 has printed."""
 _OPENVINO = Path(__file__).parents[2] / "fixtures" / "openvino_1.24.1"
 
 
@@ -143,7 +152,7 @@ def test_a_finding_explains_what_is_unknown_about_compiled_nodes(tmp_path: Path)
     outside = f"Det `det` ran on CPUExecutionProvider and not on {compiler}"
     assert found(parts) == [
         ("compiled", name, f"{compiler} has compiled 7 of 8 nodes of the file into 2 kernels: {cannot}"),
-        ("fallback", "det", f"{outside}, which took no Det of the file"),
+        ("fallback", "det", f"{outside}, which took no Det of the file and gives no reason"),
     ]  # fmt: skip
     # Before onnxruntime 1.24, and with a Det that the provider has taken
     some = f"{compiler} has compiled an unknown number of nodes of the file into 2 kernels"
@@ -156,6 +165,34 @@ def test_a_finding_explains_what_is_unknown_about_compiled_nodes(tmp_path: Path)
     assert kernels[0].ran.nodes == 7
     [_, fallback] = FINDINGS.of(OnnxEvidence(file, kernels, [compiler], "all", with_det), 1.0)
     assert f"{outside}, which took 1 other Det of the file" in fallback.sentence
+
+
+def test_what_onednn_reports_of_compiled_nodes_is_said_and_why_it_is_float(tmp_path: Path) -> None:
+    profile = read_profile(_OPENVINO / "profile.json")
+    parts = [Part(*each) for each in json.loads((_OPENVINO / "assigned.json").read_text())]
+
+    def found(zero: np.ndarray, dtype: str) -> tuple[str, str]:
+        model = compiled_in_part().model()
+        for constant in model.graph.initializer:
+            if constant.name == "x_zero":
+                constant.CopyFrom(numpy_helper.from_array(zero, constant.name))
+        onnx.save(model, tmp_path / "file.onnx")
+        file = FileGraph(str(tmp_path / "file.onnx"), {}, {})
+        kernels = placed(profile, file, RanGraph(None), parts)
+        below, _ = read_verbose(_BELOW.replace("TYPE", dtype))
+        evidence = OnnxEvidence(file, kernels, [_OPENVINO_PROVIDER], "all", parts, below=below)
+        every = FINDINGS.of(evidence, sum(each.ran.micros for each in kernels))
+        return next((it.sentence, it.remedy) for it in every if it.kind == "compiled")
+
+    said, remedy = found(np.int8(-4), "f32")
+    reports = "it gives no times of their layers; oneDNN reports f32 convolution x 2 and f32 softmax x 1 in a run"
+    assert f": {reports} (" in said
+    assert (
+        remedy
+        == "uint8 for activations, or int8 with zero point 0 (ActivationSymmetric), which OpenVINO's convolutions take"
+    )
+    others = [found(np.int8(0), "f32"), found(np.uint8(4), "f32"), found(np.int8(-4), "s8")]
+    assert [remedy for _, remedy in others] == ["", "", ""]
 
 
 MULTIPLY = {

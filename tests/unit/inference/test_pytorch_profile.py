@@ -11,7 +11,6 @@ import pytest
 from otel_quant.inference import torch_profile
 from otel_quant.inference.results import BackendKernel
 from otel_quant.inference.torch_findings import FINDINGS, Flow, TorchEvidence
-from otel_quant.inference.torch_models import read_verbose
 from otel_quant.inference.torch_parts import shown
 from otel_quant.inference.torch_profile import (
     Events,
@@ -23,6 +22,7 @@ from otel_quant.inference.torch_profile import (
     profile,
     ran_of,
     read_operands,
+    read_verbose,
     runs_of,
 )
 
@@ -248,10 +248,10 @@ _SAID = """\
 onednn_verbose,v1,info,oneDNN v3.12.0 (commit 80afa71)
 onednn_verbose,v1,info,cpu,isa:Intel AVX-512 with Intel DL Boost
 onednn_verbose,v1,primitive,info,template:operation,engine,primitive,implementation,prop_kind
-otel-quant module fc
+otel-quant module:fc
 onednn_verbose,v1,primitive,exec,cpu,matmul,ref_int8:any,undef,src:u8:a:blocked:ab::f0 wei:s8:p:blocked:AB::f8,attr-scratchpad:user,,4x32:32x10,0.004
 what the model prints
-otel-quant module head
+otel-quant module:head
 onednn_verbose,exec,cpu,reorder,jit:uni,undef,src_f32::blocked:ab:f0 dst_f32::blocked:ba:f0,,,8x8,0.1
 onednn_verbose,v1,primitive,exec,cpu
 """

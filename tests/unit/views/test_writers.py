@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from otel_quant.views.document import (
     ONE,
+    Brief,
     Column,
     Document,
     Facts,
@@ -23,7 +24,7 @@ from otel_quant.views.document import (
 )
 from otel_quant.views.html import fragment, page_text
 from otel_quant.views.text import NO_BREAK, number_text, shortened
-from otel_quant.views.writers import terminal_text, written
+from otel_quant.views.writers import BRIEF_BYTES, brief_line, terminal_text, written
 
 COLUMNS = (
     Column("step", key="name"),
@@ -414,3 +415,15 @@ def test_a_table_of_nothing_known_is_no_error() -> None:
     table = Table((Column(""), Column("", "")), ((None, None),))
     for width in (None, 20):
         assert terminal_text(Document((table,)), width).split() == []
+
+
+@pytest.mark.parametrize("length", [10, 400, 100_000])
+def test_a_brief_answer_is_never_above_its_size(length: int) -> None:
+    text = "é\n" * length
+    brief = Brief(text, [text] * 9, help=[text] * 9, next=[["inference", "x" * length]])
+    line = brief_line(Document((), text, is_bad=True, brief=lambda: brief))
+    found = json.loads(line)
+    assert len(line.encode()) <= BRIEF_BYTES
+    assert found["verdict"].startswith("é é é")
+    assert (len(found["evidence"]), len(found["help"]), found["is_bad"]) == (3, 3, True)
+    assert bool(found["next"]) == (length < 1000)

@@ -276,6 +276,7 @@ class ModelCost(NamedTuple):
         runtime: The onnxruntime and the processor that this is of; empty where all is expected
             to run in what it asks for, unless something is dequantized.
         assumed_branches: The branches that are costed where the condition depends on data.
+        assumed_full: The attentions whose number of keys is data: past and query together are taken.
         misfit: The first node whose operands do not fit each other, with their shapes; empty if all do.
     """
 
@@ -318,6 +319,7 @@ class ModelCost(NamedTuple):
     expected_precision: Mapping[str, float] = MappingProxyType({})
     runtime: str = ""
     assumed_branches: tuple[AssumedBranch, ...] = ()
+    assumed_full: tuple[str, ...] = ()
     misfit: str = ""
 
     @property
@@ -355,6 +357,7 @@ class ModelCost(NamedTuple):
             "path": self.path, "rules": self.rules, "view": self.view,
             "assumed": {it.name: {"length": it.length, "option": it.option} for it in self.assumed},
             "assumed_branches": [each._asdict() for each in self.assumed_branches],
+            "assumed_full": list(self.assumed_full),
             "total": {name: getattr(self, name) for name in total},
             "views": {name: found._asdict() for name, found in self.views.items()},
             "nodes": [self.node_json(node) for node in self.nodes],
@@ -396,7 +399,7 @@ _TOTAL: Final = (
 _OF_NODE: Final = ("name", "op_type", "macs", "params", "memory_bytes", "moved_bytes", "intensity")
 _UNUSED: Final = ("unused_params", "unused_weight_bytes")
 _IF_ANY: Final = (
-    "assumed", "assumed_branches", "excluded", "in_float", "left_in_float", "on_loading", "overridden_dims", "runtime", "unknown_nodes",
+    "assumed", "assumed_branches", "assumed_full", "excluded", "in_float", "left_in_float", "on_loading", "overridden_dims", "runtime", "unknown_nodes",
 )  # fmt: skip
 """What the JSON of a model has only if there are any."""
 

@@ -217,6 +217,50 @@ def models_of_optimum(call: Mapping[str, Any], folder: Any) -> Models:
     return steps.models_of({"input_model": before, "output_model": after}, None)
 
 
+# --- HQQ ----------------------------------------------------------------------------------
+
+
+def linears_of_hqq(call: Mapping[str, Any], library: Library) -> None:
+    """Notes how many linear layers have a configuration."""
+    patch, model, given = call["cls"], call["model"], call["patch_params"] or {}
+    linear, ignored = sys.modules["torch"].nn.Linear, patch.get_ignore_layers(model)
+    tag_of = sys.modules["hqq.models.base"].name_to_linear_tag
+    tags = [tag_of(name) for name, each in model.named_modules() if type(each) is linear and name not in ignored]  # fmt: skip
+    samples.expect_layers(sum(given.get(tag) is not None for tag in tags), steps.owners_of(library))
+
+
+# --- Google's AI Edge Quantizer -----------------------------------------------------------
+
+
+_USUAL_ALGORITHM: Final = "min_max_uniform_quantize"
+
+
+def edge_calibration(call: Mapping[str, Any]) -> str | None:
+    """Step **Calibration**, if the recipe needs one."""
+    return ProfileStep.CALIBRATION if call["self"].need_calibration else None
+
+
+def of_edge_recipe(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    """Returns the attributes of a recipe."""
+    recipe = call["self"].get_quantization_recipe()
+    keys = {str(getattr(each["algorithm_key"], "value", "")) for each in recipe} - {
+        _USUAL_ALGORITHM
+    }
+    return described(recipe) | ({semconv.ALGORITHMS: tuple(sorted(keys))} if keys else {})
+
+
+def expect_edge_samples(call: Mapping[str, Any], library: Library) -> None:
+    """Notes how many samples all signatures of a model have."""
+    data = call["calibration_data"].values()
+    if all(isinstance(each, Sized) for each in data):
+        samples.expect_layers(sum(map(len, data)), steps.owners_of(library), "sample")
+
+
+def edge_sample(call: Mapping[str, Any], library: Library) -> None:
+    """Counts each call as one calibration sample."""
+    samples.count_sample(None, call["data"])
+
+
 # --- PyTorch's own quantization -----------------------------------------------------------
 
 
@@ -401,19 +445,29 @@ def moved(function: Function, hook: Hook, library: Library) -> Function:
             return function(*args, **kwargs)
         with steps.operating(library.distribution, {}) as moving:
             with FAULTS.kept_in(samples.COUNTING):
-                weights = [
-                    each
-                    for each in args[0].parameters()
-                    if hasattr(each, "bnb_quantized") or hasattr(each, "has_fp16_weights")
-                ]
-                moving.layers = sum(not _is_quantized(each) for each in weights)
+                moving.layers = _to_quantize(args[0])
             return function(*args, **kwargs)
 
     return wrapper
 
 
-def _is_quantized(weight: Any) -> bool:
-    return bool(getattr(weight, "bnb_quantized", False) or getattr(weight, "CB", None) is not None)
+def _to_quantize(model: Any) -> int:
+    """Returns how many weights of a model are made to be quantized, and are not yet."""
+    weights = [
+        each
+        for each in model.parameters()
+        if hasattr(each, "bnb_quantized") or hasattr(each, "has_fp16_weights")
+    ]
+    return sum(
+        not getattr(each, "bnb_quantized", False) and getattr(each, "CB", None) is None
+        for each in weights
+    )
+
+
+def note_replaced(call: Mapping[str, Any], model: Any) -> None:
+    """Notes how many layers transformers has replaced by those of bitsandbytes, to quantize them while it loads."""
+    if not call["pre_quantized"]:
+        samples.expect_layers(_to_quantize(model), {"transformers"})
 
 
 def weight(function: Function, hook: Hook, library: Library) -> Function:

@@ -299,6 +299,22 @@ def test_the_gil_is_not_what_a_thread_waits_for_whose_others_are_in_c_code_or_as
         assert share < 0.3
 
 
+@linux
+def test_a_peak_has_no_line_where_its_thread_has_left_it_for_our_code() -> None:
+    sampler, probe = StackSampler(names_paths=True), MemoryProbe()
+
+    def taken() -> Reading:
+        return Reading(0, time.perf_counter_ns(), {"memory": probe()})
+
+    steps = steps_in(None)
+    steps[0] = replace(steps[0], start=taken())
+    sampler.take(steps, taken(), 1)
+    held = bytearray(b"x") * (4 * probe().high_water)
+    del held
+    sampler.take(steps, taken(), 1)  # which is in our code itself
+    assert sampler.peak_line(steps[0], probe().high_water) is None
+
+
 def functions(frame: FrameType | None) -> list[str]:
     """Returns the functions of a stack that are within tests of this file, outermost first."""
     lines = StackSampler(names_paths=True)._lines(frame)
@@ -374,7 +390,7 @@ class Reader:
             self.take()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="page faults by thread are Linux's")
+@linux
 @pytest.mark.parametrize("in_a_thread", [False, True])
 def test_a_data_reader_has_what_its_thread_has_taken_though_samples_come_later(
     in_a_thread: bool,

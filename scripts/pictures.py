@@ -18,8 +18,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
 from rich.console import Console
 from rich.terminal_theme import DIMMED_MONOKAI
 from rich.text import Text
@@ -41,7 +45,7 @@ PAGES: Final = (
     ("otel-quant stacks second --format html", "stacks"),
     ("otel-quant compare first second --format html", "compare"),
     (
-        "otel-quant inference models/resnet50.onnx models/resnet50_int8.onnx --format html",
+        "otel-quant inference float.onnx int8.onnx --threads 1 --format html --graph change=graph.svg",
         "inference",
     ),
 )
@@ -80,10 +84,61 @@ def main() -> None:
         lines = terminal_of(command, folder, LIMIT)
         (DOCS / "run-killed.svg").write_text(moving(command, lines))
         photograph(folder / "killed" / "report.html", "report")
+        residual(folder)
         for command, name in PAGES:
             page = made(f"{PROGRAMS / command}", folder, name)
             if page is not None:
                 photograph(page, name)
+        shutil.copy(folder / "graph.svg", DOCS / "inference-graph.svg")
+
+
+def residual(folder: Path) -> None:
+    """Writes a residual network, and quantized with an activation without a kernel on integers and a scale that clips."""
+    draw = np.random.default_rng(0)
+    nodes: list[Any] = []
+    tensors: list[Any] = []
+
+    def node(kind: str, *operands: str, name: str, **more: Any) -> str:
+        nodes.append(helper.make_node(kind, operands, [name], name, **more))
+        return name
+
+    def conv(x: str, name: str, given: int, made: int, stride: int = 1) -> str:
+        for end, shape in (("weight", (made, given, 3, 3)), ("bias", (made,))):
+            array = draw.standard_normal(shape).astype(np.float32) / np.float32(1.5 * given**0.5)
+            tensors.append(numpy_helper.from_array(array, f"{name}.{end}"))
+        operands = x, f"{name}.weight", f"{name}.bias"
+        return node("Conv", *operands, name=f"{name}/Conv", pads=[1] * 4, strides=[stride] * 2)
+
+    x = node("Relu", conv("image", "/stem", 3, 32), name="/stem/Relu")
+    for stage, channels in enumerate((32, 64, 128)):
+        for block in range(2):
+            at, stride = f"/stage{stage}/block{block}", 2 if stage and not block else 1
+            before = channels // stride
+            kind = "HardSwish" if at == "/stage1/block1" else "Relu"
+            inner = node(
+                kind, conv(x, f"{at}/conv1", before, channels, stride), name=f"{at}/{kind}"
+            )
+            beside = x if stride == 1 else conv(x, f"{at}/down", before, channels, stride)
+            total = node(
+                "Add", conv(inner, f"{at}/conv2", channels, channels), beside, name=f"{at}/Add"
+            )
+            x = node("Relu", total, name=f"{at}/out/Relu")
+    node("GlobalAveragePool", x, name="features")
+    given = helper.make_tensor_value_info("image", 1, [1, 3, 112, 112])
+    made = helper.make_tensor_value_info("features", 1, [1, 128, 1, 1])
+    graph = helper.make_graph(nodes, "residual", [given], [made], tensors)
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), folder / "float.onnx")
+    left = iter([draw.standard_normal((1, 3, 112, 112)).astype(np.float32) for _ in range(8)])
+    take = {"get_next": lambda _: next(({"image": each} for each in left), None)}
+    reader = type("Samples", (CalibrationDataReader,), take)()
+    types = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
+    quantize_static(folder / "float.onnx", folder / "int8.onnx", reader, per_channel=True, **types)
+    model = onnx.load(folder / "int8.onnx")
+    for each in model.graph.initializer:
+        if each.name == "/stage0/block1/conv2/Conv_scale":
+            each.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(each) / 6, each.name))
+    onnx.save(model, folder / "int8.onnx")
 
 
 def made(command: str, folder: Path, name: str) -> Path | None:

@@ -79,7 +79,7 @@ class AskedModel(NamedTuple):
 _LEFT_OUT: Final = "ignore exclude exclude_modules modules_to_not_convert llm_int8_skip_modules"
 """Where configurations have what is left out."""
 
-_FORMATS: Final = ("", "gptq", "gptq_v2", "gemm")  # Of GPTQ and AWQ; others are of one kernel each
+_FORMATS: Final = ("", "gptq", "gemm")  # Of GPTQ and AWQ; others are of one kernel each
 _SPARSE: Final = ("marlin", "sparse")  # Formats of compressed-tensors that are laid out otherwise
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 
@@ -18,6 +19,7 @@ def audit(
     path: str | PathLike[str],
     against: str | PathLike[str] | None = None,
     *,
+    weights: bool = False,
     left_out: Sequence[str] = (),
     seconds: float | None = None,
 ) -> Audit:
@@ -25,7 +27,8 @@ def audit(
 
     Args:
         path: A folder, a safetensors file, its index, or an ONNX file.
-        against: The float model, which has what must not be missing.
+        against: The float model, which has what must not be missing; of ONNX its size is compared.
+        weights: Whether to read all weights too, and compare them with those of the float model.
         left_out: Names or patterns (``*.gate``) of layers that were left in float on purpose.
         seconds: Time after which no more scales are read; None for all.
 
@@ -50,8 +53,14 @@ def audit(
     before = None
     if against is not None and isinstance(found, CheckpointLayers):
         floats = read_checkpoint(Path(against), Problems())
-        found.compare(floats)
+        if not floats.tensors:
+            raise AuditError(f"{against}: has no tensors; expected the float model as safetensors")
+        if weights and find_spec("numpy") is None:
+            raise AuditError("numpy is not installed; expected: pip install otel-quant[inference]")
+        found.compare(floats, weights=weights)
         before = floats.bytes
+    elif against is not None:
+        before = OnnxLayers(Path(against), asked_of({}), Problems()).bytes
     method, known, size = found.asked.method, found.asked.known, found.bytes
     if known and found.layers and all(each.state != "quantized" for each in found.layers):
         what = f"has no quantized layer; its configuration asks for {method or 'nothing'}"

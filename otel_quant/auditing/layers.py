@@ -12,6 +12,7 @@ from otel_quant.auditing.checkpoint import Checkpoint, StoredTensor
 from otel_quant.auditing.layouts import ALL_SCALES, FP8, SCALES, SUFFIXES, Fit, Tensors, fit
 from otel_quant.auditing.results import AuditedLayer, Problems, pattern_of
 from otel_quant.auditing.scales import pieces
+from otel_quant.auditing.weights import sqnr
 
 _FLOATS: Final = ("BF16", "F16", "F32", "F64")
 _EMBEDDINGS: Final = ("embed", "wte", "wpe")
@@ -44,7 +45,7 @@ class Siblings:
     def __init__(self, asked: AskedModel, add: Callable[[str, str, str], None]) -> None:
         self._asked, self._add = asked, add
         self._types: dict[tuple[str, tuple[int, ...]], str] = {}
-        self._sizes: Counter[str] = Counter()
+        self._sizes, self._counts = Counter[str](), Counter[str]()
         self._blocks: set[str] = set()
         self.excess = 0  # Bytes that would not be there if all were as asked for
 
@@ -59,13 +60,15 @@ class Siblings:
         for each in floats:
             for name in (block_of(each.name), pattern_of(each.name)):
                 self._sizes[name] += each.elements
+            self._counts[pattern_of(each.name)] += 1
         return [self._sorted(each) for each in floats]
 
     def _sorted(self, layer: AuditedLayer) -> AuditedLayer:
         asked, is_named = self._asked.of(layer.name)
         role, block = pattern_of(layer.name), block_of(layer.name)
         kin, method = self._types.get((role, layer.shape)), self._asked.method
-        is_inside = block in self._blocks and role != block and method
+        # What a single layer has alone is of another kind, as what predicts further tokens.
+        is_inside = block in self._blocks and self._counts[role] > 1 and method
         if asked is None and (method or is_named):
             return layer
         if kin:
@@ -96,6 +99,7 @@ class CheckpointLayers:
             module, suffix = _split(name)
             self._of[module][suffix] = tensor
             self.scales += [tensor] * (suffix in ALL_SCALES)
+        self._fits: dict[str, Fit] = {}
         self.layers: list[AuditedLayer] = []
         floats = []
         for name, tensors in self._of.items():
@@ -127,6 +131,7 @@ class CheckpointLayers:
             self._add("missing", name, f"has no {suffix}")
         for misfit in found.misfits:
             self._add("shape", name, misfit)
+        self._fits[name] = found
         type_ = _type_of(found, tensors, bits)
         if found.form.codes != "weight" and weight is not None:
             self._add("doubled", name, f"is {type_}, and {weight.dtype} as well")
@@ -195,8 +200,8 @@ class CheckpointLayers:
         elif is_tied is False and twin and not head and "CausalLM" in str(kind):
             self._missing("lm_head", "is not there, and is not tied to the embedding")
 
-    def compare(self, floats: Checkpoint) -> None:
-        """Compares with the float model, by names and shapes."""
+    def compare(self, floats: Checkpoint, *, weights: bool = False) -> None:
+        """Compares with the float model, by names and shapes, and by weights if that is asked for."""
         theirs = {_split(name)[0]: it for name, it in floats.tensors.items() if len(it.shape) > 1}
         ours, known, lacking = _children(self._of), _children(theirs), []
         for name in theirs.keys() - self._of.keys():
@@ -216,8 +221,11 @@ class CheckpointLayers:
         for name in sorted(lacking):
             if not f"{name}.".startswith(tuple(f"{each}." for each in gone)):
                 self._missing(name, "is in the float model, and not here")
-        for each in self.layers:
-            other = theirs.get(each.name)
+        for at, each in enumerate(self.layers):
+            other, found = theirs.get(each.name), self._fits.get(each.name)
+            if other is not None and found is not None and weights:
+                error = sqnr(found, self._of[each.name], other, self.asked.method)
+                self.layers[at] = each._replace(sqnr=error)
             if other is not None and each.elements not in (0, other.elements):
                 shape = "x".join(map(str, other.shape))
                 what = f"has {each.elements:,} weights, and {shape} in the float model"

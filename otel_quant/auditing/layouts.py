@@ -18,8 +18,8 @@ qweight       | I32     | i* o  | scales: n o, qzeros: n o*                  | g
 qweight       | I32     | i o*  | scales: n o, qzeros: n o*                  |                                           | 0 | awq
 weight_packed | I32     | o i*  | weight_scale: o n / 1, weight_shape: 2     | weight_zero_point: o* n, weight_g_idx: i  | 0 |
 weight_packed | U8      | o i2  | weight_scale: o n                          | weight_global_scale: 1                    | 4 |
-weight        | I32     | i o*  | weight_scale: n o                          | weight_zero_point: n o*                   | 0 | quark
 weight        | I32     | o i*  | weight_scale: o / 1                        | weight_zero_point: o* / 1                 | 0 | quark
+weight        | I32     | i o*  | weight_scale: n o                          | weight_zero_point: n o*                   | 0 | quark
 weight        | U8      | o i2  | weight_scale: o n                          | weight_scale_2: 1                         | 4 |
 weight        | U8      | o2 i  | weight_scale: o n                          | pre_quant_scale: i                        | 4 |
 weight        | I8 FP8  | o i   | weight_scale: o n / 1 / blocks             | weight_zero_point: o n / 1, pre_quant_scale: i | 8 |
@@ -98,15 +98,16 @@ def fit(
 
     ``known``: outputs and inputs, where a tensor of the module has them.
     """
-    first, forms = None, _forms_of(tensors, method)
+    best, forms = None, _forms_of(tensors, method)
     for wanted in (group, -1):  # -1: as many groups as there are scales
         for each in dict.fromkeys((bits or 4, *_PACKED)):
             for form in forms:
                 found = _tried(form, tensors, form.bits or each, wanted, known)
                 if not found.misfits:
                     return found
-                first = first or found
-    return first
+                if best is None or len(found.misfits) < len(best.misfits):
+                    best = found
+    return best
 
 
 def _forms_of(tensors: Tensors, method: str) -> list[Form]:

@@ -67,6 +67,7 @@ class AuditedLayer(NamedTuple):
     shape: tuple[int, ...] = ()  # Of its weights as they are used: outputs first
     elements: int = 0  # Weights
     bytes: int = 0  # With scales and zero points
+    sqnr: float | None = None  # Signal to quantization noise in dB, against the float model
 
 
 class ScalesRead(NamedTuple):

@@ -176,6 +176,7 @@ class StackSampler:
         self._uses_gpu = False  # Whether the program has had memory on one
         self._calls: dict[int, str] = {}  # Of each thread, what kind of call it was in then
         self._locks: dict[int, str] = {}  # Likewise the name of the lock that it waited for
+        self._in_ours: set[int] = set()  # The threads that were in our code then
         self._gil = GilWaits()
         # Threads with a step that may have been blocked for the GIL, and whether for others
         self._blocked: dict[int, bool] = {}
@@ -223,7 +224,9 @@ class StackSampler:
         if has_begun or abs(since.rss - since.rss_before) >= _MOVES:
             self._watched = _WATCHED
         busiest, used = self._look(innermost, since.now_ns - since.last_ns)
-        self._peaks.add(steps, reading.memory, self._stacks.get(busiest or 0, ()))
+        # In our code it has left the line that took the memory.
+        lines = () if busiest in self._in_ours else self._stacks.get(busiest or 0, ())
+        self._peaks.add(steps, reading.memory, lines)
         if steps and self._others.is_due(since.now_ns, has_begun=has_begun):
             self._look_beside(steps, reading)
         for thread, lines in self._stacks.items():
@@ -292,7 +295,7 @@ class StackSampler:
     def add_reader(self, index: int, reader: object, began: Taken) -> None:
         """Books to a data reader what the calling thread, which has the step, has taken since it called it: samples see other lines."""
         now, code = taken_now(), getattr(getattr(reader, "get_next", None), "__code__", None)
-        if now is None or code is None:
+        if now is None or code is None or not self._last_rss:
             return
         _, _, own, every = (after - before for after, before in zip(now, began, strict=True))
         grown = now[1] - (self._last_rss if self._last_ns > began[0] else began[1])
@@ -481,7 +484,7 @@ class StackSampler:
         self, threads: Collection[int], used: Mapping[int, _Use], frames: dict[int, FrameType]
     ) -> dict[int, list[Place]]:
         """Returns the lines of each thread's stack."""
-        stacks = {}
+        stacks, self._in_ours = {}, set()
         for thread in threads:
             # One that has not run since has the stack that it had: to ask for frames is half the cost.
             if used.get(thread) == _NOT_RUN and thread in self._stacks:
@@ -491,6 +494,8 @@ class StackSampler:
                 stacks[thread] = self._lines(frame := frames.get(thread))
                 if frame is None:
                     continue
+                if frame.f_code.co_filename.startswith(_OURS):
+                    self._in_ours.add(thread)
                 self._locks[thread] = lock_at(frame)
                 if self._uses_gpu:
                     self._calls[thread] = kind_at(frame)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_quant.cli import command as cmd
 
@@ -22,9 +22,16 @@ def _run(options: argparse.Namespace) -> int:
     from otel_quant.auditing.checkpoint import AuditError
     from otel_quant.views.audit import document
 
+    if options.weights and options.against is None:
+        raise cmd.UserError("--weights: expected --against FLOAT, to compare with", cmd.MISUSED)
     gc.disable()  # of many tensors it would look through all again and again; we end soon
     with cmd.user_errors(AuditError, exit_code=FAILED):
-        found = audit(options.model, _float_model(options.against), left_out=options.left_out)
+        found = audit(
+            options.model,
+            _float_model(options.against),
+            weights=options.weights,
+            left_out=options.left_out,
+        )
     cmd.print_document(document(found), options.format)
     return 0 if found.passed else FAILED
 
@@ -50,6 +57,9 @@ _MOST_MODELS: Final = 10
 
 def audited(recording: Recording) -> Iterator[str]:
     """Audits the models that a run has written; yields a line for each."""
+    written = [*islice(_written(recording), _MOST_MODELS)]
+    if not written:
+        return
     from time import monotonic
 
     from otel_quant.auditing.audit import audit
@@ -57,7 +67,7 @@ def audited(recording: Recording) -> Iterator[str]:
     from otel_quant.schema.units import share_text
 
     until = monotonic() + _MOST_SECONDS
-    for path, is_quantized in islice(_written(recording), _MOST_MODELS):
+    for path, is_quantized in written:
         try:
             found = audit(path, seconds=max(0.0, until - monotonic()))
         except AuditError:
@@ -85,29 +95,31 @@ def _written(recording: Recording) -> Iterator[tuple[str, bool]]:
             yield path, is_quantized
 
 
+_OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "model": {
+        "metavar": "PATH",
+        "help": "a folder with *.safetensors and config.json, one such file or its index, or an ONNX file",
+    },
+    "--against": {
+        "metavar": "FLOAT",
+        "help": "the float model, or a recording of the run that has quantized it: what is in it has to be there",
+    },
+    "--weights": {
+        "action": "store_true",
+        "help": "read the weights too, and show how far off those of each layer are from the float model's (SQNR)",
+    },
+    "--left-out": {
+        "action": "append",
+        "default": [],
+        "metavar": "NAME",
+        "help": "a layer that was left in float on purpose, or a pattern (*.gate), where the configuration does not say so; may be repeated",
+    },
+}
+
 COMMAND: Final = cmd.Command(
     brief="check a quantized model that was written against its configuration",
-    description=f"Checks a quantized model that was written, by headers, scales and zero points: whether each layer is quantized as the configuration says, what was forgotten, missing or written twice, and whether the files are whole. No weight is read and no pickle loaded. Exit codes: 0 as configured, {FAILED} it is not, or cannot be read, {cmd.MISUSED} the command line makes no sense.",
+    description=f"Checks a quantized model that was written, by headers, scales and zero points: whether each layer is quantized as the configuration says, what was forgotten, missing or written twice, and whether the files are whole. Weights are read with --weights alone, and no pickle is loaded. Exit codes: 0 as configured, {FAILED} it is not, or cannot be read, {cmd.MISUSED} the command line makes no sense.",
     examples=("Llama-3.1-8B-int4", "Llama-3.1-8B-int4 --against Llama-3.1-8B"),
-    arguments=(
-        cmd.option(
-            "model",
-            metavar="PATH",
-            help="a folder with *.safetensors and config.json, one such file or its index, or an ONNX file",
-        ),
-        cmd.option(
-            "--against",
-            metavar="FLOAT",
-            help="the float model, or a recording of the run that has quantized it: what is in it has to be there",
-        ),
-        cmd.option(
-            "--left-out",
-            action="append",
-            default=[],
-            metavar="NAME",
-            help="a layer that was left in float on purpose, or a pattern (*.gate), where the configuration does not say so; may be repeated",
-        ),
-        cmd.add_format,
-    ),
+    arguments=(*(cmd.option(name, **how) for name, how in _OPTIONS.items()), cmd.add_format),
     run=_run,
 )

@@ -30,14 +30,7 @@ def _limit(text: str) -> tuple[int, bool]:
 
 def _run(options: argparse.Namespace) -> int:
     from otel_quant.capture.probes.memory import read_limits
-    from otel_quant.cost import CostError
-    from otel_quant.cost.estimate import (
-        UnknownMethodError,
-        extrapolated,
-        methods,
-        most_samples,
-        read,
-    )
+    from otel_quant.cost import CostError, estimate
     from otel_quant.cost.estimate.probe import SAMPLES, ProbeError, probe
     from otel_quant.recordings import summary
     from otel_quant.recordings.calibrated import calibrated
@@ -46,10 +39,10 @@ def _run(options: argparse.Namespace) -> int:
 
     like = cmd.read_recording(options.like, "--like: ", FAILED) if options.like else None
     inputs, dims = cmd.model_shapes(options)
-    with cmd.user_errors(UnknownMethodError, "--method: "):
-        wanted = methods(options.methods)
+    with cmd.user_errors(estimate.UnknownMethodError, "--method: "):
+        wanted = estimate.methods(options.methods)
     with cmd.user_errors(CostError, exit_code=FAILED):
-        model = read(options.model, inputs, dims)
+        model = estimate.read(options.model, inputs, dims)
     if model.cost.unused_dims:
         raise cmd.UserError(
             f"--dim: {options.model} has no dimension {model.cost.unused_dims[0]!r}; expected a name that otel-quant cost lists",
@@ -67,8 +60,8 @@ def _run(options: argparse.Namespace) -> int:
             if options.probe:
                 with cmd.user_errors(ProbeError, "--probe: ", FAILED):
                     real = probe(model, method, min(SAMPLES, options.samples))
-            estimated = partial(extrapolated, model, method, real)
-            most = most_samples(limit, estimated) if options.fit and limit else None
+            estimated = partial(estimate.extrapolated, model, method, real)
+            most = estimate.most_samples(limit, estimated) if options.fit and limit else None
             estimates.append(replace(estimated(options.samples), most=most))
         shown = document(model, estimates, limit, explained=bool(options.methods))
         cmd.print_document(shown, options.format)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from otel_quant.cli import measured_models as models
@@ -13,7 +14,17 @@ if TYPE_CHECKING:
     from otel_quant.inference.results import InferenceResult
 
 
-_OF_FILES: Final = ("input", "dim", "data", "provider", "level", "custom_ops", "session", "layers")
+_OF_FILES: Final = (
+    "input",
+    "dim",
+    "data",
+    "provider",
+    "level",
+    "custom_ops",
+    "session",
+    "layers",
+    "graph",
+)
 """Options that make no sense with a script."""
 
 
@@ -44,10 +55,31 @@ def _run(options: argparse.Namespace) -> int:
 
         return measure_files(options.models, asked)
 
+    graphs = list(map(_graph, options.graph))
     result = models.measured(options, measure, INFERENCE, options.top)
     if lines := [f"{each.path}: {each.problem}" for each in result.models if each.problem]:
         raise UserError(lines, models.FAILED)
+    for figure, file in graphs:
+        from otel_quant.cost import CostError
+        from otel_quant.views.model_graph import graph_text
+
+        try:
+            text = graph_text(result, figure, is_picture=file.suffix == ".svg")
+            file.write_text(text, encoding="utf-8")
+        except (CostError, OSError) as error:
+            raise UserError(f"--graph {file}: {error}", models.FAILED) from error
     return 0
+
+
+def _graph(asked: str) -> tuple[str, Path]:
+    """Returns what to colour a graph by, and where to write it."""
+    from otel_quant.views.model_graph import FIGURES
+
+    figure, _, file = asked.partition("=")
+    if figure not in FIGURES or not file.endswith((".svg", ".json")):
+        expected = f"one of {', '.join(FIGURES)}, then =FILE.svg or =FILE.json"
+        raise UserError(f"--graph {asked}; expected {expected}", MISUSED)
+    return figure, Path(file)
 
 
 COMMAND: Final = Command(
@@ -64,6 +96,7 @@ COMMAND: Final = Command(
         option("--warmup", type=number("runs", models.MOST_RUNS), default=3, metavar="N", help="runs before (default: %(default)s)"),
         option("--session", action="store_true", help="make the session of a model with the disabled_optimizers in MODEL.session.json beside it, as `otel-quant fix` writes it"),
         option("--layers", action="store_true", help="compare the layers with the first model's also of models above 268 MB together, or of a quantized first one"),
+        option("--graph", action="append", default=[], metavar="FIGURE=FILE", help="write the graph of the first model, coloured by time, change, weights, activations, error, type or verdict of the last one: FILE.svg, or FILE.json for Google's Model Explorer; may be repeated"),
         option("--top", type=number("nodes", models.MOST_RUNS), default=10, metavar="N", help="nodes of each model in tables (default: %(default)s)"),
     ),
     run=_run,

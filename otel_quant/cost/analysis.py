@@ -17,7 +17,7 @@ from otel_quant.cost.model_reader import read_model
 from otel_quant.cost.obstacles import Hindered
 from otel_quant.cost.operation import RULE_ERRORS, SHOWN, Shape, TypedNode, Value
 from otel_quant.cost.operators import operator_of
-from otel_quant.cost.operators.rule import NO_PRECISION
+from otel_quant.cost.operators.rule import NO_PRECISION, has_known_keys
 from otel_quant.cost.results import AssumedBranch, ModelCost, NodeCost, TensorCost, option_text
 from otel_quant.cost.structure import CostError, Model, Tensor, printable
 from otel_quant.cost.walk import MAX_NODES, Walk
@@ -106,6 +106,7 @@ class _Analysis:
         self._added_to = dict.fromkeys((self._view, *self._views.values()))
         self._nodes: list[NodeCost] = []
         self._branches: list[AssumedBranch] = []
+        self._full: list[str] = []
         self._makers: dict[Value, TypedNode] = {}
         self._shapes: dict[tuple[Shape | None, ...], tuple[Shape | None, ...]] = {}
         self._read: dict[Value, Tensor] = {}  # Constants of the nodes so far
@@ -149,7 +150,7 @@ class _Analysis:
             quantized_contractions=types.quantized, in_float=tuple(map(_in_float, types.in_float.values())), runtime=types.runtime,
             on_loading=tuple(map(_in_float, types.on_loading.values())),
             left_in_float=left, contractions=self._contractions.count,
-            assumed_branches=tuple(self._branches), misfit=next(iter(walk.misfits), ""),
+            assumed_branches=tuple(self._branches), assumed_full=tuple(self._full), misfit=next(iter(walk.misfits), ""),
         )  # fmt: skip
 
     def _take_nodes(self, exclude: Collection[str]) -> dict[str, int]:
@@ -161,6 +162,7 @@ class _Analysis:
                 self._left_out.update(run.op.inputs)
             else:
                 self._nodes.append(self._node(run))
+                self._full += [] if has_known_keys(run.op) else [run.op.name]
             if run.assumed is not None:  # the nodes of that branch may count where the If does not
                 self._branches.append(self._branch(run.op, *run.assumed))
         return excluded

@@ -8,6 +8,7 @@ where that tool has none.
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain
 from types import MappingProxyType
@@ -365,8 +366,85 @@ class MemoryView:
 
 def memory_views(walk: Walk, kernels: Kernels, rules: RuleSet = CORRECTED) -> dict[str, MemoryView]:
     """Returns an empty view of memory for each of ``VIEWS``."""
-    file = MemoryView({}, walk, rules)
+    file, kernels = MemoryView({}, walk, rules), {**_InOne(walk, kernels).kernels(), **kernels}
     return {"fused": MemoryView(kernels, walk, rules) if kernels else file, "file": file}
+
+
+_ACTIVATIONS: Final = dict.fromkeys(("HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Tanh"), "")
+
+_BEHIND: Final[Mapping[str, Mapping[str, str]]] = {
+    "Conv": {**_ACTIVATIONS, "Clip": "", "BatchNormalization": "Conv", "Add": "Conv"},
+    "Gemm": {**_ACTIVATIONS, "Elu": "", "Softplus": ""},
+    "MatMul": {"Add": "Gemm"},
+    "MatMulInteger": {"Cast": "as floats"}, "as floats": {"Mul": "scaled"}, "scaled": {"Add": ""},
+}  # fmt: skip
+"""Contraction -> what onnxruntime makes one kernel with it -> where to look for what follows that."""
+
+_IN_BLOCKS: Final = frozenset(
+    {"AveragePool", "Conv", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"}
+)
+"""Operators whose results another Conv can add to its own, as onnxruntime has the channels in blocks then."""
+
+
+class _InOne:
+    """What onnxruntime runs as one kernel of a contraction of floats, or of dynamic integers, and what alone reads it."""
+
+    def __init__(self, walk: Walk, kernels: Kernels) -> None:
+        ops, kept = list(walk.ops), list(walk.outputs)
+        for op in ops:  # with what bodies have, which are added
+            for body in (*op.bodies, *op.branches):
+                ops += body.ops
+                kept += body.outputs
+        self._ops, self._kernels = ops, kernels
+        self._read = Counter(chain(chain.from_iterable(op.given for op in ops), kept))
+        self._readers = {value: op for op in ops for value in op.given}
+        self._makers = {value: op for op in ops for value in op.outputs}
+        self._in_blocks: set[Value] = set()
+        self._found: dict[TypedNode, MemoryAccess] = {}
+
+    def kernels(self) -> Kernels:
+        """Returns what each such contraction reads and makes; what is a part of it makes nothing."""
+        for op in self._ops:
+            if op in self._kernels or op in self._found or not op.outputs:
+                continue
+            is_dynamic = op.kind == "MatMulInteger"
+            if is_dynamic or op.dtype(0) == dtypes.FLOAT:
+                self._add(op, is_dynamic=is_dynamic)
+        return self._found
+
+    def _add(self, op: TypedNode, *, is_dynamic: bool) -> None:
+        state, end, reads = op.kind, op, list(op.inputs)
+        while (after := self._behind(state, end.outputs[0])) is not None:
+            reads += [value for value in after.given if value is not end.outputs[0]]
+            self._found[after] = MemoryAccess([], [])
+            state, end = _BEHIND[state][after.kind], after
+        if op.kind in _IN_BLOCKS:
+            self._in_blocks.add(end.outputs[0])
+        if end is op:
+            return
+        maker = self._makers.get(op.input(0)) if is_dynamic else None
+        if maker is not None and self._read[maker.outputs[0]] == 1:
+            self._found[maker], reads[0] = MemoryAccess([], []), maker.input(0)
+        self._found[op] = MemoryAccess(reads, end.outputs)
+
+    def _behind(self, state: str, value: Value) -> TypedNode | None:
+        """Returns what is in the kernel of what makes a value; None if nothing is."""
+        after = self._readers.get(value)
+        if (
+            after is None
+            or self._read[value] > 1
+            or after in self._kernels
+            or after.kind not in _BEHIND.get(state, ())
+        ):
+            return None
+        others = [each for each in after.given if each is not value]
+        if state == "Conv" and after.kind == "Add":
+            return (
+                after
+                if all(it in self._in_blocks and it.shape == value.shape for it in others)
+                else None
+            )
+        return after if state == "as floats" or all(each.constant for each in others) else None
 
 
 def _folded(op: TypedNode, held: int) -> int:

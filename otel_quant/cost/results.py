@@ -97,9 +97,6 @@ class UnknownNodes(NamedTuple):
     reason: str
 
 
-_NOTHING: Final = "cannot be fixed in the model"
-
-
 class InFloat(NamedTuple):
     """Contractions that onnxruntime is expected to run in float, for one reason.
 
@@ -126,7 +123,8 @@ class InFloat(NamedTuple):
         count, more = sum(self.ops.values()), sum(self.then.values())
         changed = f"{count - more} of {count}" if more else "it"
         also = "".join(f", {n} also need {it or 'more'}" for it, n in self.then.items())
-        remedy = f"{self.remedy} would change {changed}{also}" if self.remedy else _NOTHING
+        remedy = f"{self.remedy} would change {changed}{also}"
+        remedy = remedy if self.remedy else "cannot be fixed in the model"
         return f"{self.reason} ({nodes}, the first '{printable(self.first, SHOWN)}'; {remedy})"
 
 
@@ -276,6 +274,7 @@ class ModelCost(NamedTuple):
         runtime: The onnxruntime and the processor that this is of; empty where all is expected
             to run in what it asks for, unless something is dequantized.
         assumed_branches: The branches that are costed where the condition depends on data.
+        assumed_full: The attentions whose number of keys is data: past and query together are taken.
         misfit: The first node whose operands do not fit each other, with their shapes; empty if all do.
     """
 
@@ -318,6 +317,7 @@ class ModelCost(NamedTuple):
     expected_precision: Mapping[str, float] = MappingProxyType({})
     runtime: str = ""
     assumed_branches: tuple[AssumedBranch, ...] = ()
+    assumed_full: tuple[str, ...] = ()
     misfit: str = ""
 
     @property
@@ -355,6 +355,7 @@ class ModelCost(NamedTuple):
             "path": self.path, "rules": self.rules, "view": self.view,
             "assumed": {it.name: {"length": it.length, "option": it.option} for it in self.assumed},
             "assumed_branches": [each._asdict() for each in self.assumed_branches],
+            "assumed_full": list(self.assumed_full),
             "total": {name: getattr(self, name) for name in total},
             "views": {name: found._asdict() for name, found in self.views.items()},
             "nodes": [self.node_json(node) for node in self.nodes],
@@ -396,7 +397,7 @@ _TOTAL: Final = (
 _OF_NODE: Final = ("name", "op_type", "macs", "params", "memory_bytes", "moved_bytes", "intensity")
 _UNUSED: Final = ("unused_params", "unused_weight_bytes")
 _IF_ANY: Final = (
-    "assumed", "assumed_branches", "excluded", "in_float", "left_in_float", "on_loading", "overridden_dims", "runtime", "unknown_nodes",
+    "assumed", "assumed_branches", "assumed_full", "excluded", "in_float", "left_in_float", "on_loading", "overridden_dims", "runtime", "unknown_nodes",
 )  # fmt: skip
 """What the JSON of a model has only if there are any."""
 

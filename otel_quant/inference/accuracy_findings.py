@@ -25,10 +25,7 @@ _MUCH_IS_LEFT: Final = 22.0
 """dB above which clipping is that of a calibration with few samples, which leaves out rare values."""
 
 _POOR: Final = 30.0
-"""dB of weights, or of outputs, from which nothing is found about them."""
-
-_ALONE: Final = 6.0
-"""dB that outputs lose where three quarters of their noise are of one layer."""
+"""dB of weights from which nothing is found about them."""
 
 _PASSED: Final = 0.01
 _WASTED: Final = 0.25
@@ -117,7 +114,7 @@ def _scale(evidence: OnnxEvidence) -> Iterator[Found]:
         for it, loss in lost.items()
         if loss >= _STANDS_OUT + _usual(lost, it)
         and not (it.clipped and (it.direct or 0.0) > _MUCH_IS_LEFT)
-        and (it.clipped or _kind(evidence, it.node) not in _RANGES)
+        and (it.clipped or getattr(evidence.file.named(it.node), "kind", "") not in _RANGES)
     ]
     of_inputs = [it for it in found if not it.node]
     for layer in sorted(of_inputs or found, key=lambda it: -lost[it]):
@@ -126,7 +123,7 @@ def _scale(evidence: OnnxEvidence) -> Iterator[Found]:
             how = f"the values of `{layer.node or layer.name}` need {share_text(layer.span or 0)} of its codes"
         other_data = "" if layer.node else ", or --data with inputs like the calibration's"
         remedy = f"{_to_fit(layer)}{other_data}"
-        text = f"{how}: {layer.direct:.1f} dB are left of them, where {layer.best:.1f} are possible{_lost(layer.gain)}"
+        text = f"{how}: {layer.direct:.1f} dB are left of them, where {layer.best:.1f} are possible{_lost(layer)}"
         yield Found(layer.node or layer.name, (), text, remedy)
 
 
@@ -134,20 +131,10 @@ _RANGES: Final = frozenset({"HardSigmoid", "Sigmoid", "Softmax"})
 """Operators whose scale is that of all they can make, whatever values they have."""
 
 
-def _kind(evidence: OnnxEvidence, name: str) -> str:
-    op = evidence.file.named(name)
-    return "" if op is None else op.kind
-
-
-def _lost(gain: float | None) -> str:
-    """Returns what outputs lose by an error, where that was tried."""
-    if gain is None:
-        return ""
-    return (
-        f"; the outputs lose {gain:.1f} dB by it"
-        if gain >= LOST
-        else "; the outputs lose nothing by it"
-    )
+def _lost(layer: TensorError) -> str:
+    """Returns what the outputs lose by a layer, where that was tried."""
+    much = layer.lost is not None and layer.lost >= LOST and f"{layer.lost:.1f} dB"
+    return "" if layer.lost is None else f"; the outputs lose {much or 'nothing'} by it"
 
 
 def _usual(lost: dict[TensorError, float], layer: TensorError) -> float:
@@ -169,19 +156,5 @@ def _weights(evidence: OnnxEvidence) -> Iterator[Found]:
             used = share_text(layer.weights_used or 0)
             text += f": with one scale they use {used} of their codes"
             remedy = "scales by channel (`per_channel=True`)"
-        text += _lost(layer.weights_gain)
+        text += _lost(layer)
         yield Found(layer.node, (), text, remedy, alike="weights that their scales do not fit")
-
-
-@FINDINGS.row("alone", _SOURCE, accuracy=True)
-def _alone(evidence: OnnxEvidence) -> Iterator[Found]:
-    """Yields layers by which poor outputs lose most of what they lose, though nothing else is found about them."""
-    rows = (_disagree, _zero_point, _scale, _weights)
-    named = {found.place for row in rows for found in row(evidence)}
-    for layer in evidence.layers:
-        lost = layer.lost or 0.0
-        if lost < _ALONE or evidence.outputs > _POOR or layer.node in named:
-            continue
-        part = "result" if lost == layer.gain else "weights"
-        text = f"with the {part} of `{layer.node or layer.name}` in float the outputs have {evidence.outputs + lost:.1f} dB, not {evidence.outputs:.1f}"
-        yield Found(layer.node or layer.name, (), text, "leave it in float, or in 16 bits")

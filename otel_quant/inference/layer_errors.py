@@ -49,8 +49,6 @@ _NEAR: Final = 3.0
 
 _MOST_TRIED: Final = 5
 
-_GAINS: Final = {"own": "gain", "weights": "weights_gain"}
-
 _EXACT: Final = 140.0
 """dB of outputs that are equal: more than float32 has."""
 
@@ -159,15 +157,14 @@ class TensorFile:
         return name
 
     @contextmanager
-    def swapped(self, names: Sequence[str], array: Any) -> Iterator[bool]:
-        """Has tensors be constants in the block; says whether something reads them."""
-        makers = [self.makers[name] for name in names if self.readers[name] or name in self.outputs]
-        for maker in makers:
-            self.constant(maker.output[0], array)
-            maker.output[0] += ":rounded"
-        yield bool(makers)
-        for maker in makers:
-            maker.output[0] = maker.output[0].removesuffix(":rounded")
+    def swapped(self, arrays: Mapping[str, Any]) -> Iterator[None]:
+        """Has tensors be constants in the block."""
+        for name, array in arrays.items():
+            self.makers[name].output[0] += ":rounded"
+            self.constant(name, array)
+        yield
+        for name in arrays:
+            self.makers[name].output[0] = name
             self.graph.initializer.pop()
 
     def saved(self, path: Path) -> str:
@@ -177,8 +174,8 @@ class TensorFile:
         if sum(len(each.raw_data) for each in self.graph.initializer) < _MOST_IN_MEMORY:
             onnx.save(self.model, path)
         else:
-            beside = {"save_as_external_data": True, "location": f"{path.stem}.data"}
-            onnx.save_model(copy.deepcopy(self.model), path, **beside)
+            own, beside = copy.deepcopy(self.model), f"{path.stem}.data"
+            onnx.save_model(own, path, save_as_external_data=True, location=beside)
         return str(path)
 
     def run(
@@ -353,13 +350,14 @@ def layer_errors(
 ) -> Any:
     """Compares a model with the float one, whose path is first; ``floats`` are its tensors of floats.
 
-    Returns what is known of each layer, of the first node whose results are not finite, and the dB of the outputs.
+    Returns what is known of each layer, and of the first node whose results are not finite.
     """
     base, own = map(TensorFile, paths)
     layers = list(QuantizedLayers(own, base).all())
     wanted = {name for it in layers for name in (it.result, it.codes, it.after, *it.weights[:1])}
     likes = {name for it in layers for name in (it.like, *it.weights[3:])}
-    ran = own.run({*wanted, *floats}, feeds, options, folder)
+    known = own.makers.keys() & set(floats)  # others are within functions of the model
+    ran = own.run(wanted | known, feeds, options, folder)
     expected = base.run(
         {*likes, *base.outputs} | base.makers.keys() & set(floats), feeds, options, folder
     )
@@ -368,21 +366,22 @@ def layer_errors(
     names = outputs if set(outputs) <= set(base.outputs) else base.outputs
     likes_of = {own: expected[base] for own, base in zip(outputs, names, strict=False)}
     worst = _worst(likes_of, ran)
-    near = [
+    near = sorted(
         (decibels, i, part)
         for i, each in enumerate(found)
-        for part in _GAINS
+        for part in ("own", "weights")
         if (decibels := each.get(part) or inf) <= worst + _NEAR < inf
-    ]
-    for _, i, part in sorted(near)[:_MOST_TRIED]:
-        swapped = _in_float(layers[i], part, own, base, {**expected, **ran})
-        with own.swapped(*swapped) as is_read:
-            if is_read:
-                better = own.run(outputs, feeds, options, folder)
-                found[i][_GAINS[part]] = _worst(likes_of, better) - worst
+    )
+    for _, i, part in near[:_MOST_TRIED]:
+        if "lost" not in found[i] and (
+            rounded := _in_float(layers[i], part, own, base, {**expected, **ran})
+        ):
+            with own.swapped(rounded):
+                found[i]["lost"] = (
+                    _worst(likes_of, own.run(outputs, feeds, options, folder)) - worst
+                )
     changed = [each for each in found if each.get("own") is not None or "weights" in each]
-    not_finite = _not_finite(own, floats, ran, expected)
-    return {"layers": changed, "not_finite": not_finite, "outputs": worst}
+    return {"layers": changed, "not_finite": _not_finite(own, floats, ran, expected)}
 
 
 def _worst(likes: Mapping[str, Any], ran: Mapping[str, Any]) -> float:
@@ -393,15 +392,16 @@ def _worst(likes: Mapping[str, Any], ran: Mapping[str, Any]) -> float:
 
 def _in_float(
     layer: QuantizedLayer, part: str, own: TensorFile, base: TensorFile, ran: Mapping[str, Any]
-) -> tuple[Sequence[str], Any]:
-    """Returns the tensors that a layer's result, or its weights, are rounded to, and what they were before."""
+) -> dict[str, Any]:
+    """Returns what a layer's result, or its weights, were before rounding, by the tensors that are read of them."""
     if part == "weights":
-        rounded, floats = layer.weights[0], ran[layer.weights[3]]
-        return [rounded], floats if floats.shape == ran[rounded].shape else floats.T
+        name, floats = layer.weights[0], ran[layer.weights[3]]
+        found = {name: floats if floats.shape == ran[name].shape else floats.T}
+        return found if own.readers[name] else {}
     readers = own.readers[layer.codes]
     is_all = {each.op_type for each in readers} == {"DequantizeLinear"}
     floats = base.clamped(ran[layer.result], layer.clamps)
-    return [each.output[0] for each in readers if is_all], floats
+    return {each.output[0]: floats for each in readers if is_all}
 
 
 def _measured(

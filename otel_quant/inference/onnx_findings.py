@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from math import inf
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -38,7 +37,6 @@ class OnnxEvidence:
     parts: Sequence[Part] = ()  # The graph before fusion, by provider; empty if that is not known
     layers: Sequence[TensorError] = ()  # Beside the float model
     not_finite: Mapping[str, Any] | None = None  # The first node whose results are not finite
-    outputs: float = inf  # The lowest dB of the outputs beside the float model
     below: Sequence[BackendKernel] = ()  # What is reported to run in compiled kernels
     is_told: bool = False  # Whether its session has arguments of a file beside it
 

@@ -270,8 +270,14 @@ class OutputError:
     max_abs: float | None  # Largest absolute difference
 
 
+POOR: Final = 30.0
+"""dB of outputs from which nothing alone is found to be at fault."""
+
 LOST: Final = 0.5
 """dB that outputs have to lose by a layer alone: a tenth of their noise."""
+
+_MOST_LOST: Final = 6.0
+"""The same where three quarters of it are of that layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,9 +304,8 @@ class TensorError:
     weights_best: float | None = None  # The dB that scales by channel would leave of the weights
     weights_used: float | None = None  # Share of the codes that they use
     weights_scales: int | None = None  # How many scales they have
-    # The dB by which the outputs are better where its result, or its weights, stay in float; tried of the worst alone
-    gain: float | None = None
-    weights_gain: float | None = None
+    # The dB by which the outputs are better where the worse of its result and its weights stays in float; tried of few
+    lost: float | None = None
     # Share of its values that a Relu or Clip of the float model would change, which is left to the quantization
     passed: float | None = None
 
@@ -309,15 +314,11 @@ class TensorError:
         """The lower dB of its own and of its weights."""
         return min((each for each in (self.own, self.weights) if each is not None), default=inf)
 
-    @property
-    def lost(self) -> float | None:
-        """The dB that the outputs lose by it alone, as far as that was tried."""
-        tried = (each for each in (self.gain, self.weights_gain) if each is not None)
-        return max(tried, default=None)
-
-    def matters(self, outputs: float) -> bool:
-        """Whether outputs of so many dB lose by it or, where that was not tried, are no better than it is."""
-        return self.worst <= outputs if self.lost is None else self.lost >= LOST
+    def hurts(self, outputs: float, *, is_named: bool) -> bool:
+        """Whether outputs of so many dB lose much by it, or something if a finding about accuracy names it."""
+        if self.lost is None:
+            return is_named and self.worst <= outputs
+        return self.lost >= LOST if is_named else outputs < POOR and self.lost >= _MOST_LOST
 
 
 @dataclass(frozen=True, slots=True)

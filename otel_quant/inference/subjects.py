@@ -478,7 +478,7 @@ class OnnxModel(InProcess):
             return {}
         layers = [TensorError(**each) for each in found["layers"]]
         self.layers = tuple(sorted(layers, key=attrgetter("worst")))
-        return {name: found[name] for name in ("not_finite", "outputs")}
+        return {"not_finite": found["not_finite"]}
 
     def _with_layers(self, found: Accuracy, base: InProcess) -> Accuracy:
         """Adds how far each layer is off from the base's."""

@@ -98,7 +98,8 @@ class _FirstImport:
 
     def __init__(self) -> None:
         # A spawned process takes its parent's trace context before it imports a library.
-        self.names = {*PACKAGES.values(), "multiprocessing", "otel_quant.capture.scope"}
+        self.names = {*" ".join(PACKAGES.values()).split(), "multiprocessing"}
+        self.names.add("otel_quant.capture.scope")
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -26,7 +26,9 @@ def calibrated(recording: Recording, model: estimates.EstimatedModel) -> estimat
     most, highest = summary.peak(recording), 0
     if most and most.step and most.path[: len(each.path)] != each.path:
         highest = round(most.value) - OWN_MEMORY
-    within = summary.steps_of(recording)(each).value(each.step, summary.MEMORY_PEAK) or 0
+    peak = round(summary.steps_of(recording)(each).value(each.step, summary.MEMORY_PEAK) or 0)
+    if not peak:
+        raise ValueError("its peak of memory is not known")
     few, more = (estimates.estimate(model, method, count) for count in (2, 3))
     kept = estimates.while_reading(method, more) - estimates.while_reading(method, few)
     reading = replace(each, end=each.step.progress[-1][0]) if each.step.progress else each
@@ -34,8 +36,7 @@ def calibrated(recording: Recording, model: estimates.EstimatedModel) -> estimat
     own = (grown.per_sample or 0 if grown else 0) - kept
     is_cut, own = each.step.state != "ended", round(own) if own > _MUCH * kept else 0
     seconds = () if is_cut else _seconds(recording, each, method.kept is None)
-    peak = round(within) - OWN_MEMORY
-    return estimates.RealRun(method, samples, peak, 0, own, highest, is_cut, seconds)
+    return estimates.RealRun(method, samples, peak - OWN_MEMORY, 0, own, highest, is_cut, seconds)
 
 
 def _check(

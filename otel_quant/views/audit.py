@@ -12,6 +12,7 @@ from otel_quant.views import document as doc
 
 _MOST_PROBLEMS: Final = 50
 _MOST_LAYERS: Final = 40
+_MOST_WORST: Final = 10
 _LONGEST: Final = 120  # Characters of a name
 
 _Alike = list[AuditedLayer]  # Layers that differ in numbers only
@@ -35,6 +36,13 @@ def _parts(audit: Audit) -> Iterator[doc.Part]:
     if alike:
         table = doc.Table.of(_LAYERS, alike.values(), known_only=True, id="layers", title="layers")
         yield table.first(_MOST_LAYERS, "kind", "kinds of layers")
+    known = sorted((each.sqnr, each.name, each.type) for each in audit.layers if each.sqnr)
+    if known:
+        rows = [(name, error, type_) for error, name, type_ in known]
+        table = doc.Table(
+            _ERRORS, rows, "worst", "weights against the float model, the worst first"
+        )
+        yield table.first(_MOST_WORST, "better layer")
     read, of, why = audit.scales
     if of and why:
         yield doc.Lines((f"Of the scales {share_text(read / of)} were read: {why}.",))
@@ -46,6 +54,12 @@ _PROBLEMS: Final[tuple[doc.Column[AuditProblem], ...]] = (
     doc.Column("what", value=attrgetter("what")),
 )
 
+
+_ERRORS: Final[tuple[doc.Column[object], ...]] = (
+    doc.Column("layer"),
+    doc.Column("SQNR", "dB", digits=1),
+    doc.Column("type"),
+)
 
 _LAYERS: Final[tuple[doc.Column[_Alike], ...]] = (
     doc.Column("layers", value=lambda it: folded(each.name for each in it)[0], longest=_LONGEST),

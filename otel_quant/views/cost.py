@@ -86,7 +86,7 @@ def _parts(models: Sequence[ModelCost], choices: Choices) -> Iterator[doc.Part]:
         rows = [(each.path.rpartition("/")[2], each) for each in models]
         of_files = [(f"{name}, file", each.file_bytes, 0) for name, each in rows]
         yield doc.Bars(
-            [*of_files, *((f"{name}, memory", each.memory_bytes, 0) for name, each in rows)]
+            [*of_files, *((f"{name}, bytes moved", each.memory_bytes, 0) for name, each in rows)]
         )
     for model in () if choices.by == "comparison" else models:
         title = f"{model.path} (rules: {model.rules}, view: {model.view})"
@@ -124,7 +124,7 @@ def _summary(model: ModelCost) -> Iterator[tuple[str, doc.Cell]]:
     weights, memory, alive = (cell_text(each, "By") for each in sizes)
     yield "MACs", f"{model.macs:,} ({model.macs_contraction:,} of contractions)"
     yield "parameters", f"{model.params:,} ({weights})"
-    yield "memory", f"{memory}, activations at most {alive} at once"
+    yield "bytes moved", f"{memory} of constants and results; activations at most {alive} at once"
     yield "nodes", f"{len(model.nodes):,} (--by node lists them)"
 
 
@@ -149,9 +149,13 @@ def assumptions(model: ModelCost) -> list[str]:
         f"assumed {', '.join(lengths)}: {option} sets {'it' if len(lengths) == 1 else 'them'}"
         for option, lengths in by_option.items()
     ]
-    return [
-        *doc.Lines([*lines, *map(_branch, model.assumed_branches)]).first(_MOST_ASSUMPTIONS).lines
-    ]
+    for first, *others in filter(None, [model.assumed_full]):
+        nodes = f"'{first}' (GroupQueryAttention){phrase(', as {} more,', len(others))}"
+        lines.append(
+            f"assumed that {nodes} attends to past and query together: how many keys there are is data"
+        )
+    lines += map(_branch, model.assumed_branches)
+    return list(doc.Lines(lines).first(_MOST_ASSUMPTIONS).lines)
 
 
 def _branch(each: AssumedBranch) -> str:
@@ -314,7 +318,7 @@ def _figures(model: ModelCost) -> tuple[doc.Column[NodeCost | GroupCost], ...]:
 
     return (
         _number("macs", "MACS"), share("macs"), _number("backward_macs", "BACKWARD MACS"),
-        _number("memory_bytes", "MEMORY B"), share("memory_bytes"),
+        _number("memory_bytes", "MOVED B"), share("memory_bytes"),
         _number("intensity", "MACS/B", digits=2), _number("params", "PARAMS"), share("params"),
     )  # fmt: skip
 
@@ -359,10 +363,10 @@ _TOTALS: Final[tuple[doc.Column[ModelCost], ...]] = (
     _number("params", "parameters"),
     _number("weight_bytes", "weights, bytes"),
     _number("file_bytes", "file and external data, bytes"),
-    _number("memory_bytes", "memory, bytes"),
+    _number("memory_bytes", "bytes moved"),
     _number("peak_activation_bytes", "peak of activations, bytes"),
-    _text("max_memory_node", "node with the most memory"),
-    _number("max_memory_node_bytes", "its memory, bytes", lambda model: max((node.memory_bytes or 0 for node in model.nodes), default=None)),
+    _text("max_memory_node", "node that moves most bytes"),
+    _number("max_memory_node_bytes", "bytes that it moves", lambda model: max((node.memory_bytes or 0 for node in model.nodes), default=None)),
     _text("stored", "weights stored in", lambda model: types_text(model.stored)),
     _text("precision", "contractions ask for", lambda model: types_text(model.precision)),
     _text("expected_precision", "contractions expected to run in", lambda model: types_text(model.expected_precision) if model.runtime else ""),

@@ -69,11 +69,23 @@ def _environment() -> Environment:
         loader=FileSystemLoader(_HERE / "templates"), autoescape=True,
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
         # No terminal, yet marks that turn the direction of a text deceive here too.
-        finalize=lambda value: unbroken(printable(value)) if type(value) is str else value,
+        finalize=lambda value: _on_page(value) if type(value) is str else value,
     )  # fmt: skip
     kind = {"kind": lambda part: type(part).__name__}
-    made.filters |= kind | {each.__name__: each for each in (cell_text, _of_limit, plain, size)}
+    made.filters |= kind | {
+        each.__name__: each for each in (cell_text, _of_limit, plain, size, _parts)
+    }
     return made
+
+
+def _on_page(text: str) -> str:
+    """Returns a text without marks that deceive, in which no line ends within an arrow or before a unit."""
+    return unbroken(printable(text)).replace("-> ", "-\u2060>\u00a0")
+
+
+def _parts(name: str) -> list[str]:
+    """Returns the parts of a name behind each of which a line may end: at points and underscores."""
+    return re.split(r"(?<=\w[._])(?=[^\W\d])", name)
 
 
 @functools.cache

@@ -33,9 +33,9 @@ _TITLES: Final = {INFERENCE: "Inference", BENCH: "Variants side by side"}
 
 def document(result: results.InferenceResult, top: int | None = None) -> doc.Document:
     """Returns a result as a document, with so many nodes of each model; None: for a page."""
-    title, *others = _verdict(result)
+    busy, (title, *others) = list(_busy(result)), _sentences(result)
     over = _TITLES[BENCH] if result.baseline else f"Inference with {result.runtime}"
-    verdict = doc.Lines.of(others if top is None else (title, *others))
+    verdict = doc.Lines.of((*busy, *(() if top is None else (title,)), *others))
     parts = (*verdict, *_parts(result, _MOST if top is None else top, is_page=top is None))
     sheet, brief = partial(_sheet, result), partial(_brief, result)
     return doc.Document(parts, title, over, sheet=sheet, brief=brief)
@@ -73,7 +73,11 @@ def recorded_sections(recording: Path) -> Iterator[doc.Section]:
             with open_regular(recording / name) as file:
                 result = results.read_result(file.read().decode())
             yield doc.Section(
-                title, (doc.Lines(_verdict(result)), *_parts(result, _MOST, is_page=True))
+                title,
+                (
+                    doc.Lines([*_busy(result), *_verdict(result)]),
+                    *_parts(result, _MOST, is_page=True),
+                ),
             )
         except (FileNotFoundError, NotADirectoryError):
             pass
@@ -92,9 +96,10 @@ def _parts(result: results.InferenceResult, rows: int, *, is_page: bool) -> Iter
     node = "module" if result.runtime == "torch" else "node of the file"
     measured = [model for model in result.models if not model.problem]
     ran = [(number, model, model.ran) for number, model in enumerate(measured) if model.ran]
-    for number, model, of in ran:
-        if result.first.ran and model is not result.first:
-            yield from _beside(result.first, result.first.ran, model, of, node, rows, number)
+    for number, model, _ in ran:
+        beside = Beside(result.first, model)
+        if model is not result.first and not beside.before.keys().isdisjoint(beside.after):
+            yield _beside(beside, (result.first, model), node, rows, number)
     yield from (
         doc.Section(f"{model.path}: findings", (doc.Lines(_findings(model), is_list=True),))
         for model in measured
@@ -195,7 +200,10 @@ _DOES: Final = {"in_float": "ran in float", "unfused": "stand between conversion
 
 def _costliest(model: results.ModelResult) -> str:
     """Returns the reason that costs most, or how many findings there are where that is little."""
-    groups = [group for group in _groups(model) if group[0].kind != "slower" and group[0].micros]
+    groups = _groups(model)
+    if groups and groups[0][0].is_about_accuracy and (_error(model).sqnr or 0.0) < results.POOR:
+        return f"; {shortened(groups[0][0].sentence.removesuffix(f'; fix: {groups[0][0].remedy}'), _LONGEST_PROBLEM)}"
+    groups = [group for group in groups if group[0].kind != "slower" and group[0].micros]
     share = sum(each.share for each in groups[0]) if groups else 0.0
     if share < _MUCH:
         return phrase("; {}", len(model.findings), lambda number: counted(number, "finding"))
@@ -212,6 +220,7 @@ def _costliest(model: results.ModelResult) -> str:
 
 _COSTS: Final = "costs more than it gains"
 _HURTS: Final = "hurts accuracy"
+VERDICTS: Final = ("gains", _COSTS, _HURTS)
 _MUCH: Final = 0.1
 """Share of the time from which on a reason stands in the headline."""
 
@@ -413,7 +422,7 @@ def _partner(name: str, others: Collection[str], own: Collection[str]) -> str:
     return found
 
 
-class _Pair(NamedTuple):
+class Pair(NamedTuple):
     """A layer in two models: the sum of its kernels in each."""
 
     name: str
@@ -460,45 +469,61 @@ class _Pair(NamedTuple):
         return " -> ".join(dict.fromkeys(known)) or None
 
 
-def _beside(
-    first: results.ModelResult,
-    its: results.Ran,
-    model: results.ModelResult,
-    ran: results.Ran,
-    node: str,
-    rows: int,
-    number: int,
-) -> Iterator[doc.Table]:
-    """Yields a model beside the first one, layer by layer; nothing if they have none in common."""
-    before, after = _nodes(its, _layer), _nodes(ran, _layer)
-    for name in [name for name in after if name not in before]:
-        kernels = after.pop(name)
-        after.setdefault(_partner(name, before, after), []).extend(kernels)
-    if before.keys().isdisjoint(after):
-        return
-    accuracy = _accuracy(model)
-    layers = {_partner(each.node, before, ()): each for each in reversed(accuracy.layers)}
-    wrong = {
-        _partner(each.node, before, ()): _why(each)
-        for each in model.findings
-        if each.is_about_accuracy
-    }
-    outputs = inf if accuracy.lowest_sqnr is None else accuracy.lowest_sqnr
-    names = sorted(
-        {**before, **after},
-        key=lambda name: -max(_micros(nodes.get(name, ())) for nodes in (before, after)),
-    )
-    quantized = (first.role, model.role) == ("float", "quantized")
-    pairs = [
-        _Pair(
-            name, _row(name, before, those), _row(name, after, those), layers[name].all if name in layers else None,
-            wrong.get(name) or _reason(model, after, those),
-            name in wrong and (name not in layers or layers[name].matters(outputs)), quantized,
+class Beside:
+    """A model beside the first one, layer by layer."""
+
+    def __init__(self, first: results.ModelResult, model: results.ModelResult) -> None:
+        self.before, self.after = (
+            _nodes(it.ran, _layer) if it.ran else {} for it in (first, model)
         )
-        for name, those in _folded(names, rows)
-    ]  # fmt: skip
+        for name in [name for name in self.after if name not in self.before]:
+            kernels = self.after.pop(name)
+            self.after.setdefault(_partner(name, self.before, self.after), []).extend(kernels)
+        self._first, self._model = first, model
+        errors = reversed(_accuracy(model).layers)
+        self._errors = {_partner(each.node, self.before, ()): each for each in errors}
+        named = (each for each in model.findings if each.is_about_accuracy)
+        self._wrong = {_partner(each.node, self.before, ()): _why(each) for each in named}
+
+    @property
+    def names(self) -> list[str]:
+        """The layers, the slowest in one of the two first."""
+
+        def slowest(name: str) -> float:
+            return -max(_micros(nodes.get(name, ())) for nodes in (self.before, self.after))
+
+        return sorted({**self.before, **self.after}, key=slowest)
+
+    def pair(self, name: str, those: Sequence[str]) -> Pair:
+        """Returns some layers as one."""
+        lowest = _accuracy(self._model).lowest_sqnr
+        outputs, is_poor = (inf, True) if lowest is None else (lowest, lowest < results.POOR)
+        errors = [self._errors[each] for each in those if each in self._errors]
+        known = [each.all for each in errors if each.all is not None]
+        wrong = [each for each in those if each in self._wrong]
+        hurting = [it for it in errors if it.hurts(outputs, is_named=bool(wrong))]
+        reason = _reason(self._model, self.after, those)
+        if wrong or hurting:
+            reason = (
+                self._wrong[wrong[0]]
+                if wrong
+                else f"the outputs lose {hurting[0].lost:.1f} dB by it"
+            )
+        return Pair(
+            name, _row(name, self.before, those), _row(name, self.after, those), min(known, default=None), reason,
+            bool(hurting or (wrong and is_poor and not errors)), (self._first.role, self._model.role) == ("float", "quantized"),
+        )  # fmt: skip
+
+
+def _beside(
+    beside: Beside, models: Sequence[results.ModelResult], node: str, rows: int, number: int
+) -> doc.Table:
+    """Returns a model beside the first one as a table."""
+    first, model = models
+    pairs = [beside.pair(*each) for each in _folded(beside.names, rows)]
     layer = _LAYERS.get(node, node)
-    whole = " and ".join(number_text(_MICRO * each.kernel_micros, "ms") for each in (its, ran))
+    times = (each.ran.kernel_micros for each in models if each.ran)
+    whole = " and ".join(number_text(_MICRO * each, "ms") for each in times)
     columns: tuple[doc.Column[Any], ...] = (
         doc.Column(layer, value=attrgetter("name"), longest=_LONGEST),
         _time(first.path, attrgetter("before"), is_bar=True),
@@ -511,9 +536,9 @@ def _beside(
         doc.Column("verdict", value=attrgetter("verdict"), spare=5),
         doc.Column("because", value=lambda pair: (pair.verdict in (_COSTS, _HURTS) and pair.reason) or None, longest=_LONGEST_PROBLEM, spare=6),
     )  # fmt: skip
-    yield doc.Table.of(
+    return doc.Table.of(
         columns, pairs, known_only=True, id=f"inference-layers-{number}", caption=f"Time by {layer}",
-        row=lambda pair, cells: doc.Row(cells, is_rest=pair.name not in {**before, **after}),
+        row=lambda pair, cells: doc.Row(cells, is_rest=pair.name not in {**beside.before, **beside.after}),
         note=f"All rows together are the kernels of a run: {whole}.",
     )  # fmt: skip
 
@@ -528,8 +553,10 @@ def _layer(kernel: results.RanKernel) -> str | None:
 
 
 def _why(finding: results.Finding) -> str:
-    """Returns the reason in a finding, or all of it."""
+    """Returns the reason in a finding or, of one about accuracy, all of it but the layer's name."""
     text = _SHARE.split(finding.sentence)[0].removesuffix(f"; fix: {finding.remedy}")
+    if finding.is_about_accuracy:
+        return text.replace(f" of `{finding.node}`", "")
     return text.partition(": ")[2] or text
 
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 PACKAGES: Final = {
     "quark": "quark",
-    "onnxruntime": "onnxruntime.quantization",
+    "onnxruntime": "onnxruntime.quantization onnxruntime.transformers",
+    "onnxconverter-common": "onnxconverter_common",
     "torch": "torch",
     "torchao": "torchao",
     "transformers": "transformers",
@@ -30,6 +31,7 @@ PACKAGES: Final = {
     "coremltools": "coremltools",
     "ctranslate2": "ctranslate2",
     "gguf": "gguf",
+    "ai-edge-quantizer": "ai_edge_quantizer",
     "compressed-tensors": "compressed_tensors",
     "optimum-onnx": "optimum.onnxruntime",
     "nncf": "nncf",
@@ -43,8 +45,8 @@ PACKAGES: Final = {
     "bitsandbytes": "bitsandbytes",
     "olive-ai": "olive",
 }
-"""Every library that otel-quant knows, by the name that users call it: the package whose import sets its
-hooks, if it is imported to quantize."""
+"""Every library that otel-quant knows, by the name that users call it: the packages, with blanks between, whose
+import sets its hooks, if they are imported to quantize."""
 
 
 class WithoutImportLock:

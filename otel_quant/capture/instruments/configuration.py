@@ -173,7 +173,8 @@ _TYPES_IN_NAME: Final = re.compile(
     r"(?:((?:U?Int|Float|MXFP|NVFP)\d+)(?:Dynamic|Static)Activation)?(?:((?:U?Int|Float|MXFP|NVFP)\d+)|Intx)?Weight"
 )
 _LIBRARIES: Final = frozenset({*PACKAGES, "quanto", "compressed-tensors"})
-_GRANULARITIES: Final = re.compile(r"tensor|channel|group|block|row|token|axis")
+_GRANULARITIES: Final = re.compile(r"(tensor|channel|group|block|row|token|axis)(?:wise_(\d+))?")
+_KINDS: Final = {"INT": "int", "FLOAT": "float"}  # As AI Edge Quantizer writes kinds of numbers
 _WIDTH: Final = re.compile(r"q?(?:u?int|b?float|fp|nf|mxfp|nvfp)_?(\d+)[^,]*", re.IGNORECASE)
 
 _Found = Iterator[tuple[str, AttributeValue]]
@@ -303,7 +304,7 @@ def _of_values(role: str, data: Any) -> _Found:
         attribute = semconv.WEIGHT_TYPE if is_type else _USUAL.get(name, "")
         if role == "activation":
             attribute = _OF_ACTIVATIONS.get(attribute, "")
-        yield from _attributes(attribute, value)
+        yield from _attributes(attribute, _KINDS.get(value, value) if is_type else value)
     if data.get("load_in_8bit") is True:  # of transformers, for bitsandbytes
         yield semconv.WEIGHT_TYPE, "int8"
     elif data.get("load_in_4bit") is True:
@@ -338,7 +339,9 @@ def _granularity(attribute: str, value: Any) -> _Found:
         yield from _number(semconv.BLOCK_SIZE, last.get("group_size"))
     text = last.get(_CLASS, "") if isinstance(last, dict) else str(last)
     if granularity := _GRANULARITIES.search(text.lower()):
-        yield attribute, granularity[0]
+        yield attribute, granularity[1]
+        if granularity[2]:  # BLOCKWISE_32
+            yield semconv.BLOCK_SIZE, int(granularity[2])
     if text.endswith(("_affine", "_symmetric")):  # of PyTorch
         yield semconv.SYMMETRIC, text.endswith("_symmetric")
 

@@ -271,10 +271,11 @@ class Hooks:
         for each in libraries:
             self._set(each)
         for name in names:
-            if PACKAGES[name] in sys.modules:
+            packages = PACKAGES[name].split()
+            if not sys.modules.keys().isdisjoint(packages):
                 self._set(library(name))
             else:
-                self._waiting[PACKAGES[name]] = name
+                self._waiting |= dict.fromkeys(packages, name)
         if self._waiting and self not in sys.meta_path:
             sys.meta_path.insert(0, self)
 

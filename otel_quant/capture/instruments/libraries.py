@@ -217,6 +217,61 @@ def models_of_optimum(call: Mapping[str, Any], folder: Any) -> Models:
     return steps.models_of({"input_model": before, "output_model": after}, None)
 
 
+# --- GGUF ---------------------------------------------------------------------------------
+
+
+def expect_tensors(call: Mapping[str, Any], library: Library) -> None:
+    """Notes how many tensors are written, each maybe quantized then, and counts the first as a layer."""
+    if call["self"].temp_file is None:  # else they are in one file already
+        samples.expect_layers(sum(map(len, call["self"].tensors)), {library.distribution})
+        samples.count_layer({library.distribution})
+
+
+def next_tensor(call: Mapping[str, Any], library: Library) -> None:
+    """Counts the tensor that follows, if one does: what was written is filled up, and before that the header."""
+    step = samples.step_counting({library.distribution})
+    done, total = step.counts.get("layer", (0, 0)) if step is not None else (0, 0)
+    if done < (total or 0) and call["n"] != call["fp"].tell():
+        samples.count_layer({library.distribution})
+
+
+# --- HQQ ----------------------------------------------------------------------------------
+
+
+def linears_of_hqq(call: Mapping[str, Any], library: Library) -> None:
+    """Notes how many linear layers have a configuration."""
+    patch, model, given = call["cls"], call["model"], call["patch_params"] or {}
+    linear, ignored = sys.modules["torch"].nn.Linear, patch.get_ignore_layers(model)
+    tag_of = sys.modules["hqq.models.base"].name_to_linear_tag
+    tags = [tag_of(name) for name, each in model.named_modules() if type(each) is linear and name not in ignored]  # fmt: skip
+    samples.expect_layers(sum(given.get(tag) is not None for tag in tags), steps.owners_of(library))
+
+
+# --- Google's AI Edge Quantizer -----------------------------------------------------------
+
+
+def edge_calibration(call: Mapping[str, Any]) -> str | None:
+    """Step **Calibration**, if the recipe needs one."""
+    return ProfileStep.CALIBRATION if call["self"].need_calibration else None
+
+
+def of_edge_recipe(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    """Returns the attributes of a recipe."""
+    return described(call["self"].get_quantization_recipe())
+
+
+def expect_edge_samples(call: Mapping[str, Any], library: Library) -> None:
+    """Notes how many samples all signatures of a model have."""
+    data = call["calibration_data"].values()
+    if all(isinstance(each, Sized) for each in data):
+        samples.expect_layers(sum(map(len, data)), steps.owners_of(library), "sample")
+
+
+def edge_sample(call: Mapping[str, Any], library: Library) -> None:
+    """Counts each call as one calibration sample."""
+    samples.count_sample(None, call["data"])
+
+
 # --- PyTorch's own quantization -----------------------------------------------------------
 
 
@@ -401,19 +456,29 @@ def moved(function: Function, hook: Hook, library: Library) -> Function:
             return function(*args, **kwargs)
         with steps.operating(library.distribution, {}) as moving:
             with FAULTS.kept_in(samples.COUNTING):
-                weights = [
-                    each
-                    for each in args[0].parameters()
-                    if hasattr(each, "bnb_quantized") or hasattr(each, "has_fp16_weights")
-                ]
-                moving.layers = sum(not _is_quantized(each) for each in weights)
+                moving.layers = _to_quantize(args[0])
             return function(*args, **kwargs)
 
     return wrapper
 
 
-def _is_quantized(weight: Any) -> bool:
-    return bool(getattr(weight, "bnb_quantized", False) or getattr(weight, "CB", None) is not None)
+def _to_quantize(model: Any) -> int:
+    """Returns how many weights of a model are made to be quantized, and are not yet."""
+    weights = [
+        each
+        for each in model.parameters()
+        if hasattr(each, "bnb_quantized") or hasattr(each, "has_fp16_weights")
+    ]
+    return sum(
+        not getattr(each, "bnb_quantized", False) and getattr(each, "CB", None) is None
+        for each in weights
+    )
+
+
+def note_replaced(call: Mapping[str, Any], model: Any) -> None:
+    """Notes how many layers transformers has replaced by those of bitsandbytes, to quantize them while it loads."""
+    if not call["pre_quantized"]:
+        samples.expect_layers(_to_quantize(model), {"transformers"})
 
 
 def weight(function: Function, hook: Hook, library: Library) -> Function:

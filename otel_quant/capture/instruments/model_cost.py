@@ -87,6 +87,7 @@ def figures_of(
         "assumed": (
             *(f"{each.name}={each.length}" for each in cost.assumed),
             *(f"{each.node}: {each.taken} branch" for each in cost.assumed_branches),
+            *(f"{node}: keys of past and query" for node in cost.assumed_full),
         ),
         "input_shapes": tuple(
             f"{name}={'x'.join(map(str, shape))}"

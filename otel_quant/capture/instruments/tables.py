@@ -146,6 +146,18 @@ def of_float16(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
     return {semconv.WEIGHT_TYPE: "float16"}
 
 
+_CONVERTERS: Final = (
+    ("float16", "convert_float_to_float16"), ("float16", "convert_float_to_float16_model_path"),
+    *((f"auto_mixed_precision{each}", f"auto_convert_mixed_precision{each}") for each in ("", "_model_path")),
+)  # fmt: skip
+_CONVERTED: Final = (("model_path", semconv.INPUT_PATH), ("source_model_path", semconv.INPUT_PATH), ("target_model_path", semconv.OUTPUT_PATH))  # fmt: skip
+
+_library(
+    "onnxconverter-common",
+    *(Hook(f"onnxconverter_common.{module}", name, STEP, ProfileStep.MODEL_QUANTIZATION, _CONVERTED, config=ALL, describe="tables:of_float16") for module, name in _CONVERTERS),
+    is_common=True,  # converters of models import it
+)  # fmt: skip
+
 # --- PyTorch's own quantization: eager and FX graph mode ----------------------------------
 
 # Between preparation and conversion the program itself runs the model to calibrate it; only ``quantize`` is
@@ -191,6 +203,7 @@ _library(
 _library(
     "transformers",
     Hook("transformers.modeling_utils", "PreTrainedModel.from_pretrained", STEP, ProfileStep.MODEL_QUANTIZATION, config=("kwargs.quantization_config",), needs="quantization_config"),
+    Hook("transformers.integrations.bitsandbytes", "replace_with_bnb_linear", OBSERVED, after="libraries:note_replaced"),
     is_common=True,  # every program that uses it loads models
     built_on="torch torchao hqq optimum-quanto bitsandbytes compressed-tensors",
 )  # fmt: skip
@@ -236,7 +249,8 @@ _library(
 
 _library(
     "gguf",
-    Hook("gguf.gguf_writer", "GGUFWriter.write_tensors_to_file", STEP, ProfileStep.EXPORT_GGUF, (("self.path", semconv.OUTPUT_PATH),), describe="tables:of_gguf"),
+    Hook("gguf.gguf_writer", "GGUFWriter.write_tensors_to_file", STEP, ProfileStep.EXPORT_GGUF, (("self.path", semconv.OUTPUT_PATH),), describe="tables:of_gguf", before="libraries:expect_tensors"),
+    Hook("gguf.gguf_writer", "GGUFWriter.write_padding", OBSERVED, before="libraries:next_tensor"),
 )  # fmt: skip
 
 
@@ -246,6 +260,20 @@ def of_gguf(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
     types = {each.dtype.name for each in tensors if len(each.shape) > 1}
     return agreed([{semconv.WEIGHT_TYPE: name} for name in sorted(types)])
 
+
+# --- Google's AI Edge Quantizer: LiteRT models, by a recipe for groups of operators --------
+
+_EDGE: Final = "ai_edge_quantizer"
+_EDGE_FILES: Final = (("self._model_name", semconv.INPUT_PATH), ("serialize_to_path", semconv.OUTPUT_PATH))  # fmt: skip
+_EDGE_RECIPE: Final = "libraries:of_edge_recipe"
+
+_library(
+    "ai-edge-quantizer",
+    Hook(f"{_EDGE}.quantizer", "Quantizer.calibrate", STEP, choose="libraries:edge_calibration", sources=_EDGE_FILES, describe=_EDGE_RECIPE, before="libraries:expect_edge_samples"),
+    *(Hook(f"{_EDGE}.calibrator", f"{each}._calibrate_step", OBSERVED, before="libraries:edge_sample") for each in ("_InferenceOnlyCalibrator", "_PreserveAllTensorsCalibrator", "_ProfilerBasedCalibrator")),
+    Hook(f"{_EDGE}.quantizer", "Quantizer.quantize", STEP, ProfileStep.MODEL_QUANTIZATION, _EDGE_FILES, describe=_EDGE_RECIPE),
+    Hook(f"{_EDGE}.quantizer", "Quantizer.validate", STEP, ProfileStep.MODEL_EVALUATION, _EDGE_FILES, describe=_EDGE_RECIPE),
+)  # fmt: skip
 
 # --- compressed-tensors alone: a configuration applied, weights compressed ----------------
 
@@ -336,6 +364,7 @@ _library(
 _library(
     "hqq",
     Hook("hqq.models.base", "BaseHQQModel.quantize_model", STEP, ProfileStep.MODEL_QUANTIZATION, config=("quant_config",)),
+    Hook("hqq.models.base", "BasePatch.patch_linearlayers", OBSERVED, before="libraries:linears_of_hqq"),
     Hook("hqq.core.quantize", "HQQLinear.quantize", LAYERS, ProfileStep.MODEL_QUANTIZATION, config=("weight_quant_params",), before=LAYER),
     built_on="torch",
 )  # fmt: skip

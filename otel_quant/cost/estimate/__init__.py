@@ -205,7 +205,7 @@ class Estimate:
         return "yes" if is_below else "perhaps"
 
 
-_LIKE: Final = 0.1  # Share by which a peak may lie below or above one extrapolated from a real run
+_LIKE: Final = 0.1  # Share by which more or less may be taken than a real run tells
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +300,8 @@ def extrapolated(
         EstimatePart("outside", highest, "memory was higher before or after its calibration"),
     )
     memory, (rest, *each) = tuple(part for part in found if part.bytes), run.seconds or (0.0,)
-    seconds = tuple(rest + samples * it for it in each if not is_other)
+    spread = zip(each, (1 - _LIKE, 1, 1 + _LIKE), strict=False)
+    seconds = tuple((rest + samples * it) * part for it, part in spread if not is_other)
     torch = run.torch if wanted.torch else 0
     wanted = replace(wanted, memory=memory, probed=run.samples, torch=torch, seconds=seconds)
     below, above = (method.below, method.above) if is_other else (_LIKE, _LIKE)

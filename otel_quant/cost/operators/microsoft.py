@@ -199,12 +199,12 @@ def _multi_head(op: TypedNode) -> AttentionSizes:
 
 
 def _grouped(op: TypedNode) -> AttentionSizes:
-    """Few key heads for many query heads; the cache may be longer than what is in it."""
+    """Few key heads for many query heads; the cache may be longer than what is in it, and is full where that is data."""
     batch, queries, hidden = op.shape(0)
     heads, kv_heads = op.attr("num_heads", 0), op.attr("kv_num_heads", 0)
     size = per_head(hidden, heads if op.has(1) else heads + 2 * kv_heads)
-    keys = rule.first_of(op, 6)
     room = op.shape(3)[2] if op.has(3) else 0
+    keys = rule.first_of(op, 6) if rule.has_known_keys(op) else rule.total((queries, room))
     present = None if keys is None or room is None else max(keys, room)
     return AttentionSizes(batch, heads, kv_heads, queries, keys, size, size, present)
 

@@ -221,6 +221,12 @@ def first_of(op: TypedNode, i: int) -> int | None:
     return next(iter(whole(op.known_data(i)[:1])), None)
 
 
+def has_known_keys(op: TypedNode) -> bool:
+    """Whether it is known to how many keys a node attends: a GroupQueryAttention may be given the number as data."""
+    takes_number = op.kind == "com.microsoft:GroupQueryAttention" and op.has(6)
+    return not takes_number or first_of(op, 6) is not None
+
+
 def whole(items: Iterable[Scalar]) -> Shape:
     """Returns elements as integers, None for one that is not known."""
     return tuple(None if item is None else int(item) for item in items)

@@ -61,6 +61,20 @@ def run_by_onnxruntime(path: Path, folder: Path, *, arm: bool = False) -> dict[s
     return made
 
 
+def run_by_default(path: Path, folder: Path) -> int:
+    """Returns the bytes that all nodes make in a default session, changes of layout left out."""
+    options = onnxruntime.SessionOptions()
+    options.enable_profiling = True
+    options.profile_file_prefix = str(folder / "default")
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    session.run(
+        None, {each.name: np.zeros(each.shape, np.float32) for each in session.get_inputs()}
+    )
+    events = json.loads(Path(session.end_profiling()).read_text())
+    ran = (each["args"] for each in events if each["name"].endswith("_kernel_time"))
+    return sum(int(each["output_size"]) for each in ran if "Reorder" not in each["op_name"])
+
+
 def contractions_in_float(path: Path, folder: Path, *, arm: bool = False) -> dict[str, int]:
     """Returns how many Conv, Gemm and MatMul nodes onnxruntime runs in float, by operator."""
     names = [event["args"].get("op_name") for event in _profile(path, folder, arm=arm)]

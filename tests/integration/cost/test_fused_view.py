@@ -11,7 +11,7 @@ import onnx
 import onnx.parser
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
+from onnxruntime.quantization import QuantFormat, QuantType, quantize_dynamic, quantize_static
 
 from otel_quant.cost import analyze
 from otel_quant.cost.graph import FUSIONS, runtime_here
@@ -20,6 +20,7 @@ from tests.fixtures.onnx_builder import model_of_text
 from tests.integration.cost.exporting import samples
 from tests.integration.cost.kernels_run import (
     contractions_in_float,
+    run_by_default,
     run_by_onnxruntime,
     run_by_the_fused_view,
     said_to_run_in_float,
@@ -314,3 +315,54 @@ def test_contractions_run_as_the_rules_expect_in_every_form(arm: bool) -> None:
     runs = list(compared(runtime_here()._replace(arm=arm)))
     assert [(form.title, seen, said) for form, seen, said in runs if seen != said] == []
     assert {seen for _, seen, _ in runs} == {"integers", "weights", "float", "fails"}
+
+
+RESIDUAL = """
+<ir_version: 8, opset_import: ["" : 17]>
+net (float[1, 16, 12, 12] x) => (float[1, 10] y) {
+    [conv0] c0 = Conv <pads = [1, 1, 1, 1]> (x, w0, b)
+    [norm] n0 = BatchNormalization (c0, one, b, b, one)
+    [relu0] r0 = Relu (n0)
+    [conv1] c1 = Conv <pads = [1, 1, 1, 1]> (r0, w1, b)
+    [clip1] r1 = Clip (c1, low, high)
+    [conv2] c2 = Conv <pads = [1, 1, 1, 1]> (r1, w2, b)
+    [sum] s = Add (c2, r0)
+    [relu2] r2 = Relu (s)
+    [conv3] c3 = Conv <pads = [1, 1, 1, 1]> (r2, w3, b)
+    [elu] e3 = Elu (c3)
+    [pool] g = GlobalAveragePool (e3)
+    [flat] f = Flatten (g)
+    [fc] z = Gemm (f, wf, b)
+    [act] a = Sigmoid (z)
+    [mm] m = MatMul (a, wm)
+    [add] y = Add (m, bm)
+}"""
+
+
+@pytest.mark.parametrize("is_dynamic", [False, True])
+def test_what_follows_a_contraction_of_floats_is_in_its_kernel_where_onnxruntime_has_it_there(
+    is_dynamic: bool, tmp_path: Path
+) -> None:
+    random = np.random.default_rng(0)
+    shapes = {
+        **{f"w{i}": (16, 16, 3, 3) for i in range(4)},
+        "wf": (16, 16),
+        "wm": (16, 10),
+        "bm": (10,),
+    }
+    weights = {
+        name: np.asarray(random.standard_normal(shape) / 9, np.float32)
+        for name, shape in shapes.items()
+    }
+    others = {"b": np.zeros(16), "one": np.ones(16), "low": np.float32(0), "high": np.float32(6)}
+    tensors = weights | {name: np.asarray(each, np.float32) for name, each in others.items()}
+    path = tmp_path / "net.onnx"
+    onnx.save(model_of_text(RESIDUAL, **tensors), path)
+    scales = 0
+    if is_dynamic:
+        quantize_dynamic(path, path, op_types_to_quantize=["MatMul"])
+        scales = 2 * 4  # products of two scales, which are a part of the kernels
+    made = run_by_the_fused_view(path)
+    assert sum(made.values()) - scales == run_by_default(path, tmp_path)
+    file = analyze(path, view="file").memory_bytes - analyze(path).memory_bytes
+    assert file >= 4 * 16 * 144 * 4  # norm, two Relus, Clip and Add make nothing of their own

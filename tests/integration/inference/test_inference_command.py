@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import onnx
@@ -79,6 +80,18 @@ def test_two_models_are_printed_side_by_side(files: tuple[str, str], tmp_path: P
     assert error["name"] == "m2_DQ"
     assert -1 <= error["cosine"] <= 1
     assert "accuracy" not in before
+
+
+def test_the_graph_is_written_in_the_shades_of_a_figure(
+    files: tuple[str, str], tmp_path: Path
+) -> None:
+    run(tmp_path, *files, "--graph", "change=graph.svg", "--graph", "type=graph.json")
+    boxes = ElementTree.parse(tmp_path / "graph.svg").iterfind(".//{*}g/{*}title")
+    assert [str(each.text).partition(":")[0] for each in boxes] == ["m1", "relu", "m2"]
+    types = json.loads((tmp_path / "graph.json").read_text())["results"]
+    assert types["m1"] == {"value": "float32 -> uint8"}
+    _, err = run(tmp_path, *files, "--graph", "speed=graph.svg", code=2)
+    assert "--graph speed=graph.svg; expected one of time, change, weights" in err
 
 
 def test_nodes_without_a_name_are_joined_by_the_tensor_that_they_make(tmp_path: Path) -> None:

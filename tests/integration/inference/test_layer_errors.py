@@ -19,10 +19,7 @@ from onnxruntime.quantization.matmul_nbits_quantizer import (
 )
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
-from otel_quant.inference.accuracy_findings import FINDINGS
 from otel_quant.inference.measure import measure_files
-from otel_quant.inference.onnx_findings import OnnxEvidence
-from otel_quant.inference.onnx_kernels import FileGraph
 from otel_quant.inference.results import ModelResult, TensorError
 from otel_quant.inference.subjects import Options
 from otel_quant.views.inference import document
@@ -302,15 +299,13 @@ def test_what_the_outputs_lose_by_a_layer_is_what_they_have_more_if_it_is_left_i
     assert planted is not None
     assert better is not None
     worst = planted.layers[0]
-    assert (worst.node, worst.gain is None) == ("conv1", name != "clipped scale")
+    assert worst.node == "conv1"
     won = (better.lowest_sqnr or 0) - (planted.lowest_sqnr or 0)
     assert worst.lost == pytest.approx(won, abs=0.5)  # one of the two is optimized
     assert won > 20
 
 
-def test_a_layer_that_hurts_accuracy_has_that_verdict_and_why_and_a_finding_if_it_has_no_other(
-    folder: Path,
-) -> None:
+def test_a_layer_that_hurts_accuracy_has_that_verdict_and_why(folder: Path) -> None:
     model = Planting(folder / "channels.onnx")
     _clipped(model)
     onnx.save(model.model, folder / "planted.onnx")
@@ -319,16 +314,28 @@ def test_a_layer_that_hurts_accuracy_has_that_verdict_and_why_and_a_finding_if_i
     page = "".join(written(document(result, 20), "markdown"))
     [row] = [line for line in page.splitlines() if line.startswith("| conv1 ") and "hurts" in line]
     assert "dB are left of them" in row
-    evidence = OnnxEvidence(
-        FileGraph(paths[1], {}, {}), (), (), "all",
-        layers=[TensorError("a", 12.0, node="a", gain=20.0), TensorError("b", 12.0, node="b", gain=5.0)],
-        outputs=10.0,
-    )  # fmt: skip
-    [alone] = [each for each in FINDINGS.of(evidence, 1.0) if each.kind == "alone"]
-    assert (alone.node, alone.remedy) == ("a", "leave it in float, or in 16 bits")
-    assert alone.sentence.startswith(
-        "with the result of `a` in float the outputs have 30.0 dB, not 10.0"
-    )
+    assert not TensorError("a", 12.0, lost=5.0).hurts(10.0, is_named=False)
+    assert TensorError("a", 12.0, lost=20.0).hurts(10.0, is_named=False)
+    assert not TensorError("a", 32.0, lost=20.0).hurts(31.0, is_named=False)
+
+
+def test_what_is_within_a_function_of_the_model_has_no_row_and_the_others_have(
+    folder: Path,
+) -> None:
+    model = onnx.load(folder / "channels.onnx")
+    body = [
+        helper.make_node("Abs", ["a"], ["within"]),
+        helper.make_node("Identity", ["within"], ["b"]),
+    ]
+    opset = [helper.make_opsetid("", 17)]
+    model.functions.append(helper.make_function("own", "Size", ["a"], ["b"], body, opset))
+    model.opset_import.append(helper.make_opsetid("own", 1))
+    model.graph.node.append(helper.make_node("Size", ["y"], ["z"], "size", domain="own"))
+    model.graph.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, None))
+    onnx.save(model, folder / "function.onnx")
+    (result,) = _compared(folder, "function")
+    assert result.accuracy is not None
+    assert {each.node for each in result.accuracy.layers} >= {"conv0", "conv1", "conv2", "fc"}
 
 
 def test_weights_in_a_block_that_is_longer_than_they_are_are_no_finding(tmp_path: Path) -> None:

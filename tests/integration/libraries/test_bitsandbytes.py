@@ -30,6 +30,7 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
         semconv.CONFIG_NAME: "BitsAndBytesConfig",
         semconv.INPUT_PATH: "tiny",
         semconv.LAYER_COUNT: 14,  # two layers of seven linear modules
+        semconv.LAYER_TOTAL: 14,
     }  # fmt: skip
     failed = {semconv.LAYER_COUNT: 1, semconv.LAYER_TOTAL: 2, "error.type": "ValueError"}
     steps = {

@@ -22,5 +22,13 @@ def test_layers_are_counted_but_are_not_steps(program: Program, otlp: OtlpReceiv
         semconv.BLOCK_SIZE: 64,
         semconv.GRANULARITY: "group",
         semconv.LAYER_COUNT: 14,  # 2 x 7 modules
+        semconv.LAYER_TOTAL: 14,
     }
-    assert steps_below(otlp, root) == [("language model", {}, [steps_by("hqq")(quantize, known)])]
+    some = {
+        **known, semconv.BITS: 8, semconv.BLOCK_SIZE: 32, semconv.LAYER_COUNT: 2, semconv.LAYER_TOTAL: 2,
+    }  # fmt: skip
+    step = steps_by("hqq")
+    assert steps_below(otlp, root) == [
+        ("language model", {}, [step(quantize, known)]),
+        ("one kind of layer", {}, [step(quantize, some)]),
+    ]

@@ -299,6 +299,22 @@ def test_the_gil_is_not_what_a_thread_waits_for_whose_others_are_in_c_code_or_as
         assert share < 0.3
 
 
+@linux
+def test_a_peak_has_no_line_where_its_thread_has_left_it_for_our_code() -> None:
+    sampler, probe = StackSampler(names_paths=True), MemoryProbe()
+
+    def taken() -> Reading:
+        return Reading(0, time.perf_counter_ns(), {"memory": probe()})
+
+    steps = steps_in(None)
+    steps[0] = replace(steps[0], start=taken())
+    sampler.take(steps, taken(), 1)
+    held = bytearray(b"x") * (4 * probe().high_water)
+    del held
+    sampler.take(steps, taken(), 1)  # which is in our code itself
+    assert sampler.peak_line(steps[0], probe().high_water) is None
+
+
 def functions(frame: FrameType | None) -> list[str]:
     """Returns the functions of a stack that are within tests of this file, outermost first."""
     lines = StackSampler(names_paths=True)._lines(frame)
@@ -374,10 +390,12 @@ class Reader:
             self.take()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="page faults by thread are Linux's")
-@pytest.mark.parametrize("in_a_thread", [False, True])
+@linux
+@pytest.mark.parametrize(
+    ("in_a_thread", "is_sampled"), [(False, True), (True, True), (False, False)]
+)
 def test_a_data_reader_has_what_its_thread_has_taken_though_samples_come_later(
-    in_a_thread: bool,
+    in_a_thread: bool, is_sampled: bool
 ) -> None:
     sampler, probe, reader = (
         StackSampler(names_paths=True),
@@ -388,14 +406,16 @@ def test_a_data_reader_has_what_its_thread_has_taken_though_samples_come_later(
     def take() -> None:
         sampler.take(steps_in(None), Reading(0, time.perf_counter_ns(), {"memory": probe()}), 1)
 
-    take()
+    if is_sampled:
+        take()
     began = taken_now()
     assert began is not None
     reader.get_next()
     sampler.add_reader(0, reader, began)
     take()
     of_reader = grown(sampler).get((0, "Reader.get_next"), 0)
-    assert of_reader == (0 if in_a_thread else pytest.approx(32 * MB, rel=0.1))
+    is_known = is_sampled and not in_a_thread
+    assert of_reader == (pytest.approx(32 * MB, rel=0.1) if is_known else 0)
     assert sum(grown(sampler).values()) < 36 * MB  # nothing twice
 
 

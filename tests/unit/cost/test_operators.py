@@ -7,6 +7,8 @@ from onnx import defs
 
 from otel_quant.cost import analyze
 from otel_quant.cost.operators import all_operators
+from otel_quant.cost.operators.rule import SOFTMAX
+from otel_quant.views.cost import assumptions
 from tests.unit.cost.microsoft_cases import MICROSOFT
 from tests.unit.cost.operator_case import Case, model_of
 from tests.unit.cost.text_models import one
@@ -99,19 +101,20 @@ def test_an_operator_of_onnx_has_the_figure_of_its_definition(name: str) -> None
     assert (cost.nodes[0].outputs[0], cost.uncosted_ops, cost.macs) == (shape, {}, macs)
 
 
-def test_attention_over_an_unknown_number_of_keys_is_not_costed() -> None:
+def test_attention_over_a_number_of_keys_that_is_data_is_assumed_to_be_of_past_and_query() -> None:
     cost = one(
         "(float[1,1,16] q, float[1,2,10,8] past, int32[1] last, int32 keys) => (float[] y)",
         "y = com.microsoft.GroupQueryAttention <num_heads = 2, kv_num_heads = 2> "
         "(q, q, q, past, past, last, keys)",
     )
     (node,) = cost.nodes
-    assert node.outputs == ((1, 1, 16),)
-    assert (node.macs, node.unknown_reason) == (
-        None,
-        "node 'y' (com.microsoft:GroupQueryAttention): "
-        "a length of an attention (keys) is not known",
-    )
+    assert (node.outputs, node.macs, node.unknown_reason) == (
+        ((1, 1, 16),), 2 * (10 + 1) * (16 + SOFTMAX + 1), None,
+    )  # fmt: skip
+    assert cost.assumed_full == ("y",)
+    assert assumptions(cost) == [
+        "assumed that 'y' (GroupQueryAttention) attends to past and query together: how many keys there are is data"
+    ]
 
 
 X = "(uint8[1,4,4,4] x, float s, uint8 z, uint8[4,4,1,1] w) => (uint8[] y)"

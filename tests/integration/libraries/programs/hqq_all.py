@@ -25,6 +25,14 @@ def main() -> None:
             device="cpu",
         )
     assert model(torch.arange(4).reshape(1, 4)).logits.shape == (1, 4, 32)
+    some = transformers.LlamaForCausalLM.from_pretrained("tiny")
+    with otel_quant.step("one kind of layer"):
+        AutoHQQHFModel.quantize_model(
+            some,
+            quant_config={"self_attn.q_proj": BaseQuantizeConfig(nbits=8, group_size=32)},
+            compute_dtype=torch.float32,
+            device="cpu",
+        )
 
 
 if __name__ == "__main__":

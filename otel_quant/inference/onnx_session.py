@@ -232,12 +232,11 @@ class OnnxSession:
 
         from otel_quant.inference.advise.noise import noise_of_parts
 
-        sessions = [
-            onnxruntime.InferenceSession(
-                path, self._session_options(level), providers=["CPUExecutionProvider"]
-            )
-            for path, level in ((errors, "disable"), (floats, "all"), (first, "all"))
-        ]
+        def session(path: str, level: str) -> Any:
+            options, providers = self._session_options(level), ["CPUExecutionProvider"]
+            return onnxruntime.InferenceSession(path, options, providers=providers)
+
+        sessions = session(errors, "disable"), session(floats, "all"), session(first, "all")
         return noise_of_parts(*sessions, self._feeds)
 
     def _session_options(self, level: str) -> Any:

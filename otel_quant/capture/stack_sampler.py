@@ -295,7 +295,7 @@ class StackSampler:
     def add_reader(self, index: int, reader: object, began: Taken) -> None:
         """Books to a data reader what the calling thread, which has the step, has taken since it called it: samples see other lines."""
         now, code = taken_now(), getattr(getattr(reader, "get_next", None), "__code__", None)
-        if now is None or code is None:
+        if now is None or code is None or not self._last_rss:
             return
         _, _, own, every = (after - before for after, before in zip(now, began, strict=True))
         grown = now[1] - (self._last_rss if self._last_ns > began[0] else began[1])

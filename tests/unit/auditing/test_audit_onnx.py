@@ -85,8 +85,8 @@ PLANTED: Final = {
         scales([0.01] * 64),
         f"shape {UP} has 64 scales where 128 are expected",
     ),
-    "a NaN": ("qdq", scales([np.nan] + [0.01] * 63), f"scale {UP}.scale 1 of 64 are NaN"),
-    "zero": ("nbits", scales([0.0] * 128), f"scale {UP}.scale all are zero"),
+    "a NaN": ("qdq", scales([np.nan] + [0.01] * 63), f"scale {UP}.scale has NaN values: 1 of 64"),
+    "zero": ("nbits", scales([0.0] * 128), f"scale {UP}.scale has zero values: all"),
 }
 
 

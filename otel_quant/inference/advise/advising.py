@@ -120,11 +120,9 @@ class _Advising:
         size = sum(it.activations or 0 for it in kernels) or inf
         rate = 5 * sum(it.micros for it in kernels) / size  # of an element: a float and a byte
         makers = {name: self._own.file.maker_of(name) for name in parts.sources}
-        conversions = {
-            name: 0.0 if op is None else rate * (op.outputs[0].size or 0)
-            for name, op in makers.items()
-        }
-        times = map(_times, (self._own, self._float))
+        sizes = {name: op.outputs[0].size or 0 for name, op in makers.items() if op is not None}
+        conversions = {name: rate * size for name, size in sizes.items()}
+        times = _times(self._own), _times(self._float)
         return Choice(parts, noise, rest, *times, conversions, self._own.file.file_bytes)
 
     @property
@@ -216,16 +214,24 @@ class _Advising:
 
     def _nodes(self, left: frozenset[str]) -> tuple[AdvisedNode, ...]:
         choice, total = self._choice, self._choice.figures(()).noise or 1
-        parts = choice.parts
-        found = []
-        for node in [each for each in parts.nodes if not each.follows]:
-            made = [choice.noise[it] / total for it in node.makes if it in choice.noise]
-            weights = choice.noise[node.name] / total if node.name in choice.noise else None
-            times = (each.get(node.name) for each in (choice.micros, choice.float_micros))
-            times = (None if each is None else 1e-6 * each for each in times)
-            about = (node.name, node.op_type, node.name in left, sum(made) if made else None)
-            found.append(AdvisedNode(*about, weights, *times, parts.growth.get(node.name)))
-        return tuple(sorted(found, key=lambda it: -(it.noise or 0) - (it.weights_noise or 0)))
+        shares = {name: power / total for name, power in choice.noise.items()}
+        before, after = (
+            {name: 1e-6 * micros for name, micros in each.items()}
+            for each in (choice.micros, choice.float_micros)
+        )
+        nodes = [
+            AdvisedNode(
+                *(it.name, it.op_type, it.name in left),
+                noise=sum(shares.get(each, 0.0) for each in it.makes) if it.makes else None,
+                weights_noise=shares.get(it.name),
+                seconds=before.get(it.name),
+                float_seconds=after.get(it.name),
+                growth=choice.parts.growth.get(it.name),
+            )
+            for it in choice.parts.nodes
+            if not it.follows
+        ]
+        return tuple(sorted(nodes, key=lambda it: -(it.noise or 0) - (it.weights_noise or 0)))
 
 
 def _times(model: OnnxModel) -> Mapping[str, float]:

@@ -29,7 +29,11 @@ def parts(kind: str) -> tuple[list[Any], Parts]:
             constants[f"{name}.scale"] = np.full(128, 0.01, np.float32)
             sizes = {"K": 64, "N": 64, "bits": 4, "block_size": 32}
             inputs = [value, weight, f"{name}.scale"]
-            nodes.append(helper.make_node("MatMulNBits", inputs, [made], name, domain="com.microsoft", **sizes))  # fmt: skip
+            nodes.append(
+                helper.make_node(
+                    "MatMulNBits", inputs, [made], name, domain="com.microsoft", **sizes
+                )
+            )
         else:
             constants[weight] = np.zeros((64, 64), np.int8)
             constants[f"{name}.scale"] = np.full(64, 0.01, np.float32)
@@ -67,11 +71,19 @@ def scales(values: Any) -> Callable[[list[Any], Parts], None]:
 
 PLANTED: Final = {
     "forgotten": ("qdq", in_float, f"forgotten {UP} is float32, and others like it are int8"),
-    "scales too few": ("qdq", scales([0.01] * 63), f"shape {UP} has 63 scales where 1 or 64 are expected"),
-    "scales of other blocks": ("nbits", scales([0.01] * 64), f"shape {UP} has 64 scales where 128 are expected"),
+    "scales too few": (
+        "qdq",
+        scales([0.01] * 63),
+        f"shape {UP} has 63 scales where 1 or 64 are expected",
+    ),
+    "scales of other blocks": (
+        "nbits",
+        scales([0.01] * 64),
+        f"shape {UP} has 64 scales where 128 are expected",
+    ),
     "a NaN": ("qdq", scales([np.nan] + [0.01] * 63), f"scale {UP}.scale 1 of 64 are NaN"),
     "zero": ("nbits", scales([0.0] * 128), f"scale {UP}.scale all are zero"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PLANTED)

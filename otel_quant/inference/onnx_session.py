@@ -98,6 +98,7 @@ REFUSALS: Final = {
     r"Unsupported model IR version: \d+, max supported IR version: (\d+)": r"it is newer than this onnxruntime; expected a newer one, or model.ir_version = \1 in onnx",
     r"Opset \d+ is under development.*till opset (\d+)": r"it is newer than this onnxruntime; expected a newer one, or the model exported with opset \1",
     r"Type 'tensor\((u?int(?:4|16))\)' of input parameter .*of operator \((?:Q|Deq)uantizeLinear\)": r"\1 is of opset 21; expected onnx.version_converter.convert_version(model, 21)",
+    r"Could not find an implementation for ConvInteger\(": "this onnxruntime has no ConvInteger of int8 weights; expected quantize_dynamic with weight_type=QuantType.QUInt8, or a newer one",
     r"Could not find an implementation for (\w+)\(": r"there is no kernel of \1 for its types; expected float32, or another provider",
     r"External data path does not exist": "a file with its weights is missing; expected it where it was beside the model",
     r"two nodes with same node name \((.*)\)": r"two nodes have one name; expected another name for one of \1",

@@ -45,6 +45,9 @@ onnxruntime, NNCF and Model Optimizer write they are read from the nodes and ten
 Functions that a program calls for one layer after another, outside of a step, are one step with that many layers: it ends
 with the last call, when another step begins, its thread ends or 5 s pass without one.
 
+`otel-quant run -- llama-quantize ...` is a step too, of the library llama.cpp: its layers are the tensors that the program
+prints ("[  12/ 291] blk.0"), its types those that it converts to. `convert_hf_to_gguf.py` is a program of `gguf`.
+
 Within the steps and entry points of a library that is built on another, the other's calls
 are not reported. Figures and attributes of the steps: [telemetry.md](telemetry.md).
 
@@ -52,7 +55,7 @@ A step counts the calibration samples and the layers that it begins, and knows o
 `quant.calibration.sample_count` of `sample_total`, `quant.layer_count` of `layer_total`. `watch` shows them while the step
 runs ("layer 17 of 32, about 40 min left"), and after a kill so do `show` and the report. A layer is what the library goes
 through one after the other: a decoder layer in Quark, AutoRound and GPTQModel, a part of the model in LLM Compressor, a
-linear layer in HQQ and optimum-quanto, a node in NNCF and in Quark for ONNX. Each loop over layers counts from the first one again.
+linear layer in HQQ and optimum-quanto, a node in NNCF and in Quark for ONNX, a tensor in GGUF files. Each loop over layers counts from the first one again.
 
 What a function *records* is how well the library has quantized a layer, as it computes that itself: no
 forward pass is added for it. Each is a log record `quant.accuracy.measured` and a line of the recording; median

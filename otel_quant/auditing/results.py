@@ -64,7 +64,7 @@ class AuditedLayer(NamedTuple):
     name: str
     state: LayerState
     type: str = ""  # What its weights are stored in
-    shape: tuple[int, ...] = ()  # Of its weights as they are used: outputs first
+    shape: tuple[int, ...] = ()  # Of its weights; of a checkpoint outputs and inputs
     elements: int = 0  # Weights
     bytes: int = 0  # With scales and zero points
     sqnr: float | None = None  # Signal to quantization noise in dB, against the float model

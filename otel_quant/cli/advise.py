@@ -54,8 +54,9 @@ def _quantized_again(folder: Path, command: Sequence[str], nodes: Sequence[str])
     with chdir(copy):
         code, _ = ProgramElsewhere(words, environ, str(output)).wait(nullcontext, list)
     runs = [] if code else cmd.read_recording(str(recording)).runs
-    models_of = [each for run in runs for each in run.models if each.get("role") == "quantized"]
-    found = [copy / str(each["path"]) for each in models_of if str(each["path"]).endswith(".onnx")]
+    written = [each for run in runs for each in run.models if each.get("role") == "quantized"]
+    paths = [str(each.get("path")) for each in written]
+    found = [copy / path for path in paths if path.endswith(".onnx")]
     why = "it has written no quantized ONNX model"
     if not any(semconv.CONFIG_EXCLUDED in step.attributes for run in runs for step in run.steps):
         why = "it calls no quantize_static of onnxruntime or AMD Quark; expected one of these"

@@ -217,6 +217,24 @@ def models_of_optimum(call: Mapping[str, Any], folder: Any) -> Models:
     return steps.models_of({"input_model": before, "output_model": after}, None)
 
 
+# --- GGUF ---------------------------------------------------------------------------------
+
+
+def expect_tensors(call: Mapping[str, Any], library: Library) -> None:
+    """Notes how many tensors are written, each maybe quantized then, and counts the first as a layer."""
+    if call["self"].temp_file is None:  # else they are in one file already
+        samples.expect_layers(sum(map(len, call["self"].tensors)), {library.distribution})
+        samples.count_layer({library.distribution})
+
+
+def next_tensor(call: Mapping[str, Any], library: Library) -> None:
+    """Counts the tensor that follows, if one does: what was written is filled up, and before that the header."""
+    step = samples.step_counting({library.distribution})
+    done, total = step.counts.get("layer", (0, 0)) if step is not None else (0, 0)
+    if done < (total or 0) and call["n"] != call["fp"].tell():
+        samples.count_layer({library.distribution})
+
+
 # --- HQQ ----------------------------------------------------------------------------------
 
 
@@ -232,9 +250,6 @@ def linears_of_hqq(call: Mapping[str, Any], library: Library) -> None:
 # --- Google's AI Edge Quantizer -----------------------------------------------------------
 
 
-_USUAL_ALGORITHM: Final = "min_max_uniform_quantize"
-
-
 def edge_calibration(call: Mapping[str, Any]) -> str | None:
     """Step **Calibration**, if the recipe needs one."""
     return ProfileStep.CALIBRATION if call["self"].need_calibration else None
@@ -242,11 +257,7 @@ def edge_calibration(call: Mapping[str, Any]) -> str | None:
 
 def of_edge_recipe(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
     """Returns the attributes of a recipe."""
-    recipe = call["self"].get_quantization_recipe()
-    keys = {str(getattr(each["algorithm_key"], "value", "")) for each in recipe} - {
-        _USUAL_ALGORITHM
-    }
-    return described(recipe) | ({semconv.ALGORITHMS: tuple(sorted(keys))} if keys else {})
+    return described(call["self"].get_quantization_recipe())
 
 
 def expect_edge_samples(call: Mapping[str, Any], library: Library) -> None:

@@ -146,16 +146,15 @@ def of_float16(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
     return {semconv.WEIGHT_TYPE: "float16"}
 
 
-_CONVERTER: Final = "onnxconverter_common"
-_CONVERTED_FILES: Final = (("model_path", semconv.INPUT_PATH), ("source_model_path", semconv.INPUT_PATH), ("target_model_path", semconv.OUTPUT_PATH))  # fmt: skip
 _CONVERTERS: Final = (
-    "float16:convert_float_to_float16", "float16:convert_float_to_float16_model_path", "auto_mixed_precision:auto_convert_mixed_precision",
-    "auto_mixed_precision_model_path:auto_convert_mixed_precision_model_path",
+    ("float16", "convert_float_to_float16"), ("float16", "convert_float_to_float16_model_path"),
+    *((f"auto_mixed_precision{each}", f"auto_convert_mixed_precision{each}") for each in ("", "_model_path")),
 )  # fmt: skip
+_CONVERTED: Final = (("model_path", semconv.INPUT_PATH), ("source_model_path", semconv.INPUT_PATH), ("target_model_path", semconv.OUTPUT_PATH))  # fmt: skip
 
 _library(
     "onnxconverter-common",
-    *(Hook(f"{_CONVERTER}.{module}", name, STEP, ProfileStep.MODEL_QUANTIZATION, _CONVERTED_FILES, config=ALL, describe="tables:of_float16") for module, _, name in (each.partition(":") for each in _CONVERTERS)),
+    *(Hook(f"onnxconverter_common.{module}", name, STEP, ProfileStep.MODEL_QUANTIZATION, _CONVERTED, config=ALL, describe="tables:of_float16") for module, name in _CONVERTERS),
     is_common=True,  # converters of models import it
 )  # fmt: skip
 
@@ -250,7 +249,8 @@ _library(
 
 _library(
     "gguf",
-    Hook("gguf.gguf_writer", "GGUFWriter.write_tensors_to_file", STEP, ProfileStep.EXPORT_GGUF, (("self.path", semconv.OUTPUT_PATH),), describe="tables:of_gguf"),
+    Hook("gguf.gguf_writer", "GGUFWriter.write_tensors_to_file", STEP, ProfileStep.EXPORT_GGUF, (("self.path", semconv.OUTPUT_PATH),), describe="tables:of_gguf", before="libraries:expect_tensors"),
+    Hook("gguf.gguf_writer", "GGUFWriter.write_padding", OBSERVED, before="libraries:next_tensor"),
 )  # fmt: skip
 
 

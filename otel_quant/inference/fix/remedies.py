@@ -261,8 +261,7 @@ def _has_new_bias(graph: EditedGraph, node: Any) -> bool:
     floats, (_codes, now) = _floats(graph, name), graph.dequantized(name)
     if by is None or floats is None or floats.ndim != 1 or by.scale.size not in (1, floats.size):
         return False
-    is_wide = now is not None and now.zero.dtype == np.int32
-    if now is not None and is_wide and np.allclose(now.scale, by.scale, rtol=0.01, atol=0):
+    if now and now.zero.dtype == np.int32 and np.allclose(now.scale, by.scale, rtol=0.01, atol=0):
         return False
     codes = np.rint(floats / by.scale.astype(np.float64))
     if not np.abs(codes).max(initial=0) <= np.iinfo(np.int32).max:  # or NaN
@@ -353,11 +352,15 @@ def _dequantizers(graph: EditedGraph, quantizer: Any) -> Sequence[Any]:
 
 
 def _quantize_otherwise(graph: EditedGraph, quantizer: Any, old: Scales, new: Scales) -> None:
-    """Gives a tensor other scales, and those that operators move it to without computing."""
+    """Gives a tensor other scales, those that operators move it to without computing, and biases of int32 what follows."""
     readers = _dequantizers(graph, quantizer)
     for node in (quantizer, *readers):
         graph.requantize(node, new)
-    behind = (op for each in readers for op in graph.readers(each.output[0]))
+    behind = [op for each in readers for op in graph.readers(each.output[0])]
+    for op in behind:
+        bias = graph.scales_of(next(iter(op.input[2:]), ""))
+        if bias is not None and bias.zero.dtype == np.int32:
+            _has_new_bias(graph, op)
     moved = (name for op in behind if op.op_type in _EQUAL for name in op.output)
     for follower in map(graph.quantizer, moved):
         found = graph.scales(follower)

@@ -7,7 +7,7 @@ import pytest
 from otel_quant.schema import semconv
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.steps import steps_below, steps_by
-from tests.integration.libraries.conftest import Program
+from tests.integration.libraries.conftest import Program, each
 
 pytest.importorskip("gguf")
 
@@ -17,5 +17,7 @@ def test_an_export_has_the_types_of_what_it_writes(program: Program, otlp: OtlpR
 
     [root] = otlp.spans_named("quantization")
     named = ("Export GGUF", "gguf.gguf_writer.GGUFWriter.write_tensors_to_file")
-    known = {semconv.WEIGHT_TYPE: ", ".join(written), semconv.OUTPUT_PATH: "out.gguf"}
+    layers = {semconv.LAYER_COUNT: 3, semconv.LAYER_TOTAL: 3}
+    known = {semconv.WEIGHT_TYPE: ", ".join(written), semconv.OUTPUT_PATH: "out.gguf", **layers}
     assert steps_below(otlp, root) == [("written", {}, [steps_by("gguf")(named, known)])]
+    assert program.progress() == each("Export GGUF", "layer", 3)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import gguf
 import numpy as np
+from watched import Progress
 
 import otel_quant
 
 
 def main() -> None:
     random = np.random.default_rng(0)
+    Progress()
     with otel_quant.step("written"):
         writer = gguf.GGUFWriter("out.gguf", "llama")
         for name, kind in (

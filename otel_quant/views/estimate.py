@@ -18,28 +18,30 @@ SCHEMA: Final = 1  # Version of the JSON: raised when a key changes its meaning 
 
 
 def document(
-    model: EstimatedModel, estimates: Sequence[Estimate], limit: int | None, *, explained: bool
+    model: EstimatedModel,
+    estimates: Sequence[Estimate],
+    limit: int | None,
+    *,
+    explained: bool,
+    whose: str = "",
 ) -> doc.Document:
-    """Returns estimates as a document; ``limit`` is what they are to fit into, in bytes.
-
-    What each figure is computed from follows where it is to be explained.
-    """
+    """Returns estimates as a document, with what they are computed from if wanted; ``limit`` is in bytes, ``whose`` a text."""
     return doc.Document(
         _parts(model, estimates, limit, explained=explained),
-        _answer(model.cost.path, estimates, limit), "Memory that a quantization needs",
+        _answer(model.cost.path, estimates, limit, whose), "Memory that a quantization needs",
         is_answer=True, sheet=lambda: doc.Table.of(_SHEET, _lines(estimates, limit)),
         data=lambda: _data(model, estimates, limit),
     )  # fmt: skip
 
 
-def _answer(path: str, estimates: Sequence[Estimate], limit: int | None) -> str:
+def _answer(path: str, estimates: Sequence[Estimate], limit: int | None, whose: str) -> str:
     """Returns how many methods fit into a limit; without one what the least and the most needs."""
     if any(each.most is not None for each in estimates):
-        return f"{path} in {size(limit or 0)}: {_fitting(estimates)}{_times(estimates)}"
+        return f"{path} in {size(limit or 0)}{whose}: {_fitting(estimates)}{_times(estimates)}"
     if limit is not None:
         answers = Counter(each.fits(limit) for each in estimates)
         counts = ", ".join(f"{each} with {answers[each]:,}" for each in ANSWERS if answers[each])
-        return f"{path} in {size(limit)}: {counts} of {counted(len(estimates), 'method')}"
+        return f"{path} in {size(limit)}{whose}: {counts} of {counted(len(estimates), 'method')}"
     ordered = sorted(estimates, key=attrgetter("peak"))
     ends = [f"{size(each.peak)} ({_title(each)})" for each in (ordered[0], *ordered[1:][-1:])]
     samples = counted(ordered[0].samples, "calibration sample")

@@ -134,7 +134,7 @@ def test_what_would_fit_is_answered_by_method_and_number_of_samples(
     answer = estimates(*asked, "--limit", "1GB", "--method", "onnxruntime").splitlines()[0]
     assert answer == "net.onnx in 1.00 GB: perhaps with 1, no with 3 of 4 methods."
     # Without a limit the one that is in force here counts.
-    assert re.match(r"net.onnx in \d+(\.\d+)? [MGTP]B: ", estimates(*asked))
+    assert re.match(r"net.onnx in \d+(\.\d+)? [MGTP]B, the limit here: ", estimates(*asked))
 
 
 def test_a_limit_in_gib_is_answered_in_gib(estimates: Estimates) -> None:

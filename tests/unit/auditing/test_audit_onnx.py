@@ -132,8 +132,9 @@ def test_weights_outside_that_are_gone_cut_or_elsewhere_are_found(tmp_path: Path
 
 
 def test_what_is_wrong_is_an_attribute_of_the_model_that_a_run_has_written(tmp_path: Path) -> None:
-    def found(role: str, paths: bool) -> object:
-        [model] = cost_models([(role, str(path))], time_limit=60, paths=paths)
+    def found(role: str, paths: bool, *left_out: str) -> object:
+        models = [(role, str(path))]
+        [model] = cost_models(models, time_limit=60, paths=paths, left_out=left_out)
         return model.figures.get("audit.problems")
 
     nodes, constants = parts("qdq")
@@ -144,3 +145,4 @@ def test_what_is_wrong_is_an_attribute_of_the_model_that_a_run_has_written(tmp_p
     problem = f"{UP} is float32, and others like it are int8"
     assert found("quantized", True) == (problem,)
     assert (found("quantized", False), found("float", True)) == (None, None)
+    assert found("quantized", True, UP) is None  # as OTEL_QUANT_EXCLUDE has it

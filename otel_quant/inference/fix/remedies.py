@@ -408,7 +408,10 @@ def _double(graph: EditedGraph, _: Judged) -> Iterator[Any]:
 
 @_remedy("pairs", is_last=True, differs="values there are not rounded")
 def _pairs(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
-    """Takes away what quantizes where every DequantizeLinear behind it runs: no kernel reads the integers."""
+    """Takes away what quantizes where every DequantizeLinear behind it runs: no kernel reads the integers.
+
+    Not beside a contraction by integers, for which others may do something.
+    """
     for node in graph.of("QuantizeLinear"):
         source, readers, by = node.input[0], _dequantizers(graph, node), graph.scales(node)
         behind = [name for each in readers for name in each.output]
@@ -416,6 +419,11 @@ def _pairs(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
         if by is None or not readers or is_second or not graph.kept.isdisjoint(behind):
             continue
         if by.zero.dtype.kind not in "iu" or not all(map(judged.runs, (node, *readers))):
+            continue
+        clamp = graph.maker(source, "Relu", "Clip")
+        beside = [graph.maker(source if clamp is None else clamp.input[0])]
+        beside += [op for name in behind for op in graph.readers(name)]
+        if any(op is not None and _is_by_codes(graph, op) for op in beside):
             continue
         graph.remove(node, *readers)
         if _is_positive(by) and graph.maker(source, "Relu") is None:

@@ -144,17 +144,21 @@ PLANTED: Final[dict[str, tuple[str, Callable[[Tensors], None], str]]] = {
     "no scales": ("gptq4", without("scales"), f"missing {UP} has no scales"),
     "no zero points": ("gptq8", without("qzeros"), f"missing {UP} has no qzeros"),
     "scales without codes": ("gptq4", without("qweight"), f"missing {UP} has scales, and no codes"),
-    "a NaN": ("gptq4", scale("scales", b"\x00\x7e"), f"scale {UP}.scales 1 of 1,024 are NaN"),
+    "a NaN": (
+        "gptq4",
+        scale("scales", b"\x00\x7e"),
+        f"scale {UP}.scales has NaN values: 1 of 1,024",
+    ),
     "infinite": (
         "gptq4",
         scale("scales", b"\x00\x7c" * 2, 64),
-        f"scale {UP}.scales 2 of 1,024 are infinite",
+        f"scale {UP}.scales has infinite values: 2 of 1,024",
     ),
-    "zero": ("gptq4", scale("scales", bytes(2048)), f"scale {UP}.scales all are zero"),
+    "zero": ("gptq4", scale("scales", bytes(2048)), f"scale {UP}.scales has zero values: all"),
     "denormal": (
         "gptq4",
         scale("scales", b"\x03\x00"),
-        f"scale {UP}.scales 1 of 1,024 are denormal",
+        f"scale {UP}.scales has denormal values: 1 of 1,024",
     ),
     "bits of GPTQ": (
         "gptq4",
@@ -202,7 +206,7 @@ PLANTED: Final[dict[str, tuple[str, Callable[[Tensors], None], str]]] = {
     "a NaN of FP8": (
         "ct_nvfp4",
         scale("weight_scale", b"\x7f"),
-        f"scale {UP}.weight_scale 1 of 2,048 are NaN",
+        f"scale {UP}.weight_scale has NaN values: 1 of 2,048",
     ),
     "integers for floats": (
         "ct_fp8dyn",
@@ -223,7 +227,7 @@ PLANTED: Final[dict[str, tuple[str, Callable[[Tensors], None], str]]] = {
     "an infinite scale of ModelOpt": (
         "mo_fp8",
         scale("weight_scale", struct.pack("<f", float("inf"))),
-        f"scale {UP}.weight_scale all are infinite",
+        f"scale {UP}.weight_scale has infinite values: all",
     ),
     # Quark
     "a float layer of Quark": (
@@ -260,7 +264,7 @@ PLANTED: Final[dict[str, tuple[str, Callable[[Tensors], None], str]]] = {
     "a zero scale of torchao": (
         "ao_fp8",
         scale("_weight_scale", bytes(4)),
-        f"scale {UP}._weight_scale 1 of 256 are zero",
+        f"scale {UP}._weight_scale has zero values: 1 of 256",
     ),
     # bitsandbytes
     "a float layer of bitsandbytes": (

@@ -34,8 +34,12 @@ def read_process(pid: int, name: str) -> bytes:
     return read_kept(f"/proc/{pid}/{name}" if pid else f"/proc/self/{name}")
 
 
+def _pread(descriptor: int, size: int, offset: int) -> bytes:
+    return os.pread(descriptor, size, offset)  # Windows has none
+
+
 def read_kept(
-    path: str, *, may_be_empty: bool = False, pread: Callable[[int, int, int], bytes] = os.pread
+    path: str, *, may_be_empty: bool = False, pread: Callable[[int, int, int], bytes] = _pread
 ) -> bytes:
     """Reads a kernel file of at most 16 kB, and keeps it open for the next reading."""
     descriptor = _OPEN.get(path)

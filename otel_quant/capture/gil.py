@@ -7,7 +7,6 @@ is read without giving the GIL away: that would wake one of the threads that wai
 from __future__ import annotations
 
 import functools
-import os
 import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
@@ -55,6 +54,8 @@ class GilWaits:
 def _is_waiting(schedstat: str) -> bool | None:
     """Returns whether a thread waits for the GIL; None of one that runs."""
     within, pread = _found()
+    if pread is None:
+        return False
     try:
         system_call = schedstat.replace("schedstat", "syscall")
         arguments = read_kept(system_call, pread=pread).split(None, 2)
@@ -64,7 +65,7 @@ def _is_waiting(schedstat: str) -> bool | None:
 
 
 @functools.cache
-def _found() -> tuple[range, Callable[[int, int, int], bytes]]:
+def _found() -> tuple[range, Callable[[int, int, int], bytes] | None]:
     """Returns where the GIL is, and what reads a file without giving it away."""
     import ctypes  # the probes of a step have loaded it, and a program without one does not need it
 
@@ -77,7 +78,7 @@ def _found() -> tuple[range, Callable[[int, int, int], bytes]]:
         )  # with its Elf64_Sym
         within = range(first, first + symbol[2])
     except (AttributeError, OSError, TypeError, ValueError):
-        return range(0), os.pread  # another Python, or another system
+        return range(0), None  # another Python, or another system
     read, buffer = library.pread, ctypes.create_string_buffer(_LONGEST)
 
     def pread(descriptor: int, *_: int) -> bytes:

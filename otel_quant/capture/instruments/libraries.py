@@ -14,18 +14,10 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.capture.instruments import samples, steps
+from otel_quant.capture.instruments import hooks, samples, steps
 from otel_quant.capture.instruments.configuration import described, plain
 from otel_quant.capture.instruments.forward_passes import end_calibration
-from otel_quant.capture.instruments.hooks import (
-    HOOKS,
-    Arguments,
-    Function,
-    Hook,
-    Library,
-    Models,
-    wraps,
-)
+from otel_quant.capture.instruments.hooks import HOOKS, Arguments, Function, Hook, Library, wraps
 from otel_quant.capture.instruments.layer_values import (
     Layers,
     lower_is_better,
@@ -88,7 +80,7 @@ def static_or_dynamic(call: Mapping[str, Any]) -> str:
     return ProfileStep.QUANTIZATION_STATIC if is_static else ProfileStep.QUANTIZATION_DYNAMIC
 
 
-def models_of_quantizer(call: Mapping[str, Any], result: object) -> Models:
+def models_of_quantizer(call: Mapping[str, Any], result: object) -> hooks.Models:
     """Returns a quantizer's result, and the float model where it knows its file: one in memory was changed in place."""
     quantizer = call["self"]
     return steps.models_of({"input_model": quantizer.model_path}, quantizer.model.model)
@@ -206,7 +198,7 @@ def keep_shapes(call: Mapping[str, Any], result: object) -> None:
         _SHAPES[call["self"]] = operation.input_shapes
 
 
-def models_of_optimum(call: Mapping[str, Any], folder: Any) -> Models:
+def models_of_optimum(call: Mapping[str, Any], folder: Any) -> hooks.Models:
     """Returns the models of a quantizer, with the shapes of its calibration for their cost."""
     quantizer = call["self"]
     if (operation := steps.innermost()) is not None:
@@ -240,11 +232,12 @@ def next_tensor(call: Mapping[str, Any], library: Library) -> None:
 
 def linears_of_hqq(call: Mapping[str, Any], library: Library) -> None:
     """Notes how many linear layers have a configuration."""
-    patch, model, given = call["cls"], call["model"], call["patch_params"] or {}
-    linear, ignored = sys.modules["torch"].nn.Linear, patch.get_ignore_layers(model)
-    tag_of = sys.modules["hqq.models.base"].name_to_linear_tag
-    tags = [tag_of(name) for name, each in model.named_modules() if type(each) is linear and name not in ignored]  # fmt: skip
-    samples.expect_layers(sum(given.get(tag) is not None for tag in tags), steps.owners_of(library))
+    model, given = call["model"], call["patch_params"] or {}
+    linear, base = sys.modules["torch"].nn.Linear, sys.modules["hqq.models.base"]
+    names = {name for name, each in model.named_modules() if type(each) is linear}
+    names -= {*call["cls"].get_ignore_layers(model)}
+    configured = [given.get(base.name_to_linear_tag(name)) is not None for name in names]
+    samples.expect_layers(sum(configured), steps.owners_of(library))
 
 
 # --- Google's AI Edge Quantizer -----------------------------------------------------------
@@ -464,15 +457,10 @@ def moved(function: Function, hook: Hook, library: Library) -> Function:
 
 def _to_quantize(model: Any) -> int:
     """Returns how many weights of a model are made to be quantized, and are not yet."""
-    weights = [
-        each
-        for each in model.parameters()
-        if hasattr(each, "bnb_quantized") or hasattr(each, "has_fp16_weights")
-    ]
-    return sum(
-        not getattr(each, "bnb_quantized", False) and getattr(each, "CB", None) is None
-        for each in weights
-    )
+    made = ("bnb_quantized", "has_fp16_weights")
+    weights = [each for each in model.parameters() if any(hasattr(each, name) for name in made)]
+    values = [(getattr(each, made[0], False), getattr(each, "CB", None)) for each in weights]
+    return sum(not is_quantized and codes is None for is_quantized, codes in values)
 
 
 def note_replaced(call: Mapping[str, Any], model: Any) -> None:

@@ -26,14 +26,7 @@ from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture import scope
-from otel_quant.capture.instruments.configuration import (
-    OF_MODEL,
-    SHOWN,
-    completed,
-    of_arguments,
-    usual,
-    with_outer,
-)
+from otel_quant.capture.instruments import configuration
 from otel_quant.capture.instruments.hooks import (
     COUNT_PASSES,
     ENTRY_POINT,
@@ -104,7 +97,9 @@ def around() -> tuple[Operation, ...]:
 def _within(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
     """Returns attributes with the outer call's."""
     operation = innermost()
-    return with_outer(operation.attributes if operation is not None else _NOTHING, attributes)
+    return configuration.with_outer(
+        operation.attributes if operation is not None else _NOTHING, attributes
+    )
 
 
 @contextmanager
@@ -175,9 +170,9 @@ FILES: Final[dict[str, str]] = {
     name: attribute
     for attribute, names in {
         semconv.INPUT_PATH: "model_input input_model input_model_path pretrained_model_path model_id_or_path "
-        "pretrained_model_name_or_path onnx_path model_stub model",
+        "pretrained_model_name_or_path onnx_path source_model_path model_stub model",
         semconv.OUTPUT_PATH: "model_output output_model_path output_model output_path output_dir save_path "
-        "save_directory checkpoint_dir export_dir",
+        "save_directory checkpoint_dir export_dir serialize_to_path target_model_path",
     }.items()
     for name in names.split()
 }
@@ -189,7 +184,9 @@ def attributes_of(
 ) -> dict[str, AttributeValue]:
     """Returns the attributes that arguments make."""
     with_paths = RUNTIME.settings.paths
-    found = (of_arguments(arguments, config) if config else {}) | dict(usual(arguments))
+    found = (configuration.of_arguments(arguments, config) if config else {}) | dict(
+        configuration.usual(arguments)
+    )
     for path, attribute in (*FILES.items(), *reversed(sources)):
         value = value_at(arguments, path)
         if attribute in (semconv.INPUT_PATH, semconv.OUTPUT_PATH):
@@ -248,7 +245,7 @@ def keep_configuration(
     call: Mapping[str, Any], result: object, attributes: Mapping[str, AttributeValue]
 ) -> None:
     """Keeps the configuration of a call for the model that it returns, else for those that it was given."""
-    kept = {name: value for name, value in attributes.items() if name in OF_MODEL}
+    kept = {name: value for name, value in attributes.items() if name in configuration.OF_MODEL}
     models = [result] if _has_configuration(result) else _configurable(call)
     for model in models if kept else ():
         if id(model) not in _CONFIGURED:
@@ -322,7 +319,7 @@ def as_library_step(function: Function, hook: Hook, library: Library, name: str)
         call = arguments.bound(args, kwargs)
         attributes = attributes_of(call, hook.sources, hook.config)
         attributes = with_configuration(call, attributes, kind)
-        later = SHOWN if hook.after == NOTE_WEIGHTS else ()
+        later = configuration.SHOWN if hook.after == NOTE_WEIGHTS else ()
         return open_library_step(
             kind, library, attributes, later, function=name, filled_in=hook.filled_in
         )
@@ -388,9 +385,11 @@ def open_library_step(
     """
     parent = RUNTIME.current_step()
     if parent is not None and parent.info.library is not None:
-        outer = {name: each for name, each in parent.attributes.items() if name in OF_MODEL}
-        attributes = with_outer(outer, attributes)
-    known = completed(_within(attributes))
+        outer = {
+            name: each for name, each in parent.attributes.items() if name in configuration.OF_MODEL
+        }
+        attributes = configuration.with_outer(outer, attributes)
+    known = configuration.completed(_within(attributes))
     opened = RUNTIME.recorder.open(
         kind, library=library.distribution, library_version=version_of(library),
         attributes={name: each for name, each in known.items() if name not in later}, **more,
@@ -494,7 +493,7 @@ def _as_operation(function: Function, hook: Hook, library: Library) -> Function:
                 attributes |= describe(bound)
             if names := _excluded(hook):
                 attributes[semconv.CONFIG_EXCLUDED] = tuple(names)
-            if not attributes.keys() & OF_MODEL:
+            if not attributes.keys() & configuration.OF_MODEL:
                 attributes = with_configuration(bound, attributes, hook.step)
         costs = find is not None
         with operating(library.distribution, attributes, costs_models=costs) as operation:

@@ -105,9 +105,9 @@ def row(net: Net, folder: Path) -> tuple[str, ...]:
     more = ["--seconds", "3", "--format", "json", "--rerun", " ".join(script)]
     ran = subprocess.run([*command, *more], cwd=folder, stdout=subprocess.PIPE, check=False)
     result: Any = json.loads(ran.stdout)
-    shown = [each for each in result["files"] if each["role"] != "float"]
-    times = [f"{1000 * each['cpu']:.2f}" for each in shown]
-    errors = [f"{each['sqnr']:.1f}" for each in shown]
+    shown = [each for each in result["measured"]["models"] if each["path"] != "float"]
+    times = [f"{1000 * each['latency']['cpu']:.2f}" for each in shown]
+    errors = [f"{each['accuracy']['outputs'][0]['sqnr']:.1f}" for each in shown]
     return net.name, net.quantizer, str(len(result["left"])), *times, *errors
 
 

@@ -451,7 +451,7 @@ def an_old_lock_for_a_moment() -> None:
     pathlib.Path("lock").touch()
     threading.Timer(0.4, os.unlink, ["lock"]).start()
     FileBaton("lock").wait()
-    spin(SECONDS)  # here
+    spin(2 * SECONDS)  # here
 
 
 HOLDER = """
@@ -534,7 +534,7 @@ def another_build_for_a_moment() -> None:
     other = holder(pathlib.Path("a/lock"), 0.8)
     with step("Build"):
         build("a")
-        spin(4)  # here
+        spin(6)  # here
     other.wait()
 
 

@@ -44,6 +44,9 @@ MARKS: Final = "| verdict | planted:", "\n\n"
 FIRST: Final = "-20"
 """Niceness of all that is started, where that is allowed: that others use the machine is not what was planted."""
 
+SHARES: Final = "262144"
+"""The same of a control group, to which that niceness does not reach."""
+
 SPIN: Final = "while True: pass"
 BESIDE: Final = {
     "busy": [[sys.executable, "-c", SPIN]] * 8,
@@ -94,6 +97,8 @@ def control_group(limits: dict[str, float]) -> Iterator[list[str]]:
         made.append(group)
         name, unit = files[kind]
         (group / name).write_text(str(round(limit * unit)))
+        with contextlib.suppress(OSError):
+            (group / "cpu.shares").write_text(SHARES)
     enter = "; ".join(f"echo $$ > {group}/cgroup.procs" for group in made)
     yield ["sh", "-c", f'{enter}; exec "$@"', "sh"] if made else []
     for group in made:

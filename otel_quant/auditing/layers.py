@@ -45,7 +45,7 @@ class Siblings:
     def __init__(self, asked: AskedModel, add: Callable[[str, str, str], None]) -> None:
         self._asked, self._add = asked, add
         self._types: dict[tuple[str, tuple[int, ...]], str] = {}
-        self._sizes: Counter[str] = Counter()
+        self._sizes, self._counts = Counter[str](), Counter[str]()
         self._blocks: set[str] = set()
         self.excess = 0  # Bytes that would not be there if all were as asked for
 
@@ -60,13 +60,15 @@ class Siblings:
         for each in floats:
             for name in (block_of(each.name), pattern_of(each.name)):
                 self._sizes[name] += each.elements
+            self._counts[pattern_of(each.name)] += 1
         return [self._sorted(each) for each in floats]
 
     def _sorted(self, layer: AuditedLayer) -> AuditedLayer:
         asked, is_named = self._asked.of(layer.name)
         role, block = pattern_of(layer.name), block_of(layer.name)
         kin, method = self._types.get((role, layer.shape)), self._asked.method
-        is_inside = block in self._blocks and role != block and method
+        # What a single layer has alone is of another kind, as what predicts further tokens.
+        is_inside = block in self._blocks and self._counts[role] > 1 and method
         if asked is None and (method or is_named):
             return layer
         if kin:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from math import prod
 from pathlib import Path
@@ -10,13 +11,14 @@ from typing import Final
 from otel_quant.auditing.asked import AskedModel
 from otel_quant.auditing.checkpoint import AuditError, StoredTensor
 from otel_quant.auditing.layers import Siblings
-from otel_quant.auditing.results import AuditedLayer, LayerState, Problems
+from otel_quant.auditing.results import AuditedLayer, Problems
 from otel_quant.cost import CostError
 from otel_quant.cost.graph import Graph, GraphNode, Tensor, dtypes, node_name, read_graph
 from otel_quant.schema.units import counted, size
 
 _CONTRACTIONS: Final = ("Conv", "Gemm", "MatMul", "ConvTranspose")
 _MOST_THROUGH: Final = 32  # Nodes between a constant and what reads it
+_ENDING: Final = re.compile(r"_(quant|Q\d)$")  # What onnxruntime's quantizers write behind a name
 _QUANTIZED: Final[Mapping[str, tuple[int, int, int]]] = {
     **dict.fromkeys(("QLinearConv", "QLinearMatMul", "QGemm"), (3, 4, 5)),
     **dict.fromkeys(("ConvInteger", "MatMulInteger"), (1, -1, 3)),
@@ -90,7 +92,7 @@ class OnnxLayers:
             if isinstance(value := node.attributes.get("value"), Tensor)
         }
         for node in graph.nodes:
-            name = node_name(node)
+            name = _ENDING.sub("", node_name(node))
             if node.op_type in _QUANTIZED:
                 weight, scale, zero = (_input(node, at, tensors) for at in _QUANTIZED[node.op_type])
                 if weight is not None:
@@ -102,7 +104,8 @@ class OnnxLayers:
                     scale, zero = (_input(pair, at, tensors) for at in (1, 2))
                     yield self._quantized(name, pair, own, scale, zero)
                 elif own is not None and len(own.dims) > 1:
-                    yield _layer(name, "left out", dtypes.name_of(own.dtype), own, own.stored)
+                    kind = dtypes.name_of(own.dtype)
+                    yield AuditedLayer(name, "left out", kind, own.dims, own.elements, own.stored)
 
     def _quantized(
         self, name: str, node: GraphNode, weight: Tensor, scale: Tensor | None, zero: Tensor | None
@@ -125,7 +128,8 @@ class OnnxLayers:
         if scale is not None and (stored := self._stored(scale)) is not None:
             self._seen[scale.name] = stored
         own = sum(each.stored for each in (weight, scale, zero) if each is not None)
-        return _layer(name, "quantized", type_, weight, own)
+        dims = (numbers["K"], numbers["N"]) if {"K", "N"} <= numbers.keys() else weight.dims
+        return AuditedLayer(name, "quantized", type_, dims, prod(dims), own)
 
     def _stored(self, tensor: Tensor) -> StoredTensor | None:
         """Returns where a scale lies, if that can be read."""
@@ -161,10 +165,6 @@ def _constant_behind(source: str, makers: Mapping[str, GraphNode]) -> tuple[str,
 
 def _input(node: GraphNode, at: int, tensors: Mapping[str, Tensor]) -> Tensor | None:
     return tensors.get(node.inputs[at]) if 0 <= at < len(node.inputs) else None
-
-
-def _layer(name: str, state: LayerState, type_: str, weight: Tensor, stored: int) -> AuditedLayer:
-    return AuditedLayer(name, state, type_, weight.dims, weight.elements, stored)
 
 
 def _wanted(dims: tuple[int, ...], numbers: Mapping[str, int], kind: str) -> set[int]:

@@ -64,7 +64,7 @@ class AuditedLayer(NamedTuple):
     name: str
     state: LayerState
     type: str = ""  # What its weights are stored in
-    shape: tuple[int, ...] = ()  # Of its weights as they are used: outputs first
+    shape: tuple[int, ...] = ()  # Of its weights; of a checkpoint outputs and inputs
     elements: int = 0  # Weights
     bytes: int = 0  # With scales and zero points
     sqnr: float | None = None  # Signal to quantization noise in dB, against the float model
@@ -106,7 +106,7 @@ class Audit(NamedTuple):
         if not self.is_known:
             return f"not audited: the layout {self.layout!r} is not known; {size(self.bytes)}"
         if self.passed:
-            return f"{'as configured' if self.layout else 'no fault, by no configuration'}: {self._summary()}"
+            return f"{'as configured' if self.layout else 'no fault found, without a configuration to compare with'}: {self._summary()}"
         first, more = self.problems[0], sum(each.fails for each in self.problems) - 1
         rest = f", and {counted(more, 'other problem')}" * bool(more)
         return f"{first.where} {first.what}{rest}; {self._summary()}"

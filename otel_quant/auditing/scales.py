@@ -50,7 +50,7 @@ def check_scales(
             del counts["zero"]
         for what, count in counts.items():
             how = "all" if count == each.elements else f"{count:,} of {each.elements:,}"
-            problems.add("scale", each.name, f"{how} are {what}")
+            problems.add("scale", each.name, f"has {what} values: {how}")
     return ScalesRead(read, whole)
 
 

@@ -57,9 +57,19 @@ def _names(text: str) -> frozenset[str] | None:
     return frozenset(name.strip() for name in text.split(",") if name.strip()) or None
 
 
+def _nodes(text: str) -> tuple[str, ...]:
+    import json  # rarely needed, and this module is loaded in every instrumented program
+
+    found = json.loads(text)
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise ValueError(text)
+    return tuple(found)
+
+
 _READERS: Final[Mapping[Kind, tuple[Callable[[str], object], str]]] = {
     "text": (str, "any text"),
     "presence": (bool, "any text"),
+    "nodes": (_nodes, "a list of names in JSON"),
     "names": (_names, "names with commas between them"),
     "exporter": (lambda text: EXPORTER in (_names(text) or ()), "names with commas between them"),
     "stacks": (_one_of(_STACKS), "true, false or all"),

@@ -10,24 +10,18 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Collection, Mapping
-from typing import Final, TypeAlias
+from typing import Final
 
 from otel_quant.base.kernel_files import read_kept
 
-_WITH_SYMBOL: Final = 1  # RTLD_DL_SYMENT of dladdr1
-_SIZE: Final = 2  # Which of the words of an Elf64_Sym is its size
 _LONGEST: Final = 256  # Bytes of the file
 _MOST: Final = 32  # Other threads that are looked at
-
-_Pread: TypeAlias = Callable[[int, int, int], bytes]
 
 
 class GilWaits:
     """Asks Linux which threads wait for it."""
 
-    def __init__(self) -> None:
-        # At the last look, those that may have, other than a step's
-        self.rivals: tuple[int, ...] = ()
+    rivals: tuple[int, ...] = ()  # Those at the last look that may have, other than a step's
 
     def waiting(self, files: Mapping[int, str], own: int, *, for_threads: bool) -> Collection[int]:
         """Returns one or two threads that were blocked for the GIL for as long as each of them was blocked; else none.
@@ -50,10 +44,10 @@ class GilWaits:
             if len(waiting) == wanted:
                 break
         self.rivals = (*waiting, *running)[:wanted]
-        if len(self.rivals) < wanted or not (is_own or waiting):
-            return ()
         if is_own and waiting:
             return (own,)
+        if len(self.rivals) < wanted or not (is_own or waiting):
+            return ()
         # One that runs may have had it until now, or be in C code: then it was hardly blocked.
         return self.rivals if for_threads else (own, *self.rivals)
 
@@ -70,16 +64,18 @@ def _is_waiting(schedstat: str) -> bool | None:
 
 
 @functools.cache
-def _found() -> tuple[range, _Pread]:
+def _found() -> tuple[range, Callable[[int, int, int], bytes]]:
     """Returns where the GIL is, and what reads a file without giving it away."""
     import ctypes  # the probes of a step have loaded it, and a program without one does not need it
 
     try:
-        library = ctypes.PyDLL(None, use_errno=True)
+        library = ctypes.PyDLL(None)
         first = ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, "_PyRuntime"))
         names, symbol = (ctypes.c_void_p * 4)(), ctypes.POINTER(ctypes.c_uint64)()
-        library.dladdr1(ctypes.c_void_p(first), names, ctypes.byref(symbol), _WITH_SYMBOL)
-        within = range(first, first + symbol[_SIZE])
+        library.dladdr1(
+            ctypes.c_void_p(first), names, ctypes.byref(symbol), 1
+        )  # with its Elf64_Sym
+        within = range(first, first + symbol[2])
     except (AttributeError, OSError, TypeError, ValueError):
         return range(0), os.pread  # another Python, or another system
     read, buffer = library.pread, ctypes.create_string_buffer(_LONGEST)
@@ -87,7 +83,7 @@ def _found() -> tuple[range, _Pread]:
     def pread(descriptor: int, *_: int) -> bytes:
         size = read(descriptor, buffer, _LONGEST, ctypes.c_long(0))
         if size < 0:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+            raise ProcessLookupError
         return buffer.raw[:size]
 
     return within, pread

@@ -65,6 +65,7 @@ _MOST_PLACES: Final = 20_000
 _Use: TypeAlias = tuple[int, int]
 """What a thread has run and waited for a processor, in ns."""
 
+_Uses: TypeAlias = Mapping[int, _Use]
 _NOT_RUN: Final = 0, 0
 
 _MOVES: Final = 1 << 20
@@ -243,12 +244,7 @@ class StackSampler:
                 self._add_without_step(innermost, lines, use, since, takes)
 
     def _add_of_step(
-        self,
-        step: OpenStep,
-        lines: list[Place],
-        used: Mapping[int, _Use],
-        since: _SinceLast,
-        takes: bool,
+        self, step: OpenStep, lines: list[Place], used: _Uses, since: _SinceLast, takes: bool
     ) -> None:
         """Adds what a thread with a step has done."""
         index, thread, own = step.info.index, step.info.thread, since
@@ -285,7 +281,7 @@ class StackSampler:
             seen = seen._replace(grown=0)
         self.stacks.add(index, lines, seen)
 
-    def _waited_for_gil(self, own: int, seen: Amounts, used: Mapping[int, _Use]) -> int:
+    def _waited_for_gil(self, own: int, seen: Amounts, used: _Uses) -> int:
         """Returns for how long a thread, or two that it waits for, waited for the GIL."""
         known = {**used, own: (seen.cpu, seen.waiting)}
         blocked = [
@@ -296,7 +292,7 @@ class StackSampler:
     def add_reader(self, index: int, reader: object, began: Taken) -> None:
         """Books to a data reader what the calling thread, which has the step, has taken since it called it: samples see other lines."""
         now, code = taken_now(), getattr(getattr(reader, "get_next", None), "__code__", None)
-        if now is None or code is None:
+        if now is None or code is None or not self._last_rss:
             return
         _, _, own, every = (after - before for after, before in zip(now, began, strict=True))
         grown = now[1] - (self._last_rss if self._last_ns > began[0] else began[1])
@@ -362,9 +358,7 @@ class StackSampler:
                 found[index] = seconds
         return found
 
-    def _look(
-        self, innermost: Mapping[int, OpenStep], elapsed_ns: int
-    ) -> tuple[int | None, Mapping[int, _Use]]:
+    def _look(self, innermost: Mapping[int, OpenStep], elapsed_ns: int) -> tuple[int | None, _Uses]:
         """Notes the stacks of the threads that count; returns which has taken the memory, and what each has used."""
         frames: dict[int, FrameType] = {}
         threads: Collection[int] = innermost.keys()
@@ -392,11 +386,7 @@ class StackSampler:
         return busiest, used
 
     def _taker_of(
-        self,
-        innermost: Collection[int],
-        others: Collection[int],
-        used: Mapping[int, _Use],
-        elapsed_ns: int,
+        self, innermost: Collection[int], others: Collection[int], used: _Uses, elapsed_ns: int
     ) -> int | None:
         """Returns the thread that has taken the memory: it ran most; None if that may be one that was not read.
 
@@ -482,7 +472,7 @@ class StackSampler:
         return seen if peak else None
 
     def _stacks_of(
-        self, threads: Collection[int], used: Mapping[int, _Use], frames: dict[int, FrameType]
+        self, threads: Collection[int], used: _Uses, frames: dict[int, FrameType]
     ) -> dict[int, list[Place]]:
         """Returns the lines of each thread's stack."""
         stacks, self._in_ours = {}, set()

@@ -37,15 +37,19 @@ def _run(options: argparse.Namespace) -> int:
         rerun = None
         if options.rerun:
             folder = kept.enter_context(tempfile.TemporaryDirectory(prefix="otel-quant-rerun-"))
-            rerun = partial(_quantized_again, Path(folder), shlex.split(options.rerun))
+            given = (Path(folder), Path(options.model).name, shlex.split(options.rerun))
+            rerun = partial(_quantized_again, *given)
         wanted = AdviceWanted(*paths, options.target, options.budget, rerun)
         result = advise(wanted, models.measure_options(options))
     cmd.print_document(document(result), options.format)
     return models.FAILED if result.why else 0
 
 
-def _quantized_again(folder: Path, command: Sequence[str], nodes: Sequence[str]) -> str:
-    """Runs a program in a copy of the working folder, with some nodes left in float; returns the model that it writes."""
+def _quantized_again(folder: Path, name: str, command: Sequence[str], nodes: Sequence[str]) -> str:
+    """Runs a program in a copy of the working folder, with some nodes left in float; returns the model that it writes.
+
+    Of several that of the name of the quantized model.
+    """
     copy, recording, output = folder / "copy", folder / "recording", folder / "output"
     _copy(Path.cwd().resolve(), copy)
     own = [sys.executable, "-P", "-m", "otel_quant", "run", "--quiet", "--no-report"]
@@ -54,17 +58,18 @@ def _quantized_again(folder: Path, command: Sequence[str], nodes: Sequence[str])
     with chdir(copy):
         code, _ = ProgramElsewhere(words, environ, str(output)).wait(nullcontext, list)
     runs = [] if code else cmd.read_recording(str(recording)).runs
-    models_of = [each for run in runs for each in run.models if each.get("role") == "quantized"]
-    found = [copy / str(each["path"]) for each in models_of if str(each["path"]).endswith(".onnx")]
-    why = "it has written no quantized ONNX model"
-    if not any(semconv.CONFIG_EXCLUDED in step.attributes for run in runs for step in run.steps):
-        why = "it calls no quantize_static of onnxruntime or AMD Quark; expected one of these"
-        found = []
-    if not found:
+    written = [each for run in runs for each in run.models if each.get("role") == "quantized"]
+    paths = [str(each.get("path")) for each in written]
+    found = [copy / path for path in paths if path.endswith(".onnx")]
+    steps = [step for run in runs for step in run.steps]
+    is_changed = any(semconv.CONFIG_EXCLUDED in step.attributes for step in steps)
+    if not (found and is_changed):
         sys.stderr.write(output.read_text(errors="replace"))
+        why = "it calls no quantize_static of onnxruntime or AMD Quark; expected one of these"
+        why = "it has written no quantized ONNX model" if is_changed else why
         why = f"it has exited with {code}" if code else why
         raise cmd.UserError(f"--rerun: {shlex.join(command)}: {why}", models.FAILED)
-    return str(found[-1])
+    return str(max(found, key=lambda path: path.name == name))
 
 
 def _copy(source: Path, target: Path) -> None:

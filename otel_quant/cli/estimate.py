@@ -48,10 +48,11 @@ def _run(options: argparse.Namespace) -> int:
             f"--dim: {options.model} has no dimension {model.cost.unused_dims[0]!r}; expected a name that otel-quant cost lists",
             cmd.MISUSED,
         )
-    limit, is_binary = options.limit or (None, False)
+    (limit, is_binary), whose = options.limit or (None, False), ""
     if options.fit and limit is None:
         known = summary.limit(like) if like is not None else None
         limit = read_limits().memory if known is None else round(known.value)
+        whose = ", the limit here" if known is None else ", the limit of that run"
     with cmd.user_errors(ValueError, f"--like: {options.like}: ", FAILED):
         real = None if like is None else calibrated(like, model)
     estimates = []
@@ -63,7 +64,7 @@ def _run(options: argparse.Namespace) -> int:
             estimated = partial(estimate.extrapolated, model, method, real)
             most = estimate.most_samples(limit, estimated) if options.fit and limit else None
             estimates.append(replace(estimated(options.samples), most=most))
-        shown = document(model, estimates, limit, explained=bool(options.methods))
+        shown = document(model, estimates, limit, explained=bool(options.methods), whose=whose)
         cmd.print_document(shown, options.format)
     return 0
 

@@ -344,7 +344,7 @@ class _Graph:
             if add is not None and not (is_rounded and on_integers):
                 yield obstacles.FUSED_WITH_ADD
         elif it.rule.result != "equal" or not self._carries_on(it):  # else Case 3
-            yield self._against_result(it.op)
+            yield from self._against_result(it)
 
     def _against_types(self, it: _Candidate) -> Iterator[Obstacle]:
         """Yields why a kernel on integers does not take the types of its operands."""
@@ -403,14 +403,18 @@ class _Graph:
         reader = self._readers[op.outputs[0]]
         return reader.kind in _CLAMPS and self._alone(reader.outputs[0])
 
-    def _against_result(self, op: TypedNode) -> Obstacle:
-        """What stands between a result and the QuantizeLinear behind, or that there is none."""
-        result = op.outputs[0]
+    def _against_result(self, it: _Candidate) -> Iterator[Obstacle]:
+        """Yields what stands between a result and the QuantizeLinear behind, or that there is none."""
+        result = it.op.outputs[0]
         behind = self._readers[result].outputs[0] if self._alone(result) else result
-        if self._before_a_clamp(op) and behind in self._quantizers:
-            return obstacles.CLAMPED
-        is_normed = self._kinds.get(behind) == "BatchNormalization" and behind in self._wanted
-        return obstacles.NORMED if is_normed else obstacles.NOT_QUANTIZED
+        wanted = self._wanted.get(behind)
+        if self._before_a_clamp(it.op) and behind in self._quantizers:
+            yield obstacles.CLAMPED
+            if wanted is not None and wanted.dtype != it.held[0].dtype:
+                yield self._other_types([*it.held, wanted])
+            return
+        is_normed = wanted is not None and self._kinds.get(behind) == "BatchNormalization"
+        yield obstacles.NORMED if is_normed else obstacles.NOT_QUANTIZED
 
     def _added(self, op: TypedNode) -> TypedNode | None:
         """The Add that alone reads a product and adds a bias, with which onnxruntime makes a Gemm of it."""

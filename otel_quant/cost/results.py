@@ -97,9 +97,6 @@ class UnknownNodes(NamedTuple):
     reason: str
 
 
-_NOTHING: Final = "cannot be fixed in the model"
-
-
 class InFloat(NamedTuple):
     """Contractions that onnxruntime is expected to run in float, for one reason.
 
@@ -126,7 +123,8 @@ class InFloat(NamedTuple):
         count, more = sum(self.ops.values()), sum(self.then.values())
         changed = f"{count - more} of {count}" if more else "it"
         also = "".join(f", {n} also need {it or 'more'}" for it, n in self.then.items())
-        remedy = f"{self.remedy} would change {changed}{also}" if self.remedy else _NOTHING
+        remedy = f"{self.remedy} would change {changed}{also}"
+        remedy = remedy if self.remedy else "cannot be fixed in the model"
         return f"{self.reason} ({nodes}, the first '{printable(self.first, SHOWN)}'; {remedy})"
 
 
@@ -231,7 +229,7 @@ class ModelCost(NamedTuple):
     Attributes:
         path: The file as given, or ``<bytes>`` or ``<ModelProto>``.
         rules: Name of the rule set.
-        view: What memory is of: ``fused``, as runtimes run quantized operators, or ``file``,
+        view: What memory is of: ``fused``, as onnxruntime runs the operators, or ``file``,
             every node by itself.
         views: Memory in either view.
         macs: Forward MACs of one run.

@@ -181,11 +181,6 @@ class Evidence:
         return total_of(waits).time / self.total.time + in_c
 
     @property
-    def waits_for_threads(self) -> bool:
-        """Whether its thread mostly waited for what another does: then the GIL is not all that it waits for."""
-        return self.at(*FOR_THREADS) >= _MOST
-
-    @property
     def for_children(self) -> float:
         """Share of the time in which it waited for child processes: at such a call, or while they alone ran."""
         at = self.at(*_FOR_CHILDREN) + (self.at(PIPE) if self.tasks.child else 0.0)
@@ -442,7 +437,7 @@ VERDICTS: Final = (
     )),
     Verdict("gil", "Python's global lock (GIL), which one thread at a time has", _where(
         lambda step: step.tasks.gil >= _WAITS,
-        lambda step: f"{'threads that it waits for' if step.waits_for_threads else 'its thread'} waited for it {_percent(step.tasks.gil)} of its time, while the program used {step.cores:.1f} of {step.cpus:g} processors; {step.line}",
+        lambda step: f"{'threads that it waits for' if step.at(*FOR_THREADS) >= _MOST else 'its thread'} waited for it {_percent(step.tasks.gil)} of its time, while the program used {step.cores:.1f} of {step.cpus:g} processors; {step.line}",
     )),
     Verdict(OTHER_PROGRAMS, "other programs, which keep the processors busy", _where(
         lambda step: step.waiting >= _WAITS and step.cores < _BUSY * step.cpus,  # else its own threads have them

@@ -98,6 +98,7 @@ REFUSALS: Final = {
     r"Unsupported model IR version: \d+, max supported IR version: (\d+)": r"it is newer than this onnxruntime; expected a newer one, or model.ir_version = \1 in onnx",
     r"Opset \d+ is under development.*till opset (\d+)": r"it is newer than this onnxruntime; expected a newer one, or the model exported with opset \1",
     r"Type 'tensor\((u?int(?:4|16))\)' of input parameter .*of operator \((?:Q|Deq)uantizeLinear\)": r"\1 is of opset 21; expected onnx.version_converter.convert_version(model, 21)",
+    r"Could not find an implementation for ConvInteger\(": "this onnxruntime has no ConvInteger of int8 weights; expected quantize_dynamic with weight_type=QuantType.QUInt8, or a newer one",
     r"Could not find an implementation for (\w+)\(": r"there is no kernel of \1 for its types; expected float32, or another provider",
     r"External data path does not exist": "a file with its weights is missing; expected it where it was beside the model",
     r"two nodes with same node name \((.*)\)": r"two nodes have one name; expected another name for one of \1",
@@ -231,12 +232,11 @@ class OnnxSession:
 
         from otel_quant.inference.advise.noise import noise_of_parts
 
-        sessions = [
-            onnxruntime.InferenceSession(
-                path, self._session_options(level), providers=["CPUExecutionProvider"]
-            )
-            for path, level in ((errors, "disable"), (floats, "all"), (first, "all"))
-        ]
+        def session(path: str, level: str) -> Any:
+            options, providers = self._session_options(level), ["CPUExecutionProvider"]
+            return onnxruntime.InferenceSession(path, options, providers=providers)
+
+        sessions = session(errors, "disable"), session(floats, "all"), session(first, "all")
         return noise_of_parts(*sessions, self._feeds)
 
     def _session_options(self, level: str) -> Any:

@@ -158,14 +158,24 @@ def _node_ranges(path: str, module: Any, enter: Enter) -> Iterator[None]:
 
 
 def origin_of(node: Any) -> str | None:
-    """Returns the path of a node's module; of an inserted node that quantizes, a neighbour's path."""
+    """Returns the path of a node's module; of an inserted node that quantizes, a neighbour's path.
+
+    ``quantized.add_relu`` and the like stand for several nodes: they are of the block whose module ran last before.
+    """
     is_inserted = _INSERTED.search(str(node.target))  # quantized.add_relu is the model's own
     beside = (*node.users, *node.all_input_nodes) if is_inserted else ()
     for each in (node, *beside):
         if stack := each.meta.get("nn_module_stack"):
             path = next(reversed(stack.values()))[0]
             return _SELF.sub("", path) if isinstance(path, str) else None
-    return None
+    made = [each for each in node.all_input_nodes if each.op != "get_attr"]
+    if not str(node.target).startswith("quantized.") or not made:
+        return None
+    last = node.prev
+    while last not in made:
+        last = last.prev
+    path = origin_of(last)
+    return path.rpartition(".")[0] if path and last.op == "call_module" else path
 
 
 QUANTIZE: Final = "quantize"

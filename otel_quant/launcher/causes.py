@@ -77,8 +77,12 @@ def find_victim(seen: Observation, recording: Recording) -> Victim | None:
     if first is not None or not seen.exit_code:
         return first
     name, steps = _signal_of_child(seen), handled_last(own)
-    of_memory = steps and shortage_in(steps[-1].error, steps[-1].error_message)
-    return Victim(seen.pid if name is None else None, name, own, steps if of_memory else (), end)
+    is_soon = any(end - (step.end or end) < _SOON for step in steps)
+    is_it = is_soon and shortage_in(steps[-1].error, steps[-1].error_message) is not None
+    return Victim(seen.pid if name is None else None, name, own, steps if is_it else (), end)
+
+
+_SOON: Final = 5.0  # Seconds within which a program ends because of an exception that it handled
 
 
 def _killed_or_failed(seen: Observation, recording: Recording, end: float) -> Iterator[Victim]:

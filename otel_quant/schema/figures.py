@@ -434,7 +434,9 @@ class ModelFigure:
     is_smaller_better: bool = True
 
 
-_VIEW = "in the fused view: quantized operators as runtimes run them, see [cost](cost.md#two-views-of-memory)"
+_VIEW = (
+    "in the fused view: operators as onnxruntime runs them, see [cost](cost.md#two-views-of-memory)"
+)
 
 MODEL_FIGURES: Final = (
     ModelFigure("size", "By", "Size of the model's file, external data included.", "102400000", heading="file and external data", compared="size of the file, external data included"),
@@ -457,6 +459,7 @@ MODEL_FIGURES: Final = (
     ModelFigure("runtime", "", "The onnxruntime and processor that this is expected of: the installed version, else the newest that is known. Absent where nothing is dequantized.", "onnxruntime 1.32.0 on an x86-64 CPU", "string", heading="expected of"),
     ModelFigure("in_float", "", "Why contractions of integers are expected to run in float; absent where none is.", "the bias is int8 (Conv 53, the first 'conv_0'; an own bias of int32 with the scale of the products would change it)", "string[]", heading="contractions expected in float"),
     ModelFigure("left_in_float", "", "How much of a quantized model was not quantized, and why; absent where that is below 1 % of the MACs.", "2 of 10 contractions, 29.8 % of their MACs, stay in float, because onnxruntime's quantizer has no dynamic form of ConvTranspose (ConvTranspose 2, the first '/up0/ConvTranspose'; cannot be fixed in the model)", "string", heading="contractions left in float"),
+    ModelFigure("audit.problems", "", "What makes the ONNX file that was written another than it should be, the worst first, as [`otel-quant audit`](audit.md) finds it; absent where it passes, and when OTEL_QUANT_PATHS is off.", "/layers.2/up/MatMul is float32, and others like it are int8", "string[]"),
     ModelFigure("input_shapes", "", "Shapes of inputs that the figures are for, as the calibration's first sample has them; absent where there was no calibration, or its samples do not fit the model.", "input=8x3x224x224", "string[]", heading="shapes of inputs"),
     ModelFigure("assumed", "", "Lengths of inputs that neither the model nor a calibration gives, and which the figures take as 1, and branches of an If whose condition is data, of which they take the dearer; absent if there are none.", "batch=1", "string[]", heading="assumed"),
     ModelFigure("uncosted_ops", "", "Op types without a cost rule, each with its number of nodes.", "Custom:2", "string[]", heading="nodes without known MACs"),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 Kind: TypeAlias = Literal[
-    "text", "names", "flag", "stacks", "profiles", "milliseconds", "presence", "exporter", "quark's switch",
+    "text", "names", "nodes", "flag", "stacks", "profiles", "milliseconds", "presence", "exporter", "quark's switch",
     "sdk's switch",
 ]  # fmt: skip
 """How the text of a variable is read."""
@@ -85,7 +85,7 @@ class Settings:
     cost: bool = _setting("OTEL_QUANT_COST", True, "flag", "`false` switches the static cost of ONNX models off.")  # fmt: skip
     cost_timeout: float = _setting("OTEL_QUANT_COST_TIMEOUT", 10.0, "milliseconds", "Milliseconds that the static cost of one model may take.")  # fmt: skip
     exit_timeout: float = _setting("OTEL_QUANT_EXIT_TIMEOUT", 5.0, "milliseconds", "Milliseconds for which undelivered telemetry may delay a program and its forked workers, together; Ctrl-C ends the wait.")  # fmt: skip
-    exclude: str | None = _setting(OTEL_QUANT_EXCLUDE, None, "text", "Names of nodes, as a list in JSON, that `quantize_static` of onnxruntime and of AMD Quark leaves in float, too: its arguments are changed, and the recording has `quant.config.excluded`. `otel-quant advise --rerun` sets it.")  # fmt: skip
+    exclude: tuple[str, ...] | None = _setting(OTEL_QUANT_EXCLUDE, None, "nodes", "Names of nodes, as a list in JSON, that `quantize_static` of onnxruntime and of AMD Quark leaves in float, too: its arguments are changed, and the recording has `quant.config.excluded`. `otel-quant advise --rerun` sets it.")  # fmt: skip
     libraries: frozenset[str] | None = _setting(OTEL_QUANT_LIBRARIES, None, "names", "Comma-separated libraries to instrument (`quark`, `onnxruntime`, ...); unset means all.")  # fmt: skip
     otlp_files: bool = _setting(OTEL_QUANT_OTLP_FILES, False, "flag", "`true` adds traces, metrics and log records in files of OpenTelemetry's own JSON-lines exporter to the recording of `otel-quant run`, which sets it for `--otlp-files`.")  # fmt: skip
     record: str | None = _setting(OTEL_QUANT_RECORD, None, "text", "Folder of the [recording](recording.md); missing folders are created. Setting it requests one, with the local profile in it unless that has a path. Processes that run at the same time share it; one that is there from an earlier run is kept, and the new one gets a number. `otel-quant run` sets it.")  # fmt: skip

@@ -11,6 +11,7 @@ import math
 import re
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate, chain, repeat, takewhile
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -154,10 +155,7 @@ def _coarse(curve: RecordedCurve, began_ns: int, start: float, every: float, cou
     for position, bucket in sorted(curve.curve.buckets.items()):
         # From the middle of the bucket, so that no rounding puts it into the one before.
         into = buckets[min(count - 1, int((offset + (position + 0.5) * length - start) / every))]
-        copied = {
-            name: Level(level.lowest, level.highest, level.last, level.at)
-            for name, level in bucket.levels.items()
-        }
+        copied = {name: replace(level) for name, level in bucket.levels.items()}
         into.merge(Bucket(position, copied, bucket.totals))
     # Until its first child has a series, all memory is the program's.
     names = chain.from_iterable(each.levels for each in buckets)

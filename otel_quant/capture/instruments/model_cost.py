@@ -16,6 +16,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from otel_quant.auditing.audit import audit
+from otel_quant.auditing.checkpoint import AuditError
 from otel_quant.capture.instruments.hooks import Models
 from otel_quant.cost import CostError, InputSpec, ModelCost, analyze
 from otel_quant.schema.readings import AttributeValue, CostedModel
@@ -27,6 +29,8 @@ _SHOWN: Final = (
 )  # fmt: skip
 """What is shown of such a node."""
 
+_AUDIT_SECONDS: Final = 2.0  # For the values of scales
+_MOST_PROBLEMS: Final = 10
 _QUANTIZED: Final = "quantized"  # Role of a model that a quantization has written
 _INTEGER: Final = frozenset({"int8", "uint8", "int4", "uint4", "int2", "uint2"})
 
@@ -42,7 +46,7 @@ _LARGEST: Final = (1 << 63) - 1  # What an integer attribute can hold
 
 def cost_models(
     models: Models, *, time_limit: float, paths: bool, hashes: bool = False,
-    shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+    shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}), left_out: object = None,
 ) -> Iterator[CostedModel]:  # fmt: skip
     """Costs models, each within a time limit."""
     inputs = {name: InputSpec(shape, if_fits=True) for name, shape in shapes.items()}
@@ -57,6 +61,7 @@ def cost_models(
                 model, inputs=inputs, time_limit=time_limit, quantized=role == _QUANTIZED
             )
             figures = figures_of(cost, shapes) | (_hash_of(model) if hashes else {})
+            figures |= _audited(path, left_out) if role == _QUANTIZED and path is not None else {}
             heaviest = tuple(heaviest_of(cost))
         except CostError as refused:
             error = str(refused) if paths else refused.reason
@@ -69,6 +74,16 @@ def _hash_of(model: object) -> dict[str, AttributeValue]:
     if isinstance(model, str | os.PathLike):
         with suppress(OSError), Path(model).open("rb") as file:
             return {"sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+    return {}
+
+
+def _audited(path: str, left_out: object) -> dict[str, AttributeValue]:
+    """Returns what an audit finds in a file that was written, with nodes left out on purpose; nothing where it passes."""
+    names = left_out if isinstance(left_out, tuple) else ()
+    with suppress(AuditError):
+        problems = audit(path, left_out=names, seconds=_AUDIT_SECONDS).problems
+        worst = tuple(f"{each.where} {each.what}" for each in problems if each.fails)
+        return {"audit.problems": worst[:_MOST_PROBLEMS]} if worst else {}
     return {}
 
 

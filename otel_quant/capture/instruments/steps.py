@@ -11,7 +11,6 @@ from __future__ import annotations
 import enum
 import functools
 import importlib.metadata
-import json
 import os
 import sys
 import weakref
@@ -456,11 +455,9 @@ def observed(function: Function, hook: Hook, library: Library, step: str = "") -
     return wrapper
 
 
-def _excluded(hook: Hook) -> Sequence[str]:
+def _excluded(hook: Hook) -> tuple[str, ...]:
     """Returns the names of nodes that calls of a function are to leave in float, too."""
-    given = RUNTIME.settings.exclude if hook.leaves else None
-    found = json.loads(given) if given else []
-    return found if isinstance(found, list) else []
+    return (RUNTIME.settings.exclude or ()) if hook.leaves else ()
 
 
 def _as_calibration(library: Library, passed: Any) -> Any:
@@ -492,7 +489,7 @@ def _as_operation(function: Function, hook: Hook, library: Library) -> Function:
             if describe is not None:
                 attributes |= describe(bound)
             if names := _excluded(hook):
-                attributes[semconv.CONFIG_EXCLUDED] = tuple(names)
+                attributes[semconv.CONFIG_EXCLUDED] = names
             if not attributes.keys() & configuration.OF_MODEL:
                 attributes = with_configuration(bound, attributes, hook.step)
         costs = find is not None
@@ -544,6 +541,6 @@ def _report_models(find: Callable[[], Models], operation: Operation) -> None:
 
     costs = cost_models(
         find(), time_limit=settings.cost_timeout, paths=settings.paths, hashes=settings.hashes,
-        shapes=operation.input_shapes,
+        shapes=operation.input_shapes, left_out=operation.attributes.get(semconv.CONFIG_EXCLUDED),
     )  # fmt: skip
     RUNTIME.recorder.models_costed(list(costs))

@@ -42,6 +42,9 @@ _NOTHING: Final = "no node is worth it"
 _TRIES: Final = 4
 """Lists whose SQNR is measured, until one is just within the budget: noise only nearly adds up."""
 
+_ABOUT: Final = 1.05
+"""Processes of a model differ in time by so much."""
+
 _NEAR: Final = 0.85
 """Noise by what is allowed from which on a list is not too long."""
 
@@ -83,6 +86,7 @@ class _Advising:
         paths = (wanted.float_model, wanted.model)
         models = [OnnxModel(path, path, options, is_profiled=True) for path in paths]
         self._float, self._own = models
+        self._quantized = self._own
         self._measure(models)
         self._choice = self._made_choice()
         self._limit = self._made_limit()
@@ -93,11 +97,8 @@ class _Advising:
             if problem := each.problem or each.accuracy(self._float).problem:
                 raise FixError(f"{each.name}: {problem}")
 
-    def _sqnr(self, model: OnnxModel) -> float | None:
-        return model.accuracy(self._float).lowest_sqnr
-
     def _noise(self, model: OnnxModel) -> float:
-        sqnr = self._sqnr(model)
+        sqnr = model.accuracy(self._float).lowest_sqnr
         return 0.0 if sqnr is None else _power(sqnr)
 
     def _made_choice(self) -> Choice:
@@ -120,11 +121,9 @@ class _Advising:
         size = sum(it.activations or 0 for it in kernels) or inf
         rate = 5 * sum(it.micros for it in kernels) / size  # of an element: a float and a byte
         makers = {name: self._own.file.maker_of(name) for name in parts.sources}
-        conversions = {
-            name: 0.0 if op is None else rate * (op.outputs[0].size or 0)
-            for name, op in makers.items()
-        }
-        times = map(_times, (self._own, self._float))
+        sizes = {name: op.outputs[0].size or 0 for name, op in makers.items() if op is not None}
+        conversions = {name: rate * size for name, size in sizes.items()}
+        times = _times(self._own), _times(self._float)
         return Choice(parts, noise, rest, *times, conversions, self._own.file.file_bytes)
 
     @property
@@ -145,9 +144,18 @@ class _Advising:
         return Limit("micros", number * now.micros / (1 if unit == "x" else 1000 * seconds))
 
     def _part(self, model: OnnxModel) -> float:
-        """Returns the noise of a model by what is allowed."""
-        is_free = self._limit is None or self._limit.figure != "noise"
-        return 0.0 if is_free or self._limit is None else self._noise(model) / self._limit.value
+        """Returns what is limited, as it was measured of a model, by what is allowed."""
+        if self._limit is None:
+            return 0.0
+        if self._limit.figure == "noise":
+            return self._noise(model) / self._limit.value
+        if self._limit.figure == "bytes":
+            return model.file.file_bytes / self._limit.value
+        return self._choice.figures(()).micros * self._slower(model) / _ABOUT / self._limit.value
+
+    def _slower(self, model: OnnxModel) -> float:
+        """Returns the CPU time of a model by that of the quantized one."""
+        return (model.cpu_time or 0.0) / (self._quantized.cpu_time or inf)
 
     def result(self) -> AdviceResult:
         """Returns which nodes to leave in float, with the model that this makes beside the others."""
@@ -156,7 +164,9 @@ class _Advising:
         about = (wanted.float_model, wanted.model, wanted.target, wanted.budget)
         result = AdviceResult(*about, self._nodes(left), names)
         if not left:
-            return replace(result, why=_MET if 0 < self._part(self._own) <= 1 else _NOTHING)
+            is_of_noise = self._limit is not None and self._limit.figure == "noise"
+            is_met = is_of_noise and self._part(self._own) <= 1
+            return replace(result, why=_MET if is_met else _NOTHING)
         forecast, load = self._forecast(left), machine.load()
         own = {"float": wanted.float_model, "quantized": wanted.model}
         models = [OnnxModel(*each, options, is_profiled=False) for each in own.items()]
@@ -164,14 +174,18 @@ class _Advising:
         if wanted.rerun is not None:
             path, how = wanted.rerun(names), forecast.options
             models.append(OnnxModel("rerun", path, how, is_profiled=False))
-        self._float, disabled = models[0], tuple(forecast.options.disabled)
+        self._float, self._quantized, *_ = models
         self._measure(models)
+        disabled = tuple(forecast.options.disabled)
+        why = "the budget is not met: no list comes closer" * (self._part(forecast) > 1)
+        if wanted.target == "latency" and self._slower(forecast) >= 1:
+            why = why or "it is no faster"
         return replace(
             result,
             disabled_optimizers=disabled,
             option=tuple(self._option(names, disabled)),
             measured=files_result(models, options, load),
-            why="" if self._part(forecast) <= 1 else "the budget is not met: no list comes closer",
+            why=why,
         )
 
     def _option(self, names: Sequence[str], disabled: Sequence[str]) -> Iterator[str]:
@@ -216,16 +230,24 @@ class _Advising:
 
     def _nodes(self, left: frozenset[str]) -> tuple[AdvisedNode, ...]:
         choice, total = self._choice, self._choice.figures(()).noise or 1
-        parts = choice.parts
-        found = []
-        for node in [each for each in parts.nodes if not each.follows]:
-            made = [choice.noise[it] / total for it in node.makes if it in choice.noise]
-            weights = choice.noise[node.name] / total if node.name in choice.noise else None
-            times = (each.get(node.name) for each in (choice.micros, choice.float_micros))
-            times = (None if each is None else 1e-6 * each for each in times)
-            about = (node.name, node.op_type, node.name in left, sum(made) if made else None)
-            found.append(AdvisedNode(*about, weights, *times, parts.growth.get(node.name)))
-        return tuple(sorted(found, key=lambda it: -(it.noise or 0) - (it.weights_noise or 0)))
+        shares = {name: power / total for name, power in choice.noise.items()}
+        before, after = (
+            {name: 1e-6 * micros for name, micros in each.items()}
+            for each in (choice.micros, choice.float_micros)
+        )
+        nodes = [
+            AdvisedNode(
+                *(it.name, it.op_type, it.name in left),
+                noise=sum(shares.get(each, 0.0) for each in it.makes) if it.makes else None,
+                weights_noise=shares.get(it.name),
+                seconds=before.get(it.name),
+                float_seconds=after.get(it.name),
+                growth=choice.parts.growth.get(it.name),
+            )
+            for it in choice.parts.nodes
+            if not it.follows
+        ]
+        return tuple(sorted(nodes, key=lambda it: -(it.noise or 0) - (it.weights_noise or 0)))
 
 
 def _times(model: OnnxModel) -> Mapping[str, float]:

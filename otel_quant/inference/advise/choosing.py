@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from otel_quant.inference.advise.quantized_parts import QuantizedParts
+if TYPE_CHECKING:
+    from otel_quant.inference.advise.quantized_parts import QuantizedParts
 
 Target = Literal["latency", "accuracy", "size"]
 
@@ -53,7 +54,7 @@ class Choice:
             {it for each in those for it in each.reads},
             {it for each in those for it in each.makes},
         ]
-        conversions = (self.conversions[it] for each in converted for it in each & kept)
+        conversions = (self.conversions.get(it, 0.0) for each in converted for it in each & kept)
         gains = (self.float_micros.get(it, 0.0) - self.micros.get(it, 0.0) for it in left)
         return Figures(
             self.rest + sum(self.noise.get(each, 0.0) for each in noisy),
@@ -76,7 +77,7 @@ class Choice:
             is_done = limit is None or now.noise <= limit.value
             if limit is not None and limit.figure != "noise":
                 is_done = getattr(then, limit.figure) > limit.value
-            if is_done or gain < _LEAST * before.noise:
+            if is_done or gain < _LEAST * now.noise:
                 return False, 0.0
             cost = getattr(then, figure) - getattr(now, figure)
             return False, gain / max(cost, _LEAST * getattr(before, figure))

@@ -77,7 +77,9 @@ class QuantizedParts:
     def __init__(self, floats: str, path: str) -> None:
         self._path, self._base = path, of.TensorFile(floats)
         own, layers = self._opened()
-        self._of = dict(_names_of(own, layers))
+        # Tensors in floats -> the integers that they stand for
+        self._of = {it.result: it.codes for it in layers}
+        self._of |= {each.output[0]: it.codes for it in layers for each in _dequantizers(own, it)}
         self.nodes = list(self._taken(own))
         # Results -> the one whose error they have: what is only moved is not rounded again
         self.sources = {each.codes: each.codes for each in layers}
@@ -233,13 +235,6 @@ class QuantizedParts:
             ]
             name = own.add(clamp.op_type, [name, *limits], made, **more)
         return name
-
-
-def _names_of(own: of.TensorFile, layers: Sequence[of.QuantizedLayer]) -> Iterator[tuple[str, str]]:
-    """Yields the tensors in floats that stand for integers, with these."""
-    for layer in layers:
-        yield layer.result, layer.codes
-        yield from ((it.output[0], layer.codes) for it in _dequantizers(own, layer))
 
 
 def _dequantizers(own: of.TensorFile, layer: of.QuantizedLayer) -> list[Any]:

@@ -319,6 +319,25 @@ def test_a_layer_that_hurts_accuracy_has_that_verdict_and_why(folder: Path) -> N
     assert not TensorError("a", 32.0, lost=20.0).hurts(31.0, is_named=False)
 
 
+def test_what_is_within_a_function_of_the_model_has_no_row_and_the_others_have(
+    folder: Path,
+) -> None:
+    model = onnx.load(folder / "channels.onnx")
+    body = [
+        helper.make_node("Abs", ["a"], ["within"]),
+        helper.make_node("Identity", ["within"], ["b"]),
+    ]
+    opset = [helper.make_opsetid("", 17)]
+    model.functions.append(helper.make_function("own", "Size", ["a"], ["b"], body, opset))
+    model.opset_import.append(helper.make_opsetid("own", 1))
+    model.graph.node.append(helper.make_node("Size", ["y"], ["z"], "size", domain="own"))
+    model.graph.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, None))
+    onnx.save(model, folder / "function.onnx")
+    (result,) = _compared(folder, "function")
+    assert result.accuracy is not None
+    assert {each.node for each in result.accuracy.layers} >= {"conv0", "conv1", "conv2", "fc"}
+
+
 def test_weights_in_a_block_that_is_longer_than_they_are_are_no_finding(tmp_path: Path) -> None:
     text = """<ir_version: 10, opset_import: ["" : 21]>
         net (float[4, 64] x) => (float[4, 32] y) { [mm] y = MatMul (x, w) }"""

@@ -366,18 +366,23 @@ class _Residual(nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_quantized_function_of_a_graph_is_not_attributed_to_the_next_module() -> None:
+def test_a_quantized_function_of_a_graph_is_of_its_block_and_not_of_the_next_module() -> None:
     from torch.ao.quantization import get_default_qconfig_mapping, quantize_fx
 
     torch.backends.quantized.engine = ENGINES[-1]
     mapping = get_default_qconfig_mapping(ENGINES[-1])
-    prepared = quantize_fx.prepare_fx(_Residual().eval(), mapping, (IMAGE,))
+    blocks = nn.Sequential(_Residual(), _Residual()).eval()
+    prepared = quantize_fx.prepare_fx(blocks, mapping, (IMAGE,))
     prepared(IMAGE)
     [model] = named(measure_inference(quantize_fx.convert_fx(prepared), IMAGE, runs=1)).values()
     assert {name: op_type for name, (op_type, *_) in slowest(model, "quantized::").items()} == {
-        "first": "quantized::conv2d",
-        "(model)": "quantized::add_relu",
-        "second": "quantized::conv2d",
+        name: kind
+        for block in ("0", "1")
+        for name, kind in (
+            (f"{block}.first", "quantized::conv2d"),
+            (block, "quantized::add_relu"),
+            (f"{block}.second", "quantized::conv2d"),
+        )
     }
 
 

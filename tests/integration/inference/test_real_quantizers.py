@@ -114,7 +114,7 @@ def test_standard_operators_that_replace_quark_operators_are_fused(tmp_path: Pat
     own, standard = measure_files(list(map(str, paths)), options).models
     [of_sum] = [each for each in own.findings if each.node == "sum"]
     assert of_sum.remedy == "QuantizeLinear and DequantizeLinear"
-    assert {each.kind for each in standard.findings} == {"inserted"}
+    assert list(standard.findings) == []
 
 
 def _weights(result: ModelResult, op_type: str) -> set[str]:
@@ -135,5 +135,7 @@ def _assert_whole(result: ModelResult) -> None:
     assert total == pytest.approx(result.ran.kernel_micros, rel=0.01)
     assert result.ran.run_micros >= result.ran.kernel_micros
     for finding in result.findings:
+        if finding.kind == "slower":  # it is of the whole model, not of kernels
+            continue
         of_it = sum(k.share for k in result.ran.kernels if k.name in finding.kernels)
         assert finding.share == pytest.approx(of_it, rel=0.01)

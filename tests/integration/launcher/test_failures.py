@@ -172,4 +172,4 @@ def test_the_error_of_a_rank_stands_before_its_launchers(launched: Launched) -> 
 def test_a_script_without_a_main_guard_has_its_workers_error(launched: Launched) -> None:
     pytest.importorskip("torch")
     _, second, _ = first_lines(launched, NO_GUARD)
-    assert second.startswith("worker n failed with RuntimeError: An attempt has been made to start")
+    assert second.startswith("In Calibration, worker n failed with RuntimeError: An attempt")

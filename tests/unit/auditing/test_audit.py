@@ -100,53 +100,189 @@ def configured(*keys: str, value: Any) -> Callable[[Tensors], None]:
 
 PLANTED: Final[dict[str, tuple[str, Callable[[Tensors], None], str]]] = {
     # GPTQ
-    "a layer in float": ("gptq4", float_layer, f"forgotten {UP} is BF16, and others like it are int4"),
-    "a kind of layers in float": ("awq_auto", all_up_projections, "forgotten model.layers.*.mlp.up_proj (4) is BF16, and the configuration does not leave it out"),
-    "nothing quantized": ("gptq4", nothing_quantized, "forgotten the model has no quantized layer; its configuration asks for gptq"),
+    "a layer in float": (
+        "gptq4",
+        float_layer,
+        f"forgotten {UP} is BF16, and others like it are int4",
+    ),
+    "a kind of layers in float": (
+        "awq_auto",
+        all_up_projections,
+        "forgotten model.layers.*.mlp.up_proj (4) is BF16, and the configuration does not leave it out",
+    ),
+    "nothing quantized": (
+        "gptq4",
+        nothing_quantized,
+        "forgotten the model has no quantized layer; its configuration asks for gptq",
+    ),
     "codes and floats": ("gptq4", written_twice, f"doubled {UP} is int4, and BF16 as well"),
-    "a layer missing": ("gptq4", without_a_layer, "missing model.layers.2 is not there, and others like it are"),
-    "the last layer missing": ("gptq4", without_the_last_layer, "missing model.layers.3 is not there, and others like it are"),
-    "a module missing": ("gptq4", without_a_module, f"missing {UP} is not there, and others like it are"),
-    "tied and written": ("gptq4", tied, "doubled lm_head is tied to the embedding, and written as well"),
-    "no head": ("gptq4", without_head, "missing lm_head is not there, and is not tied to the embedding"),
+    "a layer missing": (
+        "gptq4",
+        without_a_layer,
+        "missing model.layers.2 is not there, and others like it are",
+    ),
+    "the last layer missing": (
+        "gptq4",
+        without_the_last_layer,
+        "missing model.layers.3 is not there, and others like it are",
+    ),
+    "a module missing": (
+        "gptq4",
+        without_a_module,
+        f"missing {UP} is not there, and others like it are",
+    ),
+    "tied and written": (
+        "gptq4",
+        tied,
+        "doubled lm_head is tied to the embedding, and written as well",
+    ),
+    "no head": (
+        "gptq4",
+        without_head,
+        "missing lm_head is not there, and is not tied to the embedding",
+    ),
     "no scales": ("gptq4", without("scales"), f"missing {UP} has no scales"),
     "no zero points": ("gptq8", without("qzeros"), f"missing {UP} has no qzeros"),
     "scales without codes": ("gptq4", without("qweight"), f"missing {UP} has scales, and no codes"),
-    "a NaN": ("gptq4", scale("scales", b"\x00\x7e"), f"scale {UP}.scales 1 of 1,024 are NaN"),
-    "infinite": ("gptq4", scale("scales", b"\x00\x7c" * 2, 64), f"scale {UP}.scales 2 of 1,024 are infinite"),
-    "zero": ("gptq4", scale("scales", bytes(2048)), f"scale {UP}.scales all are zero"),
-    "denormal": ("gptq4", scale("scales", b"\x03\x00"), f"scale {UP}.scales 1 of 1,024 are denormal"),
-    "bits of GPTQ": ("gptq4", configured("bits", value=8), "configuration model.layers.*.mlp.down_proj (4) has 4 bits, and 8 in the configuration"),
-    "groups of GPTQ": ("gptq4", configured("group_size", value=64), "configuration model.layers.*.mlp.down_proj (4) has groups of 32, and of 64 in the configuration"),
+    "a NaN": (
+        "gptq4",
+        scale("scales", b"\x00\x7e"),
+        f"scale {UP}.scales has NaN values: 1 of 1,024",
+    ),
+    "infinite": (
+        "gptq4",
+        scale("scales", b"\x00\x7c" * 2, 64),
+        f"scale {UP}.scales has infinite values: 2 of 1,024",
+    ),
+    "zero": ("gptq4", scale("scales", bytes(2048)), f"scale {UP}.scales has zero values: all"),
+    "denormal": (
+        "gptq4",
+        scale("scales", b"\x03\x00"),
+        f"scale {UP}.scales has denormal values: 1 of 1,024",
+    ),
+    "bits of GPTQ": (
+        "gptq4",
+        configured("bits", value=8),
+        "configuration model.layers.*.mlp.down_proj (4) has 4 bits, and 8 in the configuration",
+    ),
+    "groups of GPTQ": (
+        "gptq4",
+        configured("group_size", value=64),
+        "configuration model.layers.*.mlp.down_proj (4) has groups of 32, and of 64 in the configuration",
+    ),
     "codes too short": ("gptq4", reshaped("qweight", [15, 256]), f"shape {UP} "),
-    "an index too long": ("gptq8", reshaped("g_idx", [129]), f"shape {UP} g_idx is 129 where 128 is expected"),
+    "an index too long": (
+        "gptq8",
+        reshaped("g_idx", [129]),
+        f"shape {UP} g_idx is 129 where 128 is expected",
+    ),
     # AWQ
-    "left out and quantized": ("awq_auto", configured("modules_to_not_convert", value=["up_proj"]), "configuration model.layers.*.mlp.up_proj (4) is int4, and the configuration leaves it out"),
-    "scales too short": ("awq_auto", reshaped("scales", [4, 200]), f"shape {UP} scales is 4x200 where 4x256 is expected"),
-    "bits of AWQ": ("awq_auto", configured("bits", value=8), "configuration model.layers.*.mlp.down_proj (4) has 4 bits, and 8 in the configuration"),
+    "left out and quantized": (
+        "awq_auto",
+        configured("modules_to_not_convert", value=["up_proj"]),
+        "configuration model.layers.*.mlp.up_proj (4) is int4, and the configuration leaves it out",
+    ),
+    "scales too short": (
+        "awq_auto",
+        reshaped("scales", [4, 200]),
+        f"shape {UP} scales is 4x200 where 4x256 is expected",
+    ),
+    "bits of AWQ": (
+        "awq_auto",
+        configured("bits", value=8),
+        "configuration model.layers.*.mlp.down_proj (4) has 4 bits, and 8 in the configuration",
+    ),
     # compressed-tensors
-    "a float layer of compressed-tensors": ("ct_w4a16asym", float_layer, f"forgotten {UP} is BF16, and others like it are int4"),
-    "bits of compressed-tensors": ("ct_w4a16asym", configured("config_groups", "group_0", "weights", "num_bits", value=8), "configuration model.layers.*.mlp.down_proj (4) has 4 bits, and 8 in the configuration"),
-    "a NaN of FP8": ("ct_nvfp4", scale("weight_scale", b"\x7f"), f"scale {UP}.weight_scale 1 of 2,048 are NaN"),
-    "integers for floats": ("ct_fp8dyn", configured("config_groups", "group_0", "weights", "type", value="int"), "configuration model.layers.*.mlp.down_proj (4) is fp8, and int8 in the configuration"),
+    "a float layer of compressed-tensors": (
+        "ct_w4a16asym",
+        float_layer,
+        f"forgotten {UP} is BF16, and others like it are int4",
+    ),
+    "bits of compressed-tensors": (
+        "ct_w4a16asym",
+        configured("config_groups", "group_0", "weights", "num_bits", value=8),
+        "configuration model.layers.*.mlp.down_proj (4) has 4 bits, and 8 in the configuration",
+    ),
+    "a NaN of FP8": (
+        "ct_nvfp4",
+        scale("weight_scale", b"\x7f"),
+        f"scale {UP}.weight_scale has NaN values: 1 of 2,048",
+    ),
+    "integers for floats": (
+        "ct_fp8dyn",
+        configured("config_groups", "group_0", "weights", "type", value="int"),
+        "configuration model.layers.*.mlp.down_proj (4) is fp8, and int8 in the configuration",
+    ),
     # ModelOpt
-    "a float layer of ModelOpt": ("mo_fp8", float_layer, f"forgotten {UP} is BF16, and others like it are fp8"),
-    "no scale of ModelOpt": ("mo_nvfp4", without("weight_scale"), f"missing {UP} has no weight_scale"),
-    "an infinite scale of ModelOpt": ("mo_fp8", scale("weight_scale", struct.pack("<f", float("inf"))), f"scale {UP}.weight_scale all are infinite"),
+    "a float layer of ModelOpt": (
+        "mo_fp8",
+        float_layer,
+        f"forgotten {UP} is BF16, and others like it are fp8",
+    ),
+    "no scale of ModelOpt": (
+        "mo_nvfp4",
+        without("weight_scale"),
+        f"missing {UP} has no weight_scale",
+    ),
+    "an infinite scale of ModelOpt": (
+        "mo_fp8",
+        scale("weight_scale", struct.pack("<f", float("inf"))),
+        f"scale {UP}.weight_scale has infinite values: all",
+    ),
     # Quark
-    "a float layer of Quark": ("q_int4g", float_layer, f"forgotten {UP} is BF16, and others like it are int4"),
-    "groups of Quark": ("q_int4g", configured("global_quant_config", "weight", "group_size", value=128), "configuration model.layers.*.mlp.down_proj (4) has groups of 32, and of 128 in the configuration"),
-    "zero points of Quark": ("q_int4g", reshaped("weight_zero_point", [4, 31]), f"shape {UP} weight_zero_point is 4x31 where 4x32 is expected"),
-    "scales of MXFP4": ("q_mxfp4", reshaped("weight_scale", [256, 3]), f"shape {UP} weight_scale is 256x3 where 256x4 is expected"),
+    "a float layer of Quark": (
+        "q_int4g",
+        float_layer,
+        f"forgotten {UP} is BF16, and others like it are int4",
+    ),
+    "groups of Quark": (
+        "q_int4g",
+        configured("global_quant_config", "weight", "group_size", value=128),
+        "configuration model.layers.*.mlp.down_proj (4) has groups of 32, and of 128 in the configuration",
+    ),
+    "zero points of Quark": (
+        "q_int4g",
+        reshaped("weight_zero_point", [4, 31]),
+        f"shape {UP} weight_zero_point is 4x31 where 4x32 is expected",
+    ),
+    "scales of MXFP4": (
+        "q_mxfp4",
+        reshaped("weight_scale", [256, 3]),
+        f"shape {UP} weight_scale is 256x3 where 256x4 is expected",
+    ),
     # torchao
-    "a float layer of torchao": ("ao_int8", float_layer, f"forgotten {UP} is BF16, and others like it are int8"),
-    "no scale of torchao": ("ao_int8", without("_weight_scale"), f"missing {UP} has no _weight_scale"),
-    "a zero scale of torchao": ("ao_fp8", scale("_weight_scale", bytes(4)), f"scale {UP}._weight_scale 1 of 256 are zero"),
+    "a float layer of torchao": (
+        "ao_int8",
+        float_layer,
+        f"forgotten {UP} is BF16, and others like it are int8",
+    ),
+    "no scale of torchao": (
+        "ao_int8",
+        without("_weight_scale"),
+        f"missing {UP} has no _weight_scale",
+    ),
+    "a zero scale of torchao": (
+        "ao_fp8",
+        scale("_weight_scale", bytes(4)),
+        f"scale {UP}._weight_scale has zero values: 1 of 256",
+    ),
     # bitsandbytes
-    "a float layer of bitsandbytes": ("bnb_nf4", float_layer, f"forgotten {UP} is BF16, and others like it are nf4"),
-    "scales of bitsandbytes": ("bnb_8", reshaped("SCB", [255]), f"shape {UP} SCB is 255 where 256 is expected"),
-    "codes of bitsandbytes": ("bnb_nf4", reshaped("weight", [16000, 1]), f"shape {UP} weight is 16000x1 where 16384 is expected"),
-}  # fmt: skip
+    "a float layer of bitsandbytes": (
+        "bnb_nf4",
+        float_layer,
+        f"forgotten {UP} is BF16, and others like it are nf4",
+    ),
+    "scales of bitsandbytes": (
+        "bnb_8",
+        reshaped("SCB", [255]),
+        f"shape {UP} SCB is 255 where 256 is expected",
+    ),
+    "codes of bitsandbytes": (
+        "bnb_nf4",
+        reshaped("weight", [16000, 1]),
+        f"shape {UP} weight is 16000x1 where 16384 is expected",
+    ),
+}
 
 
 def lines(found: Any) -> list[str]:
@@ -230,20 +366,65 @@ def shift(header: dict[str, Any]) -> None:
 
 
 FILES: Final[dict[str, tuple[Callable[[Path], None], str]]] = {
-    "truncated": (truncated, "file model-00002-of-00002.safetensors is truncated: 100 B are missing at its end, with 1 tensor in them"),
-    "cut in the header": (cut_in_the_header, "file model-00001-of-00002.safetensors ends within its header"),
-    "bytes of no tensor": (longer, "file model-00001-of-00002.safetensors has 10 B at its end that belong to no tensor"),
-    "no shard": (removed, "file model-00002-of-00002.safetensors cannot be read: No such file or directory"),
-    "a shard of another run": (of_another_run, "shard model-00002-of-00002.safetensors is not the shard that the index was made with: 30 of its 63 tensors are not in the index"),
-    "no index, and a shard missing": (without_index, "missing the checkpoint lacks its index, and 1 shard of 2"),
-    "a tensor in two shards": (twice, "doubled model.layers.1.mlp.up_proj.scales is in two files of the checkpoint"),
-    "not in the index": (edited_index(lambda it: it["weight_map"].pop(f"{UP}.scales")), f"orphaned {UP}.scales is in model-00002-of-00002.safetensors, and not in the index"),
-    "in the index only": (edited_index(lambda it: it["weight_map"].update({"model.layers.0.x": "model-00001-of-00002.safetensors"})), "missing model.layers.0.x is in the index, and not in model-00001-of-00002.safetensors"),
-    "a size of another": (edited_index(lambda it: it["metadata"].update(total_size=44_000_000)), "size model.safetensors.index.json has a total_size of 44.0 MB; the tensors take"),
-    "outside of the folder": (edited_index(lambda it: it["weight_map"].update(y="../../etc/passwd")), "file y is in the index, in a file outside of the folder"),
-    "wrong offsets": (edited_header(shift), "file model.layers.0.mlp.up_proj.scales has 2,050 bytes, and its shape takes 2,048"),
-    "no sense": (edited_header(lambda it: it.update(z={"dtype": "F16", "shape": [-1], "data_offsets": [0, 0]})), "file z has an entry in the header without sense"),
-}  # fmt: skip
+    "truncated": (
+        truncated,
+        "file model-00002-of-00002.safetensors is truncated: 100 B are missing at its end, with 1 tensor in them",
+    ),
+    "cut in the header": (
+        cut_in_the_header,
+        "file model-00001-of-00002.safetensors ends within its header",
+    ),
+    "bytes of no tensor": (
+        longer,
+        "file model-00001-of-00002.safetensors has 10 B at its end that belong to no tensor",
+    ),
+    "no shard": (
+        removed,
+        "file model-00002-of-00002.safetensors cannot be read: No such file or directory",
+    ),
+    "a shard of another run": (
+        of_another_run,
+        "shard model-00002-of-00002.safetensors is not the shard that the index was made with: 30 of its 63 tensors are not in the index",
+    ),
+    "no index, and a shard missing": (
+        without_index,
+        "missing the checkpoint lacks its index, and 1 shard of 2",
+    ),
+    "a tensor in two shards": (
+        twice,
+        "doubled model.layers.1.mlp.up_proj.scales is in two files of the checkpoint",
+    ),
+    "not in the index": (
+        edited_index(lambda it: it["weight_map"].pop(f"{UP}.scales")),
+        f"orphaned {UP}.scales is in model-00002-of-00002.safetensors, and not in the index",
+    ),
+    "in the index only": (
+        edited_index(
+            lambda it: it["weight_map"].update(
+                {"model.layers.0.x": "model-00001-of-00002.safetensors"}
+            )
+        ),
+        "missing model.layers.0.x is in the index, and not in model-00001-of-00002.safetensors",
+    ),
+    "a size of another": (
+        edited_index(lambda it: it["metadata"].update(total_size=44_000_000)),
+        "size model.safetensors.index.json has a total_size of 44.0 MB; the tensors take",
+    ),
+    "outside of the folder": (
+        edited_index(lambda it: it["weight_map"].update(y="../../etc/passwd")),
+        "file y is in the index, in a file outside of the folder",
+    ),
+    "wrong offsets": (
+        edited_header(shift),
+        "file model.layers.0.mlp.up_proj.scales has 2,050 bytes, and its shape takes 2,048",
+    ),
+    "no sense": (
+        edited_header(
+            lambda it: it.update(z={"dtype": "F16", "shape": [-1], "data_offsets": [0, 0]})
+        ),
+        "file z has an entry in the header without sense",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -297,14 +478,20 @@ def nested(depth: int) -> bytes:
 @pytest.mark.parametrize(
     ("header", "expected"),
     [
-        (struct.pack("<Q", 1 << 60), "is no safetensors file: its header would be of 1,152,921,504,606,846,976 bytes"),
+        (
+            struct.pack("<Q", 1 << 60),
+            "is no safetensors file: its header would be of 1,152,921,504,606,846,976 bytes",
+        ),
         (struct.pack("<Q", 4) + b"null", "has a header that makes no sense"),
         (struct.pack("<Q", 600_001) + nested(100_000), "has a header that makes no sense"),
         (b"", "ends within its header: it is truncated, or no safetensors file"),
-        (struct.pack("<Q", 8_000_002) + b"[" + b"0," * 4_000_000 + b"]", "has a header that makes no sense"),
+        (
+            struct.pack("<Q", 8_000_002) + b"[" + b"0," * 4_000_000 + b"]",
+            "has a header that makes no sense",
+        ),
         (struct.pack("<Q", 9_000_011) + b'{"a":[' + b"0," * 4_500_000 + b"0]}  ", "has an entry"),
     ],
-)  # fmt: skip
+)
 def test_hostile_headers_are_refused(header: bytes, expected: str, tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(header)
     found = audit(tmp_path)

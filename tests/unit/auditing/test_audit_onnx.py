@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from otel_quant.auditing.audit import audit
 from otel_quant.auditing.checkpoint import AuditError
+from otel_quant.capture.instruments.model_cost import cost_models
 
 UP: Final = "/layers.2/up/MatMul"
 Parts = dict[str, Any]
@@ -27,9 +28,9 @@ def parts(kind: str) -> tuple[list[Any], Parts]:
         if kind == "nbits":
             constants[weight] = np.zeros((64, 2, 16), np.uint8)
             constants[f"{name}.scale"] = np.full(128, 0.01, np.float32)
-            sizes = {"K": 64, "N": 64, "bits": 4, "block_size": 32}
+            how = {"K": 64, "N": 64, "bits": 4, "block_size": 32, "domain": "com.microsoft"}
             inputs = [value, weight, f"{name}.scale"]
-            nodes.append(helper.make_node("MatMulNBits", inputs, [made], name, domain="com.microsoft", **sizes))  # fmt: skip
+            nodes.append(helper.make_node("MatMulNBits", inputs, [made], f"{name}_Q4", **how))
         else:
             constants[weight] = np.zeros((64, 64), np.int8)
             constants[f"{name}.scale"] = np.full(64, 0.01, np.float32)
@@ -55,7 +56,9 @@ def write(path: Path, nodes: list[Any], constants: Parts, *, is_outside: bool = 
 
 
 def in_float(nodes: list[Any], constants: Parts) -> None:
-    next(each for each in nodes if each.name == UP).input[1] = f"{UP}.weight"
+    at = next(at for at, each in enumerate(nodes) if each.name.startswith(UP))
+    inputs = [nodes[at].input[0], f"{UP}.weight"]
+    nodes[at] = helper.make_node("MatMul", inputs, nodes[at].output, UP)
     constants[f"{UP}.weight"] = np.zeros((64, 64), np.float32)
 
 
@@ -67,11 +70,24 @@ def scales(values: Any) -> Callable[[list[Any], Parts], None]:
 
 PLANTED: Final = {
     "forgotten": ("qdq", in_float, f"forgotten {UP} is float32, and others like it are int8"),
-    "scales too few": ("qdq", scales([0.01] * 63), f"shape {UP} has 63 scales where 1 or 64 are expected"),
-    "scales of other blocks": ("nbits", scales([0.01] * 64), f"shape {UP} has 64 scales where 128 are expected"),
-    "a NaN": ("qdq", scales([np.nan] + [0.01] * 63), f"scale {UP}.scale 1 of 64 are NaN"),
-    "zero": ("nbits", scales([0.0] * 128), f"scale {UP}.scale all are zero"),
-}  # fmt: skip
+    "forgotten beside operators on integers": (
+        "nbits",
+        in_float,
+        f"forgotten {UP} is float32, and others like it are int4",
+    ),
+    "scales too few": (
+        "qdq",
+        scales([0.01] * 63),
+        f"shape {UP} has 63 scales where 1 or 64 are expected",
+    ),
+    "scales of other blocks": (
+        "nbits",
+        scales([0.01] * 64),
+        f"shape {UP} has 64 scales where 128 are expected",
+    ),
+    "a NaN": ("qdq", scales([np.nan] + [0.01] * 63), f"scale {UP}.scale has NaN values: 1 of 64"),
+    "zero": ("nbits", scales([0.0] * 128), f"scale {UP}.scale has zero values: all"),
+}
 
 
 @pytest.mark.parametrize("name", PLANTED)
@@ -89,7 +105,9 @@ def test_a_planted_fault_of_a_layer_is_found(name: str, tmp_path: Path) -> None:
 def test_a_good_file_passes(kind: str, type_: str, is_outside: bool, tmp_path: Path) -> None:
     write(tmp_path / "m.onnx", *parts(kind), is_outside=is_outside)
     found = audit(tmp_path)
-    assert found.answer.startswith(f"no fault, by no configuration: 8 of 8 layers {type_}, ")
+    assert found.answer.startswith(
+        f"no fault found, without a configuration to compare with: 8 of 8 layers {type_}, "
+    )
     assert found.passed
     assert found.scales.bytes == found.scales.of == 8 * 4 * (64 if kind == "qdq" else 128)
 
@@ -113,3 +131,20 @@ def test_weights_outside_that_are_gone_cut_or_elsewhere_are_found(tmp_path: Path
     os.truncate(path, 500)
     with pytest.raises(AuditError, match="truncated or damaged"):
         audit(path)
+
+
+def test_what_is_wrong_is_an_attribute_of_the_model_that_a_run_has_written(tmp_path: Path) -> None:
+    def found(role: str, paths: bool, *left_out: str) -> object:
+        models = [(role, str(path))]
+        [model] = cost_models(models, time_limit=60, paths=paths, left_out=left_out)
+        return model.figures.get("audit.problems")
+
+    nodes, constants = parts("qdq")
+    path = write(tmp_path / "m.onnx", nodes, constants)
+    assert found("quantized", True) is None
+    in_float(nodes, constants)
+    write(path, nodes, constants)
+    problem = f"{UP} is float32, and others like it are int8"
+    assert found("quantized", True) == (problem,)
+    assert (found("quantized", False), found("float", True)) == (None, None)
+    assert found("quantized", True, UP) is None  # as OTEL_QUANT_EXCLUDE has it

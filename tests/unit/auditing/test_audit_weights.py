@@ -46,9 +46,11 @@ def gptq() -> Made:
     codes, scales, zeros, made = in_groups()
     turn = np.random.default_rng(1).permutation(IN)  # as desc_act has it
     rows = {
-        "qweight": packed(codes[:, turn]).T, "scales": scales.T, "qzeros": packed((zeros - 1).T),
+        "qweight": packed(codes[:, turn]).T,
+        "scales": scales.T,
+        "qzeros": packed((zeros - 1).T),
         "g_idx": (np.arange(IN) // GROUP)[turn].astype(np.int32),
-    }  # fmt: skip
+    }
     config = {"quant_method": "gptq", "bits": 4, "group_size": GROUP}
     return rows, config, made[:, turn]
 

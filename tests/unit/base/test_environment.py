@@ -53,7 +53,7 @@ def test_each_variable_is_parsed_as_documented(
         ("flag", "true", True), ("flag", "TRUE", True), ("flag", "1", True), ("flag", " on ", True),
         ("flag", "false", False), ("flag", "0", False),
         ("milliseconds", "0", 0.0), ("milliseconds", "250", 0.25), ("milliseconds", "1.5", 0.0015),
-        ("milliseconds", "1e300", 1e6),
+        ("milliseconds", "1e300", 1e6), ("nodes", '["/c1/Conv", "a, b"]', ("/c1/Conv", "a, b")), ("nodes", "[]", ()),
     ],
 )  # fmt: skip
 def test_each_kind_of_variable_parses_a_text_in_the_same_way(
@@ -77,6 +77,7 @@ def warned(environ: dict[str, str], caplog: pytest.LogCaptureFixture) -> list[st
     [
         ("flag", ["maybe", "2", "tru", "ja"], "true or false"),
         ("milliseconds", ["-1", "soon", "1s", "nan", "inf", "1e999", "0x10", "1,5"], "a number of milliseconds, 0 or more"),
+        ("nodes", ["c1", '"c1"', "[1]", "{}"], "a list of names in JSON"),
         ("quark's switch", ["yes", "true", "on", "2", "profile.yaml"],
          "1 (Quark's own profiler accepts no other value) or 0"),
     ],

@@ -13,7 +13,7 @@ import pytest
 from otel_quant.cost import analyze
 from otel_quant.cost.graph import obstacles
 from otel_quant.inference.fix import fix_results as results
-from otel_quant.inference.fix.rewriting import REMEDIES, Rewritten, rewritten
+from otel_quant.inference.fix.rewriting import REMEDIES, Rewritten, forecast_of, rewritten
 from tests.fixtures.onnx_builder import Builder
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -202,6 +202,27 @@ def left_in_float(*behind: str) -> Builder:
     return graph
 
 
+def before_a_bias(clamp: str) -> Builder:
+    """A Conv with a clamp behind it, and another whose bias of int32 has the scale of its products."""
+    graph, value = image()
+    value = graph.node(clamp, [conv(graph, value, "c")], "clamp")
+    value = graph.quantized(value, scale=0.25)
+    bias = graph.dequantized(graph.weights("b", 8, dtype=np.int32), np.int32(0), 0.25 * 0.02)
+    graph.output(graph.quantized(conv(graph, value, "d", bias), scale=0.5))
+    return graph
+
+
+def clamped_and_read_twice() -> Builder:
+    """A Conv and a Relu whose result of int8 two others read."""
+    graph, value = image()
+    value = graph.node("Relu", [conv(graph, value, "c")], "clamp")
+    value = graph.quantized(value, np.int8(0), 0.25)
+    made = graph.quantized(conv(graph, value, "d"), np.uint8(128), 0.5)
+    graph.output(graph.node("Exp", [value], "exp"))
+    graph.output(made)
+    return graph
+
+
 SCALES = np.linspace(0.01, 0.03, 8, dtype=np.float32)
 
 PLANTED: dict[str, tuple[str, Callable[[], Builder], Callable[[], Builder], int]] = {
@@ -240,12 +261,16 @@ PLANTED: dict[str, tuple[str, Callable[[], Builder], Callable[[], Builder], int]
     "pair that is a Relu too": (
         "pairs", lambda: pair("Exp", 0), lambda: pair("Conv", 0), 1
     ),
+    "pair beside a Conv": (
+        "pairs", lambda: pair("Exp"), lambda: with_bias(np.int8, 0.02), 1
+    ),
     "pair": ("pairs", lambda: pair("Exp"), lambda: pair("Conv"), 1),
     "island": ("islands", lambda: island("Relu"), lambda: island("AveragePool"), 1),
     "Mul behind a pool": ("islands", lambda: scaled_pool(1.0005), lambda: scaled_pool(1.0005, 1.0), 1),
     "negative Mul": ("islands", lambda: scaled_pool(0.5), lambda: scaled_pool(-0.5), 1),
     "joined Relus": ("zero_point", lambda: joined("Relu"), joined, 2),
     "quantized on loading": ("session", left_in_float, lambda: left_in_float("Tanh"), 1),
+    "bias behind a clamp": ("zero_point", lambda: before_a_bias("Relu"), lambda: before_a_bias("Tanh"), 2),
     "int8 read twice": ("unsigned", lambda: read_twice(np.int8), lambda: read_twice(np.uint8), 1),
 }  # fmt: skip
 """Kind, a model that has what it mends, one that nearly has, and the contractions that run in integers then."""
@@ -312,13 +337,25 @@ def test_what_runs_then_is_a_kernel_on_integers(name: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_advice_is_the_rewrite_and_its_number_is_what_that_changes(name: str) -> None:
-    _, build, _, _ = PLANTED[name]
-    model = build().model()
+    model = PLANTED[name][1]().model()
+    assert_claims_hold(model)
+
+
+def assert_claims_hold(model: onnx.ModelProto) -> None:
+    """Applies each rewrite that is named alone, and counts what it changes."""
+    before = forecast_of(model, {}, {}).integers
     for found in analyze(model).in_float:
         known = (*obstacles.REWRITES.values(), obstacles.PAIRS_IN_FRONT)
         [kind] = [each.kind for each in known if each.text == found.remedy]
-        gained = fixed(build(), "constants", kind).forecast.integers
+        gained = rewritten(model, Path(), ["constants", kind], {}, {}).forecast.integers - before
         assert gained == sum(found.ops.values()) - sum(found.then.values())
+
+
+def test_what_a_zero_point_alone_does_not_change_is_not_claimed() -> None:
+    model = clamped_and_read_twice().model()
+    assert_claims_hold(model)
+    [clamped, _] = analyze(model).in_float
+    assert dict(clamped.then) == {obstacles.REWRITES["unsigned"].text: 1}
 
 
 def test_what_is_joined_behind_clamps_has_one_scale() -> None:

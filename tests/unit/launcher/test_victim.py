@@ -92,6 +92,19 @@ ENDED = {
         seen(exit_code=1), [run(failed(0, 2.0), failed(1, 4.8), error="ValueError", **ERROR)],
         (PROGRAM, None, "a", [1], 4.8),
     ),
+    "want of memory that the program handled, and ended": (
+        seen(exit_code=1), [run(failed(0, 4.8, "MemoryError"), end=5.0)], (PROGRAM, None, "a", [0], 5.0),
+    ),
+    "another exception that the program handled": (
+        seen(exit_code=1), [run(failed(0, 4.8), end=5.0)], (PROGRAM, None, "a", [], 5.0),
+    ),
+    "want of memory that the program handled long before": (
+        seen(exit_code=1), [run(failed(0, -1.0, "MemoryError", start=-2.0), end=5.0)], (PROGRAM, None, "a", [], 5.0),
+    ),
+    "want of memory that the program handled before another step": (
+        seen(exit_code=1), [run(failed(0, 4.1, "MemoryError"), step(index=1, start=4.9, end=5.0), end=5.0)],
+        (PROGRAM, None, "a", [], 5.0),
+    ),
 }  # fmt: skip
 
 

@@ -206,8 +206,8 @@ def loaded_by(code: str) -> set[str]:
     return set(found.stdout.splitlines()[-1].split())
 
 
-REWRITING: Final = "inference.fix."
-"""Modules that work on arrays and graphs throughout, which only the command `fix` loads, when it runs."""
+REWRITING: Final = ("inference.advise.", "inference.fix.")
+"""Modules that work on arrays and graphs throughout, which only `fix` and `advise` load, when they run."""
 
 
 def test_loading_every_module_loads_nothing_heavy() -> None:

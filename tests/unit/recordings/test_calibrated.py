@@ -90,6 +90,27 @@ def test_other_samples_are_estimated_from_what_a_run_took(
     assert above[0] <= 4000 * MB < above[1]
 
 
+def test_without_a_limit_the_one_of_the_recorded_run_counts(
+    tmp_path: Path, command: Commands
+) -> None:
+    record(tmp_path / "R")
+    asked = (
+        "net.onnx",
+        "--dim",
+        "N=4096",
+        "--like",
+        "R",
+        "--fit",
+        "--method",
+        "onnxruntime:MinMax",
+    )
+    said = command.output("estimate", *asked).splitlines()[0]
+    assert (
+        said
+        == "net.onnx in 4.00 GB, the limit of that run: 128 samples are sure to fit with 1 of 1 method."
+    )
+
+
 def test_another_method_takes_what_the_arithmetic_has_more_or_less(
     tmp_path: Path, command: Commands
 ) -> None:

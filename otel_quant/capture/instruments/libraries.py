@@ -14,16 +14,11 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.capture.instruments import hooks, samples, steps
+from otel_quant.capture.instruments import hooks, layer_values, samples, steps
 from otel_quant.capture.instruments.configuration import described, plain
 from otel_quant.capture.instruments.forward_passes import end_calibration
 from otel_quant.capture.instruments.hooks import HOOKS, Arguments, Function, Hook, Library, wraps
-from otel_quant.capture.instruments.layer_values import (
-    Layers,
-    lower_is_better,
-    value_of,
-    variables_of,
-)
+from otel_quant.capture.instruments.layer_values import Layers, lower_is_better, value_of
 from otel_quant.capture.instruments.series import layers
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.scope import OPENING_A_STEP, Activation, qualified_name
@@ -158,7 +153,7 @@ def of_trial(call: Mapping[str, Any], result: Any) -> Layers:
 
 def of_modifier(call: Mapping[str, Any], result: Any) -> Layers:
     """Records GPTQ's error of a module."""
-    if modifier := variables_of("compress_module_list").get("self"):
+    if modifier := layer_values.variables_of("compress_module_list").get("self"):
         name = modifier._module_names[call["self"].module]
         yield from lower_is_better(call["loss"], layer=name, measure="error")
 
@@ -171,7 +166,9 @@ def of_awq(call: Mapping[str, Any], result: Any) -> Layers:
 
 def of_block(call: Mapping[str, Any], result: Any) -> Layers:
     """Records the loss that tuning ends with, of a block or of a layer outside of blocks."""
-    block, layer = map(variables_of, ("quantize_block", "quantize_layer_outside_block"))
+    block, layer = map(
+        layer_values.variables_of, ("quantize_block", "quantize_layer_outside_block")
+    )
     names = block or layer
     if names.get("init_loss") is not None:
         name = names["block_ctx"].block_name if block else names["layer_name"]
@@ -214,8 +211,9 @@ def models_of_optimum(call: Mapping[str, Any], folder: Any) -> hooks.Models:
 
 def expect_tensors(call: Mapping[str, Any], library: Library) -> None:
     """Notes how many tensors are written, each maybe quantized then, and counts the first as a layer."""
-    if call["self"].temp_file is None:  # else they are in one file already
-        samples.expect_layers(sum(map(len, call["self"].tensors)), {library.distribution})
+    total = sum(map(len, call["self"].tensors))
+    if total and call["self"].temp_file is None:  # else they are in one file already
+        samples.expect_layers(total, {library.distribution})
         samples.count_layer({library.distribution})
 
 

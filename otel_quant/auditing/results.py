@@ -106,7 +106,7 @@ class Audit(NamedTuple):
         if not self.is_known:
             return f"not audited: the layout {self.layout!r} is not known; {size(self.bytes)}"
         if self.passed:
-            return f"{'as configured' if self.layout else 'no fault, by no configuration'}: {self._summary()}"
+            return f"{'as configured' if self.layout else 'no fault found, without a configuration to compare with'}: {self._summary()}"
         first, more = self.problems[0], sum(each.fails for each in self.problems) - 1
         rest = f", and {counted(more, 'other problem')}" * bool(more)
         return f"{first.where} {first.what}{rest}; {self._summary()}"

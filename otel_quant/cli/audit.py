@@ -64,12 +64,16 @@ def audited(recording: Recording) -> Iterator[str]:
 
     from otel_quant.auditing.audit import audit
     from otel_quant.auditing.checkpoint import AuditError
+    from otel_quant.schema import semconv
     from otel_quant.schema.units import share_text
 
+    of_steps = [step.attributes for run in recording.runs for step in run.steps]
+    names = (it.get(semconv.CONFIG_EXCLUDED) for it in of_steps)
+    excluded = [str(name) for own in names if isinstance(own, list | tuple) for name in own]
     until = monotonic() + _MOST_SECONDS
     for path, is_quantized in written:
         try:
-            found = audit(path, seconds=max(0.0, until - monotonic()))
+            found = audit(path, left_out=excluded, seconds=max(0.0, until - monotonic()))
         except AuditError:
             continue  # a tokenizer, for one
         if is_quantized or found.layout or found.of_state("quantized"):  # else it is a float model

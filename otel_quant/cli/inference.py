@@ -8,23 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from otel_quant.cli import measured_models as models
-from otel_quant.cli.command import MISUSED, Command, UserError, either, number, option
+from otel_quant.cli.command import MISUSED, Command, UserError, either, number, option, user_errors
 
 if TYPE_CHECKING:
     from otel_quant.inference.results import InferenceResult
 
 
-_OF_FILES: Final = (
-    "input",
-    "dim",
-    "data",
-    "provider",
-    "level",
-    "custom_ops",
-    "session",
-    "layers",
-    "graph",
-)
+_OF_FILES: Final = ("input", "dim", "data", "provider", "level", "custom_ops", "session", "layers")
 """Options that make no sense with a script."""
 
 
@@ -40,7 +30,7 @@ def _run(options: argparse.Namespace) -> int:
                 f"{script} with other models; expected a script alone: its function returns the models that are compared",
                 MISUSED,
             )
-        models.refuse_with_script(options, script, _OF_FILES)
+        models.refuse_with_script(options, script, (*_OF_FILES, "graph"))
         module, needed, extra = "torch", "PyTorch", "torch"
     if find_spec(module) is None:
         raise UserError(f"{needed} is not installed; expected: pip install otel-quant[{extra}]")
@@ -63,11 +53,9 @@ def _run(options: argparse.Namespace) -> int:
         from otel_quant.cost import CostError
         from otel_quant.views.model_graph import graph_text
 
-        try:
-            text = graph_text(result, figure, is_picture=file.suffix == ".svg")
-            file.write_text(text, encoding="utf-8")
-        except (CostError, OSError) as error:
-            raise UserError(f"--graph {file}: {error}", models.FAILED) from error
+        writable = "expected a file that can be written"
+        with user_errors(CostError, "--graph: ", models.FAILED, path=file, expected=writable):
+            file.write_text(graph_text(result, figure, is_picture=file.suffix == ".svg"))
     return 0
 
 
@@ -76,10 +64,10 @@ def _graph(asked: str) -> tuple[str, Path]:
     from otel_quant.views.model_graph import FIGURES
 
     figure, _, file = asked.partition("=")
-    if figure not in FIGURES or not file.endswith((".svg", ".json")):
-        expected = f"one of {', '.join(FIGURES)}, then =FILE.svg or =FILE.json"
-        raise UserError(f"--graph {asked}; expected {expected}", MISUSED)
-    return figure, Path(file)
+    if figure in FIGURES and file.endswith((".svg", ".json")):
+        return figure, Path(file)
+    expected = f"one of {', '.join(FIGURES)}, then =FILE.svg or =FILE.json"
+    raise UserError(f"--graph {asked}; expected {expected}", MISUSED)
 
 
 COMMAND: Final = Command(

@@ -49,7 +49,7 @@ def analyze(
             ``overridden_dims`` lists them, and nodes that do not fit it have no known MACs.
         dims: Lengths of dimensions by name, wherever the model has them; ``unused_dims`` lists
             those that it does not have.
-        view: What memory is of: ``fused``, quantized operators as runtimes run them, or ``file``,
+        view: What memory is of: ``fused``, operators as onnxruntime runs them, or ``file``,
             every node by itself. None for ``fused``, of the rules ``onnx_tool`` for ``file``.
         sparsity: Whether to read the weights, in pieces, and look for zeros.
         exclude: Operators whose nodes, and the constants that only they read, are left out of

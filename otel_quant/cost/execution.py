@@ -313,7 +313,7 @@ def branches_taken(op: TypedNode) -> Sequence[Body]:
 
 
 VIEWS: Final = ("fused", "file")
-"""Quantized operators as runtimes run them, or every node by itself."""
+"""Operators as onnxruntime runs them, or every node by itself."""
 
 
 class MemoryView:

@@ -229,7 +229,7 @@ class ModelCost(NamedTuple):
     Attributes:
         path: The file as given, or ``<bytes>`` or ``<ModelProto>``.
         rules: Name of the rule set.
-        view: What memory is of: ``fused``, as runtimes run quantized operators, or ``file``,
+        view: What memory is of: ``fused``, as onnxruntime runs the operators, or ``file``,
             every node by itself.
         views: Memory in either view.
         macs: Forward MACs of one run.

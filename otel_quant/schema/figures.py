@@ -434,7 +434,9 @@ class ModelFigure:
     is_smaller_better: bool = True
 
 
-_VIEW = "in the fused view: quantized operators as runtimes run them, see [cost](cost.md#two-views-of-memory)"
+_VIEW = (
+    "in the fused view: operators as onnxruntime runs them, see [cost](cost.md#two-views-of-memory)"
+)
 
 MODEL_FIGURES: Final = (
     ModelFigure("size", "By", "Size of the model's file, external data included.", "102400000", heading="file and external data", compared="size of the file, external data included"),

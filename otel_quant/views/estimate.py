@@ -37,7 +37,7 @@ def document(
 def _answer(path: str, estimates: Sequence[Estimate], limit: int | None, whose: str) -> str:
     """Returns how many methods fit into a limit; without one what the least and the most needs."""
     if any(each.most is not None for each in estimates):
-        return f"{path} in {size(limit or 0)}{whose}: {_fitting(estimates)}{_times(estimates)}"
+        return f"{path} in {size(limit or 0)}{whose}: {_fitting(estimates, limit or 0)}{_times(estimates)}"
     if limit is not None:
         answers = Counter(each.fits(limit) for each in estimates)
         counts = ", ".join(f"{each} with {answers[each]:,}" for each in ANSWERS if answers[each])
@@ -48,15 +48,20 @@ def _answer(path: str, estimates: Sequence[Estimate], limit: int | None, whose: 
     return f"{path} is estimated to need {' to '.join(ends)} with {samples}{_times(estimates)}"
 
 
-def _fitting(estimates: Sequence[Estimate]) -> str:
+def _fitting(estimates: Sequence[Estimate], limit: int) -> str:
     """Returns with how many methods the samples fit, and how many do with the others."""
     known = [each for each in estimates if each.most is not None]
     fewer = sorted({it.most for it in known if it.most is not None and it.most < it.samples})
-    fitting = sum((each.most or 0) >= each.samples for each in estimates)
-    text = f"{counted(estimates[0].samples, 'sample')} fit with {fitting:,} of {counted(len(estimates), 'method')}"
-    ends = " to ".join(f"{most:,}" for most in (*fewer[:1], *fewer[1:][-1:]))
-    unknown = phrase("; not known of {}", len(estimates) - len(known) or None)
-    return f"{text}{phrase(', at most {} with the others', ends)}{unknown}"
+    fitting = [each for each in known if (each.most or 0) >= each.samples]
+    perhaps = sum(each.fits(limit) == "perhaps" for each in known if each not in fitting)
+    samples, methods = estimates[0].samples, counted(len(estimates), "method")
+    verb = "is" if samples == 1 else "are"
+    text = f"{counted(samples, 'sample')} {verb} sure to fit with {len(fitting):,} of {methods}"
+    text += phrase(", and perhaps with {:,} more", perhaps, int)
+    if fewer:
+        ends = " to ".join(f"{most:,}" for most in (*fewer[:1], *fewer[1:][-1:]))
+        text += f"; with the others {'not one is' if fewer == [0] else f'at most {ends} are'}"
+    return f"{text}{phrase('; not known of {}', len(estimates) - len(known) or None)}"
 
 
 def _times(estimates: Sequence[Estimate]) -> str:
@@ -113,7 +118,7 @@ _AMOUNTS: Final[Sequence[doc.Column[Estimate]]] = (
 )
 
 _WHERE_KNOWN: Final[Sequence[doc.Column[Estimate]]] = (
-    doc.Column("samples that fit", "", lambda it: "any" if it.most == MOST_SAMPLES else it.most),
+    doc.Column("sure to fit", "", lambda it: "any" if it.most == MOST_SAMPLES else it.most),
     doc.Column("time", None, _time),
 )
 _MOSTLY: Final = doc.Column[Estimate](

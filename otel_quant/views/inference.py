@@ -202,7 +202,7 @@ def _costliest(model: results.ModelResult) -> str:
     """Returns the reason that costs most, or how many findings there are where that is little."""
     groups = _groups(model)
     if groups and groups[0][0].is_about_accuracy and (_error(model).sqnr or 0.0) < results.POOR:
-        return f"; {shortened(groups[0][0].sentence.removesuffix(f'; fix: {groups[0][0].remedy}'), _LONGEST_PROBLEM)}"
+        return f"; {shortened(_text(groups[0][0]), _LONGEST_PROBLEM)}"
     groups = [group for group in groups if group[0].kind != "slower" and group[0].micros]
     share = sum(each.share for each in groups[0]) if groups else 0.0
     if share < _MUCH:
@@ -214,8 +214,7 @@ def _costliest(model: results.ModelResult) -> str:
             f"{1 + len(others):,} {operator}, {share_text(share)} of its time, {_DOES[first.kind]}"
         )
         return f"; {nodes}: {shortened(reason, _LONGEST_PROBLEM)}"
-    text = _SHARE.split(first.sentence)[0]
-    return f"; {share_text(share)} of its time: {shortened(text, _LONGEST_PROBLEM)}"
+    return f"; {share_text(share)} of its time: {shortened(_text(first), _LONGEST_PROBLEM)}"
 
 
 _COSTS: Final = "costs more than it gains"
@@ -502,16 +501,14 @@ class Beside:
         known = [each.all for each in errors if each.all is not None]
         wrong = [each for each in those if each in self._wrong]
         hurting = [it for it in errors if it.hurts(outputs, is_named=bool(wrong))]
-        reason = _reason(self._model, self.after, those)
-        if wrong or hurting:
-            reason = (
-                self._wrong[wrong[0]]
-                if wrong
-                else f"the outputs lose {hurting[0].lost:.1f} dB by it"
-            )
+        hurts = bool(hurting or (wrong and is_poor and not errors))
+        reason = "" if hurts else _reason(self._model, self.after, those)
+        for it in hurting:
+            reason = reason or f"the outputs lose {it.lost or 0:.1f} dB by it"
+        reason = self._wrong[wrong[0]] if hurts and wrong else reason
         return Pair(
             name, _row(name, self.before, those), _row(name, self.after, those), min(known, default=None), reason,
-            bool(hurting or (wrong and is_poor and not errors)), (self._first.role, self._model.role) == ("float", "quantized"),
+            hurts, (self._first.role, self._model.role) == ("float", "quantized"),
         )  # fmt: skip
 
 
@@ -552,12 +549,16 @@ def _layer(kernel: results.RanKernel) -> str | None:
     return kernel.layer or kernel.node
 
 
+def _text(finding: results.Finding) -> str:
+    """Returns what is wrong, without its share and what would change it."""
+    return _SHARE.split(finding.sentence)[0].removesuffix(f"; fix: {finding.remedy}")
+
+
 def _why(finding: results.Finding) -> str:
     """Returns the reason in a finding or, of one about accuracy, all of it but the layer's name."""
-    text = _SHARE.split(finding.sentence)[0].removesuffix(f"; fix: {finding.remedy}")
     if finding.is_about_accuracy:
-        return text.replace(f" of `{finding.node}`", "")
-    return text.partition(": ")[2] or text
+        return _text(finding).replace(f" of `{finding.node}`", "")
+    return _text(finding).partition(": ")[2] or _text(finding)
 
 
 def _reason(

@@ -46,7 +46,7 @@ _LARGEST: Final = (1 << 63) - 1  # What an integer attribute can hold
 
 def cost_models(
     models: Models, *, time_limit: float, paths: bool, hashes: bool = False,
-    shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+    shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}), left_out: object = None,
 ) -> Iterator[CostedModel]:  # fmt: skip
     """Costs models, each within a time limit."""
     inputs = {name: InputSpec(shape, if_fits=True) for name, shape in shapes.items()}
@@ -61,7 +61,7 @@ def cost_models(
                 model, inputs=inputs, time_limit=time_limit, quantized=role == _QUANTIZED
             )
             figures = figures_of(cost, shapes) | (_hash_of(model) if hashes else {})
-            figures |= _audited(path) if role == _QUANTIZED and path is not None else {}
+            figures |= _audited(path, left_out) if role == _QUANTIZED and path is not None else {}
             heaviest = tuple(heaviest_of(cost))
         except CostError as refused:
             error = str(refused) if paths else refused.reason
@@ -77,10 +77,11 @@ def _hash_of(model: object) -> dict[str, AttributeValue]:
     return {}
 
 
-def _audited(path: str) -> dict[str, AttributeValue]:
-    """Returns what an audit finds in a file that was written; nothing where it passes."""
+def _audited(path: str, left_out: object) -> dict[str, AttributeValue]:
+    """Returns what an audit finds in a file that was written, with nodes left out on purpose; nothing where it passes."""
+    names = left_out if isinstance(left_out, tuple) else ()
     with suppress(AuditError):
-        problems = audit(path, seconds=_AUDIT_SECONDS).problems
+        problems = audit(path, left_out=names, seconds=_AUDIT_SECONDS).problems
         worst = tuple(f"{each.where} {each.what}" for each in problems if each.fails)
         return {"audit.problems": worst[:_MOST_PROBLEMS]} if worst else {}
     return {}

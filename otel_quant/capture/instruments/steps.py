@@ -542,6 +542,6 @@ def _report_models(find: Callable[[], Models], operation: Operation) -> None:
 
     costs = cost_models(
         find(), time_limit=settings.cost_timeout, paths=settings.paths, hashes=settings.hashes,
-        shapes=operation.input_shapes,
+        shapes=operation.input_shapes, left_out=operation.attributes.get(semconv.CONFIG_EXCLUDED),
     )  # fmt: skip
     RUNTIME.recorder.models_costed(list(costs))

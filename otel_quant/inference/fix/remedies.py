@@ -74,10 +74,10 @@ REMEDIES: list[RewriteRule] = []
 """In the order in which they are applied."""
 
 
-def _remedy(kind: str, how: str = "", **more: Any) -> Callable[[Any], Any]:
+def _remedy(kind: str, how: str = "", instead_of: str = "", **more: Any) -> Callable[[Any], Any]:
     def add(rewrite: Any) -> Any:
-        title = f"{obstacles.REWRITES[more.get('instead_of', kind)].text}{how}"
-        REMEDIES.append(RewriteRule(kind, title, rewrite, **more))
+        title = f"{obstacles.REWRITES[instead_of or kind].text}{how}"
+        REMEDIES.append(RewriteRule(kind, title, rewrite, instead_of=instead_of, **more))
         return rewrite
 
     return add
@@ -241,7 +241,8 @@ def _before_product(graph: EditedGraph, mul: Any) -> Scales | None:
 
 
 def _is_by_codes(graph: EditedGraph, node: Any) -> bool:
-    return node.op_type in _WEIGHTED and graph.dequantized(node.input[1])[1] is not None
+    is_weighted = node is not None and node.op_type in _WEIGHTED
+    return is_weighted and graph.dequantized(node.input[1])[1] is not None
 
 
 @_remedy("bias")
@@ -312,17 +313,11 @@ def _zero_points(graph: EditedGraph, _: Judged, *, is_wide: bool) -> Iterator[An
         yield node
 
 
-_remedy(
-    "zero_point",
-    ": all codes for the same range",
-    differs="values behind it are rounded in finer steps",
-)(partial(_zero_points, is_wide=False))
-_remedy(
-    "zero_point_wide",
-    ": the same steps, a wider range",
-    instead_of="zero_point",
-    differs="what was saturated at the highest code no longer is",
-)(partial(_zero_points, is_wide=True))
+_FINER: Final = "values behind it are rounded in finer steps"
+_WIDER: Final = "what was saturated at the highest code no longer is"
+_finer, _wider = (partial(_zero_points, is_wide=each) for each in (False, True))
+_remedy("zero_point", ": all codes for the same range", differs=_FINER)(_finer)
+_remedy("zero_point_wide", ": the same steps, a wider range", "zero_point", differs=_WIDER)(_wider)
 
 
 def _highest(graph: EditedGraph, node: Any) -> float | None:
@@ -408,14 +403,21 @@ def _double(graph: EditedGraph, _: Judged) -> Iterator[Any]:
 
 @_remedy("pairs", is_last=True, differs="values there are not rounded")
 def _pairs(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
-    """Takes away what quantizes where every DequantizeLinear behind it runs: no kernel reads the integers."""
+    """Takes away what quantizes where every DequantizeLinear behind it runs: no kernel reads the integers.
+
+    Not beside a contraction by integers, for which others may do something.
+    """
     for node in graph.of("QuantizeLinear"):
         source, readers, by = node.input[0], _dequantizers(graph, node), graph.scales(node)
         behind = [name for each in readers for name in each.output]
         is_second = graph.maker(source, "DequantizeLinear") is not None
         if by is None or not readers or is_second or not graph.kept.isdisjoint(behind):
             continue
-        if by.zero.dtype.kind not in "iu" or not all(map(judged.runs, (node, *readers))):
+        clamp = graph.maker(source, "Relu", "Clip")
+        beside = [graph.maker(source if clamp is None else clamp.input[0])]
+        beside += [op for name in behind for op in graph.readers(name)]
+        are_codes = any(_is_by_codes(graph, op) for op in beside) or by.zero.dtype.kind not in "iu"
+        if are_codes or not all(map(judged.runs, (node, *readers))):
             continue
         graph.remove(node, *readers)
         if _is_positive(by) and graph.maker(source, "Relu") is None:

@@ -69,8 +69,8 @@ def test_a_node_that_fell_back_from_the_requested_provider_is_named(tmp_path: Pa
     assert sum(each.share for each in result.findings) == pytest.approx(1)
     said = {each.node: each.sentence.partition(" (")[0] for each in result.findings}
     where = "ran on CPUExecutionProvider and not on AzureExecutionProvider, which took no"
-    assert said["relu"] == f"Relu `relu` {where} Relu of the file"
-    assert said["m1"] == f"MatMul `m1` and `m2` {where} MatMul of the file"
+    assert said["relu"] == f"Relu `relu` {where} Relu of the file and gives no reason"
+    assert said["m1"] == f"MatMul `m1` and `m2` {where} MatMul of the file and gives no reason"
 
 
 def test_kernels_are_joined_by_name_without_the_optimized_graph(

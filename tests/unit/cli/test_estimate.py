@@ -125,10 +125,10 @@ def test_what_would_fit_is_answered_by_method_and_number_of_samples(
     answer, *_, table = estimates(*asked, "--limit", "1.2GB").split("\n\n")
     assert (
         answer
-        == "net.onnx in 1.20 GB: 512 samples fit with 1 of 11 methods, at most 64 to 229 with the others."
+        == "net.onnx in 1.20 GB: 512 samples are sure to fit with 1 of 11 methods, and perhaps with 7 more; with the others at most 64 to 229 are."
     )
     heading = table.splitlines()[0]
-    at = slice(heading.index("samples that fit"), heading.index("mostly"))
+    at = slice(heading.index("sure to fit"), heading.index("mostly"))
     assert [line[at].split() for line in table.splitlines()[2:5]] == [["any"], ["229"], ["229"]]
     installed(monkeypatch, tmp_path / "none")
     answer = estimates(*asked, "--limit", "1GB", "--method", "onnxruntime").splitlines()[0]

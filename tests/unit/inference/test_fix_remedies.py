@@ -261,6 +261,9 @@ PLANTED: dict[str, tuple[str, Callable[[], Builder], Callable[[], Builder], int]
     "pair that is a Relu too": (
         "pairs", lambda: pair("Exp", 0), lambda: pair("Conv", 0), 1
     ),
+    "pair beside a Conv": (
+        "pairs", lambda: pair("Exp"), lambda: with_bias(np.int8, 0.02), 1
+    ),
     "pair": ("pairs", lambda: pair("Exp"), lambda: pair("Conv"), 1),
     "island": ("islands", lambda: island("Relu"), lambda: island("AveragePool"), 1),
     "Mul behind a pool": ("islands", lambda: scaled_pool(1.0005), lambda: scaled_pool(1.0005, 1.0), 1),

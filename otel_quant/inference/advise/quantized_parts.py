@@ -134,6 +134,7 @@ class QuantizedParts:
     def _constants(self, own: of.TensorFile, node: Any) -> Iterator[_Constant]:
         """Yields the quantized constants of a node in floats: the float model's, of a bias the same as it is."""
         graph, partner = EditedGraph(own.model, Path()), self._base.named.get(node.name)
+        is_scaled = False
         for i, name in enumerate(node.input):
             front, source = own.front(name, _HANDED_ON), own.before(name, _HANDED_ON)
             first = [each.output[0] for each in front if each.op_type == "DequantizeLinear"][-1:]
@@ -147,11 +148,13 @@ class QuantizedParts:
                 continue
             is_exact = codes.dtype == np.int32  # a bias, which such steps cost nothing
             values = (by if codes.ndim > 1 else by._replace(axis=0)).floats(codes)
-            given = partner.input[i : i + 1] if partner is not None and not is_exact else ()
+            is_unknown = is_exact or (is_scaled and i >= _OPERANDS)
+            given = () if partner is None or is_unknown else partner.input[i : i + 1]
             floats = [self._base.array(self._base.before(each, {"Identity"})) for each in given]
             found = _rescaled(floats[0], values) if floats and floats[0] is not None else None
             array = (values if found is None else found).astype(np.float32)
             is_other = i < _OPERANDS and found is None
+            is_scaled |= found is not None and found is not floats[0]  # and then the bias is too
             yield _Constant(i, source, array, array.nbytes - codes.nbytes, is_other)
 
     def quantized(self, left: Collection[str]) -> set[str]:

@@ -34,8 +34,8 @@ out. `OTEL_QUANT_LIBRARIES` takes the names below, and unset it means all.
 
 A program that has imported a library before it calls `otel_quant.run()` or `instrument()` has its functions hooked
 then, under every name that a module has for them. What a dict, a `functools.partial` or a default argument holds is
-the function as it was before: a call by it is no step. Start the program with `otel-quant run`, or call
-`instrument()` before the import.
+the function as it was before: a call by it is no step, and where the sampler has seen one run outside of any step of the
+library, a warning at the end names the function. Start the program with `otel-quant run`, or call `instrument()` before the import.
 
 Configuration: the types, bits and block size of a step are those of all parts of the model; where parts differ, types are
 listed ("int4, int8"), and `quant.parts.bits` and `quant.parts.block_size` take the place of one number. Of ONNX models that

@@ -32,6 +32,7 @@ from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
 from otel_quant.capture.early_stacks import EARLY_STACKS
+from otel_quant.capture.instruments import MISSED
 from otel_quant.capture.instruments.processes import LAUNCHED, PARENT
 from otel_quant.capture.probes.readers import Probes
 from otel_quant.capture.recorder.ongoing import OpenStep, current_step
@@ -66,6 +67,10 @@ from otel_quant.schema.events import Sink
 from otel_quant.schema.figures import RESOURCES, TREE_MEMORY, Number
 from otel_quant.schema.readings import CostedModel, Reading, RunInfo, StepInfo
 from otel_quant.schema.settings import Settings
+
+_SINCE: Final = (
+    "since before it was hooked; call otel_quant.run() or instrument() before the import"
+)
 
 
 class Runtime:
@@ -241,6 +246,8 @@ class Runtime:
             return
         self._exiting, timeout = True, self.settings.exit_timeout
         run.end(error or _error_at_exit())
+        for name in sorted(MISSED):
+            LOG.warning("%s ran without a step: the program has kept it %s", name, _SINCE)
         try:
             self._drain(self.delivery.finish, timeout)
         except KeyboardInterrupt:  # Python would print a stack trace of ours, and go on
@@ -256,6 +263,7 @@ class Runtime:
 
     def after_fork_in_child(self) -> None:
         """In a forked child: the parent's run is not this process's."""
+        MISSED.clear()
         self._lock = threading.RLock()
         with FAULTS.kept_in("linking a child process"):
             if self.is_running and self._spans is not None:

@@ -28,6 +28,7 @@ from otel_quant.base.kernel_files import forget, read_kept
 from otel_quant.capture.garbage import COLLECTIONS
 from otel_quant.capture.gil import GilWaits
 from otel_quant.capture.instructions import holder_in, kind_at, lock_at
+from otel_quant.capture.instruments import HELD, MISSED
 from otel_quant.capture.other_tasks import OtherTasks
 from otel_quant.capture.peak_lines import PeakLines
 from otel_quant.capture.probes.memory import Taken, taken_now
@@ -552,6 +553,8 @@ class StackSampler:
                     # The code itself is kept too, so that no other gets its id.
                     known = code, self._place_of(code, frame.f_lasti, frame.f_lineno or 0)
                     self._places[id(code), frame.f_lasti] = known
+                    if code in HELD and not _is_below_ours(frame):
+                        MISSED.add(HELD[code])
                 if known[1] is not None:
                     lines.append(known[1])
                     inner = code
@@ -585,6 +588,13 @@ class StackSampler:
             file = Path(file).name
         # Neither a file of a recording nor OTLP takes half of a surrogate pair, as in a name that is no UTF-8.
         return Place(encodable(file), encodable(code.co_qualname), line, library)
+
+
+def _is_below_ours(frame: FrameType | None) -> bool:
+    """Whether a function of ours has called one, through others maybe: it is a step, or within one."""
+    while frame is not None and not frame.f_code.co_filename.startswith(_OURS):
+        frame = frame.f_back
+    return frame is not None
 
 
 def _folded(lines: list[Place]) -> list[Place]:

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 _OWN_FAILURE: Final = 125
 """Exit code where the program was not started because of us, as env and timeout have it."""
 
-_PRINTING: Final = ("llama-quantize",)
-"""Programs that are no Python, and print which layer they begin."""
+_PRINTING: Final = "llama-quantize"
+_LAYERS: Final = ("-P", "-m", "otel_quant.program.printed_progress")
+"""A program that is no Python and prints which layer it begins, and what starts it and counts them."""
 
 _NOT_EXECUTABLE: Final = 126
 _NOT_FOUND: Final = 127  # Exit codes of shells
@@ -91,7 +92,11 @@ def _run(options: argparse.Namespace | SimpleNamespace) -> int:
             f"{where}: {error.strerror}; expected a new or empty folder to write to; choose one with --out DIR",
             _OWN_FAILURE,
         ) from error
-    command = _command(arguments)
+    command = arguments
+    if arguments[0].rpartition(os.sep)[2] == _PRINTING:
+        from shutil import which
+
+        command = [sys.executable, *_LAYERS, *arguments] if which(arguments[0]) else arguments
     environ = start.program_environment(folder, command, _settings(options))
     began_ns = start.now_ns()
     program = _started(options, folder, command, environ)
@@ -101,16 +106,6 @@ def _run(options: argparse.Namespace | SimpleNamespace) -> int:
 
     code = recorded_to_its_end(program, folder, began_ns, arguments, environ, options)
     return end_as(code)
-
-
-def _command(arguments: list[str]) -> list[str]:
-    """Returns what is started for a program: for one that prints its layers what counts them."""
-    if os.path.basename(arguments[0]) in _PRINTING:  # noqa: PTH119 - the program waits for pathlib
-        from shutil import which
-
-        if which(arguments[0]):
-            return [sys.executable, "-P", "-m", "otel_quant.program.printed_progress", *arguments]
-    return arguments
 
 
 def _started(

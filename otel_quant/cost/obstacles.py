@@ -89,8 +89,7 @@ FOREIGN: Final = Obstacle("other operators than QuantizeLinear and DequantizeLin
 NO_CONSTANT: Final = Obstacle("none of its operands is a constant", Remedy("MatMulConstBOnly False in extra_options of the quantizer"))
 IN_BODY: Final = Obstacle("the quantizer leaves alone what is in a body of If, Loop or Scan", Remedy("EnableSubgraph in extra_options of quantize_dynamic"))
 EXCLUDED: Final = Obstacle("it was excluded, or not named", Remedy("its name among those to be quantized"))
-NOTHING: Final = Obstacle(
-    "nothing was quantized: no node has a name or operator that the quantizer was given", Remedy("names and operators that the model has"))
+NOTHING: Final = Obstacle("nothing was quantized: no node has a name or operator that the quantizer was given", Remedy("names and operators that the model has"))
 RENAMED: Final = Remedy("names with _MatMul behind them, which Gemms get first")
 HALF_FLOATS: Final = Obstacle("its scales are not float32, and kernels on integers take no others", Remedy("scales of float32"))
 ON_LOADING: Final = Obstacle("onnxruntime quantizes on loading what was left in float between quantized neighbours (WeightBiasQuantization)", REWRITES["session"])

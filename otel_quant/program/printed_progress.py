@@ -1,7 +1,6 @@
-"""Runs a program that is no Python as a step, whose layers are those that it prints.
+"""Runs a program that is no Python as a step, whose layers are those that it prints to standard error.
 
-``otel-quant run -- llama-quantize ...`` starts this in its place, with the program's own command. What the program
-prints to standard error is passed on as it comes, signals are too, and this ends as the program does.
+That is passed on as it comes, signals are too, and this ends as the program does: ``otel-quant run`` starts it in its place.
 """
 
 from __future__ import annotations
@@ -56,14 +55,13 @@ def main() -> int:
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, lambda number, _: program.send_signal(number))
     while chunk := os.read(reading, 1 << 16):
-        left = chunk
-        while left:
-            left = left[os.write(2, left) :]
+        sys.stderr.buffer.write(chunk)
+        sys.stderr.buffer.flush()
         with FAULTS.kept_in("progress of a program"):
             *whole, line = (line + chunk.decode(errors="replace")).split("\n")
-            for each_line in (*whole, line):
+            for text in (*whole, line):
                 if step is not None:
-                    _note(step, each_line)
+                    _note(step, text)
     code = program.wait()
     if code >= 0:  # else the open step tells where a signal ended it
         failure = subprocess.CalledProcessError(code, command[0]) if code else None

@@ -17,7 +17,7 @@ TYPE_CHECKING = False  # not typing's, which takes a third of Python's own start
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from importlib.machinery import ModuleSpec
-    from types import ModuleType
+    from types import CodeType, ModuleType
     from typing import Final
 
 PACKAGES: Final = {
@@ -47,6 +47,13 @@ PACKAGES: Final = {
 }
 """Every library that otel-quant knows, by the name that users call it: the packages, with blanks between, whose
 import sets its hooks, if they are imported to quantize."""
+
+
+HELD: Final[dict[CodeType, str]] = {}
+"""Functions, by their code, that the program may hold from before they were hooked."""
+
+MISSED: Final[set[str]] = set()
+"""Those of them that it was seen to call where that was no step."""
 
 
 class WithoutImportLock:

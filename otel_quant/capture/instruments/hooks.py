@@ -15,7 +15,6 @@ import functools
 import importlib
 import inspect
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec
@@ -27,7 +26,7 @@ import wrapt
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
-from otel_quant.capture.instruments import PACKAGES, WithoutImportLock, found_by_others
+from otel_quant.capture.instruments import HELD, PACKAGES, WithoutImportLock, found_by_others
 
 AttributeSources = tuple[tuple[str, str], ...]
 """Pairs: a path to a value in the arguments of a call, the attribute that it is written to.
@@ -85,21 +84,6 @@ class Library:
     # Whether many programs import it that never quantize. Nothing of ours is loaded for it until
     # a hooked function is called.
     is_common: bool = False
-
-    def __post_init__(self) -> None:
-        """Raises ValueError for a hook that would do nothing."""
-        functions = Counter((hook.module, hook.target) for hook in self.hooks)
-        for hook in self.hooks:
-            what = f"library {self.name}: hook of {hook.module}.{hook.target}"
-            if functions[hook.module, hook.target] > 1:
-                raise ValueError(f"{what}: expected one for each function, found another")
-            # A data loader that a function returns may be read in a calibration later.
-            counts_in_step = hook.wrapper == STEP and hook.counts not in ("", RETURNED)
-            if counts_in_step and hook.step != "Calibration":
-                raise ValueError(
-                    f"{what} counts {hook.counts!r} in its step {hook.step!r}, where nothing is counted; "
-                    "expected the step 'Calibration'"
-                )
 
 
 STEP: Final = "steps:step"
@@ -307,8 +291,8 @@ class Hooks:
     def remove(self) -> None:
         """Puts back what was there before, under every name that a module has for it."""
         self.active = False
-        self._libraries.clear()
-        self._waiting.clear()
+        for kept in (self._libraries, self._waiting, HELD):
+            kept.clear()
         if self in sys.meta_path:
             sys.meta_path.remove(self)
         for holder, name, before, after in reversed(self._patches):
@@ -344,6 +328,10 @@ class Hooks:
                 return
             if any(after is before for *_, after in self._patches):
                 return  # it is ours
+            # A decorator's code is that of other functions too.
+            code = getattr(before, "__code__", None)
+            if late and hook.step and code is not None and code.co_qualname == hook.target:
+                HELD[code] = f"{hook.module}.{hook.target}"
             after = _wrapped(before, hook, owner)
             places = [(holder, name)]
             # By other names in other modules; a class is a progress bar, which others use too.
@@ -352,7 +340,7 @@ class Hooks:
                     (other, alias)
                     for other in _modules()
                     for alias, value in list(vars(other).items())
-                    if value is before and other is not module
+                    if value is before and (other is not module or alias != name)
                 ]
             for place, attribute in places:
                 setattr(place, attribute, after)

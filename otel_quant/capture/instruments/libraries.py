@@ -14,24 +14,11 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.capture.instruments import samples, steps
+from otel_quant.capture.instruments import hooks, layer_values, samples, steps
 from otel_quant.capture.instruments.configuration import described, plain
 from otel_quant.capture.instruments.forward_passes import end_calibration
-from otel_quant.capture.instruments.hooks import (
-    HOOKS,
-    Arguments,
-    Function,
-    Hook,
-    Library,
-    Models,
-    wraps,
-)
-from otel_quant.capture.instruments.layer_values import (
-    Layers,
-    lower_is_better,
-    value_of,
-    variables_of,
-)
+from otel_quant.capture.instruments.hooks import HOOKS, Arguments, Function, Hook, Library, wraps
+from otel_quant.capture.instruments.layer_values import Layers, lower_is_better, value_of
 from otel_quant.capture.instruments.series import layers
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.scope import OPENING_A_STEP, Activation, qualified_name
@@ -88,7 +75,7 @@ def static_or_dynamic(call: Mapping[str, Any]) -> str:
     return ProfileStep.QUANTIZATION_STATIC if is_static else ProfileStep.QUANTIZATION_DYNAMIC
 
 
-def models_of_quantizer(call: Mapping[str, Any], result: object) -> Models:
+def models_of_quantizer(call: Mapping[str, Any], result: object) -> hooks.Models:
     """Returns a quantizer's result, and the float model where it knows its file: one in memory was changed in place."""
     quantizer = call["self"]
     return steps.models_of({"input_model": quantizer.model_path}, quantizer.model.model)
@@ -166,7 +153,7 @@ def of_trial(call: Mapping[str, Any], result: Any) -> Layers:
 
 def of_modifier(call: Mapping[str, Any], result: Any) -> Layers:
     """Records GPTQ's error of a module."""
-    if modifier := variables_of("compress_module_list").get("self"):
+    if modifier := layer_values.variables_of("compress_module_list").get("self"):
         name = modifier._module_names[call["self"].module]
         yield from lower_is_better(call["loss"], layer=name, measure="error")
 
@@ -179,7 +166,9 @@ def of_awq(call: Mapping[str, Any], result: Any) -> Layers:
 
 def of_block(call: Mapping[str, Any], result: Any) -> Layers:
     """Records the loss that tuning ends with, of a block or of a layer outside of blocks."""
-    block, layer = map(variables_of, ("quantize_block", "quantize_layer_outside_block"))
+    block, layer = map(
+        layer_values.variables_of, ("quantize_block", "quantize_layer_outside_block")
+    )
     names = block or layer
     if names.get("init_loss") is not None:
         name = names["block_ctx"].block_name if block else names["layer_name"]
@@ -206,7 +195,7 @@ def keep_shapes(call: Mapping[str, Any], result: object) -> None:
         _SHAPES[call["self"]] = operation.input_shapes
 
 
-def models_of_optimum(call: Mapping[str, Any], folder: Any) -> Models:
+def models_of_optimum(call: Mapping[str, Any], folder: Any) -> hooks.Models:
     """Returns the models of a quantizer, with the shapes of its calibration for their cost."""
     quantizer = call["self"]
     if (operation := steps.innermost()) is not None:
@@ -222,8 +211,9 @@ def models_of_optimum(call: Mapping[str, Any], folder: Any) -> Models:
 
 def expect_tensors(call: Mapping[str, Any], library: Library) -> None:
     """Notes how many tensors are written, each maybe quantized then, and counts the first as a layer."""
-    if call["self"].temp_file is None:  # else they are in one file already
-        samples.expect_layers(sum(map(len, call["self"].tensors)), {library.distribution})
+    total = sum(map(len, call["self"].tensors))
+    if total and call["self"].temp_file is None:  # else they are in one file already
+        samples.expect_layers(total, {library.distribution})
         samples.count_layer({library.distribution})
 
 
@@ -240,11 +230,12 @@ def next_tensor(call: Mapping[str, Any], library: Library) -> None:
 
 def linears_of_hqq(call: Mapping[str, Any], library: Library) -> None:
     """Notes how many linear layers have a configuration."""
-    patch, model, given = call["cls"], call["model"], call["patch_params"] or {}
-    linear, ignored = sys.modules["torch"].nn.Linear, patch.get_ignore_layers(model)
-    tag_of = sys.modules["hqq.models.base"].name_to_linear_tag
-    tags = [tag_of(name) for name, each in model.named_modules() if type(each) is linear and name not in ignored]  # fmt: skip
-    samples.expect_layers(sum(given.get(tag) is not None for tag in tags), steps.owners_of(library))
+    model, given = call["model"], call["patch_params"] or {}
+    linear, base = sys.modules["torch"].nn.Linear, sys.modules["hqq.models.base"]
+    names = {name for name, each in model.named_modules() if type(each) is linear}
+    names -= {*call["cls"].get_ignore_layers(model)}
+    configured = [given.get(base.name_to_linear_tag(name)) is not None for name in names]
+    samples.expect_layers(sum(configured), steps.owners_of(library))
 
 
 # --- Google's AI Edge Quantizer -----------------------------------------------------------
@@ -464,15 +455,10 @@ def moved(function: Function, hook: Hook, library: Library) -> Function:
 
 def _to_quantize(model: Any) -> int:
     """Returns how many weights of a model are made to be quantized, and are not yet."""
-    weights = [
-        each
-        for each in model.parameters()
-        if hasattr(each, "bnb_quantized") or hasattr(each, "has_fp16_weights")
-    ]
-    return sum(
-        not getattr(each, "bnb_quantized", False) and getattr(each, "CB", None) is None
-        for each in weights
-    )
+    made = ("bnb_quantized", "has_fp16_weights")
+    weights = [each for each in model.parameters() if any(hasattr(each, name) for name in made)]
+    values = [(getattr(each, made[0], False), getattr(each, "CB", None)) for each in weights]
+    return sum(not is_quantized and codes is None for is_quantized, codes in values)
 
 
 def note_replaced(call: Mapping[str, Any], model: Any) -> None:

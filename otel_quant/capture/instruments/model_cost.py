@@ -110,12 +110,8 @@ def figures_of(
             if cost.input_shapes.get(name) == shape
         ),
     }
-    mixes = (
-        ("stored", cost.stored),
-        ("precision", cost.precision),
-        ("expected_precision", cost.expected_precision),
-    )
-    for mix, shares in mixes:
+    for mix in ("stored", "precision", "expected_precision"):
+        shares = getattr(cost, mix)
         if shares and mix != "stored":
             integers = sum((share for kind, share in shares.items() if kind in _INTEGER), 0.0)
             figures[f"{mix.removesuffix('precision')}integer_mac_share"] = round(integers, 6)

@@ -12,31 +12,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.capture.instruments.configuration import (
-    OF_MODEL,
-    SHOWN,
-    Part,
-    agreed,
-    completed,
-    described,
-)
-from otel_quant.capture.instruments.hooks import (
-    LAYER,
-    Arguments,
-    Function,
-    Hook,
-    Library,
-    load,
-    wraps,
-)
+from otel_quant.capture.instruments import configuration, hooks, steps
+from otel_quant.capture.instruments.hooks import Function, Hook, Library
 from otel_quant.capture.instruments.samples import count_layer, step_counting
-from otel_quant.capture.instruments.steps import (
-    attributes_of,
-    is_reported_already,
-    open_library_step,
-    owners_of,
-    step,
-)
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import OPENING_A_STEP, Activation, is_failure
@@ -50,7 +28,7 @@ class _Series(Activation):
 
     def __init__(self, step: OpenStep, name: str) -> None:
         super().__init__(step)
-        self._name, self._parts = name, list[Part]()
+        self._name, self._parts = name, list[configuration.Part]()
         step.ends_with_parent = True
 
     def takes(self, name: str) -> bool:
@@ -58,19 +36,19 @@ class _Series(Activation):
         is_open = not self.step.closed and self.step.recorder is RUNTIME.recorder
         return is_open and self._name == name
 
-    def add(self, known: Part) -> None:
+    def add(self, known: configuration.Part) -> None:
         """Counts a call, which may have another configuration than those before."""
         self.step.between = None
         self.step.recorder.count(self.step, "layer")
-        part = {name: value for name, value in known.items() if name in OF_MODEL}
+        part = {name: value for name, value in known.items() if name in configuration.OF_MODEL}
         if part not in self._parts:
             self._parts.append(part)
-            found = agreed(self._parts)
+            found = configuration.agreed(self._parts)
             if len(self._parts) > 1:
                 hashes = sorted(str(each.get(semconv.CONFIG_HASH)) for each in self._parts)
-                found[semconv.CONFIG_HASH] = described(hashes)[semconv.CONFIG_HASH]
+                found[semconv.CONFIG_HASH] = configuration.described(hashes)[semconv.CONFIG_HASH]
             kept = self.step.attributes.items()
-            self.step.attributes = {k: v for k, v in kept if k not in SHOWN} | found
+            self.step.attributes = {k: v for k, v in kept if k not in configuration.SHOWN} | found
 
     def finish(self, error: BaseException | None = None) -> None:
         """Waits for the next call; a failure ends it."""
@@ -85,27 +63,31 @@ _OF_THREAD: Final = threading.local()
 
 def layers(function: Function, hook: Hook, library: Library) -> Function:
     """One layer of the step around it; outside of one, such calls in a row are together step **{step}**."""
-    arguments, name = Arguments(function, hook.parameters), f"{hook.module}.{hook.target}"
-    describe = load(hook.describe) if hook.describe else lambda call: {}
+    arguments, name = hooks.Arguments(function, hook.parameters), f"{hook.module}.{hook.target}"
+    describe = hooks.load(hook.describe) if hook.describe else lambda call: {}
 
     def begun(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Activation:
         series: _Series | None = getattr(_OF_THREAD, "series", None)
-        if is_reported_already(hook.step, library):
-            around = step_counting(owners_of(library))
-            if hook.before == LAYER and (series is None or series.step is not around):
-                count_layer(owners_of(library))
+        if steps.is_reported_already(hook.step, library):
+            around = step_counting(steps.owners_of(library))
+            if hook.before == hooks.LAYER and (series is None or series.step is not around):
+                count_layer(steps.owners_of(library))
             return Activation(None)
         call = arguments.bound(args, kwargs)
-        known = completed(attributes_of(call, hook.sources, hook.config) | describe(call))
+        known = configuration.completed(
+            steps.attributes_of(call, hook.sources, hook.config) | describe(call)
+        )
         if series is None or not series.takes(name):
-            opened = open_library_step(hook.step, library, known, SHOWN, function=name)
+            opened = steps.open_library_step(
+                hook.step, library, known, configuration.SHOWN, function=name
+            )
             if opened is None:
                 return Activation(None)
             _OF_THREAD.series = series = _Series(opened, name)
         series.add(known)
         return series
 
-    @wraps(function)
+    @hooks.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         activation = Activation(None)
         with FAULTS.kept_in(OPENING_A_STEP):
@@ -118,10 +100,10 @@ def layers(function: Function, hook: Hook, library: Library) -> Function:
 
 def layers_or_step(function: Function, hook: Hook, library: Library) -> Function:
     """One layer where its model is one, with others in a row; else step **{step}**."""
-    whole, one = step(function, hook, library), replace(hook, before=LAYER)
+    whole, one = steps.step(function, hook, library), replace(hook, before=hooks.LAYER)
     as_layer = layers(function, one, library)
 
-    @wraps(function)
+    @hooks.wraps(function)
     def wrapper(model: Any, *args: Any, **kwargs: Any) -> Any:
         config = kwargs.get("config", args[0] if args else None)
         # A model consists of modules; a configuration in two steps is of a model too.

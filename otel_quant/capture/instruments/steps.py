@@ -25,30 +25,8 @@ from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture import scope
-from otel_quant.capture.instruments.configuration import (
-    OF_MODEL,
-    SHOWN,
-    completed,
-    of_arguments,
-    usual,
-    with_outer,
-)
-from otel_quant.capture.instruments.hooks import (
-    COUNT_PASSES,
-    ENTRY_POINT,
-    HOOKS,
-    NOTE_WEIGHTS,
-    STEP,
-    Arguments,
-    AttributeSources,
-    Function,
-    Hook,
-    Library,
-    Models,
-    load,
-    value_at,
-    wraps,
-)
+from otel_quant.capture.instruments import configuration, hooks
+from otel_quant.capture.instruments.hooks import Arguments, Function, Hook, Library, Models, wraps
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.export.otel.service_name import model_name
@@ -103,7 +81,9 @@ def around() -> tuple[Operation, ...]:
 def _within(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
     """Returns attributes with the outer call's."""
     operation = innermost()
-    return with_outer(operation.attributes if operation is not None else _NOTHING, attributes)
+    return configuration.with_outer(
+        operation.attributes if operation is not None else _NOTHING, attributes
+    )
 
 
 @contextmanager
@@ -134,7 +114,7 @@ def operating(
 def distributions_built_on(library: Library) -> frozenset[str]:
     """Returns the distributions within whose steps a library's calls are not reported."""
     return frozenset(
-        [other.distribution for other in HOOKS.libraries if library.name in other.built_on]
+        [other.distribution for other in hooks.HOOKS.libraries if library.name in other.built_on]
     )
 
 
@@ -155,7 +135,7 @@ def is_reported_already(label: str, library: Library) -> bool:
 
     Of wrappers that outlive their removal nothing is reported.
     """
-    if not HOOKS.active:
+    if not hooks.HOOKS.active:
         return True
     built_on_it = distributions_built_on(library)
     for step in enclosing_steps():
@@ -174,9 +154,9 @@ FILES: Final[dict[str, str]] = {
     name: attribute
     for attribute, names in {
         semconv.INPUT_PATH: "model_input input_model input_model_path pretrained_model_path model_id_or_path "
-        "pretrained_model_name_or_path onnx_path model_stub model",
+        "pretrained_model_name_or_path onnx_path source_model_path model_stub model",
         semconv.OUTPUT_PATH: "model_output output_model_path output_model output_path output_dir save_path "
-        "save_directory checkpoint_dir export_dir",
+        "save_directory checkpoint_dir export_dir serialize_to_path target_model_path",
     }.items()
     for name in names.split()
 }
@@ -184,13 +164,15 @@ FILES: Final[dict[str, str]] = {
 
 
 def attributes_of(
-    arguments: Mapping[str, Any], sources: AttributeSources = (), config: Sequence[str] = ()
+    arguments: Mapping[str, Any], sources: hooks.AttributeSources = (), config: Sequence[str] = ()
 ) -> dict[str, AttributeValue]:
     """Returns the attributes that arguments make."""
     with_paths = RUNTIME.settings.paths
-    found = (of_arguments(arguments, config) if config else {}) | dict(usual(arguments))
+    found = (configuration.of_arguments(arguments, config) if config else {}) | dict(
+        configuration.usual(arguments)
+    )
     for path, attribute in (*FILES.items(), *reversed(sources)):
-        value = value_at(arguments, path)
+        value = hooks.value_at(arguments, path)
         if attribute in (semconv.INPUT_PATH, semconv.OUTPUT_PATH):
             if with_paths and isinstance(value, str | os.PathLike):
                 found[attribute] = os.fspath(value)
@@ -247,7 +229,7 @@ def keep_configuration(
     call: Mapping[str, Any], result: object, attributes: Mapping[str, AttributeValue]
 ) -> None:
     """Keeps the configuration of a call for the model that it returns, else for those that it was given."""
-    kept = {name: value for name, value in attributes.items() if name in OF_MODEL}
+    kept = {name: value for name, value in attributes.items() if name in configuration.OF_MODEL}
     models = [result] if _has_configuration(result) else _configurable(call)
     for model in models if kept else ():
         if id(model) not in _CONFIGURED:
@@ -312,7 +294,10 @@ def entry_point(function: Function, hook: Hook, library: Library) -> Function:
 
 def as_library_step(function: Function, hook: Hook, library: Library, name: str) -> Function:
     """Makes each call of a function a step, unless it is reported already."""
-    arguments, choose = Arguments(function, hook.parameters), hook.choose and load(hook.choose)
+    arguments, choose = (
+        Arguments(function, hook.parameters),
+        hook.choose and hooks.load(hook.choose),
+    )
 
     def begin(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> OpenStep | None:
         kind = choose(arguments.bound(args, kwargs)) if choose else hook.step
@@ -321,7 +306,7 @@ def as_library_step(function: Function, hook: Hook, library: Library, name: str)
         call = arguments.bound(args, kwargs)
         attributes = attributes_of(call, hook.sources, hook.config)
         attributes = with_configuration(call, attributes, kind)
-        later = SHOWN if hook.after == NOTE_WEIGHTS else ()
+        later = configuration.SHOWN if hook.after == hooks.NOTE_WEIGHTS else ()
         return open_library_step(
             kind, library, attributes, later, function=name, filled_in=hook.filled_in
         )
@@ -387,9 +372,11 @@ def open_library_step(
     """
     parent = RUNTIME.current_step()
     if parent is not None and parent.info.library is not None:
-        outer = {name: each for name, each in parent.attributes.items() if name in OF_MODEL}
-        attributes = with_outer(outer, attributes)
-    known = completed(_within(attributes))
+        outer = {
+            name: each for name, each in parent.attributes.items() if name in configuration.OF_MODEL
+        }
+        attributes = configuration.with_outer(outer, attributes)
+    known = configuration.completed(_within(attributes))
     opened = RUNTIME.recorder.open(
         kind, library=library.distribution, library_version=version_of(library),
         attributes={name: each for name, each in known.items() if name not in later}, **more,
@@ -423,16 +410,16 @@ def observed(function: Function, hook: Hook, library: Library, step: str = "") -
     if hook.runs:
         function = arguments.replacing(function, hook.runs, partial(_as_calibration, library))
     if hook.counts:
-        function = load("samples:counting")(function, hook, arguments)
+        function = hooks.load("samples:counting")(function, hook, arguments)
     if not (step or hook.before or hook.after):
         return function
-    before, after = (load(name) if name else None for name in (hook.before, hook.after))
+    before, after = (hooks.load(name) if name else None for name in (hook.before, hook.after))
     origin = f"hook {hook.target}"
 
     @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         within = RUNTIME.current_step()
-        if not HOOKS.active or (step and (within is None or within.info.function != step)):
+        if not hooks.HOOKS.active or (step and (within is None or within.info.function != step)):
             return function(*args, **kwargs)
         call: dict[str, Any] = {}
         undo = None
@@ -465,7 +452,7 @@ def _as_calibration(library: Library, passed: Any) -> Any:
     """Makes a function that is passed to a call a step; the forward passes of its model are its samples."""
     if not callable(passed):
         return passed
-    hook = Hook("", "", STEP, ProfileStep.CALIBRATION, before=COUNT_PASSES)
+    hook = Hook("", "", hooks.STEP, ProfileStep.CALIBRATION, before=hooks.COUNT_PASSES)
     name = scope.qualified_name(passed)
     return as_library_step(observed(passed, hook, library, name), hook, library, name)
 
@@ -473,8 +460,8 @@ def _as_calibration(library: Library, passed: Any) -> Any:
 def _as_operation(function: Function, hook: Hook, library: Library) -> Function:
     """Makes each call an operation of a library, described by its arguments if they do not describe a step."""
     arguments = Arguments(function, hook.parameters)
-    describe = load(hook.describe) if hook.describe else None
-    find_models = load(hook.models) if hook.models else None
+    describe = hooks.load(hook.describe) if hook.describe else None
+    find_models = hooks.load(hook.models) if hook.models else None
     origin = f"arguments of {hook.module}.{hook.target}"
 
     @wraps(function)
@@ -485,19 +472,19 @@ def _as_operation(function: Function, hook: Hook, library: Library) -> Function:
         with FAULTS.kept_in(origin):
             find = find_models if _costs_its_models(library) else None
             bound = arguments.bound(args, kwargs)
-            if hook.wrapper == ENTRY_POINT:
+            if hook.wrapper == hooks.ENTRY_POINT:
                 attributes |= attributes_of(bound, hook.sources, hook.config)
             if describe is not None:
                 attributes |= describe(bound)
             if names := _excluded(hook):
                 attributes[semconv.CONFIG_EXCLUDED] = names
-            if not attributes.keys() & OF_MODEL:
+            if not attributes.keys() & configuration.OF_MODEL:
                 attributes = with_configuration(bound, attributes, hook.step)
         costs = find is not None
         with operating(library.distribution, attributes, costs_models=costs) as operation:
             with _failed_step_of(hook.target, library):
                 result = function(*args, **kwargs)
-            if hook.wrapper == ENTRY_POINT:
+            if hook.wrapper == hooks.ENTRY_POINT:
                 with FAULTS.kept_in(origin):
                     keep_configuration(bound, result, operation.attributes)
             if find is not None:

@@ -7,7 +7,7 @@ a hook names beside the common ones are in a module beside this one.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from otel_quant.capture.instruments.configuration import agreed
@@ -141,20 +141,24 @@ _library(
 )  # fmt: skip
 
 
-def of_float16(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
-    """Returns the type that weights are converted to."""
-    return {semconv.WEIGHT_TYPE: "float16"}
+def _always(kind: str) -> Callable[[Any], dict[str, AttributeValue]]:
+    """Returns what describes each call by one type of weights."""
+    return lambda call: {semconv.WEIGHT_TYPE: kind}
 
 
-_CONVERTERS: Final = (
-    ("float16", "convert_float_to_float16"), ("float16", "convert_float_to_float16_model_path"),
-    *((f"auto_mixed_precision{each}", f"auto_convert_mixed_precision{each}") for each in ("", "_model_path")),
-)  # fmt: skip
-_CONVERTED: Final = (("model_path", semconv.INPUT_PATH), ("source_model_path", semconv.INPUT_PATH), ("target_model_path", semconv.OUTPUT_PATH))  # fmt: skip
+of_float16 = _always("float16")
+of_blocks = _always("int8")  # it has a table of 256 values
+
+
+_MIXED: Final = "onnxconverter_common.auto_mixed_precision"
+_HALF: Final = "onnxconverter_common.float16"
 
 _library(
     "onnxconverter-common",
-    *(Hook(f"onnxconverter_common.{module}", name, STEP, ProfileStep.MODEL_QUANTIZATION, _CONVERTED, config=ALL, describe="tables:of_float16") for module, name in _CONVERTERS),
+    Hook(_HALF, "convert_float_to_float16", STEP, ProfileStep.MODEL_QUANTIZATION, config=ALL, describe="tables:of_float16"),
+    Hook(_HALF, "convert_float_to_float16_model_path", STEP, ProfileStep.MODEL_QUANTIZATION, (("model_path", semconv.INPUT_PATH),), config=ALL, describe="tables:of_float16"),
+    Hook(_MIXED, "auto_convert_mixed_precision", STEP, ProfileStep.MODEL_QUANTIZATION, config=ALL, describe="tables:of_float16"),
+    Hook(f"{_MIXED}_model_path", "auto_convert_mixed_precision_model_path", STEP, ProfileStep.MODEL_QUANTIZATION, config=ALL, describe="tables:of_float16"),
     is_common=True,  # converters of models import it
 )  # fmt: skip
 
@@ -264,7 +268,7 @@ def of_gguf(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
 # --- Google's AI Edge Quantizer: LiteRT models, by a recipe for groups of operators --------
 
 _EDGE: Final = "ai_edge_quantizer"
-_EDGE_FILES: Final = (("self._model_name", semconv.INPUT_PATH), ("serialize_to_path", semconv.OUTPUT_PATH))  # fmt: skip
+_EDGE_FILES: Final = (("self._model_name", semconv.INPUT_PATH),)
 _EDGE_RECIPE: Final = "libraries:of_edge_recipe"
 
 _library(
@@ -530,11 +534,6 @@ _library(
     # `int8_vectorwise_quant` is not here: each forward pass of a layer in 8 bits calls it for its activations.
     Hook("bitsandbytes.functional", "quantize_blockwise", LAYERS, ProfileStep.MODEL_QUANTIZATION, config=("blocksize",), describe="tables:of_blocks"),
 )  # fmt: skip
-
-
-def of_blocks(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
-    """Returns the type of values that have a table of 256."""
-    return {semconv.WEIGHT_TYPE: "int8"}
 
 
 # --- Microsoft's Olive: passes over a model, of which each may use another library --------

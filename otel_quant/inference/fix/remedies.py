@@ -74,10 +74,10 @@ REMEDIES: list[RewriteRule] = []
 """In the order in which they are applied."""
 
 
-def _remedy(kind: str, how: str = "", **more: Any) -> Callable[[Any], Any]:
+def _remedy(kind: str, how: str = "", instead_of: str = "", **more: Any) -> Callable[[Any], Any]:
     def add(rewrite: Any) -> Any:
-        title = f"{obstacles.REWRITES[more.get('instead_of', kind)].text}{how}"
-        REMEDIES.append(RewriteRule(kind, title, rewrite, **more))
+        title = f"{obstacles.REWRITES[instead_of or kind].text}{how}"
+        REMEDIES.append(RewriteRule(kind, title, rewrite, instead_of=instead_of, **more))
         return rewrite
 
     return add
@@ -214,34 +214,18 @@ def _matmul_add(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
 
 @_remedy("islands")
 def _islands(graph: EditedGraph, _: Judged) -> Iterator[Any]:
-    """Quantizes what an operator in float makes, where scales follow from those beside it and nothing is rounded more.
-
-    What a Relu hands to a contraction by integers, as its operand is; what a pool hands to a Mul by one number,
-    as AMD Quark has it, so that the QuantizeLinear behind that changes nothing.
-    """
-    for node in graph.of("AveragePool", "GlobalAveragePool", "Relu"):
+    """Quantizes what a Relu in float hands to a contraction by integers, as its operand is: nothing is rounded by that."""
+    for node in graph.of("Relu"):
         made, by = node.output[0], graph.scales_of(node.input[0])
-        reader, is_open = graph.only_reader(made), node.op_type == "Relu" and made not in graph.kept
-        if reader is not None and is_operator(reader, "Mul"):
-            by = by and _before_product(graph, reader)
-        elif not any(_is_by_codes(graph, each) for each in graph.readers(made) if is_open):
-            continue
-        if by is not None and by.is_single:
+        are_by_codes = any(_is_by_codes(graph, each) for each in graph.readers(made))
+        if by is not None and by.is_single and are_by_codes and made not in graph.kept:
             graph.add_pair(made, by)
             yield node
 
 
-def _before_product(graph: EditedGraph, mul: Any) -> Scales | None:
-    """Returns how an operand is quantized as its product with a number is; None for other products."""
-    by = graph.scales(graph.quantizer(mul.output[0]))
-    factors = [each for each in map(graph.constant, mul.input) if each is not None]
-    if by is None or not factors or factors[0].size != 1 or not factors[0] > 0:
-        return None
-    return by._replace(scale=(by.scale / factors[0].reshape(())).astype(by.scale.dtype))
-
-
 def _is_by_codes(graph: EditedGraph, node: Any) -> bool:
-    return node.op_type in _WEIGHTED and graph.dequantized(node.input[1])[1] is not None
+    is_weighted = node is not None and node.op_type in _WEIGHTED
+    return is_weighted and graph.dequantized(node.input[1])[1] is not None
 
 
 @_remedy("bias")
@@ -312,17 +296,11 @@ def _zero_points(graph: EditedGraph, _: Judged, *, is_wide: bool) -> Iterator[An
         yield node
 
 
-_remedy(
-    "zero_point",
-    ": all codes for the same range",
-    differs="values behind it are rounded in finer steps",
-)(partial(_zero_points, is_wide=False))
-_remedy(
-    "zero_point_wide",
-    ": the same steps, a wider range",
-    instead_of="zero_point",
-    differs="what was saturated at the highest code no longer is",
-)(partial(_zero_points, is_wide=True))
+_FINER: Final = "values behind it are rounded in finer steps"
+_WIDER: Final = "what was saturated at the highest code no longer is"
+_finer, _wider = (partial(_zero_points, is_wide=each) for each in (False, True))
+_remedy("zero_point", ": all codes for the same range", differs=_FINER)(_finer)
+_remedy("zero_point_wide", ": the same steps, a wider range", "zero_point", differs=_WIDER)(_wider)
 
 
 def _highest(graph: EditedGraph, node: Any) -> float | None:
@@ -418,12 +396,11 @@ def _pairs(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
         is_second = graph.maker(source, "DequantizeLinear") is not None
         if by is None or not readers or is_second or not graph.kept.isdisjoint(behind):
             continue
-        if by.zero.dtype.kind not in "iu" or not all(map(judged.runs, (node, *readers))):
-            continue
         clamp = graph.maker(source, "Relu", "Clip")
         beside = [graph.maker(source if clamp is None else clamp.input[0])]
         beside += [op for name in behind for op in graph.readers(name)]
-        if any(op is not None and _is_by_codes(graph, op) for op in beside):
+        are_codes = any(_is_by_codes(graph, op) for op in beside) or by.zero.dtype.kind not in "iu"
+        if are_codes or not all(map(judged.runs, (node, *readers))):
             continue
         graph.remove(node, *readers)
         if _is_positive(by) and graph.maker(source, "Relu") is None:

@@ -20,8 +20,8 @@ from otel_quant.cost.model_reader import read_model
 from otel_quant.cost.runtimes import runtime_here
 from otel_quant.cost.walk import Walk
 
-FLOAT_FUSIONS = ("ConvActivationFusion", "NoopElimination", "SkipLayerNormFusion")
-"""What onnxruntime does to float models too; the view is about quantized operators."""
+FLOAT_FUSIONS = ("NoopElimination", "SkipLayerNormFusion")
+"""What onnxruntime does to float models too, and the view does not have."""
 
 _MOVED = ("q", "dq")
 """Ends of the names of nodes that it inserts where it moves a quantization on."""
@@ -48,7 +48,7 @@ def run_by_onnxruntime(path: Path, folder: Path, *, arm: bool = False) -> dict[s
             constants.update(node.output)
         moved.update((f"{result}_{kind}", node.name) for result in node.output for kind in _MOVED)
     sizes = {
-        re.sub("/duplicated.*", "", event["name"].removesuffix("_kernel_time")): int(
+        re.sub("^fused |/duplicated.*", "", event["name"].removesuffix("_kernel_time")): int(
             event["args"]["output_size"]
         )
         for event in events
@@ -77,7 +77,8 @@ def run_by_default(path: Path, folder: Path) -> int:
 
 def contractions_in_float(path: Path, folder: Path, *, arm: bool = False) -> dict[str, int]:
     """Returns how many Conv, Gemm and MatMul nodes onnxruntime runs in float, by operator."""
-    names = [event["args"].get("op_name") for event in _profile(path, folder, arm=arm)]
+    ran = (event["args"].get("op_name", "") for event in _profile(path, folder, arm=arm))
+    names = [name.removeprefix("Fused") for name in ran]
     return {name: names.count(name) for name in ("Conv", "Gemm", "MatMul") if name in names}
 
 

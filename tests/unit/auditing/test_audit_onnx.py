@@ -105,7 +105,9 @@ def test_a_planted_fault_of_a_layer_is_found(name: str, tmp_path: Path) -> None:
 def test_a_good_file_passes(kind: str, type_: str, is_outside: bool, tmp_path: Path) -> None:
     write(tmp_path / "m.onnx", *parts(kind), is_outside=is_outside)
     found = audit(tmp_path)
-    assert found.answer.startswith(f"no fault found, without a configuration to compare with: 8 of 8 layers {type_}, ")
+    assert found.answer.startswith(
+        f"no fault found, without a configuration to compare with: 8 of 8 layers {type_}, "
+    )
     assert found.passed
     assert found.scales.bytes == found.scales.of == 8 * 4 * (64 if kind == "qdq" else 128)
 

@@ -66,7 +66,7 @@ def compute(over: threading.Event) -> None:
 
 def sleep(over: threading.Event) -> None:
     while not over.is_set():
-        time.sleep(0.02)
+        time.sleep(0.2)
 
 
 def digest(over: threading.Event) -> None:

@@ -105,7 +105,10 @@ def test_without_a_limit_the_one_of_the_recorded_run_counts(
         "onnxruntime:MinMax",
     )
     said = command.output("estimate", *asked).splitlines()[0]
-    assert said == "net.onnx in 4.00 GB, the limit of that run: 128 samples are sure to fit with 1 of 1 method."
+    assert (
+        said
+        == "net.onnx in 4.00 GB, the limit of that run: 128 samples are sure to fit with 1 of 1 method."
+    )
 
 
 def test_another_method_takes_what_the_arithmetic_has_more_or_less(

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import importlib
 import logging
-import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ import pytest
 
 from otel_quant.capture import instruments
 from otel_quant.capture.instruments import PACKAGES
-from otel_quant.capture.instruments.hooks import LAYER, OBSERVED, STEP, Hook, Hooks, Library
+from otel_quant.capture.instruments.hooks import RETURNED, STEP, Hook, Hooks, Library
 from otel_quant.capture.instruments.steps import version_of
 from otel_quant.capture.instruments.tables import LIBRARIES
 from tests.fixtures.programs import run_script
@@ -205,22 +204,44 @@ def test_an_unknown_name_is_logged_with_the_expected_ones(
     assert errors.splitlines() == warnings
 
 
+def test_every_hook_has_an_effect() -> None:
+    for library in LIBRARIES.values():
+        functions = [(hook.module, hook.target) for hook in library.hooks]
+        assert len(functions) == len(set(functions)), library.name
+        for hook in library.hooks:
+            # A data loader that a function returns may be read in a calibration later.
+            counts_in_step = hook.wrapper == STEP and hook.counts not in ("", RETURNED)
+            assert not counts_in_step or hook.step == "Calibration", hook
+
+
+KEPT = "onnxconverter_common.float16.convert_float_to_float16"
+
+
 @pytest.mark.parametrize(
-    ("hooks", "error"),
+    ("call", "is_missed"),
     [
-        (
-            [Hook("a", "f", STEP, "Model Quantization", counts="loader")],
-            "library test: hook of a.f counts 'loader' in its step 'Model Quantization', where nothing is counted; "
-            "expected the step 'Calibration'",
-        ),
-        (
-            [Hook("a", "f", STEP, "Calibration"), Hook("a", "f", OBSERVED, before=LAYER)],
-            "library test: hook of a.f: expected one for each function, found another",
-        ),
+        ("kept()", True),
+        ("float16.convert_float_to_float16()", False),
+        ("float16.convert_float_to_float16_model_path(kept)", False),
+        ("float16.other()", False),
     ],
 )
-def test_a_hook_without_effect_is_an_error_where_it_is_declared(
-    hooks: list[Hook], error: str
+def test_a_function_that_was_kept_from_before_it_was_hooked_is_told_once_where_it_ran(
+    call: str, is_missed: bool, tmp_path: Path
 ) -> None:
-    with pytest.raises(ValueError, match=f"^{re.escape(error)}$"):
-        Library("test", "test", tuple(hooks))
+    (tmp_path / "onnxconverter_common").mkdir()
+    (tmp_path / "onnxconverter_common" / "float16.py").write_text(
+        "import time\n"
+        "def convert_float_to_float16():\n    end = time.monotonic() + 0.5\n"
+        "    while time.monotonic() < end:\n        sum(range(1000))\n"
+        "other = convert_float_to_float16\n"
+        "def convert_float_to_float16_model_path(inner):\n    inner()\n"
+    )
+    code = (
+        "import functools, otel_quant\nfrom onnxconverter_common import float16\n"
+        "kept = functools.partial(float16.convert_float_to_float16)\n"
+        f"otel_quant.QuantInstrumentor().instrument()\nwith otel_quant.run():\n    {call}\n    {call}"
+    )
+    _, errors = run_script(tmp_path, code)
+    told = [line.split(" ran without a step: ")[0] for line in errors.splitlines()]
+    assert told == [KEPT] * is_missed

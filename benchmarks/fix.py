@@ -1,7 +1,7 @@
 """What ``otel-quant fix`` makes of eight nets of four families that AMD Quark has quantized, beside onnxruntime's quantizer.
 
-The nets were named before the first rewrite was written, and nobody looked at them while rewrites were. Weights are
-random: nothing is downloaded.
+The nets were named before the first rewrite was written, and nobody looked at them until all were; docs/fix.md has what was
+changed since, for which two nets more are here. Weights are random: nothing is downloaded.
 
 Run ``python benchmarks/fix.py FOLDER [NET ...]``; it wants ``pip install 'otel-quant[inference]' amd-quark timm
 torchvision``. What it has written before it takes from the folder.

@@ -396,12 +396,12 @@ def _in_float(
     """Returns what a layer's result, or its weights, were before rounding, by the tensors that are read of them."""
     if part == "weights":
         name, floats = layer.weights[0], ran[layer.weights[3]]
-        found = {name: floats if floats.shape == ran[name].shape else floats.T}
-        return found if own.readers[name] else {}
+        floats = floats if floats.shape == ran[name].shape else floats.T
+        return {name: floats.astype(ran[name].dtype)} if own.readers[name] else {}
     readers = own.readers[layer.codes]
     is_all = {each.op_type for each in readers} == {"DequantizeLinear"}
     floats = base.clamped(ran[layer.result], layer.clamps)
-    return {each.output[0]: floats for each in readers if is_all}
+    return {each.output[0]: floats.astype(ran[layer.after].dtype) for each in readers if is_all}
 
 
 def _measured(

@@ -34,7 +34,8 @@ def _answer(result: AdviceResult) -> str:
     found = {role: _figures(each) for role, each in result.models.items() if role != "float"}
     if not found:
         return f"{result.model}: nothing is to be left in float: {result.why}"
-    nodes = f"{len(result.left):,} of {counted(len(result.nodes), 'node')}"
+    number = sum(bool(each.op_type) for each in result.nodes)
+    nodes = f"{len(result.left):,} of {counted(number, 'node')}"
     text = f"{result.model} with {nodes} in float: {found['forecast']}, not {found['quantized']}"
     text += phrase("; quantized again: {}", found.get("rerun"))
     return text + phrase("; {}", result.why)

@@ -13,10 +13,10 @@ SCHEMA: Final = 1  # Version of the JSON: raised when a key changes its meaning 
 
 @dataclass(frozen=True, slots=True)
 class AdvisedNode:
-    """A node that may be left in float."""
+    """A node that may be left in float, or an input of the model."""
 
     name: str
-    op_type: str
+    op_type: str  # Empty of an input
     is_left: bool  # Whether it is to be left in float
     noise: float | None  # Part of the outputs' noise that the quantization of its result makes
     weights_noise: float | None  # And that of its weights

@@ -177,7 +177,9 @@ class _Advising:
         self._float, self._quantized, *_ = models
         self._measure(models)
         disabled = tuple(forecast.options.disabled)
-        why = "the budget is not met: no list comes closer" * (self._part(forecast) > 1)
+        why = "the budget is not met: no list that was measured comes closer" * (
+            self._part(forecast) > 1
+        )
         if wanted.target == "latency" and self._slower(forecast) >= 1:
             why = why or "it is no faster"
         return replace(
@@ -246,6 +248,12 @@ class _Advising:
             )
             for it in choice.parts.nodes
             if not it.follows
+        ]
+        made = {result for it in choice.parts.nodes for result in it.makes}
+        inputs = {codes: it for it, codes in reversed(choice.parts.of.items()) if codes not in made}
+        nodes += [
+            AdvisedNode(name, "", False, shares.get(codes), None, None, None, None)
+            for codes, name in inputs.items()
         ]
         return tuple(sorted(nodes, key=lambda it: -(it.noise or 0) - (it.weights_noise or 0)))
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from otel_quant.inference.advise.quantized_parts import ERROR
+from otel_quant.inference.advise.quantized_parts import AT, ERROR
 
 _RUNS: Final = 128
 
@@ -24,24 +24,24 @@ def noise_of_parts(errors: Any, floats: Any, first: Any, feeds: Mapping[str, Any
     The sessions are of the model with errors as outputs, of the one with errors as inputs, and of the float model.
     """
     names = [each.name for each in floats.get_inputs() if each.name.startswith(ERROR)]
+    of = [name.removeprefix(ERROR).partition(AT)[0] for name in names]
+    parts = {part: number for number, part in enumerate(dict.fromkeys(of))}
     made, expected = errors.run(names, feeds), first.run(None, feeds)
 
     def run(signs: Any) -> Any:
-        fed = {name: sign * error for name, sign, error in zip(names, signs, made, strict=True)}
+        given = zip(names, of, made, strict=True)
+        fed = {name: signs[parts[part]] * error for name, part, error in given}
         found = zip(floats.run(None, {**feeds, **fed}), expected, strict=True)
         return np.concatenate([(a - b).ravel() / (np.linalg.norm(b) or 1) for a, b in found])
 
-    signs = _signs(len(names))
+    signs = _signs(len(parts))
     without = run(0 * signs[0])
     runs = np.stack([run(row) - without for row in signs])
     power = ((signs.T @ runs / _RUNS) ** 2).sum(1)
-    if len(names) >= _RUNS:  # what the others leave is chance
+    if len(parts) >= _RUNS:  # what the others leave is chance
         power = ((power - (runs**2).sum() / _RUNS**2) / (1 - 1 / _RUNS)).clip(min=0)
-    parts = (name.removeprefix(ERROR) for name in names)
-    return {
-        "parts": dict(zip(parts, power.tolist(), strict=True)),
-        "rest": float((without**2).sum()),
-    }
+    noise = dict(zip(parts, power.tolist(), strict=True))
+    return {"parts": noise, "rest": float((without**2).sum())}
 
 
 def _signs(count: int) -> Any:

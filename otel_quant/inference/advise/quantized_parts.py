@@ -22,6 +22,9 @@ from otel_quant.inference.outputs import sqnr
 ERROR: Final = "error of "
 """Before the name of a part, what a model has its error as."""
 
+AT: Final = "\n"
+"""Before the place of a constant among the inputs of a node, behind its name: all of them are one part."""
+
 _MOVES: Final = frozenset(
     {
         "AveragePool",
@@ -48,7 +51,7 @@ _ALIKE: Final = 8.0
 """dB from which constants are the float model's: one scale for channels of other ranges may leave no more."""
 
 _HANDED_ON: Final = frozenset({"DequantizeLinear", "Identity", "QuantizeLinear"})
-_OPERANDS: Final = 2  # Before the bias, whose 32 bits lose nothing
+_OPERANDS: Final = 2  # Before the bias
 
 
 class TakenNode(NamedTuple):
@@ -77,9 +80,9 @@ class QuantizedParts:
     def __init__(self, floats: str, path: str) -> None:
         self._path, self._base = path, of.TensorFile(floats)
         own, layers = self._opened()
-        # Tensors in floats -> the integers that they stand for
-        self._of = {it.result: it.codes for it in layers}
-        self._of |= {each.output[0]: it.codes for it in layers for each in _dequantizers(own, it)}
+        # Tensors in floats -> the integers that they stand for, results first
+        self.of = {it.result: it.codes for it in layers}
+        self.of |= {each.output[0]: it.codes for it in layers for each in _dequantizers(own, it)}
         self.nodes = list(self._taken(own))
         # Results -> the one whose error they have: what is only moved is not rounded again
         self.sources = {each.codes: each.codes for each in layers}
@@ -104,8 +107,8 @@ class QuantizedParts:
     def _taken(self, own: of.TensorFile) -> Iterator[TakenNode]:
         is_forced = own.model.producer_name == _FORCES
         for node in own.nodes:
-            reads = [self._of[name] for name in node.input if name in self._of]
-            makes = [self._of[it] for name in node.output if (it := self._behind(own, name))]
+            reads = [self.of[name] for name in node.input if name in self.of]
+            makes = [self.of[it] for name in node.output if (it := self._behind(own, name))]
             moves, clamps = node.op_type in _MOVES, node.op_type in of.CLAMPS
             is_own = node.op_type in QDQ or node.op_type == "Constant"
             if not is_own and (moves or clamps or self._is_taken(own, node, reads and makes)):
@@ -114,7 +117,7 @@ class QuantizedParts:
 
     def _behind(self, own: of.TensorFile, name: str) -> str:
         """Returns what is quantized of a result, behind clamps that the file has kept; empty if nothing is."""
-        while name not in self._of:
+        while name not in self.of:
             readers = own.readers[name]
             if len(readers) != 1 or readers[0].op_type not in of.CLAMPS:
                 return ""
@@ -123,14 +126,15 @@ class QuantizedParts:
 
     def _is_taken(self, own: of.TensorFile, node: Any, is_between: object) -> bool:
         if node.op_type not in of.CHANNELS:
-            known = (name in self._of or own.is_constant(name) for name in node.input if name)
+            known = (name in self.of or own.is_constant(name) for name in node.input if name)
             return bool(is_between) and all(known)
-        fronts = [own.front(name, of.CARRIES) for name in node.input[:2] if name not in self._of]
+        fronts = [own.front(name, of.CARRIES) for name in node.input[:2] if name not in self.of]
         return all(any(it.op_type == "DequantizeLinear" for it in front) for front in fronts)
 
     def _constants(self, own: of.TensorFile, node: Any) -> Iterator[_Constant]:
         """Yields the quantized constants of a node in floats: the float model's, of a bias the same as it is."""
         graph, partner = EditedGraph(own.model, Path()), self._base.named.get(node.name)
+        is_scaled = False
         for i, name in enumerate(node.input):
             front, source = own.front(name, _HANDED_ON), own.before(name, _HANDED_ON)
             first = [each.output[0] for each in front if each.op_type == "DequantizeLinear"][-1:]
@@ -142,12 +146,15 @@ class QuantizedParts:
             codes, by = graph.dequantized(first[0])
             if by is None or by.block:
                 continue
+            is_exact = codes.dtype == np.int32  # a bias, which such steps cost nothing
             values = (by if codes.ndim > 1 else by._replace(axis=0)).floats(codes)
-            given = partner.input[i : i + 1] if partner is not None and i < _OPERANDS else ()
+            is_unknown = is_exact or (is_scaled and i >= _OPERANDS)
+            given = () if partner is None or is_unknown else partner.input[i : i + 1]
             floats = [self._base.array(self._base.before(each, {"Identity"})) for each in given]
             found = _rescaled(floats[0], values) if floats and floats[0] is not None else None
             array = (values if found is None else found).astype(np.float32)
             is_other = i < _OPERANDS and found is None
+            is_scaled |= found is not None and found is not floats[0]  # and then the bias is too
             yield _Constant(i, source, array, array.nbytes - codes.nbytes, is_other)
 
     def quantized(self, left: Collection[str]) -> set[str]:
@@ -181,14 +188,13 @@ class QuantizedParts:
                 own.add("Add" if is_source else "Identity", [floats, *added], made)
         for name in self.growth:
             node = own.named[name]
-            found = [it for it in self._constants(own, node) if it.place < _OPERANDS]
-            for i, source, array, *_ in found[:1]:
-                parts.append(name)
-                floats = _added(own, f"{source}:float", array)
+            for i, source, array, *_ in list(self._constants(own, node)):
+                parts.append(f"{name}{AT}{i}")
+                floats, error = _added(own, f"{source}:float", array), f"{ERROR}{parts[-1]}"
                 if as_inputs:
-                    node.input[i] = own.add("Add", [floats, f"{ERROR}{name}"], f"{name}:{i}")
+                    node.input[i] = own.add("Add", [floats, error], f"{name}:{i}")
                 else:
-                    own.add("Sub", [node.input[i], floats], f"{ERROR}{name}")
+                    own.add("Sub", [node.input[i], floats], error)
         infos = [
             helper.make_tensor_value_info(f"{ERROR}{it}", TensorProto.FLOAT, None) for it in parts
         ]

@@ -214,30 +214,13 @@ def _matmul_add(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
 
 @_remedy("islands")
 def _islands(graph: EditedGraph, _: Judged) -> Iterator[Any]:
-    """Quantizes what an operator in float makes, where scales follow from those beside it and nothing is rounded more.
-
-    What a Relu hands to a contraction by integers, as its operand is; what a pool hands to a Mul by one number,
-    as AMD Quark has it, so that the QuantizeLinear behind that changes nothing.
-    """
-    for node in graph.of("AveragePool", "GlobalAveragePool", "Relu"):
+    """Quantizes what a Relu in float hands to a contraction by integers, as its operand is: nothing is rounded by that."""
+    for node in graph.of("Relu"):
         made, by = node.output[0], graph.scales_of(node.input[0])
-        reader, is_open = graph.only_reader(made), node.op_type == "Relu" and made not in graph.kept
-        if reader is not None and is_operator(reader, "Mul"):
-            by = by and _before_product(graph, reader)
-        elif not any(_is_by_codes(graph, each) for each in graph.readers(made) if is_open):
-            continue
-        if by is not None and by.is_single:
+        are_by_codes = any(_is_by_codes(graph, each) for each in graph.readers(made))
+        if by is not None and by.is_single and are_by_codes and made not in graph.kept:
             graph.add_pair(made, by)
             yield node
-
-
-def _before_product(graph: EditedGraph, mul: Any) -> Scales | None:
-    """Returns how an operand is quantized as its product with a number is; None for other products."""
-    by = graph.scales(graph.quantizer(mul.output[0]))
-    factors = [each for each in map(graph.constant, mul.input) if each is not None]
-    if by is None or not factors or factors[0].size != 1 or not factors[0] > 0:
-        return None
-    return by._replace(scale=(by.scale / factors[0].reshape(())).astype(by.scale.dtype))
 
 
 def _is_by_codes(graph: EditedGraph, node: Any) -> bool:

@@ -88,7 +88,7 @@ def test_what_the_option_names_stays_in_float_and_the_recording_says_that_argume
         pytest.param(
             ("--budget", "sqnr>=150dB"),
             ["c1", "c2", "c3", "pool"],
-            "the budget is not met: no list comes closer",
+            "the budget is not met: no list that was measured comes closer",
             marks=pytest.mark.slow,
         ),
     ],

@@ -202,3 +202,16 @@ def test_a_model_is_mended_by_following_the_answers(planted: Launched) -> None:
     # On a busy machine it is measured once more, on one thread, where CPU time decides.
     assert "faster than float.onnx" in measured[-1]["verdict"]
     assert measured[-1]["next"] == []
+
+
+def test_a_wrong_file_is_named_with_its_scale(planted: Launched) -> None:
+    net().save(planted.folder / "int8.onnx")
+    model = onnx.load(planted.folder / "int8.onnx")
+    scale = next(each for each in model.graph.initializer if each.name == "c2_w_scale")
+    scale.CopyFrom(onnx.numpy_helper.from_array(np.float32(np.nan), scale.name))
+    onnx.save(model, planted.folder / "int8.onnx")
+    done = planted.otel_quant("audit", "int8.onnx", "--brief")
+    answer = json.loads(done.stdout)
+    assert (done.returncode, answer["is_bad"]) == (1, True)
+    assert "c2" in answer["verdict"]
+    assert "NaN" in answer["verdict"]

@@ -166,17 +166,6 @@ def island(op: str) -> Builder:
     return graph
 
 
-def scaled_pool(*factor: float) -> Builder:
-    """A pool behind a Conv, and a Mul behind it, as AMD Quark puts one there."""
-    graph, value = image()
-    value = graph.quantized(conv(graph, value, "c"), scale=0.3)
-    value = graph.node("GlobalAveragePool", [value], "pool")
-    by = graph.constant("factor", np.array(factor, np.float32).reshape(-1, 1, 1))
-    value = graph.quantized(graph.node("Mul", [by, value], "mul"), scale=0.02)
-    graph.output(graph.node("Flatten", [value], "flat"))
-    return graph
-
-
 def joined(*clamp: str) -> Builder:
     """Two Convs whose results a Concat joins, perhaps behind clamps."""
     graph, value = image()
@@ -266,8 +255,6 @@ PLANTED: dict[str, tuple[str, Callable[[], Builder], Callable[[], Builder], int]
     ),
     "pair": ("pairs", lambda: pair("Exp"), lambda: pair("Conv"), 1),
     "island": ("islands", lambda: island("Relu"), lambda: island("AveragePool"), 1),
-    "Mul behind a pool": ("islands", lambda: scaled_pool(1.0005), lambda: scaled_pool(1.0005, 1.0), 1),
-    "negative Mul": ("islands", lambda: scaled_pool(0.5), lambda: scaled_pool(-0.5), 1),
     "joined Relus": ("zero_point", lambda: joined("Relu"), joined, 2),
     "quantized on loading": ("session", left_in_float, lambda: left_in_float("Tanh"), 1),
     "bias behind a clamp": ("zero_point", lambda: before_a_bias("Relu"), lambda: before_a_bias("Tanh"), 2),

@@ -63,7 +63,10 @@ REWRITES: Final = {kind: Remedy(text, kind) for kind, text in {
 PAIRS_IN_FRONT: Final = Remedy("QuantizeLinear and DequantizeLinear in front of each operand", "islands")
 EIGHT_BITS: Final = Remedy("8 bits, all unsigned with int8 weights or all int8")
 
-NOT_QUANTIZED: Final = Obstacle("its result is not quantized right behind it", REWRITES["islands"])
+NOT_QUANTIZED: Final = Obstacle(
+    "its result is not quantized right behind it",
+    Remedy(REWRITES["islands"].text),  # that kind quantizes a Relu alone
+)
 CLAMPED: Final = Obstacle("a Relu or Clip stands between it and the QuantizeLinear behind, whose range does not make it superfluous", REWRITES["zero_point"])
 NORMED: Final = Obstacle("a BatchNormalization stands between it and the QuantizeLinear behind", REWRITES["batch_norm"])
 OTHER_SCALE: Final = Obstacle("its result has another scale or zero point than its operand", Remedy("the same ones"))

@@ -50,7 +50,7 @@ def slow_loader():
     static(Reader(12, 0.3))
 
 def leak():
-    static(Reader(40, 0.05, 20_000_000))
+    static(Reader(40, 0.12, 20_000_000))
 
 def left_in_float():
     static(Reader(4), "computed.onnx")

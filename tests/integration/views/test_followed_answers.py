@@ -61,7 +61,7 @@ def out_of_memory():
             kept.append(bytes(50_000_000))  # takes here
 
 def disk_full():
-    with otel_quant.step("Export"), open("model.bin", "wb") as file:
+    with otel_quant.step("Export"), open("small/model.bin", "wb") as file:
         while True:
             file.write(bytes(1 << 20))
 
@@ -154,7 +154,7 @@ PROBLEMS: Final = {
     "leak": Problem("", ("Memory kept growing in Calibration", "MB with each sample"), "leaks here"),
     "left_in_float": Problem("", ("Einsum `y` stayed in float, 100.0 % of the MACs",)),
     "out_of_memory": Problem("ulimit -v 1600000;", ("limit of the address space", "MemoryError"), "takes here", is_bad=True),
-    "disk_full": Problem("cd small;", ("disk full", "No space left on device"), is_bad=True),
+    "disk_full": Problem("", ("disk full", "No space left on device"), is_bad=True),
     "one_fails": Problem("", ("ValueError: shard 1 has no scales",), is_bad=True),
 }  # fmt: skip
 
@@ -164,7 +164,9 @@ def test_the_last_answer_names_the_planted_cause_and_its_line(planted: Launched,
     problem = PROBLEMS[does]
     program = planted.folder / "program.py"
     with small_disk(planted.folder, "4m") if does == "disk_full" else nullcontext():
-        run = ["sh", "-c", f"{problem.before} {sys.executable} {program} {does}"]
+        run = [sys.executable, str(program), does]
+        if problem.before:
+            run = ["sh", "-c", f"{problem.before} {' '.join(run)}"]
         answers = list(followed(planted, [*launcher("--quiet", "--brief"), *run]))
     last = words_of(answers[-1])
     wanted = *problem.says, problem.here and line_of(problem.here)

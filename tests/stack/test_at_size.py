@@ -154,7 +154,7 @@ def test_runs_opens_with_30_days_of_4100_runs_in_half_of_the_memory_that_prometh
     assert [len(of_runs[f"{chart} / A"]) for chart in CHARTS] == [50, 50, 20]
 
 
-MINUTES = 11
+MINUTES = 8  # pytest ends a test after ten
 BEFORE_A_RATE = 2
 """Minutes in which there is no second export yet that a rate could be made of, and a little more."""
 MINUTE = 60

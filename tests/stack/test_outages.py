@@ -39,14 +39,21 @@ pytestmark = pytest.mark.servers
 EXPRESSIONS = {
     rule["alert"]: rule["expr"] for group in RULES for rule in group["rules"] if "alert" in rule
 }
+RECORDED = {
+    rule["record"]: rule["expr"] for group in RULES for rule in group["rules"] if "record" in rule
+}
 MINUTE = 2
 """Seconds that stand for a minute of a rule here."""
 STEP = "import otel_quant, sys, time\nwith otel_quant.step('Calibration'): time.sleep(float(sys.argv[1]))"
 
 
 def in_seconds(alert: str) -> str:
-    """Returns the expression of a rule with seconds for its minutes."""
-    expression = re.sub(r":30s\]", ":1s]", EXPRESSIONS[alert])
+    """Returns the expression of a rule, with those of the series that it has recorded, and with seconds for its minutes."""
+    expression = EXPRESSIONS[alert]
+    while of := next((name for name in RECORDED if re.search(rf"\b{name}\b", expression)), None):
+        expression = re.sub(rf"\b{of}\b(\[\d+m)\]", rf"({RECORDED[of]})\1:30s]", expression)
+        expression = re.sub(rf"\b{of}\b", f"({RECORDED[of]})", expression)
+    expression = re.sub(r":30s\]", ":1s]", expression)
     return re.sub(r"(\[|offset )(\d+)m", lambda m: f"{m[1]}{int(m[2]) * MINUTE}s", expression)
 
 

@@ -15,6 +15,7 @@ import functools
 import importlib
 import inspect
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec
@@ -84,6 +85,21 @@ class Library:
     # Whether many programs import it that never quantize. Nothing of ours is loaded for it until
     # a hooked function is called.
     is_common: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a hook that would do nothing."""
+        functions = Counter((hook.module, hook.target) for hook in self.hooks)
+        for hook in self.hooks:
+            what = f"library {self.name}: hook of {hook.module}.{hook.target}"
+            if functions[hook.module, hook.target] > 1:
+                raise ValueError(f"{what}: expected one for each function, found another")
+            # A data loader that a function returns may be read in a calibration later.
+            counts_in_step = hook.wrapper == STEP and hook.counts not in ("", RETURNED)
+            if counts_in_step and hook.step != "Calibration":
+                raise ValueError(
+                    f"{what} counts {hook.counts!r} in its step {hook.step!r}, where nothing is counted; "
+                    "expected the step 'Calibration'"
+                )
 
 
 STEP: Final = "steps:step"

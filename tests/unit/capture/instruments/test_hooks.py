@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import importlib
 import logging
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 
 from otel_quant.capture import instruments
 from otel_quant.capture.instruments import PACKAGES
-from otel_quant.capture.instruments.hooks import RETURNED, STEP, Hook, Hooks, Library
+from otel_quant.capture.instruments.hooks import LAYER, OBSERVED, STEP, Hook, Hooks, Library
 from otel_quant.capture.instruments.steps import version_of
 from otel_quant.capture.instruments.tables import LIBRARIES
 from tests.fixtures.programs import run_script
@@ -204,14 +205,25 @@ def test_an_unknown_name_is_logged_with_the_expected_ones(
     assert errors.splitlines() == warnings
 
 
-def test_every_hook_has_an_effect() -> None:
-    for library in LIBRARIES.values():
-        functions = [(hook.module, hook.target) for hook in library.hooks]
-        assert len(functions) == len(set(functions)), library.name
-        for hook in library.hooks:
-            # A data loader that a function returns may be read in a calibration later.
-            counts_in_step = hook.wrapper == STEP and hook.counts not in ("", RETURNED)
-            assert not counts_in_step or hook.step == "Calibration", hook
+@pytest.mark.parametrize(
+    ("hooks", "error"),
+    [
+        (
+            [Hook("a", "f", STEP, "Model Quantization", counts="loader")],
+            "library test: hook of a.f counts 'loader' in its step 'Model Quantization', where nothing is counted; "
+            "expected the step 'Calibration'",
+        ),
+        (
+            [Hook("a", "f", STEP, "Calibration"), Hook("a", "f", OBSERVED, before=LAYER)],
+            "library test: hook of a.f: expected one for each function, found another",
+        ),
+    ],
+)
+def test_a_hook_without_effect_is_an_error_where_it_is_declared(
+    hooks: list[Hook], error: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(error)}$"):
+        Library("test", "test", tuple(hooks))
 
 
 KEPT = "onnxconverter_common.float16.convert_float_to_float16"

@@ -273,16 +273,22 @@ class StackSampler:
                 beside.waits[self._waits_for(thread)] += blocked
         else:
             self._in_line.pop(thread, None)
-        if seen.grown and self._waits_for(thread) != SLEEP:
+        if seen.grown:
+            self._note_taker(index, lines, seen.grown, sleeps=self._waits_for(thread) == SLEEP)
+        self.stacks.add(index, lines, seen)
+
+    def _note_taker(self, index: int, lines: list[Place], grown: int, *, sleeps: bool) -> None:
+        """Notes the line that takes memory. What is seen in a sleep was taken before it: it is moved once that line is known."""
+        if sleeps:
+            self._slept[index, tuple(lines)] += grown
+        else:
             owns = (at for at, line in enumerate(lines) if line.is_own)
             self._takers |= {lines[at][:2]: lines[at:] for at in owns}
-        elif seen.grown:  # it has taken it before it slept, at a line that is known or will be
-            self._slept[index, tuple(lines)] += seen.grown
         for of, slept in [key for key in self._slept if key[1][-1][:2] in self._takers]:
-            grown = NOTHING._replace(grown=self._slept.pop((of, slept)))
-            self.stacks.add(of, [*slept[:-1], *self._takers[slept[-1][:2]]], grown)
-            self.stacks.add(of, slept, NOTHING._replace(grown=-grown.grown))
-        self.stacks.add(index, lines, seen)
+            moved = self._slept.pop((of, slept))
+            taker = [*slept[:-1], *self._takers[slept[-1][:2]]]
+            self.stacks.add(of, taker, NOTHING._replace(grown=moved))
+            self.stacks.add(of, slept, NOTHING._replace(grown=-moved))
 
     def _waited_for_gil(self, own: int, seen: Amounts, used: _Uses) -> int:
         """Returns for how long a thread, or two that it waits for, waited for the GIL."""

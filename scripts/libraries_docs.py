@@ -52,7 +52,9 @@ Within the steps and entry points of a library that is built on another, the oth
 are not reported. Figures and attributes of the steps: [telemetry.md](telemetry.md).
 
 A step counts the calibration samples and the layers that it begins, and knows of how many where the library does:
-`quant.calibration.sample_count` of `sample_total`, `quant.layer_count` of `layer_total`. `watch` shows them while the step
+`quant.calibration.sample_count` of `sample_total`, `quant.layer_count` of `layer_total`. LLM Compressor takes all
+samples through one part of a model after another, mostly twice: its samples are counted once, and each batch through a part is
+a pass, `quant.pass_count` of `pass_total`. `watch` shows them while the step
 runs ("layer 17 of 32, about 40 min left"), and after a kill so do `show` and the report. A layer is what the library goes
 through one after the other: a decoder layer in Quark, AutoRound and GPTQModel, a part of the model in LLM Compressor, a
 linear layer in HQQ and optimum-quanto, a node in NNCF and in Quark for ONNX, a tensor in GGUF files. Each loop over layers counts from the first one again.

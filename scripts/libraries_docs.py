@@ -46,7 +46,8 @@ Functions that a program calls for one layer after another, outside of a step, a
 with the last call, when another step begins, its thread ends or 5 s pass without one.
 
 `otel-quant run -- llama-quantize ...` is a step too, of the library llama.cpp: its layers are the tensors that the program
-prints ("[  12/ 291] blk.0"), its types those that it converts to. `convert_hf_to_gguf.py` is a program of `gguf`.
+prints ("[  12/ 291] blk.0"), its types those that it converts to; where it fails, the reason is what it printed. `--dry-run`
+quantizes nothing and has no step. `convert_hf_to_gguf.py` is a program of `gguf`. Both were run with the sources of build 11434.
 
 Within the steps and entry points of a library that is built on another, the other's calls
 are not reported. Figures and attributes of the steps: [telemetry.md](telemetry.md).

@@ -292,12 +292,12 @@ class Secrets:
     of_collectors: Mapping[str, str]  # The variables of gateways and agents
 
 
-def make_secrets(folder: Path) -> Secrets:
-    """Makes a certificate for 127.0.0.1 and a token, with the commands of docs/scaling.md."""
+def make_secrets(folder: Path, address: str = "127.0.0.1") -> Secrets:
+    """Makes a certificate for an address and a token, with the commands of docs/scaling.md."""
     (commands,) = re.findall(
         r"```\n( *openssl .+?)```", (ROOT / "docs" / "scaling.md").read_text(), re.DOTALL
     )
-    commands = commands.replace("DNS:gateway", "IP:127.0.0.1")
+    commands = commands.replace("DNS:gateway", f"IP:{address}")
     subprocess.run(["sh", "-ec", commands], cwd=folder, check=True, capture_output=True)
     certificate, token = folder / "tls.crt", folder / "token"
     of_collectors = {

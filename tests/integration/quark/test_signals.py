@@ -11,7 +11,7 @@ import pytest
 
 from otel_quant.schema import catalog, semconv
 from tests.fixtures.figures import ATTRIBUTES, named
-from tests.fixtures.steps import steps_below, steps_by
+from tests.fixtures.steps import audit_of, steps_below, steps_by
 from tests.integration.quark.conftest import FloatModels, QuarkRun
 from tests.integration.quark.expected import USAGE, checkpoints_of, onnx_steps, torch_steps
 
@@ -60,6 +60,13 @@ def test_the_spans_nest_as_the_steps_happened_with_their_arguments(case: Case) -
     assert Counter((span.scope, span.status, span.events) for span in spans) == {
         ("otel_quant", "UNSET", ()): len(spans)
     }
+
+
+def test_each_checkpoint_that_was_written_is_audited(torch_run: QuarkRun) -> None:
+    spans = filter(audit_of, torch_run.otlp.by_start())
+    found = {each.attributes[semconv.MODEL_PATH]: str(audit_of(each))[:37] for each in spans}
+    answer = "as configured: 8 of 8 layers int8, 8."
+    assert found == {f"{torch_run.out}/{name}": answer for name in ("safetensors", "files")}
 
 
 def test_each_step_has_its_resource_use(case: Case) -> None:
@@ -159,8 +166,15 @@ def test_the_metrics_are_the_declared_ones(case: Case) -> None:
     }  # fmt: skip
     if GROWN in otlp.span("quantization").attributes:
         names.add(named("quant.step.cache.disk.peak"))
+    if any(map(audit_of, otlp.spans)):
+        names |= {semconv.MODEL_SIZE, semconv.MODEL_AUDIT_PROBLEMS}
     if any(name == "model cost" for name, *_ in case.steps):
-        names |= {semconv.MODEL_SIZE, semconv.MODEL_PARAMS, semconv.MODEL_MACS_CONTRACTION}
+        names |= {
+            semconv.MODEL_SIZE,
+            semconv.MODEL_PARAMS,
+            semconv.MODEL_MACS_CONTRACTION,
+            semconv.MODEL_AUDIT_PROBLEMS,
+        }
     # Torch's last calibration consumes no samples: how far an earlier one was may have been sent.
     at_times = {
         semconv.CALIBRATION_PROGRESS, named("quant.run.cache.disk.usage"),

@@ -17,6 +17,7 @@ from otel_quant.auditing.results import Audit, Problems
 from otel_quant.auditing.scales import check_scales
 
 _MOST_FOLDERS: Final = 100
+_TICK: Final = 0.02  # Seconds by which the times of files may be behind the clock
 
 
 def written_in(place: str | PathLike[str], since: float) -> Iterator[str]:
@@ -25,7 +26,7 @@ def written_in(place: str | PathLike[str], since: float) -> Iterator[str]:
     inner = (each for each in islice(top.iterdir(), _MOST_FOLDERS)) if top.is_dir() else ()
     for own in (top, *sorted(each for each in inner if each.is_dir())):
         files = [own, *own.glob("*.safetensors"), *own.glob("*.onnx")]
-        if any(it.stat().st_mtime >= since for it in files if it.is_file()):
+        if any(it.stat().st_mtime >= since - _TICK for it in files if it.is_file()):
             yield str(own)
 
 

@@ -64,9 +64,11 @@ def test_the_spans_nest_as_the_steps_happened_with_their_arguments(case: Case) -
 
 def test_each_checkpoint_that_was_written_is_audited(torch_run: QuarkRun) -> None:
     spans = filter(audit_of, torch_run.otlp.by_start())
-    found = {each.attributes[semconv.MODEL_PATH]: str(audit_of(each))[:37] for each in spans}
-    answer = "as configured: 8 of 8 layers int8, 8."
-    assert found == {f"{torch_run.out}/{name}": answer for name in ("safetensors", "files")}
+    found = {each.attributes[semconv.MODEL_PATH]: str(audit_of(each)) for each in spans}
+    assert found == {
+        f"{torch_run.out}/safetensors": "as configured: 8 of 8 layers int8, 8.96 kB as forecast",
+        f"{torch_run.out}/files": "as configured: 1 of 1 layer int8, 760 B as forecast",
+    }
 
 
 def test_each_step_has_its_resource_use(case: Case) -> None:

@@ -100,6 +100,28 @@ def test_a_planted_fault_of_a_layer_is_found(name: str, tmp_path: Path) -> None:
     assert not found.passed
 
 
+@pytest.mark.parametrize(
+    ("rounds", "type_"),
+    [
+        ("ExtendedDequantizeLinear", "int8"),
+        ("BFPQuantizeDequantize", "block float"),
+        ("MXQuantizeDequantize", "microscaling"),
+    ],
+)
+def test_what_amd_quarks_own_operators_round_is_quantized(
+    rounds: str, type_: str, tmp_path: Path
+) -> None:
+    nodes, constants = parts("qdq")
+    for node in nodes:
+        if node.op_type == "DequantizeLinear":
+            node.op_type = rounds
+            if type_ != "int8":
+                constants[node.input[0]] = np.zeros((64, 64), np.float32)
+                del node.input[1:]
+    found = audit(write(tmp_path / "m.onnx", nodes, constants))
+    assert (found.passed, {each.type for each in found.of_state("quantized")}) == (True, {type_})
+
+
 @pytest.mark.parametrize("is_outside", [False, True], ids=["inside", "outside"])
 @pytest.mark.parametrize(("kind", "type_"), [("qdq", "int8"), ("nbits", "int4")])
 def test_a_good_file_passes(kind: str, type_: str, is_outside: bool, tmp_path: Path) -> None:

@@ -347,7 +347,7 @@ class StepProgress:
 
 @dataclass(frozen=True, slots=True)
 class CostedModel:
-    """The static cost of one ONNX model."""
+    """The static cost of one ONNX model, or the audit of a checkpoint."""
 
     role: Literal["float", "quantized"]  # ``float`` for the one that was read
     path: str | None  # Its file; None for a model in memory, or if paths are switched off
@@ -357,6 +357,12 @@ class CostedModel:
     figures: Mapping[str, AttributeValue]
     heaviest: tuple[Mapping[str, str | int], ...] = ()  # The nodes with the most MACs
     error: str | None = None  # Why it could not be costed
+
+    @property
+    def is_checkpoint(self) -> bool:
+        """Whether it is no ONNX model: of a checkpoint its audit alone is known."""
+        names = self.figures.keys() - {"size"}
+        return bool(names) and all(name.startswith("audit.") for name in names)
 
 
 class LayerAccuracy(NamedTuple):

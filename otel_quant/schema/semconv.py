@@ -113,7 +113,7 @@ CPU_MODE: Final = "cpu.mode"
 CHECKPOINT_MEMORY: Final = CHECKPOINT_PREFIX + figures.TREE_MEMORY.checkpoint
 READING_MEMORY: Final = READING_PREFIX + figures.TREE_MEMORY.checkpoint
 DEVICE_INDEX: Final = "index"  # Last part of the name of the attribute that has a device's position
-_MODEL_PREFIX: Final = "quant.model."
+MODEL_PREFIX: Final = "quant.model."
 
 
 def short(name: str) -> str:
@@ -123,7 +123,7 @@ def short(name: str) -> str:
 
 def of_model(role: str, name: str = "") -> str:
     """Returns the attribute of a figure of a costed model; without a figure, the beginning of all of them."""
-    return f"{_MODEL_PREFIX}{role}.{name}"
+    return f"{MODEL_PREFIX}{role}.{name}"
 
 
 EXCEPTION_EVENT: Final = "exception"
@@ -416,6 +416,7 @@ _metric(FORECAST_GPU_MEMORY, "observable_gauge", "By", "Estimate of all memory i
 MODEL_SIZE: Final = _metric("quant.model.size", "gauge", "By", "Size of the model's file, external data included.", (MODEL_ROLE,))
 MODEL_PARAMS: Final = _metric("quant.model.params", "gauge", "{element}", "Elements of the model's static tensors, each counted once.", (MODEL_ROLE,))
 MODEL_MACS_CONTRACTION: Final = _metric("quant.model.macs_contraction", "gauge", "{mac}", "Forward MACs of contractions only (Conv, Gemm, MatMul, recurrent, attention).", (MODEL_ROLE,))
+MODEL_AUDIT_PROBLEMS: Final = _metric("quant.model.audit.problem_count", "gauge", "{problem}", "How many things make the model that was written another than it should be, as [`otel-quant audit`](audit.md) finds them: 0 of one that passes. Absent where nothing was audited.", (MODEL_ROLE,))
 INFERENCE_START: Final = _metric("quant.inference.start", "gauge", "s", "When the measurement of inference began, in seconds since the epoch.", (RUN_NAME,))
 _METRICS.extend(_gauge for _gauge, _ in _OF_MODELS)
 _metric(CUSTOM_PREFIX + "<name>", "gauge", "", _CUSTOM, (STEP_KIND, STEP_NAME))

@@ -384,7 +384,7 @@ _MORE: Final = {
     "input_shapes": "for inputs of {}",
     "assumed": "assumed {}",
     "uncosted_ops": "without known costs {}",
-    "audit.problems": "an audit found {}",
+    "audit.answer": "audit: {}",
 }
 
 

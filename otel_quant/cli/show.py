@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from itertools import islice
+from pathlib import Path
 from typing import Final
 
 from otel_quant.cli import command as cmd
@@ -19,9 +21,14 @@ def _run(options: argparse.Namespace) -> int:
         return 0
     if options.step is not None:
         raise cmd.UserError("--step: expected --stacks beside it", cmd.MISUSED)
+    from otel_quant.recordings.ranks import ranks_of
     from otel_quant.views.show import devices, document
 
-    recordings = {name: cmd.read_recording(name) for name in options.files}
+    names = [each for name in options.files for each in _recordings_at(name)]
+    recordings = {name: cmd.read_recording(name) for name in names}
+    if len(names) > len(options.files) and not ranks_of(list(recordings.values())):
+        lines = f"{len(names)} recordings in {', '.join(options.files)}: expected those of one job; `otel-quant runs` has a line for each"
+        raise cmd.UserError(lines)
     if options.by == "device":
         cmd.print_document(devices(recordings), options.format)
     else:
@@ -29,9 +36,22 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
+_MOST_NODES: Final = 4096
+
+
+def _recordings_at(name: str) -> list[str]:
+    """Returns the recordings in a folder that is none, which may be those of a job's nodes; else what was named."""
+    if not Path(name).is_dir():
+        return [name]
+    from otel_quant.recordings.runs import find
+
+    found = [each for each in islice(find([name]), _MOST_NODES) if isinstance(each, str)]
+    return found or [name]
+
+
 COMMAND: Final = cmd.Command(
     brief="print the steps of a recording or a quark_profile.yaml",
-    description="Prints the steps of recordings and profiles with their time, memory and disk I/O, and how a recording ended. Reads the folders and files of otel-quant and the files of Quark's own profiler; of killed runs, too, with their last reading. Exits with 1 if a file is empty or cannot be read.",
+    description="Prints the steps of recordings and profiles with their time, memory and disk I/O, and how a recording ended. Of the recordings of a job's nodes, or a folder that holds them: its ranks, which of them failed first, or kept the others waiting. Reads the folders and files of otel-quant and the files of Quark's own profiler; of killed runs, too, with their last reading. Exits with 1 if a file is empty or cannot be read.",
     examples=("quark_profile.yaml --format csv", "runs/first --stacks --step Calibration"),
     arguments=(
         cmd.option("files", nargs="+", metavar="PATH", help="a recording or a quark_profile.yaml"),

@@ -95,6 +95,7 @@ class _Folder:
             runs=tuple(runs), curves=curves, ending=self._ending,
             launcher=made.get("pid") if made.get("made_by") == "launcher" else None,
             span=(made["trace_id"], made["span_id"]) if has_span else None,
+            boot=made.get("boot", ""),
             problems=tuple(self._problems),
         )  # fmt: skip
 

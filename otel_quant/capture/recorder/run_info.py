@@ -155,12 +155,12 @@ def new_run_info(
     paths: bool = True, arguments: bool = True, folder: Path | None = None,
 ) -> RunInfo:  # fmt: skip
     """Describes the run that is about to begin in this process."""
-    rank = _integer(environ.get("RANK", ""))
+    rank, size = (_integer(environ.get(name, "")) for name in _ranks_in(environ))
     if not carrier or "traceparent" not in carrier:
         carrier = present({name: environ.get(name.upper()) or None for name in _HEADERS})
     return RunInfo(
         id=os.urandom(8).hex(), pid=os.getpid(), name=name, limits=read_limits(), rank=rank,
-        world_size=_integer(environ.get("WORLD_SIZE", "")),
+        world_size=size,
         launched_ns=_launched_ns() if rank is not None else None,
         parent_carrier=carrier, paths=paths, origin=_origin(environ, paths, arguments, folder),
     )  # fmt: skip
@@ -219,7 +219,41 @@ def _origin(
         semconv.LIBRARIES: tuple(loaded_libraries()),
     }  # fmt: skip
     of_ci = ci_of(environ)
+    if _ranks_in(environ)[0] in environ:
+        known[semconv.RUN_JOB] = job_of(environ, machine.node)
     return {**of_ci, **{name: value for name, value in known.items() if value not in _UNKNOWN}}
+
+
+_SLURM: Final = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")
+_LAUNCHES: Final = ("torchrun", "torch.distributed", "torch/distributed", "accelerate", "deepspeed")
+
+
+def _ranks_in(environ: Mapping[str, str]) -> tuple[str, str]:
+    """Returns the variables with this process's rank and the number of ranks."""
+    # One task of several that starts ranks of its own is none.
+    starts_ranks = any(name in argument for name in _LAUNCHES for argument in sys.orig_argv[1:4])
+    is_task = environ.get(_SLURM[1], "1") != "1" and not starts_ranks
+    return _SLURM if is_task and "RANK" not in environ else ("RANK", "WORLD_SIZE")
+
+
+_JOBS: Final = {
+    "slurm": "SLURM_JOB_ID", "kubernetes": "", "ray": "RAY_JOB_ID", "torchrun": "TORCHELASTIC_RUN_ID",
+}  # fmt: skip
+_POD: Final = re.compile(r"(?:^|,)\s*k8s\.job\.name=([^,]+)")
+
+
+def job_of(environ: Mapping[str, str], host: str) -> str:
+    """Returns what the ranks of a job share on all nodes, and those of others do not; empty if that is not known."""
+    known = {name: environ.get(variable, "") for name, variable in _JOBS.items()}
+    if "RANK" not in environ:  # else a step may be one node's torchrun
+        known["slurm"] = ".".join(filter(None, (known["slurm"], environ.get("SLURM_STEP_ID"))))
+    if index := environ.get("JOB_COMPLETION_INDEX"):
+        known["kubernetes"] = host.removesuffix(f"-{index}")  # as an indexed job names its pods
+    if pod := _POD.search(environ.get("OTEL_RESOURCE_ATTRIBUTES", "")):
+        known["kubernetes"] = pod[1]
+    found = ", ".join(f"{name} {each}" for name, each in known.items() if each not in ("", "none"))
+    address = ":".join(environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT"))
+    return found or address.strip(":")
 
 
 def _launched_ns() -> int | None:

@@ -199,7 +199,9 @@ def straggler(ranks: Sequence[Rank]) -> Straggler | None:
     longer, blocked, place = max(_longer(one, others), key=lambda each: each[0])
     difference = usual - one.collectives
     if longer >= _COVERED * more and longer + waited >= _COVERED * difference:
-        return found._replace(cause=place, longer=longer, is_blocked=blocked > longer / 2)
+        return found._replace(
+            cause=place, longer=longer, is_blocked=blocked > longer / 2 and one.running > 0
+        )
     return found
 
 

@@ -79,7 +79,7 @@ def raise_it() -> None:
     if VARIANT % 4 == 1:
         raise ConnectionResetError(104, "Connection reset by peer: storage")
     if VARIANT % 4 == 2:
-        {}["model.layers.7"]
+        dict[str, int]()["model.layers.7"]
     sys.exit("no such shard")
 
 
@@ -101,7 +101,7 @@ def hang() -> None:
         lock.acquire()
         lock.acquire()
     if VARIANT % 4 == 2:
-        queue.Queue().get()  # type: ignore[var-annotated]
+        queue.Queue[int]().get()
     while True:
         time.monotonic()
 

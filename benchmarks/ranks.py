@@ -32,14 +32,14 @@ SHOWN_AS: Final = {
 }  # fmt: skip
 FAILURES: Final = ("kill", "exception", "memory", "hang")
 WORDS: Final = {
-    "kill": "was killed by", "exception": "failed with", "memory": "failed with", "hang": "kept the others waiting",
+    "kill": "was killed by", "exception": "failed with", "memory": "failed with", "hang": "did not go on",
     "reader": "kept the others waiting", "rank": "kept the others waiting",
 }  # fmt: skip
 LINES: Final = {"hang": " hang ", "reader": ("get_next", "read_file"), "rank": ("calibrate",)}
 RANKS: Final = 4
 LONGEST: Final = 120  # Seconds
 RIGHT, MISSED, FALSE = "right", "missed", "false"
-NAMED: Final = ("failed first", "kept the others waiting")
+NAMED: Final = ("failed first", "did not go on", "kept the others waiting")
 HEAD: Final = ("fault", "jobs", "rank: right / missed / false", "cause: right / missed / false")
 MARK: Final = "| fault | jobs |"
 
@@ -76,7 +76,7 @@ def run_job(kind: str, variant: int, keep: Path | None) -> Answer:
             each.wait(LONGEST)
         shown = subprocess.run(ours("show", str(top), "--brief"), capture_output=True, text=True)
         brief = json.loads(shown.stdout) if shown.stdout else {"verdict": shown.stderr}
-    return score(kind, who, " ".join((brief["verdict"], *brief.get("evidence", ()))))
+    return score(kind, who, " ".join(brief.get("evidence", ())))
 
 
 def ours(*arguments: str) -> list[str]:

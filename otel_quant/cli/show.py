@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -21,14 +20,11 @@ def _run(options: argparse.Namespace) -> int:
         return 0
     if options.step is not None:
         raise cmd.UserError("--step: expected --stacks beside it", cmd.MISUSED)
-    from otel_quant.recordings.ranks import ranks_of
     from otel_quant.views.show import devices, document
 
-    names = [each for name in options.files for each in _recordings_at(name)]
-    recordings = {name: cmd.read_recording(name) for name in names}
-    if len(names) > len(options.files) and not ranks_of(list(recordings.values())):
-        lines = f"{len(names)} recordings in {', '.join(options.files)}: expected those of one job; `otel-quant runs` has a line for each"
-        raise cmd.UserError(lines)
+    recordings = {
+        each: cmd.read_recording(each) for name in options.files for each in _nodes_in(name)
+    }
     if options.by == "device":
         cmd.print_document(devices(recordings), options.format)
     else:
@@ -36,17 +32,12 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-_MOST_NODES: Final = 4096
-
-
-def _recordings_at(name: str) -> list[str]:
-    """Returns the recordings in a folder that is none, which may be those of a job's nodes; else what was named."""
-    if not Path(name).is_dir():
-        return [name]
+def _nodes_in(name: str) -> list[str]:
+    """Returns the recordings of a job's nodes that are in a folder; else what was named."""
     from otel_quant.recordings.runs import find
 
-    found = [each for each in islice(find([name]), _MOST_NODES) if isinstance(each, str)]
-    return found or [name]
+    found = find([name]) if Path(name).is_dir() else ()
+    return [each for each in found if isinstance(each, str)] or [name]
 
 
 COMMAND: Final = cmd.Command(

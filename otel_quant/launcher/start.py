@@ -77,7 +77,9 @@ def now_ns() -> int:
 def make_folder(chosen: str | None, arguments: Sequence[str]) -> str:
     """Makes the folder, and the folders above one that was chosen."""
     if chosen:
-        folder = os.path.abspath(os.path.join(chosen, _task_name(os.environ)))
+        folder, get = os.path.abspath(chosen), os.environ.get
+        if get("SLURM_STEP_NUM_TASKS", "1") != "1":  # `srun` gives all of its tasks one command
+            folder += f"/{get('SLURMD_NODENAME', 'node')}-{get('SLURM_PROCID', '0')}"
         os.makedirs(folder, exist_ok=True)
         if os.listdir(folder):
             raise FileExistsError(errno.EEXIST, "holds files", folder)
@@ -85,13 +87,6 @@ def make_folder(chosen: str | None, arguments: Sequence[str]) -> str:
         folder = _new_folder(default_folder(script_name(arguments), time.time()))
     os.close(os.open(f"{folder}/{_NOTES}", os.O_CREAT | os.O_WRONLY, 0o666))
     return folder
-
-
-def _task_name(environ: Mapping[str, str]) -> str:
-    """Returns the folder of one of several tasks that `srun` has started with one command; else nothing."""
-    if environ.get("SLURM_STEP_NUM_TASKS", "1") == "1":
-        return ""
-    return f"{environ.get('SLURMD_NODENAME', 'node')}-{environ.get('SLURM_PROCID', '0')}"
 
 
 def _new_folder(name: str) -> str:

@@ -30,9 +30,8 @@ _OF_COMMAND: Final = "subprocess.CalledProcessError"
 
 
 _PEERS: Final = re.compile(
-    r"(?=.*(gloo|nccl|c10d|torch\.distributed\.|tcpstore)).*(clos(ed|ure)|reset by peer|broken pipe|(read|write) error"
-    r"|remote process|failed to recv|got 0 bytes|(?P<late>timed? ?out))",
-    re.IGNORECASE | re.DOTALL,
+    r"(?is)(?=.*(gloo|nccl|c10d|torch\.distributed\.|tcpstore)).*(clos(ed|ure)|reset by peer|broken pipe"
+    r"|(read|write) error|remote process|failed to recv|got 0 bytes|timed? ?out)"
 )
 """What torch raises in a rank because of another one: that was gone, or that it waited for in vain."""
 
@@ -61,9 +60,9 @@ class Failure(NamedTuple):
         return self.steps[-1] if self.steps else self.run
 
 
-def of_peers(failure: Failure) -> re.Match[str] | None:
-    """Returns what shows that a rank has failed because of another one; its group ``late`` where that did not come."""
-    return _PEERS.search(f"{failure.of.error}: {failure.of.error_message}")
+def is_of_peers(failure: Failure) -> bool:
+    """Whether a rank has failed because of another one, as torch's exceptions show it."""
+    return _PEERS.search(f"{failure.of.error}: {failure.of.error_message}") is not None
 
 
 def failed_steps(
@@ -125,7 +124,7 @@ def first_failure(
     code = None if exit_code is None else f"{EXIT_CODE}{exit_code}"
     first = None if own is None else _failure(own, partial(has_ended, own, code=code))
     while earlier := [*_led_to(first, recording, code)]:
-        first = min(earlier, key=lambda each: (of_peers(each) is not None, each.time))
+        first = min(earlier, key=lambda each: (is_of_peers(each), each.time))
     return first if first is not None and first.of.error else None
 
 

@@ -26,13 +26,12 @@ from otel_quant.recordings.failures import (
 )
 from otel_quant.recordings.outside import outside_at, outside_of
 from otel_quant.recordings.outside import words_of as words_of_outside
-from otel_quant.recordings.ranks import own_ranks
 from otel_quant.schema import semconv, units
 from otel_quant.schema.code_lines import Place
 from otel_quant.views.document import Brief, Facts, Lines, Part, Section
 from otel_quant.views.gpu_answer import gpu_sentences
 from otel_quant.views.gpu_devices import growing_on_gpus, nearest_to_its_limit
-from otel_quant.views.ranks import job_sentences, told_otherwise
+from otel_quant.views.ranks import job_sentences, ranks_in, told_otherwise
 from otel_quant.views.steps import ShownProcess, memory_limit, process_name, subject_of
 from otel_quant.views.text import listed, phrase, printable, shortened
 
@@ -79,10 +78,9 @@ def _answers(
     growing, waited = list(_growing(recording, subject)), list(_waited(recording))
     named = [bounds.OTHER_PROGRAMS] * bool(waited) + [bounds.MEMORY_GROWTH] * bool(growing)
     on_gpus = growing_on_gpus(recording, subject.steps)
-    has_ended = recording.state in ("ended", "running")
     return {
         "error": list(_error(recording, subject, is_below)),
-        "ranks": list(job_sentences(own_ranks(recording), [recording])) if has_ended else [],
+        "ranks": [] if failures(recording) else list(job_sentences(ranks_in(recording))),
         "mostly outside": outside if is_most else [],
         "peak": list(_peak_sentence(recording, subject, summary.peak(recording))),
         "GPUs": [*gpu_sentences(recording, subject), *nearest_to_its_limit(recording), *on_gpus],
@@ -192,8 +190,8 @@ def _error(recording: model.Recording, subject: ShownProcess, is_below: bool) ->
     first = (every[0] if every else None) if has_ended else failure_of(recording)
     ending, run = _ending_of(recording), _run_of_ending(recording)
     is_within = _is_within(recording)
-    if not has_ended and (told := told_otherwise(recording, first and first.run)):
-        yield from told
+    if not has_ended and first is not None and (told := told_otherwise(recording, first.run)):
+        yield told
         return
     at = phrase("In {}, ", is_within and _where(recording, subject))
     is_killed = ending.process_signal not in (None, "SIGTERM")  # by which a pool ends its workers

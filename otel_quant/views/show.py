@@ -23,38 +23,29 @@ from otel_quant.recordings.model import (
 )
 from otel_quant.recordings.profile_reader import COLUMNS as PROFILE_COLUMNS
 from otel_quant.recordings.profile_reader import OF_RUN, PEAKS
-from otel_quant.recordings.ranks import Rank, job_of, own_ranks
 from otel_quant.schema import semconv
 from otel_quant.schema.events import present
 from otel_quant.schema.figures import MODEL_FIGURES, ModelFigure
 from otel_quant.schema.readings import OWN_MEMORY, LayerAccuracy, worst_first
 from otel_quant.schema.units import counted, cut, duration_text, share_text, size
 from otel_quant.views import document as doc
+from otel_quant.views import ranks as job
 from otel_quant.views import steps
 from otel_quant.views.answer import BAD_STATES, brief, ending_parts, outcome, sentences
 from otel_quant.views.gpu_devices import device_table
-from otel_quant.views.ranks import brief_of_job, job_sentences, outcome_of_job, rank_table
 from otel_quant.views.text import cell_text, listed, phrase, precision_text
 
 
 def document(recordings: Mapping[str, Recording], most_steps: int | None = None) -> doc.Document:
     """Returns recordings as a document, with so many steps of each run at most."""
     parts = {name: _parts(name, each, most_steps) for name, each in recordings.items()}
-    every = list(recordings.values())
-    ranks = job_of(every)
     return doc.Document(
-        chain(_job_parts(ranks, every), _titled(parts)), ", ".join(recordings), "Quantization runs",
-        any(each.state in BAD_STATES for each in every),
+        chain(job.parts_of_job([*recordings.values()]), _titled(parts)), ", ".join(recordings),
+        "Quantization runs",
+        any(each.state in BAD_STATES for each in recordings.values()),
         sheet=lambda: _sheet(recordings), data=lambda: list(_data(recordings)),
-        brief=None if len(every) > 1 and not ranks else lambda: brief_of_job(ranks, every) if ranks else brief(*every),
+        brief=None if len(recordings) > 1 else lambda: brief(*recordings.values()),
     )  # fmt: skip
-
-
-def _job_parts(ranks: Sequence[Rank], recordings: Sequence[Recording]) -> Iterator[doc.Part]:
-    """Yields the answer on a job on several nodes, of which each has a recording."""
-    if ranks:
-        yield doc.Lines([outcome_of_job(ranks), *job_sentences(ranks, recordings)])
-        yield rank_table(ranks)
 
 
 def devices(recordings: Mapping[str, Recording]) -> doc.Document:
@@ -91,8 +82,7 @@ def _parts(name: str, recording: Recording, most_steps: int | None) -> Iterator[
 
 def _parts_of_several(recording: Recording, most_steps: int | None) -> Iterator[doc.Part]:
     """Yields the ranks, if any, one table of the steps of all processes, and a line for each of them."""
-    if ranks := own_ranks(recording):
-        yield rank_table(ranks)
+    yield from job.rank_tables(job.ranks_in(recording))
     yield from _step_tables(recording, recording.runs, most_steps)
     facts: list[tuple[str, doc.Cell]] = []
     seen: set[str] = set()

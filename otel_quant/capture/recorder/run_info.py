@@ -155,7 +155,7 @@ def new_run_info(
     paths: bool = True, arguments: bool = True, folder: Path | None = None,
 ) -> RunInfo:  # fmt: skip
     """Describes the run that is about to begin in this process."""
-    rank, size = (_integer(environ.get(name, "")) for name in _ranks_in(environ))
+    rank, size = _rank_in(environ)
     if not carrier or "traceparent" not in carrier:
         carrier = present({name: environ.get(name.upper()) or None for name in _HEADERS})
     return RunInfo(
@@ -208,7 +208,7 @@ def _origin(
     command = shown_command(sys.orig_argv if arguments else sys.orig_argv[:1], paths=paths)
     known = {
         semconv.PROCESS_COMMAND_LINE: command, semconv.PYTHON_VERSION: platform.python_version(),
-        semconv.HOST_NAME: machine.node,
+        semconv.HOST_NAME: machine.node, semconv.RUN_JOB: job_of(environ, machine.node),
         semconv.OS_DESCRIPTION: f"{machine.system} {machine.release} {machine.machine}",
         semconv.CPU_MODEL: _cpu_model(), semconv.CPU_COUNT: os.cpu_count(),
         semconv.CPU_LIMIT: _cpu_limit(), semconv.ADDRESS_SPACE_LIMIT: _resource_limit("RLIMIT_AS"),
@@ -219,41 +219,36 @@ def _origin(
         semconv.LIBRARIES: tuple(loaded_libraries()),
     }  # fmt: skip
     of_ci = ci_of(environ)
-    if _ranks_in(environ)[0] in environ:
-        known[semconv.RUN_JOB] = job_of(environ, machine.node)
     return {**of_ci, **{name: value for name, value in known.items() if value not in _UNKNOWN}}
 
 
-_SLURM: Final = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")
-_LAUNCHES: Final = ("torchrun", "torch.distributed", "torch/distributed", "accelerate", "deepspeed")
+_STARTS_RANKS: Final = ("torchrun", "torch.distributed", "accelerate", "deepspeed")
+_JOBS: Final = {"slurm": "SLURM_JOB_ID", "ray": "RAY_JOB_ID", "torchrun": "TORCHELASTIC_RUN_ID"}
+_POD: Final = re.compile(r"\bk8s\.job\.name=([^,]+)")
 
 
-def _ranks_in(environ: Mapping[str, str]) -> tuple[str, str]:
-    """Returns the variables with this process's rank and the number of ranks."""
-    # One task of several that starts ranks of its own is none.
-    starts_ranks = any(name in argument for name in _LAUNCHES for argument in sys.orig_argv[1:4])
-    is_task = environ.get(_SLURM[1], "1") != "1" and not starts_ranks
-    return _SLURM if is_task and "RANK" not in environ else ("RANK", "WORLD_SIZE")
-
-
-_JOBS: Final = {
-    "slurm": "SLURM_JOB_ID", "kubernetes": "", "ray": "RAY_JOB_ID", "torchrun": "TORCHELASTIC_RUN_ID",
-}  # fmt: skip
-_POD: Final = re.compile(r"(?:^|,)\s*k8s\.job\.name=([^,]+)")
+def _rank_in(environ: Mapping[str, str]) -> tuple[int | None, int | None]:
+    """Returns the rank of this process and how many there are: of a task of `srun`, unless it starts ranks itself."""
+    names = "RANK", "WORLD_SIZE"
+    starts = any(name in argument for name in _STARTS_RANKS for argument in sys.orig_argv[1:4])
+    if environ.get("SLURM_STEP_NUM_TASKS", "1") != "1" and "RANK" not in environ and not starts:
+        names = "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"
+    rank, size = (_integer(environ.get(name, "")) for name in names)
+    return rank, size
 
 
 def job_of(environ: Mapping[str, str], host: str) -> str:
     """Returns what the ranks of a job share on all nodes, and those of others do not; empty if that is not known."""
     known = {name: environ.get(variable, "") for name, variable in _JOBS.items()}
     if "RANK" not in environ:  # else a step may be one node's torchrun
-        known["slurm"] = ".".join(filter(None, (known["slurm"], environ.get("SLURM_STEP_ID"))))
-    if index := environ.get("JOB_COMPLETION_INDEX"):
-        known["kubernetes"] = host.removesuffix(f"-{index}")  # as an indexed job names its pods
-    if pod := _POD.search(environ.get("OTEL_RESOURCE_ATTRIBUTES", "")):
-        known["kubernetes"] = pod[1]
-    found = ", ".join(f"{name} {each}" for name, each in known.items() if each not in ("", "none"))
-    address = ":".join(environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT"))
-    return found or address.strip(":")
+        known["slurm"] += f".{environ.get('SLURM_STEP_ID', '')}"
+    pod = _POD.search(environ.get("OTEL_RESOURCE_ATTRIBUTES", ""))
+    index = environ.get("JOB_COMPLETION_INDEX")
+    of_pod = host.removesuffix(f"-{index}") if index else ""  # as an indexed job names its pods
+    known["kubernetes"] = pod[1] if pod else of_pod
+    found = [f"{name} {each}" for name, each in known.items() if each not in ("", "none", ".")]
+    address = f"{environ.get('MASTER_ADDR', '')}:{environ.get('MASTER_PORT', '')}"
+    return ", ".join(found) or address.strip(":")
 
 
 def _launched_ns() -> int | None:

@@ -373,7 +373,7 @@ def stacks_in(recording: Recording, runs: Sequence[RecordedRun] | None = None) -
         return recording.once("stacks", lambda: stacks_in(recording, recording.runs))
     steps = {(each.run.id, str(each.step.index)): each for each in steps_in(recording)}
     found: list[SeenStack] = []
-    if not steps:
+    if not steps and runs is recording.runs:  # there may be lines from before the runs
         runs = [row.run for row in outside_of(recording)]
     for run in runs:
         left_out = LeftOut()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -15,16 +16,25 @@ from otel_quant.recordings import reader
 from otel_quant.recordings.failures import Failure, failures, is_of_peers
 from otel_quant.recordings.model import RecordedRun, Recording, known
 from otel_quant.schema import semconv
-from otel_quant.schema.code_lines import NOTHING, Amounts, Place, total_of
+from otel_quant.schema.code_lines import Place, total_of
 
 _LEAST: Final = 1.0  # Seconds for which ranks wait for one from which on it is named
 _SHARE: Final = 0.1  # Share of their time, the same
 _ITSELF: Final = 0.5  # Share of that, or of what others ran, by which it ran longer than they
 _COVERED: Final = 0.8  # Share of it from which on one function is its cause
-_WAITS: Final = re.compile(
-    r"torch/distributed/(distributed_c10d|rendezvous|c10d_logger|_functional_collectives|utils)\.py"
-)
+_WAITS: Final = re.compile(r"torch/distributed/(\w*c10d\w*|rendezvous|_functional_\w+|utils)\.py")
 """Files of torch in which a rank waits for others."""
+
+
+class Split(NamedTuple):
+    """What a rank did with its time, in nanoseconds."""
+
+    running: int
+    own: int  # That and blocked: what neither other ranks nor other programs took
+    waiting: int  # For a processor
+    collectives: int  # Waiting for other ranks
+    functions: Mapping[Place, int]  # The rank's own time in each of the program's; 0 in others
+    lines: Mapping[Place, Place]  # The line of each with the most time
 
 
 @dataclass(eq=False)
@@ -42,47 +52,23 @@ class Rank:
         last = None if self.run.last is None else self.run.last.time
         end, *_ = known((self.run.end, self.run.gone, last, self.recording.duration))
         start, *_ = known((self.run.began, self.run.start))
-        return max(end - start, sum(self.split[:4]))
+        return max(end - start, sum(self.split[1:4]) / 1e9)
 
     @cached_property
     def split(self) -> Split:
         """What it did with the time in which its lines were seen."""
-        own = [run for run in self.recording.runs if run.process == self.run.process]
-        return _split(reader.stacks_in(self.recording, own))
-
-
-class Split(NamedTuple):
-    """What a rank did with its time, in seconds."""
-
-    running: float
-    blocked: float  # Neither on a processor nor waiting for one, nor for other ranks
-    waiting: float  # For a processor
-    collectives: float  # Waiting for other ranks
-    functions: Mapping[Place, tuple[Amounts, Place]]  # Of the program, each with its longest line
-
-    @property
-    def own(self) -> float:
-        """What neither other ranks nor other programs took."""
-        return self.running + self.blocked
-
-    def at(self, function: Place) -> float:
-        """The same in a function."""
-        seen, _ = self.functions.get(function, (NOTHING, function))
-        return (seen.time - seen.waiting) / 1e9
-
-
-def _split(stacks: Sequence[reader.SeenStack]) -> Split:
-    waits = total_of(each.seen for each in stacks if _WAITS.match(each.lines[-1].file))
-    own = [each for each in stacks if not _WAITS.match(each.lines[-1].file)]
-    seen = total_of(each.seen for each in own)
-    functions: dict[Place, tuple[Amounts, Place]] = {}
-    for line, amounts in sorted(reader.by_call(own).items(), key=lambda it: it[1].time):
-        function = line if line.function == "<module>" else line._replace(line=0)
-        before, _ = functions.get(function, (NOTHING, line))
-        functions[function] = before.plus(amounts), line
-    blocked, waited = seen.time - seen.cpu - seen.waiting, seen.waiting + waits.waiting
-    times = seen.cpu / 1e9, blocked / 1e9, waited / 1e9, (waits.time - waits.waiting) / 1e9
-    return Split(*times, functions)
+        runs = [run for run in self.recording.runs if run.process == self.run.process]
+        stacks = reader.stacks_in(self.recording, runs)
+        own = [each for each in stacks if not _WAITS.match(each.lines[-1].file)]
+        whole, seen = (total_of(each.seen for each in some) for some in (stacks, own))
+        functions, lines = Counter[Place](), dict[Place, Place]()
+        for line, at in sorted(reader.by_call(own).items(), key=lambda it: it[1].time):
+            function = line if line.function == "<module>" else line._replace(line=0)
+            functions[function] += at.time - at.waiting
+            lines[function] = line
+        of_own = seen.time - seen.waiting
+        others = whole.time - whole.waiting - of_own
+        return Split(seen.cpu, of_own, whole.waiting, others, functions, lines)
 
 
 def ranks_of(recordings: Sequence[Recording]) -> list[Rank]:
@@ -120,10 +106,10 @@ class Straggler(NamedTuple):
 
     ranks: Sequence[Rank]  # The first waited least
     others: float  # The median of what the others waited in collectives, in seconds
-    cause: Place | None  # The line that has most of the difference; None if none has 80 % of it
-    longer: float  # Seconds that it was there longer
-    is_blocked: bool  # Whether it was blocked there, for most of them
+    longer: float  # Seconds that the first was longer than others where it was most longer
     for_processor: float  # Seconds for which it waited for a processor longer
+    cause: Place | None  # The line that has most of that; None without 80 % of the difference
+    is_blocked: bool  # Whether it was blocked there, for most of them
 
 
 def straggler(ranks: Sequence[Rank]) -> Straggler | None:
@@ -134,23 +120,26 @@ def straggler(ranks: Sequence[Rank]) -> Straggler | None:
     waits = [rank.split.collectives for rank in in_order]
     gaps = [after - before for before, after in pairwise(waits)]
     at = max(range(max(1, len(ranks) // 2)), key=gaps.__getitem__) + 1
-    behind, others = in_order[:at], [rank.split for rank in in_order[at:]]
-    usual, own = median(waits[at:]), [each.own for each in others]
-    late = usual - waits[at - 1]
+    behind, one, others = in_order[:at], in_order[0].split, [rank.split for rank in in_order[at:]]
+    running, own, waiting, waited = (median(map(itemgetter(part), others)) for part in range(4))
     # Of equal ranks on a busy machine one waits least, too, but has run no longer than the others.
-    took = min(rank.split.own for rank in behind) - max(own)
-    is_late = late >= max(_LEAST, _SHARE * median(rank.seconds for rank in ranks))
-    if not is_late or took < _ITSELF * min(late, max(own)):
+    most = max(each.own for each in others)
+    took, late = min(rank.split.own for rank in behind) - most, waited - waits[at - 1]
+    is_late = late >= 1e9 * max(_LEAST, _SHARE * median(rank.seconds for rank in ranks))
+    if not is_late or took < _ITSELF * min(late, most):
         return None
-    one = behind[0].split
-    more = {each: one.at(each) - median(it.at(each) for it in others) for each in one.functions}
-    most = max(more, key=more.__getitem__)
-    waited = max(0.0, one.waiting - median(each.waiting for each in others))
-    is_it = more[most] >= _COVERED * (one.own - median(own))
-    is_it = is_it and more[most] + waited >= _COVERED * (usual - waits[0])
-    seen, line = one.functions[most]
-    is_blocked = one.running > 0 and seen.cpu < (seen.time - seen.waiting) / 2
-    return Straggler(behind, usual, line if is_it else None, more[most], is_blocked, waited)
+    more = {
+        each: time - median(it.functions[each] for it in others)
+        for each, time in one.functions.items()
+    }
+    most_at, longer = max(more, key=more.__getitem__), one.own - own
+    for_processor = max(0, one.waiting - waiting)
+    is_it = more[most_at] >= _COVERED * longer
+    is_it = is_it and more[most_at] + for_processor >= _COVERED * (waited - waits[0])
+    is_blocked = one.running > 0 and one.running - running < longer / 2
+    cause = one.lines[most_at] if is_it else None
+    times = waited / 1e9, more[most_at] / 1e9, for_processor / 1e9
+    return Straggler(behind, *times, cause, is_blocked)
 
 
 class FirstFailed(NamedTuple):

@@ -15,8 +15,6 @@ from otel_quant.schema.units import counted, duration_text
 from otel_quant.views.document import ONE, Cell, Column, Lines, Part, Table, UnitCell, known
 from otel_quant.views.text import phrase
 
-_MOST: Final = 64
-
 
 def ranks_in(recording: Recording) -> list[Rank]:
     """Returns the ranks of a recording; none of one that is shown with those of its job's other nodes."""
@@ -33,9 +31,9 @@ _COLUMNS: Final = (
     Column[Rank]("RANK", "", lambda rank: rank.number),
     Column[Rank]("NODE", None, lambda rank: rank.node),
     Column[Rank]("TIME", "s", lambda rank: rank.seconds, shown_in=ONE),
-    Column[Rank]("RUNNING", "s", lambda rank: rank.split.running or None, shown_in=ONE, title="its thread was on a processor"),
-    Column[Rank]("IN COLLECTIVES", "s", lambda rank: rank.split.collectives if rank.split.own else None, shown_in=ONE, title="it waited for other ranks, in torch.distributed"),
-    Column[Rank]("REST", "s", lambda rank: rank.split.blocked + rank.split.waiting or None, shown_in=ONE, title="it was blocked, or waited for a processor"),
+    Column[Rank]("RUNNING", "s", lambda rank: rank.split.running / 1e9 or None, shown_in=ONE, title="its thread was on a processor"),
+    Column[Rank]("IN COLLECTIVES", "s", lambda rank: rank.split.collectives / 1e9 if rank.split.own else None, shown_in=ONE, title="it waited for other ranks, in torch.distributed"),
+    Column[Rank]("REST", "s", lambda rank: (rank.split.own - rank.split.running + rank.split.waiting) / 1e9 or None, shown_in=ONE, title="it was blocked, or waited for a processor"),
     Column[Rank]("MEM PEAK", "By", lambda rank: _peak(rank, summary.MEMORY_PEAK), shown_in=ONE),
     Column[Rank]("GPU PEAK", "By", lambda rank: _peak(rank, summary.GPU_TREE_PEAK, summary.GPU_PEAK), shown_in=ONE),
     Column[Rank]("STATE", None, lambda rank: f"{rank.run.words.cell}{phrase(': {}', rank.run.error)}", longest=60),
@@ -45,12 +43,13 @@ _COLUMNS: Final = (
 def rank_tables(ranks: Sequence[Rank]) -> Iterator[Table]:
     """Yields the ranks of a job and what each did with its time, if there are any."""
     if ranks:
-        note = phrase("{} not recorded here.", job.missing_from(ranks), _counted)
-        table = Table.of(known(_COLUMNS, ranks), ranks, id="ranks", caption="Ranks", note=note)
-        yield table.first(_MOST, "rank")
+        columns, note = known(_COLUMNS, ranks), _missing(ranks)
+        table = Table.of(columns, ranks, id="ranks", caption="Ranks", note=note)
+        yield table.first(64, "rank")
 
 
-_counted: Final = partial(counted, thing="rank")
+def _missing(ranks: Sequence[Rank]) -> str:
+    return phrase("Not recorded here: {}.", job.missing_from(ranks), partial(counted, thing="rank"))
 
 
 def parts_of_job(recordings: Sequence[Recording]) -> Iterator[Part]:
@@ -62,8 +61,8 @@ def parts_of_job(recordings: Sequence[Recording]) -> Iterator[Part]:
         recording.memo["ranks"] = []
     state = next(each for each in WORST_FIRST if any(it.state == each for it in recordings))
     length = duration_text(max(each.duration for each in recordings))
-    of = f"{_counted(len(ranks))} on {counted(len({rank.node for rank in ranks}), 'node')}"
-    how = f"A job of {of} {STATES[state].verb} after {length}."
+    nodes = counted(len({rank.node for rank in ranks}), "node")
+    how = f"A job of {counted(len(ranks), 'rank')} on {nodes} {STATES[state].verb} after {length}."
     yield Lines([how, *job_sentences(ranks)])
     yield from rank_tables(ranks)
 
@@ -87,7 +86,7 @@ def told_otherwise(recording: Recording, run: RecordedRun) -> str:
 
 
 def _failed(first: job.FirstFailed, ranks: Sequence[Rank]) -> str:
-    after, missing = first.after and _names(first.after), job.missing_from(ranks)
+    after, missing = first.after and _names(first.after), _missing(ranks)
     told = [
         f"{'was killed by' if each.run.state == 'killed' else 'failed with'} "
         + error_text(str(each.of.error), each.of.error_message)
@@ -97,8 +96,8 @@ def _failed(first: job.FirstFailed, ranks: Sequence[Rank]) -> str:
         each = (f"{_names([rank])} {how}" for rank, how in zip(first.ranks, told, strict=True))
         return f"{'; '.join(each)}. Which failed first is not known: the clocks of nodes differ."
     if not first.ranks:
-        here = f", and {_counted(missing)} not recorded here: give `otel-quant show` the recordings of all nodes"
-        return f"{after} failed because of another rank{here * (missing > 0)}."
+        more = phrase(" {} Give `otel-quant show` the recordings of all nodes.", missing)
+        return f"{after} failed because of another rank.{more}"
     name, place = _names(first.ranks), _place(first.ranks[0].run)
     if not told:
         return f"{name} did not go on{place}: {after} waited for it in vain, or lost it."
@@ -122,7 +121,7 @@ def _names(ranks: Sequence[Rank]) -> str:
 
 def _waited_for(behind: job.Straggler) -> Iterator[str]:
     name, wait = _names(behind.ranks), behind.for_processor
-    own, others = map(duration_text, (behind.ranks[0].split.collectives, behind.others))
+    own, others = map(duration_text, (behind.ranks[0].split.collectives / 1e9, behind.others))
     yield f"{name} kept the others waiting: it waited {own} for other ranks, they {others}."
     if behind.cause is None:
         return

@@ -126,7 +126,7 @@ def test_the_first_failure_is_known_by_what_others_lost_and_by_a_clock_that_they
     assert numbers(first_failed(found)) == (first, after)
     (text,) = job_sentences(found)
     assert ("clocks of nodes differ" in text) == (len(first) > 1)
-    assert ("not recorded here: give `otel-quant show`" in text) == (len(ranks) < 4)
+    assert ("Give `otel-quant show` the" in text) == (len(ranks) < 4)
     on_one = ranks_of([replace(each, boot="one") for each in recordings])
     if len(first) > 1:  # of one machine the clock orders them
         for rank in on_one:
@@ -205,7 +205,7 @@ def test_the_job_stands_above_its_nodes_which_do_not_ask_for_the_others(tmp_path
     )
     (row,) = (line.split() for line in text.splitlines() if line.startswith("   0  a"))
     assert row == ["0", "a", "8.50", "5.00", "2.00", "1.00", "failed:", "RuntimeError"]
-    assert (text.count("IN COLLECTIVES"), "not recorded here" in text) == (1, False)
+    assert (text.count("IN COLLECTIVES"), "Not recorded here" in text) == (1, False)
 
 
 def test_a_folder_with_the_recordings_of_nodes_is_shown_as_the_recordings(

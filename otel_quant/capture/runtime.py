@@ -88,6 +88,7 @@ class Runtime:
         # By provider, because a provider keeps what it was told to observe, and no second time.
         self._metrics_sinks: WeakKeyDictionary[Any, ref[MetricsSink]] = WeakKeyDictionary()
         self._added_sinks: tuple[Sink, ...] = ()
+        self._process_context: Sink | None = None  # One in a process
         self._profile_sink: QuarkYamlSink | None = None
         self._recording: tuple[str | None, RecordingSink | None] = None, None
         self.operations: list[Any] = []  # calls of entry points that are under way
@@ -278,6 +279,7 @@ class Runtime:
         self.delivery.after_fork_in_child()
         AUTOMATIC_PROVIDERS.pop("profiles", None)  # with the parent's requests and connections
         recorder.forget()
+        self._process_context = None  # it has no mapping here
         if recording is not None:
             recording.forget()
 
@@ -350,6 +352,7 @@ class Runtime:
             profile,  # on disk before the step's span begins
             *self._process_sinks(),
             self._profiles_sink() if profiles else None,
+            self._process_context_sink() if settings.process_context else None,
             recording,  # it has the ids of the spans
             *self._added_sinks,
         ]
@@ -415,6 +418,15 @@ class Runtime:
                 AUTOMATIC_PROVIDERS["profiles"] = ProfilesProvider()
             return ProfilesSink(AUTOMATIC_PROVIDERS["profiles"].add, self._ids_of)
         return None
+
+    def _process_context_sink(self) -> Sink | None:
+        if self._process_context is None:
+            with FAULTS.kept_in("sink process context"):
+                # Only here: loaded where it is asked for.
+                from otel_quant.export.otel.process_context import ProcessContextSink
+
+                self._process_context = ProcessContextSink(self._ids_of)
+        return self._process_context
 
     def _ids_of(self, item: StepInfo | CostedModel | None) -> SpanIds | None:
         return self._spans.ids_of(item) if self._spans is not None else None

@@ -153,6 +153,7 @@ RUN_ID: Final = _attribute("quant.run.id", "string", "", "Identifier of the run,
 RUN_NAME: Final = _attribute("quant.run.name", "string", "", "Name of the run, for people: service, model and start time, or `OTEL_QUANT_RUN_NAME`. Child processes and ranks share the name of their run; an inference has the name of its run or its recording.", ("run", "step", "cost", "checkpoint", "reading", "forecast", "lines", "device", "layer", "inference", "measured model", "operator", "finding", "metric"), "quantize resnet50 2026-11-22T09:30:00.123Z")
 RUN_TRACE_ID: Final = _attribute("quant.run.trace_id", "string", "", "Trace of the run's span; absent without one.", ("metric",), "0af7651916cd43dd8448eb211c80319c")
 RUN_RANK: Final = _attribute("quant.run.rank", "int", "", "Rank of the process, where a launcher such as torchrun sets it.", ("run", "step", "cost", "checkpoint", "reading", "forecast", "lines", "device", "layer", "metric"), "0")
+RUN_JOB: Final = _attribute("quant.run.job", "string", "", "Job that the rank belongs to, the same on all of its nodes: ids of Slurm, Kubernetes, Ray and torchrun, as far as they are in the environment.", ("run",), "slurm 4711, torchrun quantize")
 RUN_WORLD_SIZE: Final = _attribute("quant.run.world_size", "int", "", "Number of processes that the launcher started.", ("run",), "8")
 RUN_STEPS: Final = _attribute("quant.run.steps", "int", "{step}", "Steps that the run has finished.", ("run",), "7")
 RUN_ANSWER: Final = _attribute("quant.run.answer", "string", "", "What the run came to, in plain sentences: the exception that ended it, the peak of its memory and in which step, and how long its steps took. The first lines of `otel-quant show`, as far as the program itself knows them.", ("run", "answer"), "Memory peaked at 1.37 GB in Calibration: 5.4 % of the limit of 25.3 GB. 3 steps took 3.17 s, most of it Calibration: 2.77 s.")
@@ -338,7 +339,7 @@ ORIGIN: Final = frozenset(
         PROCESS_COMMAND_LINE, PYTHON_VERSION, HOST_NAME, OS_DESCRIPTION, CPU_MODEL, CPU_COUNT, CPU_LIMIT,
         ADDRESS_SPACE_LIMIT, FILE_SIZE_LIMIT, OTEL_QUANT_VERSION, LIBRARIES, GPU_NAMES, GPU_DRIVERS,
         VCS_REVISION, VCS_REF, VCS_DIRTY, VCS_REPOSITORY, VCS_CHANGE, CI_PIPELINE, CI_RUN, CI_RUN_URL,
-        CI_TASK, CI_TASK_RUN, CI_WORKER,
+        CI_TASK, CI_TASK_RUN, CI_WORKER, RUN_JOB,
     }
 )  # fmt: skip
 """The attributes that describe what made a run."""

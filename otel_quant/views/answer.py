@@ -31,6 +31,7 @@ from otel_quant.schema.code_lines import Place
 from otel_quant.views.document import Brief, Facts, Lines, Part, Section
 from otel_quant.views.gpu_answer import gpu_sentences
 from otel_quant.views.gpu_devices import growing_on_gpus, nearest_to_its_limit
+from otel_quant.views.ranks import job_sentences, ranks_in, told_otherwise
 from otel_quant.views.steps import ShownProcess, memory_limit, process_name, subject_of
 from otel_quant.views.text import listed, phrase, printable, shortened
 
@@ -83,6 +84,7 @@ def _answers(
             f"What was written is not as asked for: {path}: {text}."
             for path, text in _refused(recording)
         ],
+        "ranks": [] if failures(recording) else list(job_sentences(ranks_in(recording))),
         "mostly outside": outside if is_most else [],
         "peak": list(_peak_sentence(recording, subject, summary.peak(recording))),
         "GPUs": [*gpu_sentences(recording, subject), *nearest_to_its_limit(recording), *on_gpus],
@@ -98,7 +100,7 @@ def _answers(
 
 
 _TELLING: Final = (
-    "left in float", "mostly outside", "bounds", "forecast", "waited", "outside", "peak", "time",
+    "ranks", "left in float", "mostly outside", "bounds", "forecast", "waited", "outside", "peak", "time",
 )  # fmt: skip
 """What a brief answer tells first, beside errors and what the program itself could do otherwise."""
 
@@ -194,6 +196,9 @@ def _error(recording: model.Recording, subject: ShownProcess, is_below: bool) ->
     first = (every[0] if every else None) if has_ended else failure_of(recording)
     ending, run = _ending_of(recording), _run_of_ending(recording)
     is_within = _is_within(recording)
+    if not has_ended and first is not None and (told := told_otherwise(recording, first.run)):
+        yield told
+        return
     at = phrase("In {}, ", is_within and _where(recording, subject))
     is_killed = ending.process_signal not in (None, "SIGTERM")  # by which a pool ends its workers
     if is_within and is_killed and (first is None or first.run is not run):

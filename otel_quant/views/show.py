@@ -29,6 +29,7 @@ from otel_quant.schema.figures import MODEL_FIGURES, ModelFigure
 from otel_quant.schema.readings import OWN_MEMORY, UNITS, LayerAccuracy, worst_first
 from otel_quant.schema.units import counted, cut, duration_text, share_text, size
 from otel_quant.views import document as doc
+from otel_quant.views import ranks as job
 from otel_quant.views import steps
 from otel_quant.views.answer import BAD_STATES, brief, ending_parts, outcome, sentences
 from otel_quant.views.gpu_devices import device_table
@@ -39,7 +40,8 @@ def document(recordings: Mapping[str, Recording], most_steps: int | None = None)
     """Returns recordings as a document, with so many steps of each run at most."""
     parts = {name: _parts(name, each, most_steps) for name, each in recordings.items()}
     return doc.Document(
-        _titled(parts), ", ".join(recordings), "Quantization runs",
+        chain(job.parts_of_job([*recordings.values()]), _titled(parts)), ", ".join(recordings),
+        "Quantization runs",
         any(each.state in BAD_STATES for each in recordings.values()),
         sheet=lambda: _sheet(recordings), data=lambda: list(_data(recordings)),
         brief=None if len(recordings) > 1 else lambda: brief(*recordings.values()),
@@ -79,7 +81,8 @@ def _parts(name: str, recording: Recording, most_steps: int | None) -> Iterator[
 
 
 def _parts_of_several(recording: Recording, most_steps: int | None) -> Iterator[doc.Part]:
-    """Yields one table of the steps of all processes, and a line for each of them."""
+    """Yields the ranks, if any, one table of the steps of all processes, and a line for each of them."""
+    yield from job.rank_tables(job.ranks_in(recording))
     yield from _step_tables(recording, recording.runs, most_steps)
     facts: list[tuple[str, doc.Cell]] = []
     seen: set[str] = set()

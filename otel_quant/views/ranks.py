@@ -9,6 +9,7 @@ from typing import Final
 from otel_quant.diagnosis.headline import error_text, names_text
 from otel_quant.recordings import ranks as job
 from otel_quant.recordings import summary
+from otel_quant.recordings.failures import failure_of
 from otel_quant.recordings.model import STATES, WORST_FIRST, RecordedRun, Recording
 from otel_quant.recordings.ranks import Rank
 from otel_quant.schema.units import counted, duration_text
@@ -77,12 +78,13 @@ def job_sentences(ranks: Sequence[Rank]) -> Iterator[str]:
         yield from _waited_for(behind)
 
 
-def told_otherwise(recording: Recording, run: RecordedRun) -> str:
+def told_otherwise(recording: Recording) -> list[str]:
     """Returns what led to the failure of a rank that failed first by time, where that was another rank."""
-    ranks = ranks_in(recording)
-    first = job.first_failed(ranks) if any(rank.run is run for rank in ranks) else None
-    is_other = first is not None and [rank.run.id for rank in first.ranks] != [run.id]
-    return _failed(first, ranks) if first is not None and is_other else ""
+    ranks, failure = ranks_in(recording), failure_of(recording)
+    first = job.first_failed(ranks) if ranks and failure is not None else None
+    if failure is None or first is None or failure.run not in [rank.run for rank in ranks]:
+        return []
+    return [] if [rank.run for rank in first.ranks] == [failure.run] else [_failed(first, ranks)]
 
 
 def _failed(first: job.FirstFailed, ranks: Sequence[Rank]) -> str:

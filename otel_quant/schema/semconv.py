@@ -113,7 +113,7 @@ CPU_MODE: Final = "cpu.mode"
 CHECKPOINT_MEMORY: Final = CHECKPOINT_PREFIX + figures.TREE_MEMORY.checkpoint
 READING_MEMORY: Final = READING_PREFIX + figures.TREE_MEMORY.checkpoint
 DEVICE_INDEX: Final = "index"  # Last part of the name of the attribute that has a device's position
-_MODEL_PREFIX: Final = "quant.model."
+MODEL_PREFIX: Final = "quant.model."
 
 
 def short(name: str) -> str:
@@ -123,7 +123,7 @@ def short(name: str) -> str:
 
 def of_model(role: str, name: str = "") -> str:
     """Returns the attribute of a figure of a costed model; without a figure, the beginning of all of them."""
-    return f"{_MODEL_PREFIX}{role}.{name}"
+    return f"{MODEL_PREFIX}{role}.{name}"
 
 
 EXCEPTION_EVENT: Final = "exception"
@@ -226,6 +226,8 @@ ACTIVATION_SYMMETRIC: Final = _attribute("quant.activation.symmetric", "boolean"
 ALGORITHMS: Final = _attribute("quant.algorithms", "string[]", "", "Advanced algorithms that were configured.", ("step",), "adaround")
 LAYER_COUNT: Final = _attribute("quant.layer_count", "int", "{layer}", "Layers that the step has begun, at a reading so far: decoder layers, linear layers or parts, as the library goes through them. Of several loops over layers the last one counts.", ("step", "reading", "forecast"), "17")
 LAYER_TOTAL: Final = _attribute("quant.layer_total", "int", "{layer}", "Layers that the library goes through in that loop, where it knows their number.", ("step", "reading", "forecast"), "32")
+PASS_COUNT: Final = _attribute("quant.pass_count", "int", "{pass}", "Forward passes that the step has begun, at a reading so far: of one batch through one part of the model, where a library takes all samples through one part after another.", ("step", "reading", "forecast"), "300")
+PASS_TOTAL: Final = _attribute("quant.pass_total", "int", "{pass}", "Forward passes in all: samples times parts, twice as many where the outputs of a part are computed again once it is quantized.", ("step", "reading", "forecast"), "1024")
 ACCURACY_MEASURE: Final = _attribute("quant.accuracy.measure", "string", "", "What the library has computed of the layer, by its own name; on a step, of several measures the first.", ("step", "layer"), "loss")
 ACCURACY_BETTER: Final = _attribute("quant.accuracy.better", "string", "", "Which values of the measure are better: `lower` or `higher`. Absent if that is not known.", ("step", "layer"), "lower")
 ACCURACY_UNIT: Final = _attribute("quant.accuracy.unit", "string", "", "Unit of the measure, as UCUM has it; absent if it has none.", ("step", "layer"), "dB")
@@ -406,6 +408,8 @@ CALIBRATION_SAMPLES: Final = _metric("quant.calibration.samples", "counter", "{s
 CALIBRATION_PROGRESS: Final = _metric("quant.calibration.progress", "observable_gauge", "1", "Share of its calibration samples that the latest step of that kind has consumed; absent if the data reader has no length, or has returned more samples than its length.", STEP_LABELS)
 STEP_LAYERS: Final = _metric("quant.step.layers", "counter", "{layer}", "Layers begun.", STEP_LABELS)
 STEP_LAYER_PROGRESS: Final = _metric("quant.step.layer_progress", "observable_gauge", "1", "Share of its layers that the latest step of that kind has begun; absent if their number is not known.", STEP_LABELS)
+STEP_PASSES: Final = _metric("quant.step.passes", "counter", "{pass}", "Forward passes through parts of a model begun.", STEP_LABELS)
+STEP_PASS_PROGRESS: Final = _metric("quant.step.pass_progress", "observable_gauge", "1", "Share of its forward passes through parts of the model that the latest step of that kind has begun; absent if their number is not known.", STEP_LABELS)
 _metric(FORECAST_TIME_LEFT, "observable_gauge", "s", "Estimate of the time until the last calibration sample of the step, or until its last layer is done.", STEP_LABELS)
 _metric(FORECAST_STALLED, "observable_gauge", "s", "Time without progress, if the step has stalled: no further calibration sample or layer came for 20 s and for ten times as long as the longest so far took; or it was at one line for 30 s while its thread was blocked and nothing of the program ran. Absent otherwise.", STEP_LABELS)
 _metric(FORECAST_MEMORY, "observable_gauge", "By", "Estimate of the RSS of the process tree after the last calibration sample or layer; absent unless memory grows with them. On the span of a step: the value in the warning.", STEP_LABELS)
@@ -413,6 +417,7 @@ _metric(FORECAST_GPU_MEMORY, "observable_gauge", "By", "Estimate of all memory i
 MODEL_SIZE: Final = _metric("quant.model.size", "gauge", "By", "Size of the model's file, external data included.", (MODEL_ROLE,))
 MODEL_PARAMS: Final = _metric("quant.model.params", "gauge", "{element}", "Elements of the model's static tensors, each counted once.", (MODEL_ROLE,))
 MODEL_MACS_CONTRACTION: Final = _metric("quant.model.macs_contraction", "gauge", "{mac}", "Forward MACs of contractions only (Conv, Gemm, MatMul, recurrent, attention).", (MODEL_ROLE,))
+MODEL_AUDIT_PROBLEMS: Final = _metric("quant.model.audit.problem_count", "gauge", "{problem}", "How many things make the model that was written another than it should be, as [`otel-quant audit`](audit.md) finds them: 0 of one that passes. Absent where nothing was audited.", (MODEL_ROLE,))
 INFERENCE_START: Final = _metric("quant.inference.start", "gauge", "s", "When the measurement of inference began, in seconds since the epoch.", (RUN_NAME,))
 _METRICS.extend(_gauge for _gauge, _ in _OF_MODELS)
 _metric(CUSTOM_PREFIX + "<name>", "gauge", "", _CUSTOM, (STEP_KIND, STEP_NAME))

@@ -26,7 +26,7 @@ from otel_quant.recordings.profile_reader import OF_RUN, PEAKS
 from otel_quant.schema import semconv
 from otel_quant.schema.events import present
 from otel_quant.schema.figures import MODEL_FIGURES, ModelFigure
-from otel_quant.schema.readings import OWN_MEMORY, LayerAccuracy, worst_first
+from otel_quant.schema.readings import OWN_MEMORY, UNITS, LayerAccuracy, worst_first
 from otel_quant.schema.units import counted, cut, duration_text, share_text, size
 from otel_quant.views import document as doc
 from otel_quant.views import ranks as job
@@ -387,7 +387,7 @@ _MORE: Final = {
     "input_shapes": "for inputs of {}",
     "assumed": "assumed {}",
     "uncosted_ops": "without known costs {}",
-    "audit.problems": "an audit found {}",
+    "audit.answer": "audit: {}",
 }
 
 
@@ -503,8 +503,8 @@ def _last_reading(recording: Recording, run: RecordedRun) -> dict[str, Any] | No
 
 def _counts(step: RecordedStep) -> Iterator[tuple[str, int | None]]:
     for unit, (done, total) in step.counts.items():
-        yield f"{unit}s", done or None
-        yield f"expected_{unit}s", total
+        yield UNITS[unit].several, done or None
+        yield f"expected_{UNITS[unit].several}", total
 
 
 def _rows(run: steps.ShownRun) -> Iterator[dict[str, Any]]:

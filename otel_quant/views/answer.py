@@ -79,7 +79,7 @@ def _answers(
     named = [bounds.OTHER_PROGRAMS] * bool(waited) + [bounds.MEMORY_GROWTH] * bool(growing)
     on_gpus = growing_on_gpus(recording, subject.steps)
     return {
-        "error": list(_error(recording, subject, is_below)),
+        "error": told_otherwise(recording) or list(_error(recording, subject, is_below)),
         "audit": [
             f"What was written is not as asked for: {path}: {text}."
             for path, text in _refused(recording)
@@ -196,9 +196,6 @@ def _error(recording: model.Recording, subject: ShownProcess, is_below: bool) ->
     first = (every[0] if every else None) if has_ended else failure_of(recording)
     ending, run = _ending_of(recording), _run_of_ending(recording)
     is_within = _is_within(recording)
-    if not has_ended and first is not None and (told := told_otherwise(recording, first.run)):
-        yield told
-        return
     at = phrase("In {}, ", is_within and _where(recording, subject))
     is_killed = ending.process_signal not in (None, "SIGTERM")  # by which a pool ends its workers
     if is_within and is_killed and (first is None or first.run is not run):

@@ -9,6 +9,7 @@ from typing import Final
 from otel_quant.diagnosis.headline import error_text, names_text
 from otel_quant.recordings import ranks as job
 from otel_quant.recordings import summary
+from otel_quant.recordings.failures import failure_of
 from otel_quant.recordings.model import STATES, WORST_FIRST, RecordedRun, Recording
 from otel_quant.recordings.ranks import Rank
 from otel_quant.schema.units import counted, duration_text
@@ -27,23 +28,23 @@ def _peak(rank: Rank, *names: str) -> Cell:
     return peak and UnitCell(peak.value, before="≥ " * peak.is_least)
 
 
-_COLUMNS: Final = (
-    Column[Rank]("RANK", "", lambda rank: rank.number),
-    Column[Rank]("NODE", None, lambda rank: rank.node),
-    Column[Rank]("TIME", "s", lambda rank: rank.seconds, shown_in=ONE),
-    Column[Rank]("RUNNING", "s", lambda rank: rank.split.running / 1e9 or None, shown_in=ONE, title="its thread was on a processor"),
-    Column[Rank]("IN COLLECTIVES", "s", lambda rank: rank.split.collectives / 1e9 if rank.split.own else None, shown_in=ONE, title="it waited for other ranks, in torch.distributed"),
-    Column[Rank]("REST", "s", lambda rank: (rank.split.own - rank.split.running + rank.split.waiting) / 1e9 or None, shown_in=ONE, title="it was blocked, or waited for a processor"),
-    Column[Rank]("MEM PEAK", "By", lambda rank: _peak(rank, summary.MEMORY_PEAK), shown_in=ONE),
-    Column[Rank]("GPU PEAK", "By", lambda rank: _peak(rank, summary.GPU_TREE_PEAK, summary.GPU_PEAK), shown_in=ONE),
-    Column[Rank]("STATE", None, lambda rank: f"{rank.run.words.cell}{phrase(': {}', rank.run.error)}", longest=60),
+COLUMNS: Final = (
+    Column[Rank]("RANK", "", lambda rank: rank.number, key="rank"),
+    Column[Rank]("NODE", None, lambda rank: rank.node, key="node"),
+    Column[Rank]("TIME", "s", lambda rank: rank.seconds, shown_in=ONE, key="seconds"),
+    Column[Rank]("RUNNING", "s", lambda rank: rank.split.running / 1e9 or None, shown_in=ONE, title="its thread was on a processor", key="running_seconds"),
+    Column[Rank]("IN COLLECTIVES", "s", lambda rank: rank.split.collectives / 1e9 if rank.split.own else None, shown_in=ONE, title="it waited for other ranks, in torch.distributed", key="collectives_seconds"),
+    Column[Rank]("REST", "s", lambda rank: (rank.split.own - rank.split.running + rank.split.waiting) / 1e9 or None, shown_in=ONE, title="it was blocked, or waited for a processor", key="rest_seconds"),
+    Column[Rank]("MEM PEAK", "By", lambda rank: _peak(rank, summary.MEMORY_PEAK), shown_in=ONE, key="memory_peak_bytes"),
+    Column[Rank]("GPU PEAK", "By", lambda rank: _peak(rank, summary.GPU_TREE_PEAK, summary.GPU_PEAK), shown_in=ONE, key="gpu_memory_peak_bytes"),
+    Column[Rank]("STATE", None, lambda rank: f"{rank.run.words.cell}{phrase(': {}', rank.run.error)}", longest=60, key="state"),
 )  # fmt: skip
 
 
 def rank_tables(ranks: Sequence[Rank]) -> Iterator[Table]:
     """Yields the ranks of a job and what each did with its time, if there are any."""
     if ranks:
-        columns, note = known(_COLUMNS, ranks), _missing(ranks)
+        columns, note = known(COLUMNS, ranks), _missing(ranks)
         table = Table.of(columns, ranks, id="ranks", caption="Ranks", note=note)
         yield table.first(64, "rank")
 
@@ -77,12 +78,13 @@ def job_sentences(ranks: Sequence[Rank]) -> Iterator[str]:
         yield from _waited_for(behind)
 
 
-def told_otherwise(recording: Recording, run: RecordedRun) -> str:
+def told_otherwise(recording: Recording) -> list[str]:
     """Returns what led to the failure of a rank that failed first by time, where that was another rank."""
-    ranks = ranks_in(recording)
-    first = job.first_failed(ranks) if any(rank.run is run for rank in ranks) else None
-    is_other = first is not None and [rank.run.id for rank in first.ranks] != [run.id]
-    return _failed(first, ranks) if first is not None and is_other else ""
+    ranks, failure = ranks_in(recording), failure_of(recording)
+    first = job.first_failed(ranks) if ranks and failure is not None else None
+    if failure is None or first is None or failure.run not in [rank.run for rank in ranks]:
+        return []
+    return [] if [rank.run for rank in first.ranks] == [failure.run] else [_failed(first, ranks)]
 
 
 def _failed(first: job.FirstFailed, ranks: Sequence[Rank]) -> str:

@@ -33,7 +33,7 @@ from otel_quant.views import ranks as job
 from otel_quant.views import steps
 from otel_quant.views.answer import BAD_STATES, brief, ending_parts, outcome, sentences
 from otel_quant.views.gpu_devices import device_table
-from otel_quant.views.text import cell_text, listed, phrase, precision_text
+from otel_quant.views.text import cell_text, listed, phrase, plain, precision_text
 
 
 def document(recordings: Mapping[str, Recording], most_steps: int | None = None) -> doc.Document:
@@ -472,6 +472,7 @@ def _data(recordings: Mapping[str, Recording]) -> Iterator[dict[str, Any]]:
 
 def _recording_data(recording: Recording) -> dict[str, Any]:
     peak, limit = summary.value(recording, summary.MEMORY_PEAK), steps.memory_limit(recording)
+    ranks = doc.records(job.COLUMNS, job.ranks_in(recording))
     return present({
         "path": str(recording.path),
         "state": recording.state,
@@ -479,6 +480,7 @@ def _recording_data(recording: Recording) -> dict[str, Any]:
         "memory_peak": peak, "memory_limit": limit,
         "memory_peak_bytes": peak, "memory_limit_bytes": limit,
         "problems": list(recording.problems),
+        "ranks": [{key: plain(it) for key, it in each.items()} for each in ranks] or None,
         "ending": recording.ending and dataclasses.asdict(recording.ending),
     })  # fmt: skip
 

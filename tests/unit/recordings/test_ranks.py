@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import BEFORE, Amounts, Place, Spot
 from otel_quant.views.ranks import job_sentences
 from otel_quant.views.show import document
-from otel_quant.views.writers import terminal_text
+from otel_quant.views.writers import terminal_text, written
 from tests.fixtures.commands import Commands
 
 WORK, READ, MORE = (Place("/q/q.py", name, line, "") for name, line in (("work", 5), ("read", 9), ("read", 10)))  # fmt: skip
@@ -50,7 +51,7 @@ class Seen(NamedTuple):
 
 def node(folder: Path, ranks: dict[int, dict[str, Any]], **more: Any) -> Recording:
     """Returns a node's recording, with what is known of each of its ranks."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     attributes = {semconv.RUN_JOB: more.pop("job", "slurm 7"), semconv.HOST_NAME: more.pop("host", folder.name)}  # fmt: skip
     runs = []
     for rank, known in ranks.items():
@@ -205,6 +206,11 @@ def test_the_job_stands_above_its_nodes_which_do_not_ask_for_the_others(tmp_path
     )
     (row,) = (line.split() for line in text.splitlines() if line.startswith("   0  a"))
     assert row == ["0", "a", "8.50", "5.00", "2.00", "1.00", "failed:", "RuntimeError"]
+    data = json.loads("".join(written(document({"a": job(tmp_path / "again", OK, OK)[0]}), "json")))
+    assert data[0]["recording"]["ranks"][1] == {
+        "rank": 1, "node": "a", "seconds": 10.0, "running_seconds": 5.0, "collectives_seconds": 4.0,
+        "rest_seconds": 1.0, "memory_peak_bytes": None, "gpu_memory_peak_bytes": None, "state": "ok",
+    }  # fmt: skip
     assert (text.count("IN COLLECTIVES"), "Not recorded here" in text) == (1, False)
 
 

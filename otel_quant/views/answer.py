@@ -165,9 +165,12 @@ def outcome(recording: model.Recording, subject: ShownProcess) -> str:
         # Quark's profiler, which may still be running, holds no lock on its file.
         return f"{program} has no end record (killed, or still running); last seen after {length}{place}"
     was = "was " if recording.state == "killed" else ""
-    return (
-        f"{program} {was}{ended_as(recording)} after {length}{place}{_why(_ending_of(recording))}"
-    )
+    is_whole = recording.state == "lost" and recording.launcher is not None
+    why = _WITH_LAUNCHER if is_whole else _why(_ending_of(recording))
+    return f"{program} {was}{ended_as(recording)} after {length}{place}{why}"
+
+
+_WITH_LAUNCHER: Final = "; otel-quant run was killed too, as where the kernel kills a whole container, or the machine stopped"  # fmt: skip
 
 
 def _where(recording: model.Recording, subject: ShownProcess) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -82,7 +82,7 @@ def ranks_of(recordings: Sequence[Recording]) -> list[Rank]:
             return []
         for number, run in own.items():
             host = str(run.attributes.get(semconv.HOST_NAME, ""))
-            node = host if hosts.count(host) < 2 else recording.path.name
+            node = host if hosts.count(host) == 1 else recording.path.name
             found[number] = Rank(number, node, recording, run)
             jobs.add((run.attributes.get(semconv.RUN_JOB, recording.path), run.world_size))
     return [found[number] for number in sorted(found)] if len(jobs) == 1 < len(found) else []
@@ -91,7 +91,7 @@ def ranks_of(recordings: Sequence[Recording]) -> list[Rank]:
 def _ranks_in(recording: Recording) -> dict[int, RecordedRun]:
     """Returns the last run of each rank, not those of workers, which have the rank of the process that started them."""
     above = {run.pid: run.rank for run in recording.runs}
-    runs = sorted(recording.runs, key=attrgetter("start"))
+    runs = sorted(recording.runs, key=lambda run: (run.has_events, run.start))
     every = ((run.rank, run) for run in runs if above.get(run.parent_pid) != run.rank)
     return {rank: run for rank, run in every if rank is not None}
 

@@ -237,6 +237,13 @@ def _rank_in(environ: Mapping[str, str]) -> tuple[int | None, int | None]:
     return rank, size
 
 
+def rank_of(environ: Mapping[str, str]) -> dict[str, int | str]:
+    """Returns which rank of which job a process is; nothing for one that is none."""
+    rank, size = _rank_in(environ)
+    known = {"rank": rank, "world_size": size, "job": job_of(environ, platform.node())}
+    return {} if rank is None else present(known)
+
+
 def job_of(environ: Mapping[str, str], host: str) -> str:
     """Returns what the ranks of a job share on all nodes, and those of others do not; empty if that is not known."""
     known = {name: environ.get(variable, "") for name, variable in _JOBS.items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Final
 
 from otel_quant.diagnosis.headline import error_text, names_text
@@ -50,11 +49,9 @@ def rank_tables(ranks: Sequence[Rank]) -> Iterator[Table]:
 
 
 def _missing(ranks: Sequence[Rank]) -> str:
-    return phrase(
-        "Not recorded here: {}, of another node or without a step.",
-        job.missing_from(ranks),
-        partial(counted, thing="rank"),
-    )
+    missing = max(0, (ranks[0].run.world_size or 0) - len(ranks))
+    words = "Not recorded here: {}, of another node or without a step."
+    return phrase(words, missing, lambda it: counted(it, "rank"))
 
 
 def parts_of_job(recordings: Sequence[Recording]) -> Iterator[Part]:

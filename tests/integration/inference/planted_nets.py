@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import onnx
@@ -86,7 +87,7 @@ def float_net(name: str) -> onnx.ModelProto:
         made = drawn.standard_normal(shape) / np.sqrt(np.prod(summed))
         constants[key] = made.astype(np.float32)
     rising = np.linspace(0.5, 2, 16, dtype=np.float32)
-    constants |= {"low": np.float32(0), "high": np.float32(6), "three": np.float32(3.2)}
+    constants |= {"low": np.float32(0), "high": np.float32(6), "three": np.float32(4.5)}
     constants |= {"var": rising, "gamma": rising}
     words = set(re.findall(r"\w+", _NETS[name]))
     used = {key: each for key, each in constants.items() if key in words}
@@ -167,6 +168,10 @@ def four_bits(folder: Path) -> onnx.ModelProto:
     return quantizer.model.model
 
 
+Making: TypeAlias = tuple[Callable[[Path], onnx.ModelProto], Callable[["Planting"], None]]
+"""What quantizes a net, and what is then done to it."""
+
+
 class PlantedNet(NamedTuple):
     """A net that is quantized and gets a defect, and the finding that is right."""
 
@@ -176,9 +181,9 @@ class PlantedNet(NamedTuple):
     kind: str
     node: str
     says: str  # A part of its sentence
-    # What its remedy says, done to the planted model; None where a rewrite of `fix` does it
-    mend: Callable[[Planting], None] | None = None
-    beside: frozenset[str] = frozenset()  # Nodes of findings that are right too
+    # The same with what its remedy says; None where a rewrite of `fix` does that
+    mended: Making | None = None
+    beside: frozenset[str] = frozenset()  # Nodes of which findings are right, too
 
 
 def _int8_bias(model: Planting) -> None:
@@ -243,10 +248,10 @@ def _given_out_behind(model: Planting) -> None:
     )
 
 
-def _short_blocks(model: Planting) -> None:
-    """Weights of four bits in blocks of eight rows, in QDQ form."""
+def _in_blocks(model: Planting, length: int = 8) -> None:
+    """Weights of four bits in blocks of rows, in QDQ form."""
     weights = model["wl"]
-    blocks = weights.reshape(4, 8, 32)
+    blocks = weights.reshape(-1, length, 32)
     scales = (np.abs(blocks).max(axis=1) / 7).astype(np.float32)
     codes = np.rint(blocks / scales[:, None]).astype(np.int8).reshape(32, 32)
     for each in [it for it in model.graph.initializer if it.name == "wl"]:
@@ -256,7 +261,7 @@ def _short_blocks(model: Planting) -> None:
     )
     model["wl_scale"] = scales
     made = model.insert(
-        "last", "DequantizeLinear", ["wl4", "wl_scale"], "wl_DQ", axis=0, block_size=8
+        "last", "DequantizeLinear", ["wl4", "wl_scale"], "wl_DQ", axis=0, block_size=length
     )
     model.named["last"].input[1] = made
 
@@ -306,10 +311,6 @@ def _disagrees(model: Planting) -> None:
     model.named["s_DequantizeLinear"].input[1] = "other_scale"
 
 
-def _agrees(model: Planting) -> None:
-    model.named["s_DequantizeLinear"].input[1] = "s_scale"
-
-
 def _outlier(model: Planting) -> None:
     """One scale for all weights, of which one outlier takes the range."""
     weights = model["wo_quantized"] * model["wo_scale"]
@@ -330,10 +331,6 @@ def _over_half(model: Planting) -> None:
     model.named["ratio"].input[1] = back
 
 
-def _not_half(model: Planting) -> None:
-    model.named["to_half"].attribute[0].i = TensorProto.FLOAT
-
-
 def _rounded_exp(model: Planting) -> None:
     """The exponential in eight bits."""
     model["e_scale"], model["e_zero_point"] = np.float32(400), np.uint8(0)
@@ -341,10 +338,6 @@ def _rounded_exp(model: Planting) -> None:
     made = model.insert("ratio", "QuantizeLinear", ["e", *how], "e_QuantizeLinear")
     back = model.insert("ratio", "DequantizeLinear", [made, *how], "e_DequantizeLinear")
     model.named["ratio"].input[1] = back
-
-
-def _not_rounded(model: Planting) -> None:
-    model.named["ratio"].input[1] = "e"
 
 
 def _along_inputs(model: Planting) -> None:
@@ -363,49 +356,58 @@ def _scaled(tensor: str, factor: float, bias: str) -> Callable[[Planting], None]
 _KEPT = {"extra_options": {"QDQKeepRemovableActivations": True}}
 _INT8 = {"activation_type": q.QuantType.QInt8}
 
+_INVERTED, _SIGNAL = static("inverted"), static("signal")
+_UNTOUCHED: Making = (_INVERTED, _nothing)
+
 PLANTED: dict[str, PlantedNet] = {
     "bias of int8 in a depthwise Conv": PlantedNet(
-        "inverted", static("inverted"), _int8_bias, "in_float", "deep", "the bias is int8"),
+        "inverted", _INVERTED, _int8_bias, "in_float", "deep", "the bias is int8"),
     "quantized twice, the second time wider": PlantedNet(
-        "inverted", static("inverted"), _twice(1.6), "in_float", "shrink", "onnxruntime makes one quantization of"),
+        "inverted", _INVERTED, _twice(1.6), "in_float", "shrink", "of which onnxruntime makes one quantization"),
     "int8 that two read": PlantedNet(
-        "inverted", static("inverted", **_INT8), _nothing, "in_float", "expand", "int8"),
+        "inverted", static("inverted", **_INT8), _nothing, "in_float", "expand", "its operand or result is int8",
+        beside=frozenset({"skip"})),
     "128 behind a Relu that is kept": PlantedNet(
-        "inverted", static("inverted"), _kept_relu, "in_float", "deep", "a Relu or Clip stands between it"),
+        "inverted", _INVERTED, _kept_relu, "in_float", "deep", "a Relu or Clip stands between it",
+        beside=frozenset({"kept"})),
     "MatMul, Add and a float result": PlantedNet(
         "sequence", static("sequence", op_types_to_quantize=["MatMul"], extra_options={"OpTypesToExcludeOutputQuantization": ["MatMul"]}),
-        _nothing, "in_float", "up", "fuses it with the Add"),
+        _nothing, "in_float", "up", "fuses it with the Add", beside=frozenset({"bias", "res"})),
     "left in float between quantized neighbours": PlantedNet(
         "inverted", static("inverted", nodes_to_exclude=["deep"]), _nothing, "undone", "deep", "WeightBiasQuantization"),
     "weights behind a Reshape": PlantedNet(
         "sequence", static("sequence"), _reshaped, "in_float", "down", "stands between it and the DequantizeLinear"),
     "scales along the axis that is summed": PlantedNet(
-        "sequence", static("sequence"), _by_rows, "in_float", "down", "scales"),
+        "sequence", static("sequence"), _by_rows, "in_float", "down", "its weight has other scales than one"),
     "blocks of eight": PlantedNet(
-        "sequence", _plain_sequence, _short_blocks, "in_float", "last", "scales that the kernel"),
+        "sequence", _plain_sequence, _in_blocks, "in_float", "last", "scales that the kernel for floats by integers does not take",
+        (_plain_sequence, partial(_in_blocks, length=16)), beside=frozenset({"up"})),
     "result that is given out": PlantedNet(
-        "inverted", static("inverted"), _given_out, "in_float", "shrink", "also an output of the model", _given_out_behind),
+        "inverted", _INVERTED, _given_out, "in_float", "shrink", "also an output of the model", (_INVERTED, _given_out_behind)),
     "batch norm behind a Conv": PlantedNet(
-        "signal", static("signal"), _nothing, "unfused", "norm", "there is no kernel on integers for it",
-        beside=frozenset({"in", "wide"})),
+        "signal", _SIGNAL, _nothing, "unfused", "norm", "there is no kernel on integers for it", beside=frozenset({"wide"})),
     "body of a Loop": PlantedNet(
-        "loop", loop(is_whole=False), _nothing, "left_in_float", "loop/body/inner", "in a body of If, Loop or Scan"),
+        "loop", loop(is_whole=False), _nothing, "left_in_float", "loop/body/inner", "in a body of If, Loop or Scan",
+        (loop(is_whole=True), _nothing)),
     "scale that clips": PlantedNet(
-        "inverted", static("inverted"), _scaled("e6", 0.12, "bd"), "scale", "expand", "lie beyond its codes", _scaled("e6", 1 / 0.12, "bd")),
+        "inverted", _INVERTED, _scaled("e6", 0.12, "bd"), "scale", "expand", "lie beyond its codes", _UNTOUCHED),
     "scale ten times too large": PlantedNet(
-        "inverted", static("inverted"), _scaled("d6", 12, "bs"), "scale", "deep", "of its codes", _scaled("d6", 1 / 12, "bs")),
+        "inverted", _INVERTED, _scaled("d6", 12, "bs"), "scale", "deep", "of its codes", _UNTOUCHED),
     "Q and DQ that disagree": PlantedNet(
-        "inverted", static("inverted"), _disagrees, "disagree", "shrink", "is quantized with scale", _agrees),
+        "inverted", _INVERTED, _disagrees, "disagree", "shrink", "is quantized with scale", _UNTOUCHED),
     "one scale for weights with an outlier": PlantedNet(
-        "sequence", static("sequence"), _outlier, "weights", "down", "are left of the weights"),
+        "sequence", static("sequence"), _outlier, "weights", "down", "are left of the weights",
+        (static("sequence", per_channel=True), _nothing)),
     "Clip left to a zero point of 128": PlantedNet(
-        "inverted", static("inverted"), _passes, "zero_point", "expand", "pass as they are"),
+        "inverted", _INVERTED, _passes, "zero_point", "expand", "pass as they are", _UNTOUCHED),
     "divisor rounded to 0": PlantedNet(
-        "gate", static("gate", op_types_to_quantize=["MatMul", "Mul"]), _rounded_exp, "not_finite", "ratio", "has rounded", _not_rounded),
+        "gate", static("gate", op_types_to_quantize=["MatMul", "Mul"]), _rounded_exp, "not_finite", "ratio", "has rounded",
+        (static("gate", op_types_to_quantize=["MatMul", "Mul"]), _nothing), beside=frozenset({"exp"})),
     "beyond float16": PlantedNet(
-        "gate", lambda _: float_net("gate"), _over_half, "not_finite", "exp", "float16 ends at 65,504", _not_half),
+        "gate", lambda _: float_net("gate"), _over_half, "not_finite", "exp", "float16 ends at 65,504",
+        (lambda _: float_net("gate"), _nothing)),
     "Conv weights along the inputs": PlantedNet(
-        "signal", static("signal"), _along_inputs, "axis", "mid", "are quantized along axis 1"),
+        "signal", _SIGNAL, _along_inputs, "axis", "mid", "are quantized along axis 1", beside=frozenset({"norm", "wide"})),
 }  # fmt: skip
 
 HEALTHY: dict[str, tuple[str, Callable[[Path], onnx.ModelProto]]] = {
@@ -423,17 +425,20 @@ HEALTHY: dict[str, tuple[str, Callable[[Path], onnx.ModelProto]]] = {
 }
 
 
-def saved_pairs(folder: Path) -> Iterator[tuple[str, Path, Path]]:
-    """Yields each planted and each healthy net: its name, its float model and the quantized one."""
-    made = {name: (it.net, it.quantize, it.plant) for name, it in PLANTED.items()}
+def saved(folder: Path) -> dict[str, list[tuple[str, Path]]]:
+    """Writes all nets; returns by the path of a float one the quantized ones by their names, mended ones too."""
+    made: dict[str, tuple[str, Making]] = {}
+    for name, it in PLANTED.items():
+        made[name] = it.net, (it.quantize, it.plant)
+        if it.mended is not None:
+            made[f"mended: {name}"] = it.net, it.mended
     made |= {
-        f"healthy: {name}": (net, quantize, _nothing) for name, (net, quantize) in HEALTHY.items()
+        f"healthy: {name}": (net, (quantize, _nothing)) for name, (net, quantize) in HEALTHY.items()
     }
-    for number, (name, (net, quantize, plant)) in enumerate(made.items()):
-        before = folder / f"{net}.onnx"
-        if not before.exists():
-            onnx.save(loop_net() if net == "loop" else float_net(net), before)
+    found: dict[str, list[tuple[str, Path]]] = {}
+    for number, (name, (net, (quantize, plant))) in enumerate(made.items()):
         planting = Planting(quantize(folder))
         plant(planting)
         onnx.save(planting.model, folder / f"{number}.onnx")
-        yield name, before, folder / f"{number}.onnx"
+        found.setdefault(net, []).append((name, folder / f"{number}.onnx"))
+    return found

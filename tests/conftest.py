@@ -20,6 +20,7 @@ pytest_plugins = [
     "tests.fixtures.browser",
     "tests.fixtures.commands",
     "tests.fixtures.control_groups",
+    "tests.fixtures.object_store",
     "tests.fixtures.otlp_receiver",
     "tests.fixtures.programs",
     "tests.fixtures.selection",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from otel_quant.views.document import Document
 
 COMMANDS: Final = (
-    "run", "watch", "show", "report", "stacks", "compare", "runs", "send",
+    "run", "watch", "show", "report", "stacks", "compare", "runs", "upload", "send",
     "cost", "estimate", "inference", "bench", "fix", "advise", "audit",
 )  # fmt: skip
 """The subcommands, in the order of the help; each is the module of this folder with its name."""
@@ -129,7 +129,11 @@ def read_recording(path: str, prefix: str = "", exit_code: int = 1) -> Recording
 
     gc.disable()  # all that is read stays to the end: to look through it for garbage took a fifth
     with user_errors(ValueError, prefix, exit_code, path=path, expected=EXPECTED):
-        return read(Path(path))
+        if "://" not in path:
+            return read(Path(path))
+        from otel_quant.recordings.stored import local_copy
+
+        return read(local_copy(path, is_one=True))
 
 
 def print_document(document: Document, form: str) -> None:

@@ -9,7 +9,7 @@ import os
 import sys
 from types import SimpleNamespace
 
-from otel_quant.cli.command import Command, UserError, number, option
+from otel_quant.cli.command import Command, UserError, number, option, user_errors
 from otel_quant.launcher import start
 from otel_quant.launcher.program import Program, ProgramElsewhere, end_as
 
@@ -44,6 +44,7 @@ _OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "--on-warning": {"metavar": "COMMAND", "help": "run this in a shell, with JSON on its standard input, when memory will not suffice, a step stalls, or the program has ended"},
     "--fix": {"action": "store_true", "help": "after it, rewrite the quantized ONNX models that it has written, as `otel-quant fix` does; what pays is written beside them, as NAME.fixed.onnx"},
     "--brief": {"metavar": "FILE", "nargs": "?", "const": "-", "help": "the answer for programs, a JSON object of at most 2 kB, as the last line of standard error or in a file"},
+    "--upload": {"metavar": "URL", "help": "upload the recording while it is made, into a folder of its own there: s3://bucket/runs, gs://, az:// or file:///path; a store that fails does not touch the program"},
     "--interval": {"metavar": "MS", "type": number("milliseconds", 3_600_000, of=float), "help": "milliseconds between readings (default: 50)"},
 }  # fmt: skip
 
@@ -84,6 +85,11 @@ def _run(options: argparse.Namespace | SimpleNamespace) -> int:
         raise UserError(f"no program is given; {_EXPECTED}", 2)
     if options.otlp_files:
         _require_exporter()
+    if options.upload is not None:
+        from otel_quant.format.store import StoreError, require_store
+
+        with user_errors(StoreError, "--upload: ", _OWN_FAILURE):
+            require_store(options.upload)
     try:
         folder = start.make_folder(options.out, arguments)
     except OSError as error:

@@ -39,7 +39,7 @@ def _run(options: argparse.Namespace) -> int:
         }
         named = [condition.name for condition in conditions]
         names = list(dict.fromkeys((*named, *asked.values())))
-        with user_errors(runs.ConditionError, exit_code=1, expected=_EXPECTED):
+        with user_errors(ValueError, exit_code=1, expected=_EXPECTED):
             rows, unreadable = runs.read_all(options.folders, [*names, runs.LIBRARY])
         for text, name in asked.items():
             runs.require_name(rows, name, text)

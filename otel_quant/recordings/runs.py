@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from otel_quant.base.machine import processors
 from otel_quant.format import event_file
 from otel_quant.recordings import summary
-from otel_quant.recordings.model import Recording
+from otel_quant.recordings.model import Recording, shown
 from otel_quant.recordings.profile_reader import HEADER
 from otel_quant.recordings.reader import read, reason_of
 from otel_quant.schema import catalog, semconv
@@ -404,8 +404,8 @@ _FLOAT: Final = "model.float."
 
 
 def read_all(tops: Sequence[str], names: Collection[str]) -> tuple[list[Row], list[Unreadable]]:
-    """Reads all recordings and profiles below folders; with what could not be read of them."""
-    found = list(find(tops))
+    """Reads all recordings and profiles below folders, or URLs; with what could not be read of them."""
+    found = list(find([_folder_of(top) for top in tops]))
     rows: list[Row] = []
     unreadable = [each for each in found if isinstance(each, Unreadable)]
     wanted = tuple(dict.fromkeys((*NAMES, FAILED, LEAST, *names)))
@@ -414,11 +414,20 @@ def read_all(tops: Sequence[str], names: Collection[str]) -> tuple[list[Row], li
     try:
         for row, problems in _each(read_one, [each for each in found if isinstance(each, str)]):
             if row is not None:
-                rows.append(row)
+                rows.append(row | {PATH: shown(str(row[PATH]))})
             unreadable += problems
     finally:
         gc.enable()
-    return rows, unreadable
+    return rows, [Unreadable(shown(path), problem) for path, problem in unreadable]
+
+
+def _folder_of(top: str) -> str:
+    """Returns a folder; of a URL a copy of what is there."""
+    if "://" not in top:
+        return top
+    from otel_quant.recordings.stored import local_copy  # folders do not need it
+
+    return os.fspath(local_copy(top, is_one=False))
 
 
 _Read: TypeAlias = "tuple[Row | None, list[Unreadable]]"

@@ -24,4 +24,5 @@ pytest_plugins = [
     "tests.fixtures.otlp_receiver",
     "tests.fixtures.programs",
     "tests.fixtures.selection",
+    "tests.fixtures.spark",
 ]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from otel_quant.views.document import Document
 
 COMMANDS: Final = (
-    "run", "watch", "show", "report", "stacks", "compare", "runs", "upload", "send",
+    "run", "watch", "show", "report", "stacks", "compare", "runs", "upload", "export", "send",
     "cost", "estimate", "inference", "bench", "fix", "advise", "audit",
 )  # fmt: skip
 """The subcommands, in the order of the help; each is the module of this folder with its name."""

@@ -45,26 +45,35 @@ class TakenError(StoreError):
     """An object of this name is there."""
 
 
+def require(package: str, extra: str) -> None:
+    """Makes sure that a package is there."""
+    if find_spec(package) is None:
+        raise StoreError(f"the package {package} is missing; pip install 'otel-quant[{extra}]'")
+
+
 def require_store(url: str) -> None:
     """Makes sure that a URL can be used here."""
     if not url.startswith(SCHEMES):
         raise StoreError(f"{masked(url)}: expected a URL that begins with {', '.join(SCHEMES)}")
-    if find_spec("obstore") is None:
-        raise StoreError("the package obstore is missing; pip install 'otel-quant[store]'")
+    require("obstore", "store")
+
+
+def reason_in(error: Exception, url: str) -> str:
+    """Returns why a store has failed, in one line: without the queries of addresses, which may hold keys."""
+    text = " ".join(str(error).partition("\n\n")[0].partition("<?xml")[0].split())
+    reason = masked(re.sub(r"\?\S*", "", text), is_prose=True)[:_LONGEST]
+    return f"{masked(url)}: {reason or type(error).__name__}"
 
 
 @contextmanager
 def _store_errors(url: str) -> Iterator[None]:
-    """Turns what a store raises into one line: without the queries of addresses, which may hold keys."""
     from obstore.exceptions import AlreadyExistsError, BaseError
 
     try:
         yield
-    except (BaseError, OSError) as error:
-        text = re.sub(r"\?\S*", "", str(error).split("\n")[0].partition("<?xml")[0])
-        reason = masked(text, is_prose=True)[:_LONGEST].strip()
+    except (BaseError, OSError, EOFError, tarfile.TarError) as error:
         kind = TakenError if isinstance(error, AlreadyExistsError) else StoreError
-        raise kind(f"{masked(url)}: {reason or type(error).__name__}") from None
+        raise kind(reason_in(error, url)) from None
 
 
 class RecordingStore:
@@ -94,46 +103,36 @@ class RecordingStore:
             folder, _, name = path.rpartition("/")
             if name == f"{len(found.get(folder, ())) + 1:06}{_ENDING}":
                 found[folder].append(known[path])
-        return dict(found)
+        return found
 
-    def read(self, objects: Sequence[ObjectMeta]) -> dict[str, tuple[bytearray, ObjectMeta]]:
+    def read(self, objects: Sequence[ObjectMeta]) -> dict[str, tuple[bytes, ObjectMeta]]:
         """Returns the files that objects of a recording have together, each with the last object that has a piece of it."""
         import obstore
 
-        def pieces_of(each: ObjectMeta) -> Pieces:
-            return _unpacked(each["path"], bytes(obstore.get(self._store, each["path"]).bytes()))
+        def content(each: ObjectMeta) -> BytesIO:
+            return BytesIO(obstore.get(self._store, each["path"]).bytes())
 
         files: dict[str, tuple[bytearray, ObjectMeta]] = {}
         with _store_errors(self.url), ThreadPoolExecutor(_AT_ONCE) as pool:
-            for each, pieces in zip(objects, pool.map(pieces_of, objects), strict=True):
-                for name, (offset, piece) in pieces.items():
-                    data = files.get(name, (bytearray(), each))[0]
-                    data[offset:] = piece
-                    files[name] = data, each
-        return {name: file for name, file in files.items() if file[0]}
+            for each, made in zip(objects, pool.map(content, objects), strict=True):
+                with tarfile.open(fileobj=made, mode="r:gz") as tar:
+                    for member in tar:
+                        piece, match = tar.extractfile(member), _PIECE.fullmatch(member.name)
+                        if piece is not None and match is not None:
+                            data = files.get(match[1], (bytearray(), each))[0]
+                            data[int(match[2]) :] = piece.read()
+                            files[match[1]] = data, each
+        return {name: (bytes(data), last) for name, (data, last) in files.items() if data}
 
     def add(self, folder: str, number: int, pieces: Pieces) -> None:
         """Makes the next object of a recording; :class:`TakenError` if it is there."""
         import obstore
 
-        buffer = BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=3) as tar:
+        path, made = f"{folder}/{number:06}{_ENDING}", BytesIO()
+        with tarfile.open(fileobj=made, mode="w:gz", compresslevel=3) as tar:
             for name, (offset, data) in pieces.items():
                 member = tarfile.TarInfo(f"{name}@{offset}")
                 member.size = len(data)
                 tar.addfile(member, BytesIO(data))
         with _store_errors(self.url):
-            obstore.put(self._store, f"{folder}/{number:06}{_ENDING}", buffer.getvalue(), mode="create", use_multipart=False)  # fmt: skip
-
-
-def _unpacked(path: str, data: bytes) -> Pieces:
-    found = {}
-    try:
-        with tarfile.open(fileobj=BytesIO(data), mode="r:gz") as tar:
-            for member in tar:
-                file, match = tar.extractfile(member), _PIECE.fullmatch(member.name)
-                if file is not None and match is not None:
-                    found[match[1]] = int(match[2]), file.read()
-    except (tarfile.TarError, OSError, EOFError) as error:
-        raise StoreError(f"{path}: is no part of a recording: {error}") from None
-    return found
+            obstore.put(self._store, path, made.getvalue(), mode="create", use_multipart=False)

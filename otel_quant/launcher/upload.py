@@ -8,10 +8,11 @@ recording send each byte once.
 from __future__ import annotations
 
 import itertools
-import os
 import shlex
 import threading
 import time
+from collections.abc import Iterator
+from hashlib import blake2b
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -29,22 +30,16 @@ _EVERY: Final = (
 _LAST: Final = 30.0  # Seconds that the end of a program waits for the last one at most
 _TRIES: Final = 5  # How often another upload of the recording may be first
 _LARGEST: Final = 8_000_000  # Bytes of files in one object
-_APPENDED: Final = (".jsonl", ".log")  # Ends of names of files that grow; others are replaced whole
-_SMALL: Final = 64_000  # Bytes of a file that is sent whole each time
+_SMALL: Final = 64_000  # Bytes of a file that is sent each time that it is replaced
 _RARELY: Final = 600.0  # Seconds between two of a larger one, before the end
 
 
 class _Sent(NamedTuple):
     """What the store has of a file."""
 
-    size: int  # The first so many bytes
-    inode: int
-    changed_ns: int  # When it was written to
-    at: float = -_RARELY  # When it was sent, by the monotonic clock in seconds
-
-
-_NOTHING: Final = _Sent(0, -1, 0)
-_GONE: Final = _Sent(-1, -1, 0)  # As the file
+    size: int
+    digest: bytes
+    at: float = -_RARELY  # When it was sent from its beginning, by the monotonic clock in seconds
 
 
 class Upload:
@@ -72,7 +67,7 @@ class Upload:
                 try:
                     if not self._name:
                         self._take_place(store)
-                    while new := self._new(is_last=is_last):
+                    while new := dict(self._new(is_last=is_last)):
                         pieces = {name: piece for name, (piece, _) in new.items()}
                         store.add(self._name, self._objects + 1, pieces)
                         self._objects += 1
@@ -112,8 +107,7 @@ class Upload:
 
     def _take_place(self, store: RecordingStore) -> None:
         """Finds the place of this recording, where no other one is, and what the store has of it."""
-        path = self._folder / MANIFEST
-        own = _identity(path.read_bytes()) if path.is_file() else b""
+        own = _identity(self._read(MANIFEST))
         for number in itertools.count():
             name = f"{self._folder.name}-{number}" if number else self._folder.name
             objects = store.recordings(name).get(name, [])
@@ -121,51 +115,38 @@ class Upload:
             if not objects or (own and own == _identity(files.get(MANIFEST, b""))):
                 break
         self._name, self._objects = name, len(objects)
-        self._sent = {name: self._known(name, data) for name, data in files.items()}
+        self._sent = {name: _Sent(len(data), _digest(data)) for name, data in files.items()}
 
-    def _known(self, name: str, data: bytearray) -> _Sent:
-        """Returns what the store has of a file: nothing that counts, if it is gone or begins with something else."""
+    def _new(self, *, is_last: bool) -> Iterator[tuple[str, tuple[tuple[int, bytes], _Sent]]]:
+        """Yields a piece of each file that has changed, as many as fit into an object, and what the store has then."""
+        room, now = _LARGEST, time.monotonic()
+        names = {path.name for path in self._folder.iterdir() if not path.name.startswith(".")}
+        for name in sorted(names | self._sent.keys()):
+            data, known = self._read(name), self._sent.get(name, _Sent(0, _digest(b"")))
+            begin = known.size if _digest(data[: known.size]) == known.digest else 0
+            piece = data[begin : begin + room]
+            is_due = begin or is_last or len(data) <= _SMALL or now - known.at >= _RARELY
+            if room and is_due and (piece or begin < known.size):
+                room -= len(piece)
+                size = begin + len(piece)
+                yield (
+                    name,
+                    ((begin, piece), _Sent(size, _digest(data[:size]), known.at if begin else now)),
+                )
+
+    def _read(self, name: str) -> bytes:
+        """Returns what a file has; nothing where it is gone."""
         try:
             with open_regular(self._folder / name) as file:
-                status = os.fstat(file.fileno())
-                if file.read(len(data)) == data:
-                    return _Sent(len(data), status.st_ino, status.st_mtime_ns)
+                return file.read()
         except OSError:
-            pass
-        return _NOTHING
-
-    def _new(self, *, is_last: bool) -> dict[str, tuple[tuple[int, bytes], _Sent]]:
-        """Returns a piece of each file that has changed, as many as fit into an object, and what the store has then."""
-        room, found = _LARGEST, {}
-        paths = {path.name: path for path in sorted(self._folder.iterdir()) if path.is_file()}
-        for name, path in paths.items():
-            if room <= 0 or name.startswith(".") or path.is_symlink():
-                continue
-            with open_regular(path) as file:
-                status = os.fstat(file.fileno())
-                begin = _begin_of(name, self._sent.get(name, _NOTHING), status, is_last=is_last)
-                if begin is None:
-                    continue
-                file.seek(begin)
-                data = file.read(room)
-            room -= len(data)
-            size, now = begin + len(data), time.monotonic()
-            found[name] = (begin, data), _Sent(size, status.st_ino, status.st_mtime_ns, now)
-        gone = [name for name in self._sent.keys() - paths.keys() if self._sent[name] != _GONE]
-        return found | dict.fromkeys(gone, ((0, b""), _GONE))
+            return b""
 
 
-def _begin_of(name: str, sent: _Sent, status: os.stat_result, *, is_last: bool) -> int | None:
-    """Returns from which byte on a file is sent; None if nothing of it is, or not yet."""
-    size, is_same = status.st_size, status.st_ino == sent.inode
-    goes_on = is_same and (name.endswith(_APPENDED) or status.st_mtime_ns == sent.changed_ns)
-    if goes_on and size >= sent.size:
-        return sent.size if size > sent.size else None
-    is_small = size <= _SMALL or name.endswith(_APPENDED)
-    is_due = is_last or is_small or time.monotonic() - sent.at >= _RARELY
-    return 0 if size and is_due else None
+def _digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=16).digest()
 
 
-def _identity(manifest: bytes | bytearray) -> bytes:
+def _identity(manifest: bytes) -> bytes:
     """Returns the part of a manifest that stays as it was made: when and by which process."""
-    return bytes(manifest.partition(b'"origin"')[0])
+    return manifest.partition(b'"origin"')[0]

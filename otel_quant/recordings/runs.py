@@ -11,6 +11,7 @@ several of these.
 from __future__ import annotations
 
 import gc
+import hashlib
 import math
 import operator
 import os
@@ -52,6 +53,7 @@ STATUS: Final = "status"
 MODEL_SIZE: Final = "model.size"
 ACTIVATION_SIZE: Final = "model.activation_size"
 WHEN: Final = "when"
+RUN_ID: Final = semconv.short(semconv.RUN_ID)
 PATH: Final = "path"
 TIME: Final = "time"  # The unit of a moment
 
@@ -430,10 +432,10 @@ def _folder_of(top: str) -> str:
     return os.fspath(local_copy(top, is_one=False))
 
 
-_Read: TypeAlias = "tuple[Row | None, list[Unreadable]]"
+_Row: TypeAlias = "tuple[Row | None, list[Unreadable]]"
 
 
-def _each(read_one: partial[_Read], paths: Sequence[str]) -> Iterator[_Read]:
+def _each(read_one: partial[_Row], paths: Sequence[str]) -> Iterator[_Row]:
     workers = min(processors(), len(paths) // _FEW)
     if workers > 1:
         try:
@@ -447,18 +449,31 @@ def _each(read_one: partial[_Read], paths: Sequence[str]) -> Iterator[_Read]:
     yield from map(read_one, paths)
 
 
-def _row_at(path: str, names: Sequence[str], in_brief: bool) -> _Read:
+def recordings_in(tops: Sequence[str]) -> Iterator[Recording | Unreadable]:
+    """Yields all recordings and profiles below folders, or URLs, and what could not be read."""
+    for each in find([_folder_of(top) for top in tops]):
+        found = each if isinstance(each, Unreadable) else _read(each)
+        yield found._replace(path=shown(found.path)) if isinstance(found, Unreadable) else found
+
+
+def _read(path: str, *, in_brief: bool = False) -> Recording | Unreadable:
     try:
-        recording = read(Path(path), in_brief=in_brief)
+        return read(Path(path), in_brief=in_brief)
     except (OSError, ValueError) as error:
         reason = reason_of(error).removeprefix(f"{path}: ")
-        return None, [Unreadable(path, reason or type(error).__name__)]
+        return Unreadable(path, reason or type(error).__name__)
+
+
+def _row_at(path: str, names: Sequence[str], in_brief: bool) -> _Row:
+    recording = _read(path, in_brief=in_brief)
+    if isinstance(recording, Unreadable):
+        return None, [recording]
     # That a profile has no end is its status.
     problems = recording.problems if recording.path.is_dir() else ()
     return row_of(recording, names), [Unreadable(path, each) for each in problems]
 
 
-def row_of(recording: Recording, names: Iterable[str]) -> Row:
+def row_of(recording: Recording, names: Collection[str]) -> Row:
     """Returns the row of a recording."""
     runs = recording.runs
     sources: list[Mapping[str, Any]] = [recording.origin]
@@ -482,7 +497,13 @@ def row_of(recording: Recording, names: Iterable[str]) -> Row:
         LEAST: (peak is not None and peak.is_least) or None,
         WHEN: recording.began_ns / 1e9 or None, PATH: os.fspath(recording.path),
     }  # fmt: skip
-    return present({each: made[each] if each in made else value_of(each) for each in names})
+    row = present({each: made[each] if each in made else value_of(each) for each in names})
+    if (
+        RUN_ID in names and RUN_ID not in row
+    ):  # of Quark's own file, and without a run: what copies share
+        file = recording.path / event_file.MANIFEST if recording.path.is_dir() else recording.path
+        row[RUN_ID] = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+    return row
 
 
 def _value_of(recording: Recording, attributes: Mapping[str, Value], name: str) -> Value | None:

@@ -6,24 +6,14 @@ import atexit
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from otel_quant.base.files import try_lock
-from otel_quant.format.event_file import (
-    NewerSchemaError,
-    NotARecordingError,
-    is_of_process,
-    load_manifest,
-)
-from otel_quant.format.store import RecordingStore, StoreError
+from otel_quant.format.event_file import MANIFEST, NotARecordingError
+from otel_quant.format.store import RecordingStore
 from otel_quant.recordings.model import COPIES
-
-if TYPE_CHECKING:
-    from obstore import ObjectMeta
 
 _LOCKS: Final[list[int]] = []  # Descriptors of files whose process is alive elsewhere
 
@@ -33,35 +23,27 @@ _SILENT: Final = timedelta(seconds=150)
 
 def local_copy(url: str, *, is_one: bool) -> Path:
     """Copies the recording at a URL, or all at it or below it, into a folder; returns that."""
-    place = RecordingStore(url)
-    found = place.recordings()
+    store = RecordingStore(url)
+    found = store.recordings()
     if is_one and "" not in found:
-        below = "".join(f"; below it is {place.url}/{name}" for name in sorted(found)[:1])
+        below = "".join(f"; below it is {store.url}/{name}" for name in sorted(found)[:1])
         raise NotARecordingError(
-            f"{place.url}: no recording is there; expected what `otel-quant upload` has printed{below}"
+            f"{store.url}: no recording is there; expected what `otel-quant upload` has printed{below}"
         )
     above = tempfile.mkdtemp(prefix="otel-quant-")
-    atexit.register(shutil.rmtree, above, True)
-    top = Path(above, place.url.rpartition("/")[2].lstrip(".") or "recordings")
-    top.mkdir()
-    COPIES[os.fspath(top)] = place.url
+    atexit.register(shutil.rmtree, above, ignore_errors=True)
+    top = Path(above, "copy", Path(store.url).name)
+    COPIES[os.fspath(top)] = store.url
+    top.mkdir(parents=True)
     for below, objects in found.items():
-        if ".." in below.split("/"):
-            raise StoreError(f"{place.url}: {below!r} is no name of a recording")
-        _write(top / below, place.read(objects))
+        folder, files = top / below, store.read(objects)
+        folder.mkdir(parents=True, exist_ok=True)
+        is_over = MANIFEST in files and b'"ended":' in files[MANIFEST][0]
+        for name, (data, last) in files.items():
+            (folder / name).write_bytes(data)
+            is_recent = datetime.now(UTC) - last["last_modified"] < _SILENT
+            if name.endswith(".jsonl") and is_recent and not is_over:
+                # Its process holds it where it runs, and this one in its place.
+                _LOCKS.append(os.open(folder / name, os.O_RDONLY))
+                try_lock(_LOCKS[-1])
     return top
-
-
-def _write(folder: Path, files: Mapping[str, tuple[bytearray, ObjectMeta]]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, (data, _) in files.items():
-        (folder / name).write_bytes(data)
-    is_over = False
-    with suppress(NewerSchemaError):  # its reader says so
-        is_over = "ended" in load_manifest(folder)
-    for name, (_, last) in files.items():
-        is_recent = datetime.now(UTC) - last["last_modified"] < _SILENT
-        if is_of_process(name) and is_recent and not is_over:
-            # Its process holds it where it runs, and this one in its place.
-            _LOCKS.append(os.open(folder / name, os.O_RDONLY))
-            try_lock(_LOCKS[-1])

@@ -122,18 +122,13 @@ def number(
 def read_recording(path: str, prefix: str = "", exit_code: int = 1) -> Recording:
     """Returns the recording or the profile that the user names."""
     import gc
-    from pathlib import Path
 
     from otel_quant.format.event_file import EXPECTED
-    from otel_quant.recordings.reader import read
+    from otel_quant.recordings.reader import local, read
 
     gc.disable()  # all that is read stays to the end: to look through it for garbage took a fifth
     with user_errors(ValueError, prefix, exit_code, path=path, expected=EXPECTED):
-        if "://" not in path:
-            return read(Path(path))
-        from otel_quant.recordings.stored import local_copy
-
-        return read(local_copy(path, is_one=True))
+        return read(local(path, is_one=True))
 
 
 def print_document(document: Document, form: str) -> None:

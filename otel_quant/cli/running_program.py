@@ -41,7 +41,12 @@ def recorded_to_its_end(
     folder = Path(made)
     ended: Ending | None = None
     held = _HeldMessages()
-    warner, upload = _warner(folder, options.on_warning), _upload(folder, options.upload)
+    warner, upload = _warner(folder, options.on_warning), None
+    if options.upload is not None:
+        from otel_quant.launcher.upload import Upload
+
+        upload = Upload(folder, options.upload)
+        start_thread(upload.send_until_the_end, "otel-quant upload")
     recording = LaunchedRecording(folder, began_ns, program.pid, arguments, environ)
     with _shown(folder, options.watch) as while_stopped:
         how = program.wait(while_stopped, recording.look_last)
@@ -174,17 +179,6 @@ def _warner(folder: Path, command: str | None) -> WarningCommand | None:
     warner = WarningCommand(folder, command)
     start_thread(warner.look_until_the_end, "otel-quant warnings")
     return warner
-
-
-def _upload(folder: Path, url: str | None) -> Upload | None:
-    """Starts the upload, if one is asked for."""
-    if url is None:
-        return None
-    from otel_quant.launcher.upload import Upload
-
-    upload = Upload(folder, url)
-    start_thread(upload.send_until_the_end, "otel-quant upload")
-    return upload
 
 
 @contextmanager

@@ -41,8 +41,12 @@ def _run(options: argparse.Namespace) -> int:
         }
         named = [condition.name for condition in conditions]
         names = list(dict.fromkeys((*named, *asked.values())))
+        columns: Sequence[str] = ()
+        if options.format == _PARQUET:
+            from otel_quant.sending import tables
+
+            columns = tables.NAMES
         with user_errors(ValueError, exit_code=1, expected=_EXPECTED):
-            columns = _every_name() if options.format == _PARQUET else ()
             rows, unreadable = runs.read_all(options.folders, [*names, *columns, runs.LIBRARY])
         for text, name in asked.items():
             runs.require_name(rows, name, text)
@@ -56,27 +60,18 @@ def _run(options: argparse.Namespace) -> int:
     rows = _sorted(rows, runs.name_of(options.sort or _WHEN), options)
     chosen = f"below {', '.join(options.folders)}"
     chosen += f" with {' and '.join(options.where)}" if options.where else ""
-    if options.format == _PARQUET:
-        from otel_quant.format.store import StoreError
-        from otel_quant.sending.tables import parquet
-
-        with user_errors(StoreError, f"--format {_PARQUET}: ", exit_code=1):
-            sys.stdout.buffer.write(parquet(rows))
-    else:
-        with binary_sizes(any(condition.value.endswith(BINARY) for condition in conditions)):
-            shown = document(rows, names, table, unreadable, chosen, is_page=is_page)
+    with binary_sizes(any(condition.value.endswith(BINARY) for condition in conditions)):
+        shown = document(rows, names, table, unreadable, chosen, is_page=is_page)
+        if columns:
+            with user_errors(ValueError, f"--format {_PARQUET}: ", exit_code=1):
+                sys.stdout.buffer.write(tables.parquet(rows))
+        else:
             print_document(shown, options.format)
     if unreadable:
         sys.stdout.flush()
         for number, line in enumerate(unreadable_lines(unreadable)):
             print(f"otel-quant: {'  ' if number else ''}{printable(line)}", file=sys.stderr)
     return 0
-
-
-def _every_name() -> Sequence[str]:
-    from otel_quant.sending.tables import NAMES
-
-    return NAMES
 
 
 def _sorted(rows: Sequence[Row], name: str, options: argparse.Namespace) -> list[Row]:

@@ -32,7 +32,7 @@ from otel_quant.format import event_file
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import Recording, shown
 from otel_quant.recordings.profile_reader import HEADER
-from otel_quant.recordings.reader import read, reason_of
+from otel_quant.recordings.reader import local, read, reason_of
 from otel_quant.schema import catalog, semconv
 from otel_quant.schema.events import present
 from otel_quant.schema.units import BY_UNIT, UNITS, digits_text, moment_text
@@ -339,12 +339,12 @@ class Unreadable(NamedTuple):
 
 
 def find(tops: Sequence[str]) -> Iterator[str | Unreadable]:
-    """Yields the recordings and profiles below folders, each once.
+    """Yields the recordings and profiles below folders or URLs, each once.
 
     A profile in a recording is the recording's. Links to folders are not followed.
     """
     seen: set[str] = set()
-    for top in tops:
+    for top in [os.fspath(local(top)) if "://" in top else top for top in tops]:
         whole = os.fspath(Path(top).resolve(strict=True))
         for each in _below(top) if Path(top).is_dir() else (top,):
             below = each.path if isinstance(each, Unreadable) else each
@@ -410,7 +410,7 @@ _FLOAT: Final = "model.float."
 
 def read_all(tops: Sequence[str], names: Collection[str]) -> tuple[list[Row], list[Unreadable]]:
     """Reads all recordings and profiles below folders, or URLs; with what could not be read of them."""
-    found = list(find([_folder_of(top) for top in tops]))
+    found = list(find(tops))
     rows: list[Row] = []
     unreadable = [each for each in found if isinstance(each, Unreadable)]
     wanted = tuple(dict.fromkeys((*NAMES, FAILED, AUDIT, LEAST, *names)))
@@ -424,15 +424,6 @@ def read_all(tops: Sequence[str], names: Collection[str]) -> tuple[list[Row], li
     finally:
         gc.enable()
     return rows, [Unreadable(shown(path), problem) for path, problem in unreadable]
-
-
-def _folder_of(top: str) -> str:
-    """Returns a folder; of a URL a copy of what is there."""
-    if "://" not in top:
-        return top
-    from otel_quant.recordings.stored import local_copy  # folders do not need it
-
-    return os.fspath(local_copy(top, is_one=False))
 
 
 _Row: TypeAlias = "tuple[Row | None, list[Unreadable]]"
@@ -454,7 +445,7 @@ def _each(read_one: partial[_Row], paths: Sequence[str]) -> Iterator[_Row]:
 
 def recordings_in(tops: Sequence[str]) -> Iterator[Recording | Unreadable]:
     """Yields all recordings and profiles below folders, or URLs, and what could not be read."""
-    for each in find([_folder_of(top) for top in tops]):
+    for each in find(tops):
         found = each if isinstance(each, Unreadable) else _read(each)
         yield found._replace(path=shown(found.path)) if isinstance(found, Unreadable) else found
 
@@ -476,7 +467,7 @@ def _row_at(path: str, names: Sequence[str], in_brief: bool) -> _Row:
     return row_of(recording, names), [Unreadable(path, each) for each in problems]
 
 
-def row_of(recording: Recording, names: Collection[str]) -> Row:
+def row_of(recording: Recording, names: Iterable[str]) -> Row:
     """Returns the row of a recording."""
     runs = recording.runs
     sources: list[Mapping[str, Any]] = [recording.origin]
@@ -490,23 +481,20 @@ def row_of(recording: Recording, names: Collection[str]) -> Row:
     value_of = partial(_value_of, recording, attributes)
     failed = sum(run.is_broken for run in runs) if recording.state == "ended" else 0
     peak = summary.peak(recording)
+    # Of Quark's own file: what its copies have in common
+    known = repr((recording.began_ns, recording.duration, peak and peak.value)).encode()
     path, name = attributes.get(semconv.INPUT_PATH), attributes.get(semconv.MODEL_NAME)
     made = {
         MODEL: _model_name(path) or name, MODEL_SIZE: value_of(f"{_FLOAT}size"),
         ACTIVATION_SIZE: _difference(
             value_of(f"{_FLOAT}memory"), value_of(f"{_FLOAT}weight_bytes")
         ),
+        RUN_ID: attributes.get(semconv.RUN_ID) or hashlib.blake2b(known, digest_size=8).hexdigest(),
         STATUS: recording.state, FAILED: failed or None,
         LEAST: (peak is not None and peak.is_least) or None,
         WHEN: recording.began_ns / 1e9 or None, PATH: os.fspath(recording.path),
     }  # fmt: skip
-    row = present({each: made[each] if each in made else value_of(each) for each in names})
-    if (
-        RUN_ID in names and RUN_ID not in row
-    ):  # of Quark's own file, and without a run: what copies share
-        file = recording.path / event_file.MANIFEST if recording.path.is_dir() else recording.path
-        row[RUN_ID] = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
-    return row
+    return present({each: made[each] if each in made else value_of(each) for each in names})
 
 
 def _value_of(recording: Recording, attributes: Mapping[str, Value], name: str) -> Value | None:

@@ -1,9 +1,8 @@
 """Recordings as four Delta Lake tables, for engines that read more of them than a command can: runs, steps, kernels, layers.
 
 The types of columns follow from the catalog and stay. A run is in a table once: before rows are appended, the ids of the same
-time are asked for, and the statistics in the table's log tell which files cannot have them, so that nothing is read
-for runs that are newer than all. Of two exports at the same time, the later one asks again: Delta Lake keeps a
-version for an application, which only one of them can raise.
+time are asked for; by the statistics in the table's log, nothing is read for runs that are newer than all. Of two exports at
+the same time the later one asks again: Delta Lake keeps a version for an application, which only one of them can raise.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 Row: TypeAlias = dict[str, Any]
 
-_EXTRA: Final = "tables"
 _APPLICATION: Final = "otel-quant"
 _OPTIONS: Final = {"allow_http": "true"}  # Where the endpoint that the user names is one
 _TRIES: Final = 20  # How often another export may be first
@@ -58,10 +56,9 @@ def _of_runs() -> Iterator[tuple[str, str]]:
 
 _ALL: Final = {"run_id": "string", "began": "time", "month": "string"}
 _LEFT_OUT: Final = (runs.WHEN, runs.RUN_ID, summary.SAMPLE_RATE, summary.MEMORY_SEEN)
-_RUNS: Final = {
-    name: kind for name, kind in _of_runs() if "<" not in name and name not in _LEFT_OUT
-}
+_RUNS: Final = {name: of for name, of in _of_runs() if "<" not in name and name not in _LEFT_OUT}
 NAMES: Final = (runs.RUN_ID, *_RUNS)  # What the rows of :func:`parquet` have of runs
+_OF_STEP: Final = "parent name kind state start error"
 _TYPES: Final[Mapping[str, Mapping[str, str]]] = {
     "kernels": _ALL | _columns(
         string="model name op_type node layer provider runs_in", double="micros share calls",
@@ -73,17 +70,6 @@ _TYPES: Final[Mapping[str, Mapping[str, str]]] = {
     "runs": _ALL | _RUNS,
 }  # fmt: skip
 """The columns of each table; the run itself is written last."""
-
-
-def rows_of(recording: Recording) -> dict[str, list[Row]]:
-    """Returns the rows of a recording, by table."""
-    place = recording.place if "://" in recording.place else str(recording.path.absolute())
-    run = _run(runs.row_of(recording, (*NAMES, runs.WHEN)) | {runs.PATH: place})
-    inner = {"kernels": _kernels(recording), "layers": _layers(recording), "steps": _steps(recording)}  # fmt: skip
-    of_all = {name: run[name] for name in _ALL}
-    return {name: [each | of_all for each in rows] for name, rows in inner.items()} | {
-        "runs": [run]
-    }
 
 
 def _run(row: runs.Row) -> Row:
@@ -112,9 +98,9 @@ def _layers(recording: Recording) -> Iterator[Row]:
 def _steps(recording: Recording) -> Iterator[Row]:
     summary_of = summary.steps_of(recording)
     for each in steps_in(recording):
-        of_step = {name: getattr(each.step, name) for name in ("parent", "name", "kind", "state", "start", "error")}  # fmt: skip
+        own = {name: getattr(each.step, name) for name in _OF_STEP.split()}
         place = {"process": each.run.process, "step": each.step.index}
-        yield {**summary_of(each).values(each.step), **of_step, **place}
+        yield {**summary_of(each).values(each.step), **own, **place}
 
 
 def _inference(recording: Recording) -> InferenceResult:
@@ -122,6 +108,18 @@ def _inference(recording: Recording) -> InferenceResult:
     with suppress(OSError, ValueError):
         return read_result((recording.path / INFERENCE).read_text("utf-8"))
     return InferenceResult((), "", {}, None, 0)
+
+
+_INNER: Final = {"kernels": _kernels, "layers": _layers, "steps": _steps}
+
+
+def rows_of(recording: Recording) -> dict[str, list[Row]]:
+    """Returns the rows of a recording, by table."""
+    place = recording.place if "://" in recording.place else str(recording.path.absolute())
+    run = _run(runs.row_of(recording, (*NAMES, runs.WHEN)) | {runs.PATH: place})
+    of_all = {name: run[name] for name in _ALL}
+    inner = {name: [row | of_all for row in of(recording)] for name, of in _INNER.items()}
+    return {**inner, "runs": [run]}
 
 
 # --- Arrow, Delta Lake, Parquet -----------------------------------------------------------
@@ -141,20 +139,24 @@ def _cell(kind: str, value: Any) -> Any:
 def _arrow(table: str, rows: Sequence[Row]) -> Table:
     from arro3.core import Array, DataType, Table
 
-    types = {"double": DataType.float64(), "boolean": DataType.bool()}
-    types |= dict.fromkeys(("int", "time"), DataType.int64())
+    number, moment = DataType.int64(), DataType.timestamp("us", tz="UTC")
+    types = {
+        "double": DataType.float64(),
+        "boolean": DataType.bool(),
+        "int": number,
+        "time": number,
+    }
     columns: dict[str, Any] = {}
     for name, kind in _TYPES[table].items():
         cells = [_cell(kind, row.get(name)) for row in rows]
         made = Array(cells, types.get(kind, DataType.utf8()))
-        is_time = kind == "time"
-        columns[name.replace(".", "_")] = made.cast(DataType.timestamp("us", tz="UTC")) if is_time else made  # fmt: skip
+        columns[name.replace(".", "_")] = made.cast(moment) if kind == "time" else made
     return Table.from_pydict(columns)
 
 
 def parquet(rows: Sequence[runs.Row]) -> bytes:
     """Returns rows of runs that have :data:`NAMES` as a Parquet file with the columns of the table of runs."""
-    require("arro3", _EXTRA)
+    require("arro3", "tables")
     from arro3.io import write_parquet
 
     buffer = BytesIO()
@@ -164,7 +166,7 @@ def parquet(rows: Sequence[runs.Row]) -> bytes:
 
 def add(url: str, recordings: Sequence[Mapping[str, Sequence[Row]]]) -> int:
     """Appends the rows of recordings whose runs the tables at a URL do not have; returns how many runs. Raises :class:`StoreError`."""
-    require("deltalake", _EXTRA)
+    require("deltalake", "tables")
     from deltalake.exceptions import DeltaError
 
     try:
@@ -178,25 +180,18 @@ def add(url: str, recordings: Sequence[Mapping[str, Sequence[Row]]]) -> int:
 
 def _added(place: str, table: str, rows: Sequence[Row]) -> int:
     """Appends rows of runs that a table has none of; returns how many rows."""
-    from deltalake import (  # fmt: skip
-        CommitProperties,
-        DeltaTable,
-        QueryBuilder,
-        Schema,
-        Transaction,
-        write_deltalake,
-    )
+    import deltalake as delta
     from deltalake.exceptions import CommitFailedError
 
-    schema = Schema.from_arrow(_arrow(table, ()).schema)
+    schema = _arrow(table, ()).schema
     times = [round(row["began"] * 1e6) for row in rows]
     for _ in range(_TRIES):
-        known = DeltaTable.create(place, schema, mode="ignore", partition_by=["month"], storage_options=_OPTIONS)  # fmt: skip
+        known = delta.DeltaTable.create(place, schema, "ignore", "month", storage_options=_OPTIONS)
         if not rows:
             return 0
         asked = _IDS.format(min(times), max(times))
         with LastResort() as end:  # it raises Exception itself
-            batches = QueryBuilder().register("known", known).execute(asked)
+            batches = delta.QueryBuilder().register("known", known).execute(asked)
             ids = {*chain.from_iterable(each["run_id"].to_pylist() for each in batches)}
         if end.error is not None:
             raise StoreError(reason_in(end.error, place))
@@ -204,14 +199,20 @@ def _added(place: str, table: str, rows: Sequence[Row]) -> int:
         if not new:
             return 0
         version = (known.transaction_version(_APPLICATION) or 0) + 1
-        raised = CommitProperties(app_transactions=[Transaction(_APPLICATION, version)])
+        raised = delta.CommitProperties(None, None, [delta.Transaction(_APPLICATION, version)])
         try:
-            write_deltalake(known, _arrow(table, new), mode="append", schema_mode="merge", commit_properties=raised)  # fmt: skip
+            delta.write_deltalake(
+                known,
+                _arrow(table, new),
+                mode="append",
+                schema_mode="merge",
+                commit_properties=raised,
+            )
         except CommitFailedError:
             continue  # another export was first
         if version % _MERGED_EVERY == 0:
             with suppress(CommitFailedError):  # another one merges them
-                known = DeltaTable(place, storage_options=_OPTIONS)
+                known = delta.DeltaTable(place, storage_options=_OPTIONS)
                 known.optimize.compact()
                 known.vacuum(dry_run=False)
         return len(new)

@@ -7,6 +7,7 @@ import sys
 from itertools import islice
 from typing import Final
 
+from otel_quant.base.secrets import masked
 from otel_quant.cli.command import Command, option, user_errors
 from otel_quant.schema.units import counted
 from otel_quant.views.text import printable
@@ -32,7 +33,7 @@ def _run(options: argparse.Namespace) -> int:
                     of_run = rows_of(each)
                     rows.setdefault(of_run["runs"][0]["run_id"], of_run)
             added += add(options.url, list(rows.values()))
-    print(printable(f"{options.url}: {counted(added, 'run')} added"))
+    print(printable(f"{masked(options.url)}: {counted(added, 'run')} added"))
     return 0
 
 

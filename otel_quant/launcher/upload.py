@@ -28,6 +28,7 @@ _EVERY: Final = (
     60.0  # Seconds between two uploads; the first come sooner, for a program that is killed soon
 )
 _LAST: Final = 30.0  # Seconds that the end of a program waits for the last one at most
+_SLOW: Final = "it took too long"
 _TRIES: Final = 5  # How often another upload of the recording may be first
 _LARGEST: Final = 8_000_000  # Bytes of files in one object
 _SMALL: Final = 64_000  # Bytes of a file that is sent each time that it is replaced
@@ -46,17 +47,17 @@ class Upload:
     """The upload of one recording. Any number of threads may use it."""
 
     def __init__(self, folder: Path, url: str) -> None:
-        self._folder, self._asked = folder.absolute(), url.rstrip("/")
+        self._folder, self._asked = folder.resolve(), url.rstrip("/")
         self._lock, self._ended = threading.Lock(), threading.Event()
         self._sent: dict[str, _Sent] = {}
         self._store: RecordingStore | None = None
         self._name, self._objects = "", 0
-        self._problem = "it took too long"
+        self._problem = _SLOW
 
     @property
     def url(self) -> str:
-        """The URL of the recording in the store."""
-        return f"{self._asked}/{self._name or self._folder.name}"
+        """The URL of the recording in the store, without a secret."""
+        return masked(f"{self._asked}/{self._name or self._folder.name}")
 
     def send(self, *, is_last: bool = True) -> int:
         """Sends what the store does not have; returns how many bytes. Raises :class:`StoreError`."""
@@ -67,12 +68,14 @@ class Upload:
                 try:
                     if not self._name:
                         self._take_place(store)
-                    while new := dict(self._new(is_last=is_last)):
+                    size = _LARGEST
+                    while size == _LARGEST and (new := dict(self._new(is_last=is_last))):
                         pieces = {name: piece for name, (piece, _) in new.items()}
                         store.add(self._name, self._objects + 1, pieces)
                         self._objects += 1
                         self._sent |= {name: known for name, (_, known) in new.items()}
-                        sent += sum(len(data) for _, data in pieces.values())
+                        size = sum(len(data) for _, data in pieces.values())
+                        sent += size
                     return sent
                 except TakenError:  # another upload was first, or an answer was lost
                     self._name = ""
@@ -101,7 +104,7 @@ class Upload:
         with FAULTS.kept_in("--upload"):
             try:
                 self.send(is_last=is_last)
-                self._problem = "" if is_last else self._problem
+                self._problem = "" if is_last else _SLOW
             except StoreError as error:
                 self._problem = str(error)
 
@@ -123,16 +126,14 @@ class Upload:
         names = {path.name for path in self._folder.iterdir() if not path.name.startswith(".")}
         for name in sorted(names | self._sent.keys()):
             data, known = self._read(name), self._sent.get(name, _Sent(0, _digest(b"")))
-            begin = known.size if _digest(data[: known.size]) == known.digest else 0
+            whole = memoryview(data)  # which makes no copies
+            begin = known.size if _digest(whole[: known.size]) == known.digest else 0
             piece = data[begin : begin + room]
             is_due = begin or is_last or len(data) <= _SMALL or now - known.at >= _RARELY
             if room and is_due and (piece or begin < known.size):
                 room -= len(piece)
-                size = begin + len(piece)
-                yield (
-                    name,
-                    ((begin, piece), _Sent(size, _digest(data[:size]), known.at if begin else now)),
-                )
+                size, at = begin + len(piece), known.at if begin else now
+                yield name, ((begin, piece), _Sent(size, _digest(whole[:size]), at))
 
     def _read(self, name: str) -> bytes:
         """Returns what a file has; nothing where it is gone."""
@@ -143,7 +144,7 @@ class Upload:
             return b""
 
 
-def _digest(data: bytes) -> bytes:
+def _digest(data: bytes | memoryview) -> bytes:
     return blake2b(data, digest_size=16).digest()
 
 

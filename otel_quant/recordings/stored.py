@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from otel_quant.base.files import try_lock
+from otel_quant.base.secrets import masked
 from otel_quant.format.event_file import MANIFEST, NotARecordingError
 from otel_quant.format.store import RecordingStore
 from otel_quant.recordings.model import COPIES
@@ -33,7 +34,7 @@ def local_copy(url: str, *, is_one: bool) -> Path:
     above = tempfile.mkdtemp(prefix="otel-quant-")
     atexit.register(shutil.rmtree, above, ignore_errors=True)
     top = Path(above, "copy", Path(store.url).name)
-    COPIES[os.fspath(top)] = store.url
+    COPIES[os.fspath(top)] = masked(store.url)
     top.mkdir(parents=True)
     for below, objects in found.items():
         folder, files = top / below, store.read(objects)

@@ -216,4 +216,4 @@ def _added(place: str, table: str, rows: Sequence[Row]) -> int:
                 known.optimize.compact()
                 known.vacuum(dry_run=False)
         return len(new)
-    raise StoreError(f"{place}: other exports were always first")
+    raise StoreError(reason_in(TimeoutError("other exports were always first"), place))

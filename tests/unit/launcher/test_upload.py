@@ -94,6 +94,24 @@ def test_each_byte_of_a_file_that_grows_moves_once_and_any_first_objects_are_the
     assert moved[events.name] == events.stat().st_size
 
 
+def test_what_changes_while_it_is_sent_waits_for_the_next_upload(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, add = tmp_path / "r", store.RecordingStore.add
+    RecordedFolder(folder)
+    state = folder / "state.4711.json"
+
+    def slow_add(self: store.RecordingStore, name: str, number: int, pieces: store.Pieces) -> None:
+        add(self, name, number, pieces)
+        state.write_text(f'{{"number": {number}}}')
+
+    monkeypatch.setattr(store.RecordingStore, "add", slow_add)
+    upload = Upload(folder, url)
+    for _ in range(2):
+        upload.send(is_last=False)
+    assert len(pieces_in(tmp_path / "store/r")) == 2
+
+
 def test_a_large_file_that_is_replaced_whole_is_sent_rarely_before_the_end(
     tmp_path: Path, url: str
 ) -> None:

@@ -26,19 +26,17 @@ def _run(options: argparse.Namespace) -> int:
             rows: dict[str, dict[str, list[Row]]] = {}  # By run
             for each in some:
                 if isinstance(each, Unreadable):
-                    _leave_out(each.path, each.problem)
+                    why = f"{each.path}: {each.problem}"
                 elif each.state == "running":
-                    _leave_out(each.place, "is still running; export it when it is over")
+                    why = f"{each.place}: is still running; export it when it is over"
                 else:
                     of_run = rows_of(each)
                     rows.setdefault(of_run["runs"][0]["run_id"], of_run)
+                    continue
+                print(printable(f"otel-quant: {why}"), file=sys.stderr)
             added += add(options.url, list(rows.values()))
     print(printable(f"{masked(options.url)}: {counted(added, 'run')} added"))
     return 0
-
-
-def _leave_out(path: str, why: str) -> None:
-    print(printable(f"otel-quant: {path}: {why}"), file=sys.stderr)
 
 
 COMMAND: Final = Command(

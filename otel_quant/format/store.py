@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from obstore import ObjectMeta
     from obstore.store import ClientConfig, RetryConfig
 
-SCHEMES: Final = ("s3://", "gs://", "az://", "file://")
+_SCHEMES: Final = ("s3://", "gs://", "az://", "file://")
 Pieces: TypeAlias = Mapping[str, tuple[int, bytes]]  # By the file's name: offset, and what follows
 
 _ENDING: Final = ".recording.tar.gz"
 _PIECE: Final = re.compile(r"([^/\\@.][^/\\]*)@([0-9]+)")
 _AT_ONCE: Final = 16  # Objects that are read at the same time
 _LONGEST: Final = 300  # Characters of a reason
+# HTTP without TLS where the endpoint that the user names is one
 _CLIENT: Final[ClientConfig] = {"connect_timeout": "5s", "timeout": "20s", "allow_http": True}
-"""HTTP without TLS is used where the endpoint that the user names is one."""
 _RETRY: Final[RetryConfig] = {"max_retries": 2, "retry_timeout": timedelta(seconds=10)}
 
 
@@ -53,8 +53,8 @@ def require(package: str, extra: str) -> None:
 
 def require_store(url: str) -> None:
     """Makes sure that a URL can be used here."""
-    if not url.startswith(SCHEMES):
-        raise StoreError(f"{masked(url)}: expected a URL that begins with {', '.join(SCHEMES)}")
+    if not url.startswith(_SCHEMES):
+        raise StoreError(f"{masked(url)}: expected a URL that begins with {', '.join(_SCHEMES)}")
     require("obstore", "store")
 
 

@@ -55,6 +55,10 @@ def test_what_is_read_from_the_store_is_what_the_folder_has(
         )  # fmt: skip
         assert there == here
     assert printed(launched, "upload", "a", URL) == "a: 0 B sent\n"
+    store, secret = RecordingStore(f"{URL}/a"), os.environ["AWS_SECRET_ACCESS_KEY"].encode()
+    assert [
+        name for name, (data, _) in store.read(store.recordings()[""]).items() if secret in data
+    ] == []
 
 
 def test_an_outage_costs_the_program_nothing_and_the_rest_is_uploaded_later(

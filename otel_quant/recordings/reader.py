@@ -55,6 +55,15 @@ def read(path: Path, ending: Ending | None = None, *, in_brief: bool = False) ->
     return read_profile(path, in_brief=in_brief)
 
 
+def local(path: str, *, is_one: bool = False) -> Path:
+    """Returns a path; of a URL a copy of the recording there, or of all at it or below it."""
+    if "://" not in path:
+        return Path(path)
+    from otel_quant.recordings.stored import local_copy  # a folder does not need it
+
+    return local_copy(path, is_one=is_one)
+
+
 class _Folder:
     """A folder while it is being read."""
 

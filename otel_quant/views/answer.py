@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -133,7 +132,7 @@ def _next(recording: model.Recording, *, is_changed: bool) -> Iterator[Sequence[
     if "float" not in paths or is_changed:
         return
     if _ending_of(recording).out_of_memory is not None:
-        yield "estimate", paths["float"], "--fit", "--like", os.fspath(recording.path)
+        yield "estimate", paths["float"], "--fit", "--like", recording.place
     elif recording.state == "ended" and "quantized" in paths:
         yield "inference", paths["float"], paths["quantized"]
 

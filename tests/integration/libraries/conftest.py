@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
+from otel_quant.schema import semconv
+from tests.fixtures.otlp_messages import Span
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import PROGRAMS as INSTALLED
 from tests.fixtures.programs import clean_environment, run
@@ -33,9 +38,75 @@ class Program:
         assert "is skipped; the program goes on" not in done.stderr, done.stderr
         return done.stdout
 
+    def check_written(self, root: Span) -> None:
+        """Compares what the steps of each way have of its weights with what its model's tensors are, as the program has noted."""
+        lines = (self.cwd / "written.jsonl").read_text().splitlines()
+        noted: dict[str, list[dict[str, Any]]] = dict(map(json.loads, lines))
+        ways = {span.name: span for span in self.otlp.children(root)}
+        for way, weights in noted.items():
+            if not weights:  # it was prepared, or failed
+                continue
+            steps = self._below(ways[way])
+            assert steps, way
+            # Another configuration, by its hash, is of another part.
+            last = steps[-1].attributes.get(semconv.CONFIG_HASH)
+            for step in (
+                each for each in steps if each.attributes.get(semconv.CONFIG_HASH) == last
+            ):
+                shown = {name: step.attributes[name] for name in _SHOWN if name in step.attributes}
+                known = {
+                    name: value
+                    for name, value in _shown(weights).items()
+                    if name in shown or name in _TOLD
+                }
+                assert {name: _plain(value) for name, value in shown.items()} == known, (
+                    way,
+                    step.name,
+                )
+
+    def _below(self, span: Span) -> list[Span]:
+        return [each for child in self.otlp.children(span) for each in (child, *self._below(child))]
+
     def progress(self) -> list[str]:
         """Returns the samples and layers that the steps of the last program began, in words."""
         return (self.cwd / "progress.txt").read_text().splitlines()
+
+
+_SHOWN: Final = {
+    semconv.WEIGHT_TYPE: "type", semconv.BITS: "bits", semconv.GRANULARITY: "granularity",
+    semconv.BLOCK_SIZE: "block_size", semconv.SYMMETRIC: "symmetric",
+    semconv.PARTS_BITS: "bits", semconv.PARTS_BLOCK_SIZE: "block_size",
+}  # fmt: skip
+_TOLD: Final = (semconv.BITS, semconv.PARTS_BITS)
+"""What no step may leave out."""
+
+
+def _shown(weights: list[dict[str, Any]]) -> dict[str, Any]:
+    """Returns the attributes of a model with such weights: one value, or all of them."""
+    found: dict[str, Any] = {}
+    for name, key in _SHOWN.items():
+        values = {each[key] for each in weights}
+        several = sorted(values - {None, ""}, key=str)
+        if name in (semconv.PARTS_BITS, semconv.PARTS_BLOCK_SIZE):
+            if len(values) > 1 and several:
+                found[name] = several
+        elif len(values) == 1:
+            found[name] = several[0] if several else None
+        elif isinstance(several[0], str) and (name == semconv.WEIGHT_TYPE or "" not in values):
+            found[name] = sorted(several)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """Returns an attribute without what each library has of its own: ``qint8``, ``float8_e4m3fn``, ``row``."""
+    if not isinstance(value, str):
+        return list(value) if isinstance(value, tuple) else value
+    names = (_PLAIN.sub("", name.lower()) for name in value.split(", "))
+    plain = sorted("channel" if name in ("row", "axis") else name for name in names)
+    return plain if len(plain) > 1 else plain[0]
+
+
+_PLAIN: Final = re.compile(r"^q(?=u?int|float)|_e\dm\d(fn)?$|_e\dm\d(fn)?uz$")
 
 
 def each(step: str, unit: str, total: int) -> list[str]:

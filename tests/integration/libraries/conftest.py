@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
@@ -15,6 +14,7 @@ from tests.fixtures.otlp_messages import Span
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import PROGRAMS as INSTALLED
 from tests.fixtures.programs import clean_environment, run
+from tests.fixtures.written_weights import assert_described
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -53,16 +53,7 @@ class Program:
             for step in (
                 each for each in steps if each.attributes.get(semconv.CONFIG_HASH) == last
             ):
-                shown = {name: step.attributes[name] for name in _SHOWN if name in step.attributes}
-                known = {
-                    name: value
-                    for name, value in _shown(weights).items()
-                    if name in shown or name in _TOLD
-                }
-                assert {name: _plain(value) for name, value in shown.items()} == known, (
-                    way,
-                    step.name,
-                )
+                assert_described(step, weights)
 
     def _below(self, span: Span) -> list[Span]:
         return [each for child in self.otlp.children(span) for each in (child, *self._below(child))]
@@ -70,43 +61,6 @@ class Program:
     def progress(self) -> list[str]:
         """Returns the samples and layers that the steps of the last program began, in words."""
         return (self.cwd / "progress.txt").read_text().splitlines()
-
-
-_SHOWN: Final = {
-    semconv.WEIGHT_TYPE: "type", semconv.BITS: "bits", semconv.GRANULARITY: "granularity",
-    semconv.BLOCK_SIZE: "block_size", semconv.SYMMETRIC: "symmetric",
-    semconv.PARTS_BITS: "bits", semconv.PARTS_BLOCK_SIZE: "block_size",
-}  # fmt: skip
-_TOLD: Final = (semconv.BITS, semconv.PARTS_BITS)
-"""What no step may leave out."""
-
-
-def _shown(weights: list[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the attributes of a model with such weights: one value, or all of them."""
-    found: dict[str, Any] = {}
-    for name, key in _SHOWN.items():
-        values = {each[key] for each in weights}
-        several = sorted(values - {None, ""}, key=str)
-        if name in (semconv.PARTS_BITS, semconv.PARTS_BLOCK_SIZE):
-            if len(values) > 1 and several:
-                found[name] = several
-        elif len(values) == 1:
-            found[name] = several[0] if several else None
-        elif isinstance(several[0], str) and (name == semconv.WEIGHT_TYPE or "" not in values):
-            found[name] = sorted(several)
-    return found
-
-
-def _plain(value: Any) -> Any:
-    """Returns an attribute without what each library has of its own: ``qint8``, ``float8_e4m3fn``, ``row``."""
-    if not isinstance(value, str):
-        return list(value) if isinstance(value, tuple) else value
-    names = (_PLAIN.sub("", name.lower()) for name in value.split(", "))
-    plain = sorted("channel" if name in ("row", "axis") else name for name in names)
-    return plain if len(plain) > 1 else plain[0]
-
-
-_PLAIN: Final = re.compile(r"^q(?=u?int|float)|_e\dm\d(fn)?$|_e\dm\d(fn)?uz$")
 
 
 def each(step: str, unit: str, total: int) -> list[str]:

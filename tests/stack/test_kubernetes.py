@@ -145,12 +145,12 @@ def test_the_rules_are_those_of_the_stack_under_the_operators_names_of_jobs(
     assert done.returncode == 0
     plain = yaml.safe_load((ROOT / "grafana" / "alerts" / "quant.yaml").read_text())
     changed = [
-        each["record"]
+        each.get("record") or each["alert"]
         for own, its in zip(rule["spec"]["groups"], plain["groups"], strict=True)
         for each, other in zip(own["rules"], its["rules"], strict=True)
         if each != other
     ]
-    assert changed == ["quant:collectors_up", "quant:prometheus_up"]
+    assert changed == ["quant:collectors_up", "quant:prometheus_up", "StackServerDown"]
 
 
 def test_dashboards_are_where_the_sidecar_of_grafanas_chart_looks(

@@ -18,7 +18,6 @@ import time
 from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -51,6 +50,7 @@ from otel_quant.schema.code_lines import (
     Place,
     Spot,
 )  # fmt: skip
+from otel_quant.schema.dataclass import dataclass, field
 from otel_quant.schema.events import encodable
 from otel_quant.schema.readings import AttributeValue, Reading, RunInfo
 from otel_quant.schema.settings import Settings

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import statistics
 import subprocess
 import sys
 import time
@@ -25,6 +24,7 @@ from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
 from otel_quant.base.secrets import HIDDEN, OPTIONS
 from otel_quant.capture.recorder.run_info import git_head, shown_command
+from otel_quant.diagnosis.growth import median
 from otel_quant.format import series
 from otel_quant.format.event_file import complete_manifest, create_manifest, processes_in
 from otel_quant.launcher import causes
@@ -247,7 +247,7 @@ def _growth(step: RecordedStep, memory: int | None, recording: Recording) -> int
         for (earlier, before), (later, after) in combinations([*points, (done, memory)], 2)
         if later > earlier
     ]
-    slope = statistics.median(slopes) if slopes else 0.0
+    slope = median(slopes) if slopes else 0.0
     return round(slope) if abs(slope) * done > _LEAST_GROWN * memory else None
 
 

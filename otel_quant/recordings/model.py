@@ -11,7 +11,6 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from operator import attrgetter
 from pathlib import Path, PurePath
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, Ty
 from otel_quant.format.curve import Curve, RecordedCurve
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Spot
+from otel_quant.schema.dataclass import dataclass, field
 from otel_quant.schema.readings import Counts
 
 if TYPE_CHECKING:

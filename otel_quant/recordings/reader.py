@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -42,6 +41,7 @@ from otel_quant.recordings.model import (
 from otel_quant.recordings.outside import NAMES, outside_of, row_of
 from otel_quant.recordings.summary import limit, processors
 from otel_quant.schema import code_lines, semconv
+from otel_quant.schema.dataclass import dataclass, replace
 from otel_quant.schema.units import duration_text
 
 

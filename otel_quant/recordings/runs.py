@@ -19,7 +19,6 @@ import signal
 import statistics
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
@@ -33,6 +32,7 @@ from otel_quant.recordings.model import Recording
 from otel_quant.recordings.profile_reader import HEADER
 from otel_quant.recordings.reader import read, reason_of
 from otel_quant.schema import catalog, semconv
+from otel_quant.schema.dataclass import dataclass
 from otel_quant.schema.events import present
 from otel_quant.schema.units import BY_UNIT, UNITS, digits_text, moment_text
 

@@ -11,10 +11,10 @@ absent; it is never replaced by 0.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Literal, ParamSpec, TypeVar
 
 from otel_quant.schema import figures
+from otel_quant.schema.dataclass import dataclass
 from otel_quant.schema.figures import MODEL_FIGURES, Metric
 from otel_quant.schema.figures import PREFIX as PREFIX
 

@@ -132,6 +132,15 @@ def test_the_programs_own_sitecustomize_still_runs(launched: Launched, code: str
         assert (ours.stdout, ours.stderr) == (bare.stdout, bare.stderr)
 
 
+@pytest.mark.parametrize(("imported", "is_loaded"), [("textwrap", False), ("packaging", True)])
+def test_threading_is_loaded_with_what_is_no_standard_library(
+    launched: Launched, imported: str, is_loaded: bool
+) -> None:
+    code = f"import sys, {imported}; print('threading' in sys.modules)"
+    ours = launched.run([sys.executable, "-c", code], "--quiet")
+    assert (ours.stdout, ours.stderr) == (f"{is_loaded}\n", "")
+
+
 def test_no_exporter_is_made_without_an_endpoint(launched: Launched) -> None:
     code = """
         import multiprocessing, os, sys, threading

@@ -253,7 +253,8 @@ def _failed(recording: model.Recording, run: model.RecordedRun) -> str:
 
 
 def _error_text(failed: model.RecordedRun | model.RecordedStep) -> str:
-    return headline.error_text(str(failed.error), failed.error_message)
+    line = failed.attributes.get(semconv.ERROR_LINE)
+    return headline.error_text(str(failed.error), failed.error_message, line)
 
 
 def _peak_sentence(

@@ -418,8 +418,9 @@ def _bounds(
     at_peak, least = peak and peak.step, _WORTH * recording.duration
     rows = ((reader.with_bound(recording, row), 1) for row in outside_of(recording))
     groups = [each for each in reader.alike(recording, subject.steps, least) if _bound(each[0])]
-    told = {(id(each.run), each.names) for each, _ in groups}
-    steps = ((each, 1) for each in subject.steps if (id(each.run), each.names) not in told)
+    told = {(id(each.run), reader.kind_of(each.names)) for each, _ in groups}
+    every = ((each, (id(each.run), reader.kind_of(each.names))) for each in subject.steps)
+    steps = ((each, 1) for each, kind in every if kind not in told)
     known = [
         (each, often)
         for each, often in (*steps, *rows, *groups)

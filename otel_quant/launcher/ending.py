@@ -31,7 +31,7 @@ from otel_quant.launcher import causes
 from otel_quant.launcher.known_errors import advice_on
 from otel_quant.launcher.observer import INTERVAL, LastSeen, Observation, Observer, with_mark
 from otel_quant.launcher.program import signal_name
-from otel_quant.launcher.start import TRACEPARENT, now_ns
+from otel_quant.launcher.start import TRACEPARENT, notes_in, now_ns, why_no_step
 from otel_quant.recordings import summary
 from otel_quant.recordings.failures import has_exit_code
 from otel_quant.recordings.model import (
@@ -365,6 +365,7 @@ class LaunchedRecording:
         self._observer: Observer | None = None
         settings = settings_from(environ, warn=False)
         self._exit_timeout, self._has_files = settings.exit_timeout, settings.otlp_files
+        self._names_paths = settings.paths
         with FAULTS.kept_in("manifest"):
             shown = arguments if settings.arguments else arguments[:1]
             self._command = partial(shown_command, shown, paths=settings.paths)
@@ -397,6 +398,9 @@ class LaunchedRecording:
                 if self._folder.is_dir() and (failed := failed_in(self._folder, seen)):
                     complete_manifest(self._folder, {}, failed=failed)
                 ending = ending_in(self._folder, self._began_ns, seen)
+                if self._names_paths:  # that of a Python may be in it
+                    why = why_no_step(notes_in(os.fspath(self._folder)))
+                    ending = dataclasses.replace(ending, why_no_step=why)
                 fields["ending"] = dataclasses.asdict(ending)
                 fields["summary"] = self._observer.summary()
         with FAULTS.kept_in("git repository"):

@@ -226,6 +226,7 @@ class Ending:
     memory_of_others: int | None = None  # What other programs of the machine used, in bytes
     processes: tuple[tuple[str, int], ...] = ()  # The largest, with their RSS in bytes
     advice: tuple[Advice, ...] = ()  # What would help, most useful first
+    why_no_step: str | None = None  # Why there is no step, if there is none
 
     @property
     def state(self) -> State:

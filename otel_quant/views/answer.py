@@ -336,7 +336,8 @@ def _time(recording: model.Recording) -> Iterator[str]:
     """Yields how long the steps of all processes took, and those of one name that took longest."""
     steps, whole = model.steps_in(recording), recording.duration
     if not steps:
-        yield "No step was recorded."
+        why = recording.ending.why_no_step if recording.ending is not None else None
+        yield f"No step was recorded{phrase(': {}', why, _named)}."
         return
     by_process: dict[str, list[model.PlacedStep]] = defaultdict(list)
     by_name: dict[tuple[str, ...], dict[str, list[model.PlacedStep]]] = {}

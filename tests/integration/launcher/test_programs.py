@@ -227,6 +227,16 @@ def test_otlp_files_of_a_killed_program_have_its_open_steps_and_its_root(
     assert not [*launched.folder.glob("otel-quant-*-1")]  # what writes them makes no recording
 
 
+def test_a_run_without_a_step_tells_why_in_every_answer(launched: Launched) -> None:
+    failing = [sys.executable, "-c", "import sys; sys.exit(3)"]
+    ours = launched.run(failing, "--brief")
+    *terminal, brief = ours.stderr.splitlines()
+    why = f"no step was recorded: {NOTHING_CALLED}"
+    assert f"otel-quant: the program failed with exit code 3, and {why}" in terminal
+    for answer in (brief, launched.otel_quant("show", launched.recording.name).stdout):
+        assert f"{why.capitalize()}." in answer
+
+
 MANY = """
 import time
 import otel_quant

@@ -109,18 +109,9 @@ class StepTimes:
         if peak is not None and peak > self._highest[0]:  # the innermost ends first
             self._highest = peak, own
 
-    def answer(
-        self,
-        peak: float | None,
-        limit: float | None,
-        error: str | None,
-        message: str | None,
-        line: object,
-    ) -> str:
-        """Returns what a run that ends came to."""
-        sentences = (
-            [f"Failed with {error_text(error, message, line)}."] if error is not None else []
-        )
+    def answer(self, peak: float | None, limit: float | None, error: str | None) -> str:
+        """Returns what a run that ends came to; `error` is an exception in words."""
+        sentences = [f"Failed with {error}."] if error is not None else []
         if peak is not None:
             highest, names = self._highest
             where = f" in {names_text(names)}" if names and highest >= peak else ""

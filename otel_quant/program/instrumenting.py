@@ -17,6 +17,8 @@ from otel_quant.schema.settings import OTEL_QUANT_LIBRARIES
 
 _PROVIDERS: Final = ("tracer_provider", "meter_provider", "logger_provider")
 """Arguments of ``instrument()``, in the order of :class:`Providers`."""
+_IGNORED: Final = "instrument() is given %s=%r, which is ignored; expected %s; all settings are environment variables (OTEL_QUANT_...)"
+_UNKNOWN: Final = "environment variable %s names %r; expected names out of %s"
 
 
 def hook_libraries(**given: Any) -> None:
@@ -26,26 +28,14 @@ def hook_libraries(**given: Any) -> None:
     with FAULTS.kept_in("instrumentation"):
         # Settings of a configuration file (OTEL_CONFIG_FILE) arrive here too.
         for name in sorted(given.keys() - set(_PROVIDERS)):
-            LOG.warning(
-                "instrument() is given %s=%r, which is ignored; expected %s; all settings are "
-                "environment variables (OTEL_QUANT_...)",
-                name,
-                given[name],
-                ", ".join(_PROVIDERS),
-            )
+            LOG.warning(_IGNORED, name, given[name], ", ".join(_PROVIDERS))
         settings = settings_from(os.environ)
         if settings.record is not None:
             EARLY_STACKS.begin()
         FAULTS.names_paths = settings.paths
         wanted = PACKAGES.keys() if settings.libraries is None else settings.libraries
-        names = ", ".join(sorted(PACKAGES))
         for name in sorted(wanted - PACKAGES.keys()):
-            LOG.warning(
-                "environment variable %s names %r; expected names out of %s",
-                OTEL_QUANT_LIBRARIES,
-                name,
-                names,
-            )
+            LOG.warning(_UNKNOWN, OTEL_QUANT_LIBRARIES, name, ", ".join(sorted(PACKAGES)))
         chosen = [name for name in PACKAGES if name in wanted]
         PROVIDERS.use(Providers(*map(given.get, _PROVIDERS)))
         HOOKS.set([PROCESSES], chosen)

@@ -106,20 +106,13 @@ def _instrument_libraries() -> None:
     hook_libraries()
 
 
-def _begin() -> None:
-    with FAULTS.kept_in("automatic instrumentation"):
-        EARLY_STACKS.begin()
+_begin: Final = FAULTS.kept_in("automatic instrumentation").around(EARLY_STACKS.begin)
 
 
 def _begins_after(spec: ModuleSpec) -> ModuleSpec:
     loader: Any = spec.loader
     run = loader.exec_module
-
-    def exec_module(module: ModuleType) -> None:
-        run(module)
-        _begin()
-
-    loader.exec_module = exec_module
+    loader.exec_module = lambda module: run(module) or _begin()
     return spec
 
 

@@ -19,7 +19,7 @@ from otel_quant.capture.recorder.attributes import (
 )
 from otel_quant.capture.recorder.ongoing import OpenStep, Period
 from otel_quant.capture.stack_sampler import StackSampler, raised_at
-from otel_quant.diagnosis.headline import StepTimes
+from otel_quant.diagnosis.headline import StepTimes, error_text
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Spot
@@ -227,8 +227,9 @@ class EventMaker:
         taken.stacks = self._stacks
         ended = self._ended(taken, whole.start, peaks, error)
         peak, limit = peaks.figures.get(TREE_MEMORY.name), self.run.limits.memory
-        line = ended.attributes.get(semconv.ERROR_LINE)
-        text = times.answer(peak, limit, ended.error, ended.error_message, line)
+        at = ended.attributes.get(semconv.ERROR_LINE)
+        failed = ended.error and error_text(ended.error, ended.error_message, at)
+        text = times.answer(peak, limit, failed)
         ended.attributes = {**ended.attributes, **present({semconv.RUN_ANSWER: text or None})}
         return ended
 

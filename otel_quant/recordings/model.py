@@ -12,7 +12,6 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from operator import attrgetter
 from pathlib import Path, PurePath
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, Ty
 from otel_quant.format.curve import Curve, RecordedCurve
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Spot
+from otel_quant.schema.dataclass import dataclass, field
 from otel_quant.schema.readings import Counts
 
 if TYPE_CHECKING:
@@ -227,6 +227,7 @@ class Ending:
     memory_of_others: int | None = None  # What other programs of the machine used, in bytes
     processes: tuple[tuple[str, int], ...] = ()  # The largest, with their RSS in bytes
     advice: tuple[Advice, ...] = ()  # What would help, most useful first
+    why_no_step: str | None = None  # Why there is no step, if there is none
 
     @property
     def state(self) -> State:

@@ -20,7 +20,6 @@ import signal
 import statistics
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
@@ -34,6 +33,7 @@ from otel_quant.recordings.model import Recording, shown
 from otel_quant.recordings.profile_reader import HEADER
 from otel_quant.recordings.reader import local, read, reason_of
 from otel_quant.schema import catalog, semconv
+from otel_quant.schema.dataclass import dataclass
 from otel_quant.schema.events import present
 from otel_quant.schema.units import BY_UNIT, UNITS, digits_text, moment_text
 

@@ -263,7 +263,8 @@ def _failed(recording: model.Recording, run: model.RecordedRun) -> str:
 
 
 def _error_text(failed: model.RecordedRun | model.RecordedStep) -> str:
-    return headline.error_text(str(failed.error), failed.error_message)
+    line = failed.attributes.get(semconv.ERROR_LINE)
+    return headline.error_text(str(failed.error), failed.error_message, line)
 
 
 def _peak_sentence(
@@ -345,7 +346,8 @@ def _time(recording: model.Recording) -> Iterator[str]:
     """Yields how long the steps of all processes took, and those of one name that took longest."""
     steps, whole = model.steps_in(recording), recording.duration
     if not steps:
-        yield "No step was recorded."
+        why = recording.ending.why_no_step if recording.ending is not None else None
+        yield f"No step was recorded{phrase(': {}', why, _named)}."
         return
     by_process: dict[str, list[model.PlacedStep]] = defaultdict(list)
     by_name: dict[tuple[str, ...], dict[str, list[model.PlacedStep]]] = {}
@@ -427,8 +429,9 @@ def _bounds(
     at_peak, least = peak and peak.step, _WORTH * recording.duration
     rows = ((reader.with_bound(recording, row), 1) for row in outside_of(recording))
     groups = [each for each in reader.alike(recording, subject.steps, least) if _bound(each[0])]
-    told = {(id(each.run), each.names) for each, _ in groups}
-    steps = ((each, 1) for each in subject.steps if (id(each.run), each.names) not in told)
+    told = {(id(each.run), reader.kind_of(each.names)) for each, _ in groups}
+    every = ((each, (id(each.run), reader.kind_of(each.names))) for each in subject.steps)
+    steps = ((each, 1) for each, kind in every if kind not in told)
     known = [
         (each, often)
         for each, often in (*steps, *rows, *groups)

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
 from operator import attrgetter
-from statistics import median
 from typing import Final, NamedTuple
 
+from otel_quant.diagnosis.growth import median
 from otel_quant.format.event_file import BENCH, INFERENCE
 from otel_quant.recordings import model, summary
 from otel_quant.recordings.compared_runs import FACTS

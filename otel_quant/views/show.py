@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from operator import attrgetter
-from statistics import median
 from typing import Any, Final, TypeAlias
 
+from otel_quant.diagnosis.growth import median
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import (
     LastReading,

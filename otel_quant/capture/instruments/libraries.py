@@ -32,6 +32,8 @@ _COLLECTING: Final[ContextVar[bool]] = ContextVar("otel_quant_collecting", defau
 def collect(function: Function, hook: Hook, library: Library) -> Function:
     """Step **{step}**; counts what `get_next` of its reader returns. Within an operation it lasts until ``compute_data``."""
     name = qualified_name(function)
+    looked_at = replace(hook, before=hooks.OF_CALIBRATOR)
+    run = steps.observed(function, looked_at, library)
 
     @wraps(function)
     def wrapper(self: Any, data_reader: Any, *args: Any, **kwargs: Any) -> Any:
@@ -39,7 +41,7 @@ def collect(function: Function, hook: Hook, library: Library) -> Function:
             reader = data_reader if begun is None else samples.counted(data_reader)
             token = _COLLECTING.set(True)
             try:
-                return function(self, reader, *args, **kwargs)
+                return run(self, reader, *args, **kwargs)
             finally:
                 _COLLECTING.reset(token)
 
@@ -523,8 +525,7 @@ def batches(function: Function, hook: Hook, library: Library) -> Function:
                     samples.expect_layers(parts, owners)
                     _PARTS.set(0)
                 samples.count_layer(owners)
-                if parts:
-                    return samples.Counted(given, count=_count_batch)
+                return samples.Counted(given, count=_count_batch if parts else _begin_batch)
         return given
 
     return wrapper
@@ -532,6 +533,12 @@ def batches(function: Function, hook: Hook, library: Library) -> Function:
 
 def _count_batch(source: object, batch: Any) -> None:
     samples.count_sample(None, batch[1])
+
+
+def _begin_batch(source: object, batch: Any) -> None:
+    """A sample goes through another part of the model."""
+    if (step := samples.step_counting(None)) is not None and step.observed is not None:
+        step.observed.sample = batch[0] + 1
 
 
 def saving(function: Function, hook: Hook, library: Library) -> Function:

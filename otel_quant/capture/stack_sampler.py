@@ -186,6 +186,8 @@ class StackSampler:
         self._samples = 0
         # By file and function of the program: it and what it had called when memory had grown
         self._takers: dict[tuple[str, str], list[Place]] = {}
+        # Bytes by which it had grown where a step's thread slept, while nothing of that is known
+        self._slept: Counter[tuple[int, tuple[Place, ...]]] = Counter()
         self._peaks = PeakLines()
         self._others = OtherTasks()
         self._watched = 0  # For how many samples all threads are looked at
@@ -259,7 +261,7 @@ class StackSampler:
         seen = own.amounts(ran, waited, is_taker=takes)
         blocked = seen.time - seen.cpu - seen.waiting
         beside = self._beside.setdefault(index, _Beside())
-        if kind := self._calls.get(thread):
+        if self._uses_gpu and (kind := self._calls.get(thread)):
             beside.gpus.add_call(kind, seen.time)
         if 4 * blocked > seen.time:
             for_threads = spot.waits_for in FOR_THREADS or bool(self._locks.get(thread))
@@ -271,15 +273,22 @@ class StackSampler:
                 beside.waits[self._waits_for(thread)] += blocked
         else:
             self._in_line.pop(thread, None)
-        if seen.grown and self._waits_for(thread) != SLEEP:
+        if seen.grown:
+            self._note_taker(index, lines, seen.grown, sleeps=self._waits_for(thread) == SLEEP)
+        self.stacks.add(index, lines, seen)
+
+    def _note_taker(self, index: int, lines: list[Place], grown: int, *, sleeps: bool) -> None:
+        """Notes the line that takes memory. What is seen in a sleep was taken before it: it is moved once that line is known."""
+        if sleeps:
+            self._slept[index, tuple(lines)] += grown
+        else:
             owns = (at for at, line in enumerate(lines) if line.is_own)
             self._takers |= {lines[at][:2]: lines[at:] for at in owns}
-        elif seen.grown:  # it has taken it before it slept
-            taker = self._takers.get(lines[-1][:2], lines[-1:])
-            grown = NOTHING._replace(grown=seen.grown)
-            self.stacks.add(index, [*lines[:-1], *taker], grown)
-            seen = seen._replace(grown=0)
-        self.stacks.add(index, lines, seen)
+        for of, slept in [key for key in self._slept if key[1][-1][:2] in self._takers]:
+            moved = self._slept.pop((of, slept))
+            taker = [*slept[:-1], *self._takers[slept[-1][:2]]]
+            self.stacks.add(of, taker, NOTHING._replace(grown=moved))
+            self.stacks.add(of, slept, NOTHING._replace(grown=-moved))
 
     def _waited_for_gil(self, own: int, seen: Amounts, used: _Uses) -> int:
         """Returns for how long a thread, or two that it waits for, waited for the GIL."""
@@ -305,6 +314,8 @@ class StackSampler:
 
     def _waits_for(self, thread: int) -> str:
         """Returns what a blocked thread waits for in C code; empty if nobody can tell."""
+        if self._calls.get(thread) == SLEEP:
+            return SLEEP  # it may be on the way to the kernel's
         if not self._locks.get(thread):
             with suppress(KeyError, OSError):
                 path = self._schedstats[thread].replace("schedstat", "wchan")
@@ -333,6 +344,8 @@ class StackSampler:
         """Adds up what is over: short steps that have ended, and what came after the last one if there is another."""
         for index in self._seen.keys() - steps.keys():
             self.stacks.settle(index, self._seen.pop(index))
+        for over in [key for key in self._slept if key[0] not in steps]:
+            del self._slept[over]
         if opened > self._opened:
             self._opened = opened
             self.stacks.move(AFTER, BETWEEN)  # there is another step
@@ -488,8 +501,7 @@ class StackSampler:
                 if frame.f_code.co_filename.startswith(_OURS):
                     self._in_ours.add(thread)
                 self._locks[thread] = lock_at(frame)
-                if self._uses_gpu:
-                    self._calls[thread] = kind_at(frame)
+                self._calls[thread] = kind_at(frame)
         frames.clear()  # a frame that is held keeps the program's objects alive
         return stacks
 
@@ -526,9 +538,10 @@ class StackSampler:
 
     def _note_threads(self) -> None:
         ended = {*self._schedstats.values()}
+        ids = {each.ident or 0: each.native_id for each in threading.enumerate()}
+        ids[threading.main_thread().ident or 0] = os.getpid()  # of a fork CPython has its parent's
         self._schedstats = {
-            each.ident or 0: f"/proc/self/task/{each.native_id}/schedstat"
-            for each in threading.enumerate()
+            thread: f"/proc/self/task/{native}/schedstat" for thread, native in ids.items()
         }
         for path in ended.difference(self._schedstats.values()):
             for name in ("schedstat", "syscall", "wchan"):

@@ -407,10 +407,9 @@ class InferenceResult:
     load: float | None
     cores: int  # Cores that this process may use
     runtime: str = "onnxruntime"  # What ran the models
-    # Of variants that `otel-quant bench` has measured: the one that the others are compared with,
-    # and the command line that repeats it. Empty of `otel-quant inference`.
+    # Of variants that `otel-quant bench` has measured: the one that the others are compared with
     baseline: str = ""
-    command: str = ""
+    command: str = ""  # The command line that repeats it
     # When a command has measured them, in nanoseconds since the epoch; 0 where an earlier version did
     began_ns: int = 0
     ended_ns: int = 0

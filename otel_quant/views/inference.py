@@ -43,7 +43,8 @@ def document(result: results.InferenceResult, top: int | None = None) -> doc.Doc
 
 def _brief(result: results.InferenceResult) -> doc.Brief:
     """Returns the answer that a program can act on: of two models their ratio, and what was found in the second."""
-    first, *others = result.models
+    first = result.first
+    others = [each for each in result.models if each is not first]
     verdict, *more = _sentences(result)
     found = [line for each in others or [first] for line in _findings(each) if each.findings]
     fixed: list[Sequence[str]] = [
@@ -52,8 +53,8 @@ def _brief(result: results.InferenceResult) -> doc.Brief:
         if any(it.rewrites for it in each.findings)
     ]  # fmt: skip
     busy = list(_busy(result))
-    if busy and first.facts.get("threads of onnxruntime", "1") != "1":
-        fixed.append(("inference", *(each.path for each in result.models), "--threads", "1"))
+    if busy and result.command and first.facts.get("threads of onnxruntime", "1") != "1":
+        fixed.append((*shlex.split(result.command)[1:], "--threads", "1"))
     return doc.Brief(verdict, [*found, *busy, *more], not busy, next=fixed)
 
 
@@ -75,7 +76,7 @@ def recorded_sections(recording: Path) -> Iterator[doc.Section]:
             yield doc.Section(
                 title,
                 (
-                    doc.Lines([*_busy(result), *_verdict(result)]),
+                    doc.Lines([*_busy(result), *_sentences(result)]),
                     *_parts(result, _MOST, is_page=True),
                 ),
             )
@@ -116,7 +117,7 @@ def _parts(result: results.InferenceResult, rows: int, *, is_page: bool) -> Iter
         )
     settings = [(name, text) for name, text in _settings(result) if text]
     yield doc.Facts(settings, "How it was measured" if is_page else "measured")
-    yield from doc.Lines.of([f"to repeat: {result.command}"] if result.command else ())
+    yield from doc.Lines.of([f"to repeat: {result.command}"] if result.baseline else ())
 
 
 def measured_parts(result: results.InferenceResult, rows: int) -> Iterator[doc.Part]:
@@ -141,12 +142,8 @@ def _table(
 # --- the answer ---------------------------------------------------------------------------
 
 
-def _verdict(result: results.InferenceResult) -> list[str]:
-    """Returns a sentence for each model but the one that the others are compared with."""
-    return [*_busy(result), *_sentences(result)]
-
-
 def _sentences(result: results.InferenceResult) -> Iterator[str]:
+    """Yields a sentence for each model but the one that the others are compared with."""
     first = result.first
     others = [each for each in result.models if each is not first] or [first]
     return (_sentence(each, first) for each in others)

@@ -304,6 +304,8 @@ class OnnxModel(InProcess):
         self.base: OnnxModel | None = None  # What its layers are compared with
         self.layers: tuple[TensorError, ...] = ()  # The worst first
         self._no_layers = ""  # why there are none
+        # Outputs that are probabilities -> the operator that makes them, and the dB in front of it
+        self._in_front: Mapping[str, tuple[str, float | None]] = {}
         self._grown: int | None = None  # bytes, by the session
         self._feed: Mapping[str, Any] = {}  # shapes, values, file of the inputs
         self.ran_in: Mapping[TypedNode, str] = {}  # Types of contractions, as far as they were seen
@@ -465,23 +467,34 @@ class OnnxModel(InProcess):
             or alike_inputs(self.fed) != alike_inputs(base.fed)
         ):
             return {}
-        tensors = [it for op in self.file.main for it in op.outputs if it.dtype in floats]
-        is_other = self.is_quantized or any(it.dtype == dtypes.FLOAT16 for it in tensors)
+        tensors = {  # what an If hands on has the name within it
+            name: it.dtype
+            for op in self.file.main
+            for name, it in zip(op.node.outputs, op.outputs, strict=False)
+            if name and it.dtype in floats
+        }
+        is_other = self.is_quantized or dtypes.FLOAT16 in tensors.values()
         size = self.file.file_bytes + base.file.file_bytes
         if not self.options.layers and (base.is_quantized or not is_other or size > _MOST_COMPARED):
             return {}
         try:
-            names = [it.name for it in tensors if it.name]
-            found = self.process.ask("layers", first=base.path, floats=names)
+            found = self.process.ask("layers", first=base.path, floats=list(tensors))
         except ModelError as error:  # what was measured before stands
             self._no_layers = str(error)
             return {}
         layers = [TensorError(**each) for each in found["layers"]]
         self.layers = tuple(sorted(layers, key=attrgetter("worst")))
+        self._in_front = found["in_front"]
         return {"not_finite": found["not_finite"]}
 
     def _with_layers(self, found: Accuracy, base: InProcess) -> Accuracy:
-        """Adds how far each layer is off from the base's."""
+        """Adds how far each layer is off from the base's, and what probabilities are made of."""
+        outputs = [
+            replace(it, behind=operator, sqnr_in_front=decibels)
+            for it in found.outputs
+            for operator, decibels in [self._in_front.get(it.name, ("", None))]
+        ]
+        found = replace(found, outputs=tuple(outputs))
         if self.options.layers and not self.layers:
             why = self._no_layers or "no tensor of the model is quantized and dequantized again"
             return replace(found, problem=f"--layers: {why}")

@@ -63,6 +63,7 @@ from otel_quant.export.quark_yaml.file import (
 from otel_quant.export.quark_yaml.sink import QuarkYamlSink
 from otel_quant.export.recording_sink import RecordingSink
 from otel_quant.format.event_file import PROFILE, choose_folder, make_folder
+from otel_quant.schema import semconv
 from otel_quant.schema.events import Sink
 from otel_quant.schema.figures import RESOURCES, TREE_MEMORY, Number
 from otel_quant.schema.readings import CostedModel, Reading, RunInfo, StepInfo
@@ -92,6 +93,7 @@ class Runtime:
         self._profile_sink: QuarkYamlSink | None = None
         self._recording: tuple[str | None, RecordingSink | None] = None, None
         self.operations: list[Any] = []  # calls of entry points that are under way
+        self._outputs: dict[str, int] = {}  # where steps have written, and since when
         # Monotonic clock, since when the stacks of the run are taken; 0 for its start
         self._began_ns = 0
         self._exiting = False
@@ -201,10 +203,26 @@ class Runtime:
         headers = self._spans.carrier() if self.is_running and self._spans is not None else {}
         return {**headers, CARRIER_KEY: self._recorder.info.name} if headers else {}
 
+    def note_output(self, step: OpenStep) -> None:
+        """Notes where a step has written, to be audited once nothing is open."""
+        place = step.attributes.get(semconv.OUTPUT_PATH)
+        if isinstance(place, str) and self.settings.cost:
+            self._outputs.setdefault(place, step.start.time_ns)
+
     def report_if_idle(self) -> None:
-        """In a worker, ends the root span and sends everything, unless something is open."""
-        may_report = PARENT.is_worker and not self.operations and self.is_running
-        if may_report and self.recorder.idle:
+        """Audits what was written, and in a worker ends the root span and sends everything, unless something is open."""
+        if self.operations or not self.is_running or not self.recorder.idle:
+            return
+        if self._outputs:
+            # Imported here: a program that writes no model does not pay for it.
+            from otel_quant.capture.instruments.model_cost import audited_checkpoints
+
+            outputs, self._outputs = self._outputs, {}
+            with FAULTS.kept_in("audit"):
+                audited = audited_checkpoints(outputs, paths=self.settings.paths)
+                if found := [*audited]:
+                    self.recorder.models_costed(found)
+        if PARENT.is_worker:
             self.recorder.report()
             self._drain(self.delivery.drain, self.settings.exit_timeout)
 
@@ -274,6 +292,7 @@ class Runtime:
         self._ended = None
         self._settings = None
         self.operations.clear()
+        self._outputs.clear()
         self._exiting = False
         PARENT.is_worker = True
         self.delivery.after_fork_in_child()

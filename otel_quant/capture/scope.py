@@ -63,6 +63,7 @@ class Activation:
         """Closes the step."""
         if self.step is not None:
             self.step.recorder.close(self.step, error if is_failure(error) else None)
+            RUNTIME.note_output(self.step)
             RUNTIME.report_if_idle()
 
 

@@ -538,9 +538,10 @@ class StackSampler:
 
     def _note_threads(self) -> None:
         ended = {*self._schedstats.values()}
+        ids = {each.ident or 0: each.native_id for each in threading.enumerate()}
+        ids[threading.main_thread().ident or 0] = os.getpid()  # of a fork CPython has its parent's
         self._schedstats = {
-            each.ident or 0: f"/proc/self/task/{each.native_id}/schedstat"
-            for each in threading.enumerate()
+            thread: f"/proc/self/task/{native}/schedstat" for thread, native in ids.items()
         }
         for path in ended.difference(self._schedstats.values()):
             for name in ("schedstat", "syscall", "wchan"):

@@ -114,12 +114,23 @@ def _last_words(
         with FAULTS.kept_in("--fix"):
             text += "".join(f"\nfix:       {printable(line)}" for line in fixed_beside(recorded))
     text = text if options.no_report else text + _report(recorded)
+    text += "".join(_tracked(recorded, name) for name in options.trackers)
     lines = [] if options.quiet else [text]
     if options.brief is not None:
         with FAULTS.kept_in("--brief"):
             of = document({os.fspath(recorded.path): recorded})
             lines += _brief(of, options.brief)
     return "\n".join(lines)
+
+
+def _tracked(recording: Recording, tracker: str) -> str:
+    """Logs the run to a tracker of experiments; returns a line."""
+    from otel_quant.cli.trackers import log_run
+    from otel_quant.views.text import printable
+
+    with FAULTS.kept_in(f"--{tracker}"):
+        return f"\n{printable(log_run(recording, tracker))}"
+    return ""
 
 
 def _without_recording(

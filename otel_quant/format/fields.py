@@ -280,8 +280,8 @@ def of_events() -> Mapping[str, Fields]:
 EVENTS: Final = of_events()
 
 _STEP: Final = Fields("step", {"index": whole}, {
-    "samples": whole, "expected": whole, "layers": whole, "expected_layers": whole, "line": place,
-    "own": place, "waits_for": text,
+    "samples": whole, "expected": whole, "layers": whole, "expected_layers": whole,
+    "passes": whole, "expected_passes": whole, "line": place, "own": place, "waits_for": text,
 })
 STATE: Final = Fields("state", _RUN, {
     "attributes": attributes, "began": whole, "problem": text, "steps": many(_STEP, "steps"),

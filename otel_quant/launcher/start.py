@@ -77,7 +77,9 @@ def now_ns() -> int:
 def make_folder(chosen: str | None, arguments: Sequence[str]) -> str:
     """Makes the folder, and the folders above one that was chosen."""
     if chosen:
-        folder = os.path.abspath(chosen)
+        folder, get = os.path.abspath(chosen), os.environ.get
+        if get("SLURM_STEP_NUM_TASKS", "1") != "1":  # `srun` gives all of its tasks one command
+            folder += f"/{get('SLURMD_NODENAME', 'node')}-{get('SLURM_PROCID', '0')}"
         os.makedirs(folder, exist_ok=True)
         if os.listdir(folder):
             raise FileExistsError(errno.EEXIST, "holds files", folder)

@@ -250,6 +250,8 @@ class Recording:
     curves: Mapping[str, RecordedCurve] = field(default_factory=dict)  # By process, or ``launcher``
     ending: Ending | None = None  # How the program ended; None while it runs and without a launcher
     launcher: int | None = None  # Process id of the launcher; None without one
+    # Identifies since when the machine runs: its clocks are one; empty if that is not known
+    boot: str = field(default="", compare=False)
     # Trace and id of the span of the program; None where its launcher has sent none
     span: tuple[str, str] | None = None
     problems: tuple[str, ...] = ()  # What could not be read, one sentence each

@@ -95,6 +95,7 @@ class _Folder:
             runs=tuple(runs), curves=curves, ending=self._ending,
             launcher=made.get("pid") if made.get("made_by") == "launcher" else None,
             span=(made["trace_id"], made["span_id"]) if has_span else None,
+            boot=made.get("boot", ""),
             problems=tuple(self._problems),
         )  # fmt: skip
 
@@ -372,7 +373,7 @@ def stacks_in(recording: Recording, runs: Sequence[RecordedRun] | None = None) -
         return recording.once("stacks", lambda: stacks_in(recording, recording.runs))
     steps = {(each.run.id, str(each.step.index)): each for each in steps_in(recording)}
     found: list[SeenStack] = []
-    if not steps:
+    if not steps and runs is recording.runs:  # there may be lines from before the runs
         runs = [row.run for row in outside_of(recording)]
     for run in runs:
         left_out = LeftOut()

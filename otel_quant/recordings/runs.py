@@ -87,6 +87,9 @@ NAMES: Final = tuple(field.name for field in LISTED)
 FAILED: Final = "failed"
 """Runs of processes within it that did not end well, where the program did; shown beside the status."""
 
+AUDIT: Final = "model.quantized.audit.problem_count"
+"""Problems that an audit of the model that was written found, shown beside the status too."""
+
 LEAST: Final = f"{summary.MEMORY_PEAK}_is_least"
 """Whether the peak may have been higher; no column of the list."""
 
@@ -408,7 +411,7 @@ def read_all(tops: Sequence[str], names: Collection[str]) -> tuple[list[Row], li
     found = list(find(tops))
     rows: list[Row] = []
     unreadable = [each for each in found if isinstance(each, Unreadable)]
-    wanted = tuple(dict.fromkeys((*NAMES, FAILED, LEAST, *names)))
+    wanted = tuple(dict.fromkeys((*NAMES, FAILED, AUDIT, LEAST, *names)))
     read_one = partial(_row_at, names=wanted, in_brief=is_brief(wanted))
     gc.disable()  # nothing that is read has a cycle
     try:

@@ -23,6 +23,7 @@ from otel_quant.schema import semconv
 class Unit:
     """What a step goes through one after the other."""
 
+    several: str  # Its name in the plural: field of a recording, how many were begun
     count: str  # Attribute: how many it has begun
     total: str  # Attribute: how many there are
     metric: str  # Counter of those that were begun
@@ -33,8 +34,10 @@ class Unit:
 
 
 UNITS: Final[Mapping[str, Unit]] = {
-    "layer": Unit(semconv.LAYER_COUNT, semconv.LAYER_TOTAL, semconv.STEP_LAYERS, semconv.STEP_LAYER_PROGRESS, "layers.begun", "expected_layers", {"memory": semconv.FORECAST_MEMORY_PER_LAYER, "gpu": semconv.FORECAST_GPU_MEMORY_PER_LAYER}),
-    "sample": Unit(semconv.CALIBRATION_SAMPLE_COUNT, semconv.CALIBRATION_SAMPLE_TOTAL, semconv.CALIBRATION_SAMPLES, semconv.CALIBRATION_PROGRESS, "samples.consumed", "expected", {"memory": semconv.FORECAST_MEMORY_PER_SAMPLE, "gpu": semconv.FORECAST_GPU_MEMORY_PER_SAMPLE}),
+    "layer": Unit("layers", semconv.LAYER_COUNT, semconv.LAYER_TOTAL, semconv.STEP_LAYERS, semconv.STEP_LAYER_PROGRESS, "layers.begun", "expected_layers", {"memory": semconv.FORECAST_MEMORY_PER_LAYER, "gpu": semconv.FORECAST_GPU_MEMORY_PER_LAYER}),
+    # Of a batch through a part of the model; never the newest of the counts, of which forecasts are made.
+    "pass": Unit("passes", semconv.PASS_COUNT, semconv.PASS_TOTAL, semconv.STEP_PASSES, semconv.STEP_PASS_PROGRESS, "passes.begun", "expected_passes", {}),
+    "sample": Unit("samples", semconv.CALIBRATION_SAMPLE_COUNT, semconv.CALIBRATION_SAMPLE_TOTAL, semconv.CALIBRATION_SAMPLES, semconv.CALIBRATION_PROGRESS, "samples.consumed", "expected", {"memory": semconv.FORECAST_MEMORY_PER_SAMPLE, "gpu": semconv.FORECAST_GPU_MEMORY_PER_SAMPLE}),
 }  # fmt: skip
 """By name, in the order in which texts have them."""
 
@@ -344,7 +347,7 @@ class StepProgress:
 
 @dataclass(frozen=True, slots=True)
 class CostedModel:
-    """The static cost of one ONNX model."""
+    """The static cost of one ONNX model, or the audit of a checkpoint."""
 
     role: Literal["float", "quantized"]  # ``float`` for the one that was read
     path: str | None  # Its file; None for a model in memory, or if paths are switched off
@@ -354,6 +357,12 @@ class CostedModel:
     figures: Mapping[str, AttributeValue]
     heaviest: tuple[Mapping[str, str | int], ...] = ()  # The nodes with the most MACs
     error: str | None = None  # Why it could not be costed
+
+    @property
+    def is_checkpoint(self) -> bool:
+        """Whether it is no ONNX model: of a checkpoint its audit alone is known."""
+        names = self.figures.keys() - {"size"}
+        return bool(names) and all(name.startswith("audit.") for name in names)
 
 
 class LayerAccuracy(NamedTuple):

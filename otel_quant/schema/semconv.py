@@ -113,7 +113,7 @@ CPU_MODE: Final = "cpu.mode"
 CHECKPOINT_MEMORY: Final = CHECKPOINT_PREFIX + figures.TREE_MEMORY.checkpoint
 READING_MEMORY: Final = READING_PREFIX + figures.TREE_MEMORY.checkpoint
 DEVICE_INDEX: Final = "index"  # Last part of the name of the attribute that has a device's position
-_MODEL_PREFIX: Final = "quant.model."
+MODEL_PREFIX: Final = "quant.model."
 
 
 def short(name: str) -> str:
@@ -123,7 +123,7 @@ def short(name: str) -> str:
 
 def of_model(role: str, name: str = "") -> str:
     """Returns the attribute of a figure of a costed model; without a figure, the beginning of all of them."""
-    return f"{_MODEL_PREFIX}{role}.{name}"
+    return f"{MODEL_PREFIX}{role}.{name}"
 
 
 EXCEPTION_EVENT: Final = "exception"
@@ -153,6 +153,7 @@ RUN_ID: Final = _attribute("quant.run.id", "string", "", "Identifier of the run,
 RUN_NAME: Final = _attribute("quant.run.name", "string", "", "Name of the run, for people: service, model and start time, or `OTEL_QUANT_RUN_NAME`. Child processes and ranks share the name of their run; an inference has the name of its run or its recording.", ("run", "step", "cost", "checkpoint", "reading", "forecast", "lines", "device", "layer", "inference", "measured model", "operator", "finding", "metric"), "quantize resnet50 2026-11-22T09:30:00.123Z")
 RUN_TRACE_ID: Final = _attribute("quant.run.trace_id", "string", "", "Trace of the run's span; absent without one.", ("metric",), "0af7651916cd43dd8448eb211c80319c")
 RUN_RANK: Final = _attribute("quant.run.rank", "int", "", "Rank of the process, where a launcher such as torchrun sets it.", ("run", "step", "cost", "checkpoint", "reading", "forecast", "lines", "device", "layer", "metric"), "0")
+RUN_JOB: Final = _attribute("quant.run.job", "string", "", "Job that the rank belongs to, the same on all of its nodes: ids of Slurm, Kubernetes, Ray and torchrun, as far as they are in the environment.", ("run",), "slurm 4711, torchrun quantize")
 RUN_WORLD_SIZE: Final = _attribute("quant.run.world_size", "int", "", "Number of processes that the launcher started.", ("run",), "8")
 RUN_STEPS: Final = _attribute("quant.run.steps", "int", "{step}", "Steps that the run has finished.", ("run",), "7")
 RUN_ANSWER: Final = _attribute("quant.run.answer", "string", "", "What the run came to, in plain sentences: the exception that ended it, the peak of its memory and in which step, and how long its steps took. The first lines of `otel-quant show`, as far as the program itself knows them.", ("run", "answer"), "Memory peaked at 1.37 GB in Calibration: 5.4 % of the limit of 25.3 GB. 3 steps took 3.17 s, most of it Calibration: 2.77 s.")
@@ -225,6 +226,8 @@ ACTIVATION_SYMMETRIC: Final = _attribute("quant.activation.symmetric", "boolean"
 ALGORITHMS: Final = _attribute("quant.algorithms", "string[]", "", "Advanced algorithms that were configured.", ("step",), "adaround")
 LAYER_COUNT: Final = _attribute("quant.layer_count", "int", "{layer}", "Layers that the step has begun, at a reading so far: decoder layers, linear layers or parts, as the library goes through them. Of several loops over layers the last one counts.", ("step", "reading", "forecast"), "17")
 LAYER_TOTAL: Final = _attribute("quant.layer_total", "int", "{layer}", "Layers that the library goes through in that loop, where it knows their number.", ("step", "reading", "forecast"), "32")
+PASS_COUNT: Final = _attribute("quant.pass_count", "int", "{pass}", "Forward passes that the step has begun, at a reading so far: of one batch through one part of the model, where a library takes all samples through one part after another.", ("step", "reading", "forecast"), "300")
+PASS_TOTAL: Final = _attribute("quant.pass_total", "int", "{pass}", "Forward passes in all: samples times parts, twice as many where the outputs of a part are computed again once it is quantized.", ("step", "reading", "forecast"), "1024")
 ACCURACY_MEASURE: Final = _attribute("quant.accuracy.measure", "string", "", "What the library has computed of the layer, by its own name; on a step, of several measures the first.", ("step", "layer"), "loss")
 ACCURACY_BETTER: Final = _attribute("quant.accuracy.better", "string", "", "Which values of the measure are better: `lower` or `higher`. Absent if that is not known.", ("step", "layer"), "lower")
 ACCURACY_UNIT: Final = _attribute("quant.accuracy.unit", "string", "", "Unit of the measure, as UCUM has it; absent if it has none.", ("step", "layer"), "dB")
@@ -336,7 +339,7 @@ ORIGIN: Final = frozenset(
         PROCESS_COMMAND_LINE, PYTHON_VERSION, HOST_NAME, OS_DESCRIPTION, CPU_MODEL, CPU_COUNT, CPU_LIMIT,
         ADDRESS_SPACE_LIMIT, FILE_SIZE_LIMIT, OTEL_QUANT_VERSION, LIBRARIES, GPU_NAMES, GPU_DRIVERS,
         VCS_REVISION, VCS_REF, VCS_DIRTY, VCS_REPOSITORY, VCS_CHANGE, CI_PIPELINE, CI_RUN, CI_RUN_URL,
-        CI_TASK, CI_TASK_RUN, CI_WORKER,
+        CI_TASK, CI_TASK_RUN, CI_WORKER, RUN_JOB,
     }
 )  # fmt: skip
 """The attributes that describe what made a run."""
@@ -405,6 +408,8 @@ CALIBRATION_SAMPLES: Final = _metric("quant.calibration.samples", "counter", "{s
 CALIBRATION_PROGRESS: Final = _metric("quant.calibration.progress", "observable_gauge", "1", "Share of its calibration samples that the latest step of that kind has consumed; absent if the data reader has no length, or has returned more samples than its length.", STEP_LABELS)
 STEP_LAYERS: Final = _metric("quant.step.layers", "counter", "{layer}", "Layers begun.", STEP_LABELS)
 STEP_LAYER_PROGRESS: Final = _metric("quant.step.layer_progress", "observable_gauge", "1", "Share of its layers that the latest step of that kind has begun; absent if their number is not known.", STEP_LABELS)
+STEP_PASSES: Final = _metric("quant.step.passes", "counter", "{pass}", "Forward passes through parts of a model begun.", STEP_LABELS)
+STEP_PASS_PROGRESS: Final = _metric("quant.step.pass_progress", "observable_gauge", "1", "Share of its forward passes through parts of the model that the latest step of that kind has begun; absent if their number is not known.", STEP_LABELS)
 _metric(FORECAST_TIME_LEFT, "observable_gauge", "s", "Estimate of the time until the last calibration sample of the step, or until its last layer is done.", STEP_LABELS)
 _metric(FORECAST_STALLED, "observable_gauge", "s", "Time without progress, if the step has stalled: no further calibration sample or layer came for 20 s and for ten times as long as the longest so far took; or it was at one line for 30 s while its thread was blocked and nothing of the program ran. Absent otherwise.", STEP_LABELS)
 _metric(FORECAST_MEMORY, "observable_gauge", "By", "Estimate of the RSS of the process tree after the last calibration sample or layer; absent unless memory grows with them. On the span of a step: the value in the warning.", STEP_LABELS)
@@ -412,6 +417,7 @@ _metric(FORECAST_GPU_MEMORY, "observable_gauge", "By", "Estimate of all memory i
 MODEL_SIZE: Final = _metric("quant.model.size", "gauge", "By", "Size of the model's file, external data included.", (MODEL_ROLE,))
 MODEL_PARAMS: Final = _metric("quant.model.params", "gauge", "{element}", "Elements of the model's static tensors, each counted once.", (MODEL_ROLE,))
 MODEL_MACS_CONTRACTION: Final = _metric("quant.model.macs_contraction", "gauge", "{mac}", "Forward MACs of contractions only (Conv, Gemm, MatMul, recurrent, attention).", (MODEL_ROLE,))
+MODEL_AUDIT_PROBLEMS: Final = _metric("quant.model.audit.problem_count", "gauge", "{problem}", "How many things make the model that was written another than it should be, as [`otel-quant audit`](audit.md) finds them: 0 of one that passes. Absent where nothing was audited.", (MODEL_ROLE,))
 INFERENCE_START: Final = _metric("quant.inference.start", "gauge", "s", "When the measurement of inference began, in seconds since the epoch.", (RUN_NAME,))
 _METRICS.extend(_gauge for _gauge, _ in _OF_MODELS)
 _metric(CUSTOM_PREFIX + "<name>", "gauge", "", _CUSTOM, (STEP_KIND, STEP_NAME))

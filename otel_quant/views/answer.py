@@ -31,6 +31,7 @@ from otel_quant.schema.code_lines import Place
 from otel_quant.views.document import Brief, Facts, Lines, Part, Section
 from otel_quant.views.gpu_answer import gpu_sentences
 from otel_quant.views.gpu_devices import growing_on_gpus, nearest_to_its_limit
+from otel_quant.views.ranks import job_sentences, ranks_in, told_otherwise
 from otel_quant.views.steps import ShownProcess, memory_limit, process_name, subject_of
 from otel_quant.views.text import listed, phrase, printable, shortened
 
@@ -78,7 +79,12 @@ def _answers(
     named = [bounds.OTHER_PROGRAMS] * bool(waited) + [bounds.MEMORY_GROWTH] * bool(growing)
     on_gpus = growing_on_gpus(recording, subject.steps)
     return {
-        "error": list(_error(recording, subject, is_below)),
+        "error": told_otherwise(recording) or list(_error(recording, subject, is_below)),
+        "audit": [
+            f"What was written is not as asked for: {path}: {text}."
+            for path, text in _refused(recording)
+        ],
+        "ranks": [] if failures(recording) else list(job_sentences(ranks_in(recording))),
         "mostly outside": outside if is_most else [],
         "peak": list(_peak_sentence(recording, subject, summary.peak(recording))),
         "GPUs": [*gpu_sentences(recording, subject), *nearest_to_its_limit(recording), *on_gpus],
@@ -94,7 +100,7 @@ def _answers(
 
 
 _TELLING: Final = (
-    "left in float", "mostly outside", "bounds", "forecast", "waited", "outside", "peak", "time",
+    "ranks", "left in float", "mostly outside", "bounds", "forecast", "waited", "outside", "peak", "time",
 )  # fmt: skip
 """What a brief answer tells first, beside errors and what the program itself could do otherwise."""
 
@@ -104,7 +110,8 @@ def brief(recording: model.Recording) -> Brief:
     subject, ending = subject_of(recording), _ending_of(recording)
     by_kind = _answers(recording, subject, is_below=True)
     to_change = [*by_kind["growing"], *(each for each in by_kind["bounds"] if _TO_TRY in each)]
-    telling = [*by_kind["error"], *to_change, *chain(*map(by_kind.__getitem__, _TELLING))]
+    wrong = [*by_kind["error"], *by_kind["audit"]]
+    telling = [*wrong, *to_change, *chain(*map(by_kind.__getitem__, _TELLING))]
     how = f"{outcome(recording, subject)}."
     if recording.state == "ended":
         verdict, evidence = telling[0], [*telling[1:], how]
@@ -112,7 +119,7 @@ def brief(recording: model.Recording) -> Brief:
     else:
         is_certain = ending.out_of_memory != "guessed"
         facts = (f"{name}: {text}" for name, text in ending_facts(ending))
-        verdict, evidence = how, [*by_kind["error"], *to_change, *facts, *telling]
+        verdict, evidence = how, [*wrong, *to_change, *facts, *telling]
     then = list(_next(recording, is_changed=bool(to_change)))
     return Brief(verdict, list(dict.fromkeys(evidence)), is_certain, _advice(ending), then)
 
@@ -122,6 +129,7 @@ def _next(recording: model.Recording, *, is_changed: bool) -> Iterator[Sequence[
     paths: dict[str, str] = {}
     for run in recording.runs:
         paths |= {str(each.get("role")): str(each.get("path")) for each in run.models}
+    yield from (("audit", path) for path, _ in _refused(recording))
     if "float" not in paths or is_changed:
         return
     if _ending_of(recording).out_of_memory is not None:
@@ -471,6 +479,15 @@ def _written(recording: model.Recording, subject: ShownProcess) -> Iterator[str]
     if paths := [units.cut(name, headline.LONGEST_NAME) for name in names]:
         shown, more = ", ".join(paths[:_MOST_PATHS]), len(paths[_MOST_PATHS:])
         yield f"Models written: {shown}{phrase(' and {:,} more', more, int)}."
+
+
+def _refused(recording: model.Recording) -> Iterator[tuple[str, str]]:
+    """Yields the models that were written last in a place and did not pass an audit, with its answer."""
+    models = (each for run in recording.runs for each in run.models)
+    last = {each["path"]: each["figures"] for each in models if each.get("path")}
+    for path, figures in last.items():
+        if model.number(figures, "audit.problem_count"):
+            yield str(path), units.cut(str(figures.get("audit.answer")), _LONGEST)
 
 
 def _left_in_float(recording: model.Recording) -> Iterator[str]:

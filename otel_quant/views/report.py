@@ -24,6 +24,7 @@ from otel_quant.views.charts import Chart
 from otel_quant.views.curves import OF_PROGRAM, bands_of, charts_of
 from otel_quant.views.gpu_devices import device_table
 from otel_quant.views.html import page_text
+from otel_quant.views.ranks import rank_tables, ranks_in
 from otel_quant.views.show import OWN_PART, accuracy_tables, model_parts
 from otel_quant.views.stacks import links_of, page_parts
 from otel_quant.views.text import listed, phrase
@@ -75,7 +76,7 @@ def _parts(recording: model.Recording, subject: steps.ShownProcess) -> Iterator[
         *(doc.Section(title, [each] if each.rows else []) for title, each in tables.items()),
         doc.Section("Accuracy of layers", accuracy_tables(recording)),
         doc.Section("Python lines", page_parts(stacks, recording.duration) if stacks else []),
-        doc.Section("Processes", process_tables),
+        doc.Section("Processes", [*rank_tables(ranks_in(recording)), *process_tables]),
         doc.Section("Models", list(model_parts(recording, with_layers=True))),
     )
     yield from (section for section in sections if section.parts)

@@ -543,7 +543,7 @@ _SPLIT: Final[Mapping[str, Callable[[Amounts], int]]] = {
 
 _BY_LIBRARY: Final = (
     semconv.LIBRARY_NAME, semconv.CONFIG_NAME, semconv.CONFIG_HASH, semconv.WEIGHT_TYPE, semconv.ACTIVATION_TYPE,
-    semconv.GRANULARITY, semconv.BLOCK_SIZE, semconv.CALIBRATION_METHOD, semconv.WEIGHT_COUNT, semconv.LAYER_COUNT,
+    semconv.GRANULARITY, semconv.BLOCK_SIZE, semconv.CALIBRATION_METHOD, semconv.WEIGHT_COUNT, semconv.LAYER_COUNT, semconv.PASS_COUNT,
     semconv.OUTPUT_PATH, semconv.ACCURACY_COUNT,
 )  # fmt: skip
 """What a step of a library has for programs."""
@@ -595,6 +595,7 @@ _OF_LIBRARIES: Final[tuple[_Column, ...]] = (
     Column("CONFIGURATION", None, _configuration, longest=_LONGEST_NAME),
     _told(semconv.CALIBRATION_SAMPLE_COUNT, "SAMPLES", ""),
     _told(semconv.LAYER_COUNT, "LAYERS", ""),
+    _told(semconv.PASS_COUNT, "PASSES", ""),
     _told(semconv.ACCURACY_COUNT, "VALUES OF ACCURACY", ""),
     _told(semconv.OUTPUT_PATH, "OUTPUT"),
 )

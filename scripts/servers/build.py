@@ -4,7 +4,7 @@
     python scripts/servers/build.py --list     # prints where each is, as JSON; builds nothing
     python scripts/servers/build.py --check    # exit status 0 if all are built, else 1; silent
 
-Collector, Prometheus with promtool, Loki, and Alertmanager with amtool come from their Go modules,
+Collector, Prometheus with promtool, Loki, Caddy, and Alertmanager with amtool come from their Go modules,
 in the versions that docker-compose.yml pins; beside them the schema of compose files, actionlint for
 the workflows of GitHub Actions, and the library that Grafana shows panels with and speedscope (they need Node.js).
 They go to the folder that OTEL_QUANT_SERVERS names (default
@@ -85,6 +85,7 @@ ALERTMANAGER = Server(
     ("alertmanager", "amtool"),
     page=("github.com/prometheus/alertmanager", "ui/app/dist/index.html"),
 )
+CADDY = Server("caddy", HERE / "caddy" / "go.mod", ("caddy",))
 COMPOSE_SCHEMA = Server("compose-schema", None, ("compose-spec.json",), SCHEMA_MODULE)
 ACTIONLINT = Server(
     "actionlint", None, ("actionlint",), "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12"
@@ -98,7 +99,7 @@ SPEEDSCOPE = Server(
     ("node_modules/speedscope/dist/release/index.html",),
 )
 SERVERS = (
-    LOKI, PROMETHEUS, COLLECTOR, ALERTMANAGER, COMPOSE_SCHEMA, ACTIONLINT, GRAFANA_DATA, SPEEDSCOPE,
+    LOKI, PROMETHEUS, COLLECTOR, CADDY, ALERTMANAGER, COMPOSE_SCHEMA, ACTIONLINT, GRAFANA_DATA, SPEEDSCOPE,
 )  # fmt: skip
 """In the order of building, two at a time: what takes longest is first."""
 

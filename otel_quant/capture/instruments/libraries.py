@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
@@ -508,30 +508,37 @@ def note_parts(call: Mapping[str, Any], parts: Sized) -> None:
 
 
 def batches(function: Function, hook: Hook, library: Library) -> Function:
-    """A layer, if it is the first pass through a part of the model; the batches of the first part are the samples."""
-    arguments = Arguments(function)
+    """Batches that go through a part of the model, each a pass: first a layer begins; those of the first part are the samples."""
+    arguments, owners = Arguments(function), frozenset({library.distribution})
 
     @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        given = function(*args, **kwargs)
+        given, count = function(*args, **kwargs), _count_pass
         with FAULTS.kept_in(samples.COUNTING):
-            call = arguments.bound(args, kwargs)
-            if "Calibrating" in call.get("desc", ""):
-                owners, parts = {library.distribution}, _PARTS.get()
-                if parts:
-                    samples.expect_layers(len(call["activations"]), owners, "sample")
-                    samples.expect_layers(parts, owners)
-                    _PARTS.set(0)
+            call, parts = arguments.bound(args, kwargs), _PARTS.get()
+            if parts:
+                _PARTS.set(0)
+                count = _count_first_pass
+                total = len(call["activations"])
+                options = layer_values.variables_of("__call__").get("dataset_args")
+                passes = 1 + getattr(options, "propagate_error", True)  # through each part
+                samples.expect_layers(total, owners, "sample")
+                samples.expect_layers(total * parts * passes, owners, "pass")
+                samples.expect_layers(parts, owners)
+            if "Calibrating" in call.get("desc", ""):  # else the same batches go through it again
                 samples.count_layer(owners)
-                if parts:
-                    return samples.Counted(given, count=_count_batch)
-        return given
+        return samples.Counted(given, count=partial(count, owners))
 
     return wrapper
 
 
-def _count_batch(source: object, batch: Any) -> None:
+def _count_pass(owners: Collection[str], source: object, batch: object) -> None:
+    samples.count_layer(owners, "pass")
+
+
+def _count_first_pass(owners: Collection[str], source: object, batch: Any) -> None:
     samples.count_sample(None, batch[1])
+    _count_pass(owners, source, batch)
 
 
 def saving(function: Function, hook: Hook, library: Library) -> Function:

@@ -57,11 +57,11 @@ def count_sample(
             step.recorder.count_sample(step, items_in(batch), source, began)
 
 
-def count_layer(owners: Collection[str]) -> None:
-    """Counts one layer for the innermost open step of some distributions, if there is one."""
+def count_layer(owners: Collection[str], unit: str = "layer") -> None:
+    """Counts one layer, or pass, for the innermost open step of some distributions, if there is one."""
     with FAULTS.kept_in(COUNTING):
         if (step := step_counting(owners)) is not None:
-            step.recorder.count(step, "layer")
+            step.recorder.count(step, unit)
 
 
 def expect_layers(total: int | None, owners: Collection[str], unit: str = "layer") -> None:

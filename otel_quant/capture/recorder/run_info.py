@@ -155,12 +155,12 @@ def new_run_info(
     paths: bool = True, arguments: bool = True, folder: Path | None = None,
 ) -> RunInfo:  # fmt: skip
     """Describes the run that is about to begin in this process."""
-    rank = _integer(environ.get("RANK", ""))
+    rank, size = _rank_in(environ)
     if not carrier or "traceparent" not in carrier:
         carrier = present({name: environ.get(name.upper()) or None for name in _HEADERS})
     return RunInfo(
         id=os.urandom(8).hex(), pid=os.getpid(), name=name, limits=read_limits(), rank=rank,
-        world_size=_integer(environ.get("WORLD_SIZE", "")),
+        world_size=size,
         launched_ns=_launched_ns() if rank is not None else None,
         parent_carrier=carrier, paths=paths, origin=_origin(environ, paths, arguments, folder),
     )  # fmt: skip
@@ -208,7 +208,7 @@ def _origin(
     command = shown_command(sys.orig_argv if arguments else sys.orig_argv[:1], paths=paths)
     known = {
         semconv.PROCESS_COMMAND_LINE: command, semconv.PYTHON_VERSION: platform.python_version(),
-        semconv.HOST_NAME: machine.node,
+        semconv.HOST_NAME: machine.node, semconv.RUN_JOB: job_of(environ, machine.node),
         semconv.OS_DESCRIPTION: f"{machine.system} {machine.release} {machine.machine}",
         semconv.CPU_MODEL: _cpu_model(), semconv.CPU_COUNT: os.cpu_count(),
         semconv.CPU_LIMIT: _cpu_limit(), semconv.ADDRESS_SPACE_LIMIT: _resource_limit("RLIMIT_AS"),
@@ -220,6 +220,35 @@ def _origin(
     }  # fmt: skip
     of_ci = ci_of(environ)
     return {**of_ci, **{name: value for name, value in known.items() if value not in _UNKNOWN}}
+
+
+_STARTS_RANKS: Final = ("torchrun", "torch.distributed", "accelerate", "deepspeed")
+_JOBS: Final = {"slurm": "SLURM_JOB_ID", "ray": "RAY_JOB_ID", "torchrun": "TORCHELASTIC_RUN_ID"}
+_POD: Final = re.compile(r"\bk8s\.job\.name=([^,]+)")
+
+
+def _rank_in(environ: Mapping[str, str]) -> tuple[int | None, int | None]:
+    """Returns the rank of this process and how many there are: of a task of `srun`, unless it starts ranks itself."""
+    names = "RANK", "WORLD_SIZE"
+    starts = any(name in argument for name in _STARTS_RANKS for argument in sys.orig_argv[1:4])
+    if environ.get("SLURM_STEP_NUM_TASKS", "1") != "1" and "RANK" not in environ and not starts:
+        names = "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"
+    rank, size = (_integer(environ.get(name, "")) for name in names)
+    return rank, size
+
+
+def job_of(environ: Mapping[str, str], host: str) -> str:
+    """Returns what the ranks of a job share on all nodes, and those of others do not; empty if that is not known."""
+    known = {name: environ.get(variable, "") for name, variable in _JOBS.items()}
+    if "RANK" not in environ:  # else a step may be one node's torchrun
+        known["slurm"] += f".{environ.get('SLURM_STEP_ID', '')}"
+    pod = _POD.search(environ.get("OTEL_RESOURCE_ATTRIBUTES", ""))
+    index = environ.get("JOB_COMPLETION_INDEX")
+    of_pod = host.removesuffix(f"-{index}") if index else ""  # as an indexed job names its pods
+    known["kubernetes"] = pod[1] if pod else of_pod
+    found = [f"{name} {each}" for name, each in known.items() if each not in ("", "none", ".")]
+    address = f"{environ.get('MASTER_ADDR', '')}:{environ.get('MASTER_PORT', '')}"
+    return ", ".join(found) or address.strip(":")
 
 
 def _launched_ns() -> int | None:

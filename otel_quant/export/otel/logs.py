@@ -185,6 +185,8 @@ class LogsSink(Sink):
     def models_costed(self, event: Event) -> None:
         """Sends the heaviest nodes of each model, or why it could not be costed."""
         for cost in event.models:
+            if cost.is_checkpoint:
+                continue
             name, severity = semconv.MODEL_COST_EVENT, _INFO
             body: dict[str, Any] = {"heaviest": [dict(node) for node in cost.heaviest]}
             if cost.error is not None:

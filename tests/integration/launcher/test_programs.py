@@ -15,6 +15,7 @@ import pytest
 from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
 from scripts.interpreters import find
+from tests.fixtures.checkpoints import tensors
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import Launched, launcher
 
@@ -280,7 +281,7 @@ quantize_dynamic("float.onnx", "int8.onnx", nodes_to_exclude=EXCLUDED)
     ("excluded", "answer"),
     [
         ([], "no fault found, without a configuration to compare with: 1 of 1 layer int8, "),
-        (["m"], "the model has no quantized layer; its configuration asks for nothing; "),
+        (["m"], "the model has no quantized layer; 0 of 0 layers quantized, m left out, "),
     ],
 )
 def test_a_run_that_wrote_a_model_ends_with_what_an_audit_of_it_says(
@@ -294,6 +295,36 @@ def test_a_run_that_wrote_a_model_ends_with_what_an_audit_of_it_says(
     assert ended.stderr.count("audit: ") == 1  # not of the float model
     audited = launched.otel_quant("audit", "int8.onnx", "--against", "made")
     assert (audited.returncode, audited.stdout[: len(answer)]) == (int(bool(excluded)), answer)
+
+
+EXPORT = """
+import os, shutil, otel_quant
+with otel_quant.step("Export", attributes={"quant.output.path": "int4"}):
+    shutil.copytree("made4", "int4", copy_function=shutil.copyfile)
+"""
+WITHOUT = 'open("int4/model.safetensors", "r+b").truncate(200_000)\n'
+
+
+@pytest.mark.parametrize(
+    ("code", "answer"),
+    [
+        (EXPORT, "as configured: 28 of 28 layers int4, lm_head left out, "),
+        (EXPORT + WITHOUT, "model.safetensors is truncated: "),
+    ],
+    ids=["as it was", "changed since"],
+)
+def test_a_checkpoint_is_audited_in_the_program_and_again_where_it_was_changed_since(
+    code: str, answer: str, launched: Launched
+) -> None:
+    tensors("gptq4").write(launched.folder / "made4")
+    (launched.folder / "q.py").write_text(code)
+    ended = launched.run(["python", "q.py"], "--out", "made")
+    assert f"\naudit:     int4: {answer}" in ended.stderr
+    [model] = read(launched.folder / "made").runs[0].models
+    assert model["figures"]["audit.problem_count"] == 0
+    assert (
+        f"audit: {model['figures']['audit.answer']}" in launched.otel_quant("show", "made").stdout
+    )
 
 
 STAGES = {

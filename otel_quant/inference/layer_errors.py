@@ -16,7 +16,7 @@ from math import inf, isfinite
 from pathlib import Path
 from typing import Any, Final
 
-from otel_quant.inference.outputs import sqnr
+from otel_quant.inference.outputs import PROBABILITIES, sqnr
 
 CLAMPS: Final = frozenset({"Clip", "Relu"})
 CARRIES: Final = frozenset({
@@ -35,9 +35,6 @@ _QLINEAR: Final[Mapping[str, tuple[str, int, int]]] = {
     "QLinearAdd": ("Add", 6, 99), "QLinearMul": ("Mul", 6, 99),
 }  # fmt: skip
 """Operator on integers -> what it computes, and where the scale of its result and its bias are."""
-
-_PROBABILITIES: Final = frozenset({"Sigmoid", "Softmax"})
-"""Operators whose results are probabilities."""
 
 _BODIES: Final = frozenset({"If", "Loop"})
 
@@ -449,7 +446,7 @@ def _judged(own: TensorFile, output: str, base: TensorFile, like: str) -> tuple[
     ways = (own, output), (base, like)
     found = [it for file, name in ways if (it := file.makers.get(file.before(name, CARRIES)))]
     kinds = [each.op_type for each in found]
-    if len(found) < 2 or kinds[0] != kinds[1] or kinds[0] not in _PROBABILITIES:
+    if len(found) < 2 or kinds[0] != kinds[1] or kinds[0] not in PROBABILITIES:
         return output, like, ""
     return found[0].input[0], found[1].input[0], kinds[0]
 

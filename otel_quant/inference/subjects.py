@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from otel_quant.cost import CostError, InputSpec
-from otel_quant.cost.graph import TypedNode, dtypes, printable
+from otel_quant.cost.graph import CARRIES, QDQ, TypedNode, dtypes, printable
 from otel_quant.inference.accuracy_findings import FINDINGS
 from otel_quant.inference.arrays import saved_arrays
 from otel_quant.inference.fix.fix_results import sidecar
 from otel_quant.inference.model_process import ModelError, ModelProcess
 from otel_quant.inference.onnx_findings import CPU, OnnxEvidence, ran_in
 from otel_quant.inference.onnx_kernels import FileGraph, Part, RanGraph, placed, read_profile
+from otel_quant.inference.outputs import PROBABILITIES
 from otel_quant.inference.results import Accuracy, Ran, TensorError, alike_inputs, tensor_text
 from otel_quant.inference.rounds import MeasuredModel
 from otel_quant.inference.torch_profile import read_verbose
@@ -488,7 +489,17 @@ class OnnxModel(InProcess):
         return {"not_finite": found["not_finite"]}
 
     def _with_layers(self, found: Accuracy, base: InProcess) -> Accuracy:
-        """Adds how far each layer is off from the base's, and what probabilities are made of."""
+        """Adds how far each layer is off from the base's, and what probabilities are made of.
+
+        They are not compared with what they are made of.
+        """
+        is_by_place = base.outputs.keys().isdisjoint(self.outputs)
+        likes = zip(self.outputs, base.outputs if is_by_place else self.outputs, strict=False)
+        for name, like in likes if isinstance(base, OnnxModel) else ():
+            if self._has_probabilities(name) != base._has_probabilities(like):
+                why = f"a Softmax or Sigmoid makes output {name!r} of one of the two alone"
+                outputs = tuple(it for it in found.outputs if it.name != name)
+                found = replace(found, outputs=outputs, problem=why)
         outputs = [
             replace(it, behind=operator, sqnr_in_front=decibels)
             for it in found.outputs
@@ -499,6 +510,10 @@ class OnnxModel(InProcess):
             why = self._no_layers or "no tensor of the model is quantized and dequantized again"
             return replace(found, problem=f"--layers: {why}")
         return replace(found, layers=self.layers)
+
+    def _has_probabilities(self, name: str) -> bool:
+        op = self.file.past(self.file.maker_of(name), {*QDQ, *CARRIES})
+        return op is not None and op.kind in PROBABILITIES
 
 
 def _fed(path: str, options: Options) -> FileGraph:

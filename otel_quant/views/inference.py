@@ -609,6 +609,8 @@ def _what_ran(
         f"a run with the profiler on: {run}, of which kernels {kernels} and between them "
         f"{between} ({share}); {typical} of {counted(ran.runs, 'run')}",
     ))  # fmt: skip
+    if not ran.kernels:  # of a model whose outputs are constants
+        return
     operators = _table(_OPERATORS, ran.operators, f"operators-{number}", "Kernels by operator")
     yield operators.first(_MOST, "more operator")
     nodes = _nodes(ran)

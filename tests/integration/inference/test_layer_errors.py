@@ -529,3 +529,17 @@ def test_an_output_of_probabilities_has_the_error_of_what_they_are_made_of_too(
     assert (output.behind, output.sqnr_in_front) == (op_type, _sqnr(floats, ints))
     page = "".join(written(document(InferenceResult((result,), "1", {}, None, 2), 20), "markdown"))
     assert f"dB in front of its {op_type})" in page
+
+
+def test_probabilities_are_not_compared_with_what_they_are_made_of(tmp_path: Path) -> None:
+    drawn = np.random.default_rng(0).standard_normal((16, 8, 3, 3)).astype(np.float32)
+    for name, op_type in (("float", "Identity"), ("made", "Softmax")):
+        model = model_of_text(_PROBABILITIES % op_type, w=drawn / 9, four=np.float32(4))
+        onnx.save(model, tmp_path / f"{name}.onnx")
+    np.savez(tmp_path / "data.npz", **Samples().get_next())
+    [result] = _compared(tmp_path, "made")
+    assert result.accuracy is not None
+    assert result.accuracy.outputs == ()
+    assert (
+        result.accuracy.problem == "a Softmax or Sigmoid makes output 'y' of one of the two alone"
+    )

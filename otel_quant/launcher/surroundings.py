@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -29,6 +28,7 @@ from otel_quant.format.curve import name_of
 from otel_quant.format.event_file import process_file
 from otel_quant.launcher.start import now_ns
 from otel_quant.schema import semconv
+from otel_quant.schema.dataclass import dataclass, field
 from otel_quant.schema.readings import Limits
 from otel_quant.schema.units import duration_text, size
 

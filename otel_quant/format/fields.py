@@ -297,7 +297,9 @@ ENDING: Final = Fields("ending", {"time": number}, {
 })
 
 _FAILED: Final = {"pid": whole, "name": text, "began": whole, "ended": whole}
-FAILED: Final = Fields("failed", _FAILED, {"exit_code": _signed, "signal": text})
+FAILED: Final = Fields("failed", _FAILED, {
+    "exit_code": _signed, "signal": text, "rank": whole, "world_size": whole, "job": text,
+})
 """A child process that did not exit with 0."""
 
 # Of what must be there, a kill may leave nothing.

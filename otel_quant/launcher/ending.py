@@ -146,7 +146,7 @@ def failed_in(folder: Path, seen: Observation) -> list[dict[str, object]]:
         if is_python and not is_ended and not each.name.endswith(_OURS):
             how = {"exit_code": each.code} if each.code > 0 else {"signal": signal_name(-each.code)}
             told = {"pid": each.pid, "name": each.name, "began": each.began, "ended": each.ended}
-            failed.append({**told, **how})
+            failed.append({**told, **how, **each.rank})
     return failed
 
 

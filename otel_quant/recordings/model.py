@@ -8,6 +8,7 @@ units: bytes and seconds. What could not be measured, or is not known yet, is ab
 from __future__ import annotations
 
 import math
+import os
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -259,6 +260,11 @@ class Recording:
     # What its readers have worked out of all that is above, and ask for more than once
     memo: dict[object, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
+    @property
+    def place(self) -> str:
+        """Its path, or the URL that it was read from."""
+        return shown(os.fspath(self.path))
+
     def once(self, key: object, make: Callable[[], _Made]) -> _Made:
         """Returns what is made of the recording, the first time that it is asked for."""
         if key not in self.memo:
@@ -270,6 +276,18 @@ class Recording:
         """Returns the curve of a process or of the launcher, and when it began; without it an empty one."""
         found = self.curves.get(process, _NO_CURVE)
         return (found.began_ns - self.began_ns) / 1e9, found.curve
+
+
+COPIES: Final[dict[str, str]] = {}
+"""The URL of each copy of what is in a store, by its path."""
+
+
+def shown(path: str) -> str:
+    """Returns a path as it was given: within a copy the URL."""
+    for copy, url in COPIES.items():
+        if path == copy or path.startswith(copy + os.sep):
+            return url + path[len(copy) :]
+    return path
 
 
 def number(attributes: Attributes, name: str) -> float | None:

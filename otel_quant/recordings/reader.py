@@ -42,6 +42,7 @@ from otel_quant.recordings.outside import NAMES, outside_of, row_of
 from otel_quant.recordings.summary import limit, processors
 from otel_quant.schema import code_lines, semconv
 from otel_quant.schema.dataclass import dataclass, replace
+from otel_quant.schema.events import present
 from otel_quant.schema.units import duration_text
 
 
@@ -52,6 +53,15 @@ def read(path: Path, ending: Ending | None = None, *, in_brief: bool = False) ->
     from otel_quant.recordings.profile_reader import read_profile  # a folder does not need it
 
     return read_profile(path, in_brief=in_brief)
+
+
+def local(path: str, *, is_one: bool = False) -> Path:
+    """Returns a path; of a URL a copy of the recording there, or of all at it or below it."""
+    if "://" not in path:
+        return Path(path)
+    from otel_quant.recordings.stored import local_copy  # a folder does not need it
+
+    return local_copy(path, is_one=is_one)
 
 
 class _Folder:
@@ -181,7 +191,10 @@ class _Folder:
         return RecordedRun(
             id=f"{failed['pid']}-{failed['began']}", process=str(failed["pid"]), pid=failed["pid"],
             start=began, end=gone, began=began, gone=gone, state="killed" if name else "failed",
-            attributes={semconv.PROCESS_COMMAND_LINE: failed["name"]},
+            rank=failed.get("rank"), world_size=failed.get("world_size"), attributes=present({
+                semconv.PROCESS_COMMAND_LINE: failed["name"], semconv.RUN_JOB: failed.get("job"),
+                semconv.HOST_NAME: self._made.get("origin", {}).get(semconv.HOST_NAME),
+            }),
             error=name or f"exit code {failed.get('exit_code')}",
         )  # fmt: skip
 

@@ -107,12 +107,16 @@ ENTRY_POINT: Final = "steps:entry_point"
 OBSERVED: Final = "steps:observed"
 LAYER: Final = "samples:layer"
 LAYERS: Final = "series:layers"
+OBSERVERS: Final = "observers:of_layers"
+OF_CALIBRATOR: Final = "observers:of_calibrator"
 BAR: Final = "samples:bar"
 RETURNED: Final = "return"
 WATCH: Final = "forward_passes:watch"
 COUNT_PASSES: Final = "forward_passes:count_passes"
 END_CALIBRATION: Final = "forward_passes:end_calibration"
 NOTE_WEIGHTS: Final = "onnx_weights:note_weights"
+NOTE_MODULES: Final = "libraries:note_modules"
+NOTES: Final = (NOTE_WEIGHTS, NOTE_MODULES)  # What a model has is known when its step ends
 ALL: Final = ("*",)  # Every argument of a call is its configuration, but for models, data and files
 
 

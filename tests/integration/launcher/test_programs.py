@@ -371,7 +371,7 @@ def test_each_stage_that_raises_is_shown_as_failed_by_every_command_and_in_the_r
     for text in (ours.stderr, shown):
         assert "finished in" in text
         assert (
-            ", but 2 runs within it did not end well.\nearly.py failed with ValueError: no data.\n"
+            ", but 2 runs within it did not end well.\nearly.py failed with ValueError: no data, at <module> (early.py:1).\n"
             in text
         )
         found = re.findall(r"^\w+\.py +(ok|failed), memory peak .*: python (.*)$", text, re.M)

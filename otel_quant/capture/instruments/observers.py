@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.instruments.hooks import Function, Library, uncounted, wraps
+from otel_quant.capture.instruments.layer_values import variables_of
 from otel_quant.capture.recorder.observed_layers import ObservedLayer, ObservedLayers
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
@@ -63,15 +64,21 @@ _CHANGED: Final[list[tuple[type, str, Any]]] = []
 
 def of_model(call: Mapping[str, Any], library: Library) -> Callable[[], object]:
     """Notes what reaches the layers of its model."""
-    return partial(_MODEL.reset, _MODEL.set(call["model"]))
+    model = call["model"] if "model" in call else call["self"].model
+    return partial(_MODEL.reset, _MODEL.set(model))
 
 
 def of_layers(call: Mapping[str, Any], library: Library) -> Callable[[], object]:
     """Notes what reaches the layers of its model."""
-    model = call["model"] if "model" in call else call["self"].model
+    undo = of_model(call, library)
+    observe_hooked()
+    return undo
+
+
+def observe_hooked() -> None:
+    """Has what reaches the layers noted that the library hooks from now on in the step that the calling context is in."""
     if (step := RUNTIME.current_step()) is not None:
-        observe(step, model, hooks_layers=True)
-    return of_model({"model": model}, library)
+        observe(step, hooks_layers=True)
 
 
 def observe(step: OpenStep, model: Any = None, *, hooks_layers: bool = False) -> None:
@@ -182,7 +189,7 @@ def _note_range(layer: ObservedLayer, sample: int, low: Any, high: Any) -> None:
     if low is not None and low.device.type != "cpu":
         layer.on_gpu = low, high
     elif low is not None and low.numel():
-        lowest, highest = float(low.min()), float(high.max())
+        lowest, highest = map(float, (low, high) if low.numel() == 1 else (low.min(), high.max()))
         if not lowest > highest:  # which it is before the first, and not where one is not a number
             layer.ranged(sample, lowest, highest)
 
@@ -242,7 +249,11 @@ def _processing(make: Function) -> Function:
 
     @wraps(make)
     def wrapper(self: Any, name: str) -> Any:
-        return _noting(make(self, name), name, self.current_batch_index)
+        subset = variables_of("_run_single_subset_pass").get(
+            "subset", {}
+        )  # which knows its complete name
+        path = getattr(subset.get(name), "full_name", name)
+        return _noting(make(self, name), path, self.current_batch_index)
 
     return wrapper
 

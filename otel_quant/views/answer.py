@@ -492,17 +492,17 @@ def _written(recording: model.Recording, subject: ShownProcess) -> Iterator[str]
 def _calibration(recording: model.Recording) -> Iterator[str]:
     """Yields what is wrong with what calibrations have seen."""
     for each in model.steps_in(recording):
+        so_far = "" if each.step.end is not None else ", so far"
         for text in findings_of(each.run, each.step):
-            so_far = "" if each.step.end is not None else ", so far"
             yield f"{_named(each.step.name)}{so_far}: {text}."
 
 
 def _settled(recording: model.Recording) -> Iterator[str]:
     """Yields where fewer samples would have given the same ranges."""
     for each in model.steps_in(recording):
-        if settled := model.number(each.step.attributes, semconv.CALIBRATION_SETTLED):
-            of = f"{settled:,.0f} of {each.step.samples or 0:,} samples"
-            yield f"{_named(each.step.name)}: no range grew after {of}: so many would have given the same ranges."
+        if settled := each.step.attributes.get(semconv.CALIBRATION_SETTLED):
+            of = f"sample {settled:,} of {each.step.samples or 0:,}"
+            yield f"{_named(each.step.name)}: no range grew after {of}, so fewer would do."
 
 
 def findings_of(run: model.RecordedRun, step: model.RecordedStep) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -75,11 +74,6 @@ class Looked:
         run = f" ({process_name(self.recording, each.run)})" if len(self.recording.runs) > 1 else ""
         return printable(f"{each.step.name}{run}")
 
-    def findings(self) -> Iterator[tuple[PlacedStep, str]]:
-        """Yields what is wrong with what calibrations have seen, so far."""
-        for each in self.steps:
-            yield from ((each, text) for text in findings_of(each.run, each.step))
-
     def peak(self, each: PlacedStep) -> float | None:
         """Returns the highest memory of a step."""
         return self._summaries(each).value(each.step, summary.MEMORY_PEAK)
@@ -135,14 +129,12 @@ def _progress(each: PlacedStep) -> list[str]:
     silent = each.end - last.time if last is not None and step.end is None else 0.0
     if line and silent > _SILENT:  # something holds the GIL, or the process is stopped
         line += f" {duration_text(silent)} ago"
-    return list(filter(None, (str(step.counts), time_left(each.run, step), line)))
+    found = findings_of(each.run, step)
+    return list(filter(None, (str(step.counts), time_left(each.run, step), *found, line)))
 
 
 # --- lines --------------------------------------------------------------------------------
 
-_FIGURES: Final = re.compile(
-    r"[\d,.]+"
-)  # Of findings, which are told once though their figures change
 _EVERY: Final = 30.0  # Seconds between two lines on how the run goes on
 
 
@@ -151,7 +143,6 @@ class PlainView:
 
     def __init__(self) -> None:
         self._told: dict[tuple[str, int], bool] = {}  # whether the step had ended
-        self._found: set[tuple[str, int, str]] = set()
         self._next = 0.0
 
     def lines(self, recording: Recording) -> Iterator[str]:
@@ -166,11 +157,6 @@ class PlainView:
         elif now >= self._next:
             self._next = now + _EVERY
             news.append((now, _now(looked)))
-        for each, text in looked.findings():
-            key = (each.run.id, each.step.index, _FIGURES.sub("", text))
-            if key not in self._found:
-                self._found.add(key)
-                news.append((each.end, f"{looked.name(each)}: {text}"))
         for at, text in news:
             clock = time.localtime(recording.began_ns / 1e9 + at)
             yield f"{time.strftime('%H:%M:%S', clock)} {text}"
@@ -242,7 +228,6 @@ def screen(looked: Looked, width: int, height: int, log: Sequence[str] = ()) -> 
         *((f"{use.name:{max(_NAME, wide)}}{use.text}", "") for use in uses),
         *_activity(looked, width),
         *((line, "bold red") for line in limits),
-        *((f"{looked.name(each)}: {text}", "yellow") for each, text in looked.findings()),
         *((line, "") for line in ending_lines(recording.ending)),
     ]
     if log:

@@ -19,6 +19,7 @@ from otel_quant.capture.instruments.configuration import SHOWN, agreed, complete
 from otel_quant.capture.instruments.forward_passes import end_calibration
 from otel_quant.capture.instruments.hooks import HOOKS, Arguments, Function, Hook, Library, wraps
 from otel_quant.capture.instruments.layer_values import Layers, lower_is_better, value_of
+from otel_quant.capture.instruments.observers import observe_hooked
 from otel_quant.capture.instruments.series import add_part, layers
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
@@ -403,6 +404,7 @@ def blocks(call: Mapping[str, Any], library: Library) -> None:
 def note_plan(call: Mapping[str, Any], start: int) -> None:
     """Notes how many layers GPTQModel quantizes."""
     samples.expect_layers(len(call["context"].plan.steps) - start, {"gptqmodel"})
+    observe_hooked()  # what hooks them is loaded by now
 
 
 def kind_of_export(call: Mapping[str, Any]) -> str:

@@ -509,7 +509,7 @@ _GPTQMODEL: Final = "gptqmodel.models.base"
 _library(
     "gptqmodel",
     Hook("gptqmodel.models.auto", "GPTQModel.from_pretrained", STEP, ProfileStep.MODEL_LOADING),
-    Hook(_GPTQMODEL, "BaseQModel.quantize", STEP, ProfileStep.MODEL_QUANTIZATION, config=("self.quantize_config",), before=OBSERVERS),
+    Hook(_GPTQMODEL, "BaseQModel.quantize", STEP, ProfileStep.MODEL_QUANTIZATION, config=("self.quantize_config",), before="observers:of_model"),
     Hook(_GPTQMODEL, "BaseQModel.prepare_dataset", STEP, ProfileStep.DATASET_LOADING),
     Hook("gptqmodel.looper.stage_inputs_capture", "StageInputsCapture.cache_inputs", STEP, ProfileStep.CALIBRATION, counts="calibration_data"),
     Hook("gptqmodel.looper.extension", "LoopExtensions.start", OBSERVED, after="libraries:note_plan"),

@@ -41,7 +41,9 @@ def recorded_to_its_end(
     ended: Ending | None = None
     held = _HeldMessages()
     warner = _warner(folder, options.on_warning)
-    recording = LaunchedRecording(folder, began_ns, program.pid, arguments, environ)
+    recording = LaunchedRecording(
+        folder, began_ns, program.pid, arguments, environ, options.continues
+    )
     with _shown(folder, options.watch) as while_stopped:
         how = program.wait(while_stopped, recording.look_last)
         with FAULTS.kept_in("end of the recording"), suppress(KeyboardInterrupt):

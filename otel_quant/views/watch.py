@@ -21,7 +21,7 @@ from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
 from otel_quant.schema.figures import GPU_UTILIZATION, MEMORY, RESOURCES
 from otel_quant.schema.units import clock_text, duration_text, share_text, size
-from otel_quant.views.answer import ended_as, ending_lines, exceeded, time_left
+from otel_quant.views.answer import ended_as, ending_lines, exceeded, restart_text, time_left
 from otel_quant.views.charts import Values
 from otel_quant.views.curves import LEVELS, NO_GRID, OTHER_LEVELS, grid_of
 from otel_quant.views.document import Column, Document, Row, Table
@@ -187,7 +187,8 @@ def _now(looked: Looked) -> str:
     running = [each for each in looked.steps if each.step.state == "running"]
     known = ((looked.name(at), *_progress(at), exceeded(at.run, at.step)) for at in running)
     texts = (", ".join(filter(None, each)) for each in known)
-    return "; ".join((*texts, f"memory {looked.memory().text}"))
+    told = (*texts, restart_text(looked.recording), f"memory {looked.memory().text}")
+    return "; ".join(filter(None, told))
 
 
 # --- a screen -----------------------------------------------------------------------------
@@ -227,6 +228,7 @@ def screen(looked: Looked, width: int, height: int, log: Sequence[str] = ()) -> 
         *((f"{use.name:{max(_NAME, wide)}}{use.text}", "") for use in uses),
         *_activity(looked, width),
         *((line, "bold red") for line in limits),
+        *((line, "") for line in filter(None, (restart_text(recording),))),
         *((line, "") for line in ending_lines(recording.ending)),
     ]
     if log:

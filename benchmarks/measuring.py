@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
@@ -112,3 +112,17 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         print("  ".join([first, *rest]).rstrip())
         if number == 0:
             print("  ".join("-" * width for width in widths))
+
+
+PAGE: Final = Path(__file__).parents[1] / "docs" / "performance.md"
+
+
+def write_table(mark: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Puts a table into docs/performance.md, in place of the one that begins with a mark."""
+    page = PAGE.read_text(encoding="utf-8")
+    before, found, rest = page.partition(mark)
+    after = rest.partition("\n\n")[2]
+    every = (head, ["---", *["---:"] * (len(head) - 1)], *rows)
+    lines = "\n".join(" | ".join(["", *row, ""]).strip() for row in every)
+    assert found, f"{PAGE} has no line that begins with {mark!r}"
+    PAGE.write_text(f"{before}{lines}\n\n{after}", encoding="utf-8")

@@ -46,13 +46,16 @@ Functions that a program calls for one layer after another, outside of a step, a
 with the last call, when another step begins, its thread ends or 5 s pass without one.
 
 `otel-quant run -- llama-quantize ...` is a step too, of the library llama.cpp: its layers are the tensors that the program
-prints ("[  12/ 291] blk.0"), its types those that it converts to. `convert_hf_to_gguf.py` is a program of `gguf`.
+prints ("[  12/ 291] blk.0"), its types those that it converts to; where it fails, the reason is what it printed. `--dry-run`
+quantizes nothing and has no step. `convert_hf_to_gguf.py` is a program of `gguf`. Both were run with the sources of build 11434.
 
 Within the steps and entry points of a library that is built on another, the other's calls
 are not reported. Figures and attributes of the steps: [telemetry.md](telemetry.md).
 
 A step counts the calibration samples and the layers that it begins, and knows of how many where the library does:
-`quant.calibration.sample_count` of `sample_total`, `quant.layer_count` of `layer_total`. `watch` shows them while the step
+`quant.calibration.sample_count` of `sample_total`, `quant.layer_count` of `layer_total`. LLM Compressor takes all
+samples through one part of a model after another, mostly twice: its samples are counted once, and each batch through a part is
+a pass, `quant.pass_count` of `pass_total`. `watch` shows them while the step
 runs ("layer 17 of 32, about 40 min left"), and after a kill so do `show` and the report. A layer is what the library goes
 through one after the other: a decoder layer in Quark, AutoRound and GPTQModel, a part of the model in LLM Compressor, a
 linear layer in HQQ and optimum-quanto, a node in NNCF and in Quark for ONNX, a tensor in GGUF files. Each loop over layers counts from the first one again.

@@ -7,7 +7,6 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +23,7 @@ from otel_quant.format.event_file import (
 )
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Spot
+from otel_quant.schema.dataclass import dataclass, field, replace
 from otel_quant.schema.events import EVENTS, Event, Sink, method_of, present, shown_custom
 from otel_quant.schema.figures import curve_levels, curve_totals
 from otel_quant.schema.readings import UNITS, CostedModel, Counts, Reading, RunInfo, StepInfo
@@ -144,7 +144,7 @@ class RecordingSink(Sink):
         """Writes how many samples or layers a step goes through."""
         assert event.step is not None
         if event.step.index in self._steps:
-            self._write(event, kind=f"{event.counts.newest}s.expected")
+            self._write(event, kind=f"{UNITS[event.counts.newest or 'sample'].several}.expected")
             with self._lock:
                 self._write_state()
 
@@ -186,7 +186,7 @@ class RecordingSink(Sink):
             counts: dict[str, dict[str, int]] = {}
             for step in event.steps:
                 for unit, (done, _) in step.counts.items():
-                    counts.setdefault(f"{unit}s", {})[str(step.info.index)] = done
+                    counts.setdefault(UNITS[unit].several, {})[str(step.info.index)] = done
             self._write(event, counts, "heartbeat")
         if event.clock_ns >= self._stacks.due_ns:
             self._write_stacks(event)
@@ -255,7 +255,7 @@ class RecordingSink(Sink):
             told, step.told, step.told_ns = step.told, Counts(step.counts), event.clock_ns
             for unit, count in step.told.items():
                 if count != told.get(unit):
-                    number = {"index": index, f"{unit}s": count.done}
+                    number = {"index": index, UNITS[unit].several: count.done}
                     self._write(event, number, UNITS[unit].consumed)
 
 

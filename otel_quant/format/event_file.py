@@ -231,7 +231,7 @@ class StateFile(PageFile):
 def _step_text(index: int, counts: Counts, spot: Spot | None) -> str:
     step: dict[str, Any] = {"index": index}
     for unit, (done, total) in counts.items():
-        step |= {f"{unit}s": done, UNITS[unit].expected: total}
+        step |= {UNITS[unit].several: done, UNITS[unit].expected: total}
     if spot is not None:
         more = {"own": spot.own, "waits_for": spot.waits_for or None}
         step |= {"line": spot.leaf, **present(more)}

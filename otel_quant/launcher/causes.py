@@ -10,7 +10,6 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -31,7 +30,8 @@ from otel_quant.recordings.model import (
     number,
 )
 from otel_quant.schema import semconv
-from otel_quant.schema.readings import GpuReading, ProfileStep
+from otel_quant.schema.dataclass import dataclass, field
+from otel_quant.schema.readings import UNITS, GpuReading, ProfileStep
 from otel_quant.schema.units import counted, duration_text, share_text, size
 
 ENDS_WORKERS: Final = frozenset({"SIGTERM", "SIGINT", "SIGHUP", "SIGPIPE"})
@@ -574,7 +574,7 @@ def advice_for(situation: Situation) -> tuple[Advice, ...]:
         "place": f" at {grown.spot.words}" if grown is not None else "",
         "recording": shlex.quote(situation.recording),
         "needed": size((situation.expected or 0) * _SPARE),
-        "every": f"{counts.current.total} {unit}s",
+        "every": f"{counts.current.total} {UNITS[unit].several}",
         "fitting": situation.fitting,
         "setting": " (Quark: CalibDataSize)" if situation.library == "amd-quark" else "",
     }

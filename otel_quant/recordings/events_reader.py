@@ -120,10 +120,13 @@ class ReadRun:
     def _on_layers_expected(self, event: _Event, at: float) -> None:
         self._on_samples_expected(event, at, "layer")
 
+    def _on_passes_expected(self, event: _Event, at: float) -> None:
+        self._on_samples_expected(event, at, "pass")
+
     def _on_samples_consumed(self, event: _Event, at: float) -> None:
         _all_counted(self._open[event["index"]], event, at)
 
-    _on_layers_begun = _on_samples_consumed
+    _on_layers_begun = _on_passes_begun = _on_samples_consumed
 
     def _on_models_costed(self, event: _Event, _: float) -> None:
         self._models.extend(event["models"])
@@ -139,8 +142,8 @@ class ReadRun:
         self._checkpoint_at(event["name"], "point", event, at, event.get("step"))
 
     def _on_heartbeat(self, event: _Event, at: float) -> None:
-        for unit in UNITS:
-            for number, done in event.get(f"{unit}s", {}).items():
+        for unit, names in UNITS.items():
+            for number, done in event.get(names.several, {}).items():
                 _counted(self._open[int(number)], unit, done, at)
         given = event.get("attributes", {})
         self._known["last"] = LastReading(time=at, attributes=given, open_steps=tuple(self._open))
@@ -221,9 +224,9 @@ def _recorded_step(step: dict[str, Any], state: State, end: float | None = None)
 
 
 def _all_counted(step: dict[str, Any], event: _Event, at: float) -> None:
-    for unit in UNITS:
-        if f"{unit}s" in event:
-            _counted(step, unit, event[f"{unit}s"], at)
+    for unit, names in UNITS.items():
+        if names.several in event:
+            _counted(step, unit, event[names.several], at)
 
 
 def _counted(step: dict[str, Any], unit: str, done: int, at: float) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import Token
-from dataclasses import dataclass, field
 from numbers import Integral, Real
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from otel_quant.schema import readings, semconv
 from otel_quant.schema.code_lines import Node, Spot
+from otel_quant.schema.dataclass import dataclass, field
 
 _PHASES: Final[Mapping[str, readings.Phase]] = {"started": "start", "ended": "end"}
 
@@ -209,8 +209,10 @@ FIELDS: Final[Mapping[str, EventField]] = {
     "number": EventField("whole", attrgetter("layer.number")),
     "total": EventField("whole", attrgetter("counts.current.total")),
     "layers": EventField("whole"),
+    "passes": EventField("whole"),
     "samples by step": EventField("whole by name"),
     "layers by step": EventField("whole by name"),
+    "passes by step": EventField("whole by name"),
     "resource": EventField("attributes"),
     "trace_id": EventField("32 digits"),
     "span_id": EventField("16 digits"),
@@ -239,17 +241,20 @@ EVENTS: Final[Mapping[str, EventKind]] = {
     "run.started": _kind("a run begins; without an SDK, `trace_id` and `parent_span_id` come from `TRACEPARENT`, and `resource` has the program's name", "run", ["rank", "world_size", "resource", *_SPANNED]),
     "run.attributes": _kind("more is known of the run, or a worker has begun another root span", "run", ["resource", "attributes", *_IDS], is_received=False),
     "step.started": _kind("a step opens, before its code runs", "run index name step_kind", ["parent", "mark", *_SPANNED]),
-    "progress.expected": _kind("it is known how many calibration samples or layers a step goes through, the newest of its counts"),
+    "progress.expected": _kind("it is known how many calibration samples, layers or passes a step goes through, the newest of its counts"),
     "samples.expected": _kind("how many samples a step will consume", "run index total", is_received=False),
     "layers.expected": _kind("how many layers a step goes through from now on", "run index total", is_received=False),
+    "passes.expected": _kind("how many passes through parts of the model a step makes", "run index total", is_received=False),
     "samples.consumed": _kind("a second or more after the last of a step, in a long step less often", "run index samples", is_received=False),
     "layers.begun": _kind("as often", "run index layers", is_received=False),
+    "passes.begun": _kind("as often", "run index passes", is_received=False),
     "step.ended": _kind("a step has closed", "run index", ["samples", "items", *_OUTCOME]),
     "layer.measured": _kind(f"the library has computed how well it has quantized a layer; of a step {semconv.MOST_LAYERS:,} at most", "run index number layer measure", ["value", "better", "unit"]),
+    "layer.observed": _kind(f"a calibration ends, for each layer that has an observer; of a step {semconv.MOST_LAYERS:,} at most", "run index name", ["attributes"]),
     "checkpoint": _kind("another checkpoint was taken", "run name", ["step", *_CHECKPOINT]),
     "models.costed": _kind("the cost of models is known", "run models"),
     "reading.taken": _kind("about once a second; while a sink receives it no sample is taken"),
-    "heartbeat": _kind("every 30 s; `samples` and `layers` by index of the open steps", "run", ["attributes", "samples by step", "layers by step"], is_received=False),
+    "heartbeat": _kind("every 30 s; `samples`, `layers` and `passes` by index of the open steps", "run", ["attributes", "samples by step", "layers by step", "passes by step"], is_received=False),
     "forecast.exceeded": _kind("memory will not suffice, once for a step"),
     "forecast.stalled": _kind("a step waits for its next sample far too long"),
     "run.reported": _kind("a worker process is between two tasks and may be terminated at any time; the run goes on with the next step, if there is one"),

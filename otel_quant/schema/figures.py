@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, Final, Literal, TypeAlias
+
+from otel_quant.schema.dataclass import dataclass, field, replace
 
 Number: TypeAlias = int | float
 
@@ -57,7 +58,9 @@ class Metric:
     # Keys of the points' attributes. A resource leaves them out: they follow from the labels of the
     # series that show its figures.
     attributes: tuple[str, ...] = ()
-    buckets: tuple[float, ...] = ()  # Boundaries of a histogram's buckets, in ``unit``
+    # Boundaries of a histogram's buckets, in ``unit``. Each is a series of every kind of step of every run: none where
+    # the sum and the count say it all.
+    buckets: tuple[float, ...] = ()
     former: tuple[str, ...] = ()  # Names that it had before; dashboards show series with those too
 
 
@@ -187,8 +190,7 @@ class Resource:
 # fmt: off
 # --- process memory -----------------------------------------------------------------------
 
-# Buckets from 64 MiB to 2 TiB, by doubling.
-STEP_MEMORY_PEAK: Final = Metric("quant.step.memory.peak", "histogram", "By", "Highest RSS of the process tree during a step.", buckets=tuple(float(1 << power) for power in range(26, 42)))
+STEP_MEMORY_PEAK: Final = Metric("quant.step.memory.peak", "histogram", "By", "Highest RSS of the process tree during a step.")
 STEP_MEMORY_GROWTH: Final = Metric("quant.step.memory.growth", "gauge", "By", "RSS of the process tree at a step's end minus that at its start; for a step that ran more than once, the last time.")
 TREE_MEMORY: Final = Figure(
     "memory", "By", "RSS of the process tree", attrgetter("tree_rss"), LEVEL, "806092800", checkpoint="memory",
@@ -361,8 +363,7 @@ CPU: Final = Resource("cpu", (CPU_USER, CPU_SYSTEM, MAJOR_FAULTS, CPU_WAIT, CPU_
 
 # --- cache directories --------------------------------------------------------------------
 
-# Buckets from 1 MiB to 2 TiB, by a factor of 4.
-_STEP_CACHE_PEAK: Final = Metric("quant.step.cache.disk.peak", "histogram", "By", "Largest growth of a cache directory during a step.", buckets=tuple(float(1 << power) for power in range(20, 42, 2)))
+_STEP_CACHE_PEAK: Final = Metric("quant.step.cache.disk.peak", "histogram", "By", "Largest growth of a cache directory during a step.")
 CACHE_GROWTH: Final = Figure(
     "cache.disk", "By", "Growth on disk of the cache directory that has grown most since it was made", lambda growth: growth, ("peak",), "306429952",
     steps=(Series(_STEP_CACHE_PEAK, "peak"),),

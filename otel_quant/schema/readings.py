@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 from otel_quant.schema import semconv
+from otel_quant.schema.dataclass import dataclass, field
 
 # --- how far a step is: which calibration sample or layer it has begun, of how many ------------
 
@@ -23,6 +23,7 @@ from otel_quant.schema import semconv
 class Unit:
     """What a step goes through one after the other."""
 
+    several: str  # Its name in the plural: field of a recording, how many were begun
     count: str  # Attribute: how many it has begun
     total: str  # Attribute: how many there are
     metric: str  # Counter of those that were begun
@@ -33,8 +34,10 @@ class Unit:
 
 
 UNITS: Final[Mapping[str, Unit]] = {
-    "layer": Unit(semconv.LAYER_COUNT, semconv.LAYER_TOTAL, semconv.STEP_LAYERS, semconv.STEP_LAYER_PROGRESS, "layers.begun", "expected_layers", {"memory": semconv.FORECAST_MEMORY_PER_LAYER, "gpu": semconv.FORECAST_GPU_MEMORY_PER_LAYER}),
-    "sample": Unit(semconv.CALIBRATION_SAMPLE_COUNT, semconv.CALIBRATION_SAMPLE_TOTAL, semconv.CALIBRATION_SAMPLES, semconv.CALIBRATION_PROGRESS, "samples.consumed", "expected", {"memory": semconv.FORECAST_MEMORY_PER_SAMPLE, "gpu": semconv.FORECAST_GPU_MEMORY_PER_SAMPLE}),
+    "layer": Unit("layers", semconv.LAYER_COUNT, semconv.LAYER_TOTAL, semconv.STEP_LAYERS, semconv.STEP_LAYER_PROGRESS, "layers.begun", "expected_layers", {"memory": semconv.FORECAST_MEMORY_PER_LAYER, "gpu": semconv.FORECAST_GPU_MEMORY_PER_LAYER}),
+    # Of a batch through a part of the model; never the newest of the counts, of which forecasts are made.
+    "pass": Unit("passes", semconv.PASS_COUNT, semconv.PASS_TOTAL, semconv.STEP_PASSES, semconv.STEP_PASS_PROGRESS, "passes.begun", "expected_passes", {}),
+    "sample": Unit("samples", semconv.CALIBRATION_SAMPLE_COUNT, semconv.CALIBRATION_SAMPLE_TOTAL, semconv.CALIBRATION_SAMPLES, semconv.CALIBRATION_PROGRESS, "samples.consumed", "expected", {"memory": semconv.FORECAST_MEMORY_PER_SAMPLE, "gpu": semconv.FORECAST_GPU_MEMORY_PER_SAMPLE}),
 }  # fmt: skip
 """By name, in the order in which texts have them."""
 
@@ -340,6 +343,7 @@ class StepProgress:
     info: StepInfo  # Its description
     counts: Counts = field(default_factory=Counts)  # How many samples and layers it has begun
     forecast: Forecast = field(default_factory=Forecast)  # Where it will be after them
+    findings: tuple[str, ...] = ()  # What is wrong with its calibration so far
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,6 +376,22 @@ class LayerAccuracy(NamedTuple):
     unit: str | None = None  # UCUM unit; None if it has none
     number: int = 0  # Position among the values of the step, from 0
     time_ns: int = 0  # Wall clock when it was known
+
+
+class LayerSeen(NamedTuple):
+    """What reached a layer in a calibration, as far as an observer of the library tells."""
+
+    layer: str  # Its name in the model, or that of a tensor
+    samples: int  # Samples of which something reached it
+    tokens: int | None  # Vectors of features that did, or images; None where no shape tells
+    sample: int | None = None  # The first sample after which its range was not finite, from 1
+    is_finite: bool = True
+    growth: float | None = (
+        None  # By how much its range grew in the last tenth of the samples: 9.8 times
+    )
+    settled: int | None = (
+        None  # The sample from which on its range has grown by a hundredth at most
+    )
 
 
 def worst_first(layers: Iterable[LayerAccuracy]) -> list[LayerAccuracy]:

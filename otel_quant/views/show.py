@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from operator import attrgetter
-from statistics import median
 from typing import Any, Final, TypeAlias
 
+from otel_quant.diagnosis.growth import median
 from otel_quant.recordings import summary
 from otel_quant.recordings.continued import earlier_runs
 from otel_quant.recordings.model import (
@@ -27,20 +27,22 @@ from otel_quant.recordings.profile_reader import OF_RUN, PEAKS
 from otel_quant.schema import semconv
 from otel_quant.schema.events import present
 from otel_quant.schema.figures import MODEL_FIGURES, ModelFigure
-from otel_quant.schema.readings import OWN_MEMORY, LayerAccuracy, worst_first
+from otel_quant.schema.readings import OWN_MEMORY, UNITS, LayerAccuracy, worst_first
 from otel_quant.schema.units import counted, cut, duration_text, share_text, size
 from otel_quant.views import document as doc
+from otel_quant.views import ranks as job
 from otel_quant.views import steps
 from otel_quant.views.answer import BAD_STATES, brief, ending_parts, outcome, sentences
 from otel_quant.views.gpu_devices import device_table
-from otel_quant.views.text import cell_text, listed, phrase, precision_text
+from otel_quant.views.text import cell_text, listed, phrase, plain, precision_text
 
 
 def document(recordings: Mapping[str, Recording], most_steps: int | None = None) -> doc.Document:
     """Returns recordings as a document, with so many steps of each run at most."""
     parts = {name: _parts(name, each, most_steps) for name, each in recordings.items()}
     return doc.Document(
-        _titled(parts), ", ".join(recordings), "Quantization runs",
+        chain(job.parts_of_job([*recordings.values()]), _titled(parts)), ", ".join(recordings),
+        "Quantization runs",
         any(each.state in BAD_STATES for each in recordings.values()),
         sheet=lambda: _sheet(recordings), data=lambda: list(_data(recordings)),
         brief=None if len(recordings) > 1 else lambda: brief(*recordings.values()),
@@ -80,7 +82,8 @@ def _parts(name: str, recording: Recording, most_steps: int | None) -> Iterator[
 
 
 def _parts_of_several(recording: Recording, most_steps: int | None) -> Iterator[doc.Part]:
-    """Yields one table of the steps of all processes, and a line for each of them."""
+    """Yields the ranks, if any, one table of the steps of all processes, and a line for each of them."""
+    yield from job.rank_tables(job.ranks_in(recording))
     yield from _step_tables(recording, recording.runs, most_steps)
     facts: list[tuple[str, doc.Cell]] = []
     seen: set[str] = set()
@@ -112,7 +115,7 @@ def _titled_runs(name: str, recording: Recording) -> dict[str, RecordedRun]:
     found: dict[str, RecordedRun] = {}
     for run in recording.runs:
         rank = "" if run.rank is None else f", rank {run.rank}"
-        title = f"{recording.path}: process {run.process}{rank}"
+        title = f"{recording.place}: process {run.process}{rank}"
         found[title if title not in found else f"{title}, run {run.id}"] = run
     return found
 
@@ -472,14 +475,16 @@ def _recording_data(recording: Recording) -> dict[str, Any]:
     before = earlier_runs(recording)
     whole = sum(each.duration for each in (recording, *before)) if before else None
     peak, limit = summary.value(recording, summary.MEMORY_PEAK), steps.memory_limit(recording)
+    ranks = doc.records(job.COLUMNS, job.ranks_in(recording))
     return present({
-        "path": str(recording.path),
+        "path": recording.place,
         "state": recording.state,
         **dict.fromkeys(("duration_secs", "duration_seconds"), recording.duration),
         "continues": [str(each.path) for each in before] or None, "duration_in_all_seconds": whole,
         "memory_peak": peak, "memory_limit": limit,
         "memory_peak_bytes": peak, "memory_limit_bytes": limit,
         "problems": list(recording.problems),
+        "ranks": [{key: plain(it) for key, it in each.items()} for each in ranks] or None,
         "ending": recording.ending and dataclasses.asdict(recording.ending),
     })  # fmt: skip
 
@@ -502,8 +507,8 @@ def _last_reading(recording: Recording, run: RecordedRun) -> dict[str, Any] | No
 
 def _counts(step: RecordedStep) -> Iterator[tuple[str, int | None]]:
     for unit, (done, total) in step.counts.items():
-        yield f"{unit}s", done or None
-        yield f"expected_{unit}s", total
+        yield UNITS[unit].several, done or None
+        yield f"expected_{UNITS[unit].several}", total
 
 
 def _rows(run: steps.ShownRun) -> Iterator[dict[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, pairwise
 from operator import attrgetter
@@ -20,6 +19,7 @@ from otel_quant.recordings.summary import outermost_runs
 from otel_quant.schema import figures, semconv
 from otel_quant.schema.catalog import QUANTITIES
 from otel_quant.schema.code_lines import AFTER, BEFORE, BETWEEN, Amounts
+from otel_quant.schema.dataclass import dataclass
 from otel_quant.schema.units import counted, cut, duration_text
 from otel_quant.views.document import ONE, Cell, Column, Row, Table, UnitCell, known
 from otel_quant.views.text import phrase, plain, share_of
@@ -543,7 +543,7 @@ _SPLIT: Final[Mapping[str, Callable[[Amounts], int]]] = {
 
 _BY_LIBRARY: Final = (
     semconv.LIBRARY_NAME, semconv.CONFIG_NAME, semconv.CONFIG_HASH, semconv.WEIGHT_TYPE, semconv.ACTIVATION_TYPE,
-    semconv.GRANULARITY, semconv.BLOCK_SIZE, semconv.CALIBRATION_METHOD, semconv.WEIGHT_COUNT, semconv.LAYER_COUNT,
+    semconv.GRANULARITY, semconv.BLOCK_SIZE, semconv.CALIBRATION_METHOD, semconv.WEIGHT_COUNT, semconv.LAYER_COUNT, semconv.PASS_COUNT,
     semconv.OUTPUT_PATH, semconv.ACCURACY_COUNT,
 )  # fmt: skip
 """What a step of a library has for programs."""
@@ -595,6 +595,7 @@ _OF_LIBRARIES: Final[tuple[_Column, ...]] = (
     Column("CONFIGURATION", None, _configuration, longest=_LONGEST_NAME),
     _told(semconv.CALIBRATION_SAMPLE_COUNT, "SAMPLES", ""),
     _told(semconv.LAYER_COUNT, "LAYERS", ""),
+    _told(semconv.PASS_COUNT, "PASSES", ""),
     _told(semconv.ACCURACY_COUNT, "VALUES OF ACCURACY", ""),
     _told(semconv.OUTPUT_PATH, "OUTPUT"),
 )

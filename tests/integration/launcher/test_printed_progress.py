@@ -1,6 +1,7 @@
 """`llama-quantize` is a step whose layers are the tensors that it prints; its output and its end are its own.
 
-A script prints its lines here, as of llama.cpp's build 11434: to compile it takes an hour.
+What the program of llama.cpp's build 11434 prints is in `llama_quantize.txt`, which a script prints again: to compile it
+takes 6 minutes of CPU.
 """
 
 from __future__ import annotations
@@ -16,35 +17,28 @@ from otel_quant.schema import semconv
 from otel_quant.schema.readings import Counts
 from tests.fixtures.programs import Launched
 
-LINES = """#!/bin/sh
-say() { printf "$@" >&2; }
-say "main: quantizing '%s' to '%s' as %s using 2 threads\\n" "$1" "$2" "$3"
-i=0
-for name in token_embd.weight blk.0.attn_norm.weight blk.0.attn_q.weight output.weight; do
-  i=$((i + 1))
-  say "[%4d/%4d] %-36s - [%s], type = %6s, " $i 4 $name "   64,    64,     1,     1" f32
-  case $name in
-    *norm*) say "size = %8.3f MiB\\n" 0.016 ;;
-    *_q*) say "converting to q6_K .. "; eval "$4"; say "size = %8.2f MiB -> %8.2f MiB\\n" 1 .25 ;;
-    *) say "converting to q4_K .. "; say "size = %8.2f MiB -> %8.2f MiB\\n" 1 .15 ;;
-  esac
-done
-printf "\\nmain: quantize time = %8.2f ms\\n" 12
+PRINTED = Path(__file__).with_name("llama_quantize.txt").read_text()
+AT_THE_THIRD = PRINTED.index(" size", PRINTED.index("[   3/  21]"))
+LINES = f"""#!/bin/sh
+head -c {AT_THE_THIRD} printed >&2; eval "$1"; tail -c +{AT_THE_THIRD + 1} printed >&2
+printf "\\nllama_quantize: quantize time =   268.29 ms\\n"
 """
+REFUSED = "llama_model_quantize: failed to quantize: this quantization requires an imatrix!"
 KNOWN = "until grep -qs layers otel-quant-*/state*; do sleep .1; done"
 """What waits until the recording has the layers."""
 
 ALL = {
     semconv.CONFIG_NAME: "Q4_K_M", semconv.WEIGHT_TYPE: "Q4_K, Q6_K",
-    semconv.INPUT_PATH: "in.gguf", semconv.OUTPUT_PATH: "out.gguf",
+    semconv.INPUT_PATH: "f.gguf", semconv.OUTPUT_PATH: "o.gguf",
 }  # fmt: skip
 
 
-def script(folder: Path, name: str, more: str = "") -> list[str]:
-    """Returns the command of a script that does something more at the third of four tensors."""
+def script(folder: Path, name: str, more: str = "", printed: str = PRINTED) -> list[str]:
+    """Returns the command of a script that does something more in the third of 21 tensors."""
+    (folder / "printed").write_text(printed)
     (folder / name).write_text(LINES)
     (folder / name).chmod(0o755)
-    return [f"./{name}", "in.gguf", "out.gguf", "Q4_K_M", more]
+    return [f"./{name}", more]
 
 
 def step_of(launched: Launched) -> tuple[str, Counts, dict[str, Any]]:
@@ -56,7 +50,7 @@ def step_of(launched: Launched) -> tuple[str, Counts, dict[str, Any]]:
 @pytest.mark.parametrize(
     ("more", "state", "layers", "code"),
     [
-        ("sleep .1", "ended", 4, 0),
+        ("sleep .1", "ended", 21, 0),
         ("exit 3", "failed", 3, 3),
         (f"{KNOWN}; kill -9 $$", "killed", 3, -signal.SIGKILL),
         # As the launcher passes it on
@@ -70,15 +64,29 @@ def test_the_tensors_that_it_prints_are_the_layers_of_a_step(
     ours = launched.run(program, "--quiet", "--no-report")
     assert ours.returncode == code
     found, counts, known = step_of(launched)
-    assert (found, str(counts)) == (state, f"layer {layers} of 4")
+    assert (found, str(counts)) == (state, f"layer {layers} of 21")
     if code >= 0:
         bare = launched.run_bare(program)
         assert (ours.stdout, ours.stderr) == (bare.stdout, bare.stderr)
         assert known == ALL
 
 
-def test_another_program_that_prints_such_lines_has_no_step(launched: Launched) -> None:
-    launched.run(script(launched.folder, "convert"), "--quiet", "--no-report")
+def test_the_failure_that_it_prints_is_why_it_failed(launched: Launched) -> None:
+    program = script(launched.folder, "llama-quantize", f"printf '\\n{REFUSED}\\n' >&2; exit 1")
+    launched.run(program, "--quiet", "--no-report")
+    [step] = read(launched.recording).runs[0].steps
+    assert step.error_message == REFUSED.partition(": ")[2]
+
+
+@pytest.mark.parametrize("name", ["llama-quantize", "convert"])
+def test_what_quantizes_nothing_and_another_program_have_no_step(
+    launched: Launched, name: str
+) -> None:
+    dry = PRINTED.replace(
+        "quantizing 'f.gguf' to 'o.gguf'", "calculating quantization size for 'f.gguf'"
+    )
+    printed = {"llama-quantize": dry, "convert": PRINTED}[name]
+    launched.run(script(launched.folder, name, printed=printed), "--quiet", "--no-report")
     assert all(not run.steps for run in read(launched.recording).runs)
 
 

@@ -62,14 +62,24 @@ def counted(samples: int) -> dict[str, Any]:
 
 def counted_in_parts(samples: int, parts: int) -> dict[str, Any]:
     """Returns the attributes of a loop in which every part of the model takes all samples."""
+    # Once to calibrate a part, once more through what it is quantized to
+    passes = 2 * samples * parts
     layers = {semconv.LAYER_COUNT: parts, semconv.LAYER_TOTAL: parts}
-    return {**counted(samples), semconv.CALIBRATION_ITEM_COUNT: samples, **layers}
+    passed = {semconv.PASS_COUNT: passes, semconv.PASS_TOTAL: passes}
+    return {**counted(samples), semconv.CALIBRATION_ITEM_COUNT: samples, **layers, **passed}
 
 
 def in_parts(samples: int, parts: int) -> list[str]:
-    """Returns the progress of such a loop: each part, and within the first all samples."""
-    first, *others = each("Calibration", "layer", parts)
-    return [first, *each("Calibration", "sample", samples), *others]
+    """Returns the progress of such a loop: each part, and within it all passes; in the first, before its passes, samples."""
+    taken = each("Calibration", "sample", samples)
+    passes = each("Calibration", "pass", 2 * samples * parts)
+    found = []
+    for number, layer in enumerate(each("Calibration", "layer", parts)):
+        found.append(layer)
+        for index in range(2 * samples):
+            found += taken[index : index + 1] if number == 0 else []
+            found.append(passes[2 * samples * number + index])
+    return found
 
 
 step = steps_by("llmcompressor", "llmcompressor.")

@@ -59,8 +59,12 @@ def rest(over: threading.Event) -> None:
     time.sleep(1)
 
 
+WORKS: list[bool] = []
+
+
 def rest_and_work(over: threading.Event) -> None:
-    time.sleep(0.6)
+    while not WORKS:
+        time.sleep(0.2)
     while not over.is_set():
         sum(range(1000))
 
@@ -212,10 +216,11 @@ def test_memory_seen_while_a_function_sleeps_is_at_its_line_that_takes_some_late
         sampler, steps = StackSampler(names_paths=True), steps_in(running)
         first = rest_and_work.__code__.co_firstlineno
         sampled(sampler, steps, 10, 30)
-        assert taking_lines(sampler) == {first + 1}
-        time.sleep(0.5)
+        assert taking_lines(sampler) == {first + 2}
+        WORKS.append(True)
+        time.sleep(1)
         sampled(sampler, steps, 50)
-        assert taking_lines(sampler) <= {first + 2, first + 3}
+        assert taking_lines(sampler) <= {first + 3, first + 4}
         assert grown(sampler) == {(0, "rest_and_work"): 40 * MB}
 
 

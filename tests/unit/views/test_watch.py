@@ -95,8 +95,15 @@ def test_layers_are_shown_before_samples_and_what_is_complete_is_not(tmp_path: P
     _, process, inner = begun(tmp_path / "r")
     process.expect(inner, 32, 399, "layers")
     layers = {"layers": 17, "expected_layers": 32}
-    for samples, text in ((137, "layer 17 of 32, sample 137 of 512"), (512, "layer 17 of 32")):
-        process.state(399.5, [{"index": inner, "samples": samples, "expected": 512, **layers}])
+    passes = {"passes": 9000, "expected_passes": 16384}
+    for samples, more, text in (
+        (137, {}, "layer 17 of 32, sample 137 of 512"),
+        (512, {}, "layer 17 of 32"),
+        (512, passes, "layer 17 of 32, pass 9,000 of 16,384"),
+    ):
+        process.state(
+            399.5, [{"index": inner, "samples": samples, "expected": 512, **layers, **more}]
+        )
         (found,) = (line for line in shown(tmp_path / "r", 160) if "▶ Calibration" in line)
         assert found.split("  ")[-1] == text
 

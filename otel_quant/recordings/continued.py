@@ -18,9 +18,8 @@ _MOST_BESIDE: Final = 1000  # Recordings that are looked at for the one that is 
 
 def lost_by_restart(recording: Recording, now: float) -> tuple[float, SavedProgress | None]:
     """Returns the seconds of work that a program which ends now has to do again, and what it can go on from, if anything."""
-    steps = (step.attributes for run in recording.runs for step in run.steps)
-    places = dict.fromkeys(each.get(semconv.RESUME_PATH) for each in steps)
-    found = (saved_in(place) for place in places if isinstance(place, str))
+    places = {it.attributes.get(semconv.RESUME_PATH) for run in recording.runs for it in run.steps}
+    found = (saved_in(str(place)) for place in places if place)
     saved = max(filter(None, found), key=attrgetter("saved"), default=None)
     since = saved.saved - recording.began_ns / 1e9 if saved is not None else 0.0
     return max(0.0, now - max(0.0, since)), saved

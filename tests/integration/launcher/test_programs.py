@@ -384,7 +384,7 @@ def test_what_is_continued_has_to_be_a_recording(launched: Launched) -> None:
     refused = launched.run(["true"], "--continues", "nowhere")
     assert (refused.returncode, refused.stderr[:38]) == (
         125,
-        "otel-quant: --continues: nowhere: no s",
+        "otel-quant: --continues: nowhere: cann",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
@@ -437,7 +438,7 @@ def of_compressor(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
     if isinstance(compressor.scheme, str):
         found[semconv.CONFIG_NAME] = compressor.scheme
     found[semconv.ALGORITHMS] = (type(compressor.quantize_config).__name__.removesuffix("Config"),)
-    return found
+    return found | steps.resuming(os.environ.get("AR_RESUME_DIR"))
 
 
 def of_zero_shot(call: Mapping[str, Any]) -> dict[str, AttributeValue]:

@@ -28,9 +28,11 @@ from otel_quant.capture.instruments import configuration, hooks
 from otel_quant.capture.instruments.hooks import Arguments, Function, Hook, Library, Models, wraps
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
+from otel_quant.diagnosis.resuming import saved_in
 from otel_quant.export.otel.service_name import model_name
 from otel_quant.schema import semconv
 from otel_quant.schema.dataclass import dataclass, field
+from otel_quant.schema.events import present
 from otel_quant.schema.readings import AttributeValue, ProfileStep, Reading
 
 
@@ -177,6 +179,8 @@ def attributes_of(
         if attribute in (semconv.INPUT_PATH, semconv.OUTPUT_PATH):
             if with_paths and isinstance(value, str | os.PathLike):
                 found[attribute] = os.fspath(value)
+        elif attribute == semconv.RESUME_PATH:
+            found |= resuming(value)
         elif isinstance(value, enum.Enum):
             found[attribute] = value.name
         elif isinstance(value, bool | int | float | str):
@@ -188,6 +192,15 @@ def attributes_of(
         known = model_name(name) if isinstance(name, str) else None
         found[semconv.MODEL_NAME] = known or type(modules[0]).__name__
     return found
+
+
+def resuming(place: object) -> dict[str, AttributeValue]:
+    """Returns where a library keeps what it goes on from after a kill, and how much was there; nothing without paths."""
+    if not (isinstance(place, str | os.PathLike) and RUNTIME.settings.paths) or place == "auto":
+        return {}
+    folder = str(Path(place).resolve())
+    saved = saved_in(folder)
+    return present({semconv.RESUME_PATH: folder, semconv.RESUME_DONE: saved and saved.done})
 
 
 # --- models ---------------------------------------------------------------------------

@@ -8,24 +8,13 @@ torchvision``. What it has written before it takes from the folder.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from measuring import print_table
-
-
-class Net(NamedTuple):
-    """A net, and how it is quantized."""
-
-    family: str
-    library: str  # torchvision, or here
-    name: str
-    quantizer: str  # onnxruntime's, or the configuration of AMD Quark
-
+from measuring import Net, print_table, rows_of_nets
 
 NETS: Final = (
     Net("residual", "torchvision", "resnet18", "onnxruntime"),
@@ -75,18 +64,7 @@ else:
 
 def main() -> None:
     """Makes what is missing of each net, has it advised and quantized again, and prints a table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("nets", nargs="*", help="names; default: all")
-    arguments = parser.parse_args()
-    arguments.folder.mkdir(parents=True, exist_ok=True)
-    rows = [
-        row(net, arguments.folder)
-        for net in NETS
-        if not arguments.nets or net.name in arguments.nets
-    ]
+    rows = rows_of_nets(__doc__, NETS, row)
     columns = ("CPU time", "forecast", "rerun", "SQNR", "forecast", "rerun")
     print_table(("net", "quantized by", "in float", *columns), rows)
 

@@ -9,12 +9,11 @@ torchvision``. What it has written before it takes from the folder.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
-from measuring import print_table
+from measuring import Net, print_table, rows_of_nets
 from onnxruntime.quantization import (
     CalibrationDataReader,
     QuantType,
@@ -25,16 +24,6 @@ from onnxruntime.quantization import (
 import otel_quant
 from otel_quant.inference.measure import measure_files
 from otel_quant.inference.subjects import Options
-
-
-class Net(NamedTuple):
-    """A net, and how it is quantized."""
-
-    family: str
-    library: str  # timm or torchvision
-    name: str
-    config: str  # of AMD Quark
-
 
 NETS: Final = (
     Net("residual", "torchvision", "resnet18", "XINT8"),
@@ -60,18 +49,7 @@ SAMPLES: Final = 8
 
 def main() -> None:
     """Makes what is missing of each net, fixes it, and prints a table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("nets", nargs="*", help="names; default: all")
-    arguments = parser.parse_args()
-    arguments.folder.mkdir(parents=True, exist_ok=True)
-    rows = [
-        row(net, arguments.folder)
-        for net in (*NETS, *LATER)
-        if not arguments.nets or net.name in arguments.nets
-    ]
+    rows = rows_of_nets(__doc__, (*NETS, *LATER), row)
     print_table(
         ("net", "quantized by Quark as", "in integers", "then", "of", "time", "then", "by onnxruntime", "speed of the two",
          "SQNR", "then", "by onnxruntime"),
@@ -89,7 +67,7 @@ def row(net: Net, folder: Path) -> tuple[str, ...]:
     Path(fixed).unlink(missing_ok=True)
     result = otel_quant.fix(quantized, fixed, float_model=floats)
     if result.output is None:
-        return net.name, net.config, result.why, *[""] * 9
+        return net.name, net.quantizer, result.why, *[""] * 9
     before, after, _ = result.proven
     measured: Any = measure_files([floats, other, fixed, quantized], Options(threads=1, samples=16))
     _, by_other, own, first = measured.models
@@ -100,7 +78,7 @@ def row(net: Net, folder: Path) -> tuple[str, ...]:
     sqnrs = before.sqnr_float, after.sqnr_float, by_other.accuracy.lowest_sqnr
     counts = map(str, (before.integers, after.integers, after.contractions))
     return (
-        net.name, net.config, *counts, *(f"{1000 * each:.2f}" for each in times), f"{against:.2f}",
+        net.name, net.quantizer, *counts, *(f"{1000 * each:.2f}" for each in times), f"{against:.2f}",
         *(f"{each:.1f}" for each in sqnrs),
     )  # fmt: skip
 
@@ -150,7 +128,7 @@ def with_quark(net: Net, floats: str, path: str) -> None:
     from quark.onnx import ModelQuantizer
     from quark.onnx.quantization.config import Config, get_default_config
 
-    config = Config(global_quant_config=get_default_config(net.config))
+    config = Config(global_quant_config=get_default_config(net.quantizer))
     ModelQuantizer(config).quantize_model(floats, path, Images())
 
 

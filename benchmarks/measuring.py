@@ -6,12 +6,13 @@ compared is measured in turns, and the result is the ratio of two medians.
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
@@ -23,6 +24,30 @@ def compiled_into(folder: Path) -> dict[str, str]:
     forbid it): a process that compiles its modules anew spends its time on that.
     """
     return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(folder)}
+
+
+class Net(NamedTuple):
+    """A net, and how it is quantized."""
+
+    family: str
+    library: str  # timm, torchvision, or here for one that the benchmark makes
+    name: str
+    quantizer: str  # onnxruntime's, or the configuration of AMD Quark
+
+
+def rows_of_nets(
+    about: str | None, nets: Sequence[Net], row: Callable[[Net, Path], tuple[str, ...]]
+) -> list[tuple[str, ...]]:
+    """Returns the rows of the nets that the command line asks for; what is made stays in its folder."""
+    parser = argparse.ArgumentParser(
+        description=about, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("nets", nargs="*", help="names; default: all")
+    arguments = parser.parse_args()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    asked = arguments.nets or [net.name for net in nets]
+    return [row(net, arguments.folder) for net in nets if net.name in asked]
 
 
 def take_turns(rounds: int, candidates: Mapping[str, Callable[[], T]]) -> dict[str, list[T]]:
@@ -87,3 +112,17 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         print("  ".join([first, *rest]).rstrip())
         if number == 0:
             print("  ".join("-" * width for width in widths))
+
+
+PAGE: Final = Path(__file__).parents[1] / "docs" / "performance.md"
+
+
+def write_table(mark: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Puts a table into docs/performance.md, in place of the one that begins with a mark."""
+    page = PAGE.read_text(encoding="utf-8")
+    before, found, rest = page.partition(mark)
+    after = rest.partition("\n\n")[2]
+    every = (head, ["---", *["---:"] * (len(head) - 1)], *rows)
+    lines = "\n".join(" | ".join(["", *row, ""]).strip() for row in every)
+    assert found, f"{PAGE} has no line that begins with {mark!r}"
+    PAGE.write_text(f"{before}{lines}\n\n{after}", encoding="utf-8")

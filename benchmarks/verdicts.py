@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import verdict_programs
-from measuring import print_table
+from measuring import print_table, write_table
 from planted import PLANTED, Planted
 
 from otel_quant.diagnosis.bounds import (
@@ -37,9 +37,8 @@ from otel_quant.diagnosis.bounds import (
 )
 
 PROGRAMS: Final = Path(verdict_programs.__file__)
-PAGE: Final = PROGRAMS.parents[1] / "docs" / "performance.md"
-MARKS: Final = "| verdict | planted:", "\n\n"
-"""The table in the page is from the first to the second."""
+MARK: Final = "| verdict | planted:"
+"""Begins the table in docs/performance.md."""
 
 FIRST: Final = "-20"
 """Niceness of all that is started, where that is allowed: that others use the machine is not what was planted."""
@@ -183,17 +182,6 @@ HEAD: Final = (
 )  # fmt: skip
 
 
-def write(rows: list[list[str]]) -> None:
-    """Puts the table into the page."""
-    page = PAGE.read_text(encoding="utf-8")
-    before, mark, rest = page.partition(MARKS[0])
-    after = rest.partition(MARKS[1])[2]
-    every = (HEAD, ["---", *["---:"] * 4], *rows)
-    lines = "\n".join(" | ".join(["", *row, ""]).strip() for row in every)
-    assert mark, f"{PAGE} has no line that begins with {MARKS[0]!r}"
-    PAGE.write_text(f"{before}{lines}{MARKS[1]}{after}", encoding="utf-8")
-
-
 def main() -> None:
     """Runs the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -240,7 +228,7 @@ def main() -> None:
     counts = Counter(each[0] for each in scores.values())
     print(f"ratio: verdicts missed {counts[MISSED] / len(scores):.2f} (budget: 0.1), false {counts[FALSE] / len(scores):.2f} (budget: 0)")  # fmt: skip
     if options.write:
-        write([*rows, [disturbed, *[""] * 4]])
+        write_table(MARK, HEAD, [*rows, [disturbed, *[""] * 4]])
 
 
 if __name__ == "__main__":

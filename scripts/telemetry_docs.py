@@ -177,8 +177,9 @@ def _metrics() -> Iterator[tuple[str, list[str]]]:
         ]
         if metric.former:
             lines.append(f"- former name: {', '.join(f'`{name}`' for name in metric.former)}")
-        if metric.buckets:
-            lines.append(f"- buckets: {', '.join(f'{bound:g}' for bound in metric.buckets)}")
+        if metric.instrument == "histogram":
+            bounds = ", ".join(f"{bound:g}" for bound in metric.buckets)
+            lines.append(f"- buckets: {bounds or 'none, but for the count and the sum'}")
         yield metric.name, lines
 
 

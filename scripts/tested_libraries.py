@@ -73,12 +73,17 @@ def _tested(name: str) -> Tested:
     return Tested(tuple(tomllib.loads(text)["dependencies"]), f"{_FOLDER}/test_{stem}.py")
 
 
+_PIPELINES: Final = "tests/integration/pipelines"
 TESTED: Final = {name: _tested(name) for name in PACKAGES} | {
     "openvino": Tested(
         ("onnxruntime-openvino", "onnx", "numpy"), "tests/integration/inference/test_openvino.py"
-    )
+    ),
+    "mlflow": Tested(("mlflow",), f"{_PIPELINES}/test_mlflow.py"),
+    "wandb": Tested(("wandb",), f"{_PIPELINES}/test_wandb.py"),
+    "prefect": Tested(("prefect",), f"{_PIPELINES}/test_prefect.py"),
+    "apache-airflow": Tested(("apache-airflow",), f"{_PIPELINES}/test_airflow.py"),
 }
-"""By the names of `otel_quant.capture.instruments`, and a provider that compiles models."""
+"""By the names of `otel_quant.capture.instruments`, a provider that compiles models, and what runs pipelines or keeps their figures."""
 
 
 def run(asked: list[str]) -> int:

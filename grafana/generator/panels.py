@@ -189,7 +189,7 @@ def grid(title: str, description: str, unit: str, *targets: Any) -> table.Panel:
     """Returns a table. `no_value` is its text for when it has no row; an empty cell has a dash."""
     panel = (
         table.Panel().title(title).description(description).unit(unit).filterable(True)
-        .no_value("-").datasource(_datasource(targets)).span(24).height(10)
+        .no_value("Nothing in this time range").datasource(_datasource(targets)).span(24).height(10)
         .footer(common.TableFooterOptions().enable_pagination(True))
         .override_by_regexp(".*", looks(noValue="-", custom__wrapHeaderText=True))
     )  # fmt: skip

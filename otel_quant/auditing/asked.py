@@ -88,7 +88,7 @@ def asked_of(found: Mapping[str, Any], left_out: Iterable[str] = ()) -> AskedMod
     method = str(found.get("quant_method", "")).lower()
     if method == "auto-round":
         packing = str(found.get("packing_format", "auto_gptq"))
-        method = next((each for each in ("gptq", "awq") if each in packing), method)
+        method = next((each for each in ("gptq", "awq", "fp8") if each in packing), method)
     names = [*left_out, *(name for key in _LEFT_OUT.split() for name in _listed(found.get(key)))]
     form = str(found.get("checkpoint_format") or found.get("version") or "").lower()
     read = _READERS.get(method)
@@ -98,7 +98,9 @@ def asked_of(found: Mapping[str, Any], left_out: Iterable[str] = ()) -> AskedMod
         read, method = None, f"{method} {found['format']}"
     default, named = read(found) if read is not None else (None, [])
     rules = [_NamedModules(names, None), *(_NamedModules([it], own) for it, own in named)]
-    is_fake = _at(found, "export", "weight_format") == "fake_quantized"
+    is_fake = _at(found, "export", "weight_format") == "fake_quantized" or (
+        str(_at(found, "global_quant_config", "weight", "dtype")).endswith("float16")
+    )
     return AskedModel(method, read is not None or not method, default, rules, is_fake)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
+from itertools import islice
 from os import PathLike
 from pathlib import Path
+from typing import Final
 
 from otel_quant.auditing.asked import asked_of
 from otel_quant.auditing.checkpoint import AuditError, read_checkpoint
@@ -13,6 +15,19 @@ from otel_quant.auditing.layers import CheckpointLayers
 from otel_quant.auditing.onnx_layers import OnnxLayers
 from otel_quant.auditing.results import Audit, Problems
 from otel_quant.auditing.scales import check_scales
+
+_MOST_FOLDERS: Final = 100
+_TICK: Final = 0.02  # Seconds by which the times of files may be behind the clock
+
+
+def written_in(place: str | PathLike[str], since: float) -> Iterator[str]:
+    """Yields the models that were written since a time: of a folder or those in it, or a file."""
+    top = Path(place)
+    inner = (each for each in islice(top.iterdir(), _MOST_FOLDERS)) if top.is_dir() else ()
+    for own in (top, *sorted(each for each in inner if each.is_dir())):
+        files = [own, *own.glob("*.safetensors"), *own.glob("*.onnx")]
+        if any(it.stat().st_mtime >= since - _TICK for it in files if it.is_file()):
+            yield str(own)
 
 
 def audit(
@@ -63,7 +78,8 @@ def audit(
         before = OnnxLayers(Path(against), asked_of({}), Problems()).bytes
     method, known, size = found.asked.method, found.asked.known, found.bytes
     if known and found.layers and all(each.state != "quantized" for each in found.layers):
-        what = f"has no quantized layer; its configuration asks for {method or 'nothing'}"
+        asks = f"; its configuration asks for {method}" if method else ""
+        what = f"has no quantized layer{asks}"
         problems.add("forgotten", "the model", what)
     read = check_scales(found.scales, problems, seconds)
     layers, wrong = found.layers if known else [], problems.worst_first()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -23,6 +23,7 @@ _MOST_TENSORS: Final = 1_000_000
 _LONGEST_NAME: Final = 512
 _MOST_LENGTHS: Final = 8  # Dimensions of a tensor
 _LONGEST: Final = 1 << 50  # Elements, and bytes
+_LATER: Final = 60.0  # Seconds
 _FILES: Final = "*.safetensors"
 _INDEX: Final = f"{_FILES}.index.json"
 _SHARD: Final = re.compile(r"-(\d+)-of-(\d+)\.safetensors$")
@@ -91,6 +92,7 @@ def read_checkpoint(path: Path, problems: Problems) -> Checkpoint:
         for file in folder.glob(_FILES):
             if file.name not in placed.values() and _SHARD.search(file.name):
                 problems.add("note", file.name, "is a shard that the index does not name")
+        _check_times(index, files, problems)
     config = _json(folder / "config.json")
     return Checkpoint(tensors, whole, config, _quantization(folder, config))
 
@@ -161,11 +163,26 @@ def _compare(file: str, names: Any, placed: Mapping[str, str], problems: Problem
         problems.add("orphaned", name, f"is in {file}, and not in the index")
 
 
+def _check_times(index: Path, files: Iterable[Path], problems: Problems) -> None:
+    """Notes a shard that was written after the index, if all others were before: a copy has each later, or none."""
+    shards = [each for each in files if each.is_file()]
+    written = index.stat().st_mtime
+    later = [each for each in shards if each.stat().st_mtime > written + _LATER]
+    if (
+        len(later) == 1
+        and len(shards) > 2
+        and all(each.stat().st_mtime <= written for each in shards if each is not later[0])
+    ):
+        what = "was written after the index, and the others before: of another run, or copied again"
+        problems.add("note", later[0].name, what)
+
+
 def _check_total(index: Path, stored: int, whole: int, problems: Problems) -> None:
     """Compares the size in an index with that of the tensors, or of the files, which some libraries write."""
     metadata = _json(index).get("metadata")
     total = metadata.get("total_size") if isinstance(metadata, dict) else None
-    if type(total) is int and min(abs(total - stored), abs(total - whole)) > 0.05 * whole:
+    # AutoRound writes 0.
+    if type(total) is int and total and min(abs(total - stored), abs(total - whole)) > 0.05 * whole:
         what = f"has a total_size of {size(total)}; the tensors take {size(stored)}"
         problems.add("size", index.name, what)
 

@@ -110,6 +110,7 @@ class CheckpointLayers:
         siblings = Siblings(self.asked, self._add)
         self.layers += siblings.sort(tuple(self.layers), floats)
         self.excess += siblings.excess
+        self._find_lacking()
         self._find_missing()
         self._find_tied()
 
@@ -156,6 +157,20 @@ class CheckpointLayers:
         if asked.group and min(asked.group, found.inputs) != group:
             return f"has groups of {group}, and of {asked.group} in the configuration"
         return ""
+
+    def _find_lacking(self) -> None:
+        """Finds what all layers like one have beside their codes, and it has not: a second scale, one of inputs."""
+        alike = defaultdict[tuple[str, str], list[str]](list)
+        for each in self.layers:
+            if each.name in self._fits:
+                alike[pattern_of(each.name), each.type].append(each.name)
+        for names in alike.values():
+            counts = Counter(suffix for name in names for suffix in self._of[name])
+            few = max(1, len(names) // _FEW) if len(names) > 2 else 0
+            for suffix in [it for it, count in counts.items() if 0 < len(names) - count <= few]:
+                for name in names:
+                    if suffix not in {*self._of[name], *self._fits[name].form.scales}:
+                        self._add("missing", name, f"has no {suffix}")
 
     def _find_missing(self) -> None:
         """Finds blocks whose number is left out, and blocks that lack what almost all others have."""
@@ -281,7 +296,7 @@ def _type_of(found: Fit, tensors: Tensors, asked_bits: int) -> str:
         return "fp8"
     if (state := tensors.get("weight.quant_state")) is not None:
         return state.name.rpartition("__")[2][:8]
-    if codes == "U8" and scale is not None and found.form.shape == "o i2":
-        return "nvfp4" if scale.dtype in FP8 else "mxfp4"
+    if codes == "U8" and scale is not None and found.form.shape in ("o i2", "o i6"):
+        return "nvfp4" if scale.dtype in FP8 else f"mxfp{found.bits}"
     is_unpacked = found.form.codes == "_weight_qdata"
     return f"int{asked_bits or found.bits}" if is_unpacked else f"int{found.bits}"

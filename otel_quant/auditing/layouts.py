@@ -21,6 +21,7 @@ weight_packed | U8      | o i2  | weight_scale: o n                          | w
 weight        | I32     | o i*  | weight_scale: o / 1                        | weight_zero_point: o* / 1                 | 0 | quark
 weight        | I32     | i o*  | weight_scale: n o                          | weight_zero_point: n o*                   | 0 | quark
 weight        | U8      | o i2  | weight_scale: o n                          | weight_scale_2: 1                         | 4 |
+weight        | U8      | o i6  | weight_scale: o n                          |                                           | 6 | quark
 weight        | U8      | o2 i  | weight_scale: o n                          | pre_quant_scale: i                        | 4 |
 weight        | I8 FP8  | o i   | weight_scale: o n / 1 / blocks             | weight_zero_point: o n / 1, pre_quant_scale: i | 8 |
 weight        | FP8     | o i   | weight_scale_inv: blocks                   |                                           | 8 |
@@ -32,7 +33,7 @@ weight        | I8      | o i   | SCB: o                                     | w
 """A way to lay out a weight of ``o`` outputs and ``i`` inputs: suffix, types and shape of the codes; suffixes and shapes of what
 has to be beside them, and of what may be; bits of a code, 0 where they are packed into int32; the method that alone has it.
 
-Shapes: ``n`` groups along the inputs; ``o*``, ``i*`` packed into int32; ``o2``, ``i2`` two in a byte; ``blocks`` one for each
+Shapes: ``n`` groups along the inputs; ``o*``, ``i*`` packed into int32; ``o2``, ``i2`` two in a byte; ``i6`` four in three; ``blocks`` one for each
 block; bitsandbytes' ``codes`` and ``absmax``; lengths of 1 are left out, ``/`` stands between those that are possible."""
 
 
@@ -70,7 +71,9 @@ ALL_SCALES: Final = SCALES.union(_MORE, ("pre_quant_scale", "weight.nested_absma
 _NAMED: Final = {name for form in FORMS for name in (form.codes, *form.scales, *form.others)}
 SUFFIXES: Final = ALL_SCALES | _NAMED
 _GROUPS: Final = (0, 8, 16, 32, 64, 128, 256, 512, 1024)
-_PACKING: Final = {"*": 32, "2": 2}  # Bits of an int32, codes in a byte
+_PACKING: Final = {"*": (32, 0), "2": (8, 4), "6": (8, 6)}
+"""Bits of what codes are packed into, and of a code; 0: as many as it has."""
+
 _PACKED: Final = (4, 8, 2, 3)  # Bits of codes in int32
 
 
@@ -98,7 +101,7 @@ def fit(
 
     ``known``: outputs and inputs, where a tensor of the module has them.
     """
-    best, forms = None, _forms_of(tensors, method)
+    best, forms = None, [it for it in _forms_of(tensors, method) if it.bits in (0, 4, 8, bits)]
     for wanted in (group, -1):  # -1: as many groups as there are scales
         for each in dict.fromkeys((bits or 4, *_PACKED)):
             for form in forms:
@@ -130,8 +133,9 @@ def _tried(
     codes, words = tensors[form.codes], form.shape.split()
     at = 0 if form.shape == "codes" else max(0, len(codes.shape) - len(words))
     whole = {
-        word[0]: length * _PACKING.get(word[1:], 1) // (bits if word[1:] == "*" else 1)
+        word[0]: length * whole // (own or bits)
         for word, length in zip(words, codes.shape[at:], strict=False)
+        for whole, own in (_PACKING.get(word[1:], (1, 1)),)
     }
     outputs, inputs = known or (whole.get("o", 1), whole.get("i", 1))
     group = _measured(form, tensors, at, inputs) if group < 0 else group
@@ -171,7 +175,8 @@ def _shape(found: Fit, words: str, has: tuple[int, ...], width: int) -> tuple[in
     def length(word: str) -> int:
         if word[1:] not in _PACKING or word[0] not in values:
             return values[word] if word in values else int(word)
-        return -(-values[word[0]] * (bits if word[1:] == "*" else 1) // _PACKING[word[1:]])
+        whole, own = _PACKING[word[1:]]
+        return -(-values[word[0]] * (own or bits) // whole)
 
     return tuple(map(length, words.split()))
 

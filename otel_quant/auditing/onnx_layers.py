@@ -30,7 +30,11 @@ _QUANTIZED: Final[Mapping[str, tuple[int, int, int]]] = {
 """Of operators on integers the inputs that are weights, scales and zero points."""
 
 _RESHAPES: Final = ("Transpose", "Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze")
-_THROUGH: Final = (*_RESHAPES, "QuantizeLinear", "DequantizeLinear")
+_ROUNDED: Final = {"BFPQuantizeDequantize": "block float", "MXQuantizeDequantize": "microscaling"}
+"""Of operators of AMD Quark that round a float, what they round it to."""
+
+_PAIRS: Final = ("DequantizeLinear", "ExtendedDequantizeLinear", *_ROUNDED)
+_THROUGH: Final = (*_RESHAPES, "QuantizeLinear", "ExtendedQuantizeLinear", *_PAIRS)
 _STORED: Final = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "float64": "F64"}
 _PAYLOADS: Final = (4, 9)  # Fields of a TensorProto whose elements lie as they are in memory
 
@@ -118,7 +122,11 @@ class OnnxLayers:
         elif node.op_type == "MatMulBnb4":
             type_ = "nf4" if numbers.get("quant_type") else "fp4"
         elif type_ == "float32":  # with a pair behind it
-            type_ = dtypes.name_of(zero.dtype) if zero is not None else "int8"
+            type_ = (
+                dtypes.name_of(zero.dtype)
+                if zero is not None
+                else _ROUNDED.get(node.op_type, "int8")
+            )
         zeros = zero if node.op_type != "MatMulNBits" else None  # where they are packed
         for what, each in (("scales", scale), ("zero points", zeros)):
             if each is not None and each.elements not in wanted:
@@ -159,7 +167,7 @@ def _constant_behind(source: str, makers: Mapping[str, GraphNode]) -> tuple[str,
         if maker is None or maker.op_type not in _THROUGH or not maker.inputs:
             break
         source = maker.inputs[0]
-        pair = maker if pair is None and maker.op_type == "DequantizeLinear" else pair
+        pair = maker if pair is None and maker.op_type in _PAIRS else pair
     return source, pair
 
 

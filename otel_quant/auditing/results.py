@@ -15,6 +15,7 @@ KINDS: Final = "file shard missing shape scale forgotten configuration doubled o
 _NUMBER: Final = re.compile(r"(?<![^._/-])\d+(?![^._/-])")
 _NEAR: Final = 0.02  # Share of the forecast by which a size may differ from it
 _MOST_NAMED: Final = 3
+_MOST_SENT: Final = 10
 
 
 def pattern_of(name: str) -> str:
@@ -111,6 +112,14 @@ class Audit(NamedTuple):
         rest = f", and {counted(more, 'other problem')}" * bool(more)
         return f"{first.where} {first.what}{rest}; {self._summary()}"
 
+    @property
+    def figures(self) -> dict[str, int | str | tuple[str, ...]]:
+        """What is sent and recorded of it, by the last part of the attributes' names."""
+        wrong = tuple(f"{each.where} {each.what}" for each in self.problems if each.fails)
+        found = {"audit.problem_count": len(wrong)} if self.is_known else {}
+        told = {"audit.problems": wrong[:_MOST_SENT]} if wrong else {}
+        return {**found, "audit.answer": self.answer, **told}
+
     def _summary(self) -> str:
         done, left = self.of_state("quantized"), self.of_state("left out")
         types = Counter(each.type for each in done)
@@ -125,6 +134,10 @@ class Audit(NamedTuple):
         parts.append(f"{size(self.bytes)}{forecast}")
         if self.float_bytes:
             parts.append(f"{share_text(self.bytes / self.float_bytes)} of the float model")
+        if self.scales.of and self.scales.why:
+            parts.append(
+                f"{share_text(self.scales.bytes / self.scales.of)} of its scales were read"
+            )
         return ", ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:

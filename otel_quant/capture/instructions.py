@@ -1,4 +1,4 @@
-"""What a thread waits for, by the instruction that it is at: a GPU, or a lock of Python's; and which thread is within a lock.
+"""What a thread waits for, by the instruction that it is at: a GPU, a lock of Python's, or time; and which thread is within a lock.
 
 Methods of tensors and locks are C code: Python's stack ends at the line that calls them. Which of its calls runs is told
 by the position in the code. Values of variables are not read: a lock has the name that it has there, ``_lock`` of ``self._lock``.
@@ -11,14 +11,16 @@ from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple
 
 from otel_quant.diagnosis.gpus import COPY, EITHER, WAIT
+from otel_quant.diagnosis.spots import SLEEP
 
 _CALLS: Final = {
     **dict.fromkeys(("synchronize", "_cuda_synchronize", "item", "tolist", "nonzero"), WAIT),
     **dict.fromkeys(("masked_select", "_unique2", "bincount", "histc", "equal"), WAIT),
     **dict.fromkeys(("to", "copy_", "cuda"), COPY),
     "cpu": EITHER,
+    "sleep": SLEEP,
 }
-"""By the name of a function of torch. Of onnxruntime ``run`` waits."""
+"""By the name of a function of torch, or of the module time. Of onnxruntime ``run`` waits."""
 
 _WITH: Final = "BEFORE_WITH"  # Up to Python 3.13
 _WITHS: Final = bytes(code for name, code in dis.opmap.items() if name == _WITH)
@@ -29,7 +31,7 @@ class _Found(NamedTuple):
     """What is known of a function's instructions, by their positions."""
 
     code: CodeType  # Kept, so that no other gets its id
-    kinds: dict[int, str]  # Of calls for a GPU
+    kinds: dict[int, str]  # Of calls for a GPU, and of those that sleep
     locks: dict[int, str]  # Names of the locks that are waited for
     # The parts that have one: their first position, the one behind the last, its name
     within: list[tuple[int, int, str]]
@@ -39,7 +41,7 @@ _KNOWN: Final[dict[int, _Found]] = {}
 
 
 def kind_at(frame: FrameType) -> str:
-    """Returns what kind of call for a GPU an innermost frame is in; empty for any other."""
+    """Returns what kind of call an innermost frame is in: one for a GPU, or one that sleeps; empty for any other."""
     return _found_in(frame.f_code).kinds.get(frame.f_lasti, "")
 
 

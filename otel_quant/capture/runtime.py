@@ -63,6 +63,7 @@ from otel_quant.export.quark_yaml.file import (
 from otel_quant.export.quark_yaml.sink import QuarkYamlSink
 from otel_quant.export.recording_sink import RecordingSink
 from otel_quant.format.event_file import PROFILE, choose_folder, make_folder
+from otel_quant.schema import semconv
 from otel_quant.schema.events import Sink
 from otel_quant.schema.figures import RESOURCES, TREE_MEMORY, Number
 from otel_quant.schema.readings import CostedModel, Reading, RunInfo, StepInfo
@@ -88,9 +89,11 @@ class Runtime:
         # By provider, because a provider keeps what it was told to observe, and no second time.
         self._metrics_sinks: WeakKeyDictionary[Any, ref[MetricsSink]] = WeakKeyDictionary()
         self._added_sinks: tuple[Sink, ...] = ()
+        self._process_context: Sink | None = None  # One in a process
         self._profile_sink: QuarkYamlSink | None = None
         self._recording: tuple[str | None, RecordingSink | None] = None, None
         self.operations: list[Any] = []  # calls of entry points that are under way
+        self._outputs: dict[str, int] = {}  # where steps have written, and since when
         # Monotonic clock, since when the stacks of the run are taken; 0 for its start
         self._began_ns = 0
         self._exiting = False
@@ -200,10 +203,26 @@ class Runtime:
         headers = self._spans.carrier() if self.is_running and self._spans is not None else {}
         return {**headers, CARRIER_KEY: self._recorder.info.name} if headers else {}
 
+    def note_output(self, step: OpenStep) -> None:
+        """Notes where a step has written, to be audited once nothing is open."""
+        place = step.attributes.get(semconv.OUTPUT_PATH)
+        if isinstance(place, str) and self.settings.cost:
+            self._outputs.setdefault(place, step.start.time_ns)
+
     def report_if_idle(self) -> None:
-        """In a worker, ends the root span and sends everything, unless something is open."""
-        may_report = PARENT.is_worker and not self.operations and self.is_running
-        if may_report and self.recorder.idle:
+        """Audits what was written, and in a worker ends the root span and sends everything, unless something is open."""
+        if self.operations or not self.is_running or not self.recorder.idle:
+            return
+        if self._outputs:
+            # Imported here: a program that writes no model does not pay for it.
+            from otel_quant.capture.instruments.model_cost import audited_checkpoints
+
+            outputs, self._outputs = self._outputs, {}
+            with FAULTS.kept_in("audit"):
+                audited = audited_checkpoints(outputs, paths=self.settings.paths)
+                if found := [*audited]:
+                    self.recorder.models_costed(found)
+        if PARENT.is_worker:
             self.recorder.report()
             self._drain(self.delivery.drain, self.settings.exit_timeout)
 
@@ -273,11 +292,13 @@ class Runtime:
         self._ended = None
         self._settings = None
         self.operations.clear()
+        self._outputs.clear()
         self._exiting = False
         PARENT.is_worker = True
         self.delivery.after_fork_in_child()
         AUTOMATIC_PROVIDERS.pop("profiles", None)  # with the parent's requests and connections
         recorder.forget()
+        self._process_context = None  # it has no mapping here
         if recording is not None:
             recording.forget()
 
@@ -350,6 +371,7 @@ class Runtime:
             profile,  # on disk before the step's span begins
             *self._process_sinks(),
             self._profiles_sink() if profiles else None,
+            self._process_context_sink() if settings.process_context else None,
             recording,  # it has the ids of the spans
             *self._added_sinks,
         ]
@@ -415,6 +437,15 @@ class Runtime:
                 AUTOMATIC_PROVIDERS["profiles"] = ProfilesProvider()
             return ProfilesSink(AUTOMATIC_PROVIDERS["profiles"].add, self._ids_of)
         return None
+
+    def _process_context_sink(self) -> Sink | None:
+        if self._process_context is None:
+            with FAULTS.kept_in("sink process context"):
+                # Only here: loaded where it is asked for.
+                from otel_quant.export.otel.process_context import ProcessContextSink
+
+                self._process_context = ProcessContextSink(self._ids_of)
+        return self._process_context
 
     def _ids_of(self, item: StepInfo | CostedModel | None) -> SpanIds | None:
         return self._spans.ids_of(item) if self._spans is not None else None

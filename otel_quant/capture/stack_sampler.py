@@ -18,8 +18,8 @@ import time
 from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
+from traceback import walk_tb
 from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -51,6 +51,7 @@ from otel_quant.schema.code_lines import (
     Place,
     Spot,
 )  # fmt: skip
+from otel_quant.schema.dataclass import dataclass, field
 from otel_quant.schema.events import encodable
 from otel_quant.schema.readings import AttributeValue, Reading, RunInfo
 from otel_quant.schema.settings import Settings
@@ -186,6 +187,8 @@ class StackSampler:
         self._samples = 0
         # By file and function of the program: it and what it had called when memory had grown
         self._takers: dict[tuple[str, str], list[Place]] = {}
+        # Bytes by which it had grown where a step's thread slept, while nothing of that is known
+        self._slept: Counter[tuple[int, tuple[Place, ...]]] = Counter()
         self._peaks = PeakLines()
         self._others = OtherTasks()
         self._watched = 0  # For how many samples all threads are looked at
@@ -259,7 +262,7 @@ class StackSampler:
         seen = own.amounts(ran, waited, is_taker=takes)
         blocked = seen.time - seen.cpu - seen.waiting
         beside = self._beside.setdefault(index, _Beside())
-        if kind := self._calls.get(thread):
+        if self._uses_gpu and (kind := self._calls.get(thread)):
             beside.gpus.add_call(kind, seen.time)
         if 4 * blocked > seen.time:
             for_threads = spot.waits_for in FOR_THREADS or bool(self._locks.get(thread))
@@ -271,15 +274,22 @@ class StackSampler:
                 beside.waits[self._waits_for(thread)] += blocked
         else:
             self._in_line.pop(thread, None)
-        if seen.grown and self._waits_for(thread) != SLEEP:
+        if seen.grown:
+            self._note_taker(index, lines, seen.grown, sleeps=self._waits_for(thread) == SLEEP)
+        self.stacks.add(index, lines, seen)
+
+    def _note_taker(self, index: int, lines: list[Place], grown: int, *, sleeps: bool) -> None:
+        """Notes the line that takes memory. What is seen in a sleep was taken before it: it is moved once that line is known."""
+        if sleeps:
+            self._slept[index, tuple(lines)] += grown
+        else:
             owns = (at for at, line in enumerate(lines) if line.is_own)
             self._takers |= {lines[at][:2]: lines[at:] for at in owns}
-        elif seen.grown:  # it has taken it before it slept
-            taker = self._takers.get(lines[-1][:2], lines[-1:])
-            grown = NOTHING._replace(grown=seen.grown)
-            self.stacks.add(index, [*lines[:-1], *taker], grown)
-            seen = seen._replace(grown=0)
-        self.stacks.add(index, lines, seen)
+        for of, slept in [key for key in self._slept if key[1][-1][:2] in self._takers]:
+            moved = self._slept.pop((of, slept))
+            taker = [*slept[:-1], *self._takers[slept[-1][:2]]]
+            self.stacks.add(of, taker, NOTHING._replace(grown=moved))
+            self.stacks.add(of, slept, NOTHING._replace(grown=-moved))
 
     def _waited_for_gil(self, own: int, seen: Amounts, used: _Uses) -> int:
         """Returns for how long a thread, or two that it waits for, waited for the GIL."""
@@ -305,6 +315,8 @@ class StackSampler:
 
     def _waits_for(self, thread: int) -> str:
         """Returns what a blocked thread waits for in C code; empty if nobody can tell."""
+        if self._calls.get(thread) == SLEEP:
+            return SLEEP  # it may be on the way to the kernel's
         if not self._locks.get(thread):
             with suppress(KeyError, OSError):
                 path = self._schedstats[thread].replace("schedstat", "wchan")
@@ -333,6 +345,8 @@ class StackSampler:
         """Adds up what is over: short steps that have ended, and what came after the last one if there is another."""
         for index in self._seen.keys() - steps.keys():
             self.stacks.settle(index, self._seen.pop(index))
+        for over in [key for key in self._slept if key[0] not in steps]:
+            del self._slept[over]
         if opened > self._opened:
             self._opened = opened
             self.stacks.move(AFTER, BETWEEN)  # there is another step
@@ -488,8 +502,7 @@ class StackSampler:
                 if frame.f_code.co_filename.startswith(_OURS):
                     self._in_ours.add(thread)
                 self._locks[thread] = lock_at(frame)
-                if self._uses_gpu:
-                    self._calls[thread] = kind_at(frame)
+                self._calls[thread] = kind_at(frame)
         frames.clear()  # a frame that is held keeps the program's objects alive
         return stacks
 
@@ -526,9 +539,10 @@ class StackSampler:
 
     def _note_threads(self) -> None:
         ended = {*self._schedstats.values()}
+        ids = {each.ident or 0: each.native_id for each in threading.enumerate()}
+        ids[threading.main_thread().ident or 0] = os.getpid()  # of a fork CPython has its parent's
         self._schedstats = {
-            each.ident or 0: f"/proc/self/task/{each.native_id}/schedstat"
-            for each in threading.enumerate()
+            thread: f"/proc/self/task/{native}/schedstat" for thread, native in ids.items()
         }
         for path in ended.difference(self._schedstats.values()):
             for name in ("schedstat", "syscall", "wchan"):
@@ -574,20 +588,38 @@ class StackSampler:
 
     def _place_of(self, code: CodeType, position: int, line: int) -> Place | None:
         """Returns a line of code; None for ours, and for a function that has not begun."""
-        file, library = code.co_filename, ""
-        if file.startswith(_OURS) or position < 0 or code.co_code[position] == _RESUME:
+        if position < 0 or code.co_code[position] == _RESUME:
             return None
-        if (installed := _INSTALLED.fullmatch(file)) is not None:
-            file = installed[1].replace(os.sep, "/")
-            library = file.partition("/")[0].removesuffix(".py")
-        elif file.startswith((*_STANDARD, "<frozen ")):
-            library = "python"
-            for folder in _STANDARD:
-                file = file.removeprefix(folder)
-        elif not self._names_paths:
-            file = Path(file).name
-        # Neither a file of a recording nor OTLP takes half of a surrogate pair, as in a name that is no UTF-8.
-        return Place(encodable(file), encodable(code.co_qualname), line, library)
+        return _place_in(code, line, names_paths=self._names_paths)
+
+
+def _place_in(code: CodeType, line: int, *, names_paths: bool) -> Place | None:
+    file, library = code.co_filename, ""
+    if file.startswith(_OURS):
+        return None
+    if (installed := _INSTALLED.fullmatch(file)) is not None:
+        file = installed[1].replace(os.sep, "/")
+        library = file.partition("/")[0].removesuffix(".py")
+    elif file.startswith((*_STANDARD, "<frozen ")):
+        library = "python"
+        for folder in _STANDARD:
+            file = file.removeprefix(folder)
+    elif not names_paths:
+        file = Path(file).name
+    # Neither a file of a recording nor OTLP takes half of a surrogate pair, as in a name that is no UTF-8.
+    return Place(encodable(file), encodable(code.co_qualname), line, library)
+
+
+def raised_at(error: BaseException) -> str | None:
+    """Returns the innermost line of the program's own code that was under way when an exception was raised, in words."""
+    inner = error.__traceback__
+    frame = inner.tb_frame.f_back if inner is not None else None
+    lines = [*walk_tb(inner)][::-1]
+    while frame is not None and len(lines) < _WALKED:
+        lines.append((frame, frame.f_lineno or 0))
+        frame = frame.f_back
+    places = (_place_in(each.f_code, line, names_paths=False) for each, line in lines)
+    return next((each.short for each in places if each is not None and each.is_own), None)
 
 
 def _is_below_ours(frame: FrameType | None) -> bool:

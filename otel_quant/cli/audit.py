@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 from collections.abc import Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -65,38 +65,41 @@ def audited(recording: Recording) -> Iterator[str]:
     from otel_quant.auditing.audit import audit
     from otel_quant.auditing.checkpoint import AuditError
     from otel_quant.schema import semconv
-    from otel_quant.schema.units import share_text
 
     of_steps = [step.attributes for run in recording.runs for step in run.steps]
     names = (it.get(semconv.CONFIG_EXCLUDED) for it in of_steps)
     excluded = [str(name) for own in names if isinstance(own, list | tuple) for name in own]
     until = monotonic() + _MOST_SECONDS
-    for path, is_quantized in written:
+    for path, is_quantized, known in written:
+        if known:
+            yield f"{path}: {known}"
+            continue
         try:
             found = audit(path, left_out=excluded, seconds=max(0.0, until - monotonic()))
         except AuditError:
             continue  # a tokenizer, for one
         if is_quantized or found.layout or found.of_state("quantized"):  # else it is a float model
-            read, of, why = found.scales
-            part = f" ({share_text(read / of)} of its scales were read)" if of and why else ""
-            yield f"{path}: {found.answer}{part}"
+            yield f"{path}: {found.answer}"
 
 
-def _written(recording: Recording) -> Iterator[tuple[str, bool]]:
-    """Yields what a run has written that is there, each once, and whether it is known to be a quantized model."""
+def _written(recording: Recording) -> Iterator[tuple[str, bool, str]]:
+    """Yields each model that a run has written, whether it is known to be quantized, and what the program has found of it.
+
+    What was changed since is to be looked at again.
+    """
+    from otel_quant.auditing.audit import written_in
     from otel_quant.schema import semconv
 
-    found: dict[str, bool] = {}
-    for run in recording.runs:
-        for step in run.steps:
-            if isinstance(path := step.attributes.get(semconv.OUTPUT_PATH), str):
-                found.setdefault(path, False)
-        found |= {str(it.get("path")): True for it in run.models if it.get("role") == "quantized"}
-    for path, is_quantized in found.items():
-        own = Path(path)
-        files = [own, *own.glob("*.safetensors"), *own.glob("*.onnx")]
-        if any(it.stat().st_mtime >= recording.began_ns / 1e9 for it in files if it.is_file()):
-            yield path, is_quantized
+    models = [it for run in recording.runs for it in run.models if it.get("role") == "quantized"]
+    steps = (step.attributes for run in recording.runs for step in run.steps)
+    places = [*(it.get("path") for it in models), *(it.get(semconv.OUTPUT_PATH) for it in steps)]
+    known = {str(Path(str(it.get("path")))): it for it in models}
+    of_all = (written_in(it, recording.began_ns / 1e9) for it in places if isinstance(it, str))
+    for path in dict.fromkeys(chain.from_iterable(of_all)):
+        model = known.get(path, {})
+        is_changed = model and any(written_in(path, model["began"] / 1e9))
+        answer = model.get("figures", {}).get("audit.answer", "")
+        yield path, bool(model), "" if is_changed else str(answer)
 
 
 _OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import shlex
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -45,8 +48,11 @@ def _run(options: argparse.Namespace) -> int:
 
         return measure_files(options.models, asked)
 
+    def repeatable() -> InferenceResult:
+        return dataclasses.replace(measure(), command=shlex.join(("otel-quant", *sys.argv[1:])))
+
     graphs = list(map(_graph, options.graph))
-    result = models.measured(options, measure, INFERENCE, options.top)
+    result = models.measured(options, repeatable, INFERENCE, options.top)
     if lines := [f"{each.path}: {each.problem}" for each in result.models if each.problem]:
         raise UserError(lines, models.FAILED)
     for figure, file in graphs:

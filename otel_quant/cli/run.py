@@ -9,7 +9,7 @@ import os
 import sys
 from types import SimpleNamespace
 
-from otel_quant.cli.command import Command, UserError, number, option
+from otel_quant.cli.command import Command, UserError, number, option, user_errors
 from otel_quant.launcher import start
 from otel_quant.launcher.program import Program, ProgramElsewhere, end_as
 
@@ -25,6 +25,9 @@ _OWN_FAILURE: Final = 125
 _PRINTING: Final = "llama-quantize"
 _LAYERS: Final = ("-P", "-m", "otel_quant.program.printed_progress")
 """A program that is no Python and prints which layer it begins, and what starts it and counts them."""
+
+_TRACKERS: Final = ("mlflow", "wandb")
+"""Trackers of experiments: the names of their options, and of their packages."""
 
 _NOT_EXECUTABLE: Final = 126
 _NOT_FOUND: Final = 127  # Exit codes of shells
@@ -43,7 +46,10 @@ _OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "--otlp-files": {"action": "store_true", "help": "add traces, metrics and log records in files of OpenTelemetry's JSON-lines exporter"},
     "--on-warning": {"metavar": "COMMAND", "help": "run this in a shell, with JSON on its standard input, when memory will not suffice, a step stalls, or the program has ended"},
     "--fix": {"action": "store_true", "help": "after it, rewrite the quantized ONNX models that it has written, as `otel-quant fix` does; what pays is written beside them, as NAME.fixed.onnx"},
+    "--mlflow": {"action": "store_true", "help": "log the run's figures and its report to the MLflow run MLFLOW_RUN_ID"},
+    "--wandb": {"action": "store_true", "help": "log them to the Weights & Biases run WANDB_RUN_ID"},
     "--brief": {"metavar": "FILE", "nargs": "?", "const": "-", "help": "the answer for programs, a JSON object of at most 2 kB, as the last line of standard error or in a file"},
+    "--upload": {"metavar": "URL", "help": "upload the recording while it is made, into a folder of its own there: s3://bucket/runs, gs://, az:// or file:///path; a store that fails does not touch the program"},
     "--interval": {"metavar": "MS", "type": number("milliseconds", 3_600_000, of=float), "help": "milliseconds between readings (default: 50)"},
 }  # fmt: skip
 
@@ -84,6 +90,14 @@ def _run(options: argparse.Namespace | SimpleNamespace) -> int:
         raise UserError(f"no program is given; {_EXPECTED}", 2)
     if options.otlp_files:
         _require_exporter()
+    if options.upload is not None:
+        from otel_quant.format.store import StoreError, require_store
+
+        with user_errors(StoreError, "--upload: ", _OWN_FAILURE):
+            require_store(options.upload)
+    options.trackers = [name for name in _TRACKERS if getattr(options, name)]
+    for name in options.trackers:
+        _require_tracker(name)
     try:
         folder = start.make_folder(options.out, arguments)
     except OSError as error:
@@ -126,6 +140,15 @@ def _started(
         if options.out is None:
             os.rmdir(folder)  # noqa: PTH106 - likewise
         raise _not_started(arguments[0], error) from error
+
+
+def _require_tracker(name: str) -> None:
+    from importlib.util import find_spec
+
+    if not os.environ.get(run := f"{name.upper()}_RUN_ID"):
+        raise UserError(f"--{name}: {run} is not set; expected the identifier of the active run", 2)
+    if find_spec(name) is None:
+        raise UserError(f"--{name}: {name} is not installed; expected pip install {name}", 2)
 
 
 def _settings(options: argparse.Namespace | SimpleNamespace) -> dict[str, str]:

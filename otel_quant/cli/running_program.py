@@ -24,7 +24,9 @@ from otel_quant.launcher.start import missing_script, take_notes, why_no_step, w
 
 if TYPE_CHECKING:
     from otel_quant.cli.on_warning import WarningCommand
+    from otel_quant.launcher.upload import Upload
     from otel_quant.recordings.model import Ending, Recording
+    from otel_quant.views.document import Document
 
 _VIEW_ENDS: Final = 10.0  # Seconds that the live view has for its last look
 _MOST_STEPS: Final = 50  # Steps that are printed at the end, of all processes together
@@ -39,7 +41,12 @@ def recorded_to_its_end(
     folder = Path(made)
     ended: Ending | None = None
     held = _HeldMessages()
-    warner = _warner(folder, options.on_warning)
+    warner, upload = _warner(folder, options.on_warning), None
+    if options.upload is not None:
+        from otel_quant.launcher.upload import Upload
+
+        upload = Upload(folder, options.upload)
+        start_thread(upload.send_until_the_end, "otel-quant upload")
     recording = LaunchedRecording(folder, began_ns, program.pid, arguments, environ)
     with _shown(folder, options.watch) as while_stopped:
         how = program.wait(while_stopped, recording.look_last)
@@ -48,7 +55,9 @@ def recorded_to_its_end(
     # What is missing after Ctrl-C can be had from the recording later: the program is over.
     with FAULTS.kept_in("end of the recording"), suppress(KeyboardInterrupt, BrokenPipeError):
         gc.disable()  # of many steps it would look through all objects again and again; we end soon
-        text = _last_words(folder, ended, missing_script(arguments, how[0]), options, warner)
+        text = _last_words(
+            folder, ended, missing_script(arguments, how[0]), options, warner, upload
+        )
         if not options.quiet:
             held.release()
         if text:
@@ -76,25 +85,26 @@ class _HeldMessages:
 
 def _last_words(
     folder: Path, ended: Ending | None, missing: str | None, options: Namespace | SimpleNamespace,
-    warner: WarningCommand | None,
+    warner: WarningCommand | None, upload: Upload | None,
 ) -> str:  # fmt: skip
     """Returns what is printed at the end, and makes the report."""
     from otel_quant.recordings.reader import read
     from otel_quant.views.answer import ending_lines
+    from otel_quant.views.show import document
     from otel_quant.views.text import printable
 
     notes = take_notes(os.fspath(folder))
     # Short where it is below the current folder
     near = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
     if not folder.is_dir():
-        line = f"otel-quant: {near} was removed while the program ran: there is no recording"
-        return "\n".join(map(printable, [line, *ending_lines(ended)]))
+        line = f"{near} was removed while the program ran: there is no recording"
+        return _without_recording(line, ending_lines(ended), options)
     if missing is not None and not processes_in(folder):
         for each in folder.iterdir():
             each.unlink()
         if options.out is None:
             folder.rmdir()
-        return printable(f"otel-quant: {missing} does not exist: nothing was recorded")
+        return _without_recording(f"{missing} does not exist: nothing was recorded", (), options)
     recorded = read(near, ended)
     if warner is not None:
         with FAULTS.kept_in("--on-warning"):
@@ -111,20 +121,49 @@ def _last_words(
 
         with FAULTS.kept_in("--fix"):
             text += "".join(f"\nfix:       {printable(line)}" for line in fixed_beside(recorded))
-    text = text if options.no_report else text + _report(recorded)
+    if not options.no_report:
+        with FAULTS.kept_in("report"):
+            text += _report(recorded)
+    text += "".join(_tracked(recorded, name) for name in options.trackers)
+    text += upload.end() if upload is not None else ""
     lines = [] if options.quiet else [text]
     if options.brief is not None:
         with FAULTS.kept_in("--brief"):
-            lines += _brief(recorded, options.brief)
+            of = document({os.fspath(recorded.path): recorded})
+            lines += _brief(of, options.brief)
     return "\n".join(lines)
 
 
-def _brief(recording: Recording, path: str) -> Iterator[str]:
+def _tracked(recording: Recording, tracker: str) -> str:
+    """Logs the run to a tracker of experiments; returns a line."""
+    from otel_quant.cli.trackers import log_run
+    from otel_quant.views.text import printable
+
+    with FAULTS.kept_in(f"--{tracker}"):
+        return f"\n{printable(log_run(recording, tracker))}"
+    return ""
+
+
+def _without_recording(
+    why: str, ending: Sequence[str], options: Namespace | SimpleNamespace
+) -> str:
+    """Returns why there is nothing to show, in the forms that are asked for."""
+    from otel_quant.views.document import Document, Lines
+    from otel_quant.views.text import printable
+
+    lines = [] if options.quiet else [printable(f"otel-quant: {why}"), *map(printable, ending)]
+    if options.brief is not None:
+        with FAULTS.kept_in("--brief"):
+            of = Document((Lines((why, *ending)),), title="otel-quant run", is_bad=True)
+            lines += _brief(of, options.brief)
+    return "\n".join(lines)
+
+
+def _brief(document: Document, path: str) -> Iterator[str]:
     """Yields the answer for programs, unless it goes to a file."""
-    from otel_quant.views.show import document
     from otel_quant.views.writers import brief_line
 
-    line = brief_line(document({os.fspath(recording.path): recording}))
+    line = brief_line(document)
     if path == "-":
         yield line
     else:

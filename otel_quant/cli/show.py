@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Final
 
 from otel_quant.cli import command as cmd
@@ -21,7 +22,9 @@ def _run(options: argparse.Namespace) -> int:
         raise cmd.UserError("--step: expected --stacks beside it", cmd.MISUSED)
     from otel_quant.views.show import devices, document
 
-    recordings = {name: cmd.read_recording(name) for name in options.files}
+    recordings = {
+        each: cmd.read_recording(each) for name in options.files for each in _nodes_in(name)
+    }
     if options.by == "device":
         cmd.print_document(devices(recordings), options.format)
     else:
@@ -29,9 +32,17 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _nodes_in(name: str) -> list[str]:
+    """Returns the recordings of a job's nodes that are in a folder; else what was named."""
+    from otel_quant.recordings.runs import find
+
+    found = find([name]) if Path(name).is_dir() else ()
+    return [each for each in found if isinstance(each, str)] or [name]
+
+
 COMMAND: Final = cmd.Command(
     brief="print the steps of a recording or a quark_profile.yaml",
-    description="Prints the steps of recordings and profiles with their time, memory and disk I/O, and how a recording ended. Reads the folders and files of otel-quant and the files of Quark's own profiler; of killed runs, too, with their last reading. Exits with 1 if a file is empty or cannot be read.",
+    description="Prints the steps of recordings and profiles with their time, memory and disk I/O, and how a recording ended. Of the recordings of a job's nodes, or a folder that holds them: its ranks, which of them failed first, or kept the others waiting. Reads the folders and files of otel-quant and the files of Quark's own profiler; of killed runs, too, with their last reading. Exits with 1 if a file is empty or cannot be read.",
     examples=("quark_profile.yaml --format csv", "runs/first --stacks --step Calibration"),
     arguments=(
         cmd.option("files", nargs="+", metavar="PATH", help="a recording or a quark_profile.yaml"),

@@ -135,6 +135,34 @@ class _Graph:
         self._at_rest: set[Value] = set()  # quantizations are moved before operators are left out
         self._integers: dict[Value | None, Value] = {}  # What is read in place of floats or twins
         self._shares = self._shared()
+        # Results of two QuantizeLinear in a row of which onnxruntime makes one -> its scale and zero point
+        self._joined: dict[Value, tuple[Value, Value]] = {}
+        self._before_joined: dict[Value, Value] = {}  # Their scale -> the second one's in the file
+        self._join()
+
+    def _join(self) -> None:
+        """Finds Q, DQ, Q, DQ in a row: one quantization to the range that both have (DoubleQDQPairsRemover)."""
+        makers = {op.outputs[0]: op for op in self._operating}
+        for op in (each for each in self._operating if each.kind in QUANTIZES):
+            middle = makers.get(op.input(0))
+            first = makers.get(middle.input(0)) if middle and middle.kind in DEQUANTIZES else None
+            if first is None or first.kind not in QUANTIZES or op.outputs[0] in self._kept:
+                continue
+            result, other = op.outputs[0], first.outputs[0]
+            is_alike = result.dtype == other.dtype and other.dtype in _LIMITS
+            pairs = self._conversion(first, other), self._conversion(op, result)
+            are_known = all(each.even and each.zero_point is not None for each in pairs)
+            if not (is_alike and are_known and self._alone(other) and self._alone(op.input(0))):
+                continue
+            self._shares[other] = self._shares.get(result, 0)
+            if _range(pairs[0]) != _range(pairs[1]):
+                lows, highs = zip(*map(_range, pairs), strict=True)
+                lowest, highest = _LIMITS[other.dtype]
+                scale = (min(highs) - max(lows)) / (highest - lowest)
+                zero = round(lowest - max(lows) / scale)
+                both = _constant(dtypes.FLOAT, scale), _constant(other.dtype, zero)
+                self._joined |= dict.fromkeys((other, result), both)
+                self._before_joined[both[0]] = op.input(1)
 
     def _shared(self) -> dict[Value, int]:
         """How many nodes read what a QuantizeLinear makes, each with a DequantizeLinear of its own."""
@@ -173,9 +201,10 @@ class _Graph:
 
     def _conversion(self, op: TypedNode, integers: Value) -> Quantized:
         """What a node that quantizes or dequantizes makes or takes."""
-        zero_point = op.operand(2)
+        own = op.outputs[0] if op.kind in QUANTIZES else op.input(0)
+        scale, zero_point = self._joined.get(own, (op.input(1), op.operand(2)))
         dtype = self._dtype(integers, zero_point, self._shares.get(integers, 0))
-        return Quantized(integers, dtype, op.input(1), zero_point, op.attributes)
+        return Quantized(integers, dtype, scale, zero_point, op.attributes)
 
     def _moved(self, held: Quantized, value: Value) -> Quantized:
         """What stands for another tensor with the same scale."""
@@ -339,7 +368,7 @@ class _Graph:
             if self._before_a_clamp(it.op):
                 yield obstacles.BEFORE_A_CLAMP
             add = self._added(it.op)
-            is_rounded = add is not None and add.outputs[0] in self._wanted
+            is_rounded = add is not None and self._rounded(add) is not None
             on_integers = self._rules.float_bias or not it.held[1].value.constant
             if add is not None and not (is_rounded and on_integers):
                 yield obstacles.FUSED_WITH_ADD
@@ -381,7 +410,10 @@ class _Graph:
         elif it.op.attributes.get("beta", 1.0) != 1.0:
             yield obstacles.BETA
         elif it.op.kind in self._rules.bias_scale and not runtimes.is_product(bias, *it.held):
-            yield obstacles.BIAS_SCALE
+            x, weight = it.held
+            second = x._replace(scale=self._before_joined.get(x.scale, x.scale))
+            is_joined = runtimes.is_product(bias, second, weight)
+            yield obstacles.JOINED if is_joined else obstacles.BIAS_SCALE
 
     def _against_scales(self, it: _Candidate) -> Iterator[Obstacle]:
         """Yields why the kernel on integers does not take the scales or zero points of a weight."""
@@ -424,7 +456,20 @@ class _Graph:
         weights, result = op.input(1).shape or (), op.outputs[0]
         biases = [each.shape for each in add.given if each is not result]
         is_alone = self._alone(result) and len(weights) == _MATRIX
-        return add if is_alone and biases == [weights[1:]] else None
+        taken = [weights[1:]]
+        if len(made := result.shape or ()) == _MATRIX:
+            taken += [(1, made[1]), (made[0], 1), made]
+        return add if is_alone and len(biases) == 1 and biases[0] in taken else None
+
+    def _rounded(self, add: TypedNode) -> Quantized | None:
+        """What the result of a Gemm that was a MatMul and an Add is quantized to, if a kernel finds that.
+
+        Of three dimensions it is reshaped, and a Relu or Clip behind that stays. A bias of two has none.
+        """
+        result = add.outputs[0]
+        reader, ranks = self._readers.get(result), [len(each.shape or ()) for each in add.given]
+        is_behind = max(ranks) > _MATRIX and reader and reader.kind in _CLAMPS
+        return None if is_behind or ranks == [_MATRIX] * 2 else self._wanted.get(result)
 
     def _on_loading(self, it: _Candidate) -> bool:
         """Whether onnxruntime quantizes float weights when it loads the model.
@@ -433,7 +478,7 @@ class _Graph:
         there is no bias, or one in float.
         """
         op, x, add = it.op, self._held.get(it.op.input(0)), self._added(it.op)
-        made = it.found if add is None else [self._wanted.get(add.outputs[0])]
+        made = it.found if add is None else [self._rounded(add)]
         if x is None or None in made or not made or not (it.rule.bias or add):
             return False
         floats = [*op.given[1:], *([] if add is None else add.given)]
@@ -607,6 +652,19 @@ def _clip_limits(op: TypedNode) -> tuple[float, float]:
     if op.attributes:  # before version 11 of the operator set
         return nan, nan
     return _number(op.operand(1), -inf), _number(op.operand(2), inf)
+
+
+def _constant(dtype: int, number: float) -> Value:
+    made = Value(dtype, (), (number,))
+    made.constant = True
+    return made
+
+
+def _range(quantized: Quantized) -> tuple[float, float]:
+    """The lowest and the highest number that integers stand for."""
+    scale, zero = _number(quantized.scale, nan), _number(quantized.zero_point, 0)
+    low, high = _LIMITS[quantized.value.dtype]
+    return (low - zero) * scale, (high - zero) * scale
 
 
 def _number(value: Value | None, otherwise: float) -> float:

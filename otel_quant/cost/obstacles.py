@@ -49,7 +49,7 @@ REWRITES: Final = {kind: Remedy(text, kind) for kind, text in {
     "batch_norm": "the batch norm as a part of the weights in front of it, as by quant_pre_process before the quantization",
     "axis": "weights with one scale, or one for each output channel",
     "blocks": "weights in blocks of 16, 32, 64 ... along axis 0",
-    "matmul_add": "a bias of two dimensions in the Add, or a Gemm with a bias of int32 in place of both",
+    "matmul_add": "a Gemm with a bias of int32 in place of both or, of three dimensions, a bias of two in the Add",
     "islands": "QuantizeLinear and DequantizeLinear right behind it, as its only reader",
     "bias": "an own bias of int32 with the scale of the products",
     "zero_point": "the lowest code as zero point behind the Relu or Clip",
@@ -76,6 +76,7 @@ NO_ZERO_POINT: Final = Obstacle("an operand has no zero point", Remedy("a zero p
 OTHER_SCALES: Final = Obstacle("its weight has other scales than one, or one for each output channel", REWRITES["axis"])
 BETA: Final = Obstacle("its beta is not 1", Remedy("beta 1"))
 BIAS_SCALE: Final = Obstacle("the scale of its bias is not the product of the scales of its operands", REWRITES["bias"])
+JOINED: Final = Obstacle("its operand is quantized twice in a row, of which onnxruntime makes one quantization, and its bias has the scale of the second", REWRITES["double"])
 BEFORE_A_CLAMP: Final = Obstacle("a Relu or Clip alone reads its result, behind which onnxruntime looks for a QuantizeLinear", Remedy("a QuantizeLinear right behind that, with a range that makes it superfluous"))
 NO_WEIGHT_KERNEL: Final = Obstacle("there is no kernel for floats by integers for it", PAIRS_IN_FRONT)
 WEIGHTS_SHARED: Final = Obstacle("others read its weights, too", Remedy("weights and a DequantizeLinear of its own for each"))

@@ -268,6 +268,9 @@ class OutputError:
     sqnr: float | None
     cosine: float | None  # Cosine of the angle between the two; None where one of them is all zero
     max_abs: float | None  # Largest absolute difference
+    # The operator that makes it, if it is probabilities, and the dB of what that takes
+    behind: str = ""
+    sqnr_in_front: float | None = None
 
 
 POOR: Final = 30.0
@@ -334,6 +337,12 @@ class Accuracy:
     def lowest_sqnr(self) -> float | None:
         """The lowest SQNR that is known, in dB."""
         return min((each.sqnr for each in self.outputs if each.sqnr is not None), default=None)
+
+    @property
+    def telling(self) -> float | None:
+        """The same of what probabilities are made of."""
+        known = [it.sqnr_in_front if it.behind else it.sqnr for it in self.outputs]
+        return min((each for each in known if each is not None), default=None)
 
     @property
     def worst(self) -> OutputError | None:
@@ -407,10 +416,9 @@ class InferenceResult:
     load: float | None
     cores: int  # Cores that this process may use
     runtime: str = "onnxruntime"  # What ran the models
-    # Of variants that `otel-quant bench` has measured: the one that the others are compared with,
-    # and the command line that repeats it. Empty of `otel-quant inference`.
+    # Of variants that `otel-quant bench` has measured: the one that the others are compared with
     baseline: str = ""
-    command: str = ""
+    command: str = ""  # The command line that repeats it
     # When a command has measured them, in nanoseconds since the epoch; 0 where an earlier version did
     began_ns: int = 0
     ended_ns: int = 0

@@ -77,7 +77,9 @@ def now_ns() -> int:
 def make_folder(chosen: str | None, arguments: Sequence[str]) -> str:
     """Makes the folder, and the folders above one that was chosen."""
     if chosen:
-        folder = os.path.abspath(chosen)
+        folder, get = os.path.abspath(chosen), os.environ.get
+        if get("SLURM_STEP_NUM_TASKS", "1") != "1":  # `srun` gives all of its tasks one command
+            folder += f"/{get('SLURMD_NODENAME', 'node')}-{get('SLURM_PROCID', '0')}"
         os.makedirs(folder, exist_ok=True)
         if os.listdir(folder):
             raise FileExistsError(errno.EEXIST, "holds files", folder)
@@ -164,14 +166,22 @@ def let_it_start(folder: str) -> None:
         pass  # it has removed the folder
 
 
-def take_notes(folder: str) -> Sequence[str]:
-    """Returns the notes, and removes their file: it is no part of the recording."""
+def notes_in(folder: str) -> Sequence[str]:
+    """Returns the notes."""
     try:
         with open(f"{folder}/{_NOTES}", encoding="utf-8", errors="replace") as file:
-            notes = file.read().splitlines()
-        os.unlink(f"{folder}/{_NOTES}")
+            return file.read().splitlines()
     except OSError:
         return ()
+
+
+def take_notes(folder: str) -> Sequence[str]:
+    """Returns the notes, and removes their file: it is no part of the recording."""
+    notes = notes_in(folder)
+    try:
+        os.unlink(f"{folder}/{_NOTES}")
+    except OSError:
+        pass
     return notes
 
 

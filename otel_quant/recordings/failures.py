@@ -29,6 +29,12 @@ _OF_COMMAND: Final = "subprocess.CalledProcessError"
 """The same of the child whose command is in the message."""
 
 
+_PEERS: Final = re.compile(
+    r"(?is)(?=.*(gloo|nccl|c10d|torch\.distributed\.|tcpstore)).*(clos(ed|ure)|reset by peer|broken pipe"
+    r"|(read|write) error|remote process|failed to recv|got 0 bytes|timed? ?out)"
+)
+"""What torch raises in a rank because of another one: that was gone, or that it waited for in vain."""
+
 _UNFINISHED: Final = ".UnfinishedStepError"
 """What the recorder closes steps with that are open when their run ends."""
 
@@ -52,6 +58,11 @@ class Failure(NamedTuple):
     def of(self) -> RecordedRun | RecordedStep:
         """What has the exception: the innermost step, else the run."""
         return self.steps[-1] if self.steps else self.run
+
+
+def is_of_peers(failure: Failure) -> bool:
+    """Whether a rank has failed because of another one, as torch's exceptions show it."""
+    return _PEERS.search(f"{failure.of.error}: {failure.of.error_message}") is not None
 
 
 def failed_steps(
@@ -113,7 +124,7 @@ def first_failure(
     code = None if exit_code is None else f"{EXIT_CODE}{exit_code}"
     first = None if own is None else _failure(own, partial(has_ended, own, code=code))
     while earlier := [*_led_to(first, recording, code)]:
-        first = min(earlier, key=attrgetter("time"))
+        first = min(earlier, key=lambda each: (is_of_peers(each), each.time))
     return first if first is not None and first.of.error else None
 
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, Final, Literal, TypeAlias
+
+from otel_quant.schema.dataclass import dataclass, field, replace
 
 Number: TypeAlias = int | float
 
@@ -57,7 +58,9 @@ class Metric:
     # Keys of the points' attributes. A resource leaves them out: they follow from the labels of the
     # series that show its figures.
     attributes: tuple[str, ...] = ()
-    buckets: tuple[float, ...] = ()  # Boundaries of a histogram's buckets, in ``unit``
+    # Boundaries of a histogram's buckets, in ``unit``. Each is a series of every kind of step of every run: none where
+    # the sum and the count say it all.
+    buckets: tuple[float, ...] = ()
     former: tuple[str, ...] = ()  # Names that it had before; dashboards show series with those too
 
 
@@ -187,8 +190,7 @@ class Resource:
 # fmt: off
 # --- process memory -----------------------------------------------------------------------
 
-# Buckets from 64 MiB to 2 TiB, by doubling.
-STEP_MEMORY_PEAK: Final = Metric("quant.step.memory.peak", "histogram", "By", "Highest RSS of the process tree during a step.", buckets=tuple(float(1 << power) for power in range(26, 42)))
+STEP_MEMORY_PEAK: Final = Metric("quant.step.memory.peak", "histogram", "By", "Highest RSS of the process tree during a step.")
 STEP_MEMORY_GROWTH: Final = Metric("quant.step.memory.growth", "gauge", "By", "RSS of the process tree at a step's end minus that at its start; for a step that ran more than once, the last time.")
 TREE_MEMORY: Final = Figure(
     "memory", "By", "RSS of the process tree", attrgetter("tree_rss"), LEVEL, "806092800", checkpoint="memory",
@@ -361,8 +363,7 @@ CPU: Final = Resource("cpu", (CPU_USER, CPU_SYSTEM, MAJOR_FAULTS, CPU_WAIT, CPU_
 
 # --- cache directories --------------------------------------------------------------------
 
-# Buckets from 1 MiB to 2 TiB, by a factor of 4.
-_STEP_CACHE_PEAK: Final = Metric("quant.step.cache.disk.peak", "histogram", "By", "Largest growth of a cache directory during a step.", buckets=tuple(float(1 << power) for power in range(20, 42, 2)))
+_STEP_CACHE_PEAK: Final = Metric("quant.step.cache.disk.peak", "histogram", "By", "Largest growth of a cache directory during a step.")
 CACHE_GROWTH: Final = Figure(
     "cache.disk", "By", "Growth on disk of the cache directory that has grown most since it was made", lambda growth: growth, ("peak",), "306429952",
     steps=(Series(_STEP_CACHE_PEAK, "peak"),),
@@ -459,7 +460,9 @@ MODEL_FIGURES: Final = (
     ModelFigure("runtime", "", "The onnxruntime and processor that this is expected of: the installed version, else the newest that is known. Absent where nothing is dequantized.", "onnxruntime 1.32.0 on an x86-64 CPU", "string", heading="expected of"),
     ModelFigure("in_float", "", "Why contractions of integers are expected to run in float; absent where none is.", "the bias is int8 (Conv 53, the first 'conv_0'; an own bias of int32 with the scale of the products would change it)", "string[]", heading="contractions expected in float"),
     ModelFigure("left_in_float", "", "How much of a quantized model was not quantized, and why; absent where that is below 1 % of the MACs.", "2 of 10 contractions, 29.8 % of their MACs, stay in float, because onnxruntime's quantizer has no dynamic form of ConvTranspose (ConvTranspose 2, the first '/up0/ConvTranspose'; cannot be fixed in the model)", "string", heading="contractions left in float"),
-    ModelFigure("audit.problems", "", "What makes the ONNX file that was written another than it should be, the worst first, as [`otel-quant audit`](audit.md) finds it; absent where it passes, and when OTEL_QUANT_PATHS is off.", "/layers.2/up/MatMul is float32, and others like it are int8", "string[]"),
+    ModelFigure("audit.problem_count", "{problem}", "How many things make the model that was written another than it should be, as [`otel-quant audit`](audit.md) finds them: 0 of one that passes. Absent where nothing was audited.", "2", heading="problems that an audit found", compared="problems that an audit finds"),
+    ModelFigure("audit.answer", "", "What an audit of the model that was written came to, in a sentence; absent when OTEL_QUANT_PATHS is off.", "as configured: 224 of 224 layers int4, lm_head left out, 4.10 GB as forecast", "string"),
+    ModelFigure("audit.problems", "", "What makes the model that was written another than it should be, the worst first; absent where it passes, and when OTEL_QUANT_PATHS is off.", "/layers.2/up/MatMul is float32, and others like it are int8", "string[]"),
     ModelFigure("input_shapes", "", "Shapes of inputs that the figures are for, as the calibration's first sample has them; absent where there was no calibration, or its samples do not fit the model.", "input=8x3x224x224", "string[]", heading="shapes of inputs"),
     ModelFigure("assumed", "", "Lengths of inputs that neither the model nor a calibration gives, and which the figures take as 1, and branches of an If whose condition is data, of which they take the dearer; absent if there are none.", "batch=1", "string[]", heading="assumed"),
     ModelFigure("uncosted_ops", "", "Op types without a cost rule, each with its number of nodes.", "Custom:2", "string[]", heading="nodes without known MACs"),

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 from otel_quant.schema import semconv
+from otel_quant.schema.dataclass import dataclass, field
 
 # --- how far a step is: which calibration sample or layer it has begun, of how many ------------
 
@@ -343,11 +343,12 @@ class StepProgress:
     info: StepInfo  # Its description
     counts: Counts = field(default_factory=Counts)  # How many samples and layers it has begun
     forecast: Forecast = field(default_factory=Forecast)  # Where it will be after them
+    findings: tuple[str, ...] = ()  # What is wrong with its calibration so far
 
 
 @dataclass(frozen=True, slots=True)
 class CostedModel:
-    """The static cost of one ONNX model."""
+    """The static cost of one ONNX model, or the audit of a checkpoint."""
 
     role: Literal["float", "quantized"]  # ``float`` for the one that was read
     path: str | None  # Its file; None for a model in memory, or if paths are switched off
@@ -357,6 +358,12 @@ class CostedModel:
     figures: Mapping[str, AttributeValue]
     heaviest: tuple[Mapping[str, str | int], ...] = ()  # The nodes with the most MACs
     error: str | None = None  # Why it could not be costed
+
+    @property
+    def is_checkpoint(self) -> bool:
+        """Whether it is no ONNX model: of a checkpoint its audit alone is known."""
+        names = self.figures.keys() - {"size"}
+        return bool(names) and all(name.startswith("audit.") for name in names)
 
 
 class LayerAccuracy(NamedTuple):
@@ -369,6 +376,22 @@ class LayerAccuracy(NamedTuple):
     unit: str | None = None  # UCUM unit; None if it has none
     number: int = 0  # Position among the values of the step, from 0
     time_ns: int = 0  # Wall clock when it was known
+
+
+class LayerSeen(NamedTuple):
+    """What reached a layer in a calibration, as far as an observer of the library tells."""
+
+    layer: str  # Its name in the model, or that of a tensor
+    samples: int  # Samples of which something reached it
+    tokens: int | None  # Vectors of features that did, or images; None where no shape tells
+    sample: int | None = None  # The first sample after which its range was not finite, from 1
+    is_finite: bool = True
+    growth: float | None = (
+        None  # By how much its range grew in the last tenth of the samples: 9.8 times
+    )
+    settled: int | None = (
+        None  # The sample from which on its range has grown by a hundredth at most
+    )
 
 
 def worst_first(layers: Iterable[LayerAccuracy]) -> list[LayerAccuracy]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, TypeVar
+
+from otel_quant.schema.dataclass import dataclass
 
 Kind: TypeAlias = Literal[
     "text", "names", "nodes", "flag", "stacks", "profiles", "milliseconds", "presence", "exporter", "quark's switch",
@@ -79,9 +80,11 @@ class Settings:
     sample_interval: float = _setting(OTEL_QUANT_SAMPLE_INTERVAL, 0.05, "milliseconds", "Milliseconds between two samples; `0` switches the sampler off: peaks then come from the kernel and the checkpoints, and the last reading of a killed run comes from its last checkpoint. The sampler slows down by itself to use about 0.5 % of a core (0.6 % with stacks), to two samples a second at least.")  # fmt: skip
     stacks: str = _setting("OTEL_QUANT_STACKS", "true", "stacks", "Which Python lines the sampler notes ([stacks](stacks.md)): `true` of the threads with an open step, `all` of every Python thread, `false` none.")  # fmt: skip
     profiles: bool = _setting("OTEL_QUANT_PROFILES", False, "profiles", "`otlp` sends for each step a profile of time and one of memory growth by Python line ([stacks](stacks.md#over-opentelemetry)), to the path `/v1development/profiles` of the endpoint (`OTEL_EXPORTER_OTLP_ENDPOINT` and its like, or `OTEL_EXPORTER_OTLP_PROFILES_...` alone). OpenTelemetry's signal of profiles is in development; `none` sends none.")  # fmt: skip
+    process_context: bool = _setting("OTEL_QUANT_PROCESS_CONTEXT", False, "flag", "`true` publishes the run and the open step for profilers outside of the process, as OpenTelemetry's process context (OTEP 4719, in development): what an eBPF profiler sees of native code then has `quant.step.name`. Linux only.")  # fmt: skip
     exact_peaks: bool = _setting("OTEL_QUANT_EXACT_PEAKS", False, "flag", "`true` resets the kernel's memory mark at each checkpoint, so that every step has an exact peak. Other tools that read the mark (`/usr/bin/time`) are affected.")  # fmt: skip
     gpu: bool = _setting("OTEL_QUANT_GPU", True, "flag", "`false` switches the reading of GPUs off.")  # fmt: skip
     paths: bool = _setting("OTEL_QUANT_PATHS", True, "flag", "`false` keeps file paths out of the telemetry and the local file. Texts that may name a file go as well: message and stack trace of an exception, text of a span's status, and the message of an exception in our log lines; its class stays. What the program itself calls its steps, attributes and metrics is sent as it is, and what other instrumentations send is theirs (the SDK's logging handler adds `code.file.path` to each record).")  # fmt: skip
+    observers: bool = _setting("OTEL_QUANT_OBSERVERS", True, "flag", "`false` notes nothing of what reaches each layer in a calibration ([libraries](calibration.md)): no function of ours is set on the classes of observers.")  # fmt: skip
     cost: bool = _setting("OTEL_QUANT_COST", True, "flag", "`false` switches the static cost of ONNX models off.")  # fmt: skip
     cost_timeout: float = _setting("OTEL_QUANT_COST_TIMEOUT", 10.0, "milliseconds", "Milliseconds that the static cost of one model may take.")  # fmt: skip
     exit_timeout: float = _setting("OTEL_QUANT_EXIT_TIMEOUT", 5.0, "milliseconds", "Milliseconds for which undelivered telemetry may delay a program and its forked workers, together; Ctrl-C ends the wait.")  # fmt: skip

@@ -49,7 +49,7 @@ def _answer(path: str, estimates: Sequence[Estimate], limit: int | None, whose: 
 
 
 def _fitting(estimates: Sequence[Estimate], limit: int) -> str:
-    """Returns with how many methods the samples fit, and how many do with the others."""
+    """Returns with how many methods the samples fit, for sure and perhaps, and how many do with the others."""
     known = [each for each in estimates if each.most is not None]
     fewer = sorted({it.most for it in known if it.most is not None and it.most < it.samples})
     fitting = [each for each in known if (each.most or 0) >= each.samples]

@@ -43,7 +43,8 @@ def document(result: results.InferenceResult, top: int | None = None) -> doc.Doc
 
 def _brief(result: results.InferenceResult) -> doc.Brief:
     """Returns the answer that a program can act on: of two models their ratio, and what was found in the second."""
-    first, *others = result.models
+    first = result.first
+    others = [each for each in result.models if each is not first]
     verdict, *more = _sentences(result)
     found = [line for each in others or [first] for line in _findings(each) if each.findings]
     fixed: list[Sequence[str]] = [
@@ -52,8 +53,8 @@ def _brief(result: results.InferenceResult) -> doc.Brief:
         if any(it.rewrites for it in each.findings)
     ]  # fmt: skip
     busy = list(_busy(result))
-    if busy and first.facts.get("threads of onnxruntime", "1") != "1":
-        fixed.append(("inference", *(each.path for each in result.models), "--threads", "1"))
+    if busy and result.command and first.facts.get("threads of onnxruntime", "1") != "1":
+        fixed.append((*shlex.split(result.command)[1:], "--threads", "1"))
     return doc.Brief(verdict, [*found, *busy, *more], not busy, next=fixed)
 
 
@@ -75,7 +76,7 @@ def recorded_sections(recording: Path) -> Iterator[doc.Section]:
             yield doc.Section(
                 title,
                 (
-                    doc.Lines([*_busy(result), *_verdict(result)]),
+                    doc.Lines([*_busy(result), *_sentences(result)]),
                     *_parts(result, _MOST, is_page=True),
                 ),
             )
@@ -108,7 +109,7 @@ def _parts(result: results.InferenceResult, rows: int, *, is_page: bool) -> Iter
     if ran:
         yield _table(_MEMORY, measured, "memory", "Memory")
     errors = [(model.path, error) for model in measured for error in _accuracy(model).outputs]
-    if len(errors) > len({path for path, _ in errors}):
+    if len(errors) > len({path for path, _ in errors}) or any(it.behind for _, it in errors):
         yield _table(_ERRORS, errors, "error", "Error of each output")
     for number, model, of in ran:
         yield doc.Section(
@@ -116,7 +117,7 @@ def _parts(result: results.InferenceResult, rows: int, *, is_page: bool) -> Iter
         )
     settings = [(name, text) for name, text in _settings(result) if text]
     yield doc.Facts(settings, "How it was measured" if is_page else "measured")
-    yield from doc.Lines.of([f"to repeat: {result.command}"] if result.command else ())
+    yield from doc.Lines.of([f"to repeat: {result.command}"] if result.baseline else ())
 
 
 def measured_parts(result: results.InferenceResult, rows: int) -> Iterator[doc.Part]:
@@ -141,12 +142,8 @@ def _table(
 # --- the answer ---------------------------------------------------------------------------
 
 
-def _verdict(result: results.InferenceResult) -> list[str]:
-    """Returns a sentence for each model but the one that the others are compared with."""
-    return [*_busy(result), *_sentences(result)]
-
-
 def _sentences(result: results.InferenceResult) -> Iterator[str]:
+    """Yields a sentence for each model but the one that the others are compared with."""
     first = result.first
     others = [each for each in result.models if each is not first] or [first]
     return (_sentence(each, first) for each in others)
@@ -190,8 +187,11 @@ def _sentence(model: results.ModelResult, first: results.ModelResult) -> str:
             elif own.is_in_doubt:
                 speed = f"about {speed}"
             text = f"{model.path} is {speed} than {first.path}{of}: {takes}, not {beside}"
-    sqnr = cell_text(doc.UnitCell(_error(model).sqnr, "dB", digits=1))
-    return f"{text}{phrase('; SQNR {}', sqnr)}{_costliest(model)}"
+    error = _error(model)
+    sqnr = cell_text(doc.UnitCell(error.sqnr, "dB", digits=1))
+    before = cell_text(doc.UnitCell(error.sqnr_in_front, "dB", digits=1))
+    in_front = f" ({before} in front of its {error.behind})" if before else ""
+    return f"{text}{phrase('; SQNR {}', sqnr)}{in_front}{_costliest(model)}"
 
 
 _DOES: Final = {"in_float": "ran in float", "unfused": "stand between conversions"}
@@ -201,7 +201,11 @@ _DOES: Final = {"in_float": "ran in float", "unfused": "stand between conversion
 def _costliest(model: results.ModelResult) -> str:
     """Returns the reason that costs most, or how many findings there are where that is little."""
     groups = _groups(model)
-    if groups and groups[0][0].is_about_accuracy and (_error(model).sqnr or 0.0) < results.POOR:
+    if (
+        groups
+        and groups[0][0].is_about_accuracy
+        and (_accuracy(model).telling or 0.0) < results.POOR
+    ):
         return f"; {shortened(_text(groups[0][0]), _LONGEST_PROBLEM)}"
     groups = [group for group in groups if group[0].kind != "slower" and group[0].micros]
     share = sum(each.share for each in groups[0]) if groups else 0.0
@@ -333,6 +337,9 @@ _MEMORY: Final[Sequence[doc.Column[results.ModelResult]]] = (
 _ERRORS: Final[Sequence[doc.Column[tuple[str, results.OutputError]]]] = (
     doc.Column("output", value=lambda of: f"{of[0]}: {of[1].name}", longest=_LONGEST),
     _numbers("SQNR", "dB", lambda of: _sqnr(of[1]), "dB", digits=1),
+    _numbers(
+        "in front of its Softmax or Sigmoid", "dB", lambda of: of[1].sqnr_in_front, "dB", digits=1
+    ),
     _numbers("cosine", "", lambda of: of[1].cosine, digits=6),
     _numbers("largest difference", "", lambda of: of[1].max_abs),
 )
@@ -495,7 +502,7 @@ class Beside:
 
     def pair(self, name: str, those: Sequence[str]) -> Pair:
         """Returns some layers as one."""
-        lowest = _accuracy(self._model).lowest_sqnr
+        lowest = _accuracy(self._model).telling
         outputs, is_poor = (inf, True) if lowest is None else (lowest, lowest < results.POOR)
         errors = [self._errors[each] for each in those if each in self._errors]
         known = [each.all for each in errors if each.all is not None]
@@ -602,6 +609,8 @@ def _what_ran(
         f"a run with the profiler on: {run}, of which kernels {kernels} and between them "
         f"{between} ({share}); {typical} of {counted(ran.runs, 'run')}",
     ))  # fmt: skip
+    if not ran.kernels:  # of a model whose outputs are constants
+        return
     operators = _table(_OPERATORS, ran.operators, f"operators-{number}", "Kernels by operator")
     yield operators.first(_MOST, "more operator")
     nodes = _nodes(ran)
@@ -610,9 +619,11 @@ def _what_ran(
     yield _table(of_nodes, shown, f"nodes-{number}", f"By {node}")
     if model.conversions:
         yield _table(_CONVERSIONS, model.conversions, f"conversions-{number}", "Changes of type")
+    layers = _accuracy(model).layers
+    of_loops = "; of a Loop, of its first pass" if any("/body/" in it.node for it in layers) else ""
     for columns, items, kind, caption, more in (
         (_BACKEND, model.backend, "backend", "Kernels below the operators", "kernel"),
-        (_TENSORS, _accuracy(model).layers, "tensors", "Error of each layer", "row"),
+        (_TENSORS, layers, "tensors", f"Error of each layer{of_loops}", "row"),
     ):
         if items:
             table = _table(columns, items, f"{kind}-{number}", caption)

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
 from operator import attrgetter
-from statistics import median
 from typing import Final, NamedTuple
 
+from otel_quant.diagnosis.growth import median
 from otel_quant.format.event_file import BENCH, INFERENCE
 from otel_quant.recordings import model, summary
 from otel_quant.recordings.compared_runs import FACTS
@@ -24,6 +24,7 @@ from otel_quant.views.charts import Chart
 from otel_quant.views.curves import OF_PROGRAM, bands_of, charts_of
 from otel_quant.views.gpu_devices import device_table
 from otel_quant.views.html import page_text
+from otel_quant.views.ranks import rank_tables, ranks_in
 from otel_quant.views.show import OWN_PART, accuracy_tables, model_parts
 from otel_quant.views.stacks import links_of, page_parts
 from otel_quant.views.text import listed, phrase
@@ -75,7 +76,7 @@ def _parts(recording: model.Recording, subject: steps.ShownProcess) -> Iterator[
         *(doc.Section(title, [each] if each.rows else []) for title, each in tables.items()),
         doc.Section("Accuracy of layers", accuracy_tables(recording)),
         doc.Section("Python lines", page_parts(stacks, recording.duration) if stacks else []),
-        doc.Section("Processes", process_tables),
+        doc.Section("Processes", [*rank_tables(ranks_in(recording)), *process_tables]),
         doc.Section("Models", list(model_parts(recording, with_layers=True))),
     )
     yield from (section for section in sections if section.parts)
@@ -294,7 +295,7 @@ def _origin(recording: model.Recording, subject: steps.ShownProcess) -> doc.Sect
         if rows := [_fact(name, left.pop(name)) for name in names]:
             shown.append(doc.Facts(rows, title))
     own = [("recorder", OWN_PART)] if recording.path.is_dir() else []
-    shown.append(doc.Facts([("folder or file", str(recording.path)), *own], "Recording"))
+    shown.append(doc.Facts([("folder or file", recording.place), *own], "Recording"))
     return doc.Section("What made this run", (doc.Section("", shown, layout="facts"),))
 
 

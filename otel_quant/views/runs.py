@@ -18,7 +18,7 @@ from otel_quant.recordings.runs import Row as Run
 from otel_quant.recordings.summary import MEMORY_PEAK
 from otel_quant.schema.units import counted
 from otel_quant.views import document as doc
-from otel_quant.views.text import cell_text
+from otel_quant.views.text import cell_text, phrase
 from otel_quant.views.writers import moment_json
 
 _NONE: Final = "(none)"  # What stands for a value that the runs of a row or a column do not have
@@ -151,14 +151,21 @@ def _column(field: run_list.Field, runs: Sequence[Run]) -> doc.Column[Run]:
         found = run.get(field.name)
         if field.name == MEMORY_PEAK and isinstance(found, int | float) and run_list.is_least(run):
             return _peak(run)
-        if field.name == run_list.STATUS and run_list.FAILED in run:
-            return f"{found}, {run[run_list.FAILED]} failed"
+        if field.name == run_list.STATUS:
+            failed = phrase(", {} failed", run.get(run_list.FAILED))
+            return (
+                f"{found}{failed}{phrase(', {} in an audit', run.get(run_list.AUDIT), _problems)}"
+            )
         return found
 
     is_number = field.unit or any(isinstance(run.get(field.name), int | float) for run in runs)
     unit = field.unit if is_number else None
     spare = _SPARE.get(field.heading, 0)
     return doc.Column(field.heading, unit, value, field.name, spare=spare, title=field.brief)
+
+
+def _problems(number: Any) -> str:
+    return counted(number, "problem")
 
 
 def _pivot(pivot: run_list.Pivot) -> doc.Table:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from operator import attrgetter
-from statistics import median
 from typing import Any, Final, TypeAlias
 
+from otel_quant.diagnosis.growth import median
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import (
     LastReading,
@@ -29,17 +29,19 @@ from otel_quant.schema.figures import MODEL_FIGURES, ModelFigure
 from otel_quant.schema.readings import OWN_MEMORY, UNITS, LayerAccuracy, worst_first
 from otel_quant.schema.units import counted, cut, duration_text, share_text, size
 from otel_quant.views import document as doc
+from otel_quant.views import ranks as job
 from otel_quant.views import steps
 from otel_quant.views.answer import BAD_STATES, brief, ending_parts, outcome, sentences
 from otel_quant.views.gpu_devices import device_table
-from otel_quant.views.text import cell_text, listed, phrase, precision_text
+from otel_quant.views.text import cell_text, listed, phrase, plain, precision_text
 
 
 def document(recordings: Mapping[str, Recording], most_steps: int | None = None) -> doc.Document:
     """Returns recordings as a document, with so many steps of each run at most."""
     parts = {name: _parts(name, each, most_steps) for name, each in recordings.items()}
     return doc.Document(
-        _titled(parts), ", ".join(recordings), "Quantization runs",
+        chain(job.parts_of_job([*recordings.values()]), _titled(parts)), ", ".join(recordings),
+        "Quantization runs",
         any(each.state in BAD_STATES for each in recordings.values()),
         sheet=lambda: _sheet(recordings), data=lambda: list(_data(recordings)),
         brief=None if len(recordings) > 1 else lambda: brief(*recordings.values()),
@@ -79,7 +81,8 @@ def _parts(name: str, recording: Recording, most_steps: int | None) -> Iterator[
 
 
 def _parts_of_several(recording: Recording, most_steps: int | None) -> Iterator[doc.Part]:
-    """Yields one table of the steps of all processes, and a line for each of them."""
+    """Yields the ranks, if any, one table of the steps of all processes, and a line for each of them."""
+    yield from job.rank_tables(job.ranks_in(recording))
     yield from _step_tables(recording, recording.runs, most_steps)
     facts: list[tuple[str, doc.Cell]] = []
     seen: set[str] = set()
@@ -111,7 +114,7 @@ def _titled_runs(name: str, recording: Recording) -> dict[str, RecordedRun]:
     found: dict[str, RecordedRun] = {}
     for run in recording.runs:
         rank = "" if run.rank is None else f", rank {run.rank}"
-        title = f"{recording.path}: process {run.process}{rank}"
+        title = f"{recording.place}: process {run.process}{rank}"
         found[title if title not in found else f"{title}, run {run.id}"] = run
     return found
 
@@ -384,7 +387,7 @@ _MORE: Final = {
     "input_shapes": "for inputs of {}",
     "assumed": "assumed {}",
     "uncosted_ops": "without known costs {}",
-    "audit.problems": "an audit found {}",
+    "audit.answer": "audit: {}",
 }
 
 
@@ -469,13 +472,15 @@ def _data(recordings: Mapping[str, Recording]) -> Iterator[dict[str, Any]]:
 
 def _recording_data(recording: Recording) -> dict[str, Any]:
     peak, limit = summary.value(recording, summary.MEMORY_PEAK), steps.memory_limit(recording)
+    ranks = doc.records(job.COLUMNS, job.ranks_in(recording))
     return present({
-        "path": str(recording.path),
+        "path": recording.place,
         "state": recording.state,
         **dict.fromkeys(("duration_secs", "duration_seconds"), recording.duration),
         "memory_peak": peak, "memory_limit": limit,
         "memory_peak_bytes": peak, "memory_limit_bytes": limit,
         "problems": list(recording.problems),
+        "ranks": [{key: plain(it) for key, it in each.items()} for each in ranks] or None,
         "ending": recording.ending and dataclasses.asdict(recording.ending),
     })  # fmt: skip
 

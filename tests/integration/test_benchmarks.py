@@ -23,6 +23,8 @@ RATIO = re.compile(r"^ratio: \d+\.\d+ ", re.MULTILINE)
         ("many_runs.py", "--rounds", "1", "--runs", "20"),
         ("many_steps.py", "--rounds", "1", "--steps", "200"),
         ("gate.py", "--gates", "2"),
+        pytest.param(("ranks.py", "--of", "1"), marks=pytest.mark.slow),
+        ("process_context.py", "--rounds", "1"),
         pytest.param(("audit.py", "--rounds", "1"), marks=pytest.mark.slow),
         ("startup.py", "--rounds", "1"),
     ],

@@ -240,6 +240,7 @@ class ArtificialRun:
                 (semconv.MODEL_SIZE, 102_400_000 * share),
                 (semconv.MODEL_PARAMS, 25_557_032),
                 (semconv.MODEL_MACS_CONTRACTION, 4_089_000_000),
+                (semconv.MODEL_AUDIT_PROBLEMS, 2),
             ):
                 self.instruments[name].set(value, {semconv.MODEL_ROLE: role})
 

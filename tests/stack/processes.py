@@ -260,6 +260,29 @@ def tempo(binary: str, folder: Path, ports: Backends) -> Server:
     )
 
 
+def queries(binary: str, folder: Path, ports: Backends) -> tuple[Server, Backends]:
+    """Returns the proxy through which Grafana asks the stores, and where it listens for each of them."""
+    asked, health = Backends(), free_port()
+    text = (CONFIGS / "backends" / "queries.caddyfile").read_text()
+    places = {
+        "auto_https off": "auto_https off\n\tdefault_bind 127.0.0.1",
+        ":8080 {": f":{health} {{",
+    }
+    for name, port in {"prometheus": 9090, "loki": 3100, "tempo": 3200}.items():
+        places |= {
+            f"\n:{port} {{": f"\n:{getattr(asked, name)} {{",
+            f"{name}:{port}": f"127.0.0.1:{getattr(ports, name)}",
+        }
+    for committed, own in {**places, "\n:4040 {": f"\n:{free_port()} {{"}.items():
+        assert committed in text, committed
+        text = text.replace(committed, own)
+    config = folder / "queries.caddyfile"
+    config.write_text(text)
+    command = [binary, "run", f"--config={config}", "--adapter=caddyfile"]
+    ready = f"http://127.0.0.1:{health}/"
+    return Server(command, ready, folder / "queries.log", {"XDG_DATA_HOME": str(folder)}), asked
+
+
 @dataclass(frozen=True)
 class Secrets:
     """What gateways require and agents have, made as docs/scaling.md describes."""
@@ -269,12 +292,12 @@ class Secrets:
     of_collectors: Mapping[str, str]  # The variables of gateways and agents
 
 
-def make_secrets(folder: Path) -> Secrets:
-    """Makes a certificate for 127.0.0.1 and a token, with the commands of docs/scaling.md."""
+def make_secrets(folder: Path, address: str = "127.0.0.1") -> Secrets:
+    """Makes a certificate for an address and a token, with the commands of docs/scaling.md."""
     (commands,) = re.findall(
         r"```\n( *openssl .+?)```", (ROOT / "docs" / "scaling.md").read_text(), re.DOTALL
     )
-    commands = commands.replace("DNS:gateway", "IP:127.0.0.1")
+    commands = commands.replace("DNS:gateway", f"IP:{address}")
     subprocess.run(["sh", "-ec", commands], cwd=folder, check=True, capture_output=True)
     certificate, token = folder / "tls.crt", folder / "token"
     of_collectors = {

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -19,9 +20,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Route
 
+from tests.stack.artificial_run import NAME as WITH_GPUS
 from tests.stack.grafana_panels import answered
 from tests.stack.many_runs import send
-from tests.stack.processes import HERE, JOB, eventually, quantize
+from tests.stack.models_at_work import MEASURED, measure
+from tests.stack.processes import HERE, JOB, eventually, quantize, started
 from tests.stack.world import stores
 from tests.unit.stack.dashboards import FILES
 
@@ -30,6 +33,12 @@ pytestmark = [pytest.mark.servers, pytest.mark.slow]
 PAGE = (
     "http://localhost:1/dashboard"  # a page of no origin has no localStorage, which Grafana reads
 )
+TODAY = "resnet50 today"
+VIEWS: dict[str, dict[str, str]] = {
+    "runs": {}, "run": {"run": TODAY}, "run of GPUs": {"run": WITH_GPUS}, "inference": {"run": MEASURED},
+    "compare": {"run": TODAY, "baseline": "resnet50 yesterday"}, "cost": {"run": TODAY},
+}  # fmt: skip
+"""What is chosen in each dashboard."""
 LOADED = ("svg", "png", "woff2", "ttf")
 HIGHEST = 6000
 """Pixels that the longest page is high: what is out of sight is not drawn."""
@@ -63,25 +72,26 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 def inputs(
     bundle: Bundle, binaries: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, dict[str, Any]]]:
-    """Yields what each dashboard is drawn from: 30 runs that are made up, and two of Quark."""
+    """Yields what each dashboard is drawn from: 30 runs that are made up, two of Quark, one that sees GPUs, measured models."""
     folder = tmp_path_factory.mktemp("drawn")
     with stores(binaries, folder) as (empty, made):
         send(made.grpc, 30)
-        for name in ("resnet50 yesterday", "resnet50 today"):
+        measure(made.environment, folder)
+        of_gpus = (sys.executable, HERE / "artificial_run.py", MEASURED)
+        assert started(made, *of_gpus, OTEL_SERVICE_NAME="artificial").wait() == 0
+        for name in ("resnet50 yesterday", TODAY):
             assert quantize(made, folder, "good", OTEL_QUANT_RUN_NAME=name).wait() == 0
-        ended = f'quant_run_end_seconds{{job="{JOB}"}}'
+        ended = f'quant_run_end_seconds{{job="{JOB}", quant_run_name=~"resnet50.*"}}'
         eventually(lambda: len(empty.metric(ended)) == 2, "both runs in Prometheus")
-        began = empty.metric('quant_run_start_seconds{quant_run_name="resnet50 today"}')[0]
-        world = replace(empty, began=time.time() - 120, good=began["metric"]["quant_run_trace_id"])
+        began = empty.metric(f'quant_run_start_seconds{{quant_run_name="{TODAY}"}}')[0]
+        world = replace(empty, began=time.time() - 240, good=began["metric"]["quant_run_trace_id"])
         found = {}
-        for file in FILES:
-            chosen = {} if file.stem == "runs" else {"run": "resnet50 today"}
-            if file.stem == "compare":
-                chosen["baseline"] = "resnet50 yesterday"
+        for name, chosen in VIEWS.items():
+            file = next(file for file in FILES if file.stem == name.split()[0])
             ask = functools.partial(world.ask, process=world.processes(file, **chosen), **chosen)
-            found[file.stem] = {
+            found[name] = {
                 "panels": answered(file, ask),
-                "variables": {"job": ".+", "run": "resnet50 today", "instance": ".+"},
+                "variables": {"job": ".+", "run": TODAY, "instance": ".+", **chosen},
                 "from": round(world.began * 1000), "to": round(time.time() * 1000),
             }  # fmt: skip
         yield found
@@ -89,7 +99,7 @@ def inputs(
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1300, 800])
-@pytest.mark.parametrize("name", [file.stem for file in FILES])
+@pytest.mark.parametrize("name", VIEWS)
 def test_every_panel_is_drawn_within_the_page(
     bundle: Bundle, inputs: dict[str, dict[str, Any]], browser: Browser, name: str, width: int, theme: str
 ) -> None:  # fmt: skip
@@ -111,7 +121,7 @@ def test_every_panel_is_drawn_within_the_page(
     if pictures := os.environ.get("GRAFANA_PICTURES"):
         page.locator("#root").evaluate("root => { root.style.height = document.body.style.height }")
         page.locator("#root").screenshot(
-            path=Path(pictures) / f"grafana-{name}-{theme}-{width}.png"
+            path=Path(pictures) / f"grafana-{name.replace(' ', '-')}-{theme}-{width}.png"
         )
     drawn = page.evaluate(
         "[...document.querySelectorAll('[data-title]')].map((each) => each.dataset.title)"

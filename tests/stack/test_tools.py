@@ -1,4 +1,4 @@
-"""Each tool that reads a committed file finds no error in it; healthchecks see whether servers work.
+"""Each tool that reads a committed file finds no error in it; healthchecks see whether servers work; Grafana only reads.
 
 What a container has beside its server is not here to be asked: so the checks are of the server's own
 programs, and these are here.
@@ -6,7 +6,9 @@ programs, and these are here.
 
 from __future__ import annotations
 
+import http.client
 import json
+import os
 import shutil
 import subprocess
 import urllib.error
@@ -26,8 +28,10 @@ from tests.stack.processes import (
     Server,
     alertmanager,
     eventually,
+    fetch,
     loki,
     prometheus,
+    queries,
     tempo,
 )
 from tests.unit.stack.dashboards import FILES
@@ -46,6 +50,9 @@ COMMANDS = {
         f"the Collector's {name}": ("otelcol-quant", "validate", f"--config={CONFIGS / name}.yaml")
         for name in ("config", "agent", "gateway")
     },
+    "the Collector's agent of Kubernetes": (
+        "otelcol-quant", "validate", f"--config={CONFIGS / 'agent.yaml'}", f"--config={CONFIGS / 'kubernetes.yaml'}",
+    ),
 }  # fmt: skip
 
 
@@ -55,6 +62,7 @@ def test_the_tool_finds_no_error(command: tuple[str, ...], binaries: dict[str, s
     done = subprocess.run(
         [binaries[tool], *arguments],
         capture_output=True, text=True, check=False, cwd=ROOT / "tests" / "stack",
+        env={**os.environ, "NODE_NAME": "of the agent"},
     )  # fmt: skip
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
@@ -128,3 +136,70 @@ def test_no_request_deletes_what_loki_has(binaries: dict[str, str], tmp_path: Pa
             urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=30)
     finally:
         server.kill()
+
+
+def answered(port: int, method: str, path: str) -> int:
+    """Returns the status that a server answers to a request, whose path is sent as it is."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request(method, path, b"x=1" if method == "POST" else None)
+    return connection.getresponse().status
+
+
+SHUTDOWN = (
+    "/ingester/shutdown", "//ingester/shutdown", "/loki/api/v1/../../../ingester/shutdown",
+    "/loki/api/v1/%2e%2e/%2e%2e/%2e%2e/ingester/shutdown", "/loki/api/v1/..%2f..%2f..%2fingester/shutdown",
+    "/loki/api/v1%2f..%2f..%2f..%2fingester/shutdown", "/ingester/shutdown?x=/loki/api/v1/query", "/%69ngester/shutdown",
+)  # fmt: skip
+OF_STORES = {
+    "loki": [
+        *(f"{method} {path}" for method in ("GET", "POST") for path in SHUTDOWN),
+        "GET /flush", "POST /ingester/prepare_shutdown", "POST /log_level?log_level=debug", "POST /otlp/v1/logs",
+        "POST /loki/api/v1/push", "POST /loki/api/v1/delete", "DELETE /loki/api/v1/rules/x", "GET /config",
+    ],
+    "prometheus": [
+        "GET /-/quit", "POST /-/quit", "PUT /-/quit", "POST /-/reload", "POST /api/v1/otlp/v1/metrics", "POST /api/v1/write",
+        "POST /api/v1/admin/tsdb/delete_series", "PUT /api/v1/query", "GET /debug/pprof/profile?seconds=9", "GET /metrics",
+    ],
+    "tempo": [
+        "GET /shutdown", "POST /shutdown", "GET /flush", "POST /live-store/prepare-downscale", "POST /api/overrides",
+        "POST /live-store/prepare-partition-downscale", "GET /api/../shutdown", "POST /api/echo",
+    ],
+}  # fmt: skip
+"""Requests that stop a store, change it, write to it or cost it much; and ways to write a path that hide it."""
+
+
+def test_what_stops_or_changes_a_store_does_not_pass_from_grafana(
+    binaries: dict[str, str], tmp_path: Path
+) -> None:
+    ports = Backends()
+    proxy, asked = queries(binaries["caddy"], tmp_path, ports)
+    stores = [
+        loki(binaries["loki"], tmp_path, ports),
+        prometheus(binaries["prometheus"], tmp_path, ports),
+    ]
+    from_grafana = f"http://127.0.0.1:{asked.loki}/loki/api/v1/labels"
+    try:
+        for server in (*stores, proxy):
+            server.start()
+        passed = [
+            f"{store} {request}"
+            for store, requests in OF_STORES.items()
+            for request in requests
+            if answered(getattr(asked, store), *request.split(" ", 1)) not in (403, 404, 405)
+        ]
+        assert passed == []
+        assert [server.process.poll() for server in stores if server.process] == [None, None]
+        assert fetch(from_grafana)["status"] == "success"
+        for length in (60_000, 2_000_000):  # by GET, and by POST
+            long = f'up{{job!="{"x" * length}"}}'
+            found = fetch(f"http://127.0.0.1:{asked.prometheus}/api/v1/query", query=long)
+            assert found["status"] == "success"
+        # Asked directly, Loki ends: it has no setting against it.
+        assert answered(ports.loki, "GET", "/ingester/shutdown") == 204
+        assert stores[0].process is not None
+        assert stores[0].process.wait(60) == 0
+        # Prometheus does not: --web.enable-lifecycle is not set.
+        assert answered(ports.prometheus, "POST", "/-/quit") == 403
+    finally:
+        for server in (*stores, proxy):
+            server.kill()

@@ -27,6 +27,7 @@ from tests.stack.processes import (
     fetch,
     loki,
     prometheus,
+    queries,
     tempo,
 )
 from tests.unit.stack.dashboards import GRAFANA, QUERIES, Query, load
@@ -60,7 +61,7 @@ def as_text(metric: Mapping[str, str], value: tuple[float, str]) -> str:
 class World:
     """What the queries are asked of."""
 
-    ports: Backends  # Addresses of the stores
+    ports: Backends  # Where the stores are asked
     modules: str  # Path of the library that Grafana shows panels with
     began: float  # Seconds since the epoch before the first run
     spans: list[Span] | None  # What the Collector sent where there is no Tempo; None where there is
@@ -181,17 +182,19 @@ def stores(
     *,
     limited: bool = False,
 ) -> Iterator[tuple[World, Collector]]:
-    """Yields what the queries are asked of, with nothing in it yet, and the Collector before it.
+    """Yields what the queries are asked of, as Grafana is, with nothing in it yet, and the Collector before it.
 
     Limited, each server has the memory of docker-compose.yml and no more.
     """
     ports = Backends()
+    proxy, asked = queries(binaries["caddy"], folder, ports)
     instead = OtlpReceiver(grpc_port=ports.tempo_otlp)
     made = collector(binaries["otelcol-quant"], folder, CONFIGS / "config.yaml", ports)
     servers = [
         prometheus(binaries["prometheus"], folder, ports),
         loki(binaries["loki"], folder, ports),
         made.server,
+        proxy,
     ]
     if webhook is not None:
         servers.append(alertmanager(binaries["alertmanager"], folder, ports, webhook.url))
@@ -208,4 +211,4 @@ def stores(
             until.enter_context(server.within_limit() if limited else nullcontext())
             until.callback(server.kill)
             server.start()
-        yield World(ports, modules, time.time() - 1, spans, webhook=webhook), made
+        yield World(asked, modules, time.time() - 1, spans, webhook=webhook), made

@@ -34,6 +34,8 @@ _COLLECTING: Final[ContextVar[bool]] = ContextVar("otel_quant_collecting", defau
 def collect(function: Function, hook: Hook, library: Library) -> Function:
     """Step **{step}**; counts what `get_next` of its reader returns. Within an operation it lasts until ``compute_data``."""
     name = qualified_name(function)
+    looked_at = replace(hook, before=hooks.OF_CALIBRATOR)
+    run = steps.observed(function, looked_at, library)
 
     @wraps(function)
     def wrapper(self: Any, data_reader: Any, *args: Any, **kwargs: Any) -> Any:
@@ -41,7 +43,7 @@ def collect(function: Function, hook: Hook, library: Library) -> Function:
             reader = data_reader if begun is None else samples.counted(data_reader)
             token = _COLLECTING.set(True)
             try:
-                return function(self, reader, *args, **kwargs)
+                return run(self, reader, *args, **kwargs)
             finally:
                 _COLLECTING.reset(token)
 
@@ -595,8 +597,10 @@ def batches(function: Function, hook: Hook, library: Library) -> Function:
     return wrapper
 
 
-def _count_pass(owners: Collection[str], source: object, batch: object) -> None:
+def _count_pass(owners: Collection[str], source: object, batch: Any) -> None:
     samples.count_layer(owners, "pass")
+    if (step := samples.step_counting(None)) is not None and step.observed is not None:
+        step.observed.sample = batch[0] + 1
 
 
 def _count_first_pass(owners: Collection[str], source: object, batch: Any) -> None:

@@ -14,10 +14,11 @@ from contextlib import suppress
 from heapq import nlargest
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Literal
 
-from otel_quant.auditing.audit import audit
+from otel_quant.auditing.audit import audit, written_in
 from otel_quant.auditing.checkpoint import AuditError
+from otel_quant.auditing.results import Audit
 from otel_quant.capture.instruments.hooks import Models
 from otel_quant.cost import CostError, InputSpec, ModelCost, analyze
 from otel_quant.schema.readings import AttributeValue, CostedModel
@@ -30,8 +31,9 @@ _SHOWN: Final = (
 """What is shown of such a node."""
 
 _AUDIT_SECONDS: Final = 2.0  # For the values of scales
-_MOST_PROBLEMS: Final = 10
-_QUANTIZED: Final = "quantized"  # Role of a model that a quantization has written
+_QUANTIZED: Final[Literal["quantized"]] = (
+    "quantized"  # Role of a model that a quantization has written
+)
 _INTEGER: Final = frozenset({"int8", "uint8", "int4", "uint4", "int2", "uint2"})
 
 _FIGURES: Final = {
@@ -61,7 +63,7 @@ def cost_models(
                 model, inputs=inputs, time_limit=time_limit, quantized=role == _QUANTIZED
             )
             figures = figures_of(cost, shapes) | (_hash_of(model) if hashes else {})
-            figures |= _audited(path, left_out) if role == _QUANTIZED and path is not None else {}
+            figures |= _audited(model, left_out, paths=paths) if role == _QUANTIZED else {}
             heaviest = tuple(heaviest_of(cost))
         except CostError as refused:
             error = str(refused) if paths else refused.reason
@@ -77,14 +79,31 @@ def _hash_of(model: object) -> dict[str, AttributeValue]:
     return {}
 
 
-def _audited(path: str, left_out: object) -> dict[str, AttributeValue]:
-    """Returns what an audit finds in a file that was written, with nodes left out on purpose; nothing where it passes."""
+def _audited(model: object, left_out: object, *, paths: bool) -> dict[str, AttributeValue]:
+    """Returns what an audit finds in a file that was written, with nodes left out on purpose; nothing of one in memory."""
     names = left_out if isinstance(left_out, tuple) else ()
-    with suppress(AuditError):
-        problems = audit(path, left_out=names, seconds=_AUDIT_SECONDS).problems
-        worst = tuple(f"{each.where} {each.what}" for each in problems if each.fails)
-        return {"audit.problems": worst[:_MOST_PROBLEMS]} if worst else {}
+    if isinstance(model, str | os.PathLike):
+        with suppress(AuditError):
+            return _figures_of(audit(model, left_out=names, seconds=_AUDIT_SECONDS), paths=paths)
     return {}
+
+
+def _figures_of(found: Audit, *, paths: bool) -> dict[str, AttributeValue]:
+    """Returns what is sent of an audit; without paths, which its sentences may have, their number alone."""
+    return {name: it for name, it in found.figures.items() if paths or isinstance(it, int)}
+
+
+def audited_checkpoints(written: Mapping[str, int], *, paths: bool) -> Iterator[CostedModel]:
+    """Audits safetensors checkpoints that were written, by where steps have written and since when."""
+    for place, since in written.items():
+        for path in () if place.endswith(".onnx") else written_in(place, since / 1e9):
+            start = time.time_ns()
+            with suppress(AuditError):
+                found = audit(path, seconds=_AUDIT_SECONDS)
+                if found.layout or found.of_state("quantized"):  # else it is a float model
+                    figures = {"size": found.bytes, **_figures_of(found, paths=paths)}
+                    known = path if paths else None
+                    yield CostedModel(_QUANTIZED, known, start, time.time_ns(), figures)
 
 
 def figures_of(

@@ -17,7 +17,6 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -31,6 +30,7 @@ from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.export.otel.service_name import model_name
 from otel_quant.schema import semconv
+from otel_quant.schema.dataclass import dataclass, field
 from otel_quant.schema.readings import AttributeValue, ProfileStep, Reading
 
 

@@ -15,7 +15,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from otel_quant.base.kernel_files import ask_psutil, text_of
 from otel_quant.base.machine import processors
@@ -155,13 +155,13 @@ def new_run_info(
     paths: bool = True, arguments: bool = True, folder: Path | None = None,
 ) -> RunInfo:  # fmt: skip
     """Describes the run that is about to begin in this process."""
-    rank = _integer(environ.get("RANK", ""))
+    known = rank_of(environ)
     if not carrier or "traceparent" not in carrier:
         carrier = present({name: environ.get(name.upper()) or None for name in _HEADERS})
     return RunInfo(
-        id=os.urandom(8).hex(), pid=os.getpid(), name=name, limits=read_limits(), rank=rank,
-        world_size=_integer(environ.get("WORLD_SIZE", "")),
-        launched_ns=_launched_ns() if rank is not None else None,
+        id=os.urandom(8).hex(), pid=os.getpid(), name=name, limits=read_limits(),
+        rank=known.get("rank"), world_size=known.get("world_size"),
+        launched_ns=_launched_ns() if known else None,
         parent_carrier=carrier, paths=paths, origin=_origin(environ, paths, arguments, folder),
     )  # fmt: skip
 
@@ -208,7 +208,7 @@ def _origin(
     command = shown_command(sys.orig_argv if arguments else sys.orig_argv[:1], paths=paths)
     known = {
         semconv.PROCESS_COMMAND_LINE: command, semconv.PYTHON_VERSION: platform.python_version(),
-        semconv.HOST_NAME: machine.node,
+        semconv.HOST_NAME: machine.node, semconv.RUN_JOB: rank_of(environ).get("job"),
         semconv.OS_DESCRIPTION: f"{machine.system} {machine.release} {machine.machine}",
         semconv.CPU_MODEL: _cpu_model(), semconv.CPU_COUNT: os.cpu_count(),
         semconv.CPU_LIMIT: _cpu_limit(), semconv.ADDRESS_SPACE_LIMIT: _resource_limit("RLIMIT_AS"),
@@ -220,6 +220,36 @@ def _origin(
     }  # fmt: skip
     of_ci = ci_of(environ)
     return {**of_ci, **{name: value for name, value in known.items() if value not in _UNKNOWN}}
+
+
+_STARTS_RANKS: Final = ("torchrun", "torch.distributed", "accelerate", "deepspeed")
+_JOBS: Final = {"slurm": "SLURM_JOB_ID", "ray": "RAY_JOB_ID", "torchrun": "TORCHELASTIC_RUN_ID"}
+_POD: Final = re.compile(r"\bk8s\.job\.name=([^,]+)")
+
+
+def rank_of(environ: Mapping[str, str]) -> dict[str, Any]:
+    """Returns which rank of which job a process is, or which task of `srun` unless it starts ranks itself; nothing for none."""
+    names = "RANK", "WORLD_SIZE"
+    starts = any(name in argument for name in _STARTS_RANKS for argument in sys.orig_argv[1:4])
+    if environ.get("SLURM_STEP_NUM_TASKS", "1") != "1" and "RANK" not in environ and not starts:
+        names = "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"
+    rank, size = (_integer(environ.get(name, "")) for name in names)
+    known = {"rank": rank, "world_size": size, "job": job_of(environ, platform.node())}
+    return {} if rank is None else present(known)
+
+
+def job_of(environ: Mapping[str, str], host: str) -> str:
+    """Returns what the ranks of a job share on all nodes, and those of others do not; empty if that is not known."""
+    known = {name: environ.get(variable, "") for name, variable in _JOBS.items()}
+    if "RANK" not in environ:  # else a step may be one node's torchrun
+        known["slurm"] += f".{environ.get('SLURM_STEP_ID', '')}"
+    pod = _POD.search(environ.get("OTEL_RESOURCE_ATTRIBUTES", ""))
+    index = environ.get("JOB_COMPLETION_INDEX")
+    of_pod = host.removesuffix(f"-{index}") if index else ""  # as an indexed job names its pods
+    known["kubernetes"] = pod[1] if pod else of_pod
+    found = [f"{name} {each}" for name, each in known.items() if each not in ("", "none", ".")]
+    address = f"{environ.get('MASTER_ADDR', '')}:{environ.get('MASTER_PORT', '')}"
+    return ", ".join(found) or address.strip(":")
 
 
 def _launched_ns() -> int | None:

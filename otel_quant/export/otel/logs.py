@@ -182,9 +182,19 @@ class LogsSink(Sink):
         self._emit_of(event, semconv.LAYER_EVENT, text, present(attributes))
         self._send()
 
+    def layer_observed(self, event: Event) -> None:
+        """Sends what has reached a layer."""
+        known = {**self._ids_in(event), **event.attributes}
+        is_finite = event.attributes.get(semconv.CALIBRATION_LAYER_FINITE, True)
+        severity = _INFO if is_finite else _WARN
+        self._emit_of(event, semconv.OBSERVED_EVENT, event.name, known, severity)
+        self._send()
+
     def models_costed(self, event: Event) -> None:
         """Sends the heaviest nodes of each model, or why it could not be costed."""
         for cost in event.models:
+            if cost.is_checkpoint:
+                continue
             name, severity = semconv.MODEL_COST_EVENT, _INFO
             body: dict[str, Any] = {"heaviest": [dict(node) for node in cost.heaviest]}
             if cost.error is not None:

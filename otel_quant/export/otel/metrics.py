@@ -15,7 +15,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from opentelemetry import metrics, trace
@@ -25,6 +24,7 @@ from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observa
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
 from otel_quant.schema import catalog, semconv
+from otel_quant.schema.dataclass import dataclass
 from otel_quant.schema.events import Event, Sink, custom_value, present
 from otel_quant.schema.figures import Figure, Metric, Number, Resource
 from otel_quant.schema.readings import ALL_STEPS, UNITS, Forecast, Reading, RunInfo, StepInfo
@@ -38,8 +38,9 @@ _WRITES: Final = {"histogram": "record", "counter": "add", "gauge": "set"}
 
 _MODEL_GAUGES: Final = (
     semconv.MODEL_SIZE, semconv.MODEL_PARAMS, semconv.MODEL_MACS_CONTRACTION,
+    semconv.MODEL_AUDIT_PROBLEMS,
 )  # fmt: skip
-"""Each shows the figure of a costed model that is named as the last part of its name."""
+"""Each shows the figure of a costed model that is named as its name ends."""
 
 _Labels: TypeAlias = Mapping[str, str]  # Attributes of a metric's point
 _LABELS: Final = (*semconv.STEP_LABELS, semconv.ERROR_TYPE)
@@ -258,7 +259,7 @@ class MetricsSink(Sink):
         """Records the totals of each model."""
         for cost in event.models:
             for metric in _MODEL_GAUGES:
-                value = cost.figures.get(metric.rpartition(".")[2])
+                value = cost.figures.get(metric.removeprefix(semconv.MODEL_PREFIX))
                 if isinstance(value, int):
                     self._write[metric](value, {semconv.MODEL_ROLE: cost.role}, None)
 

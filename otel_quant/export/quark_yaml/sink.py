@@ -198,7 +198,7 @@ class QuarkYamlSink(Sink):
 
     def models_costed(self, event: Event) -> None:
         """Stores the costs; they are written at the end of the file, after all records."""
-        self._costs.extend(event.models)
+        self._costs.extend(each for each in event.models if not each.is_checkpoint)
 
     def reading_taken(self, event: Event) -> None:
         """Writes the reading over the one before."""

@@ -37,7 +37,7 @@ _PLACES: Final = {
 """Producer of a file -> where its quantizer takes the names of nodes."""
 
 _MET: Final = "the budget is met as it is"
-_NOTHING: Final = "no node is worth it"
+_NOTHING: Final = "no node gains enough by it"
 
 _TRIES: Final = 4
 """Lists whose SQNR is measured, until one is just within the budget: noise only nearly adds up."""
@@ -112,7 +112,7 @@ class _Advising:
         try:
             found = self._own.process.ask("noise", errors=errors, floats=floats, first=first)
         except ModelError as error:
-            why = f"its noise cannot be told apart: {error}"
+            why = f"how much of its error each node makes cannot be measured: {error}"
             raise FixError(f"{self._wanted.model}: {why}") from error
         rest = min(self._noise(self._own), found["rest"])
         factor = (self._noise(self._own) - rest) / (sum(found["parts"].values()) or 1)

@@ -116,16 +116,23 @@ def _moved(graph: EditedGraph, node: Any, shape: Sequence[int] | None) -> str | 
     return graph.add_dequantizer(node.output[0], moved, by._replace(axis=axis))
 
 
-@_remedy("batch_norm")
+@_remedy(
+    "batch_norm",
+    differs="a rounding between a Conv and its batch norm, where there is one, is gone",
+)
 def _batch_norms(graph: EditedGraph, _: Judged) -> Iterator[Any]:
     """Takes a BatchNormalization behind a Conv of quantized weights into their scales, and a bias."""
     for node in graph.of("BatchNormalization"):
-        conv = graph.maker(node.input[0], "Conv")
-        if conv is None or graph.only_reader(conv.output[0]) is not node:
+        second = graph.maker(node.input[0], "DequantizeLinear")
+        first = None if second is None else graph.maker(second.input[0], "QuantizeLinear")
+        pair = [] if first is None else [first, second]
+        conv = graph.maker((first or node).input[0], "Conv")
+        chain = [each and each.output[0] for each in (conv, *pair)]
+        if conv is None or [*map(graph.only_reader, chain)] != [*pair, node]:
             continue
         codes, by = graph.dequantized(conv.input[1])
         bias = _floats(graph, conv.input[2]) if len(conv.input) > 2 else 0.0
-        gamma, beta, mean, var = (graph.constant(name) for name in node.input[1:5])
+        gamma, beta, mean, var = (_floats(graph, name) for name in node.input[1:5])
         if by is None or any(each is None for each in (bias, gamma, beta, mean, var)):
             continue
         factor = gamma / np.sqrt(var + attributes(node).get("epsilon", 1e-5))
@@ -139,7 +146,7 @@ def _batch_norms(graph: EditedGraph, _: Judged) -> Iterator[Any]:
         added = ((bias - mean) * factor + beta).astype(np.float32)
         weight = graph.add_dequantizer(conv.input[1], codes, by)
         conv.input[:] = [conv.input[0], weight, graph.add_constant(node.input[2], added)]
-        graph.bypass(node)
+        graph.bypass(*pair, node)
         yield node
 
 
@@ -195,7 +202,10 @@ def _matmul_add(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
     for add, name, other in list(pairs):
         matmul, bias = graph.maker(name, "MatMul"), graph.constant(other)
         shape, quantizer = judged.shape(add.output[0]), graph.quantizer(add.output[0])
-        if matmul is None or bias is None or bias.ndim != 1 or shape is None or quantizer:
+        if matmul is None or bias is None or shape is None:
+            continue
+        is_row = len(shape) == 2 and bias.shape == (1, shape[1])
+        if not is_row and (bias.ndim != 1 or quantizer):
             continue
         codes, _by = graph.dequantized(matmul.input[1])
         is_input = graph.maker(matmul.input[0], "DequantizeLinear") is not None
@@ -204,7 +214,7 @@ def _matmul_add(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
         if len(shape) > 2:
             add.input[:] = [name, graph.add_constant(other, bias[None])]
         else:
-            inputs, made = [*matmul.input, other], add.output[0]
+            inputs, made = [*matmul.input, graph.add_constant(other, bias.ravel())], add.output[0]
             gemm = helper.make_node("Gemm", inputs, [made], name=add.name or made)
             graph.remove(matmul, add)
             graph.nodes.append(gemm)
@@ -371,15 +381,21 @@ def _up(codes: Any) -> Any:
 
 @_remedy("double", differs="values are rounded once, not twice")
 def _double(graph: EditedGraph, _: Judged) -> Iterator[Any]:
-    """Takes the first of two quantizations in a row away, where nothing else reads its integers."""
+    """Takes the first of two quantizations in a row, or around a clamp, away where nothing else reads its integers."""
     for node in graph.of("QuantizeLinear"):
-        middle = graph.maker(node.input[0], "DequantizeLinear")
+        clamp = graph.maker(node.input[0], "Relu", "Clip")
+        middle = graph.maker((clamp or node).input[0], "DequantizeLinear")
         first = None if middle is None else graph.maker(middle.input[0], "QuantizeLinear")
         if first is None or graph.only_reader(first.output[0]) is not middle:
             continue
         # One that is a Relu too is left only before another
         is_clamp, is_next = (_is_positive(graph.scales(each)) for each in (first, node))
-        if graph.only_reader(middle.output[0]) is node and is_clamp <= is_next:
+        is_alone = clamp is None or graph.only_reader(clamp.output[0]) is node
+        if (
+            graph.only_reader(middle.output[0]) is (clamp or node)
+            and is_alone
+            and is_clamp <= is_next
+        ):
             graph.bypass(first, middle)
             yield node
 

@@ -16,7 +16,7 @@ from onnxruntime.quantization import QuantFormat, QuantType, quantize_dynamic, q
 from otel_quant.cost import analyze
 from otel_quant.cost.graph import FUSIONS, runtime_here
 from scripts.onnxruntime_rules import compared
-from tests.fixtures.onnx_builder import model_of_text
+from tests.fixtures.onnx_builder import Builder, model_of_text
 from tests.integration.cost.exporting import samples
 from tests.integration.cost.kernels_run import (
     contractions_in_float,
@@ -366,3 +366,55 @@ def test_what_follows_a_contraction_of_floats_is_in_its_kernel_where_onnxruntime
     assert sum(made.values()) - scales == run_by_default(path, tmp_path)
     file = analyze(path, view="file").memory_bytes - analyze(path).memory_bytes
     assert file >= 4 * 16 * 144 * 4  # norm, two Relus, Clip and Add make nothing of their own
+
+
+def _twice(
+    first: tuple[float, int], second: tuple[float, int], dtype: Any, readers: int
+) -> Builder:
+    """A Conv whose result is quantized twice in a row, and others that read it, their biases of the second scale."""
+    graph = Builder([1, 8, 8, 8])
+
+    def conv(value: str, name: str, scale: float) -> str:
+        weights = graph.dequantized(graph.weights(f"{name}_w", 8, 8, 3, 3))
+        bias = graph.dequantized(graph.constant(f"{name}_b", np.arange(8, dtype=np.int32)), np.int32(0), scale * 0.02)  # fmt: skip
+        return graph.node("Conv", [value, weights, bias], name, pads=[1, 1, 1, 1])
+
+    low = np.iinfo(dtype).min
+    made = graph.quantized(conv(graph.quantized("x"), "c0", 0.05), dtype(low + first[1]), first[0])
+    how = graph.how("again", dtype(low + second[1]), second[0])
+    codes = graph.node("QuantizeLinear", [made, *how], "again_Q")
+    for i in range(readers):
+        value = graph.node("DequantizeLinear", [codes, *how], f"again_DQ{i}")
+        graph.output(graph.quantized(conv(value, f"c{i + 1}", second[0])))
+    return graph
+
+
+@pytest.mark.parametrize("readers", [1, 2])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [((0.05, 128), (0.05, 128)), ((0.05, 128), (0.1, 128)), ((0.05, 128), (0.02, 128)),
+     ((0.05, 128), (0.05, 10)), ((0.05, 0), (0.05, 128)), ((0.05, 100), (0.03, 120))],
+)  # fmt: skip
+def test_what_is_quantized_twice_in_a_row_runs_as_the_rules_expect(
+    first: tuple[float, int], second: tuple[float, int], dtype: Any, readers: int, tmp_path: Path
+) -> None:
+    path = _twice(first, second, dtype, readers).save(tmp_path / "twice.onnx")
+    assert said_to_run_in_float(path) == contractions_in_float(path, tmp_path)
+
+
+@pytest.mark.parametrize("clamp", ["", "Relu"])
+@pytest.mark.parametrize("bias", [(16,), (1, 16), (4, 16), (4, 1), (1,)])
+@pytest.mark.parametrize("shape", [(4, 8), (2, 4, 8)])
+def test_a_matmul_and_an_add_run_as_the_rules_expect(
+    shape: tuple[int, ...], bias: tuple[int, ...], clamp: str, tmp_path: Path
+) -> None:
+    graph = Builder(shape)
+    weights = graph.dequantized(graph.weights("w", 8, 16))
+    product = graph.node("MatMul", [graph.quantized("x"), weights], "m")
+    value = graph.node("Add", [product, graph.weights("b", *bias, dtype=np.float32)], "a")
+    value = graph.node(clamp, [value], "r") if clamp else value
+    graph.output(graph.quantized(value, np.uint8(0)))
+    path = graph.save(tmp_path / "add.onnx")
+    ran = contractions_in_float(path, tmp_path)
+    assert sum(said_to_run_in_float(path).values()) == sum(ran.values())

@@ -84,7 +84,7 @@ def test_what_the_option_names_stays_in_float_and_the_recording_says_that_argume
     ("arguments", "left", "why"),
     [
         (("--budget", "sqnr>=5dB"), [], "the budget is met as it is"),
-        (("--budget", "latency<=0.5x"), [], "no node is worth it"),
+        (("--budget", "latency<=0.5x"), [], "no node gains enough by it"),
         pytest.param(
             ("--budget", "sqnr>=150dB"),
             ["c1", "c2", "c3", "pool"],

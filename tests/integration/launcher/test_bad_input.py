@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,23 @@ def test_a_typo_leaves_no_recording(launched: Launched, program: list[str], out:
     said = f"otel-quant: {program[1]} does not exist: nothing was recorded\n"
     assert (ended.returncode, ended.stderr) == (bare.returncode, bare.stderr + said)
     assert [path.name for path in launched.folder.rglob("*")] == ["r"]
+
+
+def test_what_was_not_recorded_is_told_to_programs_and_not_at_all_if_so_asked(
+    launched: Launched,
+) -> None:
+    program = ["python", "nope.py"]
+    bare = launched.run_bare(program)
+    assert launched.run(program, "--quiet").stderr == bare.stderr
+    answer = {
+        "subject": "otel-quant run", "verdict": "nope.py does not exist: nothing was recorded",
+        "is_bad": True, "certainty": "known", "evidence": [], "help": [], "next": [],
+    }  # fmt: skip
+    ended = launched.run(program, "--quiet", "--brief")
+    assert ended.stderr.startswith(bare.stderr)
+    assert json.loads(ended.stderr.removeprefix(bare.stderr)) == answer
+    assert launched.run(program, "--quiet", "--brief", "answer.json").stderr == bare.stderr
+    assert json.loads((launched.folder / "answer.json").read_text()) == answer
 
 
 @pytest.mark.parametrize(

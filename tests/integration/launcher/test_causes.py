@@ -192,6 +192,12 @@ def test_the_end_is_printed_if_the_recording_was_removed(launched: Launched, pro
         "otel-quant: gone was removed while the program ran: there is no recording" in done.stderr
     )
     assert "the program was killed by SIGKILL\n  evidence: memory was at " in done.stderr
+    done = launched.run(["python", str(program), "removed"], "--out", "gone", "--quiet", "--brief")
+    answer = json.loads(done.stderr.splitlines()[-1])
+    assert answer["verdict"] == "gone was removed while the program ran: there is no recording"
+    assert answer["evidence"][0] == "the program was killed by SIGKILL"
+    assert answer["is_bad"]
+    assert "otel-quant:" not in done.stderr
 
 
 CALIBRATION: Final = """

@@ -7,7 +7,6 @@ takes 6 minutes of CPU.
 from __future__ import annotations
 
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,6 @@ from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
 from otel_quant.schema.readings import Counts
 from tests.fixtures.programs import Launched
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs a shell")
 
 PRINTED = Path(__file__).with_name("llama_quantize.txt").read_text()
 AT_THE_THIRD = PRINTED.index(" size", PRINTED.index("[   3/  21]"))

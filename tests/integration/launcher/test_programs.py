@@ -15,6 +15,7 @@ import pytest
 from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
 from scripts.interpreters import find
+from tests.fixtures.checkpoints import tensors
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import Launched, launcher
 
@@ -132,6 +133,15 @@ def test_the_programs_own_sitecustomize_still_runs(launched: Launched, code: str
         assert (ours.stdout, ours.stderr) == (bare.stdout, bare.stderr)
 
 
+@pytest.mark.parametrize(("imported", "is_loaded"), [("textwrap", False), ("packaging", True)])
+def test_threading_is_loaded_with_what_is_no_standard_library(
+    launched: Launched, imported: str, is_loaded: bool
+) -> None:
+    code = f"import sys, {imported}; print('threading' in sys.modules)"
+    ours = launched.run([sys.executable, "-c", code], "--quiet")
+    assert (ours.stdout, ours.stderr) == (f"{is_loaded}\n", "")
+
+
 def test_no_exporter_is_made_without_an_endpoint(launched: Launched) -> None:
     code = """
         import multiprocessing, os, sys, threading
@@ -218,6 +228,16 @@ def test_otlp_files_of_a_killed_program_have_its_open_steps_and_its_root(
     assert not [*launched.folder.glob("otel-quant-*-1")]  # what writes them makes no recording
 
 
+def test_a_run_without_a_step_tells_why_in_every_answer(launched: Launched) -> None:
+    failing = [sys.executable, "-c", "import sys; sys.exit(3)"]
+    ours = launched.run(failing, "--brief")
+    *terminal, brief = ours.stderr.splitlines()
+    why = f"no step was recorded: {NOTHING_CALLED}"
+    assert f"otel-quant: the program failed with exit code 3, and {why}" in terminal
+    for answer in (brief, launched.otel_quant("show", launched.recording.name).stdout):
+        assert f"{why.capitalize()}." in answer
+
+
 MANY = """
 import time
 import otel_quant
@@ -280,7 +300,7 @@ quantize_dynamic("float.onnx", "int8.onnx", nodes_to_exclude=EXCLUDED)
     ("excluded", "answer"),
     [
         ([], "no fault found, without a configuration to compare with: 1 of 1 layer int8, "),
-        (["m"], "the model has no quantized layer; its configuration asks for nothing; "),
+        (["m"], "the model has no quantized layer; 0 of 0 layers quantized, m left out, "),
     ],
 )
 def test_a_run_that_wrote_a_model_ends_with_what_an_audit_of_it_says(
@@ -294,6 +314,36 @@ def test_a_run_that_wrote_a_model_ends_with_what_an_audit_of_it_says(
     assert ended.stderr.count("audit: ") == 1  # not of the float model
     audited = launched.otel_quant("audit", "int8.onnx", "--against", "made")
     assert (audited.returncode, audited.stdout[: len(answer)]) == (int(bool(excluded)), answer)
+
+
+EXPORT = """
+import os, shutil, otel_quant
+with otel_quant.step("Export", attributes={"quant.output.path": "int4"}):
+    shutil.copytree("made4", "int4", copy_function=shutil.copyfile)
+"""
+WITHOUT = 'open("int4/model.safetensors", "r+b").truncate(200_000)\n'
+
+
+@pytest.mark.parametrize(
+    ("code", "answer"),
+    [
+        (EXPORT, "as configured: 28 of 28 layers int4, lm_head left out, "),
+        (EXPORT + WITHOUT, "model.safetensors is truncated: "),
+    ],
+    ids=["as it was", "changed since"],
+)
+def test_a_checkpoint_is_audited_in_the_program_and_again_where_it_was_changed_since(
+    code: str, answer: str, launched: Launched
+) -> None:
+    tensors("gptq4").write(launched.folder / "made4")
+    (launched.folder / "q.py").write_text(code)
+    ended = launched.run(["python", "q.py"], "--out", "made")
+    assert f"\naudit:     int4: {answer}" in ended.stderr
+    [model] = read(launched.folder / "made").runs[0].models
+    assert model["figures"]["audit.problem_count"] == 0
+    assert (
+        f"audit: {model['figures']['audit.answer']}" in launched.otel_quant("show", "made").stdout
+    )
 
 
 STAGES = {

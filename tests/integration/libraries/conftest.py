@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -72,3 +73,26 @@ def each(step: str, unit: str, total: int) -> list[str]:
 def program(tmp_path: Path, otlp: OtlpReceiver) -> Program:
     """Runs programs in this test's folder."""
     return Program(tmp_path, otlp)
+
+
+_SEEN = {
+    "nothing": "",
+    "dead": r"1 of 4 experts of layer 1 saw no token: 3",
+    "nan": r"the first value that is not finite is at first, sample 17(, then at \d other layers)?",
+    "late": r"in the last tenth of the samples the range of 10 of 10 layers grew, that of \S+ [34]\d.\d times as wide: more samples would change it",
+}
+_SEEN_OF_ONNX = {
+    **_SEEN,
+    "dead": "2 of 6 layers saw no token: rows, branch",
+    "nan": _SEEN["nan"].replace("first,", "x,"),
+    "late": _SEEN["late"].replace("10 of 10", "6 of 6"),
+}
+
+
+def check_seen(program: Program, *way: str, script: str = "seen.py") -> None:
+    """Whether what is planted in a calibration is found, and nothing else."""
+    found = json.loads(program(script, *way).splitlines()[-1])
+    expected = _SEEN if script == "seen.py" else _SEEN_OF_ONNX
+    texts = {planted: "; ".join(those) for planted, those in found.items()}
+    for planted, text in texts.items():
+        assert re.fullmatch(expected[planted], text), texts

@@ -11,7 +11,7 @@ import pytest
 
 from otel_quant.schema import catalog, semconv
 from tests.fixtures.figures import ATTRIBUTES, named
-from tests.fixtures.steps import steps_below, steps_by
+from tests.fixtures.steps import audit_of, steps_below, steps_by
 from tests.fixtures.written_weights import assert_described
 from tests.integration.quark.conftest import FloatModels, QuarkRun
 from tests.integration.quark.expected import USAGE, checkpoints_of, onnx_steps, torch_steps
@@ -60,6 +60,15 @@ def test_the_spans_nest_as_the_steps_happened_with_their_arguments(case: Case) -
     assert {span.trace_id for span in spans} == {spans[0].trace_id}
     assert Counter((span.scope, span.status, span.events) for span in spans) == {
         ("otel_quant", "UNSET", ()): len(spans)
+    }
+
+
+def test_each_checkpoint_that_was_written_is_audited(torch_run: QuarkRun) -> None:
+    spans = filter(audit_of, torch_run.otlp.by_start())
+    found = {each.attributes[semconv.MODEL_PATH]: str(audit_of(each)) for each in spans}
+    assert found == {
+        f"{torch_run.out}/safetensors": "as configured: 8 of 8 layers int8, 8.96 kB as forecast",
+        f"{torch_run.out}/files": "as configured: 1 of 1 layer int8, 760 B as forecast",
     }
 
 
@@ -176,8 +185,15 @@ def test_the_metrics_are_the_declared_ones(case: Case) -> None:
     }  # fmt: skip
     if GROWN in otlp.span("quantization").attributes:
         names.add(named("quant.step.cache.disk.peak"))
+    if any(map(audit_of, otlp.spans)):
+        names |= {semconv.MODEL_SIZE, semconv.MODEL_AUDIT_PROBLEMS}
     if any(name == "model cost" for name, *_ in case.steps):
-        names |= {semconv.MODEL_SIZE, semconv.MODEL_PARAMS, semconv.MODEL_MACS_CONTRACTION}
+        names |= {
+            semconv.MODEL_SIZE,
+            semconv.MODEL_PARAMS,
+            semconv.MODEL_MACS_CONTRACTION,
+            semconv.MODEL_AUDIT_PROBLEMS,
+        }
     # Torch's last calibration consumes no samples: how far an earlier one was may have been sent.
     at_times = {
         semconv.CALIBRATION_PROGRESS, named("quant.run.cache.disk.usage"),

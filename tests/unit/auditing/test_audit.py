@@ -115,6 +115,11 @@ PLANTED: Final[dict[str, tuple[str, Callable[[Tensors], None], str]]] = {
         nothing_quantized,
         "forgotten the model has no quantized layer; its configuration asks for gptq",
     ),
+    "no second scale": (
+        "mo_nvfp4",
+        without("weight_scale_2"),
+        f"missing {UP} has no weight_scale_2",
+    ),
     "codes and floats": ("gptq4", written_twice, f"doubled {UP} is int4, and BF16 as well"),
     "a layer missing": (
         "gptq4",
@@ -435,6 +440,38 @@ def test_a_file_that_is_not_whole_is_found(name: str, tmp_path: Path) -> None:
     found = audit(folder)
     assert not found.passed
     assert [line for line in lines(found) if line.startswith(expected)], lines(found)
+
+
+@pytest.mark.parametrize(
+    ("hours", "notes"),
+    [
+        ([0, 0, 5, 1], ["note model-00003-of-00003.safetensors was written after the index, "]),
+        ([2, 2, 2, 1], []),  # copied, the index first
+        ([0, 5, 9, 9], []),  # written one after another
+        ([0, 0, 1, 1], []),
+    ],
+)
+def test_a_shard_that_alone_was_written_after_the_index_is_noted(
+    hours: list[int], notes: list[str], tmp_path: Path
+) -> None:
+    folder = tensors("gptq4").write(tmp_path, is_sharded=True)
+    names = list(tensors("gptq4").rows)
+    edited_index(lambda it: it["metadata"].update(total_size=0))(folder)  # as AutoRound writes it
+    placed = json.loads((folder / "model.safetensors.index.json").read_text())["weight_map"]
+    for at, path in enumerate(shards(folder), 1):
+        path.rename(folder / f"model-{at:05}-of-00003.safetensors")
+    rows = {"model.more.weight": ("BF16", [8, 8], bytes(128))}
+    write_tensors(folder / "model-00003-of-00003.safetensors", rows)
+    placed = {name: placed[name].replace("of-00002", "of-00003") for name in names}
+    placed["model.more.weight"] = "model-00003-of-00003.safetensors"
+    edited_index(lambda it: it.update(weight_map=placed))(folder)
+    for path, hour in zip(
+        [*shards(folder), folder / "model.safetensors.index.json"], hours, strict=True
+    ):
+        os.utime(path, (hour * 3600, hour * 3600))
+    found = audit(folder)
+    assert found.passed
+    assert [line[: len(notes[0])] if notes else line for line in lines(found)] == notes
 
 
 def test_modules_without_weights_between_others_are_not_missed(tmp_path: Path) -> None:

@@ -170,9 +170,31 @@ def expressions() -> Laid:
     return made
 
 
+def six_bits() -> Laid:
+    """Four codes in three bytes, as AMD Quark packs MXFP6."""
+    spec = {"dtype": "fp6_e3m2", "group_size": 32}
+    config = {"quant_method": "quark", "exclude": ["lm_head"]}
+    made = Laid({**config, "global_quant_config": {"weight": spec}}, 3)
+    for name in (f"model.layers.{at}.{part}" for at in range(3) for part in DENSE):
+        made.put(f"{name}.weight", "U8", [256, 192])
+        made.put(f"{name}.weight_scale", "U8", [256, 8])
+    return made
+
+
+def auto_round_blocks() -> Laid:
+    """Blocks of FP8, which AutoRound lays out as others do."""
+    made = deepseek()
+    packing = {"packing_format": "auto_round:fp8", "bits": 8, "data_type": "fp"}
+    made.config["quantization_config"] |= {"quant_method": "auto-round", **packing}
+    return made
+
+
 @pytest.mark.parametrize(
     "make",
-    [deepseek, model_optimizer, experts, routers_named, vision, hybrid, dynamic, expressions],
+    [
+        *(deepseek, model_optimizer, experts, routers_named, vision, hybrid, dynamic, expressions),
+        *(six_bits, auto_round_blocks),
+    ],
 )
 def test_a_known_kind_of_model_passes(make: Callable[[], Laid], tmp_path: Path) -> None:
     found = audit(make().write(tmp_path))

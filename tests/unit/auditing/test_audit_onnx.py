@@ -100,6 +100,28 @@ def test_a_planted_fault_of_a_layer_is_found(name: str, tmp_path: Path) -> None:
     assert not found.passed
 
 
+@pytest.mark.parametrize(
+    ("rounds", "type_"),
+    [
+        ("ExtendedDequantizeLinear", "int8"),
+        ("BFPQuantizeDequantize", "block float"),
+        ("MXQuantizeDequantize", "microscaling"),
+    ],
+)
+def test_what_amd_quarks_own_operators_round_is_quantized(
+    rounds: str, type_: str, tmp_path: Path
+) -> None:
+    nodes, constants = parts("qdq")
+    for node in nodes:
+        if node.op_type == "DequantizeLinear":
+            node.op_type = rounds
+            if type_ != "int8":
+                constants[node.input[0]] = np.zeros((64, 64), np.float32)
+                del node.input[1:]
+    found = audit(write(tmp_path / "m.onnx", nodes, constants))
+    assert (found.passed, {each.type for each in found.of_state("quantized")}) == (True, {type_})
+
+
 @pytest.mark.parametrize("is_outside", [False, True], ids=["inside", "outside"])
 @pytest.mark.parametrize(("kind", "type_"), [("qdq", "int8"), ("nbits", "int4")])
 def test_a_good_file_passes(kind: str, type_: str, is_outside: bool, tmp_path: Path) -> None:
@@ -134,17 +156,19 @@ def test_weights_outside_that_are_gone_cut_or_elsewhere_are_found(tmp_path: Path
 
 
 def test_what_is_wrong_is_an_attribute_of_the_model_that_a_run_has_written(tmp_path: Path) -> None:
-    def found(role: str, paths: bool, *left_out: str) -> object:
+    def found(role: str, paths: bool, *left_out: str) -> list[object]:
         models = [(role, str(path))]
         [model] = cost_models(models, time_limit=60, paths=paths, left_out=left_out)
-        return model.figures.get("audit.problems")
+        names = ("problem_count", "problems", "answer")
+        return [model.figures.get(f"audit.{name}") for name in names]
 
     nodes, constants = parts("qdq")
     path = write(tmp_path / "m.onnx", nodes, constants)
-    assert found("quantized", True) is None
+    assert found("quantized", True) == [0, None, audit(path).answer]
     in_float(nodes, constants)
     write(path, nodes, constants)
     problem = f"{UP} is float32, and others like it are int8"
-    assert found("quantized", True) == (problem,)
-    assert (found("quantized", False), found("float", True)) == (None, None)
-    assert found("quantized", True, UP) is None  # as OTEL_QUANT_EXCLUDE has it
+    assert found("quantized", True) == [1, (problem,), audit(path).answer]
+    assert found("quantized", False) == [1, None, None]
+    assert found("float", True) == [None] * 3
+    assert found("quantized", True, UP)[0] == 0  # as OTEL_QUANT_EXCLUDE has it

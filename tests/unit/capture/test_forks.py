@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from otel_quant.recordings.model import steps_in
+from otel_quant.recordings.reader import read, split_of
 from tests.fixtures.programs import run_script
 
 FORKS = """
@@ -57,3 +59,25 @@ def test_a_warning_of_the_programs_own_threads_names_its_line(tmp_path: Path) ->
 
     plainly = "from contextlib import nullcontext as step"
     assert warned("from otel_quant import step") == warned(plainly)
+
+
+BUSY_CHILD = """
+import json, os, sys, time
+from pathlib import Path
+import otel_quant
+
+with otel_quant.step("before"): pass
+if os.fork():
+    os._exit(os.waitstatus_to_exitcode(os.wait()[1]))
+with otel_quant.step("busy"):
+    while time.thread_time() < 0.5: pass
+"""
+
+
+def test_a_forked_childs_main_thread_is_seen_on_a_processor(tmp_path: Path) -> None:
+    run_script(tmp_path, BUSY_CHILD, OTEL_QUANT_RECORD="made")
+    recording = read(tmp_path / "made")
+    (step,) = (each.step for each in steps_in(recording) if each.step.name == "busy")
+    seen = split_of(recording, step)
+    assert seen is not None
+    assert seen.cpu > 200_000_000

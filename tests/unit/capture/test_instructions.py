@@ -13,6 +13,7 @@ import pytest
 
 from otel_quant.capture.instructions import holder_in, kind_at, lock_at
 from otel_quant.diagnosis.gpus import COPY, EITHER, WAIT
+from otel_quant.diagnosis.spots import SLEEP
 
 KINDS = {
     "x.sum().item()": WAIT,
@@ -24,7 +25,9 @@ KINDS = {
     "x.copy_(x.sum() is x)": COPY,
     "to()": COPY,
     "[each.cpu() for each in [x]]": EITHER,
+    "x.sleep()": SLEEP,
     "x.run()": "",
+    "x.relu(bool(x.sleep))": "",
     "x.relu(bool(x.item))": "",
     "x.sum(x.to).relu(x.sum().cpu is None or True)": "",
 }
@@ -97,7 +100,18 @@ def test_a_thread_has_a_lock_only_within_the_block() -> None:
 def _kind(source: str, path: str) -> str:
     """Returns what is seen of a thread that runs a text, in a method that is C code as torch's are."""
     lock = threading.Lock()
-    names = ("item", "tolist", "nonzero", "synchronize", "to", "copy_", "cpu", "run", "relu")
+    names = (
+        "item",
+        "tolist",
+        "nonzero",
+        "synchronize",
+        "to",
+        "copy_",
+        "cpu",
+        "run",
+        "relu",
+        "sleep",
+    )
     x = SimpleNamespace(**dict.fromkeys(names, lock.acquire))
     x.sum = lambda *_: x
     scope = {"x": x, "torch": SimpleNamespace(cuda=x), "to": lock.acquire}

@@ -59,6 +59,16 @@ def rest(over: threading.Event) -> None:
     time.sleep(1)
 
 
+WORKS: list[bool] = []
+
+
+def rest_and_work(over: threading.Event) -> None:
+    while not WORKS:
+        time.sleep(0.2)
+    while not over.is_set():
+        sum(range(1000))
+
+
 def compute(over: threading.Event) -> None:
     while not over.is_set():
         sum(range(1000))
@@ -132,6 +142,11 @@ def grown(sampler: StackSampler) -> dict[tuple[int, str], int]:
     return found
 
 
+def taking_lines(sampler: StackSampler) -> set[int]:
+    """Returns the lines that have taken memory in the first step."""
+    return {lines[-1].line for lines, node in sampler.stacks.steps[0].walk() if node.own.grown}
+
+
 def sampled(sampler: StackSampler, steps: dict[int, OpenStep], *sizes: int) -> None:
     for size in sizes:
         sampler.look_at_gil()
@@ -191,9 +206,22 @@ def test_memory_that_a_function_takes_before_it_sleeps_is_not_booked_to_the_slee
         RESTS.set()
         time.sleep(0.05)
         sampled(sampler, steps, 11, 90)
-        taken = {lines[-1].line for lines, node in sampler.stacks.steps[0].walk() if node.own.grown}
         first = rest.__code__.co_firstlineno
-        assert taken <= {first + 1, first + 2}  # the loop
+        assert taking_lines(sampler) <= {first + 1, first + 2}  # the loop
+
+
+@linux
+def test_memory_seen_while_a_function_sleeps_is_at_its_line_that_takes_some_later() -> None:
+    with threads(rest_and_work) as (running,):
+        sampler, steps = StackSampler(names_paths=True), steps_in(running)
+        first = rest_and_work.__code__.co_firstlineno
+        sampled(sampler, steps, 10, 30)
+        assert taking_lines(sampler) == {first + 2}
+        WORKS.append(True)
+        time.sleep(1)
+        sampled(sampler, steps, 50)
+        assert taking_lines(sampler) <= {first + 3, first + 4}
+        assert grown(sampler) == {(0, "rest_and_work"): 40 * MB}
 
 
 @pytest.mark.parametrize(

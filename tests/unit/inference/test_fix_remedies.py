@@ -84,15 +84,19 @@ def quantized_bias() -> Builder:
     return graph
 
 
-def with_batch_norm(lowest: float) -> Builder:
+def with_batch_norm(lowest: float, *, is_rounded: bool = False, read: bool = False) -> Builder:
     """A Conv and a BatchNormalization behind it, whose smallest factor is given."""
     graph, value = image()
     names = [
         graph.constant(name, np.linspace(low, 1.5, 8, dtype=np.float32))
         for name, low in (("gamma", lowest), ("beta", -1), ("mean", -2), ("var", 0.5))
     ]
-    value = graph.node("BatchNormalization", [conv(graph, value, "c"), *names], "norm")
+    made = conv(graph, value, "c")
+    made = graph.quantized(made, scale=0.25) if is_rounded else made
+    value = graph.node("BatchNormalization", [made, *names], "norm")
     graph.output(graph.quantized(value, scale=0.3))
+    if read:
+        graph.output(made)
     return graph
 
 
@@ -119,15 +123,28 @@ def in_blocks(length: int) -> Builder:
     return graph
 
 
-def with_addition(rank: int, *, quantized: bool = False) -> Builder:
+def with_addition(rank: int, *, bias: tuple[int, ...] = (16,), quantized: bool = False) -> Builder:
     """A MatMul, and an Add behind it."""
     graph = Builder([2, 8, 16][-rank:])
     weight = graph.dequantized(graph.weights("w", 16, 16))
     made = graph.node("MatMul", [graph.quantized("x"), weight], "m")
-    made = graph.node("Add", [made, graph.weights("b", 16, dtype=np.float32)], "add")
+    made = graph.node("Add", [made, graph.weights("b", *bias, dtype=np.float32)], "add")
     graph.output(
         graph.quantized(made, scale=0.3) if quantized else graph.node("Tanh", [made], "tanh")
     )
+    return graph
+
+
+def around_a_relu(*, read: bool = False) -> Builder:
+    """A Conv whose result is quantized on both sides of a Relu, and perhaps given out."""
+    graph, value = image()
+    first = graph.quantized(conv(graph, value, "c"), scale=0.3)
+    clamped = graph.node("Relu", [first], "relu")
+    graph.output(
+        graph.quantized(conv(graph, graph.quantized(clamped, np.uint8(0), 0.2), "d"), scale=0.5)
+    )
+    if read:
+        graph.output(first)
     return graph
 
 
@@ -241,11 +258,18 @@ PLANTED: dict[str, tuple[str, Callable[[], Builder], Callable[[], Builder], int]
     "Transpose of weights": ("constants", lambda: moved_weights("Transpose"), lambda: moved_weights("Transpose", of="input"), 1),
     "Reshape of weights": ("constants", lambda: moved_weights("Reshape"), lambda: moved_weights("Reshape", of="input"), 1),
     "bias of an Identity": ("constants", quantized_bias, lambda: with_bias(np.int8, 0.02), 1),
+    "batch norm behind a rounding": (
+        "batch_norm", lambda: with_batch_norm(-0.5, is_rounded=True), lambda: with_batch_norm(-0.5, is_rounded=True, read=True), 1
+    ),
     "batch norm": ("batch_norm", lambda: with_batch_norm(-0.5), lambda: with_batch_norm(-0.6), 1),
     "axis": ("axis", lambda: along(1), lambda: along(0), 1),
     "blocks": ("blocks", lambda: in_blocks(48), lambda: in_blocks(32), 1),
     "addition of a matrix": ("matmul_add", lambda: with_addition(2), lambda: with_addition(2, quantized=True), 1),
+    "addition of a row": (
+        "matmul_add", lambda: with_addition(2, bias=(1, 16), quantized=True), lambda: with_addition(2, bias=(8, 16)), 1
+    ),
     "addition": ("matmul_add", lambda: with_addition(3), lambda: with_addition(3, quantized=True), 1),
+    "double around a Relu": ("double", around_a_relu, lambda: around_a_relu(read=True), 2),
     "double": ("double", rounded_twice, lambda: rounded_twice(read=True), 1),
     "pair that is a Relu too": (
         "pairs", lambda: pair("Exp", 0), lambda: pair("Conv", 0), 1

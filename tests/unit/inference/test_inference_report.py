@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from otel_quant.format.event_file import INFERENCE
 from otel_quant.inference.results import (
     Accuracy,
     BackendKernel,
@@ -20,8 +23,9 @@ from otel_quant.inference.results import (
     RanKernel,
     TensorError,
 )
+from otel_quant.views.document import Lines
 from otel_quant.views.html import page_text
-from otel_quant.views.inference import document
+from otel_quant.views.inference import document, recorded_sections
 from otel_quant.views.text import NO_BREAK
 from otel_quant.views.writers import written
 
@@ -292,3 +296,41 @@ def test_a_page_shows_twenty_rows_of_a_table_and_folds_the_rest() -> None:
     assert len(re.findall(r'<th scope="row" class="t">n\d', page)) == 20
     assert '<th scope="row" class="t">83 others</th><td class="t">Add x 83</td><td>83.0' in page
     assert "1 more row left out." in page
+
+
+DOUBTED = replace(
+    INT8, facts={"threads of onnxruntime": "2"},
+    latency=Latency(0.005, 0.004, 0.006, 9, 0.02, 0.03, 0.4, True, is_in_doubt=True),
+)  # fmt: skip
+
+
+def test_a_busy_machine_is_told_once_and_the_answer_for_programs_measures_again(
+    tmp_path: Path,
+) -> None:
+    facts, command = DOUBTED.facts, "otel-quant inference float.onnx int8.onnx --dim 'batch size=1'"
+    models = replace(FLOAT, facts=facts), DOUBTED
+    result = replace(RESULT, models=models, command=command)
+    (tmp_path / INFERENCE).write_text(result.to_json())
+    (section,) = recorded_sections(tmp_path)
+    (first, *_) = section.parts
+    assert isinstance(first, Lines)
+    assert [
+        line.startswith("the machine was busy (load 0.5 on 2 cores)") for line in first.lines
+    ] == [True, False]
+    brief = json.loads(_lines(result, "brief", 2)[0])
+    assert (brief["certainty"], brief["next"]) == (
+        "probable",
+        [
+            "otel-quant fix int8.onnx -o int8.fixed.onnx --float float.onnx --brief",
+            f"{command} --threads 1 --brief",
+        ],
+    )
+
+
+def test_the_answer_of_variants_is_about_those_that_are_not_the_baseline() -> None:
+    result = replace(RESULT, models=(INT8, FLOAT), baseline=FLOAT.path)
+    brief = json.loads(_lines(result, "brief", 2)[0])
+    assert brief["verdict"].startswith("int8.onnx is 2.5 x faster than float.onnx")
+    assert brief["next"] == [
+        "otel-quant fix int8.onnx -o int8.fixed.onnx --float float.onnx --brief"
+    ]

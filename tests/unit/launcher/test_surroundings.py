@@ -216,6 +216,18 @@ def test_two_recordings_of_the_same_second_have_separate_folders(
     assert Path(made[0]).parent == tmp_path
 
 
+def test_tasks_of_srun_have_folders_beside_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    for task, of in (("0", "2"), ("1", "2"), ("0", "1")):
+        known = {"STEP_NUM_TASKS": of, "PROCID": task, "D_NODENAME": f"node-{task}"}
+        for name, value in known.items():
+            monkeypatch.setenv(f"SLURM{'' if name.startswith('D_') else '_'}{name}", value)
+        made.append(make_folder(str(tmp_path / ("R" if of == "2" else "S")), ["python", "a.py"]))
+    assert made == [str(tmp_path / each) for each in ("R/node-0-0", "R/node-1-1", "S")]
+
+
 def exporters(traces: str, metrics: str, logs: str) -> dict[str, str]:
     return {
         "OTEL_TRACES_EXPORTER": traces,

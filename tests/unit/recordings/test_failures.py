@@ -56,6 +56,10 @@ FAILED: dict[str, tuple[list[RecordedRun], int, tuple[int, list[int]] | None]] =
     "an exit that was caught": ([run(OWN, None, 9.0, None, step("SystemExit", 8.0, "2"))], 3, None),
     "an exit with a text": ([run(OWN, None, 9.0, None, step("SystemExit", 8.0, "no model"))], 1, (OWN, [0])),
     "ranks": ([OF_RANKS, run(1, "KeyError", 5.0, "a"), run(2, "OSError", 4.0, "b")], 1, (2, [])),
+    "ranks that lost the one that failed": (
+        [OF_RANKS, run(1, "RuntimeError", 4.0, "[/gloo/transport/tcp/pair.cc:561] Connection closed by peer"), run(2, "OSError", 5.0, "b")],
+        1, (2, []),
+    ),
     "ranks that were started again": (
         [OF_RANKS, run(1, "KeyError", 2.0, "a", began=1.0, gone=2.1), run(2, "OSError", 4.0, "b", began=3.0)],
         1, (2, []),

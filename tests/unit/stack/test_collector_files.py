@@ -29,6 +29,7 @@ MODULES = {
     "health_check": "healthcheckextension",
     "file_storage": "filestorage",
     "bearertokenauth": "bearertokenauthextension",
+    "k8s_attributes": "k8sattributesprocessor",
 }
 
 
@@ -39,7 +40,7 @@ def load(name: str) -> dict[str, Any]:
 def test_the_manifest_has_exactly_the_configured_components_of_one_release() -> None:
     named = {
         (section, MODULES[component.split("/")[0]])
-        for name in NAMES
+        for name in (*NAMES, "kubernetes")
         for section in SECTIONS
         for component in load(name).get(section, {})
     }
@@ -122,7 +123,7 @@ def compose() -> dict[str, Any]:
 
 def version_of(image: str) -> str:
     """Returns the version that an image is pinned to; a digest may follow it."""
-    (version,) = re.findall(r":(v?\d+\.\d+\.\d+)(?:@sha256:[0-9a-f]{64})?$", image)
+    (version,) = re.findall(r":(v?\d+\.\d+\.\d+)(?:-alpine)?(?:@sha256:[0-9a-f]{64})?$", image)
     return str(version)
 
 
@@ -150,6 +151,7 @@ def test_compose_uses_the_tested_versions(compose: dict[str, Any]) -> None:
         "prometheus": f"v{prometheus}",
         "loki": required("loki", "github.com/grafana/loki/v3"),
         "alertmanager": f"v{required('alertmanager', 'github.com/prometheus/alertmanager')}",
+        "queries": required("caddy", "github.com/caddyserver/caddy/v2"),
     }.items() <= images.items()
     # Panels are shown by the library of the composed Grafana.
     library = package["dependencies"]["@grafana/data"].rsplit(".", 1)[0]
@@ -173,6 +175,21 @@ def test_only_the_collector_and_grafana_have_ports_on_this_host(compose: dict[st
         "OTELCOL_HEALTH": "0.0.0.0:13133",
         "OTELCOL_METRICS_HOST": "0.0.0.0",
     }
+
+
+def test_grafana_reaches_the_stores_through_the_proxy_alone(compose: dict[str, Any]) -> None:
+    networks = {
+        name: set(each.get("networks", ["default"]))
+        for name, each in compose["services"].items()
+        if "network_mode" not in each
+    }
+    reached = {name for name, of_it in networks.items() if of_it & networks["grafana"]}
+    assert reached == {"grafana", "queries"}
+    provisioned = ROOT / "grafana" / "provisioning" / "datasources" / "datasources.yaml"
+    urls = [source["url"] for source in yaml.safe_load(provisioned.read_text())["datasources"]]
+    text = (ROOT / "collector" / "backends" / "queries.caddyfile").read_text()
+    listens = re.findall(r"^:(\d+) \{\n.*\n\timport only_allowed \w+:\1$", text, re.MULTILINE)
+    assert sorted(urls) == sorted(f"http://queries:{port}" for port in listens)
 
 
 def test_every_mounted_path_exists_and_every_volume_is_named(compose: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from otel_quant.capture.recorder.run_info import (
     ci_of,
     completed,
     git_head,
+    job_of,
     new_run_info,
     shown_command,
 )
@@ -173,3 +174,39 @@ def test_a_folder_without_a_repository_or_commit_has_no_commit(tmp_path: Path) -
     assert git_head(Path("/proc")) == (None, None)
     git(tmp_path, "init", "-q", "-b", "main")
     assert git_head(tmp_path) == (None, "main")
+
+
+RDZV = {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "node-a", "MASTER_PORT": "29500"}
+SRUN = {"SLURM_JOB_ID": "71", "SLURM_STEP_ID": "2", "SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("environ", "host", "expected"),
+    [
+        ({}, "h", ""),
+        ({**RDZV, "TORCHELASTIC_RUN_ID": "none"}, "h", "node-a:29500"),
+        ({**RDZV, "TORCHELASTIC_RUN_ID": "q7"}, "h", "torchrun q7"),
+        ({**RDZV, **SRUN, "TORCHELASTIC_RUN_ID": "q7"}, "h", "slurm 71, torchrun q7"),
+        (SRUN, "h", "slurm 71.2"),
+        ({"RAY_JOB_ID": "02000000", **RDZV}, "h", "ray 02000000"),
+        ({"JOB_COMPLETION_INDEX": "3", **RDZV}, "quantize-3", "kubernetes quantize"),
+        ({"OTEL_RESOURCE_ATTRIBUTES": "a=b,k8s.job.name=quantize,c=d"}, "h", "kubernetes quantize"),
+    ],
+)
+def test_a_job_has_the_same_id_on_all_of_its_nodes(
+    environ: dict[str, str], host: str, expected: str
+) -> None:
+    assert job_of(environ, host) == expected
+
+
+def test_a_task_of_srun_is_a_rank_unless_it_starts_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ranks(environ: dict[str, str]) -> tuple[int | None, int | None]:
+        run = new_run_info(environ)
+        return run.rank, run.world_size
+
+    monkeypatch.setattr("sys.orig_argv", ["python", "q.py"])
+    assert ranks(SRUN) == (3, 4)
+    assert ranks({**SRUN, **RDZV}) == (1, 4)
+    assert ranks({**SRUN, "SLURM_STEP_NUM_TASKS": "1"}) == (None, None)  # of a script of sbatch
+    monkeypatch.setattr("sys.orig_argv", ["python", "/env/bin/torchrun", "q.py"])
+    assert ranks(SRUN) == (None, None)

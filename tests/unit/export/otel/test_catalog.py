@@ -68,7 +68,7 @@ def test_a_metric_of_a_model_is_the_attribute_of_its_name() -> None:
         for metric in catalog.METRICS
         if metric.name.startswith("quant.model.")
     }
-    names = ("size", "params", "macs_contraction")
+    names = ("size", "params", "macs_contraction", "audit.problem_count")
     assert set(of_models) == {f"quant.model.{name}" for name in names}
     of_inference = {
         metric.name: METRICS[metric.name]

@@ -52,7 +52,7 @@ STEP_ATTRIBUTES = {
 }  # fmt: skip
 COST = {
     "quant.model.float.size": 4000, "quant.model.float.params": 1000,
-    "quant.model.float.macs_contraction": 77, "quant.model.float.uncosted_ops": ("Odd:1",),
+    "quant.model.float.macs_contraction": 77, "quant.model.float.uncosted_ops": ("Odd:1",), "quant.model.float.audit.problem_count": 2,
 }  # fmt: skip
 RUN_ATTRIBUTES = {**RUN_SPAN, semconv.RUN_STEPS: 1}
 
@@ -172,6 +172,7 @@ OF_STEPS = {
     (semconv.MODEL_SIZE, "By"): [({semconv.MODEL_ROLE: "float"}, 4000)],
     (semconv.MODEL_PARAMS, "{element}"): [({semconv.MODEL_ROLE: "float"}, 1000)],
     (semconv.MODEL_MACS_CONTRACTION, "{mac}"): [({semconv.MODEL_ROLE: "float"}, 77)],
+    (semconv.MODEL_AUDIT_PROBLEMS, "{problem}"): [({semconv.MODEL_ROLE: "float"}, 2)],
     ("quant.custom.accuracy", ""): [({semconv.STEP_KIND: "Calibration"}, 97.5), ({}, 97.5)],
 }  # fmt: skip
 
@@ -314,7 +315,7 @@ def test_a_figure_that_could_not_be_measured_has_no_metric_point() -> None:
     assert found == {
         semconv.RUN_START, semconv.RUN_LAST_SEEN, semconv.RUN_END, semconv.STEP_DURATION,
         semconv.CALIBRATION_SAMPLES, semconv.CALIBRATION_PROGRESS, semconv.MODEL_SIZE,
-        semconv.MODEL_PARAMS, semconv.MODEL_MACS_CONTRACTION, "quant.custom.accuracy",
+        semconv.MODEL_PARAMS, semconv.MODEL_MACS_CONTRACTION, semconv.MODEL_AUDIT_PROBLEMS, "quant.custom.accuracy",
     }  # fmt: skip
 
 

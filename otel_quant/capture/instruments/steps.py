@@ -232,9 +232,10 @@ def with_configuration(
     """Returns the attributes of a call with the configuration that its model was given before."""
     if semconv.CONFIG_HASH in found and kind in _DEFINING:
         return dict(found)
+    own = found.keys() & {semconv.ALGORITHMS}  # One may be given to each step
     known = (_CONFIGURED[id(each)] for each in _configurable(call) if id(each) in _CONFIGURED)
     operation = innermost()
-    said = operation.attributes if operation is not None else _NOTHING
+    said = {*(operation.attributes if operation is not None else ()), *own}
     kept = {name: value for name, value in next(known, _NOTHING).items() if name not in said}
     return {**found, **kept}
 

@@ -483,7 +483,7 @@ _library(
     "nvidia-modelopt",
     Hook(f"{_MTQ}.model_quant", "quantize", STEP, ProfileStep.MODEL_QUANTIZATION, _LAYERWISE, describe="libraries:of_modelopt"),
     Hook(f"{_MTQ}.model_quant", "calibrate", STEP, ProfileStep.CALIBRATION, config=("algorithm",), before=COUNT_PASSES),
-    Hook(f"{_MTQ}.model_quant", "auto_quantize", STEP, ProfileStep.MODEL_QUANTIZATION, describe="libraries:of_search"),
+    Hook(f"{_MTQ}.model_quant", "auto_quantize", STEP, ProfileStep.MODEL_QUANTIZATION, describe="libraries:of_search", after="libraries:note_quantizers"),
     Hook(f"{_MTQ}.compress", "compress", STEP, ProfileStep.FREEZE_MODEL),
     Hook("modelopt.torch.export.unified_export_hf", "export_hf_checkpoint", STEP, ProfileStep.EXPORT_HF_SAFETENSORS),
     Hook(f"{_MODELOPT_ONNX}.quantize", "quantize", STEP, ProfileStep.MODEL_QUANTIZATION, (("quantize_mode", semconv.WEIGHT_TYPE),), config=ALL, models=_MODELS, after=NOTE_WEIGHTS),

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import Token
-from dataclasses import dataclass, field
 from numbers import Integral, Real
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from otel_quant.schema import readings, semconv
 from otel_quant.schema.code_lines import Node, Spot
+from otel_quant.schema.dataclass import dataclass, field
 
 _PHASES: Final[Mapping[str, readings.Phase]] = {"started": "start", "ended": "end"}
 
@@ -250,6 +250,7 @@ EVENTS: Final[Mapping[str, EventKind]] = {
     "passes.begun": _kind("as often", "run index passes", is_received=False),
     "step.ended": _kind("a step has closed", "run index", ["samples", "items", *_OUTCOME]),
     "layer.measured": _kind(f"the library has computed how well it has quantized a layer; of a step {semconv.MOST_LAYERS:,} at most", "run index number layer measure", ["value", "better", "unit"]),
+    "layer.observed": _kind(f"a calibration ends, for each layer that has an observer; of a step {semconv.MOST_LAYERS:,} at most", "run index name", ["attributes"]),
     "checkpoint": _kind("another checkpoint was taken", "run name", ["step", *_CHECKPOINT]),
     "models.costed": _kind("the cost of models is known", "run models"),
     "reading.taken": _kind("about once a second; while a sink receives it no sample is taken"),

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 from otel_quant.schema import semconv
+from otel_quant.schema.dataclass import dataclass, field
 
 # --- how far a step is: which calibration sample or layer it has begun, of how many ------------
 
@@ -343,6 +343,7 @@ class StepProgress:
     info: StepInfo  # Its description
     counts: Counts = field(default_factory=Counts)  # How many samples and layers it has begun
     forecast: Forecast = field(default_factory=Forecast)  # Where it will be after them
+    findings: tuple[str, ...] = ()  # What is wrong with its calibration so far
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,6 +376,22 @@ class LayerAccuracy(NamedTuple):
     unit: str | None = None  # UCUM unit; None if it has none
     number: int = 0  # Position among the values of the step, from 0
     time_ns: int = 0  # Wall clock when it was known
+
+
+class LayerSeen(NamedTuple):
+    """What reached a layer in a calibration, as far as an observer of the library tells."""
+
+    layer: str  # Its name in the model, or that of a tensor
+    samples: int  # Samples of which something reached it
+    tokens: int | None  # Vectors of features that did, or images; None where no shape tells
+    sample: int | None = None  # The first sample after which its range was not finite, from 1
+    is_finite: bool = True
+    growth: float | None = (
+        None  # By how much its range grew in the last tenth of the samples: 9.8 times
+    )
+    settled: int | None = (
+        None  # The sample from which on its range has grown by a hundredth at most
+    )
 
 
 def worst_first(layers: Iterable[LayerAccuracy]) -> list[LayerAccuracy]:

@@ -11,10 +11,10 @@ absent; it is never replaced by 0.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Literal, ParamSpec, TypeVar
 
 from otel_quant.schema import figures
+from otel_quant.schema.dataclass import dataclass
 from otel_quant.schema.figures import MODEL_FIGURES, Metric
 from otel_quant.schema.figures import PREFIX as PREFIX
 
@@ -157,6 +157,7 @@ RUN_JOB: Final = _attribute("quant.run.job", "string", "", "Job that the rank be
 RUN_WORLD_SIZE: Final = _attribute("quant.run.world_size", "int", "", "Number of processes that the launcher started.", ("run",), "8")
 RUN_STEPS: Final = _attribute("quant.run.steps", "int", "{step}", "Steps that the run has finished.", ("run",), "7")
 RUN_ANSWER: Final = _attribute("quant.run.answer", "string", "", "What the run came to, in plain sentences: the exception that ended it, the peak of its memory and in which step, and how long its steps took. The first lines of `otel-quant show`, as far as the program itself knows them.", ("run", "answer"), "Memory peaked at 1.37 GB in Calibration: 5.4 % of the limit of 25.3 GB. 3 steps took 3.17 s, most of it Calibration: 2.77 s.")
+ERROR_LINE: Final = _attribute("quant.error.line", "string", "", "Innermost line of the program's own code that was under way when the exception was raised that ended the step or the run. Absent where all of it was in libraries.", ("run", "step"), "export (quantize.py:38)")
 RUN_FAILED_STEPS: Final = _attribute("quant.run.failed_steps", "int", "{step}", "Steps of the run that ended with an exception.", ("run",), "0")
 STEP_NAME: Final = _attribute("quant.step.name", "string", "", "Label of the step: its kind, or the user's message for a User-Defined step. On metrics only a label that is one of the 26 kinds: any other is free text, of which there may be any number.", ("step", "checkpoint", "reading", "forecast", "lines", "device", "layer", "metric"), "Calibration")
 STEP_KIND: Final = _attribute("quant.step.kind", "string", "", "Kind of the step: the ProfileStep constant that it was opened with, `User-Defined` for any other name.", ("step", "checkpoint", "reading", "forecast", "lines", "device", "layer", "metric"), "Calibration")
@@ -228,6 +229,15 @@ LAYER_COUNT: Final = _attribute("quant.layer_count", "int", "{layer}", "Layers t
 LAYER_TOTAL: Final = _attribute("quant.layer_total", "int", "{layer}", "Layers that the library goes through in that loop, where it knows their number.", ("step", "reading", "forecast"), "32")
 PASS_COUNT: Final = _attribute("quant.pass_count", "int", "{pass}", "Forward passes that the step has begun, at a reading so far: of one batch through one part of the model, where a library takes all samples through one part after another.", ("step", "reading", "forecast"), "300")
 PASS_TOTAL: Final = _attribute("quant.pass_total", "int", "{pass}", "Forward passes in all: samples times parts, twice as many where the outputs of a part are computed again once it is quantized.", ("step", "reading", "forecast"), "1024")
+CALIBRATION_FINDINGS: Final = _attribute("quant.calibration.findings", "string[]", "", "What is wrong with the data of a calibration: experts and other layers that none or few tokens reached, the first value that is not finite, ranges that still grew in the last tenth of the samples. Of an open step what is so thus far. Absent if nothing is.", ("step", "reading"), "41 of 128 experts of layer 12 saw fewer than 8 tokens")
+CALIBRATION_SETTLED: Final = _attribute("quant.calibration.settled", "int", "{sample}", "The sample after which no range grew by more than a hundredth, where that was within the first quarter of 32 samples or more, and all observers keep nothing but a range that only grows: so many would have given the same. Absent otherwise.", ("step",), "24")
+CALIBRATION_LAYER: Final = _attribute("quant.calibration.layer.name", "string", "", "A layer that has an observer, by its name in the model; of ONNX models a tensor.", ("layer",), "model.layers.12.mlp.experts.41.up_proj")
+CALIBRATION_LAYER_SAMPLES: Final = _attribute("quant.calibration.layer.samples", "int", "{sample}", "Samples of which something reached the layer.", ("layer",), "3")
+CALIBRATION_LAYER_TOKENS: Final = _attribute("quant.calibration.layer.tokens", "int", "{token}", "Tokens that reached it, by the shapes: vectors of features, or images. Absent where no shape tells.", ("layer",), "5")
+CALIBRATION_LAYER_FINITE: Final = _attribute("quant.calibration.layer.finite", "boolean", "", "Whether its range is finite, as the library's observer has it.", ("layer",), "true")
+CALIBRATION_LAYER_SAMPLE: Final = _attribute("quant.calibration.layer.not_finite_sample", "int", "", "The first sample, from 1, after which it was not; absent if it is, and of tensors on a GPU, which are read at the end.", ("layer",), "17")
+CALIBRATION_LAYER_GROWTH: Final = _attribute("quant.calibration.layer.growth", "double", "1", "How many times as wide its range became in the last tenth of the samples; absent if fewer than 10 reached it, or if that is not known.", ("layer",), "9.8")
+CALIBRATION_LAYER_SETTLED: Final = _attribute("quant.calibration.layer.settled", "int", "{sample}", "The sample after which its range grew by a hundredth at most; absent where an observer keeps more than a range, or one that may shrink.", ("layer",), "24")
 ACCURACY_MEASURE: Final = _attribute("quant.accuracy.measure", "string", "", "What the library has computed of the layer, by its own name; on a step, of several measures the first.", ("step", "layer"), "loss")
 ACCURACY_BETTER: Final = _attribute("quant.accuracy.better", "string", "", "Which values of the measure are better: `lower` or `higher`. Absent if that is not known.", ("step", "layer"), "lower")
 ACCURACY_UNIT: Final = _attribute("quant.accuracy.unit", "string", "", "Unit of the measure, as UCUM has it; absent if it has none.", ("step", "layer"), "dB")
@@ -359,6 +369,7 @@ FORECAST_EVENT: Final = _event("quant.forecast.exceeded", "A warning: memory tha
 STALL_EVENT: Final = _event("quant.forecast.step_stalled", "A warning: a step has stalled, the line of code that it is at, and what it waits for; once each time.")
 LINES_EVENT: Final = _event("quant.lines.seen", "The ten lines of code with the most time of their own in a step, and the ten at which memory grew most; sent when a step ends of which the sampler has seen a second or more.")
 LAYER_EVENT: Final = _event("quant.accuracy.measured", "How well the library has quantized one layer, as it computes that itself while it quantizes.")
+OBSERVED_EVENT: Final = _event("quant.calibration.layer_observed", "What has reached one layer in a calibration, as the library's observers tell; sent when the step ends.")
 DEVICE_EVENT: Final = _event("quant.device.used", "What a step, or the run, used of one GPU; sent when it ends. A step of less than a second in which none of its memory changed has none.")
 IMPAIRED_EVENT: Final = _event("quant.device.impaired", "A warning: something has begun to slow a GPU down, or its memory has failed.")
 MODEL_COST_EVENT: Final = _event("quant.model.cost", "The nodes of a costed model with the most MACs, and those with the largest memory.")

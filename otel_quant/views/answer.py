@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -84,6 +83,7 @@ def _answers(
             f"What was written is not as asked for: {path}: {text}."
             for path, text in _refused(recording)
         ],
+        "calibration": list(_calibration(recording)),
         "ranks": [] if failures(recording) else list(job_sentences(ranks_in(recording))),
         "mostly outside": outside if is_most else [],
         "peak": list(_peak_sentence(recording, subject, summary.peak(recording))),
@@ -94,6 +94,7 @@ def _answers(
         "waited": waited,
         "bounds": list(_bounds(recording, subject, named)),
         "written": list(_written(recording, subject)),
+        "settled": list(_settled(recording)),
         "left in float": list(_left_in_float(recording)),
         "forecast": [f"{line}." for line in forecast_lines(recording)],
     }
@@ -109,7 +110,8 @@ def brief(recording: model.Recording) -> Brief:
     """Returns the answer that a program can act on: of the same sentences."""
     subject, ending = subject_of(recording), _ending_of(recording)
     by_kind = _answers(recording, subject, is_below=True)
-    to_change = [*by_kind["growing"], *(each for each in by_kind["bounds"] if _TO_TRY in each)]
+    to_try = (each for each in by_kind["bounds"] if _TO_TRY in each)
+    to_change = [*by_kind["calibration"], *by_kind["growing"], *to_try]
     wrong = [*by_kind["error"], *by_kind["audit"]]
     telling = [*wrong, *to_change, *chain(*map(by_kind.__getitem__, _TELLING))]
     how = f"{outcome(recording, subject)}."
@@ -133,7 +135,7 @@ def _next(recording: model.Recording, *, is_changed: bool) -> Iterator[Sequence[
     if "float" not in paths or is_changed:
         return
     if _ending_of(recording).out_of_memory is not None:
-        yield "estimate", paths["float"], "--fit", "--like", os.fspath(recording.path)
+        yield "estimate", paths["float"], "--fit", "--like", recording.place
     elif recording.state == "ended" and "quantized" in paths:
         yield "inference", paths["float"], paths["quantized"]
 
@@ -165,9 +167,12 @@ def outcome(recording: model.Recording, subject: ShownProcess) -> str:
         # Quark's profiler, which may still be running, holds no lock on its file.
         return f"{program} has no end record (killed, or still running); last seen after {length}{place}"
     was = "was " if recording.state == "killed" else ""
-    return (
-        f"{program} {was}{ended_as(recording)} after {length}{place}{_why(_ending_of(recording))}"
-    )
+    is_whole = recording.state == "lost" and recording.launcher is not None
+    why = _WITH_LAUNCHER if is_whole else _why(_ending_of(recording))
+    return f"{program} {was}{ended_as(recording)} after {length}{place}{why}"
+
+
+_WITH_LAUNCHER: Final = "; otel-quant run was killed too, as where the kernel kills a whole container, or the machine stopped"  # fmt: skip
 
 
 def _where(recording: model.Recording, subject: ShownProcess) -> str:
@@ -261,7 +266,8 @@ def _failed(recording: model.Recording, run: model.RecordedRun) -> str:
 
 
 def _error_text(failed: model.RecordedRun | model.RecordedStep) -> str:
-    return headline.error_text(str(failed.error), failed.error_message)
+    line = failed.attributes.get(semconv.ERROR_LINE)
+    return headline.error_text(str(failed.error), failed.error_message, line)
 
 
 def _peak_sentence(
@@ -343,7 +349,8 @@ def _time(recording: model.Recording) -> Iterator[str]:
     """Yields how long the steps of all processes took, and those of one name that took longest."""
     steps, whole = model.steps_in(recording), recording.duration
     if not steps:
-        yield "No step was recorded."
+        why = recording.ending.why_no_step if recording.ending is not None else None
+        yield f"No step was recorded{phrase(': {}', why, _named)}."
         return
     by_process: dict[str, list[model.PlacedStep]] = defaultdict(list)
     by_name: dict[tuple[str, ...], dict[str, list[model.PlacedStep]]] = {}
@@ -425,8 +432,9 @@ def _bounds(
     at_peak, least = peak and peak.step, _WORTH * recording.duration
     rows = ((reader.with_bound(recording, row), 1) for row in outside_of(recording))
     groups = [each for each in reader.alike(recording, subject.steps, least) if _bound(each[0])]
-    told = {(id(each.run), each.names) for each, _ in groups}
-    steps = ((each, 1) for each in subject.steps if (id(each.run), each.names) not in told)
+    told = {(id(each.run), reader.kind_of(each.names)) for each, _ in groups}
+    every = ((each, (id(each.run), reader.kind_of(each.names))) for each in subject.steps)
+    steps = ((each, 1) for each, kind in every if kind not in told)
     known = [
         (each, often)
         for each, often in (*steps, *rows, *groups)
@@ -479,6 +487,28 @@ def _written(recording: model.Recording, subject: ShownProcess) -> Iterator[str]
     if paths := [units.cut(name, headline.LONGEST_NAME) for name in names]:
         shown, more = ", ".join(paths[:_MOST_PATHS]), len(paths[_MOST_PATHS:])
         yield f"Models written: {shown}{phrase(' and {:,} more', more, int)}."
+
+
+def _calibration(recording: model.Recording) -> Iterator[str]:
+    """Yields what is wrong with what calibrations have seen."""
+    for each in model.steps_in(recording):
+        for text in findings_of(each.run, each.step):
+            so_far = "" if each.step.end is not None else ", so far"
+            yield f"{_named(each.step.name)}{so_far}: {text}."
+
+
+def _settled(recording: model.Recording) -> Iterator[str]:
+    """Yields where fewer samples would have given the same ranges."""
+    for each in model.steps_in(recording):
+        if settled := model.number(each.step.attributes, semconv.CALIBRATION_SETTLED):
+            of = f"{settled:,.0f} of {each.step.samples or 0:,} samples"
+            yield f"{_named(each.step.name)}: no range grew after {of}: so many would have given the same ranges."
+
+
+def findings_of(run: model.RecordedRun, step: model.RecordedStep) -> list[str]:
+    """Returns what is wrong with the data of a calibration, so far if the step is open."""
+    found = model.forecast_of(run, step).get(semconv.CALIBRATION_FINDINGS, ())
+    return [printable(str(each)) for each in found]
 
 
 def _refused(recording: model.Recording) -> Iterator[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,7 @@ from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
 from otel_quant.schema.figures import GPU_UTILIZATION, MEMORY, RESOURCES
 from otel_quant.schema.units import clock_text, duration_text, share_text, size
-from otel_quant.views.answer import ended_as, ending_lines, exceeded, time_left
+from otel_quant.views.answer import ended_as, ending_lines, exceeded, findings_of, time_left
 from otel_quant.views.charts import Values
 from otel_quant.views.curves import LEVELS, NO_GRID, OTHER_LEVELS, grid_of
 from otel_quant.views.document import Column, Document, Row, Table
@@ -73,6 +74,11 @@ class Looked:
         """Returns the name of a step, and of its run if there are several."""
         run = f" ({process_name(self.recording, each.run)})" if len(self.recording.runs) > 1 else ""
         return printable(f"{each.step.name}{run}")
+
+    def findings(self) -> Iterator[tuple[PlacedStep, str]]:
+        """Yields what is wrong with what calibrations have seen, so far."""
+        for each in self.steps:
+            yield from ((each, text) for text in findings_of(each.run, each.step))
 
     def peak(self, each: PlacedStep) -> float | None:
         """Returns the highest memory of a step."""
@@ -134,6 +140,9 @@ def _progress(each: PlacedStep) -> list[str]:
 
 # --- lines --------------------------------------------------------------------------------
 
+_FIGURES: Final = re.compile(
+    r"[\d,.]+"
+)  # Of findings, which are told once though their figures change
 _EVERY: Final = 30.0  # Seconds between two lines on how the run goes on
 
 
@@ -142,6 +151,7 @@ class PlainView:
 
     def __init__(self) -> None:
         self._told: dict[tuple[str, int], bool] = {}  # whether the step had ended
+        self._found: set[tuple[str, int, str]] = set()
         self._next = 0.0
 
     def lines(self, recording: Recording) -> Iterator[str]:
@@ -156,6 +166,11 @@ class PlainView:
         elif now >= self._next:
             self._next = now + _EVERY
             news.append((now, _now(looked)))
+        for each, text in looked.findings():
+            key = (each.run.id, each.step.index, _FIGURES.sub("", text))
+            if key not in self._found:
+                self._found.add(key)
+                news.append((each.end, f"{looked.name(each)}: {text}"))
         for at, text in news:
             clock = time.localtime(recording.began_ns / 1e9 + at)
             yield f"{time.strftime('%H:%M:%S', clock)} {text}"
@@ -227,6 +242,7 @@ def screen(looked: Looked, width: int, height: int, log: Sequence[str] = ()) -> 
         *((f"{use.name:{max(_NAME, wide)}}{use.text}", "") for use in uses),
         *_activity(looked, width),
         *((line, "bold red") for line in limits),
+        *((f"{looked.name(each)}: {text}", "yellow") for each, text in looked.findings()),
         *((line, "") for line in ending_lines(recording.ending)),
     ]
     if log:

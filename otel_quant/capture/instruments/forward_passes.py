@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.capture.instruments import samples
+from otel_quant.capture.instruments import observers, samples
 from otel_quant.capture.instruments.hooks import HOOKS, Library, library
 from otel_quant.capture.instruments.steps import distributions_built_on
 from otel_quant.capture.recorder.ongoing import OpenStep
@@ -29,6 +29,7 @@ class _Watched:
         self._hooks = [_hooked(each) for each in (model, self._first) if each is not None]
         if self._first is not None:
             _WATCHED[id(self._first)] = self
+        self._model = weakref.ref(model)
         self._dropped = weakref.finalize(model, _end_watch, id(model))
         self._dropped.atexit = False
 
@@ -37,8 +38,8 @@ class _Watched:
         was_within, self._is_within = self._is_within, module is not self._first
         if was_within and module is self._first:
             return
-        if samples.step_counting(None) is not None:
-            samples.count_sample(None, inputs)
+        if (around := samples.step_counting(None)) is not None:
+            self._begin_sample(around, module, inputs)
             return
         if self._step is None or self._step.closed:
             self._step = RUNTIME.recorder.open(
@@ -49,7 +50,13 @@ class _Watched:
             )
         if self._step is not None:
             self._step.ends_with_parent = True
-            self._step.recorder.count_sample(self._step, samples.items_in(inputs))
+            self._begin_sample(self._step, module, inputs)
+
+    def _begin_sample(self, step: OpenStep, module: object, inputs: object) -> None:
+        was_observed = step.observed is not None
+        samples.begin_sample(step, samples.items_in(inputs), model=self._model())
+        if not was_observed and module is self._first and isinstance(inputs, tuple):
+            observers.note(module, inputs, False)  # its call, which is under way, is not looked at
 
     def end(self, *, is_released: bool = False) -> None:
         """Ends the calibration, if it has begun, and leaves the model as it was if that is not needed any more."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sized
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +16,7 @@ import wrapt
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.instruments import hooks, steps
+from otel_quant.capture.instruments.observers import observe
 from otel_quant.capture.probes.memory import Taken, taken_now
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
@@ -54,7 +56,16 @@ def count_sample(
         if (step := step_counting(owners)) is not None:
             if "sample" not in step.counts and (total := _length_of(source)) is not None:
                 step.recorder.expect(step, "sample", total)
-            step.recorder.count_sample(step, items_in(batch), source, began)
+            begin_sample(step, items_in(batch), source, began)
+
+
+def begin_sample(step: OpenStep, items: int | None, *source: Any, model: Any = None) -> None:
+    """Counts one sample of a step; what it brings to the layers of a model is noted with its number."""
+    if not step.counts.samples:
+        observe(step, model)
+    step.recorder.count_sample(step, items, *source)
+    if step.observed is not None:
+        step.observed.sample = step.counts["sample"].done
 
 
 def count_layer(owners: Collection[str], unit: str = "layer") -> None:
@@ -177,7 +188,8 @@ def passes(function: hooks.Function, hook: hooks.Hook, owner: hooks.Library) -> 
     """Each pass over its `{counts}` is step **{step}**, each item one calibration sample."""
     open_pass = partial(steps.open_library_step, hook.step, owner, filled_in=hook.filled_in)
     change = partial(counted, open_pass=open_pass)
-    return hooks.Arguments(function).replacing(function, hook.counts, change)
+    called = steps.observed(function, replace(hook, counts=""), owner)
+    return hooks.Arguments(function).replacing(called, hook.counts, change)
 
 
 def bar(function: hooks.Function, hook: hooks.Hook, owner: hooks.Library) -> hooks.Function:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from operator import attrgetter
-from statistics import median
 from typing import Any, Final, TypeAlias
 
 from otel_quant.base.log import warn_once
+from otel_quant.diagnosis.growth import median
 from otel_quant.schema import semconv
 from otel_quant.schema.events import present, run_ids_of
 from otel_quant.schema.figures import (
@@ -31,6 +31,7 @@ from otel_quant.schema.readings import (
     Counts,
     GrowthForecast,
     LayerAccuracy,
+    LayerSeen,
     Peaks,
     Reading,
     RunInfo,
@@ -209,10 +210,21 @@ def open_step_of(step: StepProgress) -> dict[str, AttributeValue]:
         semconv.STEP_NAME: info.label, semconv.STEP_KIND: info.kind, semconv.STEP_INDEX: info.index,
         semconv.LIBRARY_NAME: info.library, **step.counts.attributes(),
         semconv.FORECAST_TIME_LEFT: forecast.time_left, semconv.FORECAST_STALLED: forecast.stalled,
+        semconv.CALIBRATION_FINDINGS: step.findings or None,
     }  # fmt: skip
     for growth in sorted(forecast.growths, key=lambda each: each.at_end / each.limit):
         found |= growth_of(growth)
     return present(found)
+
+
+def seen_of(layer: LayerSeen) -> dict[str, AttributeValue]:
+    """Returns what reached a layer."""
+    return present({
+        semconv.CALIBRATION_LAYER: layer.layer, semconv.CALIBRATION_LAYER_SAMPLES: layer.samples,
+        semconv.CALIBRATION_LAYER_TOKENS: layer.tokens, semconv.CALIBRATION_LAYER_FINITE: layer.is_finite,
+        semconv.CALIBRATION_LAYER_SAMPLE: layer.sample, semconv.CALIBRATION_LAYER_GROWTH: layer.growth,
+        semconv.CALIBRATION_LAYER_SETTLED: layer.settled,
+    })  # fmt: skip
 
 
 def kept_of(attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:

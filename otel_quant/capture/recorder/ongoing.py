@@ -8,16 +8,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar, Token
-from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from otel_quant.capture.garbage import COLLECTIONS
 from otel_quant.capture.recorder.attributes import growth_of
+from otel_quant.capture.recorder.observed_layers import ObservedLayers
 from otel_quant.capture.recorder.peaks import PeakTracker, with_peaks
 from otel_quant.capture.recorder.sinks import Sinks, SinkTokens
 from otel_quant.capture.recorder.step_forecast import StallWatch, StepForecast
 from otel_quant.diagnosis.headline import StepTimes
 from otel_quant.schema.code_lines import Spot
+from otel_quant.schema.dataclass import dataclass, field, replace
 from otel_quant.schema.figures import TREE_MEMORY, Resource
 from otel_quant.schema.readings import (
     AttributeValue,
@@ -66,6 +67,7 @@ class OpenStep:
     # What the library has computed of layers, as many as are recorded, and how many there were
     layers: list[LayerAccuracy] = field(default_factory=list)
     measured: int = 0
+    observed: ObservedLayers | None = None  # What reaches the layers that it calibrates
     # Nanoseconds that its thread had run when it was opened
     thread_ns: int = field(default_factory=time.thread_time_ns)
     collected: tuple[int, ...] = field(default_factory=lambda: COLLECTIONS.taken)  # Until then
@@ -96,7 +98,8 @@ class OpenStep:
         stalled = self.watch.stalled(clock_ns, self.counts.current.total, still)
         if stalled is not None:
             forecast = replace(forecast, time_left=None, stalled=stalled)
-        return StepProgress(self.info, Counts(self.counts), forecast)
+        findings = tuple(self.observed.so_far()) if self.observed is not None else ()
+        return StepProgress(self.info, Counts(self.counts), forecast, findings)
 
     def new_stall(self, progress: StepProgress, spot: Spot | None) -> float | None:
         """Returns for how many seconds it has not moved, if that is far too long and was not before."""

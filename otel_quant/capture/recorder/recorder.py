@@ -17,6 +17,7 @@ from otel_quant.base.log import LOG
 from otel_quant.capture.probes.cache_directories import CACHE_DIRECTORIES
 from otel_quant.capture.probes.memory import Taken
 from otel_quant.capture.probes.readers import Probes
+from otel_quant.capture.recorder.attributes import seen_of
 from otel_quant.capture.recorder.events import EventMaker
 from otel_quant.capture.recorder.ongoing import Ongoing, OpenStep, current_step
 from otel_quant.capture.recorder.run_info import completed
@@ -24,10 +25,11 @@ from otel_quant.capture.recorder.sinks import Sinks
 from otel_quant.capture.recorder.step_forecast import StallWatch, StepForecast
 from otel_quant.capture.sampler import SHARE, Sampler
 from otel_quant.capture.stack_sampler import STACKS_SHARE, StackSampler
+from otel_quant.diagnosis import calibration
 from otel_quant.export.otel.service_name import described
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.schema import readings, semconv
-from otel_quant.schema.events import Event, Sink
+from otel_quant.schema.events import Event, Sink, present
 
 _LONGEST_WAIT: Final = 1.0
 """Seconds that the end of a run waits for other threads: a driver may hang."""
@@ -250,6 +252,8 @@ class Recorder:
                 within = [each for each in steps if each.ends_with_parent and each.parent is step]
             for each in within:
                 self.close(each)
+            if step.observed is not None:
+                self._tell_of_layers(step, step.observed.end(), has_failed=error is not None)
             try:
                 with self._under_way:
                     reading = step.between or self._probes.read(lowers_marks=self._exact_peaks)
@@ -371,6 +375,24 @@ class Recorder:
                 "functions with steps to be given to atexit after the first step",
                 label,
             )
+
+    def _tell_of_layers(
+        self, step: OpenStep, layers: Sequence[readings.LayerSeen], *, has_failed: bool
+    ) -> None:
+        """Sends what has reached the layers of a calibration that ends, and notes what is wrong with it."""
+        found = tuple(calibration.findings(layers, is_over=not has_failed))
+        settled = None if has_failed else calibration.settled(layers)
+        known = {semconv.CALIBRATION_FINDINGS: found or None, semconv.CALIBRATION_SETTLED: settled}
+        step.warnings |= present(known)
+        for layer in layers[: semconv.MOST_LAYERS]:
+            event = self._events.bare(
+                "layer.observed",
+                _now(),
+                step=step.info,
+                name=layer.layer,
+                attributes=seen_of(layer),
+            )
+            self._sinks.send(event)
 
     def _taken(self, name: str, reading: readings.Reading) -> Event | None:
         """Takes a checkpoint; None if the run has ended, which waits for other threads a second at most."""

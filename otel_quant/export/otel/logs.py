@@ -182,6 +182,14 @@ class LogsSink(Sink):
         self._emit_of(event, semconv.LAYER_EVENT, text, present(attributes))
         self._send()
 
+    def layer_observed(self, event: Event) -> None:
+        """Sends what has reached a layer."""
+        known = {**self._ids_in(event), **event.attributes}
+        is_finite = event.attributes.get(semconv.CALIBRATION_LAYER_FINITE, True)
+        severity = _INFO if is_finite else _WARN
+        self._emit_of(event, semconv.OBSERVED_EVENT, event.name, known, severity)
+        self._send()
+
     def models_costed(self, event: Event) -> None:
         """Sends the heaviest nodes of each model, or why it could not be costed."""
         for cost in event.models:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from otel_quant.schema import semconv
+from tests.fixtures.otlp_messages import Span
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import PROGRAMS as INSTALLED
 from tests.fixtures.programs import clean_environment, run
+from tests.fixtures.written_weights import assert_described
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -33,6 +39,26 @@ class Program:
         assert "is skipped; the program goes on" not in done.stderr, done.stderr
         return done.stdout
 
+    def check_written(self, root: Span) -> None:
+        """Compares what the steps of each way have of its weights with what its model's tensors are, as the program has noted."""
+        lines = (self.cwd / "written.jsonl").read_text().splitlines()
+        noted: dict[str, list[dict[str, Any]]] = dict(map(json.loads, lines))
+        ways = {span.name: span for span in self.otlp.children(root)}
+        for way, weights in noted.items():
+            if not weights:  # it was prepared, or failed
+                continue
+            steps = self._below(ways[way])
+            assert steps, way
+            # Another configuration, by its hash, is of another part.
+            last = steps[-1].attributes.get(semconv.CONFIG_HASH)
+            for step in (
+                each for each in steps if each.attributes.get(semconv.CONFIG_HASH) == last
+            ):
+                assert_described(step, weights)
+
+    def _below(self, span: Span) -> list[Span]:
+        return [each for child in self.otlp.children(span) for each in (child, *self._below(child))]
+
     def progress(self) -> list[str]:
         """Returns the samples and layers that the steps of the last program began, in words."""
         return (self.cwd / "progress.txt").read_text().splitlines()
@@ -47,3 +73,26 @@ def each(step: str, unit: str, total: int) -> list[str]:
 def program(tmp_path: Path, otlp: OtlpReceiver) -> Program:
     """Runs programs in this test's folder."""
     return Program(tmp_path, otlp)
+
+
+_SEEN = {
+    "nothing": "",
+    "dead": r"1 of 4 experts of layer 1 saw no token: 3",
+    "nan": r"the first value that is not finite is at first, sample 17(, then at \d other layers)?",
+    "late": r"in the last tenth of the samples the range of 10 of 10 layers grew, that of \S+ [34]\d.\d times as wide: more samples would change it",
+}
+_SEEN_OF_ONNX = {
+    **_SEEN,
+    "dead": "2 of 6 layers saw no token: rows, branch",
+    "nan": _SEEN["nan"].replace("first,", "x,"),
+    "late": _SEEN["late"].replace("10 of 10", "6 of 6"),
+}
+
+
+def check_seen(program: Program, *way: str, script: str = "seen.py") -> None:
+    """Whether what is planted in a calibration is found, and nothing else."""
+    found = json.loads(program(script, *way).splitlines()[-1])
+    expected = _SEEN if script == "seen.py" else _SEEN_OF_ONNX
+    texts = {planted: "; ".join(those) for planted, those in found.items()}
+    for planted, text in texts.items():
+        assert re.fullmatch(expected[planted], text), texts

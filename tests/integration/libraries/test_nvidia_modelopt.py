@@ -9,7 +9,7 @@ import pytest
 from otel_quant.schema import semconv
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.steps import steps_below, steps_by
-from tests.integration.libraries.conftest import Program
+from tests.integration.libraries.conftest import Program, check_seen
 
 pytest.importorskip("modelopt.torch.quantization")
 onnxruntime = pytest.importorskip("onnxruntime")  # its distribution is the one for GPUs
@@ -79,3 +79,7 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
     }
     found = [each for each in steps_below(otlp, root) if each[0] != "model cost"]
     assert found == [(way, {}, within) for way, within in steps.items()]
+
+
+def test_what_calibration_has_not_seen_is_found(program: Program) -> None:
+    check_seen(program, "modelopt")

@@ -14,7 +14,7 @@ import pytest
 from otel_quant.schema import semconv
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.steps import layers_of, stable_attributes
-from tests.integration.libraries.conftest import Program
+from tests.integration.libraries.conftest import Program, check_seen
 
 pytest.importorskip("onnxruntime.quantization")
 
@@ -276,3 +276,8 @@ def _version() -> str:
     import onnxruntime
 
     return str(onnxruntime.__version__)
+
+
+@pytest.mark.parametrize("method", ["MinMax", pytest.param("Entropy", marks=pytest.mark.slow)])
+def test_what_calibration_has_not_seen_is_found(program: Program, method: str) -> None:
+    check_seen(program, "onnxruntime", method, script="seen_onnx.py")

@@ -7,7 +7,7 @@ import pytest
 from otel_quant.schema import semconv
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.steps import steps_below, steps_by
-from tests.integration.libraries.conftest import Program
+from tests.integration.libraries.conftest import Program, check_seen
 
 pytest.importorskip("torch.ao.quantization")
 
@@ -39,10 +39,15 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
     program("torch_own.py")
 
     [root] = otlp.spans_named("quantization")
+    program.check_written(root)
     assert root.attributes[semconv.MODEL_NAME] == "Sequential"
     steps = {
         "eager": EAGER,
-        "copied": [step(PREPARE, KNOWN), step(("Calibration", ""), TWO_PASSES), step(CONVERT, {})],
+        "copied": [step(PREPARE, KNOWN), step(("Calibration", ""), TWO_PASSES), step(CONVERT, KNOWN)],
+        "fx_copied": [
+            step(("Model Preparation", "quantize_fx.prepare_fx"), KNOWN),
+            step(("Model Quantization", "quantize_fx.convert_fx"), KNOWN),
+        ],
         "in_steps": [
             ("User-Defined", {}, [step(PREPARE, KNOWN)]),
             ("User-Defined", {}, [step(("Calibration", ""), TWO_PASSES)]),
@@ -74,3 +79,10 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
         *((way, {}, within) for way, within in steps.items()),
         *marked_by_the_program,
     ]
+
+
+@pytest.mark.parametrize(
+    "way", ["torch_ao", pytest.param("torch_ao_histogram", marks=pytest.mark.slow)]
+)
+def test_what_calibration_has_not_seen_is_found(program: Program, way: str) -> None:
+    check_seen(program, way)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import otel_quant
+from otel_quant.schema import semconv
 from otel_quant.schema.events import Event, Sink
 from otel_quant.schema.readings import Count, Counts, StepInfo
 
@@ -76,3 +78,45 @@ def same_weights(after: dict[str, Any], before: dict[str, Any]) -> bool:
     return list(after) == list(before) and all(
         torch.equal(comparable(one), comparable(other)) for one, other in pairs
     )
+
+
+class Found(Sink):
+    """What is wrong with the calibrations that ended, and how many layers were told of."""
+
+    name = "found"
+
+    def __init__(self) -> None:
+        self.findings: list[str] = []
+        self.layers = 0
+
+    def step_ended(self, event: Event) -> None:
+        self.findings += event.attributes.get(semconv.CALIBRATION_FINDINGS, ())
+
+    def layer_observed(self, event: Event) -> None:
+        self.layers += 1
+
+
+def planted_in(way: Callable[[str], Any], is_same: Callable[[Any, Any], bool]) -> None:
+    """Prints what is found where something is wrong with the calibration; results have to be equal without."""
+    from otel_quant.capture.runtime import RUNTIME
+
+    def result_of(planted: str) -> Any:
+        try:
+            return way(planted)
+        except (AssertionError, RuntimeError, ValueError) as error:  # some observers refuse NaN
+            if planted != "nan":
+                raise
+            return {"error": type(error).__name__}
+
+    RUNTIME.recorder.add_sink(sink := Found())
+    watched, found = {}, {}
+    for planted in ("nothing", "dead", "nan", "late"):
+        sink.findings, sink.layers = [], 0
+        with otel_quant.step("User-Defined"):
+            watched[planted] = result_of(planted)
+        found[planted] = sink.findings
+        assert sink.layers, planted
+    otel_quant.QuantInstrumentor().uninstrument()
+    for planted, before in watched.items():
+        assert is_same(before, result_of(planted)), planted
+    print(json.dumps(found))

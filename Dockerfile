@@ -1,14 +1,14 @@
 # The automatic instrumentation image of the OpenTelemetry Operator: it copies /autoinstrumentation into
-# a pod and puts it on PYTHONPATH, so that quantizations in that pod are recorded.
+# a pod and puts it on PYTHONPATH, so that quantizations in that pod are recorded, by any Python from 3.11 on.
 #
 #     docker build --tag otel-quant-instrumentation .
 #
-# and in the Instrumentation resource: spec.python.image: otel-quant-instrumentation
-ARG PYTHON=3.11
-FROM python:${PYTHON}-slim AS build
+# and in the Instrumentation resource (deploy/kubernetes/instrumentation.yaml): spec.python.image
+FROM python:3.13-slim AS build
 COPY pyproject.toml README.md LICENSE CHANGELOG.md /source/
 COPY otel_quant /source/otel_quant
-RUN pip install --no-cache-dir --target /autoinstrumentation "/source[otlp]"
+COPY scripts/autoinstrumentation.py /source/scripts/
+RUN python /source/scripts/autoinstrumentation.py /autoinstrumentation
 
 FROM busybox:stable
 COPY --from=build /autoinstrumentation /autoinstrumentation

@@ -31,11 +31,16 @@ SHOWN_AS: Final = {
     "reader": "a slow reader", "rank": "a slow rank", "equal": "equal ranks",
 }  # fmt: skip
 FAILURES: Final = ("kill", "exception", "memory", "hang")
-WORDS: Final = {
-    "kill": "was killed by", "exception": "failed with", "memory": "failed with", "hang": "did not go on",
-    "reader": "kept the others waiting", "rank": "kept the others waiting",
+CAUSES: Final = {
+    "kill": ("was killed by", "SIGKILL", "SIGSEGV", "SIGABRT", "SIGBUS"),
+    "exception": ("failed with", "ValueError: no scale", "ConnectionResetError: [Errno 104]", "KeyError: ", "SystemExit: no such shard"),
+    "memory": ("failed with", "MemoryError", "MemoryError", "allocate memory", "allocate memory"),
+    "hang": ("did not go on", "last seen at hang ("),
+    "reader": ("kept the others waiting", "at Reader.get_next (", "at Reader.read_file ("),
+    "rank": ("kept the others waiting", "at calibrate ("),
 }  # fmt: skip
-LINES: Final = {"hang": " hang ", "reader": ("get_next", "read_file"), "rank": ("calibrate",)}
+"""What is to be in the answer: how it is put, and the cause of each variant."""
+
 RANKS: Final = 4
 LONGEST: Final = 120  # Seconds
 RIGHT, MISSED, FALSE = "right", "missed", "false"
@@ -52,31 +57,39 @@ class Answer(NamedTuple):
     cause: str
 
 
-def run_job(kind: str, variant: int, keep: Path | None) -> Answer:
-    """Runs a job, and returns what was answered."""
-    who = variant % RANKS
-    with tempfile.TemporaryDirectory() as temporary, socket.socket() as free:
+def answer_of(kind: str, variant: int, keep: Path | None) -> Answer:
+    """Returns what was answered about a job, which is run unless its recordings were kept."""
+    with tempfile.TemporaryDirectory() as temporary:
+        top = (Path(temporary) if keep is None else keep) / f"{kind}-{variant}"
+        if not top.exists():
+            run_job(top, kind, variant, temporary)
+        shown = subprocess.run(ours("show", str(top), "--brief"), capture_output=True, text=True)
+    brief = json.loads(shown.stdout) if shown.stdout else {}
+    return score(kind, variant, " ".join(brief.get("evidence", ())))
+
+
+def run_job(top: Path, kind: str, variant: int, temporary: str) -> None:
+    """Runs a job, of which each node has a recording below a folder."""
+    with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-        free.close()
-        top = Path(temporary) if keep is None else keep / f"{kind}-{variant}"
-        top.mkdir(parents=True, exist_ok=True)
-        variables = {
-            **os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1",
-            "TORCHELASTIC_RUN_ID": f"job-{port}", "TMPDIR": temporary,
-        }  # fmt: skip
-        nodes = []
-        for node in range(2):
-            record = ["run", "--quiet", "--no-report", "--out", str(top / f"node-{node}"), "--"]
-            program = [sys.executable, str(PROGRAM), str(node), kind, str(variant), str(who)]
-            with (Path(temporary) / f"log-{node}").open("wb") as log:
-                command = [*ours(*record), *program]
-                nodes.append(subprocess.Popen(command, cwd=temporary, env=variables, stdout=log, stderr=log))  # fmt: skip
-        for each in nodes:
-            each.wait(LONGEST)
-        shown = subprocess.run(ours("show", str(top), "--brief"), capture_output=True, text=True)
-        brief = json.loads(shown.stdout) if shown.stdout else {"verdict": shown.stderr}
-    return score(kind, who, " ".join(brief.get("evidence", ())))
+    variables = {
+        **os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1",
+        "TORCHELASTIC_RUN_ID": f"job-{port}", "TMPDIR": temporary,
+    }  # fmt: skip
+    top.mkdir(parents=True)
+    nodes = []
+    for node in range(2):
+        record = ["run", "--quiet", "--no-report", "--out", str(top / f"node-{node}"), "--"]
+        fault = [str(node), kind, str(variant), str(variant % RANKS)]
+        command = [*ours(*record), sys.executable, str(PROGRAM), *fault]
+        with (Path(temporary) / f"log-{node}").open("wb") as log:
+            started = subprocess.Popen(
+                command, cwd=temporary, env=variables, stdout=log, stderr=log
+            )
+        nodes.append(started)
+    for each in nodes:
+        each.wait(LONGEST)
 
 
 def ours(*arguments: str) -> list[str]:
@@ -84,19 +97,17 @@ def ours(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "otel_quant", *arguments]
 
 
-def score(kind: str, who: int, text: str) -> Answer:
+def score(kind: str, variant: int, text: str) -> Answer:
     """Returns what an answer is worth."""
     is_named = any(each in text for each in NAMED)
     if kind == "equal":
         return Answer(text, FALSE if is_named else RIGHT, "")
     if not is_named:
         return Answer(text, MISSED, MISSED)
-    rank = RIGHT if text.startswith(f"Rank {who} ") else FALSE
-    if WORDS[kind] not in text:
-        return Answer(text, rank, FALSE)
-    lines = LINES.get(kind, ("",))
-    has_line = any(each in text for each in lines)
-    return Answer(text, rank, RIGHT if has_line else MISSED)
+    rank = RIGHT if text.startswith(f"Rank {variant % RANKS} (") else FALSE
+    how, *others = CAUSES[kind]
+    cause = others[variant % len(others)]
+    return Answer(text, rank, FALSE if how not in text else RIGHT if cause in text else MISSED)
 
 
 def table(answers: dict[tuple[str, int], Answer]) -> list[list[str]]:
@@ -120,7 +131,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", action="append", choices=KINDS, help="these kinds alone")
     parser.add_argument("--of", type=int, help="so many jobs of each kind, instead of 10 or 20")
-    parser.add_argument("--keep", type=Path, help="a folder in which the recordings stay")
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        help="a folder in which the recordings stay; those that are there are read again",
+    )
     parser.add_argument(
         "--write", action="store_true", help="put the table into docs/performance.md"
     )
@@ -128,7 +143,7 @@ def main() -> None:
     answers = {}
     for kind in options.only or KINDS:
         for variant in range(options.of or KINDS[kind]):
-            answer = answers[kind, variant] = run_job(kind, variant, options.keep)
+            answer = answers[kind, variant] = answer_of(kind, variant, options.keep)
             wrong = {RIGHT} != {answer.rank, answer.cause or RIGHT}
             print(
                 f"{kind} {variant}: {answer.rank} {answer.cause}{f': {answer.text}' * wrong}",

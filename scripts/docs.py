@@ -18,6 +18,7 @@ from scripts import (
     api_docs,
     compare_docs,
     cost_rules_docs,
+    kubernetes_rules,
     libraries_docs,
     present_names,
     recording_docs,
@@ -45,7 +46,9 @@ def documents() -> dict[Path, str]:
         registry_docs.MANIFEST: registry_docs.manifest(),
     }
     made = {**pages, **more, **dashboards.documents()}
-    return {**made, **present_names.documents(made)}
+    named = {**made, **present_names.documents(made)}
+    rules = named.get(kubernetes_rules.RULES) or kubernetes_rules.RULES.read_text("utf-8")
+    return {**named, kubernetes_rules.RESOURCE: kubernetes_rules.resource(rules)}
 
 
 if __name__ == "__main__":

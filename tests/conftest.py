@@ -20,7 +20,9 @@ pytest_plugins = [
     "tests.fixtures.browser",
     "tests.fixtures.commands",
     "tests.fixtures.control_groups",
+    "tests.fixtures.object_store",
     "tests.fixtures.otlp_receiver",
     "tests.fixtures.programs",
     "tests.fixtures.selection",
+    "tests.fixtures.spark",
 ]

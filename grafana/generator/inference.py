@@ -112,7 +112,7 @@ def _side_by_side() -> panels.Panel:
         {"Value #began": "Began", RUN: "Run", MODEL: "Model", ROLE: "Role", PROVIDER: "Provider"}
         | {f"Value #{ref}": title for ref, (_, title, _) in SIDE_BY_SIDE.items()},
         "Began",
-    ).override_by_name("Began", panels.looks("dateTimeAsIso", custom__width=175)).override_by_name("Run", panels.looks(custom__width=360))  # fmt: skip
+    ).override_by_name("Began", panels.looks("dateTimeAsIso", custom__width=175)).override_by_name("Run", panels.looks(custom__width=260)).override_by_name("Provider", panels.looks(custom__width=190))  # fmt: skip
     for _, title, unit in SIDE_BY_SIDE.values():
         table = table.override_by_name(title, panels.looks(unit))
     return table
@@ -175,7 +175,7 @@ def _findings() -> panels.Panel:
         panels.columns({RUN: "Run", MODEL: "Model", KIND: "Kind", FINDING: "Finding", "Value #A": "Share of time"}),
     ).with_transformation(
         panels.transform("sortBy", fields={}, sort=[{"field": "Share of time", "desc": True}])
-    ).override_by_name("Share of time", panels.looks("percentunit"))  # fmt: skip
+    ).override_by_name("Share of time", panels.looks("percentunit", custom__width=120)).override_by_regexp("Run|Model|Kind", panels.looks(custom__width=150))  # fmt: skip
 
 
 def _over_time(title: str, metric: str, unit: str, description: str) -> timeseries.Panel:
@@ -211,4 +211,4 @@ def _measured() -> panels.Panel:
     for title, unit in MEASURED.values():
         if unit:
             table = table.override_by_name(title, panels.looks(unit))
-    return table
+    return table.override_by_name("Began", panels.looks("dateTimeAsIso", custom__width=175))

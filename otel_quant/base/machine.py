@@ -22,10 +22,12 @@ def load() -> float | None:
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
 
 
-def environment_at_start(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Returns the environment at the start, if it is known: Python itself sets ``LC_CTYPE`` in ``os.environ``."""
+def environment_at_start(
+    environ: Mapping[str, str] = os.environ, pid: int | None = None
+) -> dict[str, str]:
+    """Returns the environment at the start of this process or another: Python itself sets ``LC_CTYPE`` in ``os.environ``."""
     try:
-        with open("/proc/self/environ", "rb") as file:  # noqa: PTH123 - the program waits for pathlib
+        with open(f"/proc/{pid or 'self'}/environ", "rb") as file:  # noqa: PTH123 - the program waits for pathlib
             pairs = file.read().split(b"\0")
     except OSError:
         return dict(environ)

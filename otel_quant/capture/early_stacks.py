@@ -1,7 +1,7 @@
 """Sees which Python lines a process is at before its first run, from 0.2 s after its start on.
 
-A recorded program begins this as it starts. Little is loaded until its thread takes the first sample: what ends before
-that pays for nothing. The run that begins takes what was seen.
+A recorded program begins this with its first import. Little is loaded until its thread takes the first sample: what ends
+before that pays for nothing. The run that begins takes what was seen.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import os
 import time
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.capture.sampler import Sampler
 
 TYPE_CHECKING = False  # not typing's, which takes a third of Python's own start to load
 if TYPE_CHECKING:
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any, Final
 
     from otel_quant.capture.probes.memory import MemoryProbe
+    from otel_quant.capture.sampler import Sampler
     from otel_quant.capture.stack_sampler import StackSampler
 
 _BEGINS: Final = 0.2  # Seconds after the start of the process
@@ -47,8 +47,11 @@ class EarlyStacks:
         """Begins, once; in a forked child there is none."""
         if self._began_ns:
             return
-        self._began_ns = time.perf_counter_ns()
+        self._began_ns = time.perf_counter_ns()  # before the import, which comes here again
         self._due_ns = self._began_ns + _BETWEEN
+        # Here: it loads threading, as the first lines of `launched` say.
+        from otel_quant.capture.sampler import Sampler
+
         if hasattr(os, "register_at_fork"):
             before, after = self._loading.acquire, self._loading.release
             os.register_at_fork(before=before, after_in_parent=after, after_in_child=self._forget)

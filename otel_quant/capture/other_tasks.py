@@ -9,13 +9,13 @@ import sys
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from otel_quant.base.kernel_files import read_proc, read_process, text_of, threads_of
 from otel_quant.capture.probes.memory import groups_of
 from otel_quant.diagnosis.tasks import TasksBeside
+from otel_quant.schema.dataclass import dataclass, field
 
 _BETWEEN: Final = 2_000_000_000
 """Nanoseconds between two looks, half of that where a step has begun: one takes as long as half a sample for each ten threads."""

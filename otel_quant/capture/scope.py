@@ -6,13 +6,13 @@ import functools
 import inspect
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.instruments.hooks import uncounted, wraps
 from otel_quant.capture.recorder.ongoing import Entered, OpenStep
 from otel_quant.capture.runtime import RUNTIME
+from otel_quant.schema.dataclass import dataclass, field
 from otel_quant.schema.readings import AttributeValue
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -18,8 +18,8 @@ import time
 from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
+from traceback import walk_tb
 from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -51,6 +51,7 @@ from otel_quant.schema.code_lines import (
     Place,
     Spot,
 )  # fmt: skip
+from otel_quant.schema.dataclass import dataclass, field
 from otel_quant.schema.events import encodable
 from otel_quant.schema.readings import AttributeValue, Reading, RunInfo
 from otel_quant.schema.settings import Settings
@@ -587,20 +588,38 @@ class StackSampler:
 
     def _place_of(self, code: CodeType, position: int, line: int) -> Place | None:
         """Returns a line of code; None for ours, and for a function that has not begun."""
-        file, library = code.co_filename, ""
-        if file.startswith(_OURS) or position < 0 or code.co_code[position] == _RESUME:
+        if position < 0 or code.co_code[position] == _RESUME:
             return None
-        if (installed := _INSTALLED.fullmatch(file)) is not None:
-            file = installed[1].replace(os.sep, "/")
-            library = file.partition("/")[0].removesuffix(".py")
-        elif file.startswith((*_STANDARD, "<frozen ")):
-            library = "python"
-            for folder in _STANDARD:
-                file = file.removeprefix(folder)
-        elif not self._names_paths:
-            file = Path(file).name
-        # Neither a file of a recording nor OTLP takes half of a surrogate pair, as in a name that is no UTF-8.
-        return Place(encodable(file), encodable(code.co_qualname), line, library)
+        return _place_in(code, line, names_paths=self._names_paths)
+
+
+def _place_in(code: CodeType, line: int, *, names_paths: bool) -> Place | None:
+    file, library = code.co_filename, ""
+    if file.startswith(_OURS):
+        return None
+    if (installed := _INSTALLED.fullmatch(file)) is not None:
+        file = installed[1].replace(os.sep, "/")
+        library = file.partition("/")[0].removesuffix(".py")
+    elif file.startswith((*_STANDARD, "<frozen ")):
+        library = "python"
+        for folder in _STANDARD:
+            file = file.removeprefix(folder)
+    elif not names_paths:
+        file = Path(file).name
+    # Neither a file of a recording nor OTLP takes half of a surrogate pair, as in a name that is no UTF-8.
+    return Place(encodable(file), encodable(code.co_qualname), line, library)
+
+
+def raised_at(error: BaseException) -> str | None:
+    """Returns the innermost line of the program's own code that was under way when an exception was raised, in words."""
+    inner = error.__traceback__
+    frame = inner.tb_frame.f_back if inner is not None else None
+    lines = [*walk_tb(inner)][::-1]
+    while frame is not None and len(lines) < _WALKED:
+        lines.append((frame, frame.f_lineno or 0))
+        frame = frame.f_back
+    places = (_place_in(each.f_code, line, names_paths=False) for each, line in lines)
+    return next((each.short for each in places if each is not None and each.is_own), None)
 
 
 def _is_below_ours(frame: FrameType | None) -> bool:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from otel_quant.views.document import Document
 
 COMMANDS: Final = (
-    "run", "watch", "show", "report", "stacks", "compare", "runs", "send",
+    "run", "watch", "show", "report", "stacks", "compare", "runs", "upload", "export", "send",
     "cost", "estimate", "inference", "bench", "fix", "advise", "audit",
 )  # fmt: skip
 """The subcommands, in the order of the help; each is the module of this folder with its name."""
@@ -122,14 +122,13 @@ def number(
 def read_recording(path: str, prefix: str = "", exit_code: int = 1) -> Recording:
     """Returns the recording or the profile that the user names."""
     import gc
-    from pathlib import Path
 
     from otel_quant.format.event_file import EXPECTED
-    from otel_quant.recordings.reader import read
+    from otel_quant.recordings.reader import local, read
 
     gc.disable()  # all that is read stays to the end: to look through it for garbage took a fifth
     with user_errors(ValueError, prefix, exit_code, path=path, expected=EXPECTED):
-        return read(Path(path))
+        return read(local(path, is_one=True))
 
 
 def print_document(document: Document, form: str) -> None:

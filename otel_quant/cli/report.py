@@ -22,6 +22,8 @@ def _run(options: argparse.Namespace) -> int:
         return 0
     source = Path(options.recording)
     beside = source / REPORT if source.is_dir() else source.with_suffix(".html")
+    if "://" in options.recording:
+        beside = Path(f"{source.name}.html")
     target = beside if options.output is None else Path(options.output)
     expected = "expected a file that can be written: -o FILE names another"
     with user_errors(ValueError, exit_code=1, path=target, expected=expected):

@@ -9,7 +9,7 @@ import os
 import sys
 from types import SimpleNamespace
 
-from otel_quant.cli.command import Command, UserError, number, option
+from otel_quant.cli.command import Command, UserError, number, option, user_errors
 from otel_quant.launcher import start
 from otel_quant.launcher.program import Program, ProgramElsewhere, end_as
 
@@ -49,6 +49,7 @@ _OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "--mlflow": {"action": "store_true", "help": "log the run's figures and its report to the MLflow run MLFLOW_RUN_ID"},
     "--wandb": {"action": "store_true", "help": "log them to the Weights & Biases run WANDB_RUN_ID"},
     "--brief": {"metavar": "FILE", "nargs": "?", "const": "-", "help": "the answer for programs, a JSON object of at most 2 kB, as the last line of standard error or in a file"},
+    "--upload": {"metavar": "URL", "help": "upload the recording while it is made, into a folder of its own there: s3://bucket/runs, gs://, az:// or file:///path; a store that fails does not touch the program"},
     "--interval": {"metavar": "MS", "type": number("milliseconds", 3_600_000, of=float), "help": "milliseconds between readings (default: 50)"},
 }  # fmt: skip
 
@@ -89,6 +90,11 @@ def _run(options: argparse.Namespace | SimpleNamespace) -> int:
         raise UserError(f"no program is given; {_EXPECTED}", 2)
     if options.otlp_files:
         _require_exporter()
+    if options.upload is not None:
+        from otel_quant.format.store import StoreError, require_store
+
+        with user_errors(StoreError, "--upload: ", _OWN_FAILURE):
+            require_store(options.upload)
     options.trackers = [name for name in _TRACKERS if getattr(options, name)]
     for name in options.trackers:
         _require_tracker(name)

@@ -24,6 +24,7 @@ from otel_quant.launcher.start import missing_script, take_notes, why_no_step, w
 
 if TYPE_CHECKING:
     from otel_quant.cli.on_warning import WarningCommand
+    from otel_quant.launcher.upload import Upload
     from otel_quant.recordings.model import Ending, Recording
     from otel_quant.views.document import Document
 
@@ -40,7 +41,12 @@ def recorded_to_its_end(
     folder = Path(made)
     ended: Ending | None = None
     held = _HeldMessages()
-    warner = _warner(folder, options.on_warning)
+    warner, upload = _warner(folder, options.on_warning), None
+    if options.upload is not None:
+        from otel_quant.launcher.upload import Upload
+
+        upload = Upload(folder, options.upload)
+        start_thread(upload.send_until_the_end, "otel-quant upload")
     recording = LaunchedRecording(folder, began_ns, program.pid, arguments, environ)
     with _shown(folder, options.watch) as while_stopped:
         how = program.wait(while_stopped, recording.look_last)
@@ -49,7 +55,9 @@ def recorded_to_its_end(
     # What is missing after Ctrl-C can be had from the recording later: the program is over.
     with FAULTS.kept_in("end of the recording"), suppress(KeyboardInterrupt, BrokenPipeError):
         gc.disable()  # of many steps it would look through all objects again and again; we end soon
-        text = _last_words(folder, ended, missing_script(arguments, how[0]), options, warner)
+        text = _last_words(
+            folder, ended, missing_script(arguments, how[0]), options, warner, upload
+        )
         if not options.quiet:
             held.release()
         if text:
@@ -77,7 +85,7 @@ class _HeldMessages:
 
 def _last_words(
     folder: Path, ended: Ending | None, missing: str | None, options: Namespace | SimpleNamespace,
-    warner: WarningCommand | None,
+    warner: WarningCommand | None, upload: Upload | None,
 ) -> str:  # fmt: skip
     """Returns what is printed at the end, and makes the report."""
     from otel_quant.recordings.reader import read
@@ -113,8 +121,11 @@ def _last_words(
 
         with FAULTS.kept_in("--fix"):
             text += "".join(f"\nfix:       {printable(line)}" for line in fixed_beside(recorded))
-    text = text if options.no_report else text + _report(recorded)
+    if not options.no_report:
+        with FAULTS.kept_in("report"):
+            text += _report(recorded)
     text += "".join(_tracked(recorded, name) for name in options.trackers)
+    text += upload.end() if upload is not None else ""
     lines = [] if options.quiet else [text]
     if options.brief is not None:
         with FAULTS.kept_in("--brief"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from otel_quant.cli.command import Command, add_format, option, print_document, user_errors
@@ -21,6 +22,7 @@ _TABLE: Final = {
 }
 """The names of a table that are not given."""
 _WHEN: Final = "when"
+_PARQUET: Final = "parquet"
 _EXPECTED: Final = "expected a folder with recordings or quark_profile.yaml files below it"
 
 
@@ -39,8 +41,13 @@ def _run(options: argparse.Namespace) -> int:
         }
         named = [condition.name for condition in conditions]
         names = list(dict.fromkeys((*named, *asked.values())))
-        with user_errors(runs.ConditionError, exit_code=1, expected=_EXPECTED):
-            rows, unreadable = runs.read_all(options.folders, [*names, runs.LIBRARY])
+        columns: Sequence[str] = ()
+        if options.format == _PARQUET:
+            from otel_quant.sending import tables
+
+            columns = tables.NAMES
+        with user_errors(ValueError, exit_code=1, expected=_EXPECTED):
+            rows, unreadable = runs.read_all(options.folders, [*names, *columns, runs.LIBRARY])
         for text, name in asked.items():
             runs.require_name(rows, name, text)
         rows = runs.select(rows, conditions)
@@ -55,7 +62,11 @@ def _run(options: argparse.Namespace) -> int:
     chosen += f" with {' and '.join(options.where)}" if options.where else ""
     with binary_sizes(any(condition.value.endswith(BINARY) for condition in conditions)):
         shown = document(rows, names, table, unreadable, chosen, is_page=is_page)
-        print_document(shown, options.format)
+        if columns:
+            with user_errors(ValueError, f"--format {_PARQUET}: ", exit_code=1):
+                sys.stdout.buffer.write(tables.parquet(rows))
+        else:
+            print_document(shown, options.format)
     if unreadable:
         sys.stdout.flush()
         for number, line in enumerate(unreadable_lines(unreadable)):
@@ -87,7 +98,7 @@ COMMAND: Final = Command(
         option("--rows", metavar="NAME", help=f"a table with these rows (default: {_TABLE['rows']})"),
         option("--columns", metavar="NAME", help=f"its columns (default: {_TABLE['columns']})"),
         option("--value", metavar="NAME", help=f"the figure in its cells (default: {_TABLE['value']})"),
-        add_format,
+        partial(add_format, for_tools=(_PARQUET,), note=f"; {_PARQUET} has the runs with every column"),
     ),
     run=_run,
 )  # fmt: skip

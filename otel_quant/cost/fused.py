@@ -146,24 +146,20 @@ class _Graph:
         for op in (each for each in self._operating if each.kind in QUANTIZES):
             middle = makers.get(op.input(0))
             first = makers.get(middle.input(0)) if middle and middle.kind in DEQUANTIZES else None
-            if first is None or middle is None or first.kind not in QUANTIZES:
+            if first is None or first.kind not in QUANTIZES or op.outputs[0] in self._kept:
                 continue
             result, other = op.outputs[0], first.outputs[0]
-            pairs = self._conversion(first, other), self._conversion(op, result)
-            are_alone = (
-                all(map(self._alone, (other, middle.outputs[0]))) and result not in self._kept
-            )
-            are_known = all(each.even and each.zero_point is not None for each in pairs)
             is_alike = result.dtype == other.dtype and other.dtype in _LIMITS
-            if not (is_alike and are_alone and are_known):
+            pairs = self._conversion(first, other), self._conversion(op, result)
+            are_known = all(each.even and each.zero_point is not None for each in pairs)
+            if not (is_alike and are_known and self._alone(other) and self._alone(op.input(0))):
                 continue
             self._shares[other] = self._shares.get(result, 0)
-            ranges = [_range(each) for each in pairs]
-            if ranges[0] != ranges[1]:
-                low, high = max(each[0] for each in ranges), min(each[1] for each in ranges)
+            if _range(pairs[0]) != _range(pairs[1]):
+                lows, highs = zip(*map(_range, pairs), strict=True)
                 lowest, highest = _LIMITS[other.dtype]
-                scale = (high - low) / (highest - lowest)
-                zero = round(lowest - low / scale)
+                scale = (min(highs) - max(lows)) / (highest - lowest)
+                zero = round(lowest - max(lows) / scale)
                 both = _constant(dtypes.FLOAT, scale), _constant(other.dtype, zero)
                 self._joined |= dict.fromkeys((other, result), both)
                 self._before_joined[both[0]] = op.input(1)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple
 
@@ -36,6 +35,7 @@ from otel_quant.diagnosis.stack_trees import by_last_line
 from otel_quant.diagnosis.tasks import Garbage, TasksBeside
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import NOTHING, Amounts, Node, Place, total_of
+from otel_quant.schema.dataclass import dataclass, field
 from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.units import counted, duration_text, size
 

@@ -9,9 +9,9 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from otel_quant.schema.dataclass import dataclass
 from otel_quant.schema.readings import GpuReading, GpuWork
 from otel_quant.schema.units import counted
 

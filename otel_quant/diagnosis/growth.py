@@ -79,16 +79,17 @@ class Growth:
             or fall > _FALL * slope * newest
         ):
             return None
-        now = _median(value + slope * (newest - position) for position, value in parts[-1])
+        now = median(value + slope * (newest - position) for position, value in parts[-1])
         # What grows is lowest at the first sample of its bucket.
         return Line(now - slope * newest, now, slope / self._width, newest * self._width)
 
 
 def _slope(points: list[_Point]) -> float:
-    return _median((y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in combinations(points, 2))
+    return median((y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in combinations(points, 2))
 
 
-def _median(values: Iterable[float]) -> float:
-    from statistics import median  # only now: it takes 2 ms of a command or a start to load
-
-    return median(values)
+def median(values: Iterable[float]) -> float:
+    """Returns what the module statistics would, which takes 2 ms of a command or a start to load."""
+    ordered = sorted(values)
+    upper, is_odd = divmod(len(ordered), 2)
+    return ordered[upper] if is_odd else (ordered[upper - 1] + ordered[upper]) / 2

@@ -27,10 +27,11 @@ def names_text(names: Sequence[str]) -> str:
     return WITHIN.join(cut(name, LONGEST_NAME) for name in names[-2:])
 
 
-def error_text(error: str, message: str | None) -> str:
-    """Returns an exception in words, without a full stop."""
+def error_text(error: str, message: str | None, line: object = None) -> str:
+    """Returns an exception in words, with the line of the program if that is known, without a full stop."""
     text = f": {cut(message, LONGEST_MESSAGE)}" if message else ""
-    return f"{cut(error, LONGEST_NAME)}{text}".rstrip(".")
+    at = f", at {line}" if line and str(line) not in text else ""
+    return f"{cut(error, LONGEST_NAME)}{text}".rstrip(".") + at
 
 
 def of_limit(value: float, limit: float | None) -> str:
@@ -108,11 +109,9 @@ class StepTimes:
         if peak is not None and peak > self._highest[0]:  # the innermost ends first
             self._highest = peak, own
 
-    def answer(
-        self, peak: float | None, limit: float | None, error: str | None, message: str | None
-    ) -> str:
-        """Returns what a run that ends came to."""
-        sentences = [f"Failed with {error_text(error, message)}."] if error is not None else []
+    def answer(self, peak: float | None, limit: float | None, error: str | None) -> str:
+        """Returns what a run that ends came to; `error` is an exception in words."""
+        sentences = [f"Failed with {error}."] if error is not None else []
         if peak is not None:
             highest, names = self._highest
             where = f" in {names_text(names)}" if names and highest >= peak else ""

@@ -7,7 +7,6 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +23,7 @@ from otel_quant.format.event_file import (
 )
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Spot
+from otel_quant.schema.dataclass import dataclass, field, replace
 from otel_quant.schema.events import EVENTS, Event, Sink, method_of, present, shown_custom
 from otel_quant.schema.figures import curve_levels, curve_totals
 from otel_quant.schema.readings import UNITS, CostedModel, Counts, Reading, RunInfo, StepInfo

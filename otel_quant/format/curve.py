@@ -18,7 +18,6 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any, Final, TypeAlias
 
@@ -26,6 +25,7 @@ from otel_quant.base.files import HeldFile, open_regular
 from otel_quant.base.kernel_files import read_proc
 from otel_quant.format.event_file import NewerSchemaError, refuse_newer
 from otel_quant.format.fields import CURVE, LeftOut, is_bucket
+from otel_quant.schema.dataclass import dataclass, field
 
 SCHEMA: Final = 1  # Version of the format
 LARGEST: Final = 290_000  # Bytes at which the file is written anew

@@ -289,7 +289,7 @@ STATE: Final = Fields("state", _RUN, {
 
 ENDING: Final = Fields("ending", {"time": number}, {
     "exit_code": _signed, "signal": text, "cause": text, "out_of_memory": one_of("known", "guessed"),
-    "evidence": text, "process": text, "process_signal": text, "error": text, "where": text,
+    "evidence": text, "process": text, "process_signal": text, "error": text, "where": text, "why_no_step": text,
     "open_steps": many(text, "open_steps"), "memory": whole, "memory_limit": whole,
     "memory_limit_source": text, "memory_per_sample": _signed, "memory_per_layer": _signed,
     "memory_per_second": whole, "memory_of_others": whole, "processes": many(_row(text, whole), "processes"),
@@ -297,7 +297,9 @@ ENDING: Final = Fields("ending", {"time": number}, {
 })
 
 _FAILED: Final = {"pid": whole, "name": text, "began": whole, "ended": whole}
-FAILED: Final = Fields("failed", _FAILED, {"exit_code": _signed, "signal": text})
+FAILED: Final = Fields("failed", _FAILED, {
+    "exit_code": _signed, "signal": text, "rank": whole, "world_size": whole, "job": text,
+})
 """A child process that did not exit with 0."""
 
 # Of what must be there, a kill may leave nothing.

@@ -2,7 +2,7 @@
 
 Both run without optimizations, so that every tensor of the files can be had. A layer's own error is what quantization
 makes of its result; a Relu or Clip that is left to the QuantizeLinear is put back before. An operator on integers is
-taken apart: dequantize, compute, quantize. Imported when the model's memory has been measured.
+taken apart: dequantize, compute, quantize. Of a Loop the first pass is looked at. Imported when the model's memory has been measured.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from math import inf, isfinite
 from pathlib import Path
 from typing import Any, Final
 
-from otel_quant.inference.outputs import sqnr
+from otel_quant.inference.outputs import PROBABILITIES, sqnr
 
 CLAMPS: Final = frozenset({"Clip", "Relu"})
 CARRIES: Final = frozenset({
@@ -35,6 +35,8 @@ _QLINEAR: Final[Mapping[str, tuple[str, int, int]]] = {
     "QLinearAdd": ("Add", 6, 99), "QLinearMul": ("Mul", 6, 99),
 }  # fmt: skip
 """Operator on integers -> what it computes, and where the scale of its result and its bias are."""
+
+_BODIES: Final = frozenset({"If", "Loop"})
 
 _SUFFIXES: Final = (
     "_MatMul_quant", "_Gemm_quant", "_quant", "_Q4G", "_Q4", "_Q8", "_quantized", "_QuantizeLinear_Input",
@@ -78,6 +80,17 @@ def _plain(name: str) -> str:
     return next((name.removesuffix(end) for end in _SUFFIXES if name.endswith(end)), name)
 
 
+def _rename(node: Any, names: Mapping[str, str]) -> None:
+    """Gives tensors that a node reads and makes, and nodes in its bodies, other names."""
+    for each in (node.input, node.output):
+        each[:] = [names.get(name, name) for name in each]
+    for body in (it.g for it in node.attribute if it.HasField("g")):
+        for inner in body.node:
+            _rename(inner, names)
+        for result in body.output:
+            result.name = names.get(result.name, result.name)
+
+
 def _given(node: Any) -> dict[str, Any]:
     from onnx import helper
 
@@ -92,6 +105,11 @@ class TensorFile:
 
         self.model: Any = onnx.load(path)
         self.graph = self.model.graph
+        self.outputs = [each.name for each in self.graph.output]
+        self.copied: set[str] = set()  # Tensors of a first pass through a Loop, which runs beside
+        self._index()
+
+    def _index(self) -> None:
         self.nodes = list(self.graph.node)
         self.constants = {each.name: each for each in self.graph.initializer}
         self.makers: dict[str, Any] = {}
@@ -105,7 +123,48 @@ class TensorFile:
         self.named = {node.name: node for node in self.nodes if node.name}
         given = (each for each in self.graph.input if each.name not in self.constants)
         self.inputs = {each.name: each.type.tensor_type.elem_type for each in given}
-        self.outputs = [each.name for each in self.graph.output]
+
+    def open_bodies(self, *how: Any) -> None:
+        """Has the branch that an If takes in place of it, and the first pass of a Loop in front of that."""
+        opened: set[str] = set()
+        while now := {it.output[0] for it in self.nodes if it.op_type in _BODIES} - opened:
+            opened |= now
+            ran = self.run({it.input[0] for it in self.nodes if it.op_type == "If"}, *how)
+            parts = (self._opened(it, ran) if it.output[0] in now else [it] for it in self.nodes)
+            nodes = [copy.deepcopy(each) for part in parts for each in part]
+            del self.graph.node[:]
+            self.graph.node.extend(nodes)
+            self._index()
+
+    def _opened(self, node: Any, ran: Mapping[str, Any]) -> Iterator[Any]:
+        """Yields what stands in place of an If or Loop, on tensors around it; nodes have the names of results."""
+        import numpy as np
+        from onnx import helper
+
+        is_loop, made = node.op_type == "Loop", node.output[0]
+        part = "body" if is_loop else "then_branch" if ran[node.input[0]] else "else_branch"
+        body = copy.deepcopy(_given(node)[part])
+        own = {it.name for it in body.initializer}.union(*(it.output for it in body.node))
+        new = {name: f"{made}:{name}" for name in own if name}
+        self.copied.update(new.values() if is_loop or made in self.copied else ())
+        if is_loop:
+            goes_on = node.input[1] or self.constant(f"{made}:goes on", np.array(True))
+            given = [self.constant(f"{made}:pass", np.array(0)), goes_on, *node.input[2:]]
+            new |= dict(zip((it.name for it in body.input), given, strict=True))
+        else:
+            results = {it.name: name for it, name in zip(body.output, node.output, strict=True)}
+            new |= {name: results[name] for name in own & results.keys()}
+            for name in results.keys() - own:  # handed on from around it
+                yield helper.make_node("Identity", [name], [results[name]])
+        for each in body.initializer:
+            each.name = new[each.name]
+        self.graph.initializer.extend(body.initializer)
+        for each in body.node:
+            each.name = each.name and f"{node.name}/{part.removesuffix('_branch')}/{each.name}"
+            _rename(each, new)
+            yield each
+        if is_loop:
+            yield node
 
     def array(self, name: str) -> Any:
         """Returns a constant as an array; None if it is none."""
@@ -239,11 +298,8 @@ class QuantizedLayers:
 
     def _taken_apart(self, node: Any) -> QuantizedLayer:
         """Returns the layer of an operator on integers, whose parts are added to the graph."""
-        own, made, (op_type, scale, bias) = (
-            self._own,
-            f"{node.output[0]}:of",
-            _QLINEAR[node.op_type],
-        )
+        own, made = self._own, f"{node.output[0]}:of"
+        op_type, scale, bias = _QLINEAR[node.op_type]
         axis = CHANNELS.get(op_type, -1) if not _given(node).get("transB") else 0
         parts = [
             own.add("DequantizeLinear", node.input[at : at + 3], f"{made}{at}", axis=axis)
@@ -262,11 +318,8 @@ class QuantizedLayers:
         else:
             found.codes = ""
         found = self._placed(found, node)
-        return (
-            self._weighed(found, node, [parts[1], *node.input[3:5]])
-            if op_type in CHANNELS
-            else found
-        )
+        weights = [parts[1], *node.input[3:5]]
+        return self._weighed(found, node, weights) if op_type in CHANNELS else found
 
     def _like(self, node: Any, result: str) -> str:
         """Returns a tensor of the float model by its name, or by the name of the node; empty if none is known."""
@@ -281,10 +334,8 @@ class QuantizedLayers:
 
     def _placed(self, layer: QuantizedLayer, node: Any) -> QuantizedLayer:
         """Adds what a result is in the float model, and the clamps there that are left to its quantization."""
-        base, name = (
-            self._base,
-            self._like(node, layer.codes if node and node.op_type in _QLINEAR else layer.result),
-        )
+        base, is_apart = self._base, node is not None and node.op_type in _QLINEAR
+        name = self._like(node, layer.codes if is_apart else layer.result)
         here = {each.op_type for each in self._own.front(layer.result, CLAMPS)}
 
         def is_left(clamp: Any) -> bool:
@@ -328,16 +379,11 @@ class QuantizedLayers:
             scale, axis = f"{_plain(codes)}_scale", CHANNELS[node.op_type]
             if scale not in own.constants:
                 return ()
-            return (
-                own.add("DequantizeLinear", [codes, scale, *node.input[3:4]], made, axis=axis),
-                codes,
-                scale,
-            )
+            own.add("DequantizeLinear", [codes, scale, *node.input[3:4]], made, axis=axis)
+            return made, codes, scale
         made = next(filter(own.is_constant, node.input[1::-1]), "")
-        dequantizers = (
-            each for each in own.front(made, CARRIES) if each.op_type == "DequantizeLinear"
-        )
-        scale = next((each.input[1] for each in dequantizers), "")
+        front = (it for it in own.front(made, CARRIES) if it.op_type == "DequantizeLinear")
+        scale = next((each.input[1] for each in front), "")
         return (made, own.before(made, CARRIES), scale) if made else ()
 
 
@@ -350,21 +396,27 @@ def layer_errors(
 ) -> Any:
     """Compares a model with the float one, whose path is first; ``floats`` are its tensors of floats.
 
-    Returns what is known of each layer, and of the first node whose results are not finite.
+    Returns what is known of each layer, of the first node whose results are not finite, and of outputs
+    that are probabilities by what these are made of.
     """
     base, own = map(TensorFile, paths)
+    for file in (base, own):
+        file.open_bodies(feeds, options, folder)
     layers = list(QuantizedLayers(own, base).all())
     wanted = {name for it in layers for name in (it.result, it.codes, it.after, *it.weights[:1])}
     likes = {name for it in layers for name in (it.like, *it.weights[3:])}
+    outputs = [each for each in own.outputs if each in floats]
+    names = outputs if set(outputs) <= set(base.outputs) else base.outputs
+    judged = {it: _judged(own, it, base, of) for it, of in zip(outputs, names, strict=False)}
+    wanted |= {its for its, _, _ in judged.values()}
+    likes |= {like for _, like, _ in judged.values()}
     known = own.makers.keys() & set(floats)  # others are within functions of the model
     ran = own.run(wanted | known, feeds, options, folder)
     expected = base.run(
         {*likes, *base.outputs} | base.makers.keys() & set(floats), feeds, options, folder
     )
     found = [_measured(each, own, base, ran, expected) for each in layers]
-    outputs = [each for each in own.outputs if each in floats]
-    names = outputs if set(outputs) <= set(base.outputs) else base.outputs
-    likes_of = {own: expected[base] for own, base in zip(outputs, names, strict=False)}
+    likes_of = {its: expected[like] for its, like, _ in judged.values()}
     worst = _worst(likes_of, ran)
     near = sorted(
         (decibels, i, part)
@@ -373,15 +425,30 @@ def layer_errors(
         if (decibels := each.get(part) or inf) <= worst + _NEAR < inf
     )
     for _, i, part in near[:_MOST_TRIED]:
-        if "lost" not in found[i] and (
-            rounded := _in_float(layers[i], part, own, base, {**expected, **ran})
-        ):
+        if "lost" in found[i] or layers[i].result in own.copied:
+            continue
+        if rounded := _in_float(layers[i], part, own, base, {**expected, **ran}):
             with own.swapped(rounded):
-                found[i]["lost"] = (
-                    _worst(likes_of, own.run(outputs, feeds, options, folder)) - worst
-                )
+                better = own.run(likes_of, feeds, options, folder)
+                found[i]["lost"] = _worst(likes_of, better) - worst
     changed = [each for each in found if each.get("own") is not None or "weights" in each]
-    return {"layers": changed, "not_finite": _not_finite(own, floats, ran, expected)}
+    in_front = {
+        it: [kind, _worst({its: expected[of]}, ran)]
+        for it, (its, of, kind) in judged.items()
+        if kind
+    }
+    not_finite = _not_finite(own, floats, ran, expected)
+    return {"layers": changed, "not_finite": not_finite, "in_front": in_front}
+
+
+def _judged(own: TensorFile, output: str, base: TensorFile, like: str) -> tuple[str, str, str]:
+    """Returns what tells how good an output is: it, or what a Softmax makes it of, in both, and that operator."""
+    ways = (own, output), (base, like)
+    found = [it for file, name in ways if (it := file.makers.get(file.before(name, CARRIES)))]
+    kinds = [each.op_type for each in found]
+    if len(found) < 2 or kinds[0] != kinds[1] or kinds[0] not in PROBABILITIES:
+        return output, like, ""
+    return found[0].input[0], found[1].input[0], kinds[0]
 
 
 def _worst(likes: Mapping[str, Any], ran: Mapping[str, Any]) -> float:

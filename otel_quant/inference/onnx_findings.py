@@ -176,7 +176,8 @@ def _unfused(evidence: OnnxEvidence) -> Iterator[Found]:
     for island in _islands(evidence):
         if island.weights is None:
             were = "was" if len({each.place for each in island.conversions}) == 1 else "were"
-            beside = "each other" if island.node.kind in QDQ else title(island.node)
+            is_pair = island.node.kind in QDQ and were == "were"
+            beside = "each other" if is_pair else title(island.node)
             yield island.found(f"{_named(island.conversions)} {were} not fused with {beside}")
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from otel_quant.inference.arrays import Arrays
 from otel_quant.inference.results import Accuracy, OutputError
+
+PROBABILITIES: Final = frozenset({"Sigmoid", "Softmax"})
+"""Operators whose results are probabilities."""
 
 
 def compared_outputs(first: Arrays, other: Arrays) -> Accuracy:

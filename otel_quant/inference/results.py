@@ -268,6 +268,9 @@ class OutputError:
     sqnr: float | None
     cosine: float | None  # Cosine of the angle between the two; None where one of them is all zero
     max_abs: float | None  # Largest absolute difference
+    # The operator that makes it, if it is probabilities, and the dB of what that takes
+    behind: str = ""
+    sqnr_in_front: float | None = None
 
 
 POOR: Final = 30.0
@@ -334,6 +337,12 @@ class Accuracy:
     def lowest_sqnr(self) -> float | None:
         """The lowest SQNR that is known, in dB."""
         return min((each.sqnr for each in self.outputs if each.sqnr is not None), default=None)
+
+    @property
+    def telling(self) -> float | None:
+        """The same of what probabilities are made of."""
+        known = [it.sqnr_in_front if it.behind else it.sqnr for it in self.outputs]
+        return min((each for each in known if each is not None), default=None)
 
     @property
     def worst(self) -> OutputError | None:

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from otel_quant.cost import CostError, InputSpec
-from otel_quant.cost.graph import TypedNode, dtypes, printable
+from otel_quant.cost.graph import CARRIES, QDQ, TypedNode, dtypes, printable
 from otel_quant.inference.accuracy_findings import FINDINGS
 from otel_quant.inference.arrays import saved_arrays
 from otel_quant.inference.fix.fix_results import sidecar
 from otel_quant.inference.model_process import ModelError, ModelProcess
 from otel_quant.inference.onnx_findings import CPU, OnnxEvidence, ran_in
 from otel_quant.inference.onnx_kernels import FileGraph, Part, RanGraph, placed, read_profile
+from otel_quant.inference.outputs import PROBABILITIES
 from otel_quant.inference.results import Accuracy, Ran, TensorError, alike_inputs, tensor_text
 from otel_quant.inference.rounds import MeasuredModel
 from otel_quant.inference.torch_profile import read_verbose
@@ -304,6 +305,8 @@ class OnnxModel(InProcess):
         self.base: OnnxModel | None = None  # What its layers are compared with
         self.layers: tuple[TensorError, ...] = ()  # The worst first
         self._no_layers = ""  # why there are none
+        # Outputs that are probabilities -> the operator that makes them, and the dB in front of it
+        self._in_front: Mapping[str, tuple[str, float | None]] = {}
         self._grown: int | None = None  # bytes, by the session
         self._feed: Mapping[str, Any] = {}  # shapes, values, file of the inputs
         self.ran_in: Mapping[TypedNode, str] = {}  # Types of contractions, as far as they were seen
@@ -465,27 +468,52 @@ class OnnxModel(InProcess):
             or alike_inputs(self.fed) != alike_inputs(base.fed)
         ):
             return {}
-        tensors = [it for op in self.file.main for it in op.outputs if it.dtype in floats]
-        is_other = self.is_quantized or any(it.dtype == dtypes.FLOAT16 for it in tensors)
+        tensors = {  # what an If hands on has the name within it
+            name: it.dtype
+            for op in self.file.main
+            for name, it in zip(op.node.outputs, op.outputs, strict=False)
+            if name and it.dtype in floats
+        }
+        is_other = self.is_quantized or dtypes.FLOAT16 in tensors.values()
         size = self.file.file_bytes + base.file.file_bytes
         if not self.options.layers and (base.is_quantized or not is_other or size > _MOST_COMPARED):
             return {}
         try:
-            names = [it.name for it in tensors if it.name]
-            found = self.process.ask("layers", first=base.path, floats=names)
+            found = self.process.ask("layers", first=base.path, floats=list(tensors))
         except ModelError as error:  # what was measured before stands
             self._no_layers = str(error)
             return {}
         layers = [TensorError(**each) for each in found["layers"]]
         self.layers = tuple(sorted(layers, key=attrgetter("worst")))
+        self._in_front = found["in_front"]
         return {"not_finite": found["not_finite"]}
 
     def _with_layers(self, found: Accuracy, base: InProcess) -> Accuracy:
-        """Adds how far each layer is off from the base's."""
+        """Adds how far each layer is off from the base's, and what probabilities are made of.
+
+        They are not compared with what they are made of.
+        """
+        is_by_place = base.outputs.keys().isdisjoint(self.outputs)
+        likes = zip(self.outputs, base.outputs if is_by_place else self.outputs, strict=False)
+        for name, like in likes if isinstance(base, OnnxModel) else ():
+            if self._has_probabilities(name) != base._has_probabilities(like):
+                why = f"a Softmax or Sigmoid makes output {name!r} of one of the two alone"
+                outputs = tuple(it for it in found.outputs if it.name != name)
+                found = replace(found, outputs=outputs, problem=why)
+        outputs = [
+            replace(it, behind=operator, sqnr_in_front=decibels)
+            for it in found.outputs
+            for operator, decibels in [self._in_front.get(it.name, ("", None))]
+        ]
+        found = replace(found, outputs=tuple(outputs))
         if self.options.layers and not self.layers:
             why = self._no_layers or "no tensor of the model is quantized and dequantized again"
             return replace(found, problem=f"--layers: {why}")
         return replace(found, layers=self.layers)
+
+    def _has_probabilities(self, name: str) -> bool:
+        op = self.file.past(self.file.maker_of(name), {*QDQ, *CARRIES})
+        return op is not None and op.kind in PROBABILITIES
 
 
 def _fed(path: str, options: Options) -> FileGraph:

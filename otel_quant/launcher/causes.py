@@ -10,7 +10,6 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -31,6 +30,7 @@ from otel_quant.recordings.model import (
     number,
 )
 from otel_quant.schema import semconv
+from otel_quant.schema.dataclass import dataclass, field
 from otel_quant.schema.readings import UNITS, GpuReading, ProfileStep
 from otel_quant.schema.units import counted, duration_text, share_text, size
 

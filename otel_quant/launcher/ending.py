@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import statistics
 import subprocess
 import sys
 import time
@@ -25,13 +24,14 @@ from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
 from otel_quant.base.secrets import HIDDEN, OPTIONS
 from otel_quant.capture.recorder.run_info import git_head, shown_command
+from otel_quant.diagnosis.growth import median
 from otel_quant.format import series
 from otel_quant.format.event_file import complete_manifest, create_manifest, processes_in
 from otel_quant.launcher import causes
 from otel_quant.launcher.known_errors import advice_on
 from otel_quant.launcher.observer import INTERVAL, LastSeen, Observation, Observer, with_mark
 from otel_quant.launcher.program import signal_name
-from otel_quant.launcher.start import TRACEPARENT, now_ns
+from otel_quant.launcher.start import TRACEPARENT, notes_in, now_ns, why_no_step
 from otel_quant.recordings import summary
 from otel_quant.recordings.failures import has_exit_code
 from otel_quant.recordings.model import (
@@ -146,7 +146,7 @@ def failed_in(folder: Path, seen: Observation) -> list[dict[str, object]]:
         if is_python and not is_ended and not each.name.endswith(_OURS):
             how = {"exit_code": each.code} if each.code > 0 else {"signal": signal_name(-each.code)}
             told = {"pid": each.pid, "name": each.name, "began": each.began, "ended": each.ended}
-            failed.append({**told, **how})
+            failed.append({**told, **how, **each.rank})
     return failed
 
 
@@ -247,7 +247,7 @@ def _growth(step: RecordedStep, memory: int | None, recording: Recording) -> int
         for (earlier, before), (later, after) in combinations([*points, (done, memory)], 2)
         if later > earlier
     ]
-    slope = statistics.median(slopes) if slopes else 0.0
+    slope = median(slopes) if slopes else 0.0
     return round(slope) if abs(slope) * done > _LEAST_GROWN * memory else None
 
 
@@ -365,6 +365,7 @@ class LaunchedRecording:
         self._observer: Observer | None = None
         settings = settings_from(environ, warn=False)
         self._exit_timeout, self._has_files = settings.exit_timeout, settings.otlp_files
+        self._names_paths = settings.paths
         with FAULTS.kept_in("manifest"):
             shown = arguments if settings.arguments else arguments[:1]
             self._command = partial(shown_command, shown, paths=settings.paths)
@@ -397,6 +398,9 @@ class LaunchedRecording:
                 if self._folder.is_dir() and (failed := failed_in(self._folder, seen)):
                     complete_manifest(self._folder, {}, failed=failed)
                 ending = ending_in(self._folder, self._began_ns, seen)
+                if self._names_paths:  # that of a Python may be in it
+                    why = why_no_step(notes_in(os.fspath(self._folder)))
+                    ending = dataclasses.replace(ending, why_no_step=why)
                 fields["ending"] = dataclasses.asdict(ending)
                 fields["summary"] = self._observer.summary()
         with FAULTS.kept_in("git repository"):

@@ -15,7 +15,6 @@ import time
 from collections import deque
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,6 +41,7 @@ from otel_quant.launcher.surroundings import (
     cache_growth,
     disks,
 )
+from otel_quant.schema.dataclass import dataclass, field
 from otel_quant.schema.figures import RESOURCES, curve_levels, curve_totals
 from otel_quant.schema.readings import GpuReading, Limits, MemoryReading
 

@@ -166,14 +166,22 @@ def let_it_start(folder: str) -> None:
         pass  # it has removed the folder
 
 
-def take_notes(folder: str) -> Sequence[str]:
-    """Returns the notes, and removes their file: it is no part of the recording."""
+def notes_in(folder: str) -> Sequence[str]:
+    """Returns the notes."""
     try:
         with open(f"{folder}/{_NOTES}", encoding="utf-8", errors="replace") as file:
-            notes = file.read().splitlines()
-        os.unlink(f"{folder}/{_NOTES}")
+            return file.read().splitlines()
     except OSError:
         return ()
+
+
+def take_notes(folder: str) -> Sequence[str]:
+    """Returns the notes, and removes their file: it is no part of the recording."""
+    notes = notes_in(folder)
+    try:
+        os.unlink(f"{folder}/{_NOTES}")
+    except OSError:
+        pass
     return notes
 
 

@@ -10,11 +10,11 @@ import sys
 import time
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from otel_quant.base.kernel_files import number_in, read_proc, read_process
+from otel_quant.base.machine import environment_at_start
 from otel_quant.capture.probes.memory import (
     GROUP_KILLS,
     HOST_OOM_COUNTER,
@@ -23,10 +23,12 @@ from otel_quant.capture.probes.memory import (
     oom_counts,
     read_limits,
 )
+from otel_quant.capture.recorder.run_info import rank_of
 from otel_quant.format.curve import name_of
 from otel_quant.format.event_file import process_file
 from otel_quant.launcher.start import now_ns
 from otel_quant.schema import semconv
+from otel_quant.schema.dataclass import dataclass, field
 from otel_quant.schema.readings import Limits
 from otel_quant.schema.units import duration_text, size
 
@@ -96,6 +98,7 @@ class Child:
     ended: int = 0  # When it was seen to be gone, likewise
     code: int = 0  # Its exit code, or the signal that ended it as -9
     is_new: bool = True  # It may be about to call `exec`
+    rank: dict[str, int | str] = field(default_factory=dict)  # Which of which job, if it is one
 
 
 class Exits:
@@ -119,6 +122,10 @@ class Exits:
                 self._children[pid] = Child(pid, _descriptor_of(pid), name, now)
             elif child is not None and child.is_new:
                 child.name, child.is_new = name_of(pid) or child.name, False
+                found = rank_of(environment_at_start({}, pid))
+                # The workers of a rank have its environment.
+                is_first = all(each.rank != found for each in self._children.values())
+                child.rank = found if is_first else {}
             if pid not in alive:
                 self._note(pid, _status_of_zombie(pid))
         for pid in self._children.keys() - children:

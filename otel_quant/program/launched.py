@@ -4,7 +4,9 @@ Where telemetry is to be sent, or written to files, this is what ``opentelemetry
 Where not, only the libraries are instrumented, for the recording: no provider is made, no exporter
 and no thread.
 
-Python imports this before every program that is launched: it loads as little as can be.
+Python imports this before every program that is launched: it loads as little as can be. :mod:`threading`, which the thread
+of the early stacks needs, takes a third of Python's own start: it is loaded where the program names this package, when it
+imports more than the standard library, or has loaded it itself.
 """
 
 from __future__ import annotations
@@ -23,11 +25,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
-    from typing import Final
+    from typing import Any, Final
 
 _SET_BY_LAUNCHER: Final = ("OTEL_QUANT_RECORD", "OTEL_QUANT_LAUNCHER_PID")
 
 _RUNTIME: Final = "otel_quant.capture.runtime"
+
+_THREADING: Final = "threading"
 
 _TRACKER: Final = "from multiprocessing.resource_tracker import main"
 """The code of multiprocessing's resource tracker. It calls no library; instrumented it takes 17 MB more."""
@@ -42,8 +46,9 @@ def instrument() -> str:
     if any(_TRACKER in argument for argument in sys.orig_argv):
         return "instrumented"  # No code of the program runs in it
     with FAULTS.kept_in("automatic instrumentation"):
-        EARLY_STACKS.begin()
         settings, finder = exporter_settings(os.environ), _FirstImport()
+        if settings or _THREADING in sys.modules or _names_us():
+            EARLY_STACKS.begin()
         if settings:
             _initialize(settings)
         atexit.register(_end_run)  # it is called before what providers have registered
@@ -58,6 +63,16 @@ def instrument() -> str:
         # Else nothing is here that makes providers.
         return "instrumented" if entry_points(group="opentelemetry_configurator") else "unsent"
     return "failed"
+
+
+def _names_us() -> bool:
+    """Whether the text of the program has the name of this package: no finder is asked for it, which is imported."""
+    texts = [each.encode(errors="replace") for each in sys.orig_argv]
+    script = next((each for each in sys.orig_argv if each.endswith(".py")), "")
+    if os.path.isfile(script):
+        with open(script, "rb") as file:
+            texts.append(file.read())
+    return any(b"otel_quant" in each for each in texts)
 
 
 def _initialize(settings: Mapping[str, str]) -> None:
@@ -86,11 +101,19 @@ def _end_run() -> None:
 
 
 def _instrument_libraries() -> None:
-    from otel_quant.program.instrumentor import QuantInstrumentor
+    from otel_quant.program.instrumenting import hook_libraries
 
-    instrumentor = QuantInstrumentor()
-    if not instrumentor.is_instrumented_by_opentelemetry:
-        instrumentor.instrument()
+    hook_libraries()
+
+
+_begin: Final = FAULTS.kept_in("automatic instrumentation").around(EARLY_STACKS.begin)
+
+
+def _begins_after(spec: ModuleSpec) -> ModuleSpec:
+    loader: Any = spec.loader
+    run = loader.exec_module
+    loader.exec_module = lambda module: run(module) or _begin()
+    return spec
 
 
 class _FirstImport:
@@ -105,6 +128,11 @@ class _FirstImport:
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Instruments at the first of the names, and leaves the rest to the other finders."""
+        if fullname == _THREADING:
+            spec = found_by_others(self, fullname, path, target)
+            return spec and _begins_after(spec)
+        if fullname.partition(".")[0] not in sys.stdlib_module_names:
+            _begin()
         if fullname not in self.names:
             return None
         if self in sys.meta_path:  # else another thread does it

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from otel_quant.base.fault_boundary import FAULTS, error_type, message_of
+from otel_quant.base.fault_boundary import error_type, message_of
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import is_failure
-from otel_quant.program.instrumentor import QuantInstrumentor
+from otel_quant.program.instrumenting import hook_libraries
 from otel_quant.recordings.profile_reader import parse, recording_of
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import ATTRIBUTES
@@ -270,10 +270,7 @@ def run(profile: str | None = None) -> Iterator[Run]:
     Yields:
         The run.
     """
-    with FAULTS.kept_in("instrumentation"):
-        instrumentor = QuantInstrumentor()
-        if not instrumentor.is_instrumented_by_opentelemetry:
-            instrumentor.instrument()
+    hook_libraries()
     RUNTIME.end_run()
     measured = Run()
     recorder = RUNTIME.begin_run(profile, measured._kept, measured._kept.text)

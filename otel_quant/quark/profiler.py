@@ -21,7 +21,7 @@ from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import Activation, as_step, qualified_name
 from otel_quant.export.quark_yaml.file import DEFAULT_PATH
 from otel_quant.export.quark_yaml.metrics import Metric
-from otel_quant.program.instrumentor import QuantInstrumentor
+from otel_quant.program.instrumenting import hook_libraries
 from otel_quant.schema.events import Event, Sink
 from otel_quant.schema.figures import ALL_GPUS_MEMORY, total_used
 from otel_quant.schema.readings import ProfileStep as ProfileStep
@@ -100,9 +100,7 @@ class GlobalProfiler:
             GlobalProfiler._begun.stop()
             RUNTIME.metrics.reset()
         GlobalProfiler._begun = self
-        instrumentor = QuantInstrumentor()
-        if not instrumentor.is_instrumented_by_opentelemetry:
-            instrumentor.instrument()
+        hook_libraries()
         _RECORDS.records = self.records
         run = RUNTIME.latest_run
         if RUNTIME.is_running and run is not None and run.baseline is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, chain, count, pairwise
 from pathlib import PurePath
 from typing import Final, NamedTuple, TypeAlias
@@ -14,6 +13,7 @@ from otel_quant.recordings.failures import failure_of
 from otel_quant.recordings.summary import GPU_PEAK, MEMORY_PEAK, is_of_program, outermost_runs, peak
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import QUANTITIES
+from otel_quant.schema.dataclass import dataclass
 
 Figures: TypeAlias = Mapping[str, float]  # Numbers by the name of the quantity, in its unit
 TOTAL: Final[model.StepPath] = ()

@@ -16,7 +16,6 @@ import math
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
@@ -36,6 +35,7 @@ from otel_quant.recordings.side_by_side import (
 )
 from otel_quant.recordings.summary import BY_NAME, GPU_ALLOCATED, GPU_PEAK, GPU_TREE_PEAK, WAITS
 from otel_quant.schema.catalog import Quantity
+from otel_quant.schema.dataclass import dataclass, replace
 from otel_quant.schema.units import BINARY, UNITS
 
 Outcome = Literal["within", "worse", "not comparable"]

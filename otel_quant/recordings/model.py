@@ -8,10 +8,10 @@ units: bytes and seconds. What could not be measured, or is not known yet, is ab
 from __future__ import annotations
 
 import math
+import os
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from operator import attrgetter
 from pathlib import Path, PurePath
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, Ty
 from otel_quant.format.curve import Curve, RecordedCurve
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Spot
+from otel_quant.schema.dataclass import dataclass, field
 from otel_quant.schema.readings import Counts
 
 if TYPE_CHECKING:
@@ -226,6 +227,7 @@ class Ending:
     memory_of_others: int | None = None  # What other programs of the machine used, in bytes
     processes: tuple[tuple[str, int], ...] = ()  # The largest, with their RSS in bytes
     advice: tuple[Advice, ...] = ()  # What would help, most useful first
+    why_no_step: str | None = None  # Why there is no step, if there is none
 
     @property
     def state(self) -> State:
@@ -258,6 +260,11 @@ class Recording:
     # What its readers have worked out of all that is above, and ask for more than once
     memo: dict[object, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
+    @property
+    def place(self) -> str:
+        """Its path, or the URL that it was read from."""
+        return shown(os.fspath(self.path))
+
     def once(self, key: object, make: Callable[[], _Made]) -> _Made:
         """Returns what is made of the recording, the first time that it is asked for."""
         if key not in self.memo:
@@ -269,6 +276,18 @@ class Recording:
         """Returns the curve of a process or of the launcher, and when it began; without it an empty one."""
         found = self.curves.get(process, _NO_CURVE)
         return (found.began_ns - self.began_ns) / 1e9, found.curve
+
+
+COPIES: Final[dict[str, str]] = {}
+"""The URL of each copy of what is in a store, by its path."""
+
+
+def shown(path: str) -> str:
+    """Returns a path as it was given: within a copy the URL."""
+    for copy, url in COPIES.items():
+        if path == copy or path.startswith(copy + os.sep):
+            return url + path[len(copy) :]
+    return path
 
 
 def number(attributes: Attributes, name: str) -> float | None:

@@ -12,7 +12,6 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +22,7 @@ from otel_quant.format.fields import PEAK_SOURCE, PROFILE_RUN, PROFILE_RUN_END, 
 from otel_quant.recordings.events_reader import ReadRun
 from otel_quant.recordings.model import Recording, State, number
 from otel_quant.schema import semconv
+from otel_quant.schema.dataclass import dataclass, field, replace
 from otel_quant.schema.events import present
 from otel_quant.schema.figures import RESOURCES, Figure, Part
 from otel_quant.schema.readings import ALL_STEPS, AT_LEAST, ProfileStep

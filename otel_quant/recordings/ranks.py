@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -77,28 +77,19 @@ def ranks_of(recordings: Sequence[Recording]) -> list[Rank]:
     jobs = set()
     hosts = [each.origin.get(semconv.HOST_NAME) for each in recordings]
     for recording in recordings:
-        own = _ranks_in(recording)
+        above = {run.pid: run.rank for run in recording.runs}
+        # A launcher may have started one again; workers have the rank of the process that started them.
+        runs = sorted(recording.runs, key=lambda run: (run.has_events, run.start))
+        every = ((run.rank, run) for run in runs if above.get(run.parent_pid) != run.rank)
+        own = {rank: run for rank, run in every if rank is not None}
         if not own or found.keys() & own.keys():
             return []
         for number, run in own.items():
             host = str(run.attributes.get(semconv.HOST_NAME, ""))
-            node = host if hosts.count(host) < 2 else recording.path.name
+            node = host if hosts.count(host) == 1 else recording.path.name
             found[number] = Rank(number, node, recording, run)
             jobs.add((run.attributes.get(semconv.RUN_JOB, recording.path), run.world_size))
     return [found[number] for number in sorted(found)] if len(jobs) == 1 < len(found) else []
-
-
-def _ranks_in(recording: Recording) -> dict[int, RecordedRun]:
-    """Returns the last run of each rank, not those of workers, which have the rank of the process that started them."""
-    above = {run.pid: run.rank for run in recording.runs}
-    runs = sorted(recording.runs, key=attrgetter("start"))
-    every = ((run.rank, run) for run in runs if above.get(run.parent_pid) != run.rank)
-    return {rank: run for rank, run in every if rank is not None}
-
-
-def missing_from(ranks: Sequence[Rank]) -> int:
-    """Returns how many ranks of a job are in none of its recordings."""
-    return max(0, (ranks[0].run.world_size or 0) - len(ranks))
 
 
 class Straggler(NamedTuple):
@@ -165,7 +156,8 @@ def first_failed(ranks: Sequence[Rank]) -> FirstFailed | None:
     silent = [rank for rank in ranks if rank.run.end is None and rank not in found]
     silent.sort(key=lambda rank: rank.split.collectives)
     waits = [rank.split.collectives for rank in silent]
-    is_one = waits and not missing_from(ranks) and (len(waits) == 1 or waits[0] < waits[1] / 2)
+    is_all = len(ranks) == ranks[0].run.world_size  # else it may be of another node
+    is_one = waits and is_all and (len(waits) == 1 or waits[0] < waits[1] / 2)
     return FirstFailed(silent[:1] if is_one else [], [], lost) if lost else None
 
 

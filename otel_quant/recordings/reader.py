@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -42,6 +41,8 @@ from otel_quant.recordings.model import (
 from otel_quant.recordings.outside import NAMES, outside_of, row_of
 from otel_quant.recordings.summary import limit, processors
 from otel_quant.schema import code_lines, semconv
+from otel_quant.schema.dataclass import dataclass, replace
+from otel_quant.schema.events import present
 from otel_quant.schema.units import duration_text
 
 
@@ -52,6 +53,15 @@ def read(path: Path, ending: Ending | None = None, *, in_brief: bool = False) ->
     from otel_quant.recordings.profile_reader import read_profile  # a folder does not need it
 
     return read_profile(path, in_brief=in_brief)
+
+
+def local(path: str, *, is_one: bool = False) -> Path:
+    """Returns a path; of a URL a copy of the recording there, or of all at it or below it."""
+    if "://" not in path:
+        return Path(path)
+    from otel_quant.recordings.stored import local_copy  # a folder does not need it
+
+    return local_copy(path, is_one=is_one)
 
 
 class _Folder:
@@ -181,7 +191,10 @@ class _Folder:
         return RecordedRun(
             id=f"{failed['pid']}-{failed['began']}", process=str(failed["pid"]), pid=failed["pid"],
             start=began, end=gone, began=began, gone=gone, state="killed" if name else "failed",
-            attributes={semconv.PROCESS_COMMAND_LINE: failed["name"]},
+            rank=failed.get("rank"), world_size=failed.get("world_size"), attributes=present({
+                semconv.PROCESS_COMMAND_LINE: failed["name"], semconv.RUN_JOB: failed.get("job"),
+                semconv.HOST_NAME: self._made.get("origin", {}).get(semconv.HOST_NAME),
+            }),
             error=name or f"exit code {failed.get('exit_code')}",
         )  # fmt: skip
 
@@ -473,14 +486,19 @@ _ADDED_UP: Final = (semconv.CPU_USER, semconv.CPU_SYSTEM, semconv.DISK_READ, sem
 _MOST: Final = 0.5
 
 
+def kind_of(names: Iterable[str]) -> tuple[str, ...]:
+    """Returns names without their numbers: ``layer.0`` and ``layer.39`` are steps of the kind ``layer.*``."""
+    return tuple(re.sub(r"\d+", "*", name) for name in names)
+
+
 def alike(
     recording: Recording, steps: Iterable[PlacedStep], least: float
 ) -> Iterator[tuple[PlacedStep, int]]:
-    """Yields steps of one name as one, with their number, of so many seconds of which most have no verdict: each was short."""
+    """Yields steps of one name, or of names that differ in a number, as one, with their number, of so many seconds of which most have no verdict: each was short."""
     groups: dict[tuple[int, tuple[str, ...]], list[PlacedStep]] = {}
     for each in steps:
-        groups.setdefault((id(each.run), each.names), []).append(each)
-    for group in groups.values():
+        groups.setdefault((id(each.run), kind_of(each.names)), []).append(each)
+    for (_, kind), group in groups.items():
         seconds = sum(each.own for each in group)
         bare = [each for each in group if semconv.STEP_BOUND_BY not in each.step.attributes]
         # What GPUs did in each of them is not recorded as a verdict needs it.
@@ -492,17 +510,20 @@ def alike(
             sums = {name: sum(of) for name, of in every.items() if len(of) == len(group)}
             lasted = sum(each.duration for each in group)
             others = {name: of for name, of in figures[0].items() if name not in _ADDED_UP}
-            step = replace(first.step, attributes={**others, **sums})
-            one = replace(first, step=step, end=step.start + lasted, own=seconds)
+            names = kind if len({each.names for each in group}) > 1 else first.names
+            path = tuple((name, at) for name, (_, at) in zip(names, first.path, strict=True))
+            step = replace(first.step, name=names[-1], attributes={**others, **sums})
+            one = replace(first, step=step, path=path, end=step.start + lasted, own=seconds)
             yield with_bound(recording, one), len(group)
 
 
 def with_bound(recording: Recording, row: PlacedStep) -> PlacedStep:
     """Returns a row of the time outside of steps, or of several steps, with what bounds it, as a step that ends has it."""
     stacks, most = Stacks(), limit(recording)
-    for each in of_step(stacks_in(recording), row.step.name):
+    seen, kind = stacks_in(recording), kind_of(row.names)
+    for each in of_step(seen, row.step.name) if row.step.spans else seen:
         of = each.step
-        if row.step.spans or (of is not None and of.run is row.run and of.names == row.names):
+        if row.step.spans or (of is not None and of.run is row.run and kind_of(of.names) == kind):
             stacks.add(row.step.index, each.lines, each.seen)
     if (root := stacks.steps.get(row.step.index)) is None:
         return row

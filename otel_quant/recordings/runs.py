@@ -11,6 +11,7 @@ several of these.
 from __future__ import annotations
 
 import gc
+import hashlib
 import math
 import operator
 import os
@@ -19,7 +20,6 @@ import signal
 import statistics
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
@@ -29,10 +29,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from otel_quant.base.machine import processors
 from otel_quant.format import event_file
 from otel_quant.recordings import summary
-from otel_quant.recordings.model import Recording
+from otel_quant.recordings.model import Recording, shown
 from otel_quant.recordings.profile_reader import HEADER
-from otel_quant.recordings.reader import read, reason_of
+from otel_quant.recordings.reader import local, read, reason_of
 from otel_quant.schema import catalog, semconv
+from otel_quant.schema.dataclass import dataclass
 from otel_quant.schema.events import present
 from otel_quant.schema.units import BY_UNIT, UNITS, digits_text, moment_text
 
@@ -52,6 +53,7 @@ STATUS: Final = "status"
 MODEL_SIZE: Final = "model.size"
 ACTIVATION_SIZE: Final = "model.activation_size"
 WHEN: Final = "when"
+RUN_ID: Final = semconv.short(semconv.RUN_ID)
 PATH: Final = "path"
 TIME: Final = "time"  # The unit of a moment
 
@@ -337,12 +339,12 @@ class Unreadable(NamedTuple):
 
 
 def find(tops: Sequence[str]) -> Iterator[str | Unreadable]:
-    """Yields the recordings and profiles below folders, each once.
+    """Yields the recordings and profiles below folders or URLs, each once.
 
     A profile in a recording is the recording's. Links to folders are not followed.
     """
     seen: set[str] = set()
-    for top in tops:
+    for top in [os.fspath(local(top)) if "://" in top else top for top in tops]:
         whole = os.fspath(Path(top).resolve(strict=True))
         for each in _below(top) if Path(top).is_dir() else (top,):
             below = each.path if isinstance(each, Unreadable) else each
@@ -407,7 +409,7 @@ _FLOAT: Final = "model.float."
 
 
 def read_all(tops: Sequence[str], names: Collection[str]) -> tuple[list[Row], list[Unreadable]]:
-    """Reads all recordings and profiles below folders; with what could not be read of them."""
+    """Reads all recordings and profiles below folders, or URLs; with what could not be read of them."""
     found = list(find(tops))
     rows: list[Row] = []
     unreadable = [each for each in found if isinstance(each, Unreadable)]
@@ -417,17 +419,17 @@ def read_all(tops: Sequence[str], names: Collection[str]) -> tuple[list[Row], li
     try:
         for row, problems in _each(read_one, [each for each in found if isinstance(each, str)]):
             if row is not None:
-                rows.append(row)
+                rows.append(row | {PATH: shown(str(row[PATH]))})
             unreadable += problems
     finally:
         gc.enable()
-    return rows, unreadable
+    return rows, [Unreadable(shown(path), problem) for path, problem in unreadable]
 
 
-_Read: TypeAlias = "tuple[Row | None, list[Unreadable]]"
+_Row: TypeAlias = "tuple[Row | None, list[Unreadable]]"
 
 
-def _each(read_one: partial[_Read], paths: Sequence[str]) -> Iterator[_Read]:
+def _each(read_one: partial[_Row], paths: Sequence[str]) -> Iterator[_Row]:
     workers = min(processors(), len(paths) // _FEW)
     if workers > 1:
         try:
@@ -441,12 +443,25 @@ def _each(read_one: partial[_Read], paths: Sequence[str]) -> Iterator[_Read]:
     yield from map(read_one, paths)
 
 
-def _row_at(path: str, names: Sequence[str], in_brief: bool) -> _Read:
+def recordings_in(tops: Sequence[str]) -> Iterator[Recording | Unreadable]:
+    """Yields all recordings and profiles below folders, or URLs, and what could not be read."""
+    for each in find(tops):
+        found = each if isinstance(each, Unreadable) else _read(each)
+        yield found._replace(path=shown(found.path)) if isinstance(found, Unreadable) else found
+
+
+def _read(path: str, *, in_brief: bool = False) -> Recording | Unreadable:
     try:
-        recording = read(Path(path), in_brief=in_brief)
+        return read(Path(path), in_brief=in_brief)
     except (OSError, ValueError) as error:
         reason = reason_of(error).removeprefix(f"{path}: ")
-        return None, [Unreadable(path, reason or type(error).__name__)]
+        return Unreadable(path, reason or type(error).__name__)
+
+
+def _row_at(path: str, names: Sequence[str], in_brief: bool) -> _Row:
+    recording = _read(path, in_brief=in_brief)
+    if isinstance(recording, Unreadable):
+        return None, [recording]
     # That a profile has no end is its status.
     problems = recording.problems if recording.path.is_dir() else ()
     return row_of(recording, names), [Unreadable(path, each) for each in problems]
@@ -466,12 +481,15 @@ def row_of(recording: Recording, names: Iterable[str]) -> Row:
     value_of = partial(_value_of, recording, attributes)
     failed = sum(run.is_broken for run in runs) if recording.state == "ended" else 0
     peak = summary.peak(recording)
+    # Of Quark's own file: what its copies have in common
+    known = repr((recording.began_ns, recording.duration, peak and peak.value)).encode()
     path, name = attributes.get(semconv.INPUT_PATH), attributes.get(semconv.MODEL_NAME)
     made = {
         MODEL: _model_name(path) or name, MODEL_SIZE: value_of(f"{_FLOAT}size"),
         ACTIVATION_SIZE: _difference(
             value_of(f"{_FLOAT}memory"), value_of(f"{_FLOAT}weight_bytes")
         ),
+        RUN_ID: attributes.get(semconv.RUN_ID) or hashlib.blake2b(known, digest_size=8).hexdigest(),
         STATUS: recording.state, FAILED: failed or None,
         LEAST: (peak is not None and peak.is_least) or None,
         WHEN: recording.began_ns / 1e9 or None, PATH: os.fspath(recording.path),

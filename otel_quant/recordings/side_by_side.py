@@ -13,7 +13,6 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, groupby
 from typing import Final
@@ -21,6 +20,7 @@ from typing import Final
 from otel_quant.recordings import compared_runs, summary
 from otel_quant.recordings.model import State, StepPath
 from otel_quant.schema.catalog import QUANTITIES, Quantity
+from otel_quant.schema.dataclass import dataclass
 
 _LONGEST_HEADING: Final = 20
 

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain, product
 from operator import attrgetter
 from typing import Final
 
 from otel_quant.schema import figures, semconv
+from otel_quant.schema.dataclass import dataclass, replace
 from otel_quant.schema.semconv import Attribute, Place
 
 _SENTENCES: Final[dict[figures.Part, str]] = {

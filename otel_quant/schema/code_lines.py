@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from functools import reduce
 from operator import add
 from pathlib import PurePath
 from typing import Final, NamedTuple
+
+from otel_quant.schema.dataclass import dataclass, field
 
 DEEPEST: Final = 200  # Frames of a stack that are kept, the innermost
 

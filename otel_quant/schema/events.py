@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import Token
-from dataclasses import dataclass, field
 from numbers import Integral, Real
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from otel_quant.schema import readings, semconv
 from otel_quant.schema.code_lines import Node, Spot
+from otel_quant.schema.dataclass import dataclass, field
 
 _PHASES: Final[Mapping[str, readings.Phase]] = {"started": "start", "ended": "end"}
 

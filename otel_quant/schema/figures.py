@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, Final, Literal, TypeAlias
+
+from otel_quant.schema.dataclass import dataclass, field, replace
 
 Number: TypeAlias = int | float
 

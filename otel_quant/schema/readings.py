@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 from otel_quant.schema import semconv
+from otel_quant.schema.dataclass import dataclass, field
 
 # --- how far a step is: which calibration sample or layer it has begun, of how many ------------
 

@@ -11,10 +11,10 @@ absent; it is never replaced by 0.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Literal, ParamSpec, TypeVar
 
 from otel_quant.schema import figures
+from otel_quant.schema.dataclass import dataclass
 from otel_quant.schema.figures import MODEL_FIGURES, Metric
 from otel_quant.schema.figures import PREFIX as PREFIX
 
@@ -157,6 +157,7 @@ RUN_JOB: Final = _attribute("quant.run.job", "string", "", "Job that the rank be
 RUN_WORLD_SIZE: Final = _attribute("quant.run.world_size", "int", "", "Number of processes that the launcher started.", ("run",), "8")
 RUN_STEPS: Final = _attribute("quant.run.steps", "int", "{step}", "Steps that the run has finished.", ("run",), "7")
 RUN_ANSWER: Final = _attribute("quant.run.answer", "string", "", "What the run came to, in plain sentences: the exception that ended it, the peak of its memory and in which step, and how long its steps took. The first lines of `otel-quant show`, as far as the program itself knows them.", ("run", "answer"), "Memory peaked at 1.37 GB in Calibration: 5.4 % of the limit of 25.3 GB. 3 steps took 3.17 s, most of it Calibration: 2.77 s.")
+ERROR_LINE: Final = _attribute("quant.error.line", "string", "", "Innermost line of the program's own code that was under way when the exception was raised that ended the step or the run. Absent where all of it was in libraries.", ("run", "step"), "export (quantize.py:38)")
 RUN_FAILED_STEPS: Final = _attribute("quant.run.failed_steps", "int", "{step}", "Steps of the run that ended with an exception.", ("run",), "0")
 STEP_NAME: Final = _attribute("quant.step.name", "string", "", "Label of the step: its kind, or the user's message for a User-Defined step. On metrics only a label that is one of the 26 kinds: any other is free text, of which there may be any number.", ("step", "checkpoint", "reading", "forecast", "lines", "device", "layer", "metric"), "Calibration")
 STEP_KIND: Final = _attribute("quant.step.kind", "string", "", "Kind of the step: the ProfileStep constant that it was opened with, `User-Defined` for any other name.", ("step", "checkpoint", "reading", "forecast", "lines", "device", "layer", "metric"), "Calibration")

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, TypeVar
+
+from otel_quant.schema.dataclass import dataclass
 
 Kind: TypeAlias = Literal[
     "text", "names", "nodes", "flag", "stacks", "profiles", "milliseconds", "presence", "exporter", "quark's switch",

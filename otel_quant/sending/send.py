@@ -132,7 +132,7 @@ class Endpoint:
             return ""
         return (
             f"began {days:.0f} days ago: Prometheus and Loki, as collector/backends sets them up, refuse metrics and "
-            f"log records that are older than {TAKEN_DAYS} days, and nobody is told"
+            f"log records that are older than {TAKEN_DAYS} days. Only the alert StackDataLost tells of it"
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -136,7 +135,7 @@ def _next(recording: model.Recording, *, is_changed: bool) -> Iterator[Sequence[
     if "float" not in paths or is_changed:
         return
     if _ending_of(recording).out_of_memory is not None:
-        yield "estimate", paths["float"], "--fit", "--like", os.fspath(recording.path)
+        yield "estimate", paths["float"], "--fit", "--like", recording.place
     elif recording.state == "ended" and "quantized" in paths:
         yield "inference", paths["float"], paths["quantized"]
 
@@ -168,9 +167,12 @@ def outcome(recording: model.Recording, subject: ShownProcess) -> str:
         # Quark's profiler, which may still be running, holds no lock on its file.
         return f"{program} has no end record (killed, or still running); last seen after {length}{place}"
     was = "was " if recording.state == "killed" else ""
-    return (
-        f"{program} {was}{ended_as(recording)} after {length}{place}{_why(_ending_of(recording))}"
-    )
+    is_whole = recording.state == "lost" and recording.launcher is not None
+    why = _WITH_LAUNCHER if is_whole else _why(_ending_of(recording))
+    return f"{program} {was}{ended_as(recording)} after {length}{place}{why}"
+
+
+_WITH_LAUNCHER: Final = "; otel-quant run was killed too, as where the kernel kills a whole container, or the machine stopped"  # fmt: skip
 
 
 def _where(recording: model.Recording, subject: ShownProcess) -> str:
@@ -264,7 +266,8 @@ def _failed(recording: model.Recording, run: model.RecordedRun) -> str:
 
 
 def _error_text(failed: model.RecordedRun | model.RecordedStep) -> str:
-    return headline.error_text(str(failed.error), failed.error_message)
+    line = failed.attributes.get(semconv.ERROR_LINE)
+    return headline.error_text(str(failed.error), failed.error_message, line)
 
 
 def _peak_sentence(
@@ -346,7 +349,8 @@ def _time(recording: model.Recording) -> Iterator[str]:
     """Yields how long the steps of all processes took, and those of one name that took longest."""
     steps, whole = model.steps_in(recording), recording.duration
     if not steps:
-        yield "No step was recorded."
+        why = recording.ending.why_no_step if recording.ending is not None else None
+        yield f"No step was recorded{phrase(': {}', why, _named)}."
         return
     by_process: dict[str, list[model.PlacedStep]] = defaultdict(list)
     by_name: dict[tuple[str, ...], dict[str, list[model.PlacedStep]]] = {}
@@ -428,8 +432,9 @@ def _bounds(
     at_peak, least = peak and peak.step, _WORTH * recording.duration
     rows = ((reader.with_bound(recording, row), 1) for row in outside_of(recording))
     groups = [each for each in reader.alike(recording, subject.steps, least) if _bound(each[0])]
-    told = {(id(each.run), each.names) for each, _ in groups}
-    steps = ((each, 1) for each in subject.steps if (id(each.run), each.names) not in told)
+    told = {(id(each.run), reader.kind_of(each.names)) for each, _ in groups}
+    every = ((each, (id(each.run), reader.kind_of(each.names))) for each in subject.steps)
+    steps = ((each, 1) for each, kind in every if kind not in told)
     known = [
         (each, often)
         for each, often in (*steps, *rows, *groups)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
 from operator import attrgetter
-from statistics import fmean
 from typing import Any, Final, NamedTuple
 
 from otel_quant.diagnosis.headline import LONGEST_NAME, of_limit
@@ -40,7 +39,8 @@ def activity_charts(grid: Any) -> Iterator[Chart]:
             values = grid.values(name, "last")
             style: Style = "second" if shown else "main"
             shown.append(ChartSeries(f"GPU {index}", values, style))
-            mean = number_text(fmean(each for each in values if each is not None), figure.unit)
+            known = [each for each in values if each is not None]
+            mean = number_text(sum(known) / len(known), figure.unit)
             highest = number_text(grid.peak(name)[0], figure.unit)
             texts.append(f"GPU {index}: {mean} on average, at most {highest}")
         if shown:

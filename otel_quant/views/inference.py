@@ -109,7 +109,7 @@ def _parts(result: results.InferenceResult, rows: int, *, is_page: bool) -> Iter
     if ran:
         yield _table(_MEMORY, measured, "memory", "Memory")
     errors = [(model.path, error) for model in measured for error in _accuracy(model).outputs]
-    if len(errors) > len({path for path, _ in errors}):
+    if len(errors) > len({path for path, _ in errors}) or any(it.behind for _, it in errors):
         yield _table(_ERRORS, errors, "error", "Error of each output")
     for number, model, of in ran:
         yield doc.Section(
@@ -187,8 +187,11 @@ def _sentence(model: results.ModelResult, first: results.ModelResult) -> str:
             elif own.is_in_doubt:
                 speed = f"about {speed}"
             text = f"{model.path} is {speed} than {first.path}{of}: {takes}, not {beside}"
-    sqnr = cell_text(doc.UnitCell(_error(model).sqnr, "dB", digits=1))
-    return f"{text}{phrase('; SQNR {}', sqnr)}{_costliest(model)}"
+    error = _error(model)
+    sqnr = cell_text(doc.UnitCell(error.sqnr, "dB", digits=1))
+    before = cell_text(doc.UnitCell(error.sqnr_in_front, "dB", digits=1))
+    in_front = f" ({before} in front of its {error.behind})" if before else ""
+    return f"{text}{phrase('; SQNR {}', sqnr)}{in_front}{_costliest(model)}"
 
 
 _DOES: Final = {"in_float": "ran in float", "unfused": "stand between conversions"}
@@ -198,7 +201,11 @@ _DOES: Final = {"in_float": "ran in float", "unfused": "stand between conversion
 def _costliest(model: results.ModelResult) -> str:
     """Returns the reason that costs most, or how many findings there are where that is little."""
     groups = _groups(model)
-    if groups and groups[0][0].is_about_accuracy and (_error(model).sqnr or 0.0) < results.POOR:
+    if (
+        groups
+        and groups[0][0].is_about_accuracy
+        and (_accuracy(model).telling or 0.0) < results.POOR
+    ):
         return f"; {shortened(_text(groups[0][0]), _LONGEST_PROBLEM)}"
     groups = [group for group in groups if group[0].kind != "slower" and group[0].micros]
     share = sum(each.share for each in groups[0]) if groups else 0.0
@@ -330,6 +337,9 @@ _MEMORY: Final[Sequence[doc.Column[results.ModelResult]]] = (
 _ERRORS: Final[Sequence[doc.Column[tuple[str, results.OutputError]]]] = (
     doc.Column("output", value=lambda of: f"{of[0]}: {of[1].name}", longest=_LONGEST),
     _numbers("SQNR", "dB", lambda of: _sqnr(of[1]), "dB", digits=1),
+    _numbers(
+        "in front of its Softmax or Sigmoid", "dB", lambda of: of[1].sqnr_in_front, "dB", digits=1
+    ),
     _numbers("cosine", "", lambda of: of[1].cosine, digits=6),
     _numbers("largest difference", "", lambda of: of[1].max_abs),
 )
@@ -492,7 +502,7 @@ class Beside:
 
     def pair(self, name: str, those: Sequence[str]) -> Pair:
         """Returns some layers as one."""
-        lowest = _accuracy(self._model).lowest_sqnr
+        lowest = _accuracy(self._model).telling
         outputs, is_poor = (inf, True) if lowest is None else (lowest, lowest < results.POOR)
         errors = [self._errors[each] for each in those if each in self._errors]
         known = [each.all for each in errors if each.all is not None]
@@ -599,6 +609,8 @@ def _what_ran(
         f"a run with the profiler on: {run}, of which kernels {kernels} and between them "
         f"{between} ({share}); {typical} of {counted(ran.runs, 'run')}",
     ))  # fmt: skip
+    if not ran.kernels:  # of a model whose outputs are constants
+        return
     operators = _table(_OPERATORS, ran.operators, f"operators-{number}", "Kernels by operator")
     yield operators.first(_MOST, "more operator")
     nodes = _nodes(ran)
@@ -607,9 +619,11 @@ def _what_ran(
     yield _table(of_nodes, shown, f"nodes-{number}", f"By {node}")
     if model.conversions:
         yield _table(_CONVERSIONS, model.conversions, f"conversions-{number}", "Changes of type")
+    layers = _accuracy(model).layers
+    of_loops = "; of a Loop, of its first pass" if any("/body/" in it.node for it in layers) else ""
     for columns, items, kind, caption, more in (
         (_BACKEND, model.backend, "backend", "Kernels below the operators", "kernel"),
-        (_TENSORS, _accuracy(model).layers, "tensors", "Error of each layer", "row"),
+        (_TENSORS, layers, "tensors", f"Error of each layer{of_loops}", "row"),
     ):
         if items:
             table = _table(columns, items, f"{kind}-{number}", caption)

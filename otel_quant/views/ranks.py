@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Final
 
 from otel_quant.diagnosis.headline import error_text, names_text
@@ -50,7 +49,9 @@ def rank_tables(ranks: Sequence[Rank]) -> Iterator[Table]:
 
 
 def _missing(ranks: Sequence[Rank]) -> str:
-    return phrase("Not recorded here: {}.", job.missing_from(ranks), partial(counted, thing="rank"))
+    missing = max(0, (ranks[0].run.world_size or 0) - len(ranks))
+    words = "Not recorded here: {}, of another node or without a step."
+    return phrase(words, missing, lambda it: counted(it, "rank"))
 
 
 def parts_of_job(recordings: Sequence[Recording]) -> Iterator[Part]:
@@ -98,8 +99,7 @@ def _failed(first: job.FirstFailed, ranks: Sequence[Rank]) -> str:
         each = (f"{_names([rank])} {how}" for rank, how in zip(first.ranks, told, strict=True))
         return f"{'; '.join(each)}. Which failed first is not known: the clocks of nodes differ."
     if not first.ranks:
-        more = phrase(" {} Give `otel-quant show` the recordings of all nodes.", missing)
-        return f"{after} failed because of another rank.{more}"
+        return f"{after} failed because of another rank. {missing}".rstrip()
     name, place = _names(first.ranks), _place(first.ranks[0].run)
     if not told:
         return f"{name} did not go on{place}: {after} waited for it in vain, or lost it."

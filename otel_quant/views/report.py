@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
 from operator import attrgetter
-from statistics import median
 from typing import Final, NamedTuple
 
+from otel_quant.diagnosis.growth import median
 from otel_quant.format.event_file import BENCH, INFERENCE
 from otel_quant.recordings import model, summary
 from otel_quant.recordings.compared_runs import FACTS
@@ -295,7 +295,7 @@ def _origin(recording: model.Recording, subject: steps.ShownProcess) -> doc.Sect
         if rows := [_fact(name, left.pop(name)) for name in names]:
             shown.append(doc.Facts(rows, title))
     own = [("recorder", OWN_PART)] if recording.path.is_dir() else []
-    shown.append(doc.Facts([("folder or file", str(recording.path)), *own], "Recording"))
+    shown.append(doc.Facts([("folder or file", recording.place), *own], "Recording"))
     return doc.Section("What made this run", (doc.Section("", shown, layout="facts"),))
 
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from operator import attrgetter
-from statistics import median
 from typing import Any, Final, TypeAlias
 
+from otel_quant.diagnosis.growth import median
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import (
     LastReading,
@@ -114,7 +114,7 @@ def _titled_runs(name: str, recording: Recording) -> dict[str, RecordedRun]:
     found: dict[str, RecordedRun] = {}
     for run in recording.runs:
         rank = "" if run.rank is None else f", rank {run.rank}"
-        title = f"{recording.path}: process {run.process}{rank}"
+        title = f"{recording.place}: process {run.process}{rank}"
         found[title if title not in found else f"{title}, run {run.id}"] = run
     return found
 
@@ -474,7 +474,7 @@ def _recording_data(recording: Recording) -> dict[str, Any]:
     peak, limit = summary.value(recording, summary.MEMORY_PEAK), steps.memory_limit(recording)
     ranks = doc.records(job.COLUMNS, job.ranks_in(recording))
     return present({
-        "path": str(recording.path),
+        "path": recording.place,
         "state": recording.state,
         **dict.fromkeys(("duration_secs", "duration_seconds"), recording.duration),
         "memory_peak": peak, "memory_limit": limit,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, pairwise
 from operator import attrgetter
@@ -20,6 +19,7 @@ from otel_quant.recordings.summary import outermost_runs
 from otel_quant.schema import figures, semconv
 from otel_quant.schema.catalog import QUANTITIES
 from otel_quant.schema.code_lines import AFTER, BEFORE, BETWEEN, Amounts
+from otel_quant.schema.dataclass import dataclass
 from otel_quant.schema.units import counted, cut, duration_text
 from otel_quant.views.document import ONE, Cell, Column, Row, Table, UnitCell, known
 from otel_quant.views.text import phrase, plain, share_of

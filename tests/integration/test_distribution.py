@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
 import tarfile
+import threading
 import zipfile
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
+import yaml
 
 from otel_quant.version import VERSION
+from scripts import interpreters
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -64,34 +70,88 @@ def test_the_wheel_records_a_program_in_an_environment_that_has_nothing_else(
     assert (tmp_path / "made" / "report.html").exists()
 
 
-def test_the_folder_of_the_instrumentation_image_instruments_a_program(
-    made: Path, tmp_path: Path
+@pytest.fixture(scope="module")
+def injected(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the image of the automatic instrumentation, made as the Dockerfile makes it."""
+    script = "scripts/autoinstrumentation.py"
+    assert f"RUN python /source/{script} /autoinstrumentation" in (ROOT / "Dockerfile").read_text()
+    environment = tmp_path_factory.mktemp("pip")
+    run(sys.executable, "-m", "uv", "venv", "--seed", "--python", sys.executable, environment)
+    folder = tmp_path_factory.mktemp("image") / "autoinstrumentation"
+    run(environment / "bin" / "python", script, folder)
+    return folder
+
+
+def test_what_is_put_into_a_pod_fits_every_python_and_hides_no_protobuf(injected: Path) -> None:
+    names = [path.relative_to(injected).as_posix() for path in injected.rglob("*")]
+    assert [name for name in names if name.endswith(".so") and ".abi3." not in name] == []
+    assert [name for name in names if name.startswith(("google", "grpc", "onnx", "numpy"))] == []
+
+
+class _Receiver(BaseHTTPRequestHandler):
+    """Keeps what comes over OTLP as JSON, with the header that an agent of ours wants."""
+
+    seen: ClassVar[list[tuple[str, str | None, dict[str, Any]]]] = []
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.headers.get("Content-Encoding") == "gzip":
+            body = gzip.decompress(body)
+        self.seen.append((self.path, self.headers.get("Authorization"), json.loads(body)))
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13", "3.14"])
+def test_a_pods_program_is_recorded_beside_its_own_older_protobuf(
+    injected: Path, tmp_path: Path, version: str
 ) -> None:
-    [install] = [
-        line
-        for line in (ROOT / "Dockerfile").read_text().splitlines()
-        if line.startswith("RUN pip install")
-    ]
-    assert install.endswith('--target /autoinstrumentation "/source[otlp]"')
-    [wheel] = made.glob("*.whl")
-    folder = tmp_path / "autoinstrumentation"
-    run(sys.executable, "-m", "uv", "pip", "install", "--python", sys.executable, "--target", folder,
-        f"{wheel}[otlp]")  # fmt: skip
+    if (python := interpreters.find(version)) is None:
+        pytest.skip(f"no Python {version} here")
+    own = tmp_path / "own"
+    run(sys.executable, "-m", "uv", "pip", "install", "--target", own, "protobuf==3.20.3", "--python", python)  # fmt: skip
     (tmp_path / "quantize.py").write_text(
-        "import otel_quant\nwith otel_quant.step('Calibration'): pass\n"
+        "import google.protobuf, otel_quant\n"
+        "with otel_quant.step('Calibration'): print(google.protobuf.__version__)\n"
     )
-    # As the Operator sets it. -S: only the folder has packages, as in the pod's own Python.
-    path = f"{folder}/opentelemetry/instrumentation/auto_instrumentation:{folder}"
-    code = "import sitecustomize, runpy; runpy.run_path('quantize.py')"
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Receiver)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    resources = yaml.safe_load_all((ROOT / "deploy/kubernetes/instrumentation.yaml").read_text())
+    spec = next(iter(resources))["spec"]
+    # As the Operator sets it. -S: only the folder and the program's own have packages, as in the pod's own Python.
     environment = {
-        "PATH": "/usr/bin:/bin", "PYTHONPATH": path, "OTEL_TRACES_EXPORTER": "console",
-        "OTEL_METRICS_EXPORTER": "none", "OTEL_LOGS_EXPORTER": "none",
+        "PATH": "/usr/bin:/bin", "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python",
+        "PYTHONPATH": f"{injected}/opentelemetry/instrumentation/auto_instrumentation:{injected}:{own}",
+        **{each["name"]: each["value"] for each in spec["python"]["env"] if "value" in each},
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{server.server_port}",
+        "OTEL_EXPORTER_OTLP_HEADERS": "Authorization=Bearer%20of-pods",
+        "OTEL_RESOURCE_ATTRIBUTES": "k8s.pod.name=quantize-x7k2p",
     }  # fmt: skip
-    out = subprocess.run(
-        [sys.executable, "-S", "-c", code],
-        cwd=tmp_path, env=environment, check=True, capture_output=True, text=True,
-    ).stdout  # fmt: skip
-    assert '"name": "Calibration"' in out
+    _Receiver.seen.clear()
+    code = "import sitecustomize, runpy; runpy.run_path('quantize.py')"
+    done = subprocess.run(
+        [python, "-S", "-c", code], cwd=tmp_path, env=environment, check=False, capture_output=True, text=True
+    )  # fmt: skip
+    server.shutdown()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "3.20.3\n", "")
+    assert {(path, token) for path, token, _ in _Receiver.seen} == {
+        (f"/v1/{signal}", "Bearer of-pods") for signal in ("traces", "metrics", "logs")
+    }
+    spans = [
+        span["name"]
+        for _, _, body in _Receiver.seen
+        for resource in body.get("resourceSpans", ())
+        for scope in resource["scopeSpans"]
+        for span in scope["spans"]
+    ]
+    assert sorted(spans) == ["Calibration", "quantization"]
 
 
 INSTRUMENTATIONS = (

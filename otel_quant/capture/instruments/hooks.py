@@ -17,7 +17,6 @@ import inspect
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -28,6 +27,7 @@ import wrapt
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
 from otel_quant.capture.instruments import HELD, PACKAGES, WithoutImportLock, found_by_others
+from otel_quant.schema.dataclass import dataclass, field
 
 AttributeSources = tuple[tuple[str, str], ...]
 """Pairs: a path to a value in the arguments of a call, the attribute that it is written to.
@@ -115,6 +115,8 @@ WATCH: Final = "forward_passes:watch"
 COUNT_PASSES: Final = "forward_passes:count_passes"
 END_CALIBRATION: Final = "forward_passes:end_calibration"
 NOTE_WEIGHTS: Final = "onnx_weights:note_weights"
+NOTE_MODULES: Final = "libraries:note_modules"
+NOTES: Final = (NOTE_WEIGHTS, NOTE_MODULES)  # What a model has is known when its step ends
 ALL: Final = ("*",)  # Every argument of a call is its configuration, but for models, data and files
 
 

@@ -15,15 +15,17 @@ from weakref import WeakKeyDictionary
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.instruments import hooks, layer_values, samples, steps
-from otel_quant.capture.instruments.configuration import described, plain
+from otel_quant.capture.instruments.configuration import SHOWN, agreed, completed, described, plain
 from otel_quant.capture.instruments.forward_passes import end_calibration
 from otel_quant.capture.instruments.hooks import HOOKS, Arguments, Function, Hook, Library, wraps
 from otel_quant.capture.instruments.layer_values import Layers, lower_is_better, value_of
 from otel_quant.capture.instruments.observers import observe_hooked
-from otel_quant.capture.instruments.series import layers
+from otel_quant.capture.instruments.series import add_part, layers
 from otel_quant.capture.recorder.ongoing import OpenStep
+from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import OPENING_A_STEP, Activation, qualified_name
 from otel_quant.schema import semconv
+from otel_quant.schema.events import present
 from otel_quant.schema.readings import AttributeValue, ProfileStep
 
 # Whether ``collect_data`` is running: MinMax's own calls ``compute_data`` itself.
@@ -275,8 +277,7 @@ def of_qconfigs(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
     if not isinstance(given, dict) and "dtype" in call:
         given = {"modules": given, "weight": {"dtype": call["dtype"]}}  # of quantize_dynamic
     elif given is None:
-        modules = call["model"].named_modules()
-        given = {name: each.qconfig for name, each in modules if hasattr(each, "qconfig")}
+        given = dict(_own_qconfigs(call["model"]))
     used = given
     if hasattr(given, "global_qconfig"):
         used = list(_of_layers(given, call["model"])) or [given.global_qconfig]
@@ -287,6 +288,30 @@ def of_qconfigs(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
     if not ranges or ("True" in ranges) == (engine in ("x86", "fbgemm")):
         found[semconv.BACKEND] = engine
     return {name: value for name, value in found.items() if value and name != semconv.CONFIG_NAME}
+
+
+def _own_qconfigs(model: Any) -> Iterator[tuple[str, Any]]:
+    """Yields the qconfigs of modules, but for those that preparation gives to all within a module that has one."""
+    known: dict[str, Any] = {}
+    for name, module in model.named_modules():
+        own, above = getattr(module, "qconfig", None), known.get(name.rpartition(".")[0])
+        known[name] = own or above
+        if hasattr(module, "qconfig") and (not name or plain(own) != plain(above)):
+            yield name, own
+
+
+def of_observed(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    """Returns the attributes of a model whose calibration ends now: of a copy of one that was prepared what it has itself."""
+    end_calibration(call)
+    if known := steps.with_configuration(call, {}, ""):
+        return known
+    model = next(iter(call.values()))
+    graph = getattr(model, "meta", {}).get("_observed_graph_module_attrs")
+    if graph is not None:  # its mapping is a changed copy of what was given, with another hash
+        found = of_qconfigs({"model": model, "qconfig_mapping": graph.qconfig_mapping})
+        return {name: value for name, value in found.items() if name != semconv.CONFIG_HASH}
+    is_prepared = any(getattr(each, "qconfig", None) for each in model.modules())
+    return of_qconfigs({"model": model}) if is_prepared else {}
 
 
 _REDUCED: Final = re.compile("'reduce_range': (True|False)")
@@ -322,11 +347,34 @@ def calibrated(call: Mapping[str, Any], library: Library) -> None:
                 samples.count_sample(None, call["input"])
 
 
-def modules_of_quanto(call: Mapping[str, Any], library: Library) -> None:
-    """Notes how many modules have quantized weights."""
+def _modules_of_quanto(call: Mapping[str, Any]) -> list[Any]:
     quantized = sys.modules["optimum.quanto.nn.qmodule"].QModuleMixin
-    modules = [each for each in call["model"].modules() if isinstance(each, quantized)]
-    samples.expect_layers(len(modules), steps.owners_of(library))
+    return [each for each in call["model"].modules() if isinstance(each, quantized)]
+
+
+def count_modules(call: Mapping[str, Any], library: Library) -> None:
+    """Notes how many modules have quantized weights."""
+    samples.expect_layers(len(_modules_of_quanto(call)), steps.owners_of(library))
+
+
+def note_modules(call: Mapping[str, Any], result: object) -> None:
+    """Notes what the modules of the model are: earlier calls may have quantized others, and groups are as features allow."""
+    step, parts, kinds = RUNTIME.current_step(), [], set()
+    for each in _modules_of_quanto(call):
+        if (weights := each.weight_qtype) is not None:
+            activations = each.activation_qtype and each.activation_qtype.name
+            kinds.add((weights.name, activations))
+            size = each.weight_group_size
+            known = {
+                semconv.WEIGHT_TYPE: weights.name, semconv.ACTIVATION_TYPE: activations,
+                semconv.BLOCK_SIZE: size, semconv.GRANULARITY: "group" if size else "channel",
+            }  # fmt: skip
+            parts.append(completed(present(known)))
+    found = agreed(parts)
+    if len(kinds) > 1:  # of several calls
+        found[semconv.CONFIG_HASH] = described(sorted(map(str, kinds)))[semconv.CONFIG_HASH]
+    if step is not None and parts:
+        steps.restate(step, found, SHOWN)
 
 
 # --- Intel's AutoRound and Neural Compressor ----------------------------------------------
@@ -482,9 +530,12 @@ def weight(function: Function, hook: Hook, library: Library) -> Function:
             moving = None
         with FAULTS.kept_in(OPENING_A_STEP):
             if moving is not None and not steps.is_reported_already(hook.step, library):
-                opened = steps.open_library_step(hook.step, library, of_weight({"self": self}))
+                opened = steps.open_library_step(hook.step, library, later=SHOWN)
                 moving.begin_shared_step(Activation(opened))
                 samples.expect_layers(moving.layers, steps.owners_of(library))
+            if moving is not None and moving.shared_step is not None and moving.shared_step.step:
+                known = completed(of_weight({"self": self}))
+                add_part(moving.shared_step.step, moving.parts, known)
             samples.count_layer(steps.owners_of(library))
         return (function if moving is not None else alone)(self, *args, **kwargs)
 

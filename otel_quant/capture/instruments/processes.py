@@ -12,7 +12,6 @@ import functools
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +20,7 @@ from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.waited import WAITED
 from otel_quant.capture.instruments.hooks import Arguments, Call, Function, Hook, Library, wraps
 from otel_quant.export.otel.automatic_providers import AUTOMATIC_PROVIDERS
+from otel_quant.schema.dataclass import dataclass, field
 
 _PROCESS: Final = "multiprocessing.process"
 

@@ -13,12 +13,25 @@ from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.instruments import configuration, hooks, steps
+from otel_quant.capture.instruments.configuration import Part
 from otel_quant.capture.instruments.hooks import Function, Hook, Library
 from otel_quant.capture.instruments.samples import count_layer, step_counting
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import OPENING_A_STEP, Activation, is_failure
 from otel_quant.schema import semconv
+
+
+def add_part(step: OpenStep, parts: list[Part], known: Part) -> None:
+    """Adds the configuration of a layer to those of a step, if it has not got it."""
+    part = {name: value for name, value in known.items() if name in configuration.OF_MODEL}
+    if part not in parts:
+        parts.append(part)
+        found = configuration.agreed(parts)
+        if len(parts) > 1:
+            hashes = sorted(str(each.get(semconv.CONFIG_HASH)) for each in parts)
+            found[semconv.CONFIG_HASH] = configuration.described(hashes)[semconv.CONFIG_HASH]
+        steps.restate(step, found, configuration.SHOWN)
 
 
 class _Series(Activation):
@@ -28,7 +41,7 @@ class _Series(Activation):
 
     def __init__(self, step: OpenStep, name: str) -> None:
         super().__init__(step)
-        self._name, self._parts = name, list[configuration.Part]()
+        self._name, self._parts = name, list[Part]()
         step.ends_with_parent = True
 
     def takes(self, name: str) -> bool:
@@ -36,19 +49,11 @@ class _Series(Activation):
         is_open = not self.step.closed and self.step.recorder is RUNTIME.recorder
         return is_open and self._name == name
 
-    def add(self, known: configuration.Part) -> None:
+    def add(self, known: Part) -> None:
         """Counts a call, which may have another configuration than those before."""
         self.step.between = None
         self.step.recorder.count(self.step, "layer")
-        part = {name: value for name, value in known.items() if name in configuration.OF_MODEL}
-        if part not in self._parts:
-            self._parts.append(part)
-            found = configuration.agreed(self._parts)
-            if len(self._parts) > 1:
-                hashes = sorted(str(each.get(semconv.CONFIG_HASH)) for each in self._parts)
-                found[semconv.CONFIG_HASH] = configuration.described(hashes)[semconv.CONFIG_HASH]
-            kept = self.step.attributes.items()
-            self.step.attributes = {k: v for k, v in kept if k not in configuration.SHOWN} | found
+        add_part(self.step, self._parts, known)
 
     def finish(self, error: BaseException | None = None) -> None:
         """Waits for the next call; a failure ends it."""

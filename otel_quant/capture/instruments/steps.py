@@ -17,7 +17,6 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -31,6 +30,7 @@ from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.export.otel.service_name import model_name
 from otel_quant.schema import semconv
+from otel_quant.schema.dataclass import dataclass, field
 from otel_quant.schema.readings import AttributeValue, ProfileStep, Reading
 
 
@@ -43,6 +43,7 @@ class Operation:
     costs_models: bool = False
     shared_step: scope.Activation | None = None
     layers: int = 0  # How many that step will go through, 0 if that is not known
+    parts: list[configuration.Part] = field(default_factory=list)  # What those layers were
     input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def begin_shared_step(self, activation: scope.Activation) -> None:
@@ -306,7 +307,7 @@ def as_library_step(function: Function, hook: Hook, library: Library, name: str)
         call = arguments.bound(args, kwargs)
         attributes = attributes_of(call, hook.sources, hook.config)
         attributes = with_configuration(call, attributes, kind)
-        later = configuration.SHOWN if hook.after == hooks.NOTE_WEIGHTS else ()
+        later = configuration.SHOWN if hook.after in hooks.NOTES else ()
         return open_library_step(
             kind, library, attributes, later, function=name, filled_in=hook.filled_in
         )
@@ -478,7 +479,8 @@ def _as_operation(function: Function, hook: Hook, library: Library) -> Function:
                 attributes |= describe(bound)
             if names := _excluded(hook):
                 attributes[semconv.CONFIG_EXCLUDED] = names
-            if not attributes.keys() & configuration.OF_MODEL:
+            # A configuration of its own is its step's.
+            if not (hook.config or attributes.keys() & configuration.OF_MODEL):
                 attributes = with_configuration(bound, attributes, hook.step)
         costs = find is not None
         with operating(library.distribution, attributes, costs_models=costs) as operation:

@@ -19,6 +19,7 @@ from otel_quant.capture.instruments.hooks import (
     ENTRY_POINT,
     LAYER,
     LAYERS,
+    NOTE_MODULES,
     NOTE_WEIGHTS,
     OBSERVED,
     OBSERVERS,
@@ -179,14 +180,14 @@ _library(
     "torch",
     Hook(_EAGER, "prepare", STEP, ProfileStep.MODEL_PREPARATION, describe=_QCONFIG, after=WATCH),
     Hook(_EAGER, "prepare_qat", STEP, ProfileStep.MODEL_PREPARATION, describe=_QCONFIG),
-    Hook(_EAGER, "convert", STEP, ProfileStep.MODEL_QUANTIZATION, describe=END_CALIBRATION),
+    Hook(_EAGER, "convert", STEP, ProfileStep.MODEL_QUANTIZATION, describe="libraries:of_observed"),
     Hook(_EAGER, "quantize_dynamic", STEP, ProfileStep.QUANTIZATION_DYNAMIC, describe=_QCONFIG),
     Hook(_EAGER, "quantize", ENTRY_POINT, describe=_QCONFIG, runs="run_fn"),
     Hook(_EAGER, "quantize_qat", ENTRY_POINT, describe=_QCONFIG),
     Hook(_FX, "prepare_fx", STEP, ProfileStep.MODEL_PREPARATION, describe=_QCONFIG, after=WATCH),
     Hook(_FX, "prepare_qat_fx", STEP, ProfileStep.MODEL_PREPARATION, describe=_QCONFIG),
-    Hook(_FX, "convert_fx", STEP, ProfileStep.MODEL_QUANTIZATION, describe=END_CALIBRATION),
-    Hook(_FX, "convert_to_reference_fx", STEP, ProfileStep.MODEL_QUANTIZATION, describe=END_CALIBRATION),
+    Hook(_FX, "convert_fx", STEP, ProfileStep.MODEL_QUANTIZATION, describe="libraries:of_observed"),
+    Hook(_FX, "convert_to_reference_fx", STEP, ProfileStep.MODEL_QUANTIZATION, describe="libraries:of_observed"),
     is_common=True,
 )  # fmt: skip
 
@@ -357,8 +358,8 @@ _QUANTO: Final = "optimum.quanto"
 
 _library(
     "optimum-quanto",
-    Hook(f"{_QUANTO}.quantize", "quantize", STEP, ProfileStep.MODEL_QUANTIZATION, config=ALL),
-    Hook(f"{_QUANTO}.quantize", "freeze", STEP, ProfileStep.FREEZE_MODEL, before="libraries:modules_of_quanto"),
+    Hook(f"{_QUANTO}.quantize", "quantize", STEP, ProfileStep.MODEL_QUANTIZATION, config=ALL, after=NOTE_MODULES),
+    Hook(f"{_QUANTO}.quantize", "freeze", STEP, ProfileStep.FREEZE_MODEL, before="libraries:count_modules"),
     Hook(f"{_QUANTO}.nn.qmodule", "QModuleMixin.freeze", OBSERVED, before=LAYER),
     Hook(f"{_QUANTO}.calibrate", "Calibration.__enter__", "steps:begin_block", ProfileStep.CALIBRATION),
     Hook(f"{_QUANTO}.calibrate", "Calibration.__exit__", "steps:end_block"),

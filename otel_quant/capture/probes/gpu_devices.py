@@ -14,10 +14,10 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 from otel_quant.base.log import LOG
+from otel_quant.schema.dataclass import dataclass, field
 from otel_quant.schema.readings import GpuActivity, GpuMemorySource, GpuReading, GpuWork
 
 _EVERY: Final = 1.0

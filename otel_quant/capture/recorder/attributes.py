@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from operator import attrgetter
-from statistics import median
 from typing import Any, Final, TypeAlias
 
 from otel_quant.base.log import warn_once
+from otel_quant.diagnosis.growth import median
 from otel_quant.schema import semconv
 from otel_quant.schema.events import present, run_ids_of
 from otel_quant.schema.figures import (

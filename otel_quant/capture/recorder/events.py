@@ -18,8 +18,8 @@ from otel_quant.capture.recorder.attributes import (
     run_identity_of,
 )
 from otel_quant.capture.recorder.ongoing import OpenStep, Period
-from otel_quant.capture.stack_sampler import StackSampler
-from otel_quant.diagnosis.headline import StepTimes
+from otel_quant.capture.stack_sampler import StackSampler, raised_at
+from otel_quant.diagnosis.headline import StepTimes, error_text
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Spot
@@ -227,7 +227,9 @@ class EventMaker:
         taken.stacks = self._stacks
         ended = self._ended(taken, whole.start, peaks, error)
         peak, limit = peaks.figures.get(TREE_MEMORY.name), self.run.limits.memory
-        text = times.answer(peak, limit, ended.error, ended.error_message)
+        at = ended.attributes.get(semconv.ERROR_LINE)
+        failed = ended.error and error_text(ended.error, ended.error_message, at)
+        text = times.answer(peak, limit, failed)
         ended.attributes = {**ended.attributes, **present({semconv.RUN_ANSWER: text or None})}
         return ended
 
@@ -246,6 +248,9 @@ class EventMaker:
         if error is not None:
             message = message_of(error, paths=self.run.paths)
             taken.error, taken.error_message = error_type(error), message
+            with FAULTS.kept_in("line of an exception"):
+                at = present({semconv.ERROR_LINE: raised_at(error)})
+                taken.attributes = {**taken.attributes, **at}
         return taken
 
     def _totals(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar, Token
-from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from otel_quant.capture.garbage import COLLECTIONS
@@ -19,6 +18,7 @@ from otel_quant.capture.recorder.sinks import Sinks, SinkTokens
 from otel_quant.capture.recorder.step_forecast import StallWatch, StepForecast
 from otel_quant.diagnosis.headline import StepTimes
 from otel_quant.schema.code_lines import Spot
+from otel_quant.schema.dataclass import dataclass, field, replace
 from otel_quant.schema.figures import TREE_MEMORY, Resource
 from otel_quant.schema.readings import (
     AttributeValue,

@@ -15,7 +15,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from otel_quant.base.kernel_files import ask_psutil, text_of
 from otel_quant.base.machine import processors
@@ -155,13 +155,13 @@ def new_run_info(
     paths: bool = True, arguments: bool = True, folder: Path | None = None,
 ) -> RunInfo:  # fmt: skip
     """Describes the run that is about to begin in this process."""
-    rank, size = _rank_in(environ)
+    known = rank_of(environ)
     if not carrier or "traceparent" not in carrier:
         carrier = present({name: environ.get(name.upper()) or None for name in _HEADERS})
     return RunInfo(
-        id=os.urandom(8).hex(), pid=os.getpid(), name=name, limits=read_limits(), rank=rank,
-        world_size=size,
-        launched_ns=_launched_ns() if rank is not None else None,
+        id=os.urandom(8).hex(), pid=os.getpid(), name=name, limits=read_limits(),
+        rank=known.get("rank"), world_size=known.get("world_size"),
+        launched_ns=_launched_ns() if known else None,
         parent_carrier=carrier, paths=paths, origin=_origin(environ, paths, arguments, folder),
     )  # fmt: skip
 
@@ -208,7 +208,7 @@ def _origin(
     command = shown_command(sys.orig_argv if arguments else sys.orig_argv[:1], paths=paths)
     known = {
         semconv.PROCESS_COMMAND_LINE: command, semconv.PYTHON_VERSION: platform.python_version(),
-        semconv.HOST_NAME: machine.node, semconv.RUN_JOB: job_of(environ, machine.node),
+        semconv.HOST_NAME: machine.node, semconv.RUN_JOB: rank_of(environ).get("job"),
         semconv.OS_DESCRIPTION: f"{machine.system} {machine.release} {machine.machine}",
         semconv.CPU_MODEL: _cpu_model(), semconv.CPU_COUNT: os.cpu_count(),
         semconv.CPU_LIMIT: _cpu_limit(), semconv.ADDRESS_SPACE_LIMIT: _resource_limit("RLIMIT_AS"),
@@ -227,14 +227,15 @@ _JOBS: Final = {"slurm": "SLURM_JOB_ID", "ray": "RAY_JOB_ID", "torchrun": "TORCH
 _POD: Final = re.compile(r"\bk8s\.job\.name=([^,]+)")
 
 
-def _rank_in(environ: Mapping[str, str]) -> tuple[int | None, int | None]:
-    """Returns the rank of this process and how many there are: of a task of `srun`, unless it starts ranks itself."""
+def rank_of(environ: Mapping[str, str]) -> dict[str, Any]:
+    """Returns which rank of which job a process is, or which task of `srun` unless it starts ranks itself; nothing for none."""
     names = "RANK", "WORLD_SIZE"
     starts = any(name in argument for name in _STARTS_RANKS for argument in sys.orig_argv[1:4])
     if environ.get("SLURM_STEP_NUM_TASKS", "1") != "1" and "RANK" not in environ and not starts:
         names = "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"
     rank, size = (_integer(environ.get(name, "")) for name in names)
-    return rank, size
+    known = {"rank": rank, "world_size": size, "job": job_of(environ, platform.node())}
+    return {} if rank is None else present(known)
 
 
 def job_of(environ: Mapping[str, str], host: str) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from otel_quant.diagnosis.growth import Growth
+from otel_quant.schema.dataclass import dataclass, field
 from otel_quant.schema.readings import Forecast, GrowthForecast, Limits, Reading
 
 _SEEN: Final = 0.35

@@ -16,7 +16,6 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from otel_quant.base.destinations import EXPORTERS, sends
@@ -25,6 +24,7 @@ from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
 from otel_quant.base.machine import environment_at_start
 from otel_quant.export.otel.sdk_workarounds import exporters_within
+from otel_quant.schema.dataclass import dataclass
 
 _DEFAULTS: Final = {**dict.fromkeys(EXPORTERS, "otlp"), "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
 """What OpenTelemetry's distribution adds to the environment."""

@@ -15,7 +15,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from opentelemetry import metrics, trace
@@ -25,6 +24,7 @@ from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observa
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
 from otel_quant.schema import catalog, semconv
+from otel_quant.schema.dataclass import dataclass
 from otel_quant.schema.events import Event, Sink, custom_value, present
 from otel_quant.schema.figures import Figure, Metric, Number, Resource
 from otel_quant.schema.readings import ALL_STEPS, UNITS, Forecast, Reading, RunInfo, StepInfo

@@ -15,7 +15,6 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
@@ -25,6 +24,7 @@ from otel_quant.export.otel.service_name import resource_without_sdk
 from otel_quant.export.otel.spans import SpanIds
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Amounts, Node, Place
+from otel_quant.schema.dataclass import dataclass
 from otel_quant.schema.events import Attributes, Event, Sink, identity_of, run_ids_of
 from otel_quant.schema.readings import StepInfo
 from otel_quant.version import VERSION

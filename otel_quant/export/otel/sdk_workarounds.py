@@ -19,13 +19,13 @@ import random
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final
 
 import wrapt
 
 from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.schema.dataclass import dataclass
 
 _OWN: Final = random.Random()  # noqa: S311 - of identifiers, as the SDK makes them
 """A generator that no program seeds. To ask the system for each number takes seven times as long."""

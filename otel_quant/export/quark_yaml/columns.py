@@ -7,8 +7,6 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
-import psutil
-
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.export.quark_yaml import metrics
 from otel_quant.export.quark_yaml.metrics import FigureMetric, Metric, MetricContext
@@ -70,8 +68,10 @@ class ProgramMetrics:
 
     def at_end(self, reading: Reading, baseline: Reading, peaks: Peaks) -> dict[str, object]:
         """Returns the values of the program's own metrics of the run, by name."""
+        if not (added := [*filter(_is_added, self._all("summary_metrics"))]):
+            return {}  # as in most programs
         context = _context_at_end(reading, baseline, peaks)
-        added = filter(_is_added, self._all("summary_metrics"))
+        context.process = _process(os.getpid())
         return _values(added, lambda metric, _: metric.collect(context))
 
     def columns(self, event: Event, *, strict: bool = False) -> dict[str, object]:
@@ -139,7 +139,7 @@ class ProgramMetrics:
     def _context(self, name: str, reading: Reading, baseline: Reading) -> MetricContext:
         """Describes a checkpoint to metrics."""
         context = _context_of(reading, baseline)
-        context.step_name = name
+        context.process, context.step_name = _process(os.getpid()), name
         context.current_time = reading.time_ns / _SECOND
         if self._figures:
             now, first = reading.resources, baseline.resources
@@ -172,7 +172,7 @@ def _context_of(reading: Reading, baseline: Reading) -> MetricContext:
     used = total_used(reading.gpus)
     context = MetricContext(
         start_time=baseline.time_ns / _SECOND, base_memory=getattr(baseline.memory, "tree_rss", 0),
-        process=_process(os.getpid()), current_memory=getattr(reading.memory, "tree_rss", 0),
+        current_memory=getattr(reading.memory, "tree_rss", 0),
         gpu_available=used is not None, gpu_baseline_memory=total_used(baseline.gpus) or 0,
         gpu_current_memory=used or 0, elapsed=(reading.clock_ns - baseline.clock_ns) / 1e9,
     )  # fmt: skip
@@ -187,7 +187,9 @@ def _context_of(reading: Reading, baseline: Reading) -> MetricContext:
 
 
 @functools.lru_cache(maxsize=1)
-def _process(pid: int) -> psutil.Process:
+def _process(pid: int) -> Any:
+    import psutil  # takes as long to load as all probes together, and few programs have metrics of their own
+
     return psutil.Process(pid)  # cached by process id: a forked child needs its own object
 
 

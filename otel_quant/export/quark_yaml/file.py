@@ -18,13 +18,13 @@ import os
 import stat
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.files import PAGE, HeldFile, open_regular, try_lock
+from otel_quant.schema.dataclass import dataclass
 from otel_quant.schema.settings import QUARK_PROFILING, Settings
 
 _TRIES: Final = 100

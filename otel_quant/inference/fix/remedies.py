@@ -381,15 +381,21 @@ def _up(codes: Any) -> Any:
 
 @_remedy("double", differs="values are rounded once, not twice")
 def _double(graph: EditedGraph, _: Judged) -> Iterator[Any]:
-    """Takes the first of two quantizations in a row away, where nothing else reads its integers."""
+    """Takes the first of two quantizations in a row, or around a clamp, away where nothing else reads its integers."""
     for node in graph.of("QuantizeLinear"):
-        middle = graph.maker(node.input[0], "DequantizeLinear")
+        clamp = graph.maker(node.input[0], "Relu", "Clip")
+        middle = graph.maker((clamp or node).input[0], "DequantizeLinear")
         first = None if middle is None else graph.maker(middle.input[0], "QuantizeLinear")
         if first is None or graph.only_reader(first.output[0]) is not middle:
             continue
         # One that is a Relu too is left only before another
         is_clamp, is_next = (_is_positive(graph.scales(each)) for each in (first, node))
-        if graph.only_reader(middle.output[0]) is node and is_clamp <= is_next:
+        is_alone = clamp is None or graph.only_reader(clamp.output[0]) is node
+        if (
+            graph.only_reader(middle.output[0]) is (clamp or node)
+            and is_alone
+            and is_clamp <= is_next
+        ):
             graph.bypass(first, middle)
             yield node
 

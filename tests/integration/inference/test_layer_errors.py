@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from onnxruntime.quantization.matmul_nbits_quantizer import (
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from otel_quant.inference.measure import measure_files
-from otel_quant.inference.results import ModelResult, TensorError
+from otel_quant.inference.results import InferenceResult, ModelResult, TensorError
 from otel_quant.inference.subjects import Options
 from otel_quant.views.inference import document
 from otel_quant.views.writers import written
@@ -423,3 +424,122 @@ def test_the_first_values_that_are_not_finite_are_named_with_their_cause(tmp_pat
     assert _about_accuracy(zero)[0] == ("not_finite", "div")
     assert ": it divides by `plus`, of which quantization has rounded " in zero.findings[0].sentence
     assert _about_accuracy(over)[0][0] == "not_finite"
+
+
+def _within(model: onnx.ModelProto, op_type: str) -> onnx.ModelProto:
+    """Returns a model whose nodes are in the branch that an If takes, or in the body of a Loop of three passes."""
+    graph, value = model.graph, helper.make_tensor_value_info
+    nodes, result = list(graph.node), [value("y", TensorProto.FLOAT, [2, 10])]
+    if op_type == "If":
+        zeros = numpy_helper.from_array(np.zeros((2, 10), np.float32))
+        other = [helper.make_node("Constant", [], ["zeros"], value=zeros)]
+        held = {
+            "then_branch": helper.make_graph(nodes, "then", [], result, graph.initializer),
+            "else_branch": helper.make_graph(
+                other, "else", [], [value("zeros", TensorProto.FLOAT, [2, 10])]
+            ),
+        }
+        outer, constants = ["yes"], {"yes": np.array(True)}
+    else:
+        nodes.append(helper.make_node("Identity", ["goes"], ["on"], "on"))
+        flags = [value(name, TensorProto.BOOL, []) for name in ("goes", "on")]
+        given = [
+            value("i", TensorProto.INT64, []),
+            flags[0],
+            value("state", TensorProto.FLOAT, [2, 10]),
+        ]
+        held = {
+            "body": helper.make_graph(nodes, "body", given, [flags[1], *result], graph.initializer)
+        }
+        outer = ["three", "", "start"]
+        constants = {"three": np.array(3), "start": np.zeros((2, 10), np.float32)}
+    tensors = [numpy_helper.from_array(each, name) for name, each in constants.items()]
+    made = helper.make_graph(
+        [helper.make_node(op_type, outer, ["z"], "around", **held)], "net", list(graph.input),
+        [value("z", TensorProto.FLOAT, [2, 10])], tensors,
+    )  # fmt: skip
+    return helper.make_model(made, opset_imports=model.opset_import, ir_version=8)
+
+
+@pytest.mark.parametrize(("op_type", "body"), [("If", "then"), ("Loop", "body")])
+def test_layers_in_bodies_have_the_errors_that_they_have_outside(
+    op_type: str, body: str, folder: Path
+) -> None:
+    planted = Planting(folder / "channels.onnx")
+    _clipped(planted)
+    onnx.save(planted.model, folder / "planted.onnx")
+    (folder / op_type).mkdir()
+    for name in ("float", "planted"):
+        model = _within(onnx.load(folder / f"{name}.onnx"), op_type)
+        onnx.checker.check_model(model)
+        onnx.save(model, folder / op_type / f"{name}.onnx")
+    (folder / op_type / "data.npz").write_bytes((folder / "data.npz").read_bytes())
+    [plain], [held] = _compared(folder, "planted"), _compared(folder / op_type, "planted")
+    assert plain.accuracy is not None
+    assert held.accuracy is not None
+
+    def figures(layers: Sequence[TensorError], prefix: str) -> list[dict[str, Any]]:
+        """Returns what is known of layers; what outputs lose is not known of one pass of several."""
+        ours = {"name": "", **({"lost": None} if op_type == "Loop" else {})}
+        found = [asdict(each) | ours for each in layers if each.node]
+        return [{**each, "node": prefix + each["node"]} for each in found]
+
+    expected = figures(plain.accuracy.layers, f"around/{body}/")
+    assert figures(held.accuracy.layers, "") == expected
+    assert len(expected) > 4
+    assert any(each.lost for each in held.accuracy.layers) == (op_type == "If")
+    assert [each.node for each in held.findings if each.kind == "scale"][:1] == [
+        f"around/{body}/conv1"
+    ]
+
+
+_PROBABILITIES = """
+<ir_version: 8, opset_import: ["" : 17]>
+net (float[2,8,16,16] x) => (float[2,16,16,16] y) {
+    [conv0] c = Conv<pads=[1,1,1,1]>(x, w)
+    [large] l = Mul(c, four)
+    [last] y = %s(l)
+}"""
+
+
+@pytest.mark.parametrize("op_type", ["Softmax", "Sigmoid", "Tanh"])
+def test_an_output_of_probabilities_has_the_error_of_what_they_are_made_of_too(
+    op_type: str, tmp_path: Path
+) -> None:
+    drawn = np.random.default_rng(0).standard_normal((16, 8, 3, 3)).astype(np.float32)
+    constants = {"w": drawn / 9, "four": np.float32(4)}
+    onnx.save(model_of_text(_PROBABILITIES % op_type, **constants), tmp_path / "float.onnx")
+    fed = Samples().get_next()
+    np.savez(tmp_path / "data.npz", **fed)
+    how = {"activation_type": q.QuantType.QUInt8, "weight_type": q.QuantType.QInt8}
+    q.quantize_static(tmp_path / "float.onnx", tmp_path / "int8.onnx", Samples(), **how)
+    [result] = _compared(tmp_path, "int8")
+    assert result.accuracy is not None
+    [output] = result.accuracy.outputs
+    if op_type == "Tanh":
+        assert (output.behind, output.sqnr_in_front, result.accuracy.telling) == (
+            "",
+            None,
+            output.sqnr,
+        )
+        return
+    floats, ints = (
+        _run(onnx.load(tmp_path / f"{name}.onnx"), ["l"], fed)[0] for name in ("float", "int8")
+    )
+    assert (output.behind, output.sqnr_in_front) == (op_type, _sqnr(floats, ints))
+    page = "".join(written(document(InferenceResult((result,), "1", {}, None, 2), 20), "markdown"))
+    assert f"dB in front of its {op_type})" in page
+
+
+def test_probabilities_are_not_compared_with_what_they_are_made_of(tmp_path: Path) -> None:
+    drawn = np.random.default_rng(0).standard_normal((16, 8, 3, 3)).astype(np.float32)
+    for name, op_type in (("float", "Identity"), ("made", "Softmax")):
+        model = model_of_text(_PROBABILITIES % op_type, w=drawn / 9, four=np.float32(4))
+        onnx.save(model, tmp_path / f"{name}.onnx")
+    np.savez(tmp_path / "data.npz", **Samples().get_next())
+    [result] = _compared(tmp_path, "made")
+    assert result.accuracy is not None
+    assert result.accuracy.outputs == ()
+    assert (
+        result.accuracy.problem == "a Softmax or Sigmoid makes output 'y' of one of the two alone"
+    )

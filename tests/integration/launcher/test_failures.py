@@ -202,8 +202,35 @@ def test_of_two_nodes_of_torchrun_the_rank_that_failed_first_is_named(launched: 
     assert second.startswith("Rank 3 (1) failed first: it was killed by SIGKILL, in Calibration")
     shown = launched.otel_quant("show", "job/0").stdout
     assert shown.splitlines()[1].endswith(
-        " failed because of another rank. Not recorded here: 2 ranks. Give `otel-quant show` the recordings of all nodes."
+        " failed because of another rank. Not recorded here: 2 ranks, of another node or without a step."
     )
+
+
+LOADS = """
+import os, subprocess, sys, time
+if "RANK" not in os.environ:
+    ranks = [{"RANK": rank, "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "q7"} for rank in "01"]
+    ranks = [subprocess.Popen([sys.executable, "q.py"], env={**os.environ, **each}) for each in ranks]
+    sys.exit(any([rank.wait() for rank in ranks]))
+time.sleep(0.8)
+if os.environ["RANK"] == "1":
+    os.kill(os.getpid(), 9)
+import otel_quant
+with otel_quant.step("Calibration"):
+    time.sleep(0.5)
+    raise RuntimeError("[/gloo/transport/tcp/pair.cc:561] Connection closed by peer")
+"""
+
+
+def test_a_rank_that_was_killed_before_its_first_step_is_named(launched: Launched) -> None:
+    (launched.folder / "q.py").write_text(LOADS)
+    launched.run(["python", "q.py"], "--out", "made")
+    shown = launched.otel_quant("show", "made").stdout
+    assert "rank 1 was killed by SIGKILL." in shown.splitlines()
+    ranks = [line.split() for line in shown.splitlines() if line.startswith(("   0 ", "   1 "))]
+    assert [(number, *state[-2:]) for number, *state in ranks] == [
+        ("0", "failed:", "RuntimeError"), ("1", "killed:", "SIGKILL"),
+    ]  # fmt: skip
 
 
 @pytest.mark.slow

@@ -175,6 +175,20 @@ def test_a_kill_at_any_moment_names_the_step_and_the_sample(
     assert total == 10_000
 
 
+def test_a_recording_of_which_nobody_is_left_says_that_the_launcher_was_killed_too(
+    launched: Launched,
+) -> None:
+    kills = "os.kill(os.getppid(), 9); os.kill(os.getpid(), 9)"
+    program = f"import os, otel_quant\nwith otel_quant.step('Calibration'): {kills}"
+    launched.run(["python", "-c", program], "--out", "made")
+    (first, *_) = launched.otel_quant("show", "made").stdout.splitlines()
+    assert re.fullmatch(
+        r"python -c stopped without an end record after .* in Calibration.*; otel-quant run was killed too, "
+        r"as where the kernel kills a whole container, or the machine stopped\.",
+        first,
+    )
+
+
 def test_a_launcher_that_is_killed_leaves_the_program_and_the_recording(launched: Launched) -> None:
     folder = launched.folder / "recording"
     process = started(launched, folder, program(launched.folder, 1000, 300, pause=0.002))

@@ -133,6 +133,15 @@ def test_the_programs_own_sitecustomize_still_runs(launched: Launched, code: str
         assert (ours.stdout, ours.stderr) == (bare.stdout, bare.stderr)
 
 
+@pytest.mark.parametrize(("imported", "is_loaded"), [("textwrap", False), ("packaging", True)])
+def test_threading_is_loaded_with_what_is_no_standard_library(
+    launched: Launched, imported: str, is_loaded: bool
+) -> None:
+    code = f"import sys, {imported}; print('threading' in sys.modules)"
+    ours = launched.run([sys.executable, "-c", code], "--quiet")
+    assert (ours.stdout, ours.stderr) == (f"{is_loaded}\n", "")
+
+
 def test_no_exporter_is_made_without_an_endpoint(launched: Launched) -> None:
     code = """
         import multiprocessing, os, sys, threading
@@ -217,6 +226,16 @@ def test_otlp_files_of_a_killed_program_have_its_open_steps_and_its_root(
     logs = [each.read_text() for each in launched.recording.glob("logs.*.jsonl")]
     assert sum(semconv.ENDING_EVENT in each for each in logs) == 1
     assert not [*launched.folder.glob("otel-quant-*-1")]  # what writes them makes no recording
+
+
+def test_a_run_without_a_step_tells_why_in_every_answer(launched: Launched) -> None:
+    failing = [sys.executable, "-c", "import sys; sys.exit(3)"]
+    ours = launched.run(failing, "--brief")
+    *terminal, brief = ours.stderr.splitlines()
+    why = f"no step was recorded: {NOTHING_CALLED}"
+    assert f"otel-quant: the program failed with exit code 3, and {why}" in terminal
+    for answer in (brief, launched.otel_quant("show", launched.recording.name).stdout):
+        assert f"{why.capitalize()}." in answer
 
 
 MANY = """

@@ -430,7 +430,7 @@ def test_send_names_before_what_stores_will_refuse_for_its_age(
     assert done.returncode == 0
     warned = re.fullmatch(
         r"otel-quant: old: began \d{4} days ago: Prometheus and Loki, as collector/backends sets them up, refuse "
-        r"metrics and log records that are older than 30 days, and nobody is told\n|",
+        r"metrics and log records that are older than 30 days\. Only the alert StackDataLost tells of it\n|",
         done.stderr,
     )
     assert warned

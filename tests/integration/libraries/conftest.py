@@ -6,12 +6,16 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from otel_quant.schema import semconv
+from tests.fixtures.otlp_messages import Span
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import PROGRAMS as INSTALLED
 from tests.fixtures.programs import clean_environment, run
+from tests.fixtures.written_weights import assert_described
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -34,6 +38,26 @@ class Program:
         assert done.returncode == 0, done.stderr
         assert "is skipped; the program goes on" not in done.stderr, done.stderr
         return done.stdout
+
+    def check_written(self, root: Span) -> None:
+        """Compares what the steps of each way have of its weights with what its model's tensors are, as the program has noted."""
+        lines = (self.cwd / "written.jsonl").read_text().splitlines()
+        noted: dict[str, list[dict[str, Any]]] = dict(map(json.loads, lines))
+        ways = {span.name: span for span in self.otlp.children(root)}
+        for way, weights in noted.items():
+            if not weights:  # it was prepared, or failed
+                continue
+            steps = self._below(ways[way])
+            assert steps, way
+            # Another configuration, by its hash, is of another part.
+            last = steps[-1].attributes.get(semconv.CONFIG_HASH)
+            for step in (
+                each for each in steps if each.attributes.get(semconv.CONFIG_HASH) == last
+            ):
+                assert_described(step, weights)
+
+    def _below(self, span: Span) -> list[Span]:
+        return [each for child in self.otlp.children(span) for each in (child, *self._below(child))]
 
     def progress(self) -> list[str]:
         """Returns the samples and layers that the steps of the last program began, in words."""

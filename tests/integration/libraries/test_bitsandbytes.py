@@ -25,6 +25,7 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
     program("bitsandbytes_all.py")
 
     [root] = otlp.spans_named("quantization")
+    program.check_written(root)
     step, loading = steps_by("bitsandbytes"), steps_by("transformers")
     two, loaded = {semconv.LAYER_COUNT: 2, semconv.LAYER_TOTAL: 2}, {
         semconv.CONFIG_NAME: "BitsAndBytesConfig",
@@ -33,9 +34,13 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
         semconv.LAYER_TOTAL: 14,
     }  # fmt: skip
     failed = {semconv.LAYER_COUNT: 1, semconv.LAYER_TOTAL: 2, "error.type": "ValueError"}
+    of_both = {
+        semconv.WEIGHT_TYPE: "nf4, int8", semconv.PARTS_BITS: (4, 8), semconv.PARTS_BLOCK_SIZE: (64,),
+    }  # fmt: skip
     steps = {
         "four_bits": [step(MOVED, {**NF4, **GROUP, **two})],
         "eight_bits": [step(MOVED, {**INT8, **two})],
+        "several": [step(MOVED, {**two, **of_both})],
         "one_weight": [
             step(QUANTIZE, {**FP4, **GROUP, semconv.BLOCK_SIZE: 128, semconv.LAYER_COUNT: 1})
         ],

@@ -39,10 +39,15 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
     program("torch_own.py")
 
     [root] = otlp.spans_named("quantization")
+    program.check_written(root)
     assert root.attributes[semconv.MODEL_NAME] == "Sequential"
     steps = {
         "eager": EAGER,
-        "copied": [step(PREPARE, KNOWN), step(("Calibration", ""), TWO_PASSES), step(CONVERT, {})],
+        "copied": [step(PREPARE, KNOWN), step(("Calibration", ""), TWO_PASSES), step(CONVERT, KNOWN)],
+        "fx_copied": [
+            step(("Model Preparation", "quantize_fx.prepare_fx"), KNOWN),
+            step(("Model Quantization", "quantize_fx.convert_fx"), KNOWN),
+        ],
         "in_steps": [
             ("User-Defined", {}, [step(PREPARE, KNOWN)]),
             ("User-Defined", {}, [step(("Calibration", ""), TWO_PASSES)]),

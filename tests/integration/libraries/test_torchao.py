@@ -26,6 +26,7 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
     program("torchao_all.py")
 
     [root] = otlp.spans_named("quantization")
+    program.check_written(root)
     int8 = {semconv.BITS: 8, semconv.GRANULARITY: "row", semconv.WEIGHT_TYPE: "int8"}
     language_model = {
         **int8,
@@ -33,6 +34,14 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
         semconv.INPUT_PATH: "tiny",
         semconv.LAYER_COUNT: 14,  # two layers of seven linear modules
     }
+    int4 = {
+        semconv.BITS: 4, semconv.GRANULARITY: "group", semconv.BLOCK_SIZE: 4,
+        semconv.WEIGHT_TYPE: "int4", semconv.CONFIG_NAME: "IntxWeightOnlyConfig",
+    }  # fmt: skip
+    of_both = {
+        semconv.WEIGHT_TYPE: "int4, int8", semconv.GRANULARITY: "group, row",
+        semconv.PARTS_BITS: (4, 8), semconv.PARTS_BLOCK_SIZE: (4,),
+    }  # fmt: skip
     activations = {semconv.ACTIVATION_BITS: 8, semconv.ACTIVATION_TYPE: "int8"}
     smooth = {
         **int8, **activations,
@@ -59,6 +68,8 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
 
     steps = {
         "in_place": [step(IN_PLACE, {**int8, semconv.CONFIG_NAME: "Int8WeightOnlyConfig"})],
+        "by_name": [step(IN_PLACE, {**of_both, semconv.CONFIG_NAME: "FqnToConfig"})],
+        "in_turn": [step(IN_PLACE, {**int8, semconv.CONFIG_NAME: "Int8WeightOnlyConfig"}), step(IN_PLACE, int4)],
         "static_in_place": [step(("Model Preparation", "quant_api.quantize_"), smooth), passes(smooth, 3), step(IN_PLACE, smooth)],
         "in_groups": [step(("Model Preparation", "quant_api.quantize_"), in_groups), step(IN_PLACE, in_groups)],
         "pt2e": [step(PREPARE, x86), passes(x86, 1), step(("Model Quantization", "pt2e.quantize_pt2e.convert_pt2e"), x86)],

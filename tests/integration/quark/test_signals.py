@@ -12,6 +12,7 @@ import pytest
 from otel_quant.schema import catalog, semconv
 from tests.fixtures.figures import ATTRIBUTES, named
 from tests.fixtures.steps import audit_of, steps_below, steps_by
+from tests.fixtures.written_weights import assert_described
 from tests.integration.quark.conftest import FloatModels, QuarkRun
 from tests.integration.quark.expected import USAGE, checkpoints_of, onnx_steps, torch_steps
 
@@ -69,6 +70,22 @@ def test_each_checkpoint_that_was_written_is_audited(torch_run: QuarkRun) -> Non
         f"{torch_run.out}/safetensors": "as configured: 8 of 8 layers int8, 8.96 kB as forecast",
         f"{torch_run.out}/files": "as configured: 1 of 1 layer int8, 760 B as forecast",
     }
+
+
+def test_what_is_said_of_weights_is_what_the_written_checkpoints_have(torch_run: QuarkRun) -> None:
+    # To import torch takes seconds.
+    from safetensors.torch import load_file
+
+    from tests.integration.libraries.programs.written import weights_of
+
+    for name, folder in (
+        ("Export HF Safetensors", "safetensors"),
+        ("File-to-File Quantization", "files"),
+    ):
+        [file] = (torch_run.out / folder).glob("*.safetensors")
+        weights = [each._asdict() for each in weights_of(load_file(file))]
+        assert weights
+        assert_described(torch_run.otlp.span(name), weights)
 
 
 def test_each_step_has_its_resource_use(case: Case) -> None:

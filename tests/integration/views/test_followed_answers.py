@@ -63,12 +63,12 @@ def out_of_memory():
 def disk_full():
     with otel_quant.step("Export"), open("small/model.bin", "wb") as file:
         while True:
-            file.write(bytes(1 << 20))
+            file.write(bytes(1 << 20))  # fills here
 
 def work(rank):
     with otel_quant.step("Quantize shard"):
         if rank == 1:
-            raise ValueError("shard 1 has no scales")
+            raise ValueError("shard 1 has no scales")  # raises here
         time.sleep(2)
 
 def one_fails():
@@ -154,8 +154,8 @@ PROBLEMS: Final = {
     "leak": Problem("", ("Memory kept growing in Calibration", "MB with each sample"), "leaks here"),
     "left_in_float": Problem("", ("Einsum `y` stayed in float, 100.0 % of the MACs",)),
     "out_of_memory": Problem("ulimit -v 1600000;", ("limit of the address space", "MemoryError"), "takes here", is_bad=True),
-    "disk_full": Problem("", ("disk full", "No space left on device"), is_bad=True),
-    "one_fails": Problem("", ("ValueError: shard 1 has no scales",), is_bad=True),
+    "disk_full": Problem("", ("disk full", "No space left on device"), "fills here", is_bad=True),
+    "one_fails": Problem("", ("ValueError: shard 1 has no scales",), "raises here", is_bad=True),
 }  # fmt: skip
 
 

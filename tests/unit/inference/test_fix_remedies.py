@@ -135,6 +135,19 @@ def with_addition(rank: int, *, bias: tuple[int, ...] = (16,), quantized: bool =
     return graph
 
 
+def around_a_relu(*, read: bool = False) -> Builder:
+    """A Conv whose result is quantized on both sides of a Relu, and perhaps given out."""
+    graph, value = image()
+    first = graph.quantized(conv(graph, value, "c"), scale=0.3)
+    clamped = graph.node("Relu", [first], "relu")
+    graph.output(
+        graph.quantized(conv(graph, graph.quantized(clamped, np.uint8(0), 0.2), "d"), scale=0.5)
+    )
+    if read:
+        graph.output(first)
+    return graph
+
+
 def rounded_twice(*, read: bool = False) -> Builder:
     """A Conv behind two quantizations in a row, of which another node reads the first."""
     graph = Builder([1, 8, 8, 8])
@@ -256,6 +269,7 @@ PLANTED: dict[str, tuple[str, Callable[[], Builder], Callable[[], Builder], int]
         "matmul_add", lambda: with_addition(2, bias=(1, 16), quantized=True), lambda: with_addition(2, bias=(8, 16)), 1
     ),
     "addition": ("matmul_add", lambda: with_addition(3), lambda: with_addition(3, quantized=True), 1),
+    "double around a Relu": ("double", around_a_relu, lambda: around_a_relu(read=True), 2),
     "double": ("double", rounded_twice, lambda: rounded_twice(read=True), 1),
     "pair that is a Relu too": (
         "pairs", lambda: pair("Exp", 0), lambda: pair("Conv", 0), 1

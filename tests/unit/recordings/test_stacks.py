@@ -118,13 +118,15 @@ def test_time_of_a_step_without_lines_is_a_row(tmp_path: Path) -> None:
         ({CPU: 0.7, semconv.CPU_SYSTEM: 0.0}, (1,), None),  # too little of them was seen
     ],
 )
+@pytest.mark.parametrize(("name", "kind"), [("Layer", "Layer"), ("layer.{}.fc", "layer.*.fc")])
 def test_equal_short_steps_have_a_verdict_together(
-    attributes: dict[str, Any], times: tuple[int, ...], expected: str | None, tmp_path: Path
-) -> None:
+    attributes: dict[str, Any], times: tuple[int, ...], expected: str | None, name: str, kind: str, tmp_path: Path,
+) -> None:  # fmt: skip
     every = [(0, (MAIN,), Amounts(10**9 * each, 10**9 * each)) for each in times]
     of_one = recorded(tmp_path, every)
     steps = tuple(
-        step(at, "Layer", at * 0.8, at * 0.8 + 0.7, attributes=attributes) for at in range(10)
+        step(at, name.format(at), at * 0.8, at * 0.8 + 0.7, attributes=attributes)
+        for at in range(10)
     )
     other = step(10, "Other", 8.0, 9.0, attributes=attributes)
     (run,) = of_one.runs
@@ -133,7 +135,7 @@ def test_equal_short_steps_have_a_verdict_together(
     assert not list(alike(recording, steps_in(recording), 7.1))
     found = list(alike(recording, steps_in(recording), 6.9))
     assert [(each.step.name, often) for each, often in found] == (
-        [] if BOUND in attributes else [("Layer", 10)]
+        [] if BOUND in attributes else [(kind, 10)]
     )
     assert [each.step.attributes.get(BOUND) for each, _ in found] == (
         [] if BOUND in attributes else [expected]

@@ -29,6 +29,7 @@ MODULES = {
     "health_check": "healthcheckextension",
     "file_storage": "filestorage",
     "bearertokenauth": "bearertokenauthextension",
+    "k8s_attributes": "k8sattributesprocessor",
 }
 
 
@@ -39,7 +40,7 @@ def load(name: str) -> dict[str, Any]:
 def test_the_manifest_has_exactly_the_configured_components_of_one_release() -> None:
     named = {
         (section, MODULES[component.split("/")[0]])
-        for name in NAMES
+        for name in (*NAMES, "kubernetes")
         for section in SECTIONS
         for component in load(name).get(section, {})
     }

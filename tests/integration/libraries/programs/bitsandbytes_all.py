@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import torch
 import transformers
 from bitsandbytes import functional, nn
 from watched import in_every_way, write_tiny
+from written import note
 
 SAMPLE = torch.randn(2, 64, generator=torch.Generator().manual_seed(1))
 
@@ -21,18 +23,24 @@ def moved(
     torch.manual_seed(2)
     model = torch.nn.Sequential(make(), torch.nn.ReLU(), make())
     place(model)
-    return model(SAMPLE)
+    return note(model, sys._getframe(1).f_code.co_name)(SAMPLE)
+
+
+def _nf4() -> torch.nn.Module:
+    return nn.Linear4bit(64, 64, quant_type="nf4", compute_dtype=torch.float32)
 
 
 def four_bits() -> torch.Tensor:
-    def make() -> torch.nn.Module:
-        return nn.Linear4bit(64, 64, quant_type="nf4", compute_dtype=torch.float32)
-
-    return moved(make, lambda model: model.to("cpu"))
+    return moved(_nf4, lambda model: model.to("cpu"))
 
 
 def eight_bits() -> torch.Tensor:
     return moved(lambda: nn.Linear8bitLt(64, 64, has_fp16_weights=False), lambda model: model.cpu())
+
+
+def several() -> torch.Tensor:
+    kinds = iter((_nf4, lambda: nn.Linear8bitLt(64, 64, has_fp16_weights=False)))
+    return moved(lambda: next(kinds)(), lambda model: model.to("cpu"))
 
 
 def one_weight() -> torch.Tensor:
@@ -43,7 +51,7 @@ def loaded(config: transformers.BitsAndBytesConfig) -> torch.Tensor:
     model = transformers.AutoModelForCausalLM.from_pretrained(
         "tiny", quantization_config=config, device_map="cpu"
     )
-    return model(torch.arange(4).reshape(1, 4)).logits
+    return note(model, sys._getframe(1).f_code.co_name)(torch.arange(4).reshape(1, 4)).logits
 
 
 def loaded_in_4_bits() -> torch.Tensor:
@@ -66,7 +74,16 @@ def failing() -> torch.Tensor:
     raise AssertionError("expected an exception")
 
 
-WAYS = (four_bits, eight_bits, one_weight, loaded_in_4_bits, loaded_in_8_bits, nothing, failing)
+WAYS = (
+    four_bits,
+    eight_bits,
+    several,
+    one_weight,
+    loaded_in_4_bits,
+    loaded_in_8_bits,
+    nothing,
+    failing,
+)
 
 
 def main() -> None:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import torch
 import transformers
-from hqq.core.quantize import BaseQuantizeConfig
+from hqq.core.quantize import BaseQuantizeConfig, HQQLinear
 from hqq.models.hf.base import AutoHQQHFModel
 from watched import write_tiny
+from written import note
 
 import otel_quant
 
@@ -24,6 +25,7 @@ def main() -> None:
             compute_dtype=torch.float32,
             device="cpu",
         )
+    note(model, "language model")
     assert model(torch.arange(4).reshape(1, 4)).logits.shape == (1, 4, 32)
     some = transformers.LlamaForCausalLM.from_pretrained("tiny")
     with otel_quant.step("one kind of layer"):
@@ -33,6 +35,15 @@ def main() -> None:
             compute_dtype=torch.float32,
             device="cpu",
         )
+    note(some, "one kind of layer")
+    layers = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))
+    with otel_quant.step("by hand"):
+        for index, (bits, size) in enumerate(((4, 32), (2, 16))):
+            config = BaseQuantizeConfig(nbits=bits, group_size=size)
+            layers[index] = HQQLinear(
+                layers[index], config, compute_dtype=torch.float32, device="cpu"
+            )
+    note(layers, "by hand")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from optimum.quanto import Calibration, freeze, qint8, quantize
 from watched import Progress
+from written import note
 
 import otel_quant
 
@@ -23,6 +24,13 @@ def main() -> None:
             model(sample)
             model(sample)
         freeze(model)
+    note(model, "in place")
+    several = torch.nn.Sequential(torch.nn.Linear(256, 128), torch.nn.Linear(128, 64))
+    with otel_quant.step("in turn"):
+        quantize(several, weights="qint4", include="0")
+        quantize(several, weights="qint8", include="1")
+        freeze(several)
+    note(several, "in turn")
     with otel_quant.step("failing"):
         try:
             with Calibration():

@@ -12,6 +12,7 @@ import torch
 from torch.ao import quantization as tq
 from torch.ao.quantization import quantize_fx
 from watched import in_every_way
+from written import note
 
 import otel_quant
 
@@ -47,6 +48,14 @@ def copied() -> torch.nn.Module:
     assert not another._forward_pre_hooks  # what watches the model is in no copy of it
     calibrate(another, 2)
     return tq.convert(another, inplace=True)
+
+
+def fx_copied() -> torch.nn.Module:
+    mapping = tq.get_default_qconfig_mapping("fbgemm")
+    prepared = quantize_fx.prepare_fx(model()[1:4], mapping, (SAMPLE,))
+    another = copy.deepcopy(prepared)
+    another(SAMPLE)
+    return quantize_fx.convert_fx(another)
 
 
 def in_steps() -> torch.nn.Module:
@@ -116,14 +125,14 @@ def failing_in_calibration() -> torch.nn.Module:
 
 
 WAYS = (
-    eager, copied, in_steps, all_in_one, all_in_one_by_name, dynamic, dynamic_mapped, fx, fx_forward, fx_trained, failing,
+    eager, copied, fx_copied, in_steps, all_in_one, all_in_one_by_name, dynamic, dynamic_mapped, fx, fx_forward, fx_trained, failing,
     failing_in_calibration,
 )  # fmt: skip
 
 
 def quantized(way: Callable[[], torch.nn.Module]) -> torch.Tensor:
     """Quantizes in one way and returns what the model answers."""
-    return way()(SAMPLE)
+    return note(way(), way.__name__)(SAMPLE)
 
 
 def main() -> None:

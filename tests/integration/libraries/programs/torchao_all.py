@@ -10,9 +10,12 @@ import torch
 import transformers
 from torchao.prototype.smoothquant import SmoothQuantConfig
 from torchao.quantization import (
+    FqnToConfig,
     Int8DynamicActivationInt8WeightConfig,
     Int8DynamicActivationIntxWeightConfig,
     Int8WeightOnlyConfig,
+    IntxWeightOnlyConfig,
+    MappingType,
     PerGroup,
     quantize_,
 )
@@ -23,6 +26,7 @@ from torchao.quantization.pt2e.quantizer.x86_inductor_quantizer import (
 )
 from torchao.quantization.qat import QATConfig
 from watched import in_every_way, write_tiny
+from written import note
 
 warnings.simplefilter("ignore")
 SAMPLE = torch.randn(2, 8, generator=torch.Generator().manual_seed(1))
@@ -37,6 +41,27 @@ def model() -> torch.nn.Module:
 def in_place() -> torch.Tensor:
     made = model()
     quantize_(made, Int8WeightOnlyConfig(version=2))
+    return note(made)(SAMPLE)
+
+
+def _in_groups() -> IntxWeightOnlyConfig:
+    return IntxWeightOnlyConfig(torch.int4, PerGroup(4), MappingType.ASYMMETRIC)
+
+
+def by_name() -> torch.Tensor:
+    """Two kinds of weights, by the names of layers."""
+    made = model()
+    quantize_(
+        made, FqnToConfig({"0": Int8WeightOnlyConfig(version=2), "2": _in_groups()}), filter_fn=None
+    )
+    return note(made)(SAMPLE)
+
+
+def in_turn() -> torch.Tensor:
+    """One call for the first layer, another for the last."""
+    made = model()
+    quantize_(made, Int8WeightOnlyConfig(version=2), filter_fn=lambda _, name: name == "0")
+    quantize_(made, _in_groups(), filter_fn=lambda _, name: name == "2")
     return made(SAMPLE)
 
 
@@ -56,7 +81,7 @@ def static_in_place() -> torch.Tensor:
     for _ in range(3):
         made(SAMPLE)
     quantize_(made, SmoothQuantConfig(base_config=base, step="convert"))
-    return made(SAMPLE)
+    return note(made)(SAMPLE)
 
 
 def in_groups() -> torch.Tensor:
@@ -66,13 +91,13 @@ def in_groups() -> torch.Tensor:
     quantize_(made, QATConfig(base, step="prepare"))
     made(torch.ones(2, 64))
     quantize_(made, QATConfig(base, step="convert"))
-    return made(torch.ones(2, 64))
+    return note(made)(torch.ones(2, 64))
 
 
 def language_model() -> torch.Tensor:
     config = transformers.TorchAoConfig(Int8WeightOnlyConfig(version=2))
     made = transformers.AutoModelForCausalLM.from_pretrained("tiny", quantization_config=config)
-    return made(TOKENS).logits
+    return note(made)(TOKENS).logits
 
 
 def not_quantized() -> torch.Tensor:
@@ -88,7 +113,7 @@ def failing() -> torch.Tensor:
 
 
 WAYS: tuple[Callable[[], torch.Tensor], ...] = (
-    in_place, static_in_place, in_groups, pt2e, language_model, not_quantized, failing
+    in_place, by_name, in_turn, static_in_place, in_groups, pt2e, language_model, not_quantized, failing
 )  # fmt: skip
 
 

@@ -1,0 +1,138 @@
+"""A recording in an object store: what was added to its files since the last time is an object of its own.
+
+``URL/NAME/000001.recording.tar.gz`` and so on: each is a tar of pieces of files, and the name of a piece is
+``FILE@OFFSET``: what the file has from that byte on. A file that grows is moved once; one that is
+replaced whole is a piece at 0, and an empty one there says that it is gone. So the first so many
+objects are the recording as it was when the last of them was made. An object is never made twice.
+"""
+
+from __future__ import annotations
+
+import re
+import tarfile
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from importlib.util import find_spec
+from io import BytesIO
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from otel_quant.base.secrets import masked
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
+    from obstore.store import ClientConfig, RetryConfig
+
+_SCHEMES: Final = ("s3://", "gs://", "az://", "file://")
+Pieces: TypeAlias = Mapping[str, tuple[int, bytes]]  # By the file's name: offset, and what follows
+
+_ENDING: Final = ".recording.tar.gz"
+_PIECE: Final = re.compile(r"([^/\\@.][^/\\]*)@([0-9]+)")
+_AT_ONCE: Final = 16  # Objects that are read at the same time
+_LONGEST: Final = 300  # Characters of a reason
+# HTTP without TLS where the endpoint that the user names is one
+_CLIENT: Final[ClientConfig] = {"connect_timeout": "5s", "timeout": "20s", "allow_http": True}
+_RETRY: Final[RetryConfig] = {"max_retries": 2, "retry_timeout": timedelta(seconds=10)}
+
+
+class StoreError(ValueError):
+    """What a store did not do, in one line without secrets."""
+
+
+class TakenError(StoreError):
+    """An object of this name is there."""
+
+
+def require(package: str, extra: str) -> None:
+    """Makes sure that a package is there."""
+    if find_spec(package) is None:
+        raise StoreError(f"the package {package} is missing; pip install 'otel-quant[{extra}]'")
+
+
+def require_store(url: str) -> None:
+    """Makes sure that a URL can be used here."""
+    if not url.startswith(_SCHEMES):
+        raise StoreError(f"{masked(url)}: expected a URL that begins with {', '.join(_SCHEMES)}")
+    require("obstore", "store")
+
+
+def reason_in(error: Exception, url: str) -> str:
+    """Returns why a store has failed, in one line: without the queries of addresses, which may hold keys."""
+    text = " ".join(str(error).partition("\n\n")[0].partition("<?xml")[0].split())
+    reason = masked(re.sub(r"\?\S*", "", text), is_prose=True)[:_LONGEST]
+    return f"{masked(url)}: {reason or type(error).__name__}"
+
+
+@contextmanager
+def _store_errors(url: str) -> Iterator[None]:
+    from obstore.exceptions import AlreadyExistsError, BaseError
+
+    try:
+        yield
+    except (BaseError, OSError, EOFError, tarfile.TarError) as error:
+        kind = TakenError if isinstance(error, AlreadyExistsError) else StoreError
+        raise kind(reason_in(error, url)) from None
+
+
+class RecordingStore:
+    """A place in a store, by its URL. Every method raises :class:`StoreError`."""
+
+    def __init__(self, url: str, *, makes_folder: bool = False) -> None:
+        require_store(url)
+        from obstore.store import from_url
+
+        self.url = url.rstrip("/")
+        with _store_errors(url):
+            if url.startswith("file://"):
+                self._store = from_url(url, mkdir=makes_folder)
+            else:
+                self._store = from_url(url, client_options=_CLIENT, retry_config=_RETRY)
+
+    def recordings(self, below: str | None = None) -> dict[str, list[ObjectMeta]]:
+        """Returns the objects of each recording here, or in a folder here, in order, up to one that is missing."""
+        import obstore
+
+        found: defaultdict[str, list[ObjectMeta]] = defaultdict(list)
+        with _store_errors(self.url):
+            known = {
+                each["path"]: each for some in obstore.list(self._store, below) for each in some
+            }
+        for path in sorted(known):
+            folder, _, name = path.rpartition("/")
+            if name == f"{len(found.get(folder, ())) + 1:06}{_ENDING}":
+                found[folder].append(known[path])
+        return found
+
+    def read(self, objects: Sequence[ObjectMeta]) -> dict[str, tuple[bytes, ObjectMeta]]:
+        """Returns the files that objects of a recording have together, each with the last object that has a piece of it."""
+        import obstore
+
+        def content(each: ObjectMeta) -> BytesIO:
+            return BytesIO(obstore.get(self._store, each["path"]).bytes())
+
+        files: dict[str, tuple[bytearray, ObjectMeta]] = {}
+        with _store_errors(self.url), ThreadPoolExecutor(_AT_ONCE) as pool:
+            for each, made in zip(objects, pool.map(content, objects), strict=True):
+                with tarfile.open(fileobj=made, mode="r:gz") as tar:
+                    for member in tar:
+                        piece, match = tar.extractfile(member), _PIECE.fullmatch(member.name)
+                        if piece is not None and match is not None:
+                            data = files.get(match[1], (bytearray(), each))[0]
+                            data[int(match[2]) :] = piece.read()
+                            files[match[1]] = data, each
+        return {name: (bytes(data), last) for name, (data, last) in files.items() if data}
+
+    def add(self, folder: str, number: int, pieces: Pieces) -> None:
+        """Makes the next object of a recording; :class:`TakenError` if it is there."""
+        import obstore
+
+        path, made = f"{folder}/{number:06}{_ENDING}", BytesIO()
+        with tarfile.open(fileobj=made, mode="w:gz", compresslevel=3) as tar:
+            for name, (offset, data) in pieces.items():
+                member = tarfile.TarInfo(f"{name}@{offset}")
+                member.size = len(data)
+                tar.addfile(member, BytesIO(data))
+        with _store_errors(self.url):
+            obstore.put(self._store, path, made.getvalue(), mode="create", use_multipart=False)

@@ -1,0 +1,153 @@
+"""Uploads a recording while it is made: each minute what is new, as an object of its own.
+
+The launcher does it, which outlives the program; a store that fails touches neither. What was sent is known from what
+is in the store: `otel-quant upload` goes on where a launcher that was killed has stopped, and two uploads of one
+recording send each byte once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+import threading
+import time
+from collections.abc import Iterator
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from otel_quant.base.fault_boundary import FAULTS, start_thread
+from otel_quant.base.files import open_regular
+from otel_quant.base.log import LOG
+from otel_quant.base.secrets import masked
+from otel_quant.format.event_file import MANIFEST
+from otel_quant.format.store import RecordingStore, StoreError, TakenError
+
+_FIRST: Final = 5.0
+_EVERY: Final = (
+    60.0  # Seconds between two uploads; the first come sooner, for a program that is killed soon
+)
+_LAST: Final = 30.0  # Seconds that the end of a program waits for the last one at most
+_SLOW: Final = "it took too long"
+_TRIES: Final = 5  # How often another upload of the recording may be first
+_LARGEST: Final = 8_000_000  # Bytes of files in one object
+_SMALL: Final = 64_000  # Bytes of a file that is sent each time that it is replaced
+_RARELY: Final = 600.0  # Seconds between two of a larger one, before the end
+
+
+class _Sent(NamedTuple):
+    """What the store has of a file."""
+
+    size: int
+    digest: bytes
+    at: float = -_RARELY  # When it was sent from its beginning, by the monotonic clock in seconds
+
+
+class Upload:
+    """The upload of one recording. Any number of threads may use it."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self._folder, self._asked = folder.resolve(), url.rstrip("/")
+        self._lock, self._ended = threading.Lock(), threading.Event()
+        self._sent: dict[str, _Sent] = {}
+        self._store: RecordingStore | None = None
+        self._name, self._objects = "", 0
+        self._problem = _SLOW
+
+    @property
+    def url(self) -> str:
+        """The URL of the recording in the store, without a secret."""
+        return masked(f"{self._asked}/{self._name or self._folder.name}")
+
+    def send(self, *, is_last: bool = True) -> int:
+        """Sends what the store does not have; returns how many bytes. Raises :class:`StoreError`."""
+        sent = 0
+        with self._lock:
+            store = self._store = self._store or RecordingStore(self._asked, makes_folder=True)
+            for _ in range(_TRIES):
+                try:
+                    if not self._name:
+                        self._take_place(store)
+                    size = _LARGEST
+                    while size == _LARGEST and (new := dict(self._new(is_last=is_last))):
+                        pieces = {name: piece for name, (piece, _) in new.items()}
+                        store.add(self._name, self._objects + 1, pieces)
+                        self._objects += 1
+                        self._sent |= {name: known for name, (_, known) in new.items()}
+                        size = sum(len(data) for _, data in pieces.values())
+                        sent += size
+                    return sent
+                except TakenError:  # another upload was first, or an answer was lost
+                    self._name = ""
+        raise StoreError(f"{self.url}: other uploads of it were under way")
+
+    def send_until_the_end(self) -> None:
+        """Sends again and again until :meth:`end`."""
+        pause = _FIRST
+        while not self._ended.wait(pause):
+            self._try(is_last=False)
+            pause = min(2 * pause, _EVERY)
+
+    def end(self) -> str:
+        """Sends the rest, for a bounded time; returns a line with the place, none where it has failed."""
+        self._ended.set()
+        thread = start_thread(lambda: self._try(is_last=True), "otel-quant last upload")
+        if thread is not None:
+            thread.join(_LAST)
+        if not self._problem:
+            return f"\nuploaded:  {self.url}"
+        later = shlex.join(("otel-quant", "upload", str(self._folder), masked(self._asked)))
+        LOG.warning("--upload: %s. To upload what is missing: %s", self._problem, later)
+        return ""
+
+    def _try(self, *, is_last: bool) -> None:
+        with FAULTS.kept_in("--upload"):
+            try:
+                self.send(is_last=is_last)
+                self._problem = "" if is_last else _SLOW
+            except StoreError as error:
+                self._problem = str(error)
+
+    def _take_place(self, store: RecordingStore) -> None:
+        """Finds the place of this recording, where no other one is, and what the store has of it."""
+        own = _identity(self._read(MANIFEST))
+        for number in itertools.count():
+            name = f"{self._folder.name}-{number}" if number else self._folder.name
+            objects = store.recordings(name).get(name, [])
+            files = {name: data for name, (data, _) in store.read(objects).items()}
+            if not objects or (own and own == _identity(files.get(MANIFEST, b""))):
+                break
+        self._name, self._objects = name, len(objects)
+        self._sent = {name: _Sent(len(data), _digest(data)) for name, data in files.items()}
+
+    def _new(self, *, is_last: bool) -> Iterator[tuple[str, tuple[tuple[int, bytes], _Sent]]]:
+        """Yields a piece of each file that has changed, as many as fit into an object, and what the store has then."""
+        room, now = _LARGEST, time.monotonic()
+        names = {path.name for path in self._folder.iterdir() if not path.name.startswith(".")}
+        for name in sorted(names | self._sent.keys()):
+            data, known = self._read(name), self._sent.get(name, _Sent(0, _digest(b"")))
+            whole = memoryview(data)  # which makes no copies
+            begin = known.size if _digest(whole[: known.size]) == known.digest else 0
+            piece = data[begin : begin + room]
+            is_due = begin or is_last or len(data) <= _SMALL or now - known.at >= _RARELY
+            if room and is_due and (piece or begin < known.size):
+                room -= len(piece)
+                size, at = begin + len(piece), known.at if begin else now
+                yield name, ((begin, piece), _Sent(size, _digest(whole[:size]), at))
+
+    def _read(self, name: str) -> bytes:
+        """Returns what a file has; nothing where it is gone."""
+        try:
+            with open_regular(self._folder / name) as file:
+                return file.read()
+        except OSError:
+            return b""
+
+
+def _digest(data: bytes | memoryview) -> bytes:
+    return blake2b(data, digest_size=16).digest()
+
+
+def _identity(manifest: bytes) -> bytes:
+    """Returns the part of a manifest that stays as it was made: when and by which process."""
+    return manifest.partition(b'"origin"')[0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf, isfinite
@@ -417,20 +417,12 @@ def layer_errors(
     )
     found = [_measured(each, own, base, ran, expected) for each in layers]
     likes_of = {its: expected[like] for its, like, _ in judged.values()}
-    worst = _worst(likes_of, ran)
-    near = sorted(
-        (decibels, i, part)
-        for i, each in enumerate(found)
-        for part in ("own", "weights")
-        if (decibels := each.get(part) or inf) <= worst + _NEAR < inf
-    )
-    for _, i, part in near[:_MOST_TRIED]:
-        if "lost" in found[i] or layers[i].result in own.copied:
-            continue
-        if rounded := _in_float(layers[i], part, own, base, {**expected, **ran}):
-            with own.swapped(rounded):
-                better = own.run(likes_of, feeds, options, folder)
-                found[i]["lost"] = _worst(likes_of, better) - worst
+
+    def tried(rounded: Mapping[str, Any]) -> float:
+        with own.swapped(rounded):
+            return _worst(likes_of, own.run(likes_of, feeds, options, folder))
+
+    _add_lost(found, layers, _worst(likes_of, ran), tried, (own, base, {**expected, **ran}))
     changed = [each for each in found if each.get("own") is not None or "weights" in each]
     in_front = {
         it: [kind, _worst({its: expected[of]}, ran)]
@@ -439,6 +431,23 @@ def layer_errors(
     }
     not_finite = _not_finite(own, floats, ran, expected)
     return {"layers": changed, "not_finite": not_finite, "in_front": in_front}
+
+
+def _add_lost(
+    found: Sequence[Any], layers: Sequence[QuantizedLayer], worst: float,
+    tried: Callable[[Mapping[str, Any]], float], given: tuple[TensorFile, TensorFile, Any],
+) -> None:  # fmt: skip
+    """Adds what the outputs lose by the worst layers: a run each, with what it was before rounding."""
+    near = sorted(
+        (decibels, i, part)
+        for i, each in enumerate(found)
+        for part in ("own", "weights")
+        if (decibels := each.get(part) or inf) <= worst + _NEAR < inf
+    )
+    for _, i, part in near[:_MOST_TRIED]:
+        is_known = "lost" in found[i] or layers[i].result in given[0].copied
+        if not is_known and (rounded := _in_float(layers[i], part, *given)):
+            found[i]["lost"] = tried(rounded) - worst
 
 
 def _judged(own: TensorFile, output: str, base: TensorFile, like: str) -> tuple[str, str, str]:

@@ -496,10 +496,10 @@ class OnnxModel(InProcess):
         is_by_place = base.outputs.keys().isdisjoint(self.outputs)
         likes = zip(self.outputs, base.outputs if is_by_place else self.outputs, strict=False)
         for name, like in likes if isinstance(base, OnnxModel) else ():
-            if self._has_probabilities(name) != base._has_probabilities(like):
+            if _has_probabilities(self, name) != _has_probabilities(base, like):
                 why = f"a Softmax or Sigmoid makes output {name!r} of one of the two alone"
-                outputs = tuple(it for it in found.outputs if it.name != name)
-                found = replace(found, outputs=outputs, problem=why)
+                others = tuple(it for it in found.outputs if it.name != name)
+                found = replace(found, outputs=others, problem=why)
         outputs = [
             replace(it, behind=operator, sqnr_in_front=decibels)
             for it in found.outputs
@@ -511,9 +511,10 @@ class OnnxModel(InProcess):
             return replace(found, problem=f"--layers: {why}")
         return replace(found, layers=self.layers)
 
-    def _has_probabilities(self, name: str) -> bool:
-        op = self.file.past(self.file.maker_of(name), {*QDQ, *CARRIES})
-        return op is not None and op.kind in PROBABILITIES
+
+def _has_probabilities(model: Any, output: str) -> bool:
+    op = model.file.past(model.file.maker_of(output), {*QDQ, *CARRIES})
+    return op is not None and op.kind in PROBABILITIES
 
 
 def _fed(path: str, options: Options) -> FileGraph:

@@ -36,6 +36,9 @@ _PLACES: Final = {
 }
 """Producer of a file -> where its quantizer takes the names of nodes."""
 
+_BY_CODES: Final = ("QLinear", "QGemm")
+"""Beginnings of operators that take and make integers: there is nothing to leave in float by."""
+
 _MET: Final = "the budget is met as it is"
 _NOTHING: Final = "no node gains enough by it"
 
@@ -68,7 +71,9 @@ def advise(wanted: AdviceWanted, options: Options) -> AdviceResult:
     if found is None and (budget or wanted.target == "size"):
         known = "sqnr>=35dB, sqnr>=+3dB, latency<=5ms, latency<=1.2x, size<=20MB or size<=2x"
         raise FixError(f"budget {budget!r} for {wanted.target}: expected {known}")
-    read_quantized(wanted.model)
+    if any(it.op_type.startswith(_BY_CODES) for it in read_quantized(wanted.model).graph.node):
+        why = "has operators on integers; expected quant_format=QuantFormat.QDQ of the quantizer"
+        raise FixError(f"{wanted.model}: {why}")
     try:
         with ExitStack() as kept:
             return _Advising(replace(wanted, budget=budget), options, kept).result()

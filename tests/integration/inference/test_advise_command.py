@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 
@@ -15,6 +16,7 @@ import otel_quant
 from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
 from tests.fixtures.advised import float_net
+from tests.fixtures.onnx_builder import Builder
 from tests.fixtures.programs import run as run_program
 from tests.integration.inference.conftest import run
 
@@ -138,3 +140,17 @@ def test_from_python(folder: Path) -> None:
     assert result.left == ("c2",)
     growth = next(each.growth for each in result.nodes if each.name == "c2")
     assert growth == 3 * 32 * 32 * 9
+
+
+def test_a_model_of_operators_on_integers_is_refused_with_the_form_that_is_expected(
+    folder: Path,
+) -> None:
+    graph = Builder([2, 8])
+    how = graph.how("s", np.uint8(0), 0.1)
+    codes = graph.node("QuantizeLinear", ["x", *how], "q")
+    made = graph.node("QLinearSigmoid", [codes, *how, *how], "sig", domain="com.microsoft")
+    graph.output(graph.node("DequantizeLinear", [made, *how], "y"))
+    graph.save(folder / "operators.onnx")
+    _, said = run(folder, "advise", "float.onnx", "operators.onnx", code=1)
+    expected = "has operators on integers; expected quant_format=QuantFormat.QDQ of the quantizer"
+    assert said == f"otel-quant: operators.onnx: {expected}\n"

@@ -16,6 +16,7 @@ from otel_quant.diagnosis.stack_trees import Stacks
 from otel_quant.format.curve import CurveFile, read_curve
 from otel_quant.format.event_file import as_json, process_file, stacks_as_lists
 from otel_quant.inference.results import (
+    Finding,
     InferenceResult,
     Latency,
     MemoryUse,
@@ -367,6 +368,36 @@ def test_a_phone_shows_two_models_of_a_hundred_nodes_in_ten_windows_and_cuts_no_
     assert page.page.evaluate("document.documentElement.scrollHeight") < 10 * 800
     for caption in page.page.locator("caption").all_inner_texts():
         assert len(caption) < 40, caption
+
+
+@pytest.mark.parametrize("color_scheme", ["light", "dark"])
+def test_layers_with_verdicts_and_reasons_fit_a_window_of_800_pixels(
+    opened: Open, color_scheme: str
+) -> None:
+    reason = "a Relu or Clip stands between it and the QuantizeLinear behind, whose range does not make it superfluous"
+    names = [f"/layers/layers.{i}/layers.{i}.1/layers/layers.3/Conv" for i in range(3)]
+    models = []
+    for name, factor in (("mobilenet.onnx", 1), ("mobilenet-int8.onnx", 9)):
+        kernels = tuple(
+            RanKernel(f"k{node}", "Conv" if factor == 1 else "FusedConv", node, 1, "CPU", 20.0 * factor, 0.3, 1, ("float32 8",), ("float32 8",), 9)
+            for node in names
+        )  # fmt: skip
+        findings = tuple(
+            Finding("in_float", node, f"Conv `{node}` ran in float: {reason}", "", 180.0, 0.3, (f"k{node}",), "")
+            for node in names
+        ) if factor > 1 else ()  # fmt: skip
+        latency = Latency(0.006 * factor, noise=0.01, ratio=1.0 * factor, is_apart=factor > 1)
+        ran = Ran(9, 600.0 * factor, kernels)
+        models.append(
+            ModelResult(name, latency=latency, ran=ran, findings=findings, is_quantized=factor > 1)
+        )
+    html = page_text(inference.document(InferenceResult(tuple(models), "1.32.0", {}, 0.25, 2)))
+    page = opened(html, color_scheme=color_scheme, viewport={"width": 800, "height": 900}).page
+    row = page.locator("#inference-layers-1 tbody tr").first.inner_text()
+    assert "costs more than it gains" in row
+    assert reason in row
+    wider = "[...document.querySelectorAll('.scroll')].map(it => it.scrollWidth - it.clientWidth)"
+    assert max(page.evaluate(wider)) <= 0
 
 
 MATMUL = '<ir_version: 8, opset_import: ["" : 17]> g (float[N, 8] x) => (float[N, 8] y) { y = MatMul(x, w) }'

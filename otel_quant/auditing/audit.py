@@ -23,8 +23,8 @@ _TICK: Final = 0.02  # Seconds by which the times of files may be behind the clo
 def written_in(place: str | PathLike[str], since: float) -> Iterator[str]:
     """Yields the models that were written since a time: of a folder or those in it, or a file."""
     top = Path(place)
-    inner = (each for each in islice(top.iterdir(), _MOST_FOLDERS)) if top.is_dir() else ()
-    for own in (top, *sorted(each for each in inner if each.is_dir())):
+    inner = islice(top.iterdir(), _MOST_FOLDERS) if top.is_dir() else ()
+    for own in (top, *sorted(filter(Path.is_dir, inner))):
         files = [own, *own.glob("*.safetensors"), *own.glob("*.onnx")]
         if any(it.stat().st_mtime >= since - _TICK for it in files if it.is_file()):
             yield str(own)

@@ -164,17 +164,12 @@ def _compare(file: str, names: Any, placed: Mapping[str, str], problems: Problem
 
 
 def _check_times(index: Path, files: Iterable[Path], problems: Problems) -> None:
-    """Notes a shard that was written after the index, if all others were before: a copy has each later, or none."""
-    shards = [each for each in files if each.is_file()]
+    """Notes a shard that was written after the index, if all others were before: of a copy each is later, or none."""
     written = index.stat().st_mtime
-    later = [each for each in shards if each.stat().st_mtime > written + _LATER]
-    if (
-        len(later) == 1
-        and len(shards) > 2
-        and all(each.stat().st_mtime <= written for each in shards if each is not later[0])
-    ):
+    times = sorted((it.stat().st_mtime - written, it.name) for it in files if it.is_file())
+    if len(times) > 2 and times[-2][0] <= 0 and times[-1][0] > _LATER:
         what = "was written after the index, and the others before: of another run, or copied again"
-        problems.add("note", later[0].name, what)
+        problems.add("note", times[-1][1], what)
 
 
 def _check_total(index: Path, stored: int, whole: int, problems: Problems) -> None:

@@ -112,13 +112,12 @@ class Audit(NamedTuple):
         rest = f", and {counted(more, 'other problem')}" * bool(more)
         return f"{first.where} {first.what}{rest}; {self._summary()}"
 
-    @property
-    def figures(self) -> dict[str, int | str | tuple[str, ...]]:
-        """What is sent and recorded of it, by the last part of the attributes' names."""
+    def figures(self, *, paths: bool) -> dict[str, int | str | tuple[str, ...]]:
+        """Returns what is sent of it, by the last part of the attributes' names; without paths their number alone."""
         wrong = tuple(f"{each.where} {each.what}" for each in self.problems if each.fails)
         found = {"audit.problem_count": len(wrong)} if self.is_known else {}
         told = {"audit.problems": wrong[:_MOST_SENT]} if wrong else {}
-        return {**found, "audit.answer": self.answer, **told}
+        return {**found, "audit.answer": self.answer, **told} if paths else {**found}
 
     def _summary(self) -> str:
         done, left = self.of_state("quantized"), self.of_state("left out")

@@ -567,8 +567,9 @@ class StackSampler:
                     # The code itself is kept too, so that no other gets its id.
                     known = code, self._place_of(code, frame.f_lasti, frame.f_lineno or 0)
                     self._places[id(code), frame.f_lasti] = known
-                    if code in HELD and not _is_below_ours(frame):
-                        MISSED.add(HELD[code])
+                # At each look: the same line may have been seen in a step.
+                if HELD and code in HELD and not _is_below_ours(frame):
+                    MISSED.add(HELD[code])
                 if known[1] is not None:
                     lines.append(known[1])
                     inner = code

@@ -45,6 +45,7 @@ _OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "--no-command": {"action": "store_true", "help": "leave the program's arguments out of the recording"},
     "--otlp-files": {"action": "store_true", "help": "add traces, metrics and log records in files of OpenTelemetry's JSON-lines exporter"},
     "--on-warning": {"metavar": "COMMAND", "help": "run this in a shell, with JSON on its standard input, when memory will not suffice, a step stalls, or the program has ended"},
+    "--continues": {"metavar": "RECORDING", "help": "the recording of the same program, which was killed and now goes on from what it has left: times add up (default: one beside this, if the library says what it goes on from)"},
     "--fix": {"action": "store_true", "help": "after it, rewrite the quantized ONNX models that it has written, as `otel-quant fix` does; what pays is written beside them, as NAME.fixed.onnx"},
     "--mlflow": {"action": "store_true", "help": "log the run's figures and its report to the MLflow run MLFLOW_RUN_ID"},
     "--wandb": {"action": "store_true", "help": "log them to the Weights & Biases run WANDB_RUN_ID"},
@@ -90,6 +91,10 @@ def _run(options: argparse.Namespace | SimpleNamespace) -> int:
         raise UserError(f"no program is given; {_EXPECTED}", 2)
     if options.otlp_files:
         _require_exporter()
+    if options.continues is not None:
+        from otel_quant.cli.command import read_recording
+
+        read_recording(options.continues, "--continues: ", _OWN_FAILURE)
     if options.upload is not None:
         from otel_quant.format.store import StoreError, require_store
 

@@ -47,7 +47,9 @@ def recorded_to_its_end(
 
         upload = Upload(folder, options.upload)
         start_thread(upload.send_until_the_end, "otel-quant upload")
-    recording = LaunchedRecording(folder, began_ns, program.pid, arguments, environ)
+    recording = LaunchedRecording(
+        folder, began_ns, program.pid, arguments, environ, options.continues
+    )
     with _shown(folder, options.watch) as while_stopped:
         how = program.wait(while_stopped, recording.look_last)
         with FAULTS.kept_in("end of the recording"), suppress(KeyboardInterrupt):

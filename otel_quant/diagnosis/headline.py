@@ -30,7 +30,7 @@ def names_text(names: Sequence[str]) -> str:
 def error_text(error: str, message: str | None, line: object = None) -> str:
     """Returns an exception in words, with the line of the program if that is known, without a full stop."""
     text = f": {cut(message, LONGEST_MESSAGE)}" if message else ""
-    at = f", at {line}" if line and str(line) not in text else ""
+    at = f", at {line}" if line and "raised at " not in text else ""
     return f"{cut(error, LONGEST_NAME)}{text}".rstrip(".") + at
 
 

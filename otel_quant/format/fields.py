@@ -293,7 +293,7 @@ ENDING: Final = Fields("ending", {"time": number}, {
     "open_steps": many(text, "open_steps"), "memory": whole, "memory_limit": whole,
     "memory_limit_source": text, "memory_per_sample": _signed, "memory_per_layer": _signed,
     "memory_per_second": whole, "memory_of_others": whole, "processes": many(_row(text, whole), "processes"),
-    "advice": many(Fields("advice", {"text": text, "source": text}, {}), "advice"),
+    "lost": number, "saved": text, "resume": text, "advice": many(Fields("advice", {"text": text, "source": text}, {}), "advice"),
 })
 
 _FAILED: Final = {"pid": whole, "name": text, "began": whole, "ended": whole}
@@ -306,7 +306,7 @@ FAILED: Final = Fields("failed", _FAILED, {
 MANIFEST: Final = Fields("manifest", {}, {
     "began": whole, "clock": whole, "boot": text, "made_by": one_of("launcher", "process"), "pid": whole,
     "origin": attributes, "ended": whole, "ending": ENDING, "summary": by_name(number), "trace_id": digits(32),
-    "span_id": digits(16), "failed": many(FAILED, "failed"),
+    "span_id": digits(16), "failed": many(FAILED, "failed"), "continues": text,
 })
 
 _STACKS: Final = {"places": many(place, "places"), "steps": by_name(many(_stack_row, "steps"))}

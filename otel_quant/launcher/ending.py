@@ -33,6 +33,7 @@ from otel_quant.launcher.observer import INTERVAL, LastSeen, Observation, Observ
 from otel_quant.launcher.program import signal_name
 from otel_quant.launcher.start import TRACEPARENT, notes_in, now_ns, why_no_step
 from otel_quant.recordings import summary
+from otel_quant.recordings.continued import found_beside, lost_by_restart
 from otel_quant.recordings.failures import has_exit_code
 from otel_quant.recordings.model import (
     Advice,
@@ -111,7 +112,7 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
         open_steps=tuple(each.name for each in victim.steps), memory=memory, memory_limit=limit,
         memory_limit_source=source, memory_per_second=leak, memory_of_others=seen.memory_of_others,
         processes=last.processes if last is not None else (),
-        advice=_advice(known, cause, situation, recording), **grown,
+        advice=_advice(known, cause, situation, recording), **grown, **_left(recording, plain.time),
     )  # fmt: skip
     if victim.pid == seen.pid:
         return plain
@@ -260,6 +261,13 @@ def _advice(
     return (*of_memory, *advice_on(known.error, known.model, full))
 
 
+def _left(recording: Recording, ended: float) -> dict[str, Any]:
+    """Returns what an ending loses, and what the same program goes on from."""
+    lost, saved = lost_by_restart(recording, ended)
+    found = {"saved": str(saved), "resume": saved.place} if saved is not None else {}
+    return {"lost": round(lost, 1), **found}
+
+
 def _with_growth(known: causes.Situation, recording: Recording) -> causes.Situation:
     """Adds what has grown, and what comes after the last sample."""
     if known.where != "host":
@@ -356,8 +364,9 @@ class LaunchedRecording:
 
     def __init__(
         self, folder: Path, began_ns: int, pid: int, arguments: Sequence[str],
-        environ: Mapping[str, str],
+        environ: Mapping[str, str], continues: str | None = None,
     ) -> None:  # fmt: skip
+        self._continues = continues and str(Path(continues).resolve())
         self._folder, self._began_ns = folder, began_ns
         # The ids of the span above the spans of the program's processes
         ours = "" if TRACEPARENT in os.environ else environ.get(TRACEPARENT, "")
@@ -410,6 +419,9 @@ class LaunchedRecording:
         with FAULTS.kept_in("options of the program"):
             if " -" in self._command() and _learn_options(self._folder):
                 origin[semconv.PROCESS_COMMAND_LINE] = self._command()
+        with FAULTS.kept_in("run that is continued"):
+            if before := self._continues or found_beside(self._folder):
+                fields["continues"] = before
         with FAULTS.kept_in("manifest"):
             complete_manifest(self._folder, origin, **fields)
         with FAULTS.kept_in("end of the spans"):

@@ -69,7 +69,7 @@ def _names_us() -> bool:
     """Whether the text of the program has the name of this package: no finder is asked for it, which is imported."""
     texts = [each.encode(errors="replace") for each in sys.orig_argv]
     script = next((each for each in sys.orig_argv if each.endswith(".py")), "")
-    if os.path.isfile(script):
+    if os.path.isfile(script) and os.access(script, os.R_OK):
         with open(script, "rb") as file:
             texts.append(file.read())
     return any(b"otel_quant" in each for each in texts)

@@ -227,6 +227,9 @@ class Ending:
     memory_of_others: int | None = None  # What other programs of the machine used, in bytes
     processes: tuple[tuple[str, int], ...] = ()  # The largest, with their RSS in bytes
     advice: tuple[Advice, ...] = ()  # What would help, most useful first
+    lost: float | None = None  # Seconds of work that the same program has to do again
+    saved: str | None = None  # What it goes on from, in words
+    resume: str | None = None  # The folder of that
     why_no_step: str | None = None  # Why there is no step, if there is none
 
     @property
@@ -257,6 +260,9 @@ class Recording:
     # Trace and id of the span of the program; None where its launcher has sent none
     span: tuple[str, str] | None = None
     problems: tuple[str, ...] = ()  # What could not be read, one sentence each
+    continues: str | None = (
+        None  # Path of the recording of the run that its program has gone on from
+    )
     # What its readers have worked out of all that is above, and ask for more than once
     memo: dict[object, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 

@@ -101,7 +101,7 @@ class _Folder:
         has_span = made.keys() >= {"trace_id", "span_id"}
         return Recording(
             path=self._path, began_ns=self._began_ns, state=self._state(runs),
-            duration=self._until(runs), origin={**by_run, **made.get("origin", {})},
+            duration=self._until(runs), origin={**by_run, **made.get("origin", {})}, continues=made.get("continues"),
             runs=tuple(runs), curves=curves, ending=self._ending,
             launcher=made.get("pid") if made.get("made_by") == "launcher" else None,
             span=(made["trace_id"], made["span_id"]) if has_span else None,

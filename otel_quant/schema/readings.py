@@ -384,14 +384,16 @@ class LayerSeen(NamedTuple):
     layer: str  # Its name in the model, or that of a tensor
     samples: int  # Samples of which something reached it
     tokens: int | None  # Vectors of features that did, or images; None where no shape tells
-    sample: int | None = None  # The first sample after which its range was not finite, from 1
-    is_finite: bool = True
+    is_finite: bool = True  # Whether its range is
+    sample: int | None = None  # The first sample after which it was not, from 1
     growth: float | None = (
-        None  # By how much its range grew in the last tenth of the samples: 9.8 times
+        None  # Times as wide as its range became in the last tenth of the samples
     )
-    settled: int | None = (
-        None  # The sample from which on its range has grown by a hundredth at most
-    )
+    settled: int | None = None  # The sample after which its range grew by a hundredth at most
+
+    def attributes(self) -> dict[str, Any]:
+        """Returns the attributes of its log record; None for what is not known."""
+        return dict(zip(semconv.OF_LAYER_SEEN, self, strict=True))
 
 
 def worst_first(layers: Iterable[LayerAccuracy]) -> list[LayerAccuracy]:

@@ -238,6 +238,7 @@ CALIBRATION_LAYER_FINITE: Final = _attribute("quant.calibration.layer.finite", "
 CALIBRATION_LAYER_SAMPLE: Final = _attribute("quant.calibration.layer.not_finite_sample", "int", "", "The first sample, from 1, after which it was not; absent if it is, and of tensors on a GPU, which are read at the end.", ("layer",), "17")
 CALIBRATION_LAYER_GROWTH: Final = _attribute("quant.calibration.layer.growth", "double", "1", "How many times as wide its range became in the last tenth of the samples; absent if fewer than 10 reached it, or if that is not known.", ("layer",), "9.8")
 CALIBRATION_LAYER_SETTLED: Final = _attribute("quant.calibration.layer.settled", "int", "{sample}", "The sample after which its range grew by a hundredth at most; absent where an observer keeps more than a range, or one that may shrink.", ("layer",), "24")
+OF_LAYER_SEEN: Final = (CALIBRATION_LAYER, CALIBRATION_LAYER_SAMPLES, CALIBRATION_LAYER_TOKENS, CALIBRATION_LAYER_FINITE, CALIBRATION_LAYER_SAMPLE, CALIBRATION_LAYER_GROWTH, CALIBRATION_LAYER_SETTLED)
 ACCURACY_MEASURE: Final = _attribute("quant.accuracy.measure", "string", "", "What the library has computed of the layer, by its own name; on a step, of several measures the first.", ("step", "layer"), "loss")
 ACCURACY_BETTER: Final = _attribute("quant.accuracy.better", "string", "", "Which values of the measure are better: `lower` or `higher`. Absent if that is not known.", ("step", "layer"), "lower")
 ACCURACY_UNIT: Final = _attribute("quant.accuracy.unit", "string", "", "Unit of the measure, as UCUM has it; absent if it has none.", ("step", "layer"), "dB")
@@ -250,6 +251,8 @@ ACCURACY_MEDIAN: Final = _attribute("quant.accuracy.median", "double", "", "Thei
 ACCURACY_WORST: Final = _attribute("quant.accuracy.worst", "double", "", "The worst value: the highest or the lowest. Absent if it is not finite, or if it is not known which values are better.", ("step",), "0.0117")
 ACCURACY_WORST_LAYER: Final = _attribute("quant.accuracy.worst_layer", "string", "", "What the worst value is of.", ("step",), "model.layers.0.mlp.down_proj")
 INPUT_NAME: Final = _attribute("quant.input.name", "string", "", "Last part of the path of the float model of the step that begins the run, without `.onnx`. Absent when OTEL_QUANT_PATHS is off.", ("metric",), "resnet50")
+RESUME_PATH: Final = _attribute("quant.resume.path", "string", "", "Folder in which the library keeps, while it quantizes, what the same program goes on from after it was killed. Absent when OTEL_QUANT_PATHS is off.", _RUN_STEP, "/models/checkpoints")
+RESUME_DONE: Final = _attribute("quant.resume.done", "int", "", "Layers, or files, that were in it when the step began. Absent if there were none.", _RUN_STEP, "31")
 INPUT_PATH: Final = _attribute("quant.input.path", "string", "", "File of the float model; on the run, taken from the first step that has one. Absent when OTEL_QUANT_PATHS is off.", _RUN_STEP, "models/resnet50.onnx")
 OUTPUT_PATH: Final = _attribute("quant.output.path", "string", "", "File of the quantized model. Absent when OTEL_QUANT_PATHS is off.", ("step",), "models/resnet50_int8.onnx")
 MEMORY_PEAK_SOURCE: Final = _attribute("quant.memory.peak_source", "string", "", "`kernel`: the high-water mark of a process that had no child during the step, exact. `sampled`: the highest that was seen; the true peak may be a little higher. `at_least`: the true peak may be much higher, because the process has touched many more pages between two readings than it was seen to hold; OTEL_QUANT_EXACT_PEAKS would tell.", _RUN_STEP, "kernel")
@@ -355,9 +358,9 @@ ORIGIN: Final = frozenset(
 """The attributes that describe what made a run."""
 
 
-COPIED_TO_RUN: Final = (LIBRARY_NAME, INPUT_PATH, CALIBRATION_METHOD, CONFIG_NAME, CONFIG_HASH)
+COPIED_TO_RUN: Final = (LIBRARY_NAME, INPUT_PATH, RESUME_PATH, RESUME_DONE, CALIBRATION_METHOD, CONFIG_NAME, CONFIG_HASH)
 """Attributes of steps that the run's span has as well: the first value in the run, or all values."""
-OF_ALL_STEPS: Final = COPIED_TO_RUN[2:]
+OF_ALL_STEPS: Final = COPIED_TO_RUN[4:]
 """Those of which the run has all values."""
 
 # --- log records ------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from typing import Final, TypeGuard
 
 from otel_quant.diagnosis import bounds, headline
 from otel_quant.recordings import model, reader, summary
+from otel_quant.recordings.continued import earlier_runs, lost_by_restart
 from otel_quant.recordings.failures import (
     Failure,
     failure_of,
@@ -79,6 +80,7 @@ def _answers(
     on_gpus = growing_on_gpus(recording, subject.steps)
     return {
         "error": told_otherwise(recording) or list(_error(recording, subject, is_below)),
+        "continued": list(_continued(recording)),
         "audit": [
             f"What was written is not as asked for: {path}: {text}."
             for path, text in _refused(recording)
@@ -101,7 +103,7 @@ def _answers(
 
 
 _TELLING: Final = (
-    "ranks", "left in float", "mostly outside", "bounds", "forecast", "waited", "outside", "peak", "time",
+    "ranks", "left in float", "mostly outside", "bounds", "forecast", "waited", "outside", "peak", "time", "continued",
 )  # fmt: skip
 """What a brief answer tells first, beside errors and what the program itself could do otherwise."""
 
@@ -489,20 +491,29 @@ def _written(recording: model.Recording, subject: ShownProcess) -> Iterator[str]
         yield f"Models written: {shown}{phrase(' and {:,} more', more, int)}."
 
 
+def _continued(recording: model.Recording) -> Iterator[str]:
+    """Yields which run it has gone on from, and how long they took in all."""
+    if before := earlier_runs(recording):
+        first, whole = before[0], sum(each.duration for each in (recording, *before))
+        was = "was " if first.state == "killed" else ""
+        ended = f"{was}{ended_as(first)} after {units.duration_text(first.duration)}"
+        yield f"It continues {first.path}, which {ended}: they took {units.duration_text(whole)} in all."
+
+
 def _calibration(recording: model.Recording) -> Iterator[str]:
     """Yields what is wrong with what calibrations have seen."""
     for each in model.steps_in(recording):
+        so_far = "" if each.step.end is not None else ", so far"
         for text in findings_of(each.run, each.step):
-            so_far = "" if each.step.end is not None else ", so far"
             yield f"{_named(each.step.name)}{so_far}: {text}."
 
 
 def _settled(recording: model.Recording) -> Iterator[str]:
     """Yields where fewer samples would have given the same ranges."""
     for each in model.steps_in(recording):
-        if settled := model.number(each.step.attributes, semconv.CALIBRATION_SETTLED):
-            of = f"{settled:,.0f} of {each.step.samples or 0:,} samples"
-            yield f"{_named(each.step.name)}: no range grew after {of}: so many would have given the same ranges."
+        if settled := each.step.attributes.get(semconv.CALIBRATION_SETTLED):
+            of = f"sample {settled:,} of {each.step.samples or 0:,}"
+            yield f"{_named(each.step.name)}: no range grew after {of}, so fewer would do."
 
 
 def findings_of(run: model.RecordedRun, step: model.RecordedStep) -> list[str]:
@@ -535,6 +546,7 @@ def _left_in_float(recording: model.Recording) -> Iterator[str]:
 
 _LONGEST: Final = 300
 _MOST: Final = 8
+_LEAST_LOST: Final = 60.0  # Seconds of work from which on it matters that they are lost
 _FULL: Final = 0.8  # Part of the machine's memory from which on it counts who else used it
 _CERTAIN: Final[Mapping[str | None, str]] = {"known": "known from", "guessed": "guessed from"}
 _OUT_OF_MEMORY: Final[Mapping[str | None, str]] = {"known": "", "guessed": ", probably"}
@@ -651,6 +663,10 @@ def ending_facts(ending: model.Ending) -> Iterator[tuple[str, str]]:
     if ending.evidence is not None and is_known:
         otherwise = "because" if is_named else "evidence"
         yield _CERTAIN.get(ending.out_of_memory, otherwise), _named(ending.evidence)
+    if ending.saved is not None:
+        yield "on disk", f"{ending.saved}: the same command goes on from there"
+    if ending.lost is not None and (ending.saved is not None or ending.lost >= _LEAST_LOST):
+        yield "lost", f"a restart has to do {units.duration_text(ending.lost)} of work again"
     if len(ending.open_steps) > 1:
         yield "open steps", _listed(ending.open_steps, units.WITHIN)
     if (ending.memory, ending.memory_limit) != (None, None):
@@ -661,6 +677,14 @@ def ending_facts(ending: model.Ending) -> Iterator[tuple[str, str]]:
             for each, of in ending.processes
         ]
         yield "largest", _listed(sizes)
+
+
+def restart_text(recording: model.Recording) -> str:
+    """Returns what ending a program now would lose; empty of one that is over, or has only begun."""
+    lost, saved = lost_by_restart(recording, recording.duration)
+    is_worth = recording.state == "running" and (saved is not None or lost >= _LEAST_LOST)
+    text = f"a restart would lose {units.duration_text(lost)}{phrase(': {}', saved)}"
+    return text if is_worth else ""
 
 
 def _memory(ending: model.Ending) -> str:
@@ -729,4 +753,5 @@ def forecast_lines(recording: model.Recording) -> list[str]:
         for run, step in steps
         if step.end is None or step.counts
     ]
-    return [printable(f"{name}: {text}") for name, text in named if text]
+    lines = [f"{name}: {text}" for name, text in named if text]
+    return list(map(printable, filter(None, (*lines, restart_text(recording)))))

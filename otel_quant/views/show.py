@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from otel_quant.diagnosis.growth import median
 from otel_quant.recordings import summary
+from otel_quant.recordings.continued import earlier_runs
 from otel_quant.recordings.model import (
     LastReading,
     RecordedRun,
@@ -471,12 +472,15 @@ def _data(recordings: Mapping[str, Recording]) -> Iterator[dict[str, Any]]:
 
 
 def _recording_data(recording: Recording) -> dict[str, Any]:
+    before = earlier_runs(recording)
+    whole = sum(each.duration for each in (recording, *before)) if before else None
     peak, limit = summary.value(recording, summary.MEMORY_PEAK), steps.memory_limit(recording)
     ranks = doc.records(job.COLUMNS, job.ranks_in(recording))
     return present({
         "path": recording.place,
         "state": recording.state,
         **dict.fromkeys(("duration_secs", "duration_seconds"), recording.duration),
+        "continues": [str(each.path) for each in before] or None, "duration_in_all_seconds": whole,
         "memory_peak": peak, "memory_limit": limit,
         "memory_peak_bytes": peak, "memory_limit_bytes": limit,
         "problems": list(recording.problems),

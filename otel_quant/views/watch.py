@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -22,7 +21,7 @@ from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
 from otel_quant.schema.figures import GPU_UTILIZATION, MEMORY, RESOURCES
 from otel_quant.schema.units import clock_text, duration_text, share_text, size
-from otel_quant.views.answer import ended_as, ending_lines, exceeded, findings_of, time_left
+from otel_quant.views import answer
 from otel_quant.views.charts import Values
 from otel_quant.views.curves import LEVELS, NO_GRID, OTHER_LEVELS, grid_of
 from otel_quant.views.document import Column, Document, Row, Table
@@ -74,11 +73,6 @@ class Looked:
         """Returns the name of a step, and of its run if there are several."""
         run = f" ({process_name(self.recording, each.run)})" if len(self.recording.runs) > 1 else ""
         return printable(f"{each.step.name}{run}")
-
-    def findings(self) -> Iterator[tuple[PlacedStep, str]]:
-        """Yields what is wrong with what calibrations have seen, so far."""
-        for each in self.steps:
-            yield from ((each, text) for text in findings_of(each.run, each.step))
 
     def peak(self, each: PlacedStep) -> float | None:
         """Returns the highest memory of a step."""
@@ -135,14 +129,12 @@ def _progress(each: PlacedStep) -> list[str]:
     silent = each.end - last.time if last is not None and step.end is None else 0.0
     if line and silent > _SILENT:  # something holds the GIL, or the process is stopped
         line += f" {duration_text(silent)} ago"
-    return list(filter(None, (str(step.counts), time_left(each.run, step), line)))
+    found = answer.findings_of(each.run, step)
+    return list(filter(None, (str(step.counts), answer.time_left(each.run, step), *found, line)))
 
 
 # --- lines --------------------------------------------------------------------------------
 
-_FIGURES: Final = re.compile(
-    r"[\d,.]+"
-)  # Of findings, which are told once though their figures change
 _EVERY: Final = 30.0  # Seconds between two lines on how the run goes on
 
 
@@ -151,7 +143,6 @@ class PlainView:
 
     def __init__(self) -> None:
         self._told: dict[tuple[str, int], bool] = {}  # whether the step had ended
-        self._found: set[tuple[str, int, str]] = set()
         self._next = 0.0
 
     def lines(self, recording: Recording) -> Iterator[str]:
@@ -162,15 +153,10 @@ class PlainView:
             self._next = _EVERY
             news.insert(0, (0.0, looked.program))
         if recording.state != "running":
-            news.append((now, f"{ended_as(recording)} after {duration_text(now)}"))
+            news.append((now, f"{answer.ended_as(recording)} after {duration_text(now)}"))
         elif now >= self._next:
             self._next = now + _EVERY
             news.append((now, _now(looked)))
-        for each, text in looked.findings():
-            key = (each.run.id, each.step.index, _FIGURES.sub("", text))
-            if key not in self._found:
-                self._found.add(key)
-                news.append((each.end, f"{looked.name(each)}: {text}"))
         for at, text in news:
             clock = time.localtime(recording.began_ns / 1e9 + at)
             yield f"{time.strftime('%H:%M:%S', clock)} {text}"
@@ -200,9 +186,10 @@ def _ended(looked: Looked, each: PlacedStep) -> str:
 
 def _now(looked: Looked) -> str:
     running = [each for each in looked.steps if each.step.state == "running"]
-    known = ((looked.name(at), *_progress(at), exceeded(at.run, at.step)) for at in running)
+    known = ((looked.name(at), *_progress(at), answer.exceeded(at.run, at.step)) for at in running)
     texts = (", ".join(filter(None, each)) for each in known)
-    return "; ".join((*texts, f"memory {looked.memory().text}"))
+    told = (*texts, answer.restart_text(looked.recording), f"memory {looked.memory().text}")
+    return "; ".join(filter(None, told))
 
 
 # --- a screen -----------------------------------------------------------------------------
@@ -233,7 +220,7 @@ def screen(looked: Looked, width: int, height: int, log: Sequence[str] = ()) -> 
     limits = [
         f"{looked.name(each)}: {text}"
         for each in looked.steps
-        if each.step.end is None and (text := exceeded(each.run, each.step))
+        if each.step.end is None and (text := answer.exceeded(each.run, each.step))
     ]
     uses = [use for use in looked.usage() if use.now is not None or use.peak is not None]
     wide = max((len(use.name) + 1 for use in uses), default=0)
@@ -242,14 +229,16 @@ def screen(looked: Looked, width: int, height: int, log: Sequence[str] = ()) -> 
         *((f"{use.name:{max(_NAME, wide)}}{use.text}", "") for use in uses),
         *_activity(looked, width),
         *((line, "bold red") for line in limits),
-        *((f"{looked.name(each)}: {text}", "yellow") for each, text in looked.findings()),
-        *((line, "") for line in ending_lines(recording.ending)),
+        *((line, "") for line in filter(None, (answer.restart_text(recording),))),
+        *((line, "") for line in answer.ending_lines(recording.ending)),
     ]
     if log:
         below += [("", ""), ("last lines of the output", "dim")]
         below += [(printable(each), "") for each in log[-_LOG_ROWS:]]
     took = duration_text(recording.duration)
-    head = f"{_MARKS[recording.state]} {ended_as(recording)}  {took}  {looked.program[:width]}"
+    head = (
+        f"{_MARKS[recording.state]} {answer.ended_as(recording)}  {took}  {looked.program[:width]}"
+    )
     steps = _steps(looked, max(_FEWEST_STEPS, height - 6 - len(below)), width)
     lines = [(head, "bold"), ("", ""), *steps, ("", ""), *below]
     return Group(*(Text(*line, no_wrap=True, overflow="ellipsis") for line in lines))

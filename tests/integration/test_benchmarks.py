@@ -27,6 +27,7 @@ RATIO = re.compile(r"^ratio: \d+\.\d+ ", re.MULTILINE)
         ("process_context.py", "--rounds", "1"),
         pytest.param(("audit.py", "--rounds", "1"), marks=pytest.mark.slow),
         ("startup.py", "--rounds", "1"),
+        ("observers.py", "--rounds", "2"),
     ],
     ids=lambda command: command[0],
 )

@@ -121,6 +121,7 @@ class ArtificialRun:
             **dict.fromkeys(GPU_METRICS, self.observe_gpu),
             semconv.CALIBRATION_PROGRESS: self.observe_progress,
             semconv.STEP_LAYER_PROGRESS: self.observe_progress,
+            semconv.STEP_PASS_PROGRESS: self.observe_progress,
             **dict.fromkeys(
                 (semconv.FORECAST_TIME_LEFT, semconv.FORECAST_MEMORY, semconv.FORECAST_STALLED),
                 self.observe_forecast,
@@ -204,6 +205,7 @@ class ArtificialRun:
                     self.samples += 1
                     self.instruments[semconv.CALIBRATION_SAMPLES].add(1, labels)
                     self.instruments[semconv.STEP_LAYERS].add(1, labels)
+                    self.instruments[semconv.STEP_PASSES].add(1, labels)
                 time.sleep(0.05)
             if name == "Calibration":
                 reading = self.attributes("reading", STEP_NAME=name)

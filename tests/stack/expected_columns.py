@@ -22,7 +22,7 @@ _COSTED_MODELS = (
     "contractions [short], Weights [bytes], Memory [bytes], Peak of activations [bytes], Nodes "
     "[short], (De)QuantizeLinear nodes [short], Node with the most memory, Contractions that ask for "
     "integers [percentunit], Contractions expected to run in integers [percentunit], Expected of, "
-    "Contractions expected in float, Contractions left in float, Shapes of inputs, Assumed, Nodes without known MACs"
+    "Contractions expected in float, Contractions left in float, Problems that an audit found [short], Shapes of inputs, Assumed, Nodes without known MACs"
 )
 
 COLUMNS = {
@@ -60,7 +60,7 @@ COLUMNS = {
     ),
     ("Inference", "Findings"): ("Run, Model, Kind, Finding, Share of time [percentunit]"),
     ("Inference", "Measured models"): (
-        "Began, Run, Model, File, Runtime, Version, Runs [short], Weights [bytes], Time in kernels "
+        "Began [dateTimeAsIso], Run, Model, File, Runtime, Version, Runs [short], Weights [bytes], Time in kernels "
         "[s], Not measured"
     ),
     ("Quantization run", "Steps"): (

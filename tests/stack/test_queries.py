@@ -238,7 +238,9 @@ def test_prometheus_scrapes_every_server_of_the_stack(world: World) -> None:
     eventually(lambda: known("exporter", queue) == exporters, f"the queues of {exporters}")
 
 
-def test_alerts_fire_for_a_failed_step_and_a_run_near_its_limit(world: World) -> None:
+def test_alerts_fire_for_a_failed_step_a_run_near_its_limit_and_a_result_not_as_asked(
+    world: World,
+) -> None:
     url = f"http://127.0.0.1:{world.ports.prometheus}/api/v1/alerts"
 
     def firing() -> list[Any]:
@@ -248,16 +250,21 @@ def test_alerts_fire_for_a_failed_step_and_a_run_near_its_limit(world: World) ->
             if alert["state"] == "firing" and not alert["labels"]["alertname"].startswith("Stack")
         ]
 
-    alerts = eventually(lambda: len(found := firing()) == 2 and found, "two alerts")
+    alerts = eventually(lambda: len(found := firing()) == 3 and found, "three alerts")
     labels = ("alertname", "job", "error_type")
     assert sorted([alert["labels"].get(key) for key in labels] for alert in alerts) == [
         ["QuantizationMemoryNearLimit", "artificial", None],
+        ["QuantizationResultNotAsAsked", "artificial", None],
         ["QuantizationStepFailed", JOB, "RuntimeError"],
     ]
 
 
 def test_alertmanager_sends_firing_alerts_to_the_webhook(world: World) -> None:
-    expected = {("QuantizationMemoryNearLimit", "artificial"), ("QuantizationStepFailed", JOB)}
+    of_artificial = ("QuantizationMemoryNearLimit", "QuantizationResultNotAsAsked")
+    expected = {
+        *((alert, "artificial") for alert in of_artificial),
+        ("QuantizationStepFailed", JOB),
+    }
     # No Tempo runs here as a rule, and that is an alert too after two minutes.
     eventually(
         lambda: world.webhook.told - {("StackServerDown", "tempo")} == expected, f"{expected}"
@@ -452,7 +459,8 @@ def test_firing_alerts_are_listed_and_pending_ones_are_not(
     # The artificial run would need more memory than it may; that alert waits five minutes.
     listed = set(shown["Quantization runs"]["Alerts that fire"].rows("Alert"))
     listed.discard(("StackServerDown",))  # no Tempo runs here as a rule: after two minutes
-    assert sorted(listed) == [("QuantizationMemoryNearLimit",), ("QuantizationStepFailed",)]
+    names = ("MemoryNearLimit", "ResultNotAsAsked", "StepFailed")
+    assert sorted(listed) == [(f"Quantization{name}",) for name in names]
 
 
 def test_an_empty_cell_of_a_table_with_rows_has_a_dash(shown: dict[str, dict[str, Shown]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
@@ -19,6 +20,7 @@ from otel_quant.capture.instruments.configuration import SHOWN, agreed, complete
 from otel_quant.capture.instruments.forward_passes import end_calibration
 from otel_quant.capture.instruments.hooks import HOOKS, Arguments, Function, Hook, Library, wraps
 from otel_quant.capture.instruments.layer_values import Layers, lower_is_better, value_of
+from otel_quant.capture.instruments.observers import observe_hooked
 from otel_quant.capture.instruments.series import add_part, layers
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
@@ -346,24 +348,19 @@ def calibrated(call: Mapping[str, Any], library: Library) -> None:
                 samples.count_sample(None, call["input"])
 
 
-def _modules_of_quanto(call: Mapping[str, Any]) -> list[Any]:
-    quantized = sys.modules["optimum.quanto.nn.qmodule"].QModuleMixin
-    return [each for each in call["model"].modules() if isinstance(each, quantized)]
-
-
 def count_modules(call: Mapping[str, Any], library: Library) -> None:
     """Notes how many modules have quantized weights."""
-    samples.expect_layers(len(_modules_of_quanto(call)), steps.owners_of(library))
+    count = sum(hasattr(each, "weight_qtype") for each in call["model"].modules())
+    samples.expect_layers(count, steps.owners_of(library))
 
 
 def note_modules(call: Mapping[str, Any], result: object) -> None:
     """Notes what the modules of the model are: earlier calls may have quantized others, and groups are as features allow."""
     step, parts, kinds = RUNTIME.current_step(), [], set()
-    for each in _modules_of_quanto(call):
-        if (weights := each.weight_qtype) is not None:
-            activations = each.activation_qtype and each.activation_qtype.name
+    for each in call["model"].modules():
+        if (weights := getattr(each, "weight_qtype", None)) is not None:
+            size, activations = each.weight_group_size, getattr(each.activation_qtype, "name", None)
             kinds.add((weights.name, activations))
-            size = each.weight_group_size
             known = {
                 semconv.WEIGHT_TYPE: weights.name, semconv.ACTIVATION_TYPE: activations,
                 semconv.BLOCK_SIZE: size, semconv.GRANULARITY: "group" if size else "channel",
@@ -403,6 +400,7 @@ def blocks(call: Mapping[str, Any], library: Library) -> None:
 def note_plan(call: Mapping[str, Any], start: int) -> None:
     """Notes how many layers GPTQModel quantizes."""
     samples.expect_layers(len(call["context"].plan.steps) - start, {"gptqmodel"})
+    observe_hooked()  # what hooks them is loaded by now
 
 
 def kind_of_export(call: Mapping[str, Any]) -> str:
@@ -435,7 +433,7 @@ def of_compressor(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
     if isinstance(compressor.scheme, str):
         found[semconv.CONFIG_NAME] = compressor.scheme
     found[semconv.ALGORITHMS] = (type(compressor.quantize_config).__name__.removesuffix("Config"),)
-    return found
+    return found | steps.resuming(os.environ.get("AR_RESUME_DIR"))
 
 
 def of_zero_shot(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
@@ -466,6 +464,7 @@ def of_prepared(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
 # --- NVIDIA's Model Optimizer -------------------------------------------------------------
 
 _INTEGERS: Final = {semconv.WEIGHT_TYPE: "int", semconv.ACTIVATION_TYPE: "int"}
+_FORMAT: Final = ("num_bits", "axis", "block_sizes")  # Of a quantizer
 _PRESETS: Final = "modelopt.torch.quantization.config"
 
 
@@ -480,9 +479,26 @@ def of_modelopt(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
 
 
 def of_search(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
-    """Returns the attributes of the formats of a search, of which each layer gets one."""
+    """Returns the attributes of a search, but for those of the formats that layers get by it."""
     names = ("constraints", "method", "num_calib_steps", "num_score_steps", "disabled_layers")
-    return described({name: call.get(name) for name in (*names, "quantization_formats")}, _INTEGERS)
+    found = described({name: call.get(name) for name in (*names, "quantization_formats")})
+    return {name: found[name] for name in found.keys() & {semconv.ALGORITHMS, semconv.CONFIG_HASH}}
+
+
+def note_quantizers(call: Mapping[str, Any], result: object) -> None:
+    """Notes the formats that a search has chosen."""
+    step, parts = RUNTIME.current_step(), []
+    for module in call["model"].modules():
+        pairs = [(role, getattr(module, f"{role}_quantizer", None)) for role in ("weight", "input")]
+        used = {role: each for role, each in pairs if getattr(each, "is_enabled", False)}
+        if "weight" in used:
+            data = {
+                role: {name: getattr(each, name) for name in _FORMAT} for role, each in used.items()
+            }
+            parts.append(described(data, _INTEGERS))
+    if step is not None:
+        found = agreed(parts)
+        steps.restate(step, {name: found[name] for name in found if name != semconv.CONFIG_HASH})
 
 
 # --- bitsandbytes: weights that are quantized as their model is moved ----------------------
@@ -531,9 +547,8 @@ def weight(function: Function, hook: Hook, library: Library) -> Function:
                 opened = steps.open_library_step(hook.step, library, later=SHOWN)
                 moving.begin_shared_step(Activation(opened))
                 samples.expect_layers(moving.layers, steps.owners_of(library))
-            if moving is not None and moving.shared_step is not None and moving.shared_step.step:
-                known = completed(of_weight({"self": self}))
-                add_part(moving.shared_step.step, moving.parts, known)
+            if moving is not None and (shared := moving.shared_step) and shared.step:
+                add_part(shared.step, moving.parts, completed(of_weight({"self": self})))
             samples.count_layer(steps.owners_of(library))
         return (function if moving is not None else alone)(self, *args, **kwargs)
 

@@ -18,7 +18,6 @@ from typing import Final, Literal
 
 from otel_quant.auditing.audit import audit, written_in
 from otel_quant.auditing.checkpoint import AuditError
-from otel_quant.auditing.results import Audit
 from otel_quant.capture.instruments.hooks import Models
 from otel_quant.cost import CostError, InputSpec, ModelCost, analyze
 from otel_quant.schema.readings import AttributeValue, CostedModel
@@ -84,13 +83,9 @@ def _audited(model: object, left_out: object, *, paths: bool) -> dict[str, Attri
     names = left_out if isinstance(left_out, tuple) else ()
     if isinstance(model, str | os.PathLike):
         with suppress(AuditError):
-            return _figures_of(audit(model, left_out=names, seconds=_AUDIT_SECONDS), paths=paths)
+            found = audit(model, left_out=names, seconds=_AUDIT_SECONDS)
+            return dict(found.figures(paths=paths))
     return {}
-
-
-def _figures_of(found: Audit, *, paths: bool) -> dict[str, AttributeValue]:
-    """Returns what is sent of an audit; without paths, which its sentences may have, their number alone."""
-    return {name: it for name, it in found.figures.items() if paths or isinstance(it, int)}
 
 
 def audited_checkpoints(written: Mapping[str, int], *, paths: bool) -> Iterator[CostedModel]:
@@ -101,7 +96,7 @@ def audited_checkpoints(written: Mapping[str, int], *, paths: bool) -> Iterator[
             with suppress(AuditError):
                 found = audit(path, seconds=_AUDIT_SECONDS)
                 if found.layout or found.of_state("quantized"):  # else it is a float model
-                    figures = {"size": found.bytes, **_figures_of(found, paths=paths)}
+                    figures = {"size": found.bytes, **found.figures(paths=paths)}
                     known = path if paths else None
                     yield CostedModel(_QUANTIZED, known, start, time.time_ns(), figures)
 

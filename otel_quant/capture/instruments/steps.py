@@ -28,9 +28,11 @@ from otel_quant.capture.instruments import configuration, hooks
 from otel_quant.capture.instruments.hooks import Arguments, Function, Hook, Library, Models, wraps
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
+from otel_quant.diagnosis.resuming import saved_in
 from otel_quant.export.otel.service_name import model_name
 from otel_quant.schema import semconv
 from otel_quant.schema.dataclass import dataclass, field
+from otel_quant.schema.events import present
 from otel_quant.schema.readings import AttributeValue, ProfileStep, Reading
 
 
@@ -177,6 +179,8 @@ def attributes_of(
         if attribute in (semconv.INPUT_PATH, semconv.OUTPUT_PATH):
             if with_paths and isinstance(value, str | os.PathLike):
                 found[attribute] = os.fspath(value)
+        elif attribute == semconv.RESUME_PATH:
+            found |= resuming(value)
         elif isinstance(value, enum.Enum):
             found[attribute] = value.name
         elif isinstance(value, bool | int | float | str):
@@ -188,6 +192,15 @@ def attributes_of(
         known = model_name(name) if isinstance(name, str) else None
         found[semconv.MODEL_NAME] = known or type(modules[0]).__name__
     return found
+
+
+def resuming(place: object) -> dict[str, AttributeValue]:
+    """Returns where a library keeps what it goes on from after a kill, and how much was there; nothing without paths."""
+    if not (isinstance(place, str | os.PathLike) and RUNTIME.settings.paths) or place == "auto":
+        return {}
+    folder = str(Path(place).resolve())
+    saved = saved_in(folder)
+    return present({semconv.RESUME_PATH: folder, semconv.RESUME_DONE: saved and saved.done})
 
 
 # --- models ---------------------------------------------------------------------------
@@ -219,9 +232,10 @@ def with_configuration(
     """Returns the attributes of a call with the configuration that its model was given before."""
     if semconv.CONFIG_HASH in found and kind in _DEFINING:
         return dict(found)
+    own = found.keys() & {semconv.ALGORITHMS}  # One may be given to each step
     known = (_CONFIGURED[id(each)] for each in _configurable(call) if id(each) in _CONFIGURED)
     operation = innermost()
-    said = operation.attributes if operation is not None else _NOTHING
+    said = {*(operation.attributes if operation is not None else ()), *own}
     kept = {name: value for name, value in next(known, _NOTHING).items() if name not in said}
     return {**found, **kept}
 

@@ -446,6 +446,7 @@ _FORMAT: Final = (("format", semconv.FORMAT),)
 _ROUND_FILES: Final = (
     ("self.model_name_or_path", semconv.INPUT_PATH),
     ("self.output_dir", semconv.OUTPUT_PATH),
+    ("self.output_dir", semconv.RESUME_PATH),
     ("self.scheme_input", semconv.CONFIG_NAME),
     ("self.format", semconv.FORMAT),
 )
@@ -474,14 +475,15 @@ _library(
 # For ONNX it puts functions of its own into onnxruntime's calibrators, whose steps are within its own.
 
 _MTQ: Final = "modelopt.torch.quantization"
+_LAYERWISE: Final = (("config.algorithm.layerwise.checkpoint_dir", semconv.RESUME_PATH),)
 _MODELOPT_ONNX: Final = "modelopt.onnx.quantization"
 _PATCHES: Final = f"{_MODELOPT_ONNX}.ort_patching"
 
 _library(
     "nvidia-modelopt",
-    Hook(f"{_MTQ}.model_quant", "quantize", STEP, ProfileStep.MODEL_QUANTIZATION, describe="libraries:of_modelopt"),
+    Hook(f"{_MTQ}.model_quant", "quantize", STEP, ProfileStep.MODEL_QUANTIZATION, _LAYERWISE, describe="libraries:of_modelopt"),
     Hook(f"{_MTQ}.model_quant", "calibrate", STEP, ProfileStep.CALIBRATION, config=("algorithm",), before=COUNT_PASSES),
-    Hook(f"{_MTQ}.model_quant", "auto_quantize", STEP, ProfileStep.MODEL_QUANTIZATION, describe="libraries:of_search"),
+    Hook(f"{_MTQ}.model_quant", "auto_quantize", STEP, ProfileStep.MODEL_QUANTIZATION, describe="libraries:of_search", after="libraries:note_quantizers"),
     Hook(f"{_MTQ}.compress", "compress", STEP, ProfileStep.FREEZE_MODEL),
     Hook("modelopt.torch.export.unified_export_hf", "export_hf_checkpoint", STEP, ProfileStep.EXPORT_HF_SAFETENSORS),
     Hook(f"{_MODELOPT_ONNX}.quantize", "quantize", STEP, ProfileStep.MODEL_QUANTIZATION, (("quantize_mode", semconv.WEIGHT_TYPE),), config=ALL, models=_MODELS, after=NOTE_WEIGHTS),
@@ -509,7 +511,7 @@ _GPTQMODEL: Final = "gptqmodel.models.base"
 _library(
     "gptqmodel",
     Hook("gptqmodel.models.auto", "GPTQModel.from_pretrained", STEP, ProfileStep.MODEL_LOADING),
-    Hook(_GPTQMODEL, "BaseQModel.quantize", STEP, ProfileStep.MODEL_QUANTIZATION, config=("self.quantize_config",), before=OBSERVERS),
+    Hook(_GPTQMODEL, "BaseQModel.quantize", STEP, ProfileStep.MODEL_QUANTIZATION, (("checkpoint.path", semconv.RESUME_PATH),), config=("self.quantize_config",), before="observers:of_model"),
     Hook(_GPTQMODEL, "BaseQModel.prepare_dataset", STEP, ProfileStep.DATASET_LOADING),
     Hook("gptqmodel.looper.stage_inputs_capture", "StageInputsCapture.cache_inputs", STEP, ProfileStep.CALIBRATION, counts="calibration_data"),
     Hook("gptqmodel.looper.extension", "LoopExtensions.start", OBSERVED, after="libraries:note_plan"),

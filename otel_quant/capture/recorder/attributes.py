@@ -31,7 +31,6 @@ from otel_quant.schema.readings import (
     Counts,
     GrowthForecast,
     LayerAccuracy,
-    LayerSeen,
     Peaks,
     Reading,
     RunInfo,
@@ -215,16 +214,6 @@ def open_step_of(step: StepProgress) -> dict[str, AttributeValue]:
     for growth in sorted(forecast.growths, key=lambda each: each.at_end / each.limit):
         found |= growth_of(growth)
     return present(found)
-
-
-def seen_of(layer: LayerSeen) -> dict[str, AttributeValue]:
-    """Returns what reached a layer."""
-    return present({
-        semconv.CALIBRATION_LAYER: layer.layer, semconv.CALIBRATION_LAYER_SAMPLES: layer.samples,
-        semconv.CALIBRATION_LAYER_TOKENS: layer.tokens, semconv.CALIBRATION_LAYER_FINITE: layer.is_finite,
-        semconv.CALIBRATION_LAYER_SAMPLE: layer.sample, semconv.CALIBRATION_LAYER_GROWTH: layer.growth,
-        semconv.CALIBRATION_LAYER_SETTLED: layer.settled,
-    })  # fmt: skip
 
 
 def kept_of(attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Final
+from typing import Any, Final
 
 from otel_quant.diagnosis import calibration
 from otel_quant.schema.readings import LayerSeen
 
-_MOVED: Final = 1.01  # Times by which a range has to grow to be noted: a hundred notes are for a range of three times
+_MOVED: Final = 1.01  # Times by which a range has to grow to be noted
 _LAST: Final = 0.9  # Share of the samples before the last tenth
 _FEWEST: Final = 10  # Samples of a layer from which on the growth of its range is told
 _PAUSE: Final = 200  # What is found while it goes on is looked for again after so many times as long as that took
@@ -23,7 +23,7 @@ class ObservedLayer:
         "_ranges",
         "bad",
         "name",
-        "not_finite",
+        "on_gpu",
         "order",
         "samples",
         "settles",
@@ -31,44 +31,42 @@ class ObservedLayer:
     )
 
     def __init__(self, name: str, *, settles: bool = False) -> None:
-        self.name, self.settles = name, settles
-        self.order = math.inf  # Position among the layers, as something first reached them
+        self.name, self.settles, self.order = name, settles, math.inf
         self.samples = 0
         self.tokens: int | None = 0
-        self.bad, self.not_finite = (
-            False,
-            0,
-        )  # Whether its range is not finite, since which sample; 0 if not known
+        self.bad: int | None = (
+            None  # The sample since which its range is not finite; 0 if not known
+        )
+        self.on_gpu: tuple[Any, Any] | None = None  # The newest range, of a tensor on a GPU
         self._last = -1  # The sample that reached it last
         self._ranges: list[
             tuple[int, float]
-        ] = []  # Sample and largest absolute value, as that has grown
-
-    def reached(self, sample: int, tokens: int | None) -> None:
-        """Notes that something of a sample has reached it."""
-        if sample != self._last:
-            self._last = sample
-            self.samples += 1
-        self.tokens = None if tokens is None or self.tokens is None else self.tokens + tokens
+        ] = []  # Sample and largest absolute value, as that grew
 
     def ranged(self, sample: int, low: float, high: float) -> None:
         """Notes the range that its observer has after a sample; after 0 if it is not known which."""
         largest = max(abs(low), abs(high))
         if not math.isfinite(low + high):
-            if not self.bad:
-                self.bad, self.not_finite = True, sample
+            self.bad = sample if self.bad is None else self.bad
         elif sample and (not self._ranges or largest > self._ranges[-1][1] * _MOVED):
             self._ranges.append((sample, largest))
 
+    def reached(self, sample: int, tokens: int | None) -> None:
+        """Notes that something of a sample has reached it."""
+        self.samples += sample != self._last
+        self._last = sample
+        self.tokens = None if tokens is None or self.tokens is None else self.tokens + tokens
+
     def seen(self, samples: int) -> LayerSeen:
         """Returns what is known after so many samples."""
-        growth, ranges = None, self._ranges
-        before = [largest for sample, largest in ranges if sample <= _LAST * samples]
-        if self.samples >= _FEWEST and before and before[-1]:
-            growth = ranges[-1][1] / before[-1]
-        settled = ranges[-1][0] if self.settles and ranges else None
-        bad = self.not_finite or None
-        return LayerSeen(self.name, self.samples, self.tokens, bad, not self.bad, growth, settled)
+        before = [largest for sample, largest in self._ranges if sample <= _LAST * samples]
+        is_known = self.samples >= _FEWEST and before and before[-1]
+        growth = self._ranges[-1][1] / before[-1] if is_known else None
+        settled = self._ranges[-1][0] if self.settles and self._ranges else None
+        at = self.bad or None
+        return LayerSeen(
+            self.name, self.samples, self.tokens, self.bad is None, at, growth, settled
+        )
 
 
 class ObservedLayers:
@@ -85,9 +83,9 @@ class ObservedLayers:
 
     def add(self, name: str, *, settles: bool = False) -> ObservedLayer:
         """Returns the layer of a name, a new one if there is none."""
-        if (layer := self.layers.get(name)) is None:
-            layer = self.layers[name] = ObservedLayer(name, settles=settles)
-        return layer
+        if name not in self.layers:
+            self.layers[name] = ObservedLayer(name, settles=settles)
+        return self.layers[name]
 
     def reached(self, layer: ObservedLayer, tokens: int | None) -> None:
         """Notes that something of the sample under way has reached a layer."""
@@ -98,17 +96,16 @@ class ObservedLayers:
 
     def so_far(self) -> list[str]:
         """Returns what is wrong so far."""
-        began = time.monotonic()
-        if began >= self._due:
-            self._found = calibration.findings(self._seen(), is_over=False)
-            ended = time.monotonic()
-            self._due = ended + _PAUSE * (ended - began)
+        if (began := time.monotonic()) >= self._due:
+            self._found = calibration.findings(self.seen(), is_over=False)
+            self._due = (1 + _PAUSE) * time.monotonic() - _PAUSE * began
         return self._found
 
-    def end(self) -> list[LayerSeen]:
-        """Returns what is known of each at the end; none if nothing has reached them."""
-        return self._seen() if self._reached else []
-
-    def _seen(self) -> list[LayerSeen]:
+    def seen(self) -> list[LayerSeen]:
+        """Returns what is known of each, in the order in which something reached them; none before that."""
         every = sorted(self.layers.copy().values(), key=lambda it: it.order)
-        return [each.seen(self._samples) for each in every]
+        return [each.seen(self._samples) for each in every if self._reached]
+
+    def end(self) -> list[LayerSeen]:
+        """Returns the same, at the end."""
+        return self.seen()

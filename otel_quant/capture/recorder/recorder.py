@@ -17,7 +17,6 @@ from otel_quant.base.log import LOG
 from otel_quant.capture.probes.cache_directories import CACHE_DIRECTORIES
 from otel_quant.capture.probes.memory import Taken
 from otel_quant.capture.probes.readers import Probes
-from otel_quant.capture.recorder.attributes import seen_of
 from otel_quant.capture.recorder.events import EventMaker
 from otel_quant.capture.recorder.ongoing import Ongoing, OpenStep, current_step
 from otel_quant.capture.recorder.run_info import completed
@@ -252,8 +251,7 @@ class Recorder:
                 within = [each for each in steps if each.ends_with_parent and each.parent is step]
             for each in within:
                 self.close(each)
-            if step.observed is not None:
-                self._tell_of_layers(step, step.observed.end(), has_failed=error is not None)
+            self._tell_of_layers(step, is_over=error is None)
             try:
                 with self._under_way:
                     reading = step.between or self._probes.read(lowers_marks=self._exact_peaks)
@@ -376,23 +374,13 @@ class Recorder:
                 label,
             )
 
-    def _tell_of_layers(
-        self, step: OpenStep, layers: Sequence[readings.LayerSeen], *, has_failed: bool
-    ) -> None:
+    def _tell_of_layers(self, step: OpenStep, *, is_over: bool) -> None:
         """Sends what has reached the layers of a calibration that ends, and notes what is wrong with it."""
-        found = tuple(calibration.findings(layers, is_over=not has_failed))
-        settled = None if has_failed else calibration.settled(layers)
-        known = {semconv.CALIBRATION_FINDINGS: found or None, semconv.CALIBRATION_SETTLED: settled}
-        step.warnings |= present(known)
+        layers = step.observed.end() if step.observed is not None else []
+        step.warnings |= calibration.attributes(layers, is_over=is_over)
         for layer in layers[: semconv.MOST_LAYERS]:
-            event = self._events.bare(
-                "layer.observed",
-                _now(),
-                step=step.info,
-                name=layer.layer,
-                attributes=seen_of(layer),
-            )
-            self._sinks.send(event)
+            known = {"name": layer.layer, "attributes": present(layer.attributes())}
+            self._sinks.send(self._events.bare("layer.observed", _now(), step=step.info, **known))
 
     def _taken(self, name: str, reading: readings.Reading) -> Event | None:
         """Takes a checkpoint; None if the run has ended, which waits for other threads a second at most."""

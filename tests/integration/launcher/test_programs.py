@@ -346,6 +346,48 @@ def test_a_checkpoint_is_audited_in_the_program_and_again_where_it_was_changed_s
     )
 
 
+GOES_ON = """
+import json, os, pathlib, signal, sys, otel_quant
+file = pathlib.Path("ck/group_0/resume_manifest.json")
+done = len(json.loads(file.read_text())["completed_blocks"]) if file.exists() else 0
+place = {"quant.resume.path": os.path.abspath("ck"), "quant.resume.done": done}
+file.parent.mkdir(parents=True, exist_ok=True)
+with otel_quant.step("Model Quantization", attributes=place):
+    for layer in range(done, 4):
+        file.write_text(json.dumps({"completed_blocks": ["layer"] * (layer + 1)}))
+        if layer == int(sys.argv[1]):
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("given", [(), ("--continues", "first")], ids=["found", "given"])
+def test_a_run_that_goes_on_after_a_kill_is_joined_with_the_one_before(
+    given: tuple[str, ...], launched: Launched
+) -> None:
+    (launched.folder / "q.py").write_text(GOES_ON)
+    killed = launched.run(["python", "q.py", "2"], "--out", "first")
+    place = launched.folder / "ck"
+    assert f"on disk  3 layers are in {place}: the same command goes on from there" in " ".join(
+        killed.stderr.split("\n")
+    ).replace("   ", "  ")
+    went_on = launched.run(["python", "q.py", "9"], *given, "--out", "second")
+    assert went_on.returncode == 0
+    first = launched.folder / "first"
+    assert f"It continues {first}, which was killed by SIGKILL after " in went_on.stderr
+    durations = [read(launched.folder / name).duration for name in ("first", "second")]
+    [shown] = json.loads(launched.otel_quant("show", "second", "--format", "json").stdout)
+    assert shown["recording"]["continues"] == [str(first)]
+    assert shown["recording"]["duration_in_all_seconds"] == pytest.approx(sum(durations))
+
+
+def test_what_is_continued_has_to_be_a_recording(launched: Launched) -> None:
+    refused = launched.run(["true"], "--continues", "nowhere")
+    assert (refused.returncode, refused.stderr[:38]) == (
+        125,
+        "otel-quant: --continues: nowhere: cann",
+    )
+
+
 STAGES = {
     "good.py": "import otel_quant\nwith otel_quant.step('Calibration'): pass",
     "early.py": "raise ValueError('no data')",  # before it imports a library
@@ -371,7 +413,7 @@ def test_each_stage_that_raises_is_shown_as_failed_by_every_command_and_in_the_r
     for text in (ours.stderr, shown):
         assert "finished in" in text
         assert (
-            ", but 2 runs within it did not end well.\nearly.py failed with ValueError: no data.\n"
+            ", but 2 runs within it did not end well.\nearly.py failed with ValueError: no data, at <module> (early.py:1).\n"
             in text
         )
         found = re.findall(r"^\w+\.py +(ok|failed), memory peak .*: python (.*)$", text, re.M)

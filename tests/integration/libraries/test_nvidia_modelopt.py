@@ -66,10 +66,19 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
 
     [root] = otlp.spans_named("quantization")
     failed = {**INT8, "error.type": "KeyError"}
+    counts = {semconv.CALIBRATION_ITEM_COUNT: 8, semconv.CALIBRATION_SAMPLE_COUNT: 2}
+    # Of the formats of a search only the chosen ones are the model's, which is known at its end.
+    chosen = {name: value for name, value in AWQ.items() if name != semconv.CONFIG_NAME}
+    searched = step(
+        ("Model Quantization", "torch.quantization.model_quant.auto_quantize"),
+        {**chosen, semconv.ALGORITHMS: ("gradient",)},
+        *(step(CALIBRATE, {semconv.ALGORITHMS: (each,), **counts}) for each in ("awq_lite", "max")),
+    )
     steps = {
         "largest": [quantized(INT8, 3, 12)],
         # It searches with the same samples once more.
         "awq": [quantized(AWQ, 6, 24)],
+        "searched": [searched],
         "fp8": [quantized(FP8, 1, 1), step(EXPORT, FP8)],
         "onnx_file": [
             onnx("max", "MinMax", "minmax_calibrator"),

@@ -154,6 +154,17 @@ def sampled(sampler: StackSampler, steps: dict[int, OpenStep], *sizes: int) -> N
         time.sleep(0.1)
 
 
+@pytest.fixture
+def threads_of_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves out threads of pytest-xdist, which the module threading does not know: they are none of a program's."""
+    frames, known = sys._current_frames, threading.enumerate
+
+    def of_program() -> dict[int | None, FrameType]:
+        return {each.ident: frames()[each.ident or 0] for each in known()}
+
+    monkeypatch.setattr(sys, "_current_frames", of_program)
+
+
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs schedstat")
 
 
@@ -211,13 +222,16 @@ def test_memory_that_a_function_takes_before_it_sleeps_is_not_booked_to_the_slee
 
 
 @linux
-def test_memory_seen_while_a_function_sleeps_is_at_its_line_that_takes_some_later() -> None:
+def test_memory_seen_while_a_function_sleeps_is_at_its_line_that_takes_some_later(
+    threads_of_program: None,
+) -> None:
     with threads(rest_and_work) as (running,):
         sampler, steps = StackSampler(names_paths=True), steps_in(running)
         first = rest_and_work.__code__.co_firstlineno
         sampled(sampler, steps, 10, 30)
-        assert taking_lines(sampler) == {first + 2}
+        seen = taking_lines(sampler)
         WORKS.append(True)
+        assert seen == {first + 2}
         time.sleep(1)
         sampled(sampler, steps, 50)
         assert taking_lines(sampler) <= {first + 3, first + 4}
@@ -246,15 +260,8 @@ def test_the_line_of_a_peak_is_where_memory_was_seen_to_be_that_high(
 
 @linux
 def test_a_peak_between_two_samples_is_at_the_line_that_the_mark_rose_at(
-    monkeypatch: pytest.MonkeyPatch,
+    threads_of_program: None,
 ) -> None:
-    # Threads of pytest-xdist, which the module threading does not know, are none of a program's.
-    frames, known = sys._current_frames, threading.enumerate
-
-    def of_program() -> dict[int | None, FrameType]:
-        return {each.ident: frames()[each.ident or 0] for each in known()}
-
-    monkeypatch.setattr(sys, "_current_frames", of_program)
     with threads(compute) as (running,):
         sampler, probe = StackSampler(names_paths=True), MemoryProbe()
         first = Reading(0, time.perf_counter_ns(), {"memory": probe()})

@@ -7,7 +7,8 @@ import math
 import pytest
 
 from otel_quant.capture.recorder.observed_layers import ObservedLayers
-from otel_quant.diagnosis.calibration import findings, settled
+from otel_quant.diagnosis.calibration import attributes, findings
+from otel_quant.schema import semconv
 from otel_quant.schema.readings import LayerSeen
 
 
@@ -41,7 +42,7 @@ SAME_RANGE = {"growth": 1.3, "settled": 60}
         ),
         (
             [*experts(3, 500, 3), *experts(4, 0, 9), *experts(5, 4000, 7, 9, 10)],
-            ["1 of 2 experts of layer 4 saw no token: 0; in 2 more layers 2 of 6"],
+            ["1 of 2 experts of layer 3 saw fewer than 8 tokens: 1; in 2 more layers 2 of 6"],
         ),
         (
             [seen("fc"), *(seen(f"aux.{n}", 0, 0) for n in range(4)), seen("branch", 2, 2)],
@@ -99,7 +100,8 @@ def test_while_it_goes_on_only_what_more_samples_would_not_mend_is_told(
 def test_fewer_samples_would_do_where_every_range_has_settled(
     layers: list[LayerSeen], expected: int | None
 ) -> None:
-    assert settled(layers) == expected
+    assert attributes(layers, is_over=True).get(semconv.CALIBRATION_SETTLED) == expected
+    assert not attributes(layers, is_over=False)
 
 
 def test_a_layer_has_its_samples_tokens_and_range() -> None:

@@ -27,7 +27,7 @@ def test_the_program_says_what_its_recording_is_shown_with_less_what_it_cannot_k
     times.end(["Quantize"], 9 * S, 19 * S, 1.37 * GB)
     times.begin(25 * S)
     times.end(["Export"], 1 * S, 26 * S, 0.4 * GB)
-    answer = times.answer(1.37 * GB, 25.3 * GB, "ValueError", "no layer")
+    answer = times.answer(1.37 * GB, 25.3 * GB, "ValueError: no layer")
     assert answer == (
         "Failed with ValueError: no layer. "
         "Memory peaked at 1.37 GB in Quantize > Calibration: 5.4 % of the limit of 25.3 GB. "
@@ -70,7 +70,7 @@ def test_what_is_not_known_is_left_out(peak: float | None, limit: float | None, 
     times = StepTimes()
     times.begin(0)
     times.end(["A"], 2 * S, 2 * S, 1 * GB)
-    assert times.answer(peak, limit, None, None) == said
+    assert times.answer(peak, limit, None) == said
 
 
 def test_steps_beside_each_other_and_steps_without_an_end_count_no_time_twice() -> None:
@@ -80,5 +80,5 @@ def test_steps_beside_each_other_and_steps_without_an_end_count_no_time_twice() 
     times.drop()
     times.end(["B"], 3 * S, 4 * S, None)
     times.end(["A"], 6 * S, 6 * S, None)
-    assert times.answer(None, None, None, None) == "2 steps took 6.00 s, most of it A: 6.00 s."
-    assert StepTimes().answer(None, None, None, None) == ""
+    assert times.answer(None, None, None) == "2 steps took 6.00 s, most of it A: 6.00 s."
+    assert StepTimes().answer(None, None, None) == ""

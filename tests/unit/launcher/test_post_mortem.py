@@ -62,7 +62,7 @@ def test_an_out_of_memory_kill_in_a_calibration_is_described_completely() -> Non
         where="Calibration, sample 37 of 512", open_steps=("Quantization (Static)", "Calibration"),
         memory=7990 * MB, memory_limit=8000 * MB, memory_limit_source="cgroup",
         memory_per_sample=200 * MB, memory_per_second=2000 * MB,
-        processes=(("python q.py (100)", 7900 * MB),),
+        processes=(("python q.py (100)", 7900 * MB),), lost=5.0,
         advice=(
             advice("Give it more memory: about 113 GB for all 512 samples, with a tenth to spare (estimated).", GROWTH),
             advice("Use fewer calibration samples: about 36 fit into 8.00 GB (Quark: CalibDataSize).", GROWTH),

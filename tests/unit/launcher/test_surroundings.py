@@ -27,6 +27,7 @@ from otel_quant.launcher.start import (
     why_nothing_sent,
 )
 from otel_quant.launcher.surroundings import (
+    Exits,
     OomKills,
     ProcessUse,
     Surroundings,
@@ -320,3 +321,26 @@ def test_a_python_without_an_sdk_is_named_with_what_it_needs() -> None:
         "no telemetry was sent: /v/bin/python has no OpenTelemetry SDK; expected pip install "
         "'otel-quant[otlp]' there (otel-quant send sends this recording later)"
     )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_a_rank_that_fails_is_known_by_its_environment_and_its_workers_are_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    environ = {"RANK": "1", "WORLD_SIZE": "4", "TORCHELASTIC_RUN_ID": "q7"}
+    for name in ("SLURM_JOB_ID", "RAY_JOB_ID", "JOB_COMPLETION_INDEX", "OTEL_RESOURCE_ATTRIBUTES"):
+        monkeypatch.delenv(name, raising=False)
+    exits, processes = Exits(), list[subprocess.Popen[bytes]]()
+    for _ in range(2):  # the second stands for a worker of the first
+        processes.append(subprocess.Popen(["sleep", "60"], env={**os.environ, **environ}))
+        pids = [each.pid for each in processes]
+        exits.look(pids, pids)
+        exits.look(pids, pids)
+    for process in processes:
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    exits.look(pids, ())
+    for process in processes:
+        process.wait()
+    found = [(exits.failed[pid].code, exits.failed[pid].rank) for pid in pids]
+    assert found == [(-9, {"rank": 1, "world_size": 4, "job": "torchrun q7"}), (-9, {})]

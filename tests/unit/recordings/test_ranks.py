@@ -11,14 +11,16 @@ import pytest
 
 from otel_quant.diagnosis.stack_trees import Stacks
 from otel_quant.format.event_file import as_json, stacks_as_lists
-from otel_quant.recordings.model import RecordedRun, RecordedStep, Recording
+from otel_quant.recordings.model import Ending, RecordedRun, RecordedStep, Recording
 from otel_quant.recordings.ranks import FirstFailed, first_failed, ranks_of, straggler
+from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import BEFORE, Amounts, Place, Spot
 from otel_quant.views.ranks import job_sentences
 from otel_quant.views.show import document
 from otel_quant.views.writers import terminal_text, written
 from tests.fixtures.commands import Commands
+from tests.fixtures.recorded import BEGAN_NS, RecordedFolder
 
 WORK, READ, MORE = (Place("/q/q.py", name, line, "") for name, line in (("work", 5), ("read", 9), ("read", 10)))  # fmt: skip
 REDUCE = Place("torch/distributed/distributed_c10d.py", "all_reduce", 3030, "torch")
@@ -231,3 +233,28 @@ def test_a_rank_says_no_more_of_itself_than_was_seen(tmp_path: Path) -> None:
     ranks = ranks_of([recording])
     assert [rank.seconds for rank in ranks] == [9.5, 9.5]
     assert straggler(ranks) is None
+
+
+def test_a_rank_that_failed_before_its_first_step_has_what_the_launcher_knows(
+    tmp_path: Path,
+) -> None:
+    folder = RecordedFolder(tmp_path / "r", {semconv.HOST_NAME: "h"}, by_launcher=True)
+    process = folder.process(8).begin(
+        1, rank=0, world_size=2, attributes={semconv.RUN_JOB: "slurm 7"}
+    )
+    process.end(8, error="RuntimeError", error_message=GLOO[1])
+    of = {
+        "name": "python q.py",
+        "began": BEGAN_NS,
+        "ended": BEGAN_NS + 9 * 10**9,
+        "signal": "SIGKILL",
+    }
+    ranks = [
+        {"rank": 1, "world_size": 2, "job": "slurm 7"},
+        {"rank": 0, "world_size": 2, "job": "slurm 7"},
+    ]
+    failed = [{**of, **rank, "pid": 9 + at} for at, rank in enumerate(ranks)]
+    folder.ended(Ending(time=10.0, exit_code=1), failed=failed)  # the second is a worker of rank 0
+    found = ranks_of([read(folder.path)])
+    assert [(rank.number, rank.run.pid) for rank in found] == [(0, 8), (1, 9)]
+    assert numbers(first_failed(found)) == ([1], [0])

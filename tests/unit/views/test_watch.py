@@ -83,6 +83,7 @@ def test_a_terminal_shows_the_steps_the_curve_and_the_resource_use(tmp_path: Pat
         "GPU 0, all programs 5.00 GB, peak 5.00 GB",
         "disk written        399 kB",
         "Calibration: memory would be 20.0 GB after the last sample (estimated); the limit is 16.0 GB",
+        "a restart would lose 6 min 40 s",
         "",
         "last lines of the output",
         "Loading",
@@ -126,7 +127,7 @@ def test_a_small_terminal_keeps_the_open_steps(tmp_path: Path) -> None:
     lines = shown(tmp_path / "r", 60, 14)
     assert len(lines) <= 14
     assert lines[2:7] == [
-        "39 steps that ended are not shown",
+        "40 steps that ended are not shown",
         "STEP                        TIME",
         "--------------------  ----------",
         "▶ Model Quantization  6 min 38 s",
@@ -143,7 +144,7 @@ def test_each_step_is_printed_once_and_its_progress_every_half_minute(tmp_path: 
         "22:13:22 Pre-process began",
         "22:13:47 Pre-process ended: took 25.0 s, peak 2.00 GB",
         "22:13:50 Calibration began",
-        "22:19:59 Model Quantization; Calibration, sample 137 of 512, about 30 min 30 s left; "
+        "22:19:59 Model Quantization; Calibration, sample 137 of 512, about 30 min 30 s left; a restart would lose 6 min 40 s; "
         "memory 8.98 GB, peak 8.98 GB, limit 16.0 GB (56.1 % of it)",
     ]
     assert list(view.lines(read(tmp_path / "r"))) == []

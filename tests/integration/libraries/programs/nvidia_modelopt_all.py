@@ -41,6 +41,19 @@ def awq() -> torch.Tensor:
     return mtq.quantize(model(), config=mtq.INT4_AWQ_CFG, forward_loop=read)(SAMPLE)
 
 
+def searched() -> torch.Tensor:
+    """Has two formats to choose from, of which only the smaller one fits."""
+    made, _ = mtq.auto_quantize(
+        model(), constraints={"effective_bits": 4.0}, quantization_formats=[mtq.INT4_AWQ_CFG, mtq.INT8_DEFAULT_CFG],
+        data_loader=[SAMPLE, SAMPLE], forward_step=lambda each, batch: each(batch), loss_func=lambda out, _: out.sum(),
+        num_calib_steps=2, num_score_steps=2,
+    )  # fmt: skip
+    weights = [each.weight_quantizer for each in (made[0], made[2])]
+    assert {each.num_bits for each in weights} == {4}
+    assert not any(each.input_quantizer.is_enabled for each in (made[0], made[2]))
+    return made(SAMPLE).detach()
+
+
 def fp8() -> torch.Tensor:
     made = AutoModelForCausalLM.from_pretrained("tiny")
     made = mtq.quantize(made, mtq.FP8_DEFAULT_CFG, lambda each: each(input_ids=TOKENS))
@@ -74,7 +87,7 @@ def failing() -> torch.Tensor:
 def main() -> None:
     write_tiny()
     write_model("float.onnx", rows=32)
-    in_every_way((largest, awq, fp8, onnx_file, failing), torch.equal)
+    in_every_way((largest, awq, searched, fp8, onnx_file, failing), torch.equal)
 
 
 if __name__ == "__main__":

@@ -233,6 +233,7 @@ KEPT = "onnxconverter_common.float16.convert_float_to_float16"
     ("call", "is_missed"),
     [
         ("kept()", True),
+        ("float16.convert_float_to_float16(); kept()", True),
         ("float16.convert_float_to_float16()", False),
         ("float16.convert_float_to_float16_model_path(kept)", False),
         ("float16.other()", False),

@@ -260,9 +260,15 @@ def _waiting_for_a_build(lines: Lines) -> Place | None:
     return callers[-1] if is_waiting and is_torch else None
 
 
+def _compiling(lines: Lines) -> Place | None:
+    """Returns the line of a compiler that is at work, and is not just imported."""
+    line = next((each for each in lines if each.file.startswith(_COMPILERS)), None)
+    return None if line is None or line.function == "<module>" else line
+
+
 def _start_of(lines: Lines) -> str:
     """Returns what a program does at a stack as it starts; nothing if it is something else."""
-    if any(line.file.startswith(_COMPILERS) for line in lines):
+    if _compiling(lines) is not None:
         return "compiling"
     if importing(lines) is not None:
         return "importing"
@@ -397,7 +403,7 @@ VERDICTS: Final = (
         remedy="if no other build is running, delete the file lock below TORCH_EXTENSIONS_DIR"),
     Verdict("other_build", "another build, which has the lock that it waits for", _most_at(_waiting_for_a_build)),
     Verdict(COMPILING, "compiling code",
-        _most_at(lambda lines: next((each for each in lines if each.file.startswith(_COMPILERS)), None)),
+        _most_at(_compiling),
         remedy="keep what was compiled for the next run, in TORCH_EXTENSIONS_DIR and TORCHINDUCTOR_CACHE_DIR"),
     Verdict(IMPORTING, "importing modules", _most_at(importing)),
     Verdict("startup", "its start", _startup),

@@ -33,6 +33,7 @@ POLL = Place("filelock/_api.py", "BaseFileLock._poll_until_acquired", 1177, "fil
 DOWNLOAD = Place("huggingface_hub/file_download.py", "hf_hub_download", 900, "huggingface_hub")
 RUN_COMPILED = Place("torch/_dynamo/eval_frame.py", "_fn", 745, "torch")
 COMPILE = Place("torch/_dynamo/convert_frame.py", "_compile", 1500, "torch")
+IMPORTED = COMPILE._replace(function="<module>")
 CELL = Place("IPython/core/interactiveshell.py", "run_code", 3699, "IPython")
 MODULE = Place("torch/nn/modules/module.py", "Module._call_impl", 1762, "torch")
 FORWARD = Place("/a/quantize.py", "Model.forward", 44, "")
@@ -128,6 +129,7 @@ CASES = {
     "torch.compile": (evidence(((MAIN, RUN_COMPILED, COMPILE), 6, RUNS), work(4)), "compiling", "60 % of its time, most at main (quantize.py:12), in _compile"),
     "a compiled model that runs": (evidence(((MAIN, RUN_COMPILED, COLLECT), 10, RUNS)), MIXED, f"at most {AT_COLLECT}"),
     "imports": (evidence(((MAIN, IMPORT, BUILD), 6, RUNS), work(4)), "compiling", "60 % of its time, most at main (quantize.py:12), in load"),
+    "an import of a compiler": (under(MAIN, IMPORT, IMPORTED), "importing", "100 % of its time, most at main (quantize.py:12)"),
     "imports of others": (evidence(((MAIN, IMPORT, COLLECT), 6, RUNS), work(4)), "importing", "60 % of its time, most at main (quantize.py:12)"),
     "a start": (replace(evidence(((MAIN, IMPORT, COLLECT), 4, RUNS), ((MAIN, LOAD, COLLECT), 3, RUNS), work(3)), is_start=True), "startup", "40 % importing, 30 % loading a model, most at main (quantize.py:12)"),
     "a model that is loaded": (replace(evidence(((MAIN, LOAD, COLLECT), 6, RUNS), work(4)), is_start=True), "startup", "60 % loading a model, most at main (quantize.py:12)"),

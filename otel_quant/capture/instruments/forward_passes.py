@@ -49,7 +49,7 @@ class _Watched:
                 attributes=self.attributes,
             )
         if self._step is not None:
-            self._step.ends_with_parent = True
+            self._step.ends_with_parent, self._step.model = True, self._model
             self._begin_sample(self._step, module, inputs)
 
     def _begin_sample(self, step: OpenStep, module: object, inputs: object) -> None:

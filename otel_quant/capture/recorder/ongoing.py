@@ -6,8 +6,9 @@ Nothing here has a lock: methods of :class:`Ongoing` are called with the recorde
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, Token
+from traceback import walk_tb
 from typing import Any, Final
 
 from otel_quant.capture.garbage import COLLECTIONS
@@ -60,8 +61,10 @@ class OpenStep:
     has_stalled: bool = False  # Whether that was so at the last reading
     stall: tuple[float, str] = (0.0, "")  # The longest time without progress, in seconds, and where
     closed: bool = False  # Whether its end has begun
-    # Whether it ends when what contains it does, without a failure: nothing else may report its end
+    # Whether it ends when what contains it does, as nothing else may report its end
     ends_with_parent: bool = False
+    # Then the model whose forward passes it is made of, if it is: it fails by what these raise
+    model: Callable[[], object] = bool
     # The reading after the last of the calls that it is made of, while it waits for another: it is its end if none comes
     between: Reading | None = None
     # What the library has computed of layers, as many as are recorded, and how many there were
@@ -78,6 +81,13 @@ class OpenStep:
         while step is not None:
             yield step
             step = step.parent
+
+    def own_failure(self, error: BaseException | None) -> BaseException | None:
+        """Returns the failure of what contains it, if a forward pass of its model has raised that."""
+        frames = (
+            walk_tb(error.__traceback__) if error is not None and (model := self.model()) else ()
+        )
+        return error if any(at.f_locals.get("self") is model for at, _ in frames) else None
 
     def enter(self) -> Entered:
         """Makes it the current step of the calling context; returns what :meth:`leave` needs."""

@@ -156,7 +156,7 @@ class Recorder:
             with self._boundary:
                 for step in unfinished:
                     why = UnfinishedStepError("the run ended while the step was open")
-                    self.close(step, None if step.ends_with_parent else why)
+                    self.close(step, step.own_failure(error) if step.ends_with_parent else why)
                 self._end(error)
             self.ended = True
 
@@ -250,7 +250,7 @@ class Recorder:
                 steps = self._ongoing.open.values()
                 within = [each for each in steps if each.ends_with_parent and each.parent is step]
             for each in within:
-                self.close(each)
+                self.close(each, each.own_failure(error))
             self._tell_of_layers(step, is_over=error is None)
             try:
                 with self._under_way:

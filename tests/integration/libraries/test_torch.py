@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
 from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.fixtures.programs import run_script
 from tests.fixtures.steps import steps_below, steps_by
 from tests.integration.libraries.conftest import Program, check_seen
 
@@ -86,3 +90,43 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
 )
 def test_what_calibration_has_not_seen_is_found(program: Program, way: str) -> None:
     check_seen(program, way)
+
+
+BROKEN_OFF = """
+import sys
+import torch
+import otel_quant
+otel_quant.QuantInstrumentor().instrument()
+from torch.ao import quantization as tq
+
+class Halves(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+    def forward(self, x):
+        return self.second(self.first(x))
+
+model = Halves().eval()
+model.qconfig = tq.get_default_qconfig("fbgemm")
+prepared = tq.prepare(model)
+def calibrate():
+    prepared(torch.ones(2, 4))
+    prepared(torch.ones(2, 4) / (sys.argv[1] == "after"))
+if sys.argv[1] == "step":
+    with otel_quant.step("quantize"):
+        calibrate()
+calibrate()
+raise AssertionError
+"""
+
+
+@pytest.mark.parametrize(("way", "fails"), [("run", True), ("step", True), ("after", False)])
+def test_a_calibration_fails_by_what_a_forward_pass_of_its_model_raises_alone(
+    tmp_path: Path, way: str, fails: bool
+) -> None:
+    run_script(tmp_path, BROKEN_OFF, way, code=1, OTEL_QUANT_RECORD="made")
+    [run] = read(tmp_path / "made").runs
+    [calibration] = [step for step in run.steps if step.name == "Calibration"]
+    assert calibration.error == ("RuntimeError" if fails else None)
+    found = str(calibration.attributes.get(semconv.CALIBRATION_FINDINGS))
+    assert "saw" not in found

@@ -18,8 +18,9 @@ import time
 from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
-from traceback import walk_tb
+from traceback import walk_stack, walk_tb
 from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -36,7 +37,17 @@ from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.diagnosis.bounds import Evidence, bound_of
 from otel_quant.diagnosis.gpus import GpusOfStep
 from otel_quant.diagnosis.growth import Growth
-from otel_quant.diagnosis.spots import EVENTS, FOR_THREADS, LOCK, SLEEP, kernel_waits_for, spot_of
+from otel_quant.diagnosis.spots import (
+    CHILD,
+    EVENTS,
+    FOR_THREADS,
+    FUTEX,
+    LOCK,
+    PIPE,
+    SLEEP,
+    kernel_waits_for,
+    spot_of,
+)
 from otel_quant.diagnosis.stack_trees import Stacks, top_lines
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import (
@@ -74,6 +85,11 @@ _MOVES: Final = 1 << 20
 
 _ALONE: Final = 0.8  # Share of the page faults from which on they are one thread's
 
+_TAKE_NOTHING: Final = (SLEEP, PIPE, CHILD, FUTEX, *FOR_THREADS)
+"""Waits in which a thread takes no memory, or little: what is read from a network or a disk may be much."""
+
+_LOCKS: Final = ("threading.py", "queue.py", "concurrent/futures/")
+
 _WATCHED: Final = 5
 """Samples for which they are from then on, and from the start of a step: a thread's part is known from two in a row."""
 
@@ -102,6 +118,7 @@ _STANDARD: Final = tuple(
     for name in ("stdlib", "platstdlib")
     if sysconfig.get_path(name)
 )
+_REMOTE: Final = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 _INSTALLED: Final = re.compile(r".*[/\\](?:site|dist)-packages[/\\](.*)", re.DOTALL)
 
 
@@ -188,7 +205,7 @@ class StackSampler:
         # By file and function of the program: it and what it had called when memory had grown
         self._takers: dict[tuple[str, str], list[Place]] = {}
         # Bytes by which it had grown where a step's thread slept, while nothing of that is known
-        self._slept: Counter[tuple[int, tuple[Place, ...]]] = Counter()
+        self._slept: Counter[tuple[int, int, tuple[Place, ...]]] = Counter()
         self._peaks = PeakLines()
         self._others = OtherTasks()
         self._watched = 0  # For how many samples all threads are looked at
@@ -275,19 +292,21 @@ class StackSampler:
         else:
             self._in_line.pop(thread, None)
         if seen.grown:
-            self._note_taker(index, lines, seen.grown, sleeps=self._waits_for(thread) == SLEEP)
+            self._note_taker(index, lines, seen.grown, spot.waits_for or self._waits_for(thread))
         self.stacks.add(index, lines, seen)
 
-    def _note_taker(self, index: int, lines: list[Place], grown: int, *, sleeps: bool) -> None:
-        """Notes the line that takes memory. What is seen in a sleep was taken before it: it is moved once that line is known."""
-        if sleeps:
-            self._slept[index, tuple(lines)] += grown
+    def _note_taker(self, index: int, lines: list[Place], grown: int, waits_for: str) -> None:
+        """Notes the line that takes memory. What is seen in a wait was taken before it: it is moved once that line is known."""
+        if waits_for in _TAKE_NOTHING:
+            # The line that waits, in a lock or queue of Python's maybe
+            above = [at for at, line in enumerate(lines) if not line.file.startswith(_LOCKS)]
+            self._slept[index, max(above, default=0), tuple(lines)] += grown
         else:
             owns = (at for at, line in enumerate(lines) if line.is_own)
             self._takers |= {lines[at][:2]: lines[at:] for at in owns}
-        for of, slept in [key for key in self._slept if key[1][-1][:2] in self._takers]:
-            moved = self._slept.pop((of, slept))
-            taker = [*slept[:-1], *self._takers[slept[-1][:2]]]
+        for key in [each for each in self._slept if each[2][each[1]][:2] in self._takers]:
+            moved, (of, at, slept) = self._slept.pop(key), key
+            taker = [*slept[:at], *self._takers[slept[at][:2]]]
             self.stacks.add(of, taker, NOTHING._replace(grown=moved))
             self.stacks.add(of, slept, NOTHING._replace(grown=-moved))
 
@@ -591,11 +610,11 @@ class StackSampler:
         """Returns a line of code; None for ours, and for a function that has not begun."""
         if position < 0 or code.co_code[position] == _RESUME:
             return None
-        return _place_in(code, line, names_paths=self._names_paths)
+        return _place_in(code.co_filename, code.co_qualname, line, names_paths=self._names_paths)
 
 
-def _place_in(code: CodeType, line: int, *, names_paths: bool) -> Place | None:
-    file, library = code.co_filename, ""
+def _place_in(file: str, function: str, line: int, *, names_paths: bool) -> Place | None:
+    library = ""
     if file.startswith(_OURS):
         return None
     if (installed := _INSTALLED.fullmatch(file)) is not None:
@@ -608,19 +627,24 @@ def _place_in(code: CodeType, line: int, *, names_paths: bool) -> Place | None:
     elif not names_paths:
         file = Path(file).name
     # Neither a file of a recording nor OTLP takes half of a surrogate pair, as in a name that is no UTF-8.
-    return Place(encodable(file), encodable(code.co_qualname), line, library)
+    return Place(encodable(file), encodable(function), line, library)
 
 
 def raised_at(error: BaseException) -> str | None:
     """Returns the innermost line of the program's own code that was under way when an exception was raised, in words."""
     inner = error.__traceback__
-    frame = inner.tb_frame.f_back if inner is not None else None
-    lines = [*walk_tb(inner)][::-1]
-    while frame is not None and len(lines) < _WALKED:
-        lines.append((frame, frame.f_lineno or 0))
-        frame = frame.f_back
-    places = (_place_in(each.f_code, line, names_paths=False) for each, line in lines)
-    return next((each.short for each in places if each is not None and each.is_own), None)
+    around = islice(walk_stack(inner.tb_frame), _WALKED) if inner is not None else ()
+    frames = [*[*walk_tb(inner)][::-1], *around]
+    # A process of a pool sends its traceback as text.
+    remote = _REMOTE.findall(str(getattr(error.__cause__, "tb", "")))[::-1]
+    lines = [(file, function, int(line)) for file, line, function in remote]
+    lines += [
+        (each.f_code.co_filename, each.f_code.co_qualname, line or 0) for each, line in frames
+    ]
+    places = (_place_in(*each, names_paths=False) for each in lines)
+    # Last what is in no file, as code that a library has generated; of `python -c` that is all.
+    own = sorted(filter(None, places), key=lambda each: each.file.startswith("<"))
+    return next((each.short for each in own if each.is_own), None)
 
 
 def _is_below_ours(frame: FrameType | None) -> bool:

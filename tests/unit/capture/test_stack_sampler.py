@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import queue
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -63,10 +64,21 @@ WORKS: list[bool] = []
 
 
 def rest_and_work(over: threading.Event) -> None:
-    while not WORKS:
+    while not (WORKS or over.is_set()):
         time.sleep(0.2)
     while not over.is_set():
         sum(range(1000))
+
+
+def ask_and_work(over: threading.Event) -> None:
+    while not (WORKS or over.is_set()):
+        with suppress(queue.Empty):
+            ANSWERS.get(timeout=5)
+    while not over.is_set():
+        sum(range(1000))
+
+
+ANSWERS: queue.Queue[None] = queue.Queue()
 
 
 def compute(over: threading.Event) -> None:
@@ -222,20 +234,27 @@ def test_memory_that_a_function_takes_before_it_sleeps_is_not_booked_to_the_slee
 
 
 @linux
-def test_memory_seen_while_a_function_sleeps_is_at_its_line_that_takes_some_later(
+@pytest.mark.parametrize(("target", "waits"), [(rest_and_work, 2), (ask_and_work, 3)])
+def test_memory_seen_while_a_function_waits_is_at_its_line_that_takes_some_later(
     threads_of_program: None,
+    monkeypatch: pytest.MonkeyPatch,
+    target: Callable[[threading.Event], None],
+    waits: int,
 ) -> None:
-    with threads(rest_and_work) as (running,):
+    monkeypatch.setattr(sys.modules[__name__], "WORKS", [])
+    with threads(target) as (running,):
         sampler, steps = StackSampler(names_paths=True), steps_in(running)
-        first = rest_and_work.__code__.co_firstlineno
+        first = target.__code__.co_firstlineno
         sampled(sampler, steps, 10, 30)
+        taken_at = {first + waits + 1, first + waits + 2}
         seen = taking_lines(sampler)
         WORKS.append(True)
-        assert seen == {first + 2}
-        time.sleep(1)
+        ANSWERS.put(None)
+        assert seen.isdisjoint(taken_at)
+        time.sleep(0.5)
         sampled(sampler, steps, 50)
-        assert taking_lines(sampler) <= {first + 3, first + 4}
-        assert grown(sampler) == {(0, "rest_and_work"): 40 * MB}
+        assert taking_lines(sampler) <= taken_at
+        assert grown(sampler) == {(0, target.__name__): 40 * MB}
 
 
 @pytest.mark.parametrize(

@@ -136,3 +136,46 @@ def test_a_library_call_that_fails_before_its_first_step_is_one_step(tmp_path: P
     assert first.end - first.start >= 0.2
     assert run.start <= first.start
     assert first.attributes[semconv.MEMORY_DELTA] >= 40_000_000
+
+
+RAISING_ELSEWHERE = """
+import multiprocessing, sys
+from concurrent.futures import ProcessPoolExecutor
+import otel_quant
+
+def scale(layer):
+    raise ValueError(layer)
+
+def generated(layer):
+    code = compile("def forward(call, layer):\\n    call(layer)", "<eval_with_key>.1", "exec")
+    exec(code, globals())
+    forward(int, "x")
+
+def pool(layer):
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as workers:
+        list(workers.map(scale, [layer]))
+
+def old_pool(layer):
+    with multiprocessing.get_context("fork").Pool(1) as workers:
+        workers.map(scale, [layer])
+
+with otel_quant.step("quantize"):
+    globals()[sys.argv[1]](7)
+"""
+
+
+@pytest.mark.parametrize(
+    ("way", "line"),
+    [
+        ("pool", "scale (script.py:7)"),
+        ("old_pool", "scale (script.py:7)"),
+        ("generated", "generated (script.py:12)"),
+    ],
+)
+def test_an_exception_has_the_line_of_the_pools_process_and_none_that_is_in_no_file(
+    tmp_path: Path, way: str, line: str
+) -> None:
+    run_script(tmp_path, RAISING_ELSEWHERE, way, code=1, OTEL_QUANT_RECORD="made")
+    steps = [step for run in read(tmp_path / "made").runs for step in run.steps]
+    [failed] = [step for step in steps if step.error]
+    assert failed.attributes[semconv.ERROR_LINE] == line

@@ -10,7 +10,7 @@ from otel_quant import audit
 from otel_quant.schema import semconv
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.steps import layers_of, steps_below, steps_by
-from tests.integration.libraries.conftest import Program, each
+from tests.integration.libraries.conftest import Program, check_seen, each
 
 pytest.importorskip("gptqmodel")
 
@@ -53,3 +53,8 @@ def test_a_language_model_is_quantized_in_steps(program: Program, otlp: OtlpRece
     assert len(losses) == 14
     assert layers_of(otlp) == losses
     assert audit(program.cwd / "made").answer.startswith("as configured: 14 of 14 layers int4, ")
+
+
+@pytest.mark.parametrize("way", ["gptq"])
+def test_what_calibration_has_not_seen_is_found(program: Program, way: str) -> None:
+    check_seen(program, "gptqmodel", way, script="seen_llm.py")

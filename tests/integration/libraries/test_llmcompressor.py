@@ -11,7 +11,7 @@ import pytest
 from otel_quant.schema import semconv
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.steps import layers_of, steps_below, steps_by
-from tests.integration.libraries.conftest import Program, each
+from tests.integration.libraries.conftest import Program, check_seen, each
 
 pytest.importorskip("llmcompressor")
 
@@ -141,3 +141,8 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
     assert [(layer, measure, f"{error:.3e}") for layer, measure, error in awq] == [
         (layer, "best_error", error) for layer, error in best[: len(awq)]
     ]
+
+
+@pytest.mark.parametrize("way", ["fp8", "gptq"])
+def test_what_calibration_has_not_seen_is_found(program: Program, way: str) -> None:
+    check_seen(program, "llmcompressor", way, script="seen_llm.py")

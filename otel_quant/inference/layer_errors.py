@@ -139,7 +139,6 @@ class TensorFile:
     def _opened(self, node: Any, ran: Mapping[str, Any]) -> Iterator[Any]:
         """Yields what stands in place of an If or Loop, on tensors around it; nodes have the names of results."""
         import numpy as np
-        from onnx import helper
 
         is_loop, made = node.op_type == "Loop", node.output[0]
         part = "body" if is_loop else "then_branch" if ran[node.input[0]] else "else_branch"
@@ -152,10 +151,7 @@ class TensorFile:
             given = [self.constant(f"{made}:pass", np.array(0)), goes_on, *node.input[2:]]
             new |= dict(zip((it.name for it in body.input), given, strict=True))
         else:
-            results = {it.name: name for it, name in zip(body.output, node.output, strict=True)}
-            new |= {name: results[name] for name in own & results.keys()}
-            for name in results.keys() - own:  # handed on from around it
-                yield helper.make_node("Identity", [name], [results[name]])
+            new |= {it.name: name for it, name in zip(body.output, node.output, strict=True)}
         for each in body.initializer:
             each.name = new[each.name]
         self.graph.initializer.extend(body.initializer)
@@ -425,9 +421,9 @@ def layer_errors(
     _add_lost(found, layers, _worst(likes_of, ran), tried, (own, base, {**expected, **ran}))
     changed = [each for each in found if each.get("own") is not None or "weights" in each]
     in_front = {
-        it: [kind, _worst({its: expected[of]}, ran)]
+        it: [kind, sqnr(expected[of], ran[its])]
         for it, (its, of, kind) in judged.items()
-        if kind
+        if kind and expected[of].shape == ran[its].shape
     }
     not_finite = _not_finite(own, floats, ran, expected)
     return {"layers": changed, "not_finite": not_finite, "in_front": in_front}

@@ -78,8 +78,11 @@ def test_a_run_is_joined_with_the_one_beside_it_that_it_has_gone_on_from(tmp_pat
     for at, path in enumerate((first, second, other, anew, last)):
         began(path, 100 * at)
     assert [found_beside(each) for each in (first, second, anew, last)] == [
-        None, str(first), None, str(second)
-    ]  # fmt: skip
+        None,
+        str(first),
+        None,
+        str(second),
+    ]
 
 
 def test_times_of_runs_that_go_on_add_up(tmp_path: Path) -> None:

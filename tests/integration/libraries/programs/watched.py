@@ -80,6 +80,9 @@ def same_weights(after: dict[str, Any], before: dict[str, Any]) -> bool:
     )
 
 
+PLANTED = ("nothing", "dead", "nan", "late")
+
+
 class Found(Sink):
     """What is wrong with the calibrations that ended, and how many layers were told of."""
 
@@ -110,7 +113,7 @@ def planted_in(way: Callable[[str], Any], is_same: Callable[[Any, Any], bool]) -
 
     RUNTIME.recorder.add_sink(sink := Found())
     watched, found = {}, {}
-    for planted in ("nothing", "dead", "nan", "late"):
+    for planted in PLANTED:
         sink.findings, sink.layers = [], 0
         with otel_quant.step("User-Defined"):
             watched[planted] = result_of(planted)

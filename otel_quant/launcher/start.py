@@ -50,7 +50,7 @@ _NOTES: Final = ".pythons"
 _START_LASTS: Final = 0.1
 """Seconds that the program is left alone at most; a Python starts in a fifth of that."""
 
-_NOT_CALLED: Final = "no quantization library that otel-quant knows was called"
+_NOT_CALLED: Final = "no quantization library that otel-quant knows was called, nor otel_quant.step"
 _UNSENT: Final = "unsent"
 _REASONS: Final = (
     ("instrumented", _NOT_CALLED),

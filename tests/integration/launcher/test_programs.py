@@ -24,7 +24,7 @@ import multiprocessing, sys  # the first import with which libraries are instrum
 from otel_quant import QuantInstrumentor
 print(QuantInstrumentor().is_instrumented_by_opentelemetry, *sys.argv[1:])
 """
-NOTHING_CALLED = "no quantization library that otel-quant knows was called"
+NOTHING_CALLED = "no quantization library that otel-quant knows was called, nor otel_quant.step"
 NO_PYTHON = "no Python was started, or one with -S, -E or -I, which keep otel-quant out of it"
 
 TRACKER = """

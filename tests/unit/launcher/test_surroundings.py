@@ -184,7 +184,7 @@ NOTES = (
     "absent /a/python", "old /o/python", "failed /f/python", "unsent /u/python",
     "instrumented /i/python",
 )  # fmt: skip
-NOT_CALLED = "no quantization library that otel-quant knows was called"
+NOT_CALLED = "no quantization library that otel-quant knows was called, nor otel_quant.step"
 
 
 @pytest.mark.parametrize(

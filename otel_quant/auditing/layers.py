@@ -224,9 +224,8 @@ class CheckpointLayers:
             while parent and parent not in ours:
                 parent = parent.rpartition(".")[0]
             is_tied = name == "lm_head" and self._config.get("tie_word_embeddings")
-            is_anew = parent and ours[parent].isdisjoint(
-                known[parent]
-            )  # laid out anew, as experts are
+            # Laid out anew, as experts are
+            is_anew = parent and ours[parent].isdisjoint(known[parent])
             lacking += [name] * (not is_tied and not is_anew)
         if len(lacking) > len(theirs) / 2:
             what = "lacks most layers of the float model: it is another"

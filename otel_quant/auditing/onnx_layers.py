@@ -184,12 +184,8 @@ def _wanted(dims: tuple[int, ...], numbers: Mapping[str, int], kind: str) -> set
     if kind == "MatMulBnb4":
         return {-(-numbers.get("K", 0) * numbers.get("N", 0) // max(block, 1))}
     if kind != "DequantizeLinear":
-        return {
-            1,
-            *dims[:1],
-            *dims[-1:],
-            prod((*dims[:1], *dims[-1:])),
-        }  # an LSTM has two directions
+        ends = *dims[:1], *dims[-1:]  # an LSTM has two directions
+        return {1, *ends, prod(ends)}
     if not -len(dims) <= axis < len(dims) or not dims:
         return {1}
     return {prod(dims) // dims[axis] * -(-dims[axis] // block)} if block else {1, dims[axis]}

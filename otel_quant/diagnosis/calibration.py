@@ -12,9 +12,7 @@ from otel_quant.schema.readings import LayerSeen
 from otel_quant.schema.units import counted, cut
 
 _FEW: Final = 8  # Tokens below which the range of a layer is that of single values
-_GROWN: Final = (
-    2.0  # Times by which a range grew in the last tenth of the samples, from which on it is told
-)
+_GROWN: Final = 2.0  # Times by which a range has to grow in the last tenth of the samples
 _LEAST: Final = 32  # Samples from which on it is told that fewer would do
 _SHARE: Final = 0.25  # Share of the samples within which all ranges settled, so that it is told
 _MOST: Final = 3  # Names in a sentence

@@ -23,10 +23,8 @@ from otel_quant.base.secrets import masked
 from otel_quant.format.event_file import MANIFEST
 from otel_quant.format.store import RecordingStore, StoreError, TakenError
 
-_FIRST: Final = 5.0
-_EVERY: Final = (
-    60.0  # Seconds between two uploads; the first come sooner, for a program that is killed soon
-)
+_FIRST: Final = 5.0  # Seconds before the first upload: a program may be killed soon
+_EVERY: Final = 60.0  # Seconds between two later ones
 _LAST: Final = 30.0  # Seconds that the end of a program waits for the last one at most
 _SLOW: Final = "it took too long"
 _TRIES: Final = 5  # How often another upload of the recording may be first

@@ -415,9 +415,8 @@ def _calls(recording: model.Recording, row: model.PlacedStep) -> str:
 def _waited(recording: model.Recording) -> Iterator[str]:
     """Yields the machine's part in a run that lasted long."""
     name = summary.BY_NAME[summary.CPU_WAIT].attributes[0]
-    every = [
-        model.number(run.attributes, name) for run in recording.runs
-    ]  # of a shell's child, its own
+    # Of a shell's child, its own
+    every = [model.number(run.attributes, name) for run in recording.runs]
     waited = max(filter(None, (summary.value(recording, summary.CPU_WAIT), *every)), default=0.0)
     used, cpus = summary.value(recording, summary.CPU_TIME), summary.processors(recording)
     is_own = used and cpus and used >= _OWN * cpus * recording.duration

@@ -401,9 +401,8 @@ def completed(attributes: dict[str, AttributeValue]) -> dict[str, AttributeValue
             continue
         if width := _WIDTH.fullmatch(name):
             if (known := attributes.setdefault(bits, int(width[1]))) != int(width[1]):
-                attributes[kind] = name.replace(
-                    width[1], str(known)
-                )  # it is stored in a wider type
+                # It is stored in a wider type
+                attributes[kind] = name.replace(width[1], str(known))
         elif name.startswith(("int", "float", "mx_", "nv_")) and bits in attributes:
             attributes[kind] = f"{name}{attributes[bits]}"
         elif name in ("int", "float"):  # no type without its bits

@@ -30,9 +30,7 @@ _SHOWN: Final = (
 """What is shown of such a node."""
 
 _AUDIT_SECONDS: Final = 2.0  # For the values of scales
-_QUANTIZED: Final[Literal["quantized"]] = (
-    "quantized"  # Role of a model that a quantization has written
-)
+_QUANTIZED: Final[Literal["quantized"]] = "quantized"  # Role of a model that was written
 _INTEGER: Final = frozenset({"int8", "uint8", "int4", "uint4", "int2", "uint2"})
 
 _FIGURES: Final = {

@@ -249,9 +249,8 @@ def _processing(make: Function) -> Function:
 
     @wraps(make)
     def wrapper(self: Any, name: str) -> Any:
-        subset = variables_of("_run_single_subset_pass").get(
-            "subset", {}
-        )  # which knows its complete name
+        # It knows the complete name
+        subset = variables_of("_run_single_subset_pass").get("subset", {})
         path = getattr(subset.get(name), "full_name", name)
         return _noting(make(self, name), path, self.current_batch_index)
 

@@ -25,11 +25,8 @@ from otel_quant.schema.readings import StepInfo
 
 NAME: Final = b"OTEL_CTX"
 VERSION: Final = 2
-_NAMES: Final = (
-    " [anon_shmem:OTEL_CTX]",
-    " [anon:OTEL_CTX]",
-    " /memfd:OTEL_CTX",
-)  # in /proc/PID/maps
+# In /proc/PID/maps
+_NAMES: Final = " [anon_shmem:OTEL_CTX]", " [anon:OTEL_CTX]", " /memfd:OTEL_CTX"
 _PLACE: Final = 64 << 10
 """Bytes for a message, which readers take at most. There are two behind the header's: one may still be read."""
 

@@ -251,8 +251,9 @@ class Recorder:
                 within = [each for each in steps if each.ends_with_parent and each.parent is step]
             for each in within:
                 self.close(each)
-            self._tell_of_layers(step, is_over=error is None)
             try:
+                with FAULTS.kept_in("what calibration has seen"):
+                    self._end_calibration(step, is_over=error is None)
                 with self._under_way:
                     reading = step.between or self._probes.read(lowers_marks=self._exact_peaks)
                     with self._lock:
@@ -374,7 +375,7 @@ class Recorder:
                 label,
             )
 
-    def _tell_of_layers(self, step: OpenStep, *, is_over: bool) -> None:
+    def _end_calibration(self, step: OpenStep, *, is_over: bool) -> None:
         """Sends what has reached the layers of a calibration that ends, and notes what is wrong with it."""
         layers = step.observed.end() if step.observed is not None else []
         step.warnings |= calibration.attributes(layers, is_over=is_over)

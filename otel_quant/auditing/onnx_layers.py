@@ -122,11 +122,8 @@ class OnnxLayers:
         elif node.op_type == "MatMulBnb4":
             type_ = "nf4" if numbers.get("quant_type") else "fp4"
         elif type_ == "float32":  # with a pair behind it
-            type_ = (
-                dtypes.name_of(zero.dtype)
-                if zero is not None
-                else _ROUNDED.get(node.op_type, "int8")
-            )
+            rounded = _ROUNDED.get(node.op_type, "int8")
+            type_ = rounded if zero is None else dtypes.name_of(zero.dtype)
         zeros = zero if node.op_type != "MatMulNBits" else None  # where they are packed
         for what, each in (("scales", scale), ("zero points", zeros)):
             if each is not None and each.elements not in wanted:

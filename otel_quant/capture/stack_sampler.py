@@ -541,9 +541,8 @@ class StackSampler:
         ended = {*self._schedstats.values()}
         ids = {each.ident or 0: each.native_id for each in threading.enumerate()}
         ids[threading.main_thread().ident or 0] = os.getpid()  # of a fork CPython has its parent's
-        self._schedstats = {
-            thread: f"/proc/self/task/{native}/schedstat" for thread, native in ids.items()
-        }
+        files = (f"/proc/self/task/{native}/schedstat" for native in ids.values())
+        self._schedstats = dict(zip(ids, files, strict=True))
         for path in ended.difference(self._schedstats.values()):
             for name in ("schedstat", "syscall", "wchan"):
                 forget(path.replace("schedstat", name))

@@ -201,11 +201,8 @@ _DOES: Final = {"in_float": "ran in float", "unfused": "stand between conversion
 def _costliest(model: results.ModelResult) -> str:
     """Returns the reason that costs most, or how many findings there are where that is little."""
     groups = _groups(model)
-    if (
-        groups
-        and groups[0][0].is_about_accuracy
-        and (_accuracy(model).telling or 0.0) < results.POOR
-    ):
+    is_poor = (_accuracy(model).telling or 0.0) < results.POOR
+    if groups and groups[0][0].is_about_accuracy and is_poor:
         return f"; {shortened(_text(groups[0][0]), _LONGEST_PROBLEM)}"
     groups = [group for group in groups if group[0].kind != "slower" and group[0].micros]
     share = sum(each.share for each in groups[0]) if groups else 0.0

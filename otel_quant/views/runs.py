@@ -152,10 +152,8 @@ def _column(field: run_list.Field, runs: Sequence[Run]) -> doc.Column[Run]:
         if field.name == MEMORY_PEAK and isinstance(found, int | float) and run_list.is_least(run):
             return _peak(run)
         if field.name == run_list.STATUS:
-            failed = phrase(", {} failed", run.get(run_list.FAILED))
-            return (
-                f"{found}{failed}{phrase(', {} in an audit', run.get(run_list.AUDIT), _problems)}"
-            )
+            audit = phrase(", {} in an audit", run.get(run_list.AUDIT), _problems)
+            return f"{found}{phrase(', {} failed', run.get(run_list.FAILED))}{audit}"
         return found
 
     is_number = field.unit or any(isinstance(run.get(field.name), int | float) for run in runs)

@@ -492,10 +492,8 @@ def note_quantizers(call: Mapping[str, Any], result: object) -> None:
         pairs = [(role, getattr(module, f"{role}_quantizer", None)) for role in ("weight", "input")]
         used = {role: each for role, each in pairs if getattr(each, "is_enabled", False)}
         if "weight" in used:
-            data = {
-                role: {name: getattr(each, name) for name in _FORMAT} for role, each in used.items()
-            }
-            parts.append(described(data, _INTEGERS))
+            of = {role: {it: getattr(each, it) for it in _FORMAT} for role, each in used.items()}
+            parts.append(described(of, _INTEGERS))
     if step is not None:
         found = agreed(parts)
         steps.restate(step, {name: found[name] for name in found if name != semconv.CONFIG_HASH})

@@ -22,7 +22,7 @@ class ObservedLayer:
 
     name: str
     settles: bool = False  # Its range only grows, and is all that its observer keeps
-    order: float = math.inf  # Of how many layers it was reached
+    order: float = math.inf  # Its place among the layers that something has reached
     samples: int = 0
     tokens: int | None = 0
     bad: int | None = None  # The sample since which its range is not finite; 0 if not known

@@ -130,9 +130,8 @@ class _Mapping:
             address = libc.mmap(None, _SIZE, access, mmap.MAP_PRIVATE, file, 0)
         finally:
             os.close(file)
-        if address == _FAILED or libc.madvise(
-            ctypes.c_void_p(address), ctypes.c_size_t(_SIZE), _DONT_FORK
-        ):
+        whole = ctypes.c_void_p(address), ctypes.c_size_t(_SIZE)
+        if address == _FAILED or libc.madvise(*whole, _DONT_FORK):
             raise OSError(ctypes.get_errno(), "mmap")
         return cls(address, libc)
 

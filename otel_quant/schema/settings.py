@@ -113,9 +113,7 @@ SETTINGS: Final[tuple[Setting, ...]] = tuple(
 )
 """Every setting, in the order of the documentation."""
 
-_OUR_NAMES: Final = tuple(
-    each.variable for each in SETTINGS if each.variable.startswith(_OUR_PREFIX)
-)
+_OUR_NAMES: Final = tuple(it.variable for it in SETTINGS if it.variable.startswith(_OUR_PREFIX))
 
 
 def misspelt_names(environ: Mapping[str, str]) -> Iterator[str]:

@@ -264,6 +264,5 @@ def _tensor(name: str, entry: Any, file: str, start: int) -> StoredTensor | None
     if not all(type(it) is int and 0 <= it <= _LONGEST for it in (*shape, *offsets)):
         return None
     begin, end = start + offsets[0], start + offsets[1]
-    return (
-        StoredTensor(name, dtype, tuple(shape), file, begin, end - begin) if begin <= end else None
-    )
+    known = StoredTensor(name, dtype, tuple(shape), file, begin, end - begin)
+    return known if begin <= end else None

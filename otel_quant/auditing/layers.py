@@ -179,9 +179,8 @@ class CheckpointLayers:
         for parent, own in children.items():
             alike[pattern_of(parent)].append(parent)
             # Single modules have gaps where there is nothing to store: an activation.
-            blocks = [
-                it for it in own if it.isdigit() and len(it) < 6 and f"{parent}.{it}" in children
-            ]
+            digits = (it for it in own if it.isdigit() and len(it) < 6)
+            blocks = [it for it in digits if f"{parent}.{it}" in children]
             numbers = set(map(int, blocks))
             if parent and len(numbers) > 1 and len(numbers) == len(own):
                 for number in sorted(set(range(self._count(parent, numbers))) - numbers):

@@ -32,9 +32,8 @@ def _run(options: argparse.Namespace) -> int:
     with cmd.user_errors(CostError):
         inputs, dims = _inputs(options.input, options.models), parse_dims(options.dim)
     if options.by == "comparison" and len(options.models) < 2:
-        raise cmd.UserError(
-            "--by comparison: one model is given; expected two or more", cmd.MISUSED
-        )
+        what = "--by comparison: one model is given; expected two or more"
+        raise cmd.UserError(what, cmd.MISUSED)
     costs, problems = _costs(options, inputs, dims)
     problems += _of_no_model(dims, options.exclude, costs)
     if costs and not (problems and options.by == "comparison"):

@@ -288,12 +288,8 @@ class _Graph:
             self._unfolded.update(op.outputs)
         if held is None or result in self._kept:
             return None
-        if (
-            op.kind == "Pad"
-            and reader is not None
-            and reader.kind == "Conv"
-            and self._alone(result)
-        ):
+        is_before_conv = reader is not None and reader.kind == "Conv"
+        if op.kind == "Pad" and is_before_conv and self._alone(result):
             is_plain = self._rules.pads and op.attributes.get("mode", b"constant") == b"constant"
             return held if is_plain and _number(op.operand(2), 0) == 0 else None
         axes, axis = op.attributes.get("perm", ()), held.attributes.get("axis", 1)

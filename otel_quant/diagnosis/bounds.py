@@ -522,9 +522,7 @@ def _for_a_loader(stacks: Sequence[Stack]) -> str:
         return ""
     how, wins = "load the next samples in another thread while one is calibrated", whole - loading
     if loading > _MOSTLY * whole:
-        how, wins = (
-            "load samples in several processes, or keep them on disk as they are used",
-            whole,
-        )
+        how = "load samples in several processes, or keep them on disk as they are used"
+        wins = whole
     saved, whole_text = (duration_text(each / 1e9) for each in (min(wins, loading), whole))
     return f"{how}, which can save {saved} of {whole_text} at most"

@@ -94,10 +94,8 @@ class GpuEvidence(NamedTuple):
     @property
     def is_fetched_from(self) -> bool:
         """Whether the thread waits for it, and it does not compute for a good part of that time."""
-        waits, busy = (
-            self.waits + (self.either if self.work.pcie < _COPIES else 0.0),
-            self.work.busy,
-        )
+        waits = self.waits + (self.either if self.work.pcie < _COPIES else 0.0)
+        busy = self.work.busy
         return waits >= _FETCHED and busy < _MOST and busy <= _PART * waits and self.is_asked
 
     @property

@@ -559,9 +559,8 @@ def _not_finite(
     own: TensorFile, floats: Collection[str], ran: Mapping[str, Any], expected: Mapping[str, Any]
 ) -> Mapping[str, Any] | None:
     """Returns the first node that makes values which are not finite where the float model's are."""
-    is_finite = {
-        name: (abs(it) < inf).all() for name, it in expected.items() if it.dtype.kind == "f"
-    }
+    of_floats = {name: it for name, it in expected.items() if it.dtype.kind == "f"}
+    is_finite = {name: (abs(it) < inf).all() for name, it in of_floats.items()}
     is_usual = all(is_finite.values())
     for node in own.nodes:
         for name in set(node.output).intersection(floats):

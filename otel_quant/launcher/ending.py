@@ -238,9 +238,8 @@ def _growth(step: RecordedStep, memory: int | None, recording: Recording) -> int
     if not known or known[0][1]:
         known.insert(0, (step.start, 0))
     every = max(1, -(-len(known) // _MOST_POINTS))
-    points = [
-        (count, level) for time, count in known[::every] if (level := curve.at(time)) is not None
-    ]
+    levels = ((count, curve.at(time)) for time, count in known[::every])
+    points = [(count, level) for count, level in levels if level is not None]
     # What the first sample brings, such as the buffers of a session, stays: the others do not bring it.
     points = points[len(points) > _FEWEST_POINTS :]
     slopes = [

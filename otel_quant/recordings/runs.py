@@ -370,9 +370,8 @@ def _below(top: str) -> Iterator[str | Unreadable]:
         for entry in entries:
             if entry.name.endswith((".yaml", ".yml")) and entry.is_file() and _is_profile(entry):
                 yield entry.path
-        folders += [
-            entry.path for entry in reversed(entries) if entry.is_dir(follow_symlinks=False)
-        ]
+        inner = (each for each in reversed(entries) if each.is_dir(follow_symlinks=False))
+        folders += [each.path for each in inner]
 
 
 def _is_recording(folder: str, names: set[str]) -> bool:

@@ -158,9 +158,8 @@ def outcome(recording: model.Recording, subject: ShownProcess) -> str:
     length, where = units.duration_text(recording.duration), _where(recording, subject)
     if recording.state == "ended":
         broken = sum(run.is_broken for run in recording.runs)
-        but = phrase(
-            ", but {} within it did not end well", broken, partial(units.counted, thing="run")
-        )
+        runs = partial(units.counted, thing="run")
+        but = phrase(", but {} within it did not end well", broken, runs)
         return f"{program} finished in {length}{but}"
     if recording.state == "running":
         return f"{program} had been running for {length} when this was made{phrase(': {}', where)}"
@@ -390,9 +389,8 @@ def _outside(recording: model.Recording) -> Iterator[str]:
         # Python's start, of which no line is known, is nothing that can be helped.
         least = _LEAST_OUTSIDE if model.steps_in(recording) else math.inf
         if each.own >= _LONG * recording.duration and (calls or each.own >= least):
-            passed = (
-                f"{units.part_text(each.own, whole)} of {whole} passed {words_of_outside(each)}"
-            )
+            part = f"{units.part_text(each.own, whole)} of {whole}"
+            passed = f"{part} passed {words_of_outside(each)}"
             yield f"{passed}{phrase(': {}', calls)}."
 
 

@@ -395,9 +395,8 @@ def _points(comparison: side_by_side.Comparison) -> Iterator[str]:
             cut(WITHIN.join(name for name, _ in path[-2:]), _LONGEST_NAME)
             for path in (first, *others)
         )
-        names = [
-            f"{name} ({times:,} times)" if times > 1 else name for name, times in alike.items()
-        ]
+        texts = ((name, f" ({times:,} times)" * (times > 1)) for name, times in alike.items())
+        names = list(map("".join, texts))
         more = phrase(" and {} more", names[_MOST_NAMED:], len)
         yield f"{text}: {', '.join(names[:_MOST_NAMED])}{more}"
 

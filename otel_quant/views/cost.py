@@ -159,9 +159,8 @@ def assumptions(model: ModelCost) -> list[str]:
 
 
 def _branch(each: AssumedBranch) -> str:
-    own, other = (
-        "not known" if macs is None else f"{macs:,}" for macs in (each.macs, each.other_macs)
-    )
+    both = each.macs, each.other_macs
+    own, other = ("not known" if macs is None else f"{macs:,}" for macs in both)
     taken = f"assumed that If '{each.node}' takes its {each.taken} branch"
     option = phrase(": {} sets it", each.option)
     return f"{taken} (MACs: {own}; of the other: {other}){option}"

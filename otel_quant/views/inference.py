@@ -112,9 +112,8 @@ def _parts(result: results.InferenceResult, rows: int, *, is_page: bool) -> Iter
     if len(errors) > len({path for path, _ in errors}) or any(it.behind for _, it in errors):
         yield _table(_ERRORS, errors, "error", "Error of each output")
     for number, model, of in ran:
-        yield doc.Section(
-            f"{model.path}: what ran", tuple(_what_ran(model, of, node, number, rows))
-        )
+        found = tuple(_what_ran(model, of, node, number, rows))
+        yield doc.Section(f"{model.path}: what ran", found)
     settings = [(name, text) for name, text in _settings(result) if text]
     yield doc.Facts(settings, "How it was measured" if is_page else "measured")
     yield from doc.Lines.of([f"to repeat: {result.command}"] if result.baseline else ())

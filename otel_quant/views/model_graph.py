@@ -67,9 +67,8 @@ def graph_text(result: InferenceResult, name: str, *, is_picture: bool) -> str:
         box: (cell_text(UnitCell(it, unit) if unit else it), shade_of.get(it))
         for box, it in values.items()
     }
-    darker = (
-        "" if name == "type" else f": the darker, the {'worse' if name in _IS_WORSE else 'more'}"
-    )
+    more = "worse" if name in _IS_WORSE else "more"
+    darker = "" if name == "type" else f": the darker, the {more}"
     return _picture(title + darker, shown, {(of[a], of[b]) for a, b in edges if of[a] != of[b]})
 
 

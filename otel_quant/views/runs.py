@@ -167,14 +167,12 @@ def _problems(number: Any) -> str:
 
 
 def _pivot(pivot: run_list.Pivot) -> doc.Table:
-    headings = {field.name: field.heading for field in run_list.LISTED} | {
-        run_list.LIBRARY: "LIBRARY"
-    }
+    headings = {field.name: field.heading for field in run_list.LISTED}
+    headings[run_list.LIBRARY] = "LIBRARY"
     columns = [doc.Column[Any](headings.get(pivot.of_rows, pivot.of_rows), key=pivot.of_rows)]
     for name in pivot.beside:
-        columns.append(
-            doc.Column(headings.get(name, name), run_list.unit_of(name) or None, key=name)
-        )
+        unit = run_list.unit_of(name) or None
+        columns.append(doc.Column(headings.get(name, name), unit, key=name))
     columns += [doc.Column(name or _NONE, run_list.unit_of(pivot.value)) for name in pivot.columns]
     rows = [(row.name or _NONE, *row.beside, *map(_median, row.cells)) for row in pivot.rows]
     return doc.Table(columns, rows, note=_note(pivot))

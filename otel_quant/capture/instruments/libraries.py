@@ -172,9 +172,8 @@ def of_awq(call: Mapping[str, Any], result: Any) -> Layers:
 
 def of_block(call: Mapping[str, Any], result: Any) -> Layers:
     """Records the loss that tuning ends with, of a block or of a layer outside of blocks."""
-    block, layer = map(
-        layer_values.variables_of, ("quantize_block", "quantize_layer_outside_block")
-    )
+    functions = "quantize_block", "quantize_layer_outside_block"
+    block, layer = map(layer_values.variables_of, functions)
     names = block or layer
     if names.get("init_loss") is not None:
         name = names["block_ctx"].block_name if block else names["layer_name"]

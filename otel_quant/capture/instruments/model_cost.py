@@ -56,9 +56,8 @@ def cost_models(
         heaviest: tuple[dict[str, str | int], ...] = ()
         error = None
         try:
-            cost = analyze(
-                model, inputs=inputs, time_limit=time_limit, quantized=role == _QUANTIZED
-            )
+            is_quantized = role == _QUANTIZED
+            cost = analyze(model, inputs=inputs, time_limit=time_limit, quantized=is_quantized)
             figures = figures_of(cost, shapes) | (_hash_of(model) if hashes else {})
             figures |= _audited(model, left_out, paths=paths) if role == _QUANTIZED else {}
             heaviest = tuple(heaviest_of(cost))

@@ -309,10 +309,8 @@ def entry_point(function: Function, hook: Hook, library: Library) -> Function:
 
 def as_library_step(function: Function, hook: Hook, library: Library, name: str) -> Function:
     """Makes each call of a function a step, unless it is reported already."""
-    arguments, choose = (
-        Arguments(function, hook.parameters),
-        hook.choose and hooks.load(hook.choose),
-    )
+    arguments = Arguments(function, hook.parameters)
+    choose = hook.choose and hooks.load(hook.choose)
 
     def begin(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> OpenStep | None:
         kind = choose(arguments.bound(args, kwargs)) if choose else hook.step

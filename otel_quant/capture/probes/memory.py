@@ -290,9 +290,8 @@ def groups_of(
     for line in text_of(root / f"proc/{pid or 'self'}/cgroup").splitlines():
         rest = line.partition(":")[2]
         controllers, colon, path = rest.partition(":")
-        if colon and (
-            not controllers or controller in controllers.split(",")
-        ):  # version 2 names none
+        # Version 2 names none
+        if colon and (not controllers or controller in controllers.split(",")):
             version = 1 if controllers else 2
             mounted, point = mounts.get(version, ("/", f"/sys/fs/cgroup/{controllers}"))
             top, parts = root / point.lstrip("/"), _below_mount(mounted, path)

@@ -289,11 +289,8 @@ class Recorder:
                     step.watch = StallWatch()
                 step.counts.expect(unit, total)
                 step.forecast = StepForecast(total, self.info.limits, unit)
-                counts = readings.Counts(step.counts)
-                event = self._events.bare(
-                    "progress.expected", _now(), step=step.info, counts=counts
-                )
-                self._sinks.send(event)
+                known = {"step": step.info, "counts": readings.Counts(step.counts)}
+                self._sinks.send(self._events.bare("progress.expected", _now(), **known))
 
     def count(self, step: OpenStep, unit: str) -> None:
         """Counts a layer or a sample that a step has begun."""

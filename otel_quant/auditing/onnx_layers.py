@@ -90,11 +90,8 @@ class OnnxLayers:
     def _layers(self, graph: Graph) -> Iterator[AuditedLayer]:
         makers = {name: node for node in graph.nodes for name in node.outputs}
         tensors = {each.name: each for each in graph.initializers}
-        tensors |= {
-            name: value
-            for name, node in makers.items()
-            if isinstance(value := node.attributes.get("value"), Tensor)
-        }
+        values = {name: node.attributes.get("value") for name, node in makers.items()}
+        tensors |= {name: it for name, it in values.items() if isinstance(it, Tensor)}
         for node in graph.nodes:
             name = _ENDING.sub("", node_name(node))
             if node.op_type in _QUANTIZED:
@@ -149,11 +146,8 @@ class OnnxLayers:
             _, begin, length = tensor.spans[0]
         else:
             return None
-        return (
-            StoredTensor(tensor.name, dtype, tensor.dims, str(file), begin, length)
-            if dtype
-            else None
-        )
+        known = StoredTensor(tensor.name, dtype or "", tensor.dims, str(file), begin, length)
+        return known if dtype else None
 
 
 def _constant_behind(source: str, makers: Mapping[str, GraphNode]) -> tuple[str, GraphNode | None]:

@@ -70,9 +70,8 @@ def _costs(
     for path in options.models:
         given = inputs[""] | inputs.get(path, {})
         try:
-            costs.append(
-                analyze(path, inputs=given, dims=dims, tensors=options.by == "tensor", **handed_on)
-            )
+            by_tensor = options.by == "tensor"
+            costs.append(analyze(path, inputs=given, dims=dims, tensors=by_tensor, **handed_on))
         except CostError as error:
             problems.append(str(error))
     return costs, problems

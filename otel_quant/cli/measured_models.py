@@ -121,9 +121,8 @@ def measured(
         shown = result_text(result, options.format, top, terminal_width(sys.stdout))
         sys.stdout.writelines(shown)
         if recording is not None:
-            with cmd.user_errors(
-                ValueError, "--record: ", FAILED, expected="expected a place to write to"
-            ):
+            expected = "expected a place to write to"
+            with cmd.user_errors(ValueError, "--record: ", FAILED, expected=expected):
                 write_page(recording / name, result.to_json())
     sys.stdout.flush()
     _send(result, recording, name)

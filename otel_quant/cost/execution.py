@@ -439,11 +439,8 @@ class _InOne:
             return None
         others = [each for each in after.given if each is not value]
         if state == "Conv" and after.kind == "Add":
-            return (
-                after
-                if all(it in self._in_blocks and it.shape == value.shape for it in others)
-                else None
-            )
+            are_alike = all(it in self._in_blocks and it.shape == value.shape for it in others)
+            return after if are_alike else None
         return after if state == "as floats" or all(each.constant for each in others) else None
 
 

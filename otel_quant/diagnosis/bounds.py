@@ -344,11 +344,8 @@ def _disk(evidence: Evidence) -> str:
 def _collections(evidence: Evidence) -> str:
     """What the garbage collector did."""
     seen = evidence.garbage
-    each = (
-        f", {counted(seen.full, 'full collection')} of {duration_text(seen.mean)} on average"
-        if seen.full
-        else ""
-    )
+    full = f", {counted(seen.full, 'full collection')} of {duration_text(seen.mean)} on average"
+    each = full if seen.full else ""
     old = f" {_OLD}" if seen.is_old else ""
     return f"it ran for {_percent(seen.share)} of the time{each}{old}; {(seen.line and f'the last at {seen.line}') or evidence.line}"
 

@@ -104,9 +104,8 @@ class GpuEvidence(NamedTuple):
         work = self.work
         beside = "" if math.isnan(work.power) else f" (at {100 * work.power:.0f} % of its power)"
         if not math.isnan(work.sm):
-            beside = (
-                f" (its multiprocessors {100 * work.sm:.0f} %, its memory {100 * work.dram:.0f} %)"
-            )
+            memory = f"its memory {100 * work.dram:.0f} %"
+            beside = f" (its multiprocessors {100 * work.sm:.0f} %, {memory})"
         return f"the GPU computed {100 * work.busy:.0f} % of the time{beside}{self.others}"
 
     @property

@@ -378,9 +378,8 @@ class LaunchedRecording:
             shown = arguments if settings.arguments else arguments[:1]
             self._command = partial(shown_command, shown, paths=settings.paths)
             origin = {semconv.PROCESS_COMMAND_LINE: self._command()}
-            create_manifest(
-                folder, began_ns, began_ns - now_ns() + time.monotonic_ns(), "launcher", origin
-            )
+            clock_ns = began_ns - now_ns() + time.monotonic_ns()
+            create_manifest(folder, began_ns, clock_ns, "launcher", origin)
         self._git: subprocess.Popen[bytes] | None = None
         with FAULTS.kept_in("git repository"):
             self._git = _ask_git(Path.cwd(), environ)

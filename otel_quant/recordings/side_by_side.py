@@ -143,9 +143,8 @@ def _sample(
         return None
     values = tuple(figures[name] for figures, _ in known)
     if name == summary.MEMORY_PEAK:
-        return Sample(
-            values, values, tuple(each.get(summary.MEMORY_BOUND, each[name]) for each, _ in known)
-        )
+        bounds = tuple(each.get(summary.MEMORY_BOUND, each[name]) for each, _ in known)
+        return Sample(values, values, bounds)
     if not tells_waits:  # of one side alone it would make the other look worse
         return Sample(values)
     return Sample(values, *zip(*(alone(name, *each) for each in known), strict=True))

@@ -397,9 +397,8 @@ def _outside(recording: model.Recording) -> Iterator[str]:
 def _calls(recording: model.Recording, row: model.PlacedStep) -> str:
     """Returns in which functions of the program most of a row's time was seen, each at the line with the most."""
     found: dict[tuple[str, str, int], list[tuple[int, Place]]] = {}
-    for place, seen in reader.by_call(
-        reader.of_step(reader.stacks_in(recording), row.step.name)
-    ).items():
+    stacks = reader.of_step(reader.stacks_in(recording), row.step.name)
+    for place, seen in reader.by_call(stacks).items():
         line = place.line if place.function == "<module>" else 0  # which is not one function
         found.setdefault((place.file, place.function, line), []).append((seen.time, place))
     times = [(sum(time for time, _ in seen) / 1e9, max(seen)[1]) for seen in found.values()]
@@ -445,11 +444,8 @@ def _bounds(
         if evidence and evidence in (_ending_of(recording).evidence or ""):
             continue  # it is why the program has ended
         text = f"{bounds.words_of(bound)}: {units.cut(evidence, headline.LONGEST_MESSAGE)}"
-        name = (
-            words_of_outside(each).capitalize()
-            if each.step.spans
-            else headline.names_text(each.names)
-        )
+        is_outside, names = bool(each.step.spans), headline.names_text(each.names)
+        name = words_of_outside(each).capitalize() if is_outside else names
         times = f" ({often:,} times)" if often > 1 else ""
         yield f"{name}{times}: {text}.{_to_try(recording, bound, each)}"
 
@@ -533,9 +529,7 @@ def _left_in_float(recording: model.Recording) -> Iterator[str]:
     models = (model for run in recording.runs for model in run.models)
     left = ((model.get("path"), model["figures"].get("left_in_float")) for model in models)
     for path, text in dict.fromkeys(each for each in left if each[1]):
-        of = phrase(
-            "Of {} ", path, lambda name: units.cut(PurePath(str(name)).name, headline.LONGEST_NAME)
-        )
+        of = phrase("Of {} ", path and units.cut(PurePath(str(path)).name, headline.LONGEST_NAME))
         yield f"{of}{units.cut(str(text), _LONGEST)}."
 
 

@@ -420,9 +420,8 @@ def _lines(comparison: side_by_side.Comparison) -> Iterator[doc.Table]:
         change = _difference(comparison.rows[0], name, at)
         where = _where_most(comparison, name, at) if change.is_clear else None
         if where is not None:
-            yield from lines_of(
-                (base, side), where.path[-1][0], name == summary.DURATION, change.change
-            )
+            is_time = name == summary.DURATION
+            yield from lines_of((base, side), where.path[-1][0], is_time, change.change)
 
 
 def _side_columns(comparison: side_by_side.Comparison) -> Iterator[doc.Column[Any]]:
@@ -480,9 +479,8 @@ def _is_telling(each: _Placed) -> bool:
             for waited, seconds in zip(_samples(row, name), lasted, strict=True)
             if waited and seconds
         )
-    if each.name in (summary.MEMORY_SEEN, summary.PROCESS_PEAK) and all(
-        _samples(row, summary.MEMORY_PEAK)
-    ):
+    others = summary.MEMORY_SEEN, summary.PROCESS_PEAK
+    if each.name in others and all(_samples(row, summary.MEMORY_PEAK)):
         return False
     if figure.figure.heading or figure.figure.kind == "cost":
         return True

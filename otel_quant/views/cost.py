@@ -74,20 +74,16 @@ def _expected(model: ModelCost) -> str:
         asked, run = types_text(model.precision), types_text(mix)
         return f"; its contractions ask for {asked}, and are expected to run in {run}"
     integers = sum(share for name, share in mix.items() if name.strip("u").startswith("int"))
-    return (
-        f"; {share_text(integers)} of its contractions are expected to run in integers"
-        if mix
-        else ""
-    )
+    text = "; {} of its contractions are expected to run in integers"
+    return text.format(share_text(integers)) if mix else ""
 
 
 def _parts(models: Sequence[ModelCost], choices: Choices) -> Iterator[doc.Part]:
     if models[1:] and choices.compared:
         rows = [(each.path.rpartition("/")[2], each) for each in models]
         of_files = [(f"{name}, file", each.file_bytes, 0) for name, each in rows]
-        yield doc.Bars(
-            [*of_files, *((f"{name}, bytes moved", each.memory_bytes, 0) for name, each in rows)]
-        )
+        moved = ((f"{name}, bytes moved", each.memory_bytes, 0) for name, each in rows)
+        yield doc.Bars([*of_files, *moved])
     for model in () if choices.by == "comparison" else models:
         title = f"{model.path} (rules: {model.rules}, view: {model.view})"
         yield doc.Section(title, chain(doc.Lines.of(_intro(model)), _of_model(model, choices)))

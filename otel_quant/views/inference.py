@@ -210,9 +210,8 @@ def _costliest(model: results.ModelResult) -> str:
     first, *others = groups[0]
     operator, _, reason = first.alike.partition(": ")
     if others and reason and first.kind in _DOES:
-        nodes = (
-            f"{1 + len(others):,} {operator}, {share_text(share)} of its time, {_DOES[first.kind]}"
-        )
+        part = f"{share_text(share)} of its time"
+        nodes = f"{1 + len(others):,} {operator}, {part}, {_DOES[first.kind]}"
         return f"; {nodes}: {shortened(reason, _LONGEST_PROBLEM)}"
     return f"; {share_text(share)} of its time: {shortened(_text(first), _LONGEST_PROBLEM)}"
 

@@ -42,11 +42,8 @@ rect, path {{ stroke: #8a9099 }} svg {{ background: #fdfdfc; max-width: 100%; he
 def graph_text(result: InferenceResult, name: str, *, is_picture: bool) -> str:
     """Returns the first model's graph, coloured by a figure of the last one: as SVG, or as JSON by the nodes' names."""
     first, model, (figure, unit) = result.first, result.models[-1], FIGURES[name]
-    nodes, beside, title = (
-        read_graph(first.path).nodes,
-        Beside(first, model),
-        f"{name} of {model.path}",
-    )
+    nodes, beside = read_graph(first.path).nodes, Beside(first, model)
+    title = f"{name} of {model.path}"
     layers, edges = _layers(nodes, set(beside.names))
     shades = reversed(_SHADES) if name == "error" else _SHADES
     if not is_picture:

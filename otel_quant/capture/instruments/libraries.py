@@ -101,9 +101,8 @@ def _calibrating(
                 method = _method_of(calibrator, library)
                 read = _READ.get(calibrator, {}) if operation is None else {}
                 known = {**read, semconv.CALIBRATION_METHOD: method}
-                step = steps.open_library_step(
-                    ProfileStep.CALIBRATION, library, known, function=function
-                )
+                kind = ProfileStep.CALIBRATION
+                step = steps.open_library_step(kind, library, known, function=function)
                 activation = Activation(step)
                 if operation is not None:
                     operation.begin_shared_step(activation)

@@ -84,9 +84,8 @@ def around() -> tuple[Operation, ...]:
 def _within(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
     """Returns attributes with the outer call's."""
     operation = innermost()
-    return configuration.with_outer(
-        operation.attributes if operation is not None else _NOTHING, attributes
-    )
+    outer = operation.attributes if operation is not None else _NOTHING
+    return configuration.with_outer(outer, attributes)
 
 
 @contextmanager
@@ -385,9 +384,8 @@ def open_library_step(
     """
     parent = RUNTIME.current_step()
     if parent is not None and parent.info.library is not None:
-        outer = {
-            name: each for name, each in parent.attributes.items() if name in configuration.OF_MODEL
-        }
+        of_parent = parent.attributes.items()
+        outer = {name: each for name, each in of_parent if name in configuration.OF_MODEL}
         attributes = configuration.with_outer(outer, attributes)
     known = configuration.completed(_within(attributes))
     opened = RUNTIME.recorder.open(

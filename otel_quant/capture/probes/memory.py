@@ -269,10 +269,8 @@ def _memory_of_machine(root: Path) -> list[int]:
 
 def oom_counters(pid: int = SELF, root: Path = Path("/")) -> list[Path]:
     """Returns the files with the kernel's counts of kills, by the group of the process, whichever group's limit it was."""
-    files = [
-        [groups[0] / name for name in _OOM_FILES[version]]
-        for version, groups in groups_of(root, pid)
-    ]
+    every = groups_of(root, pid)
+    files = [[groups[0] / name for name in _OOM_FILES[version]] for version, groups in every]
     return [next((each for each in names if each.exists()), names[-1]) for names in files]
 
 

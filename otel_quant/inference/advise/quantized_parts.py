@@ -234,9 +234,8 @@ class QuantizedParts:
         name = layer.result
         for number, clamp in enumerate(layer.clamps):
             made, more = f"{layer.result}:clamped{number}", attributes(clamp)
-            limits = [
-                it and _added(own, f"{made}:{it}", self._base.array(it)) for it in clamp.input[1:]
-            ]
+            array, given = self._base.array, clamp.input[1:]
+            limits = [it and _added(own, f"{made}:{it}", array(it)) for it in given]
             name = own.add(clamp.op_type, [name, *limits], made, **more)
         return name
 

@@ -269,7 +269,7 @@ class OutputError:
     cosine: float | None  # Cosine of the angle between the two; None where one of them is all zero
     max_abs: float | None  # Largest absolute difference
     # The operator that makes it, if it is probabilities, and the dB of what that takes
-    behind: str = ""
+    behind: str | None = None
     sqnr_in_front: float | None = None
 
 

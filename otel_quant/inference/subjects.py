@@ -500,7 +500,7 @@ class OnnxModel(InProcess):
         outputs = [
             replace(it, behind=operator, sqnr_in_front=decibels)
             for it in found.outputs
-            for operator, decibels in [self._in_front.get(it.name, ("", None))]
+            for operator, decibels in [self._in_front.get(it.name, (None, None))]
         ]
         found = replace(found, outputs=tuple(outputs))
         if self.options.layers and not self.layers:

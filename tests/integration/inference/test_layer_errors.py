@@ -518,7 +518,7 @@ def test_an_output_of_probabilities_has_the_error_of_what_they_are_made_of_too(
     [output] = result.accuracy.outputs
     if op_type == "Tanh":
         assert (output.behind, output.sqnr_in_front, result.accuracy.telling) == (
-            "",
+            None,
             None,
             output.sqnr,
         )

@@ -11,7 +11,7 @@ os.environ["GPTQMODEL_CPU_WORKERS"] = "2"  # as in gptqmodel_all.py
 
 import torch
 import transformers
-from watched import planted_in, same_weights
+from watched import PLANTED, planted_in, same_weights
 
 warnings.simplefilter("ignore")
 SAMPLES, WIDTH = 40, 128
@@ -19,7 +19,7 @@ NAN, LARGE = 63, 62  # Tokens
 
 
 def write_model(planted: str) -> None:
-    """Writes it to the folder ``tiny``."""
+    """Writes it to a folder of that name."""
     torch.manual_seed(3)
     model = transformers.Qwen3MoeForCausalLM(
         transformers.Qwen3MoeConfig(
@@ -41,7 +41,7 @@ def write_model(planted: str) -> None:
         for layer in model.model.layers:
             layer.input_layernorm.weight.data[0] = 30
             layer.post_attention_layernorm.weight.data[0] = 30
-    model.save_pretrained("tiny")
+    model.save_pretrained(planted)
 
 
 def samples(planted: str) -> list[dict[str, torch.Tensor]]:
@@ -60,11 +60,10 @@ def llmcompressor(planted: str, way: str) -> Any:
     from llmcompressor.modifiers.quantization import QuantizationModifier
     from torch.utils.data import DataLoader
 
-    write_model(planted)
     rows = [{name: value[0] for name, value in each.items()} for each in samples(planted)]
     scheme, kind = {"fp8": ("FP8", QuantizationModifier), "gptq": ("W8A16", GPTQModifier)}[way]
     made = oneshot(
-        model=transformers.AutoModelForCausalLM.from_pretrained("tiny", dtype=torch.float32),
+        model=transformers.AutoModelForCausalLM.from_pretrained(planted, dtype=torch.float32),
         dataset=DataLoader(rows, batch_size=1), num_calibration_samples=SAMPLES,
         recipe=kind(targets="Linear", scheme=scheme, ignore=["lm_head", "re:.*mlp.gate$"]),
         pipeline="basic" if way == "fp8" else "sequential", moe_calibrate_all_experts=False,
@@ -76,15 +75,14 @@ def gptqmodel(planted: str, way: str) -> Any:
     from gptqmodel import GPTQModel, QuantizeConfig
     from tokenizers import Tokenizer, models, pre_tokenizers
 
-    write_model(planted)
     words = Tokenizer(models.WordLevel({str(i): i for i in range(64)}, unk_token="31"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=words, pad_token="0", eos_token="1"
     )
-    tokenizer.save_pretrained("tiny")
+    tokenizer.save_pretrained(planted)
     model = GPTQModel.load(
-        "tiny", QuantizeConfig(bits=4, group_size=32, offload_to_disk=False), device="cpu"
+        planted, QuantizeConfig(bits=4, group_size=32, offload_to_disk=False), device="cpu"
     )
     model.quantize(samples(planted), batch_size=1)
     return model.model.state_dict()
@@ -100,4 +98,6 @@ def is_same(one: Any, other: Any) -> bool:
 if __name__ == "__main__":
     library, how = sys.argv[1:]
     quantize = {"llmcompressor": llmcompressor, "gptqmodel": gptqmodel}[library]
+    for each in PLANTED:  # before a library changes how weights are made
+        write_model(each)
     planted_in(lambda planted: quantize(planted, how), is_same)

@@ -22,7 +22,7 @@ from otel_quant.base.destinations import exporter_variables, sends
 from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
-from otel_quant.base.secrets import HIDDEN, OPTIONS
+from otel_quant.base.secrets import HIDDEN, OPTIONS, masked
 from otel_quant.capture.recorder.run_info import git_head, shown_command
 from otel_quant.diagnosis.growth import median
 from otel_quant.format import series
@@ -365,7 +365,10 @@ class LaunchedRecording:
         self, folder: Path, began_ns: int, pid: int, arguments: Sequence[str],
         environ: Mapping[str, str], continues: str | None = None,
     ) -> None:  # fmt: skip
-        self._continues = continues and str(Path(continues).resolve())
+        self._continues = continues
+        if continues is not None:
+            is_url = "://" in continues
+            self._continues = masked(continues) if is_url else str(Path(continues).resolve())
         self._folder, self._began_ns = folder, began_ns
         # The ids of the span above the spans of the program's processes
         ours = "" if TRACEPARENT in os.environ else environ.get(TRACEPARENT, "")

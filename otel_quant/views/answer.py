@@ -490,7 +490,7 @@ def _continued(recording: model.Recording) -> Iterator[str]:
         first, whole = before[0], sum(each.duration for each in (recording, *before))
         was = "was " if first.state == "killed" else ""
         ended = f"{was}{ended_as(first)} after {units.duration_text(first.duration)}"
-        yield f"It continues {first.path}, which {ended}: they took {units.duration_text(whole)} in all."
+        yield f"It continues {first.place}, which {ended}: they took {units.duration_text(whole)} in all."
 
 
 def _calibration(recording: model.Recording) -> Iterator[str]:

@@ -214,20 +214,25 @@ class Replay:
             if event.kind == "step.started" and event.step is not None:
                 for layer in self._steps[event.step.index].layers:
                     yield self._event("layer.measured", layer.time_ns, step=event.step, layer=layer)
+                yield from self._others(event.step)
         for position, known in enumerate(run.models):
             if "began" in known and "ended" in known:
                 model = _model_of(known)
                 yield self._event("models.costed", model.end_ns, models=(model,), sequence=position)
-        for kind, line in run.events:
-            known = {name: line[name] for name in ("name", "attributes") if name in line}
-            step = self._infos.get(line.get("index", -1))
-            yield self._event(kind, line["time"], step=step, **known)
+        yield from self._others(None)
         if end is not None:
             yield end
         elif run.state != "running":
             if run.last is not None:
                 yield self._last_reading()
             yield self._killed()
+
+    def _others(self, step: readings.StepInfo | None) -> Iterator[Event]:
+        """Yields the events of other kinds of a step, while its span is open, or of none."""
+        for kind, line in self._run.events:
+            if self._infos.get(line.get("index", -1)) is step:
+                known = {name: line[name] for name in ("name", "attributes") if name in line}
+                yield self._event(kind, line["time"], step=step, **known)
 
     def _checkpoint(
         self, number: int, checkpoint: RecordedCheckpoint, latest: dict[str, Any]

@@ -84,7 +84,7 @@ class Copied:
 
     def __init__(self, folder: Path, replaced: Mapping[str, str]) -> None:
         self.folder = folder
-        for name in ("otel_quant", "grafana", "scripts", "docs", "tests"):
+        for name in ("otel_quant", "grafana", "deploy", "scripts", "docs", "tests"):
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("*.pyc"))
         for file in ("pyproject.toml", "README.md"):
             shutil.copy(ROOT / file, folder)

@@ -24,5 +24,5 @@ def test_a_command_gets_how_the_program_ended_and_changes_nothing_of_it(launched
     assert (told["kind"], told["state"], told["exit_code"]) == ("end", "failed", 1)
     assert told["recording"] == str(launched.folder / "r")
     assert told["text"].startswith("q.py failed with exit code 1 after ")
-    assert "MemoryError: no more." in told["text"]
+    assert "MemoryError: no more, at <module> (q.py:4)." in told["text"]
     assert "x\n" not in ended.stdout

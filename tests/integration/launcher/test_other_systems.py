@@ -64,7 +64,7 @@ def elsewhere(system: str, tmp_path: Path) -> Elsewhere:
 
 ENDS = {
     "returns": (0, "ended", "ok", "program.py finished in "),
-    "raises": (1, "failed", "ValueError", "\nValueError: wrong scale.\n"),
+    "raises": (1, "failed", "ValueError", "\nValueError: wrong scale, at <module> (program.py:"),
     "vanishes": (9, "failed", "open", "program.py failed with exit code 9 after "),
 }
 

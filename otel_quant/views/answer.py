@@ -31,7 +31,7 @@ from otel_quant.schema.code_lines import Place
 from otel_quant.views.document import Brief, Facts, Lines, Part, Section
 from otel_quant.views.gpu_answer import gpu_sentences
 from otel_quant.views.gpu_devices import growing_on_gpus, nearest_to_its_limit
-from otel_quant.views.ranks import job_sentences, ranks_in, told_otherwise
+from otel_quant.views.ranks import job_sentences, ranks_in, failed_by_another
 from otel_quant.views.steps import ShownProcess, memory_limit, process_name, subject_of
 from otel_quant.views.text import listed, phrase, printable, shortened
 
@@ -79,7 +79,7 @@ def _answers(
     named = [bounds.OTHER_PROGRAMS] * bool(waited) + [bounds.MEMORY_GROWTH] * bool(growing)
     on_gpus = growing_on_gpus(recording, subject.steps)
     return {
-        "error": told_otherwise(recording) or list(_error(recording, subject, is_below)),
+        "error": failed_by_another(recording) or list(_error(recording, subject, is_below)),
         "continued": list(_continued(recording)),
         "audit": [
             f"What was written is not as asked for: {path}: {text}."

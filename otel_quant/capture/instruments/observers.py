@@ -44,7 +44,7 @@ class _Observed(ObservedLayers):
         self.hooked: set[str] = set()  # Names of the layers that have no observer
 
     def end(self) -> list[LayerSeen]:
-        """Has nothing observed any more."""
+        """Ends the observation; returns what is known of each layer."""
         _UNDER_WAY.remove(self)
         with FAULTS.kept_in(_NOTING):
             while _CHANGED and not _UNDER_WAY:

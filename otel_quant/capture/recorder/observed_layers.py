@@ -1,4 +1,4 @@
-"""What reaches the layers of a model while a step calibrates it, as observers of the library tell."""
+"""What reaches the layers of a model while a step calibrates it, as observers of the library see it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from otel_quant.schema.readings import LayerSeen
 
 _MOVED: Final = 1.01  # Times by which a range has to grow to be noted
 _LAST: Final = 0.9  # Share of the samples before the last tenth
-_FEWEST: Final = 10  # Samples of a layer from which on the growth of its range is told
-_PAUSE: Final = 200  # What is found while it goes on is looked for again after so many times as long as that took
+_FEWEST: Final = 10  # Samples of a layer from which on the growth of its range is known
+_PAUSE: Final = (
+    200  # Findings of an open step are sought again after so many times as long as that took
+)
 
 
 @dataclass(eq=False, slots=True)

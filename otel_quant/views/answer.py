@@ -31,7 +31,7 @@ from otel_quant.schema.code_lines import Place
 from otel_quant.views.document import Brief, Facts, Lines, Part, Section
 from otel_quant.views.gpu_answer import gpu_sentences
 from otel_quant.views.gpu_devices import growing_on_gpus, nearest_to_its_limit
-from otel_quant.views.ranks import job_sentences, ranks_in, failed_by_another
+from otel_quant.views.ranks import failed_by_another, job_sentences, ranks_in
 from otel_quant.views.steps import ShownProcess, memory_limit, process_name, subject_of
 from otel_quant.views.text import listed, phrase, printable, shortened
 

@@ -13,9 +13,7 @@ from otel_quant.schema.readings import LayerSeen
 _MOVED: Final = 1.01  # Times by which a range has to grow to be noted
 _LAST: Final = 0.9  # Share of the samples before the last tenth
 _FEWEST: Final = 10  # Samples of a layer from which on the growth of its range is known
-_PAUSE: Final = (
-    200  # Findings of an open step are sought again after so many times as long as that took
-)
+_PAUSE: Final = 200  # Times as long as it took, after which an open step is looked at again
 
 
 @dataclass(eq=False, slots=True)

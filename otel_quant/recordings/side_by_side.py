@@ -271,11 +271,8 @@ def student(first: Sequence[float], second: Sequence[float]) -> float:
     """Returns the two-sided p of Student's t-test, by the sums in Abramowitz and Stegun, 26.7.3 and 26.7.4."""
     means = statistics.fmean(first), statistics.fmean(second)
     freedom = len(first) + len(second) - 2
-    squares = sum(
-        (value - mean) ** 2
-        for values, mean in zip((first, second), means, strict=True)
-        for value in values
-    )
+    sides = zip((first, second), means, strict=True)
+    squares = sum((value - mean) ** 2 for values, mean in sides for value in values)
     if not squares:
         return float(means[0] == means[1])
     error = math.sqrt(squares / freedom * (1 / len(first) + 1 / len(second)))

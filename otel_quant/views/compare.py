@@ -288,11 +288,8 @@ class _Placed(NamedTuple):
 
 
 def _every_figure(comparison: side_by_side.Comparison) -> list[_Placed]:
-    return [
-        _Placed(row, each, name, each.figure.unit)
-        for row in comparison.rows
-        for name, each in row.figures.items()
-    ]
+    every = ((row, *each) for row in comparison.rows for each in row.figures.items())
+    return [_Placed(row, each, name, each.figure.unit) for row, name, each in every]
 
 
 def _figures(comparison: side_by_side.Comparison) -> doc.Table | doc.Lines:

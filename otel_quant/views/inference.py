@@ -73,13 +73,8 @@ def recorded_sections(recording: Path) -> Iterator[doc.Section]:
         try:
             with open_regular(recording / name) as file:
                 result = results.read_result(file.read().decode())
-            yield doc.Section(
-                title,
-                (
-                    doc.Lines([*_busy(result), *_sentences(result)]),
-                    *_parts(result, _MOST, is_page=True),
-                ),
-            )
+            lines = doc.Lines([*_busy(result), *_sentences(result)])
+            yield doc.Section(title, (lines, *_parts(result, _MOST, is_page=True)))
         except (FileNotFoundError, NotADirectoryError):
             pass
         except (OSError, ValueError, ArithmeticError, RecursionError):
@@ -152,11 +147,8 @@ def _busy(result: results.InferenceResult) -> Iterator[str]:
     """Yields that the machine was busy, where the fastest runs have other ratios than the medians, and what to do."""
     doubtful = [it.latency for it in result.models if it.latency and it.latency.is_in_doubt]
     if doubtful:
-        load = (
-            ""
-            if result.load is None
-            else f" (load {result.load:.1f} on {counted(result.cores, 'core')})"
-        )
+        on = f" on {counted(result.cores, 'core')})"
+        load = "" if result.load is None else f" (load {result.load:.1f}{on}"
         then = "ratios are of CPU time"
         if not all(each.is_by_cpu for each in doubtful):
             then = (
@@ -178,11 +170,8 @@ def _sentence(model: results.ModelResult, first: results.ModelResult) -> str:
         if own.is_apart:
             speed, of = speed_text(own.ratio), ""
             if own.is_by_cpu and own.cpu and other.cpu:
-                takes, beside, of = (
-                    number_text(own.cpu, "ms"),
-                    number_text(other.cpu, "ms"),
-                    " by CPU time",
-                )
+                takes, beside = (number_text(each.cpu, "ms") for each in (own, other))
+                of = " by CPU time"
             elif own.is_in_doubt:
                 speed = f"about {speed}"
             text = f"{model.path} is {speed} than {first.path}{of}: {takes}, not {beside}"
@@ -259,13 +248,9 @@ def _ratio(model: results.ModelResult) -> doc.Cell:
     found = model.latency
     if found is None or found.ratio is None:
         return None
-    return (
-        speed_text(found.ratio)
-        if found.is_apart
-        else "in doubt"
-        if found.is_in_doubt
-        else "within noise"
-    )
+    if found.is_apart:
+        return speed_text(found.ratio)
+    return "in doubt" if found.is_in_doubt else "within noise"
 
 
 def _with_problem(model: results.ModelResult, cells: Sequence[doc.Cell]) -> doc.Row:

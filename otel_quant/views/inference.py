@@ -170,7 +170,7 @@ def _sentence(model: results.ModelResult, first: results.ModelResult) -> str:
         if own.is_apart:
             speed, of = speed_text(own.ratio), ""
             if own.is_by_cpu and own.cpu and other.cpu:
-                takes, beside = (number_text(each.cpu, "ms") for each in (own, other))
+                takes, beside = (number_text(cpu, "ms") for cpu in (own.cpu, other.cpu))
                 of = " by CPU time"
             elif own.is_in_doubt:
                 speed = f"about {speed}"

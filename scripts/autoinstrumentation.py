@@ -27,15 +27,8 @@ def make(folder: Path) -> None:
         "--only-binary=:all:", "--implementation=cp", "--python-version=3.11", "--abi=abi3", "--abi=none",
         *(f"--platform={each}_{machine}" for each in ("manylinux2014", "manylinux_2_28")), "--platform=any",
     )  # fmt: skip
-    install = (
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-cache-dir",
-        f"--target={folder}",
-    )
+    pip = sys.executable, "-m", "pip", "install", "--quiet", "--no-cache-dir"
+    install = *pip, f"--target={folder}"
     subprocess.run([*install, *wheels, *REQUIREMENTS], check=True)
     subprocess.run([*install, "--no-deps", str(ROOT)], check=True)
 

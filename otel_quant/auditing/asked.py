@@ -157,11 +157,7 @@ def _compressed_tensors(found: Mapping[str, Any]) -> _Asked:
     return default, named
 
 
-_GROUPS: Final = {
-    "NVFP4": 16,
-    "MXFP4": 32,
-    "AWQ": 128,
-}  # Where ModelOpt's configuration does not say so
+_GROUPS: Final = {"NVFP4": 16, "MXFP4": 32, "AWQ": 128}  # Where ModelOpt names no size
 
 
 def _modelopt(found: Mapping[str, Any]) -> _Asked:

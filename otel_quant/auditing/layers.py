@@ -179,9 +179,8 @@ class CheckpointLayers:
         for parent, own in children.items():
             alike[pattern_of(parent)].append(parent)
             # Single modules have gaps where there is nothing to store: an activation.
-            blocks = [
-                it for it in own if it.isdigit() and len(it) < 6 and f"{parent}.{it}" in children
-            ]
+            digits = (it for it in own if it.isdigit() and len(it) < 6)
+            blocks = [it for it in digits if f"{parent}.{it}" in children]
             numbers = set(map(int, blocks))
             if parent and len(numbers) > 1 and len(numbers) == len(own):
                 for number in sorted(set(range(self._count(parent, numbers))) - numbers):
@@ -224,9 +223,8 @@ class CheckpointLayers:
             while parent and parent not in ours:
                 parent = parent.rpartition(".")[0]
             is_tied = name == "lm_head" and self._config.get("tie_word_embeddings")
-            is_anew = parent and ours[parent].isdisjoint(
-                known[parent]
-            )  # laid out anew, as experts are
+            # Laid out anew, as experts are
+            is_anew = parent and ours[parent].isdisjoint(known[parent])
             lacking += [name] * (not is_tied and not is_anew)
         if len(lacking) > len(theirs) / 2:
             what = "lacks most layers of the float model: it is another"

@@ -90,11 +90,8 @@ class OnnxLayers:
     def _layers(self, graph: Graph) -> Iterator[AuditedLayer]:
         makers = {name: node for node in graph.nodes for name in node.outputs}
         tensors = {each.name: each for each in graph.initializers}
-        tensors |= {
-            name: value
-            for name, node in makers.items()
-            if isinstance(value := node.attributes.get("value"), Tensor)
-        }
+        values = {name: node.attributes.get("value") for name, node in makers.items()}
+        tensors |= {name: it for name, it in values.items() if isinstance(it, Tensor)}
         for node in graph.nodes:
             name = _ENDING.sub("", node_name(node))
             if node.op_type in _QUANTIZED:
@@ -122,11 +119,8 @@ class OnnxLayers:
         elif node.op_type == "MatMulBnb4":
             type_ = "nf4" if numbers.get("quant_type") else "fp4"
         elif type_ == "float32":  # with a pair behind it
-            type_ = (
-                dtypes.name_of(zero.dtype)
-                if zero is not None
-                else _ROUNDED.get(node.op_type, "int8")
-            )
+            rounded = _ROUNDED.get(node.op_type, "int8")
+            type_ = rounded if zero is None else dtypes.name_of(zero.dtype)
         zeros = zero if node.op_type != "MatMulNBits" else None  # where they are packed
         for what, each in (("scales", scale), ("zero points", zeros)):
             if each is not None and each.elements not in wanted:
@@ -152,11 +146,8 @@ class OnnxLayers:
             _, begin, length = tensor.spans[0]
         else:
             return None
-        return (
-            StoredTensor(tensor.name, dtype, tensor.dims, str(file), begin, length)
-            if dtype
-            else None
-        )
+        known = StoredTensor(tensor.name, dtype or "", tensor.dims, str(file), begin, length)
+        return known if dtype else None
 
 
 def _constant_behind(source: str, makers: Mapping[str, GraphNode]) -> tuple[str, GraphNode | None]:
@@ -184,12 +175,8 @@ def _wanted(dims: tuple[int, ...], numbers: Mapping[str, int], kind: str) -> set
     if kind == "MatMulBnb4":
         return {-(-numbers.get("K", 0) * numbers.get("N", 0) // max(block, 1))}
     if kind != "DequantizeLinear":
-        return {
-            1,
-            *dims[:1],
-            *dims[-1:],
-            prod((*dims[:1], *dims[-1:])),
-        }  # an LSTM has two directions
+        ends = *dims[:1], *dims[-1:]  # an LSTM has two directions
+        return {1, *ends, prod(ends)}
     if not -len(dims) <= axis < len(dims) or not dims:
         return {1}
     return {prod(dims) // dims[axis] * -(-dims[axis] // block)} if block else {1, dims[axis]}

@@ -133,10 +133,9 @@ class Audit(NamedTuple):
         parts.append(f"{size(self.bytes)}{forecast}")
         if self.float_bytes:
             parts.append(f"{share_text(self.bytes / self.float_bytes)} of the float model")
-        if self.scales.of and self.scales.why:
-            parts.append(
-                f"{share_text(self.scales.bytes / self.scales.of)} of its scales were read"
-            )
+        read, of, why = self.scales
+        if of and why:
+            parts.append(f"{share_text(read / of)} of its scales were read")
         return ", ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:

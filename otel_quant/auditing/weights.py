@@ -133,9 +133,8 @@ def _codes(
     if form.bits == 0 and bits in (2, 4, 8):
         return _of_int32(found, codes, zeros, part, method)
     if form.shape == "o i2":
-        made = np.stack([codes[part] & 15, codes[part] >> 4], -1).reshape(
-            part.stop - part.start, -1
-        )
+        made = np.stack([codes[part] & 15, codes[part] >> 4], -1)
+        made = made.reshape(part.stop - part.start, -1)
         return np.array([*_FP4, *(-each for each in _FP4)], "<f4")[made], zeros
     if form.shape == "o i":
         zeros = _floats(zeros, tensors[key].dtype) if key else zeros

@@ -27,9 +27,8 @@ cuts a write short only between two pages. A divisor of the page size, where pag
 
 _FLAGS: Final = os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
-_READING: Final = os.O_RDONLY | sum(
-    getattr(os, name, 0) for name in ("O_CLOEXEC", "O_BINARY", "O_NONBLOCK")
-)
+_MODES: Final = "O_CLOEXEC", "O_BINARY", "O_NONBLOCK"
+_READING: Final = os.O_RDONLY | sum(getattr(os, name, 0) for name in _MODES)
 
 _LEAST: Final = 700  # Smallest number of a descriptor of ours; the usual limit is 1024
 _TRIES: Final = 5

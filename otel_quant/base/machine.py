@@ -31,8 +31,5 @@ def environment_at_start(
             pairs = file.read().split(b"\0")
     except OSError:
         return dict(environ)
-    return {
-        os.fsdecode(name): os.fsdecode(value)
-        for name, equals, value in (pair.partition(b"=") for pair in pairs)
-        if equals
-    }
+    known = (os.fsdecode(pair).partition("=") for pair in pairs)
+    return {name: value for name, equals, value in known if equals}

@@ -73,9 +73,8 @@ def _found() -> tuple[range, Callable[[int, int, int], bytes] | None]:
         library = ctypes.PyDLL(None)
         first = ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, "_PyRuntime"))
         names, symbol = (ctypes.c_void_p * 4)(), ctypes.POINTER(ctypes.c_uint64)()
-        library.dladdr1(
-            ctypes.c_void_p(first), names, ctypes.byref(symbol), 1
-        )  # with its Elf64_Sym
+        # 1: with its Elf64_Sym
+        library.dladdr1(ctypes.c_void_p(first), names, ctypes.byref(symbol), 1)
         within = range(first, first + symbol[2])
     except (AttributeError, OSError, TypeError, ValueError):
         return range(0), None  # another Python, or another system

@@ -137,9 +137,7 @@ _OWN: Final = "/proc/self/task/"
 
 def throttle_files(root: Path = Path("/")) -> list[Path]:
     """Returns the files that count for how long the control group, or one above it, was kept from processors."""
-    found = (
-        each / "cpu.stat" for _, groups in groups_of(root, controller="cpu") for each in groups
-    )
+    found = (it / "cpu.stat" for _, groups in groups_of(root, controller="cpu") for it in groups)
     return [each for each in found if throttled_in(each) is not None]
 
 

@@ -455,9 +455,8 @@ class Runtime:
         known = self._metrics_sinks.get(key)
         sink = known() if known is not None else None
         if sink is None:
-            sink = MetricsSink(
-                RESOURCES, self._reading_now, self._context_of, provider, self._peak_now
-            )
+            own = self._reading_now, self._context_of, provider, self._peak_now
+            sink = MetricsSink(RESOURCES, *own)
             self._metrics_sinks[key] = ref(sink)
         return sink
 

@@ -113,11 +113,8 @@ _OURS: Final = str(Path(__file__).parents[1]) + os.sep
 _FOR_US: Final = {"_find_and_load", "join"}
 """Functions that we call for ourselves alone: to import, and to wait for a thread of ours."""
 
-_STANDARD: Final = tuple(
-    sysconfig.get_path(name) + os.sep
-    for name in ("stdlib", "platstdlib")
-    if sysconfig.get_path(name)
-)
+_PATHS: Final = filter(None, map(sysconfig.get_path, ("stdlib", "platstdlib")))
+_STANDARD: Final = tuple(path + os.sep for path in _PATHS)
 _REMOTE: Final = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 _INSTALLED: Final = re.compile(r".*[/\\](?:site|dist)-packages[/\\](.*)", re.DOTALL)
 
@@ -313,9 +310,8 @@ class StackSampler:
     def _waited_for_gil(self, own: int, seen: Amounts, used: _Uses) -> int:
         """Returns for how long a thread, or two that it waits for, waited for the GIL."""
         known = {**used, own: (seen.cpu, seen.waiting)}
-        blocked = [
-            seen.time - sum(known.get(each, (seen.time, 0))) for each in self._in_line.get(own, ())
-        ]
+        line = self._in_line.get(own, ())
+        blocked = [seen.time - sum(known.get(each, (seen.time, 0))) for each in line]
         return max(0, min(blocked, default=0))
 
     def add_reader(self, index: int, reader: object, began: Taken) -> None:
@@ -472,11 +468,8 @@ class StackSampler:
     def _look_beside(self, steps: Mapping[int, OpenStep], reading: Reading) -> None:
         """Looks at the tasks beside the steps' threads, and where the busiest of these are in Python."""
         files = self._schedstats
-        own = {
-            index: path
-            for index, step in steps.items()
-            if (path := files.get(step.info.thread)) is not None
-        }
+        known = ((index, files.get(step.info.thread)) for index, step in steps.items())
+        own = {index: path for index, path in known if path is not None}
         children = reading.memory.children if reading.memory is not None else ()
         pids = [pid for pid, _, _ in children]
         for index, path in self._others.look(reading.clock_ns, own, pids):
@@ -560,9 +553,8 @@ class StackSampler:
         ended = {*self._schedstats.values()}
         ids = {each.ident or 0: each.native_id for each in threading.enumerate()}
         ids[threading.main_thread().ident or 0] = os.getpid()  # of a fork CPython has its parent's
-        self._schedstats = {
-            thread: f"/proc/self/task/{native}/schedstat" for thread, native in ids.items()
-        }
+        files = (f"/proc/self/task/{native}/schedstat" for native in ids.values())
+        self._schedstats = dict(zip(ids, files, strict=True))
         for path in ended.difference(self._schedstats.values()):
             for name in ("schedstat", "syscall", "wchan"):
                 forget(path.replace("schedstat", name))

@@ -26,12 +26,8 @@ def _run(options: argparse.Namespace) -> int:
         raise cmd.UserError("--weights: expected --against FLOAT, to compare with", cmd.MISUSED)
     gc.disable()  # of many tensors it would look through all again and again; we end soon
     with cmd.user_errors(AuditError, exit_code=FAILED):
-        found = audit(
-            options.model,
-            _float_model(options.against),
-            weights=options.weights,
-            left_out=options.left_out,
-        )
+        against, left_out = _float_model(options.against), options.left_out
+        found = audit(options.model, against, weights=options.weights, left_out=left_out)
     cmd.print_document(document(found), options.format)
     return 0 if found.passed else FAILED
 

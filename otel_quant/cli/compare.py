@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -30,9 +31,8 @@ def _run(options: argparse.Namespace) -> int:
     names = _names(options)
     limits = _limits(options)
     if options.junit and not limits:
-        raise cmd.UserError(
-            "--junit: there is no limit to report on; --fail-over gives one", cmd.MISUSED
-        )
+        what = "--junit: there is no limit to report on; --fail-over gives one"
+        raise cmd.UserError(what, cmd.MISUSED)
     comparison = side_by_side(_sides(names))
     verdict = judge(comparison, limits, force=options.force) if limits else None
     _write_all(options, comparison, verdict)
@@ -73,9 +73,8 @@ def _sides(names: Sequence[Sequence[str]]) -> list[Side]:
     from otel_quant.recordings.compared_runs import compared_runs
     from otel_quant.recordings.side_by_side import Side
 
-    found = compared_runs(
-        names, lambda name: cmd.read_recording(name, "not comparable: ", _NOT_COMPARABLE)
-    )
+    read = partial(cmd.read_recording, prefix="not comparable: ", exit_code=_NOT_COMPARABLE)
+    found = compared_runs(names, read)
     new = [f"new {number}" if len(names) > 2 else "new" for number in range(1, len(names))]
     sides = zip(("base", *new), found, _titles(names), strict=True)
     return [Side(name, tuple(runs), title) for name, runs, title in sides]

@@ -32,9 +32,8 @@ def _run(options: argparse.Namespace) -> int:
     with cmd.user_errors(CostError):
         inputs, dims = _inputs(options.input, options.models), parse_dims(options.dim)
     if options.by == "comparison" and len(options.models) < 2:
-        raise cmd.UserError(
-            "--by comparison: one model is given; expected two or more", cmd.MISUSED
-        )
+        what = "--by comparison: one model is given; expected two or more"
+        raise cmd.UserError(what, cmd.MISUSED)
     costs, problems = _costs(options, inputs, dims)
     problems += _of_no_model(dims, options.exclude, costs)
     if costs and not (problems and options.by == "comparison"):
@@ -71,9 +70,8 @@ def _costs(
     for path in options.models:
         given = inputs[""] | inputs.get(path, {})
         try:
-            costs.append(
-                analyze(path, inputs=given, dims=dims, tensors=options.by == "tensor", **handed_on)
-            )
+            by_tensor = options.by == "tensor"
+            costs.append(analyze(path, inputs=given, dims=dims, tensors=by_tensor, **handed_on))
         except CostError as error:
             problems.append(str(error))
     return costs, problems

@@ -25,9 +25,7 @@ def _run(options: argparse.Namespace) -> int:
     from otel_quant.format.event_file import INFERENCE
 
     module, needed, extra = "onnxruntime", "onnxruntime", "inference"
-    if script := next(
-        (each for each in options.models if each.partition(":")[0].endswith(".py")), ""
-    ):
+    if script := next((it for it in options.models if it.partition(":")[0].endswith(".py")), ""):
         if len(options.models) > 1:
             raise UserError(
                 f"{script} with other models; expected a script alone: its function returns the models that are compared",

@@ -115,16 +115,14 @@ def measured(
     began_ns, clock_ns = time.time_ns(), time.perf_counter_ns()
     with cmd.user_errors(VariantsError, exit_code=FAILED):
         result = measure()
-    result = replace(
-        result, began_ns=began_ns, ended_ns=began_ns + time.perf_counter_ns() - clock_ns
-    )
+    ended_ns = began_ns + time.perf_counter_ns() - clock_ns
+    result = replace(result, began_ns=began_ns, ended_ns=ended_ns)
     if result.baseline or not all(each.problem for each in result.models):
         shown = result_text(result, options.format, top, terminal_width(sys.stdout))
         sys.stdout.writelines(shown)
         if recording is not None:
-            with cmd.user_errors(
-                ValueError, "--record: ", FAILED, expected="expected a place to write to"
-            ):
+            expected = "expected a place to write to"
+            with cmd.user_errors(ValueError, "--record: ", FAILED, expected=expected):
                 write_page(recording / name, result.to_json())
     sys.stdout.flush()
     _send(result, recording, name)

@@ -30,9 +30,8 @@ def _run(options: argparse.Namespace) -> int:
     for problem in recording.problems if recording is not None else ():
         warn(problem)
     if not all(map(find_spec, ("opentelemetry.sdk", "opentelemetry.distro"))):
-        raise UserError(
-            "sending needs OpenTelemetry's SDK and an exporter: pip install 'otel-quant[otlp]'"
-        )
+        needs = "OpenTelemetry's SDK and an exporter"
+        raise UserError(f"sending needs {needs}: pip install 'otel-quant[otlp]'")
     from otel_quant.base.environment import settings_from
     from otel_quant.format.event_file import MANIFEST
     from otel_quant.sending.send import NotSentError, send_inference, send_recording

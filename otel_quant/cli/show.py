@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -22,9 +23,8 @@ def _run(options: argparse.Namespace) -> int:
         raise cmd.UserError("--step: expected --stacks beside it", cmd.MISUSED)
     from otel_quant.views.show import devices, document
 
-    recordings = {
-        each: cmd.read_recording(each) for name in options.files for each in _nodes_in(name)
-    }
+    names = chain.from_iterable(map(_nodes_in, options.files))
+    recordings = {name: cmd.read_recording(name) for name in names}
     if options.by == "device":
         cmd.print_document(devices(recordings), options.format)
     else:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from otel_quant.format.event_file import REPORT
 from otel_quant.recordings import runs, summary
@@ -32,7 +31,8 @@ def log_run(recording: Recording, tracker: str) -> str:
     row = runs.row_of(recording, (*runs.NAMES, *summary.BY_NAME))
     known = {f"{_PREFIX}{name}": value for name, value in row.items() if value is not None}
     known[f"{_PREFIX}verdict"] = brief(recording).verdict
-    where = _TRACKERS[tracker](known, (recording.path / REPORT).resolve())
+    log = _to_mlflow if tracker == "mlflow" else _to_wandb
+    where = log(known, (recording.path / REPORT).resolve())
     return f"{tracker + ':':10} {len(known):,} values in run {where}"
 
 
@@ -61,8 +61,3 @@ def _to_wandb(row: Row, report: Path) -> str:
         if report.exists():
             run.save(str(report), base_path=str(report.parent), policy="now")
         return str(run.id)
-
-
-_TRACKERS: Final[Mapping[str, Callable[[Any, Path], str]]] = {
-    "mlflow": _to_mlflow, "wandb": _to_wandb,
-}  # fmt: skip

@@ -430,20 +430,13 @@ class _InOne:
     def _behind(self, state: str, value: Value) -> TypedNode | None:
         """Returns what is in the kernel of what makes a value; None if nothing is."""
         after = self._readers.get(value)
-        if (
-            after is None
-            or self._read[value] > 1
-            or after in self._kernels
-            or after.kind not in _BEHIND.get(state, ())
-        ):
+        is_apart = after is None or self._read[value] > 1 or after in self._kernels
+        if after is None or is_apart or after.kind not in _BEHIND.get(state, ()):
             return None
         others = [each for each in after.given if each is not value]
         if state == "Conv" and after.kind == "Add":
-            return (
-                after
-                if all(it in self._in_blocks and it.shape == value.shape for it in others)
-                else None
-            )
+            are_alike = all(it in self._in_blocks and it.shape == value.shape for it in others)
+            return after if are_alike else None
         return after if state == "as floats" or all(each.constant for each in others) else None
 
 

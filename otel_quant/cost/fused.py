@@ -171,11 +171,8 @@ class _Graph:
             reads = self._reads(op.outputs[0]) if op.kind in DEQUANTIZES else 1
             integers = op.input(0)
             found[self._twins.get(integers, integers)] += reads
-        return {
-            value: reads + (value in self._kept)
-            for value, reads in found.items()
-            if self._kinds.get(value) in QUANTIZES
-        }
+        known = {it: reads for it, reads in found.items() if self._kinds.get(it) in QUANTIZES}
+        return {value: reads + (value in self._kept) for value, reads in known.items()}
 
     def _reads(self, value: Value) -> int:
         """How many operands read a value, those outside the graph as one."""
@@ -288,21 +285,13 @@ class _Graph:
             self._unfolded.update(op.outputs)
         if held is None or result in self._kept:
             return None
-        if (
-            op.kind == "Pad"
-            and reader is not None
-            and reader.kind == "Conv"
-            and self._alone(result)
-        ):
+        is_before_conv = reader is not None and reader.kind == "Conv"
+        if op.kind == "Pad" and is_before_conv and self._alone(result):
             is_plain = self._rules.pads and op.attributes.get("mode", b"constant") == b"constant"
             return held if is_plain and _number(op.operand(2), 0) == 0 else None
         axes, axis = op.attributes.get("perm", ()), held.attributes.get("axis", 1)
-        if (
-            op.kind == "Transpose"
-            and held.value.constant
-            and isinstance(axes, tuple)
-            and axis in axes
-        ):
+        is_moved = op.kind == "Transpose" and held.value.constant
+        if is_moved and isinstance(axes, tuple) and axis in axes:
             weights = Value(held.value.dtype, result.shape, name=result.name)
             weights.constant = True
             attributes = {**held.attributes, "axis": axes.index(axis)}
@@ -637,12 +626,9 @@ def _clamps_nothing(op: TypedNode, wanted: Quantized) -> bool:
     lowest, highest = _LIMITS.get(wanted.value.dtype, (nan, nan))
     low, high = _clip_limits(op)
     scale, zero = _number(wanted.scale, nan), _number(wanted.zero_point, 0)
-    return (
-        wanted.even
-        and scale != 0
-        and low / scale + zero < lowest + 0.5
-        and high / scale + zero > highest - 0.5
-    )
+    if not wanted.even or scale == 0:
+        return False
+    return low / scale + zero < lowest + 0.5 and high / scale + zero > highest - 0.5
 
 
 def _clip_limits(op: TypedNode) -> tuple[float, float]:

@@ -75,9 +75,8 @@ class ModelGraph:
         self.ops: Sequence[TypedNode] = list(self.runs)
         self._readers: dict[Value, list[TypedNode]] = {}
         self._makers: dict[Value, TypedNode] = {}
-        self._by_tensor = {
-            name: op for op in self.main if op.kind != "Constant" for name in op.node.outputs
-        }
+        made = (op for op in self.main if op.kind != "Constant")
+        self._by_tensor = {name: op for op in made for name in op.node.outputs}
         for op in self.ops:
             self._makers |= dict.fromkeys(op.outputs, op)
             for operand in op.given:

@@ -451,9 +451,8 @@ def _checked_dims(dims: Mapping[str, int]) -> Mapping[str, int]:
         _check_length("dimension", name, length)
         if is_anonymous(name):
             expected = "a name; a length without one is given with its input's shape"
-            raise CostError(
-                "dimension", f"{printable(name)!r} names no dimension", expected=expected
-            )
+            what = f"{printable(name)!r} names no dimension"
+            raise CostError("dimension", what, expected=expected)
     return dims
 
 

@@ -98,9 +98,8 @@ class Contractions:
         if self._forms and self._forms.isdisjoint(_FORMS.get(alike.kind, ())):  # Case 2
             form = f"{' or '.join(sorted(self._forms))} form of {alike.kind.rpartition(':')[2]}"
             return Obstacle(f"onnxruntime's quantizer has no {form}")
-        if not alike.has_constant and all(
-            of_constants for _, of_constants in self._known
-        ):  # Case 3
+        # Case 3
+        if not alike.has_constant and all(of_constants for _, of_constants in self._known):
             return obstacles.NO_CONSTANT
         why = obstacles.EXCLUDED if self._forms else obstacles.NOTHING  # Case 5, Case 4
         return why._replace(remedy=obstacles.RENAMED) if alike.is_renamed else why

@@ -219,9 +219,8 @@ def ordered(nodes: tuple[GraphNode, ...], source: str) -> tuple[GraphNode, ...]:
     # An operand left out has no maker.
     if not any(maker.get(name, -1) > i for i, names in enumerate(reads) for name in names):
         return nodes
-    waits = [
-        {maker[name] for name in _reads(each) & maker.keys()} - {i} for i, each in enumerate(nodes)
-    ]
+    made = (_reads(each) & maker.keys() for each in nodes)
+    waits = [{maker[name] for name in names} - {i} for i, names in enumerate(made)]
     readers: dict[int, list[int]] = {}
     for i, wait in enumerate(waits):
         for before in wait:

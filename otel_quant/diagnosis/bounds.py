@@ -350,11 +350,8 @@ def _disk(evidence: Evidence) -> str:
 def _collections(evidence: Evidence) -> str:
     """What the garbage collector did."""
     seen = evidence.garbage
-    each = (
-        f", {counted(seen.full, 'full collection')} of {duration_text(seen.mean)} on average"
-        if seen.full
-        else ""
-    )
+    full = f", {counted(seen.full, 'full collection')} of {duration_text(seen.mean)} on average"
+    each = full if seen.full else ""
     old = f" {_OLD}" if seen.is_old else ""
     return f"it ran for {_percent(seen.share)} of the time{each}{old}; {(seen.line and f'the last at {seen.line}') or evidence.line}"
 
@@ -528,9 +525,7 @@ def _for_a_loader(stacks: Sequence[Stack]) -> str:
         return ""
     how, wins = "load the next samples in another thread while one is calibrated", whole - loading
     if loading > _MOSTLY * whole:
-        how, wins = (
-            "load samples in several processes, or keep them on disk as they are used",
-            whole,
-        )
+        how = "load samples in several processes, or keep them on disk as they are used"
+        wins = whole
     saved, whole_text = (duration_text(each / 1e9) for each in (min(wins, loading), whole))
     return f"{how}, which can save {saved} of {whole_text} at most"

@@ -12,11 +12,9 @@ from otel_quant.schema.readings import LayerSeen
 from otel_quant.schema.units import counted, cut
 
 _FEW: Final = 8  # Tokens below which the range of a layer is that of single values
-_GROWN: Final = (
-    2.0  # Times by which a range grew in the last tenth of the samples, from which on it is told
-)
-_LEAST: Final = 32  # Samples from which on it is told that fewer would do
-_SHARE: Final = 0.25  # Share of the samples within which all ranges settled, so that it is told
+_GROWN: Final = 2.0  # Times by which a range has to grow in the last tenth of the samples
+_LEAST: Final = 32  # Samples from which on it is reported that fewer would do
+_SHARE: Final = 0.25  # Share of the samples within which all ranges have to settle for that
 _MOST: Final = 3  # Names in a sentence
 _LONGEST: Final = 80
 
@@ -39,7 +37,7 @@ def attributes(layers: Sequence[LayerSeen], *, is_over: bool) -> dict[str, Any]:
 def findings(layers: Sequence[LayerSeen], *, is_over: bool) -> list[str]:
     """Returns what is wrong with a calibration; before it is over, only what more samples would not mend."""
     found = list(_not_finite(layers))
-    # Else another copy of the model was run, or a compiled one, of which no observer tells.
+    # Else another copy of the model was run, or a compiled one, which no observer of this one sees.
     if any(each.samples for each in layers):
         found += [*_starved(layers, is_over), *(_growing(layers) if is_over else ())]
     return found

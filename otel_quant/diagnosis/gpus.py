@@ -94,10 +94,8 @@ class GpuEvidence(NamedTuple):
     @property
     def is_fetched_from(self) -> bool:
         """Whether the thread waits for it, and it does not compute for a good part of that time."""
-        waits, busy = (
-            self.waits + (self.either if self.work.pcie < _COPIES else 0.0),
-            self.work.busy,
-        )
+        waits = self.waits + (self.either if self.work.pcie < _COPIES else 0.0)
+        busy = self.work.busy
         return waits >= _FETCHED and busy < _MOST and busy <= _PART * waits and self.is_asked
 
     @property
@@ -106,9 +104,8 @@ class GpuEvidence(NamedTuple):
         work = self.work
         beside = "" if math.isnan(work.power) else f" (at {100 * work.power:.0f} % of its power)"
         if not math.isnan(work.sm):
-            beside = (
-                f" (its multiprocessors {100 * work.sm:.0f} %, its memory {100 * work.dram:.0f} %)"
-            )
+            memory = f"its memory {100 * work.dram:.0f} %"
+            beside = f" (its multiprocessors {100 * work.sm:.0f} %, {memory})"
         return f"the GPU computed {100 * work.busy:.0f} % of the time{beside}{self.others}"
 
     @property

@@ -64,9 +64,8 @@ def time_sentence(
     of_whole = f" of {duration_text(whole)}" if whole else ""
     if steps == 1:
         return f"{names_text(names)} took {duration_text(covered)}{of_whole}."
-    several, in_one = (
-        (f" in {processes:,} processes", " in one process") if processes > 1 else ("", "")
-    )
+    several = f" in {processes:,} processes" if processes > 1 else ""
+    in_one = " in one process" if several else ""
     often = f" ({count:,} times)" if count > 1 and not several else ""
     word = "most of it" if own > MOST_TIME * covered else "the longest"
     share = f", {share_text(own / whole)} of the run" if whole else ""

@@ -318,9 +318,8 @@ class LargestProcesses:
         for pid in {*largest, self._pid}:
             self._find_name(pid, processes.get(pid, 0))
         large = frozenset(pid for pid in largest if processes[pid] >= least) - {self._pid}
-        for pid in sorted(
-            (large & self._seen) - self._series.keys(), key=lambda pid: -processes[pid]
-        ):
+        new = (large & self._seen) - self._series.keys()
+        for pid in sorted(new, key=lambda pid: -processes[pid]):
             children = self._series.keys() - {self._pid}
             if len(children) == MOST:
                 smallest = min(children, key=self._peaks.__getitem__)

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from importlib.util import find_spec
 from io import BytesIO
+from itertools import chain
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from otel_quant.base.secrets import masked
@@ -96,9 +97,8 @@ class RecordingStore:
 
         found: defaultdict[str, list[ObjectMeta]] = defaultdict(list)
         with _store_errors(self.url):
-            known = {
-                each["path"]: each for some in obstore.list(self._store, below) for each in some
-            }
+            every = chain.from_iterable(obstore.list(self._store, below))
+            known = {each["path"]: each for each in every}
         for path in sorted(known):
             folder, _, name = path.rpartition("/")
             if name == f"{len(found.get(folder, ())) + 1:06}{_ENDING}":

@@ -303,9 +303,8 @@ class QuantizedLayers:
         ]
         if any(node.input[bias : bias + 1]):
             product = own.add("Mul", [node.input[1], node.input[4]], f"{made}_scale")
-            parts.append(
-                own.add("DequantizeLinear", [node.input[bias], product], f"{made}_bias", axis=0)
-            )
+            inputs = [node.input[bias], product]
+            parts.append(own.add("DequantizeLinear", inputs, f"{made}_bias", axis=0))
         result = own.add(op_type, parts, f"{made}_result", **_given(node))
         how = node.input[scale : scale + 2]
         found = QuantizedLayer(node.name, result, codes=node.output[0], after=result, how=how)
@@ -408,9 +407,8 @@ def layer_errors(
     likes |= {like for _, like, _ in judged.values()}
     known = own.makers.keys() & set(floats)  # others are within functions of the model
     ran = own.run(wanted | known, feeds, options, folder)
-    expected = base.run(
-        {*likes, *base.outputs} | base.makers.keys() & set(floats), feeds, options, folder
-    )
+    likes |= {*base.outputs} | base.makers.keys() & set(floats)
+    expected = base.run(likes, feeds, options, folder)
     found = [_measured(each, own, base, ran, expected) for each in layers]
     likes_of = {its: expected[like] for its, like, _ in judged.values()}
 
@@ -559,9 +557,8 @@ def _not_finite(
     own: TensorFile, floats: Collection[str], ran: Mapping[str, Any], expected: Mapping[str, Any]
 ) -> Mapping[str, Any] | None:
     """Returns the first node that makes values which are not finite where the float model's are."""
-    is_finite = {
-        name: (abs(it) < inf).all() for name, it in expected.items() if it.dtype.kind == "f"
-    }
+    of_floats = {name: it for name, it in expected.items() if it.dtype.kind == "f"}
+    is_finite = {name: (abs(it) < inf).all() for name, it in of_floats.items()}
     is_usual = all(is_finite.values())
     for node in own.nodes:
         for name in set(node.output).intersection(floats):

@@ -165,9 +165,8 @@ def _unexpected(evidence: OnnxEvidence) -> Iterator[Found]:
         pairs.setdefault(pair, []).append(op.name)
     for (expected, ran), names in pairs.items():
         if expected != ran:
-            yield _of_nodes(
-                evidence, names, f"ran in {ran}, and `otel-quant cost` expects {expected}"
-            )
+            what = f"ran in {ran}, and `otel-quant cost` expects {expected}"
+            yield _of_nodes(evidence, names, what)
 
 
 @FINDINGS.row("unfused", _SELECTORS)
@@ -278,9 +277,8 @@ def _why(evidence: OnnxEvidence, at: TypedNode, op: TypedNode) -> obstacles.Obst
     known, rule = fused.obstacles.get(at), graph.FUSIONS.get(at.kind)
     if known is not None:  # Case 3
         not_made = obstacles.NOT_QUANTIZED
-        return obstacles.together(
-            [_otherwise(file, at, it) if it is not_made else it for it in known]
-        )
+        found = [_otherwise(file, at, it) if it is not_made else it for it in known]
+        return obstacles.together(found)
     if rule is None:  # Case 4
         is_norm = at.kind == "BatchNormalization"
         return obstacles.UNFOLDED if is_norm else obstacles.NO_KERNEL
@@ -473,9 +471,8 @@ def _compiled(evidence: OnnxEvidence) -> Iterator[Found]:
         for each in evidence.below:
             dtype = each.types.partition(" ")[0].removeprefix("src:")
             ran[f"{dtype} {each.primitive}"] += each.calls * (each.primitive != "reorder")
-        if counts := [
-            f"{name} x {number:,}" for name, number in ran.most_common(_LISTED) if number
-        ]:
+        most = ran.most_common(_LISTED)
+        if counts := [f"{name} x {number:,}" for name, number in most if number]:
             unknown = f"it gives no times of their layers; {evidence.below[0].library} reports {joined(counts)} in a run"
         made = [op for op in evidence.file.ops if op.kind in graph.QUANTIZES]
         signed = (op for op in made if op.outputs[0].dtype == dtypes.INT8 and op.has(2))

@@ -382,11 +382,8 @@ def placed(
     compilers = {kernel.provider for kernel in profile.kernels if _part(kernel) is not None}
     join = _Join(file, ran, [part for part in parts if part.provider in compilers])
     nodes = ran.nodes_of(profile.kernels)
-    return [
-        join.placed(kernel, node or _UNKNOWN)
-        for kernel, node in zip(profile.kernels, nodes, strict=True)
-        if kernel.calls
-    ]
+    pairs = zip(profile.kernels, nodes, strict=True)
+    return [join.placed(kernel, node or _UNKNOWN) for kernel, node in pairs if kernel.calls]
 
 
 def _place(nodes: Sequence[TypedNode]) -> str:

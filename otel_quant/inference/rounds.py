@@ -61,9 +61,8 @@ class MeasuredModel(ABC):
         self.is_on_one_thread = False  # whether it runs on one thread of the CPU alone
         self.spent = 0.0  # seconds that the rounds of the newest process took
         self.outputs: Arrays = {}
-        self.joules: dict[str, float] = defaultdict(
-            float
-        )  # that the machine used in its rounds, by ``gpu`` or ``cpu``
+        # that the machine used in its rounds, by ``gpu`` or ``cpu``
+        self.joules: dict[str, float] = defaultdict(float)
         self.metered = 0.0  # seconds of these rounds
 
     @abstractmethod

@@ -174,9 +174,8 @@ def names_of(result: InferenceResult, *, paths: bool) -> list[str]:
 
 
 def _baseline_first(result: InferenceResult) -> list[ModelResult]:
-    return sorted(
-        result.models, key=lambda it: bool(result.baseline) and it.path != result.baseline
-    )
+    base = result.baseline
+    return sorted(result.models, key=lambda it: bool(base) and it.path != base)
 
 
 def _is_file(model: ModelResult, result: InferenceResult) -> bool:

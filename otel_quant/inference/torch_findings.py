@@ -157,9 +157,8 @@ def _found(
 ) -> Found:
     """Returns what was found of an operator, whose time includes all that runs within it."""
     place, name = torch_parts.place_name(kernel.module), torch_parts.shown(kernel.name)
-    return Found(
-        place, [kernel, *also], f"{name} of `{place}` {why}", remedy, alike=f"{name} {why}"
-    )
+    what = f"{name} of `{place}` {why}"
+    return Found(place, [kernel, *also], what, remedy, alike=f"{name} {why}")
 
 
 def _outermost(kernels: Sequence[TorchOperator]) -> Iterator[TorchOperator]:

@@ -279,12 +279,8 @@ class TorchSession:
         )
         provider, gpu = ("cuda", torch.cuda.get_device_name()) if _gpus() else ("cpu", "")
         facts = {"torch": torch.__version__, "threads of torch": str(threads), "GPU": gpu}
-        return {
-            "took": None if model is call else took,
-            "provider": provider,
-            "threads": threads,
-            "facts": facts,
-        }
+        own = None if model is call else took
+        return {"took": own, "provider": provider, "threads": threads, "facts": facts}
 
     def first(self) -> list[float]:
         """Calls it for the first times; returns the seconds of each call."""

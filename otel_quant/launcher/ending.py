@@ -22,7 +22,7 @@ from otel_quant.base.destinations import exporter_variables, sends
 from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
-from otel_quant.base.secrets import HIDDEN, OPTIONS
+from otel_quant.base.secrets import HIDDEN, OPTIONS, masked
 from otel_quant.capture.recorder.run_info import git_head, shown_command
 from otel_quant.diagnosis.growth import median
 from otel_quant.format import series
@@ -238,9 +238,8 @@ def _growth(step: RecordedStep, memory: int | None, recording: Recording) -> int
     if not known or known[0][1]:
         known.insert(0, (step.start, 0))
     every = max(1, -(-len(known) // _MOST_POINTS))
-    points = [
-        (count, level) for time, count in known[::every] if (level := curve.at(time)) is not None
-    ]
+    levels = ((count, curve.at(time)) for time, count in known[::every])
+    points = [(count, level) for count, level in levels if level is not None]
     # What the first sample brings, such as the buffers of a session, stays: the others do not bring it.
     points = points[len(points) > _FEWEST_POINTS :]
     slopes = [
@@ -366,7 +365,10 @@ class LaunchedRecording:
         self, folder: Path, began_ns: int, pid: int, arguments: Sequence[str],
         environ: Mapping[str, str], continues: str | None = None,
     ) -> None:  # fmt: skip
-        self._continues = continues and str(Path(continues).resolve())
+        self._continues = continues
+        if continues is not None:
+            is_url = "://" in continues
+            self._continues = masked(continues) if is_url else str(Path(continues).resolve())
         self._folder, self._began_ns = folder, began_ns
         # The ids of the span above the spans of the program's processes
         ours = "" if TRACEPARENT in os.environ else environ.get(TRACEPARENT, "")
@@ -379,9 +381,8 @@ class LaunchedRecording:
             shown = arguments if settings.arguments else arguments[:1]
             self._command = partial(shown_command, shown, paths=settings.paths)
             origin = {semconv.PROCESS_COMMAND_LINE: self._command()}
-            create_manifest(
-                folder, began_ns, began_ns - now_ns() + time.monotonic_ns(), "launcher", origin
-            )
+            clock_ns = began_ns - now_ns() + time.monotonic_ns()
+            create_manifest(folder, began_ns, clock_ns, "launcher", origin)
         self._git: subprocess.Popen[bytes] | None = None
         with FAULTS.kept_in("git repository"):
             self._git = _ask_git(Path.cwd(), environ)

@@ -58,7 +58,6 @@ def _operators_of(model: str) -> str:
         names = analyze(model).op_counts if model else {}
     except CostError:
         return ""
-    own = [
-        name for name in names if ":" in name and not name.startswith(("com.microsoft", "ai.onnx"))
-    ]
+    known = "com.microsoft", "ai.onnx"
+    own = [name for name in names if ":" in name and not name.startswith(known)]
     return f" It cannot know the shapes of {', '.join(own)}." if own else ""

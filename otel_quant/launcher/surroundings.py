@@ -212,9 +212,8 @@ class Surroundings:
         found = []
         for counter, counts in now.items():
             before, is_of_host = self._before[counter], counter == HOST_OOM_COUNTER
-            kills, of_groups = (
-                counts.get(name, 0) - before.get(name, 0) for name in (KILLS, GROUP_KILLS)
-            )
+            names = KILLS, GROUP_KILLS
+            kills, of_groups = (counts.get(it, 0) - before.get(it, 0) for it in names)
             if counts and (kills or is_of_host or all(now.values())):
                 found.append(OomKills(counter, is_of_host, kills, of_groups))
         return max(found, key=lambda each: (not each.is_of_host, each.kills), default=None)

@@ -23,10 +23,8 @@ from otel_quant.base.secrets import masked
 from otel_quant.format.event_file import MANIFEST
 from otel_quant.format.store import RecordingStore, StoreError, TakenError
 
-_FIRST: Final = 5.0
-_EVERY: Final = (
-    60.0  # Seconds between two uploads; the first come sooner, for a program that is killed soon
-)
+_FIRST: Final = 5.0  # Seconds before the first upload: a program may be killed soon
+_EVERY: Final = 60.0  # Seconds between two later ones
 _LAST: Final = 30.0  # Seconds that the end of a program waits for the last one at most
 _SLOW: Final = "it took too long"
 _TRIES: Final = 5  # How often another upload of the recording may be first
@@ -114,17 +112,19 @@ class Upload:
         for number in itertools.count():
             name = f"{self._folder.name}-{number}" if number else self._folder.name
             objects = store.recordings(name).get(name, [])
-            files = {name: data for name, (data, _) in store.read(objects).items()}
-            if not objects or (own and own == _identity(files.get(MANIFEST, b""))):
+            theirs, _ = store.read(objects[:1]).get(MANIFEST, (b"", None))
+            if not objects or (own and own == _identity(theirs)):
                 break
         self._name, self._objects = name, len(objects)
-        self._sent = {name: _Sent(len(data), _digest(data)) for name, data in files.items()}
+        files = store.read(objects).items()
+        self._sent = {name: _Sent(len(data), _digest(data)) for name, (data, _) in files}
 
     def _new(self, *, is_last: bool) -> Iterator[tuple[str, tuple[tuple[int, bytes], _Sent]]]:
         """Yields a piece of each file that has changed, as many as fit into an object, and what the store has then."""
         room, now = _LARGEST, time.monotonic()
         names = {path.name for path in self._folder.iterdir() if not path.name.startswith(".")}
-        for name in sorted(names | self._sent.keys()):
+        # The manifest is in the first object, which tells whose the others are
+        for name in sorted(names | self._sent.keys(), key=lambda it: (it != MANIFEST, it)):
             data, known = self._read(name), self._sent.get(name, _Sent(0, _digest(b"")))
             whole = memoryview(data)  # which makes no copies
             begin = known.size if _digest(whole[: known.size]) == known.digest else 0

@@ -59,9 +59,8 @@ class MeasuredInference(InferenceResult):
         form = _FORMS.get(target.suffix.lower())
         if form is None:
             known = ", ".join(_FORMS)
-            raise ValueError(
-                f"{target.name!r} ends with {target.suffix!r}; expected one of {known}"
-            )
+            what = f"{target.name!r} ends with {target.suffix!r}"
+            raise ValueError(f"{what}; expected one of {known}")
         write_page(target, "".join(result_text(self, form, _TOP)))
 
 

@@ -296,9 +296,7 @@ def _facts_of(run: ComparedRun) -> dict[Fact, Value]:
     ]
     known = {fact: _value_in(sources, fact.attribute) for fact in FACTS}
     listed = run.recording.origin.get(semconv.LIBRARIES)
-    named = (
-        str(each).rpartition(" ") for each in (listed if isinstance(listed, tuple) else [listed])
-    )
+    named = (str(it).rpartition(" ") for it in (listed if isinstance(listed, tuple) else [listed]))
     known |= {Fact(name, "", _TIME_MEMORY_GPU): version for name, _, version in named if name}
     if (command := run.recording.origin.get(semconv.PROCESS_COMMAND_LINE)) is not None:
         known[FACTS[0]] = _value_in([run.recording.origin], FACTS[0].attribute)  # not of workers

@@ -10,7 +10,7 @@ from typing import Final
 from otel_quant.diagnosis.resuming import SavedProgress, saved_in
 from otel_quant.format.event_file import load_manifest
 from otel_quant.recordings.model import Recording
-from otel_quant.recordings.reader import read
+from otel_quant.recordings.reader import local, read
 from otel_quant.schema import semconv
 
 _MOST_BESIDE: Final = 1000  # Recordings that are looked at for the one that is continued
@@ -28,9 +28,9 @@ def lost_by_restart(recording: Recording, now: float) -> tuple[float, SavedProgr
 def earlier_runs(recording: Recording) -> list[Recording]:
     """Returns the runs that a recording continues, the one before first."""
     found, path = [recording], recording.continues
-    while path and Path(path) not in [each.path for each in found]:
+    while path and path not in [each.place for each in found]:
         try:
-            found.append(read(Path(path), in_brief=True))
+            found.append(read(local(path, is_one=True), in_brief=True))
         except (OSError, ValueError):
             break
         path = found[-1].continues

@@ -175,9 +175,7 @@ class ReadRun:
         state = state_of_open if self.is_open else _state_of(self._known)
         still_open = {index: _recorded_step(step, state) for index, step in self._open.items()}
         steps = tuple(step for _, step in sorted((self._closed | still_open).items()))
-        of_steps: dict[
-            str, Any
-        ] = {}  # what the run's span has of its steps: the first value of each
+        of_steps: dict[str, Any] = {}  # what the run has of its steps: the first value of each
         for each in steps:
             if copied := _known(each.attributes, semconv.COPIED_TO_RUN):
                 of_steps |= copied | of_steps

@@ -61,9 +61,7 @@ def bracket_of(recording: Recording, steps: StepSummary, step: RecordedStep) -> 
 def highest_on(recording: Recording, index: int) -> float | None:
     """Returns the highest memory of a process tree on one GPU, in bytes; None if no run or step has ended that knows it."""
     every = (each for devices in _devices(recording) for each in devices)
-    own = (
-        number(each, semconv.GPU_DEVICE_TREE_PEAK) for each in every if each.get(_INDEX) == index
-    )
+    own = (number(it, semconv.GPU_DEVICE_TREE_PEAK) for it in every if it.get(_INDEX) == index)
     return max(known(own), default=None)
 
 

@@ -260,9 +260,7 @@ class Recording:
     # Trace and id of the span of the program; None where its launcher has sent none
     span: tuple[str, str] | None = None
     problems: tuple[str, ...] = ()  # What could not be read, one sentence each
-    continues: str | None = (
-        None  # Path of the recording of the run that its program has gone on from
-    )
+    continues: str | None = None  # Path of the recording that its program has gone on from
     # What its readers have worked out of all that is above, and ask for more than once
     memo: dict[object, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 

@@ -103,9 +103,8 @@ def read_profile(path: Path, *, in_brief: bool = False) -> Recording:
     profile = parse(_ends_of(text) if in_brief else text)
     if not profile.records:
         if "memory_usage:" not in text and not HEADER.startswith(text[: len(HEADER)]):
-            raise event_file.NotARecordingError(
-                f"{path}: no line 'memory_usage:'; {event_file.EXPECTED}"
-            )
+            what = f"{path}: no line 'memory_usage:'; {event_file.EXPECTED}"
+            raise event_file.NotARecordingError(what)
         found = "is empty" if not text.strip() else "ends before its first checkpoint"
         raise event_file.NotARecordingError(
             f"{path}: the file {found}; expected the records of a run, which writes the first as it begins"

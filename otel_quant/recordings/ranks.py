@@ -119,10 +119,8 @@ def straggler(ranks: Sequence[Rank]) -> Straggler | None:
     is_late = late >= 1e9 * max(_LEAST, _SHARE * median(rank.seconds for rank in ranks))
     if not is_late or took < _ITSELF * min(late, most):
         return None
-    more = {
-        each: time - median(it.functions[each] for it in others)
-        for each, time in one.functions.items()
-    }
+    every = {each: median(it.functions[each] for it in others) for each in one.functions}
+    more = {each: one.functions[each] - usual for each, usual in every.items()}
     most_at, longer = max(more, key=more.__getitem__), one.own - own
     for_processor = max(0, one.waiting - waiting)
     is_it = more[most_at] >= _COVERED * longer

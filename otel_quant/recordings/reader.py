@@ -411,9 +411,8 @@ def _stacks(
     lines: list[tuple[code_lines.Place, ...]] = []
     for above, place, *amounts in rows:
         known = lines[above] if 0 <= above < len(lines) else ()
-        is_line = (
-            0 <= place < len(places) and len(known) <= code_lines.DEEPEST
-        )  # and what was folded below
+        # One more than the deepest: what was folded below
+        is_line = 0 <= place < len(places) and len(known) <= code_lines.DEEPEST
         lines.append((*known, places[place]) if is_line else known)
         if any(amounts):  # steps that were folded whole have no lines
             yield lines[-1] or (code_lines.OTHER,), code_lines.Amounts(*amounts)

@@ -300,9 +300,8 @@ def pivot(
     beside = (MODEL_SIZE, ACTIVATION_SIZE) if of_rows == MODEL else ()
     if LIBRARY not in (of_rows, of_columns) and len({run.get(LIBRARY) for run in runs}) > 1:
         beside = (LIBRARY, *beside)
-    counted = [
-        run for run in runs if run.get(value) is not None and (any_status or run[STATUS] == "ended")
-    ]
+    wanted = (run for run in runs if any_status or run[STATUS] == "ended")
+    counted = [run for run in wanted if run.get(value) is not None]
     found: dict[tuple[str, tuple[Value | None, ...]], dict[str, list[float]]] = {}
     for run in counted:
         row = text_of(run.get(of_rows), ""), tuple(map(run.get, beside))
@@ -370,9 +369,8 @@ def _below(top: str) -> Iterator[str | Unreadable]:
         for entry in entries:
             if entry.name.endswith((".yaml", ".yml")) and entry.is_file() and _is_profile(entry):
                 yield entry.path
-        folders += [
-            entry.path for entry in reversed(entries) if entry.is_dir(follow_symlinks=False)
-        ]
+        inner = (each for each in reversed(entries) if each.is_dir(follow_symlinks=False))
+        folders += [each.path for each in inner]
 
 
 def _is_recording(folder: str, names: set[str]) -> bool:

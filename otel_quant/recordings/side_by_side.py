@@ -143,9 +143,8 @@ def _sample(
         return None
     values = tuple(figures[name] for figures, _ in known)
     if name == summary.MEMORY_PEAK:
-        return Sample(
-            values, values, tuple(each.get(summary.MEMORY_BOUND, each[name]) for each, _ in known)
-        )
+        bounds = tuple(each.get(summary.MEMORY_BOUND, each[name]) for each, _ in known)
+        return Sample(values, values, bounds)
     if not tells_waits:  # of one side alone it would make the other look worse
         return Sample(values)
     return Sample(values, *zip(*(alone(name, *each) for each in known), strict=True))
@@ -272,11 +271,8 @@ def student(first: Sequence[float], second: Sequence[float]) -> float:
     """Returns the two-sided p of Student's t-test, by the sums in Abramowitz and Stegun, 26.7.3 and 26.7.4."""
     means = statistics.fmean(first), statistics.fmean(second)
     freedom = len(first) + len(second) - 2
-    squares = sum(
-        (value - mean) ** 2
-        for values, mean in zip((first, second), means, strict=True)
-        for value in values
-    )
+    sides = zip((first, second), means, strict=True)
+    squares = sum((value - mean) ** 2 for values, mean in sides for value in values)
     if not squares:
         return float(means[0] == means[1])
     error = math.sqrt(squares / freedom * (1 / len(first) + 1 / len(second)))

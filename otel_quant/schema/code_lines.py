@@ -24,9 +24,8 @@ class Place(NamedTuple):
     @property
     def text(self) -> str:
         """In words: ``compute_range (onnxruntime/quantization/calibrate.py:312)``."""
-        return (
-            f"{self.function} ({self.file}:{self.line})" if self.file else f"{self.function} lines"
-        )
+        place = f"({self.file}:{self.line})" if self.file else "lines"
+        return f"{self.function} {place}"
 
     @property
     def short(self) -> str:

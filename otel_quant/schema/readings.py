@@ -187,9 +187,7 @@ class GpuWork(NamedTuple):
 class AllocatorMark(NamedTuple):
     """The highest that a counter has reached."""
 
-    moves: (
-        int  # How often it was seen to move, from 1: of two readings the newer has no smaller one
-    )
+    moves: int  # How often it was seen to move, from 1; it never falls
     bytes: int
 
 
@@ -386,9 +384,7 @@ class LayerSeen(NamedTuple):
     tokens: int | None  # Vectors of features that did, or images; None where no shape tells
     is_finite: bool = True  # Whether its range is
     sample: int | None = None  # The first sample after which it was not, from 1
-    growth: float | None = (
-        None  # Times as wide as its range became in the last tenth of the samples
-    )
+    growth: float | None = None  # Times by which its range grew in the last tenth of the samples
     settled: int | None = None  # The sample after which its range grew by a hundredth at most
 
     def attributes(self) -> dict[str, Any]:

@@ -84,7 +84,7 @@ class Settings:
     exact_peaks: bool = _setting("OTEL_QUANT_EXACT_PEAKS", False, "flag", "`true` resets the kernel's memory mark at each checkpoint, so that every step has an exact peak. Other tools that read the mark (`/usr/bin/time`) are affected.")  # fmt: skip
     gpu: bool = _setting("OTEL_QUANT_GPU", True, "flag", "`false` switches the reading of GPUs off.")  # fmt: skip
     paths: bool = _setting("OTEL_QUANT_PATHS", True, "flag", "`false` keeps file paths out of the telemetry and the local file. Texts that may name a file go as well: message and stack trace of an exception, text of a span's status, and the message of an exception in our log lines; its class stays. What the program itself calls its steps, attributes and metrics is sent as it is, and what other instrumentations send is theirs (the SDK's logging handler adds `code.file.path` to each record).")  # fmt: skip
-    observers: bool = _setting("OTEL_QUANT_OBSERVERS", True, "flag", "`false` notes nothing of what reaches each layer in a calibration ([libraries](calibration.md)): no function of ours is set on the classes of observers.")  # fmt: skip
+    observers: bool = _setting("OTEL_QUANT_OBSERVERS", True, "flag", "`false` notes nothing of what reaches each layer in a calibration ([what calibration has seen](calibration.md)): no function of ours is set on the classes of observers.")  # fmt: skip
     cost: bool = _setting("OTEL_QUANT_COST", True, "flag", "`false` switches the static cost of ONNX models off.")  # fmt: skip
     cost_timeout: float = _setting("OTEL_QUANT_COST_TIMEOUT", 10.0, "milliseconds", "Milliseconds that the static cost of one model may take.")  # fmt: skip
     exit_timeout: float = _setting("OTEL_QUANT_EXIT_TIMEOUT", 5.0, "milliseconds", "Milliseconds for which undelivered telemetry may delay a program and its forked workers, together; Ctrl-C ends the wait.")  # fmt: skip
@@ -113,9 +113,7 @@ SETTINGS: Final[tuple[Setting, ...]] = tuple(
 )
 """Every setting, in the order of the documentation."""
 
-_OUR_NAMES: Final = tuple(
-    each.variable for each in SETTINGS if each.variable.startswith(_OUR_PREFIX)
-)
+_OUR_NAMES: Final = tuple(it.variable for it in SETTINGS if it.variable.startswith(_OUR_PREFIX))
 
 
 def misspelt_names(environ: Mapping[str, str]) -> Iterator[str]:

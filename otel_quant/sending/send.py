@@ -60,11 +60,8 @@ def send_recording(
     only_unended: bool = False,
 ) -> Sent:  # fmt: skip
     """Sends the telemetry of a recording to the configured endpoint; `ending_lines` describe how the program ended."""
-    runs = [
-        run
-        for run in recording.runs
-        if (run.is_unended if only_unended else run.state != "running")
-    ]
+    over = (run for run in recording.runs if only_unended or run.state != "running")
+    runs = [run for run in over if run.is_unended or not only_unended]
     sent = Sent()
     if not runs and recording.span is None:
         return sent

@@ -139,13 +139,9 @@ def _cell(kind: str, value: Any) -> Any:
 def _arrow(table: str, rows: Sequence[Row]) -> Table:
     from arro3.core import Array, DataType, Table
 
-    number, moment = DataType.int64(), DataType.timestamp("us", tz="UTC")
-    types = {
-        "double": DataType.float64(),
-        "boolean": DataType.bool(),
-        "int": number,
-        "time": number,
-    }
+    moment = DataType.timestamp("us", tz="UTC")
+    types = {"double": DataType.float64(), "boolean": DataType.bool()}
+    types |= dict.fromkeys(("int", "time"), DataType.int64())
     columns: dict[str, Any] = {}
     for name, kind in _TYPES[table].items():
         cells = [_cell(kind, row.get(name)) for row in rows]
@@ -201,13 +197,8 @@ def _added(place: str, table: str, rows: Sequence[Row]) -> int:
         version = (known.transaction_version(_APPLICATION) or 0) + 1
         raised = delta.CommitProperties(None, None, [delta.Transaction(_APPLICATION, version)])
         try:
-            delta.write_deltalake(
-                known,
-                _arrow(table, new),
-                mode="append",
-                schema_mode="merge",
-                commit_properties=raised,
-            )
+            how: Any = {"mode": "append", "schema_mode": "merge", "commit_properties": raised}
+            delta.write_deltalake(known, _arrow(table, new), **how)
         except CommitFailedError:
             continue  # another export was first
         if version % _MERGED_EVERY == 0:

@@ -31,7 +31,7 @@ from otel_quant.schema.code_lines import Place
 from otel_quant.views.document import Brief, Facts, Lines, Part, Section
 from otel_quant.views.gpu_answer import gpu_sentences
 from otel_quant.views.gpu_devices import growing_on_gpus, nearest_to_its_limit
-from otel_quant.views.ranks import job_sentences, ranks_in, told_otherwise
+from otel_quant.views.ranks import failed_by_another, job_sentences, ranks_in
 from otel_quant.views.steps import ShownProcess, memory_limit, process_name, subject_of
 from otel_quant.views.text import listed, phrase, printable, shortened
 
@@ -79,7 +79,7 @@ def _answers(
     named = [bounds.OTHER_PROGRAMS] * bool(waited) + [bounds.MEMORY_GROWTH] * bool(growing)
     on_gpus = growing_on_gpus(recording, subject.steps)
     return {
-        "error": told_otherwise(recording) or list(_error(recording, subject, is_below)),
+        "error": failed_by_another(recording) or list(_error(recording, subject, is_below)),
         "continued": list(_continued(recording)),
         "audit": [
             f"What was written is not as asked for: {path}: {text}."
@@ -158,9 +158,8 @@ def outcome(recording: model.Recording, subject: ShownProcess) -> str:
     length, where = units.duration_text(recording.duration), _where(recording, subject)
     if recording.state == "ended":
         broken = sum(run.is_broken for run in recording.runs)
-        but = phrase(
-            ", but {} within it did not end well", broken, partial(units.counted, thing="run")
-        )
+        runs = partial(units.counted, thing="run")
+        but = phrase(", but {} within it did not end well", broken, runs)
         return f"{program} finished in {length}{but}"
     if recording.state == "running":
         return f"{program} had been running for {length} when this was made{phrase(': {}', where)}"
@@ -390,18 +389,16 @@ def _outside(recording: model.Recording) -> Iterator[str]:
         # Python's start, of which no line is known, is nothing that can be helped.
         least = _LEAST_OUTSIDE if model.steps_in(recording) else math.inf
         if each.own >= _LONG * recording.duration and (calls or each.own >= least):
-            passed = (
-                f"{units.part_text(each.own, whole)} of {whole} passed {words_of_outside(each)}"
-            )
+            part = f"{units.part_text(each.own, whole)} of {whole}"
+            passed = f"{part} passed {words_of_outside(each)}"
             yield f"{passed}{phrase(': {}', calls)}."
 
 
 def _calls(recording: model.Recording, row: model.PlacedStep) -> str:
     """Returns in which functions of the program most of a row's time was seen, each at the line with the most."""
     found: dict[tuple[str, str, int], list[tuple[int, Place]]] = {}
-    for place, seen in reader.by_call(
-        reader.of_step(reader.stacks_in(recording), row.step.name)
-    ).items():
+    stacks = reader.of_step(reader.stacks_in(recording), row.step.name)
+    for place, seen in reader.by_call(stacks).items():
         line = place.line if place.function == "<module>" else 0  # which is not one function
         found.setdefault((place.file, place.function, line), []).append((seen.time, place))
     times = [(sum(time for time, _ in seen) / 1e9, max(seen)[1]) for seen in found.values()]
@@ -415,9 +412,8 @@ def _calls(recording: model.Recording, row: model.PlacedStep) -> str:
 def _waited(recording: model.Recording) -> Iterator[str]:
     """Yields the machine's part in a run that lasted long."""
     name = summary.BY_NAME[summary.CPU_WAIT].attributes[0]
-    every = [
-        model.number(run.attributes, name) for run in recording.runs
-    ]  # of a shell's child, its own
+    # Of a shell's child, its own
+    every = [model.number(run.attributes, name) for run in recording.runs]
     waited = max(filter(None, (summary.value(recording, summary.CPU_WAIT), *every)), default=0.0)
     used, cpus = summary.value(recording, summary.CPU_TIME), summary.processors(recording)
     is_own = used and cpus and used >= _OWN * cpus * recording.duration
@@ -448,11 +444,8 @@ def _bounds(
         if evidence and evidence in (_ending_of(recording).evidence or ""):
             continue  # it is why the program has ended
         text = f"{bounds.words_of(bound)}: {units.cut(evidence, headline.LONGEST_MESSAGE)}"
-        name = (
-            words_of_outside(each).capitalize()
-            if each.step.spans
-            else headline.names_text(each.names)
-        )
+        is_outside, names = bool(each.step.spans), headline.names_text(each.names)
+        name = words_of_outside(each).capitalize() if is_outside else names
         times = f" ({often:,} times)" if often > 1 else ""
         yield f"{name}{times}: {text}.{_to_try(recording, bound, each)}"
 
@@ -497,7 +490,7 @@ def _continued(recording: model.Recording) -> Iterator[str]:
         first, whole = before[0], sum(each.duration for each in (recording, *before))
         was = "was " if first.state == "killed" else ""
         ended = f"{was}{ended_as(first)} after {units.duration_text(first.duration)}"
-        yield f"It continues {first.path}, which {ended}: they took {units.duration_text(whole)} in all."
+        yield f"It continues {first.place}, which {ended}: they took {units.duration_text(whole)} in all."
 
 
 def _calibration(recording: model.Recording) -> Iterator[str]:
@@ -536,9 +529,7 @@ def _left_in_float(recording: model.Recording) -> Iterator[str]:
     models = (model for run in recording.runs for model in run.models)
     left = ((model.get("path"), model["figures"].get("left_in_float")) for model in models)
     for path, text in dict.fromkeys(each for each in left if each[1]):
-        of = phrase(
-            "Of {} ", path, lambda name: units.cut(PurePath(str(name)).name, headline.LONGEST_NAME)
-        )
+        of = phrase("Of {} ", path and units.cut(PurePath(str(path)).name, headline.LONGEST_NAME))
         yield f"{of}{units.cut(str(text), _LONGEST)}."
 
 

@@ -39,9 +39,8 @@ def _parts(audit: Audit) -> Iterator[doc.Part]:
     known = sorted((each.sqnr, each.name, each.type) for each in audit.layers if each.sqnr)
     if known:
         rows = [(name, error, type_) for error, name, type_ in known]
-        table = doc.Table(
-            _ERRORS, rows, "worst", "weights against the float model, the worst first"
-        )
+        caption = "weights against the float model, the worst first"
+        table = doc.Table(_ERRORS, rows, "worst", caption)
         yield table.first(_MOST_WORST, "better layer")
     read, of, why = audit.scales
     if of and why:

@@ -209,9 +209,8 @@ def _lines(chart: Chart, values: Values, until: float) -> Iterator[list[str]]:
     line: list[str] = []
     before = -math.inf
     for first in range(0, len(values), stretch):
-        pairs = zip(
-            values[first : first + stretch], chart.times[first : first + stretch], strict=True
-        )
+        part = slice(first, first + stretch)
+        pairs = zip(values[part], chart.times[part], strict=True)
         known = [(value, time) for value, time in pairs if value is not None]
         if not known:
             continue

@@ -288,11 +288,8 @@ class _Placed(NamedTuple):
 
 
 def _every_figure(comparison: side_by_side.Comparison) -> list[_Placed]:
-    return [
-        _Placed(row, each, name, each.figure.unit)
-        for row in comparison.rows
-        for name, each in row.figures.items()
-    ]
+    every = ((row, *each) for row in comparison.rows for each in row.figures.items())
+    return [_Placed(row, each, name, each.figure.unit) for row, name, each in every]
 
 
 def _figures(comparison: side_by_side.Comparison) -> doc.Table | doc.Lines:
@@ -395,9 +392,8 @@ def _points(comparison: side_by_side.Comparison) -> Iterator[str]:
             cut(WITHIN.join(name for name, _ in path[-2:]), _LONGEST_NAME)
             for path in (first, *others)
         )
-        names = [
-            f"{name} ({times:,} times)" if times > 1 else name for name, times in alike.items()
-        ]
+        texts = ((name, f" ({times:,} times)" * (times > 1)) for name, times in alike.items())
+        names = list(map("".join, texts))
         more = phrase(" and {} more", names[_MOST_NAMED:], len)
         yield f"{text}: {', '.join(names[:_MOST_NAMED])}{more}"
 
@@ -421,9 +417,8 @@ def _lines(comparison: side_by_side.Comparison) -> Iterator[doc.Table]:
         change = _difference(comparison.rows[0], name, at)
         where = _where_most(comparison, name, at) if change.is_clear else None
         if where is not None:
-            yield from lines_of(
-                (base, side), where.path[-1][0], name == summary.DURATION, change.change
-            )
+            is_time = name == summary.DURATION
+            yield from lines_of((base, side), where.path[-1][0], is_time, change.change)
 
 
 def _side_columns(comparison: side_by_side.Comparison) -> Iterator[doc.Column[Any]]:
@@ -481,9 +476,8 @@ def _is_telling(each: _Placed) -> bool:
             for waited, seconds in zip(_samples(row, name), lasted, strict=True)
             if waited and seconds
         )
-    if each.name in (summary.MEMORY_SEEN, summary.PROCESS_PEAK) and all(
-        _samples(row, summary.MEMORY_PEAK)
-    ):
+    others = summary.MEMORY_SEEN, summary.PROCESS_PEAK
+    if each.name in others and all(_samples(row, summary.MEMORY_PEAK)):
         return False
     if figure.figure.heading or figure.figure.kind == "cost":
         return True

@@ -74,20 +74,16 @@ def _expected(model: ModelCost) -> str:
         asked, run = types_text(model.precision), types_text(mix)
         return f"; its contractions ask for {asked}, and are expected to run in {run}"
     integers = sum(share for name, share in mix.items() if name.strip("u").startswith("int"))
-    return (
-        f"; {share_text(integers)} of its contractions are expected to run in integers"
-        if mix
-        else ""
-    )
+    text = "; {} of its contractions are expected to run in integers"
+    return text.format(share_text(integers)) if mix else ""
 
 
 def _parts(models: Sequence[ModelCost], choices: Choices) -> Iterator[doc.Part]:
     if models[1:] and choices.compared:
         rows = [(each.path.rpartition("/")[2], each) for each in models]
         of_files = [(f"{name}, file", each.file_bytes, 0) for name, each in rows]
-        yield doc.Bars(
-            [*of_files, *((f"{name}, bytes moved", each.memory_bytes, 0) for name, each in rows)]
-        )
+        moved = ((f"{name}, bytes moved", each.memory_bytes, 0) for name, each in rows)
+        yield doc.Bars([*of_files, *moved])
     for model in () if choices.by == "comparison" else models:
         title = f"{model.path} (rules: {model.rules}, view: {model.view})"
         yield doc.Section(title, chain(doc.Lines.of(_intro(model)), _of_model(model, choices)))
@@ -159,9 +155,8 @@ def assumptions(model: ModelCost) -> list[str]:
 
 
 def _branch(each: AssumedBranch) -> str:
-    own, other = (
-        "not known" if macs is None else f"{macs:,}" for macs in (each.macs, each.other_macs)
-    )
+    both = each.macs, each.other_macs
+    own, other = ("not known" if macs is None else f"{macs:,}" for macs in both)
     taken = f"assumed that If '{each.node}' takes its {each.taken} branch"
     option = phrase(": {} sets it", each.option)
     return f"{taken} (MACs: {own}; of the other: {other}){option}"

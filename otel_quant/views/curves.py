@@ -131,9 +131,8 @@ def grid_of(curves: Mapping[str, RecordedCurve], began_ns: int) -> Grid | None:
     spans = []
     for curve in chosen:
         offset, length = _axis(curve, began_ns)
-        spans += [
-            offset + at * length for at in (min(curve.curve.buckets), max(curve.curve.buckets) + 1)
-        ]
+        ends = min(curve.curve.buckets), max(curve.curve.buckets) + 1
+        spans += [offset + at * length for at in ends]
     start, seconds = min(spans), max(spans) - min(spans)
     every = max(curve.curve.length for curve in chosen) / 1000
     names: set[str] = set().union(*(curve.curve.summary() for curve in chosen))

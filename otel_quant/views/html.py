@@ -72,9 +72,7 @@ def _environment() -> Environment:
         finalize=lambda value: _on_page(value) if type(value) is str else value,
     )  # fmt: skip
     kind = {"kind": lambda part: type(part).__name__}
-    made.filters |= kind | {
-        each.__name__: each for each in (cell_text, _of_limit, plain, size, _parts)
-    }
+    made.filters |= kind | {it.__name__: it for it in (cell_text, _of_limit, plain, size, _parts)}
     return made
 
 

@@ -73,13 +73,8 @@ def recorded_sections(recording: Path) -> Iterator[doc.Section]:
         try:
             with open_regular(recording / name) as file:
                 result = results.read_result(file.read().decode())
-            yield doc.Section(
-                title,
-                (
-                    doc.Lines([*_busy(result), *_sentences(result)]),
-                    *_parts(result, _MOST, is_page=True),
-                ),
-            )
+            lines = doc.Lines([*_busy(result), *_sentences(result)])
+            yield doc.Section(title, (lines, *_parts(result, _MOST, is_page=True)))
         except (FileNotFoundError, NotADirectoryError):
             pass
         except (OSError, ValueError, ArithmeticError, RecursionError):
@@ -112,9 +107,8 @@ def _parts(result: results.InferenceResult, rows: int, *, is_page: bool) -> Iter
     if len(errors) > len({path for path, _ in errors}) or any(it.behind for _, it in errors):
         yield _table(_ERRORS, errors, "error", "Error of each output")
     for number, model, of in ran:
-        yield doc.Section(
-            f"{model.path}: what ran", tuple(_what_ran(model, of, node, number, rows))
-        )
+        found = tuple(_what_ran(model, of, node, number, rows))
+        yield doc.Section(f"{model.path}: what ran", found)
     settings = [(name, text) for name, text in _settings(result) if text]
     yield doc.Facts(settings, "How it was measured" if is_page else "measured")
     yield from doc.Lines.of([f"to repeat: {result.command}"] if result.baseline else ())
@@ -153,11 +147,8 @@ def _busy(result: results.InferenceResult) -> Iterator[str]:
     """Yields that the machine was busy, where the fastest runs have other ratios than the medians, and what to do."""
     doubtful = [it.latency for it in result.models if it.latency and it.latency.is_in_doubt]
     if doubtful:
-        load = (
-            ""
-            if result.load is None
-            else f" (load {result.load:.1f} on {counted(result.cores, 'core')})"
-        )
+        on = f" on {counted(result.cores, 'core')})"
+        load = "" if result.load is None else f" (load {result.load:.1f}{on}"
         then = "ratios are of CPU time"
         if not all(each.is_by_cpu for each in doubtful):
             then = (
@@ -179,11 +170,8 @@ def _sentence(model: results.ModelResult, first: results.ModelResult) -> str:
         if own.is_apart:
             speed, of = speed_text(own.ratio), ""
             if own.is_by_cpu and own.cpu and other.cpu:
-                takes, beside, of = (
-                    number_text(own.cpu, "ms"),
-                    number_text(other.cpu, "ms"),
-                    " by CPU time",
-                )
+                takes, beside = (number_text(cpu, "ms") for cpu in (own.cpu, other.cpu))
+                of = " by CPU time"
             elif own.is_in_doubt:
                 speed = f"about {speed}"
             text = f"{model.path} is {speed} than {first.path}{of}: {takes}, not {beside}"
@@ -201,11 +189,8 @@ _DOES: Final = {"in_float": "ran in float", "unfused": "stand between conversion
 def _costliest(model: results.ModelResult) -> str:
     """Returns the reason that costs most, or how many findings there are where that is little."""
     groups = _groups(model)
-    if (
-        groups
-        and groups[0][0].is_about_accuracy
-        and (_accuracy(model).telling or 0.0) < results.POOR
-    ):
+    is_poor = (_accuracy(model).telling or 0.0) < results.POOR
+    if groups and groups[0][0].is_about_accuracy and is_poor:
         return f"; {shortened(_text(groups[0][0]), _LONGEST_PROBLEM)}"
     groups = [group for group in groups if group[0].kind != "slower" and group[0].micros]
     share = sum(each.share for each in groups[0]) if groups else 0.0
@@ -214,9 +199,8 @@ def _costliest(model: results.ModelResult) -> str:
     first, *others = groups[0]
     operator, _, reason = first.alike.partition(": ")
     if others and reason and first.kind in _DOES:
-        nodes = (
-            f"{1 + len(others):,} {operator}, {share_text(share)} of its time, {_DOES[first.kind]}"
-        )
+        part = f"{share_text(share)} of its time"
+        nodes = f"{1 + len(others):,} {operator}, {part}, {_DOES[first.kind]}"
         return f"; {nodes}: {shortened(reason, _LONGEST_PROBLEM)}"
     return f"; {share_text(share)} of its time: {shortened(_text(first), _LONGEST_PROBLEM)}"
 
@@ -264,13 +248,9 @@ def _ratio(model: results.ModelResult) -> doc.Cell:
     found = model.latency
     if found is None or found.ratio is None:
         return None
-    return (
-        speed_text(found.ratio)
-        if found.is_apart
-        else "in doubt"
-        if found.is_in_doubt
-        else "within noise"
-    )
+    if found.is_apart:
+        return speed_text(found.ratio)
+    return "in doubt" if found.is_in_doubt else "within noise"
 
 
 def _with_problem(model: results.ModelResult, cells: Sequence[doc.Cell]) -> doc.Row:

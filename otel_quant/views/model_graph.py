@@ -42,11 +42,8 @@ rect, path {{ stroke: #8a9099 }} svg {{ background: #fdfdfc; max-width: 100%; he
 def graph_text(result: InferenceResult, name: str, *, is_picture: bool) -> str:
     """Returns the first model's graph, coloured by a figure of the last one: as SVG, or as JSON by the nodes' names."""
     first, model, (figure, unit) = result.first, result.models[-1], FIGURES[name]
-    nodes, beside, title = (
-        read_graph(first.path).nodes,
-        Beside(first, model),
-        f"{name} of {model.path}",
-    )
+    nodes, beside = read_graph(first.path).nodes, Beside(first, model)
+    title = f"{name} of {model.path}"
     layers, edges = _layers(nodes, set(beside.names))
     shades = reversed(_SHADES) if name == "error" else _SHADES
     if not is_picture:
@@ -67,9 +64,8 @@ def graph_text(result: InferenceResult, name: str, *, is_picture: bool) -> str:
         box: (cell_text(UnitCell(it, unit) if unit else it), shade_of.get(it))
         for box, it in values.items()
     }
-    darker = (
-        "" if name == "type" else f": the darker, the {'worse' if name in _IS_WORSE else 'more'}"
-    )
+    more = "worse" if name in _IS_WORSE else "more"
+    darker = "" if name == "type" else f": the darker, the {more}"
     return _picture(title + darker, shown, {(of[a], of[b]) for a, b in edges if of[a] != of[b]})
 
 

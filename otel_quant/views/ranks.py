@@ -79,7 +79,7 @@ def job_sentences(ranks: Sequence[Rank]) -> Iterator[str]:
         yield from _waited_for(behind)
 
 
-def told_otherwise(recording: Recording) -> list[str]:
+def failed_by_another(recording: Recording) -> list[str]:
     """Returns what led to the failure of a rank that failed first by time, where that was another rank."""
     ranks, failure = ranks_in(recording), failure_of(recording)
     first = job.first_failed(ranks) if ranks and failure is not None else None

@@ -217,9 +217,7 @@ def _families(recording: model.Recording) -> dict[int | None, list[_Process]]:
         is_compared = len(family) >= _FEWEST and _is_beside(family)
         typical = median(each.seconds for each in family) if is_compared else 0.0
         family.sort(key=lambda each: -each.seconds)
-        families[above] = [
-            each._replace(ratio=typical and each.seconds / typical) for each in family
-        ]
+        families[above] = [it._replace(ratio=typical and it.seconds / typical) for it in family]
     return families
 
 

@@ -152,10 +152,8 @@ def _column(field: run_list.Field, runs: Sequence[Run]) -> doc.Column[Run]:
         if field.name == MEMORY_PEAK and isinstance(found, int | float) and run_list.is_least(run):
             return _peak(run)
         if field.name == run_list.STATUS:
-            failed = phrase(", {} failed", run.get(run_list.FAILED))
-            return (
-                f"{found}{failed}{phrase(', {} in an audit', run.get(run_list.AUDIT), _problems)}"
-            )
+            audit = phrase(", {} in an audit", run.get(run_list.AUDIT), _problems)
+            return f"{found}{phrase(', {} failed', run.get(run_list.FAILED))}{audit}"
         return found
 
     is_number = field.unit or any(isinstance(run.get(field.name), int | float) for run in runs)
@@ -169,14 +167,12 @@ def _problems(number: Any) -> str:
 
 
 def _pivot(pivot: run_list.Pivot) -> doc.Table:
-    headings = {field.name: field.heading for field in run_list.LISTED} | {
-        run_list.LIBRARY: "LIBRARY"
-    }
+    headings = {field.name: field.heading for field in run_list.LISTED}
+    headings[run_list.LIBRARY] = "LIBRARY"
     columns = [doc.Column[Any](headings.get(pivot.of_rows, pivot.of_rows), key=pivot.of_rows)]
     for name in pivot.beside:
-        columns.append(
-            doc.Column(headings.get(name, name), run_list.unit_of(name) or None, key=name)
-        )
+        unit = run_list.unit_of(name) or None
+        columns.append(doc.Column(headings.get(name, name), unit, key=name))
     columns += [doc.Column(name or _NONE, run_list.unit_of(pivot.value)) for name in pivot.columns]
     rows = [(row.name or _NONE, *row.beside, *map(_median, row.cells)) for row in pivot.rows]
     return doc.Table(columns, rows, note=_note(pivot))

@@ -480,7 +480,7 @@ def _recording_data(recording: Recording) -> dict[str, Any]:
         "path": recording.place,
         "state": recording.state,
         **dict.fromkeys(("duration_secs", "duration_seconds"), recording.duration),
-        "continues": [str(each.path) for each in before] or None, "duration_in_all_seconds": whole,
+        "continues": [each.place for each in before] or None, "duration_in_all_seconds": whole,
         "memory_peak": peak, "memory_limit": limit,
         "memory_peak_bytes": peak, "memory_limit_bytes": limit,
         "problems": list(recording.problems),

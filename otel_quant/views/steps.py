@@ -387,9 +387,7 @@ def _columns_of(figure: figures.Figure) -> Iterator[_OfFigure]:
             yield _OfFigure(share, figure, f"{bare}_limit_share")
 
 
-_HEADED: Final = [
-    each for resource in figures.RESOURCES for each in resource.figures if each.heading
-]
+_HEADED: Final = [it for resource in figures.RESOURCES for it in resource.figures if it.heading]
 _FIGURES: Final = [each for figure in _HEADED for each in _columns_of(figure)]
 
 COLUMNS: Final = (

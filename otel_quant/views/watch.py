@@ -236,9 +236,8 @@ def screen(looked: Looked, width: int, height: int, log: Sequence[str] = ()) -> 
         below += [("", ""), ("last lines of the output", "dim")]
         below += [(printable(each), "") for each in log[-_LOG_ROWS:]]
     took = duration_text(recording.duration)
-    head = (
-        f"{_MARKS[recording.state]} {answer.ended_as(recording)}  {took}  {looked.program[:width]}"
-    )
+    how = f"{_MARKS[recording.state]} {answer.ended_as(recording)}"
+    head = f"{how}  {took}  {looked.program[:width]}"
     steps = _steps(looked, max(_FEWEST_STEPS, height - 6 - len(below)), width)
     lines = [(head, "bold"), ("", ""), *steps, ("", ""), *below]
     return Group(*(Text(*line, no_wrap=True, overflow="ellipsis") for line in lines))

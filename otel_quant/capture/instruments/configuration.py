@@ -78,9 +78,8 @@ def _filled_in(value: functools.partial[Any]) -> dict[str, Any]:
     """Returns the arguments with defaults: the type of an observer's values is often its class's, or its observer's."""
     values = Arguments(value.func).bound(value.args, value.keywords, is_whole=False)
     observer = values.get("observer")
-    of_observer = (
-        Arguments(observer).bound((), {}, is_whole=False) if isinstance(observer, type) else {}
-    )
+    its = Arguments(observer) if isinstance(observer, type) else None
+    of_observer = its.bound((), {}, is_whole=False) if its is not None else {}
     return {**of_observer, **values, **values.get("observer_kwargs", {})}
 
 
@@ -401,9 +400,8 @@ def completed(attributes: dict[str, AttributeValue]) -> dict[str, AttributeValue
             continue
         if width := _WIDTH.fullmatch(name):
             if (known := attributes.setdefault(bits, int(width[1]))) != int(width[1]):
-                attributes[kind] = name.replace(
-                    width[1], str(known)
-                )  # it is stored in a wider type
+                # It is stored in a wider type
+                attributes[kind] = name.replace(width[1], str(known))
         elif name.startswith(("int", "float", "mx_", "nv_")) and bits in attributes:
             attributes[kind] = f"{name}{attributes[bits]}"
         elif name in ("int", "float"):  # no type without its bits

@@ -140,9 +140,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 # out frames of Python's import system, which they know by two words in the name of the file. So the code of a
 # wrapper names its file by way of a folder with that name, and a traceback still has a file that can be opened.
 _CAPTURE: Final = str(Path(__file__).parents[1])
-_BY_WAY: Final = str(
-    Path(_CAPTURE).parent.joinpath("program", "importlib_bootstrap", "..", "..", "capture")
-)
+_BOOTSTRAP: Final = Path(_CAPTURE).parent / "program" / "importlib_bootstrap"
+_BY_WAY: Final = str(_BOOTSTRAP / ".." / ".." / "capture")
 
 
 def uncounted(function: F) -> F:
@@ -318,11 +317,8 @@ class Hooks:
         for holder, name, before, after in reversed(self._patches):
             if vars(holder).get(name, _MISSING) is after:  # else someone wrapped it since
                 setattr(holder, name, before)
-        functions = {
-            id(after): before
-            for holder, _, before, after in self._patches
-            if isinstance(holder, ModuleType)
-        }
+        of_modules = (each for each in self._patches if isinstance(each[0], ModuleType))
+        functions = {id(after): before for _, _, before, after in of_modules}
         for module in _modules():
             for name, value in list(vars(module).items()):
                 if id(value) in functions:
@@ -342,9 +338,8 @@ class Hooks:
             # and a static method must stay one.
             before = getattr(holder, "__dict__", {}).get(name, _MISSING)
             if before is _MISSING:
-                LOG.debug(
-                    "%s has no %s in this version; that hook is left out", hook.module, hook.target
-                )
+                what = "%s has no %s in this version; that hook is left out"
+                LOG.debug(what, hook.module, hook.target)
                 return
             if any(after is before for *_, after in self._patches):
                 return  # it is ours

@@ -101,9 +101,8 @@ def _calibrating(
                 method = _method_of(calibrator, library)
                 read = _READ.get(calibrator, {}) if operation is None else {}
                 known = {**read, semconv.CALIBRATION_METHOD: method}
-                step = steps.open_library_step(
-                    ProfileStep.CALIBRATION, library, known, function=function
-                )
+                kind = ProfileStep.CALIBRATION
+                step = steps.open_library_step(kind, library, known, function=function)
                 activation = Activation(step)
                 if operation is not None:
                     operation.begin_shared_step(activation)
@@ -172,9 +171,8 @@ def of_awq(call: Mapping[str, Any], result: Any) -> Layers:
 
 def of_block(call: Mapping[str, Any], result: Any) -> Layers:
     """Records the loss that tuning ends with, of a block or of a layer outside of blocks."""
-    block, layer = map(
-        layer_values.variables_of, ("quantize_block", "quantize_layer_outside_block")
-    )
+    functions = "quantize_block", "quantize_layer_outside_block"
+    block, layer = map(layer_values.variables_of, functions)
     names = block or layer
     if names.get("init_loss") is not None:
         name = names["block_ctx"].block_name if block else names["layer_name"]
@@ -492,10 +490,8 @@ def note_quantizers(call: Mapping[str, Any], result: object) -> None:
         pairs = [(role, getattr(module, f"{role}_quantizer", None)) for role in ("weight", "input")]
         used = {role: each for role, each in pairs if getattr(each, "is_enabled", False)}
         if "weight" in used:
-            data = {
-                role: {name: getattr(each, name) for name in _FORMAT} for role, each in used.items()
-            }
-            parts.append(described(data, _INTEGERS))
+            of = {role: {it: getattr(each, it) for it in _FORMAT} for role, each in used.items()}
+            parts.append(described(of, _INTEGERS))
     if step is not None:
         found = agreed(parts)
         steps.restate(step, {name: found[name] for name in found if name != semconv.CONFIG_HASH})

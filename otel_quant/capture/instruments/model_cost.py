@@ -30,9 +30,7 @@ _SHOWN: Final = (
 """What is shown of such a node."""
 
 _AUDIT_SECONDS: Final = 2.0  # For the values of scales
-_QUANTIZED: Final[Literal["quantized"]] = (
-    "quantized"  # Role of a model that a quantization has written
-)
+_QUANTIZED: Final[Literal["quantized"]] = "quantized"  # Role of a model that was written
 _INTEGER: Final = frozenset({"int8", "uint8", "int4", "uint4", "int2", "uint2"})
 
 _FIGURES: Final = {
@@ -58,9 +56,8 @@ def cost_models(
         heaviest: tuple[dict[str, str | int], ...] = ()
         error = None
         try:
-            cost = analyze(
-                model, inputs=inputs, time_limit=time_limit, quantized=role == _QUANTIZED
-            )
+            is_quantized = role == _QUANTIZED
+            cost = analyze(model, inputs=inputs, time_limit=time_limit, quantized=is_quantized)
             figures = figures_of(cost, shapes) | (_hash_of(model) if hashes else {})
             figures |= _audited(model, left_out, paths=paths) if role == _QUANTIZED else {}
             heaviest = tuple(heaviest_of(cost))

@@ -44,7 +44,7 @@ class _Observed(ObservedLayers):
         self.hooked: set[str] = set()  # Names of the layers that have no observer
 
     def end(self) -> list[LayerSeen]:
-        """Has nothing observed any more."""
+        """Ends the observation; returns what is known of each layer."""
         _UNDER_WAY.remove(self)
         with FAULTS.kept_in(_NOTING):
             while _CHANGED and not _UNDER_WAY:
@@ -126,17 +126,18 @@ def _with_derived(base: Any) -> list[type]:
 # --- observers ----------------------------------------------------------------------------
 
 
-def _looked_at(_: object) -> Function:
-    """Returns what a call of an observer is: the module's own, which this looks at unless it is compiled."""
+def _looked_at(own: Function | None) -> Function:
+    """Returns what a call of an observer is: its class's own, or a module's, which this looks at unless it is compiled."""
     torch = sys.modules["torch"]
     module, is_compiling = torch.nn.Module, torch.compiler.is_compiling
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        run = own or module.__call__  # read each time: a tracer puts its own there
         if is_compiling():
-            return module.__call__(self, *args, **kwargs)
+            return run(self, *args, **kwargs)
         has_failed = True
         try:
-            result = module.__call__(self, *args, **kwargs)
+            result = run(self, *args, **kwargs)
             has_failed = False
         finally:
             note(self, args, has_failed)
@@ -153,9 +154,8 @@ def _note_call(observer: Any, args: tuple[Any, ...], has_failed: bool) -> None:
     # ModelOpt's quantizers are called at all times.
     if getattr(observer, "_if_calib", True) and (tokens := _tokens_in(args[0])):
         observed.reached(layer, tokens)
-        _note_range(
-            layer, observed.sample, *(args[0].aminmax() if has_failed else _range_of(observer))
-        )
+        found = args[0].detach().aminmax() if has_failed else _range_of(observer)
+        _note_range(layer, observed.sample, *found)
 
 
 note: Final = FAULTS.kept_in(_NOTING).around(_note_call)
@@ -199,9 +199,8 @@ def _observers_in(model: Any) -> dict[str, Any]:
     bases = [_found(each) for each, (name, _) in _METHODS.items() if name == "__call__"]
     classes, found = tuple(filter(None, bases)), dict[str, Any]()
     nodes = getattr(getattr(model, "graph", None), "nodes", ())
-    of = {
-        str(node.target): node.args[0] for node in nodes if node.op == "call_module" and node.args
-    }
+    called = (each for each in nodes if each.op == "call_module" and each.args)
+    of = {str(each.target): each.args[0] for each in called}
     for path, each in model.named_modules() if classes else ():
         is_off = getattr(each, "_disabled", False) or getattr(each, "_dynamic", False)
         if isinstance(each, classes) and not is_off:
@@ -249,9 +248,8 @@ def _processing(make: Function) -> Function:
 
     @wraps(make)
     def wrapper(self: Any, name: str) -> Any:
-        subset = variables_of("_run_single_subset_pass").get(
-            "subset", {}
-        )  # which knows its complete name
+        # It knows the complete name
+        subset = variables_of("_run_single_subset_pass").get("subset", {})
         path = getattr(subset.get(name), "full_name", name)
         return _noting(make(self, name), path, self.current_batch_index)
 
@@ -313,9 +311,9 @@ def of_calibrator(call: Mapping[str, Any], library: Library) -> Callable[[], obj
     run, look = session.run, FAULTS.kept_in(_NOTING).around(_Outputs(calibrator, step).look)
 
     @wraps(run)
-    def wrapper(names: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        found = run(names, inputs, *args, **kwargs)
-        look(inputs, found)
+    def wrapper(output_names: Any, input_feed: Any, *args: Any, **kwargs: Any) -> Any:
+        found = run(output_names, input_feed, *args, **kwargs)
+        look(input_feed, found)
         return found
 
     session.run = wrapper

@@ -35,9 +35,7 @@ def note_weights(call: Mapping[str, Any], result: Any) -> None:
     if step is None or not hasattr(graph, "initializer"):
         return
     parts = list(_parts(graph, {}))
-    if not parts and any(
-        _is_matrix(each) and each.data_type in _TYPES for each in graph.initializer
-    ):
+    if not parts and any(_is_matrix(it) and it.data_type in _TYPES for it in graph.initializer):
         return  # weights of operators that are not known here
     found: dict[str, Any] = {**agreed(parts), semconv.WEIGHT_COUNT: len(parts)}
     name = str(step.attributes.get(semconv.WEIGHT_TYPE, ""))

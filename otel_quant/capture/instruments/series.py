@@ -83,9 +83,8 @@ def layers(function: Function, hook: Hook, library: Library) -> Function:
             steps.attributes_of(call, hook.sources, hook.config) | describe(call)
         )
         if series is None or not series.takes(name):
-            opened = steps.open_library_step(
-                hook.step, library, known, configuration.SHOWN, function=name
-            )
+            shown = configuration.SHOWN
+            opened = steps.open_library_step(hook.step, library, known, shown, function=name)
             if opened is None:
                 return Activation(None)
             _OF_THREAD.series = series = _Series(opened, name)

@@ -84,9 +84,8 @@ def around() -> tuple[Operation, ...]:
 def _within(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
     """Returns attributes with the outer call's."""
     operation = innermost()
-    return configuration.with_outer(
-        operation.attributes if operation is not None else _NOTHING, attributes
-    )
+    outer = operation.attributes if operation is not None else _NOTHING
+    return configuration.with_outer(outer, attributes)
 
 
 @contextmanager
@@ -309,10 +308,8 @@ def entry_point(function: Function, hook: Hook, library: Library) -> Function:
 
 def as_library_step(function: Function, hook: Hook, library: Library, name: str) -> Function:
     """Makes each call of a function a step, unless it is reported already."""
-    arguments, choose = (
-        Arguments(function, hook.parameters),
-        hook.choose and hooks.load(hook.choose),
-    )
+    arguments = Arguments(function, hook.parameters)
+    choose = hook.choose and hooks.load(hook.choose)
 
     def begin(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> OpenStep | None:
         kind = choose(arguments.bound(args, kwargs)) if choose else hook.step
@@ -387,9 +384,8 @@ def open_library_step(
     """
     parent = RUNTIME.current_step()
     if parent is not None and parent.info.library is not None:
-        outer = {
-            name: each for name, each in parent.attributes.items() if name in configuration.OF_MODEL
-        }
+        of_parent = parent.attributes.items()
+        outer = {name: each for name, each in of_parent if name in configuration.OF_MODEL}
         attributes = configuration.with_outer(outer, attributes)
     known = configuration.completed(_within(attributes))
     opened = RUNTIME.recorder.open(

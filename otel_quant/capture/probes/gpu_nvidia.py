@@ -147,10 +147,9 @@ class NvmlDevices(Devices):
 
     def is_unsupported(self, error: Any) -> bool:
         """Whether an error means that the device never has the figure."""
-        return error.value in (
-            self._nvml.NVML_ERROR_NOT_SUPPORTED,
-            self._nvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-        )
+        nvml = self._nvml
+        missing = nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_FUNCTION_NOT_FOUND
+        return error.value in missing
 
 
 def open_nvml(environ: Mapping[str, str], root: Path = Path("/")) -> NvmlDevices | None:

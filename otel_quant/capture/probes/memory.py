@@ -269,10 +269,8 @@ def _memory_of_machine(root: Path) -> list[int]:
 
 def oom_counters(pid: int = SELF, root: Path = Path("/")) -> list[Path]:
     """Returns the files with the kernel's counts of kills, by the group of the process, whichever group's limit it was."""
-    files = [
-        [groups[0] / name for name in _OOM_FILES[version]]
-        for version, groups in groups_of(root, pid)
-    ]
+    every = groups_of(root, pid)
+    files = [[groups[0] / name for name in _OOM_FILES[version]] for version, groups in every]
     return [next((each for each in names if each.exists()), names[-1]) for names in files]
 
 
@@ -290,9 +288,8 @@ def groups_of(
     for line in text_of(root / f"proc/{pid or 'self'}/cgroup").splitlines():
         rest = line.partition(":")[2]
         controllers, colon, path = rest.partition(":")
-        if colon and (
-            not controllers or controller in controllers.split(",")
-        ):  # version 2 names none
+        # Version 2 names none
+        if colon and (not controllers or controller in controllers.split(",")):
             version = 1 if controllers else 2
             mounted, point = mounts.get(version, ("/", f"/sys/fs/cgroup/{controllers}"))
             top, parts = root / point.lstrip("/"), _below_mount(mounted, path)

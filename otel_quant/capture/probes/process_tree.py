@@ -55,9 +55,8 @@ def descendants(pid: int = SELF) -> tuple[int, ...]:
             forget_processes_but(())
         return ()
     newest = _newest_pid()
-    is_current = (
-        walk.ancestor == (pid or os.getpid()) and time.monotonic() - walk.when < _WALK_LASTS
-    )
+    is_recent = time.monotonic() - walk.when < _WALK_LASTS
+    is_current = walk.ancestor == (pid or os.getpid()) and is_recent
     is_same = newest == walk.newest != 0
     return walk.found if is_current and is_same else _walk(pid, newest)
 

@@ -146,11 +146,8 @@ class FigureAttributes:
                 if is_short and is_same and highest.get(GPU_MEMORY.name) == device.used:
                     continue
                 index = resource.device_stem + semconv.DEVICE_INDEX
-                known = {
-                    semconv.HW_ID: device.id,
-                    semconv.HW_NAME: device.name,
-                    index: device.index,
-                }
+                names = semconv.HW_ID, semconv.HW_NAME, index
+                known = dict(zip(names, (device.id, device.name, device.index), strict=True))
                 found = present(known)
                 _add(found, rows, before, after, highest)
                 yield found
@@ -220,9 +217,8 @@ def kept_of(attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeV
     """Returns the attributes that a program and a library give a step, as many as are kept."""
     if len(attributes) <= MOST_OF_STEP:
         return attributes
-    warn_once(
-        f"only the first {MOST_OF_STEP} attributes of a step are kept; set fewer to choose them"
-    )
+    kept = f"only the first {MOST_OF_STEP} attributes of a step are kept"
+    warn_once(f"{kept}; set fewer to choose them")
     return dict(islice(attributes.items(), MOST_OF_STEP))
 
 

@@ -1,4 +1,4 @@
-"""What reaches the layers of a model while a step calibrates it, as observers of the library tell."""
+"""What reaches the layers of a model while a step calibrates it, as observers of the library see it."""
 
 from __future__ import annotations
 
@@ -7,41 +7,29 @@ import time
 from typing import Any, Final
 
 from otel_quant.diagnosis import calibration
+from otel_quant.schema.dataclass import dataclass, field
 from otel_quant.schema.readings import LayerSeen
 
 _MOVED: Final = 1.01  # Times by which a range has to grow to be noted
 _LAST: Final = 0.9  # Share of the samples before the last tenth
-_FEWEST: Final = 10  # Samples of a layer from which on the growth of its range is told
-_PAUSE: Final = 200  # What is found while it goes on is looked for again after so many times as long as that took
+_FEWEST: Final = 10  # Samples of a layer from which on the growth of its range is known
+_PAUSE: Final = 200  # Times as long as it took, after which an open step is looked at again
 
 
+@dataclass(eq=False, slots=True)
 class ObservedLayer:
-    """One layer; `settles` if its range only grows, and is all that its observer keeps."""
+    """One layer."""
 
-    __slots__ = (
-        "_last",
-        "_ranges",
-        "bad",
-        "name",
-        "on_gpu",
-        "order",
-        "samples",
-        "settles",
-        "tokens",
-    )
-
-    def __init__(self, name: str, *, settles: bool = False) -> None:
-        self.name, self.settles, self.order = name, settles, math.inf
-        self.samples = 0
-        self.tokens: int | None = 0
-        self.bad: int | None = (
-            None  # The sample since which its range is not finite; 0 if not known
-        )
-        self.on_gpu: tuple[Any, Any] | None = None  # The newest range, of a tensor on a GPU
-        self._last = -1  # The sample that reached it last
-        self._ranges: list[
-            tuple[int, float]
-        ] = []  # Sample and largest absolute value, as that grew
+    name: str
+    settles: bool = False  # Its range only grows, and is all that its observer keeps
+    order: float = math.inf  # Its place among the layers that something has reached
+    samples: int = 0
+    tokens: int | None = 0
+    bad: int | None = None  # The sample since which its range is not finite; 0 if not known
+    on_gpu: tuple[Any, Any] | None = None  # The newest range, of a tensor on a GPU
+    _last: int = -1  # The sample that reached it last
+    # Sample and largest absolute value, as that grew
+    _ranges: list[tuple[int, float]] = field(default_factory=list)
 
     def ranged(self, sample: int, low: float, high: float) -> None:
         """Notes the range that its observer has after a sample; after 0 if it is not known which."""
@@ -63,10 +51,8 @@ class ObservedLayer:
         is_known = self.samples >= _FEWEST and before and before[-1]
         growth = self._ranges[-1][1] / before[-1] if is_known else None
         settled = self._ranges[-1][0] if self.settles and self._ranges else None
-        at = self.bad or None
-        return LayerSeen(
-            self.name, self.samples, self.tokens, self.bad is None, at, growth, settled
-        )
+        range_ = self.bad is None, self.bad or None, growth, settled
+        return LayerSeen(self.name, self.samples, self.tokens, *range_)
 
 
 class ObservedLayers:
@@ -74,9 +60,7 @@ class ObservedLayers:
 
     def __init__(self) -> None:
         self.layers: dict[str, ObservedLayer] = {}
-        self.sample = (
-            0  # The sample under way, from 1; a library may go through all of them for each layer
-        )
+        self.sample = 0  # The one under way, from 1; a library may take all through each layer
         self._reached = self._samples = 0
         self._due = 0.0
         self._found: list[str] = []

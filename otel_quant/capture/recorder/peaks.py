@@ -81,9 +81,8 @@ class PeakTracker:
         self._marks_are_own = False  # They were lowered since the step began
         self._highest: dict[str, Number] = {}
         self._devices: dict[str, dict[int, dict[str, Number]]] = {}
-        self._marks: dict[
-            int, tuple[readings.AllocatorMark, readings.AllocatorMark]
-        ] = {}  # Of torch's allocator, by index of the GPU
+        # Of torch's allocator, by index of the GPU
+        self._marks: dict[int, tuple[readings.AllocatorMark, readings.AllocatorMark]] = {}
         self._on_gpus: list[tuple[object, ...]] = []  # Of the newest reading
         self._by_allocator = 0  # Memory on GPUs in bytes; 0 if no mark rose
         self._is_certain_on_gpu = True  # One process, on one device, and its marks were not reset

@@ -251,8 +251,9 @@ class Recorder:
                 within = [each for each in steps if each.ends_with_parent and each.parent is step]
             for each in within:
                 self.close(each, each.own_failure(error))
-            self._tell_of_layers(step, is_over=error is None)
             try:
+                with FAULTS.kept_in("what calibration has seen"):
+                    self._end_calibration(step, is_over=error is None)
                 with self._under_way:
                     reading = step.between or self._probes.read(lowers_marks=self._exact_peaks)
                     with self._lock:
@@ -288,11 +289,8 @@ class Recorder:
                     step.watch = StallWatch()
                 step.counts.expect(unit, total)
                 step.forecast = StepForecast(total, self.info.limits, unit)
-                counts = readings.Counts(step.counts)
-                event = self._events.bare(
-                    "progress.expected", _now(), step=step.info, counts=counts
-                )
-                self._sinks.send(event)
+                known = {"step": step.info, "counts": readings.Counts(step.counts)}
+                self._sinks.send(self._events.bare("progress.expected", _now(), **known))
 
     def count(self, step: OpenStep, unit: str) -> None:
         """Counts a layer or a sample that a step has begun."""
@@ -374,7 +372,7 @@ class Recorder:
                 label,
             )
 
-    def _tell_of_layers(self, step: OpenStep, *, is_over: bool) -> None:
+    def _end_calibration(self, step: OpenStep, *, is_over: bool) -> None:
         """Sends what has reached the layers of a calibration that ends, and notes what is wrong with it."""
         layers = step.observed.end() if step.observed is not None else []
         step.warnings |= calibration.attributes(layers, is_over=is_over)

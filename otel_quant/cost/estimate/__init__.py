@@ -359,11 +359,8 @@ class ActivationTensor:
 
     def calibrated(self, quantized: Collection[str], removed: Collection[str]) -> bool:
         """Whether a library that quantizes some operators looks for its range."""
-        return (
-            self.dtype in _CALIBRATED
-            and not self.operators.isdisjoint(quantized)
-            and self.made_by not in removed
-        )
+        is_touched = not self.operators.isdisjoint(quantized) and self.made_by not in removed
+        return self.dtype in _CALIBRATED and is_touched
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,11 +439,8 @@ def _largest_layers(
     """
     found = {}
     weights = {tensor.name: tensor.elements for tensor in graph.initializers}
-    tuned = [
-        layer
-        for node in graph.nodes
-        if node.op_type in _TUNED and (layer := _tuned(node, weights, elements))
-    ]
+    nodes = (node for node in graph.nodes if node.op_type in _TUNED)
+    tuned = [layer for node in nodes if (layer := _tuned(node, weights, elements))]
     if tuned:
         found["quark"] = max(tuned, key=lambda layer: layer.bytes)
     largest = next((node for node in cost.nodes if node.name == cost.max_memory_node), None)

@@ -231,9 +231,8 @@ def _projecting(sizes: SizesOf, mask: int, scale: int = 0) -> Rule:
         return lambda op: contraction.tokens_of(op, sizes(op)) * op.size(i)
 
     weight, bias = projected(1), rule.given(2, projected(2))
-    return attention(
-        words, sizes, shapes, mask, projection=weight, rest=bias, types=rule.like(scale)
-    )
+    types = rule.like(scale)
+    return attention(words, sizes, shapes, mask, projection=weight, rest=bias, types=types)
 
 
 def _rotated(op: TypedNode) -> int:

@@ -32,11 +32,8 @@ _DEFAULTS: Final = {**dict.fromkeys(EXPORTERS, "otlp"), "OTEL_EXPORTER_OTLP_PROT
 
 def defaults_in(environ: Mapping[str, str], at_start: Mapping[str, str]) -> frozenset[str]:
     """Returns the variables that the distribution has set."""
-    return frozenset(
-        name
-        for name, value in _DEFAULTS.items()
-        if environ.get(name) == value and not at_start.get(name)
-    )
+    added = (name for name in _DEFAULTS if not at_start.get(name))
+    return frozenset(name for name in added if environ.get(name) == _DEFAULTS[name])
 
 
 def _drop(*_: object, **__: object) -> None:

@@ -112,9 +112,8 @@ class LogsSink(Sink):
         if answer := event.attributes.get(semconv.RUN_ANSWER):
             failed = present({semconv.ERROR_TYPE: event.error})
             known = {**self._run_ids, semconv.RUN_ANSWER: answer, **failed}
-            self._emit_of(
-                event, semconv.ANSWER_EVENT, str(answer), known, _ERROR if failed else _INFO
-            )
+            severity = _ERROR if failed else _INFO
+            self._emit_of(event, semconv.ANSWER_EVENT, str(answer), known, severity)
         self.checkpoint(event)
         self._sent = None
 

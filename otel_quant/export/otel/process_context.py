@@ -25,11 +25,8 @@ from otel_quant.schema.readings import StepInfo
 
 NAME: Final = b"OTEL_CTX"
 VERSION: Final = 2
-_NAMES: Final = (
-    " [anon_shmem:OTEL_CTX]",
-    " [anon:OTEL_CTX]",
-    " /memfd:OTEL_CTX",
-)  # in /proc/PID/maps
+# In /proc/PID/maps
+_NAMES: Final = " [anon_shmem:OTEL_CTX]", " [anon:OTEL_CTX]", " /memfd:OTEL_CTX"
 _PLACE: Final = 64 << 10
 """Bytes for a message, which readers take at most. There are two behind the header's: one may still be read."""
 
@@ -133,9 +130,8 @@ class _Mapping:
             address = libc.mmap(None, _SIZE, access, mmap.MAP_PRIVATE, file, 0)
         finally:
             os.close(file)
-        if address == _FAILED or libc.madvise(
-            ctypes.c_void_p(address), ctypes.c_size_t(_SIZE), _DONT_FORK
-        ):
+        whole = ctypes.c_void_p(address), ctypes.c_size_t(_SIZE)
+        if address == _FAILED or libc.madvise(*whole, _DONT_FORK):
             raise OSError(ctypes.get_errno(), "mmap")
         return cls(address, libc)
 

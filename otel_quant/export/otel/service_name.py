@@ -95,9 +95,8 @@ def _instance(known: Any, resource_class: type) -> str:
         # Newer SDKs make one too, for each process.
         module = sys.modules[resource_class.__module__]
         detector = getattr(module, "ServiceInstanceIdResourceDetector", None)
-        made = (
-            detector().detect().attributes[semconv.SERVICE_INSTANCE] if detector else uuid.uuid4()
-        )
+        found = detector().detect().attributes if detector else {}
+        made = found.get(semconv.SERVICE_INSTANCE) or uuid.uuid4()
         unique = str(made)
         first = next(iter(_INSTANCES.values()), unique if known is None else str(known))
         given = first.rpartition(".")[0] if _INSTANCES else first.removesuffix(unique)

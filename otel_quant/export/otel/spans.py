@@ -350,12 +350,8 @@ def custom_of(values: Mapping[str, object]) -> Attributes:
     """Returns the values of custom metrics that an attribute can hold, as many as are shown."""
     if not values:
         return {}
-    found = present(
-        {
-            semconv.CUSTOM_PREFIX + encodable(name): custom_value(value)
-            for name, value in values.items()
-        }
-    )
+    named = ((encodable(name), custom_value(value)) for name, value in values.items())
+    found = present({semconv.CUSTOM_PREFIX + name: value for name, value in named})
     if len(found) <= MOST_CUSTOM:
         return found
     warn_once(

@@ -212,11 +212,8 @@ def _take(path: Path) -> ProfileFile:
         if file.is_locked is not False and file.is_intact():
             return file
         file.close()  # another run has taken it for an empty file that was left there
-    raise OSError(
-        errno.EBUSY,
-        f"other runs took this path {_TRIES} times in a row; give each run a path of its own",
-        str(path),
-    )
+    what = f"other runs took this path {_TRIES} times in a row; give each run a path of its own"
+    raise OSError(errno.EBUSY, what, str(path))
 
 
 def _freed(path: Path) -> Path:

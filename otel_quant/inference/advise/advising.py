@@ -182,9 +182,8 @@ class _Advising:
         self._float, self._quantized, *_ = models
         self._measure(models)
         disabled = tuple(forecast.options.disabled)
-        why = "the budget is not met: no list that was measured comes closer" * (
-            self._part(forecast) > 1
-        )
+        is_beyond = self._part(forecast) > 1
+        why = "the budget is not met: no list that was measured comes closer" * is_beyond
         if wanted.target == "latency" and self._slower(forecast) >= 1:
             why = why or "it is no faster"
         return replace(

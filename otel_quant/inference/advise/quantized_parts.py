@@ -195,9 +195,8 @@ class QuantizedParts:
                     node.input[i] = own.add("Add", [floats, error], f"{name}:{i}")
                 else:
                     own.add("Sub", [node.input[i], floats], error)
-        infos = [
-            helper.make_tensor_value_info(f"{ERROR}{it}", TensorProto.FLOAT, None) for it in parts
-        ]
+        make, kind = helper.make_tensor_value_info, TensorProto.FLOAT
+        infos = [make(f"{ERROR}{it}", kind, None) for it in parts]
         (own.graph.input if as_inputs else own.graph.output).extend(infos)
         EditedGraph(own.model, Path()).finished()
         return own
@@ -218,9 +217,8 @@ class QuantizedParts:
         for node in map(own.named.__getitem__, left):
             for each in list(self._constants(own, node)):
                 given = node.input[each.place]
-                again = [
-                    it for it in own.front(given, _HANDED_ON) if it.op_type == "QuantizeLinear"
-                ]
+                front = own.front(given, _HANDED_ON)
+                again = [it for it in front if it.op_type == "QuantizeLinear"]
                 if again:
                     node.input[each.place] = again[0].input[0]
                 elif others.isdisjoint(
@@ -236,9 +234,8 @@ class QuantizedParts:
         name = layer.result
         for number, clamp in enumerate(layer.clamps):
             made, more = f"{layer.result}:clamped{number}", attributes(clamp)
-            limits = [
-                it and _added(own, f"{made}:{it}", self._base.array(it)) for it in clamp.input[1:]
-            ]
+            array, given = self._base.array, clamp.input[1:]
+            limits = [it and _added(own, f"{made}:{it}", array(it)) for it in given]
             name = own.add(clamp.op_type, [name, *limits], made, **more)
         return name
 

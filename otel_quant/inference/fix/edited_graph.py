@@ -32,9 +32,8 @@ class Scales(NamedTuple):
 
     def floats(self, codes: Any) -> Any:
         """Returns what integers stand for, in float64."""
-        return (codes.astype(np.float64) - self._beside(codes, self.zero)) * self._beside(
-            codes, self.scale
-        )
+        zero, scale = self._beside(codes, self.zero), self._beside(codes, self.scale)
+        return (codes.astype(np.float64) - zero) * scale
 
     def codes(self, floats: Any) -> Any:
         """Returns the integers that stand for floats."""

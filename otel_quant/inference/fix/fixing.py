@@ -94,9 +94,8 @@ class _Fixing:
         self._folder, self._model = Path(wanted.model).parent, read_quantized(wanted.model)
         self._shapes: dict[str, Any] = {"inputs": options.inputs, "dims": options.dims}
         self._before = forecast_of(self._model, **self._shapes)
-        if (floats := wanted.float_model) and fed_by(wanted.model, options) != fed_by(
-            floats, options
-        ):
+        floats = wanted.float_model
+        if floats and fed_by(wanted.model, options) != fed_by(floats, options):
             raise FixError(f"{floats}: it has other inputs than {wanted.model}")
         to, locations = Path(wanted.output).parent, _locations(self._model)
         is_elsewhere = bool(wanted.output) and to.resolve() != self._folder.resolve()

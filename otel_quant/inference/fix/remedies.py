@@ -116,10 +116,7 @@ def _moved(graph: EditedGraph, node: Any, shape: Sequence[int] | None) -> str | 
     return graph.add_dequantizer(node.output[0], moved, by._replace(axis=axis))
 
 
-@_remedy(
-    "batch_norm",
-    differs="a rounding between a Conv and its batch norm, where there is one, is gone",
-)
+@_remedy("batch_norm", differs="a rounding between a Conv and its batch norm, if any, is gone")
 def _batch_norms(graph: EditedGraph, _: Judged) -> Iterator[Any]:
     """Takes a BatchNormalization behind a Conv of quantized weights into their scales, and a bias."""
     for node in graph.of("BatchNormalization"):
@@ -390,12 +387,9 @@ def _double(graph: EditedGraph, _: Judged) -> Iterator[Any]:
             continue
         # One that is a Relu too is left only before another
         is_clamp, is_next = (_is_positive(graph.scales(each)) for each in (first, node))
-        is_alone = clamp is None or graph.only_reader(clamp.output[0]) is node
-        if (
-            graph.only_reader(middle.output[0]) is (clamp or node)
-            and is_alone
-            and is_clamp <= is_next
-        ):
+        links = [(middle, node)] if clamp is None else [(middle, clamp), (clamp, node)]
+        is_alone = all(graph.only_reader(it.output[0]) is reader for it, reader in links)
+        if is_alone and is_clamp <= is_next:
             graph.bypass(first, middle)
             yield node
 

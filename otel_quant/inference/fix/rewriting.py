@@ -41,9 +41,8 @@ def forecast_of(
     cost = analyze(model, inputs=inputs, dims=dims)
     in_float = sum(sum(each.ops.values()) for each in cost.in_float)
     texts = tuple(each.text for each in cost.in_float)
-    return IntegerForecast(
-        cost.quantized_contractions - in_float, cost.quantized_contractions, texts
-    )
+    every = cost.quantized_contractions
+    return IntegerForecast(every - in_float, every, texts)
 
 
 def rewritten(

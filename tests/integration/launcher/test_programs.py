@@ -360,7 +360,9 @@ with otel_quant.step("Model Quantization", attributes=place):
 """
 
 
-@pytest.mark.parametrize("given", [(), ("--continues", "first")], ids=["found", "given"])
+@pytest.mark.parametrize(
+    "given", [(), ("--continues", "first"), ("--continues", "file://{}/store/first")]
+)
 def test_a_run_that_goes_on_after_a_kill_is_joined_with_the_one_before(
     given: tuple[str, ...], launched: Launched
 ) -> None:
@@ -370,13 +372,16 @@ def test_a_run_that_goes_on_after_a_kill_is_joined_with_the_one_before(
     assert f"on disk  3 layers are in {place}: the same command goes on from there" in " ".join(
         killed.stderr.split("\n")
     ).replace("   ", "  ")
+    first, url = launched.folder / "first", f"file://{launched.folder}/store"
+    launched.otel_quant("upload", "first", url)
+    given = tuple(each.format(launched.folder) for each in given)
     went_on = launched.run(["python", "q.py", "9"], *given, "--out", "second")
     assert went_on.returncode == 0
-    first = launched.folder / "first"
-    assert f"It continues {first}, which was killed by SIGKILL after " in went_on.stderr
+    named = f"{url}/first" if url in " ".join(given) else str(first)
+    assert f"It continues {named}, which was killed by SIGKILL after " in went_on.stderr
     durations = [read(launched.folder / name).duration for name in ("first", "second")]
     [shown] = json.loads(launched.otel_quant("show", "second", "--format", "json").stdout)
-    assert shown["recording"]["continues"] == [str(first)]
+    assert shown["recording"]["continues"] == [named]
     assert shown["recording"]["duration_in_all_seconds"] == pytest.approx(sum(durations))
 
 

@@ -156,6 +156,24 @@ def test_two_recordings_of_one_name_have_a_place_each_and_two_uploads_of_one_sha
         assert copied(upload.url) == files_in(tmp_path / folder)
 
 
+def test_whose_the_objects_of_a_name_are_is_known_from_the_first_of_them(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploading, "_LARGEST", 1000)
+    for name, began in (("a/r", BEGAN_NS), ("b/r", BEGAN_NS + 1)):
+        good(tmp_path / name)
+        manifest = tmp_path / name / MANIFEST
+        manifest.write_text(manifest.read_text().replace(str(BEGAN_NS), str(began)))
+    Upload(tmp_path / "a/r", url).send()
+    others = sorted((tmp_path / "store/r").iterdir())[1:]
+    for each in others:
+        each.write_bytes(b"what is not read")
+    other = Upload(tmp_path / "b/r", url)
+    other.send()
+    assert others
+    assert copied(other.url) == files_in(tmp_path / "b/r")
+
+
 def test_an_upload_goes_on_where_another_was_killed_whose_last_answer_was_lost(
     tmp_path: Path, url: str
 ) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextvars
 import itertools
 import threading
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
+from otel_quant.capture.recorder.observed_layers import ObservedLayers
 from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.schema import semconv
 from otel_quant.schema.events import Event
@@ -60,6 +61,20 @@ class Checkpoints(Received):
 def closed(recorder: Recorder, *labels: str, error: BaseException | None = None) -> None:
     for label in labels:
         recorder.close(recorder.open(label), error)
+
+
+def test_a_step_ends_whatever_fails_in_what_its_calibration_has_seen() -> None:
+    class Failing(ObservedLayers):
+        def end(self) -> NoReturn:
+            raise ValueError
+
+    sink = Checkpoints()
+    recorder = recorder_of([sink])
+    step = recorder.open("Calibration")
+    assert step is not None
+    step.observed = Failing()
+    recorder.close(step)
+    assert sink.events == [("a", "Calibration Start"), ("a", "Calibration End")]
 
 
 def test_checkpoints_are_numbered_and_have_the_error_that_ended_a_step() -> None:

@@ -627,9 +627,9 @@ def raised_at(error: BaseException) -> str | None:
     inner = error.__traceback__
     around = islice(walk_stack(inner.tb_frame), _WALKED) if inner is not None else ()
     frames = [*[*walk_tb(inner)][::-1], *around]
-    # A process of a pool sends its traceback as text.
-    remote = _REMOTE.findall(str(getattr(error.__cause__, "tb", "")))[::-1]
-    lines = [(file, function, int(line)) for file, line, function in remote]
+    # A process of a pool sends its traceback as text, one of a DataLoader within its message.
+    text = f"{getattr(error.__cause__, 'tb', '')}{str(error).partition('Original Traceback')[2]}"
+    lines = [(file, name, int(line)) for file, line, name in _REMOTE.findall(text)[::-1]]
     lines += [
         (each.f_code.co_filename, each.f_code.co_qualname, line or 0) for each, line in frames
     ]

@@ -130,3 +130,25 @@ def test_a_calibration_fails_by_what_a_forward_pass_of_its_model_raises_alone(
     assert calibration.error == ("RuntimeError" if fails else None)
     found = str(calibration.attributes.get(semconv.CALIBRATION_FINDINGS))
     assert "saw" not in found
+
+
+LOADING = """
+from torch.utils.data import DataLoader, Dataset
+import otel_quant
+
+class Data(Dataset):
+    def __len__(self):
+        return 1
+    def __getitem__(self, at):
+        return [][at]
+
+if __name__ == "__main__":
+    with otel_quant.step("calibrate"):
+        list(DataLoader(Data(), num_workers=1, multiprocessing_context="fork"))
+"""
+
+
+def test_an_exception_of_a_data_loaders_process_has_its_line_there(tmp_path: Path) -> None:
+    run_script(tmp_path, LOADING, code=1, OTEL_QUANT_RECORD="made")
+    [failed] = [step for run in read(tmp_path / "made").runs for step in run.steps]
+    assert failed.attributes[semconv.ERROR_LINE] == "__getitem__ (script.py:9)"

@@ -102,7 +102,8 @@ class Sampler:
         pause, spent, now = self._interval, time.thread_time(), time.monotonic()
         take = FAULTS.kept_in("sampler").around(self._take)
         while not self._running.acquire(timeout=pause):
-            take()
+            with _TAKING:
+                take()
             spent_before, spent = spent, time.thread_time()
             before, now = now, time.monotonic()
             pause = self._pace.pause(spent - spent_before, now - before)
@@ -139,5 +140,31 @@ def _call(function: Callable[[], Any]) -> Any:
     return function()  # the second line, which is given the number of another
 
 
+# A workaround for CPython 3.11: of a thread that holds frame objects at a fork, as in a sample, the child frees the frames and
+# keeps the objects, which its garbage collector then follows into memory that is something else's. A fork waits for the sample.
+_TAKING = threading.RLock()  # Held during a sample, and by a thread that forks
+_FORKING: Final = threading.local()
+
+
+def _before_fork() -> None:
+    _FORKING.holds = _TAKING.acquire(timeout=_LONGEST_WAIT)  # a driver that is read may hang
+
+
+def _after_fork_in_parent() -> None:
+    if _FORKING.holds:
+        _TAKING.release()
+
+
+def _after_fork_in_child() -> None:
+    global _TAKING
+    _TAKING = threading.RLock()
+
+
 if sys.version_info >= (3, 12) and hasattr(os, "fork"):
     os.fork, os.forkpty = _pausing(os.fork), _pausing(os.forkpty)
+elif hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=_after_fork_in_parent,
+        after_in_child=_after_fork_in_child,
+    )

@@ -177,12 +177,17 @@ def add(url: str, recordings: Sequence[Mapping[str, Sequence[Row]]]) -> int:
 def _added(place: str, table: str, rows: Sequence[Row]) -> int:
     """Appends rows of runs that a table has none of; returns how many rows."""
     import deltalake as delta
-    from deltalake.exceptions import CommitFailedError
+    from deltalake.exceptions import CommitFailedError, DeltaError
 
     schema = _arrow(table, ()).schema
     times = [round(row["began"] * 1e6) for row in rows]
     for _ in range(_TRIES):
-        known = delta.DeltaTable.create(place, schema, "ignore", "month", storage_options=_OPTIONS)
+        try:
+            known = delta.DeltaTable.create(
+                place, schema, "ignore", "month", storage_options=_OPTIONS
+            )
+        except DeltaError:  # another export has just made it; or it cannot be had, which this tells
+            known = delta.DeltaTable(place, storage_options=_OPTIONS)
         if not rows:
             return 0
         asked = _IDS.format(min(times), max(times))

@@ -121,7 +121,8 @@ def test_nothing_is_read_of_what_began_at_another_time(fleet: Path) -> None:
 def test_of_exports_at_the_same_time_one_adds_a_run(fleet: Path, s3: S3Server) -> None:
     url = f"s3://{BUCKET}/tables"
     words = [sys.executable, "-m", "otel_quant", "export", "runs/good", url]
-    started = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    started = [subprocess.Popen(words, text=True, **both) for _ in range(3)]
     printed = sorted(each.communicate()[0] for each in started)
     assert printed == [f"{url}: 0 runs added\n"] * 2 + [f"{url}: 1 run added\n"]
 

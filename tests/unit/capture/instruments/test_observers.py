@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
+
 from tests.fixtures.programs import run_script
+
+pytestmark = pytest.mark.skipif(
+    not (find_spec("onnxruntime") and find_spec("torch")), reason="needs onnxruntime and torch"
+)
 
 PROGRAM = """
 import json, sys

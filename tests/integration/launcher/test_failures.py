@@ -104,7 +104,7 @@ def test_a_step_whose_exception_was_caught_is_not_where_a_program_failed(
         ("spawn inside exits", INSIDE),
         ("fork inside pool", INSIDE),
         ("fork inside executor", INSIDE),
-        ("fork handled executor", "KeyError: 5, at <module> (q.py:33)."),
+        ("fork handled executor", "KeyError: 5, at handled (q.py:10)."),
         ("fork killed executor", "In Calibration, worker n was killed by SIGKILL."),
         (
             "spawn inside initializer",

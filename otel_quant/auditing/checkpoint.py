@@ -31,8 +31,9 @@ _PICKLES: Final = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _ENTRY: Final = {"dtype", "shape", "data_offsets"}
 
 _TYPES: Final = "4 F4, 6 F6_E2M3 F6_E3M2, 8 BOOL U8 I8 F8_E4M3 F8_E5M2 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ, 16 U16 I16 F16 BF16, 32 U32 I32 F32, 64 U64 I64 F64 C64"
-_WORDS: Final = map(str.split, _TYPES.split(", "))
-BITS: Final = {name: int(bits) for bits, *names in _WORDS for name in names}
+BITS: Final = {
+    name: int(bits) for bits, *names in map(str.split, _TYPES.split(", ")) for name in names
+}
 """Bits of an element, by what safetensors calls its type."""
 
 

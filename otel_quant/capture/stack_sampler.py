@@ -113,8 +113,9 @@ _OURS: Final = str(Path(__file__).parents[1]) + os.sep
 _FOR_US: Final = {"_find_and_load", "join"}
 """Functions that we call for ourselves alone: to import, and to wait for a thread of ours."""
 
-_PATHS: Final = filter(None, map(sysconfig.get_path, ("stdlib", "platstdlib")))
-_STANDARD: Final = tuple(path + os.sep for path in _PATHS)
+_STANDARD: Final = tuple(
+    path + os.sep for name in ("stdlib", "platstdlib") if (path := sysconfig.get_path(name))
+)
 _REMOTE: Final = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 _INSTALLED: Final = re.compile(r".*[/\\](?:site|dist)-packages[/\\](.*)", re.DOTALL)
 

@@ -83,8 +83,11 @@ def _labels() -> Iterator[Attribute]:
         yield Attribute(key, "string", "", f"{brief}.", ("metric",), next(iter(known)))
 
 
-_OF_FIGURES: Final = chain.from_iterable(map(_attributes_of, figures.RESOURCES))
-ATTRIBUTES: Final = (*semconv.ATTRIBUTES, *_OF_FIGURES, *_labels())
+ATTRIBUTES: Final = (
+    *semconv.ATTRIBUTES,
+    *chain.from_iterable(map(_attributes_of, figures.RESOURCES)),
+    *_labels(),
+)
 """Every attribute, in the order of the documentation."""
 
 METRIC_BY_NAME: Final = {metric.name: metric for metric in (*semconv.METRICS, *_metrics())}

@@ -200,9 +200,11 @@ def _held(values: Values, ends: bool) -> Values:
 # --- the charts of a recording ------------------------------------------------------------
 
 
-_FIGURES: Final = chain.from_iterable(each.figures for each in RESOURCES if not each.device_figures)
 LEVELS: Final[Mapping[str, Figure]] = {
-    figure.curve: figure for figure in _FIGURES if figure.curve and not figure.is_total
+    figure.curve: figure
+    for resource in RESOURCES
+    for figure in resource.figures
+    if figure.curve and not figure.is_total and not resource.device_figures
 }
 """The figures that rise and fall and have a series, by its name; not sums over devices, each of which has a chart."""
 

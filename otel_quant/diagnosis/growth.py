@@ -89,7 +89,7 @@ def _slope(points: list[_Point]) -> float:
 
 
 def median(values: Iterable[float]) -> float:
-    """Returns what the module statistics would, which takes 2 ms of a command or a start to load."""
-    ordered = sorted(values)
-    upper, is_odd = divmod(len(ordered), 2)
-    return ordered[upper] if is_odd else (ordered[upper - 1] + ordered[upper]) / 2
+    """Returns the median of values, with a module that takes 2 ms of a command or a start to load: only now."""
+    import statistics
+
+    return statistics.median(values)

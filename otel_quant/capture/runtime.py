@@ -455,8 +455,9 @@ class Runtime:
         known = self._metrics_sinks.get(key)
         sink = known() if known is not None else None
         if sink is None:
-            own = self._reading_now, self._context_of, provider, self._peak_now
-            sink = MetricsSink(RESOURCES, *own)
+            sink = MetricsSink(
+                RESOURCES, self._reading_now, self._context_of, provider, self._peak_now
+            )
             self._metrics_sinks[key] = ref(sink)
         return sink
 

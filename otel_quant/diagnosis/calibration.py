@@ -63,13 +63,10 @@ def _starved(layers: Sequence[LayerSeen], is_over: bool) -> Iterator[str]:
         else:
             those = experts.setdefault(found[1], {})
             those[found[2]] = max(each, those.get(found[2], each), key=lambda it: it.samples)
-    yield from _starved_experts(
-        {
-            name: of
-            for name, of in experts.items()
-            if is_over or max(map(_samples, of.values())) >= _FEW
-        }
-    )
+    if not is_over:
+        known = experts.items()
+        experts = {name: of for name, of in known if max(map(_samples, of.values())) >= _FEW}
+    yield from _starved_experts(experts)
     most = max(map(_samples, layers))
     unseen = [each for each in others if each.samples < most and _has_few(each)]
     if is_over and unseen:

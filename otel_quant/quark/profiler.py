@@ -257,8 +257,9 @@ class GlobalProfiler:
         for index in range(cuda.device_count()):
             free, total = cuda.mem_get_info(index)
             held = cuda.memory_allocated(index), cuda.memory_reserved(index)
-            known = *held, total - free, free
-            figures = dict(zip(("allocated", "reserved", "used", "free"), known, strict=True))
+            figures = {
+                "allocated": held[0], "reserved": held[1], "used": total - free, "free": free,
+            }  # fmt: skip
             text = ", ".join(f"{value / _GIB:.2f} GiB {name}" for name, value in figures.items())
             devices.append(f"GPU {index}: {text}")
         line = (f"[{tag}] " if tag else "") + "; ".join(devices)

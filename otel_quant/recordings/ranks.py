@@ -126,9 +126,10 @@ def straggler(ranks: Sequence[Rank]) -> Straggler | None:
     is_it = more[most_at] >= _COVERED * longer
     is_it = is_it and more[most_at] + for_processor >= _COVERED * (waited - waits[0])
     is_blocked = one.running > 0 and one.running - running < longer / 2
-    cause = one.lines[most_at] if is_it else None
-    times = waited / 1e9, more[most_at] / 1e9, for_processor / 1e9
-    return Straggler(behind, *times, cause, is_blocked)
+    return Straggler(
+        behind, others=waited / 1e9, longer=more[most_at] / 1e9, for_processor=for_processor / 1e9,
+        cause=one.lines[most_at] if is_it else None, is_blocked=is_blocked,
+    )  # fmt: skip
 
 
 class FirstFailed(NamedTuple):

@@ -101,8 +101,12 @@ class Replay:
         resource = resource_of(run)
         self._next_ids = RecordedIds()
         self._root: SpanContext | None = None
-        how: Any = {"sampler": sampling.ALWAYS_ON, "id_generator": self._next_ids}
-        self.kept = Kept(resource, span_limits=_NO_LIMITS, **how)
+        self.kept = Kept(
+            resource,
+            sampler=sampling.ALWAYS_ON,
+            id_generator=self._next_ids,
+            span_limits=_NO_LIMITS,
+        )
         self.meters = RecordedMeters(resource, self._ns(run.start))
 
     def play(self, *, only_unended: bool = False) -> Replay:
@@ -377,8 +381,12 @@ def program_span(recording: Recording, program: tuple[str, str] | None) -> list[
     }
     kept = Kept(resource, sampler=sampling.ALWAYS_ON, id_generator=ids)
     tracer = kept.tracers.get_tracer(semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL)
-    how: Any = {"attributes": present(attributes), "start_time": recording.began_ns}
-    span = tracer.start_span(semconv.PROGRAM_SPAN, Context(), **how)
+    span = tracer.start_span(
+        semconv.PROGRAM_SPAN,
+        Context(),
+        attributes=present(attributes),
+        start_time=recording.began_ns,
+    )
     if error is not None:
         span.set_status(StatusCode.ERROR, error)
     span.end(recording.began_ns + round(ending.time * 1e9))

@@ -202,8 +202,13 @@ def _added(place: str, table: str, rows: Sequence[Row]) -> int:
         version = (known.transaction_version(_APPLICATION) or 0) + 1
         raised = delta.CommitProperties(None, None, [delta.Transaction(_APPLICATION, version)])
         try:
-            how: Any = {"mode": "append", "schema_mode": "merge", "commit_properties": raised}
-            delta.write_deltalake(known, _arrow(table, new), **how)
+            delta.write_deltalake(
+                known,
+                _arrow(table, new),
+                mode="append",
+                schema_mode="merge",
+                commit_properties=raised,
+            )
         except CommitFailedError:
             continue  # another export was first
         if version % _MERGED_EVERY == 0:

@@ -146,9 +146,9 @@ class FigureAttributes:
                 if is_short and is_same and highest.get(GPU_MEMORY.name) == device.used:
                     continue
                 index = resource.device_stem + semconv.DEVICE_INDEX
-                names = semconv.HW_ID, semconv.HW_NAME, index
-                known = dict(zip(names, (device.id, device.name, device.index), strict=True))
-                found = present(known)
+                found = present({
+                    semconv.HW_ID: device.id, semconv.HW_NAME: device.name, index: device.index,
+                })  # fmt: skip
                 _add(found, rows, before, after, highest)
                 yield found
 

@@ -51,8 +51,10 @@ class ObservedLayer:
         is_known = self.samples >= _FEWEST and before and before[-1]
         growth = self._ranges[-1][1] / before[-1] if is_known else None
         settled = self._ranges[-1][0] if self.settles and self._ranges else None
-        range_ = self.bad is None, self.bad or None, growth, settled
-        return LayerSeen(self.name, self.samples, self.tokens, *range_)
+        return LayerSeen(
+            self.name, self.samples, self.tokens, is_finite=self.bad is None, sample=self.bad or None,
+            growth=growth, settled=settled,
+        )  # fmt: skip
 
 
 class ObservedLayers:

@@ -71,8 +71,9 @@ class _Level:
         if at_end > self.limit and line.now - line.start >= _SEEN * (self.limit - line.start):
             self.is_warning = True
         per_unit, warns = round(line.per_sample), self.is_warning
-        own = self.limit, self.device, warns, unit
-        return GrowthForecast(self.resource, round(at_end), per_unit, *own)
+        return GrowthForecast(
+            self.resource, round(at_end), per_unit, self.limit, self.device, warns, unit
+        )
 
 
 class StepForecast:

@@ -116,9 +116,16 @@ class _Mapping:
 
     @classmethod
     def make(cls) -> _Mapping | None:
-        """Returns a new one; None where there is one of somebody else's, or the system has none."""
+        """Returns a new one; None where there is one of somebody else's.
+
+        Raises:
+            OSError: The system has no memory for it.
+        """
         if any(name in Path("/proc/self/maps").read_text() for name in _NAMES):
-            LOG.warning("the step is not published: the process has a process context already")
+            LOG.warning(
+                "OTEL_QUANT_PROCESS_CONTEXT: the open step is not published, because this process has a process "
+                "context of another library, and readers expect one; turn one of them off"
+            )
             return None
         libc = ctypes.CDLL(None, use_errno=True)
         libc.mmap.restype = ctypes.c_void_p

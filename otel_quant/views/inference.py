@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from math import inf
+from math import inf, log, log1p
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from otel_quant.base.files import open_regular
 from otel_quant.format.event_file import BENCH, INFERENCE
 from otel_quant.inference import results
+from otel_quant.inference.latency_statistics import OF_PROCESSES
 from otel_quant.schema.units import counted, share_text, speed_text
 from otel_quant.views import document as doc
 from otel_quant.views.text import cell_text, number_text, phrase, shortened
@@ -53,9 +54,16 @@ def _brief(result: results.InferenceResult) -> doc.Brief:
         if any(it.rewrites for it in each.findings)
     ]  # fmt: skip
     busy = list(_busy(result))
-    if busy and result.command and first.facts.get("threads of onnxruntime", "1") != "1":
+    is_noisy = bool(busy) or any(map(_is_lost_in_noise, others))
+    if is_noisy and result.command and first.facts.get("threads of onnxruntime", "1") != "1":
         fixed.append((*shlex.split(result.command)[1:], "--threads", "1"))
     return doc.Brief(verdict, [*found, *busy, *more], not busy, next=fixed)
+
+
+def _is_lost_in_noise(model: results.ModelResult) -> bool:
+    """Whether a ratio that no two processes of one model have is not known to be more than noise."""
+    ratio = model.latency and not model.latency.is_apart and model.latency.ratio
+    return bool(ratio) and abs(log(ratio)) > log1p(OF_PROCESSES)
 
 
 def result_text(

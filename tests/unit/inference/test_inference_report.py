@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from otel_quant.format.event_file import INFERENCE
 from otel_quant.inference.results import (
     Accuracy,
@@ -325,6 +327,20 @@ def test_a_busy_machine_is_told_once_and_the_answer_for_programs_measures_again(
             f"{command} --threads 1 --brief",
         ],
     )
+
+
+@pytest.mark.parametrize(
+    ("ratio", "is_apart", "threads", "measures_again"),
+    [(0.4, False, "2", True), (0.4, True, "2", False), (1.05, False, "2", False), (0.4, False, "1", False)],
+)  # fmt: skip
+def test_what_noise_hides_is_measured_again_on_one_thread_by_the_answer_for_programs(
+    ratio: float, is_apart: bool, threads: str, measures_again: bool
+) -> None:
+    latency = Latency(0.005, 0.004, 0.006, 9, 0.02, 0.9, ratio, is_apart)
+    models = replace(FLOAT, facts={"threads of onnxruntime": threads}), replace(INT8, latency=latency)  # fmt: skip
+    result = replace(RESULT, models=models, command="otel-quant inference float.onnx int8.onnx")
+    _, *again = json.loads(_lines(result, "brief", 2)[0])["next"]
+    assert again == [f"{result.command} --threads 1 --brief"] * measures_again
 
 
 def test_the_answer_of_variants_is_about_those_that_are_not_the_baseline() -> None:

@@ -17,11 +17,11 @@ ROOT = Path(__file__).resolve().parents[1]
 REQUIREMENTS = (
     "opentelemetry-distro>=0.66b1", "opentelemetry-exporter-otlp-json-http>=0.66b1", "psutil>=5.9", "wrapt>=1.14,<3",
 )  # fmt: skip
-"""What a program that is recorded loads. Reports and tables, which need more, are for who has the package installed."""
+"""What a recorded program loads. Reports and tables need the whole package."""
 
 
 def make(folder: Path) -> None:
-    """Fills a folder."""
+    """Installs otel-quant and what it needs into a folder."""
     machine = platform.machine()
     wheels = (
         "--only-binary=:all:", "--implementation=cp", "--python-version=3.11", "--abi=abi3", "--abi=none",

@@ -23,7 +23,7 @@ _MOST_TENSORS: Final = 1_000_000
 _LONGEST_NAME: Final = 512
 _MOST_LENGTHS: Final = 8  # Dimensions of a tensor
 _LONGEST: Final = 1 << 50  # Elements, and bytes
-_LATER: Final = 60.0  # Seconds
+_LATER: Final = 60.0  # Seconds after the index from which on a shard counts as later
 _FILES: Final = "*.safetensors"
 _INDEX: Final = f"{_FILES}.index.json"
 _SHARD: Final = re.compile(r"-(\d+)-of-(\d+)\.safetensors$")
@@ -162,11 +162,11 @@ def _compare(file: str, names: Any, placed: Mapping[str, str], problems: Problem
 
 
 def _check_times(index: Path, files: Iterable[Path], problems: Problems) -> None:
-    """Notes a shard that was written after the index, if all others were before: of a copy each is later, or none."""
+    """Notes a shard that was written after the index if all others were written before it: a copy has all or none later."""
     written = index.stat().st_mtime
     times = sorted((it.stat().st_mtime - written, it.name) for it in files if it.is_file())
     if len(times) > 2 and times[-2][0] <= 0 and times[-1][0] > _LATER:
-        what = "was written after the index, and the others before: of another run, or copied again"
+        what = "was written after the index, the other shards before it: it may be of another run, or was copied again"
         problems.add("note", times[-1][1], what)
 
 

@@ -159,7 +159,7 @@ class CheckpointLayers:
         return ""
 
     def _find_lacking(self) -> None:
-        """Finds what all layers like one have beside their codes, and it has not: a second scale, one of inputs."""
+        """Finds layers without a tensor that all similar layers have beside their codes: a second scale, or one of the inputs."""
         alike = defaultdict[tuple[str, str], list[str]](list)
         for each in self.layers:
             if each.name in self._fits:

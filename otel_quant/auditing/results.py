@@ -113,7 +113,7 @@ class Audit(NamedTuple):
         return f"{first.where} {first.what}{rest}; {self._summary()}"
 
     def figures(self, *, paths: bool) -> dict[str, int | str | tuple[str, ...]]:
-        """Returns what is sent of it, by the last part of the attributes' names; without paths their number alone."""
+        """Returns the values that telemetry has of this audit, by the end of their names; without `paths`, only the number of problems."""
         wrong = tuple(f"{each.where} {each.what}" for each in self.problems if each.fails)
         found = {"audit.problem_count": len(wrong)} if self.is_known else {}
         told = {"audit.problems": wrong[:_MOST_SENT]} if wrong else {}

@@ -28,7 +28,7 @@ def _run(options: argparse.Namespace) -> int:
                 if isinstance(each, Unreadable):
                     why = f"{each.path}: {each.problem}"
                 elif each.state == "running":
-                    why = f"{each.place}: is still running; export it when it is over"
+                    why = f"{each.place}: still running; export it when it has ended"
                 else:
                     of_run = rows_of(each)
                     rows.setdefault(of_run["runs"][0]["run_id"], of_run)
@@ -41,7 +41,7 @@ def _run(options: argparse.Namespace) -> int:
 
 COMMAND: Final = Command(
     brief="add runs to tables that DuckDB, Spark, Databricks and Snowflake read",
-    description="Adds recordings and quark_profile.yaml files below folders to four Delta Lake tables at a URL: runs, steps, kernels, layers. A run that is there is not added again. What cannot be read, and what is still running, is named on standard error and is no error. Needs pip install 'otel-quant[tables]'. Exits with 1 if the tables cannot be written.",
+    description="Adds recordings and quark_profile.yaml files below folders to four Delta Lake tables at a URL: runs, steps, kernels, layers. A run that the tables have is not added again. Recordings that cannot be read or are still running are left out and named on standard error; the exit code is 0. Needs pip install 'otel-quant[tables]'. Exits with 1 if the tables cannot be written.",
     examples=("runs s3://bucket/tables", "s3://bucket/runs tables"),
     arguments=(
         option("folders", nargs="+", metavar="DIR", help="a folder, or a URL of `otel-quant upload`; recordings and profiles below it are read"),

@@ -45,12 +45,12 @@ _OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "--no-command": {"action": "store_true", "help": "leave the program's arguments out of the recording"},
     "--otlp-files": {"action": "store_true", "help": "add traces, metrics and log records in files of OpenTelemetry's JSON-lines exporter"},
     "--on-warning": {"metavar": "COMMAND", "help": "run this in a shell, with JSON on its standard input, when memory will not suffice, a step stalls, or the program has ended"},
-    "--continues": {"metavar": "RECORDING", "help": "the recording of the same program, which was killed and now goes on from what it has left: times add up (default: one beside this, if the library says what it goes on from)"},
+    "--continues": {"metavar": "RECORDING", "help": "recording of an earlier run of this program, which was killed and which this run continues: their times are added up (default: the recording beside this one that names the checkpoint folder from which the library continues)"},
     "--fix": {"action": "store_true", "help": "after it, rewrite the quantized ONNX models that it has written, as `otel-quant fix` does; what pays is written beside them, as NAME.fixed.onnx"},
     "--mlflow": {"action": "store_true", "help": "log the run's figures and its report to the MLflow run MLFLOW_RUN_ID"},
-    "--wandb": {"action": "store_true", "help": "log them to the Weights & Biases run WANDB_RUN_ID"},
+    "--wandb": {"action": "store_true", "help": "log the run's figures and its report to the Weights & Biases run WANDB_RUN_ID"},
     "--brief": {"metavar": "FILE", "nargs": "?", "const": "-", "help": "the answer for programs, a JSON object of at most 2 kB, as the last line of standard error or in a file"},
-    "--upload": {"metavar": "URL", "help": "upload the recording while it is made, into a folder of its own there: s3://bucket/runs, gs://, az:// or file:///path; a store that fails does not touch the program"},
+    "--upload": {"metavar": "URL", "help": "upload the recording while it is made, into a folder of its own at s3://BUCKET/PATH, gs://BUCKET/PATH, az://CONTAINER/PATH or file:///PATH; if the store fails, the program goes on"},
     "--interval": {"metavar": "MS", "type": number("milliseconds", 3_600_000, of=float), "help": "milliseconds between readings (default: 50)"},
 }  # fmt: skip
 
@@ -151,7 +151,7 @@ def _require_tracker(name: str) -> None:
     from importlib.util import find_spec
 
     if not os.environ.get(run := f"{name.upper()}_RUN_ID"):
-        raise UserError(f"--{name}: {run} is not set; expected the identifier of the active run", 2)
+        raise UserError(f"--{name}: {run} is not set; expected the id of the run to log to", 2)
     if find_spec(name) is None:
         raise UserError(f"--{name}: {name} is not installed; expected pip install {name}", 2)
 

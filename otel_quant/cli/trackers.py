@@ -1,6 +1,6 @@
-"""``otel-quant run --mlflow`` and ``--wandb``: a run's figures and its page in the active run of an experiment tracker.
+"""``otel-quant run --mlflow`` and ``--wandb``: logs a run's figures and its report to a run of an experiment tracker.
 
-The tracker's own client sends them, as the environment says where to. It has one more try only: the user waits for it.
+The tracker's own client sends them to where its environment variables say. It retries once only: the user waits for it.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def _run(options: argparse.Namespace) -> int:
         folder = Path(name)
         with user_errors(StoreError, exit_code=1, path=name, expected=EXPECTED):
             if not processes_in(folder) and not (folder / MANIFEST).is_file():
-                raise UserError(f"{name}: is no recording; {EXPECTED}")
+                raise UserError(f"{name}: not a recording; {EXPECTED}")
             upload = Upload(folder, options.url)
             sent = upload.send(is_last=True)
         print(printable(f"{upload.url}: {BY_UNIT['By'](sent)} sent"))
@@ -29,7 +29,7 @@ def _run(options: argparse.Namespace) -> int:
 
 COMMAND: Final = Command(
     brief="upload recordings to S3, Google Cloud Storage, Azure or a folder",
-    description="Uploads recordings, each into a folder of its own at the URL. What is there of a recording is not sent again: after `otel-quant run --upload` with a store that failed it sends the rest. show, report, compare, runs and the like read from what it prints. Credentials are taken from the environment, as AWS_ACCESS_KEY_ID. Exits with 1 if the store has not taken it all.",
+    description="Uploads recordings, each into a folder of its own at the URL. What the store has is not sent again, so this completes an upload that `otel-quant run --upload` could not. show, report, compare, runs, stacks and send read from the URLs that it prints. Credentials are taken from the environment, such as AWS_ACCESS_KEY_ID. Needs pip install 'otel-quant[store]'. Exits with 1 if the upload is not complete.",
     examples=("runs/first s3://bucket/runs", "runs/first runs/second file:///mnt/runs"),
     arguments=(
         option("recordings", nargs="+", metavar="DIR", help="a recording: the folder that `otel-quant run` made"),

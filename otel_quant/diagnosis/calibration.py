@@ -1,4 +1,4 @@
-"""What is concluded from what reached the layers of a model in a calibration: sentences, the worst first."""
+"""Findings about the data of a calibration, from what reached each layer: sentences, the worst first."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from otel_quant.schema import semconv
 from otel_quant.schema.readings import LayerSeen
 from otel_quant.schema.units import counted, cut
 
-_FEW: Final = 8  # Tokens below which the range of a layer is that of single values
-_GROWN: Final = 2.0  # Times by which a range has to grow in the last tenth of the samples
-_LEAST: Final = 32  # Samples from which on it is reported that fewer would do
-_SHARE: Final = 0.25  # Share of the samples within which all ranges have to settle for that
+_FEW: Final = 8  # Tokens: with fewer, the range of a layer depends on single values
+_GROWN: Final = 2.0  # Factor by which a range has to grow in the last tenth of the samples
+_LEAST: Final = 32  # Samples: of a smaller calibration it is not reported that fewer would do
+_SHARE: Final = 0.25  # Share of the samples within which all ranges have to stop growing for that
 _MOST: Final = 3  # Names in a sentence
 _LONGEST: Final = 80
 
@@ -29,7 +29,7 @@ def attributes(layers: Sequence[LayerSeen], *, is_over: bool) -> dict[str, Any]:
         known[semconv.CALIBRATION_FINDINGS] = tuple(found)
     ends = [each.settled or 0 for each in layers if each.samples]
     most = max((each.samples for each in layers), default=0)
-    if is_over and most >= _LEAST and all(ends) and max(ends) <= _SHARE * most:
+    if is_over and not found and most >= _LEAST and all(ends) and max(ends) <= _SHARE * most:
         known[semconv.CALIBRATION_SETTLED] = max(ends)
     return known
 
@@ -37,7 +37,7 @@ def attributes(layers: Sequence[LayerSeen], *, is_over: bool) -> dict[str, Any]:
 def findings(layers: Sequence[LayerSeen], *, is_over: bool) -> list[str]:
     """Returns what is wrong with a calibration; before it is over, only what more samples would not mend."""
     found = list(_not_finite(layers))
-    # Else another copy of the model was run, or a compiled one, which no observer of this one sees.
+    # If nothing was reached, the program ran another copy of the model, or a compiled one.
     if any(each.samples for each in layers):
         found += [*_starved(layers, is_over), *(_growing(layers) if is_over else ())]
     return found
@@ -48,7 +48,7 @@ def _not_finite(layers: Sequence[LayerSeen]) -> Iterator[str]:
     for first in bad[:1]:
         at = "" if first.sample is None else f", sample {first.sample:,}"
         more = f", then at {counted(len(bad) - 1, 'other layer')}" if bad[1:] else ""
-        # The session's own minimum and maximum, all that is known of a tensor without a shape, may pass over NaN.
+        # Without a shape only the session's minimum and maximum are known, which may ignore NaN.
         what = "the first value" if first.tokens is not None else "one value, maybe not the first,"
         yield f"{what} that is not finite is at {cut(first.layer, _LONGEST)}{at}{more}"
 

@@ -1,6 +1,6 @@
-"""What a library has left on disk from which the same command goes on, after its program was killed.
+"""Checkpoints that a library leaves on disk while it quantizes, and continues from after its program was killed.
 
-Each was killed and seen to go on: GPTQModel 7.7, AutoRound 0.16, NVIDIA Model Optimizer 0.47.
+Tried by killing each: GPTQModel 7.7, AutoRound 0.16, NVIDIA Model Optimizer 0.47.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.schema.units import counted
 
-_MOST: Final = 1 << 26  # Bytes of a file that is read
+_MOST: Final = 1 << 26  # Bytes; larger files are not read
 _MOST_GROUPS: Final = 100
 _HASH: Final = re.compile("[0-9a-f]{64}")
 _Json: TypeAlias = Mapping[str, Any]
@@ -22,11 +22,11 @@ _Counts: TypeAlias = tuple[int, int]
 
 
 class SavedProgress(NamedTuple):
-    """What is on disk."""
+    """A checkpoint on disk, from which the same command continues."""
 
     place: str  # The folder
-    done: int  # So many layers or files
-    total: int  # Of so many; 0 if that is not known
+    done: int  # Number of layers or files that are done
+    total: int  # Of how many; 0 if that is not known
     unit: str
     saved: float  # When the last one was written, in seconds since the epoch
 
@@ -37,7 +37,7 @@ class SavedProgress(NamedTuple):
 
 
 def saved_in(place: str) -> SavedProgress | None:
-    """Returns what a library can go on from in a folder; None where there is nothing."""
+    """Returns the checkpoint in a folder; None if there is none."""
     for pattern, count in _COUNTS.items():
         with suppress(OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             files = sorted(Path(place).glob(pattern))[:_MOST_GROUPS]
@@ -62,7 +62,7 @@ def _of_gptqmodel(current: _Json, folder: Path) -> _Counts:
 
 def _of_modelopt(found: _Json, _: Path) -> _Counts:
     done, total = int(found["last_completed_layer"]) + 1, int(found["num_layers"])
-    return (done if done < total else 0), total  # of all layers it begins anew
+    return (done if done < total else 0), total  # if all layers are done, it starts again
 
 
 def _of_files(found: _Json, _: Path) -> _Counts:

@@ -3,7 +3,7 @@
 ``URL/NAME/000001.recording.tar.gz`` and so on: each is a tar of pieces of files, and the name of a piece is
 ``FILE@OFFSET``: what the file has from that byte on. A file that grows is moved once; one that is
 replaced whole is a piece at 0, and an empty one there says that it is gone. So the first so many
-objects are the recording as it was when the last of them was made. An object is never made twice.
+objects are the recording as it was when the last of them was made. No object is ever overwritten.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from datetime import timedelta
 from importlib.util import find_spec
 from io import BytesIO
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
+from urllib.parse import unquote
 
 from otel_quant.base.secrets import masked
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig
 
 _SCHEMES: Final = ("s3://", "gs://", "az://", "file://")
+_URLS: Final = "s3://BUCKET/PATH, gs://BUCKET/PATH, az://CONTAINER/PATH or file:///PATH"
 Pieces: TypeAlias = Mapping[str, tuple[int, bytes]]  # By the file's name: offset, and what follows
 
 _ENDING: Final = ".recording.tar.gz"
@@ -39,28 +42,28 @@ _RETRY: Final[RetryConfig] = {"max_retries": 2, "retry_timeout": timedelta(secon
 
 
 class StoreError(ValueError):
-    """What a store did not do, in one line without secrets."""
+    """Why a store could not be used: one line without secrets."""
 
 
-class TakenError(StoreError):
-    """An object of this name is there."""
+class ObjectExistsError(StoreError):
+    """Another upload has already made the object of this name."""
 
 
 def require(package: str, extra: str) -> None:
-    """Makes sure that a package is there."""
+    """Raises :class:`StoreError` if a package is not installed."""
     if find_spec(package) is None:
         raise StoreError(f"the package {package} is missing; pip install 'otel-quant[{extra}]'")
 
 
 def require_store(url: str) -> None:
-    """Makes sure that a URL can be used here."""
-    if not url.startswith(_SCHEMES):
-        raise StoreError(f"{masked(url)}: expected a URL that begins with {', '.join(_SCHEMES)}")
+    """Raises :class:`StoreError` if a URL has another form, or its package is not installed."""
+    if not url.startswith(_SCHEMES) or url in _SCHEMES:
+        raise StoreError(f"{masked(url)}: expected {_URLS}")
     require("obstore", "store")
 
 
 def reason_in(error: Exception, url: str) -> str:
-    """Returns why a store has failed, in one line: without the queries of addresses, which may hold keys."""
+    """Returns why a store has failed: one line, without the queries of URLs, which may hold keys."""
     text = " ".join(str(error).partition("\n\n")[0].partition("<?xml")[0].split())
     reason = masked(re.sub(r"\?\S*", "", text), is_prose=True)[:_LONGEST]
     return f"{masked(url)}: {reason or type(error).__name__}"
@@ -73,7 +76,7 @@ def _store_errors(url: str) -> Iterator[None]:
     try:
         yield
     except (BaseError, OSError, EOFError, tarfile.TarError) as error:
-        kind = TakenError if isinstance(error, AlreadyExistsError) else StoreError
+        kind = ObjectExistsError if isinstance(error, AlreadyExistsError) else StoreError
         raise kind(reason_in(error, url)) from None
 
 
@@ -85,14 +88,17 @@ class RecordingStore:
         from obstore.store import from_url
 
         self.url = url.rstrip("/")
+        is_folder = url.startswith("file://")
+        if is_folder and not makes_folder and not Path(unquote(url[7:])).is_dir():
+            raise StoreError(f"{url}: no such folder; expected what `otel-quant upload` printed")
         with _store_errors(url):
-            if url.startswith("file://"):
+            if is_folder:
                 self._store = from_url(url, mkdir=makes_folder)
             else:
                 self._store = from_url(url, client_options=_CLIENT, retry_config=_RETRY)
 
     def recordings(self, below: str | None = None) -> dict[str, list[ObjectMeta]]:
-        """Returns the objects of each recording here, or in a folder here, in order, up to one that is missing."""
+        """Returns the objects of each recording at this URL, or in a folder below it, in order, up to the first gap."""
         import obstore
 
         found: defaultdict[str, list[ObjectMeta]] = defaultdict(list)
@@ -106,7 +112,7 @@ class RecordingStore:
         return found
 
     def read(self, objects: Sequence[ObjectMeta]) -> dict[str, tuple[bytes, ObjectMeta]]:
-        """Returns the files that objects of a recording have together, each with the last object that has a piece of it."""
+        """Returns the files that the objects of a recording contain, each with the last object that has a piece of it."""
         import obstore
 
         def content(each: ObjectMeta) -> BytesIO:
@@ -125,7 +131,7 @@ class RecordingStore:
         return {name: (bytes(data), last) for name, (data, last) in files.items() if data}
 
     def add(self, folder: str, number: int, pieces: Pieces) -> None:
-        """Makes the next object of a recording; :class:`TakenError` if it is there."""
+        """Makes the next object of a recording; raises :class:`ObjectExistsError` if it exists."""
         import obstore
 
         path, made = f"{folder}/{number:06}{_ENDING}", BytesIO()

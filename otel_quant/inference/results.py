@@ -339,8 +339,8 @@ class Accuracy:
         return min((each.sqnr for each in self.outputs if each.sqnr is not None), default=None)
 
     @property
-    def telling(self) -> float | None:
-        """The same of what probabilities are made of."""
+    def decisive_sqnr(self) -> float | None:
+        """The lowest SQNR of the outputs, in dB; of probabilities that before their Softmax or Sigmoid."""
         known = [it.sqnr_in_front if it.behind else it.sqnr for it in self.outputs]
         return min((each for each in known if each is not None), default=None)
 

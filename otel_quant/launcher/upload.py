@@ -1,7 +1,7 @@
-"""Uploads a recording while it is made: each minute what is new, as an object of its own.
+"""Uploads a recording while it is made: every minute what was added, as a new object.
 
-The launcher does it, which outlives the program; a store that fails touches neither. What was sent is known from what
-is in the store: `otel-quant upload` goes on where a launcher that was killed has stopped, and two uploads of one
+The launcher uploads, because it outlives the program; a store that fails affects neither. What was sent is read from
+the store: `otel-quant upload` goes on where a launcher that was killed has stopped, and two uploads of one
 recording send each byte once.
 """
 
@@ -21,13 +21,13 @@ from otel_quant.base.files import open_regular
 from otel_quant.base.log import LOG
 from otel_quant.base.secrets import masked
 from otel_quant.format.event_file import MANIFEST
-from otel_quant.format.store import RecordingStore, StoreError, TakenError
+from otel_quant.format.store import ObjectExistsError, RecordingStore, StoreError, require_store
 
 _FIRST: Final = 5.0  # Seconds before the first upload: a program may be killed soon
 _EVERY: Final = 60.0  # Seconds between two later ones
 _LAST: Final = 30.0  # Seconds that the end of a program waits for the last one at most
-_SLOW: Final = "it took too long"
-_TRIES: Final = 5  # How often another upload of the recording may be first
+_SLOW: Final = f"the upload was not complete {_LAST:g} s after the program's end"
+_TRIES: Final = 5  # How often another upload may make the next object first
 _LARGEST: Final = 8_000_000  # Bytes of files in one object
 _SMALL: Final = 64_000  # Bytes of a file that is sent each time that it is replaced
 _RARELY: Final = 600.0  # Seconds between two of a larger one, before the end
@@ -45,6 +45,7 @@ class Upload:
     """The upload of one recording. Any number of threads may use it."""
 
     def __init__(self, folder: Path, url: str) -> None:
+        require_store(url)
         self._folder, self._asked = folder.resolve(), url.rstrip("/")
         self._lock, self._ended = threading.Lock(), threading.Event()
         self._sent: dict[str, _Sent] = {}
@@ -75,9 +76,9 @@ class Upload:
                         size = sum(len(data) for _, data in pieces.values())
                         sent += size
                     return sent
-                except TakenError:  # another upload was first, or an answer was lost
+                except ObjectExistsError:  # another upload was first, or an answer was lost
                     self._name = ""
-        raise StoreError(f"{self.url}: other uploads of it were under way")
+        raise StoreError(f"{self.url}: another upload of it is running; try again after it")
 
     def send_until_the_end(self) -> None:
         """Sends again and again until :meth:`end`."""
@@ -87,7 +88,7 @@ class Upload:
             pause = min(2 * pause, _EVERY)
 
     def end(self) -> str:
-        """Sends the rest, for a bounded time; returns a line with the place, none where it has failed."""
+        """Sends the rest, for 30 s at most; returns a line with the URL, or an empty text after a failure."""
         self._ended.set()
         thread = start_thread(lambda: self._try(is_last=True), "otel-quant last upload")
         if thread is not None:
@@ -107,7 +108,7 @@ class Upload:
                 self._problem = str(error)
 
     def _take_place(self, store: RecordingStore) -> None:
-        """Finds the place of this recording, where no other one is, and what the store has of it."""
+        """Chooses the name of this recording in the store, which no other recording has, and reads what is there of it."""
         own = _identity(self._read(MANIFEST))
         for number in itertools.count():
             name = f"{self._folder.name}-{number}" if number else self._folder.name
@@ -120,10 +121,10 @@ class Upload:
         self._sent = {name: _Sent(len(data), _digest(data)) for name, (data, _) in files}
 
     def _new(self, *, is_last: bool) -> Iterator[tuple[str, tuple[tuple[int, bytes], _Sent]]]:
-        """Yields a piece of each file that has changed, as many as fit into an object, and what the store has then."""
+        """Yields the pieces of changed files that fit into one object, and what the store has of each file with it."""
         room, now = _LARGEST, time.monotonic()
         names = {path.name for path in self._folder.iterdir() if not path.name.startswith(".")}
-        # The manifest is in the first object, which tells whose the others are
+        # The manifest goes into the first object: it identifies the recording
         for name in sorted(names | self._sent.keys(), key=lambda it: (it != MANIFEST, it)):
             data, known = self._read(name), self._sent.get(name, _Sent(0, _digest(b"")))
             whole = memoryview(data)  # which makes no copies

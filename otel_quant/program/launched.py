@@ -47,7 +47,7 @@ def instrument() -> str:
         return "instrumented"  # No code of the program runs in it
     with FAULTS.kept_in("automatic instrumentation"):
         settings, finder = exporter_settings(os.environ), _FirstImport()
-        if settings or _THREADING in sys.modules or _names_us():
+        if settings or _THREADING in sys.modules or _mentions_otel_quant():
             EARLY_STACKS.begin()
         if settings:
             _initialize(settings)
@@ -65,8 +65,8 @@ def instrument() -> str:
     return "failed"
 
 
-def _names_us() -> bool:
-    """Whether the text of the program has the name of this package: no finder is asked for it, which is imported."""
+def _mentions_otel_quant() -> bool:
+    """Whether the program's text mentions otel_quant: it is imported already, so no import hook sees the program import it."""
     texts = [each.encode(errors="replace") for each in sys.orig_argv]
     script = next((each for each in sys.orig_argv if each.endswith(".py")), "")
     if os.path.isfile(script) and os.access(script, os.R_OK):
@@ -109,7 +109,7 @@ def _instrument_libraries() -> None:
 _begin: Final = FAULTS.kept_in("automatic instrumentation").around(EARLY_STACKS.begin)
 
 
-def _begins_after(spec: ModuleSpec) -> ModuleSpec:
+def _begin_after_import(spec: ModuleSpec) -> ModuleSpec:
     loader: Any = spec.loader
     run = loader.exec_module
     loader.exec_module = lambda module: run(module) or _begin()
@@ -130,7 +130,7 @@ class _FirstImport:
         """Instruments at the first of the names, and leaves the rest to the other finders."""
         if fullname == _THREADING:
             spec = found_by_others(self, fullname, path, target)
-            return spec and _begins_after(spec)
+            return spec and _begin_after_import(spec)
         if fullname.partition(".")[0] not in sys.stdlib_module_names:
             _begin()
         if fullname not in self.names:

@@ -33,7 +33,7 @@ _PEERS: Final = re.compile(
     r"(?is)(?=.*(gloo|nccl|c10d|torch\.distributed\.|tcpstore)).*(clos(ed|ure)|reset by peer|broken pipe"
     r"|(read|write) error|remote process|failed to recv|got 0 bytes|timed? ?out)"
 )
-"""What torch raises in a rank because of another one: that was gone, or that it waited for in vain."""
+"""What torch raises in a rank because another rank is gone or does not answer."""
 
 _UNFINISHED: Final = ".UnfinishedStepError"
 """What the recorder closes steps with that are open when their run ends."""
@@ -60,8 +60,8 @@ class Failure(NamedTuple):
         return self.steps[-1] if self.steps else self.run
 
 
-def is_of_peers(failure: Failure) -> bool:
-    """Whether a rank has failed because of another one, as torch's exceptions show it."""
+def is_caused_by_peer(failure: Failure) -> bool:
+    """Whether torch's exception shows that another rank was the cause."""
     return _PEERS.search(f"{failure.of.error}: {failure.of.error_message}") is not None
 
 
@@ -124,7 +124,7 @@ def first_failure(
     code = None if exit_code is None else f"{EXIT_CODE}{exit_code}"
     first = None if own is None else _failure(own, partial(has_ended, own, code=code))
     while earlier := [*_led_to(first, recording, code)]:
-        first = min(earlier, key=lambda each: (is_of_peers(each), each.time))
+        first = min(earlier, key=lambda each: (is_caused_by_peer(each), each.time))
     return first if first is not None and first.of.error else None
 
 

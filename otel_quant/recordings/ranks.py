@@ -1,4 +1,4 @@
-"""The ranks of a job, on one node or on several: what each did with its time, which kept the others waiting, which failed first."""
+"""The ranks of a job, on one node or on several: how each spent its time, which kept the others waiting, which failed first."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from otel_quant.recordings import reader
-from otel_quant.recordings.failures import Failure, failures, is_of_peers
+from otel_quant.recordings.failures import Failure, failures, is_caused_by_peer
 from otel_quant.recordings.model import RecordedRun, Recording, known
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Place, total_of
 
-_LEAST: Final = 1.0  # Seconds for which ranks wait for one from which on it is named
-_SHARE: Final = 0.1  # Share of their time, the same
-_ITSELF: Final = 0.5  # Share of that, or of what others ran, by which it ran longer than they
-_COVERED: Final = 0.8  # Share of it from which on one function is its cause
+_LEAST: Final = 1.0  # Seconds that the others have to wait for a rank before it is named
+_SHARE: Final = 0.1  # The same, as a share of their time
+_ITSELF: Final = 0.5  # Share of their waiting, or running, by which it ran longer than they
+_COVERED: Final = 0.8  # Share of the difference that one function needs to be named as its cause
 _WAITS: Final = re.compile(r"torch/distributed/(\w*c10d\w*|rendezvous|_functional_\w+|utils)\.py")
 """Files of torch in which a rank waits for others."""
 
@@ -30,7 +30,7 @@ class Split(NamedTuple):
     """What a rank did with its time, in nanoseconds."""
 
     running: int
-    own: int  # That and blocked: what neither other ranks nor other programs took
+    own: int  # Running or blocked: waiting neither for other ranks nor for a processor
     waiting: int  # For a processor
     collectives: int  # Waiting for other ranks
     functions: Mapping[Place, int]  # The rank's own time in each of the program's; 0 in others
@@ -136,7 +136,7 @@ class FirstFailed(NamedTuple):
     """What led to the end of a job that failed."""
 
     ranks: Sequence[Rank]  # That which failed first; several, or none, where that is not known
-    failures: Sequence[Failure]  # How each did; none of one that the others waited for in vain
+    failures: Sequence[Failure]  # How each did; none of a rank that hung until the others timed out
     after: Sequence[Rank]  # Those that failed because of it
 
 
@@ -164,4 +164,4 @@ def _lost_another(rank: Rank, failure: Failure) -> bool:
     """Whether a rank failed because of another one: torch's watchdog ends one that waits too long by SIGABRT."""
     lines = [step.line.leaf.file for step in rank.run.steps if step.line is not None]
     is_waiting = any(map(_WAITS.match, lines[-1:]))
-    return is_of_peers(failure) or (failure.run.error == "SIGABRT" and is_waiting)
+    return is_caused_by_peer(failure) or (failure.run.error == "SIGABRT" and is_waiting)

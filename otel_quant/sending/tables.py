@@ -31,7 +31,7 @@ Row: TypeAlias = dict[str, Any]
 
 _APPLICATION: Final = "otel-quant"
 _OPTIONS: Final = {"allow_http": "true"}  # Where the endpoint that the user names is one
-_TRIES: Final = 20  # How often another export may be first
+_TRIES: Final = 20  # How often another export may write first
 _MERGED_EVERY: Final = 100  # Appends to a table between two merges of its small files
 _IDS: Final = "SELECT DISTINCT run_id FROM known WHERE began BETWEEN to_timestamp_micros({}) AND to_timestamp_micros({})"
 _BY_UNIT: Final = {"": "string", "By": "int", runs.TIME: "time"}  # Types; of other units ``double``
@@ -186,7 +186,7 @@ def _added(place: str, table: str, rows: Sequence[Row]) -> int:
             known = delta.DeltaTable.create(
                 place, schema, "ignore", "month", storage_options=_OPTIONS
             )
-        except DeltaError:  # another export has just made it; or it cannot be had, which this tells
+        except DeltaError:  # another export has just made it; any other error is raised here
             known = delta.DeltaTable(place, storage_options=_OPTIONS)
         if not rows:
             return 0
@@ -217,4 +217,5 @@ def _added(place: str, table: str, rows: Sequence[Row]) -> int:
                 known.optimize.compact()
                 known.vacuum(dry_run=False)
         return len(new)
-    raise StoreError(reason_in(TimeoutError("other exports were always first"), place))
+    why = f"other exports wrote first, {_TRIES} times in a row; export again"
+    raise StoreError(reason_in(TimeoutError(why), place))

@@ -173,7 +173,7 @@ def outcome(recording: model.Recording, subject: ShownProcess) -> str:
     return f"{program} {was}{ended_as(recording)} after {length}{place}{why}"
 
 
-_WITH_LAUNCHER: Final = "; otel-quant run was killed too, as where the kernel kills a whole container, or the machine stopped"  # fmt: skip
+_WITH_LAUNCHER: Final = "; otel-quant run was killed too, as when the kernel kills a whole container or the machine stops"  # fmt: skip
 
 
 def _where(recording: model.Recording, subject: ShownProcess) -> str:

@@ -197,7 +197,7 @@ _DOES: Final = {"in_float": "ran in float", "unfused": "stand between conversion
 def _costliest(model: results.ModelResult) -> str:
     """Returns the reason that costs most, or how many findings there are where that is little."""
     groups = _groups(model)
-    is_poor = (_accuracy(model).telling or 0.0) < results.POOR
+    is_poor = (_accuracy(model).decisive_sqnr or 0.0) < results.POOR
     if groups and groups[0][0].is_about_accuracy and is_poor:
         return f"; {shortened(_text(groups[0][0]), _LONGEST_PROBLEM)}"
     groups = [group for group in groups if group[0].kind != "slower" and group[0].micros]
@@ -490,7 +490,7 @@ class Beside:
 
     def pair(self, name: str, those: Sequence[str]) -> Pair:
         """Returns some layers as one."""
-        lowest = _accuracy(self._model).telling
+        lowest = _accuracy(self._model).decisive_sqnr
         outputs, is_poor = (inf, True) if lowest is None else (lowest, lowest < results.POOR)
         errors = [self._errors[each] for each in those if each in self._errors]
         known = [each.all for each in errors if each.all is not None]

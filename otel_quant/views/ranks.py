@@ -102,7 +102,7 @@ def _failed(first: job.FirstFailed, ranks: Sequence[Rank]) -> str:
         return f"{after} failed because of another rank. {missing}".rstrip()
     name, place = _names(first.ranks), _place(first.ranks[0].run)
     if not told:
-        return f"{name} did not go on{place}: {after} waited for it in vain, or lost it."
+        return f"{name} did not go on{place}: {after} timed out waiting for it, or lost the connection to it."
     lost = phrase(" {} lost the connection to it.", after)
     return f"{name} failed first: it {told[0]}{place}.{lost}"
 

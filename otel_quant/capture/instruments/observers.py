@@ -1,8 +1,8 @@
 """What reaches the observers of a library in a calibration: how much, by shapes, and the range that each observer keeps.
 
-While a step calibrates, calls of observers pass a function of ours. It is set on their class: no module has a hook or an
-attribute more than without, so that what is saved, copied, compiled and exported within the step is the same; and it is
-gone when the step ends. Of a call that is traced or compiled nothing is noted. Ranges on a GPU are read at the end.
+While a step calibrates, calls of observers go through a function of ours. It is set on their class and
+removed when the step ends: modules get no hooks and no attributes, so that what is saved, copied, compiled and exported
+within the step is the same. Calls that are traced or compiled are not noted. Ranges on a GPU are read at the end.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _Observed(ObservedLayers):
 _SEEN: Final[WeakKeyDictionary[Any, tuple[_Observed, ObservedLayer]]] = WeakKeyDictionary()
 _UNDER_WAY: Final[list[_Observed]] = []
 _CHANGED: Final[list[tuple[type, str, Any]]] = []
-"""Classes with a method of ours, its name, and what they had themselves; None for nothing."""
+"""Changed classes: the class, the name of the method, and its own method before; None if it had none."""
 
 
 def of_model(call: Mapping[str, Any], library: Library) -> Callable[[], object]:
@@ -76,13 +76,13 @@ def of_layers(call: Mapping[str, Any], library: Library) -> Callable[[], object]
 
 
 def observe_hooked() -> None:
-    """Has what reaches the layers noted that the library hooks from now on in the step that the calling context is in."""
+    """Starts to note what reaches the layers that the library hooks from now on, in the current step."""
     if (step := RUNTIME.current_step()) is not None:
         observe(step, hooks_layers=True)
 
 
 def observe(step: OpenStep, model: Any = None, *, hooks_layers: bool = False) -> None:
-    """Has what reaches the observers of a model noted until a step ends, and the layers that its library hooks then."""
+    """Starts to note, until a step ends, what reaches the observers of a model and the layers that its library hooks."""
     model = _MODEL.get() if model is None else model
     if model is None or not RUNTIME.settings.observers:
         return
@@ -126,13 +126,13 @@ def _with_derived(base: Any) -> list[type]:
 # --- observers ----------------------------------------------------------------------------
 
 
-def _looked_at(own: Function | None) -> Function:
-    """Returns what a call of an observer is: its class's own, or a module's, which this looks at unless it is compiled."""
+def _noting_call(own: Function | None) -> Function:
+    """Returns the `__call__` to set on a class of observers: it runs the class's own, or the module's, and notes the call."""
     torch = sys.modules["torch"]
     module, is_compiling = torch.nn.Module, torch.compiler.is_compiling
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        run = own or module.__call__  # read each time: a tracer puts its own there
+        run = own or module.__call__  # read each time: a tracer replaces it
         if is_compiling():
             return run(self, *args, **kwargs)
         has_failed = True
@@ -151,7 +151,7 @@ def _note_call(observer: Any, args: tuple[Any, ...], has_failed: bool) -> None:
     observed, layer = _SEEN.get(observer, (None, None))
     if observed not in _UNDER_WAY or layer is None or observed is None or not args:
         return
-    # ModelOpt's quantizers are called at all times.
+    # ModelOpt's quantizers are also called outside of a calibration.
     if getattr(observer, "_if_calib", True) and (tokens := _tokens_in(args[0])):
         observed.reached(layer, tokens)
         found = args[0].detach().aminmax() if has_failed else _range_of(observer)
@@ -162,14 +162,14 @@ note: Final = FAULTS.kept_in(_NOTING).around(_note_call)
 
 
 def _tokens_in(tensor: Any) -> int:
-    """Returns how many vectors of features a tensor has, or images; 0 for what is none, or is traced."""
+    """Returns how many vectors of features, or images, a tensor has; 0 for other objects and traced tensors."""
     torch = sys.modules["torch"]
     is_tensor = type(tensor) in (torch.Tensor, torch.nn.Parameter)
     return tokens_of(tensor.shape) if is_tensor and not torch.jit.is_tracing() else 0
 
 
 def tokens_of(shape: Sequence[int]) -> int:
-    """Returns the same by a shape; images have four dimensions or more."""
+    """Returns the same of a shape; images have four dimensions or more."""
     return 0 if 0 in shape else shape[0] if len(shape) > 3 else math.prod(shape[:-1])
 
 
@@ -190,8 +190,8 @@ def _note_range(layer: ObservedLayer, sample: int, low: Any, high: Any) -> None:
         layer.on_gpu = low, high
     elif low is not None and low.numel():
         lowest, highest = map(float, (low, high) if low.numel() == 1 else (low.min(), high.max()))
-        if not lowest > highest:  # which it is before the first, and not where one is not a number
-            layer.ranged(sample, lowest, highest)
+        if not lowest > highest:  # as before the first value; false for NaN
+            layer.note_range(sample, lowest, highest)
 
 
 def _observers_in(model: Any) -> dict[str, Any]:
@@ -230,46 +230,46 @@ def _name_of(node: Any) -> str | None:
 # --- libraries that hook layers -----------------------------------------------------------
 
 
-def _registering(register: Function) -> Function:
-    """Returns LLM Compressor's method by which modifiers hook layers."""
+def _noting_registered_hooks(register: Function) -> Function:
+    """Returns LLM Compressor's method that registers the hook of a layer, with the hook noted."""
 
     @wraps(register)
     def wrapper(self: Any, target: Any, hook: Any, hook_type: str, **kwargs: Any) -> Any:
         name = _UNDER_WAY[-1].names.get(id(target)) if _UNDER_WAY else None
         if name is not None and hook_type == "forward" and hasattr(target, "weight"):
-            hook = _noting(hook, name)
+            hook = _noted(hook, name)
         return register(self, target, hook, hook_type, **kwargs)
 
     return wrapper
 
 
-def _processing(make: Function) -> Function:
-    """Returns the method by which a processor of GPTQModel's makes the hook of a layer."""
+def _noting_made_hooks(make: Function) -> Function:
+    """Returns GPTQModel's method that makes the hook of a layer, with the hook noted."""
 
     @wraps(make)
     def wrapper(self: Any, name: str) -> Any:
-        # It knows the complete name
+        # Its caller knows the complete name of the layer
         subset = variables_of("_run_single_subset_pass").get("subset", {})
         path = getattr(subset.get(name), "full_name", name)
-        return _noting(make(self, name), path, self.current_batch_index)
+        return _noted(make(self, name), path, self.current_batch_index)
 
     return wrapper
 
 
 _METHODS: Final[Mapping[str, tuple[str, Callable[[Any], Function]]]] = {
-    "torch.ao.quantization.observer:ObserverBase": ("__call__", _looked_at),
-    "torchao.quantization.pt2e.observer:ObserverBase": ("__call__", _looked_at),
-    "quark.torch.quantization.observer.observer:ObserverBase": ("__call__", _looked_at),
-    "llmcompressor.observers.base:Observer": ("__call__", _looked_at),
-    "modelopt.torch.quantization.nn.modules.tensor_quantizer:TensorQuantizer": ("__call__", _looked_at),
-    "llmcompressor.modifiers.utils.hooks:HooksMixin": ("register_hook", _registering),
-    "gptqmodel.looper.loop_processor:LoopProcessor": ("pre_process_fwd_hook", _processing),
+    "torch.ao.quantization.observer:ObserverBase": ("__call__", _noting_call),
+    "torchao.quantization.pt2e.observer:ObserverBase": ("__call__", _noting_call),
+    "quark.torch.quantization.observer.observer:ObserverBase": ("__call__", _noting_call),
+    "llmcompressor.observers.base:Observer": ("__call__", _noting_call),
+    "modelopt.torch.quantization.nn.modules.tensor_quantizer:TensorQuantizer": ("__call__", _noting_call),
+    "llmcompressor.modifiers.utils.hooks:HooksMixin": ("register_hook", _noting_registered_hooks),
+    "gptqmodel.looper.loop_processor:LoopProcessor": ("pre_process_fwd_hook", _noting_made_hooks),
 }  # fmt: skip
-"""Methods of libraries that see what reaches a layer, by class: that of all observers, or what makes hooks of layers."""
+"""The method to replace, by class of a library: the call of observers, or what makes the hooks of layers."""
 
 
-def _noting(hook: Function, name: str, index: Callable[[], int | None] = lambda: None) -> Function:
-    """Returns a library's hook of a layer, which is called with the module, its inputs and more."""
+def _noted(hook: Function, name: str, index: Callable[[], int | None] = lambda: None) -> Function:
+    """Returns a hook that notes the inputs of a layer and calls the library's."""
     observed = _UNDER_WAY[-1] if _UNDER_WAY else None
     if observed is None or name in observed.layers:
         return hook
@@ -329,7 +329,7 @@ class _Outputs:
         nodes = enumerate(calibrator.model.graph.node)
         order = {name: at for at, node in nodes for name in node.output}
         self._inputs = [each.name for each in session.get_inputs()]
-        # In the order of the graph, a reduced one with the tensor that it is of.
+        # In the order of the graph; the minimum and maximum of a tensor have the place of that tensor.
         names = [(each.name, _REDUCED.fullmatch(each.name)) for each in session.get_outputs()]
         tensors = [(at, it[1] if it else name, bool(it)) for at, (name, it) in enumerate(names)]
         wanted = getattr(calibrator, "tensors_to_calibrate", None)
@@ -355,4 +355,4 @@ class _Outputs:
         layer = self._observed.add(name, settles=self._settles)
         if value.size and not (is_reduced and math.isinf(value.flat[0])):  # the range of no values
             self._observed.reached(layer, None if is_reduced else tokens_of(value.shape))
-            layer.ranged(self._observed.sample, float(value.min()), float(value.max()))
+            layer.note_range(self._observed.sample, float(value.min()), float(value.max()))

@@ -10,15 +10,15 @@ from otel_quant.diagnosis import calibration
 from otel_quant.schema.dataclass import dataclass, field
 from otel_quant.schema.readings import LayerSeen
 
-_MOVED: Final = 1.01  # Times by which a range has to grow to be noted
+_MOVED: Final = 1.01  # Factor by which a range has to grow to be noted
 _LAST: Final = 0.9  # Share of the samples before the last tenth
-_FEWEST: Final = 10  # Samples of a layer from which on the growth of its range is known
-_PAUSE: Final = 200  # Times as long as it took, after which an open step is looked at again
+_FEWEST: Final = 10  # Samples that a layer needs for its growth to be known
+_PAUSE: Final = 200  # Pause between two looks at an open step, in times of what a look took
 
 
 @dataclass(eq=False, slots=True)
 class ObservedLayer:
-    """One layer."""
+    """What was noted of one layer."""
 
     name: str
     settles: bool = False  # Its range only grows, and is all that its observer keeps
@@ -31,22 +31,22 @@ class ObservedLayer:
     # Sample and largest absolute value, as that grew
     _ranges: list[tuple[int, float]] = field(default_factory=list)
 
-    def ranged(self, sample: int, low: float, high: float) -> None:
-        """Notes the range that its observer has after a sample; after 0 if it is not known which."""
+    def note_range(self, sample: int, low: float, high: float) -> None:
+        """Notes the range of its observer after a sample; 0 if the sample is not known."""
         largest = max(abs(low), abs(high))
         if not math.isfinite(low + high):
             self.bad = sample if self.bad is None else self.bad
         elif sample and (not self._ranges or largest > self._ranges[-1][1] * _MOVED):
             self._ranges.append((sample, largest))
 
-    def reached(self, sample: int, tokens: int | None) -> None:
-        """Notes that something of a sample has reached it."""
+    def note_tokens(self, sample: int, tokens: int | None) -> None:
+        """Notes that tokens of a sample have reached it."""
         self.samples += sample != self._last
         self._last = sample
         self.tokens = None if tokens is None or self.tokens is None else self.tokens + tokens
 
     def seen(self, samples: int) -> LayerSeen:
-        """Returns what is known after so many samples."""
+        """Returns what is known of the layer after a number of samples."""
         before = [largest for sample, largest in self._ranges if sample <= _LAST * samples]
         is_known = self.samples >= _FEWEST and before and before[-1]
         growth = self._ranges[-1][1] / before[-1] if is_known else None
@@ -58,11 +58,11 @@ class ObservedLayer:
 
 
 class ObservedLayers:
-    """The layers of one step."""
+    """The observed layers of one step."""
 
     def __init__(self) -> None:
         self.layers: dict[str, ObservedLayer] = {}
-        self.sample = 0  # The one under way, from 1; a library may take all through each layer
+        self.sample = 0  # The current one, from 1; a library may take all samples through one layer after another
         self._reached = self._samples = 0
         self._due = 0.0
         self._found: list[str] = []
@@ -74,21 +74,21 @@ class ObservedLayers:
         return self.layers[name]
 
     def reached(self, layer: ObservedLayer, tokens: int | None) -> None:
-        """Notes that something of the sample under way has reached a layer."""
+        """Notes that tokens of the current sample have reached a layer."""
         if not layer.samples:
             layer.order = self._reached = self._reached + 1
         self._samples = max(self._samples, self.sample)
-        layer.reached(self.sample, tokens)
+        layer.note_tokens(self.sample, tokens)
 
     def so_far(self) -> list[str]:
-        """Returns what is wrong so far."""
+        """Returns the findings so far."""
         if (began := time.monotonic()) >= self._due:
             self._found = calibration.findings(self.seen(), is_over=False)
             self._due = (1 + _PAUSE) * time.monotonic() - _PAUSE * began
         return self._found
 
     def seen(self) -> list[LayerSeen]:
-        """Returns what is known of each, in the order in which something reached them; none before that."""
+        """Returns what is known of each layer, in the order in which tokens reached them; nothing before the first did."""
         every = sorted(self.layers.copy().values(), key=lambda it: it.order)
         return [each.seen(self._samples) for each in every if self._reached]
 

@@ -517,7 +517,7 @@ def test_an_output_of_probabilities_has_the_error_of_what_they_are_made_of_too(
     assert result.accuracy is not None
     [output] = result.accuracy.outputs
     if op_type == "Tanh":
-        assert (output.behind, output.sqnr_in_front, result.accuracy.telling) == (
+        assert (output.behind, output.sqnr_in_front, result.accuracy.decisive_sqnr) == (
             None,
             None,
             output.sqnr,

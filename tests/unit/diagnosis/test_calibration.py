@@ -90,7 +90,8 @@ def test_while_it_goes_on_only_what_more_samples_would_not_mend_is_told(
 @pytest.mark.parametrize(
     ("layers", "expected"),
     [
-        ([seen("a", settled=12), seen("b", settled=16), seen("never", 0, 0)], 16),
+        ([seen("a", settled=12), seen("b", settled=16), seen("c", settled=1)], 16),
+        ([seen("a", settled=12), seen("never", 0, 0)], None),
         ([seen("a", settled=12), seen("b", settled=17)], None),
         ([seen("a", settled=12), seen("histogram")], None),
         ([seen("a", 31, settled=1)], None),
@@ -112,10 +113,10 @@ def test_a_layer_has_its_samples_tokens_and_range() -> None:
         observed.sample = sample
         if sample % 2:
             observed.reached(second, 3)
-            second.ranged(sample, 0.0, math.nan if sample == 21 else 1.0)
+            second.note_range(sample, 0.0, math.nan if sample == 21 else 1.0)
         for part in (1, 2):
             observed.reached(first, part)
-        first.ranged(sample, -1.0 if sample < 4 else -1.2 if sample < 38 else -6.0, 0.5)
+        first.note_range(sample, -1.0 if sample < 4 else -1.2 if sample < 38 else -6.0, 0.5)
 
     assert observed.end() == [
         LayerSeen("second", 20, 60, sample=21, is_finite=False, growth=1.0),

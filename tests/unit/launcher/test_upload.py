@@ -226,17 +226,18 @@ def test_a_store_that_fails_is_one_warning_with_what_to_do_and_no_secret(
     first, second = (record.getMessage() for record in caplog.records)
     assert first.endswith(f"otel-quant upload {folder} file://{tmp_path}/file/there")
     assert second == (
-        f"--upload: it took too long. To upload what is missing: otel-quant upload {folder} 's3://***@bucket/x'"
+        f"--upload: the upload was not complete 30 s after the program's end. To upload what is missing: otel-quant upload {folder} 's3://***@bucket/x'"
     )
 
 
 @pytest.mark.parametrize(
     ("words", "code", "expected"),
     [
-        (("run", "--upload", "ftp://x/y", "--", "true"), 125, "--upload: ftp://x/y: expected a URL that begins with s3://"),
+        (("run", "--upload", "ftp://x/y", "--", "true"), 125, "--upload: ftp://x/y: expected s3://BUCKET/PATH"),
         (("run", "--upload", "s3://b/y", "--", "true"), 125, "--upload: the package obstore is missing; pip install 'otel-quant[store]'"),
         (("show", "s3://b/y"), 1, "the package obstore is missing; pip install 'otel-quant[store]'"),
         (("runs", "s3://b/y"), 1, "the package obstore is missing; pip install 'otel-quant[store]'"),
+        (("upload", "r", "s3://"), 1, "s3://: expected s3://BUCKET/PATH, gs://BUCKET/PATH, az://CONTAINER/PATH or file:///PATH"),
         (("upload", "r", "s3://b/y"), 1, "the package obstore is missing; pip install 'otel-quant[store]'"),
         (("upload", "nothing", "s3://b/y"), 1, "nothing: cannot be opened: No such file or directory; expected a recording"),
     ],

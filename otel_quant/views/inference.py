@@ -62,8 +62,9 @@ def _brief(result: results.InferenceResult) -> doc.Brief:
 
 def _is_lost_in_noise(model: results.ModelResult) -> bool:
     """Whether a ratio that no two processes of one model have is not known to be more than noise."""
-    ratio = model.latency and not model.latency.is_apart and model.latency.ratio
-    return bool(ratio) and abs(log(ratio)) > log1p(OF_PROCESSES)
+    latency = model.latency
+    ratio = None if latency is None or latency.is_apart else latency.ratio
+    return ratio is not None and abs(log(ratio)) > log1p(OF_PROCESSES)
 
 
 def result_text(

@@ -526,9 +526,9 @@ def rows_gathered_from_a_file() -> None:
     import numpy as np
 
     path = file_of(300_000_000)
-    mapped = np.memmap(path, np.uint8, "r")
-    mapped._mmap.madvise(mmap.MADV_RANDOM)
-    rows = mapped[: 4096 * 73_000].reshape(-1, 4096)
+    whole: Any = np.memmap(path, np.uint8, "r")
+    whole._mmap.madvise(mmap.MADV_RANDOM)
+    rows = whole[: 4096 * 73_000].reshape(-1, 4096)
     random = np.random.default_rng(0)
     with step("Read"):
         for _ in until():

@@ -38,7 +38,7 @@ from otel_quant.diagnosis.bounds import (
 )
 
 BLIND: Final = Path(blind_programs.__file__)
-FILES: Final = "|".join(re.escape(Path(each.__file__).name) for each in (verdict_programs, blind_programs))  # fmt: skip
+FILES: Final = "|".join(f"{each.__name__}.py" for each in (verdict_programs, blind_programs))
 MARK: Final = "| verdict | planted:"
 """Begins the table in docs/performance.md."""
 

@@ -67,6 +67,7 @@ class AskedModel(NamedTuple):
     default: AskedType | None = None  # Of modules that are not named
     named: Sequence[_NamedModules] = ()  # The first that has a module counts
     is_fake: bool = False  # Whether floats were written, rounded to what was asked for
+    is_second: bool = False  # Whether it is the second format of GPTQ
 
     def of(self, name: str) -> tuple[AskedType | None, bool]:
         """Returns what a module is asked to be, None for left out, and whether the configuration names it."""
@@ -79,7 +80,9 @@ class AskedModel(NamedTuple):
 _LEFT_OUT: Final = "ignore exclude exclude_modules modules_to_not_convert llm_int8_skip_modules"
 """Where configurations have what is left out."""
 
-_FORMATS: Final = ("", "gptq", "gemm")  # Of GPTQ and AWQ; others are of one kernel each
+_FORMATS: Final = ("", "gptq", "gptq_v2", "gemm")
+"""Of GPTQ, whose second one has zero points as they are, and AWQ; others are of one kernel each."""
+
 _SPARSE: Final = ("marlin", "sparse")  # Formats of compressed-tensors that are laid out otherwise
 
 
@@ -101,7 +104,9 @@ def asked_of(found: Mapping[str, Any], left_out: Iterable[str] = ()) -> AskedMod
     is_fake = _at(found, "export", "weight_format") == "fake_quantized" or (
         str(_at(found, "global_quant_config", "weight", "dtype")).endswith("float16")
     )
-    return AskedModel(method, read is not None or not method, default, rules, is_fake)
+    return AskedModel(
+        method, read is not None or not method, default, rules, is_fake, form == "gptq_v2"
+    )
 
 
 def _integer(value: Any) -> int:

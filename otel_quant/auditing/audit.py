@@ -15,6 +15,7 @@ from otel_quant.auditing.layers import CheckpointLayers
 from otel_quant.auditing.onnx_layers import OnnxLayers
 from otel_quant.auditing.results import Audit, Problems
 from otel_quant.auditing.scales import check_scales
+from otel_quant.schema.units import counted
 
 _MOST_FOLDERS: Final = 100
 _TICK: Final = 0.02  # Seconds by which the times of files may be behind the clock
@@ -77,7 +78,12 @@ def audit(
     elif against is not None:
         before = OnnxLayers(Path(against), asked_of({}), Problems()).bytes
     method, known, size = found.asked.method, found.asked.known, found.bytes
-    if known and found.layers and all(each.state != "quantized" for each in found.layers):
+    quantized = sum(each.state == "quantized" for each in found.layers)
+    if quantized and model.is_dir() and isinstance(found, CheckpointLayers) and not method:
+        what = f"has no quantization_config, and {counted(quantized, 'layer')} quantized"
+        if found.config:
+            problems.add("configuration", "config.json", what)
+    if known and found.layers and not quantized:
         asks = f"; its configuration asks for {method}" if method else ""
         what = f"has no quantized layer{asks}"
         problems.add("forgotten", "the model", what)

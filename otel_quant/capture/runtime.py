@@ -372,6 +372,7 @@ class Runtime:
             *self._process_sinks(),
             self._profiles_sink() if profiles else None,
             self._process_context_sink() if settings.process_context else None,
+            self._train_job_sink(info),
             recording,  # it has the ids of the spans
             *self._added_sinks,
         ]
@@ -446,6 +447,16 @@ class Runtime:
 
                 self._process_context = ProcessContextSink(self._ids_of)
         return self._process_context
+
+    @staticmethod
+    def _train_job_sink(info: RunInfo) -> Sink | None:
+        """Returns what reports the progress of a pod of Kubeflow Trainer, in the first of its ranks."""
+        if "KUBEFLOW_TRAINER_SERVER_URL" in os.environ and not (info.rank or PARENT.is_worker):
+            with FAULTS.kept_in("sink TrainJob"):
+                from otel_quant.export.train_job import TrainJobSink
+
+                return TrainJobSink(os.environ)
+        return None
 
     def _ids_of(self, item: StepInfo | CostedModel | None) -> SpanIds | None:
         return self._spans.ids_of(item) if self._spans is not None else None

@@ -28,11 +28,12 @@ from otel_quant.recordings.outside import outside_at, outside_of
 from otel_quant.recordings.outside import words_of as words_of_outside
 from otel_quant.schema import semconv, units
 from otel_quant.schema.code_lines import Place
+from otel_quant.schema.readings import ProfileStep
 from otel_quant.views.document import Brief, Facts, Lines, Part, Section
 from otel_quant.views.gpu_answer import gpu_sentences
 from otel_quant.views.gpu_devices import growing_on_gpus, nearest_to_its_limit
 from otel_quant.views.ranks import failed_by_another, job_sentences, ranks_in
-from otel_quant.views.steps import ShownProcess, memory_limit, process_name, subject_of
+from otel_quant.views.steps import ShownProcess, is_worker, memory_limit, process_name, subject_of
 from otel_quant.views.text import listed, phrase, printable, shortened
 
 BAD_STATES: Final = ("failed", "killed", "lost")
@@ -204,9 +205,10 @@ def _error(recording: model.Recording, subject: ShownProcess, is_below: bool) ->
     is_within = _is_within(recording)
     at = phrase("In {}, ", is_within and _where(recording, subject))
     is_killed = ending.process_signal not in (None, "SIGTERM")  # by which a pool ends its workers
-    if is_within and is_killed and (first is None or first.run is not run):
+    if is_within and (is_killed or first is None) and (first is None or first.run is not run):
         of = ending.process if run is None else process_name(recording, run)
-        yield f"{at}{of} was killed by {ending.process_signal}."
+        how = phrase("was killed by {}", is_killed and ending.process_signal) or "died"
+        yield f"{at}{of} {how}."
         is_below, at = False, ""
     if first is not None:
         step = [] if is_below else first.steps[-1:]
@@ -260,6 +262,7 @@ def _failed(recording: model.Recording, run: model.RecordedRun) -> str:
     """Returns which run failed; empty for the program itself, whose name is in the line above."""
     is_own = recording.launcher is not None and run.parent_pid == recording.launcher
     is_single = len(recording.runs) == 1 and not has_exit_code(run.error)
+    is_single &= not is_worker(recording, run)
     if (is_own or is_single) and recording.state == "failed":
         return ""
     how = "was killed by" if run.state == "killed" else "failed with"
@@ -338,7 +341,8 @@ def _growing(recording: model.Recording, subject: ShownProcess) -> Iterator[str]
 
 def whose(recording: model.Recording, peak: summary.KnownValue) -> str:
     """Returns which of several processes a peak is of."""
-    if len({run.process for run in recording.runs}) < 2:
+    is_only = len({run.process for run in recording.runs}) < 2
+    if is_only and not any(is_worker(recording, run) for run in recording.runs):
         return ""
     is_own = peak.source not in ("launcher", "ending")
     if is_own and peak.run and (peak.step is None or peak.step in peak.run.steps):
@@ -474,11 +478,16 @@ def _written(recording: model.Recording, subject: ShownProcess) -> Iterator[str]
         yield f"It {did}."
     # The path is known before the model is written: of steps that lead to one, the last tells.
     ended = [each for each in subject.steps if each.run.state == "ended"]
-    errors = {
-        listed(each.step.attributes.get(semconv.OUTPUT_PATH, "")): each.step.error
+    last = {
+        listed(each.step.attributes.get(semconv.OUTPUT_PATH, "")): each.step
         for each in sorted(ended, key=attrgetter("end"))
     }
-    names = (name for name, error in errors.items() if name and error is None)
+    # A calibration writes none: the program has exited in it.
+    names = (
+        name
+        for name, step in last.items()
+        if name and step.error is None and step.kind != ProfileStep.CALIBRATION
+    )
     if paths := [units.cut(name, headline.LONGEST_NAME) for name in names]:
         shown, more = ", ".join(paths[:_MOST_PATHS]), len(paths[_MOST_PATHS:])
         yield f"Models written: {shown}{phrase(' and {:,} more', more, int)}."
@@ -554,8 +563,9 @@ def _ending_of(recording: model.Recording) -> model.Ending:
 
 def _is_within(recording: model.Recording) -> bool:
     """Whether another process than the program was killed or failed, not the only one that a shell has started."""
-    is_other = _ending_of(recording).process is not None
-    return is_other and len({run.process for run in recording.runs}) > 1
+    is_other, run = _ending_of(recording).process is not None, _run_of_ending(recording)
+    is_only = len({run.process for run in recording.runs}) < 2
+    return is_other and not (is_only and (run is None or not is_worker(recording, run)))
 
 
 def _run_of_ending(recording: model.Recording) -> model.RecordedRun | None:

@@ -21,7 +21,7 @@ raise ValueError("the real reason")
 """
 
 PROCESSES = """
-import multiprocessing, os, sys, time
+import contextlib, multiprocessing, os, sys, time
 from concurrent.futures import ProcessPoolExecutor
 import otel_quant
 
@@ -42,12 +42,15 @@ def chained(number):
 def killed(number):
     with otel_quant.step("Calibration"): time.sleep(.3); os.kill(os.getpid(), 9)
 
+def left(number):
+    with otel_quant.step("Calibration"): time.sleep(.3); os._exit(3)
+
 def device():
     raise ValueError("no such device")
 
 if __name__ == "__main__":
-    start, work, how = sys.argv[1:]
-    with otel_quant.step("Load"): pass
+    start, work, how, *alone = sys.argv[1:]
+    with contextlib.nullcontext() if alone else otel_quant.step("Load"): pass
     context, work = multiprocessing.get_context(start), globals()[work]
     if how == "pool":
         with context.Pool(2) as pool: pool.map(work, [5])
@@ -58,7 +61,7 @@ if __name__ == "__main__":
     process = context.Process(target=work, args=(5,))
     process.start()
     process.join()
-    if how == "exits": sys.exit(process.exitcode)
+    if how == "exits": sys.exit(bool(process.exitcode))
     with otel_quant.step("Export"): raise OSError("another reason")
 """
 
@@ -108,9 +111,12 @@ def test_a_step_whose_exception_was_caught_is_not_where_a_program_failed(
         ("fork killed executor", "In Calibration, worker n was killed by SIGKILL."),
         (
             "spawn inside initializer",
-            "worker n failed with ValueError: no such device, at device (q.py:24).",
+            "worker n failed with ValueError: no such device, at device (q.py:27).",
         ),
         ("fork chained pool", CHAINED),
+        ("spawn inside exits alone", INSIDE),  # the program itself has no step
+        ("fork killed exits alone", "In Calibration, worker n was killed by SIGKILL."),
+        ("fork left exits alone", "In Calibration, worker n died."),
     ],
 )
 def test_the_failure_of_a_worker_stands_before_the_programs(
@@ -146,7 +152,7 @@ def test_a_failure_that_the_program_may_have_survived_is_not_the_reason(launched
     first, second, third = first_lines(launched, PROCESSES, "fork", "inside", "raises")
     assert (first, second) == (
         "q.py failed with exit code 1 after x in Export.",
-        "OSError: another reason, at <module> (q.py:40).",
+        "OSError: another reason, at <module> (q.py:43).",
     )
     assert third.startswith("Before that, worker n failed with ValueError: bad shard, ")
 
@@ -221,3 +227,11 @@ def test_a_script_without_a_main_guard_has_its_workers_error(launched: Launched)
     pytest.importorskip("torch")
     _, second, _ = first_lines(launched, NO_GUARD)
     assert second.startswith("In Calibration, worker n failed with RuntimeError: An attempt")
+
+
+def test_an_exception_without_a_message_has_the_line_of_the_program(launched: Launched) -> None:
+    script = "import otel_quant, queue\nwith otel_quant.step('Calibration'):\n    queue.Queue().get(timeout=.01)\n"
+    second = first_lines(launched, script)[1]
+    assert re.sub(r":\d+\), ", "), ", second) == (
+        "_queue.Empty: raised at get (queue.py), at <module> (q.py:3)."
+    )

@@ -48,7 +48,6 @@ def onnx(method: str, named: str, collect: str) -> Any:
     channels = {**written, semconv.PER_CHANNEL: True, semconv.CALIBRATION_METHOD: method}
     counts = {
         semconv.CALIBRATION_ITEM_COUNT: 96,
-        **asked,
         semconv.CALIBRATION_METHOD: named,
         semconv.CALIBRATION_SAMPLE_COUNT: 3,
     }

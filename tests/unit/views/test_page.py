@@ -115,13 +115,14 @@ def test_the_page_of_a_successful_run_has_its_end_peak_duration_and_output(tmp_p
 
 def test_a_model_is_not_written_whose_last_step_has_failed(tmp_path: Path) -> None:
     process = RecordedFolder(tmp_path / "r").process().begin()
-    for at, path, error in (
-        (1, "a", None),
-        (2, "b", "SystemExit"),
-        (3, "c", "ValueError"),
-        (4, "c", None),
+    for at, name, path, error in (
+        (1, "Export", "a", None),
+        (2, "Export", "b", "SystemExit"),
+        (3, "Export", "c", "ValueError"),
+        (4, "Export", "c", None),
+        (5, "Calibration", "d", None),  # in which sys.exit() has ended the program
     ):
-        step = process.step("Calibration", at, attributes={semconv.OUTPUT_PATH: path})
+        step = process.step(name, at, attributes={semconv.OUTPUT_PATH: path})
         process.close(step, at + 0.5, **({"error": error} if error else {}))
     process.end(6)
     assert answer(render(read(tmp_path / "r")))[-1] == "Models written: a, c."

@@ -16,6 +16,7 @@ from modelopt.torch.export import export_hf_checkpoint
 from ort import write_model
 from transformers import AutoModelForCausalLM
 from watched import in_every_way, write_tiny
+from written_onnx import note
 
 warnings.simplefilter("ignore")
 SAMPLE = torch.randn(4, 64, generator=torch.Generator().manual_seed(1))
@@ -69,6 +70,7 @@ def onnx_file() -> torch.Tensor:
             "float.onnx", quantize_mode="int8", calibration_data={"x": samples}, output_path=f"{method}.onnx",
             calibration_method=method, calibration_eps=["cpu"], high_precision_dtype="fp32",
         )  # fmt: skip
+        note(f"{method}.onnx", "onnx_file")
     return torch.tensor(Path("max.onnx").stat().st_size)
 
 

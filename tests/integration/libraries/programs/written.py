@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
+from weights import Weights, groups, note_weights
 
 Model = TypeVar("Model", bound=torch.nn.Module)
-
-
-class Weights(NamedTuple):
-    """How one weight was quantized."""
-
-    type: str
-    bits: int
-    granularity: str  # What has a scale of its own
-    block_size: int | None
-    symmetric: bool | None  # Whether no zero point is another than 0; None without integers
 
 
 def note(model: Model, way: str = "") -> Model:
     """Writes down what the weights of a model are that was quantized in some way, else that of the function that calls."""
     note_weights(weights_in(model), way or sys._getframe(1).f_code.co_name)
     return model
-
-
-def note_weights(found: list[Weights], way: str) -> None:
-    """Writes down what weights are."""
-    with Path("written.jsonl").open("a") as file:
-        file.write(json.dumps([way, [each._asdict() for each in found]]) + "\n")
 
 
 def weights_in(model: torch.nn.Module) -> list[Weights]:
@@ -70,19 +53,14 @@ def _integers(codes: Any, scale: Any, zero: Any) -> Weights:
     """Returns what codes are, by their range; `scale` has one value for each group of them."""
     bits = 1 + max(int(codes.max()).bit_length(), (-1 - int(codes.min())).bit_length())
     is_symmetric = zero is None or not bool(zero.any())
-    return Weights(f"int{bits}", bits, *_groups(codes.numel(), codes.shape[0], scale), is_symmetric)
-
-
-def _groups(count: int, rows: int, scale: Any) -> tuple[str, int | None]:
-    number = scale.numel()
-    if number in (1, rows):
-        return ("tensor" if number == 1 else "channel"), None
-    return "group", count // number
+    return Weights(
+        f"int{bits}", bits, *groups(codes.numel(), codes.shape[0], scale.numel()), is_symmetric
+    )
 
 
 def _floats(codes: Any, rows: int, scale: Any) -> Weights:
     bits = torch.finfo(codes.dtype).bits
-    return Weights(f"float{bits}", bits, *_groups(codes.numel(), rows, scale), None)
+    return Weights(f"float{bits}", bits, *groups(codes.numel(), rows, scale.numel()), None)
 
 
 def _of_torch(weight: Any) -> Weights:
@@ -118,7 +96,7 @@ def _of_quanto(weight: Any) -> Weights:
     if not hasattr(weight, "_shift"):
         return _integers(codes, scale, None)
     bits = int(codes.max()).bit_length()
-    return Weights(f"int{bits}", bits, *_groups(codes.numel(), weight.shape[0], scale), None)
+    return Weights(f"int{bits}", bits, *groups(codes.numel(), weight.shape[0], scale.numel()), None)
 
 
 def _of_4bit(weight: Any) -> Weights | None:

@@ -550,3 +550,18 @@ def test_probabilities_are_not_compared_with_what_they_are_made_of(tmp_path: Pat
     assert (
         result.accuracy.problem == "a Softmax or Sigmoid makes output 'y' of one of the two alone"
     )
+
+
+def test_a_sigmoid_is_compared_with_the_hard_sigmoid_in_its_place(tmp_path: Path) -> None:
+    drawn = np.random.default_rng(0).standard_normal((16, 8, 3, 3)).astype(np.float32)
+    for name, op_type in (("float", "Sigmoid"), ("made", "HardSigmoid")):
+        model = model_of_text(_PROBABILITIES % op_type, w=drawn / 9, four=np.float32(4))
+        onnx.save(model, tmp_path / f"{name}.onnx")
+    fed = Samples().get_next()
+    np.savez(tmp_path / "data.npz", **fed)
+    [result] = _compared(tmp_path, "made")
+    floats, made = (
+        _run(onnx.load(tmp_path / f"{name}.onnx"), ["y"], fed)[0] for name in ("float", "made")
+    )
+    assert result.accuracy is not None
+    assert (result.accuracy.problem, result.accuracy.lowest_sqnr) == ("", _sqnr(floats, made))

@@ -19,8 +19,8 @@ from otel_quant.inference.accuracy_findings import FINDINGS
 from otel_quant.inference.arrays import saved_arrays
 from otel_quant.inference.fix.fix_results import sidecar
 from otel_quant.inference.model_process import ModelError, ModelProcess
-from otel_quant.inference.onnx_findings import CPU, OnnxEvidence, ran_in
-from otel_quant.inference.onnx_kernels import FileGraph, Part, RanGraph, placed, read_profile
+from otel_quant.inference.onnx_findings import OnnxEvidence, ran_in
+from otel_quant.inference.onnx_kernels import CPU, FileGraph, Part, RanGraph, placed, read_profile
 from otel_quant.inference.outputs import PROBABILITIES
 from otel_quant.inference.results import Accuracy, Ran, TensorError, alike_inputs, tensor_text
 from otel_quant.inference.rounds import MeasuredModel

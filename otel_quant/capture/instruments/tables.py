@@ -139,9 +139,9 @@ _library(
     Hook(_DEBUG, "compute_activation_error", STEP, ProfileStep.MODEL_EVALUATION, after="libraries:of_activations"),
     Hook(_DEBUG, "compute_weight_error", STEP, ProfileStep.MODEL_EVALUATION, after="libraries:of_weights"),
     # Entry points: their arguments describe the steps, and their models are costed.
-    Hook(f"{_ORT}.quantize", "quantize_static", ENTRY_POINT, config=ALL, models=_MODELS, leaves=_LEAVES),
+    Hook(f"{_ORT}.quantize", "quantize_static", ENTRY_POINT, config=ALL, models=_MODELS, after=NOTE_WEIGHTS, leaves=_LEAVES),
     Hook(f"{_ORT}.quantize", "quantize_dynamic", ENTRY_POINT, config=ALL, models=_MODELS),
-    Hook(f"{_ORT}.quantize", "quantize", ENTRY_POINT, config=ALL, models=_MODELS),
+    Hook(f"{_ORT}.quantize", "quantize", ENTRY_POINT, config=ALL, models=_MODELS, after=NOTE_WEIGHTS),
 )  # fmt: skip
 
 

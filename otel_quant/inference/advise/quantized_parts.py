@@ -137,8 +137,9 @@ class QuantizedParts:
     def _is_joined(self, own: of.TensorFile, name: str) -> bool:
         """Whether a tensor is between a contraction and what a quantizer has taken together with that, as Quark a LeakyRelu."""
         maker = own.makers.get(name)
-        is_between = maker is not None and len(own.readers[name]) == 1
-        return is_between and maker.op_type in of.CHANNELS and self._is_taken(own, maker, ())
+        if maker is None or len(own.readers[name]) > 1 or maker.op_type not in of.CHANNELS:
+            return False
+        return self._is_taken(own, maker, ())
 
     def _constants(self, own: of.TensorFile, node: Any) -> Iterator[_Constant]:
         """Yields the quantized constants of a node in floats: the float model's, of a bias the same as it is."""

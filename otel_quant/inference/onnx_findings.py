@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from otel_quant.cost import graph
 from otel_quant.cost.graph import QDQ, Fusion, TypedNode, Value, dtypes, obstacles, printable
 from otel_quant.inference.findings import Findings, Found
-from otel_quant.inference.onnx_kernels import FileGraph, Part, Placed
+from otel_quant.inference.onnx_kernels import CPU, FileGraph, Part, Placed
 from otel_quant.inference.results import BackendKernel, TensorError, grouped, has_few_bits
 from otel_quant.schema.units import counted, joined, share_text
 
@@ -357,7 +357,6 @@ def _channel_axis(dequantizer: TypedNode | None) -> int:
     return axis % len(shape) if isinstance(axis, int) and shape else 0
 
 
-CPU: Final = "CPUExecutionProvider"
 _MEMCPY: Final = frozenset({"MemcpyFromHost", "MemcpyToHost"})
 
 _DOES: Final[Mapping[str, str]] = {

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.diagnosis.growth import median
 from otel_quant.format.event_file import BENCH, INFERENCE
@@ -75,6 +75,7 @@ def _parts(recording: model.Recording, subject: steps.ShownProcess) -> Iterator[
         doc.Section("Over time", list(_curves(recording, subject, charts))),
         *(doc.Section(title, [each] if each.rows else []) for title, each in tables.items()),
         doc.Section("Accuracy of layers", accuracy_tables(recording)),
+        doc.Section("Calibration", list(_calibrations(recording))),
         doc.Section("Python lines", page_parts(stacks, recording.duration) if stacks else []),
         doc.Section("Processes", [*rank_tables(ranks_in(recording)), *process_tables]),
         doc.Section("Models", list(model_parts(recording, with_layers=True))),
@@ -115,6 +116,49 @@ def _meters(
 
 
 _LONGEST_NAME: Final = 120
+
+# --- calibration --------------------------------------------------------------------------
+
+_MOST_OBSERVED: Final = 20
+_Observed: TypeAlias = Mapping[str, Any]  # Attributes of a layer
+
+_OBSERVED: Final = (
+    doc.Column[_Observed]("Layer", None, lambda each: cut(str(each.get(semconv.CALIBRATION_LAYER)), _LONGEST_NAME)),
+    doc.Column[_Observed]("Samples", "", lambda each: each.get(semconv.CALIBRATION_LAYER_SAMPLES)),
+    doc.Column[_Observed]("Tokens", "", lambda each: each.get(semconv.CALIBRATION_LAYER_TOKENS)),
+    doc.Column[_Observed]("Finite", None, lambda each: each.get(semconv.CALIBRATION_LAYER_FINITE)),
+    doc.Column[_Observed]("Not finite from sample", "", lambda each: each.get(semconv.CALIBRATION_LAYER_SAMPLE)),
+    doc.Column[_Observed]("Growth", "x", lambda each: each.get(semconv.CALIBRATION_LAYER_GROWTH), title="times by which its range grew in the last tenth of the samples"),
+    doc.Column[_Observed]("Last growth", "", lambda each: each.get(semconv.CALIBRATION_LAYER_SETTLED), title="the sample after which its range grew by 1 % at most"),
+)  # fmt: skip
+
+
+def _calibrations(recording: model.Recording) -> Iterator[doc.Table]:
+    """Yields what reached the layers of each step that has calibrated."""
+    for run in recording.runs:
+        names, layers = (
+            {it.index: it.name for it in run.steps},
+            defaultdict[int, list[_Observed]](list),
+        )
+        for kind, event in run.events:
+            if kind == "layer.observed" and event.get("index") in names:
+                layers[event["index"]].append(event.get("attributes", {}))
+        for index, those in layers.items():
+            title = (
+                f"What reached the layers of {cut(names[index], _LONGEST_NAME)}, the worst first"
+            )
+            rows, name = sorted(those, key=_doubt), f"calibration-{run.process}-{index}"
+            table = doc.Table.of(_OBSERVED, rows, known_only=True, id=name, title=title)
+            yield table.first(_MOST_OBSERVED, "layer")
+
+
+def _doubt(layer: _Observed) -> tuple[bool, float, float]:
+    """Sorts layers: those that are not finite first, then by few tokens, then by growth."""
+    samples = layer.get(semconv.CALIBRATION_LAYER_SAMPLES, 0)
+    tokens = layer.get(semconv.CALIBRATION_LAYER_TOKENS, samples)
+    is_finite = layer.get(semconv.CALIBRATION_LAYER_FINITE, True)
+    return is_finite, tokens, -layer.get(semconv.CALIBRATION_LAYER_GROWTH, 0.0)
+
 
 # --- processes ----------------------------------------------------------------------------
 

@@ -199,14 +199,14 @@ def _observers_in(model: Any) -> dict[str, Any]:
     bases = [_found(each) for each, (name, _) in _METHODS.items() if name == "__call__"]
     classes, found = tuple(filter(None, bases)), dict[str, Any]()
     nodes = getattr(getattr(model, "graph", None), "nodes", ())
-    called = (each for each in nodes if each.op == "call_module" and each.args)
-    of = {str(each.target): each.args[0] for each in called}
+    of = {str(each.target): each for each in nodes if each.op == "call_module" and each.args}
     for path, each in model.named_modules() if classes else ():
         is_off = getattr(each, "_disabled", False) or getattr(each, "_dynamic", False)
         if isinstance(each, classes) and not is_off:
             name = _name_of(of[path]) if path in of else _layer_of(path)
             if name is not None:
-                found[path if name in found else name] = each
+                second = path if path.startswith(name) else f"{name}.{path}"
+                found[second if name in found else name] = each
     return found
 
 
@@ -219,12 +219,15 @@ def _layer_of(path: str) -> str | None:
     return ".".join(parts) or path
 
 
-def _name_of(node: Any) -> str | None:
-    """Returns the layer whose result an observer of a graph has; None for weights."""
-    modules = list(node.meta.get("nn_module_stack", {}).values())
-    if node.op == "get_attr":
-        return None
-    return str(node.target if node.op == "call_module" else modules[-1][0] if modules else node)
+def _name_of(observer: Any) -> str | None:
+    """Returns the innermost layer that an observer of a graph is behind or before; None for one of weights."""
+    source = observer.args[0]
+    if source.op in ("get_attr", "call_module"):
+        return str(source.target) if source.op == "call_module" else None
+    around = (it for it in (source, *observer.users) if it.op == "call_function")
+    stacks = [list(it.meta.get("nn_module_stack", {}).values()) for it in around]
+    innermost = max(stacks, key=len, default=[])
+    return str(innermost[-1][0] if innermost else source)
 
 
 # --- libraries that hook layers -----------------------------------------------------------

@@ -148,6 +148,6 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
     ]
 
 
-@pytest.mark.parametrize("way", ["fp8", "gptq"])
+@pytest.mark.parametrize("way", ["fp8", "gptq", "awq"])
 def test_what_calibration_has_not_seen_is_found(program: Program, way: str) -> None:
     check_seen(program, "llmcompressor", way, script="seen_llm.py")

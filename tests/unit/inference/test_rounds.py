@@ -72,7 +72,10 @@ BUSY = "the machine was busy, so the ratio is in doubt"
         # Its fastest runs are 3 times as slow, and half of them 10 times.
         (of_cpu("a", 9, 3, waits=42), of_cpu("b", 3, 1), (3, True, "", True, True)),
         (of_cpu("a", 3, 3, waits=42, threads=2), of_cpu("b", 3, 1), (8, False, BUSY, False, True)),
-        (of_cpu("a", 9, 3, waits=42, threads=2), of_cpu("b", 3, 1), (10, True, "", False, True)),
+        # At least the smaller one of the two is true, if both tell the models apart.
+        (of_cpu("a", 9, 3, waits=42, threads=2), of_cpu("b", 3, 1), (3, True, "", False, True)),
+        (of_cpu("a", 20, 20, threads=2), of_cpu("b", 60, 60, waits=60), (1 / 3, True, "", False, True)),
+        (of_cpu("a", 0.9, 3, waits=42, threads=2), of_cpu("b", 3, 1), (7.3, False, BUSY, False, True)),
         # They wait rather than compute.
         (of_cpu("a", 60, 0.5), of_cpu("b", 60, 0.1),
          (1, False, "processes of one model differ by up to 8.0 %", False, False)),

@@ -149,6 +149,18 @@ def text_of(path: Path, most: int = -1) -> str:
         return ""
 
 
+KILLS: Final = "oom_kill"
+GROUP_KILLS: Final = "oom_group_kill"
+"""What the kernel counts: processes that it has ended for want of memory, and groups of which it
+has ended every process at once (``memory.oom.group``)."""
+
+
+def oom_counts(counter: Path) -> dict[str, int]:
+    """Returns what a counter has of kills; nothing if it cannot be read or the kernel is too old."""
+    found = (line.partition(" ") for line in text_of(counter).splitlines())
+    return {key: int(value) for key, _, value in found if key in (KILLS, GROUP_KILLS)}
+
+
 def number_in(status: bytes, key: bytes) -> int | None:
     """Returns the number (of sizes in KiB) after a key, which begins with a line feed, in a file ``status``."""
     at = status.find(key)  # takes a tenth of a regular expression's time

@@ -88,17 +88,9 @@ def read_checkpoint(path: Path, problems: Problems) -> Checkpoint:
         tensors.update(found)
     if index is not None and placed:
         _check_total(index, sum(each.size for each in tensors.values()), whole, problems)
-        for name in {file.name for file in folder.glob(_FILES)}.difference(placed.values()):
-            if name == _SINGLE:
-                problems.add(
-                    "doubled", name, "is beside the shards, and transformers loads it instead"
-                )
-            elif _SHARD.search(name):
-                problems.add("note", name, "is a shard that the index does not name")
+        _check_others(folder, files, problems)
         _check_times(index, files, problems)
-    config = _json(folder / "config.json")
-    if not config and (folder / "config.json").exists():
-        problems.add("file", "config.json", "cannot be read: it is truncated, or no JSON object")
+    config = _json(folder / "config.json", problems)
     return Checkpoint(tensors, whole, config, _quantization(folder, config))
 
 
@@ -118,13 +110,15 @@ def _files_without_index(path: Path, problems: Problems) -> list[Path]:
     return files
 
 
-def _json(path: Path) -> Mapping[str, Any]:
-    """Returns what a JSON file has; nothing where there is none, or no object in it."""
+def _json(path: Path, problems: Problems | None = None) -> Mapping[str, Any]:
+    """Returns what a JSON file has; nothing where there is none, or no object in it, and adds that it cannot be read."""
     try:
         if path.stat().st_size > _MOST_OTHER:
             return {}
         found = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
+        if problems is not None and path.exists():
+            problems.add("file", path.name, "cannot be read: it is truncated, or no JSON")
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -166,6 +160,16 @@ def _compare(file: str, names: Any, placed: Mapping[str, str], problems: Problem
         problems.add("missing", name, f"is in the index, and not in {file}")
     for name in strange:
         problems.add("orphaned", name, f"is in {file}, and not in the index")
+
+
+def _check_others(folder: Path, files: Iterable[Path], problems: Problems) -> None:
+    """Finds files of tensors beside those that an index names."""
+    for name in sorted(each.name for each in {*folder.glob(_FILES)}.difference(files)):
+        if name == _SINGLE:
+            what = "is beside the shards, and transformers loads it instead"
+            problems.add("doubled", name, what)
+        elif _SHARD.search(name):
+            problems.add("note", name, "is a shard that the index does not name")
 
 
 def _check_times(index: Path, files: Iterable[Path], problems: Problems) -> None:

@@ -39,7 +39,11 @@ def _pread(descriptor: int, size: int, offset: int) -> bytes:
 
 
 def read_kept(
-    path: str, *, may_be_empty: bool = False, pread: Callable[[int, int, int], bytes] = _pread
+    path: str,
+    flags: int = os.O_RDONLY,
+    *,
+    may_be_empty: bool = False,
+    pread: Callable[[int, int, int], bytes] = _pread,
 ) -> bytes:
     """Reads a kernel file of at most 16 kB, and keeps it open for the next reading."""
     descriptor = _OPEN.get(path)
@@ -58,7 +62,7 @@ def read_kept(
         forget(path)
     if len(_OPEN) >= _MOST_OPEN:
         return read_proc(path)
-    descriptor = open_apart(path, os.O_RDONLY)
+    descriptor = open_apart(path, flags)
     if descriptor in _OPEN.values():
         _OPEN.clear()  # the program has closed them: this number would be read for another file
     try:
@@ -72,12 +76,14 @@ def read_kept(
 
 
 def write_process(pid: int, name: str, content: bytes) -> None:
-    """Writes to a file about a process."""
-    descriptor = open_apart(f"/proc/{pid or 'self'}/{name}", os.O_WRONLY)
-    try:
+    """Writes to a file about a process, and keeps it open for the next time."""
+
+    def write(descriptor: int, *_: int) -> bytes:
         os.write(descriptor, content)
-    finally:
-        os.close(descriptor)
+        return b""
+
+    path = f"/proc/{pid or 'self'}/{name}"
+    read_kept(path, os.O_WRONLY, may_be_empty=True, pread=write)
 
 
 def forget_processes_but(pids: Collection[int]) -> None:

@@ -22,7 +22,9 @@ _CALLS: Final = {
 }
 """By the name of a function of torch, or of the module time. Of onnxruntime ``run`` waits."""
 
-_WITH: Final = "BEFORE_WITH"  # Up to Python 3.13: it calls __enter__, which is loaded first since then
+_WITH: Final = (
+    "BEFORE_WITH"  # Up to Python 3.13: it calls __enter__, which is loaded first since then
+)
 _WITHS: Final = {dis.opmap.get(each) for each in (_WITH, "LOAD_SPECIAL")}
 _NO_NAMES: Final = ("LOAD_CONST", "LOAD_SPECIAL", "LOAD_SMALL_INT")
 _MOST: Final = 2_000

@@ -81,6 +81,7 @@ def _answers(
     on_gpus = growing_on_gpus(recording, subject.steps)
     return {
         "error": failed_by_another(recording) or list(_error(recording, subject, is_below)),
+        "threads": list(_dead_threads(recording)),
         "continued": list(_continued(recording)),
         "audit": [
             f"What was written is not as asked for: {path}: {text}."
@@ -115,7 +116,7 @@ def brief(recording: model.Recording) -> Brief:
     by_kind = _answers(recording, subject, is_below=True)
     to_try = (each for each in by_kind["bounds"] if _TO_TRY in each)
     to_change = [*by_kind["calibration"], *by_kind["growing"], *to_try]
-    wrong = [*by_kind["error"], *by_kind["audit"]]
+    wrong = [*by_kind["error"], *by_kind["threads"], *by_kind["audit"]]
     telling = [*wrong, *to_change, *chain(*map(by_kind.__getitem__, _TELLING))]
     how = f"{outcome(recording, subject)}."
     if recording.state == "ended":
@@ -209,11 +210,10 @@ def _error(recording: model.Recording, subject: ShownProcess, is_below: bool) ->
     ending, run = _ending_of(recording), _run_of_ending(recording)
     is_within = _is_within(recording)
     at = phrase("In {}, ", is_within and _where(recording, subject))
-    is_killed = ending.process_signal not in (None, "SIGTERM")  # by which a pool ends its workers
-    if is_within and (is_killed or first is None) and (first is None or first.run is not run):
+    killer = phrase("{}", ending.process_signal).replace("SIGTERM", "")  # a pool ends workers so
+    if is_within and (first is None or (killer and first.run is not run)):
         of = ending.process if run is None else process_name(recording, run)
-        how = phrase("was killed by {}", is_killed and ending.process_signal) or "died"
-        yield f"{at}{of} {how}."
+        yield f"{at}{of} {phrase('was killed by {}', killer) or 'died'}."
         is_below, at = False, ""
     if first is not None:
         step = [] if is_below else first.steps[-1:]
@@ -223,10 +223,24 @@ def _error(recording: model.Recording, subject: ShownProcess, is_below: bool) ->
     failed = [each.step for each in subject.steps if each.step.error is not None]
     if first is None and has_ended:
         yield from _survived([each for each in failed if not is_unfinished(each)])
-    if still_open := [_named(each.name) for each in failed if is_unfinished(each)]:
-        yield f"Not ended when the program did: {_listed(still_open)}."
+    yield from _not_ended(failed)
     if not has_ended:
         yield from _before(recording, every, first)
+
+
+def _not_ended(failed: Sequence[model.RecordedStep]) -> Iterator[str]:
+    """Yields which steps were still open when their run ended."""
+    if still_open := [_named(each.name) for each in failed if is_unfinished(each)]:
+        yield f"Not ended when the program did: {_listed(still_open)}."
+
+
+def _dead_threads(recording: model.Recording) -> Iterator[str]:
+    """Yields which threads an exception has ended, but for those of which a step tells it."""
+    steps = [each.step for each in model.steps_in(recording) if each.step.error is not None]
+    for run in recording.runs:
+        text = str({**run.last_read, **run.attributes}.get(semconv.RUN_DEAD_THREAD, ""))
+        if text and not any(f"{each.error}: {each.error_message}" in text for each in steps):
+            yield f"Thread {text}."
 
 
 def _before(

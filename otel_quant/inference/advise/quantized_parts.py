@@ -6,6 +6,7 @@ node that is left quantizes it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from math import inf
 from pathlib import Path
@@ -50,6 +51,7 @@ _FORCES: Final = "quark.onnx"
 _ALIKE: Final = 8.0
 """dB from which constants are the float model's: one scale for channels of other ranges may leave no more."""
 
+_SCOPE: Final = re.compile(r"'([^']*)'")
 _HANDED_ON: Final = frozenset({"DequantizeLinear", "Identity", "QuantizeLinear"})
 _OPERANDS: Final = 2  # Before the bias
 
@@ -135,8 +137,9 @@ class QuantizedParts:
     def _is_joined(self, own: of.TensorFile, name: str) -> bool:
         """Whether a tensor is between a contraction and what a quantizer has taken together with that, as Quark a LeakyRelu."""
         maker = own.makers.get(name)
-        is_between = maker is not None and len(own.readers[name]) == 1
-        return is_between and maker.op_type in of.CHANNELS and self._is_taken(own, maker, ())
+        if maker is None or len(own.readers[name]) > 1 or maker.op_type not in of.CHANNELS:
+            return False
+        return self._is_taken(own, maker, ())
 
     def _constants(self, own: of.TensorFile, node: Any) -> Iterator[_Constant]:
         """Yields the quantized constants of a node in floats: the float model's, of a bias the same as it is."""
@@ -180,6 +183,17 @@ class QuantizedParts:
             for result in (*node.reads, *node.makes):
                 near.setdefault(self.sources[result], set()).add(node.name)
         return {frozenset(each) for each in near.values() if each <= self.growth.keys()}
+
+    def modules(self, names: Sequence[str]) -> list[str]:
+        """Returns the modules of PyTorch that nodes were exported from; nothing where not each has one."""
+        scopes = [
+            _SCOPE.findall(entry.value)
+            for name in names
+            for entry in self._base.named[name].metadata_props
+            if entry.key == "pkg.torch.onnx.name_scopes"
+        ]
+        found = [each[-2] for each in scopes if each[-2:-1] not in ([], [""])]
+        return list(dict.fromkeys(found)) if len(found) == len(names) else []
 
     def with_errors(self, *, as_inputs: bool) -> of.TensorFile:
         """Returns the model with the error of each part as an output; or in floats, with inputs that are added there."""

@@ -235,3 +235,59 @@ def test_an_exception_without_a_message_has_the_line_of_the_program(launched: La
     assert re.sub(r":\d+\), ", "), ", second) == (
         "_queue.Empty: raised at get (queue.py), at <module> (q.py:3)."
     )
+
+
+WITH_TEXT = """
+import multiprocessing, subprocess, sys, otel_quant
+def leave(): sys.exit("no such model --token=abcdef123456")
+if __name__ == "__main__":
+    how = sys.argv[1]
+    if how != "without a step":
+        with otel_quant.step("Load"): pass
+    if how == "child": subprocess.run([sys.executable, "-c", "import otel_quant, sys; sys.exit('the child')"])
+    if how in ("fork", "spawn"):
+        process = multiprocessing.get_context(how).Process(target=leave)
+        process.start()
+        process.join()
+        sys.exit(process.exitcode)
+    leave()
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "who"),
+    [("without a step", ""), ("step", ""), ("child", ""), ("fork", "worker n failed with ")],
+)
+def test_the_text_that_a_program_exits_with_is_its_error(
+    launched: Launched, how: str, who: str
+) -> None:
+    first, second, third = first_lines(launched, WITH_TEXT, how)
+    assert first == "q.py failed with exit code 1 after x."
+    assert second == f"{who}SystemExit: no such model --token=***, at leave (q.py:3)."
+    assert third.startswith("Before that, worker n failed with SystemExit: the child") == (
+        how == "child"
+    )
+
+
+THREAD = """
+import otel_quant, queue, sys, threading
+def produce():
+    with otel_quant.step("Shard"):
+        if len(sys.argv) > 1: raise ValueError("bad image")
+    raise ValueError("bad image")
+threading.Thread(target=produce, name="producer").start()
+try:
+    with otel_quant.step("Calibration"): queue.Queue().get(timeout=.5)
+except queue.Empty: pass
+"""
+
+
+@pytest.mark.parametrize("is_in_step", [False, True])
+def test_a_thread_that_an_exception_has_ended_is_told_once(
+    launched: Launched, is_in_step: bool
+) -> None:
+    lines = first_lines(launched, THREAD, *["x"] * is_in_step)
+    told = [line for line in lines if line.startswith("Thread ")]
+    assert lines[0].startswith("q.py finished in ")
+    died = "Thread producer died of ValueError: bad image, at produce (q.py:6)."
+    assert told == ([] if is_in_step else [died])

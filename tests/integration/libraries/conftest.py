@@ -94,7 +94,7 @@ _SEEN_OF_LLM = {
     "nothing": "",
     "dead": "2 of 4 experts of layer 1 saw no token: 2, 3",
     "nan": r"the first value that is not finite is at model.layers.0.self_attn.q_proj, sample 17, then at \d+ other layers",
-    "late": _SEEN["late"].replace("10 of 10", r"1\d of 32").replace(r"[34]\d", r"\d\d"),
+    "late": _SEEN["late"].replace("10 of 10", r"\d+ of \d+").replace(r"[34]\d", r"\d\d"),
 }
 _SEEN_BY = {"seen.py": _SEEN, "seen_onnx.py": _SEEN_OF_ONNX, "seen_llm.py": _SEEN_OF_LLM}
 

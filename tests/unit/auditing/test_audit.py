@@ -447,7 +447,7 @@ FILES: Final[dict[str, tuple[Callable[[Path], None], str]]] = {
     ),
     "no configuration": (
         emptied("config.json"),
-        "file config.json cannot be read: it is truncated, or no JSON object",
+        "file config.json cannot be read: it is truncated, or no JSON",
     ),
     "an empty index": (
         emptied("model.safetensors.index.json"),

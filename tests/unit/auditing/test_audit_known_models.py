@@ -189,6 +189,16 @@ def auto_round_blocks() -> Laid:
     return made
 
 
+def auto_round_floats() -> Laid:
+    """MXFP4 of AutoRound: tensors of compressed-tensors, and a configuration of its own."""
+    config = {"quant_method": "auto-round", "packing_format": "auto_round:llm_compressor"}
+    made = Laid({**config, "bits": 4, "group_size": 32, "data_type": "mx_fp"}, 3)
+    for name in (f"model.layers.{at}.{part}" for at in range(3) for part in DENSE):
+        made.put(f"{name}.weight_packed", "U8", [256, 128])
+        made.put(f"{name}.weight_scale", "U8", [256, 8])
+    return made
+
+
 def kept_by_transformers() -> Laid:
     """T5 of bitsandbytes: its configuration has nothing of what transformers leaves in float; a token is no layer."""
     made = Laid({"quant_method": "bitsandbytes", "load_in_4bit": True}, 3)
@@ -203,7 +213,7 @@ def kept_by_transformers() -> Laid:
     "make",
     [
         *(deepseek, model_optimizer, experts, routers_named, vision, hybrid, dynamic, expressions),
-        *(six_bits, auto_round_blocks, kept_by_transformers),
+        *(six_bits, auto_round_blocks, kept_by_transformers, auto_round_floats),
     ],
 )
 def test_a_known_kind_of_model_passes(make: Callable[[], Laid], tmp_path: Path) -> None:

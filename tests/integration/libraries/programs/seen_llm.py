@@ -109,4 +109,7 @@ if __name__ == "__main__":
     quantize = {"llmcompressor": llmcompressor, "gptqmodel": gptqmodel}[library]
     for each in PLANTED:  # before a library changes how weights are made
         write_model(each)
-    planted_in(lambda planted: quantize(planted, how), is_same)
+    # The AWQ of GPTQModel ends the process where a loss is NaN.
+    ends = (library, how) == ("gptqmodel", "awq")
+    every = [each for each in PLANTED if not (ends and each == "nan")]
+    planted_in(lambda planted: quantize(planted, how), is_same, every)

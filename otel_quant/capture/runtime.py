@@ -212,7 +212,7 @@ class Runtime:
 
     def report_if_idle(self) -> None:
         """Audits what was written, and in a worker ends the root span and sends everything, unless something is open."""
-        if self.operations or not self.is_running or not self.recorder.idle:
+        if self.operations or not self.is_running or not self._recorder.idle:
             return
         if self._outputs:
             # Imported here: a program that writes no model does not pay for it.

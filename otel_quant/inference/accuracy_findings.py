@@ -22,6 +22,9 @@ _LARGEST_FLOAT16: Final = 65504
 _STANDS_OUT: Final = 10.0
 """dB that a layer loses needlessly beyond the others' loss: inputs unlike the calibration's cost every layer some."""
 
+_GOOD: Final = 40.0
+"""dB of values that are left, above which no scale is to blame."""
+
 _MUCH_IS_LEFT: Final = 22.0
 """dB above which clipping is that of a calibration with few samples, which leaves out rare values."""
 
@@ -124,6 +127,7 @@ def _scale(evidence: OnnxEvidence) -> Iterator[Found]:
         it
         for it, loss in lost.items()
         if loss >= _STANDS_OUT + _usual(lost, it)
+        and (it.direct or 0.0) < _GOOD
         and not (it.clipped and (it.direct or 0.0) > _MUCH_IS_LEFT)
         and not _keeps_range(evidence, it)
         and (it.passed or 0.0) <= _PASSED
@@ -132,10 +136,16 @@ def _scale(evidence: OnnxEvidence) -> Iterator[Found]:
     of_inputs = [it for it in found if not it.node]
     for layer in sorted(of_inputs or found, key=lambda it: -lost[it]):
         how = f"{share_text(layer.clipped or 0)} of the values of `{layer.node or layer.name}` lie beyond its codes"
-        if not layer.clipped:
+        if layer.extreme is not None:
+            how = f"beside {layer.extreme:.3g}, the other values of `{layer.node or layer.name}` are hardly told apart"
+        elif not layer.clipped:
             how = f"the values of `{layer.node or layer.name}` need {share_text(layer.span or 0)} of its codes"
         other_data = "" if layer.node else ", or --data with inputs like the calibration's"
-        remedy = f"{_to_fit(layer)}{other_data}"
+        remedy = (
+            f"{_to_fit(layer)}{other_data}"
+            if layer.extreme is None
+            else "leave it, and what reads it, in float"
+        )
         text = f"{how}: {layer.direct:.1f} dB are left of them, where {layer.best:.1f} are possible{_lost(layer)}"
         yield Found(layer.node or layer.name, (), text, remedy)
 

@@ -317,6 +317,8 @@ class TensorError:
     weights_scales: int | None = None  # How many scales they have
     # The dB by which the outputs are better where the worse of its result and its weights stays in float; tried of few
     lost: float | None = None
+    # A mask among its values, more than 1,000 times as far from 0 as the others, which alone are compared then
+    extreme: float | None = None
     # Share of its values that a Relu or Clip of the float model would change, which is left to the quantization
     passed: float | None = None
 

@@ -172,11 +172,16 @@ def outcome(recording: model.Recording, subject: ShownProcess) -> str:
         return f"{program} has no end record (killed, or still running); last seen after {length}{place}"
     was = "was " if recording.state == "killed" else ""
     is_whole = recording.state == "lost" and recording.launcher is not None
-    why = _WITH_LAUNCHER if is_whole else _why(_ending_of(recording))
+    why = _with_launcher(recording) if is_whole else _why(_ending_of(recording))
     return f"{program} {was}{ended_as(recording)} after {length}{place}{why}"
 
 
-_WITH_LAUNCHER: Final = "; otel-quant run was killed too, as when the kernel kills a whole container or the machine stops"  # fmt: skip
+def _with_launcher(recording: model.Recording) -> str:
+    """Returns why a program's launcher has not seen its end either."""
+    if kills := recording.killed_too:
+        processes = units.counted(kills, "process")
+        return f"; otel-quant run was killed too, and since the start the kernel has killed {processes} of its control group because memory was full"
+    return "; otel-quant run was killed too, as when the kernel kills a whole container or the machine stops"
 
 
 def _where(recording: model.Recording, subject: ShownProcess) -> str:

@@ -202,6 +202,9 @@ def _costliest(model: results.ModelResult) -> str:
     is_poor = (_accuracy(model).decisive_sqnr or 0.0) < results.POOR
     if groups and groups[0][0].is_about_accuracy and is_poor:
         return f"; {shortened(_text(groups[0][0]), _LONGEST_PROBLEM)}"
+    worst = max(_accuracy(model).layers, key=lambda it: it.lost or 0.0, default=None)
+    if worst and is_poor and worst.hurts(0.0, is_named=False):
+        return f"; the outputs lose {worst.lost:.1f} dB by `{worst.node or worst.name}` alone"
     groups = [group for group in groups if group[0].kind != "slower" and group[0].micros]
     share = sum(each.share for each in groups[0]) if groups else 0.0
     if share < _MUCH:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+from otel_quant import step
 
 Body = Callable[[], Any]
 
@@ -24,19 +27,25 @@ class Planted(NamedTuple):
     needs: str = ""  # Modules that are imported before its step
 
     @property
-    def lines(self) -> set[int]:
-        """Returns the numbers of the lines one of which is to be named."""
+    def lines(self) -> set[str]:
+        """Returns the lines one of which is to be named, as FILE:NUMBER."""
         return marked_in(self.body)
 
+    @property
+    def file(self) -> Path:
+        """The file of the program."""
+        return Path(inspect.getfile(self.body))
 
-def marked_in(body: Body) -> set[int]:
-    """Returns the numbers of the lines that end with the comment "here", and of those in functions that they call."""
+
+def marked_in(body: Body) -> set[str]:
+    """Returns the lines that end with the comment "here", and those in functions that they call."""
     source, first = inspect.getsourcelines(body)
-    found: set[int] = set()
+    file = Path(inspect.getfile(body)).name
+    found: set[str] = set()
     for number, line in enumerate(source, first):
         if line.rstrip().endswith("# here"):
             called = (body.__globals__.get(name) for name in re.findall(r"(\w+)\(", line))
-            found |= {number}.union(
+            found |= {f"{file}:{number}"}.union(
                 *(marked_in(each) for each in called if inspect.isfunction(each))
             )
     return found
@@ -53,3 +62,15 @@ def planted(*accepted: str, near: str = "", **more: Any) -> Callable[[Body], Bod
         return body
 
     return add
+
+
+def run_one(name: str) -> None:
+    """Runs a program, in a step if it opens none itself."""
+    program = PLANTED[name]
+    for module in program.needs.split():
+        __import__(module)
+    if program.opens:
+        program.body()
+    else:
+        with step(name):
+            program.body()

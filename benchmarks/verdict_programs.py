@@ -32,7 +32,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from planted import PLANTED, planted
+from planted import planted, run_one
 
 from otel_quant import step
 
@@ -1500,11 +1500,4 @@ def polls_a_server_that_is_not_ready() -> None:
 
 
 if __name__ == "__main__":
-    program = PLANTED[sys.argv[1]]
-    for module in program.needs.split():
-        __import__(module)
-    if program.opens:
-        program.body()
-    else:
-        with step(sys.argv[1]):
-            program.body()
+    run_one(sys.argv[1])

@@ -4,8 +4,8 @@ Each program (``verdict_programs.py``) runs under ``otel-quant run``, one after 
 of other programs of the machine where that is allowed; then ``otel-quant show`` is read. What is not named is *missed*,
 what is named wrongly is *false*.
 
-Run ``python benchmarks/verdicts.py`` (``--only WORD`` for the programs and verdicts with that word, ``--write`` to put the table
-into docs/performance.md); it wants ``pip install onnxruntime torch transformers`` and g++, and for control groups root.
+Run ``python benchmarks/verdicts.py`` (``--blind`` for those with which no verdict was mended, ``--only WORD`` for the programs
+and verdicts with that word, ``--write`` to put the table into docs/performance.md); it wants ``pip install onnxruntime torch transformers`` and g++, and for control groups root.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import blind_programs
 import verdict_programs
 from measuring import print_table, write_table
 from planted import PLANTED, Planted
@@ -36,9 +37,13 @@ from otel_quant.diagnosis.bounds import (
     words_of,
 )
 
-PROGRAMS: Final = Path(verdict_programs.__file__)
+BLIND: Final = Path(blind_programs.__file__)
+FILES: Final = "|".join(f"{each.__name__}.py" for each in (verdict_programs, blind_programs))
 MARK: Final = "| verdict | planted:"
 """Begins the table in docs/performance.md."""
+
+BLIND_MARK: Final = "| verdict, blind | planted:"
+"""Begins that of programs with which no verdict was mended."""
 
 FIRST: Final = "-20"
 """Niceness of all that is started, where that is allowed: that others use the machine is not what was planted."""
@@ -72,7 +77,7 @@ class Answer(NamedTuple):
             verdict = RIGHT
         else:
             verdict = MISSED if self.verdict in ("", NOTHING_STANDS_OUT) else FALSE
-        named = {int(number) for number in re.findall(rf"{PROGRAMS.name}:(\d+)", self.text)}
+        named = {*re.findall(rf"(?:{FILES}):\d+", self.text)}
         line = RIGHT if named & program.lines else FALSE if named else MISSED
         if program.remedy and not self.remedy:
             remedy = MISSED
@@ -117,7 +122,7 @@ def run(name: str, program: Planted, keep: Path | None) -> Answer:
             beside.callback(other.wait)
             beside.callback(other.kill)
         record = ["run", "--quiet", "--no-report", "--out", str(folder / "R"), "--"]
-        command = [*group, *ours(*record), sys.executable, str(PROGRAMS), name]
+        command = [*group, *ours(*record), sys.executable, str(program.file), name]
         path = os.pathsep.join((sys.path[0], os.environ.get("PYTHONPATH", "")))
         variables = {**os.environ, "PYTHONPATH": path}
         ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=variables)
@@ -177,15 +182,14 @@ def table(scores: dict[str, tuple[str, str, str]]) -> list[list[str]]:
     return rows
 
 
-HEAD: Final = (
-    "verdict", "planted: right / missed / false", "nearly: right / false", "line", "remedy",
-)  # fmt: skip
+HEAD: Final = ("planted: right / missed / false", "nearly: right / false", "line", "remedy")
 
 
 def main() -> None:
     """Runs the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", action="append", help="programs and verdicts with this word")
+    parser.add_argument("--blind", action="store_true", help="those of blind_programs.py")
     parser.add_argument("--write", action="store_true", help="put the table into the page")
     parser.add_argument("--keep", type=Path, help="folder for the recordings")
     options = parser.parse_args()
@@ -196,8 +200,10 @@ def main() -> None:
     chosen = {
         name: program
         for name, program in PLANTED.items()
-        if not options.only
-        or any(word in (name, *program.accepted[:1], program.near) for word in options.only)
+        if (program.file == BLIND) == options.blind
+        and any(
+            word in (name, *program.accepted[:1], program.near) for word in options.only or [name]
+        )
     }
     scores: dict[str, tuple[str, str, str]] = {}
     # Other programs of the machine have disturbed them twice, which is what was answered
@@ -222,13 +228,15 @@ def main() -> None:
                 want = f"{' or '.join(program.accepted)}, line {sorted(program.lines)}, {program.remedy or 'no remedy'}"
                 print(f"{name}: {scores[name]}: {answer.verdict or 'none'}: {answer.text} To try: {answer.remedy}\n    wanted {want}", flush=True)  # fmt: skip
     rows = table(scores)
-    print_table(HEAD, rows)
+    mark = BLIND_MARK if options.blind else MARK
+    head = mark.split("|")[1].strip(), *HEAD
+    print_table(head, rows)
     disturbed = f"left out, because other programs kept the processors busy: {', '.join(left_out) or 'none'}"
     print(disturbed)
     counts = Counter(each[0] for each in scores.values())
     print(f"ratio: verdicts missed {counts[MISSED] / len(scores):.2f} (budget: 0.1), false {counts[FALSE] / len(scores):.2f} (budget: 0)")  # fmt: skip
     if options.write:
-        write_table(MARK, HEAD, [*rows, [disturbed, *[""] * 4]])
+        write_table(mark, head, [*rows, [disturbed, *[""] * 4]])
 
 
 if __name__ == "__main__":

@@ -22,8 +22,11 @@ _CALLS: Final = {
 }
 """By the name of a function of torch, or of the module time. Of onnxruntime ``run`` waits."""
 
-_WITH: Final = "BEFORE_WITH"  # Up to Python 3.13
-_WITHS: Final = bytes(code for name, code in dis.opmap.items() if name == _WITH)
+_WITH: Final = (
+    "BEFORE_WITH"  # Up to Python 3.13: it calls __enter__, which is loaded first since then
+)
+_WITHS: Final = {dis.opmap.get(each) for each in (_WITH, "LOAD_SPECIAL")}
+_NO_NAMES: Final = ("LOAD_CONST", "LOAD_SPECIAL", "LOAD_SMALL_INT")
 _MOST: Final = 2_000
 
 
@@ -75,16 +78,17 @@ def _find(code: CodeType) -> _Found:
     calls = {**_CALLS, "run": WAIT} if "onnxruntime" in code.co_filename else _CALLS
     found, name = _Found(code, {}, {}, []), ""
     names = {*code.co_names, *code.co_varnames, *code.co_freevars, *code.co_cellvars}
-    if names.isdisjoint({"acquire", *calls}) and {*_WITHS}.isdisjoint(code.co_code[::2]):
+    if names.isdisjoint({"acquire", *calls}) and _WITHS.isdisjoint(code.co_code[::2]):
         return found  # all instructions of a function take a millisecond, and few have any of these
     loaded: dict[tuple[Any, Any], tuple[str, str]] = {}  # The newest two names by where they begin
+    special = ""  # The method that the instruction before has loaded
     for each in dis.get_instructions(code):
         # A call begins where the name of its function does: ``x.sum`` in ``x.sum()``
         begins = (each.positions.lineno, each.positions.col_offset) if each.positions else (0, 0)
-        if each.opname == _WITH:
+        if each.opname == _WITH or special == "__enter__":
             found.locks[each.offset] = name
             found.within.append((each.offset + 1, _end_of(code, each.offset), name))
-        elif each.opname.startswith("LOAD_") and each.opname != "LOAD_CONST":
+        elif each.opname.startswith("LOAD_") and each.opname not in _NO_NAMES:
             loaded[begins] = name, str(each.argval)
             name = str(each.argval)
         elif "CALL" in each.opname and begins[1] is not None:  # else Python was told to forget it
@@ -93,11 +97,13 @@ def _find(code: CodeType) -> _Found:
                 found.locks[each.offset] = lock
             elif function in calls:
                 found.kinds[each.offset] = calls[function]
+        special = each.argrepr if each.opname == "LOAD_SPECIAL" else ""
     return found
 
 
 def _end_of(code: CodeType, start: int) -> int:
     """Returns where a ``with`` ends that begins at a position: its parts have one handler of exceptions."""
     entries = vars(dis.Bytecode(code))["exception_entries"]
-    handlers = {each.target for each in entries if each.start == start + 2}
+    behind = min((each.start for each in entries if each.start > start), default=0)
+    handlers = {each.target for each in entries if each.start == behind}
     return max((each.end for each in entries if each.target in handlers), default=start)

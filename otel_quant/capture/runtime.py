@@ -32,6 +32,7 @@ from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
 from otel_quant.capture.early_stacks import EARLY_STACKS
+from otel_quant.capture.exits import LAST_ERRORS
 from otel_quant.capture.instruments import MISSED
 from otel_quant.capture.instruments.processes import LAUNCHED, PARENT
 from otel_quant.capture.probes.readers import Probes
@@ -211,7 +212,7 @@ class Runtime:
 
     def report_if_idle(self) -> None:
         """Audits what was written, and in a worker ends the root span and sends everything, unless something is open."""
-        if self.operations or not self.is_running or not self.recorder.idle:
+        if self.operations or not self.is_running or not self._recorder.idle:
             return
         if self._outputs:
             # Imported here: a program that writes no model does not pay for it.
@@ -275,7 +276,9 @@ class Runtime:
     def record_failure(self, error: BaseException | None = None) -> None:
         """Records an exception that ends the process, at exit only before its first step: it would leave nothing."""
         raised = error or _error_at_exit()
-        if isinstance(raised, Exception) and (error is not None or self.latest_run is None):
+        if isinstance(raised, Exception | SystemExit) and (
+            error is not None or self.latest_run is None
+        ):
             if self.latest_run is None:
                 self.begin_run()
             self.at_process_end(raised)
@@ -283,6 +286,7 @@ class Runtime:
     def after_fork_in_child(self) -> None:
         """In a forked child: the parent's run is not this process's."""
         MISSED.clear()
+        LAST_ERRORS.thread = None
         self._lock = threading.RLock()
         with FAULTS.kept_in("linking a child process"):
             if self.is_running and self._spans is not None:
@@ -372,6 +376,7 @@ class Runtime:
             *self._process_sinks(),
             self._profiles_sink() if profiles else None,
             self._process_context_sink() if settings.process_context else None,
+            self._train_job_sink(info),
             recording,  # it has the ids of the spans
             *self._added_sinks,
         ]
@@ -447,6 +452,16 @@ class Runtime:
                 self._process_context = ProcessContextSink(self._ids_of)
         return self._process_context
 
+    @staticmethod
+    def _train_job_sink(info: RunInfo) -> Sink | None:
+        """Returns what reports the progress of a pod of Kubeflow Trainer, in the first of its ranks."""
+        if "KUBEFLOW_TRAINER_SERVER_URL" in os.environ and not (info.rank or PARENT.is_worker):
+            with FAULTS.kept_in("sink TrainJob"):
+                from otel_quant.export.train_job import TrainJobSink
+
+                return TrainJobSink(os.environ)
+        return None
+
     def _ids_of(self, item: StepInfo | CostedModel | None) -> SpanIds | None:
         return self._spans.ids_of(item) if self._spans is not None else None
 
@@ -483,7 +498,7 @@ def _error_at_exit() -> BaseException | None:
     """Returns the exception that ends the process."""
     # An interactive session goes on after an error, so its last error did not end the process.
     is_interactive = hasattr(sys, "ps1") or hasattr(builtins, "__IPYTHON__")
-    return None if is_interactive else getattr(sys, "last_value", None)
+    return None if is_interactive else LAST_ERRORS.error or getattr(sys, "last_value", None)
 
 
 def _no_run() -> Recorder:

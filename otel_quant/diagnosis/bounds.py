@@ -78,7 +78,8 @@ _TAKE_DATA: Final = ("onnxruntime/", "quark/", "torch/utils/data/")
 """Code that calls the program for calibration data. Libraries call programs for much else: IPython and
 click for all that they do, ``torch.nn`` for a model's ``forward``."""
 
-_SESSION: Final = "onnxruntime/capi/"  # Where onnxruntime runs a model
+_READS: Final = ("onnxruntime/", "quark/onnx/")
+"""Of it what calls a reader's ``get_next``. It calls functions of the program's also in place of its own, as ``Session.run``."""
 
 _FOR_CHILDREN: Final = (CHILD, "another process")
 
@@ -297,14 +298,9 @@ def _taking_data(lines: Lines) -> Place | None:
     for at, (above, line) in enumerate(itertools.pairwise(lines), 1):
         # Files of code that was generated, by numpy for example, are "<...>".
         is_called = above.file.startswith(_TAKE_DATA) and line.is_own and line.file[0] != "<"
-        if is_called and not _runs_the_model(lines[at:]):
+        if is_called and (not above.file.startswith(_READS) or _has_reader(lines[at:])):
             return [each for each in lines[at:] if each.is_own][-1]
     return None
-
-
-def _runs_the_model(lines: Lines) -> bool:
-    """Whether the program runs the model there, in a function that it has put in place of onnxruntime's."""
-    return any(line.file.startswith(_SESSION) for line in lines) and not _has_reader(lines)
 
 
 def _has_reader(lines: Lines) -> bool:

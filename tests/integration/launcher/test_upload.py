@@ -68,6 +68,9 @@ def test_an_outage_costs_the_program_nothing_and_the_rest_is_uploaded_later(
     ended = record(launched, "r")
     assert ended.stderr.count("--upload: ") == 1
     assert LATER.format(folder=launched.folder / "r") in ended.stderr
+    quiet = launched.run(["python", "q.py", "0"], "--out", "s", "--quiet", "--upload", URL)
+    (line,) = quiet.stderr.splitlines()
+    assert line.endswith(LATER.format(folder=launched.folder / "s"))
     failed = launched.otel_quant("upload", "r", URL)
     assert (failed.returncode, failed.stderr.count("\n")) == (1, 1)
     s3.start()
@@ -79,7 +82,7 @@ def test_a_wrong_key_is_one_warning_and_is_not_printed(
     launched: Launched, s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong-wrong-wrong")
-    assert "403 Forbidden" in record(launched, "r").stderr
+    assert "403 Forbidden: SignatureDoesNotMatch: " in record(launched, "r").stderr
     read = launched.otel_quant("show", f"{URL}/r")
     assert (read.returncode, read.stderr.count("\n")) == (1, 1)
     assert read.stderr.startswith(f"otel-quant: {URL}/r: ")

@@ -61,8 +61,8 @@ class Cache:
 
 
 WAITS = {
-    "with lock: pass": "lock" if sys.version_info < (3, 14) else "",
-    "with x._lock: pass": "_lock" if sys.version_info < (3, 14) else "",
+    "with lock: pass": "lock",
+    "with x._lock: pass": "_lock",
     "x._lock.acquire()": "_lock",
     "lock.acquire(timeout=9)": "lock",
     "x.wait()": "",
@@ -81,7 +81,6 @@ def test_what_threading_is_made_of_is_no_lock_of_the_programs() -> None:
     assert _seen("lock.acquire()", "/lib/threading.py", lock, {"lock": lock}, lock_at) == ""
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 14), reason="with has no instruction of its own")
 def test_a_thread_has_a_lock_only_within_the_block() -> None:
     for function, has in ((Cache.inside, True), (Cache.outside, False)):
         over, lock = threading.Event(), threading.Lock()

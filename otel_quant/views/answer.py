@@ -711,10 +711,8 @@ def _memory(ending: model.Ending) -> str:
     text = "" if ending.memory is None else units.size(ending.memory)
     used, limit = ending.memory or 0, ending.memory_limit or 0
     source = ending.memory_limit_source or ""
-    if source.startswith("gpu"):
-        text += f" beside the GPU; the limit of {source.upper()} is {units.size(limit)}"
-    # Addresses are another measure than memory in use.
-    elif limit and source != "RLIMIT_AS":
+    # Addresses are another measure than memory in use, and a GPU has its own.
+    if limit and not source.startswith(("RLIMIT_AS", "gpu")):
         share = phrase("{} of ", used / limit, units.share_text)
         text += f", {share}the limit of {units.size(limit)}{phrase(' ({})', source)}"
     per_unit = phrase(", {} more with each sample", ending.memory_per_sample, units.size)

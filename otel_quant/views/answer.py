@@ -720,8 +720,7 @@ def _memory(ending: model.Ending) -> str:
     per_second = phrase(", {} more each second until the end", ending.memory_per_second, units.size)
     text += per_unit or per_second
     others = ending.memory_of_others or 0
-    is_full = used + others > _FULL * limit
-    if source == "physical" and others > limit / 10 and is_full:
+    if source == "physical" and others > limit / 10 and used + others > _FULL * limit:
         text += f"; other programs of the machine used {units.size(others)}"
     return text.removeprefix(", ")
 

@@ -35,7 +35,7 @@ CAUSES: Final = {
     "kill": ("was killed by", "SIGKILL", "SIGSEGV", "SIGABRT", "SIGBUS"),
     "exception": ("failed with", "ValueError: no scale", "ConnectionResetError: [Errno 104]", "KeyError: ", "SystemExit: no such shard"),
     "memory": ("failed with", "MemoryError", "MemoryError", "allocate memory", "allocate memory"),
-    "hang": ("did not go on", "last seen at hang ("),
+    "hang": ("did not answer", "last seen at hang ("),
     "reader": ("kept the others waiting", "at Reader.get_next (", "at Reader.read_file ("),
     "rank": ("kept the others waiting", "at calibrate ("),
 }  # fmt: skip
@@ -44,7 +44,7 @@ CAUSES: Final = {
 RANKS: Final = 4
 LONGEST: Final = 120  # Seconds
 RIGHT, MISSED, FALSE = "right", "missed", "false"
-NAMED: Final = ("failed first", "did not go on", "kept the others waiting")
+NAMED: Final = ("failed first", "did not answer", "kept the others waiting")
 HEAD: Final = ("fault", "jobs", "rank: right / missed / false", "cause: right / missed / false")
 MARK: Final = "| fault | jobs |"
 

@@ -220,9 +220,9 @@ def _progress() -> panels.Panel:
 def _time_left() -> panels.Panel:
     return panels.figure(
         "Time left",
-        "Estimate of the time until the last calibration sample, or until the last layer is done, from how long the newest ones took. Empty where their number is not known.",
+        "Estimate of the time until the last calibration sample, or until the last layer is done, from how long the newest ones took. Empty where their number is not known, and from five minutes after the run's end.",
         "s",
-        panels.promql(f"max by ({STEP}) ({names.named(TIME_LEFT)})", f"{{{{{STEP}}}}}"),
+        panels.promql_table(f"max by ({STEP}) ({names.named(TIME_LEFT)})"),
     ).no_value("no calibration is open, or the reader has no length")  # fmt: skip
 
 
@@ -238,10 +238,10 @@ def _samples() -> panels.Panel:
 def _rate() -> panels.Panel:
     return panels.figure(
         "Batches per second",
-        "Speed of calibration now. Falling while memory rises means the host swaps or the collected histograms grow.",
+        "Speed of calibration, on average of the last minutes: four, or more in a long time range. Falling while memory rises means the host swaps or the collected histograms grow.",
         "cps",
-        panels.promql(f"sum({names.named(f'rate({SAMPLES}[$__rate_interval])')})"),
-    )  # fmt: skip
+        panels.promql_table(f"sum({names.named(f'rate({SAMPLES}[$__rate_interval])')}) > 0"),
+    ).no_value("no batch in the last minutes")  # fmt: skip
 
 
 def _earlier() -> panels.Panel:

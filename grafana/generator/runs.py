@@ -84,7 +84,7 @@ def dashboard() -> builders.Dashboard:
                 "The same as a share of what the process may use. The kernel kills at 100 %; act at 90 %. Of more than 50 runs, those with the highest peaks.",
                 "percentunit",
                 panels.promql(figures.of_the_highest(f"max by ({figures.RUN}) ({figures.SHARE_THEN})"), f"{{{{{figures.RUN}}}}}"),
-            ).thresholds(panels.SHARE_OF_LIMIT).max(1).max_data_points(figures.MOST_POINTS)
+            ).thresholds(panels.SHARE_OF_LIMIT).axis_soft_max(1).max_data_points(figures.MOST_POINTS)
         )
         .with_panel(
             panels.chart(

@@ -67,6 +67,7 @@ class AskedModel(NamedTuple):
     default: AskedType | None = None  # Of modules that are not named
     named: Sequence[_NamedModules] = ()  # The first that has a module counts
     is_fake: bool = False  # Whether floats were written, rounded to what was asked for
+    is_second: bool = False  # Whether it is the second format of GPTQ
 
     def of(self, name: str) -> tuple[AskedType | None, bool]:
         """Returns what a module is asked to be, None for left out, and whether the configuration names it."""
@@ -79,7 +80,10 @@ class AskedModel(NamedTuple):
 _LEFT_OUT: Final = "ignore exclude exclude_modules modules_to_not_convert llm_int8_skip_modules"
 """Where configurations have what is left out."""
 
-_FORMATS: Final = ("", "gptq", "gemm")  # Of GPTQ and AWQ; others are of one kernel each
+_PACKINGS: Final = ("gptq", "awq", "fp8", "llm_compressor")  # Of AutoRound
+_FORMATS: Final = ("", "gptq", "gptq_v2", "gemm")
+"""Of GPTQ, whose second one has zero points as they are, and AWQ; others are of one kernel each."""
+
 _SPARSE: Final = ("marlin", "sparse")  # Formats of compressed-tensors that are laid out otherwise
 
 
@@ -88,7 +92,7 @@ def asked_of(found: Mapping[str, Any], left_out: Iterable[str] = ()) -> AskedMod
     method = str(found.get("quant_method", "")).lower()
     if method == "auto-round":
         packing = str(found.get("packing_format", "auto_gptq"))
-        method = next((each for each in ("gptq", "awq", "fp8") if each in packing), method)
+        method = next((each for each in _PACKINGS if each in packing), method)
     names = [*left_out, *(name for key in _LEFT_OUT.split() for name in _listed(found.get(key)))]
     form = str(found.get("checkpoint_format") or found.get("version") or "").lower()
     read = _READERS.get(method)
@@ -101,7 +105,9 @@ def asked_of(found: Mapping[str, Any], left_out: Iterable[str] = ()) -> AskedMod
     is_fake = _at(found, "export", "weight_format") == "fake_quantized" or (
         str(_at(found, "global_quant_config", "weight", "dtype")).endswith("float16")
     )
-    return AskedModel(method, read is not None or not method, default, rules, is_fake)
+    return AskedModel(
+        method, read is not None or not method, default, rules, is_fake, form == "gptq_v2"
+    )
 
 
 def _integer(value: Any) -> int:
@@ -128,11 +134,12 @@ _Asked: TypeAlias = tuple[AskedType | None, list[_Named]]
 
 def _of_integers(found: Mapping[str, Any]) -> _Asked:
     """GPTQ, AWQ, AutoRound: exceptions have ``dynamic`` or ``extra_config``."""
+    kind = "float" if "fp" in str(found.get("data_type")) else "int"  # of AutoRound alone
 
     def asked(own: Any, other: AskedType) -> AskedType:
         group = _at(own, "group_size") or _at(own, "q_group_size") or other.group
         bits = _integer(_at(own, "bits")) or _integer(_at(own, "w_bit"))
-        return AskedType(bits or other.bits, _integer(group), "int")
+        return AskedType(bits or other.bits, _integer(group), kind)
 
     default = asked(found, AskedType())
     named: list[_Named] = []
@@ -204,7 +211,7 @@ def _bitsandbytes(found: Mapping[str, Any]) -> _Asked:
 
 
 _READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], _Asked]]] = {
-    **dict.fromkeys(("gptq", "awq"), _of_integers),
+    **dict.fromkeys(("gptq", "awq", "llm_compressor"), _of_integers),
     "compressed-tensors": _compressed_tensors,
     "modelopt": _modelopt,
     "quark": _quark,

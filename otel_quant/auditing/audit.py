@@ -15,6 +15,7 @@ from otel_quant.auditing.layers import CheckpointLayers
 from otel_quant.auditing.onnx_layers import OnnxLayers
 from otel_quant.auditing.results import Audit, Problems
 from otel_quant.auditing.scales import check_scales
+from otel_quant.schema.units import counted
 
 _MOST_FOLDERS: Final = 100
 _TICK: Final = 0.02  # Seconds by which the times of files may be behind the clock
@@ -76,12 +77,24 @@ def audit(
         before = floats.bytes
     elif against is not None:
         before = OnnxLayers(Path(against), asked_of({}), Problems()).bytes
-    method, known, size = found.asked.method, found.asked.known, found.bytes
-    if known and found.layers and all(each.state != "quantized" for each in found.layers):
-        asks = f"; its configuration asks for {method}" if method else ""
-        what = f"has no quantized layer{asks}"
-        problems.add("forgotten", "the model", what)
+    _check_quantized(found, problems, is_folder=model.is_dir())
+    known, size = found.asked.known, found.bytes
     read = check_scales(found.scales, problems, seconds)
     layers, wrong = found.layers if known else [], problems.worst_first()
     sizes = size, size - found.excess, before
-    return Audit(str(path), method, known, layers, wrong, *sizes, read)
+    return Audit(str(path), found.asked.method, known, layers, wrong, *sizes, read)
+
+
+def _check_quantized(
+    found: CheckpointLayers | OnnxLayers, problems: Problems, *, is_folder: bool
+) -> None:
+    """Adds that no layer is quantized, or that the configuration does not say that some are."""
+    quantized = sum(each.state == "quantized" for each in found.layers)
+    method = found.asked.method
+    if found.asked.known and found.layers and not quantized:
+        asks = f"; its configuration asks for {method}" if method else ""
+        problems.add("forgotten", "the model", f"has no quantized layer{asks}")
+    if isinstance(found, CheckpointLayers) and found.config and quantized and not method:
+        what = f"has no quantization_config, and {counted(quantized, 'layer')} quantized"
+        if is_folder:  # of one of several files it may be another's
+            problems.add("configuration", "config.json", what)

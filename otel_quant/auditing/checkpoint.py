@@ -25,6 +25,7 @@ _MOST_LENGTHS: Final = 8  # Dimensions of a tensor
 _LONGEST: Final = 1 << 50  # Elements, and bytes
 _LATER: Final = 60.0  # Seconds after the index from which on a shard counts as later
 _FILES: Final = "*.safetensors"
+_SINGLE: Final = "model.safetensors"
 _INDEX: Final = f"{_FILES}.index.json"
 _SHARD: Final = re.compile(r"-(\d+)-of-(\d+)\.safetensors$")
 _PICKLES: Final = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
@@ -72,7 +73,7 @@ def read_checkpoint(path: Path, problems: Problems) -> Checkpoint:
     indexes = sorted(folder.glob(_INDEX)) if path.is_dir() or _SHARD.search(path.name) else []
     index = path if path.name.endswith(".index.json") else next(iter(indexes), None)
     placed = {} if index is None else _placed(index, problems)
-    files = [folder / name for name in dict.fromkeys(placed.values())]
+    files = [folder / name for name in dict.fromkeys(placed.values())] or [*folder.glob(_FILES)]
     if index is None:
         files = _files_without_index(path, problems)
     tensors: dict[str, StoredTensor] = {}
@@ -80,24 +81,22 @@ def read_checkpoint(path: Path, problems: Problems) -> Checkpoint:
     for file in files:
         found = {each.name: each for each in _header(file, problems)}
         whole += file.stat().st_size if file.is_file() else 0
-        if index is not None:
+        if placed:
             _compare(file.name, found.keys(), placed, problems)
         for name in tensors.keys() & found.keys():
             problems.add("doubled", name, "is in two files of the checkpoint")
         tensors.update(found)
-    if index is not None:
+    if index is not None and placed:
         _check_total(index, sum(each.size for each in tensors.values()), whole, problems)
-        for file in folder.glob(_FILES):
-            if file.name not in placed.values() and _SHARD.search(file.name):
-                problems.add("note", file.name, "is a shard that the index does not name")
+        _check_others(folder, files, problems)
         _check_times(index, files, problems)
-    config = _json(folder / "config.json")
+    config = _json(folder / "config.json", problems)
     return Checkpoint(tensors, whole, config, _quantization(folder, config))
 
 
 def _files_without_index(path: Path, problems: Problems) -> list[Path]:
     files = [path] if not path.is_dir() else sorted(path.glob(_FILES))
-    single = path / "model.safetensors"
+    single = path / _SINGLE
     files = [single] if single in files else files
     if not files:
         pickles = [each.name for each in path.iterdir() if each.suffix in _PICKLES]
@@ -111,13 +110,15 @@ def _files_without_index(path: Path, problems: Problems) -> list[Path]:
     return files
 
 
-def _json(path: Path) -> Mapping[str, Any]:
-    """Returns what a JSON file has; nothing where there is none, or no object in it."""
+def _json(path: Path, problems: Problems | None = None) -> Mapping[str, Any]:
+    """Returns what a JSON file has; nothing where there is none, or no object in it, and adds that it cannot be read."""
     try:
         if path.stat().st_size > _MOST_OTHER:
             return {}
         found = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
+        if problems is not None and path.exists():
+            problems.add("file", path.name, "cannot be read: it is truncated, or no JSON")
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -159,6 +160,16 @@ def _compare(file: str, names: Any, placed: Mapping[str, str], problems: Problem
         problems.add("missing", name, f"is in the index, and not in {file}")
     for name in strange:
         problems.add("orphaned", name, f"is in {file}, and not in the index")
+
+
+def _check_others(folder: Path, files: Iterable[Path], problems: Problems) -> None:
+    """Finds files of tensors beside those that an index names."""
+    for name in sorted(each.name for each in {*folder.glob(_FILES)}.difference(files)):
+        if name == _SINGLE:
+            what = "is beside the shards, and transformers loads it instead"
+            problems.add("doubled", name, what)
+        elif _SHARD.search(name):
+            problems.add("note", name, "is a shard that the index does not name")
 
 
 def _check_times(index: Path, files: Iterable[Path], problems: Problems) -> None:

@@ -22,6 +22,17 @@ for GPTQ, whose library has lists of its own of what it leaves out."""
 
 _FEW: Final = 20  # One of so many, or a single one, may lack what all others have
 _MOST_LAYERS: Final = 10_000
+_BLOCKS: Final = (
+    "model.layers",
+    "decoder.layers",
+    "transformer.h",
+    "gpt_neox.layers",
+    "encoder.layer",
+)
+"""How the names of what a configuration counts the blocks of may end; in a model of several parts the first alone."""
+
+_KEPT: Final = ".DenseReluDense.wo"
+"""The layers of T5 that transformers itself leaves in float, and of which the configuration has nothing."""
 _LONGEST_STATE: Final = 4096  # Bytes of a small tensor that is read
 
 
@@ -69,7 +80,8 @@ class Siblings:
         kin, method = self._types.get((role, layer.shape)), self._asked.method
         # What a single layer has alone is of another kind, as what predicts further tokens.
         is_inside = block in self._blocks and self._counts[role] > 1 and method
-        if asked is None and (method or is_named):
+        is_kept = method in ("bitsandbytes", "torchao", "fp8") and role.endswith(_KEPT)
+        if is_kept or (asked is None and (method or is_named)):
             return layer
         if kin:
             what = f"is {layer.type}, and others like it are {kin}"
@@ -91,7 +103,7 @@ class CheckpointLayers:
     def __init__(self, checkpoint: Checkpoint, left_out: Iterable[str], problems: Problems) -> None:
         self.asked, self.bytes = asked_of(checkpoint.quantization, left_out), checkpoint.bytes
         self._add = (problems if self.asked.known else Problems()).add
-        self._config = checkpoint.config
+        self.config = checkpoint.config
         self._of: dict[str, dict[str, StoredTensor]] = defaultdict(dict)
         self.scales: list[StoredTensor] = []
         self.excess = 0  # Bytes that would not be there if all were as asked for
@@ -130,7 +142,7 @@ class CheckpointLayers:
         lacking = found.form.scales.keys() - tensors.keys()
         for suffix in lacking:
             self._add("missing", name, f"has no {suffix}")
-        for misfit in found.misfits:
+        for misfit in () if lacking else found.misfits:
             self._add("shape", name, misfit)
         self._fits[name] = found
         type_ = _type_of(found, tensors, bits)
@@ -194,9 +206,11 @@ class CheckpointLayers:
 
     def _count(self, parent: str, numbers: set[int]) -> int:
         """Returns how many blocks there should be, by the last one or the configuration."""
-        inner = self._config.get("text_config")
-        count = (inner if isinstance(inner, dict) else self._config).get("num_hidden_layers")
-        is_main = parent.endswith(("model.layers", "language_model.layers"))
+        inner = self.config.get("text_config")
+        text, places = (inner, _BLOCKS[:1]) if isinstance(inner, dict) else (self.config, _BLOCKS)
+        count = text.get("num_hidden_layers", text.get("n_layer"))
+        # What encodes and decodes has two numbers.
+        is_main = parent.endswith(places) and self.config.get("is_encoder_decoder") is not True
         return min(max(max(numbers), count if type(count) is int and is_main else 0), _MOST_LAYERS)
 
     def _missing(self, name: str, what: str = "is not there, and others like it are") -> None:
@@ -205,7 +219,7 @@ class CheckpointLayers:
 
     def _find_tied(self) -> None:
         """Finds an output layer that is the embedding and was written as well, or that is another and was not."""
-        is_tied, kind = (self._config.get(it) for it in ("tie_word_embeddings", "architectures"))
+        is_tied, kind = (self.config.get(it) for it in ("tie_word_embeddings", "architectures"))
         head, embedding = self._of.get("lm_head", {}), self._of.get("model.embed_tokens", {})
         weight, twin = head.get("weight"), embedding.get("weight")
         if is_tied is True and weight and twin and weight[1:3] == twin[1:3]:
@@ -222,7 +236,7 @@ class CheckpointLayers:
             parent = name
             while parent and parent not in ours:
                 parent = parent.rpartition(".")[0]
-            is_tied = name == "lm_head" and self._config.get("tie_word_embeddings")
+            is_tied = name == "lm_head" and self.config.get("tie_word_embeddings")
             # Laid out anew, as experts are
             is_anew = parent and ours[parent].isdisjoint(known[parent])
             lacking += [name] * (not is_tied and not is_anew)
@@ -237,7 +251,8 @@ class CheckpointLayers:
         for at, each in enumerate(self.layers):
             other, found = theirs.get(each.name), self._fits.get(each.name)
             if other is not None and found is not None and weights:
-                error = sqnr(found, self._of[each.name], other, self.asked.method)
+                method = "gptq_v2" if self.asked.is_second else self.asked.method
+                error = sqnr(found, self._of[each.name], other, method)
                 self.layers[at] = each._replace(sqnr=error)
             if other is not None and each.elements not in (0, other.elements):
                 shape = "x".join(map(str, other.shape))
@@ -259,7 +274,9 @@ def _in_float(name: str, tensors: Tensors) -> AuditedLayer | None:
     """Returns a layer whose weights are floats; None for vectors and embeddings."""
     weight = tensors.get("weight") or tensors.get("")
     least = 2 if "weight" in tensors else 3  # experts have no ``weight`` in their name
-    if weight is None or weight.dtype not in _FLOATS or len(weight.shape) < least:
+    if weight is None or weight.dtype not in _FLOATS:
+        return None
+    if sum(length > 1 for length in weight.shape) < least:  # a token or a bias has one
         return None
     if any(each in name.rpartition(".")[2] for each in _EMBEDDINGS):
         return None

@@ -152,9 +152,9 @@ def _of_int32(found: Fit, codes: Any, zeros: Any, part: slice, method: str) -> t
     outer = slice(part.start * bits // 32, -(-part.stop * bits // 32))
     made = codes[:, outer if by_outputs else part].T if is_turned else codes[part]
     made = _unpacked(made, bits, 0 if by_outputs else 1, order)
-    if zeros.size > 1:  # packed along the outputs; GPTQ has one less
+    if zeros.size > 1:  # packed along the outputs; GPTQ's first format has one less
         zeros = zeros.T if is_turned else zeros.reshape(len(zeros), -1)
-        zeros = _unpacked(zeros, bits, 0, order) + (shape == "i* o")
+        zeros = _unpacked(zeros, bits, 0, order) + (shape == "i* o" and method != "gptq_v2")
         zeros = zeros.T if is_turned else zeros
     elif method != "quark":
         zeros = np.array([half])

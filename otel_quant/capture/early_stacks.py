@@ -12,6 +12,7 @@ import os
 import time
 
 from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.capture.exits import LAST_ERRORS
 
 TYPE_CHECKING = False  # not typing's, which takes a third of Python's own start to load
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class EarlyStacks:
         # Here: it loads threading, as the first lines of `launched` say.
         from otel_quant.capture.sampler import Sampler
 
+        LAST_ERRORS.watch_threads()
         if hasattr(os, "register_at_fork"):
             before, after = self._loading.acquire, self._loading.release
             os.register_at_fork(before=before, after_in_parent=after, after_in_child=self._forget)

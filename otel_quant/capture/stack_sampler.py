@@ -665,8 +665,8 @@ def raised_at(error: BaseException) -> str | None:
     inner = error.__traceback__
     around = islice(walk_stack(inner.tb_frame), _WALKED) if inner is not None else ()
     frames = [*[*walk_tb(inner)][::-1], *around]
-    # A process of a pool sends its traceback as text, one of a DataLoader within its message.
-    text = f"{getattr(error.__cause__, 'tb', '')}{str(error).partition('Original Traceback')[2]}"
+    # A process of a pool sends its traceback as text, as `sys.exit` has it, one of a DataLoader within its message.
+    text = f"{getattr(error.__cause__ or error, 'tb', '')}{str(error).partition('Original Traceback')[2]}"
     lines = [(file, name, int(line)) for file, line, name in _REMOTE.findall(text)[::-1]]
     lines += [
         (each.f_code.co_filename, each.f_code.co_qualname, line or 0) for each, line in frames

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 COMMANDS: Final = (
     "run", "watch", "show", "report", "stacks", "compare", "runs", "upload", "export", "send",
-    "cost", "estimate", "inference", "bench", "fix", "advise", "audit",
+    "cost", "estimate", "inference", "bench", "fix", "advise", "audit", "mcp",
 )  # fmt: skip
 """The subcommands, in the order of the help; each is the module of this folder with its name."""
 

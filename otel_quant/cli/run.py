@@ -39,7 +39,7 @@ _EXPECTED: Final = "expected otel-quant run [options] -- PROGRAM ARGS..., as pyt
 
 _OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "--out": {"metavar": "DIR", "help": "folder of the recording, new or empty (default: otel-quant-<script>-<date>-<time>)"},
-    "--quiet": {"action": "store_true", "help": "print nothing at the end"},
+    "--quiet": {"action": "store_true", "help": "print nothing at the end, unless an upload has failed"},
     "--watch": {"action": "store_true", "help": "show the live view; the program's output goes to output.log in the recording"},
     "--no-report": {"action": "store_true", "help": "make no report.html"},
     "--no-command": {"action": "store_true", "help": "leave the program's arguments out of the recording"},

@@ -60,8 +60,7 @@ def recorded_to_its_end(
         text = _last_words(
             folder, ended, missing_script(arguments, how[0]), options, warner, upload
         )
-        if not options.quiet:
-            held.release()
+        held.release("--upload" if options.quiet else "")
         if text:
             print(text, file=sys.stderr)
     return how[0]
@@ -78,11 +77,12 @@ class _HeldMessages:
         self._held.append(record)
         return False  # it goes no further
 
-    def release(self) -> None:
-        """Has the logger handle them."""
+    def release(self, beginning: str) -> None:
+        """Has the logger handle those that begin so."""
         LOG.removeFilter(self._hold)
         for record in self._held:
-            LOG.handle(record)
+            if record.msg.startswith(beginning):
+                LOG.handle(record)
 
 
 def _last_words(

@@ -30,7 +30,8 @@ def names_text(names: Sequence[str]) -> str:
 def error_text(error: str, message: str | None, line: object = None) -> str:
     """Returns an exception in words, with the line of the program if that is known, without a full stop."""
     text = f": {cut(message, LONGEST_MESSAGE)}" if message else ""
-    at = f", at {line}" if line and "raised at " not in text else ""
+    told = text.removeprefix(": raised at ")  # of one without a message, maybe in a library
+    at = f", at {line}" if line and "raised at " not in told and str(line) not in told else ""
     return f"{cut(error, LONGEST_NAME)}{text}".rstrip(".") + at
 
 

@@ -64,8 +64,10 @@ def require_store(url: str) -> None:
 
 def reason_in(error: Exception, url: str) -> str:
     """Returns why a store has failed: one line, without the queries of URLs, which may hold keys."""
-    text = " ".join(str(error).partition("\n\n")[0].partition("<?xml")[0].split())
-    reason = masked(re.sub(r"\?\S*", "", text), is_prose=True)[:_LONGEST]
+    text, _, answer = str(error).partition("\n\n")[0].partition("<?xml")
+    words = [text.strip(": \n"), *re.findall(r"<(?:Code|Message)>([^<]+)", answer)]
+    text = re.sub(r"\?\S*", "", " ".join(": ".join(words).split()))
+    reason = masked(text, is_prose=True)[:_LONGEST]
     return f"{masked(url)}: {reason or type(error).__name__}"
 
 

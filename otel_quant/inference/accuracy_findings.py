@@ -10,6 +10,7 @@ from otel_quant.cost import graph
 from otel_quant.cost.graph import TypedNode, Value, dtypes
 from otel_quant.inference.findings import Found
 from otel_quant.inference.onnx_findings import CLAMPS, FINDINGS, OnnxEvidence, title
+from otel_quant.inference.onnx_kernels import FileGraph
 from otel_quant.inference.results import LOST, TensorError
 from otel_quant.schema.units import share_text
 
@@ -20,6 +21,9 @@ _LARGEST_FLOAT16: Final = 65504
 
 _STANDS_OUT: Final = 10.0
 """dB that a layer loses needlessly beyond the others' loss: inputs unlike the calibration's cost every layer some."""
+
+_GOOD: Final = 40.0
+"""dB of values that are left, above which no scale is to blame."""
 
 _MUCH_IS_LEFT: Final = 22.0
 """dB above which clipping is that of a calibration with few samples, which leaves out rare values."""
@@ -51,18 +55,25 @@ def _not_finite(evidence: OnnxEvidence) -> Iterator[Found]:
 @FINDINGS.row("disagree", _SOURCE, accuracy=True)
 def _disagree(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields integers that are read with another scale or zero point than they were made with."""
-    file = evidence.file
+    for name, (text, what) in _disagreeing(evidence.file).items():
+        yield Found(name, (), text, "the same in both", alike=f"{what} differs")
+
+
+def _disagreeing(file: FileGraph) -> dict[str, tuple[str, str]]:
+    """Returns by node how the result is quantized and read, where the two differ, and what differs."""
+    found: dict[str, tuple[str, str]] = {}
     for op in (each for each in file.ops if each.kind in graph.DEQUANTIZES and each.has(1)):
         made = file.past(file.maker(op.input(0)), graph.CARRIES)
         if made is None or made.kind not in graph.QUANTIZES or not made.has(1):
             continue
-        for i, what in ((1, "scale"), (2, "zero point")):
+        for i, what in ((2, "zero point"), (1, "scale")):
             first, second = _numbers(made.operand(i)), _numbers(op.operand(i))
             if first and second and first != second:
-                own = file.past(made, {*graph.QDQ, *graph.CARRIES, *CLAMPS}) or made
-                text = f"the result of {title(own)} is quantized with {what} {first[0]:.4g} and read with {second[0]:.4g}"
-                yield Found(own.name, (), text, "the same in both", alike=f"{what} differs")
-                break
+                own = file.past(made, {*graph.QDQ, *graph.CARRIES, *CLAMPS})
+                name = made.node.inputs[0] if own is None else own.name
+                text = f"the result of {title(own or made)} is quantized with {what} {first[0]:.4g} and read with {second[0]:.4g}"
+                found[name] = text, what
+    return found
 
 
 def _numbers(value: Value | None) -> tuple[float, ...]:
@@ -74,10 +85,12 @@ def _numbers(value: Value | None) -> tuple[float, ...]:
 @FINDINGS.row("zero_point", _SOURCE, accuracy=True)
 def _zero_point(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields quantization to eight bits of what is never below 0, with many codes for that, or of what is meant to be so."""
+    disagreeing = _disagreeing(evidence.file)
     for layer in evidence.layers:
-        if (share := layer.passed or 0.0) > _PASSED:
+        share = layer.passed or 0.0
+        if share > _PASSED and disagreeing.keys().isdisjoint((layer.node, layer.name)):
             text = f"the Relu or Clip behind `{layer.node}` is left to its quantization, which lets {share_text(share)} of the values pass as they are"
-            yield Found(layer.node, (), text, _to_fit(layer))
+            yield Found(layer.node, (), f"{text}{_lost(layer)}", _to_fit(layer))
     for op in evidence.file.ops:
         clamp = evidence.file.maker(op.input(0)) if op.kind in graph.QUANTIZES else None
         if clamp is None or not _is_positive(clamp) or op.outputs[0].dtype not in _LOWEST:
@@ -109,26 +122,46 @@ def _scale(evidence: OnnxEvidence) -> Iterator[Found]:
     """
     known = ((it, it.best, it.direct) for it in evidence.layers)
     lost = {it: best - own for it, best, own in known if best is not None and own is not None}
+    disagreeing = _disagreeing(evidence.file)
     found = [
         it
         for it, loss in lost.items()
         if loss >= _STANDS_OUT + _usual(lost, it)
+        and (it.direct or 0.0) < _GOOD
         and not (it.clipped and (it.direct or 0.0) > _MUCH_IS_LEFT)
-        and (it.clipped or getattr(evidence.file.named(it.node), "kind", "") not in _RANGES)
+        and not _keeps_range(evidence, it)
+        and (it.passed or 0.0) <= _PASSED
+        and disagreeing.keys().isdisjoint((it.node, it.name))
     ]
     of_inputs = [it for it in found if not it.node]
     for layer in sorted(of_inputs or found, key=lambda it: -lost[it]):
         how = f"{share_text(layer.clipped or 0)} of the values of `{layer.node or layer.name}` lie beyond its codes"
-        if not layer.clipped:
+        if layer.extreme is not None:
+            how = f"beside {layer.extreme:.3g}, the other values of `{layer.node or layer.name}` are hardly told apart"
+        elif not layer.clipped:
             how = f"the values of `{layer.node or layer.name}` need {share_text(layer.span or 0)} of its codes"
         other_data = "" if layer.node else ", or --data with inputs like the calibration's"
-        remedy = f"{_to_fit(layer)}{other_data}"
+        remedy = (
+            f"{_to_fit(layer)}{other_data}"
+            if layer.extreme is None
+            else "leave it, and what reads it, in float"
+        )
         text = f"{how}: {layer.direct:.1f} dB are left of them, where {layer.best:.1f} are possible{_lost(layer)}"
         yield Found(layer.node or layer.name, (), text, remedy)
 
 
 _RANGES: Final = frozenset({"HardSigmoid", "Sigmoid", "Softmax"})
-"""Operators whose scale is that of all they can make, whatever values they have."""
+"""Operators whose scale is that of all they can make, from 0 to 1, whatever values they have."""
+
+
+def _keeps_range(evidence: OnnxEvidence, layer: TensorError) -> bool:
+    """Whether the scale of a layer is that of all that its operator can make, by 255 steps."""
+    kind = getattr(evidence.file.named(layer.node), "kind", "")
+    wide = 255 * (layer.best_scale or 0.0) / (layer.span or 1.0)
+    return not layer.clipped and kind in _RANGES and wide < _WIDEST
+
+
+_WIDEST: Final = 2.0
 
 
 def _lost(layer: TensorError) -> str:

@@ -95,7 +95,7 @@ def _slower(model: ModelResult, first: ModelResult) -> Iterator[Finding]:
         return
     name = "the float model" if first.role == "float" else "the first model"
     text = (
-        f"it is {speed_text(own.ratio)} than {name}, where rounds differ by "
+        f"it is {'at least ' * own.is_at_least}{speed_text(own.ratio)} than {name}, where rounds differ by "
         f"{share_text(own.noise)} ({name}'s by {share_text(other.noise)})"
     )
     if model.converting:

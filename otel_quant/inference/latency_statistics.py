@@ -45,6 +45,9 @@ _BY_CHANCE: Final = 370
 _IN_DOUBT: Final = 1.25
 """Ratio of medians to that of the fastest tenths, or the other way round, from which neither is believed."""
 
+_ANY: Final = 10.0
+"""Ratio above which noise is not put into a number."""
+
 _SETTLED: Final = 0.01
 """Twice the standard error of a median, as a share of it, at which no more rounds are needed."""
 
@@ -81,7 +84,8 @@ def _judged(ratio: float, difference: float, error: float, least: float) -> Rati
     if difference <= least:
         why = f"processes of one model differ by up to {share_text(expm1(least))}"
     elif difference <= error:
-        why = f"their noise explains up to {share_text(expm1(error))}"
+        much = f"up to {share_text(expm1(error))}" if error < log(_ANY) else "any difference"
+        why = f"their noise explains {much}"
     else:
         why = ""
     return RatioOfTimes(ratio, not why, why)
@@ -110,13 +114,20 @@ def are_separate(times: Sequence[float], others: Sequence[float]) -> bool:
     return gap > 1 + OF_PROCESSES and by_chance < 1 / _BY_CHANCE
 
 
-def disagree(times: Sequence[float], others: Sequence[float]) -> bool:
-    """Whether two models' fastest tenths have another ratio than their medians: a busy machine hits one more."""
+def doubted(times: Sequence[float], others: Sequence[float]) -> RatioOfTimes | None:
+    """Returns which of two ratios is nearer to 1, and whether it is a difference: that of the fastest tenths, or the medians'.
+
+    None where they are alike: a busy machine hits one of two models more.
+    """
     if min(len(times), len(others)) < 2:
-        return False
+        return None
     tenths = [quantiles(each, n=10, method="inclusive")[0] for each in (times, others)]
-    ratio = median(times) / median(others) * tenths[1] / tenths[0]
-    return max(ratio, 1 / ratio) > _IN_DOUBT
+    logs = log(tenths[0] / tenths[1]), log(median(times) / median(others))
+    if abs(logs[0] - logs[1]) <= log(_IN_DOUBT):
+        return None
+    least = min(logs, key=abs)
+    is_apart = logs[0] * logs[1] > 0 and abs(least) > log1p(OF_PROCESSES)
+    return RatioOfTimes(exp(least), is_apart)
 
 
 def noise(medians: Sequence[float]) -> float:

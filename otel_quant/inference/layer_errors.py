@@ -436,7 +436,7 @@ def _add_lost(
         (decibels, i, part)
         for i, each in enumerate(found)
         for part in ("own", "weights")
-        if (decibels := each.get(part) or inf) <= worst + _NEAR < inf
+        if (decibels := each.get(part)) is not None and decibels <= worst + _NEAR < inf
     )
     for _, i, part in near[:_MOST_TRIED]:
         is_known = "lost" in found[i] or layers[i].result in given[0].copied
@@ -485,8 +485,16 @@ def _measured(
     result = own.clamped(base.clamped(ran[layer.result], layer.clamps), layer.behind)
     after, like = own.clamped(ran[layer.after], layer.behind), expected.get(layer.like)
     like = like if like is None else own.clamped(like, layer.behind)
-    found: dict[str, Any] = {"name": layer.like or layer.result, "node": layer.node}
-    if is_known := like is not None and like.shape == result.shape:
+    is_known = like is not None and like.shape == result.shape
+    usual, extreme = _usual(result)
+    result, after = result[usual], after[usual]
+    found: dict[str, Any] = {
+        "name": layer.like or layer.result,
+        "node": layer.node,
+        "extreme": extreme,
+    }
+    if is_known:
+        like = like[usual]
         found |= {"carried": sqnr(like, result), "all": sqnr(like, after)}
     if layer.codes:
         codes, scale = ran[layer.codes], own.array(layer.how[0])
@@ -505,6 +513,27 @@ def _measured(
             scales = own.array(scale)
             found |= {**error, "weights_scales": None if scales is None else int(scales.size)}
     return found
+
+
+def _usual(values: Any) -> tuple[Any, float | None]:
+    """Returns which values are to be compared: not a mask, beside which others are too small to count; and it, if any."""
+    sizes = abs(values)
+    extreme = sizes.max(initial=0)
+    others = sizes < extreme / 2
+    most = sizes[others].max(initial=0)
+    if (
+        others.sum() < _FEWEST_USUAL * others.size
+        or not 0 < most < extreme / _EXTREME
+        or not extreme < inf
+    ):
+        return ..., None
+    return others, float(values[~others].flat[0])
+
+
+_EXTREME: Final = 1000
+"""How many times as far from 0 as all others what is taken for a mask is."""
+
+_FEWEST_USUAL: Final = 0.01
 
 
 def _ends(codes: Any) -> tuple[int, int]:

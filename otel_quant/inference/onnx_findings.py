@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from otel_quant.cost import graph
 from otel_quant.cost.graph import QDQ, Fusion, TypedNode, Value, dtypes, obstacles, printable
 from otel_quant.inference.findings import Findings, Found
-from otel_quant.inference.onnx_kernels import FileGraph, Part, Placed
+from otel_quant.inference.onnx_kernels import CPU, FileGraph, Part, Placed
 from otel_quant.inference.results import BackendKernel, TensorError, grouped, has_few_bits
 from otel_quant.schema.units import counted, joined, share_text
 
@@ -289,9 +289,21 @@ def _why(evidence: OnnxEvidence, at: TypedNode, op: TypedNode) -> obstacles.Obst
     if at in fused.by_weights or at in fused.on_integers:  # Case 5
         if op.kind in graph.DEQUANTIZES and len(file.readers(op.outputs[0])) > 1:
             return None
-        otherwise = obstacles.NOT_HERE if at in fused.by_weights else _of_operands(file, at, rule)
+        otherwise = (
+            _by_weights(file, at) if at in fused.by_weights else _of_operands(file, at, rule)
+        )
         return _otherwise(file, at, otherwise)
     return _of_operands(file, at, rule)  # Case 6
+
+
+def _by_weights(file: FileGraph, at: TypedNode) -> obstacles.Obstacle:
+    """Returns why a node runs on floats, by integers as weights, though what it takes is dequantized."""
+    front = _dequantizer(file, at.input(0))
+    name = "" if front is None else dtypes.name_of(front.input(0).dtype)
+    if not name or has_few_bits(name):
+        return obstacles.NOT_HERE
+    why = f"no kernel on integers takes {name}, so it runs on floats by its weights"
+    return obstacles.Obstacle(why, obstacles.EIGHT_BITS)
 
 
 def _dequantizer(file: FileGraph, value: Value) -> TypedNode | None:
@@ -357,7 +369,6 @@ def _channel_axis(dequantizer: TypedNode | None) -> int:
     return axis % len(shape) if isinstance(axis, int) and shape else 0
 
 
-CPU: Final = "CPUExecutionProvider"
 _MEMCPY: Final = frozenset({"MemcpyFromHost", "MemcpyToHost"})
 
 _DOES: Final[Mapping[str, str]] = {

@@ -139,6 +139,9 @@ _FUSED_WITH_MORE: Final = ("Conv", "Gemm", "MatMul")
 
 _MOST_BEHIND: Final = 4
 
+_WITH_ADD: Final = "MatMulAddFusion"
+"""What onnxruntime puts behind the name of a MatMul that it has fused with the Add behind."""
+
 _CAST: Final = "InsertedPrecisionFreeCast_"
 """What onnxruntime puts before the name of a tensor, or of what makes it, that it has in another type."""
 
@@ -153,6 +156,9 @@ _MOST_READERS: Final = 8
 
 _MOST: Final = 2000  # Nodes of the file that one kernel may do the work of
 _LONGEST: Final = 120  # Characters of a name in a result
+CPU: Final = "CPUExecutionProvider"
+
+_MOST_PARTS: Final = 64  # Nodes of a kernel in a result
 _MOST_TENSORS: Final = 16  # Operands or results of a kernel in a result
 
 
@@ -403,6 +409,13 @@ def _part(kernel: RanKernel) -> int | None:
     return int(number) if kernel.name.startswith(head) and number.isdecimal() else None
 
 
+def _multiplies_int8(op: TypedNode) -> bool:
+    """Whether a node rounds floats for its products with integers, as MatMulNBits does where it may, by running it."""
+    given = op.attributes
+    is_known = given.get("bits", 4) != 2 or given.get("block_size") not in (16, 256)
+    return given.get("accuracy_level") == 4 and is_known
+
+
 class _Join:
     """Joins kernels to the nodes of the file, by the graph that onnxruntime has made of it."""
 
@@ -441,6 +454,8 @@ class _Join:
         found: dict[str, Any] = {
             "macs": self._file.macs(nodes),
             "layer": self._layer_of(nodes[:1]),
+            "parts": self._parts_of(nodes[1:]),
+            "rounds_to": "int8" * (kernel.provider == CPU and any(map(_multiplies_int8, nodes))),
             "is_scaling": bool(nodes) and all(scaled_by(self._file, op) for op in nodes),
             "weights": sum(each.stored for each in self._file.weights(nodes)),
         }
@@ -455,6 +470,11 @@ class _Join:
         """Returns the layer of the first of some nodes, of a contraction if there is one."""
         found = self._contraction_first(tuple(layer_of(self._file, op) for op in nodes))
         return printable(found[0].name, _LONGEST) if found else None
+
+    def _parts_of(self, nodes: Sequence[TypedNode]) -> tuple[str, ...]:
+        """Returns the names of nodes that compute something in each run."""
+        found = (op for op in nodes if not graph.converts(op.kind) and not op.outputs[0].constant)
+        return tuple(printable(op.name, _LONGEST) for op in islice(found, _MOST_PARTS))
 
     def _within(self, parts: Sequence[Part]) -> tuple[tuple[TypedNode, ...], int]:
         """Returns those nodes of the file in parts that are known by their names, and the number of all."""
@@ -472,8 +492,10 @@ class _Join:
         """
         covered, own = self._covered(node), self._file.named(kernel.name)
         if own is None:  # Case 1
-            near = self._near(kernel.name, kernel.op_type, node)
-            found = covered or (() if near is None else (near,))
+            near = list(filter(None, [self._near(kernel.name, kernel.op_type, node)]))
+            if kernel.name.endswith(_WITH_ADD):
+                near += (op for each in near[:1] for op in self._file.readers(each.outputs[0]))
+            found = covered or tuple(near)
         elif own in covered:  # Case 2
             found = tuple(dict.fromkeys((own, *covered)))
         else:  # Case 3

@@ -60,7 +60,8 @@ class Latency:
     # Whether the ratio is of CPU time, which other programs do not change, since the clock could not tell
     is_by_cpu: bool = False
     cpu: float | None = None  # Seconds of CPU time in a run, of all threads
-    # Whether the fastest tenths of the runs have another ratio than the medians: the machine was busy
+    # Whether the fastest tenths of the runs have another ratio than the medians: the machine was busy. Of
+    # the two ``ratio`` is the one nearer to 1, unless it is of CPU time
     is_in_doubt: bool = False
     processes: tuple[float, ...] = ()  # Median of the rounds' medians of each process
     gpu_energy: float | None = None  # Joules of all visible GPUs in a run, idle ones included
@@ -70,6 +71,11 @@ class Latency:
     def speedup(self) -> float | None:
         """Times as fast as the first model; None where there is none to compare with."""
         return 1 / self.ratio if self.ratio else None
+
+    @property
+    def is_at_least(self) -> bool:
+        """Whether the ratio is the smaller one of two that a busy machine has left."""
+        return self.is_in_doubt and not self.is_by_cpu
 
     @property
     def clear_speedup(self) -> float | None:
@@ -130,6 +136,8 @@ class RanKernel:
     is_compiled: bool = False
     # The node or module that its time counts for: of conversions the contraction on their integers
     layer: str | None = None
+    parts: tuple[str, ...] = ()  # The other nodes that it does the work of, without conversions
+    rounds_to: str = ""  # The type that it rounds its first operand to itself, if any
     is_scaling: bool = False  # Whether it makes floats of the integers that a contraction has made
     # How far a quarter of its times is above the least, in microseconds
     spread: float | None = None
@@ -144,7 +152,7 @@ class RanKernel:
     @property
     def runs_in(self) -> str:
         """Type of its first operand or, where it quantizes that itself, of its weights; may be empty."""
-        types = [each.partition(" ")[0] for each in self.inputs]
+        types = [self.rounds_to or each.partition(" ")[0] for each in self.inputs]
         if self.op_type.startswith("DynamicQuantize") and self.op_type not in _QUANTIZES:
             return next(filter(has_few_bits, types), "int8")  # packed ones may be left out
         return next(iter(types), "")
@@ -309,6 +317,8 @@ class TensorError:
     weights_scales: int | None = None  # How many scales they have
     # The dB by which the outputs are better where the worse of its result and its weights stays in float; tried of few
     lost: float | None = None
+    # A mask among its values, more than 1,000 times as far from 0 as the others, which alone are compared then
+    extreme: float | None = None
     # Share of its values that a Relu or Clip of the float model would change, which is left to the quantization
     passed: float | None = None
 

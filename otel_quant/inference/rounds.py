@@ -22,7 +22,7 @@ from otel_quant.inference.latency_statistics import (
     RatioOfTimes,
     are_separate,
     compared,
-    disagree,
+    doubted,
     is_settled,
     noise,
     without_extremes,
@@ -171,10 +171,10 @@ _OF_CPU: Final = 0.1
 def _judged(found: Latency, own: MeasuredModel, beside: MeasuredModel) -> Latency:
     """Adds the ratio to another model's time: of CPU time where the clock cannot tell and that can."""
     wall = compared(own.medians(), beside.medians())
-    is_separate = are_separate(own.times, beside.times)
-    if is_separate:
+    if are_separate(own.times, beside.times):
         wall = RatioOfTimes(wall.ratio, True)
-    in_doubt = disagree(own.times, beside.times)
+    least = doubted(own.times, beside.times)
+    in_doubt = least is not None
     found = replace(found, is_in_doubt=in_doubt)
     computes = all(
         it.is_on_one_thread and (it.cpu_time or 0.0) > _OF_CPU * min(it.times)
@@ -184,8 +184,10 @@ def _judged(found: Latency, own: MeasuredModel, beside: MeasuredModel) -> Latenc
         cpu = compared(_medians(own.cpu), _medians(beside.cpu), OF_PROCESSES_CPU)
         if in_doubt or cpu.is_apart:
             return replace(found, **cpu._asdict(), is_by_cpu=True)
-    if in_doubt and not is_separate:
-        wall = RatioOfTimes(wall.ratio, False, "the machine was busy, so the ratio is in doubt")
+    if least is not None:
+        why = "the machine was busy, so the ratio is in doubt"
+        is_known = wall.is_apart and least.is_apart
+        wall = least if is_known else RatioOfTimes(wall.ratio, False, why)
     return replace(found, **wall._asdict())
 
 

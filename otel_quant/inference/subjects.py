@@ -19,8 +19,8 @@ from otel_quant.inference.accuracy_findings import FINDINGS
 from otel_quant.inference.arrays import saved_arrays
 from otel_quant.inference.fix.fix_results import sidecar
 from otel_quant.inference.model_process import ModelError, ModelProcess
-from otel_quant.inference.onnx_findings import CPU, OnnxEvidence, ran_in
-from otel_quant.inference.onnx_kernels import FileGraph, Part, RanGraph, placed, read_profile
+from otel_quant.inference.onnx_findings import OnnxEvidence, ran_in
+from otel_quant.inference.onnx_kernels import CPU, FileGraph, Part, RanGraph, placed, read_profile
 from otel_quant.inference.outputs import PROBABILITIES
 from otel_quant.inference.results import Accuracy, Ran, TensorError, alike_inputs, tensor_text
 from otel_quant.inference.rounds import MeasuredModel
@@ -47,6 +47,8 @@ _OWN_KERNELS: Final = frozenset(f"{it}ExecutionProvider" for it in ("CPU", "CUDA
 """Providers that compile nothing. The graph of others cannot be written, and to try it would have
 them compile the model once more."""
 _OPENVINO: Final = "OpenVINOExecutionProvider"
+_MOST_PROBABLE: Final = 1.01
+"""The highest value of a probability, where steps of a quantization are coarse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -493,7 +495,10 @@ class OnnxModel(InProcess):
         is_by_place = base.outputs.keys().isdisjoint(self.outputs)
         likes = zip(self.outputs, base.outputs if is_by_place else self.outputs, strict=False)
         for name, like in likes if isinstance(base, OnnxModel) else ():
-            if _has_probabilities(self, name) != _has_probabilities(base, like):
+            own, other = _has_probabilities(self, name), _has_probabilities(base, like)
+            values: Any = base.outputs[like] if own else self.outputs[name]
+            # A HardSigmoid, as Quark's XINT8 writes it, has values like a Sigmoid's
+            if own != other and ((values < 0) | (values > _MOST_PROBABLE)).any():
                 why = f"a Softmax or Sigmoid makes output {name!r} of one of the two alone"
                 others = tuple(it for it in found.outputs if it.name != name)
                 found = replace(found, outputs=others, problem=why)

@@ -8,13 +8,15 @@ recording send each byte once.
 from __future__ import annotations
 
 import itertools
+import os
 import shlex
 import threading
 import time
 from collections.abc import Iterator
 from hashlib import blake2b
+from io import BytesIO
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
 from otel_quant.base.fault_boundary import FAULTS, start_thread
 from otel_quant.base.files import open_regular
@@ -109,7 +111,8 @@ class Upload:
 
     def _take_place(self, store: RecordingStore) -> None:
         """Chooses the name of this recording in the store, which no other recording has, and reads what is there of it."""
-        own = _identity(self._read(MANIFEST))
+        with self._opened(MANIFEST) as file:
+            own = _identity(file.read())
         for number in itertools.count():
             name = f"{self._folder.name}-{number}" if number else self._folder.name
             objects = store.recordings(name).get(name, [])
@@ -118,7 +121,10 @@ class Upload:
                 break
         self._name, self._objects = name, len(objects)
         files = store.read(objects).items()
-        self._sent = {name: _Sent(len(data), _digest(data)) for name, (data, _) in files}
+        known = {name: (len(data), BytesIO(data)) for name, (data, _) in files}
+        self._sent = {
+            name: _Sent(size, _hashed(it, size).digest()) for name, (size, it) in known.items()
+        }
 
     def _new(self, *, is_last: bool) -> Iterator[tuple[str, tuple[tuple[int, bytes], _Sent]]]:
         """Yields the pieces of changed files that fit into one object, and what the store has of each file with it."""
@@ -126,27 +132,37 @@ class Upload:
         names = {path.name for path in self._folder.iterdir() if not path.name.startswith(".")}
         # The manifest goes into the first object: it identifies the recording
         for name in sorted(names | self._sent.keys(), key=lambda it: (it != MANIFEST, it)):
-            data, known = self._read(name), self._sent.get(name, _Sent(0, _digest(b"")))
-            whole = memoryview(data)  # which makes no copies
-            begin = known.size if _digest(whole[: known.size]) == known.digest else 0
-            piece = data[begin : begin + room]
-            is_due = begin or is_last or len(data) <= _SMALL or now - known.at >= _RARELY
+            known = self._sent.get(name, _Sent(0, _hashed(BytesIO(), 0).digest()))
+            with self._opened(name) as file:
+                size = file.seek(0, os.SEEK_END)
+                hashed = _hashed(file, known.size)
+                begin = known.size if hashed.digest() == known.digest else 0
+                if not begin:
+                    hashed = _hashed(file, 0)
+                piece = file.read(room)
+            is_due = begin or is_last or size <= _SMALL or now - known.at >= _RARELY
             if room and is_due and (piece or begin < known.size):
                 room -= len(piece)
-                size, at = begin + len(piece), known.at if begin else now
-                yield name, ((begin, piece), _Sent(size, _digest(whole[:size]), at))
+                hashed.update(piece)
+                at = known.at if begin else now
+                yield name, ((begin, piece), _Sent(begin + len(piece), hashed.digest(), at))
 
-    def _read(self, name: str) -> bytes:
-        """Returns what a file has; nothing where it is gone."""
+    def _opened(self, name: str) -> BinaryIO:
+        """Opens a file; an empty one where it is gone."""
         try:
-            with open_regular(self._folder / name) as file:
-                return file.read()
+            return open_regular(self._folder / name)
         except OSError:
-            return b""
+            return BytesIO()
 
 
-def _digest(data: bytes | memoryview) -> bytes:
-    return blake2b(data, digest_size=16).digest()
+def _hashed(file: BinaryIO, size: int) -> blake2b:
+    """Returns the hash of the first bytes of a file, which is read from there on afterwards."""
+    hashed, left = blake2b(digest_size=16), size
+    file.seek(0)
+    while left > 0 and (data := file.read(min(left, _LARGEST))):
+        hashed.update(data)
+        left -= len(data)
+    return hashed
 
 
 def _identity(manifest: bytes) -> bytes:

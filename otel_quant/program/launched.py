@@ -18,6 +18,7 @@ import sys
 from otel_quant.base.destinations import exporter_variables, sends
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.early_stacks import EARLY_STACKS
+from otel_quant.capture.exits import LAST_ERRORS
 from otel_quant.capture.instruments import PACKAGES, WithoutImportLock, found_by_others
 
 TYPE_CHECKING = False  # not typing's, which takes a third of Python's own start to load
@@ -46,6 +47,7 @@ def instrument() -> str:
     if any(_TRACKER in argument for argument in sys.orig_argv):
         return "instrumented"  # No code of the program runs in it
     with FAULTS.kept_in("automatic instrumentation"):
+        LAST_ERRORS.watch()
         settings, finder = exporter_settings(os.environ), _FirstImport()
         if settings or _THREADING in sys.modules or _mentions_otel_quant():
             EARLY_STACKS.begin()
@@ -91,7 +93,7 @@ def _initialize(settings: Mapping[str, str]) -> None:
 
 def _end_run() -> None:
     """Ends the run after all that the program does at exit; records an exception that ended it without one."""
-    is_failed = isinstance(getattr(sys, "last_value", None), Exception)
+    is_failed = LAST_ERRORS.error or isinstance(getattr(sys, "last_value", None), Exception)
     if is_failed or _RUNTIME in sys.modules:  # else nothing is loaded
         with FAULTS.kept_in("end of the run"):
             from otel_quant.capture.runtime import RUNTIME

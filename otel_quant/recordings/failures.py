@@ -143,7 +143,7 @@ def _led_to(failure: Failure | None, recording: Recording, code: str | None) -> 
     runs = [run for run in recording.runs if _is_below(run, failure, recording)]
     error, message = failure.of.error, failure.of.error_message
     found = [each for each in every if each.run in runs]
-    if has_exit_code(error) or error == "SystemExit":
+    if has_exit_code(error) or error == "SystemExit" != failure.run.error:  # else a text tells why
         error = failure.run.error or code
     else:  # a pool passes on what a worker has raised, others quote it
         same = [_failure(run, partial(_is_passed_on, error, message or "")) for run in runs]

@@ -28,11 +28,12 @@ from otel_quant.recordings.outside import outside_at, outside_of
 from otel_quant.recordings.outside import words_of as words_of_outside
 from otel_quant.schema import semconv, units
 from otel_quant.schema.code_lines import Place
+from otel_quant.schema.readings import ProfileStep
 from otel_quant.views.document import Brief, Facts, Lines, Part, Section
 from otel_quant.views.gpu_answer import gpu_sentences
 from otel_quant.views.gpu_devices import growing_on_gpus, nearest_to_its_limit
 from otel_quant.views.ranks import failed_by_another, job_sentences, ranks_in
-from otel_quant.views.steps import ShownProcess, memory_limit, process_name, subject_of
+from otel_quant.views.steps import ShownProcess, is_worker, memory_limit, process_name, subject_of
 from otel_quant.views.text import listed, phrase, printable, shortened
 
 BAD_STATES: Final = ("failed", "killed", "lost")
@@ -80,6 +81,7 @@ def _answers(
     on_gpus = growing_on_gpus(recording, subject.steps)
     return {
         "error": failed_by_another(recording) or list(_error(recording, subject, is_below)),
+        "threads": list(_dead_threads(recording)),
         "continued": list(_continued(recording)),
         "audit": [
             f"What was written is not as asked for: {path}: {text}."
@@ -114,7 +116,7 @@ def brief(recording: model.Recording) -> Brief:
     by_kind = _answers(recording, subject, is_below=True)
     to_try = (each for each in by_kind["bounds"] if _TO_TRY in each)
     to_change = [*by_kind["calibration"], *by_kind["growing"], *to_try]
-    wrong = [*by_kind["error"], *by_kind["audit"]]
+    wrong = [*by_kind["error"], *by_kind["threads"], *by_kind["audit"]]
     telling = [*wrong, *to_change, *chain(*map(by_kind.__getitem__, _TELLING))]
     how = f"{outcome(recording, subject)}."
     if recording.state == "ended":
@@ -122,7 +124,8 @@ def brief(recording: model.Recording) -> Brief:
         is_certain = bounds.PROBABLY not in verdict
     else:
         is_certain = ending.out_of_memory != "guessed"
-        facts = (f"{name}: {text}" for name, text in ending_facts(ending))
+        known = " ".join(wrong)  # which may have the evidence already
+        facts = (f"{name}: {text}" for name, text in ending_facts(ending) if text not in known)
         verdict, evidence = how, [*wrong, *to_change, *facts, *telling]
     then = list(_next(recording, is_changed=bool(to_change)))
     return Brief(verdict, list(dict.fromkeys(evidence)), is_certain, _advice(ending), then)
@@ -169,11 +172,16 @@ def outcome(recording: model.Recording, subject: ShownProcess) -> str:
         return f"{program} has no end record (killed, or still running); last seen after {length}{place}"
     was = "was " if recording.state == "killed" else ""
     is_whole = recording.state == "lost" and recording.launcher is not None
-    why = _WITH_LAUNCHER if is_whole else _why(_ending_of(recording))
+    why = _with_launcher(recording) if is_whole else _why(_ending_of(recording))
     return f"{program} {was}{ended_as(recording)} after {length}{place}{why}"
 
 
-_WITH_LAUNCHER: Final = "; otel-quant run was killed too, as when the kernel kills a whole container or the machine stops"  # fmt: skip
+def _with_launcher(recording: model.Recording) -> str:
+    """Returns why a program's launcher has not seen its end either."""
+    if kills := recording.killed_too:
+        processes = units.counted(kills, "process")
+        return f"; otel-quant run was killed too, and since the start the kernel has killed {processes} of its control group because memory was full"
+    return "; otel-quant run was killed too, as when the kernel kills a whole container or the machine stops"
 
 
 def _where(recording: model.Recording, subject: ShownProcess) -> str:
@@ -203,10 +211,10 @@ def _error(recording: model.Recording, subject: ShownProcess, is_below: bool) ->
     ending, run = _ending_of(recording), _run_of_ending(recording)
     is_within = _is_within(recording)
     at = phrase("In {}, ", is_within and _where(recording, subject))
-    is_killed = ending.process_signal not in (None, "SIGTERM")  # by which a pool ends its workers
-    if is_within and is_killed and (first is None or first.run is not run):
+    killer = phrase("{}", ending.process_signal).replace("SIGTERM", "")  # a pool ends workers so
+    if is_within and (first is None or (killer and first.run is not run)):
         of = ending.process if run is None else process_name(recording, run)
-        yield f"{at}{of} was killed by {ending.process_signal}."
+        yield f"{at}{of} {phrase('was killed by {}', killer) or 'died'}."
         is_below, at = False, ""
     if first is not None:
         step = [] if is_below else first.steps[-1:]
@@ -216,10 +224,24 @@ def _error(recording: model.Recording, subject: ShownProcess, is_below: bool) ->
     failed = [each.step for each in subject.steps if each.step.error is not None]
     if first is None and has_ended:
         yield from _survived([each for each in failed if not is_unfinished(each)])
-    if still_open := [_named(each.name) for each in failed if is_unfinished(each)]:
-        yield f"Not ended when the program did: {_listed(still_open)}."
+    yield from _not_ended(failed)
     if not has_ended:
         yield from _before(recording, every, first)
+
+
+def _not_ended(failed: Sequence[model.RecordedStep]) -> Iterator[str]:
+    """Yields which steps were still open when their run ended."""
+    if still_open := [_named(each.name) for each in failed if is_unfinished(each)]:
+        yield f"Not ended when the program did: {_listed(still_open)}."
+
+
+def _dead_threads(recording: model.Recording) -> Iterator[str]:
+    """Yields which threads an exception has ended, but for those of which a step tells it."""
+    steps = [each.step for each in model.steps_in(recording) if each.step.error is not None]
+    for run in recording.runs:
+        text = str({**run.last_read, **run.attributes}.get(semconv.RUN_DEAD_THREAD, ""))
+        if text and not any(f"{each.error}: {each.error_message}" in text for each in steps):
+            yield f"Thread {text}."
 
 
 def _before(
@@ -260,6 +282,7 @@ def _failed(recording: model.Recording, run: model.RecordedRun) -> str:
     """Returns which run failed; empty for the program itself, whose name is in the line above."""
     is_own = recording.launcher is not None and run.parent_pid == recording.launcher
     is_single = len(recording.runs) == 1 and not has_exit_code(run.error)
+    is_single &= not is_worker(recording, run)
     if (is_own or is_single) and recording.state == "failed":
         return ""
     how = "was killed by" if run.state == "killed" else "failed with"
@@ -338,7 +361,8 @@ def _growing(recording: model.Recording, subject: ShownProcess) -> Iterator[str]
 
 def whose(recording: model.Recording, peak: summary.KnownValue) -> str:
     """Returns which of several processes a peak is of."""
-    if len({run.process for run in recording.runs}) < 2:
+    is_only = len({run.process for run in recording.runs}) < 2
+    if is_only and not any(is_worker(recording, run) for run in recording.runs):
         return ""
     is_own = peak.source not in ("launcher", "ending")
     if is_own and peak.run and (peak.step is None or peak.step in peak.run.steps):
@@ -474,11 +498,16 @@ def _written(recording: model.Recording, subject: ShownProcess) -> Iterator[str]
         yield f"It {did}."
     # The path is known before the model is written: of steps that lead to one, the last tells.
     ended = [each for each in subject.steps if each.run.state == "ended"]
-    errors = {
-        listed(each.step.attributes.get(semconv.OUTPUT_PATH, "")): each.step.error
+    last = {
+        listed(each.step.attributes.get(semconv.OUTPUT_PATH, "")): each.step
         for each in sorted(ended, key=attrgetter("end"))
     }
-    names = (name for name, error in errors.items() if name and error is None)
+    # A calibration writes none: the program has exited in it.
+    names = (
+        name
+        for name, step in last.items()
+        if name and step.error is None and step.kind != ProfileStep.CALIBRATION
+    )
     if paths := [units.cut(name, headline.LONGEST_NAME) for name in names]:
         shown, more = ", ".join(paths[:_MOST_PATHS]), len(paths[_MOST_PATHS:])
         yield f"Models written: {shown}{phrase(' and {:,} more', more, int)}."
@@ -554,8 +583,9 @@ def _ending_of(recording: model.Recording) -> model.Ending:
 
 def _is_within(recording: model.Recording) -> bool:
     """Whether another process than the program was killed or failed, not the only one that a shell has started."""
-    is_other = _ending_of(recording).process is not None
-    return is_other and len({run.process for run in recording.runs}) > 1
+    is_other, run = _ending_of(recording).process is not None, _run_of_ending(recording)
+    is_only = len({run.process for run in recording.runs}) < 2
+    return is_other and not (is_only and (run is None or not is_worker(recording, run)))
 
 
 def _run_of_ending(recording: model.Recording) -> model.RecordedRun | None:
@@ -681,17 +711,17 @@ def restart_text(recording: model.Recording) -> str:
 def _memory(ending: model.Ending) -> str:
     text = "" if ending.memory is None else units.size(ending.memory)
     used, limit = ending.memory or 0, ending.memory_limit or 0
-    # Addresses are another measure than memory in use.
-    if limit and ending.memory_limit_source != "RLIMIT_AS":
+    source = ending.memory_limit_source or ""
+    # Addresses are another measure than memory in use, and a GPU has its own.
+    if limit and not source.startswith(("RLIMIT_AS", "gpu")):
         share = phrase("{} of ", used / limit, units.share_text)
-        text += f", {share}the limit of {units.size(limit)}{phrase(' ({})', ending.memory_limit_source)}"
+        text += f", {share}the limit of {units.size(limit)}{phrase(' ({})', source)}"
     per_unit = phrase(", {} more with each sample", ending.memory_per_sample, units.size)
     per_unit += phrase(", {} more with each layer", ending.memory_per_layer, units.size)
     per_second = phrase(", {} more each second until the end", ending.memory_per_second, units.size)
     text += per_unit or per_second
     others = ending.memory_of_others or 0
-    is_full = used + others > _FULL * limit
-    if ending.memory_limit_source == "physical" and others > limit / 10 and is_full:
+    if source == "physical" and others > limit / 10 and used + others > _FULL * limit:
         text += f"; other programs of the machine used {units.size(others)}"
     return text.removeprefix(", ")
 

@@ -15,6 +15,8 @@ from otel_quant.views.inference import measured_parts
 from otel_quant.views.text import phrase
 
 _ROWS: Final = 20
+_CLEARLY: Final = 0.9
+"""Time of the float model by that of the fixed one: two processes of one model differ by less."""
 
 
 def document(result: FixResult, *, is_page: bool = False) -> doc.Document:
@@ -39,10 +41,12 @@ def answer(result: FixResult) -> str:
     """Returns the answer in one sentence."""
     all_ = counted(result.contractions, "contraction")
     count, old = result.integers_after, result.integers_before
+    if result.output is None and not result.of_state("planned"):
+        integers = f"{count:,} of {all_} in integers; " if result.contractions else ""
+        return f"{result.model}: {integers}{result.why}"
     integers = f"{count:,} of {all_} in integers, {'as before' if count == old else f'not {old:,}'}"
     if result.output is None:
-        is_planned = bool(result.of_state("planned"))
-        return f"{result.model}: {integers if is_planned else result.why}"
+        return f"{result.model}: {integers}"
     before, fixed, *_ = result.proven
     ratio = _of_latency(result, "ratio")(fixed) or 1.0
     text = f"{result.output} is {speed_text(ratio)} than {result.model}: {integers}"
@@ -82,6 +86,9 @@ def _parts(result: FixResult) -> Iterator[doc.Part]:
 
 
 def _notes(result: FixResult) -> Iterator[str]:
+    ratios = [_of_latency(result, "ratio")(each) or 1.0 for each in result.proven]
+    if len(ratios) > 2 and ratios[2] < _CLEARLY * ratios[1]:
+        yield f"{result.float_model} is {speed_text(ratios[2] / ratios[1])} still"
     for each in result.rewrites:
         if each.why:
             yield f"{each.kind} is {each.state}: {each.why}"

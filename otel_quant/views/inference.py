@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from math import inf, log, log1p
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -181,9 +182,9 @@ def _sentence(model: results.ModelResult, first: results.ModelResult) -> str:
             if own.is_by_cpu and own.cpu and other.cpu:
                 takes, beside = (number_text(cpu, "ms") for cpu in (own.cpu, other.cpu))
                 of = " by CPU time"
-            elif own.is_in_doubt:
-                speed = f"about {speed}"
             text = f"{model.path} is {speed} than {first.path}{of}: {takes}, not {beside}"
+            if own.is_at_least:
+                text = f"{model.path} is at least {speed} than {first.path}: medians are {takes} and {beside}"
     error = _error(model)
     sqnr = cell_text(doc.UnitCell(error.sqnr, "dB", digits=1))
     before = cell_text(doc.UnitCell(error.sqnr_in_front, "dB", digits=1))
@@ -201,6 +202,9 @@ def _costliest(model: results.ModelResult) -> str:
     is_poor = (_accuracy(model).decisive_sqnr or 0.0) < results.POOR
     if groups and groups[0][0].is_about_accuracy and is_poor:
         return f"; {shortened(_text(groups[0][0]), _LONGEST_PROBLEM)}"
+    worst = max(_accuracy(model).layers, key=lambda it: it.lost or 0.0, default=None)
+    if worst and is_poor and worst.hurts(0.0, is_named=False):
+        return f"; the outputs lose {worst.lost:.1f} dB by `{worst.node or worst.name}` alone"
     groups = [group for group in groups if group[0].kind != "slower" and group[0].micros]
     share = sum(each.share for each in groups[0]) if groups else 0.0
     if share < _MUCH:
@@ -258,7 +262,7 @@ def _ratio(model: results.ModelResult) -> doc.Cell:
     if found is None or found.ratio is None:
         return None
     if found.is_apart:
-        return speed_text(found.ratio)
+        return "at least " * found.is_at_least + speed_text(found.ratio)
     return "in doubt" if found.is_in_doubt else "within noise"
 
 
@@ -417,6 +421,44 @@ def _partner(name: str, others: Collection[str], own: Collection[str]) -> str:
     return found
 
 
+_Kernels: TypeAlias = Mapping[str, Sequence[results.RanKernel]]
+
+
+def _fused_parts(nodes: _Kernels) -> Iterator[tuple[str, str]]:
+    """Yields what kernels do besides the layers that they count for, and these layers."""
+    for name, kernels in nodes.items():
+        for each in kernels:
+            yield from ((part, name) for part in each.parts if not each.is_conversion)
+
+
+def _homes(*models: _Kernels) -> Mapping[str, str]:
+    """Returns by layer the one whose row it has: what one kernel does in one of the models is one row in both."""
+    homes: dict[str, str] = {}
+    macs = Counter[str]()
+    for name, kernels in chain.from_iterable(nodes.items() for nodes in models):
+        macs[name] += sum(each.macs or 0 for each in kernels)
+
+    def home(name: str) -> str:
+        while name in homes:
+            name = homes[name]
+        return name
+
+    for nodes in models:
+        for part, those in results.grouped(_fused_parts(nodes), itemgetter(0)).items():
+            if part in macs and len(those) == 1:
+                less, most = sorted((home(part), home(those[0][1])), key=macs.__getitem__)
+                homes.update({less: most} if less != most else {})
+    return {name: home(name) for name in homes}
+
+
+def _moved(nodes: _Kernels, homes: Mapping[str, str]) -> dict[str, list[results.RanKernel]]:
+    """Returns kernels by the layers whose rows they have."""
+    found: dict[str, list[results.RanKernel]] = {}
+    for name, kernels in nodes.items():
+        found.setdefault(homes.get(name, name), []).extend(kernels)
+    return found
+
+
 class Pair(NamedTuple):
     """A layer in two models: the sum of its kernels in each."""
 
@@ -468,17 +510,22 @@ class Beside:
     """A model beside the first one, layer by layer."""
 
     def __init__(self, first: results.ModelResult, model: results.ModelResult) -> None:
-        self.before, self.after = (
-            _nodes(it.ran, _layer) if it.ran else {} for it in (first, model)
-        )
-        for name in [name for name in self.after if name not in self.before]:
-            kernels = self.after.pop(name)
-            self.after.setdefault(_partner(name, self.before, self.after), []).extend(kernels)
         self._first, self._model = first, model
-        errors = reversed(_accuracy(model).layers)
-        self._errors = {_partner(each.node, self.before, ()): each for each in errors}
+        before, after = (_nodes(it.ran, _layer) if it.ran else {} for it in (first, model))
+        known = {*before, *(part for part, _ in _fused_parts(before))}
+        for name in [name for name in after if name not in known]:
+            kernels = after.pop(name)
+            after.setdefault(_partner(name, known, after), []).extend(kernels)
+        homes = _homes(before, after)
+
+        def home(name: str) -> str:
+            found = _partner(name, known, ())
+            return homes.get(found, found)
+
+        self.before, self.after = _moved(before, homes), _moved(after, homes)
+        self._errors = {home(each.node): each for each in reversed(_accuracy(model).layers)}
         named = (each for each in model.findings if each.is_about_accuracy)
-        self._wrong = {_partner(each.node, self.before, ()): _why(each) for each in named}
+        self._wrong = {home(each.node): _why(each) for each in named}
 
     @property
     def names(self) -> list[str]:

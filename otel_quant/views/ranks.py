@@ -98,11 +98,17 @@ def _failed(first: job.FirstFailed, ranks: Sequence[Rank]) -> str:
     if len(told) > 1:
         each = (f"{_names([rank])} {how}" for rank, how in zip(first.ranks, told, strict=True))
         return f"{'; '.join(each)}. Which failed first is not known: the clocks of nodes differ."
+    if not first.ranks and len(first.after) == ranks[0].run.world_size:
+        places: dict[str, list[Rank]] = {}
+        for rank in first.after:
+            places.setdefault(_place(rank.run), []).append(rank)
+        each = (f"{_names(some)}{place}" for place, some in places.items())
+        return f"{after} timed out waiting for one another, or lost the connection; which was the cause is not known: {'; '.join(each)}."
     if not first.ranks:
         return f"{after} failed because of another rank. {missing}".rstrip()
     name, place = _names(first.ranks), _place(first.ranks[0].run)
     if not told:
-        return f"{name} did not go on{place}: {after} timed out waiting for it, or lost the connection to it."
+        return f"{name} did not answer{place}: {after} timed out waiting for it, or lost the connection to it."
     lost = phrase(" {} lost the connection to it.", after)
     return f"{name} failed first: it {told[0]}{place}.{lost}"
 

@@ -16,6 +16,7 @@ from otel_quant.recordings.gpus import highest_on
 from otel_quant.recordings.reader import stacks_in, unseen_in
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import GROUPS
+from otel_quant.schema.readings import LayerSeen
 from otel_quant.schema.units import cut, duration_text, moment_text, share_text
 from otel_quant.views import document as doc
 from otel_quant.views import steps
@@ -75,6 +76,7 @@ def _parts(recording: model.Recording, subject: steps.ShownProcess) -> Iterator[
         doc.Section("Over time", list(_curves(recording, subject, charts))),
         *(doc.Section(title, [each] if each.rows else []) for title, each in tables.items()),
         doc.Section("Accuracy of layers", accuracy_tables(recording)),
+        doc.Section("Calibration", list(_calibrations(recording))),
         doc.Section("Python lines", page_parts(stacks, recording.duration) if stacks else []),
         doc.Section("Processes", [*rank_tables(ranks_in(recording)), *process_tables]),
         doc.Section("Models", list(model_parts(recording, with_layers=True))),
@@ -115,6 +117,47 @@ def _meters(
 
 
 _LONGEST_NAME: Final = 120
+
+# --- calibration --------------------------------------------------------------------------
+
+_MOST_OBSERVED: Final = 20
+
+_OBSERVED: Final = (
+    doc.Column[LayerSeen]("Layer", None, lambda each: cut(each.layer, _LONGEST_NAME)),
+    doc.Column[LayerSeen]("Samples", "", attrgetter("samples")),
+    doc.Column[LayerSeen]("Tokens", "", attrgetter("tokens")),
+    doc.Column[LayerSeen]("Finite", None, attrgetter("is_finite")),
+    doc.Column[LayerSeen]("Not finite from sample", "", attrgetter("sample")),
+    doc.Column[LayerSeen]("Growth", "x", attrgetter("growth"), title="times by which its range grew in the last tenth of the samples"),
+    doc.Column[LayerSeen]("Last growth", "", attrgetter("settled"), title="the sample after which its range grew by 1 % at most"),
+)  # fmt: skip
+
+
+def _calibrations(recording: model.Recording) -> Iterator[doc.Table]:
+    """Yields what reached the layers of each step that has calibrated, the worst first."""
+    for run in recording.runs:
+        layers = defaultdict[int, list[LayerSeen]](list)
+        for kind, event in run.events:
+            if kind == "layer.observed":
+                known = event.get("attributes", {})
+                seen = LayerSeen(*(known.get(name) for name in semconv.OF_LAYER_SEEN))
+                layers[event["index"]].append(seen)
+        for step in run.steps:
+            if step.index in layers:
+                title = (
+                    f"What reached the layers of {cut(step.name, _LONGEST_NAME)}, the worst first"
+                )
+                rows = sorted(layers[step.index], key=_doubt)
+                name = f"calibration-{run.process}-{step.index}"
+                table = doc.Table.of(_OBSERVED, rows, known_only=True, id=name, title=title)
+                yield table.first(_MOST_OBSERVED, "layer")
+
+
+def _doubt(layer: LayerSeen) -> tuple[bool, float, float]:
+    """Sorts layers: those that are not finite first, then by few tokens, then by growth."""
+    few = layer.samples if layer.tokens is None else layer.tokens
+    return layer.is_finite, few, -(layer.growth or 0.0)
+
 
 # --- processes ----------------------------------------------------------------------------
 

@@ -56,16 +56,20 @@ def process_name(recording: model.Recording, run: model.RecordedRun) -> str:
     return recording.once(("name", run.process), lambda: _process_name(recording, run))
 
 
+def is_worker(recording: model.Recording, run: model.RecordedRun) -> bool:
+    """Whether a process was forked by the program, which may have no run of its own, or spawned as a worker."""
+    is_known = recording.launcher not in (None, run.parent_pid)
+    is_forked = is_known and _script(run.attributes) == _script(recording.origin)
+    return is_forked or OF_WORKERS in str(run.attributes.get(semconv.PROCESS_COMMAND_LINE))
+
+
 def _process_name(recording: model.Recording, run: model.RecordedRun) -> str:
     others = [each for each in recording.runs if each.process != run.process]
     above = [each for each in others if each.pid == run.parent_pid is not None]
     if run.rank is not None and all(each.rank != run.rank for each in above):
         return f"rank {run.rank}"  # a worker has the rank of the process that has started it
     script = _script(run.attributes)
-    # The program may have no run of its own.
-    is_known = recording.launcher not in (None, run.parent_pid)
-    is_forked = is_known and script == _script(recording.origin)
-    if above or is_forked or OF_WORKERS in str(run.attributes.get(semconv.PROCESS_COMMAND_LINE)):
+    if above or is_worker(recording, run):
         return f"worker {run.process}"
     scripts = [_script(each.attributes) for each in outermost_runs(recording)]
     is_own = run.parent_pid == recording.launcher is not None or scripts.count(script) == 1
@@ -274,10 +278,9 @@ def _rounded_share(part: float | None, whole: float | None) -> float | None:
     return share and round(share, 4)
 
 
-def _of_bracket(end: int) -> Value:
-    nothing = None, None
+def _of_bracket(end: str) -> Value:
     return _of_step(
-        lambda row, step: (bracket_of(row.of.recording, row.of.steps, step) or nothing)[end]
+        lambda row, step: getattr(bracket_of(row.of.recording, row.of.steps, step), end, 0) or None
     )
 
 
@@ -380,8 +383,10 @@ def _columns_of(figure: figures.Figure) -> Iterator[_OfFigure]:
         yield column("_seen", "SEEN", _seen(figure))
         if figure is figures.TREE_GPU_MEMORY:
             most = "what was in use on the devices, less what was before the program began"
-            yield column("_least", "AT LEAST", _of_bracket(0), title="what torch had reserved")
-            yield column("_most", "AT MOST", _of_bracket(1), title=most)
+            yield column(
+                "_least", "AT LEAST", _of_bracket("least"), title="what torch had reserved"
+            )
+            yield column("_most", "AT MOST", _of_bracket("most"), title=most)
         if figure in figures.MEMORY.figures:
             share = _column(f"{stem}_limit_share", "OF LIMIT", "1", _share_of_limit)
             yield _OfFigure(share, figure, f"{bare}_limit_share")

@@ -6,7 +6,7 @@
 
 Collector, Prometheus with promtool, Loki, Caddy, and Alertmanager with amtool come from their Go modules,
 in the versions that docker-compose.yml pins; beside them the schemas of compose files and of the Prometheus Operator's
-resources, kustomize, actionlint for the workflows of GitHub Actions, and the library that Grafana shows panels with and speedscope (they need Node.js).
+resources, kustomize, kubeconform, actionlint for the workflows of GitHub Actions, and the library that Grafana shows panels with and speedscope (they need Node.js).
 They go to the folder that OTEL_QUANT_SERVERS names (default
 ``~/.cache/otel-quant/servers``), under a name that holds a digest of what they are built
 from, so a changed version is a new build and an old one is never taken for it.
@@ -99,6 +99,9 @@ RESOURCES = Server(
     ("monitoring.coreos.com_prometheusrules.yaml", "monitoring.coreos.com_podmonitors.yaml"), RESOURCES_MODULE,
 )  # fmt: skip
 KUSTOMIZE = Server("kustomize", None, ("kustomize",), "sigs.k8s.io/kustomize/kustomize/v5@v5.8.1")
+KUBECONFORM = Server(
+    "kubeconform", None, ("kubeconform",), "github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0"
+)
 GRAFANA_DATA = Server("grafana-data", HERE / "grafana" / "package.json", ("package-lock.json",))
 """Grafana's own library, from npm: what a panel makes of a store's answer. What cleans the addresses
 of links has the version that Grafana's image has; later ones decode them."""
@@ -108,7 +111,7 @@ SPEEDSCOPE = Server(
     ("node_modules/speedscope/dist/release/index.html",),
 )
 SERVERS = (
-    LOKI, PROMETHEUS, COLLECTOR, CADDY, ALERTMANAGER, COMPOSE_SCHEMA, ACTIONLINT, RESOURCES, KUSTOMIZE, GRAFANA_DATA, SPEEDSCOPE,
+    LOKI, PROMETHEUS, COLLECTOR, CADDY, ALERTMANAGER, COMPOSE_SCHEMA, ACTIONLINT, RESOURCES, KUSTOMIZE, KUBECONFORM, GRAFANA_DATA, SPEEDSCOPE,
 )  # fmt: skip
 """In the order of building, two at a time: what takes longest is first."""
 
@@ -170,7 +173,7 @@ def build(server: Server, scratch: Path, binary: str) -> None:
     """Builds one server's files into a folder of its own, with a Go."""
     out = scratch / "out"
     out.mkdir()
-    if server in (ACTIONLINT, KUSTOMIZE):
+    if server in (ACTIONLINT, KUSTOMIZE, KUBECONFORM):
         install = [binary, "install", "-trimpath", "-ldflags=-s -w", server.detail]
         run(install, server.name, GOBIN=str(out))
     elif server.source is not None and server.source.name == "package.json":

@@ -152,7 +152,7 @@ def _note_call(observer: Any, args: tuple[Any, ...], has_failed: bool) -> None:
     if observed not in _UNDER_WAY or layer is None or observed is None or not args:
         return
     # ModelOpt's quantizers are also called outside of a calibration.
-    if getattr(observer, "_if_calib", True) and (tokens := _tokens_in(args[0])):
+    if _kept(observer, "_if_calib") is not False and (tokens := _tokens_in(args[0])):
         observed.reached(layer, tokens)
         found = args[0].detach().aminmax() if has_failed else _range_of(observer)
         _note_range(layer, observed.sample, *found)
@@ -175,14 +175,19 @@ def tokens_of(shape: Sequence[int]) -> int:
 
 def _range_of(observer: Any) -> tuple[Any, Any]:
     """Returns the lowest and the highest that an observer has of a tensor, or of each channel; None if it has none."""
-    if hasattr(observer, "_calibrator"):
-        return (getattr(observer._calibrator, "_calib_amax", None),) * 2
-    edges = getattr(observer, "calib_bin_edges", None)  # of a histogram of Quark's
+    if (calibrator := _kept(observer, "_calibrator")) is not None:
+        return (getattr(calibrator, "_calib_amax", None),) * 2
+    edges = _kept(observer, "calib_bin_edges")  # of a histogram of Quark's
     if edges is not None and edges.numel():
         return edges[0], edges[-1]
-    names = ("min_vals", "max_vals") if hasattr(observer, "min_vals") else ("min_val", "max_val")
-    low, high = (getattr(observer, name, None) for name in names)
-    return low, high
+    ending = "_val" if (low := _kept(observer, "min_vals")) is None else "_vals"
+    return _kept(observer, "min_val") if low is None else low, _kept(observer, f"max{ending}")
+
+
+def _kept(observer: Any, name: str) -> Any:
+    """Returns a value or a buffer of an observer, None if it has none, for which a module's `getattr` takes microseconds."""
+    own = vars(observer)
+    return own[name] if name in own else own["_buffers"].get(name)
 
 
 def _note_range(layer: ObservedLayer, sample: int, low: Any, high: Any) -> None:
@@ -199,14 +204,14 @@ def _observers_in(model: Any) -> dict[str, Any]:
     bases = [_found(each) for each, (name, _) in _METHODS.items() if name == "__call__"]
     classes, found = tuple(filter(None, bases)), dict[str, Any]()
     nodes = getattr(getattr(model, "graph", None), "nodes", ())
-    called = (each for each in nodes if each.op == "call_module" and each.args)
-    of = {str(each.target): each.args[0] for each in called}
+    of = {str(each.target): each for each in nodes if each.op == "call_module" and each.args}
     for path, each in model.named_modules() if classes else ():
         is_off = getattr(each, "_disabled", False) or getattr(each, "_dynamic", False)
         if isinstance(each, classes) and not is_off:
             name = _name_of(of[path]) if path in of else _layer_of(path)
             if name is not None:
-                found[path if name in found else name] = each
+                second = path if path.startswith(name) else f"{name}.{path}"
+                found[second if name in found else name] = each
     return found
 
 
@@ -219,12 +224,15 @@ def _layer_of(path: str) -> str | None:
     return ".".join(parts) or path
 
 
-def _name_of(node: Any) -> str | None:
-    """Returns the layer whose result an observer of a graph has; None for weights."""
-    modules = list(node.meta.get("nn_module_stack", {}).values())
-    if node.op == "get_attr":
-        return None
-    return str(node.target if node.op == "call_module" else modules[-1][0] if modules else node)
+def _name_of(observer: Any) -> str | None:
+    """Returns the innermost layer that an observer of a graph is behind or before; None for one of weights."""
+    source = observer.args[0]
+    if source.op in ("get_attr", "call_module"):
+        return str(source.target) if source.op == "call_module" else None
+    around = (it for it in (source, *observer.users) if it.op == "call_function")
+    stacks = [list(it.meta.get("nn_module_stack", {}).values()) for it in around]
+    innermost = max(stacks, key=len, default=[])
+    return str(innermost[-1][0] if innermost else source)
 
 
 # --- libraries that hook layers -----------------------------------------------------------

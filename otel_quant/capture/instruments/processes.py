@@ -143,7 +143,9 @@ def leave(original: Function, hook: Hook, library: Library) -> Function:
 
     @wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if PARENT.is_worker and isinstance(error := sys.exception(), Exception):
+        error = sys.exception()
+        is_text = isinstance(getattr(error, "code", None), str)  # of sys.exit("text")
+        if PARENT.is_worker and (is_text or isinstance(error, Exception)):
             PARENT.error = error
         return original(*args, **kwargs)
 

@@ -47,6 +47,8 @@ class Operation:
     layers: int = 0  # How many that step will go through, 0 if that is not known
     parts: list[configuration.Part] = field(default_factory=list)  # What those layers were
     input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    # Attributes that say what was asked for, until the model is written: steps before that leave them out
+    asked: Collection[str] = ()
 
     def begin_shared_step(self, activation: scope.Activation) -> None:
         """Begins a step that lasts until :meth:`end_shared_step`, or to the operation's end."""
@@ -90,10 +92,11 @@ def _within(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValu
 
 @contextmanager
 def operating(
-    owner: str, attributes: Mapping[str, AttributeValue], *, costs_models: bool = False
-) -> Iterator[Operation]:
+    owner: str, attributes: Mapping[str, AttributeValue], *, costs_models: bool = False,
+    asked: Collection[str] = (),
+) -> Iterator[Operation]:  # fmt: skip
     """Marks a block as an operation."""
-    operation = Operation(owner, _within(attributes), costs_models)
+    operation = Operation(owner, _within(attributes), costs_models, asked=asked)
     token = _AROUND.set((*_AROUND.get(), operation))
     RUNTIME.operations.append(operation)
     try:
@@ -264,6 +267,8 @@ def restate(
         each.attributes = {
             **{name: value for name, value in each.attributes.items() if name not in gone}, **found
         }  # fmt: skip
+    for operation in within:
+        operation.asked = ()
 
 
 def models_of(arguments: Mapping[str, Any], result: object) -> Models:
@@ -318,12 +323,16 @@ def as_library_step(function: Function, hook: Hook, library: Library, name: str)
         call = arguments.bound(args, kwargs)
         attributes = attributes_of(call, hook.sources, hook.config)
         attributes = with_configuration(call, attributes, kind)
-        later = configuration.SHOWN if hook.after in hooks.NOTES else ()
         return open_library_step(
-            kind, library, attributes, later, function=name, filled_in=hook.filled_in
+            kind, library, attributes, _shown_later(hook), function=name, filled_in=hook.filled_in
         )
 
     return scope.as_step(function, begin)
+
+
+def _shown_later(hook: Hook) -> Collection[str]:
+    """Returns the attributes that the model shows when a call has ended."""
+    return configuration.SHOWN if hook.after in hooks.NOTES else ()
 
 
 # The blocks (``with``) that the calling context is in, innermost last: the object that is entered, its step, and
@@ -388,6 +397,9 @@ def open_library_step(
         outer = {name: each for name, each in of_parent if name in configuration.OF_MODEL}
         attributes = configuration.with_outer(outer, attributes)
     known = configuration.completed(_within(attributes))
+    operation = innermost()
+    asked = set(operation.asked if operation is not None else ()).difference(later)
+    known = {name: value for name, value in known.items() if name not in asked}
     opened = RUNTIME.recorder.open(
         kind, library=library.distribution, library_version=version_of(library),
         attributes={name: each for name, each in known.items() if name not in later}, **more,
@@ -493,7 +505,9 @@ def _as_operation(function: Function, hook: Hook, library: Library) -> Function:
             if not (hook.config or attributes.keys() & configuration.OF_MODEL):
                 attributes = with_configuration(bound, attributes, hook.step)
         costs = find is not None
-        with operating(library.distribution, attributes, costs_models=costs) as operation:
+        with operating(
+            library.distribution, attributes, costs_models=costs, asked=_shown_later(hook)
+        ) as operation:
             with _failed_step_of(hook.target, library):
                 result = function(*args, **kwargs)
             if hook.wrapper == hooks.ENTRY_POINT:

@@ -139,9 +139,9 @@ _library(
     Hook(_DEBUG, "compute_activation_error", STEP, ProfileStep.MODEL_EVALUATION, after="libraries:of_activations"),
     Hook(_DEBUG, "compute_weight_error", STEP, ProfileStep.MODEL_EVALUATION, after="libraries:of_weights"),
     # Entry points: their arguments describe the steps, and their models are costed.
-    Hook(f"{_ORT}.quantize", "quantize_static", ENTRY_POINT, config=ALL, models=_MODELS, leaves=_LEAVES),
+    Hook(f"{_ORT}.quantize", "quantize_static", ENTRY_POINT, config=ALL, models=_MODELS, after=NOTE_WEIGHTS, leaves=_LEAVES),
     Hook(f"{_ORT}.quantize", "quantize_dynamic", ENTRY_POINT, config=ALL, models=_MODELS),
-    Hook(f"{_ORT}.quantize", "quantize", ENTRY_POINT, config=ALL, models=_MODELS),
+    Hook(f"{_ORT}.quantize", "quantize", ENTRY_POINT, config=ALL, models=_MODELS, after=NOTE_WEIGHTS),
 )  # fmt: skip
 
 
@@ -431,7 +431,7 @@ _library(
     Hook("llmcompressor.utils.metric_logging", "CompressionLogger.set_results", OBSERVED, after="libraries:of_modifier"),
     Hook("llmcompressor.modifiers.transform.awq.base", "AWQModifier._compute_best_scale", OBSERVED, after="libraries:of_awq"),
     Hook("llmcompressor.transformers.compression.compressed_tensors_utils", "modify_save_pretrained", "libraries:saving", ProfileStep.EXPORT_HF_SAFETENSORS),
-    Hook("llmcompressor.entrypoints.model_free", "model_free_ptq", STEP, ProfileStep.FILE_TO_FILE_QUANTIZATION, (("scheme", semconv.CONFIG_NAME),), config=ALL),
+    Hook("llmcompressor.entrypoints.model_free", "model_free_ptq", STEP, ProfileStep.FILE_TO_FILE_QUANTIZATION, (("scheme", semconv.CONFIG_NAME),), config=ALL, describe="libraries:of_scheme"),
     built_on="torch transformers auto-round compressed-tensors",
 )  # fmt: skip
 

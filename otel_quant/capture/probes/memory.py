@@ -235,11 +235,6 @@ _OOM_FILES: Final = {
     2: ("memory.events.local", "memory.events"),
     1: ("memory.oom_control",),
 }
-KILLS: Final = "oom_kill"
-GROUP_KILLS: Final = "oom_group_kill"
-"""What the kernel counts: processes that it has ended for want of memory, and groups of which it
-has ended every process at once (``memory.oom.group``)."""
-
 HOST_OOM_COUNTER: Final = Path("/proc/vmstat")
 
 _MOUNT: Final = r"\S+ \S+ \S+ (?P<mounted>\S+) (?P<point>\S+) .*- (?:(?P<is_second>cgroup2) \S|cgroup \S+ (?:\S+,)?%s(?:,|$))"
@@ -272,12 +267,6 @@ def oom_counters(pid: int = SELF, root: Path = Path("/")) -> list[Path]:
     every = groups_of(root, pid)
     files = [[groups[0] / name for name in _OOM_FILES[version]] for version, groups in every]
     return [next((each for each in names if each.exists()), names[-1]) for names in files]
-
-
-def oom_counts(counter: Path) -> dict[str, int]:
-    """Returns what a counter has of kills; nothing if it cannot be read or the kernel is too old."""
-    found = (line.partition(" ") for line in text_of(counter).splitlines())
-    return {key: int(value) for key, _, value in found if key in (KILLS, GROUP_KILLS)}
 
 
 def groups_of(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS, error_type, message_of
+from otel_quant.capture.exits import LAST_ERRORS
 from otel_quant.capture.recorder.attributes import (
     FigureAttributes,
     accuracy_of,
@@ -169,6 +170,7 @@ class EventMaker:
             semconv.READING_ELAPSED: elapsed,
             semconv.READING_MEMORY_LIMIT: run.limits.memory,
             semconv.READING_MEMORY_PEAK: peaks.figures.get(TREE_MEMORY.name),
+            semconv.RUN_DEAD_THREAD: LAST_ERRORS.thread,
             semconv.READING_OPEN_STEPS: tuple(step.info.label for step in steps) or None,
             **self._figures.at_reading(reading, self.baseline),
             **(open_step_of(steps[-1]) if steps else {}),
@@ -261,7 +263,12 @@ class EventMaker:
             **copied,
             **self._figures.between(period.start, end, peaks, self.run.limits.memory),
             **origin_of(self.run, self.baseline),  # more is known at the end
-            **present({semconv.MEMORY_PROCESS_PEAK: peaks.process_memory}),
+            **present(
+                {
+                    semconv.MEMORY_PROCESS_PEAK: peaks.process_memory,
+                    semconv.RUN_DEAD_THREAD: LAST_ERRORS.thread,
+                }
+            ),
             semconv.RUN_STEPS: period.steps,
             semconv.RUN_FAILED_STEPS: period.failed,
         }

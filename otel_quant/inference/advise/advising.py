@@ -36,6 +36,9 @@ _PLACES: Final = {
 }
 """Producer of a file -> where its quantizer takes the names of nodes."""
 
+_TORCH: Final = "pytorch"
+_OF_MODULES: Final = "for torchao, of modules: set_module_name_qconfig(NAME, None) for each of "
+
 _BY_CODES: Final = ("QLinear", "QGemm")
 """Beginnings of operators that take and make integers: there is nothing to leave in float by."""
 
@@ -196,11 +199,14 @@ class _Advising:
 
     def _option(self, names: Sequence[str], disabled: Sequence[str]) -> Iterator[str]:
         """Yields the lines for the script of the tool that has made the model."""
-        place = _PLACES.get(self._own.file.model.producer, "for the quantizer, of nodes: ")
-        yield f"{place}{json.dumps(names, ensure_ascii=False)}"
-        nodes = self._choice.parts.nodes
+        producer, nodes = self._own.file.model.producer, self._choice.parts.nodes
+        place = _PLACES.get(producer, "for the quantizer, of nodes: ")
+        modules = self._choice.parts.modules(names) if producer == _TORCH else ()
+        place, listed = (_OF_MODULES, modules) if modules else (place, names)
+        yield f"{place}{json.dumps(listed, ensure_ascii=False)}"
         kinds = {each.op_type for each in nodes if each.name in names}
-        if {each.name for each in nodes if each.op_type in kinds} == {*names}:
+        are_all = {each.name for each in nodes if each.op_type in kinds} == {*names}
+        if are_all and producer in _PLACES:
             yield f"or, since these are all of their kind: op_types_to_quantize without {', '.join(sorted(kinds))}"
         if disabled:
             yield (

@@ -6,6 +6,7 @@ node that is left quantizes it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from math import inf
 from pathlib import Path
@@ -50,6 +51,8 @@ _FORCES: Final = "quark.onnx"
 _ALIKE: Final = 8.0
 """dB from which constants are the float model's: one scale for channels of other ranges may leave no more."""
 
+_SCOPES: Final = "pkg.torch.onnx.name_scopes"
+_SCOPE: Final = re.compile(r"'([^']*)'")
 _HANDED_ON: Final = frozenset({"DequantizeLinear", "Identity", "QuantizeLinear"})
 _OPERANDS: Final = 2  # Before the bias
 
@@ -111,7 +114,7 @@ class QuantizedParts:
             makes = [self.of[it] for name in node.output if (it := self._behind(own, name))]
             moves, clamps = node.op_type in _MOVES, node.op_type in of.CLAMPS
             is_own = node.op_type in QDQ or node.op_type == "Constant"
-            if not is_own and (moves or clamps or self._is_taken(own, node, reads and makes)):
+            if not is_own and (moves or clamps or self._is_taken(own, node, makes)):
                 follows = clamps or (moves and not (is_forced and reads))
                 yield TakenNode(node.name, node.op_type, reads, makes, follows)
 
@@ -124,12 +127,20 @@ class QuantizedParts:
             name = readers[0].output[0]
         return name
 
-    def _is_taken(self, own: of.TensorFile, node: Any, is_between: object) -> bool:
+    def _is_taken(self, own: of.TensorFile, node: Any, makes: object) -> bool:
         if node.op_type not in of.CHANNELS:
-            known = (name in self.of or own.is_constant(name) for name in node.input if name)
-            return bool(is_between) and all(known)
+            given = [name for name in node.input if name and not own.is_constant(name)]
+            are_known = all(it in self.of or self._is_joined(own, it) for it in given)
+            return bool(makes and given) and are_known
         fronts = [own.front(name, of.CARRIES) for name in node.input[:2] if name not in self.of]
         return all(any(it.op_type == "DequantizeLinear" for it in front) for front in fronts)
+
+    def _is_joined(self, own: of.TensorFile, name: str) -> bool:
+        """Whether a tensor is between a contraction and what a quantizer has taken together with that, as Quark a LeakyRelu."""
+        maker = own.makers.get(name)
+        if maker is None or len(own.readers[name]) > 1 or maker.op_type not in of.CHANNELS:
+            return False
+        return self._is_taken(own, maker, ())
 
     def _constants(self, own: of.TensorFile, node: Any) -> Iterator[_Constant]:
         """Yields the quantized constants of a node in floats: the float model's, of a bias the same as it is."""
@@ -173,6 +184,13 @@ class QuantizedParts:
             for result in (*node.reads, *node.makes):
                 near.setdefault(self.sources[result], set()).add(node.name)
         return {frozenset(each) for each in near.values() if each <= self.growth.keys()}
+
+    def modules(self, names: Sequence[str]) -> list[str]:
+        """Returns the modules of PyTorch that nodes were exported from; nothing where not each has one."""
+        entries = [it for name in names for it in self._base.named[name].metadata_props]
+        scopes = [_SCOPE.findall(it.value) for it in entries if it.key == _SCOPES]
+        found = [each[-2] for each in scopes if each[-2:-1] not in ([], [""])]
+        return list(dict.fromkeys(found)) if len(found) == len(names) else []
 
     def with_errors(self, *, as_inputs: bool) -> of.TensorFile:
         """Returns the model with the error of each part as an output; or in floats, with inputs that are added there."""

@@ -119,7 +119,7 @@ class _Fixing:
                 why = f"{differs}: give the float model (--float), which decides"
                 self._mark(kind, "offered", why)
         kinds = [kind for kind in kinds if self._rewrites[kind].state == "planned"]
-        if self._wanted.is_dry:
+        if self._wanted.is_dry and kinds:
             return self._outcome(self._with(kinds), why="nothing is written by --dry-run")
         return self._proven(kinds)
 
@@ -180,7 +180,10 @@ class _Fixing:
             self._mark(worst.kind, "left out", worst.why)
             kinds.remove(worst.kind)
         why = "; ".join(f"{each.kind}: {each.why}" for each in self._rewrites.values())
-        why = f"no rewrite is to be written: {why}" if why else "there is nothing to rewrite"
+        nothing = "there is nothing to rewrite"
+        if not self._before.contractions:
+            nothing = "no contraction is in QDQ form (DequantizeLinear in front of it)"
+        why = f"no rewrite is to be written: {why}" if why else nothing
         return self._outcome(self._with([]), why=why)
 
     @contextmanager
@@ -277,7 +280,8 @@ class _Proof:
     def of(self, kind: str) -> dict[str, Any]:
         """Returns what a kind of rewrites changes."""
         rest = self._without(kind)
-        gain = self.sqnr(self._full.name) - self.sqnr(rest.name) if self._float else None
+        own, other = self.sqnr(self._full.name), self.sqnr(rest.name)
+        gain = own - other if self._float and max(own, other) < inf else None
         return {"ratio": latency(self._full, rest).ratio, "sqnr_gain": gain}
 
     def worst(self, rewrites: Sequence[Rewrite]) -> _Worst | None:

@@ -61,6 +61,27 @@ def test_a_rerun_has_what_was_forecast_and_leaves_the_users_files_alone(folder: 
     assert files(folder) == before
 
 
+@pytest.mark.parametrize(
+    ("scopes", "option"),
+    [
+        ("['', 'body', 'body.1', 'conv2d']", 'for torchao, of modules: set_module_name_qconfig(NAME, None) for each of ["body.1"]'),
+        ("['', 'conv2d']", 'for the quantizer, of nodes: ["c2"]'),
+        (None, 'for the quantizer, of nodes: ["c2"]'),
+    ],
+)  # fmt: skip
+def test_of_an_exported_model_of_torch_modules_are_named(
+    folder: Path, scopes: str | None, option: str
+) -> None:
+    for name in ("float.onnx", "int8.onnx"):
+        model = onnx.load(folder / name)
+        model.producer_name = "pytorch"
+        node = next(each for each in model.graph.node if each.name == "c2")
+        if scopes:
+            node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=scopes)
+        onnx.save(model, folder / name)
+    assert advised(folder)["option"][0] == option
+
+
 def test_what_the_option_names_stays_in_float_and_the_recording_says_that_arguments_were_changed(
     folder: Path,
 ) -> None:

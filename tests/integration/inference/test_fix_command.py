@@ -81,6 +81,51 @@ def test_without_the_float_model_another_function_is_only_offered(tmp_path: Path
     assert sorted(each.name for each in tmp_path.iterdir()) == ["int8.onnx", "temporary"]
 
 
+def test_a_dry_run_with_nothing_to_write_has_the_reason(tmp_path: Path) -> None:
+    net().save(tmp_path / "int8.onnx")
+    out, _ = run(tmp_path, "fix", "int8.onnx", "--dry-run", "--only", "zero_point", code=1)
+    assert out.splitlines()[0] == (
+        "int8.onnx: 0 of 3 contractions in integers; no rewrite is to be written: zero_point: "
+        "values behind it are rounded in finer steps: give the float model (--float), which decides."
+    )
+    graph = Builder([1, 8])
+    made = graph.node(
+        "QLinearMatMul",
+        [
+            graph.node(
+                "QuantizeLinear",
+                [
+                    "x",
+                    *(
+                        graph.constant(n, v)
+                        for n, v in (("xs", np.float32(0.1)), ("xz", np.uint8(0)))
+                    ),
+                ],
+                "xq",
+            ),
+            "xs",
+            "xz",
+            graph.weights("w", 8, 8),
+            graph.constant("ws", np.float32(0.1)),
+            graph.constant("wz", np.int8(0)),
+            graph.constant("ys", np.float32(0.1)),
+            graph.constant("yz", np.uint8(0)),
+        ],
+        "m",
+    )
+    graph.output(graph.node("DequantizeLinear", [made, "ys", "yz"], "y"))
+    graph.save(tmp_path / "codes.onnx")
+    out, _ = run(tmp_path, "fix", "codes.onnx", "--dry-run", code=1)
+    assert out == "codes.onnx: no contraction is in QDQ form (DequantizeLinear in front of it).\n"
+
+
+def test_outputs_that_are_the_float_models_have_no_gain(tmp_path: Path) -> None:
+    net().save(tmp_path / "int8.onnx")
+    words = ("int8.onnx", "-o", "fixed.onnx", "--float", "int8.onnx", "--only", "bias")
+    result = fixed(tmp_path, *words, code=1)  # no contraction runs in integers by that alone
+    assert [each["sqnr_gain"] for each in result["rewrites"]] == [None]
+
+
 def test_a_rewrite_that_costs_sqnr_is_left_out(tmp_path: Path) -> None:
     # Saturation at 1 is what this float model has, too.
     net(scale=1 / 128).save(tmp_path / "int8.onnx")
@@ -205,7 +250,10 @@ def test_a_run_that_is_to_be_fixed_says_what_came_of_each_model(tmp_path: Path) 
     (tmp_path / "quantize.py").write_text(PROGRAM)
     python, own = sys.executable, ("-m", "otel_quant", "run", "--fix", "--no-report", "--out", "R")
     done = run_program([python, *own, "--", python, "quantize.py"], tmp_path, dict(os.environ))
-    assert "fix:       int8.onnx: there is nothing to rewrite" in done.stderr
+    assert (
+        "fix:       int8.onnx: 3 of 3 contractions in integers; there is nothing to rewrite"
+        in done.stderr
+    )
     assert not (tmp_path / "int8.fixed.onnx").exists()
 
 

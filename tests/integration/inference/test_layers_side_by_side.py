@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from onnxruntime.quantization import (
     CalibrationDataReader,
@@ -57,8 +58,11 @@ def _static(before: Path, after: Path, form: QuantFormat) -> None:
     )
 
 
-def _four_bits(before: Path, after: Path) -> None:
-    config = DefaultWeightOnlyQuantConfig(block_size=32, quant_format=QuantFormat.QOperator)
+def _four_bits(before: Path, after: Path, level: int = 0) -> None:
+    form = QuantFormat.QOperator
+    config = DefaultWeightOnlyQuantConfig(
+        block_size=32, quant_format=form, accuracy_level=level or None
+    )
     quantizer = MatMulNBitsQuantizer(onnx.load(before), algo_config=config)
     quantizer.process()
     quantizer.model.save_model_to_file(str(after))
@@ -82,9 +86,9 @@ def test_each_contraction_has_one_row_with_its_time_in_both_models(
     result = measure_files([str(before), str(after)], Options(runs=4, threads=1))
     lines = "".join(written(document(result, 20), "table")).splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("layer "))
-    rows = lines[at + 3 : lines.index("", at)]
+    rows = lines[at + 3 : lines.index("", at) - 1]
     found = {row.split()[0]: row.split()[1:3] for row in rows}
-    assert found.keys() >= LAYERS
+    assert found.keys() == LAYERS  # what one of the two models has fused is no row of its own
     assert all("-" not in found[each] for each in LAYERS), rows
     assert not {name for name in found if name.endswith(("_quant", "_Q4", "Fusion", "Gemm_MatMul"))}
     first, other = (each.ran for each in result.models)
@@ -92,6 +96,35 @@ def test_each_contraction_has_one_row_with_its_time_in_both_models(
     assert other is not None
     assert {each.node for each in first.kernels} == LAYERS
     assert sum(each.micros for each in other.kernels) == pytest.approx(other.kernel_micros)
+
+
+@pytest.mark.parametrize(("level", "ran"), [(0, "float32"), (1, "float32"), (4, "int8")])
+def test_a_product_with_weights_of_four_bits_ran_in_what_its_accuracy_level_has_it_round_to(
+    level: int, ran: str, tmp_path: Path
+) -> None:
+    before, after = _dense().save(tmp_path / "float.onnx"), tmp_path / "other.onnx"
+    _four_bits(before, after, level)
+    [result] = measure_files([str(after)], Options(runs=2, threads=1)).models
+    assert result.ran is not None
+    types = {each.runs_in for each in result.ran.kernels if each.op_type == "MatMulNBits"}
+    assert types == {ran}
+    assert f"{ran} by weights" in result.facts["types"]
+    # A product of floats is exact; one of int8 is not.
+    exact, made = (
+        ort.InferenceSession(str(path)).run(None, {"x": np.eye(64, 128, dtype=np.float32) + 0.01})
+        for path in (after, _at_level(after, tmp_path / "exact.onnx"))
+    )
+    assert np.allclose(exact[0], made[0], rtol=1e-5, atol=1e-6) == (ran == "float32")
+
+
+def _at_level(path: Path, to: Path) -> Path:
+    """Returns a model without accuracy levels."""
+    model = onnx.load(path)
+    for node in model.graph.node:
+        for each in [it for it in node.attribute if it.name == "accuracy_level"]:
+            node.attribute.remove(each)
+    onnx.save(model, to)
+    return to
 
 
 def test_conversions_count_for_the_contraction_on_their_integers_and_as_converting(

@@ -21,7 +21,7 @@ raise ValueError("the real reason")
 """
 
 PROCESSES = """
-import multiprocessing, os, sys, time
+import contextlib, multiprocessing, os, sys, time
 from concurrent.futures import ProcessPoolExecutor
 import otel_quant
 
@@ -42,12 +42,15 @@ def chained(number):
 def killed(number):
     with otel_quant.step("Calibration"): time.sleep(.3); os.kill(os.getpid(), 9)
 
+def left(number):
+    with otel_quant.step("Calibration"): time.sleep(.3); os._exit(3)
+
 def device():
     raise ValueError("no such device")
 
 if __name__ == "__main__":
-    start, work, how = sys.argv[1:]
-    with otel_quant.step("Load"): pass
+    start, work, how, *alone = sys.argv[1:]
+    with contextlib.nullcontext() if alone else otel_quant.step("Load"): pass
     context, work = multiprocessing.get_context(start), globals()[work]
     if how == "pool":
         with context.Pool(2) as pool: pool.map(work, [5])
@@ -58,7 +61,7 @@ if __name__ == "__main__":
     process = context.Process(target=work, args=(5,))
     process.start()
     process.join()
-    if how == "exits": sys.exit(process.exitcode)
+    if how == "exits": sys.exit(bool(process.exitcode))
     with otel_quant.step("Export"): raise OSError("another reason")
 """
 
@@ -108,9 +111,12 @@ def test_a_step_whose_exception_was_caught_is_not_where_a_program_failed(
         ("fork killed executor", "In Calibration, worker n was killed by SIGKILL."),
         (
             "spawn inside initializer",
-            "worker n failed with ValueError: no such device, at device (q.py:24).",
+            "worker n failed with ValueError: no such device, at device (q.py:27).",
         ),
         ("fork chained pool", CHAINED),
+        ("spawn inside exits alone", INSIDE),  # the program itself has no step
+        ("fork killed exits alone", "In Calibration, worker n was killed by SIGKILL."),
+        ("fork left exits alone", "In Calibration, worker n died."),
     ],
 )
 def test_the_failure_of_a_worker_stands_before_the_programs(
@@ -146,7 +152,7 @@ def test_a_failure_that_the_program_may_have_survived_is_not_the_reason(launched
     first, second, third = first_lines(launched, PROCESSES, "fork", "inside", "raises")
     assert (first, second) == (
         "q.py failed with exit code 1 after x in Export.",
-        "OSError: another reason, at <module> (q.py:40).",
+        "OSError: another reason, at <module> (q.py:43).",
     )
     assert third.startswith("Before that, worker n failed with ValueError: bad shard, ")
 
@@ -221,3 +227,86 @@ def test_a_script_without_a_main_guard_has_its_workers_error(launched: Launched)
     pytest.importorskip("torch")
     _, second, _ = first_lines(launched, NO_GUARD)
     assert second.startswith("In Calibration, worker n failed with RuntimeError: An attempt")
+
+
+def test_an_exception_without_a_message_has_the_line_of_the_program(launched: Launched) -> None:
+    script = "import otel_quant, queue\nwith otel_quant.step('Calibration'):\n    queue.Queue().get(timeout=.01)\n"
+    second = first_lines(launched, script)[1]
+    assert re.sub(r":\d+\), ", "), ", second) == (
+        "_queue.Empty: raised at get (queue.py), at <module> (q.py:3)."
+    )
+
+
+WITH_TEXT = """
+import multiprocessing, subprocess, sys, otel_quant
+def leave(): sys.exit("no such model --token=abcdef123456")
+if __name__ == "__main__":
+    how = sys.argv[1]
+    if how != "without a step":
+        with otel_quant.step("Load"): pass
+    if how == "child": subprocess.run([sys.executable, "-c", "import otel_quant, sys; sys.exit('the child')"])
+    if how in ("fork", "spawn"):
+        process = multiprocessing.get_context(how).Process(target=leave)
+        process.start()
+        process.join()
+        sys.exit(process.exitcode)
+    leave()
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "who"),
+    [("without a step", ""), ("step", ""), ("child", ""), ("fork", "worker n failed with ")],
+)
+def test_the_text_that_a_program_exits_with_is_its_error(
+    launched: Launched, how: str, who: str
+) -> None:
+    first, second, third = first_lines(launched, WITH_TEXT, how)
+    assert first == "q.py failed with exit code 1 after x."
+    assert second == f"{who}SystemExit: no such model --token=***, at leave (q.py:3)."
+    assert third.startswith("Before that, worker n failed with SystemExit: the child") == (
+        how == "child"
+    )
+
+
+THREAD = """
+import otel_quant, queue, sys, threading
+def produce():
+    with otel_quant.step("Shard"):
+        if len(sys.argv) > 1: raise ValueError("bad image")
+    raise ValueError("bad image")
+threading.Thread(target=produce, name="producer").start()
+try:
+    with otel_quant.step("Calibration"): queue.Queue().get(timeout=.5)
+except queue.Empty: pass
+"""
+
+
+@pytest.mark.parametrize("is_in_step", [False, True])
+def test_a_thread_that_an_exception_has_ended_is_told_once(
+    launched: Launched, is_in_step: bool
+) -> None:
+    lines = first_lines(launched, THREAD, *["x"] * is_in_step)
+    told = [line for line in lines if line.startswith("Thread ")]
+    assert lines[0].startswith("q.py finished in ")
+    died = "Thread producer died of ValueError: bad image, at produce (q.py:6)."
+    assert told == ([] if is_in_step else [died])
+
+
+AFTERWARDS = """
+import os, otel_quant
+os.environ["OTEL_QUANT_PROFILE"] = "profile.yaml"
+with otel_quant.run():
+    with otel_quant.step("Calibration"): pass
+raise ValueError("the accuracy is too low")
+"""
+
+
+def test_an_exception_after_the_end_of_the_run_is_told_and_leaves_its_profile(
+    launched: Launched,
+) -> None:
+    first, second, _ = first_lines(launched, AFTERWARDS)
+    assert first == "q.py failed with exit code 1 after x."
+    assert second == "ValueError: the accuracy is too low, at <module> (q.py:6)."
+    assert [path.name for path in launched.folder.glob("*.yaml")] == ["profile.yaml"]
+    assert "Calibration End" in (launched.folder / "profile.yaml").read_text()

@@ -19,6 +19,7 @@ def test_a_language_model_is_quantized_in_steps(program: Program, otlp: OtlpRece
     program("gptqmodel_all.py")
 
     [root] = otlp.spans_named("quantization")
+    program.check_written(root)
     step = steps_by("gptqmodel", "gptqmodel.")
     capture = "looper.stage_inputs_capture.StageInputsCapture.cache_inputs"
     samples = {
@@ -55,6 +56,6 @@ def test_a_language_model_is_quantized_in_steps(program: Program, otlp: OtlpRece
     assert audit(program.cwd / "made").answer.startswith("as configured: 14 of 14 layers int4, ")
 
 
-@pytest.mark.parametrize("way", ["gptq"])
+@pytest.mark.parametrize("way", ["gptq", "awq"])
 def test_what_calibration_has_not_seen_is_found(program: Program, way: str) -> None:
     check_seen(program, "gptqmodel", way, script="seen_llm.py")

@@ -18,22 +18,25 @@ def test_quantization_and_compression_report_their_steps(
     program("nncf_all.py")
 
     [root] = otlp.spans_named("quantization")
+    program.check_written(root, "Calibration")
     step = steps_by("nncf", "nncf.quantization.")
     quantize = ("Model Quantization", "quantize_model.quantize")
     compress = ("Model Quantization", "quantize_model.compress_weights")
     weights = {semconv.BITS: 8, semconv.WEIGHT_TYPE: "int8"}
-    types = {**weights, semconv.ACTIVATION_BITS: 8, semconv.ACTIVATION_TYPE: "int8"}
     samples = {
         semconv.CALIBRATION_ITEM_COUNT: 3,
         semconv.CALIBRATION_SAMPLE_COUNT: 3,
         semconv.CALIBRATION_SAMPLE_TOTAL: 3,
     }
     layers = {semconv.LAYER_COUNT: 2, semconv.LAYER_TOTAL: 2}
-    asked = {
-        **types, semconv.BACKEND: "ANY", semconv.CONFIG_NAME: "MIXED", semconv.CONFIG_SAMPLES: 3,
+    # What is known while it calibrates, of the activations alone
+    before = {
+        semconv.ACTIVATION_BITS: 8, semconv.ACTIVATION_TYPE: "int8", semconv.BACKEND: "ANY",
+        semconv.CONFIG_NAME: "MIXED", semconv.CONFIG_SAMPLES: 3,
     }  # fmt: skip
+    asked = {**before, **weights}
     collected = ("Calibration", "algorithms.pipeline.collect_statistics")
-    calibration = step(collected, {**asked, **samples})
+    calibration = step(collected, {**before, **samples})
     # What the written models have: two weights each.
     written = {semconv.WEIGHT_COUNT: 2, semconv.SYMMETRIC: True}
     mixed = {**asked, **written, semconv.GRANULARITY: "channel"}
@@ -41,10 +44,12 @@ def test_quantization_and_compression_report_their_steps(
         **weights, **written, semconv.CONFIG_NAME: "INT8_SYM", semconv.GRANULARITY: "channel",
     }  # fmt: skip
     int4 = {semconv.BITS: 4, semconv.WEIGHT_TYPE: "int4"}
-    grouped = {**int4, semconv.ALGORITHMS: ("scale_estimation",), semconv.SYMMETRIC: True}
+    asked_by_data = {
+        semconv.ALGORITHMS: ("scale_estimation",), semconv.CONFIG_NAME: "INT4_SYM", semconv.CONFIG_SAMPLES: 3,
+    }  # fmt: skip
     by_data = {
-        **grouped, semconv.BLOCK_SIZE: 16, semconv.CONFIG_NAME: "INT4_SYM",
-        semconv.CONFIG_SAMPLES: 3, semconv.GRANULARITY: "group",
+        **int4, **asked_by_data, semconv.BLOCK_SIZE: 16, semconv.GRANULARITY: "group",
+        semconv.SYMMETRIC: True,
     }  # fmt: skip
     collect = "algorithms.weight_compression.algorithm.WeightCompression._collect_statistics"
     assert steps_below(otlp, root) == [
@@ -57,7 +62,7 @@ def test_quantization_and_compression_report_their_steps(
                 step(
                     compress,
                     {**by_data, **layers, **written},
-                    step(("Calibration", collect), {**by_data, **samples}),
+                    step(("Calibration", collect), {**asked_by_data, **samples}),
                 )
             ],
         ),

@@ -18,6 +18,7 @@ def test_passes_are_steps_and_libraries_below_them_nest(
     program("olive_ai_all.py", OTEL_QUANT_PATHS="off", OLIVE_DISABLE_TELEMETRY="1")
 
     [root] = otlp.spans_named("quantization")
+    program.check_written(root, "OnnxDynamicQuantization", "OnnxPeepholeOptimizer")
     step, below = steps_by("olive-ai"), steps_by("onnxruntime", "onnxruntime.quantization.")
     run = "olive.passes.olive_pass.Pass.run"
     save = ("Post-process", "onnx_model.ONNXModel.save_model_to_file")

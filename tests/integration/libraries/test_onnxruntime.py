@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import onnx
 import pytest
 
+from otel_quant.capture.instruments import configuration
 from otel_quant.schema import semconv
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.steps import layers_of, stable_attributes
@@ -51,10 +50,13 @@ COSTED = [
 
 MODULE = "onnxruntime.quantization."
 
+# What is known before the model is written: nothing of its weights.
+BEFORE = {
+    semconv.ACTIVATION_BITS: 8, semconv.ACTIVATION_TYPE: "QInt8", semconv.CALIBRATION_METHOD: "MinMax",
+    semconv.FORMAT: "QDQ", semconv.INPUT_PATH: "pre.onnx", semconv.OUTPUT_PATH: "out.onnx",
+}  # fmt: skip
 CONFIGURED = {
-    semconv.ACTIVATION_BITS: 8, semconv.BITS: 8, semconv.GRANULARITY: "channel",
-    semconv.ACTIVATION_TYPE: "QInt8", semconv.CALIBRATION_METHOD: "MinMax", semconv.FORMAT: "QDQ",
-    semconv.INPUT_PATH: "pre.onnx", semconv.OUTPUT_PATH: "out.onnx", semconv.PER_CHANNEL: True,
+    **BEFORE, semconv.BITS: 8, semconv.GRANULARITY: "channel", semconv.PER_CHANNEL: True,
     semconv.WEIGHT_TYPE: "QInt8",
 }  # fmt: skip
 
@@ -77,7 +79,7 @@ ATTRIBUTES: dict[str, list[dict[str, Any]]] = {
         },
         {
             "code.function.name": MODULE + "calibrate.MinMaxCalibrater.collect_data",
-            semconv.CALIBRATION_ITEM_COUNT: 5, semconv.CALIBRATION_SAMPLE_COUNT: 5, **CONFIGURED,
+            semconv.CALIBRATION_ITEM_COUNT: 5, semconv.CALIBRATION_SAMPLE_COUNT: 5, **BEFORE,
         },
         {"code.function.name": MODULE + "qdq_quantizer.QDQQuantizer.quantize_model", **CONFIGURED, **SIGNED},
         {"code.function.name": MODULE + "onnx_model.ONNXModel.save_model_to_file", **CONFIGURED, **SIGNED},
@@ -172,65 +174,15 @@ def test_every_quantization_method_reports_its_steps(ran: Program) -> None:
     assert roles == ["float", "quantized"] * len(COSTED)
 
 
-# What is written of a weight: its type's number in TensorProto, bits, size of a block, a zero point that is not 0.
-TYPES = {2: ("QUInt8", 8), 3: ("QInt8", 8), 5: ("int16", 16)}
-NAMES = (semconv.WEIGHT_TYPE, semconv.BITS, semconv.BLOCK_SIZE, semconv.SYMMETRIC)
-
-
-def _written(path: Path) -> list[tuple[Any, ...]]:
-    """Returns what nodes and tensors of a model have of each quantized weight."""
-    graph = onnx.load(path, load_external_data=False).graph
-    tensors = {each.name: each for each in graph.initializer}
-    found: list[tuple[Any, ...]] = []
-    for node in graph.node:
-        numbers = {each.name: each.i for each in node.attribute}
-        if node.op_type == "MatMulNBits":
-            signed = "" if len(node.input) == 3 else "u"
-            found.append(
-                (
-                    f"{signed}int{numbers['bits']}",
-                    numbers["bits"],
-                    numbers["block_size"],
-                    not signed,
-                )
-            )
-        elif node.op_type == "MatMulBnb4":
-            found.append(
-                ("nf4" if numbers["quant_type"] else "fp4", 4, numbers["block_size"], None)
-            )
-        else:
-            inputs = [tensors.get(name) for name in node.input]
-            for at, weight in enumerate(inputs):
-                if weight is not None and len(weight.dims) == 2 and weight.data_type in TYPES:
-                    [zero] = [each for each in inputs[at + 1 :] if each and "zero" in each.name][:1]
-                    is_symmetric = not onnx.numpy_helper.to_array(zero).any()
-                    found.append((*TYPES[weight.data_type], None, is_symmetric))
-    return found
-
-
-@pytest.mark.parametrize(
-    "way", [way for way in STEPS if way not in ("half", "calibrator", "errors", "failing")]
-)
-def test_attributes_are_what_the_written_model_has(ran: Program, way: str) -> None:
-    [span] = [each for each in ran.otlp.spans if each.name == way]
-    steps = [each for each in ran.otlp.children(span) if each.name.startswith(("Quant", "Post"))]
-    weights = _written(ran.cwd / f"{way}.onnx")
-    assert weights or way == "nothing"
-    for step in steps:
-        said = step.attributes
-        assert said[semconv.WEIGHT_COUNT] == len(weights)
-        for name, values in zip(NAMES, zip(*weights, strict=True), strict=False):
-            every = sorted(set(values), key=lambda value: (len(str(value)), str(value)))
-            if len(every) == 1:
-                assert said.get(name) == every[0], name
-            elif name == semconv.WEIGHT_TYPE:
-                assert said[name] == ", ".join(value.lower().lstrip("q") for value in every)
-            else:
-                assert name not in said
-        if not weights:
-            assert not said.keys() & set(NAMES)
-    if way == "overridden":
-        assert steps[0].attributes[semconv.PARTS_BITS] == (8, 16)
+def test_attributes_are_what_the_written_model_has(ran: Program) -> None:
+    [root, _] = ran.otlp.spans_named("quantization")
+    ran.check_written(root, "Pre-process", "Calibration")
+    ways = [way for way in ran.otlp.children(root) if way.name not in ("half", "model cost")]
+    for step in (step for way in ways for step in ran.otlp.children(way)):
+        has_written = step.name.startswith(("Quantization", "Post-process"))
+        assert (semconv.WEIGHT_COUNT in step.attributes) is has_written
+        if not step.attributes.get(semconv.WEIGHT_COUNT):  # it is not known yet, or there is none
+            assert not step.attributes.keys() & configuration.SHOWN
 
 
 def test_errors_of_tensors_and_weights_are_recorded_as_they_are_returned(ran: Program) -> None:

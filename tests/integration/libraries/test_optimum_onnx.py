@@ -22,6 +22,7 @@ def test_steps_are_from_onnxruntime_and_arguments_from_optimum(
     program("optimum_onnx_all.py")
 
     [root] = otlp.spans_named("quantization")
+    program.check_written(root)
     step = steps_by("onnxruntime", "onnxruntime.quantization.")
     save = ("Post-process", "onnx_model.ONNXModel.save_model_to_file")
     given = {

@@ -10,7 +10,7 @@ import pytest
 from otel_quant.schema import semconv
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.steps import steps_below, steps_by
-from tests.integration.libraries.conftest import Program
+from tests.integration.libraries.conftest import Program, check_seen
 
 if not (find_spec("torchao") and find_spec("transformers")):  # to import them takes seconds
     pytest.skip("torchao or transformers is not installed", allow_module_level=True)
@@ -78,3 +78,7 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
         "failing": [step(IN_PLACE, {"error.type": "AssertionError"})],
     }  # fmt: skip
     assert steps_below(otlp, root) == [(way, {}, within) for way, within in steps.items()]
+
+
+def test_what_calibration_has_not_seen_is_found(program: Program) -> None:
+    check_seen(program, "torchao_pt2e")

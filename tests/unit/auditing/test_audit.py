@@ -181,6 +181,11 @@ PLANTED: Final[dict[str, tuple[str, Callable[[Tensors], None], str]]] = {
         reshaped("g_idx", [129]),
         f"shape {UP} g_idx is 129 where 128 is expected",
     ),
+    "no quantization_config": (
+        "gptq4",
+        lambda made: made.config.pop("quantization_config"),
+        "configuration config.json has no quantization_config, and 28 layers quantized",
+    ),
     # AWQ
     "left out and quantized": (
         "awq_auto",
@@ -272,6 +277,11 @@ PLANTED: Final[dict[str, tuple[str, Callable[[Tensors], None], str]]] = {
         f"scale {UP}._weight_scale has zero values: 1 of 256",
     ),
     # bitsandbytes
+    "no quant_state": (
+        "bnb_nf4",
+        without("weight.quant_state.bitsandbytes__nf4"),
+        f"missing {UP} has no weight.quant_state",
+    ),
     "a float layer of bitsandbytes": (
         "bnb_nf4",
         float_layer,
@@ -366,6 +376,14 @@ def twice(folder: Path) -> None:
     write_tensors(shards(folder)[1], second | {name: first[name]})
 
 
+def beside_a_single_file(folder: Path) -> None:
+    write_tensors(folder / "model.safetensors", tensors("gptq4").rows)
+
+
+def emptied(name: str) -> Callable[[Path], None]:
+    return lambda folder: os.truncate(folder / name, 0)
+
+
 def shift(header: dict[str, Any]) -> None:
     header["model.layers.0.mlp.up_proj.scales"]["data_offsets"][1] += 2
 
@@ -422,6 +440,18 @@ FILES: Final[dict[str, tuple[Callable[[Path], None], str]]] = {
     "wrong offsets": (
         edited_header(shift),
         "file model.layers.0.mlp.up_proj.scales has 2,050 bytes, and its shape takes 2,048",
+    ),
+    "a single file of another run": (
+        beside_a_single_file,
+        "doubled model.safetensors is beside the shards, and transformers loads it instead",
+    ),
+    "no configuration": (
+        emptied("config.json"),
+        "file config.json cannot be read: it is truncated, or no JSON",
+    ),
+    "an empty index": (
+        emptied("model.safetensors.index.json"),
+        "file model.safetensors.index.json has no weight_map that can be read",
     ),
     "no sense": (
         edited_header(

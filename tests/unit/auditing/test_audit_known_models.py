@@ -189,14 +189,57 @@ def auto_round_blocks() -> Laid:
     return made
 
 
+def auto_round_floats() -> Laid:
+    """MXFP4 of AutoRound: tensors of compressed-tensors, and a configuration of its own."""
+    config = {"quant_method": "auto-round", "packing_format": "auto_round:llm_compressor"}
+    made = Laid({**config, "bits": 4, "group_size": 32, "data_type": "mx_fp"}, 3)
+    for name in (f"model.layers.{at}.{part}" for at in range(3) for part in DENSE):
+        made.put(f"{name}.weight_packed", "U8", [256, 128])
+        made.put(f"{name}.weight_scale", "U8", [256, 8])
+    return made
+
+
+def kept_by_transformers() -> Laid:
+    """T5 of bitsandbytes: its configuration has nothing of what transformers leaves in float; a token is no layer."""
+    made = Laid({"quant_method": "bitsandbytes", "load_in_4bit": True}, 3)
+    for at in range(3):
+        made.nf4(f"encoder.block.{at}.layer.0.SelfAttention.q")
+        made.in_float(f"encoder.block.{at}.layer.1.DenseReluDense.wo")
+    made.put("vit.cls_token", "BF16", [1, 1, 256])
+    return made
+
+
 @pytest.mark.parametrize(
     "make",
     [
         *(deepseek, model_optimizer, experts, routers_named, vision, hybrid, dynamic, expressions),
-        *(six_bits, auto_round_blocks),
+        *(six_bits, auto_round_blocks, kept_by_transformers, auto_round_floats),
     ],
 )
 def test_a_known_kind_of_model_passes(make: Callable[[], Laid], tmp_path: Path) -> None:
     found = audit(make().write(tmp_path))
     assert found.answer.startswith("as configured: "), found.problems
     assert not found.problems
+
+
+@pytest.mark.parametrize(
+    ("blocks", "config", "is_missed"),
+    [
+        ("model.decoder.layers", {"num_hidden_layers": 4}, True),
+        ("transformer.h", {"n_layer": 4}, True),
+        ("bert.encoder.layer", {"num_hidden_layers": 4}, True),
+        ("model.decoder.layers", {"num_hidden_layers": 4, "is_encoder_decoder": True}, False),
+        ("vision_tower.encoder.layer", {"text_config": {"num_hidden_layers": 4}}, False),
+    ],
+)
+def test_the_last_block_is_missed_by_what_the_configuration_counts(
+    blocks: str, config: dict[str, Any], is_missed: bool, tmp_path: Path
+) -> None:
+    made = Laid({"quant_method": "bitsandbytes", "load_in_4bit": True}, 4)
+    del made.config["num_hidden_layers"]
+    made.config |= config
+    for at in range(3):
+        made.nf4(f"{blocks}.{at}.fc1")
+        made.nf4(f"{blocks}.{at}.fc2")
+    found = audit(made.write(tmp_path))
+    assert [each.where for each in found.problems] == [f"{blocks}.3"] * is_missed

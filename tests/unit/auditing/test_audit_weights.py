@@ -55,6 +55,15 @@ def gptq() -> Made:
     return rows, config, made[:, turn]
 
 
+def second_gptq() -> Made:
+    """The format whose zero points are as they are."""
+    codes, scales, zeros, made = in_groups()
+    rows = {"qweight": packed(codes).T, "scales": scales.T, "qzeros": packed(zeros.T)}
+    rows["g_idx"] = (np.arange(IN) // GROUP).astype(np.int32)
+    config = {"quant_method": "gptq", "bits": 4, "group_size": GROUP}
+    return rows, config | {"checkpoint_format": "gptq_v2"}, made
+
+
 def awq(factors: Any = 1.0) -> Made:
     codes, scales, zeros, made = in_groups(WEIGHT * factors)
     order = (0, 4, 1, 5, 2, 6, 3, 7)
@@ -106,7 +115,9 @@ def put(made: Tensors, name: str, value: Any) -> None:
     )
 
 
-@pytest.mark.parametrize("make", [gptq, awq, scaled, compressed, bitsandbytes, torchao])
+@pytest.mark.parametrize(
+    "make", [gptq, second_gptq, awq, scaled, compressed, bitsandbytes, torchao]
+)
 def test_the_error_of_a_layer_is_that_of_its_weights(
     make: Callable[[], Made], tmp_path: Path
 ) -> None:

@@ -19,6 +19,7 @@ from otel_quant.inference.advise.noise import noise_of_parts
 from otel_quant.inference.advise.quantized_parts import QuantizedParts
 from otel_quant.inference.outputs import sqnr
 from tests.fixtures.advised import SHAPE, float_net
+from tests.fixtures.onnx_builder import Builder
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
@@ -93,6 +94,22 @@ def test_noise_is_of_the_weights_that_make_it_and_adds_up_to_that_of_the_outputs
     assert found["rest"] < 0.05 * total
 
 
+def test_a_quantized_constant_of_one_number_makes_its_noise_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("float", "int8"):
+        graph, is_float = Builder(SHAPE), name == "float"
+        value = "x" if is_float else graph.quantized("x", scale=0.04)
+        factor = graph.constant("factor", np.float32(0.7) if is_float else np.uint8(200))
+        factor = factor if is_float else graph.dequantized(factor, np.uint8(0), 0.0036)
+        value = graph.node("Mul", [value, factor], "m")
+        graph.output(value if is_float else graph.quantized(value, scale=0.03))
+        graph.save(tmp_path / f"{name}.onnx")
+    found = noise(QuantizedParts("float.onnx", "int8.onnx"))
+    assert 0.1 < found["parts"]["m"] / sum(found["parts"].values()) < 0.99
+
+
 @pytest.mark.parametrize(
     ("factors", "can_be_left"), [(np.linspace(0.2, 5, 32), True), (None, False)]
 )
@@ -114,6 +131,33 @@ def test_weights_of_a_folded_batch_norm_are_the_float_models_and_others_are_not(
     if can_be_left:  # with the factors that the file has
         forecast, before = parts.with_floats(["c1"]).model, path
         assert (sqnr(*(session(it).run(None, FEEDS)[0] for it in (before, forecast))) or 99) > 20
+
+
+@pytest.mark.parametrize(("is_rounded", "is_first"), [(False, True), (False, False), (True, True)])
+def test_what_a_quantizer_joins_with_a_contraction_quantizes_its_own_result(
+    tmp_path: Path, is_rounded: bool, is_first: bool
+) -> None:
+    """As AMD Quark writes a LeakyRelu; behind a Conv in float it is not the quantizer's."""
+    for name in ("float", "int8"):
+        graph, is_quantized = Builder([1, 8, 8, 8]), name == "int8"
+        value = graph.quantized("x") if is_quantized and is_first else "x"
+        first = graph.weights("w1", 8, 8, 1, 1, dtype=np.int8 if value != "x" else np.float32)
+        second = graph.weights("w2", 8, 8, 1, 1, dtype=np.int8 if is_quantized else np.float32)
+        first = graph.dequantized(first) if value != "x" else first
+        value = graph.node("Conv", [value, first], "c1")
+        value = graph.quantized(value, scale=1) if is_quantized and is_rounded else value
+        value = graph.node("LeakyRelu", [value], "leaky")
+        value = graph.quantized(value, scale=1) if is_quantized else value
+        second = graph.dequantized(second) if is_quantized else second
+        value = graph.node("Conv", [value, second], "c2")
+        graph.output(graph.quantized(value, scale=9) if is_quantized else value)
+        graph.save(tmp_path / f"{name}.onnx")
+    parts = QuantizedParts(str(tmp_path / "float.onnx"), str(tmp_path / "int8.onnx"))
+    names = [each.name for each in parts.nodes]
+    assert ("leaky" in names) is is_first
+    made = parts.of["leaky"]
+    assert (made in parts.quantized(["c2"])) is is_first
+    assert made not in parts.quantized(["leaky", "c2"])
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from otel_quant.inference.results import (
 )
 from otel_quant.views.document import Lines
 from otel_quant.views.html import page_text
-from otel_quant.views.inference import document, recorded_sections
+from otel_quant.views.inference import Beside, document, recorded_sections
 from otel_quant.views.text import NO_BREAK
 from otel_quant.views.writers import written
 
@@ -350,3 +350,37 @@ def test_the_answer_of_variants_is_about_those_that_are_not_the_baseline() -> No
     assert brief["next"] == [
         "otel-quant fix int8.onnx -o int8.fixed.onnx --float float.onnx --brief"
     ]
+
+
+def test_what_one_model_does_in_one_kernel_is_one_row_of_both() -> None:
+    """Products are never joined because both have taken in what stands between them."""
+    before = [
+        _kernel("a", "FusedConv", "a", 40.0, layer="a", macs=900, parts=("norm", "relu")),
+        _kernel("b", "MatMul", "b", 30.0, layer="b", macs=800),
+        _kernel("relu2", "Relu", "relu2", 5.0, layer="relu2"),
+    ]
+    after = [
+        _kernel("a", "QLinearConv", "a_quant", 9.0, layer="a_quant", macs=900),
+        _kernel("norm", "BatchNormalization", "norm", 20.0, layer="norm", macs=100),
+        _kernel("relu", "QuantizeLinear", "relu", 4.0, layer="b", parts=("relu",)),
+        _kernel("b", "QGemm", "b_MatMul_quant", 8.0, layer="b", macs=800, parts=("relu2", "shape")),
+        _kernel("c", "Reshape", "c", 1.0, layer="c", parts=("shape",)),
+    ]
+    models = [replace(FLOAT, ran=Ran(9, 90.0, tuple(it))) for it in (before, after)]
+    beside = Beside(*models)
+    assert {name: (beside.before.get(name), beside.after.get(name)) for name in beside.names} == {
+        "a": (before[:1], after[1::-1]), "b": (before[1:], after[2:4]), "c": (None, after[4:]),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("sqnr", "lost", "is_told"), [(24.6, 11.5, True), (24.6, 2.0, False), (35.0, 11.5, False)]
+)
+def test_a_layer_that_costs_poor_outputs_most_of_their_noise_is_in_the_headline(
+    sqnr: float, lost: float, is_told: bool
+) -> None:
+    layers = TensorError("m", 23.2, node="mean", lost=lost), TensorError("c", 39.0, node="conv")
+    found = Accuracy((OutputError("y", sqnr, 1.0, 0.1),), layers)
+    result = replace(RESULT, models=(FLOAT, replace(INT8, accuracy=found)))
+    text = "".join(written(document(result, 2), "table"))
+    assert ("; the outputs lose 11.5 dB by `mean` alone" in text) == is_told

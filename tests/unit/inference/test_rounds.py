@@ -72,7 +72,10 @@ BUSY = "the machine was busy, so the ratio is in doubt"
         # Its fastest runs are 3 times as slow, and half of them 10 times.
         (of_cpu("a", 9, 3, waits=42), of_cpu("b", 3, 1), (3, True, "", True, True)),
         (of_cpu("a", 3, 3, waits=42, threads=2), of_cpu("b", 3, 1), (8, False, BUSY, False, True)),
-        (of_cpu("a", 9, 3, waits=42, threads=2), of_cpu("b", 3, 1), (10, True, "", False, True)),
+        # At least the smaller one of the two is true, if both tell the models apart.
+        (of_cpu("a", 9, 3, waits=42, threads=2), of_cpu("b", 3, 1), (3, True, "", False, True)),
+        (of_cpu("a", 20, 20, threads=2), of_cpu("b", 60, 60, waits=60), (1 / 3, True, "", False, True)),
+        (of_cpu("a", 0.9, 3, waits=42, threads=2), of_cpu("b", 3, 1), (7.3, False, BUSY, False, True)),
         # They wait rather than compute.
         (of_cpu("a", 60, 0.5), of_cpu("b", 60, 0.1),
          (1, False, "processes of one model differ by up to 8.0 %", False, False)),
@@ -94,6 +97,7 @@ def test_cpu_time_decides_on_one_thread_where_the_clock_cannot(
         ([[30.0]] * 2, [[10.0]] * 2, "too few rounds (2) to say"),
         ([[60.4, 60.5, 60.6]] * 2, [[6.5, 6.54, 6.6]] * 2, ""),  # all calls of one, below the other's
         ([[11.0], [14.0], [10.2], [13.0], [12.0]], [[10.0]] * 5, "their noise explains up to 232.3 %"),
+        ([[20.0], [2e3], [20.0], [2e3]], [[10.0], [10.0], [1e3], [1e3]], "their noise explains any difference"),
         ([[10.7]] * 10, [[10.0]] * 10, "processes of one model differ by up to 8.0 %"),
     ],
 )  # fmt: skip

@@ -7,6 +7,7 @@ import os
 import shutil
 import tarfile
 import time
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -135,6 +136,29 @@ def test_a_file_larger_than_an_object_goes_in_several(
     upload.send()
     assert copied(upload.url) == files_in(folder)
     assert all(sum(each.values()) <= 1000 for each in pieces_in(tmp_path / "store/r"))
+
+
+def test_a_large_file_is_not_in_memory_whole(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploading, "_LARGEST", 100_000)
+    RecordedFolder(tmp_path / "r")
+    (tmp_path / "r/events.1.jsonl").write_bytes(os.urandom(5_000_000))
+    upload = Upload(tmp_path / "r", url)
+    tracemalloc.start()
+    try:
+        assert upload.send() > 5_000_000
+        assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_why_a_store_failed_is_in_its_own_words_without_what_may_be_a_key(url: str) -> None:
+    answer = "404 Not Found: <?xml version='1.0'?><Error><Code>NoSuchBucket</Code><Message>The bucket\n does not exist</Message><Key>secret</Key></Error>"
+    reason = store.reason_in(
+        OSError(f"GET http://h/b?key=secret: {answer}\n\nDebug source: secret"), url
+    )
+    assert reason == f"{url}: GET http://h/b 404 Not Found: NoSuchBucket: The bucket does not exist"
 
 
 def test_two_recordings_of_one_name_have_a_place_each_and_two_uploads_of_one_share_it(

@@ -109,6 +109,7 @@ FAILURES: dict[str, tuple[list[dict[str, Any]], list[int], list[int]]] = {
         [STUCK, *[failed("SIGABRT", state="killed", line=Spot(WORK, REDUCE))] * 3], [0], [1, 2, 3],
     ),
     "an abort of its own": ([failed("SIGABRT", state="killed", line=Spot(WORK, WORK)), failed(*GLOO), ENDED, ENDED], [0], [1]),
+    "each lost another": ([failed(*LATE), failed(*LATE), failed(*GLOO, line=Spot(READ, READ)), failed(*LATE)], [], [0, 1, 2, 3]),
     "nobody knows": ([failed(*GLOO), ENDED, ENDED, failed(*GLOO)], [], [0, 3]),
     "not recorded here": ([failed(*GLOO), ENDED], [], [0]),
 }  # fmt: skip
@@ -129,6 +130,10 @@ def test_the_first_failure_is_known_by_what_others_lost_and_by_a_clock_that_they
     assert numbers(first_failed(found)) == (first, after)
     (text,) = job_sentences(found)
     assert ("clocks of nodes differ" in text) == (len(first) > 1)
+    where = (
+        "not known: Ranks 0, 1 and 3 (a, b); Rank 2 (b), in Calibration, last seen at read (q.py:9)"
+    )
+    assert (where in text) == (len(after) == 4)
     assert ("Not recorded here: 2 ranks, of another node" in text) == (len(ranks) < 4)
     on_one = ranks_of([replace(each, boot="one") for each in recordings])
     if len(first) > 1:  # of one machine the clock orders them

@@ -16,6 +16,7 @@ import pytest
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
+from otel_quant.schema.readings import LayerSeen
 from otel_quant.views import report
 from otel_quant.views.text import NO_BREAK
 from tests.fixtures import recorded as built
@@ -49,6 +50,34 @@ def rows(html: str, table: str) -> list[list[str]]:
     body = html.partition(f'<table id="{table}"')[2].partition("</table>")[0]
     body = body.partition("<tbody>")[2]
     return [[unescape(cell) for cell in CELL.findall(row)] for row in ROW.findall(body)]
+
+
+def test_what_reached_the_layers_of_a_calibration_is_a_table_the_worst_first(
+    tmp_path: Path,
+) -> None:
+    recording = RecordedFolder(tmp_path / "r")
+    process = recording.process().begin(0)
+    index = process.step("Calibration", 1)
+    seen = [
+        LayerSeen("first", 40, 2_560, growth=1.25, settled=9),
+        LayerSeen("experts.3", 0, 0),
+        LayerSeen("last", 40, 2_560, growth=9.5, settled=38),
+        LayerSeen("bad", 40, 2_560, is_finite=False, sample=17),
+        *(LayerSeen(f"more.{at}", 40, 2_560) for at in range(20)),
+    ]
+    for layer in seen:
+        process.observe(index, 2, layer)
+    process.close(index, 2)
+    process.end(3)
+    page = render(read(tmp_path / "r"))
+    table = f"calibration-{read(tmp_path / 'r').runs[0].process}-{index}"
+    assert rows(page, table)[:4] == [
+        ["bad", "40", "2,560", "no", "17", "", ""],
+        ["experts.3", "0", "0", "yes", "", "", ""],
+        ["last", "40", "2,560", "yes", "", "x 9.50", "38"],
+        ["first", "40", "2,560", "yes", "", "x 1.25", "9"],
+    ]
+    assert "4 layers left out." in page
 
 
 def test_each_figure_of_a_step_has_one_column(tmp_path: Path) -> None:
@@ -86,13 +115,14 @@ def test_the_page_of_a_successful_run_has_its_end_peak_duration_and_output(tmp_p
 
 def test_a_model_is_not_written_whose_last_step_has_failed(tmp_path: Path) -> None:
     process = RecordedFolder(tmp_path / "r").process().begin()
-    for at, path, error in (
-        (1, "a", None),
-        (2, "b", "SystemExit"),
-        (3, "c", "ValueError"),
-        (4, "c", None),
+    for at, name, path, error in (
+        (1, "Export", "a", None),
+        (2, "Export", "b", "SystemExit"),
+        (3, "Export", "c", "ValueError"),
+        (4, "Export", "c", None),
+        (5, "Calibration", "d", None),  # in which sys.exit() has ended the program
     ):
-        step = process.step("Calibration", at, attributes={semconv.OUTPUT_PATH: path})
+        step = process.step(name, at, attributes={semconv.OUTPUT_PATH: path})
         process.close(step, at + 0.5, **({"error": error} if error else {}))
     process.end(6)
     assert answer(render(read(tmp_path / "r")))[-1] == "Models written: a, c."

@@ -29,6 +29,7 @@ from neural_compressor.torch.quantization import (
     save,
 )
 from watched import in_every_way, same_weights, write_tiny
+from written import note
 
 warnings.simplefilter("ignore")
 SAMPLE = torch.randn(4, 64, generator=torch.Generator().manual_seed(1))
@@ -137,6 +138,8 @@ WAYS: tuple[Callable[[], torch.nn.Module], ...] = (
 def quantized(way: Callable[[], torch.nn.Module]) -> dict[str, torch.Tensor]:
     """Quantizes in one way and returns what the model answers, and what it holds."""
     made = way()
+    if way not in (failing, tuned):  # of which several models were made
+        note(made, way.__name__)
     reads = way in (gptq, awq)
     answer = made(TOKENS).logits if reads else made(SAMPLE)
     held = made.state_dict().items()

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 from ort import write_model
 from watched import Progress
+from written_onnx import note
 
 import otel_quant
 
@@ -24,17 +25,18 @@ def main() -> None:
             onnx.load("float.onnx"), nncf.Dataset(samples), subset_size=3,
             preset=nncf.QuantizationPreset.MIXED,
         )  # fmt: skip
-    assert "QuantizeLinear" in {node.op_type for node in made.graph.node}
+    note(made, "onnx")
     with otel_quant.step("weights"):
         smaller = nncf.compress_weights(
             onnx.load("float.onnx"), mode=nncf.CompressWeightsMode.INT8_SYM
         )
-    assert "DequantizeLinear" in {node.op_type for node in smaller.graph.node}
+    note(smaller, "weights")
     with otel_quant.step("weights by data"):
-        nncf.compress_weights(
+        grouped = nncf.compress_weights(
             onnx.load("float.onnx"), mode=nncf.CompressWeightsMode.INT4_SYM, group_size=16,
             scale_estimation=True, all_layers=True, dataset=nncf.Dataset(samples), subset_size=3,
         )  # fmt: skip
+    note(grouped, "weights by data")
 
 
 if __name__ == "__main__":

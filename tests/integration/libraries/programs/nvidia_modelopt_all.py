@@ -14,17 +14,21 @@ import torch
 from modelopt.onnx.quantization import quantize
 from modelopt.torch.export import export_hf_checkpoint
 from ort import write_model
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 from watched import in_every_way, write_tiny
+from written import note_tensors, note_values
+from written_onnx import note
 
 warnings.simplefilter("ignore")
-SAMPLE = torch.randn(4, 64, generator=torch.Generator().manual_seed(1))
+WIDTH = 256  # two blocks of 128
+SAMPLE = torch.randn(4, WIDTH, generator=torch.Generator().manual_seed(1))
 TOKENS = torch.arange(8).reshape(1, 8)
 
 
 def model() -> torch.nn.Module:
     torch.manual_seed(2)
-    layers = [torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 32)]
+    layers = [torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU(), torch.nn.Linear(WIDTH, 32)]
     return torch.nn.Sequential(*layers).eval()
 
 
@@ -34,11 +38,11 @@ def read(made: torch.nn.Module) -> None:
 
 
 def largest() -> torch.Tensor:
-    return mtq.quantize(model(), mtq.INT8_DEFAULT_CFG, read)(SAMPLE)
+    return note_values(mtq.quantize(model(), mtq.INT8_DEFAULT_CFG, read))(SAMPLE)
 
 
 def awq() -> torch.Tensor:
-    return mtq.quantize(model(), config=mtq.INT4_AWQ_CFG, forward_loop=read)(SAMPLE)
+    return note_values(mtq.quantize(model(), config=mtq.INT4_AWQ_CFG, forward_loop=read))(SAMPLE)
 
 
 def searched() -> torch.Tensor:
@@ -51,7 +55,7 @@ def searched() -> torch.Tensor:
     weights = [each.weight_quantizer for each in (made[0], made[2])]
     assert {each.num_bits for each in weights} == {4}
     assert not any(each.input_quantizer.is_enabled for each in (made[0], made[2]))
-    return made(SAMPLE).detach()
+    return note_values(made)(SAMPLE).detach()
 
 
 def fp8() -> torch.Tensor:
@@ -59,6 +63,7 @@ def fp8() -> torch.Tensor:
     made = mtq.quantize(made, mtq.FP8_DEFAULT_CFG, lambda each: each(input_ids=TOKENS))
     with torch.inference_mode():
         export_hf_checkpoint(made, export_dir="exported")
+    note_tensors(load_file("exported/model.safetensors"), "fp8")
     return torch.tensor(Path("exported/model.safetensors").stat().st_size)
 
 
@@ -69,6 +74,7 @@ def onnx_file() -> torch.Tensor:
             "float.onnx", quantize_mode="int8", calibration_data={"x": samples}, output_path=f"{method}.onnx",
             calibration_method=method, calibration_eps=["cpu"], high_precision_dtype="fp32",
         )  # fmt: skip
+        note(f"{method}.onnx", "onnx_file")
     return torch.tensor(Path("max.onnx").stat().st_size)
 
 

@@ -5,8 +5,12 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 from olive.workflows import run
 from ort import write_model
+from written_onnx import note
 
 import otel_quant
 
@@ -24,6 +28,9 @@ def workflow(per_channel: bool) -> None:
             "passes": {"smaller": quantize, "folded": {"type": "OnnxPeepholeOptimizer"}},
             "output_dir": "made", "cache_dir": "cache",
         })  # fmt: skip
+    [made] = Path("made").rglob("*.onnx")
+    note(made, f"workflow {per_channel=}")
+    shutil.rmtree("made")
 
 
 def main() -> None:

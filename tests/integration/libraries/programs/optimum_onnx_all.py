@@ -11,6 +11,7 @@ from onnxruntime.quantization import CalibrationMethod
 from optimum.onnxruntime import ORTQuantizer
 from optimum.onnxruntime.configuration import AutoCalibrationConfig, AutoQuantizationConfig
 from ort import write_model
+from written_onnx import note
 
 import otel_quant
 
@@ -30,8 +31,9 @@ def main() -> None:
     with otel_quant.step("dynamic"):
         config = AutoQuantizationConfig.avx2(is_static=False)
         quantizer.quantize(config, "dynamic", file_suffix=None)
-    for made in ("static/float_quantized.onnx", "dynamic/float.onnx"):
+    for way, made in (("static", "static/float_quantized.onnx"), ("dynamic", "dynamic/float.onnx")):
         onnx.checker.check_model(made)
+        note(made, way)
 
 
 if __name__ == "__main__":

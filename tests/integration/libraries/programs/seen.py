@@ -27,11 +27,13 @@ class Mixture(torch.nn.Module):
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         flat = tokens.reshape(-1, 16)
         to = torch.arange(len(flat)) % 4
-        to[to == self.dead] = 0
+        if self.dead is not None:
+            to = torch.where(to == self.dead, 0, to)
         found = torch.zeros_like(flat)
         for number, expert in enumerate(self.experts):
-            if bool((to == number).any()):
-                found[to == number] = expert(flat[to == number])
+            at = (to == number).nonzero().squeeze(1)
+            if torch.compiler.is_exporting() or len(at):
+                found = found.index_add(0, at, expert(flat[at]))
         return tokens + found.reshape(tokens.shape)
 
 
@@ -104,6 +106,19 @@ def torch_ao_histogram(planted: str) -> Any:
     return tq.convert(prepared).state_dict()
 
 
+def torchao_pt2e(planted: str) -> Any:
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+    from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
+
+    quantizer = x86.X86InductorQuantizer()
+    quantizer.set_global(x86.get_default_x86_inductor_quantization_config())
+    exported = torch.export.export(model(planted), (samples("")[0],)).module()
+    prepared = prepare_pt2e(exported, quantizer)
+    for sample in samples(planted):
+        prepared(sample)
+    return convert_pt2e(prepared).state_dict()
+
+
 def quark(planted: str, kind: str = "PerTensorMinMaxObserver") -> Any:
     from quark.torch import ModelQuantizer
     from quark.torch.quantization.config.config import QConfig, QLayerConfig, QTensorConfig
@@ -137,7 +152,8 @@ def modelopt(planted: str) -> Any:
 
 
 WAYS: dict[str, Callable[[str], Any]] = {
-    each.__name__: each for each in (torch_ao, torch_ao_histogram, quark, quark_histogram, modelopt)
+    each.__name__: each
+    for each in (torch_ao, torch_ao_histogram, torchao_pt2e, quark, quark_histogram, modelopt)
 }
 
 

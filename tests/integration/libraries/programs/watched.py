@@ -99,7 +99,9 @@ class Found(Sink):
         self.layers += 1
 
 
-def planted_in(way: Callable[[str], Any], is_same: Callable[[Any, Any], bool]) -> None:
+def planted_in(
+    way: Callable[[str], Any], is_same: Callable[[Any, Any], bool], every: Iterable[str] = PLANTED
+) -> None:
     """Prints what is found where something is wrong with the calibration; results have to be equal without us."""
     from otel_quant.capture.runtime import RUNTIME
 
@@ -113,7 +115,7 @@ def planted_in(way: Callable[[str], Any], is_same: Callable[[Any, Any], bool]) -
 
     RUNTIME.recorder.add_sink(sink := Found())
     watched, found = {}, {}
-    for planted in PLANTED:
+    for planted in every:
         sink.findings, sink.layers = [], 0
         with otel_quant.step("User-Defined"):
             watched[planted] = result_of(planted)

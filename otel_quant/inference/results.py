@@ -150,6 +150,16 @@ class RanKernel:
         return 1e6 * self.macs / self.micros if self.macs and self.micros else None
 
     @property
+    def multiplies(self) -> tuple[str, ...]:
+        """The types of eight bits that it multiplies; none where that is not known."""
+        kinds = (each.partition(" ") for each in self.inputs)
+        found = [kind for kind, _, shape in kinds if kind in ("int8", "uint8") and "x" in shape]
+        dynamic = (
+            ("uint8",) if self.op_type in ("DynamicQuantizeMatMul", "DynamicQuantizeLSTM") else ()
+        )
+        return (*dynamic, *found)[:2] if self.macs and len((*dynamic, *found)) > 1 else ()
+
+    @property
     def runs_in(self) -> str:
         """Type of its first operand or, where it quantizes that itself, of its weights; may be empty."""
         types = [self.rounds_to or each.partition(" ")[0] for each in self.inputs]

@@ -32,6 +32,7 @@ from otel_quant.launcher.known_errors import advice_on
 from otel_quant.launcher.observer import INTERVAL, LastSeen, Observation, Observer, with_mark
 from otel_quant.launcher.program import signal_name
 from otel_quant.launcher.start import TRACEPARENT, notes_in, now_ns, why_no_step
+from otel_quant.launcher.surroundings import kills_so_far
 from otel_quant.recordings import summary
 from otel_quant.recordings.continued import found_beside, lost_by_restart
 from otel_quant.recordings.failures import has_exit_code
@@ -396,7 +397,8 @@ class LaunchedRecording:
             self._command = partial(shown_command, shown, paths=settings.paths)
             origin = {semconv.PROCESS_COMMAND_LINE: self._command()}
             clock_ns = began_ns - now_ns() + time.monotonic_ns()
-            create_manifest(folder, began_ns, clock_ns, "launcher", origin)
+            kills = kills_so_far() if settings.paths else {}
+            create_manifest(folder, began_ns, clock_ns, "launcher", origin, **kills)
         self._git: subprocess.Popen[bytes] | None = None
         with FAULTS.kept_in("git repository"):
             self._git = _ask_git(Path.cwd(), environ)

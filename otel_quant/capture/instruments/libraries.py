@@ -646,6 +646,13 @@ def of_recipe(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
     return _of_modifiers(modifiers if isinstance(modifiers, list | tuple) else [modifiers])
 
 
+def of_scheme(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    """Returns the attributes of a scheme that is given by its name."""
+    presets = sys.modules["compressed_tensors.quantization.quant_scheme"].PRESET_SCHEMES
+    found = described(presets.get(str(call["scheme"]).upper()))
+    return {name: found[name] for name in found.keys() - {semconv.CONFIG_HASH, semconv.CONFIG_NAME}}
+
+
 def described_by_session(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
     """Returns the attributes that the modifiers make that need the pipeline."""
     return _of_modifiers(sys.modules[_SESSION].active_session().lifecycle.recipe.modifiers)

@@ -431,7 +431,7 @@ _library(
     Hook("llmcompressor.utils.metric_logging", "CompressionLogger.set_results", OBSERVED, after="libraries:of_modifier"),
     Hook("llmcompressor.modifiers.transform.awq.base", "AWQModifier._compute_best_scale", OBSERVED, after="libraries:of_awq"),
     Hook("llmcompressor.transformers.compression.compressed_tensors_utils", "modify_save_pretrained", "libraries:saving", ProfileStep.EXPORT_HF_SAFETENSORS),
-    Hook("llmcompressor.entrypoints.model_free", "model_free_ptq", STEP, ProfileStep.FILE_TO_FILE_QUANTIZATION, (("scheme", semconv.CONFIG_NAME),), config=ALL),
+    Hook("llmcompressor.entrypoints.model_free", "model_free_ptq", STEP, ProfileStep.FILE_TO_FILE_QUANTIZATION, (("scheme", semconv.CONFIG_NAME),), config=ALL, describe="libraries:of_scheme"),
     built_on="torch transformers auto-round compressed-tensors",
 )  # fmt: skip
 

@@ -51,6 +51,7 @@ _FORCES: Final = "quark.onnx"
 _ALIKE: Final = 8.0
 """dB from which constants are the float model's: one scale for channels of other ranges may leave no more."""
 
+_SCOPES: Final = "pkg.torch.onnx.name_scopes"
 _SCOPE: Final = re.compile(r"'([^']*)'")
 _HANDED_ON: Final = frozenset({"DequantizeLinear", "Identity", "QuantizeLinear"})
 _OPERANDS: Final = 2  # Before the bias
@@ -137,8 +138,9 @@ class QuantizedParts:
     def _is_joined(self, own: of.TensorFile, name: str) -> bool:
         """Whether a tensor is between a contraction and what a quantizer has taken together with that, as Quark a LeakyRelu."""
         maker = own.makers.get(name)
-        is_between = maker is not None and len(own.readers[name]) == 1
-        return is_between and maker.op_type in of.CHANNELS and self._is_taken(own, maker, ())
+        if maker is None or len(own.readers[name]) > 1 or maker.op_type not in of.CHANNELS:
+            return False
+        return self._is_taken(own, maker, ())
 
     def _constants(self, own: of.TensorFile, node: Any) -> Iterator[_Constant]:
         """Yields the quantized constants of a node in floats: the float model's, of a bias the same as it is."""
@@ -185,12 +187,8 @@ class QuantizedParts:
 
     def modules(self, names: Sequence[str]) -> list[str]:
         """Returns the modules of PyTorch that nodes were exported from; nothing where not each has one."""
-        scopes = [
-            _SCOPE.findall(entry.value)
-            for name in names
-            for entry in self._base.named[name].metadata_props
-            if entry.key == "pkg.torch.onnx.name_scopes"
-        ]
+        entries = [it for name in names for it in self._base.named[name].metadata_props]
+        scopes = [_SCOPE.findall(it.value) for it in entries if it.key == _SCOPES]
         found = [each[-2] for each in scopes if each[-2:-1] not in ([], [""])]
         return list(dict.fromkeys(found)) if len(found) == len(names) else []
 

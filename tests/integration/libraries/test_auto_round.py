@@ -63,6 +63,7 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
     output = program("auto_round_all.py", HF_HUB_OFFLINE="1")
 
     [root] = otlp.spans_named("quantization")
+    program.check_written(root)
     saved = {**INT4, **TO_OUT}
     scheme = {
         semconv.BITS: 4, semconv.BLOCK_SIZE: 32, semconv.CONFIG_NAME: "QuantizationScheme",
@@ -79,7 +80,7 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
             step(SAVE, {**INT4, **TO_OUT, semconv.OUTPUT_PATH: "out/tiny-w4g32"}),
         ],
         "nearest": [step(PREPARE, {}), step(ROUND, {**NEAREST8, **TWO_BLOCKS}), step(SAVE, {**NEAREST8, **TO_OUT, semconv.OUTPUT_PATH: "out8"})],
-        "file_to_file": [step(FILE_TO_FILE, {**scheme, **FROM_TINY, **TO_OUT, semconv.OUTPUT_PATH: "out4"})],
+        "file_to_file": [step(FILE_TO_FILE, {**scheme, **FROM_TINY, **TO_OUT, semconv.OUTPUT_PATH: "out4", semconv.RESUME_PATH: str(program.cwd / "out4")})],
         "failing": [
             step(LOAD, FROM_TINY),
             step(PREPARE, TO_GGUF),

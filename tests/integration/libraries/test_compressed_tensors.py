@@ -1,4 +1,4 @@
-"""compressed-tensors alone: a configuration that is applied is a step."""
+"""compressed-tensors alone: applying a configuration and compressing weights are steps."""
 
 from __future__ import annotations
 
@@ -13,14 +13,19 @@ pytest.importorskip("compressed_tensors")
 
 
 def test_a_configuration_that_is_applied_is_a_step(program: Program, otlp: OtlpReceiver) -> None:
-    bits, group, symmetric, *scales = program("compressed_tensors_all.py").split()
-    assert scales == ["64", "2"]  # two groups of 32 in each of 64 rows
+    program("compressed_tensors_all.py")
 
     [root] = otlp.spans_named("quantization")
+    program.check_written(root)
     named = ("Model Preparation", "quantization.lifecycle.apply.apply_quantization_config")
     known = {
-        semconv.BITS: int(bits), semconv.BLOCK_SIZE: int(group), semconv.GRANULARITY: "group",
-        semconv.SYMMETRIC: symmetric == "True", semconv.WEIGHT_TYPE: "int4", semconv.CONFIG_NAME: "QuantizationConfig",
+        semconv.BITS: 4, semconv.BLOCK_SIZE: 32, semconv.GRANULARITY: "group",
+        semconv.SYMMETRIC: True, semconv.WEIGHT_TYPE: "int4", semconv.CONFIG_NAME: "QuantizationConfig",
     }  # fmt: skip
     step = steps_by("compressed-tensors", "compressed_tensors.")
-    assert steps_below(otlp, root) == [("applied", {}, [step(named, known)])]
+    compressed = (
+        "Freeze Model",
+        "compressors.model_compressors.model_compressor.ModelCompressor.compress_model",
+    )
+    steps = [step(named, known), step(compressed, known)]
+    assert steps_below(otlp, root) == [("applied", {}, steps)]

@@ -17,6 +17,7 @@ def test_a_conversion_that_quantizes_is_a_step(program: Program, otlp: OtlpRecei
     assert program("ctranslate2_all.py").splitlines()[-1] == "int8_float32 True"
 
     [root] = otlp.spans_named("quantization")
+    program.check_written(root)
     known = {semconv.BITS: 8, semconv.WEIGHT_TYPE: "int8", semconv.OUTPUT_PATH: "int8"}
     named = ("Model Quantization", "ctranslate2.converters.converter.Converter.convert")
     step = steps_by("ctranslate2")

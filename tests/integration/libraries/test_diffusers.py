@@ -19,6 +19,7 @@ def test_a_model_is_one_step_with_its_layers(program: Program, otlp: OtlpReceive
     in_int8 = int(program("diffusers_all.py").splitlines()[-1])
 
     [root] = otlp.spans_named("quantization")
+    program.check_written(root)
     loaded = ("Model Quantization", "diffusers.models.modeling_utils.ModelMixin.from_pretrained")
     int8 = {semconv.BITS: 8, semconv.WEIGHT_TYPE: "int8"}
     of_model = {**int8, semconv.INPUT_PATH: "tiny", semconv.LAYER_COUNT: in_int8}

@@ -19,6 +19,7 @@ def test_a_language_model_is_quantized_in_steps(program: Program, otlp: OtlpRece
     program("gptqmodel_all.py")
 
     [root] = otlp.spans_named("quantization")
+    program.check_written(root)
     step = steps_by("gptqmodel", "gptqmodel.")
     capture = "looper.stage_inputs_capture.StageInputsCapture.cache_inputs"
     samples = {

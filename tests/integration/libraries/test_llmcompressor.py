@@ -53,6 +53,10 @@ RECIPE = {
     semconv.ALGORITHMS: ("QuantizationModifier",), semconv.BITS: 8, semconv.GRANULARITY: "tensor",
     semconv.SYMMETRIC: True, semconv.WEIGHT_TYPE: "int8",
 }  # fmt: skip
+DYNAMIC = {
+    semconv.ACTIVATION_BITS: 8, semconv.ACTIVATION_TYPE: "float8", semconv.BITS: 8, semconv.CONFIG_NAME: "FP8_DYNAMIC",
+    semconv.GRANULARITY: "channel", semconv.SYMMETRIC: True, semconv.WEIGHT_TYPE: "float8",
+}  # fmt: skip
 TO_OUT = {semconv.OUTPUT_PATH: "out"}
 
 
@@ -95,6 +99,7 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
     output = program("llmcompressor_all.py", **variables)
 
     [root] = otlp.spans_named("quantization")
+    program.check_written(root)
     steps = {
         "without_data": [step(LOAD, W8A16), step(INITIALIZE, W8A16), step(DATA_FREE, W8A16)],
         "gptq": [step(READ, W4A16), step(INITIALIZE, W4A16), step(SEQUENTIAL, {**W4A16, **counted_in_parts(3, parts=3)})],
@@ -122,7 +127,7 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
             step(DATA_FREE, {**RECIPE, **TO_OUT}),
             export({**RECIPE, **TO_OUT}),
         ],
-        "file_to_file": [step(FILE_TO_FILE, {semconv.CONFIG_NAME: "FP8_DYNAMIC", semconv.INPUT_PATH: "tiny", **TO_OUT})],
+        "file_to_file": [step(FILE_TO_FILE, {**DYNAMIC, semconv.INPUT_PATH: "tiny", **TO_OUT})],
         "failing": [step(INITIALIZE, W8A8), step(BASIC, {**W8A8, "error.type": "KeyError"})],
     }  # fmt: skip
     assert steps_below(otlp, root) == [(way, {}, within) for way, within in steps.items()]

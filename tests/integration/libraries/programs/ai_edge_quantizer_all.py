@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.tools import flatbuffer_utils
 from ai_edge_quantizer import quantizer, recipe
 from watched import Progress
+from weights import Weights, groups, note_weights
 
 import otel_quant
 
@@ -62,36 +62,43 @@ def write_float(path: str) -> None:
     flatbuffer_utils.write_model(model, path)
 
 
-def types_of_weights(path: str) -> list[str]:
-    """Returns the types of the constants with two dimensions in a written model."""
-    model = flatbuffer_utils.read_model(path)
+def note(path: str, way: str) -> None:
+    """Writes down what the constants with two dimensions are in a written model."""
+    model, found = flatbuffer_utils.read_model(path), []
     [graph] = model.subgraphs
-    kinds = {
-        flatbuffer_utils.type_to_name(each.type)
-        for each in graph.tensors
-        if len(each.shape) == 2 and model.buffers[each.buffer].data is not None
-    }
-    return sorted(kinds)
+    for each in graph.tensors:
+        kind = flatbuffer_utils.type_to_name(each.type).lower()
+        is_constant = len(each.shape) == 2 and model.buffers[each.buffer].data is not None
+        if not (is_constant and kind.startswith("int")):
+            continue
+        bits, scales = int(kind.removeprefix("int")), each.quantization.scale
+        if scales is None:  # in blocks, whose scales are another tensor
+            blocks = each.quantization.details
+            zero = graph.tensors[blocks.zeroPoints] if blocks.zeroPoints > 0 else None
+            is_symmetric = zero is None or not any(model.buffers[zero.buffer].data)
+            found.append(Weights(kind, bits, "group", blocks.blockSize, is_symmetric))
+        else:
+            how = groups(each.shape[0] * each.shape[1], each.shape[0], len(scales))
+            found.append(Weights(kind, bits, *how, not any(each.quantization.zeroPoint)))
+    note_weights(found, way)
 
 
 def main() -> None:
     write_float("float.tflite")
     Progress()
-    written = {}
     random = np.random.default_rng(1)
     with otel_quant.step("static"):
         static = quantizer.Quantizer(Path("float.tflite"), recipe.static_wi8_ai8())
         data = [{"x": random.standard_normal((1, SIZE), np.float32)} for _ in range(3)]
         found = static.calibrate({"serving_default": data})
         static.quantize(found, serialize_to_path="static.tflite")
-        written["static"] = types_of_weights("static.tflite")
         static.validate()
     with otel_quant.step("weights alone"):
         alone = quantizer.Quantizer("float.tflite", recipe.dynamic_wi4b32_afp32())
         assert alone.calibrate({}) == {}
         alone.quantize(serialize_to_path="alone.tflite", enable_progress_report=False)
-        written["alone"] = types_of_weights("alone.tflite")
-    print(json.dumps(written))
+    note("static.tflite", "static")
+    note("alone.tflite", "weights alone")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from auto_round.compressors.base import BaseOrchestrator
 from safetensors.torch import load_file
 from torch.utils.data import DataLoader
 from watched import Progress, in_every_way, same_weights, write_tiny
+from written import note_tensors, note_values
 
 Weights = dict[str, torch.Tensor]
 
@@ -41,13 +42,13 @@ def tuned() -> Weights:
         model(), TOKENIZER, scheme="W4A16", group_size=32, dataset=samples(), **FEW
     )
     made, _ = rounding.quantize()
-    return made.state_dict()
+    return note_values(made).state_dict()
 
 
 def saved() -> Weights:
     rounding = AutoRound("tiny", scheme="W4A16", group_size=32, dataset="texts.json", **FEW)
     rounding.quantize_and_save("out", format="auto_round")
-    return load_file("out/tiny-w4g32/model.safetensors")
+    return note_tensors(load_file("out/tiny-w4g32/model.safetensors"))
 
 
 def nearest() -> Weights:
@@ -60,7 +61,7 @@ def nearest() -> Weights:
 def file_to_file() -> Weights:
     rounding = AutoRound("tiny", scheme="W4A16", group_size=32, model_free=True)
     _, folder = rounding.quantize_and_save("out4", format="auto_round")
-    return load_file(f"{folder}/model.safetensors")
+    return note_tensors(load_file(f"{folder}/model.safetensors"))
 
 
 def failing() -> Weights:

@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import torch
+from compressed_tensors.compressors import ModelCompressor
 from compressed_tensors.quantization import (
     QuantizationArgs,
     QuantizationConfig,
     QuantizationScheme,
     apply_quantization_config,
 )
+from written import note_tensors
 
 import otel_quant
 
@@ -20,10 +22,13 @@ def main() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))
     args = QuantizationArgs(num_bits=4, type="int", strategy="group", group_size=32, symmetric=True)
     scheme = QuantizationScheme(targets=["Linear"], weights=args)
+    config = QuantizationConfig(config_groups={"group_0": scheme}, format="pack-quantized")
     with otel_quant.step("applied"):
-        apply_quantization_config(model, QuantizationConfig(config_groups={"group_0": scheme}))
-    made = model[0].quantization_scheme.weights
-    print(made.num_bits, made.group_size, made.symmetric, *model[0].weight_scale.shape)
+        apply_quantization_config(model, config)
+        for layer in model:
+            layer.weight_scale.data = layer.weight.data.reshape(64, 2, 32).abs().amax(2) / 7
+        ModelCompressor(quantization_config=config).compress_model(model)
+    note_tensors(model.state_dict(), "applied")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import diffusers
 import torch
 from torchao.quantization import Int8WeightOnlyConfig, IntxWeightOnlyConfig, PerGroup, quantize_
+from written import note
 
 import otel_quant
 
@@ -21,19 +22,23 @@ def main() -> None:
     with otel_quant.step("torchao"):
         by_torchao = diffusers.TorchAoConfig(Int8WeightOnlyConfig())
         model = made.from_pretrained("tiny", quantization_config=by_torchao)
+    note(model, "torchao")
     kinds = [
         type(each.weight).__name__ for each in model.modules() if type(each) is torch.nn.Linear
     ]
     with otel_quant.step("quanto"):
         by_quanto = diffusers.QuantoConfig(weights_dtype="int8")
-        made.from_pretrained("tiny", quantization_config=by_quanto)
+        model = made.from_pretrained("tiny", quantization_config=by_quanto)
+    note(model, "quanto")
     with otel_quant.step("not quantized"):
         made.from_pretrained("tiny")
     with otel_quant.step("layers"):
-        for layer in (torch.nn.Linear(64, 64), torch.nn.Linear(64, 64)):
+        layers = torch.nn.ModuleList(torch.nn.Linear(64, 64) for _ in range(3))
+        for layer in layers[:2]:
             quantize_(layer, Int8WeightOnlyConfig())
         small = IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(32))
-        quantize_(torch.nn.Linear(64, 64), small)
+        quantize_(layers[2], small)
+    note(layers, "layers")
     print(sum("Int8" in kind for kind in kinds))
 
 

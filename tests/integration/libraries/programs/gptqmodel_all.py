@@ -13,8 +13,10 @@ os.environ["GPTQMODEL_CPU_WORKERS"] = "2"
 import torch
 import transformers
 from gptqmodel import GPTQModel, QuantizeConfig
+from safetensors.torch import load_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from watched import Progress, write_tiny
+from written import note_tensors
 
 import otel_quant
 
@@ -40,6 +42,7 @@ def main() -> None:
         model = GPTQModel.load("tiny", QuantizeConfig(bits=4, group_size=32), device="cpu")
         model.quantize(samples, batch_size=2)
         model.save("made")
+    note_tensors(load_file("made/model.safetensors"), "language model")
 
 
 if __name__ == "__main__":

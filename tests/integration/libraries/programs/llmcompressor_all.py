@@ -26,6 +26,7 @@ from llmcompressor.utils.metric_logging import CompressionLogger
 from safetensors.torch import load_file
 from torch.utils.data import DataLoader
 from watched import Progress, in_every_way, same_weights, write_tiny
+from written import note_tensors
 
 warnings.simplefilter("ignore")
 TOKENS = torch.arange(8).reshape(1, 8)
@@ -132,6 +133,11 @@ WAYS: tuple[Callable[[], Weights], ...] = (
 )  # fmt: skip
 
 
+def quantized(way: Callable[[], Weights]) -> Weights:
+    """Quantizes in one way, and notes what came of it."""
+    return way() if way is failing else note_tensors(way(), way.__name__)
+
+
 ERRORS: list[float | None] = []
 
 
@@ -147,12 +153,12 @@ def keep_errors() -> None:
 
 
 def main() -> None:
-    write_tiny(128)
+    write_tiny(256)  # two groups of 128
     keep_errors()
     IntermediatesCache.pin_memory = lambda *_: None  # AWQ does that, which needs a GPU
     function = oneshot
     Progress()
-    in_every_way(WAYS, same_weights)
+    in_every_way(WAYS, same_weights, quantized)
     assert function.__wrapped__ is sys.modules["llmcompressor.entrypoints.oneshot"].oneshot
     assert Path("out/recipe.yaml").exists()
     Path("errors.json").write_text(json.dumps(ERRORS))

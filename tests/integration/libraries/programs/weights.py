@@ -15,7 +15,7 @@ class Weights(NamedTuple):
     bits: int
     granularity: str  # What has a scale of its own
     block_size: int | None
-    symmetric: bool | None  # Whether no zero point is another than 0; None without integers
+    symmetric: bool | None  # Whether no zero point is another than 0; None if they are no integers
 
 
 def note_weights(found: Sequence[Weights], way: str) -> None:

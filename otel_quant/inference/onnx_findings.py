@@ -48,9 +48,14 @@ class OnnxEvidence:
     not_finite: Mapping[str, Any] | None = None  # The first node whose results are not finite
     outputs: float = 0.0  # The dB of what is given out, if it is compared
     below: Sequence[BackendKernel] = ()  # What is reported to run in compiled kernels
-    # How many times as long products of two types take here as those of uint8 by int8
-    slower: Mapping[tuple[str, ...], float] = field(default_factory=dict)
+    # By operator and types, how many times as long products take here as with the other type of weights, and that
+    slower: Mapping[tuple[str, ...], tuple[float, str]] = field(default_factory=dict)
     is_told: bool = False  # Whether its session has arguments of a file beside it
+
+    @property
+    def of_cpu(self) -> Sequence[Placed]:
+        """The kernels of onnxruntime's own provider for CPUs."""
+        return [kernel for kernel in self.kernels if kernel.ran.provider == CPU]
 
     def of(self, op_types: Collection[str]) -> Sequence[Placed]:
         """Returns the kernels of some operators."""
@@ -525,28 +530,24 @@ def _scalar(evidence: OnnxEvidence) -> Iterator[Found]:
 
 @FINDINGS.row("slow_types", "onnxruntime/core/mlas/lib/qgemm.cpp")
 def _slow_types(evidence: OnnxEvidence) -> Iterator[Found]:
-    """Yields products of types for which this machine has slower kernels, by a trial; of uint8 where it is a weight."""
-    for types, times in evidence.slower.items():
-        known = [
-            it for it in evidence.kernels if it.ran.multiplies == types and it.ran.provider == CPU
-        ]
-        if types[0] == "uint8":
-            known = [it for it in known if _unsigned(evidence.file.weights(it.nodes))]
+    """Yields products of types for which this machine has slower kernels, by a trial; of uint8 by their weights' type."""
+    for kind, (times, best) in evidence.slower.items():
+        known = [it for it in evidence.of_cpu if it.ran.multiplies == kind]
+        remedy = obstacles.REWRITES["unsigned"].text
+        if kind[1] == "uint8":
+            known = [it for it in known if _holds(evidence.file.weights(it.nodes), kind[2])]
+            remedy = f"{best} weights (weight_type=QuantType.Q{best.replace('int', 'Int').replace('uI', 'UI')})"
         if known and times >= _SLOWER:
             names = list(dict.fromkeys(each.place for each in known))
-            remedy = (
-                obstacles.REWRITES["unsigned"].text
-                if types[0] == "int8"
-                else "int8 weights (weight_type=QuantType.QInt8)"
-            )
             verb = "multiply" if names[1:] else "multiplies"
-            text = f"{listed(names)} {verb} {' by '.join(types)}, which takes {times:.1f} times as long on this machine as uint8 by int8"
+            slow = f"takes {times:.1f} times as long on this machine as uint8 by {best}"
+            text = f"{listed(names)} {verb} {kind[1]} by {kind[2]}, which {slow}"
             yield Found(names[0], known, text, remedy)
 
 
 _SLOWER: Final = 2.0
 
 
-def _unsigned(weights: Iterable[Tensor]) -> bool:
-    """Whether the matrix among some constants is of uint8."""
-    return any(each.dtype == dtypes.UINT8 and len(each.dims) > 1 for each in weights)
+def _holds(weights: Iterable[Tensor], type_name: str) -> bool:
+    """Whether the matrix among some constants is of a type."""
+    return any(len(it.dims) > 1 and dtypes.name_of(it.dtype) == type_name for it in weights)

@@ -151,13 +151,13 @@ class RanKernel:
 
     @property
     def multiplies(self) -> tuple[str, ...]:
-        """The types of eight bits that it multiplies; none where that is not known."""
+        """ConvInteger or, of others, no name, and the types of eight bits that it multiplies; none where they are not known."""
         kinds = (each.partition(" ") for each in self.inputs)
         found = [kind for kind, _, shape in kinds if kind in ("int8", "uint8") and "x" in shape]
-        dynamic = (
-            ("uint8",) if self.op_type in ("DynamicQuantizeMatMul", "DynamicQuantizeLSTM") else ()
-        )
-        return (*dynamic, *found)[:2] if self.macs and len((*dynamic, *found)) > 1 else ()
+        if self.op_type in ("DynamicQuantizeMatMul", "DynamicQuantizeLSTM"):
+            found.insert(0, "uint8")
+        operator = self.op_type if self.op_type == "ConvInteger" else ""
+        return (operator, *found[:2]) if self.macs and len(found) > 1 else ()
 
     @property
     def runs_in(self) -> str:

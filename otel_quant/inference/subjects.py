@@ -46,8 +46,8 @@ _FEWEST_PROFILED: Final = 2
 _OWN_KERNELS: Final = frozenset(f"{it}ExecutionProvider" for it in ("CPU", "CUDA", "ROCM", "Azure"))
 """Providers that compile nothing. The graph of others cannot be written, and to try it would have
 them compile the model once more."""
-_USUAL: Final = frozenset({(), ("uint8", "int8")})
-"""Types of products that are not tried: none, and the fastest ones on x86-64."""
+_USUAL: Final = frozenset({(), ("", "uint8", "int8"), ("ConvInteger", "uint8", "uint8")})
+"""Products that are not tried: unknown ones, and the fastest ones on x86-64."""
 _OPENVINO: Final = "OpenVINOExecutionProvider"
 _MOST_PROBABLE: Final = 1.01
 """The highest value of a probability, where steps of a quantization are coarse."""
@@ -432,7 +432,7 @@ class OnnxModel(InProcess):
         slower = dict(
             zip(
                 pairs,
-                self.ask("trying products", "products", types=pairs) if pairs else (),
+                self.ask("trying products", "products", kinds=pairs) if pairs else (),
                 strict=True,
             )
         )

@@ -77,32 +77,43 @@ def test_a_level_without_fusion_is_named_as_the_reason_and_a_higher_one_removes_
         assert high.findings == ()
 
 
-def _product(x: str, w: str) -> onnx.ModelProto:
-    text = """<ir_version: 8, opset_import: ["" : 17]> product (float[64,256] x) => (float[64,256] y) {
+def _product(operator: str, x: str, w: str) -> onnx.ModelProto:
+    shape, weights, node = "64,256", (256, 256), "QLinearMatMul(a, s, z, w, s, wz, s, z)"
+    last = "DequantizeLinear(b, s, z)"
+    if operator:
+        shape, weights, node, last = (
+            "1,64,16,16",
+            (64, 64, 1, 1),
+            "ConvInteger(a, w)",
+            "Cast<to=1>(b)",
+        )
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> product (float[{shape}] x) => (float[{shape}] y) {{
         [first] a = QuantizeLinear(x, s, z)
-        [product] b = QLinearMatMul(a, s, z, w, s, wz, s, z)
-        [last] y = DequantizeLinear(b, s, z)
-    }"""
-    weights = np.random.default_rng(2).integers(0, 99, (256, 256)).astype(w)
-    zeros = {"z": np.zeros((), x), "wz": np.zeros((), w)}
-    return model_of_text(text, s=np.float32(0.5), w=weights, **zeros)
+        [product] b = {node}
+        [last] y = {last}
+    }}"""
+    drawn = np.random.default_rng(2).integers(0, 99, weights).astype(w)
+    zeros = {"z": np.zeros((), x), **({} if operator else {"wz": np.zeros((), w)})}
+    return model_of_text(text, s=np.float32(0.5), w=drawn, **zeros)
 
 
 @pytest.mark.parametrize(
-    ("x", "w", "remedy"),
+    ("operator", "x", "w", "remedy"),
     [
-        ("int8", "int8", "uint8 for what is not a weight"),
-        ("uint8", "uint8", "int8 weights (weight_type=QuantType.QInt8)"),
-        ("uint8", "int8", None),
+        ("", "int8", "int8", "uint8 for what is not a weight"),
+        ("", "uint8", "uint8", "int8 weights (weight_type=QuantType.QInt8)"),
+        ("", "uint8", "int8", None),
+        ("ConvInteger", "uint8", "int8", "uint8 weights (weight_type=QuantType.QUInt8)"),
+        ("ConvInteger", "uint8", "uint8", None),
     ],
 )
 def test_products_of_types_that_are_slow_on_this_machine_are_named_and_other_types_are_not(
-    x: str, w: str, remedy: str | None, tmp_path: Path
+    operator: str, x: str, w: str, remedy: str | None, tmp_path: Path
 ) -> None:
-    onnx.save(_product(x, w), tmp_path / "model.onnx")
+    onnx.save(_product(operator, x, w), tmp_path / "model.onnx")
     [result] = measured([tmp_path / "model.onnx"], Options(runs=2))
     found = [(each.kind, each.node, each.remedy) for each in result.findings]
-    [times] = OnnxSession(tmp_path).products([[x, w]])
+    [(times, _)] = OnnxSession(tmp_path).products([[operator, x, w]])
     if remedy and times > 3:
         assert ("slow_types", "product", remedy) in found
     elif not remedy or times < 1.5:  # on another processor

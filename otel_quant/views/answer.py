@@ -711,17 +711,17 @@ def restart_text(recording: model.Recording) -> str:
 def _memory(ending: model.Ending) -> str:
     text = "" if ending.memory is None else units.size(ending.memory)
     used, limit = ending.memory or 0, ending.memory_limit or 0
-    # Addresses are another measure than memory in use.
-    if limit and ending.memory_limit_source != "RLIMIT_AS":
+    source = ending.memory_limit_source or ""
+    # Addresses are another measure than memory in use, and a GPU has its own.
+    if limit and not source.startswith(("RLIMIT_AS", "gpu")):
         share = phrase("{} of ", used / limit, units.share_text)
-        text += f", {share}the limit of {units.size(limit)}{phrase(' ({})', ending.memory_limit_source)}"
+        text += f", {share}the limit of {units.size(limit)}{phrase(' ({})', source)}"
     per_unit = phrase(", {} more with each sample", ending.memory_per_sample, units.size)
     per_unit += phrase(", {} more with each layer", ending.memory_per_layer, units.size)
     per_second = phrase(", {} more each second until the end", ending.memory_per_second, units.size)
     text += per_unit or per_second
     others = ending.memory_of_others or 0
-    is_full = used + others > _FULL * limit
-    if ending.memory_limit_source == "physical" and others > limit / 10 and is_full:
+    if source == "physical" and others > limit / 10 and used + others > _FULL * limit:
         text += f"; other programs of the machine used {units.size(others)}"
     return text.removeprefix(", ")
 

@@ -97,7 +97,7 @@ class _Folder:
         with suppress(OSError):
             is_it = made.get("boot") == event_file.boot_id() and "ended" not in made
             if is_it and counter.stat().st_ino == made.get("oom_inode"):
-                return oom_counts(counter).get(KILLS, 0) - made.get("oom_kills", 0)
+                return oom_counts(counter).get(KILLS, 0) - int(made.get("oom_kills", 0))
         return 0
 
     def read(self) -> Recording:

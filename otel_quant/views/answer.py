@@ -124,7 +124,8 @@ def brief(recording: model.Recording) -> Brief:
         is_certain = bounds.PROBABLY not in verdict
     else:
         is_certain = ending.out_of_memory != "guessed"
-        facts = (f"{name}: {text}" for name, text in ending_facts(ending))
+        known = " ".join(wrong)  # which may have the evidence already
+        facts = (f"{name}: {text}" for name, text in ending_facts(ending) if text not in known)
         verdict, evidence = how, [*wrong, *to_change, *facts, *telling]
     then = list(_next(recording, is_changed=bool(to_change)))
     return Brief(verdict, list(dict.fromkeys(evidence)), is_certain, _advice(ending), then)

@@ -26,7 +26,7 @@ from otel_quant.capture.recorder.peaks import PeakTracker
 from otel_quant.capture.recorder.sinks import Sinks
 from otel_quant.capture.stack_sampler import StackSampler
 from otel_quant.diagnosis.spots import LOCK, PIPE, SLEEP
-from otel_quant.schema.code_lines import OUTSIDE, RECORDER
+from otel_quant.schema.code_lines import OUTSIDE, RECORDER, Place, total_of
 from otel_quant.schema.readings import MemoryReading, Reading, RunInfo, StepInfo
 
 MB = 1_000_000
@@ -219,6 +219,24 @@ def test_memory_of_a_thread_with_a_step_that_runs_is_its_own() -> None:
         sampler = StackSampler(names_paths=True)
         sampled(sampler, steps_in(running), 10, 10, 90)
         assert grown(sampler) == {(0, "compute"): 80 * MB}
+
+
+@linux
+def test_time_and_memory_are_those_just_before_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    with threads(compute) as (running,):
+        sampler, steps = StackSampler(names_paths=True), steps_in(running)
+        sampled(sampler, steps, 10)
+        monkeypatch.setattr("otel_quant.capture.stack_sampler.resident", lambda **_: 30 * MB)
+        assert sampler.has_moved()
+        sampler.look_ahead()
+        ahead = Place(__file__, "ahead", 1, "")
+        sampler._ahead = {thread: [ahead] for thread in sampler._ahead}
+        sampler.take(steps, reading(50 * MB), 1)
+        of = {lines[-1]: node.own for lines, node in sampler.stacks.steps[0].walk()}
+        assert of.pop(ahead).grown == 20 * MB
+        assert total_of(of.values()).grown == 0
+        sampled(sampler, steps, 50)
+        assert sum(grown(sampler).values()) == 40 * MB
 
 
 @linux

@@ -19,6 +19,7 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 pytest_plugins = [
     "tests.fixtures.browser",
     "tests.fixtures.commands",
+    "tests.fixtures.azurite",
     "tests.fixtures.control_groups",
     "tests.fixtures.object_store",
     "tests.fixtures.otlp_receiver",

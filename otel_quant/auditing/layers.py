@@ -24,13 +24,12 @@ _FEW: Final = 20  # One of so many, or a single one, may lack what all others ha
 _MOST_LAYERS: Final = 10_000
 _BLOCKS: Final = (
     "model.layers",
-    "language_model.layers",
     "decoder.layers",
     "transformer.h",
     "gpt_neox.layers",
     "encoder.layer",
 )
-"""Where the blocks are that a configuration counts; of a model of several parts, the first two."""
+"""How the names of what a configuration counts the blocks of may end; in a model of several parts the first alone."""
 
 _KEPT: Final = ".DenseReluDense.wo"
 """The layers of T5 that transformers itself leaves in float, and of which the configuration has nothing."""
@@ -208,7 +207,7 @@ class CheckpointLayers:
     def _count(self, parent: str, numbers: set[int]) -> int:
         """Returns how many blocks there should be, by the last one or the configuration."""
         inner = self.config.get("text_config")
-        text, places = (inner, _BLOCKS[:2]) if isinstance(inner, dict) else (self.config, _BLOCKS)
+        text, places = (inner, _BLOCKS[:1]) if isinstance(inner, dict) else (self.config, _BLOCKS)
         count = text.get("num_hidden_layers", text.get("n_layer"))
         # What encodes and decodes has two numbers.
         is_main = parent.endswith(places) and self.config.get("is_encoder_decoder") is not True

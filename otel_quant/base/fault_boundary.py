@@ -21,6 +21,8 @@ _LONGEST: Final = 500
 _DEEPEST: Final = 10
 """Characters of a message that are kept, and exceptions of a chain that are looked at."""
 
+_OURS: Final = __file__.rpartition("base")[0]
+
 BECAUSE: Final = "; because of "  # Stands in a message before the exception that has led to it
 
 _TRACEBACKS: Final = ("RemoteTraceback", "_RemoteTraceback")
@@ -208,15 +210,15 @@ def _cause_of(error: BaseException) -> BaseException | None:
 
 
 def _place_of(error: BaseException) -> str:
-    """Returns, as the end of a sentence, the line that has raised an exception; empty if that is not known."""
-    traceback = error.__traceback__
-    while traceback is not None and traceback.tb_next is not None:
+    """Returns, as the end of a sentence, the line that has raised an exception, no line of ours; empty if none is known."""
+    place, traceback = "", error.__traceback__
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if not code.co_filename.startswith(_OURS):  # Ctrl-C may have come while we worked
+            file = code.co_filename.replace("\\", "/").rpartition("/")[2]
+            place = f", raised at {code.co_name} ({file}:{traceback.tb_lineno})"
         traceback = traceback.tb_next
-    if traceback is None:
-        return ""
-    code = traceback.tb_frame.f_code
-    file = code.co_filename.replace("\\", "/").rpartition("/")[2]
-    return f", raised at {code.co_name} ({file}:{traceback.tb_lineno})"
+    return place
 
 
 def _without_frames(text: str) -> str:

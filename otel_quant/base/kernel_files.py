@@ -39,7 +39,11 @@ def _pread(descriptor: int, size: int, offset: int) -> bytes:
 
 
 def read_kept(
-    path: str, *, may_be_empty: bool = False, pread: Callable[[int, int, int], bytes] = _pread
+    path: str,
+    flags: int = os.O_RDONLY,
+    *,
+    may_be_empty: bool = False,
+    pread: Callable[[int, int, int], bytes] = _pread,
 ) -> bytes:
     """Reads a kernel file of at most 16 kB, and keeps it open for the next reading."""
     descriptor = _OPEN.get(path)
@@ -58,7 +62,7 @@ def read_kept(
         forget(path)
     if len(_OPEN) >= _MOST_OPEN:
         return read_proc(path)
-    descriptor = open_apart(path, os.O_RDONLY)
+    descriptor = open_apart(path, flags)
     if descriptor in _OPEN.values():
         _OPEN.clear()  # the program has closed them: this number would be read for another file
     try:
@@ -72,12 +76,14 @@ def read_kept(
 
 
 def write_process(pid: int, name: str, content: bytes) -> None:
-    """Writes to a file about a process."""
-    descriptor = open_apart(f"/proc/{pid or 'self'}/{name}", os.O_WRONLY)
-    try:
+    """Writes to a file about a process, and keeps it open for the next time."""
+
+    def write(descriptor: int, *_: int) -> bytes:
         os.write(descriptor, content)
-    finally:
-        os.close(descriptor)
+        return b""
+
+    path = f"/proc/{pid or 'self'}/{name}"
+    read_kept(path, os.O_WRONLY, may_be_empty=True, pread=write)
 
 
 def forget_processes_but(pids: Collection[int]) -> None:
@@ -141,6 +147,18 @@ def text_of(path: Path, most: int = -1) -> str:
             return file.read(most).strip()
     except OSError:
         return ""
+
+
+KILLS: Final = "oom_kill"
+GROUP_KILLS: Final = "oom_group_kill"
+"""What the kernel counts: processes that it has ended for want of memory, and groups of which it
+has ended every process at once (``memory.oom.group``)."""
+
+
+def oom_counts(counter: Path) -> dict[str, int]:
+    """Returns what a counter has of kills; nothing if it cannot be read or the kernel is too old."""
+    found = (line.partition(" ") for line in text_of(counter).splitlines())
+    return {key: int(value) for key, _, value in found if key in (KILLS, GROUP_KILLS)}
 
 
 def number_in(status: bytes, key: bytes) -> int | None:

@@ -99,6 +99,7 @@ class Runtime:
         self._began_ns = 0
         self._exiting = False
         self._ends_at_exit = False
+        self._has_profile = True
 
     # --- the run --------------------------------------------------------------------------
 
@@ -212,7 +213,7 @@ class Runtime:
 
     def report_if_idle(self) -> None:
         """Audits what was written, and in a worker ends the root span and sends everything, unless something is open."""
-        if self.operations or not self.is_running or not self.recorder.idle:
+        if self.operations or not self.is_running or not self._recorder.idle:
             return
         if self._outputs:
             # Imported here: a program that writes no model does not pay for it.
@@ -274,12 +275,12 @@ class Runtime:
             LOG.warning("telemetry that has not been delivered is given up: interrupted")
 
     def record_failure(self, error: BaseException | None = None) -> None:
-        """Records an exception that ends the process, at exit only before its first step: it would leave nothing."""
+        """Records an exception that ends the process, at exit only where no run is under way, which has it otherwise."""
         raised = error or _error_at_exit()
-        if isinstance(raised, Exception | SystemExit) and (
-            error is not None or self.latest_run is None
-        ):
-            if self.latest_run is None:
+        is_lost = error is not None or not self.is_running
+        if is_lost and isinstance(raised, Exception | SystemExit):
+            if not self.is_running:
+                self._has_profile = self.latest_run is None  # else the profile of that one is moved
                 self.begin_run()
             self.at_process_end(raised)
 
@@ -370,13 +371,10 @@ class Runtime:
         # A recording has the last reading in a file of its own.
         profile = self._profile_sink_for(request, info, keeps_last_reading=recording is None)
         self._profile_sink = profile
-        profiles = settings.profiles and not settings.sdk_disabled
         sinks: list[Sink | None] = [
             profile,  # on disk before the step's span begins
             *self._process_sinks(),
-            self._profiles_sink() if profiles else None,
-            self._process_context_sink() if settings.process_context else None,
-            self._train_job_sink(info),
+            *self._rare_sinks(settings, info),
             recording,  # it has the ids of the spans
             *self._added_sinks,
         ]
@@ -408,7 +406,7 @@ class Runtime:
     def _profile_sink_for(
         self, request: ProfileRequest | None, info: RunInfo, *, keeps_last_reading: bool
     ) -> QuarkYamlSink | None:
-        if request is not None:
+        if request is not None and self._has_profile:
             with FAULTS.kept_in("sink quark_yaml"):
                 return QuarkYamlSink(
                     self._path_of(request, info), self.metrics, strict=request.strict,
@@ -433,34 +431,29 @@ class Runtime:
             self._sinks = (spans, self._metrics_sink(use.meter), logs)
         return self._sinks
 
-    def _profiles_sink(self) -> Sink | None:
-        with FAULTS.kept_in("sink profiles"):
-            # Only here: loaded where profiles are asked for.
-            from otel_quant.export.otel.profiles import ProfilesProvider, ProfilesSink
+    def _rare_sinks(self, settings: Settings, info: RunInfo) -> list[Sink]:
+        """Returns the sinks that few ask for: they are loaded only then."""
+        found: list[Sink] = []
+        if settings.profiles and not settings.sdk_disabled:
+            with FAULTS.kept_in("sink profiles"):
+                from otel_quant.export.otel.profiles import ProfilesProvider, ProfilesSink
 
-            if "profiles" not in AUTOMATIC_PROVIDERS:
-                AUTOMATIC_PROVIDERS["profiles"] = ProfilesProvider()
-            return ProfilesSink(AUTOMATIC_PROVIDERS["profiles"].add, self._ids_of)
-        return None
-
-    def _process_context_sink(self) -> Sink | None:
-        if self._process_context is None:
+                if "profiles" not in AUTOMATIC_PROVIDERS:
+                    AUTOMATIC_PROVIDERS["profiles"] = ProfilesProvider()
+                found.append(ProfilesSink(AUTOMATIC_PROVIDERS["profiles"].add, self._ids_of))
+        if settings.process_context:
             with FAULTS.kept_in("sink process context"):
-                # Only here: loaded where it is asked for.
                 from otel_quant.export.otel.process_context import ProcessContextSink
 
-                self._process_context = ProcessContextSink(self._ids_of)
-        return self._process_context
-
-    @staticmethod
-    def _train_job_sink(info: RunInfo) -> Sink | None:
-        """Returns what reports the progress of a pod of Kubeflow Trainer, in the first of its ranks."""
+                self._process_context = self._process_context or ProcessContextSink(self._ids_of)
+                found.append(self._process_context)
+        # Of a pod of Kubeflow Trainer, in the first of its ranks
         if "KUBEFLOW_TRAINER_SERVER_URL" in os.environ and not (info.rank or PARENT.is_worker):
             with FAULTS.kept_in("sink TrainJob"):
                 from otel_quant.export.train_job import TrainJobSink
 
-                return TrainJobSink(os.environ)
-        return None
+                found.append(TrainJobSink(os.environ))
+        return found
 
     def _ids_of(self, item: StepInfo | CostedModel | None) -> SpanIds | None:
         return self._spans.ids_of(item) if self._spans is not None else None

@@ -17,7 +17,7 @@ from typing import Final
 
 from otel_quant.cli import command as cmd
 from otel_quant.cli import measured_models as models
-from otel_quant.cli.fix import require_onnx
+from otel_quant.cli.fix import NEEDED
 from otel_quant.launcher.program import ProgramElsewhere
 from otel_quant.schema import semconv
 from otel_quant.schema.settings import OTEL_QUANT_EXCLUDE
@@ -27,7 +27,7 @@ _ENVIRONMENT: Final = "pyvenv.cfg"  # What an environment of Python has in its f
 
 
 def _run(options: argparse.Namespace) -> int:
-    require_onnx()
+    models.require(*NEEDED)
     from otel_quant.inference.advise.advising import AdviceWanted, advise
     from otel_quant.inference.fix.fixing import FixError
     from otel_quant.views.advise import document

@@ -6,11 +6,10 @@ import argparse
 import shlex
 import signal
 import sys
-from importlib.util import find_spec
 from typing import Final
 
 from otel_quant.cli import measured_models as models
-from otel_quant.cli.command import MISUSED, Command, UserError, number, option
+from otel_quant.cli.command import MISUSED, Command, number, option
 from otel_quant.views.text import printable
 
 _MOST_PROCESSES: Final = 1000
@@ -22,9 +21,7 @@ def _run(options: argparse.Namespace) -> int:
     from otel_quant.inference.measure import STOPPED, bench
 
     files = [each for each in options.variants if each.endswith(".onnx")]
-    for name in ("numpy", "onnxruntime") if files else ("numpy",):
-        if find_spec(name) is None:
-            raise UserError(f"{name} is not installed; expected: pip install otel-quant[inference]")
+    models.require("numpy", *["onnxruntime"] * bool(files))
     for script in set(options.variants) - set(files):
         models.refuse_with_script(options, script, ("input", "data"))
     asked = models.measure_options(options)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from otel_quant.cli import command as cmd
@@ -16,23 +15,11 @@ if TYPE_CHECKING:
     from otel_quant.recordings.model import Recording
 
 _MOST_DECIBELS: Final = 1000
-
-
-def _missing() -> str:
-    """Returns what is to be installed; empty if nothing is."""
-    names = [name for name in ("onnxruntime", "onnx") if find_spec(name) is None]
-    expected = "expected: pip install otel-quant[inference]"
-    return f"{names[0]} is not installed; {expected}" if names else ""
-
-
-def require_onnx() -> None:
-    """Raises the error for what is to be installed."""
-    if problem := _missing():
-        raise cmd.UserError(problem)
+NEEDED: Final = ("onnxruntime", "onnx")
 
 
 def _run(options: argparse.Namespace) -> int:
-    require_onnx()
+    models.require(*NEEDED)
     if options.out is None and not options.dry_run:
         raise cmd.UserError("-o is missing; expected the path of the fixed file", cmd.MISUSED)
     from otel_quant.inference.fix.fixing import FixError, Wanted, fix
@@ -51,8 +38,10 @@ def _run(options: argparse.Namespace) -> int:
 
 def fixed_beside(recording: Recording) -> Iterator[str]:
     """Fixes the quantized models that a run has written, each beside itself; yields what came of it."""
-    if problem := _missing():
-        yield problem
+    try:
+        models.require(*NEEDED)
+    except cmd.UserError as error:
+        yield str(error)
         return
     from otel_quant.inference.fix.fixing import FixError, Wanted, fix
     from otel_quant.inference.subjects import Options

@@ -6,7 +6,6 @@ import argparse
 import dataclasses
 import shlex
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -24,7 +23,7 @@ _OF_FILES: Final = ("input", "dim", "data", "provider", "level", "custom_ops", "
 def _run(options: argparse.Namespace) -> int:
     from otel_quant.format.event_file import INFERENCE
 
-    module, needed, extra = "onnxruntime", "onnxruntime", "inference"
+    needed, extra = "onnxruntime", "inference"
     if script := next((it for it in options.models if it.partition(":")[0].endswith(".py")), ""):
         if len(options.models) > 1:
             raise UserError(
@@ -32,9 +31,8 @@ def _run(options: argparse.Namespace) -> int:
                 MISUSED,
             )
         models.refuse_with_script(options, script, (*_OF_FILES, "graph"))
-        module, needed, extra = "torch", "PyTorch", "torch"
-    if find_spec(module) is None:
-        raise UserError(f"{needed} is not installed; expected: pip install otel-quant[{extra}]")
+        needed = extra = "torch"
+    models.require(needed, extra=extra)
     asked = models.measure_options(options)
 
     def measure() -> InferenceResult:

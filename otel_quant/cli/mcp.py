@@ -5,18 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Awaitable, Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
 from otel_quant.cli import command as cmd
 
-_TOOLS: Final = {
-    "show": "What happened in a run: the folder that `otel-quant run --out` has written.",
-    "compare": "What differs between two such runs, the first one first.",
-    "runs": "The runs below a folder.",
-    "audit": "Whether a quantized model, of safetensors or ONNX, is what its configuration says.",
-    "cost": "What an ONNX model costs: MACs, parameters, types.",
-}
+_TOOLS: Final = ("show", "compare", "runs", "audit", "cost")
 _ANSWER: Final = (
     "Returns one JSON object: verdict, evidence, certainty, help, and `next`, commands for a shell."
 )
@@ -33,7 +28,8 @@ def _run(options: argparse.Namespace) -> int:
     with cmd.user_errors(OSError, exit_code=cmd.MISUSED):
         top = Path(options.folder).resolve(strict=True)
     server, reads = MCPServer("otel-quant"), ToolAnnotations(read_only_hint=True)
-    for name, what in _TOOLS.items():
+    for name in _TOOLS:
+        what = import_module(f"otel_quant.cli.{name}").COMMAND.description
         text = f"{what} Paths are below {top}. {_ANSWER}"
         server.add_tool(_tool(name, top, ToolError), name, description=text, annotations=reads)
     server.run()

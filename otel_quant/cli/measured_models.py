@@ -49,6 +49,15 @@ MODEL_ARGUMENTS: Final = (
 )  # fmt: skip
 
 
+def require(*packages: str, extra: str = "inference") -> None:
+    """Raises the error for the first of some packages that is not installed."""
+    for name in packages:
+        if find_spec(name) is None:
+            raise cmd.UserError(
+                f"{name} is not installed; expected: pip install otel-quant[{extra}]"
+            )
+
+
 def measure_options(options: argparse.Namespace) -> Options:
     """Returns how models are measured: arguments of the command that have the name of an option."""
     from otel_quant.capture.probes.energy import MachineEnergy

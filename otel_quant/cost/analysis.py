@@ -127,8 +127,9 @@ class _Analysis:
         met, seen = walk.constants.met, self._read.keys() | self._left_out
         unread = [value.weight for value in met if value.weight and value not in seen]
         is_written = quantized or walk.model.producer in PRODUCERS
-        groups, macs = self._contractions.left(is_written=is_written), self._contractions.macs
-        left = tuple(_in_float(group, macs) for group in groups)
+        others = any(each.quantizes or each.dequantizes for each in precisions.values())
+        groups = self._contractions.left(is_written=is_written, others=others)
+        left = tuple(_in_float(group, self._contractions.macs) for group in groups)
         return ModelCost(
             path=walk.model.source, rules=self._rules_name, view=self._view_name,
             views={name: results.Memory(it.bytes, it.peak_bytes) for name, it in self._views.items()},

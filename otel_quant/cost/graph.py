@@ -132,7 +132,8 @@ class ModelGraph:
         found = Contractions(self.main)
         for op, each in self.contractions.items():
             found.add(op, each.asked, each.expected, each.macs)
-        return found.left(is_written=self.model.producer in PRODUCERS)
+        others = any(converts(op.kind) for op in self.ops)
+        return found.left(is_written=self.model.producer in PRODUCERS, others=others)
 
     @property
     def stored(self) -> Mapping[str, float]:

@@ -68,29 +68,29 @@ class Contractions:
             names.append(op.name)
             total[0] += macs
 
-    def left(self, *, is_written: bool) -> list[Hindered]:
+    def left(self, *, is_written: bool, others: bool) -> list[Hindered]:
         """Returns those in float by their reasons, most MACs first; none of a model that nobody has quantized.
 
-        ``is_written``: a quantizer is known to have written the model.
+        ``is_written``: a quantizer is known to have written the model; ``others``: other operators are quantized.
         """
         groups: dict[Obstacle, Hindered] = {}
         for alike, (names, [macs]) in self._floats.items() if self._forms or is_written else ():
             if self._forms == {"weight-only"} and not alike.has_constant:
                 continue  # they have no weights
-            why = self._why(alike)
+            why = self._why(alike, others=others)
             group = groups.setdefault(why, Hindered(why))
             group.kinds[alike.kind] += len(names)
             group.names += names
             group.macs += macs
         return sorted(groups.values(), key=lambda group: -group.macs)
 
-    def _why(self, alike: _Alike) -> Obstacle:
+    def _why(self, alike: _Alike, *, others: bool) -> Obstacle:
         """Returns the first of several reasons that holds.
 
         Case 1: they are in a body, and no contraction in bodies is quantized.
         Case 2: they cannot be written in the form that others have.
         Case 3: none of their operands is a constant, and no such contraction is quantized.
-        Case 4: no contraction at all is quantized.
+        Case 4: nothing at all is quantized.
         Case 5: others are.
         """
         if alike.is_held and not any(is_held for is_held, _ in self._known):  # Case 1
@@ -101,7 +101,7 @@ class Contractions:
         # Case 3
         if not alike.has_constant and all(of_constants for _, of_constants in self._known):
             return obstacles.NO_CONSTANT
-        why = obstacles.EXCLUDED if self._forms else obstacles.NOTHING  # Case 5, Case 4
+        why = obstacles.EXCLUDED if self._forms or others else obstacles.NOTHING  # Case 5, Case 4
         return why._replace(remedy=obstacles.RENAMED) if alike.is_renamed else why
 
 

@@ -246,13 +246,14 @@ def boot_id() -> str | None:
 
 
 def create_manifest(
-    folder: Path, began_ns: int, clock_ns: int, made_by: Literal["launcher", "process"], origin: Mapping[str, Any]
+    folder: Path, began_ns: int, clock_ns: int, made_by: Literal["launcher", "process"], origin: Mapping[str, Any],
+    **fields: Any,
 ) -> bool:  # fmt: skip
     """Makes the manifest, unless there is one. Missing folders are made."""
     folder.mkdir(parents=True, exist_ok=True)
     manifest = {
         "schema": SCHEMA, "began": began_ns, "clock": clock_ns, "boot": boot_id(), "made_by": made_by,
-        "pid": os.getpid(), "origin": origin,
+        "pid": os.getpid(), "origin": origin, **fields,
     }  # fmt: skip
     try:
         with (folder / MANIFEST).open("xb", buffering=0) as file:

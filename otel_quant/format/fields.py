@@ -307,6 +307,7 @@ MANIFEST: Final = Fields("manifest", {}, {
     "began": whole, "clock": whole, "boot": text, "made_by": one_of("launcher", "process"), "pid": whole,
     "origin": attributes, "ended": whole, "ending": ENDING, "summary": by_name(number), "trace_id": digits(32),
     "span_id": digits(16), "failed": many(FAILED, "failed"), "continues": text,
+    "oom_counter": text, "oom_inode": whole, "oom_kills": whole,
 })
 
 _STACKS: Final = {"places": many(place, "places"), "steps": by_name(many(_stack_row, "steps"))}

@@ -45,6 +45,9 @@ _BY_CHANCE: Final = 370
 _IN_DOUBT: Final = 1.25
 """Ratio of medians to that of the fastest tenths, or the other way round, from which neither is believed."""
 
+_ANY: Final = 10.0
+"""Ratio above which noise is not put into a number."""
+
 _SETTLED: Final = 0.01
 """Twice the standard error of a median, as a share of it, at which no more rounds are needed."""
 
@@ -81,7 +84,8 @@ def _judged(ratio: float, difference: float, error: float, least: float) -> Rati
     if difference <= least:
         why = f"processes of one model differ by up to {share_text(expm1(least))}"
     elif difference <= error:
-        why = f"their noise explains up to {share_text(expm1(error))}"
+        much = f"up to {share_text(expm1(error))}" if error < log(_ANY) else "any difference"
+        why = f"their noise explains {much}"
     else:
         why = ""
     return RatioOfTimes(ratio, not why, why)

@@ -400,9 +400,9 @@ def layer_errors(
     layers = list(QuantizedLayers(own, base).all())
     wanted = {name for it in layers for name in (it.result, it.codes, it.after, *it.weights[:1])}
     likes = {name for it in layers for name in (it.like, *it.weights[3:])}
-    outputs = [each for each in own.outputs if each in floats]
-    names = outputs if set(outputs) <= set(base.outputs) else base.outputs
-    judged = {it: _judged(own, it, base, of) for it, of in zip(outputs, names, strict=False)}
+    given = [each for each in own.outputs if each in floats]
+    names = given if set(given) <= set(base.outputs) else base.outputs
+    judged = {it: _judged(own, it, base, of) for it, of in zip(given, names, strict=False)}
     wanted |= {its for its, _, _ in judged.values()}
     likes |= {like for _, like, _ in judged.values()}
     known = own.makers.keys() & set(floats)  # others are within functions of the model
@@ -416,7 +416,8 @@ def layer_errors(
         with own.swapped(rounded):
             return _worst(likes_of, own.run(likes_of, feeds, options, folder))
 
-    _add_lost(found, layers, _worst(likes_of, ran), tried, (own, base, {**expected, **ran}))
+    worst = _worst(likes_of, ran)
+    _add_lost(found, layers, worst, tried, (own, base, {**expected, **ran}))
     changed = [each for each in found if each.get("own") is not None or "weights" in each]
     in_front = {
         it: [kind, sqnr(expected[of], ran[its])]
@@ -424,7 +425,8 @@ def layer_errors(
         if kind and expected[of].shape == ran[its].shape
     }
     not_finite = _not_finite(own, floats, ran, expected)
-    return {"layers": changed, "not_finite": not_finite, "in_front": in_front}
+    outputs = min(worst, _EXACT)
+    return {"layers": changed, "not_finite": not_finite, "in_front": in_front, "outputs": outputs}
 
 
 def _add_lost(
@@ -436,7 +438,7 @@ def _add_lost(
         (decibels, i, part)
         for i, each in enumerate(found)
         for part in ("own", "weights")
-        if (decibels := each.get(part) or inf) <= worst + _NEAR < inf
+        if (decibels := each.get(part)) is not None and decibels <= worst + _NEAR < inf
     )
     for _, i, part in near[:_MOST_TRIED]:
         is_known = "lost" in found[i] or layers[i].result in given[0].copied
@@ -485,8 +487,13 @@ def _measured(
     result = own.clamped(base.clamped(ran[layer.result], layer.clamps), layer.behind)
     after, like = own.clamped(ran[layer.after], layer.behind), expected.get(layer.like)
     like = like if like is None else own.clamped(like, layer.behind)
+    like = None if like is None or like.shape != result.shape else like
+    usual, extreme = _usual(result)
+    result, after = result[usual], after[usual]
     found: dict[str, Any] = {"name": layer.like or layer.result, "node": layer.node}
-    if is_known := like is not None and like.shape == result.shape:
+    found["extreme"] = extreme
+    if like is not None:
+        like = like[usual]
         found |= {"carried": sqnr(like, result), "all": sqnr(like, after)}
     if layer.codes:
         codes, scale = ran[layer.codes], own.array(layer.how[0])
@@ -495,7 +502,7 @@ def _measured(
         found |= {"low": float((codes == low).mean()), "high": float((codes == high).mean())}
         if layer.clamps:
             found["passed"] = float((base.clamped(after, layer.clamps) != after).mean())
-        if is_known and scale is not None and scale.size == 1:
+        if like is not None and scale is not None and scale.size == 1:
             zero = own.array(layer.how[1]) if len(layer.how) > 1 else None
             found |= _directly(like, scale.item(), 0 if zero is None else zero.item(), (low, high))
     if layer.weights:
@@ -505,6 +512,27 @@ def _measured(
             scales = own.array(scale)
             found |= {**error, "weights_scales": None if scales is None else int(scales.size)}
     return found
+
+
+def _usual(values: Any) -> tuple[Any, float | None]:
+    """Returns which values are to be compared: not a mask, beside which others are too small to count; and it, if any."""
+    sizes = abs(values)
+    extreme = sizes.max(initial=0)
+    others = sizes < extreme / 2
+    most = sizes[others].max(initial=0)
+    if (
+        others.sum() < _FEWEST_USUAL * others.size
+        or not 0 < most < extreme / _EXTREME
+        or not extreme < inf
+    ):
+        return ..., None
+    return others, float(values[~others].flat[0])
+
+
+_EXTREME: Final = 1000
+"""How many times as far from 0 as all others what is taken for a mask is."""
+
+_FEWEST_USUAL: Final = 0.01
 
 
 def _ends(codes: Any) -> tuple[int, int]:

@@ -13,16 +13,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from otel_quant.base.kernel_files import number_in, read_proc, read_process
-from otel_quant.base.machine import environment_at_start
-from otel_quant.capture.probes.memory import (
+from otel_quant.base.kernel_files import (
     GROUP_KILLS,
-    HOST_OOM_COUNTER,
     KILLS,
-    oom_counters,
+    number_in,
     oom_counts,
-    read_limits,
+    read_proc,
+    read_process,
 )
+from otel_quant.base.machine import environment_at_start
+from otel_quant.capture.probes.memory import HOST_OOM_COUNTER, oom_counters, read_limits
 from otel_quant.capture.recorder.run_info import rank_of
 from otel_quant.format.curve import name_of
 from otel_quant.format.event_file import process_file
@@ -217,6 +217,16 @@ class Surroundings:
             if counts and (kills or is_of_host or all(now.values())):
                 found.append(OomKills(counter, is_of_host, kills, of_groups))
         return max(found, key=lambda each: (not each.is_of_host, each.kills), default=None)
+
+
+def kills_so_far() -> dict[str, object]:
+    """Returns the kernel's counter of kills in our own control group, as a manifest has it."""
+    for counter in oom_counters():
+        with suppress(OSError):
+            if KILLS in (counts := oom_counts(counter)):
+                known = {"oom_counter": str(counter), "oom_inode": counter.stat().st_ino}
+                return {**known, "oom_kills": counts[KILLS]}
+    return {}
 
 
 def _use_of(pid: int) -> ProcessUse | None:

@@ -257,6 +257,8 @@ class Recording:
     launcher: int | None = None  # Process id of the launcher; None without one
     # Identifies since when the machine runs: its clocks are one; empty if that is not known
     boot: str = field(default="", compare=False)
+    # Processes of its launcher's control group that the kernel has killed since, where both died
+    killed_too: int = field(default=0, compare=False)
     # Trace and id of the span of the program; None where its launcher has sent none
     span: tuple[str, str] | None = None
     problems: tuple[str, ...] = ()  # What could not be read, one sentence each

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from otel_quant.base.files import LOCKS_EXIST, is_held, open_regular
+from otel_quant.base.kernel_files import KILLS, oom_counts
 from otel_quant.diagnosis.bounds import NOTHING_STANDS_OUT, Evidence, bound_of
 from otel_quant.diagnosis.spots import Grown, Stack, grown_in
 from otel_quant.diagnosis.stack_trees import Stacks, by_last_line
@@ -90,6 +91,15 @@ class _Folder:
         self._cut: set[str] = set()  # The processes of which not all events could be written
         self._latest = 0.0  # when the last that is known was written, in seconds
 
+    def _killed_since(self) -> int:
+        """Returns how many processes of the launcher's group the kernel has killed since then; 0 where the group is gone."""
+        made, counter = self._made, Path(self._made.get("oom_counter", ""))
+        with suppress(OSError):
+            is_it = made.get("boot") == event_file.boot_id() and "ended" not in made
+            if is_it and counter.stat().st_ino == made.get("oom_inode"):
+                return oom_counts(counter).get(KILLS, 0) - int(made.get("oom_kills", 0))
+        return 0
+
     def read(self) -> Recording:
         runs = [run for process in self._processes for run in self._runs_of(process)]
         with_run = {run.pid for run in runs}
@@ -105,7 +115,7 @@ class _Folder:
             runs=tuple(runs), curves=curves, ending=self._ending,
             launcher=made.get("pid") if made.get("made_by") == "launcher" else None,
             span=(made["trace_id"], made["span_id"]) if has_span else None,
-            boot=made.get("boot", ""),
+            boot=made.get("boot", ""), killed_too=self._killed_since(),
             problems=tuple(self._problems),
         )  # fmt: skip
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from otel_quant.diagnosis.growth import median
 from otel_quant.format.event_file import BENCH, INFERENCE
@@ -16,6 +16,7 @@ from otel_quant.recordings.gpus import highest_on
 from otel_quant.recordings.reader import stacks_in, unseen_in
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import GROUPS
+from otel_quant.schema.readings import LayerSeen
 from otel_quant.schema.units import cut, duration_text, moment_text, share_text
 from otel_quant.views import document as doc
 from otel_quant.views import steps
@@ -120,44 +121,42 @@ _LONGEST_NAME: Final = 120
 # --- calibration --------------------------------------------------------------------------
 
 _MOST_OBSERVED: Final = 20
-_Observed: TypeAlias = Mapping[str, Any]  # Attributes of a layer
 
 _OBSERVED: Final = (
-    doc.Column[_Observed]("Layer", None, lambda each: cut(str(each.get(semconv.CALIBRATION_LAYER)), _LONGEST_NAME)),
-    doc.Column[_Observed]("Samples", "", lambda each: each.get(semconv.CALIBRATION_LAYER_SAMPLES)),
-    doc.Column[_Observed]("Tokens", "", lambda each: each.get(semconv.CALIBRATION_LAYER_TOKENS)),
-    doc.Column[_Observed]("Finite", None, lambda each: each.get(semconv.CALIBRATION_LAYER_FINITE)),
-    doc.Column[_Observed]("Not finite from sample", "", lambda each: each.get(semconv.CALIBRATION_LAYER_SAMPLE)),
-    doc.Column[_Observed]("Growth", "x", lambda each: each.get(semconv.CALIBRATION_LAYER_GROWTH), title="times by which its range grew in the last tenth of the samples"),
-    doc.Column[_Observed]("Last growth", "", lambda each: each.get(semconv.CALIBRATION_LAYER_SETTLED), title="the sample after which its range grew by 1 % at most"),
+    doc.Column[LayerSeen]("Layer", None, lambda each: cut(each.layer, _LONGEST_NAME)),
+    doc.Column[LayerSeen]("Samples", "", attrgetter("samples")),
+    doc.Column[LayerSeen]("Tokens", "", attrgetter("tokens")),
+    doc.Column[LayerSeen]("Finite", None, attrgetter("is_finite")),
+    doc.Column[LayerSeen]("Not finite from sample", "", attrgetter("sample")),
+    doc.Column[LayerSeen]("Growth", "x", attrgetter("growth"), title="times by which its range grew in the last tenth of the samples"),
+    doc.Column[LayerSeen]("Last growth", "", attrgetter("settled"), title="the sample after which its range grew by 1 % at most"),
 )  # fmt: skip
 
 
 def _calibrations(recording: model.Recording) -> Iterator[doc.Table]:
-    """Yields what reached the layers of each step that has calibrated."""
+    """Yields what reached the layers of each step that has calibrated, the worst first."""
     for run in recording.runs:
-        names, layers = (
-            {it.index: it.name for it in run.steps},
-            defaultdict[int, list[_Observed]](list),
-        )
+        layers = defaultdict[int, list[LayerSeen]](list)
         for kind, event in run.events:
-            if kind == "layer.observed" and event.get("index") in names:
-                layers[event["index"]].append(event.get("attributes", {}))
-        for index, those in layers.items():
-            title = (
-                f"What reached the layers of {cut(names[index], _LONGEST_NAME)}, the worst first"
-            )
-            rows, name = sorted(those, key=_doubt), f"calibration-{run.process}-{index}"
-            table = doc.Table.of(_OBSERVED, rows, known_only=True, id=name, title=title)
-            yield table.first(_MOST_OBSERVED, "layer")
+            if kind == "layer.observed":
+                known = event.get("attributes", {})
+                seen = LayerSeen(*(known.get(name) for name in semconv.OF_LAYER_SEEN))
+                layers[event["index"]].append(seen)
+        for step in run.steps:
+            if step.index in layers:
+                title = (
+                    f"What reached the layers of {cut(step.name, _LONGEST_NAME)}, the worst first"
+                )
+                rows = sorted(layers[step.index], key=_doubt)
+                name = f"calibration-{run.process}-{step.index}"
+                table = doc.Table.of(_OBSERVED, rows, known_only=True, id=name, title=title)
+                yield table.first(_MOST_OBSERVED, "layer")
 
 
-def _doubt(layer: _Observed) -> tuple[bool, float, float]:
+def _doubt(layer: LayerSeen) -> tuple[bool, float, float]:
     """Sorts layers: those that are not finite first, then by few tokens, then by growth."""
-    samples = layer.get(semconv.CALIBRATION_LAYER_SAMPLES, 0)
-    tokens = layer.get(semconv.CALIBRATION_LAYER_TOKENS, samples)
-    is_finite = layer.get(semconv.CALIBRATION_LAYER_FINITE, True)
-    return is_finite, tokens, -layer.get(semconv.CALIBRATION_LAYER_GROWTH, 0.0)
+    few = layer.samples if layer.tokens is None else layer.tokens
+    return layer.is_finite, few, -(layer.growth or 0.0)
 
 
 # --- processes ----------------------------------------------------------------------------

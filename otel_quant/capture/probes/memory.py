@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from otel_quant.base.kernel_files import (
     SELF,
@@ -79,11 +79,11 @@ class MemoryProbe:
         if not _LINUX or pids != self._pids:
             return self(pids)
         if not pids:
-            rss = _resident(self._statm)
+            rss = resident(self._statm)
             return MemoryReading(rss, rss, is_brief=True, possible=self._possible(rss))
         if time.monotonic() - self._read_at >= _MARKS_LAST:
             return self(pids)
-        rss, before = _resident(self._statm), self._last
+        rss, before = resident(self._statm), self._last
         children = tuple(_sizes_of(self._with_memory))
         self._last = total = rss + sum(size for _, size, _ in children)
         if total < before - _MOVED:  # what was higher in between is in the marks
@@ -177,18 +177,18 @@ def taken_now() -> Taken | None:
         return None
     of = (resource.RUSAGE_THREAD, resource.RUSAGE_SELF)
     own, every = (resource.getrusage(each).ru_minflt for each in of)
-    return time.perf_counter_ns(), _resident("/proc/self/statm"), own, every
+    return time.perf_counter_ns(), resident(), own, every
 
 
-def _resident(statm: str) -> int:
-    """Returns RSS in bytes."""
-    return int(read_kept(statm).split(None, 2)[1]) * _PAGE
+def resident(statm: str = "/proc/self/statm", **how: Any) -> int:
+    """Returns RSS in bytes; as :func:`read_kept` is asked to read it."""
+    return int(read_kept(statm, **how).split(None, 2)[1]) * _PAGE
 
 
 def _sizes_of(pids: Iterable[int]) -> Iterator[_Child]:
     for pid in pids:
         with suppress(OSError):  # it has ended
-            if size := _resident(f"/proc/{pid}/statm"):
+            if size := resident(f"/proc/{pid}/statm"):
                 yield pid, size, None
 
 
@@ -235,11 +235,6 @@ _OOM_FILES: Final = {
     2: ("memory.events.local", "memory.events"),
     1: ("memory.oom_control",),
 }
-KILLS: Final = "oom_kill"
-GROUP_KILLS: Final = "oom_group_kill"
-"""What the kernel counts: processes that it has ended for want of memory, and groups of which it
-has ended every process at once (``memory.oom.group``)."""
-
 HOST_OOM_COUNTER: Final = Path("/proc/vmstat")
 
 _MOUNT: Final = r"\S+ \S+ \S+ (?P<mounted>\S+) (?P<point>\S+) .*- (?:(?P<is_second>cgroup2) \S|cgroup \S+ (?:\S+,)?%s(?:,|$))"
@@ -272,12 +267,6 @@ def oom_counters(pid: int = SELF, root: Path = Path("/")) -> list[Path]:
     every = groups_of(root, pid)
     files = [[groups[0] / name for name in _OOM_FILES[version]] for version, groups in every]
     return [next((each for each in names if each.exists()), names[-1]) for names in files]
-
-
-def oom_counts(counter: Path) -> dict[str, int]:
-    """Returns what a counter has of kills; nothing if it cannot be read or the kernel is too old."""
-    found = (line.partition(" ") for line in text_of(counter).splitlines())
-    return {key: int(value) for key, _, value in found if key in (KILLS, GROUP_KILLS)}
 
 
 def groups_of(

@@ -64,6 +64,13 @@ def _attention() -> Builder:
     return graph
 
 
+def _sum() -> Builder:
+    graph = Builder([8, 32])
+    value = graph.node("MatMul", ["x", graph.weights("w", 32, 32, dtype=np.float32)], "product")
+    graph.output(graph.node("Add", [value, value], "sum"))
+    return graph
+
+
 def _recurrent() -> Builder:
     graph = Builder([4, 1, 16])
     operands = [graph.weights(f"{name}", 1, 48, 16, dtype=np.float32) for name in "WR"]
@@ -122,6 +129,7 @@ CASES: list[tuple[Callable[[], Builder], Quantize, dict[str, tuple[int, str]]]] 
     (_image, static(nodes_to_exclude=["c0"]), {"c0": (1, EXCLUDED)}),
     (_layers, dynamic(nodes_to_quantize=["fc0", "fc1"]), {"fc0_MatMul": (2, NAMES)}),
     (_layers, dynamic(nodes_to_quantize=["fc0_MatMul"]), {"fc1_MatMul": (1, EXCLUDED)}),
+    (_sum, static(op_types_to_quantize=["Add"]), {"product": (1, EXCLUDED)}),
     (_attention, dynamic(), {"scores": (1, COMPUTED)}),
     (_recurrent, dynamic(), {"gru": (1, _no("dynamic", "GRU"))}),
     (_with_body, dynamic(), {"cond/then/inner": (1, BODY)}),

@@ -64,6 +64,15 @@ _NETS: dict[str, str] = {
         [mix] c = MatMul(pr, x)
         [last] y = MatMul(c, wl2)
     }""",
+    "masked": """(float[1,16,32] x) => (float[1,16,32] y) {
+        [query] qq = MatMul(x, wl)
+        [turn] kt = Transpose<perm=[0,2,1]>(x)
+        [scores] sc = MatMul(qq, kt)
+        [later] ms = Add(sc, mask)
+        [soft] pr = Softmax(ms)
+        [mix] c = MatMul(pr, x)
+        [last] y = MatMul(c, wl2)
+    }""",
 }  # fmt: skip
 
 _SHAPES: dict[str, tuple[int, ...]] = {
@@ -89,6 +98,7 @@ def float_net(name: str) -> onnx.ModelProto:
     rising = np.linspace(0.5, 2, 16, dtype=np.float32)
     constants |= {"low": np.float32(0), "high": np.float32(6), "three": np.float32(4.5)}
     constants |= {"var": rising, "gamma": rising}
+    constants |= {"mask": np.triu(np.full((16, 16), -1e9, np.float32), 1)}
     words = set(re.findall(r"\w+", _NETS[name]))
     used = {key: each for key, each in constants.items() if key in words}
     return model_of_text(f'<ir_version: 8, opset_import: ["" : 17]> {name} {_NETS[name]}', **used)
@@ -393,6 +403,11 @@ PLANTED: dict[str, PlantedNet] = {
         "inverted", _INVERTED, _scaled("e6", 0.12, "bd"), "scale", "expand", "lie beyond its codes", _UNTOUCHED),
     "scale ten times too large": PlantedNet(
         "inverted", _INVERTED, _scaled("d6", 12, "bs"), "scale", "deep", "of its codes", _UNTOUCHED),
+    "mask in eight bits": PlantedNet(
+        "masked", static("masked"), _nothing, "scale", "later", "hardly told apart",
+        (static("masked", nodes_to_exclude=["later", "soft"]), _nothing), beside=frozenset({"soft"})),
+    "scale of probabilities sixteen times too large": PlantedNet(
+        "attention", static("attention"), _scaled("pr", 16, ""), "scale", "soft", "of its codes", (static("attention"), _nothing)),
     "Q and DQ that disagree": PlantedNet(
         "inverted", _INVERTED, _disagrees, "disagree", "shrink", "is quantized with scale", _UNTOUCHED),
     "one scale for weights with an outlier": PlantedNet(

@@ -187,6 +187,7 @@ REMEDIES: Final = [
     _of_rewrite("unsigned", lambda: built(Form("Conv", "int8", y="int8", shared="x"))),
     _of_forms(_EIGHT_BITS, Form("Conv", "uint16", y="uint16"), Form("Conv")),
     _of_forms(_EIGHT_BITS, Form("MatMul", w="int4"), Form("MatMul")),
+    _of_forms(_EIGHT_BITS, _BY_COLUMNS._replace(x="uint16", y="uint16"), Form("MatMul")),
     _of_forms("scales of float32", Form("Conv", half=True), Form("Conv")),
     _of_forms(PAIRS_IN_FRONT.text, Form("Conv", "float"), Form("Conv")),
     *(

@@ -1,4 +1,4 @@
-"""Twenty planted defects of time and accuracy are named with node, reason and what removes them; healthy nets have none."""
+"""Planted defects of time and accuracy are named with node, reason and what removes them; healthy nets have none."""
 
 from __future__ import annotations
 

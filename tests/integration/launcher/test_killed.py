@@ -184,9 +184,27 @@ def test_a_recording_of_which_nobody_is_left_says_that_the_launcher_was_killed_t
     (first, *_) = launched.otel_quant("show", "made").stdout.splitlines()
     assert re.fullmatch(
         r"python -c stopped without an end record after .* in Calibration.*; otel-quant run was killed too, "
-        r"as where the kernel kills a whole container, or the machine stopped\.",
+        r"as when the kernel kills a whole container or the machine stops\.",
         first,
     )
+
+
+def test_the_kernels_counter_shows_that_memory_was_full_where_the_launcher_was_killed_too(
+    launched: Launched, group: ControlGroup
+) -> None:
+    group.limit(200 * MB)
+    kills = "os.kill(os.getppid(), 9); x = bytearray(400_000_000)"
+    program = f"import os, otel_quant\nwith otel_quant.step('Calibration'): {kills}"
+    run_within(group, launched, ["python", "-c", program], "--out", "made")
+    (first, *_) = launched.otel_quant("show", "made").stdout.splitlines()
+    assert first.endswith(
+        "; otel-quant run was killed too, and since the start the kernel has killed 1 process of its control group because memory was full."
+    )
+    manifest = (
+        launched.folder / "made/manifest.json"
+    )  # of a group that is gone, or of another machine
+    manifest.write_text(re.sub(r'"oom_inode":\d+', '"oom_inode":1', manifest.read_text()))
+    assert "the kernel has killed" not in launched.otel_quant("show", "made").stdout
 
 
 def test_a_launcher_that_is_killed_leaves_the_program_and_the_recording(launched: Launched) -> None:

@@ -113,3 +113,18 @@ def test_after_a_kill_of_all_the_store_has_what_was_uploaded_and_the_rest_goes_l
         for where in (URL, str(launched.folder))
     )
     assert there.replace('"running"', '"lost"') == here  # the store cannot tell so soon
+
+
+@pytest.mark.slow  # fetches a server
+def test_azures_store_has_what_the_folder_has(launched: Launched, azurite: str) -> None:
+    (launched.folder / "q.py").write_text(PROGRAM)
+    url = f"{azurite}/runs"
+    ended = launched.run(["python", "q.py", "0"], "--out", "r", "--upload", url)
+    assert ended.stderr.endswith(f"\nuploaded:  {url}/r\n")
+    assert printed(launched, "upload", "r", url) == f"{url}/r: 0 B sent\n"
+    assert printed(launched, "show", f"{url}/r").replace(f"{url}/", "") == printed(launched, "show", "r")  # fmt: skip
+    for added in (1, 0):
+        assert f"{added} run" in printed(launched, "export", url, f"{azurite}/tables")
+    missing = launched.otel_quant("upload", "r", "az://nothing/runs")
+    assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
+    assert "ContainerNotFound: The specified container does not exist" in missing.stderr

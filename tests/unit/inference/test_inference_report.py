@@ -371,3 +371,16 @@ def test_what_one_model_does_in_one_kernel_is_one_row_of_both() -> None:
     assert {name: (beside.before.get(name), beside.after.get(name)) for name in beside.names} == {
         "a": (before[:1], after[1::-1]), "b": (before[1:], after[2:4]), "c": (None, after[4:]),
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("sqnr", "lost", "is_told"), [(24.6, 11.5, True), (24.6, 2.0, False), (35.0, 11.5, False)]
+)
+def test_a_layer_that_costs_poor_outputs_most_of_their_noise_is_in_the_headline(
+    sqnr: float, lost: float, is_told: bool
+) -> None:
+    layers = TensorError("m", 23.2, node="mean", lost=lost), TensorError("c", 39.0, node="conv")
+    found = Accuracy((OutputError("y", sqnr, 1.0, 0.1),), layers)
+    result = replace(RESULT, models=(FLOAT, replace(INT8, accuracy=found)))
+    text = "".join(written(document(result, 2), "table"))
+    assert ("; the outputs lose 11.5 dB by `mean` alone" in text) == is_told

@@ -97,6 +97,7 @@ def test_cpu_time_decides_on_one_thread_where_the_clock_cannot(
         ([[30.0]] * 2, [[10.0]] * 2, "too few rounds (2) to say"),
         ([[60.4, 60.5, 60.6]] * 2, [[6.5, 6.54, 6.6]] * 2, ""),  # all calls of one, below the other's
         ([[11.0], [14.0], [10.2], [13.0], [12.0]], [[10.0]] * 5, "their noise explains up to 232.3 %"),
+        ([[20.0], [2e3], [20.0], [2e3]], [[10.0], [10.0], [1e3], [1e3]], "their noise explains any difference"),
         ([[10.7]] * 10, [[10.0]] * 10, "processes of one model differ by up to 8.0 %"),
     ],
 )  # fmt: skip

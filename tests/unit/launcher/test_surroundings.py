@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.capture.probes.memory import oom_counters, oom_counts
+from otel_quant.base.kernel_files import oom_counts
+from otel_quant.capture.probes.memory import oom_counters
 from otel_quant.launcher import surroundings
 from otel_quant.launcher.start import (
     LAUNCHER_PID,

@@ -25,6 +25,9 @@ _OF_CHILDREN: Final = frozenset({
 })  # fmt: skip
 """Exceptions that report the failure of a child process."""
 
+_OF_SPAWN: Final = "torch.multiprocessing.spawn.ProcessRaisedException"
+"""The same with the child's traceback, which is cut before what the child has raised where it is long."""
+
 _OF_COMMAND: Final = "subprocess.CalledProcessError"
 """The same of the child whose command is in the message."""
 
@@ -147,6 +150,10 @@ def _led_to(failure: Failure | None, recording: Recording, code: str | None) -> 
         error = failure.run.error or code
     else:  # a pool passes on what a worker has raised, others quote it
         same = [_failure(run, partial(_is_passed_on, error, message or "")) for run in runs]
+        if error == _OF_SPAWN and (message or "").endswith("…"):
+            same += [
+                _failure(run, lambda step: not is_unfinished(step)) for run in runs if run.error
+            ]
         yield from (each for each in same if each.steps and each.time < failure.time)
     for each in found:
         late = _SEEN_LATE if each.run.end is None and not each.steps else 0.0

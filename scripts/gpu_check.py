@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import json
 import os
 import platform
@@ -193,6 +194,30 @@ def memory(folder: Path) -> Iterator[Row]:
         line for line in output(otel_quant("show", run.folder)).splitlines() if "allocator" in line
     ]
     yield Row("torch gave back what it had cached", f"{truth['retries']} times, in *At its limit*", "; ".join(told) or "nothing", GOOD if len(told) == 1 and told[0].startswith("At its limit") else BAD)  # fmt: skip
+    text = run.folder.with_suffix(".yaml").read_text("utf-8")
+    [of_file] = re.findall(r'"Kept End"\n(?:  .*\n)*?  gpu_memory_mb: ([\d.]+)', text) or [None]
+    yield near(
+        "`gpu_memory_mb` of the local file at the end of *Kept*, mem_get_info",
+        (truth["Kept"],),
+        (of_file and float(of_file) * MIB,),
+    )
+    [source] = re.findall(r'gpu_memory_source: "(\w+)"', text) or ["absent"]
+    yield Row(
+        "what memory of the device was read by",
+        "version 2 of NVML",
+        source,
+        GOOD if source == "nvmlMemory_v2" else BAD,
+    )
+    yield growth(truth["growth"], run.folder)
+    yield packages(truth["packages"], steps["Energy"].get(named("cpu.energy")))
+    watched = terminal(run.folder)
+    told = [word for word in ("utilization", "power") if re.search(rf"GPU 0 {word}", watched)]
+    yield Row(
+        "charts of `watch`",
+        "utilization and power",
+        " and ".join(told) or "none",
+        GOOD if len(told) == 2 else BAD,
+    )
     report = run.folder / "page.html"
     output(otel_quant("report", run.folder, "--out", report))
     page = report.read_text("utf-8").lower()
@@ -204,6 +229,79 @@ def energy(what: str, truth: float, ours: float | None) -> Row:
     """Joules, within 10 %."""
     is_near = ours is not None and abs(ours - truth) <= max(0.1 * truth, 5)
     return Row(f"energy of {what}", f"{truth:,.0f} J", "absent" if ours is None else f"{ours:,.0f} J", GOOD if is_near else BAD)  # fmt: skip
+
+
+def growth(each: int, recording: Path) -> Row:
+    """What each sample keeps on the GPU, within 5 %, and when that will be too much."""
+    told = [
+        line
+        for line in output(otel_quant("show", recording)).splitlines()
+        if "kept growing" in line
+    ]
+    found = re.search(r"in Growth, by ([\d.]+) ([kMG]B) with each sample", " ".join(told))
+    sizes = {"kB": 1e3, "MB": 1e6, "GB": 1e9}
+    ours = float(found[1]) * sizes[found[2]] if found else 0.0
+    is_good = len(told) == 1 and abs(ours - each * MIB) <= 0.05 * each * MIB
+    return Row(
+        "a leak on the GPU",
+        f"{each * MIB / 1e6:,.1f} MB a sample, in *Growth* alone",
+        "; ".join(told) or "nothing",
+        GOOD if is_good else BAD,
+    )
+
+
+def packages(truth: float | None, ours: float | None) -> Row:
+    """Joules of the processors' packages."""
+    if truth is None:
+        is_absent = GOOD if ours is None else BAD
+        return Row(
+            "energy of the processors' packages",
+            "not readable here",
+            "absent" if ours is None else f"{ours:,.0f} J",
+            is_absent,
+        )
+    return energy("the processors' packages in *Energy*", truth, ours)
+
+
+def terminal(recording: Path) -> str:
+    """Returns what `watch` shows of a recording in a terminal."""
+    from rich.console import Console
+
+    from otel_quant.recordings.reader import read
+    from otel_quant.views.watch import Looked, screen
+
+    console = Console(file=io.StringIO(), width=120, height=60, record=True)
+    console.print(screen(Looked(read(recording)), 120, 60))
+    return console.export_text()
+
+
+def neighbour(folder: Path) -> Iterator[Row]:
+    """A program beside another one that has more than a twentieth of the GPU."""
+    other = subprocess.Popen(
+        [sys.executable, PROGRAMS, "hold"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert other.stdout is not None
+        other.stdout.readline()
+        run = recorded("neighbour", folder)
+    finally:
+        other.communicate()
+    whole = run.truth["all"]
+    of_tree = run.steps["Neighbour"].get(f"{named('gpu.process_memory')}.peak") or 0
+    [line, *_] = (
+        each
+        for each in output(otel_quant("show", run.folder)).splitlines()
+        if each.startswith("GPU memory")
+    )
+    found = re.search(r"all programs had ([\d.]+) ([MG]B)", line)
+    all_of_them = float(found[1]) * {"MB": 1e6, "GB": 1e9}[found[2]] if found else 0.0
+    is_good = abs(all_of_them - whole) <= max(NEAR, 0.01 * whole) and of_tree < 0.5 * whole
+    yield Row(
+        "another program has a twelfth of the GPU",
+        f"all programs {mib(whole)}",
+        line,
+        GOOD if is_good else BAD,
+    )
 
 
 def killed(folder: Path) -> Iterator[Row]:
@@ -360,10 +458,13 @@ def _command(what: str, *arguments: str) -> Row:
         median = f"{model['latency']['median'] * 1000:.3g} ms on {providers}" if providers else ""
         told.append(f"{Path(model['path']).name}: {model['problem'] or median}")
         is_good &= "cuda" in providers.lower()
-    return Row(what, "on CUDA", "; ".join(told), GOOD if is_good else BAD)
+        joules = (model["latency"] or {}).get("gpu_energy")
+        told[-1] += ", no energy" if joules is None else f", {joules:.3g} J a run"
+        is_good &= bool(joules)
+    return Row(what, "on CUDA, with joules", "; ".join(told), GOOD if is_good else BAD)
 
 
-def several(_: Path) -> Iterator[Row]:
+def several(folder: Path) -> Iterator[Row]:
     """MIG devices and several devices, where there are any."""
     found = read_gpus()
     if not (parts := [each for each in found if each.id.startswith("MIG-")]):
@@ -372,6 +473,34 @@ def several(_: Path) -> Iterator[Row]:
         yield Row(f"MIG device {each.id}", "has a limit", f"{mib(each.used)} of {mib(each.limit or 0)}", GOOD if each.limit else BAD)  # fmt: skip
     if len(found) < 2:
         yield Row("several devices", "one here", "", NOT_RUN)
+        return
+    run = recorded("sharded", folder)
+    told = output(otel_quant("show", run.folder))
+    nearest = [line for line in told.splitlines() if "came nearest to its limit" in line]
+    expected = f"Of {len(found)} GPUs GPU 1 came nearest to its limit"
+    yield Row(
+        "a model on two GPUs",
+        "the second has a quarter, the first an eighth",
+        "; ".join(nearest) or "nothing",
+        GOOD
+        if nearest and nearest[0].replace("Of 2", f"Of {len(found)}").startswith(expected)
+        else BAD,
+    )
+    table = output(otel_quant("show", run.folder, "--by", "device", "--format", "csv")).splitlines()
+    seen = {line.split(",")[1] for line in table if line.startswith("Sharded,")}
+    yield Row(
+        "`show --by device`",
+        "both GPUs",
+        f"GPUs {', '.join(sorted(seen))}",
+        GOOD if {"0", "1"} <= seen else BAD,
+    )
+    evidence = run.steps["Sharded"].get(named("step.bound_evidence"), "")
+    yield Row(
+        "one GPU computes",
+        "the others are idle",
+        evidence,
+        GOOD if "other GPU" in evidence else BAD,
+    )
 
 
 def no_cuda() -> str:
@@ -389,7 +518,7 @@ def no_gpu() -> str:
 
 
 CHECKS: Final[dict[Callable[[Path], Iterator[Row]], Callable[[], str]]] = {
-    device_memory: no_gpu, memory: no_cuda, killed: no_cuda, cost_of_a_step: no_cuda, cost_of_a_sample: no_gpu,
+    device_memory: no_gpu, memory: no_cuda, neighbour: no_cuda, killed: no_cuda, cost_of_a_step: no_cuda, cost_of_a_sample: no_gpu,
     verdicts: no_cuda, remedies: no_cuda, metrics: no_gpu, inference: no_cuda, several: no_gpu,
 }  # fmt: skip
 """Each check, with what tells why it cannot run here."""
@@ -399,7 +528,8 @@ def recorded(program: str, folder: Path, *, fails: bool = False) -> Recorded:
     """Runs a program under ``otel-quant run``, with an observer outside of it."""
     recording = folder / program
     run = otel_quant("run", "--quiet", "--no-report", "--out", recording)
-    with observer() as seen:
+    file = str(recording.with_suffix(".yaml"))
+    with observer() as seen, environ(OTEL_QUANT_PROFILE=file):
         printed = output([*run, "--", sys.executable, PROGRAMS, program], fails=fails)
     steps = {}
     for line in events(recording):

@@ -1,6 +1,6 @@
 """What ``gpu_check.py`` measures: programs for a GPU, each of which prints what is true of it, as JSON.
 
-python scripts/gpu_programs.py memory | killed | verdicts | remedies | cost
+python scripts/gpu_programs.py memory | killed | neighbour | sharded | verdicts | remedies | cost
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 from planted import PLANTED, planted
 
 from otel_quant import step
+from otel_quant.capture.runtime import RUNTIME
 
 __all__ = ("PLANTED",)
 
@@ -416,18 +417,75 @@ def tell(process: subprocess.Popen[str], word: str) -> None:
     process.stdout.readline()
 
 
-def allocated(mib: int) -> torch.Tensor:
+def allocated(mib: int, device: str = "cuda") -> torch.Tensor:
     """Takes device memory."""
-    return torch.empty(mib * MIB, dtype=torch.uint8, device="cuda")
+    return torch.empty(mib * MIB, dtype=torch.uint8, device=device)
+
+
+def used() -> int:
+    """Returns what is in use of the first device, as CUDA says it, in bytes."""
+    free, total = torch.cuda.mem_get_info()
+    return int(total - free)
+
+
+def packages() -> float | None:
+    """Returns joules that the processors' packages have counted; None where they may not be read."""
+    zones = [
+        each
+        for each in Path("/sys/class/powercap").glob("intel-rapl:*")
+        if each.name.count(":") == 1
+    ]
+    try:
+        return sum(int((each / "energy_uj").read_text()) for each in zones) / 1e6 if zones else None
+    except OSError:
+        return None
+
+
+def growing() -> int:
+    """A step whose samples each keep as much memory; returns how many MiB that is."""
+    each, kept = torch.cuda.mem_get_info()[1] // MIB // 400, []
+    with step("Growth"):
+        opened = RUNTIME.current_step()
+        assert opened is not None
+        opened.recorder.expect(opened, "sample", 20)
+        for _ in range(20):
+            opened.recorder.count(opened, "sample")
+            kept.append(allocated(each))
+            time.sleep(0.3)
+    return int(each)
+
+
+def hold() -> None:
+    """Has a twelfth of the GPU until it is told to end, as another program."""
+    kept = allocated(torch.cuda.mem_get_info()[1] // MIB // 12)
+    print(flush=True)
+    sys.stdin.read()
+    del kept
+
+
+def neighbour() -> dict[str, Any]:
+    """Has 1 GiB beside another program."""
+    with step("Neighbour"):
+        kept = allocated(1024)
+        time.sleep(0.5)
+        truth = {"all": used()}
+    del kept
+    return truth
+
+
+def sharded() -> dict[str, Any]:
+    """Has an eighth of the first GPU and a quarter of the second, and computes on the first alone."""
+    limits = [torch.cuda.mem_get_info(at)[1] // MIB for at in (0, 1)]
+    x = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+    with step("Sharded"):
+        kept = allocated(limits[0] // 8), allocated(limits[1] // 4, "cuda:1")
+        lasting(lambda: (x @ x).sum().item(), SECONDS)
+    del kept
+    return {}
 
 
 def memory() -> dict[str, Any]:
     """What is kept, what comes and goes, and a child; device memory as CUDA says it."""
-
-    def used() -> int:
-        free, total = torch.cuda.mem_get_info()
-        return total - free
-
     truth: dict[str, Any] = {"at_start": used(), "limit": torch.cuda.mem_get_info()[1]}
     with step("Kept"):
         kept = allocated(1024)
@@ -446,6 +504,8 @@ def memory() -> dict[str, Any]:
         time.sleep(0.3)
         truth["Child"] = used()
     other.communicate()
+    truth["growth"] = growing()
+    torch.cuda.empty_cache()
     torch.cuda.set_per_process_memory_fraction(0.05)
     with step("At its limit"):  # what is cached has to be given back before there is room
         gone = allocated(truth["limit"] // MIB // 25)
@@ -460,10 +520,11 @@ def memory() -> dict[str, Any]:
     handle = device()
     x = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
     time.sleep(0.3)
-    before = energy(handle)
+    before, of_packages = energy(handle), packages()
     with step("Energy"):
         lasting(lambda: (x @ x).sum().item(), 3)
     truth["Energy"] = (energy(handle) - before) / 1000
+    truth["packages"] = None if of_packages is None else (packages() or 0) - of_packages
     del kept
     return truth
 
@@ -475,8 +536,7 @@ def killed() -> None:
         time.sleep(1)
         more = allocated(2048)
         time.sleep(0.5)
-        free, total = torch.cuda.mem_get_info()
-        print(json.dumps({"used": total - free}), flush=True)
+        print(json.dumps({"used": used()}), flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
         del kept, more
 
@@ -487,13 +547,13 @@ def verdicts() -> dict[str, Any]:
         program.body()
         torch.cuda.synchronize()
         time.sleep(0.2)  # what NVML averages over the last moments is of this step
-        beside = name == "python_beside_another_program"
-        if beside:
+        is_beside = name == "python_beside_another_program"
+        if is_beside:
             other = child()
             tell(other, "compute")
         with step(name):
             lasting(program.body, SECONDS)
-        if beside:
+        if is_beside:
             other.kill()
     return {name: truth_of(program.body) for name, program in PLANTED.items()}
 

@@ -53,7 +53,7 @@ class GilWaits:
 
 def _is_waiting(schedstat: str) -> bool | None:
     """Returns whether a thread waits for the GIL; None of one that runs."""
-    within, pread = _found()
+    within, pread = within_and_pread()
     if pread is None:
         return False
     try:
@@ -65,7 +65,7 @@ def _is_waiting(schedstat: str) -> bool | None:
 
 
 @functools.cache
-def _found() -> tuple[range, Callable[[int, int, int], bytes] | None]:
+def within_and_pread() -> tuple[range, Callable[[int, int, int], bytes] | None]:
     """Returns where the GIL is, and what reads a file without giving it away."""
     import ctypes  # the probes of a step have loaded it, and a program without one does not need it
 

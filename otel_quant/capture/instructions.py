@@ -50,6 +50,8 @@ def kind_at(frame: FrameType) -> str:
 
 def lock_at(frame: FrameType) -> str:
     """Returns the name of the lock that an innermost frame waits for, if it is blocked; empty if it is not at one."""
+    if frame.f_code.co_qualname == "Condition.__enter__" and frame.f_back is not None:
+        frame = frame.f_back
     if frame.f_code.co_filename.endswith("threading.py"):
         return ""  # an event, a condition or a thread, which are made of locks
     return _found_in(frame.f_code).locks.get(frame.f_lasti, "")

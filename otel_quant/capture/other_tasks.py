@@ -6,6 +6,7 @@ import math
 import os
 import re
 import sys
+import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
@@ -36,6 +37,7 @@ class _Look:
     """What has been counted so far."""
 
     clock_ns: int = 0
+    ran_ns: int = 0  # By all threads of the process, those that have ended too
     used: dict[str, tuple[int, int]] = field(default_factory=dict)  # Ran, waited; in ns, by file
     throttled: float = math.nan  # Seconds
     carried: float = math.nan  # Bytes
@@ -96,13 +98,13 @@ class OtherTasks:
         used = {
             file: (ran - before.get(file, _NONE)[0], waited - before.get(file, _NONE)[1])
             for file, (ran, waited) in self._newest.used.items()
-            if file != path
         }
+        its, _ = used.pop(path, (math.nan, 0))
         own = [each for file, each in used.items() if file.startswith(_OWN)]
         children = {file: each for file, each in used.items() if not file.startswith(_OWN)}
         child = max(children, key=lambda file: sum(children[file]), default="")
         return TasksBeside(
-            sum(ran for ran, _ in own) / since,
+            max(self._newest.ran_ns - known.first.ran_ns - its, 0) / since,
             sum(waited for _, waited in own) / since,
             sum(waited for _, waited in children.values()) / since,
             max(known.lines, key=known.lines.__getitem__, default=""),
@@ -129,7 +131,9 @@ class OtherTasks:
             self._groups = throttle_files()
         known = [seconds for each in self._groups if (seconds := throttled_in(each)) is not None]
         carried = carried_in(text_of(Path("/proc/self/net/dev")))
-        self._newest = _Look(clock_ns, used, max(known, default=math.nan), carried)
+        self._newest = _Look(
+            clock_ns, time.process_time_ns(), used, max(known, default=math.nan), carried
+        )
 
 
 _OWN: Final = "/proc/self/task/"
@@ -146,6 +150,18 @@ def carried_in(devices: str) -> float:
     found = (line.partition(":")[2].split() for line in devices.splitlines())
     counts = [int(each[0]) + int(each[8]) for each in found if len(each) > 8]
     return sum(counts) if counts else math.nan
+
+
+def has_connection() -> bool:
+    """Whether one of the first descriptors is a socket of IP: what waits for one may wait for a pipe or a time as well."""
+    import ctypes  # the probes of a step have loaded it
+
+    family, length, ask = ctypes.c_int(), ctypes.c_int(4), ctypes.PyDLL(None).getsockopt
+    asked = _SOL_SOCKET, _SO_DOMAIN, ctypes.byref(family), ctypes.byref(length)
+    return any(ask(each, *asked) == 0 and family.value in _IP for each in range(_MOST))
+
+
+_SOL_SOCKET, _SO_DOMAIN, _IP = 1, 39, (2, 10)  # Linux's, without loading the module socket
 
 
 def throttled_in(file: Path) -> float | None:

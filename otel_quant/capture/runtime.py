@@ -99,6 +99,7 @@ class Runtime:
         self._began_ns = 0
         self._exiting = False
         self._ends_at_exit = False
+        self._has_profile = True
 
     # --- the run --------------------------------------------------------------------------
 
@@ -274,12 +275,12 @@ class Runtime:
             LOG.warning("telemetry that has not been delivered is given up: interrupted")
 
     def record_failure(self, error: BaseException | None = None) -> None:
-        """Records an exception that ends the process, at exit only before its first step: it would leave nothing."""
+        """Records an exception that ends the process, at exit only where no run is under way, which has it otherwise."""
         raised = error or _error_at_exit()
-        if isinstance(raised, Exception | SystemExit) and (
-            error is not None or self.latest_run is None
-        ):
-            if self.latest_run is None:
+        is_lost = error is not None or not self.is_running
+        if is_lost and isinstance(raised, Exception | SystemExit):
+            if not self.is_running:
+                self._has_profile = self.latest_run is None  # else the profile of that one is moved
                 self.begin_run()
             self.at_process_end(raised)
 
@@ -405,7 +406,7 @@ class Runtime:
     def _profile_sink_for(
         self, request: ProfileRequest | None, info: RunInfo, *, keeps_last_reading: bool
     ) -> QuarkYamlSink | None:
-        if request is not None:
+        if request is not None and self._has_profile:
             with FAULTS.kept_in("sink quark_yaml"):
                 return QuarkYamlSink(
                     self._path_of(request, info), self.metrics, strict=request.strict,

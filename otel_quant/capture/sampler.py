@@ -29,6 +29,10 @@ _LARGEST_CREDIT: Final = 1.0
 cheap ones needs no pause."""
 
 
+_AT_ONCE: Final = 0.0001
+"""Seconds after which a thread that runs Python has to give the GIL away that another one waits for."""
+
+
 class Pace:
     """Computes pauses that keep samples at a share of elapsed time, which they count as: one may wait for the GIL."""
 
@@ -97,6 +101,18 @@ class Sampler:
         if thread is not threading.current_thread():
             thread.join(timeout=_LONGEST_WAIT)
         return thread
+
+    def see_anywhere(self) -> None:
+        """Has the program go on for a moment and then give the GIL at once, wherever it is.
+
+        The sampler has got the GIL where the program gives it away by itself, and would see it in these places alone.
+        """
+        usual = sys.getswitchinterval()
+        sys.setswitchinterval(_AT_ONCE)
+        ours = sys.getswitchinterval()
+        time.sleep(time.perf_counter_ns() % 1000 / 1000 * usual)
+        if sys.getswitchinterval() == ours:  # else the program has changed it
+            sys.setswitchinterval(usual)
 
     def _run(self) -> None:
         pause, spent, now = self._interval, time.thread_time(), time.monotonic()

@@ -27,12 +27,12 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.kernel_files import forget, read_kept
 from otel_quant.capture.garbage import COLLECTIONS
-from otel_quant.capture.gil import GilWaits
+from otel_quant.capture.gil import GilWaits, within_and_pread
 from otel_quant.capture.instructions import holder_in, kind_at, lock_at
 from otel_quant.capture.instruments import HELD, MISSED
-from otel_quant.capture.other_tasks import OtherTasks
+from otel_quant.capture.other_tasks import OtherTasks, has_connection
 from otel_quant.capture.peak_lines import PeakLines
-from otel_quant.capture.probes.memory import Taken, taken_now
+from otel_quant.capture.probes.memory import Taken, resident, taken_now
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.diagnosis.bounds import Evidence, bound_of
 from otel_quant.diagnosis.gpus import GpusOfStep
@@ -43,6 +43,7 @@ from otel_quant.diagnosis.spots import (
     FOR_THREADS,
     FUTEX,
     LOCK,
+    NETWORK,
     PIPE,
     SLEEP,
     kernel_waits_for,
@@ -112,6 +113,8 @@ _FLOWS: Final = 1_000_000
 _OURS: Final = str(Path(__file__).parents[1]) + os.sep
 _FOR_US: Final = {"_find_and_load", "join"}
 """Functions that we call for ourselves alone: to import, and to wait for a thread of ours."""
+
+_BOUNDARY: Final = FAULTS.kept_in("").around(print).__code__  # All that it calls is our work
 
 _STANDARD: Final = tuple(
     path + os.sep for name in ("stdlib", "platstdlib") if (path := sysconfig.get_path(name))
@@ -191,10 +194,14 @@ class StackSampler:
         self._schedstats: dict[int, str] = {}  # Of each thread, the kernel's file
         self._threads: dict[int, _Use] = {}  # Of each thread, since it began
         self._stacks: dict[int, list[Place]] = {}  # Of each thread, at the last sample
+        self._with_step: Collection[int] = ()  # The threads that had one then
+        # Their stacks, and the memory, just before a sample
+        self._ahead: dict[int, list[Place]] = {}
+        self._rss_ahead = 0
         self._uses_gpu = False  # Whether the program has had memory on one
         self._calls: dict[int, str] = {}  # Of each thread, what kind of call it was in then
         self._locks: dict[int, str] = {}  # Likewise the name of the lock that it waited for
-        self._in_ours: set[int] = set()  # The threads that were in our code then
+        self._in_ours: set[int] = set()  # The threads that were in our code when they were seen
         self._gil = GilWaits()
         # Threads with a step that may have been blocked for the GIL, and whether for others
         self._blocked: dict[int, bool] = {}
@@ -220,6 +227,21 @@ class StackSampler:
             self._in_line[thread] = found
         self._blocked.clear()
 
+    def has_moved(self) -> bool:
+        """Returns whether memory has risen or fallen since the last sample, without giving the GIL away."""
+        _, pread = within_and_pread()
+        with suppress(OSError):
+            self._rss_ahead = 0 if pread is None else resident(pread=pread)
+        return self._rss_ahead > 0 and abs(self._rss_ahead - self._last_rss) >= _MOVES
+
+    def look_ahead(self) -> None:
+        """Notes the memory, and where the threads with a step are, before the sample is taken: to read files gives the GIL away."""
+        self.has_moved()
+        frames = sys._current_frames()
+        known = self._with_step & frames.keys()
+        self._ahead = {thread: self._seen_at(thread, frames[thread]) for thread in known}
+        frames.clear()  # our own is among them, and keeps this function's variables
+
     def take(
         self,
         steps: Mapping[int, OpenStep],  # The open ones, by index
@@ -229,12 +251,13 @@ class StackSampler:
     ) -> None:
         """Takes a sample."""
         self._samples += 1
-        rss = reading.memory.rss if reading.memory is not None else 0
+        rss = self._rss_ahead or (reading.memory.rss if reading.memory is not None else 0)
         since = _SinceLast(self._last_ns, reading.clock_ns, self._last_rss, rss)
-        self._last_ns, self._last_rss = since.now_ns, rss
+        self._last_ns, self._last_rss, self._rss_ahead = since.now_ns, rss, 0
         self._settle(steps, opened)
         # A thread is in the innermost of its steps, which was opened last.
         innermost = {step.info.thread: step for step in steps.values()}
+        self._with_step = innermost.keys()
         for step in innermost.values():
             self._add_beside(step, reading)
         self.newest = {}
@@ -243,7 +266,8 @@ class StackSampler:
         has_begun = not steps.keys() <= self._seen.keys()
         if has_begun or abs(since.rss - since.rss_before) >= _MOVES:
             self._watched = _WATCHED
-        busiest, used = self._look(innermost, since.now_ns - since.last_ns)
+        ahead, self._ahead = {} if has_begun else self._ahead, {}  # one that has begun was not seen
+        busiest, used = self._look(innermost, since.now_ns - since.last_ns, ahead)
         # In our code it has left the line that took the memory.
         lines = () if busiest in self._in_ours else self._stacks.get(busiest or 0, ())
         self._peaks.add(steps, reading.memory, lines)
@@ -285,7 +309,7 @@ class StackSampler:
                 self._blocked[thread] = for_threads
             if not (for_threads and thread in self._in_line.get(thread, ())):
                 beside.gil_ns += self._waited_for_gil(thread, seen, used)
-            if not spot.waits_for:
+            if not spot.waits_for or self._locks.get(thread):
                 beside.waits[self._waits_for(thread)] += blocked
         else:
             self._in_line.pop(thread, None)
@@ -336,7 +360,8 @@ class StackSampler:
         if not self._locks.get(thread):
             with suppress(KeyError, OSError):
                 path = self._schedstats[thread].replace("schedstat", "wchan")
-                return kernel_waits_for(read_kept(path).decode())
+                what = kernel_waits_for(read_kept(path).decode())
+                return what if what != NETWORK or has_connection() else ""
             return ""
         return LOCK
 
@@ -388,7 +413,9 @@ class StackSampler:
                 found[index] = seconds
         return found
 
-    def _look(self, innermost: Mapping[int, OpenStep], elapsed_ns: int) -> tuple[int | None, _Uses]:
+    def _look(
+        self, innermost: Mapping[int, OpenStep], elapsed_ns: int, ahead: dict[int, list[Place]]
+    ) -> tuple[int | None, _Uses]:
         """Notes the stacks of the threads that count; returns which has taken the memory, and what each has used."""
         frames: dict[int, FrameType] = {}
         threads: Collection[int] = innermost.keys()
@@ -412,7 +439,7 @@ class StackSampler:
             worked, of_main = (sum(used.get(each, _NOT_RUN)) for each in (first, main))
             busiest = first if worked > elapsed_ns / 2 > of_main else main
             threads = threads if self._of_every_thread else (busiest,)
-        self._stacks = self._stacks_of(threads, used, frames)
+        self._stacks = self._stacks_of(threads, used, frames, ahead)
         return busiest, used
 
     def _taker_of(
@@ -499,25 +526,35 @@ class StackSampler:
         return seen if peak else None
 
     def _stacks_of(
-        self, threads: Collection[int], used: _Uses, frames: dict[int, FrameType]
+        self,
+        threads: Collection[int],
+        used: _Uses,
+        frames: dict[int, FrameType],
+        ahead: dict[int, list[Place]],
     ) -> dict[int, list[Place]]:
         """Returns the lines of each thread's stack."""
-        stacks, self._in_ours = {}, set()
+        stacks = {}
         for thread in threads:
             # One that has not run since has the stack that it had: to ask for frames is half the cost.
             if used.get(thread) == _NOT_RUN and thread in self._stacks:
                 stacks[thread] = self._stacks[thread]
+            elif thread in ahead:
+                stacks[thread] = ahead[thread]
             else:
                 frames = frames or sys._current_frames()
-                stacks[thread] = self._lines(frame := frames.get(thread))
-                if frame is None:
-                    continue
-                if frame.f_code.co_filename.startswith(_OURS):
-                    self._in_ours.add(thread)
-                self._locks[thread] = lock_at(frame)
-                self._calls[thread] = kind_at(frame)
+                stacks[thread] = self._seen_at(thread, frames.get(thread))
         frames.clear()  # a frame that is held keeps the program's objects alive
         return stacks
+
+    def _seen_at(self, thread: int, frame: FrameType | None) -> list[Place]:
+        """Returns the lines of a thread's stack; notes what it does there."""
+        self._in_ours.discard(thread)
+        if frame is not None:
+            if frame.f_code.co_filename.startswith(_OURS):
+                self._in_ours.add(thread)
+            self._locks[thread] = lock_at(frame)
+            self._calls[thread] = kind_at(frame)
+        return self._lines(frame)
 
     def _add_beside(self, step: OpenStep, reading: Reading) -> None:
         """Adds the memory at a calibration sample, and how busy the GPUs are that the program has memory on."""
@@ -585,12 +622,12 @@ class StackSampler:
                 if known[1] is not None:
                     lines.append(known[1])
                     inner = code
-                elif (
+                elif code is _BOUNDARY or (
                     outermost is not None
                     and outermost.co_name in _FOR_US
                     and code.co_filename.startswith(_OURS)
                 ):
-                    return [RECORDER]  # as it begins or ends, at whatever line of the program
+                    return [RECORDER]  # whatever it calls, and at whatever line of the program
             outermost, frame = code, frame.f_back
         if outermost is not None and outermost.co_filename.startswith(_OURS):
             return []  # at the exit of the process, we ourselves

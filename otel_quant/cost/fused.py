@@ -434,8 +434,9 @@ class _Graph:
             if wanted is not None and wanted.dtype != it.held[0].dtype:
                 yield self._other_types([*it.held, wanted])
             return
-        is_normed = wanted is not None and self._kinds.get(behind) == "BatchNormalization"
-        yield obstacles.NORMED if is_normed else obstacles.NOT_QUANTIZED
+        kind = None if wanted is None else self._kinds.get(behind)
+        known = {"BatchNormalization": obstacles.NORMED, "LeakyRelu": obstacles.LEAKY}
+        yield known.get(kind or "", obstacles.NOT_QUANTIZED)
 
     def _added(self, op: TypedNode) -> TypedNode | None:
         """The Add that alone reads a product and adds a bias, with which onnxruntime makes a Gemm of it."""

@@ -51,6 +51,7 @@ REWRITES: Final = {kind: Remedy(text, kind) for kind, text in {
     "blocks": "weights in blocks of 16, 32, 64 ... along axis 0",
     "matmul_add": "a Gemm with a bias of int32 in place of both or, of three dimensions, a bias of two in the Add",
     "islands": "QuantizeLinear and DequantizeLinear right behind it, as its only reader",
+    "leaky_relu": "QuantizeLinear and DequantizeLinear also in front of the LeakyRelu",
     "bias": "an own bias of int32 with the scale of the products",
     "zero_point": "the lowest code as zero point behind the Relu or Clip",
     "unsigned": "uint8 for what is not a weight",
@@ -69,6 +70,7 @@ NOT_QUANTIZED: Final = Obstacle(
 )
 CLAMPED: Final = Obstacle("a Relu or Clip stands between it and the QuantizeLinear behind, whose range does not make it superfluous", REWRITES["zero_point"])
 NORMED: Final = Obstacle("a BatchNormalization stands between it and the QuantizeLinear behind", REWRITES["batch_norm"])
+LEAKY: Final = Obstacle("a LeakyRelu stands between it and the QuantizeLinear behind", REWRITES["leaky_relu"])
 OTHER_SCALE: Final = Obstacle("its result has another scale or zero point than its operand", Remedy("the same ones"))
 OTHER_NUMBERS: Final = Obstacle("integers are converted to another type, scale or zero point", REWRITES["double"])
 SIGNED: Final = Obstacle("its operand or result is int8, which onnxruntime on x86-64 fuses only where it can make it uint8: where one node alone reads it", REWRITES["unsigned"])

@@ -124,7 +124,8 @@ def brief(recording: model.Recording) -> Brief:
         is_certain = bounds.PROBABLY not in verdict
     else:
         is_certain = ending.out_of_memory != "guessed"
-        facts = (f"{name}: {text}" for name, text in ending_facts(ending))
+        known = " ".join(wrong)  # which may have the evidence already
+        facts = (f"{name}: {text}" for name, text in ending_facts(ending) if text not in known)
         verdict, evidence = how, [*wrong, *to_change, *facts, *telling]
     then = list(_next(recording, is_changed=bool(to_change)))
     return Brief(verdict, list(dict.fromkeys(evidence)), is_certain, _advice(ending), then)
@@ -211,7 +212,7 @@ def _error(recording: model.Recording, subject: ShownProcess, is_below: bool) ->
     is_within = _is_within(recording)
     at = phrase("In {}, ", is_within and _where(recording, subject))
     killer = phrase("{}", ending.process_signal).replace("SIGTERM", "")  # a pool ends workers so
-    if is_within and (first is None or (killer and first.run is not run)):
+    if (is_within or killer) and (first is None or (killer and first.run is not run)):
         of = ending.process if run is None else process_name(recording, run)
         yield f"{at}{of} {phrase('was killed by {}', killer) or 'died'}."
         is_below, at = False, ""
@@ -240,7 +241,7 @@ def _dead_threads(recording: model.Recording) -> Iterator[str]:
     for run in recording.runs:
         text = str({**run.last_read, **run.attributes}.get(semconv.RUN_DEAD_THREAD, ""))
         if text and not any(f"{each.error}: {each.error_message}" in text for each in steps):
-            yield f"Thread {text}."
+            yield f"{text}." if text.startswith("Thread-") else f"Thread {text}."
 
 
 def _before(
@@ -281,7 +282,7 @@ def _failed(recording: model.Recording, run: model.RecordedRun) -> str:
     """Returns which run failed; empty for the program itself, whose name is in the line above."""
     is_own = recording.launcher is not None and run.parent_pid == recording.launcher
     is_single = len(recording.runs) == 1 and not has_exit_code(run.error)
-    is_single &= not is_worker(recording, run)
+    is_single &= run.state != "killed" and not is_worker(recording, run)
     if (is_own or is_single) and recording.state == "failed":
         return ""
     how = "was killed by" if run.state == "killed" else "failed with"
@@ -621,12 +622,7 @@ def ending_parts(recording: model.Recording) -> Iterator[Part]:
         return
     if failure is not None and failure.of.error_message is not None:
         ending = replace(ending, evidence=_beside(failure.of, ending.evidence or ""))
-        if ending.process_signal == "SIGTERM":  # a pool has ended it, because of the exception
-            ending = replace(ending, process=None)
-    if ending.process is not None and (run := _run_of_ending(recording)):
-        ending = replace(ending, process=process_name(recording, run))
-    died = [("process", _headline(ending))] if ending.process is not None else []
-    if rows := [*died, *ending_facts(ending)]:
+    if rows := [*ending_facts(ending)]:
         yield Facts(rows)
     if ending.advice:
         yield Section("What would help", (Lines(_advice(ending), is_list=True),))
@@ -710,17 +706,17 @@ def restart_text(recording: model.Recording) -> str:
 def _memory(ending: model.Ending) -> str:
     text = "" if ending.memory is None else units.size(ending.memory)
     used, limit = ending.memory or 0, ending.memory_limit or 0
-    # Addresses are another measure than memory in use.
-    if limit and ending.memory_limit_source != "RLIMIT_AS":
+    source = ending.memory_limit_source or ""
+    # Addresses are another measure than memory in use, and a GPU has its own.
+    if limit and not source.startswith(("RLIMIT_AS", "gpu")):
         share = phrase("{} of ", used / limit, units.share_text)
-        text += f", {share}the limit of {units.size(limit)}{phrase(' ({})', ending.memory_limit_source)}"
+        text += f", {share}the limit of {units.size(limit)}{phrase(' ({})', source)}"
     per_unit = phrase(", {} more with each sample", ending.memory_per_sample, units.size)
     per_unit += phrase(", {} more with each layer", ending.memory_per_layer, units.size)
     per_second = phrase(", {} more each second until the end", ending.memory_per_second, units.size)
     text += per_unit or per_second
     others = ending.memory_of_others or 0
-    is_full = used + others > _FULL * limit
-    if ending.memory_limit_source == "physical" and others > limit / 10 and is_full:
+    if source == "physical" and others > limit / 10 and used + others > _FULL * limit:
         text += f"; other programs of the machine used {units.size(others)}"
     return text.removeprefix(", ")
 

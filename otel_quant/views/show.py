@@ -45,8 +45,20 @@ def document(recordings: Mapping[str, Recording], most_steps: int | None = None)
         "Quantization runs",
         any(each.state in BAD_STATES for each in recordings.values()),
         sheet=lambda: _sheet(recordings), data=lambda: list(_data(recordings)),
-        brief=None if len(recordings) > 1 else lambda: brief(*recordings.values()),
+        brief=lambda: _brief(recordings),
     )  # fmt: skip
+
+
+def _brief(recordings: Mapping[str, Recording]) -> doc.Brief:
+    """Returns the answer of a recording; of several that of their job, or the first sentence of each, failed ones first."""
+    if len(recordings) == 1:
+        return brief(*recordings.values())
+    parts = job.parts_of_job([*recordings.values()])
+    of_job = [line for part in parts if isinstance(part, doc.Lines) for line in part.lines]
+    in_order = sorted(recordings.items(), key=lambda it: it[1].state not in BAD_STATES)
+    each = [f"{name}: {brief(recording).verdict}" for name, recording in in_order]
+    verdict, *others = of_job or each
+    return doc.Brief(verdict, others, next=[] if of_job else [("compare", *recordings)])
 
 
 def devices(recordings: Mapping[str, Recording]) -> doc.Document:

@@ -278,10 +278,9 @@ def _rounded_share(part: float | None, whole: float | None) -> float | None:
     return share and round(share, 4)
 
 
-def _of_bracket(end: int) -> Value:
-    nothing = None, None
+def _of_bracket(end: str) -> Value:
     return _of_step(
-        lambda row, step: (bracket_of(row.of.recording, row.of.steps, step) or nothing)[end]
+        lambda row, step: getattr(bracket_of(row.of.recording, row.of.steps, step), end, 0) or None
     )
 
 
@@ -384,8 +383,10 @@ def _columns_of(figure: figures.Figure) -> Iterator[_OfFigure]:
         yield column("_seen", "SEEN", _seen(figure))
         if figure is figures.TREE_GPU_MEMORY:
             most = "what was in use on the devices, less what was before the program began"
-            yield column("_least", "AT LEAST", _of_bracket(0), title="what torch had reserved")
-            yield column("_most", "AT MOST", _of_bracket(1), title=most)
+            yield column(
+                "_least", "AT LEAST", _of_bracket("least"), title="what torch had reserved"
+            )
+            yield column("_most", "AT MOST", _of_bracket("most"), title=most)
         if figure in figures.MEMORY.figures:
             share = _column(f"{stem}_limit_share", "OF LIMIT", "1", _share_of_limit)
             yield _OfFigure(share, figure, f"{bare}_limit_share")

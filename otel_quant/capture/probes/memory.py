@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from otel_quant.base.kernel_files import (
     SELF,
@@ -79,11 +79,11 @@ class MemoryProbe:
         if not _LINUX or pids != self._pids:
             return self(pids)
         if not pids:
-            rss = _resident(self._statm)
+            rss = resident(self._statm)
             return MemoryReading(rss, rss, is_brief=True, possible=self._possible(rss))
         if time.monotonic() - self._read_at >= _MARKS_LAST:
             return self(pids)
-        rss, before = _resident(self._statm), self._last
+        rss, before = resident(self._statm), self._last
         children = tuple(_sizes_of(self._with_memory))
         self._last = total = rss + sum(size for _, size, _ in children)
         if total < before - _MOVED:  # what was higher in between is in the marks
@@ -177,18 +177,18 @@ def taken_now() -> Taken | None:
         return None
     of = (resource.RUSAGE_THREAD, resource.RUSAGE_SELF)
     own, every = (resource.getrusage(each).ru_minflt for each in of)
-    return time.perf_counter_ns(), _resident("/proc/self/statm"), own, every
+    return time.perf_counter_ns(), resident(), own, every
 
 
-def _resident(statm: str) -> int:
-    """Returns RSS in bytes."""
-    return int(read_kept(statm).split(None, 2)[1]) * _PAGE
+def resident(statm: str = "/proc/self/statm", **how: Any) -> int:
+    """Returns RSS in bytes; as :func:`read_kept` is asked to read it."""
+    return int(read_kept(statm, **how).split(None, 2)[1]) * _PAGE
 
 
 def _sizes_of(pids: Iterable[int]) -> Iterator[_Child]:
     for pid in pids:
         with suppress(OSError):  # it has ended
-            if size := _resident(f"/proc/{pid}/statm"):
+            if size := resident(f"/proc/{pid}/statm"):
                 yield pid, size, None
 
 

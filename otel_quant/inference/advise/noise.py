@@ -29,8 +29,8 @@ def noise_of_parts(errors: Any, floats: Any, first: Any, feeds: Mapping[str, Any
     made, expected = errors.run(names, feeds), first.run(None, feeds)
 
     def run(signs: Any) -> Any:
-        given = zip(names, of, made, strict=True)
-        fed = {name: signs[parts[part]] * error for name, part, error in given}
+        given = zip(names, of, made, strict=True)  # with one number, a product is no array
+        fed = {name: np.asarray(signs[parts[part]] * error) for name, part, error in given}
         found = zip(floats.run(None, {**feeds, **fed}), expected, strict=True)
         return np.concatenate([(a - b).ravel() / (np.linalg.norm(b) or 1) for a, b in found])
 

@@ -51,6 +51,7 @@ _FORCES: Final = "quark.onnx"
 _ALIKE: Final = 8.0
 """dB from which constants are the float model's: one scale for channels of other ranges may leave no more."""
 
+_SCOPES: Final = "pkg.torch.onnx.name_scopes"
 _SCOPE: Final = re.compile(r"'([^']*)'")
 _HANDED_ON: Final = frozenset({"DequantizeLinear", "Identity", "QuantizeLinear"})
 _OPERANDS: Final = 2  # Before the bias
@@ -186,12 +187,8 @@ class QuantizedParts:
 
     def modules(self, names: Sequence[str]) -> list[str]:
         """Returns the modules of PyTorch that nodes were exported from; nothing where not each has one."""
-        scopes = [
-            _SCOPE.findall(entry.value)
-            for name in names
-            for entry in self._base.named[name].metadata_props
-            if entry.key == "pkg.torch.onnx.name_scopes"
-        ]
+        entries = [it for name in names for it in self._base.named[name].metadata_props]
+        scopes = [_SCOPE.findall(it.value) for it in entries if it.key == _SCOPES]
         found = [each[-2] for each in scopes if each[-2:-1] not in ([], [""])]
         return list(dict.fromkeys(found)) if len(found) == len(names) else []
 

@@ -280,7 +280,8 @@ class _Proof:
     def of(self, kind: str) -> dict[str, Any]:
         """Returns what a kind of rewrites changes."""
         rest = self._without(kind)
-        gain = self.sqnr(self._full.name) - self.sqnr(rest.name) if self._float else None
+        own, other = self.sqnr(self._full.name), self.sqnr(rest.name)
+        gain = own - other if self._float and max(own, other) < inf else None
         return {"ratio": latency(self._full, rest).ratio, "sqnr_gain": gain}
 
     def worst(self, rewrites: Sequence[Rewrite]) -> _Worst | None:

@@ -235,6 +235,19 @@ def _is_by_codes(graph: EditedGraph, node: Any) -> bool:
     return is_weighted and graph.dequantized(node.input[1])[1] is not None
 
 
+@_remedy(
+    "leaky_relu", differs="what a LeakyRelu reads is rounded, and saturated below the lowest code"
+)
+def _leaky_relus(graph: EditedGraph, _: Judged) -> Iterator[Any]:
+    """Quantizes what a contraction by integers hands to a LeakyRelu as the result of that is, between which Quark puts nothing."""
+    for node in graph.of("LeakyRelu"):
+        source, by = node.input[0], graph.scales(graph.quantizer(node.output[0]))
+        is_between = graph.only_reader(source) and _is_by_codes(graph, graph.maker(source))
+        if is_between and by is not None and by.is_single and by.zero.dtype in _BYTES:
+            graph.add_pair(source, by)
+            yield node
+
+
 @_remedy("bias")
 def _biases(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
     """Gives each contraction a bias of int32 whose scale is that of its products."""

@@ -336,4 +336,4 @@ def test_the_hardware_page_lists_what_was_seen_and_what_was_not_run(tmp_path: Pa
     assert found.pop("memory of each device, nvidia-smi") == [("nvidia-smi is not installed", "not run")] * 2  # fmt: skip
     # What is left needs torch.
     lacked = [("torch sees no CUDA device", "not run"), ("torch is not installed", "not run")]
-    assert list(found.values()) == [lacked] * 6
+    assert list(found.values()) == [lacked] * 7

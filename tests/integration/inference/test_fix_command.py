@@ -119,6 +119,13 @@ def test_a_dry_run_with_nothing_to_write_has_the_reason(tmp_path: Path) -> None:
     assert out == "codes.onnx: no contraction is in QDQ form (DequantizeLinear in front of it).\n"
 
 
+def test_outputs_that_are_the_float_models_have_no_gain(tmp_path: Path) -> None:
+    net().save(tmp_path / "int8.onnx")
+    words = ("int8.onnx", "-o", "fixed.onnx", "--float", "int8.onnx", "--only", "bias")
+    result = fixed(tmp_path, *words, code=1)  # no contraction runs in integers by that alone
+    assert [each["sqnr_gain"] for each in result["rewrites"]] == [None]
+
+
 def test_a_rewrite_that_costs_sqnr_is_left_out(tmp_path: Path) -> None:
     # Saturation at 1 is what this float model has, too.
     net(scale=1 / 128).save(tmp_path / "int8.onnx")

@@ -291,3 +291,22 @@ def test_a_thread_that_an_exception_has_ended_is_told_once(
     assert lines[0].startswith("q.py finished in ")
     died = "Thread producer died of ValueError: bad image, at produce (q.py:6)."
     assert told == ([] if is_in_step else [died])
+
+
+AFTERWARDS = """
+import os, otel_quant
+os.environ["OTEL_QUANT_PROFILE"] = "profile.yaml"
+with otel_quant.run():
+    with otel_quant.step("Calibration"): pass
+raise ValueError("the accuracy is too low")
+"""
+
+
+def test_an_exception_after_the_end_of_the_run_is_told_and_leaves_its_profile(
+    launched: Launched,
+) -> None:
+    first, second, _ = first_lines(launched, AFTERWARDS)
+    assert first == "q.py failed with exit code 1 after x."
+    assert second == "ValueError: the accuracy is too low, at <module> (q.py:6)."
+    assert [path.name for path in launched.folder.glob("*.yaml")] == ["profile.yaml"]
+    assert "Calibration End" in (launched.folder / "profile.yaml").read_text()

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from types import FrameType, SimpleNamespace
+from types import CodeType, FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -65,6 +65,7 @@ WAITS = {
     "with x._lock: pass": "_lock",
     "x._lock.acquire()": "_lock",
     "lock.acquire(timeout=9)": "lock",
+    "with held: pass": "held",
     "x.wait()": "",
 }
 
@@ -73,7 +74,8 @@ WAITS = {
 def test_the_lock_that_is_waited_for_has_the_name_of_the_code(source: str) -> None:
     lock = threading.Lock()
     x = SimpleNamespace(_lock=lock, wait=lock.acquire)
-    assert _seen(source, "program.py", lock, {"lock": lock, "x": x}, lock_at) == WAITS[source]
+    scope = {"lock": lock, "x": x, "held": threading.Condition(lock)}
+    assert _seen(source, "program.py", lock, scope, lock_at) == WAITS[source]
 
 
 def test_what_threading_is_made_of_is_no_lock_of_the_programs() -> None:
@@ -117,6 +119,10 @@ def _kind(source: str, path: str) -> str:
     return _seen(source, path, lock, scope, kind_at)
 
 
+def _is_of_thread(code: CodeType) -> bool:
+    return code.co_filename == threading.__file__ and code.co_qualname != "Condition.__enter__"
+
+
 def _seen(
     source: str,
     path: str,
@@ -132,7 +138,7 @@ def _seen(
     for _ in range(1000):
         frame = sys._current_frames().get(thread.ident or 0)
         before, seen = seen, (frame and frame.f_code, frame and frame.f_lasti)
-        if frame is not None and seen == before and frame.f_code.co_filename != threading.__file__:
+        if frame is not None and seen == before and not _is_of_thread(frame.f_code):
             break
         time.sleep(0.005)
     assert frame is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import subprocess
@@ -46,6 +47,27 @@ def test_a_thread_that_runs_is_beside_one_that_waits_and_not_the_other_way_round
     assert waits.line == "compute (x.py:1)"
     assert waits.pinned == len(os.sched_getaffinity(0))
     assert tasks.end(0, own[0], now, 1) == TasksBeside()
+
+
+def test_what_a_thread_has_run_counts_though_it_has_ended_between_two_looks() -> None:
+    tasks, own = OtherTasks(), {0: file_of(threading.main_thread())}
+    began = time.perf_counter_ns()
+    list(tasks.look(began, own, ()))
+    works = threading.Thread(target=lambda: hashlib.pbkdf2_hmac("sha256", b"a", b"b", 200_000))
+    works.start()
+    works.join()
+    now = time.perf_counter_ns()
+    assert tasks.end(0, own[0], now, now - began).ran > 0.01  # however busy the machine is
+
+
+@pytest.mark.parametrize(
+    ("made", "has"),
+    [("os.pipe()", False), ("socket.socketpair()", False), ("socket.socket()", True)],
+)
+def test_a_connection_is_neither_a_pipe_nor_within_the_machine(made: str, has: bool) -> None:
+    program = f"import os, socket\nfrom otel_quant.capture.other_tasks import has_connection\nkept = {made}\nprint(has_connection())"  # fmt: skip
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert run.stdout.split() == [str(has)], run.stderr
 
 
 def test_a_step_of_which_little_was_looked_at_has_no_tasks_beside_it() -> None:

@@ -1,4 +1,4 @@
-"""A fork waits for the sample that is being taken: in the child the frames that it looks at would be gone."""
+"""A fork waits for the sample that is being taken: in the child the frames that it looks at would be gone. How the GIL is asked for."""
 
 from __future__ import annotations
 
@@ -38,3 +38,25 @@ def test_a_fork_is_not_in_the_middle_of_a_sample_and_the_child_takes_its_own() -
         assert begun.wait(10)
         assert os.waitpid(child(seen), 0)[1] == 0
     sampler.stop()
+
+
+@pytest.mark.parametrize("program", [0.003, None])
+def test_how_long_threads_keep_the_gil_is_the_programs_again_afterwards(
+    program: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = sys.getswitchinterval()
+    within: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        assert 0 <= seconds <= usual
+        within.append(sys.getswitchinterval())
+        if program is not None:
+            sys.setswitchinterval(program)
+
+    monkeypatch.setattr("time.sleep", sleep)
+    try:
+        Sampler(lambda: None, 1).see_anywhere()
+        assert within[0] < usual
+        assert sys.getswitchinterval() == pytest.approx(program or usual)
+    finally:
+        sys.setswitchinterval(usual)

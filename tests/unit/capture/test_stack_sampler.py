@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import queue
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -26,7 +28,7 @@ from otel_quant.capture.recorder.peaks import PeakTracker
 from otel_quant.capture.recorder.sinks import Sinks
 from otel_quant.capture.stack_sampler import StackSampler
 from otel_quant.diagnosis.spots import LOCK, PIPE, SLEEP
-from otel_quant.schema.code_lines import OUTSIDE, RECORDER
+from otel_quant.schema.code_lines import OUTSIDE, RECORDER, Place, total_of
 from otel_quant.schema.readings import MemoryReading, Reading, RunInfo, StepInfo
 
 MB = 1_000_000
@@ -219,6 +221,48 @@ def test_memory_of_a_thread_with_a_step_that_runs_is_its_own() -> None:
         sampler = StackSampler(names_paths=True)
         sampled(sampler, steps_in(running), 10, 10, 90)
         assert grown(sampler) == {(0, "compute"): 80 * MB}
+
+
+@linux
+def test_time_and_memory_are_those_just_before_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    with threads(compute) as (running,):
+        sampler, steps = StackSampler(names_paths=True), steps_in(running)
+        sampled(sampler, steps, 10)
+        monkeypatch.setattr("otel_quant.capture.stack_sampler.resident", lambda **_: 30 * MB)
+        assert sampler.has_moved()
+        sampler.look_ahead()
+        ahead = Place(__file__, "ahead", 1, "")
+        sampler._ahead = {thread: [ahead] for thread in sampler._ahead}
+        sampler.take(steps, reading(50 * MB), 1)
+        of = {lines[-1]: node.own for lines, node in sampler.stacks.steps[0].walk()}
+        assert of.pop(ahead).grown == 20 * MB
+        assert total_of(of.values()).grown == 0
+        sampled(sampler, steps, 50)
+        assert sum(grown(sampler).values()) == 40 * MB
+
+
+@linux
+def test_no_sample_keeps_what_a_function_had_until_the_next_garbage_collection() -> None:
+    class Kept:
+        pass
+
+    def hold(over: threading.Event) -> None:
+        kept.append(weakref.ref(it := Kept()))
+        while not over.is_set():
+            sum(range(1000))
+        assert it is not None
+
+    kept: list[weakref.ref[Kept]] = []
+    gc.disable()
+    try:
+        with threads(hold) as (running,):
+            sampler, steps = StackSampler(names_paths=True), steps_in(running)
+            for _ in range(2):
+                sampler.look_ahead()
+                sampled(sampler, steps, 10)
+        assert kept[0]() is None
+    finally:
+        gc.enable()
 
 
 @linux

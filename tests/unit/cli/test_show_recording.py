@@ -6,12 +6,15 @@ import csv
 import io
 import json
 import os
+import shlex
 from pathlib import Path
 
 import pytest
 
 from otel_quant.recordings.model import Advice, Ending
 from otel_quant.schema import semconv
+from tests.fixtures import recorded
+from tests.fixtures.commands import Commands
 from tests.fixtures.recorded import RecordedFolder
 from tests.unit.cli.shown_profiles import Show
 
@@ -293,3 +296,17 @@ def test_a_module_is_called_by_its_name_and_a_peak_above_the_limit_has_a_reason(
     assert first.startswith("onnxruntime.quantization.preprocess failed after 3.00 s")
     peak = "Memory peaked at 780 MB in Calibration: 106.3 % of the limit of 734 MB"
     assert f"{peak}, which counts what processes share once." in lines
+
+
+def test_the_brief_answer_of_several_recordings_has_the_first_sentence_of_each(
+    tmp_path: Path, command: Commands
+) -> None:
+    for name, build in {"good": recorded.good, "failed": recorded.failed}.items():
+        build(tmp_path / name)
+    paths = [str(tmp_path / name) for name in ("good", "failed")]
+    own = {path: json.loads(command.output("show", path, "--brief")) for path in paths}
+    good, failed = (f"{path}: {own[path]['verdict']}" for path in paths)
+    both = json.loads(command.output("show", *paths, "--brief"))
+    assert (both["verdict"], both["evidence"], both["is_bad"]) == (failed, [good], True)
+    [then] = both["next"]
+    assert command(*shlex.split(then)[1:]).code == 0

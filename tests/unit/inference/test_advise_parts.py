@@ -94,6 +94,22 @@ def test_noise_is_of_the_weights_that_make_it_and_adds_up_to_that_of_the_outputs
     assert found["rest"] < 0.05 * total
 
 
+def test_a_quantized_constant_of_one_number_makes_its_noise_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("float", "int8"):
+        graph, is_float = Builder(SHAPE), name == "float"
+        value = "x" if is_float else graph.quantized("x", scale=0.04)
+        factor = graph.constant("factor", np.float32(0.7) if is_float else np.uint8(200))
+        factor = factor if is_float else graph.dequantized(factor, np.uint8(0), 0.0036)
+        value = graph.node("Mul", [value, factor], "m")
+        graph.output(value if is_float else graph.quantized(value, scale=0.03))
+        graph.save(tmp_path / f"{name}.onnx")
+    found = noise(QuantizedParts("float.onnx", "int8.onnx"))
+    assert 0.1 < found["parts"]["m"] / sum(found["parts"].values()) < 0.99
+
+
 @pytest.mark.parametrize(
     ("factors", "can_be_left"), [(np.linspace(0.2, 5, 32), True), (None, False)]
 )

@@ -229,6 +229,17 @@ def clamped_and_read_twice() -> Builder:
     return graph
 
 
+def leaky(*, is_read: bool = False) -> Builder:
+    """A Conv and a LeakyRelu, as AMD Quark quantizes them, perhaps with another reader between the two."""
+    graph, value = image()
+    made = conv(graph, value, "c")
+    value = graph.node("LeakyRelu", [made], "leaky", alpha=0.2)
+    graph.output(graph.quantized(value, scale=0.12))
+    if is_read:
+        graph.output(made)
+    return graph
+
+
 SCALES = np.linspace(0.01, 0.03, 8, dtype=np.float32)
 
 PLANTED: dict[str, tuple[str, Callable[[], Builder], Callable[[], Builder], int]] = {
@@ -279,6 +290,7 @@ PLANTED: dict[str, tuple[str, Callable[[], Builder], Callable[[], Builder], int]
     ),
     "pair": ("pairs", lambda: pair("Exp"), lambda: pair("Conv"), 1),
     "island": ("islands", lambda: island("Relu"), lambda: island("AveragePool"), 1),
+    "LeakyRelu": ("leaky_relu", leaky, lambda: leaky(is_read=True), 1),
     "joined Relus": ("zero_point", lambda: joined("Relu"), joined, 2),
     "quantized on loading": ("session", left_in_float, lambda: left_in_float("Tanh"), 1),
     "bias behind a clamp": ("zero_point", lambda: before_a_bias("Relu"), lambda: before_a_bias("Tanh"), 2),

@@ -12,6 +12,7 @@ from otel_quant.recordings.gpus import Bracket, bracket, shows_all_programs
 from otel_quant.recordings.model import Ending
 from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
+from otel_quant.views.answer import ending_facts
 from otel_quant.views.curves import OF_PROGRAM, charts_of
 from otel_quant.views.report import document
 from otel_quant.views.steps import subject_of
@@ -161,6 +162,14 @@ def test_memory_that_the_driver_does_not_tell_is_between_two_figures(
     assert bracket(read(path)) == Bracket(None, 9 * GB)
     assert gpu_line(command, path).startswith("GPU memory peaked at 9.00 GB at most: the driver")
     assert cells(command, path) == {"GPU AT MOST": "9,000.0"}
+    # A program that has taken nothing has no column for that.
+    path = recorded(tmp_path / "nothing", own=None, before=9.0, used=9.0)
+    assert "GPU AT MOST" not in cells(command, path)
+
+
+def test_memory_on_the_host_is_no_share_of_the_limit_of_a_gpu_that_was_full() -> None:
+    full = Ending(time=1, memory=round(0.5 * GB), memory_limit=80 * GB, memory_limit_source="gpu 1")
+    assert dict(ending_facts(full))["memory"] == "500 MB"
 
 
 def test_the_launcher_has_seen_the_memory_of_a_step_that_was_killed(

@@ -44,6 +44,7 @@ def _run(options: argparse.Namespace) -> int:
         title, over = views.answer(found, by), f"Python lines of {path}"
         shown = Document(made, title, over, sheet=lambda: views.table(by_line(found), by))
         cmd.print_document(shown, form)
+    return 0
 
 
 COMMAND: Final = cmd.Command(

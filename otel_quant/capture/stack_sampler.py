@@ -240,6 +240,7 @@ class StackSampler:
         frames = sys._current_frames()
         known = self._with_step & frames.keys()
         self._ahead = {thread: self._seen_at(thread, frames[thread]) for thread in known}
+        frames.clear()  # our own is among them, and keeps this function's variables
 
     def take(
         self,

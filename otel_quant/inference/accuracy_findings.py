@@ -11,7 +11,7 @@ from otel_quant.cost.graph import TypedNode, Value, dtypes
 from otel_quant.inference.findings import Found
 from otel_quant.inference.onnx_findings import CLAMPS, FINDINGS, OnnxEvidence, title
 from otel_quant.inference.onnx_kernels import FileGraph
-from otel_quant.inference.results import LOST, TensorError
+from otel_quant.inference.results import LOST, POOR, TensorError
 from otel_quant.schema.units import share_text
 
 __all__ = ["FINDINGS"]
@@ -127,27 +127,23 @@ def _scale(evidence: OnnxEvidence) -> Iterator[Found]:
         it
         for it, loss in lost.items()
         if loss >= _STANDS_OUT + _usual(lost, it)
-        and (it.direct or 0.0) < _GOOD
-        and not (it.clipped and (it.direct or 0.0) > _MUCH_IS_LEFT)
-        and not _keeps_range(evidence, it)
+        and (it.direct or 0.0) <= (_MUCH_IS_LEFT if it.clipped else _GOOD)
         and (it.passed or 0.0) <= _PASSED
         and disagreeing.keys().isdisjoint((it.node, it.name))
+        and not _keeps_range(evidence, it)
     ]
     of_inputs = [it for it in found if not it.node]
     for layer in sorted(of_inputs or found, key=lambda it: -lost[it]):
-        how = f"{share_text(layer.clipped or 0)} of the values of `{layer.node or layer.name}` lie beyond its codes"
+        name, remedy = f"`{layer.node or layer.name}`", _to_fit(layer)
+        how = f"the values of {name} need {share_text(layer.span or 0)} of its codes"
         if layer.extreme is not None:
-            how = f"beside {layer.extreme:.3g}, the other values of `{layer.node or layer.name}` are hardly told apart"
-        elif not layer.clipped:
-            how = f"the values of `{layer.node or layer.name}` need {share_text(layer.span or 0)} of its codes"
+            how = f"beside {layer.extreme:.3g}, the other values of {name} are hardly told apart"
+            remedy = "leave it, and what reads it, in float"
+        elif layer.clipped:
+            how = f"{share_text(layer.clipped)} of the values of {name} lie beyond its codes"
         other_data = "" if layer.node else ", or --data with inputs like the calibration's"
-        remedy = (
-            f"{_to_fit(layer)}{other_data}"
-            if layer.extreme is None
-            else "leave it, and what reads it, in float"
-        )
         text = f"{how}: {layer.direct:.1f} dB are left of them, where {layer.best:.1f} are possible{_lost(layer)}"
-        yield Found(layer.node or layer.name, (), text, remedy)
+        yield Found(layer.node or layer.name, (), text, f"{remedy}{other_data}")
 
 
 _RANGES: Final = frozenset({"HardSigmoid", "Sigmoid", "Softmax"})
@@ -161,7 +157,7 @@ def _keeps_range(evidence: OnnxEvidence, layer: TensorError) -> bool:
     return not layer.clipped and kind in _RANGES and wide < _WIDEST
 
 
-_WIDEST: Final = 2.0
+_WIDEST: Final = 4.0  # that of a symmetric quantization is 2
 
 
 def _lost(layer: TensorError) -> str:
@@ -183,6 +179,8 @@ def _weights(evidence: OnnxEvidence) -> Iterator[Found]:
         own, best = layer.weights, layer.weights_best
         if own is None or best is None or own > _POOR or best - own < _STANDS_OUT:
             continue
+        if evidence.outputs >= POOR and layer.lost is not None and layer.lost < LOST:
+            continue  # they are others than the float model's, as equalized ones are
         text = f"{own:.1f} dB are left of the weights of `{layer.node}`, where scales by channel would leave {best:.1f}"
         remedy = "quantize them again, by channel of its result"
         if layer.weights_scales == 1:

@@ -94,10 +94,9 @@ def _slower(model: ModelResult, first: ModelResult) -> Iterator[Finding]:
     if own is None or other is None or not (own.is_apart and own.ratio and own.ratio > 1):
         return
     name = "the float model" if first.role == "float" else "the first model"
-    text = (
-        f"it is {'at least ' * own.is_at_least}{speed_text(own.ratio)} than {name}, where rounds differ by "
-        f"{share_text(own.noise)} ({name}'s by {share_text(other.noise)})"
-    )
+    how = f"where rounds differ by {share_text(own.noise)} ({name}'s by {share_text(other.noise)})"
+    how = "by CPU time" if own.is_by_cpu else how
+    text = f"it is {'at least ' * own.is_at_least}{speed_text(own.ratio)} than {name}, {how}"
     if model.converting:
         text += f"; {share_text(model.converting)} of the time of its kernels only converts"
     longer = 1 - 1 / own.ratio

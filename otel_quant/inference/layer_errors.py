@@ -400,9 +400,9 @@ def layer_errors(
     layers = list(QuantizedLayers(own, base).all())
     wanted = {name for it in layers for name in (it.result, it.codes, it.after, *it.weights[:1])}
     likes = {name for it in layers for name in (it.like, *it.weights[3:])}
-    outputs = [each for each in own.outputs if each in floats]
-    names = outputs if set(outputs) <= set(base.outputs) else base.outputs
-    judged = {it: _judged(own, it, base, of) for it, of in zip(outputs, names, strict=False)}
+    given = [each for each in own.outputs if each in floats]
+    names = given if set(given) <= set(base.outputs) else base.outputs
+    judged = {it: _judged(own, it, base, of) for it, of in zip(given, names, strict=False)}
     wanted |= {its for its, _, _ in judged.values()}
     likes |= {like for _, like, _ in judged.values()}
     known = own.makers.keys() & set(floats)  # others are within functions of the model
@@ -416,7 +416,8 @@ def layer_errors(
         with own.swapped(rounded):
             return _worst(likes_of, own.run(likes_of, feeds, options, folder))
 
-    _add_lost(found, layers, _worst(likes_of, ran), tried, (own, base, {**expected, **ran}))
+    worst = _worst(likes_of, ran)
+    _add_lost(found, layers, worst, tried, (own, base, {**expected, **ran}))
     changed = [each for each in found if each.get("own") is not None or "weights" in each]
     in_front = {
         it: [kind, sqnr(expected[of], ran[its])]
@@ -424,7 +425,8 @@ def layer_errors(
         if kind and expected[of].shape == ran[its].shape
     }
     not_finite = _not_finite(own, floats, ran, expected)
-    return {"layers": changed, "not_finite": not_finite, "in_front": in_front}
+    outputs = min(worst, _EXACT)
+    return {"layers": changed, "not_finite": not_finite, "in_front": in_front, "outputs": outputs}
 
 
 def _add_lost(
@@ -485,15 +487,12 @@ def _measured(
     result = own.clamped(base.clamped(ran[layer.result], layer.clamps), layer.behind)
     after, like = own.clamped(ran[layer.after], layer.behind), expected.get(layer.like)
     like = like if like is None else own.clamped(like, layer.behind)
-    is_known = like is not None and like.shape == result.shape
+    like = None if like is None or like.shape != result.shape else like
     usual, extreme = _usual(result)
     result, after = result[usual], after[usual]
-    found: dict[str, Any] = {
-        "name": layer.like or layer.result,
-        "node": layer.node,
-        "extreme": extreme,
-    }
-    if is_known:
+    found: dict[str, Any] = {"name": layer.like or layer.result, "node": layer.node}
+    found["extreme"] = extreme
+    if like is not None:
         like = like[usual]
         found |= {"carried": sqnr(like, result), "all": sqnr(like, after)}
     if layer.codes:
@@ -503,7 +502,7 @@ def _measured(
         found |= {"low": float((codes == low).mean()), "high": float((codes == high).mean())}
         if layer.clamps:
             found["passed"] = float((base.clamped(after, layer.clamps) != after).mean())
-        if is_known and scale is not None and scale.size == 1:
+        if like is not None and scale is not None and scale.size == 1:
             zero = own.array(layer.how[1]) if len(layer.how) > 1 else None
             found |= _directly(like, scale.item(), 0 if zero is None else zero.item(), (low, high))
     if layer.weights:

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from otel_quant.cost import graph
-from otel_quant.cost.graph import QDQ, Fusion, TypedNode, Value, dtypes, obstacles, printable
+from otel_quant.cost.graph import (
+    QDQ,
+    Fusion,
+    Tensor,
+    TypedNode,
+    Value,
+    dtypes,
+    obstacles,
+    printable,
+)
 from otel_quant.inference.findings import Findings, Found
 from otel_quant.inference.onnx_kernels import CPU, FileGraph, Part, Placed
 from otel_quant.inference.results import BackendKernel, TensorError, grouped, has_few_bits
@@ -37,8 +46,16 @@ class OnnxEvidence:
     parts: Sequence[Part] = ()  # The graph before fusion, by provider; empty if that is not known
     layers: Sequence[TensorError] = ()  # Beside the float model
     not_finite: Mapping[str, Any] | None = None  # The first node whose results are not finite
+    outputs: float = 0.0  # The dB of what is given out, if it is compared
     below: Sequence[BackendKernel] = ()  # What is reported to run in compiled kernels
+    # By operator and types, how many times as long products take here as with the other type of weights, and that
+    slower: Mapping[tuple[str, ...], tuple[float, str]] = field(default_factory=dict)
     is_told: bool = False  # Whether its session has arguments of a file beside it
+
+    @property
+    def of_cpu(self) -> Sequence[Placed]:
+        """The kernels of onnxruntime's own provider for CPUs."""
+        return [kernel for kernel in self.kernels if kernel.ran.provider == CPU]
 
     def of(self, op_types: Collection[str]) -> Sequence[Placed]:
         """Returns the kernels of some operators."""
@@ -511,31 +528,26 @@ def _scalar(evidence: OnnxEvidence) -> Iterator[Found]:
             yield Found(kernel.place, [kernel], text)
 
 
-_LENGTHS: Final = frozenset({dtypes.INT64, dtypes.INT32, dtypes.BOOL})
+@FINDINGS.row("slow_types", "onnxruntime/core/mlas/lib/qgemm.cpp")
+def _slow_types(evidence: OnnxEvidence) -> Iterator[Found]:
+    """Yields products of types for which this machine has slower kernels, by a trial; of uint8 by their weights' type."""
+    for kind, (times, best) in evidence.slower.items():
+        known = [it for it in evidence.of_cpu if it.ran.multiplies == kind]
+        remedy = obstacles.REWRITES["unsigned"].text
+        if kind[1] == "uint8":
+            known = [it for it in known if _holds(evidence.file.weights(it.nodes), kind[2])]
+            remedy = f"{best} weights (weight_type=QuantType.Q{best.replace('int', 'Int').replace('uI', 'UI')})"
+        if known and times >= _SLOWER:
+            names = list(dict.fromkeys(each.place for each in known))
+            verb = "multiply" if names[1:] else "multiplies"
+            slow = f"takes {times:.1f} times as long on this machine as uint8 by {best}"
+            text = f"{listed(names)} {verb} {kind[1]} by {kind[2]}, which {slow}"
+            yield Found(names[0], known, text, remedy)
 
-_RANKS: Final = 64
-"""Elements of the largest tensor that is taken for a shape."""
+
+_SLOWER: Final = 2.0
 
 
-@FINDINGS.row("shapes", "onnxruntime.ai/docs/tutorials/mobile/helpers")
-def _computed_shapes(evidence: OnnxEvidence) -> Iterator[Found]:
-    """Yields what computes shapes in every run because an input has a length that is not fixed."""
-    of_shapes = _from_shapes(evidence.file) if evidence.file.has_open_lengths else set()
-    kernels = [each for each in evidence.kernels if each.nodes and of_shapes.issuperset(each.nodes)]
-    ran = _nodes_of(kernels)
-    if names := [op.name for op in evidence.file.ops if op in ran]:
-        why = "compute shapes in every run because lengths of the inputs are not fixed"
-        remedy = "fixed lengths (python -m onnxruntime.tools.make_dynamic_shape_fixed)"
-        yield Found(names[0], kernels, f"{listed(names)} {why}", remedy)
-
-
-def _from_shapes(file: FileGraph) -> set[TypedNode]:
-    """Returns the nodes that make numbers of a shape, from Shape and constants alone."""
-    found: set[TypedNode] = set()
-    for op in file.ops:
-        makers = [file.maker(value) for value in _varying(op)]
-        sizes = [value.size or 0 for value in op.outputs if value.dtype in _LENGTHS]
-        are_lengths = len(sizes) == len(op.outputs) and max(sizes, default=0) <= _RANKS
-        if op.kind == "Shape" or (makers and are_lengths and found.issuperset(makers)):
-            found.add(op)
-    return found
+def _holds(weights: Iterable[Tensor], type_name: str) -> bool:
+    """Whether the matrix among some constants is of a type."""
+    return any(len(it.dims) > 1 and dtypes.name_of(it.dtype) == type_name for it in weights)

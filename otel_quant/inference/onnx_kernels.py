@@ -262,14 +262,6 @@ class FileGraph(graph.ModelGraph):
             for op, run in self.runs.items()
         )
 
-    @property
-    def has_open_lengths(self) -> bool:
-        """Whether an input has a length that is not fixed."""
-        inputs = (each for each in self.model.graph.inputs if each.name in self.bound.values)
-        shapes = [each.type.shape for each in inputs]
-        lengths = chain.from_iterable(filter(None, shapes))
-        return None in shapes or not all(isinstance(length, int) for length in lengths)
-
 
 def _constants(of: graph.Graph) -> Iterator[Tensor]:
     """Yields the constants of a graph and of the bodies in it."""

@@ -239,6 +239,20 @@ class OnnxSession:
         sessions = session(errors, "disable"), session(floats, "all"), session(first, "all")
         return noise_of_parts(*sessions, self._feeds)
 
+    def products(self, kinds: Sequence[Sequence[str]]) -> list[tuple[float, str]]:
+        """Returns how many times as long products take here as with uint8 by the faster type of weights, and that.
+
+        Each is known by ConvInteger, or another operator, and the types that it multiplies. 1 where one has no kernel.
+        """
+        found = []
+        for operator, *types in kinds:
+            found.append((1.0, ""))
+            with LastResort():
+                usual = {it: _seconds_of_product(operator, "uint8", it) for it in ("int8", "uint8")}
+                best = min(usual, key=usual.__getitem__)
+                found[-1] = _seconds_of_product(operator, *types) / usual[best], best
+        return found
+
     def _session_options(self, level: str) -> Any:
         import onnxruntime
 
@@ -272,6 +286,30 @@ class OnnxSession:
             self._path, made, providers=providers or ["CPUExecutionProvider"],
             disabled_optimizers=[*self._options["disabled"], *told.get("disabled_optimizers", ())],
         )  # fmt: skip
+
+
+_PRODUCTS: Final = {
+    "ConvInteger": ("ConvInteger", "1,64,16,16", "1,64,14,14", (64, 64, 3, 3)),
+    "": ("MatMulInteger", "64,256", "64,256", (256, 256)),
+}
+"""Products that are tried: operator, shapes of operand, result and weights."""
+
+
+def _seconds_of_product(operator: str, first: str, second: str) -> float:
+    """Returns the least CPU time of a product of integers, on one thread."""
+    import numpy as np
+    import onnxruntime
+    from onnx import numpy_helper, parser
+
+    name, given, made, shape = _PRODUCTS[operator]
+    text = f"({first}[{given}] x) => (int32[{made}] y) {{ y = {name}(x, w) }}"
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 13]> product {text}')
+    model.graph.initializer.append(numpy_helper.from_array(np.ones(shape, second), "w"))
+    options, providers = onnxruntime.SessionOptions(), ["CPUExecutionProvider"]
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
+    fed = {"x": np.ones(tuple(map(int, given.split(","))), first)}
+    return min(timed(partial(session.run, None, fed), 30, time.process_time))
 
 
 def _of_quark() -> str:

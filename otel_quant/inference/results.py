@@ -150,6 +150,16 @@ class RanKernel:
         return 1e6 * self.macs / self.micros if self.macs and self.micros else None
 
     @property
+    def multiplies(self) -> tuple[str, ...]:
+        """ConvInteger or, of others, no name, and the types of eight bits that it multiplies; none where they are not known."""
+        kinds = (each.partition(" ") for each in self.inputs)
+        found = [kind for kind, _, shape in kinds if kind in ("int8", "uint8") and "x" in shape]
+        if self.op_type in ("DynamicQuantizeMatMul", "DynamicQuantizeLSTM"):
+            found.insert(0, "uint8")
+        operator = self.op_type if self.op_type == "ConvInteger" else ""
+        return (operator, *found[:2]) if self.macs and len(found) > 1 else ()
+
+    @property
     def runs_in(self) -> str:
         """Type of its first operand or, where it quantizes that itself, of its weights; may be empty."""
         types = [self.rounds_to or each.partition(" ")[0] for each in self.inputs]

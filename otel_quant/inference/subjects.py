@@ -46,6 +46,8 @@ _FEWEST_PROFILED: Final = 2
 _OWN_KERNELS: Final = frozenset(f"{it}ExecutionProvider" for it in ("CPU", "CUDA", "ROCM", "Azure"))
 """Providers that compile nothing. The graph of others cannot be written, and to try it would have
 them compile the model once more."""
+_USUAL: Final = frozenset({(), ("", "uint8", "int8"), ("ConvInteger", "uint8", "uint8")})
+"""Products that are not tried: unknown ones, and the fastest ones on x86-64."""
 _OPENVINO: Final = "OpenVINOExecutionProvider"
 _MOST_PROBABLE: Final = 1.01
 """The highest value of a probability, where steps of a quantization are coarse."""
@@ -424,12 +426,22 @@ class OnnxModel(InProcess):
         slowest = sorted((each.ran for each in kernels), key=lambda each: -each.micros)
         ran = Ran(len(profile.runs), profile.run_micros, tuple(slowest))
         seen = self._look_at_layers()
+        pairs = sorted(
+            {each.ran.multiplies for each in kernels if each.ran.provider == CPU} - _USUAL
+        )
+        slower = dict(
+            zip(
+                pairs,
+                self.ask("trying products", "products", kinds=pairs) if pairs else (),
+                strict=True,
+            )
+        )
         below = self._below() if any(each.ran.provider == _OPENVINO for each in kernels) else ()
         if compiles:
             first, again = map(duration_text, (self.compile, found["made"]))
             self.facts = {**self.facts, "session": f"made in {first}, and again in {again}"}
         what = self.file, kernels, asked, self.options.level, parts, self.layers
-        evidence = OnnxEvidence(*what, below=below, is_told=self.is_told, **seen)
+        evidence = OnnxEvidence(*what, below=below, slower=slower, is_told=self.is_told, **seen)
         findings = FINDINGS.of(evidence, ran.kernel_micros)
         assigned = dict(Counter(part.provider for part in parts for _ in part.nodes)) or None
         self.ran_in = ran_in(kernels, self.file)
@@ -485,7 +497,7 @@ class OnnxModel(InProcess):
         layers = [TensorError(**each) for each in found["layers"]]
         self.layers = tuple(sorted(layers, key=attrgetter("worst")))
         self._in_front = found["in_front"]
-        return {"not_finite": found["not_finite"]}
+        return {"not_finite": found["not_finite"], "outputs": found["outputs"]}
 
     def _with_layers(self, found: Accuracy, base: InProcess) -> Accuracy:
         """Adds how far each layer is off from the base's, and what probabilities are made of.

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from math import inf, log, log1p
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -200,8 +200,10 @@ def _costliest(model: results.ModelResult) -> str:
     """Returns the reason that costs most, or how many findings there are where that is little."""
     groups = _groups(model)
     is_poor = (_accuracy(model).decisive_sqnr or 0.0) < results.POOR
-    if groups and groups[0][0].is_about_accuracy and is_poor:
-        return f"; {shortened(_text(groups[0][0]), _LONGEST_PROBLEM)}"
+    lost = {it.node or it.name: it.lost for it in _accuracy(model).layers if it.lost is not None}
+    harmful = [it for it in groups if lost.get(it[0].node, inf) >= results.LOST]
+    if is_poor and harmful and harmful[0][0].is_about_accuracy:
+        return f"; {shortened(_text(harmful[0][0]), _LONGEST_PROBLEM)}"
     worst = max(_accuracy(model).layers, key=lambda it: it.lost or 0.0, default=None)
     if worst and is_poor and worst.hurts(0.0, is_named=False):
         return f"; the outputs lose {worst.lost:.1f} dB by `{worst.node or worst.name}` alone"
@@ -424,13 +426,6 @@ def _partner(name: str, others: Collection[str], own: Collection[str]) -> str:
 _Kernels: TypeAlias = Mapping[str, Sequence[results.RanKernel]]
 
 
-def _fused_parts(nodes: _Kernels) -> Iterator[tuple[str, str]]:
-    """Yields what kernels do besides the layers that they count for, and these layers."""
-    for name, kernels in nodes.items():
-        for each in kernels:
-            yield from ((part, name) for part in each.parts if not each.is_conversion)
-
-
 def _homes(*models: _Kernels) -> Mapping[str, str]:
     """Returns by layer the one whose row it has: what one kernel does in one of the models is one row in both."""
     homes: dict[str, str] = {}
@@ -444,10 +439,18 @@ def _homes(*models: _Kernels) -> Mapping[str, str]:
         return name
 
     for nodes in models:
-        for part, those in results.grouped(_fused_parts(nodes), itemgetter(0)).items():
-            if part in macs and len(those) == 1:
-                less, most = sorted((home(part), home(those[0][1])), key=macs.__getitem__)
-                homes.update({less: most} if less != most else {})
+        fused = [
+            (part, name)
+            for name, kernels in nodes.items()
+            for each in kernels
+            for part in each.parts
+            if part in macs and not each.is_conversion
+        ]
+        times = Counter(part for part, _ in fused)
+        for part, name in fused:
+            less, most = sorted((home(part), home(name)), key=macs.__getitem__)
+            if less != most and times[part] == 1:
+                homes[less] = most
     return {name: home(name) for name in homes}
 
 
@@ -512,14 +515,13 @@ class Beside:
     def __init__(self, first: results.ModelResult, model: results.ModelResult) -> None:
         self._first, self._model = first, model
         before, after = (_nodes(it.ran, _layer) if it.ran else {} for it in (first, model))
-        known = {*before, *(part for part, _ in _fused_parts(before))}
-        for name in [name for name in after if name not in known]:
+        for name in [name for name in after if name not in before]:
             kernels = after.pop(name)
-            after.setdefault(_partner(name, known, after), []).extend(kernels)
+            after.setdefault(_partner(name, before, after), []).extend(kernels)
         homes = _homes(before, after)
 
         def home(name: str) -> str:
-            found = _partner(name, known, ())
+            found = _partner(name, before, ())
             return homes.get(found, found)
 
         self.before, self.after = _moved(before, homes), _moved(after, homes)

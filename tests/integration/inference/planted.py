@@ -126,10 +126,6 @@ DEFECTS: dict[str, Planted] = {
         reorder, "inserted", "c2", "inserted a ReorderInput between Softmax `soft` and Conv `c2`",
         frozenset({"ReorderInput_token_4"}),
     ),
-    "dynamic shape": Planted(
-        dynamic_shape, "shapes", "shape", "`shape`, `g` and `cat` compute shapes in every run",
-        frozenset({"shape", "g", "cat"}),
-    ),
     "axis of a convolution": Planted(
         convolution_along_the_wrong_axis, "axis", "c1", "are quantized along axis 1",
         frozenset({"c1_token_2"}),

@@ -6,8 +6,6 @@ import ast
 import inspect
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -20,11 +18,13 @@ import pytest
 from otel_quant.cost import fused, obstacles
 from otel_quant.cost.graph import ModelGraph, Onnxruntime
 from otel_quant.inference import onnx_findings
+from otel_quant.inference.onnx_session import OnnxSession
 from otel_quant.inference.results import Finding, ModelResult
 from otel_quant.inference.subjects import Options
 from scripts.onnxruntime_rules import Form, built
+from tests.fixtures.onnx_builder import model_of_text
 from tests.integration.inference.conftest import measured
-from tests.integration.inference.planted import dynamic_shape, quantized_matmuls
+from tests.integration.inference.planted import quantized_matmuls
 from tests.integration.inference.remedies import REMEDIES
 
 
@@ -77,21 +77,47 @@ def test_a_level_without_fusion_is_named_as_the_reason_and_a_higher_one_removes_
         assert high.findings == ()
 
 
-def test_the_recommended_tool_fixes_lengths_so_that_they_are_not_computed(tmp_path: Path) -> None:
-    path, fixed = dynamic_shape().save(tmp_path / "open.onnx"), tmp_path / "fixed.onnx"
-    both = measured([path, _fixed(path, fixed)], Options(runs=2))
-    [[finding], found] = [each.findings for each in both]
-    assert finding.kind == "shapes"
-    tool = finding.remedy.partition("(")[2].rstrip(")")
-    assert "onnxruntime.tools.make_dynamic_shape_fixed" in tool
-    assert found == ()
+def _product(operator: str, x: str, w: str) -> onnx.ModelProto:
+    shape, weights, node = "64,256", (256, 256), "QLinearMatMul(a, s, z, w, s, wz, s, z)"
+    last = "DequantizeLinear(b, s, z)"
+    if operator:
+        shape, weights, node, last = (
+            "1,64,16,16",
+            (64, 64, 1, 1),
+            "ConvInteger(a, w)",
+            "Cast<to=1>(b)",
+        )
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> product (float[{shape}] x) => (float[{shape}] y) {{
+        [first] a = QuantizeLinear(x, s, z)
+        [product] b = {node}
+        [last] y = {last}
+    }}"""
+    drawn = np.random.default_rng(2).integers(0, 99, weights).astype(w)
+    zeros = {"z": np.zeros((), x), **({} if operator else {"wz": np.zeros((), w)})}
+    return model_of_text(text, s=np.float32(0.5), w=drawn, **zeros)
 
 
-def _fixed(path: Path, to: Path) -> Path:
-    tool = "onnxruntime.tools.make_dynamic_shape_fixed"
-    lengths = ["--dim_param", "batch", "--dim_value", "2"]
-    subprocess.run([sys.executable, "-m", tool, *lengths, path, to], check=True)
-    return to
+@pytest.mark.parametrize(
+    ("operator", "x", "w", "remedy"),
+    [
+        ("", "int8", "int8", "uint8 for what is not a weight"),
+        ("", "uint8", "uint8", "int8 weights (weight_type=QuantType.QInt8)"),
+        ("", "uint8", "int8", None),
+        ("ConvInteger", "uint8", "int8", "uint8 weights (weight_type=QuantType.QUInt8)"),
+        ("ConvInteger", "uint8", "uint8", None),
+    ],
+)
+def test_products_of_types_that_are_slow_on_this_machine_are_named_and_other_types_are_not(
+    operator: str, x: str, w: str, remedy: str | None, tmp_path: Path
+) -> None:
+    onnx.save(_product(operator, x, w), tmp_path / "model.onnx")
+    [result] = measured([tmp_path / "model.onnx"], Options(runs=2))
+    found = [(each.kind, each.node, each.remedy) for each in result.findings]
+    [(times, _)] = OnnxSession(tmp_path).products([[operator, x, w]])
+    if remedy and times > 3:
+        assert ("slow_types", "product", remedy) in found
+    elif not remedy or times < 1.5:  # on another processor
+        assert "slow_types" not in {kind for kind, _, _ in found}
 
 
 @pytest.mark.parametrize("version", ["1.31.1", "1.32.0"])
@@ -124,9 +150,8 @@ def _operators_run(path: Path, disabled: list[str]) -> set[str]:
 
 
 ELSEWHERE = {
-    # Above: options of a session, and a tool of onnxruntime
+    # Above: options of a session
     "level extended or all",
-    "fixed lengths (python -m onnxruntime.tools.make_dynamic_shape_fixed)",
     obstacles.REWRITES["session"].text,
     # test_real_quantizers.py: it needs Quark's operators
     "QuantizeLinear and DequantizeLinear",

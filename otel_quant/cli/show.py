@@ -8,19 +8,11 @@ from pathlib import Path
 from typing import Final
 
 from otel_quant.cli import command as cmd
-from otel_quant.cli.stacks import STEP, print_stacks
 
 _MOST_STEPS: Final = 1000  # Steps of a run that are shown to people; programs get all
 
 
 def _run(options: argparse.Namespace) -> int:
-    if options.stacks:
-        if len(options.files) > 1 or options.by == "device":
-            raise cmd.UserError("--stacks: expected one recording, and no --by device", cmd.MISUSED)
-        print_stacks(options.files[0], options.step, options.by, options.format)
-        return 0
-    if options.step is not None:
-        raise cmd.UserError("--step: expected --stacks beside it", cmd.MISUSED)
     from otel_quant.views.show import devices, document
 
     names = chain.from_iterable(map(_nodes_in, options.files))
@@ -43,12 +35,10 @@ def _nodes_in(name: str) -> list[str]:
 COMMAND: Final = cmd.Command(
     brief="print the steps of a recording or a quark_profile.yaml",
     description="Prints the steps of recordings and profiles with their time, memory and disk I/O, and how a recording ended. Of the recordings of a job's nodes, or a folder that holds them: its ranks, which of them failed first, or kept the others waiting. Reads the folders and files of otel-quant and the files of Quark's own profiler; of killed runs, too, with their last reading. Exits with 1 if a file is empty or cannot be read.",
-    examples=("quark_profile.yaml --format csv", "runs/first --stacks --step Calibration"),
+    examples=("quark_profile.yaml --format csv", "runs/first --by device"),
     arguments=(
         cmd.option("files", nargs="+", metavar="PATH", help="a recording or a quark_profile.yaml"),
-        cmd.option("--stacks", action="store_true", help="the lines of code that took the time and the memory, as `otel-quant stacks` prints them"),
-        STEP,
-        cmd.option("--by", choices=("time", "memory", "device"), default="time", help="device: what steps used of each GPU; else what the lines of --stacks are sorted by (default: %(default)s)"),
+        cmd.option("--by", choices=("device",), help="what steps used of each GPU"),
         cmd.add_format,
     ),
     run=_run,

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Final, Literal
+from typing import Final
 
 from otel_quant.cli import command as cmd
 
-STEP: Final = cmd.option(
-    "--step", metavar="NAME", help="only lines of steps of this name, and of those within them"
-)
-
 
 def _run(options: argparse.Namespace) -> int:
-    print_stacks(options.recording, options.step, options.by, options.format)
-    return 0
-
-
-def print_stacks(path: str, step: str | None, by: Literal["time", "memory"], form: str) -> None:
-    """Prints the lines of a recording, of one step if it is named."""
     from otel_quant.recordings.model import steps_in
     from otel_quant.recordings.reader import by_line, of_step, stacks_in, unseen_in
     from otel_quant.views import stacks as views
     from otel_quant.views.document import Document
     from otel_quant.views.text import listed
 
+    path, step, by, form = options.recording, options.step, options.by, options.format
     recording = cmd.read_recording(path)
     found = [*stacks_in(recording), *unseen_in(recording)]
     if step is not None:
@@ -53,6 +44,7 @@ def print_stacks(path: str, step: str | None, by: Literal["time", "memory"], for
         title, over = views.answer(found, by), f"Python lines of {path}"
         shown = Document(made, title, over, sheet=lambda: views.table(by_line(found), by))
         cmd.print_document(shown, form)
+    return 0
 
 
 COMMAND: Final = cmd.Command(
@@ -61,7 +53,7 @@ COMMAND: Final = cmd.Command(
     examples=("runs/first", "runs/first --step Calibration --format speedscope > first.json"),
     arguments=(
         cmd.option("recording", metavar="RECORDING", help="the folder of a recording"),
-        STEP,
+        cmd.option("--step", metavar="NAME", help="only lines of steps of this name, and of those within them"),
         cmd.option("--by", choices=("time", "memory"), default="time", help="what lines are sorted by; memory: growth between two samples (default: %(default)s)"),
         lambda parser: cmd.add_format(parser, ("speedscope", "collapsed", "pprof"), "; speedscope and collapsed are for flame graphs in other tools"),
     ),

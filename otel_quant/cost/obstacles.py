@@ -51,7 +51,7 @@ REWRITES: Final = {kind: Remedy(text, kind) for kind, text in {
     "blocks": "weights in blocks of 16, 32, 64 ... along axis 0",
     "matmul_add": "a Gemm with a bias of int32 in place of both or, of three dimensions, a bias of two in the Add",
     "islands": "QuantizeLinear and DequantizeLinear right behind it, as its only reader",
-    "leaky_relu": "QuantizeLinear and DequantizeLinear in front of the LeakyRelu, too",
+    "leaky_relu": "QuantizeLinear and DequantizeLinear also in front of the LeakyRelu",
     "bias": "an own bias of int32 with the scale of the products",
     "zero_point": "the lowest code as zero point behind the Relu or Clip",
     "unsigned": "uint8 for what is not a weight",

@@ -62,7 +62,6 @@ _FEWEST: Final = 5
 _FEWEST_POINTS: Final = 3
 _LEAST_GROWN: Final = 0.05  # Share of memory that has grown with samples, from which on it is told
 _MOST_POINTS: Final = 60  # Points of a step's progress from which its growth is taken
-_NEAR: Final = 0.2  # Share by which two sums of memory of one moment differ at most
 _SILENT: Final = 5.0
 """Seconds without a reading that are worth telling: there is one each second, on a busy machine two."""
 
@@ -108,12 +107,15 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
         recording=os.path.relpath(recording.path),
     )  # fmt: skip
     grown: dict[str, Any] = {f"memory_per_{unit}": growth}
+    has_freed = (
+        victim.run is not None and victim.run.end is not None
+    )  # what it held, by an exception
     plain = dataclasses.replace(
         plain, cause=cause.name, out_of_memory=cause.out_of_memory, evidence=cause.evidence,
         error=error, where=_where(victim, step),
         open_steps=tuple(each.name for each in victim.steps), memory=memory, memory_limit=limit,
         memory_limit_source=source, memory_per_second=leak, memory_of_others=seen.memory_of_others,
-        processes=_largest(victim, last, memory),
+        processes=last.processes if last is not None and not has_freed else (),
         advice=_advice(known, cause, situation, recording), **grown, **_left(recording, plain.time),
     )  # fmt: skip
     if victim.pid == seen.pid:
@@ -158,17 +160,6 @@ def _last_of(victim: causes.Victim, seen: Observation) -> LastSeen | None:
     if victim.pid is None:
         return max(seen.last_seen.values(), key=lambda last: last.memory, default=None)
     return seen.last_seen.get(victim.pid) or seen.last_seen.get(seen.pid)
-
-
-def _largest(
-    victim: causes.Victim, last: LastSeen | None, memory: int | None
-) -> tuple[tuple[str, int], ...]:
-    """Returns the largest processes when it happened; of another moment, after an exception has freed memory, none."""
-    if last is None:
-        return ()
-    total = sum(size for _, size in last.processes)
-    has_freed = victim.run is not None and victim.run.end is not None
-    return () if has_freed and abs(total - (memory or 0)) > _NEAR * total else last.processes
 
 
 def _process(victim: causes.Victim) -> str:

@@ -212,7 +212,7 @@ def _error(recording: model.Recording, subject: ShownProcess, is_below: bool) ->
     is_within = _is_within(recording)
     at = phrase("In {}, ", is_within and _where(recording, subject))
     killer = phrase("{}", ending.process_signal).replace("SIGTERM", "")  # a pool ends workers so
-    if is_within and (first is None or (killer and first.run is not run)):
+    if (is_within or killer) and (first is None or (killer and first.run is not run)):
         of = ending.process if run is None else process_name(recording, run)
         yield f"{at}{of} {phrase('was killed by {}', killer) or 'died'}."
         is_below, at = False, ""
@@ -241,7 +241,7 @@ def _dead_threads(recording: model.Recording) -> Iterator[str]:
     for run in recording.runs:
         text = str({**run.last_read, **run.attributes}.get(semconv.RUN_DEAD_THREAD, ""))
         if text and not any(f"{each.error}: {each.error_message}" in text for each in steps):
-            yield f"Thread {text}."
+            yield f"{text}." if text.startswith("Thread-") else f"Thread {text}."
 
 
 def _before(
@@ -282,7 +282,7 @@ def _failed(recording: model.Recording, run: model.RecordedRun) -> str:
     """Returns which run failed; empty for the program itself, whose name is in the line above."""
     is_own = recording.launcher is not None and run.parent_pid == recording.launcher
     is_single = len(recording.runs) == 1 and not has_exit_code(run.error)
-    is_single &= not is_worker(recording, run)
+    is_single &= run.state != "killed" and not is_worker(recording, run)
     if (is_own or is_single) and recording.state == "failed":
         return ""
     how = "was killed by" if run.state == "killed" else "failed with"
@@ -622,12 +622,7 @@ def ending_parts(recording: model.Recording) -> Iterator[Part]:
         return
     if failure is not None and failure.of.error_message is not None:
         ending = replace(ending, evidence=_beside(failure.of, ending.evidence or ""))
-        if ending.process_signal == "SIGTERM":  # a pool has ended it, because of the exception
-            ending = replace(ending, process=None)
-    if ending.process is not None and (run := _run_of_ending(recording)):
-        ending = replace(ending, process=process_name(recording, run))
-    died = [("process", _headline(ending))] if ending.process is not None else []
-    if rows := [*died, *ending_facts(ending)]:
+    if rows := [*ending_facts(ending)]:
         yield Facts(rows)
     if ending.advice:
         yield Section("What would help", (Lines(_advice(ending), is_list=True),))

@@ -103,8 +103,6 @@ def test_memory_growth_and_time_are_attributed_to_the_right_functions(
     # A sample may see the program between two steps as well.
     most, _ = max((each for each in stacks if each[0][0].endswith("Computing")), key=itemgetter(1))
     assert most[2].startswith("busy (")
-    of_step = ("--step", "Holding", "--by", "memory")
-    assert shown(launched, "show", "--stacks", *of_step) == shown(launched, "stacks", *of_step)
     text = "".join(path.read_text() for path in launched.recording.glob("stacks.*"))
     assert "s3cret" not in text
     assert "otel_quant/" not in text  # frames of ours are none of the program's

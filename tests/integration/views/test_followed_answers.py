@@ -77,6 +77,7 @@ def one_fails():
 
 def hang():
     with otel_quant.step("Calibration"):
+        open("begun", "x").close()
         threading.Event().wait()  # hangs here
 
 if __name__ == "__main__":
@@ -176,7 +177,11 @@ def test_the_last_answer_names_the_planted_cause_and_its_line(planted: Launched,
 
 @pytest.mark.slow
 def test_a_hang_is_named_with_its_line_and_what_it_waits_for(planted: Launched) -> None:
-    program = f"timeout -s INT 45 {sys.executable} program.py hang"
+    # However long the program takes to start, it hangs for 40 s.
+    program = (
+        f"{sys.executable} program.py hang & while [ ! -e begun ]; do sleep 1; done;"
+        " sleep 40; kill $!; wait $!"
+    )
     (answer,) = followed(planted, [*launcher("--quiet", "--brief"), "sh", "-c", program])
     assert [
         text for text in ("no progress for", line_of("hangs here")) if text not in words_of(answer)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import queue
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -237,6 +239,30 @@ def test_time_and_memory_are_those_just_before_a_sample(monkeypatch: pytest.Monk
         assert total_of(of.values()).grown == 0
         sampled(sampler, steps, 50)
         assert sum(grown(sampler).values()) == 40 * MB
+
+
+@linux
+def test_no_sample_keeps_what_a_function_had_until_the_next_garbage_collection() -> None:
+    class Kept:
+        pass
+
+    def hold(over: threading.Event) -> None:
+        kept.append(weakref.ref(it := Kept()))
+        while not over.is_set():
+            sum(range(1000))
+        assert it is not None
+
+    kept: list[weakref.ref[Kept]] = []
+    gc.disable()
+    try:
+        with threads(hold) as (running,):
+            sampler, steps = StackSampler(names_paths=True), steps_in(running)
+            for _ in range(2):
+                sampler.look_ahead()
+                sampled(sampler, steps, 10)
+        assert kept[0]() is None
+    finally:
+        gc.enable()
 
 
 @linux

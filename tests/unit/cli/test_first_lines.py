@@ -125,13 +125,11 @@ def together(made: RecordedFolder) -> None:
             "1.00 of 1.80 s passed before the first step.",
             "Memory of all processes peaked at 300 MB in Shard, 1.50 s after the start.",
             "2 steps in 2 processes took 800 ms of 1.80 s, most of it Shard: 700 ms in one process, 38.9 % of the run.",
-            "worker 12 was killed by SIGKILL; the program ended with exit code 1",
         ], ["(before the first step)", "Shard", "Shard"]),
         (killed_within, [
             "x.py failed with exit code 1 after 1.80 s.", "worker 12 was killed by SIGKILL.",
             "Calibration raised EOFError: raised at read (x.py:3).",
             "Calibration took 1.60 s of 1.80 s.",
-            "worker 12 was killed by SIGKILL; the program ended with exit code 1",
         ], ["Calibration", "(after the last step)"]),
         (together, [
             "x.py finished in 2.00 s.",

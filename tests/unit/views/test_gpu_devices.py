@@ -79,11 +79,6 @@ def test_what_steps_used_of_each_gpu_is_a_table_of_show_and_of_the_report(
         "Calibration,0,Fake,20000000000,0.25,0.9,612.4,5000.5",
         "Calibration,1,Fake,70000000000,0.875,0.9,612.4,5001.5",
     ]  # fmt: skip
-    refused = command("show", tmp_path / "r", "--stacks", "--by", "device")
-    assert (refused.code, refused.err) == (
-        2,
-        "otel-quant: --stacks: expected one recording, and no --by device\n",
-    )
     page = "".join(written(document(found), "markdown"))
     assert "| Calibration | 1 | Fake | 70.00 | 87.5 | 90.0 | 612 | 5,002 |" in page
     without = recorded(tmp_path / "none", gpus=0)

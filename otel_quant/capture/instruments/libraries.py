@@ -52,15 +52,6 @@ def collect(function: Function, hook: Hook, library: Library) -> Function:
     return wrapper
 
 
-_READ: Final[WeakKeyDictionary[Any, Mapping[str, AttributeValue]]] = WeakKeyDictionary()
-"""The file of a calibrator's model, which it does not keep."""
-
-
-def note_model(call: Mapping[str, Any], result: object) -> None:
-    """Notes the file of the model that a calibrator is made for."""
-    _READ[result] = steps.attributes_of({"model": call["model"]})
-
-
 def compute(function: Function, hook: Hook, library: Library) -> Function:
     """The end of that step, or a step **{step}** of its own."""
     name = qualified_name(function)
@@ -98,9 +89,7 @@ def _calibrating(
         activation = Activation(None)
         with FAULTS.kept_in(OPENING_A_STEP):
             if not steps.is_reported_already(ProfileStep.CALIBRATION, library):
-                method = _method_of(calibrator, library)
-                read = _READ.get(calibrator, {}) if operation is None else {}
-                known = {**read, semconv.CALIBRATION_METHOD: method}
+                known = {semconv.CALIBRATION_METHOD: _method_of(calibrator, library)}
                 kind = ProfileStep.CALIBRATION
                 step = steps.open_library_step(kind, library, known, function=function)
                 activation = Activation(step)
@@ -619,22 +608,16 @@ def saving(function: Function, hook: Hook, library: Library) -> Function:
         with FAULTS.kept_in(f"hook {hook.target}"):
             given = vars(model).get("save_pretrained")
             if given is not None and given is not before:
-                name = qualified_name(given)
-                step = steps.as_library_step(given, saved, library, name)
-                model.save_pretrained = _of_model(step, model, library)
+                save = steps.as_library_step(given, saved, library, qualified_name(given))
+
+                @wraps(save)
+                def described_save(*args: Any, **kwargs: Any) -> Any:
+                    known = steps.with_configuration({"model": model}, {}, "")
+                    with steps.operating(library.distribution, known):
+                        return save(*args, **kwargs)
+
+                model.save_pretrained = described_save
         return result
-
-    return wrapper
-
-
-def _of_model(function: Function, model: Any, library: Library) -> Function:
-    """Describes each call of a function by the configuration of a model."""
-
-    @wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        known = steps.with_configuration({"model": model}, {}, "")
-        with steps.operating(library.distribution, known):
-            return function(*args, **kwargs)
 
     return wrapper
 

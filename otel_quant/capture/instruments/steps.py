@@ -92,11 +92,10 @@ def _within(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValu
 
 @contextmanager
 def operating(
-    owner: str, attributes: Mapping[str, AttributeValue], *, costs_models: bool = False,
-    asked: Collection[str] = (),
-) -> Iterator[Operation]:  # fmt: skip
+    owner: str, attributes: Mapping[str, AttributeValue], *, costs_models: bool = False
+) -> Iterator[Operation]:
     """Marks a block as an operation."""
-    operation = Operation(owner, _within(attributes), costs_models, asked=asked)
+    operation = Operation(owner, _within(attributes), costs_models)
     token = _AROUND.set((*_AROUND.get(), operation))
     RUNTIME.operations.append(operation)
     try:
@@ -505,9 +504,8 @@ def _as_operation(function: Function, hook: Hook, library: Library) -> Function:
             if not (hook.config or attributes.keys() & configuration.OF_MODEL):
                 attributes = with_configuration(bound, attributes, hook.step)
         costs = find is not None
-        with operating(
-            library.distribution, attributes, costs_models=costs, asked=_shown_later(hook)
-        ) as operation:
+        with operating(library.distribution, attributes, costs_models=costs) as operation:
+            operation.asked = _shown_later(hook)
             with _failed_step_of(hook.target, library):
                 result = function(*args, **kwargs)
             if hook.wrapper == hooks.ENTRY_POINT:

@@ -1,7 +1,7 @@
 """What bounds a step: a table of verdicts, each with the evidence that it needs.
 
 The evidence is where the step's thread was (:mod:`otel_quant.diagnosis.stack_trees`) and the step's own figures. A
-verdict is given where one thing takes most of the time; else the verdict is that nothing stands out.
+verdict is given where one thing takes most of the time; else no cause is known, and the line with the most time is told.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ def bound_of(evidence: Evidence) -> Bound | None:
     for verdict in VERDICTS:
         if found := verdict.find(evidence):
             return Bound(verdict.name, found)
-    return Bound(NOTHING_STANDS_OUT, f"at most {evidence.line}")
+    return Bound(NOTHING_STANDS_OUT, evidence.line)
 
 
 def _at(line: str) -> str:
@@ -480,7 +480,7 @@ VERDICTS: Final = (
 
 PROBABLY: Final = "probably "
 _PROBABLY: Final = {"known": "", "probable": PROBABLY}
-_WORDS: Final = {NOTHING_STANDS_OUT: "nothing stands out"} | {
+_WORDS: Final = {NOTHING_STANDS_OUT: "no known cause"} | {
     each.name: f"{_PROBABLY[each.certainty]}bound by {each.words}" for each in VERDICTS
 }
 _REMEDIES: Final = {each.name: each.remedy for each in VERDICTS}

@@ -227,6 +227,18 @@ class StackSampler:
             self._in_line[thread] = found
         self._blocked.clear()
 
+    def has_run(self) -> bool:
+        """Returns whether a thread with a step may have run since the last sample, without giving the GIL away."""
+        _, pread = within_and_pread()
+        try:
+            return pread is None or any(
+                int(read_kept(self._schedstats[each], pread=pread).split()[0])
+                != self._threads[each][0]
+                for each in self._with_step
+            )
+        except (KeyError, OSError, ValueError):
+            return True
+
     def has_moved(self) -> bool:
         """Returns whether memory has risen or fallen since the last sample, without giving the GIL away."""
         _, pread = within_and_pread()

@@ -52,11 +52,6 @@ class OnnxEvidence:
     slower: Mapping[tuple[str, ...], tuple[float, str]] = field(default_factory=dict)
     is_told: bool = False  # Whether its session has arguments of a file beside it
 
-    @property
-    def of_cpu(self) -> Sequence[Placed]:
-        """The kernels of onnxruntime's own provider for CPUs."""
-        return [kernel for kernel in self.kernels if kernel.ran.provider == CPU]
-
     def of(self, op_types: Collection[str]) -> Sequence[Placed]:
         """Returns the kernels of some operators."""
         return [kernel for kernel in self.kernels if kernel.ran.op_type in op_types]
@@ -532,7 +527,8 @@ def _scalar(evidence: OnnxEvidence) -> Iterator[Found]:
 def _slow_types(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields products of types for which this machine has slower kernels, by a trial; of uint8 by their weights' type."""
     for kind, (times, best) in evidence.slower.items():
-        known = [it for it in evidence.of_cpu if it.ran.multiplies == kind]
+        on_cpu = (it for it in evidence.kernels if it.ran.provider == CPU)
+        known = [it for it in on_cpu if it.ran.multiplies == kind]
         remedy = obstacles.REWRITES["unsigned"].text
         if kind[1] == "uint8":
             known = [it for it in known if _holds(evidence.file.weights(it.nodes), kind[2])]

@@ -25,6 +25,9 @@ _OF_CHILDREN: Final = frozenset({
 })  # fmt: skip
 """Exceptions that report the failure of a child process."""
 
+_OF_SPAWN: Final = "torch.multiprocessing.spawn.ProcessRaisedException"
+"""The same with the child's traceback, which is cut before what the child has raised where it is long."""
+
 _OF_COMMAND: Final = "subprocess.CalledProcessError"
 """The same of the child whose command is in the message."""
 
@@ -146,12 +149,23 @@ def _led_to(failure: Failure | None, recording: Recording, code: str | None) -> 
     if has_exit_code(error) or error == "SystemExit" != failure.run.error:  # else a text tells why
         error = failure.run.error or code
     else:  # a pool passes on what a worker has raised, others quote it
-        same = [_failure(run, partial(_is_passed_on, error, message or "")) for run in runs]
-        yield from (each for each in same if each.steps and each.time < failure.time)
+        same = _with_what_is_passed_on(runs, error, message or "")
+        yield from (each for each in same if each.time < failure.time)
     for each in found:
         late = _SEEN_LATE if each.run.end is None and not each.steps else 0.0
         if each.time - late < failure.time and _has_led(each, every, error, message or ""):
             yield each
+
+
+def _with_what_is_passed_on(
+    runs: Sequence[RecordedRun], error: str | None, message: str
+) -> list[Failure]:
+    """Returns the failures of steps by an exception that a pool has passed on."""
+    found = [_failure(run, partial(_is_passed_on, error, message)) for run in runs]
+    if error == _OF_SPAWN and message.endswith("…"):
+        failed = [run for run in runs if run.error]
+        found += [_failure(run, lambda step: not is_unfinished(step)) for run in failed]
+    return [each for each in found if each.steps]
 
 
 def _is_passed_on(error: str | None, message: str, step: RecordedStep) -> bool:

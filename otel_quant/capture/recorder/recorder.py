@@ -390,11 +390,10 @@ class Recorder:
     def _sample(self) -> None:
         if self._stacks is not None:
             self._stacks.look_at_gil()
-            if (
-                not self._stacks.has_moved()
-            ):  # else the line that has moved memory would be left meanwhile
-                self._sampler.see_anywhere()
-            self._stacks.look_ahead()
+            if self._stacks.has_run():
+                if not self._stacks.has_moved():  # else it would leave the line that did that
+                    self._sampler.see_anywhere()
+                self._stacks.look_ahead()
         is_due = self._ongoing.is_due()
         reading = self._folded(self._probes.sample(totals=is_due))
         with self._lock:

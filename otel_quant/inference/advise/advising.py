@@ -187,12 +187,14 @@ class _Advising:
         disabled = tuple(forecast.options.disabled)
         is_beyond = self._part(forecast) > 1
         why = "the budget is not met: no list that was measured comes closer" * is_beyond
-        if wanted.target == "latency" and self._slower(forecast) >= 1:
-            why = why or "it is no faster"
+        # Less is no difference between two processes
+        is_slower = wanted.target == "latency" and self._slower(forecast) * _ABOUT >= 1
+        why = why or "it is not told apart as faster" * is_slower
+        lines = () if is_slower and self._limit is None else self._option(names, disabled)
         return replace(
             result,
             disabled_optimizers=disabled,
-            option=tuple(self._option(names, disabled)),
+            option=tuple(lines),
             measured=files_result(models, options, load),
             why=why,
         )

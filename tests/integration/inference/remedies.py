@@ -63,6 +63,12 @@ def _behind_a_relu() -> Builder:
     return graph
 
 
+def _before_a_leaky_relu() -> Builder:
+    graph = Builder([1, 16, 16, 16])
+    graph.output(graph.quantized(graph.node("LeakyRelu", [_conv(graph)], "leaky", alpha=0.2)))
+    return graph
+
+
 def _normed() -> Builder:
     graph = Builder([1, 16, 16, 16])
     sizes = ("gamma", 1.5), ("beta", -1.0), ("mean", 0.5), ("var", 2.0)
@@ -161,6 +167,7 @@ REMEDIES: Final = [
     _of_rewrite("bias", lambda: built(Form("Gemm", bias="int8"))),
     _of_rewrite("bias", lambda: _bias(0.005).model()),
     _of_rewrite("zero_point", lambda: _behind_a_relu().model()),
+    _of_rewrite("leaky_relu", lambda: _before_a_leaky_relu().model()),
     _of_rewrite("batch_norm", lambda: _normed().model()),
     _of_rewrite("matmul_add", lambda: built(Form("MatMul", y="float", then="Add"))),
     _of_rewrite("constants", lambda: _bias(is_reshaped=True).model()),

@@ -155,6 +155,13 @@ def test_what_cannot_be_advised_on_is_one_line(
 
 
 @pytest.mark.slow
+def test_an_option_that_makes_it_no_faster_is_not_there_to_be_pasted(folder: Path) -> None:
+    files = (folder / "float.onnx", folder / "int8.onnx")
+    found = otel_quant.advise(*files, target="latency", seconds=0.3)
+    is_of_use = bool(found.left) and found.why != "it is not told apart as faster"
+    assert bool(found.option) is is_of_use
+
+
 def test_from_python(folder: Path) -> None:
     paths = (folder / "float.onnx", folder / "int8.onnx")
     result = otel_quant.advise(*paths, target="size", budget="sqnr>=+3dB", seconds=0.3)

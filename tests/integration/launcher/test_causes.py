@@ -56,9 +56,13 @@ def mapped():
         while True:
             memory.write(bytes(4096))
 
-def filled():
-    while not os.path.exists("recorded/manifest.json") or not os.path.getsize("recorded/manifest.json"):
+def wait_for_the_launcher():
+    manifest = os.environ["OTEL_QUANT_RECORD"] + "/manifest.json"
+    while not os.path.exists(manifest) or not os.path.getsize(manifest):
         time.sleep(0.01)  # the launcher makes it beside the program's start
+
+def filled():
+    wait_for_the_launcher()
     try:
         file()
     except OSError:
@@ -68,6 +72,7 @@ def filled():
             pass
 
 def removed():
+    wait_for_the_launcher()
     shutil.rmtree(os.environ["OTEL_QUANT_RECORD"])
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -83,6 +83,15 @@ FAILED: dict[str, tuple[list[RecordedRun], int, tuple[int, list[int]] | None]] =
         ],
         1, (7, [0]),
     ),
+    "an exception that quotes a worker's, cut before that": (
+        [
+            run(OWN, "torch.multiprocessing.spawn.ProcessRaisedException", 9.0, "-- Process 1 terminated: Traceback …"),
+            run(5, None, 8.0, None, step("KeyError", 2.0, "survived")),
+            run(6, "exit code 1", 8.5, None, step("RuntimeError", 6.0, "[gloo/pair.cc:561] Connection closed by peer")),
+            run(7, "exit code 1", 8.5, None, step("ValueError", 7.0, "bad shard")),
+        ],
+        1, (7, [0]),
+    ),
     "an exception that quotes one of no step": (
         [run(OWN, "torch.multiprocessing.spawn.ProcessRaisedException", 9.0, "-- Process 1 terminated: ValueError: bad"), run(7, "exit code 1", 8.5)],
         1, (OWN, []),

@@ -172,7 +172,9 @@ _TYPES_IN_NAME: Final = re.compile(
     r"(?:((?:U?Int|Float|MXFP|NVFP)\d+)(?:Dynamic|Static)Activation)?(?:((?:U?Int|Float|MXFP|NVFP)\d+)|Intx)?Weight"
 )
 _LIBRARIES: Final = frozenset({*PACKAGES, "quanto", "compressed-tensors"})
-_GRANULARITIES: Final = re.compile(r"(tensor|channel|group|block|row|token|axis)(?:wise_(\d+))?")
+_GRANULARITIES: Final = re.compile(
+    r"(grouped_channel|tensor|channel|group|block|row|token|axis)(?:wise_(\d+))?"
+)
 _KINDS: Final = {"INT": "int", "FLOAT": "float"}  # As AI Edge Quantizer writes kinds of numbers
 _WIDTH: Final = re.compile(r"q?(?:u?int|b?float|fp|nf|mxfp|nvfp)_?(\d+)[^,]*", re.IGNORECASE)
 
@@ -407,7 +409,7 @@ def completed(attributes: dict[str, AttributeValue]) -> dict[str, AttributeValue
         elif name in ("int", "float"):  # no type without its bits
             del attributes[kind]
     per_channel = attributes.get(semconv.PER_CHANNEL)
-    if attributes.get(semconv.GRANULARITY) in ("tensor", "channel", "row"):
+    if attributes.get(semconv.GRANULARITY, "group") not in ("group", "block"):
         attributes.pop(semconv.BLOCK_SIZE, None)  # a default
     if semconv.BLOCK_SIZE in attributes:
         attributes.setdefault(semconv.GRANULARITY, "group")

@@ -39,6 +39,16 @@ def test_weights_are_quantized_in_steps(program: Program, otlp: OtlpReceiver) ->
             [step((name, of_model + "palettize_weights"), {**table, **config, semconv.BITS: 4})],
         ),
         (
+            "a table for 16 channels",
+            {},
+            [
+                step(
+                    (name, of_model + "palettize_weights"),
+                    {**config, semconv.GRANULARITY: "grouped_channel", semconv.BITS: 4},
+                )
+            ],
+        ),
+        (
             "torch",
             {},
             [

@@ -55,7 +55,9 @@ def note_layers(model: torch.nn.Module, way: str) -> None:
 def _in_table(shape: tuple[int, ...]) -> Weights:
     *tables, entries, _ = shape
     bits = (entries - 1).bit_length()
-    return Weights(f"uint{bits}", bits, "tensor" if set(tables) == {1} else "channel", None, None)
+    return Weights(
+        f"uint{bits}", bits, "tensor" if set(tables) == {1} else "grouped_channel", None, None
+    )
 
 
 def main() -> None:
@@ -76,6 +78,16 @@ def main() -> None:
         palette = cto.OpPalettizerConfig(mode="kmeans", nbits=4, weight_threshold=0)
         made = cto.palettize_weights(float_model, cto.OptimizationConfig(global_config=palette))
     note_program(made, "palettized")
+    with otel_quant.step("a table for 16 channels"):
+        palette = cto.OpPalettizerConfig(
+            mode="uniform",
+            nbits=4,
+            granularity="per_grouped_channel",
+            group_size=16,
+            weight_threshold=0,
+        )
+        made = cto.palettize_weights(float_model, cto.OptimizationConfig(global_config=palette))
+    note_program(made, "a table for 16 channels")
     with otel_quant.step("torch"):
         config = {
             "global_config": {"weight_dtype": "int4", "granularity": "per_block", "block_size": 32}

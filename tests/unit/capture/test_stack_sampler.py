@@ -224,6 +224,7 @@ def test_memory_of_a_thread_with_a_step_that_runs_is_its_own() -> None:
 
 
 @linux
+@pytest.mark.usefixtures("threads_of_program")
 def test_time_and_memory_are_those_just_before_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     with threads(compute) as (running,):
         sampler, steps = StackSampler(names_paths=True), steps_in(running)
@@ -237,6 +238,7 @@ def test_time_and_memory_are_those_just_before_a_sample(monkeypatch: pytest.Monk
         of = {lines[-1]: node.own for lines, node in sampler.stacks.steps[0].walk()}
         assert of.pop(ahead).grown == 20 * MB
         assert total_of(of.values()).grown == 0
+        time.sleep(0.1)
         sampled(sampler, steps, 50)
         assert sum(grown(sampler).values()) == 40 * MB
 

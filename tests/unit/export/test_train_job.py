@@ -46,11 +46,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        seen = self.path, self.headers["Authorization"], json.loads(body)
+        # Before the answer, after which the sink goes on
+        self.server.requests.put((self.path, self.headers["Authorization"], json.loads(body)))
         self.send_response(self.server.status)
         self.send_header("Content-Length", "0")
         self.end_headers()
-        self.server.requests.put(seen)
 
     def log_message(self, *args: object) -> None:
         pass

@@ -175,11 +175,22 @@ def test_a_kill_at_any_moment_names_the_step_and_the_sample(
     assert total == 10_000
 
 
+def with_launcher(dies: str) -> str:
+    """Returns a program that ends its launcher, once that has begun its recording, and then dies in a step."""
+    return f"""
+import os, time, otel_quant
+while not os.path.exists("made/manifest.json"):
+    time.sleep(0.01)
+with otel_quant.step("Calibration"):
+    os.kill(os.getppid(), 9)
+    {dies}
+"""
+
+
 def test_a_recording_of_which_nobody_is_left_says_that_the_launcher_was_killed_too(
     launched: Launched,
 ) -> None:
-    kills = "os.kill(os.getppid(), 9); os.kill(os.getpid(), 9)"
-    program = f"import os, otel_quant\nwith otel_quant.step('Calibration'): {kills}"
+    program = with_launcher("os.kill(os.getpid(), 9)")
     launched.run(["python", "-c", program], "--out", "made")
     (first, *_) = launched.otel_quant("show", "made").stdout.splitlines()
     assert re.fullmatch(
@@ -193,8 +204,7 @@ def test_the_kernels_counter_shows_that_memory_was_full_where_the_launcher_was_k
     launched: Launched, group: ControlGroup
 ) -> None:
     group.limit(200 * MB)
-    kills = "os.kill(os.getppid(), 9); x = bytearray(400_000_000)"
-    program = f"import os, otel_quant\nwith otel_quant.step('Calibration'): {kills}"
+    program = with_launcher("x = bytearray(400_000_000)")
     run_within(group, launched, ["python", "-c", program], "--out", "made")
     (first, *_) = launched.otel_quant("show", "made").stdout.splitlines()
     assert first.endswith(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,9 +73,14 @@ def test_each_checkpoint_that_was_written_is_audited(torch_run: QuarkRun) -> Non
     }
 
 
-def test_what_is_said_of_weights_is_what_the_written_checkpoints_have(torch_run: QuarkRun) -> None:
+def test_what_is_said_of_weights_is_what_the_written_checkpoints_have(
+    torch_run: QuarkRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # To import torch takes seconds.
     from safetensors.torch import load_file
+
+    # It is read by scripts too, which have its folder on their path.
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "libraries/programs")
 
     from tests.integration.libraries.programs.written import weights_of
 

@@ -40,8 +40,8 @@ library, a warning at the end names the function. Start the program with `otel-q
 Configuration: the types, bits and block size of a step are those of all parts of the model; where parts differ, types are
 listed ("int4, int8"), and `quant.parts.bits` and `quant.parts.block_size` take the place of one number. Of ONNX models that
 onnxruntime, NNCF and Model Optimizer write they are read from the nodes and tensors, with the number of quantized weights
-(`quant.weight.count`), so a
-calibration before that has only what is known of activations. What was configured of a model is on all steps that work on it later.
+(`quant.weight.count`); a calibration before that has only what is known of activations. What was configured of a model is
+on all steps that work on it later.
 
 Functions that a program calls for one layer after another, outside of a step, are one step with that many layers: it ends
 with the last call, when another step begins, its thread ends or 5 s pass without one.

@@ -45,7 +45,10 @@ def read_kept(
     may_be_empty: bool = False,
     pread: Callable[[int, int, int], bytes] = _pread,
 ) -> bytes:
-    """Reads a kernel file of at most 16 kB, and keeps it open for the next reading."""
+    """Reads a kernel file of at most 16 kB, and keeps it open for the next reading.
+
+    `pread` is what is done with the descriptor: another way to read, or to write.
+    """
     descriptor = _OPEN.get(path)
     if descriptor is not None:
         try:

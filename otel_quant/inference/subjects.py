@@ -426,16 +426,10 @@ class OnnxModel(InProcess):
         slowest = sorted((each.ran for each in kernels), key=lambda each: -each.micros)
         ran = Ran(len(profile.runs), profile.run_micros, tuple(slowest))
         seen = self._look_at_layers()
-        pairs = sorted(
-            {each.ran.multiplies for each in kernels if each.ran.provider == CPU} - _USUAL
-        )
-        slower = dict(
-            zip(
-                pairs,
-                self.ask("trying products", "products", kinds=pairs) if pairs else (),
-                strict=True,
-            )
-        )
+        kinds = {each.ran.multiplies for each in kernels if each.ran.provider == CPU}
+        pairs = sorted(kinds - _USUAL)
+        tried = self.ask("trying products", "products", kinds=pairs) if pairs else ()
+        slower = dict(zip(pairs, tried, strict=True))
         below = self._below() if any(each.ran.provider == _OPENVINO for each in kernels) else ()
         if compiles:
             first, again = map(duration_text, (self.compile, found["made"]))

@@ -146,7 +146,8 @@ def _led_to(failure: Failure | None, recording: Recording, code: str | None) -> 
     runs = [run for run in recording.runs if _is_below(run, failure, recording)]
     error, message = failure.of.error, failure.of.error_message
     found = [each for each in every if each.run in runs]
-    if has_exit_code(error) or error == "SystemExit" != failure.run.error:  # else a text tells why
+    is_silent = error == "SystemExit" and failure.run.error != "SystemExit"  # no text tells why
+    if has_exit_code(error) or is_silent:
         error = failure.run.error or code
     else:  # a pool passes on what a worker has raised, others quote it
         same = _with_what_is_passed_on(runs, error, message or "")

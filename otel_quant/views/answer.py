@@ -211,10 +211,10 @@ def _error(recording: model.Recording, subject: ShownProcess, is_below: bool) ->
     ending, run = _ending_of(recording), _run_of_ending(recording)
     is_within = _is_within(recording)
     at = phrase("In {}, ", is_within and _where(recording, subject))
-    killer = phrase("{}", ending.process_signal).replace("SIGTERM", "")  # a pool ends workers so
-    if (is_within or killer) and (first is None or (killer and first.run is not run)):
+    is_killed = ending.process_signal not in (None, "SIGTERM")  # by which a pool ends its workers
+    if (is_within or is_killed) and (first is None or (is_killed and first.run is not run)):
         of = ending.process if run is None else process_name(recording, run)
-        yield f"{at}{of} {phrase('was killed by {}', killer) or 'died'}."
+        yield f"{at}{of} {f'was killed by {ending.process_signal}' if is_killed else 'died'}."
         is_below, at = False, ""
     if first is not None:
         step = [] if is_below else first.steps[-1:]

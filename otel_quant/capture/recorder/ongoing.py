@@ -63,8 +63,8 @@ class OpenStep:
     closed: bool = False  # Whether its end has begun
     # Whether it ends when what contains it does, as nothing else may report its end
     ends_with_parent: bool = False
-    # Then the model whose forward passes it is made of, if it is: it fails by what these raise
-    model: Callable[[], object] = bool
+    # Then what returns the model whose forward passes it is made of: it fails by what these raise
+    model: Callable[[], object] | None = None
     # The reading after the last of the calls that it is made of, while it waits for another: it is its end if none comes
     between: Reading | None = None
     # What the library has computed of layers, as many as are recorded, and how many there were
@@ -84,9 +84,10 @@ class OpenStep:
 
     def own_failure(self, error: BaseException | None) -> BaseException | None:
         """Returns the failure of what contains it, if a forward pass of its model has raised that."""
-        frames = (
-            walk_tb(error.__traceback__) if error is not None and (model := self.model()) else ()
-        )
+        model = None if self.model is None else self.model()
+        if error is None or model is None:
+            return None
+        frames = walk_tb(error.__traceback__)
         return error if any(at.f_locals.get("self") is model for at, _ in frames) else None
 
     def enter(self) -> Entered:

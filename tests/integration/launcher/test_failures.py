@@ -182,7 +182,7 @@ def test_the_error_of_a_rank_stands_before_its_launchers(launched: Launched) -> 
         ["python", "-m", "torch.distributed.run", "--nproc-per-node", "2", "q.py"], "--out", "made"
     )
     shown = launched.otel_quant("show", "made").stdout
-    expected = "rank 1 failed with ModuleNotFoundError: No module named 'no_such_library'."
+    expected = "rank 1 failed with ModuleNotFoundError: No module named 'no_such_library', at <module> (q.py:5)."
     assert shown.splitlines()[1] == expected
 
 

@@ -5,17 +5,11 @@ from __future__ import annotations
 import asyncio
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.fixtures.checkpoints import tensors
 from tests.fixtures.commands import Commands
-
-if find_spec("mcp") is None:
-    pytest.skip("mcp is not installed", allow_module_level=True)
 
 
 async def answers(top: Path, calls: list[tuple[str, str]]) -> tuple[set[bool], list[Any]]:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 
-import pytest
+import onnx
 
+from tests.fixtures.onnx_builder import model_of_text
 from tests.fixtures.programs import run_script
-
-pytestmark = pytest.mark.skipif(
-    not (find_spec("onnxruntime") and find_spec("torch")), reason="needs onnxruntime and torch"
-)
 
 PROGRAM = """
 import json, sys
@@ -48,6 +44,8 @@ print(json.dumps([noted, result, seen, len(outputs), ObserverBase.__call__ is ow
 """
 
 
-def test_calls_are_as_they_were_and_a_class_has_its_own_again(tmp_path: Path, model: Path) -> None:
-    printed = json.loads(run_script(tmp_path, PROGRAM, str(model))[0])
+def test_calls_are_as_they_were_and_a_class_has_its_own_again(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> agraph (float[2, 3] x) => (float[2, 3] y) { y = Relu (x) }"""
+    onnx.save(model_of_text(text), tmp_path / "float.onnx")
+    printed = json.loads(run_script(tmp_path, PROGRAM, str(tmp_path / "float.onnx"))[0])
     assert printed == [True, "its own", [3, "x", "y"], 1, True]

@@ -529,3 +529,34 @@ def test_a_step_that_held_the_gil_until_it_was_killed_was_not_seen_since_its_sta
     """
     done = recorded(source, code=-signal.SIGKILL)
     assert re.search(r"in Outer, not seen for 5\.\d+ s\.", done.stderr), done.stderr
+
+
+IN_TURNS = """
+import hashlib, time
+import otel_quant
+
+DATA = bytes(60_000)
+
+def computes():
+    total = 0
+    for each in range(60_000):
+        total += each
+
+def hashes():
+    hashlib.sha256(DATA)  # which gives the GIL away, for a tenth of the time
+
+with otel_quant.step("In turns"):
+    until = time.thread_time() + 2
+    while time.thread_time() < until:
+        computes()
+        hashes()
+"""
+
+
+def test_a_program_is_seen_where_it_is_not_where_it_gives_the_gil_away(launched: Launched) -> None:
+    (launched.folder / "q.py").write_text(IN_TURNS)
+    launched.run(["python", "q.py"], "--out", "made")
+    seen = {
+        each.call.function: each.seen.time for each in stacks_in(read(launched.folder / "made"))
+    }
+    assert seen.get("computes", 0) > seen.get("hashes", 0)

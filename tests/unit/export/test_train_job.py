@@ -20,6 +20,7 @@ from otel_quant.export import train_job
 from otel_quant.export.train_job import TrainJobSink
 from otel_quant.schema.events import Event
 from otel_quant.schema.readings import Count, Counts, Forecast, RunInfo, StepInfo, StepProgress
+from tests.fixtures.programs import run_script
 
 PATH = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/n/trainjobs/j/status"
 RUN = RunInfo("r", 1)
@@ -142,3 +143,31 @@ def test_a_server_that_refuses_is_asked_again_and_warned_of_once(
     assert [each.getMessage() for each in caplog.records] == [
         "TrainJob failed and is skipped; the program goes on without it: OSError: HTTP 403 Forbidden"
     ]
+
+
+PROGRAM = """
+import time
+import otel_quant
+from otel_quant.capture.runtime import RUNTIME
+
+with otel_quant.step("Calibration"):
+    step = RUNTIME.current_step()
+    step.recorder.expect(step, "sample", 1)
+    step.recorder.count(step, "sample")
+    time.sleep(2.5)  # sinks get a reading each second
+"""
+
+
+@pytest.mark.parametrize(("rank", "percents"), [("0", [100]), ("1", [])])
+def test_the_first_rank_of_a_pod_reports(
+    trainer: Trainer, tmp_path: Path, rank: str, percents: list[int]
+) -> None:
+    (tmp_path / "token").write_text("of-the-pod")
+    run_script(
+        tmp_path, PROGRAM, RANK=rank, WORLD_SIZE="2", LOCAL_RANK=rank, OTEL_QUANT_RECORD="made",
+        KUBEFLOW_TRAINER_SERVER_URL=f"https://127.0.0.1:{trainer.server_port}{PATH}",
+        KUBEFLOW_TRAINER_SERVER_CA_CERT=str(trainer.certificate),
+        KUBEFLOW_TRAINER_SERVER_TOKEN=str(tmp_path / "token"),
+    )  # fmt: skip
+    sent = [trainer.requests.get_nowait()[2] for _ in range(trainer.requests.qsize())]
+    assert [each["trainerStatus"]["progressPercentage"] for each in sent] == percents

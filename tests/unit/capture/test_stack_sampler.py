@@ -6,6 +6,7 @@ import gc
 import hashlib
 import os
 import queue
+import select
 import sys
 import threading
 import time
@@ -27,7 +28,7 @@ from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.recorder.peaks import PeakTracker
 from otel_quant.capture.recorder.sinks import Sinks
 from otel_quant.capture.stack_sampler import StackSampler
-from otel_quant.diagnosis.spots import LOCK, PIPE, SLEEP
+from otel_quant.diagnosis.spots import LOCK, NETWORK, PIPE, SLEEP
 from otel_quant.schema.code_lines import OUTSIDE, RECORDER, Place, total_of
 from otel_quant.schema.readings import MemoryReading, Reading, RunInfo, StepInfo
 
@@ -120,6 +121,11 @@ def read_a_pipe(over: threading.Event) -> None:
     os.read(reading, 1)
     os.close(reading)
     os.close(writing)
+
+
+def wait_for_any(over: threading.Event) -> None:
+    while not over.is_set():
+        select.select([], [], [], 0.2)
 
 
 def acquire(over: threading.Event) -> None:
@@ -351,6 +357,19 @@ def test_what_a_blocked_thread_waits_for_is_asked_of_linux_and_of_the_code(
         sampled(sampler, steps_in(waiting), 10, 10, 10)
         waits = sampler._beside[0].waits
         assert max(waits, key=waits.__getitem__) == what
+
+
+@linux
+@pytest.mark.parametrize("has_connection", [False, True])
+def test_a_wait_in_select_is_the_networks_only_in_a_process_with_a_connection(
+    monkeypatch: pytest.MonkeyPatch, has_connection: bool
+) -> None:
+    name = "otel_quant.capture.stack_sampler.has_connection"
+    monkeypatch.setattr(name, lambda: has_connection)
+    with threads(wait_for_any) as (waiting,):
+        sampler = StackSampler(names_paths=True)
+        sampled(sampler, steps_in(waiting), 10, 10, 10)
+        assert (NETWORK in sampler._beside[0].waits) == has_connection
 
 
 @linux

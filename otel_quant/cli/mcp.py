@@ -44,7 +44,7 @@ def _tool(name: str, top: Path, error: type[Exception]) -> Callable[[list[str]],
         found = [(top / path).resolve() for path in paths]
         for path in found:
             if not path.is_relative_to(top):
-                raise error(f"{path}: is outside of {top}")
+                raise error(f"{path}: is outside of {top}; expected a path below it")
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "otel_quant", name, "--brief", *map(str, found)),
             stdin=asyncio.subprocess.DEVNULL,

@@ -44,5 +44,6 @@ def test_an_agent_gets_the_brief_answer_of_what_is_below_the_folder_alone(
     assert "as configured" in expected
     for each in outside:
         assert each.is_error
-        assert f"{tmp_path / 'elsewhere'}: is outside of {top}" in each.content[0].text
+        expected = f"{tmp_path / 'elsewhere'}: is outside of {top}; expected a path below it"
+        assert expected in each.content[0].text
     assert "cannot be opened" in strange.content[0].text

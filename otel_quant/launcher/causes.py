@@ -260,8 +260,10 @@ def _file_size(known: Known) -> Cause | None:
 
 
 def _address_space(known: Known) -> Cause | None:
-    most = known.use.address_space or 0
-    share = known.use.addresses / (most or math.inf)
+    most, run = known.use.address_space or 0, known.victim.run
+    # The launcher may not have looked since the process took the last of them.
+    told = run.attributes.get(semconv.ADDRESS_SPACE_PEAK, 0) if run is not None else 0
+    share = max(known.use.addresses, told) / (most or math.inf)
     is_near = share >= _NEAR
     # C++ code aborts when it gets no memory.
     is_short = known.shortage == "host" or (is_near and known.victim.signal == "SIGABRT")

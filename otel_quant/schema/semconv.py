@@ -186,6 +186,7 @@ CPU_MODEL: Final = _attribute("host.cpu.model.name", "string", "", "Name of the 
 CPU_COUNT: Final = _attribute("quant.host.cpu_count", "int", "{cpu}", "Processors of the machine.", ("run",), "96")
 CPU_LIMIT: Final = _attribute("quant.host.cpu_limit", "double", "{cpu}", "Processors that the process may use: the fewer of those that it is bound to and the quota of the control group.", ("run",), "8")
 ADDRESS_SPACE_LIMIT: Final = _attribute("quant.host.address_space_limit", "int", "By", "Limit of the process's addresses (`RLIMIT_AS`), where there is one.", ("run",), "34359738368")
+ADDRESS_SPACE_PEAK: Final = _attribute("quant.host.address_space_peak", "int", "By", "The most addresses that the process has had, where they are limited (Linux).", ("run",), "34351349760")
 FILE_SIZE_LIMIT: Final = _attribute("quant.host.file_size_limit", "int", "By", "Limit of the size of a file (`RLIMIT_FSIZE`), where there is one.", ("run",), "10737418240")
 OTEL_QUANT_VERSION: Final = _attribute("quant.otel_quant.version", "string", "", "Version of otel-quant.", ("run",), "1.0.0")
 LIBRARIES: Final = _attribute("quant.libraries", "string[]", "", "Libraries for quantization, their runtimes and OpenTelemetry, each with its version: those that the program has loaded, at the end of the run as at its start.", ("run",), "onnxruntime 1.20.1")

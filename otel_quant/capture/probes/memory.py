@@ -180,6 +180,12 @@ def taken_now() -> Taken | None:
     return time.perf_counter_ns(), resident(), own, every
 
 
+def most_addresses() -> int | None:
+    """Returns the highest size of this process's address space in bytes; None where it is not known."""
+    peak = number_in(read_process(SELF, "status"), b"\nVmPeak:") if _LINUX else None
+    return None if peak is None else 1024 * peak
+
+
 def resident(statm: str = "/proc/self/statm", **how: Any) -> int:
     """Returns RSS in bytes; as :func:`read_kept` is asked to read it."""
     return int(read_kept(statm, **how).split(None, 2)[1]) * _PAGE

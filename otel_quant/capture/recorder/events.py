@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS, error_type, message_of
 from otel_quant.capture.exits import LAST_ERRORS
+from otel_quant.capture.probes.memory import most_addresses
 from otel_quant.capture.recorder.attributes import (
     FigureAttributes,
     accuracy_of,
@@ -258,7 +259,7 @@ class EventMaker:
     def _totals(
         self, period: Period, end: Reading, copied: Attributes
     ) -> dict[str, AttributeValue]:
-        peaks = period.tracker.result()
+        peaks, is_limited = period.tracker.result(), semconv.ADDRESS_SPACE_LIMIT in self.run.origin
         return {
             **copied,
             **self._figures.between(period.start, end, peaks, self.run.limits.memory),
@@ -267,6 +268,7 @@ class EventMaker:
                 {
                     semconv.MEMORY_PROCESS_PEAK: peaks.process_memory,
                     semconv.RUN_DEAD_THREAD: LAST_ERRORS.thread,
+                    semconv.ADDRESS_SPACE_PEAK: most_addresses() if is_limited else None,
                 }
             ),
             semconv.RUN_STEPS: period.steps,

@@ -270,6 +270,18 @@ def test_an_exception_is_explained_by_kernel_counters(
     assert ending.evidence == "; ".join(filter(None, (f"{error}: {message}", evidence)))
 
 
+@pytest.mark.parametrize(
+    ("told", "cause", "share"),
+    [({}, None, "22.5"), ({semconv.ADDRESS_SPACE_PEAK: 3900 * MB}, "limit of the address space", "97.5")],
+)  # fmt: skip
+def test_a_process_tells_itself_how_many_addresses_it_had_since_the_launcher_looked(
+    told: dict[str, Any], cause: str | None, share: str
+) -> None:
+    ended = run(calibration(end=4.8), end=4.9, state="failed", error="MemoryError", attributes=told)
+    ending = ending_of(seen(exit_code=1, **of_program(**FAR)), recording(ended))
+    assert (ending.cause, ending.evidence) == (cause, f"MemoryError; {REACHED.format(share)}")
+
+
 def test_a_disk_that_cannot_hold_the_model_is_the_one_that_was_full_and_has_advice(
     tmp_path: Path,
 ) -> None:

@@ -75,7 +75,8 @@ _TRIED = """
 
 Real quantizations by each library, in an environment of its own with the newest releases that the
 library allows beside it (`scripts/test.py --libraries`). `openvino` is onnxruntime-openvino, whose provider
-`otel-quant inference` measures.
+`otel-quant inference` measures. *Ways compared*: kinds of calls whose steps have the types, bits, granularity, block size and
+symmetry that the nodes or tensors have that were written.
 
 | name | version | with | on | result |
 |---|---|---|---|---|
@@ -97,7 +98,8 @@ def document() -> str:
 def _tried(name: str, row: Row) -> str:
     beside = ", ".join(f"{distribution} {version}" for distribution, version in row["with"].items())
     failed = ", ".join(each.replace("_", " ") for each in row["failed"])
-    result = f"**failed**: {failed}" if failed else "passed"
+    compared = f", {row['compared']} ways compared" if row.get("compared") else ""
+    result = f"**failed**: {failed}" if failed else f"passed{compared}"
     return f"| `{name}` | {row['version']} | {beside} | {row['date']} | {result} |\n"
 
 

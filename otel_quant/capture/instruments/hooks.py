@@ -116,7 +116,12 @@ COUNT_PASSES: Final = "forward_passes:count_passes"
 END_CALIBRATION: Final = "forward_passes:end_calibration"
 NOTE_WEIGHTS: Final = "onnx_weights:note_weights"
 NOTE_MODULES: Final = "libraries:note_modules"
-NOTES: Final = (NOTE_WEIGHTS, NOTE_MODULES)  # What a model has is known when its step ends
+NOTE_FAKE: Final = "libraries:note_fake"
+NOTES: Final = (
+    NOTE_WEIGHTS,
+    NOTE_MODULES,
+    NOTE_FAKE,
+)  # What a model has is known when its step ends
 ALL: Final = ("*",)  # Every argument of a call is its configuration, but for models, data and files
 
 

@@ -392,10 +392,36 @@ def note_plan(call: Mapping[str, Any], start: int) -> None:
 
 def kind_of_export(call: Mapping[str, Any]) -> str:
     """Step **Export HF Safetensors** or **Export GGUF**."""
-    formats = getattr(call["self"], "formats", None) or call.get("format") or ()
-    names = [formats] if isinstance(formats, str) else [each.output_format for each in formats]
-    is_gguf = any("gguf" in str(name) for name in names)
+    names = _formats_of(call["self"]) or [str(call.get("format"))]
+    is_gguf = any("gguf" in name for name in names)
     return ProfileStep.EXPORT_GGUF if is_gguf else ProfileStep.EXPORT_HF_SAFETENSORS
+
+
+def _formats_of(compressor: Any) -> list[str]:
+    """Returns the formats that a compressor writes; where it does not know how, `fake` in place of what it was asked for."""
+    formats = getattr(compressor, "formats", getattr(compressor, "format", None)) or ()
+    return [formats] if isinstance(formats, str) else [each.get_backend_name() for each in formats]
+
+
+def note_fake(call: Mapping[str, Any], result: object) -> None:
+    """Notes that the format `fake` has the rounded weights in float."""
+    # Imported here: a program that writes no such file does not pay for it.
+    from otel_quant.auditing.checkpoint import read_checkpoint
+    from otel_quant.auditing.results import Problems
+
+    compressor, step, formats = call["self"], RUNTIME.current_step(), _formats_of(call["self"])
+    if step is None or _FAKE not in formats:
+        return
+    folder = Path(compressor.output_dir, _FAKE if len(formats) > 1 else "")
+    tensors = read_checkpoint(folder, Problems()).tensors.values()
+    types = {each.dtype.lower().replace("f", "float") for each in tensors if len(each.shape) > 1}
+    parts = [completed({semconv.WEIGHT_TYPE: each}) for each in sorted(types)]
+    if {*formats} != {_FAKE}:
+        parts.append(of_zero_shot(call))
+    steps.restate(step, {**agreed(parts), semconv.FORMAT: ", ".join(formats)}, SHOWN)
+
+
+_FAKE: Final = "fake"
 
 
 def count_dataset(call: Mapping[str, Any], library: Library) -> Callable[[], None] | None:
@@ -420,6 +446,8 @@ def of_compressor(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
     if isinstance(compressor.scheme, str):
         found[semconv.CONFIG_NAME] = compressor.scheme
     found[semconv.ALGORITHMS] = (type(compressor.quantize_config).__name__.removesuffix("Config"),)
+    if _FAKE in (formats := _formats_of(compressor)):
+        found[semconv.FORMAT] = ", ".join(formats)
     return found | steps.resuming(os.environ.get("AR_RESUME_DIR"))
 
 

@@ -19,6 +19,7 @@ from otel_quant.capture.instruments.hooks import (
     ENTRY_POINT,
     LAYER,
     LAYERS,
+    NOTE_FAKE,
     NOTE_MODULES,
     NOTE_WEIGHTS,
     OBSERVED,
@@ -463,8 +464,8 @@ _library(
     Hook("auto_round.algorithms.composer", "AlgorithmComposer.compress_block", OBSERVED, before=LAYER),
     Hook("auto_round.wrapper", "unwrapper_block", OBSERVED, after="libraries:of_block"),
     Hook("auto_round.wrapper", "unwrapper_layer", OBSERVED, after="libraries:of_block"),
-    Hook(_BASE, "BaseOrchestrator.save_quantized", STEP, choose="libraries:kind_of_export", sources=_FORMAT),
-    Hook("auto_round.compressors.model_free", "_ModelFreeCompressorCore.run", STEP, ProfileStep.FILE_TO_FILE_QUANTIZATION, _ROUND_FILES, config=("self.scheme_input",)),
+    Hook(_BASE, "BaseOrchestrator.save_quantized", STEP, choose="libraries:kind_of_export", sources=_FORMAT, describe="libraries:of_zero_shot", after=NOTE_FAKE),
+    Hook("auto_round.compressors.model_free", "_ModelFreeCompressorCore.run", STEP, ProfileStep.FILE_TO_FILE_QUANTIZATION, _ROUND_FILES, config=("self.scheme_input",), after=NOTE_FAKE),
     built_on="torch transformers gguf compressed-tensors",
     nests=True,
 )  # fmt: skip

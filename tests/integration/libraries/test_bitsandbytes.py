@@ -25,7 +25,7 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
     program("bitsandbytes_all.py")
 
     [root] = otlp.spans_named("quantization")
-    program.check_written(root)
+    program.check_written(root, uncompared={"failing"})
     step, loading = steps_by("bitsandbytes"), steps_by("transformers")
     two, loaded = {semconv.LAYER_COUNT: 2, semconv.LAYER_TOTAL: 2}, {
         semconv.CONFIG_NAME: "BitsAndBytesConfig",

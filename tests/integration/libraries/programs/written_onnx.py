@@ -23,6 +23,13 @@ def note(model: str | Path | Any, way: str) -> Any:
     return model
 
 
+def note_floats(path: str, way: str) -> None:
+    """Writes down the same of a file whose matrices are all in a type of float."""
+    weights = [each for each in onnx.load(path).graph.initializer if len(each.dims) > 1]
+    types = [onnx.helper.tensor_dtype_to_np_dtype(each.data_type) for each in weights]
+    note_weights([Weights(str(each), 8 * each.itemsize, "", None, None) for each in types], way)
+
+
 def _weights_in(graph: Any) -> Iterator[Weights]:
     tensors = {each.name: each for each in graph.initializer}
     for node in graph.node:

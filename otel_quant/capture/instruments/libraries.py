@@ -399,7 +399,7 @@ def kind_of_export(call: Mapping[str, Any]) -> str:
 
 def _formats_of(compressor: Any) -> list[str]:
     """Returns the formats that a compressor writes; where it does not know how, `fake` in place of what it was asked for."""
-    formats = getattr(compressor, "formats", getattr(compressor, "format", None)) or ()
+    formats = getattr(compressor, "formats", None) or getattr(compressor, "format", None) or ()
     return [formats] if isinstance(formats, str) else [each.get_backend_name() for each in formats]
 
 

@@ -55,8 +55,8 @@ def note_values(model: Model, way: str = "") -> Model:
 
 def weights_in(model: torch.nn.Module) -> list[Weights]:
     """Returns what each quantized weight of a model is."""
-    if isinstance(model, torch.fx.GraphModule):
-        return list(_of_graph(model))
+    if isinstance(model, torch.fx.GraphModule) and (exported := list(_of_graph(model))):
+        return exported
     found = (_module(module) for module in model.modules())
     return [weights for weights in found if weights is not None]
 

@@ -50,7 +50,9 @@ def _weights_in(graph: Any) -> Iterator[Weights]:
             if weight is None or sum(size > 1 for size in weight.dims) < 2:
                 continue
             after = [each for each in inputs[at + 1 :] if each is not None]
-            scale = next((each for each in after if each.data_type == TensorProto.FLOAT), None)
+            # Of ConvInteger and MatMulInteger the scale is at a later node, by its name.
+            beside = tensors.get(weight.name.removesuffix("_quantized") + "_scale")
+            scale = next((each for each in after if each.data_type == TensorProto.FLOAT), beside)
             zero = next((each for each in after if each.data_type in _BITS), None)
             stored = zero.data_type if is_pair and zero is not None else weight.data_type
             if stored in _BITS and scale is not None and (not is_pair or at == 0):

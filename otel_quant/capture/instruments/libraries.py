@@ -21,7 +21,7 @@ from otel_quant.capture.instruments.forward_passes import end_calibration
 from otel_quant.capture.instruments.hooks import HOOKS, Arguments, Function, Hook, Library, wraps
 from otel_quant.capture.instruments.layer_values import Layers, lower_is_better, value_of
 from otel_quant.capture.instruments.observers import observe_hooked
-from otel_quant.capture.instruments.series import add_part, layers
+from otel_quant.capture.instruments.series import end_series
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import OPENING_A_STEP, Activation, qualified_name
@@ -417,7 +417,7 @@ def note_fake(call: Mapping[str, Any], result: object) -> None:
     types = {each.dtype.lower().replace("f", "float") for each in tensors if len(each.shape) > 1}
     parts = [completed({semconv.WEIGHT_TYPE: each}) for each in sorted(types)]
     if {*formats} != {_FAKE}:
-        parts.append(of_zero_shot(call))
+        parts.append(of_compressor(call))
     steps.restate(step, {**agreed(parts), semconv.FORMAT: ", ".join(formats)}, SHOWN)
 
 
@@ -449,13 +449,6 @@ def of_compressor(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
     if _FAKE in (formats := _formats_of(compressor)):
         found[semconv.FORMAT] = ", ".join(formats)
     return found | steps.resuming(os.environ.get("AR_RESUME_DIR"))
-
-
-def of_zero_shot(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
-    """Returns the same of a compressor that takes no samples."""
-    found = of_compressor(call)
-    found.pop(semconv.CONFIG_SAMPLES, None)
-    return found
 
 
 def of_configuration(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
@@ -527,7 +520,11 @@ def moved(function: Function, hook: Hook, library: Library) -> Function:
         with steps.operating(library.distribution, {}) as moving:
             with FAULTS.kept_in(samples.COUNTING):
                 moving.layers = _to_quantize(args[0])
-            return function(*args, **kwargs)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                if moving.layers:
+                    end_series()
 
     return wrapper
 
@@ -544,28 +541,6 @@ def note_replaced(call: Mapping[str, Any], model: Any) -> None:
     """Notes how many layers transformers has replaced by those of bitsandbytes, to quantize them while it loads."""
     if not call["pre_quantized"]:
         samples.expect_layers(_to_quantize(model), {"transformers"})
-
-
-def weight(function: Function, hook: Hook, library: Library) -> Function:
-    """Counts one layer of the step that moves its model, which begins with the first; alone it is step **{step}**."""
-    alone = layers(function, hook, library)
-
-    @wraps(function)
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        moving = steps.innermost()
-        if moving is not None and moving.owner != library.distribution:
-            moving = None
-        with FAULTS.kept_in(OPENING_A_STEP):
-            if moving is not None and not steps.is_reported_already(hook.step, library):
-                opened = steps.open_library_step(hook.step, library, later=SHOWN)
-                moving.begin_shared_step(Activation(opened))
-                samples.expect_layers(moving.layers, steps.owners_of(library))
-            if moving is not None and (shared := moving.shared_step) and shared.step:
-                add_part(shared.step, moving.parts, completed(of_weight({"self": self})))
-            samples.count_layer(steps.owners_of(library))
-        return (function if moving is not None else alone)(self, *args, **kwargs)
-
-    return wrapper
 
 
 def of_weight(call: Mapping[str, Any]) -> dict[str, AttributeValue]:

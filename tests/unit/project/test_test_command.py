@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from otel_quant.capture.instruments.hooks import libraries
+from otel_quant.capture.instruments.tables import LIBRARIES
 from scripts import debian, interpreters
 from scripts.test import ALIKE
 from scripts.tested_libraries import TESTED, note, outcome_of
@@ -241,8 +241,8 @@ def test_ci_runs_on_github_with_every_python_that_the_classifiers_name() -> None
 
 def test_every_library_is_tried_every_week() -> None:
     beside = ["openvino", "mlflow", "wandb", "prefect", "apache-airflow"]
-    assert list(TESTED) == [*(library.name for library in libraries()), *beside]
-    for library in libraries():
+    assert list(TESTED) == [*(library.name for library in LIBRARIES.values()), *beside]
+    for library in LIBRARIES.values():
         tested = TESTED[library.name]
         assert (ROOT / tested.tests).exists()
         assert tested.requirements[0].partition("[")[0] == library.distribution

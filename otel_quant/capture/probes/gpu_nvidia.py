@@ -115,14 +115,15 @@ class NvmlDevices(Devices):
         code = nvml.NVML_ERROR_FUNCTION_NOT_FOUND
         if self._ask is not None:  # the binding takes twice as long
             code = self._ask(device.handle, ctypes.byref(memory))
+        if self._is_checked and not code:
+            return memory
         unknown = nvml.NVML_ERROR_FUNCTION_NOT_FOUND, nvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH
-        if code and (self._is_checked or code not in unknown):
+        if self._is_checked or (code and code not in unknown):
             raise nvml.NVMLError(code)  # the device fails for the moment
-        if not self._is_checked:
-            self._is_checked = True
-            if code or memory.used + memory.reserved + memory.free != memory.total:
-                self.source = "nvmlMemory_v1"
-                return None
+        self._is_checked = True
+        if code or memory.used + memory.reserved + memory.free != memory.total:
+            self.source = "nvmlMemory_v1"
+            return None
         return memory
 
     def ours(self, device: Device, pids: Collection[int]) -> Ours:

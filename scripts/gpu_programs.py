@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 from planted import PLANTED, planted
 
 from otel_quant import step
+from otel_quant.capture.probes.gpu import GPUS
 from otel_quant.capture.runtime import RUNTIME
 
 __all__ = ("PLANTED",)
@@ -394,10 +395,14 @@ def truth_of(body: Callable[[], Any]) -> dict[str, float]:
     return shares
 
 
-def device() -> Any:
-    """Returns NVML's handle of the first device."""
+def energy() -> float | None:
+    """Returns joules of the first device that is visible here; None of one that counts none."""
     pynvml.nvmlInit()
-    return pynvml.nvmlDeviceGetHandleByIndex(0)
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByUUID(GPUS()[0].id)
+        return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1000
+    except pynvml.NVMLError:
+        return None
 
 
 def child() -> subprocess.Popen[str]:
@@ -506,7 +511,7 @@ def memory() -> dict[str, Any]:
     other.communicate()
     truth["growth"] = growing()
     torch.cuda.empty_cache()
-    torch.cuda.set_per_process_memory_fraction(0.05)
+    torch.cuda.set_per_process_memory_fraction(1024 * MIB / truth["limit"] + 0.05)
     with step("At its limit"):  # what is cached has to be given back before there is room
         gone = allocated(truth["limit"] // MIB // 25)
         del gone
@@ -516,14 +521,12 @@ def memory() -> dict[str, Any]:
     torch.cuda.set_per_process_memory_fraction(1.0)
     torch.cuda.empty_cache()
     truth["retries"] = torch.cuda.memory_stats()["num_alloc_retries"]
-    energy = pynvml.nvmlDeviceGetTotalEnergyConsumption
-    handle = device()
     x = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
     time.sleep(0.3)
-    before, of_packages = energy(handle), packages()
+    before, of_packages = energy(), packages()
     with step("Energy"):
         lasting(lambda: (x @ x).sum().item(), 3)
-    truth["Energy"] = (energy(handle) - before) / 1000
+    truth["Energy"] = None if before is None else (energy() or 0) - before
     truth["packages"] = None if of_packages is None else (packages() or 0) - of_packages
     del kept
     return truth

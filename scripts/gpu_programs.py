@@ -5,6 +5,7 @@ python scripts/gpu_programs.py memory | killed | neighbour | sharded | verdicts 
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import signal
@@ -68,9 +69,11 @@ class Tensors:
         self.target = torch.empty(256 * MIB, dtype=torch.uint8, device="cuda")
         self.returned = torch.empty(64 * MIB, dtype=torch.uint8, pin_memory=True)
         layers = [torch.nn.Linear(512, 512) for _ in range(20)]
-        self.small = torch.nn.Sequential(*layers).cuda().requires_grad_(False)
+        self.small_on_host = torch.nn.Sequential(*layers).requires_grad_(False)
+        self.small = copy.deepcopy(self.small_on_host).cuda()
         self.large = torch.nn.Sequential(torch.nn.Conv2d(64, 256, 3), torch.nn.ReLU()).cuda().requires_grad_(False)  # fmt: skip
         self.rows = torch.randn(64, 512, device="cuda")
+        self.rows_on_host = self.rows.cpu()
         self.images = torch.randn(64, 64, 112, 112, device="cuda")
         self.on_host = torch.randn(1 << 24)
 
@@ -266,6 +269,55 @@ def python_with_a_copy_now_and_then() -> None:
 def python_with_a_number_now_and_then() -> None:
     spin(0.02)
     T.tiny.sum().item()
+
+
+@planted(*NOT_THE_GPU, near="gpu")
+def python_with_a_product_now_and_then() -> None:
+    spin(0.05)
+    T.square[:2048] @ T.square
+
+
+@planted(*NOT_THE_GPU, near="gpu")
+def asleep_between_products() -> None:
+    time.sleep(0.05)
+    T.square[:2048] @ T.square
+
+
+@planted(*NOT_THE_GPU, near="gpu_launches")
+def small_layers_on_the_host() -> None:
+    for _ in range(20):
+        T.small_on_host(T.rows_on_host)
+
+
+@planted(*NOT_THE_GPU, near="gpu_launches")
+def python_between_small_kernels() -> None:
+    spin(0.005)
+    T.tiny + 1
+
+
+@planted("gpu", near="gpu_launches")
+def large_elementwise() -> None:
+    for _ in range(20):
+        torch.sigmoid(T.long[: 1 << 26])
+    torch.cuda.synchronize()
+
+
+@planted(*NOT_THE_GPU, near="gpu_waits")
+def lists_on_the_host() -> None:
+    for _ in range(100):
+        T.on_host[:256].tolist()
+
+
+@planted("gpu", near="gpu_waits")
+def one_number_of_much() -> None:
+    for _ in range(5):
+        (T.square @ T.square).sum().item()
+
+
+@planted(*NOT_THE_GPU, near="gpu_waits")
+def python_then_all_numbers_at_once() -> None:
+    spin(0.05)
+    torch.stack([T.tiny for _ in range(100)]).tolist()
 
 
 @planted(*NOT_THE_GPU, near="gpu")  # another program has the GPU to itself, see verdicts()

@@ -612,9 +612,9 @@ def _reason(
     nodes: Mapping[str, Sequence[results.RanKernel]],
     those: Sequence[str],
 ) -> str:
-    """Returns why a layer is slow: its costliest finding, or what only converts; empty of several layers."""
+    """Returns why a layer is slow: the costliest finding about its contraction, or what only converts; empty of several layers."""
     kernels = nodes.get(those[0], ()) if len(those) == 1 else ()
-    names = {each.name for each in kernels}
+    names = {each.name for each in kernels if each.macs}
     known = (each for each in model.findings if not names.isdisjoint(each.kernels))
     if found := max(known, key=attrgetter("micros"), default=None):
         return _why(found)

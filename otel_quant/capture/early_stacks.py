@@ -62,13 +62,19 @@ class EarlyStacks:
         atexit.register(self._end)
 
     def take(self) -> StackSampler | None:
-        """Ends, and returns what was seen, which the run that begins adds to; None if nothing was."""
+        """Returns what is seen until a run begins, which adds to it; None if nothing is."""
+        with self._loading:
+            self._load()
+            return self._stacks
+
+    def stop(self) -> None:
+        """Ends, as a run begins."""
         self._stop()
         with self._loading:  # it may still be
-            found, self._stacks = self._stacks, None
+            self._stacks = None
         if self._file is not None:
             self._file.unlink(missing_ok=True)
-        return found
+            self._file = None
 
     def _stop(self) -> None:
         sampler, self._sampler = self._sampler, None
@@ -95,7 +101,9 @@ class EarlyStacks:
             self._write()
 
     def _load(self) -> None:
-        """Loads what a sample needs."""
+        """Loads what a sample needs, once."""
+        if self._memory is not None:
+            return
         from otel_quant.base.environment import settings_from
         from otel_quant.capture.probes.memory import MemoryProbe
         from otel_quant.capture.stack_sampler import sampler_for

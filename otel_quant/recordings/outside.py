@@ -163,7 +163,9 @@ def _figures(
     found = present({TREE_MEMORY.attribute("start"): start, TREE_MEMORY.attribute("end"): end})
     if start is not None and end is not None:
         found[TREE_MEMORY.attribute("delta")] = end - start
-    for each in QUANTITIES if len(spans) <= _MOST_SPANS else ():
+    # A process's own curve begins with its run: what was before is in no curve.
+    is_in_curve = not is_alone or recording.curve(process)[0] <= spans[0][0]
+    for each in QUANTITIES if is_in_curve and len(spans) <= _MOST_SPANS else ():
         if each.curve and each.is_of_steps and each.attributes:
             series = windows(recording, each.curve, process)
             if each.over_steps != "sum":

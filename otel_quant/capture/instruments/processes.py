@@ -122,20 +122,10 @@ def bootstrap(original: Function, hook: Hook, library: Library) -> Function:
 
 
 def add_argument(original: Function, hook: Hook, library: Library) -> Function:
-    """Wraps the method by which a program declares its options: of ``-p``, ``--password`` both are hidden then."""
+    """Wraps the method by which a program declares its options."""
+    from otel_quant.base.secrets import noting_options  # its patterns take 3 ms
 
-    @wraps(original)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        action = original(*args, **kwargs)
-        with FAULTS.kept_in("options of the program"):
-            # Here: its patterns take 3 ms, and most programs have no options.
-            from otel_quant.base.secrets import OPTIONS, names_secret
-
-            if any(map(names_secret, (*action.option_strings, action.dest))):
-                OPTIONS.update(action.option_strings)
-        return action
-
-    return wrapper
+    return noting_options(original)
 
 
 def leave(original: Function, hook: Hook, library: Library) -> Function:

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Callable
-from typing import Any, Final
-
-from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.base.machine import note_for_launcher
+from typing import Final
 
 HIDDEN: Final = "***"
 
@@ -21,7 +16,7 @@ _WORDS: Final = frozenset(
 OPTIONS: Final[set[str]] = set()
 """Further names of options of the program whose values are secrets, as ``-p``: its parser has told them."""
 
-VALUES: Final[set[str]] = set()  # Those of arguments that are hidden: a message may have them too
+_VALUES: Final[set[str]] = set()  # Those of arguments, which a message may have too
 _SHORTEST: Final = 8  # Characters of one; shorter ones are words as well
 
 HIDES: Final = "hides"  # Kind of the notes that name them for the launcher
@@ -51,19 +46,11 @@ def names_secret(name: str) -> bool:
     return name in OPTIONS or not _WORDS.isdisjoint(re.split("[-_.]", name.lower()))
 
 
-def noting_options(add_argument: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps the method by which a program declares its options: of ``-p``, ``--password`` both are hidden then."""
-
-    def noted(*args: Any, **kwargs: Any) -> Any:
-        action = add_argument(*args, **kwargs)
-        with FAULTS.kept_in("options of the program"):
-            if any(map(names_secret, (*action.option_strings, action.dest))):
-                OPTIONS.update(action.option_strings)
-                note_for_launcher(HIDES, action.option_strings)
-        return action
-
-    functools.update_wrapper(noted, add_argument)
-    return noted
+def hide(value: str) -> str:
+    """Returns what stands for the value of an argument, in messages too from now on."""
+    if len(value) >= _SHORTEST:
+        _VALUES.add(value)
+    return HIDDEN
 
 
 def without_credentials(text: str, instead: str = "") -> str:
@@ -74,7 +61,7 @@ def without_credentials(text: str, instead: str = "") -> str:
 def masked(text: str, *, is_prose: bool = False) -> str:
     """Returns an argument, or a sentence such as an exception's message, with its secrets hidden."""
     named = _NAMED_IN_PROSE if is_prose else _NAMED
-    for value in VALUES if is_prose else ():
-        text = text.replace(value, HIDDEN) if len(value) >= _SHORTEST else text
+    for value in _VALUES if is_prose else ():
+        text = text.replace(value, HIDDEN)
     known = named.sub(rf"\1{HIDDEN}", text)
     return _FORMS.sub(HIDDEN, without_credentials(known, f"{HIDDEN}@"))

@@ -74,7 +74,6 @@ class EarlyStacks:
             self._stacks = None
         if self._file is not None:
             self._file.unlink(missing_ok=True)
-            self._file = None
 
     def _stop(self) -> None:
         sampler, self._sampler = self._sampler, None
@@ -89,10 +88,7 @@ class EarlyStacks:
                 self._write()
 
     def _sample(self) -> None:
-        if self._memory is None:
-            with self._loading:
-                self._load()
-        stacks = self._stacks
+        stacks = self.take()
         if stacks is None or self._memory is None:
             return
         now = time.perf_counter_ns()

@@ -262,7 +262,10 @@ def _advice(
 ) -> tuple[Advice, ...]:
     is_full = cause.name in (causes.DISK_FULL, causes.SHARED_MEMORY_FULL)
     full = causes.full_disks(known) if is_full else ()
-    of_memory = causes.advice_for(_with_growth(situation, recording))
+    if situation.where == "host":
+        after, grown = _after_the_last(situation.step), grown_of(recording, situation.step)
+        situation = dataclasses.replace(situation, after=after, grown=grown)
+    of_memory = causes.advice_for(situation)
     return (*of_memory, *advice_on(known.error, known.model, full))
 
 
@@ -271,14 +274,6 @@ def _left(recording: Recording, ended: float) -> dict[str, Any]:
     lost, saved = lost_by_restart(recording, ended)
     found = {"saved": str(saved), "resume": saved.place} if saved is not None else {}
     return {"lost": round(lost, 1), **found}
-
-
-def _with_growth(known: causes.Situation, recording: Recording) -> causes.Situation:
-    """Adds what has grown, and what comes after the last sample."""
-    if known.where != "host":
-        return known
-    after, grown = _after_the_last(known.step), grown_of(recording, known.step)
-    return dataclasses.replace(known, after=after, grown=grown)
 
 
 def _after_the_last(step: RecordedStep) -> float | None:

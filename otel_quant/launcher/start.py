@@ -193,13 +193,10 @@ def why_no_step(notes: Sequence[str]) -> str:
 
 def why_nothing_sent(notes: Sequence[str]) -> str:
     """Returns why telemetry was not sent although it was asked for; empty if that is not known."""
-    pythons = noted(notes, _UNSENT)
-    if not pythons:
-        return ""
-    return (
-        f"no telemetry was sent: {pythons[-1]} has no OpenTelemetry SDK; expected pip install "
-        "'otel-quant[otlp]' there (otel-quant send sends this recording later)"
-    )
+    needs = "has no OpenTelemetry SDK; expected pip install 'otel-quant[otlp]' there"
+    later = "(otel-quant send sends this recording later)"
+    found = noted(notes, _UNSENT)
+    return f"no telemetry was sent: {found[-1]} {needs} {later}" if found else ""
 
 
 def noted(notes: Sequence[str], kind: str) -> Sequence[str]:

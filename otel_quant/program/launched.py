@@ -23,7 +23,7 @@ from otel_quant.capture.instruments import PACKAGES, WithoutImportLock, found_by
 
 TYPE_CHECKING = False  # not typing's, which takes a third of Python's own start to load
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
     from typing import Any, Final
@@ -111,25 +111,10 @@ def _instrument_libraries() -> None:
 _begin: Final = FAULTS.kept_in("automatic instrumentation").around(EARLY_STACKS.begin)
 
 
-def _note_options(argparse: Any) -> None:
-    """Has parsers tell which options are secrets, from the first on: a library comes later."""
-    from otel_quant.base.secrets import noting_options
-
-    container = argparse._ActionsContainer
-    container.add_argument = noting_options(container.add_argument)
-
-
-_AFTER: Final = {
-    _THREADING: lambda _: _begin(),
-    "argparse": FAULTS.kept_in("options of the program").around(_note_options),
-}
-"""What is done after the import of a module."""
-
-
-def _with_more(spec: ModuleSpec, more: Callable[[ModuleType], object]) -> ModuleSpec:
+def _begin_after_import(spec: ModuleSpec) -> ModuleSpec:
     loader: Any = spec.loader
     run = loader.exec_module
-    loader.exec_module = lambda module: run(module) or more(module)
+    loader.exec_module = lambda module: run(module) or _begin()
     return spec
 
 
@@ -137,17 +122,18 @@ class _FirstImport:
     """Instruments the libraries before the first of them is imported: that takes 60 ms, not for every program."""
 
     def __init__(self) -> None:
-        # A spawned process takes its parent's trace context before it imports a library.
-        self.names = {*" ".join(PACKAGES.values()).split(), "multiprocessing"}
+        # A spawned process takes its parent's trace context before it imports a library, and parsers tell which options
+        # are secrets.
+        self.names = {*" ".join(PACKAGES.values()).split(), "multiprocessing", "argparse"}
         self.names.add("otel_quant.capture.scope")
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Instruments at the first of the names, and leaves the rest to the other finders."""
-        if fullname in _AFTER:
+        if fullname == _THREADING:
             spec = found_by_others(self, fullname, path, target)
-            return spec and _with_more(spec, _AFTER[fullname])
+            return spec and _begin_after_import(spec)
         if fullname.partition(".")[0] not in sys.stdlib_module_names:
             _begin()
         if fullname not in self.names:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.base.machine import note_for_launcher
 from otel_quant.base.waited import WAITED
 from otel_quant.capture.instruments.hooks import Arguments, Call, Function, Hook, Library, wraps
 from otel_quant.export.otel.automatic_providers import AUTOMATIC_PROVIDERS
@@ -122,10 +123,21 @@ def bootstrap(original: Function, hook: Hook, library: Library) -> Function:
 
 
 def add_argument(original: Function, hook: Hook, library: Library) -> Function:
-    """Wraps the method by which a program declares its options."""
-    from otel_quant.base.secrets import noting_options  # its patterns take 3 ms
+    """Wraps the method by which a program declares its options: of ``-p``, ``--password`` both are hidden then."""
 
-    return noting_options(original)
+    @wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        action = original(*args, **kwargs)
+        with FAULTS.kept_in("options of the program"):
+            # Here: its patterns take 3 ms, and most programs have no options.
+            from otel_quant.base.secrets import HIDES, OPTIONS, names_secret
+
+            if any(map(names_secret, (*action.option_strings, action.dest))):
+                OPTIONS.update(action.option_strings)
+                note_for_launcher(HIDES, action.option_strings)
+        return action
+
+    return wrapper
 
 
 def leave(original: Function, hook: Hook, library: Library) -> Function:

@@ -168,12 +168,6 @@ def numbers(value: Value | None) -> tuple[float, ...]:
     return tuple(float(each) for each in data if each is not None)
 
 
-_CODES: Final = {
-    dtypes.UINT8: (0, 255), dtypes.INT8: (-128, 127),
-    dtypes.UINT16: (0, 65_535), dtypes.INT16: (-32_768, 32_767),
-}  # fmt: skip
-
-
 class FileGraph(graph.ModelGraph):
     """A model's nodes, by the names that they have at run time too."""
 
@@ -189,7 +183,7 @@ class FileGraph(graph.ModelGraph):
     def input_ranges(self) -> Iterator[tuple[str, float, float]]:
         """Yields inputs that are quantized by one scale, with the lowest and the highest value that has a code."""
         for op in self.main:
-            codes = _CODES.get(op.outputs[0].dtype) if op.kind in graph.QUANTIZES else None
+            codes = dtypes.LIMITS.get(op.outputs[0].dtype) if op.kind in graph.QUANTIZES else None
             if codes is None or not op.has(1):
                 continue
             value, scales, zeros = op.input(0), *map(numbers, (op.input(1), op.operand(2)))

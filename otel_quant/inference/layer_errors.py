@@ -20,7 +20,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from otel_quant.inference.fix.edited_graph import attributes
+from otel_quant.inference.fix.edited_graph import attributes, save
 from otel_quant.inference.outputs import PROBABILITIES, sqnr
 
 CLAMPS: Final = frozenset({"Clip", "Relu"})
@@ -47,9 +47,6 @@ _SUFFIXES: Final = (
     "_MatMul_quant", "_Gemm_quant", "_quant", "_Q4G", "_Q4", "_Q8", "_quantized", "_QuantizeLinear_Input",
 )  # fmt: skip
 """What quantizers add to the names of nodes and tensors."""
-
-_MOST_IN_MEMORY: Final = 1_500_000_000
-"""Bytes of weights from which a model is run from a file: a message of protobuf has 2 GB at most."""
 
 _NEAR: Final = 3.0
 """dB by which a layer may be better than the outputs, and yet be what they lose most by."""
@@ -213,11 +210,7 @@ class TensorFile:
 
     def saved(self, path: Path) -> str:
         """Writes the model, a large one with its weights beside; returns the path."""
-        if sum(len(each.raw_data) for each in self.graph.initializer) < _MOST_IN_MEMORY:
-            onnx.save(self.model, path)
-        else:
-            own, beside = copy.deepcopy(self.model), f"{path.stem}.data"
-            onnx.save_model(own, path, save_as_external_data=True, location=beside)
+        save(self.model, path)
         return str(path)
 
     def run(

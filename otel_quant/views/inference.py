@@ -264,7 +264,8 @@ def _ratio(model: results.ModelResult) -> doc.Cell:
     if found is None or found.ratio is None:
         return None
     if found.is_apart:
-        return "at least " * found.is_at_least + speed_text(found.ratio)
+        of = " by CPU time" * found.is_by_cpu
+        return "at least " * found.is_at_least + speed_text(found.ratio) + of
     return "in doubt" if found.is_in_doubt else "within noise"
 
 

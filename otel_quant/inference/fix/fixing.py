@@ -27,7 +27,7 @@ from otel_quant.inference.measure import files_result, run_in_turns
 from otel_quant.inference.onnx_findings import kind_of
 from otel_quant.inference.onnx_session import with_remedy
 from otel_quant.inference.rounds import latency
-from otel_quant.inference.subjects import OnnxModel, Options, fed_by
+from otel_quant.inference.subjects import OnnxModel, Options, fed_by, with_ranges
 
 REPRODUCED: Final = 40.0
 """dB of SQNR to the input file at which, without a float model, its outputs count as reproduced."""
@@ -67,7 +67,7 @@ def fix(wanted: Wanted, options: Options) -> FixResult:
     if not wanted.is_dry and not folder.is_dir():
         raise FixError(f"{wanted.output}: {folder} is no folder")
     try:
-        return _Fixing(wanted, replace(options, session=True)).result()
+        return _Fixing(wanted, with_ranges(replace(options, session=True), [wanted.model])).result()
     except CostError as error:
         others = (wanted.float_model, options.data)
         source = error.source if error.source in others else wanted.model

@@ -95,19 +95,18 @@ def _without_weights(proto: Any) -> tuple[bytes, int]:
     light.functions.extend(proto.functions)
     for name in ("node", "input", "output", "value_info"):
         getattr(light.graph, name).extend(getattr(proto.graph, name))
-    weights = 0  # bytes
-    for tensor in proto.graph.initializer:
-        if (size := tensor.ByteSize()) < _BIG:
+    sizes = [each.ByteSize() for each in proto.graph.initializer]
+    for tensor, size in zip(proto.graph.initializer, sizes, strict=True):
+        if size < _BIG:
             light.graph.initializer.append(tensor)
             continue
-        weights += size
         kept = light.graph.initializer.add()
         kept.name, kept.data_type = tensor.name, tensor.data_type
         kept.data_location = tensor.data_location
         kept.dims.extend(tensor.dims)
         kept.external_data.extend(tensor.external_data)
     data = light.SerializeToString()
-    return data, len(data) + weights
+    return data, len(data) + sum(size for size in sizes if size >= _BIG)
 
 
 _Read: TypeAlias = Callable[["_ModelReader", Field], Any]

@@ -168,7 +168,7 @@ def _data(
     model: EstimatedModel, estimates: Sequence[Estimate], limit: int | None
 ) -> dict[str, Any]:
     seconds = doc.Column[Estimate]("seconds", "s", lambda it: it.seconds or None)
-    columns = (*_for_programs(limit), seconds)
+    rows = doc.records((*_for_programs(limit), seconds), estimates)
     return {
         "schema": SCHEMA, "model": model.cost.path, "weight_bytes": model.weight_bytes,
         "input_bytes": model.input_bytes,
@@ -178,6 +178,6 @@ def _data(
         "limit_bytes": limit,
         "estimates": [
             {**row, "memory": [*map(asdict, each.memory)], "disk": [*map(asdict, each.disk)]}
-            for row, each in zip(doc.records(columns, estimates), estimates, strict=True)
+            for row, each in zip(rows, estimates, strict=True)
         ],
     }  # fmt: skip

@@ -210,18 +210,18 @@ class _Fixing:
     def _place(self, path: Path) -> None:
         """Puts the fixed file, and what its weights lie in, where they are wanted."""
         output = Path(self._wanted.output)
-        data, own = path.with_suffix(".data"), {path: output, sidecar(path): sidecar(output)}
+        data, target = path.with_suffix(".data"), output.with_suffix(".data")
+        own = {data: target, sidecar(path): sidecar(output), path: output}
         if data.exists():  # what was too much for the file itself
-            own = {data: output.with_suffix(".data"), **own}
             model = onnx.load(path, load_external_data=False)
             for pair in [it for each in model.graph.initializer for it in each.external_data]:
-                pair.value = own[data].name if pair.value == data.name else pair.value
+                pair.value = target.name if pair.value == data.name else pair.value
             onnx.save(model, path)
         sources = self._copies | {each: to for each, to in own.items() if each.exists()}
         is_here = output.parent.resolve() == path.parent.resolve()
-        for source, target in sources.items():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            (os.link if is_here else shutil.copyfile)(source, target)  # a link replaces nothing
+        for source, to in sources.items():
+            to.parent.mkdir(parents=True, exist_ok=True)
+            (os.link if is_here else shutil.copyfile)(source, to)  # a link replaces nothing
 
 
 def _without(kind: str) -> str:

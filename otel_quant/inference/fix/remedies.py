@@ -91,8 +91,8 @@ def _constants(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
             floats, by = graph.constant(node.input[0]), graph.scales(node)
             is_known = floats is not None and by is not None and not by.block
             new = by and is_known and graph.add_constant(node.output[0], by.codes(floats))
-        elif node.op_type == "Identity":
-            new = node.input[0] * graph.is_constant(node.input[0])
+        elif node.op_type == "Identity" and graph.is_constant(node.input[0]):
+            new = node.input[0]
         else:
             new = _moved(graph, node, judged.shape(node.output[0]))
         if new and node.output[0] not in graph.kept:

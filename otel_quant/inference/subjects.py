@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import wraps
@@ -19,16 +19,14 @@ from otel_quant.inference.accuracy_findings import FINDINGS
 from otel_quant.inference.arrays import saved_arrays
 from otel_quant.inference.fix.fix_results import sidecar
 from otel_quant.inference.model_process import ModelError, ModelProcess
-from otel_quant.inference.onnx_findings import OnnxEvidence, ran_in
+from otel_quant.inference.onnx_findings import QUARK, OnnxEvidence, ran_in
 from otel_quant.inference.onnx_kernels import CPU, FileGraph, Part, RanGraph, placed, read_profile
 from otel_quant.inference.outputs import PROBABILITIES
 from otel_quant.inference.results import Accuracy, Ran, TensorError, alike_inputs, tensor_text
 from otel_quant.inference.rounds import MeasuredModel
 from otel_quant.inference.torch_profile import read_verbose
 from otel_quant.inference.torch_session import VariantsError
-from otel_quant.schema.units import duration_text, types_text
-
-_QUARK: Final = "com.amd.quark:"
+from otel_quant.schema.units import types_text
 
 _MOST_SAVED: Final = 1 << 30
 """Bytes of weights from which the graph that onnxruntime makes is not written to disk."""
@@ -81,6 +79,8 @@ class Options:
     inputs: Mapping[str, InputSpec] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
     data: str | None = None
+    # Values between which random inputs lie: those that have codes where a model quantizes them
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     # Returns joules that the machine has used, by ``gpu`` and ``cpu``, as far as they are counted
     joules: Callable[[], Mapping[str, float]] = dict
 
@@ -361,6 +361,9 @@ class OnnxModel(InProcess):
             "threads of onnxruntime": str(self.options.threads or "its choice"),
             "providers": ", ".join(self.providers),
         }
+        if ranges := self.options.ranges.items():
+            texts = (f"{name} from {low:.3g} to {high:.3g}" for name, (low, high) in ranges)
+            self.facts |= {"random inputs": f"{', '.join(texts)}: no others have codes"}
 
     def _read(self) -> None:
         """Reads the file, and finds out what it is fed."""
@@ -372,7 +375,9 @@ class OnnxModel(InProcess):
                 why, like = f"the shape of input {name!r} is not known", f"{name}=1x3x8x8"
                 raise CostError(self.path, why, expected=f"--input {like} or the like")
         values = {name: each.data for name, each in inputs.items() if each.data is not None}
-        self._feed = {"shapes": shapes, "values": values, "data": data}
+        self._feed = {
+            "shapes": shapes, "values": values, "data": data, "ranges": self.options.ranges,
+        }  # fmt: skip
         if data is None:
             self.assumed = tuple(each.option for each in self.file.bound.assumed)
         self.is_quantized = self.file.is_quantized
@@ -384,7 +389,7 @@ class OnnxModel(InProcess):
         beside = sidecar(self.path)
         options["session"] = str(beside) if self.options.session and beside.exists() else ""
         self.is_told = bool(options["session"] or options["disabled"])
-        if not any(op.kind.startswith(_QUARK) for op in self.file.ops):
+        if not any(op.kind.startswith(QUARK) for op in self.file.ops):
             # Quark's library takes 700 MB, which others need not have.
             options["custom_ops"] = [each for each in options["custom_ops"] if each != "quark"]
         self._loads = {"path": self.path, "options": options, "feed": self._feed}
@@ -413,7 +418,8 @@ class OnnxModel(InProcess):
         saves = self.file.weight_bytes <= _MOST_SAVED and not compiles
         most = min(_MOST_PROFILED, _EVENTS // max(1, len(self.file.ops)), fitting)
         runs = max(_FEWEST_PROFILED, most)
-        found = self.ask("profiling it", "profile", runs=runs, saves_graph=saves)
+        names = any(not op.node.name for op in self.file.ops if op.kind != "Constant")
+        found = self.ask("profiling it", "profile", runs=runs, saves_graph=saves, names=names)
         profile, graph = read_profile(Path(found["file"])), RanGraph(found["graph"])
         if not profile.runs:
             self.problem = "onnxruntime left no profile of its runs"
@@ -431,9 +437,6 @@ class OnnxModel(InProcess):
         tried = self.ask("trying products", "products", kinds=pairs) if pairs else ()
         slower = dict(zip(pairs, tried, strict=True))
         below = self._below() if any(each.ran.provider == _OPENVINO for each in kernels) else ()
-        if compiles:
-            first, again = map(duration_text, (self.compile, found["made"]))
-            self.facts = {**self.facts, "session": f"made in {first}, and again in {again}"}
         what = self.file, kernels, asked, self.options.level, parts, self.layers
         evidence = OnnxEvidence(*what, below=below, slower=slower, is_told=self.is_told, **seen)
         findings = FINDINGS.of(evidence, ran.kernel_micros)
@@ -527,6 +530,26 @@ def _has_probabilities(model: Any, output: str) -> bool:
 
 def _fed(path: str, options: Options) -> FileGraph:
     return FileGraph(path, {**_shapes_in(options.data), **options.inputs}, options.dims)
+
+
+def with_ranges(options: Options, paths: Iterable[str]) -> Options:
+    """Has random inputs lie within what calibration has seen, by the codes of the models that quantize them."""
+    ranges: dict[str, tuple[float, float]] = {}
+    for path in paths if options.data is None else ():
+        with suppress(CostError, ModelError):  # of which the model itself tells
+            for name, low, high in _fed(path, options).input_ranges():
+                known = ranges.get(name, (low, high))
+                ranges[name] = max(low, known[0]), min(high, known[1])
+    narrow = {
+        name: (low, high)
+        for name, (low, high) in ranges.items()
+        if low < high and (low > -_SPREAD or high < _SPREAD)
+    }
+    return replace(options, ranges=narrow)
+
+
+_SPREAD: Final = 2.0
+"""Standard deviations to both sides that have to have codes for inputs of a normal distribution, else they are uniform."""
 
 
 def fed_by(path: str, options: Options) -> Mapping[str, str]:

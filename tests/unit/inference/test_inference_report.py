@@ -204,6 +204,12 @@ def test_models_with_an_insignificant_difference_are_neither_faster_nor_slower()
     )
 
 
+def test_a_ratio_of_cpu_time_is_called_one_beside_medians_that_say_otherwise() -> None:
+    latency = Latency(0.013, 0.012, 0.014, 9, 0.02, 0.03, 0.4, True, cpu=0.005, is_by_cpu=True)
+    lines = _lines(replace(RESULT, models=(FLOAT, replace(AGAIN, latency=latency))), "table", 2)
+    assert lines[6].startswith("again.onnx    13.0  2.5 x faster by CPU time  12.0")
+
+
 def test_a_model_of_pytorch_has_modules_changes_of_type_and_kernels_below_its_operators() -> None:
     lines = _lines(TORCH, "table", 1)
     at = lines.index("int8: what ran")
@@ -371,6 +377,28 @@ def test_what_one_model_does_in_one_kernel_is_one_row_of_both() -> None:
     assert {name: (beside.before.get(name), beside.after.get(name)) for name in beside.names} == {
         "a": (before[:1], after[1::-1]), "b": (before[1:], after[2:4]), "c": (None, after[4:]),
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kernels", "reason"),
+    [
+        (("a", "q"), "its bias is int8"),
+        (("q", "pool"), "80.0 % of its time is QLinearConv on uint8"),
+    ],
+)
+def test_a_layer_is_slow_for_a_reason_of_its_own_contraction(
+    kernels: tuple[str, ...], reason: str
+) -> None:
+    """What is not fused with the next node is no reason of a convolution beside it."""
+    finding = Finding("any", "a", "X `a` is slow: its bias is int8", "", 9.0, 0.5, kernels, "a.cc")
+    before = _kernel("a", "Conv", "a", 10.0, layer="a", macs=900)
+    after = [
+        _kernel("a", "QLinearConv", "a", 20.0, layer="a", macs=900, inputs=("uint8 8x64",)),
+        _kernel("q", "QuantizeLinear", "a", 5.0, layer="a"),
+    ]
+    models = replace(FLOAT, ran=Ran(9, 9.0, (before,))), replace(INT8, ran=Ran(9, 9.0, tuple(after)), findings=(finding,), accuracy=None)  # fmt: skip
+    pair = Beside(*models).pair("a", ["a"])
+    assert (pair.verdict, pair.reason) == ("costs more than it gains", reason)
 
 
 @pytest.mark.parametrize(

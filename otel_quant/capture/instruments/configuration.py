@@ -366,7 +366,8 @@ def _number(attribute: str, value: Any) -> _Found:
 
 
 def _block_size(attribute: str, value: Any) -> _Found:
-    kind = "channel" if value == -1 else "block" if isinstance(value, list) and value[1:] else ""
+    is_of_rows = "-2" in value if isinstance(value, dict) else isinstance(value, list) and value[1:]
+    kind = "channel" if value == -1 else "block" if is_of_rows else ""
     yield from [(semconv.GRANULARITY, kind)] if kind else _number(attribute, value)
 
 

@@ -300,6 +300,9 @@ def test_a_hash_has_no_address_path_or_order_in_it(tmp_path: Path) -> None:
          {"symmetric": False, "activation.symmetric": True}),
         ({"weights": {"num_bits": 4, "type": "float", "group_size": 16, "strategy": "tensor_group"}},
          {"weight.type": "float4", "bits": 4, "block_size": 16, "granularity": "group"}),  # NVFP4
+        # A block of rows and columns, as ModelOpt has it
+        ({"weight": {"num_bits": (4, 3), "block_sizes": {-1: 128, -2: 128}}},
+         {"weight.type": "float8", "bits": 8, "granularity": "block"}),
         # As AutoRound has types
         ({"data_type": "mx_fp", "bits": 6, "act_data_type": "nv_fp4_with_static_gs", "act_bits": 4, "group_size": 32},
          {"weight.type": "mx_fp6", "bits": 6, "activation.type": "nv_fp4_with_static_gs", "activation.bits": 4,

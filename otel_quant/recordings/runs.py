@@ -479,11 +479,11 @@ def row_of(recording: Recording, names: Iterable[str]) -> Row:
         str, dict[str, None]
     ] = {}  # In order: of steps that differ each text, as on the run
     for step in steps:
-        for name, value in step.attributes.items():
+        for key, value in step.attributes.items():
             if isinstance(value, str):
-                texts.setdefault(name, {})[value] = None
-            attributes.setdefault(name, value)
-    for each in ({name: ", ".join(values) for name, values in texts.items()}, *sources):
+                texts.setdefault(key, {})[value] = None
+            attributes.setdefault(key, value)
+    for each in ({key: ", ".join(values) for key, values in texts.items()}, *sources):
         attributes.update(each)
     value_of = partial(_value_of, recording, attributes)
     failed = sum(run.is_broken for run in runs) if recording.state == "ended" else 0

@@ -199,7 +199,8 @@ class Condition:
             raise ConditionError(
                 f"{self.text}: {self.name} is a text, such as {text_of(found, '')}; expected {self.name}=... or {self.name}!=..."
             )
-        texts = found if isinstance(found, tuple) else (text_of(found, ""),)
+        text = text_of(found, "")
+        texts = found if isinstance(found, tuple) else (text, *text.split(", "))
         return (self.value in texts) == (self.comparison == "=")
 
 
@@ -474,7 +475,15 @@ def row_of(recording: Recording, names: Iterable[str]) -> Row:
         sources += (custom, run.attributes)
     steps = chain.from_iterable(run.steps for run in runs)
     attributes: dict[str, Value] = {}
-    for each in (*reversed([step.attributes for step in steps]), *sources):
+    texts: dict[
+        str, dict[str, None]
+    ] = {}  # In order: of steps that differ each text, as on the run
+    for step in steps:
+        for name, value in step.attributes.items():
+            if isinstance(value, str):
+                texts.setdefault(name, {})[value] = None
+            attributes.setdefault(name, value)
+    for each in ({name: ", ".join(values) for name, values in texts.items()}, *sources):
         attributes.update(each)
     value_of = partial(_value_of, recording, attributes)
     failed = sum(run.is_broken for run in runs) if recording.state == "ended" else 0

@@ -29,7 +29,7 @@ from otel_quant.diagnosis.spots import (
     grown_in,
     importing,
     is_loading,
-    line_within,
+    own_within,
     spot_of,
     top_spot,
 )
@@ -89,10 +89,6 @@ _KEEPING: Final = ("Percentile", "Entropy")
 """Calibration methods that keep all that they have seen of an activation, at the end of their names."""
 
 
-_NO_GPUS: Final = GpuEvidence()
-_NO_TASKS: Final = TasksBeside()
-_NO_GARBAGE: Final = Garbage()
-
 _COLLECTED: Final = 0.2
 """Share of the time that the garbage collector takes at least that bounds a step."""
 
@@ -118,9 +114,9 @@ class Evidence:
     cpus: float = math.nan  # Processors that the process may use
     limit: float = math.nan  # Bytes of memory that it may use
     per_sample: float = math.nan  # Bytes by which memory grows with each sample, if it does
-    gpus: GpuEvidence = _NO_GPUS
-    tasks: TasksBeside = _NO_TASKS
-    garbage: Garbage = _NO_GARBAGE
+    gpus: GpuEvidence = field(default_factory=GpuEvidence)
+    tasks: TasksBeside = field(default_factory=TasksBeside)
+    garbage: Garbage = field(default_factory=Garbage)
     # Shares of the time in C code that waits, by what it waits for
     waits: Mapping[str, float] = field(default_factory=dict)
     calls: Line | None = (
@@ -212,7 +208,9 @@ class Evidence:
     @property
     def line(self) -> str:
         """Where most of its time was, with its share."""
-        top = top_spot(self.stacks, TIME, lambda lines: line_within(lines, self.function))
+        top = top_spot(
+            self.stacks, TIME, lambda lines: own_within(lines, self.function) or lines[-1]
+        )
         assert top is not None  # else there is no verdict
         spot, seen = top
         is_known = self.total.cpu > 0
@@ -294,7 +292,7 @@ def _startup(evidence: Evidence) -> str:
     parts = sorted(found.items(), key=lambda part: -part[1])
     shares = ", ".join(f"{_percent(time / evidence.total.time)} {what}" for what, time in parts)
     most = [(lines, seen) for lines, seen in evidence.stacks if _start_of(lines) == parts[0][0]]
-    top = top_spot(most, TIME, lambda lines: line_within(lines, ""), names_leaf=False)
+    top = top_spot(most, TIME, lambda lines: own_within(lines, "") or lines[-1], names_leaf=False)
     return f"{shares}{_at(top[0].words if top else '')}"
 
 

@@ -29,7 +29,7 @@ from otel_quant.diagnosis.spots import (
     grown_in,
     importing,
     is_loading,
-    own_within,
+    line_within,
     spot_of,
     top_spot,
 )
@@ -208,9 +208,7 @@ class Evidence:
     @property
     def line(self) -> str:
         """Where most of its time was, with its share."""
-        top = top_spot(
-            self.stacks, TIME, lambda lines: own_within(lines, self.function) or lines[-1]
-        )
+        top = top_spot(self.stacks, TIME, lambda lines: line_within(lines, self.function))
         assert top is not None  # else there is no verdict
         spot, seen = top
         is_known = self.total.cpu > 0
@@ -292,7 +290,7 @@ def _startup(evidence: Evidence) -> str:
     parts = sorted(found.items(), key=lambda part: -part[1])
     shares = ", ".join(f"{_percent(time / evidence.total.time)} {what}" for what, time in parts)
     most = [(lines, seen) for lines, seen in evidence.stacks if _start_of(lines) == parts[0][0]]
-    top = top_spot(most, TIME, lambda lines: own_within(lines, "") or lines[-1], names_leaf=False)
+    top = top_spot(most, TIME, lambda lines: line_within(lines, ""), names_leaf=False)
     return f"{shares}{_at(top[0].words if top else '')}"
 
 

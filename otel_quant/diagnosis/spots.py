@@ -83,6 +83,11 @@ def own_within(lines: Lines, function: str) -> Place | None:
     return next((line for line in reversed(lines) if line.is_own), None)
 
 
+def line_within(lines: Lines, function: str) -> Place:
+    """Returns the program's innermost line within a step, or else the innermost of all."""
+    return own_within(lines, function) or lines[-1]
+
+
 TIME: Final = attrgetter("time")
 GROWN: Final = attrgetter("grown")
 
@@ -181,9 +186,7 @@ def grown_in(stacks: Sequence[Stack], function: str, method: str = "") -> Grown 
             own.append((lines, seen))
     share = total_of(seen for _, seen in own).grown / whole
     is_own = share >= (_SEEN if method.endswith(_KEEPS_NOTHING) else _MOST)
-    top = top_spot(
-        own if is_own else stacks, GROWN, lambda lines: own_within(lines, function) or lines[-1]
-    )
+    top = top_spot(own if is_own else stacks, GROWN, lambda lines: line_within(lines, function))
     assert top is not None
     spot, grown = top[0], top[1].grown
     if is_own and spot.own is not None:

@@ -7,12 +7,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from otel_quant.auditing.asked import AskedModel, AskedType, asked_of
+from otel_quant.auditing.asked import AskedModel, AskedType, asked_of, integer
 from otel_quant.auditing.checkpoint import Checkpoint, StoredTensor
 from otel_quant.auditing.layouts import ALL_SCALES, FP8, SCALES, SUFFIXES, Fit, Tensors, fit
 from otel_quant.auditing.results import AuditedLayer, Problems, pattern_of
 from otel_quant.auditing.scales import pieces
-from otel_quant.auditing.weights import sqnr
 
 _FLOATS: Final = ("BF16", "F16", "F32", "F64")
 _EMBEDDINGS: Final = ("embed", "wte", "wpe")
@@ -251,6 +250,8 @@ class CheckpointLayers:
         for at, each in enumerate(self.layers):
             other, found = theirs.get(each.name), self._fits.get(each.name)
             if other is not None and found is not None and weights:
+                from otel_quant.auditing.weights import sqnr
+
                 method = "gptq_v2" if self.asked.is_second else self.asked.method
                 error = sqnr(found, self._of[each.name], other, method)
                 self.layers[at] = each._replace(sqnr=error)
@@ -297,11 +298,9 @@ def _read_inside(tensors: Tensors) -> tuple[tuple[int, int] | None, int]:
             pass
     found = state if isinstance(state, dict) else {}
     shape, group = found.get("shape"), found.get("blocksize")
-    numbers = shape if isinstance(shape, list) and len(shape) == 2 else []
-    known = [each for each in numbers if type(each) is int and 0 < each < 1 << 31]
-    return ((known[0], known[1]) if len(known) == 2 else None), group if type(
-        group
-    ) is int and group > 0 else 0
+    numbers = shape if isinstance(shape, list) and len(shape) == 2 else [0, 0]
+    outputs, inputs = map(integer, numbers)
+    return ((outputs, inputs) if outputs and inputs else None), integer(group)
 
 
 def _type_of(found: Fit, tensors: Tensors, asked_bits: int) -> str:

@@ -87,16 +87,13 @@ def _zero_point(evidence: OnnxEvidence) -> Iterator[Found]:
             yield Found(layer.node, (), f"{text}{_lost(layer)}", _to_fit(layer))
     for op in evidence.file.ops:
         clamp = evidence.file.maker(op.input(0)) if op.kind in graph.QUANTIZES else None
-        if clamp is None or not _is_positive(clamp) or op.outputs[0].dtype not in _LOWEST:
+        lowest, highest = dtypes.LIMITS.get(op.outputs[0].dtype, (0, 0))
+        if clamp is None or not _is_positive(clamp) or highest - lowest != 255:
             continue
-        lowest = _LOWEST[op.outputs[0].dtype]
         if (below := (sum(numbers(op.operand(2))[:1]) - lowest) / 255) >= _WASTED:
             text = f"{share_text(below)} of the codes behind {title(clamp)} are for values below 0, which it does not make"
             remedy = graph.obstacles.REWRITES["zero_point"]
             yield Found(clamp.name, (), text, *remedy, alike="codes for values below 0")
-
-
-_LOWEST: Final = {dtypes.UINT8: 0, dtypes.INT8: -128}
 
 
 def _is_positive(op: TypedNode) -> bool:

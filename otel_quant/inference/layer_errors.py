@@ -12,10 +12,16 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import takewhile
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from otel_quant.inference.fix.edited_graph import attributes, save
 from otel_quant.inference.outputs import PROBABILITIES, sqnr
 
 CLAMPS: Final = frozenset({"Clip", "Relu"})
@@ -39,12 +45,9 @@ _QLINEAR: Final[Mapping[str, tuple[str, int, int]]] = {
 _BODIES: Final = frozenset({"If", "Loop"})
 
 _SUFFIXES: Final = (
-    "_MatMul_quant", "_Gemm_quant", "_quant", "_Q4G", "_Q4", "_Q8", "_quantized", "_QuantizeLinear_Input",
+    "_MatMul_quant", "_Gemm_quant", "_quant", "_Q4G", "_Q4", "_Q8", "_output_quantized", "_quantized", "_QuantizeLinear_Input",
 )  # fmt: skip
 """What quantizers add to the names of nodes and tensors."""
-
-_MOST_IN_MEMORY: Final = 1_500_000_000
-"""Bytes of weights from which a model is run from a file: a message of protobuf has 2 GB at most."""
 
 _NEAR: Final = 3.0
 """dB by which a layer may be better than the outputs, and yet be what they lose most by."""
@@ -91,19 +94,23 @@ def _rename(node: Any, names: Mapping[str, str]) -> None:
             result.name = names.get(result.name, result.name)
 
 
-def _given(node: Any) -> dict[str, Any]:
-    from onnx import helper
-
-    return {each.name: helper.get_attribute_value(each) for each in node.attribute}
+def with_names(model: Any) -> Any:
+    """Gives nodes that have no name their first result's, as ``cost`` does; returns the model."""
+    graphs = [model.graph]
+    for graph in graphs:
+        taken = {node.name for node in graph.node}
+        for node in graph.node:
+            name = node.output[0].removesuffix("_QuantizeLinear_Input")
+            node.name = node.name or ("" if name in taken else name)
+            graphs += (each.g for each in node.attribute if each.HasField("g"))
+    return model
 
 
 class TensorFile:
     """A model whose tensors are looked at, and which gets more nodes for that."""
 
     def __init__(self, path: str) -> None:
-        import onnx
-
-        self.model: Any = onnx.load(path)
+        self.model: Any = with_names(onnx.load(path))
         self.graph = self.model.graph
         self.outputs = [each.name for each in self.graph.output]
         self.copied: set[str] = set()  # Tensors of a first pass through a Loop, which runs beside
@@ -138,11 +145,9 @@ class TensorFile:
 
     def _opened(self, node: Any, ran: Mapping[str, Any]) -> Iterator[Any]:
         """Yields what stands in place of an If or Loop, on tensors around it; nodes have the names of results."""
-        import numpy as np
-
         is_loop, made = node.op_type == "Loop", node.output[0]
         part = "body" if is_loop else "then_branch" if ran[node.input[0]] else "else_branch"
-        body = copy.deepcopy(_given(node)[part])
+        body = copy.deepcopy(attributes(node)[part])
         own = {it.name for it in body.initializer}.union(*(it.output for it in body.node))
         new = {name: f"{made}:{name}" for name in own if name}
         self.copied.update(new.values() if is_loop or made in self.copied else ())
@@ -156,7 +161,7 @@ class TensorFile:
             each.name = new[each.name]
         self.graph.initializer.extend(body.initializer)
         for each in body.node:
-            each.name = each.name and f"{node.name}/{part.removesuffix('_branch')}/{each.name}"
+            each.name = f"{node.name}/{part.removesuffix('_branch')}/{each.name}"
             _rename(each, new)
             yield each
         if is_loop:
@@ -164,8 +169,6 @@ class TensorFile:
 
     def array(self, name: str) -> Any:
         """Returns a constant as an array; None if it is none."""
-        from onnx import numpy_helper
-
         found = self.constants.get(name)
         return None if found is None else numpy_helper.to_array(found)
 
@@ -188,7 +191,7 @@ class TensorFile:
     def clamped(self, array: Any, clamps: Sequence[Any]) -> Any:
         """Returns what clamps of this model make of an array."""
         for clamp in clamps:
-            limits = _given(clamp) | {
+            limits = {**attributes(clamp)} | {
                 name: self.array(each)
                 for name, each in zip(("min", "max"), clamp.input[1:], strict=False)
                 if each
@@ -199,15 +202,11 @@ class TensorFile:
 
     def add(self, op_type: str, inputs: Sequence[str], name: str, **more: Any) -> str:
         """Adds a node; returns its result."""
-        from onnx import helper
-
         self.graph.node.append(helper.make_node(op_type, inputs, [name], **more))
         return name
 
     def constant(self, name: str, array: Any) -> str:
         """Adds a constant; returns its name."""
-        from onnx import numpy_helper
-
         self.graph.initializer.append(numpy_helper.from_array(array, name))
         return name
 
@@ -224,13 +223,7 @@ class TensorFile:
 
     def saved(self, path: Path) -> str:
         """Writes the model, a large one with its weights beside; returns the path."""
-        import onnx
-
-        if sum(len(each.raw_data) for each in self.graph.initializer) < _MOST_IN_MEMORY:
-            onnx.save(self.model, path)
-        else:
-            own, beside = copy.deepcopy(self.model), f"{path.stem}.data"
-            onnx.save_model(own, path, save_as_external_data=True, location=beside)
+        save(self.model, path)
         return str(path)
 
     def run(
@@ -238,7 +231,6 @@ class TensorFile:
     ) -> dict[str, Any]:
         """Runs the model; returns some of its tensors, constants among them."""
         import onnxruntime
-        from onnx import helper
 
         known = {name: self.array(name) for name in names if name in self.constants}
         wanted = sorted(set(names) - known.keys() - self.inputs.keys() - {""})
@@ -286,17 +278,23 @@ class QuantizedLayers:
         readers = (each for each in own.readers[codes] if each.op_type == "DequantizeLinear")
         after = next((each.output[0] for each in readers), "")
         after = after or own.add("DequantizeLinear", [codes, *node.input[1:]], f"{codes}:after")
-        name = "" if maker is None else maker.name
+        front = own.front(node.input[0], CARRIES | CLAMPS)
+        since = list(takewhile(lambda it: it.op_type != "DequantizeLinear", front))
+        is_first = len(since) == len(front)
+        clamp = next((each for each in since if each.op_type in CLAMPS), maker)
+        named = maker if is_first else clamp  # a layer of its own where its operand is quantized
+        name = "" if named is None else named.name
         found = QuantizedLayer(name, node.input[0], codes=codes, after=after, how=node.input[1:3])
         if [each.op_type in CLAMPS for each in own.readers[after]] == [True]:
             found.behind = own.readers[after]
-        return self._weighed(self._placed(found, maker), maker)
+        found = self._placed(found, named)
+        return self._weighed(found, maker) if is_first else found
 
     def _taken_apart(self, node: Any) -> QuantizedLayer:
         """Returns the layer of an operator on integers, whose parts are added to the graph."""
         own, made = self._own, f"{node.output[0]}:of"
         op_type, scale, bias = _QLINEAR[node.op_type]
-        axis = CHANNELS.get(op_type, -1) if not _given(node).get("transB") else 0
+        axis = CHANNELS.get(op_type, -1) if not attributes(node).get("transB") else 0
         parts = [
             own.add("DequantizeLinear", node.input[at : at + 3], f"{made}{at}", axis=axis)
             for at in (0, 3)
@@ -305,7 +303,7 @@ class QuantizedLayers:
             product = own.add("Mul", [node.input[1], node.input[4]], f"{made}_scale")
             inputs = [node.input[bias], product]
             parts.append(own.add("DequantizeLinear", inputs, f"{made}_bias", axis=0))
-        result = own.add(op_type, parts, f"{made}_result", **_given(node))
+        result = own.add(op_type, parts, f"{made}_result", **attributes(node))
         how = node.input[scale : scale + 2]
         found = QuantizedLayer(node.name, result, codes=node.output[0], after=result, how=how)
         if found.how:
@@ -323,6 +321,9 @@ class QuantizedLayers:
         partner = None if node is None else self._base.named.get(_plain(node.name))
         if name or partner is None:
             return name
+        if len(partner.output) > 1:
+            made = self._own.before(result, CARRIES | CLAMPS)
+            return str(dict(zip(node.output, partner.output, strict=False)).get(made, ""))
         behind = self._base.readers[partner.output[0]]
         is_folded = [each.op_type for each in behind] == ["BatchNormalization"]
         return str((behind[0] if is_folded else partner).output[0])
@@ -331,11 +332,11 @@ class QuantizedLayers:
         """Adds what a result is in the float model, and the clamps there that are left to its quantization."""
         base, is_apart = self._base, node is not None and node.op_type in _QLINEAR
         name = self._like(node, layer.codes if is_apart else layer.result)
-        here = {each.op_type for each in self._own.front(layer.result, CLAMPS)}
 
         def is_left(clamp: Any) -> bool:
-            kept = clamp.name in self._own.named if clamp.name else clamp.op_type in here
-            return clamp.op_type in CLAMPS and not kept
+            kept = self._own.named.get(clamp.name)
+            is_kept = kept is not None and kept.op_type == clamp.op_type
+            return clamp.op_type in CLAMPS and not is_kept
 
         layer.clamps = list(filter(is_left, reversed(base.front(name, CLAMPS))))
         while len(base.readers[name]) == 1 and is_left(base.readers[name][0]):
@@ -356,16 +357,18 @@ class QuantizedLayers:
         weights = weights or self._weights(node)
         if floats and weights and weights[0] != weights[1]:
             layer.weights = [*weights, floats]
-            layer.axis = 0 if _given(partner).get("transB") else CHANNELS.get(partner.op_type, -1)
+            layer.axis = (
+                0 if attributes(partner).get("transB") else CHANNELS.get(partner.op_type, -1)
+            )
         return layer
 
     def _weights(self, node: Any) -> Sequence[str]:
         """Returns the weights of a contraction as they are read, their integers and scale; empty if there are none."""
         own, made, codes = self._own, f"{node.output[0]}:weights", node.input[1]
         if node.op_type == "MatMulNBits":  # what it makes of the identity
-            more = {name: value for name, value in _given(node).items() if name != "accuracy_level"}
-            import numpy as np
-
+            more = {
+                name: value for name, value in attributes(node).items() if name != "accuracy_level"
+            }
             array = np.eye(more["K"], dtype=own.array(node.input[2]).dtype)
             eye = own.constant(f"{made}_eye", array)
             own.add(node.op_type, [eye, *node.input[1:5]], made, domain=node.domain, **more)
@@ -410,6 +413,11 @@ def layer_errors(
     likes |= {*base.outputs} | base.makers.keys() & set(floats)
     expected = base.run(likes, feeds, options, folder)
     found = [_measured(each, own, base, ran, expected) for each in layers]
+    known_as: set[tuple[str, str]] = set()
+    for each, layer in zip(found, layers, strict=True):
+        if (both := (each["node"], each["name"])) in known_as:
+            each["name"] = layer.codes or layer.result
+        known_as.add(both)
     likes_of = {its: expected[like] for its, like, _ in judged.values()}
 
     def tried(rounded: Mapping[str, Any]) -> float:

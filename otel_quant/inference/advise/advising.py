@@ -16,6 +16,7 @@ from otel_quant.base import machine
 from otel_quant.cost import CostError, analyze
 from otel_quant.inference.advise.advice_results import AdviceResult, AdvisedNode
 from otel_quant.inference.advise.choosing import Choice, Limit, Target
+from otel_quant.inference.advise.quantized_parts import QuantizedParts
 from otel_quant.inference.fix.fixing import FixError, read_quantized
 from otel_quant.inference.measure import files_result, run_in_turns
 from otel_quant.inference.model_process import ModelError
@@ -112,8 +113,6 @@ class _Advising:
 
     def _made_choice(self) -> Choice:
         """Returns what may be left in float, with its noise, its time and its size."""
-        from otel_quant.inference.advise.quantized_parts import QuantizedParts
-
         parts = QuantizedParts(self._wanted.float_model, self._wanted.model)
         errors = parts.with_errors(as_inputs=False).saved(self._folder / "errors.onnx")
         floats = parts.with_errors(as_inputs=True).saved(self._folder / "floats.onnx")

@@ -13,9 +13,14 @@ from pathlib import Path
 from statistics import stdev
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+
 from otel_quant.base import machine
 from otel_quant.cost import CostError
 from otel_quant.cost.graph import QDQ, printable
+from otel_quant.inference.fix.edited_graph import save
 from otel_quant.inference.fix.fix_results import FixResult, Proven, Rewrite, sidecar
 from otel_quant.inference.fix.rewriting import REMEDIES, Rewritten, forecast_of, rewritten
 from otel_quant.inference.measure import files_result, run_in_turns
@@ -73,9 +78,6 @@ def fix(wanted: Wanted, options: Options) -> FixResult:
 
 def read_quantized(path: str) -> Any:
     """Returns a model; weights beside the file stay there, since they may be larger than memory."""
-    import onnx
-    from google.protobuf.message import DecodeError
-
     try:
         model = onnx.load(path, load_external_data=False)
     except DecodeError as error:
@@ -187,34 +189,39 @@ class _Fixing:
         return self._outcome(self._with([]), why=why)
 
     @contextmanager
-    def _written(self, models: Mapping[str, Rewritten]) -> Iterator[dict[str, Path]]:
+    def _written(self, models: dict[str, Rewritten]) -> Iterator[dict[str, Path]]:
         """Writes models for as long as they are measured, where their weights are found."""
-        import onnx
-
         output = Path(self._wanted.output)
         folder = self._folder if _locations(self._model) else output.parent
         stem = f".{output.name}-{os.getpid()}"
         paths = {name: folder / f"{stem}-{i}.onnx" for i, name in enumerate(models)}
         try:
             for name, path in paths.items():
-                onnx.save(models[name].model, path)
-                if disables := models[name].disables:
+                each = models.pop(name)  # which may be large
+                save(each.model, path)
+                if disables := each.disables:
                     sidecar(path).write_text(json.dumps({"disabled_optimizers": disables}))
             yield paths
         finally:
             for path in paths.values():
-                path.unlink(missing_ok=True)
-                sidecar(path).unlink(missing_ok=True)
+                for left in (path, sidecar(path), path.with_suffix(".data")):
+                    left.unlink(missing_ok=True)
 
     def _place(self, path: Path) -> None:
         """Puts the fixed file, and what its weights lie in, where they are wanted."""
         output = Path(self._wanted.output)
-        own = {path: output, sidecar(path): sidecar(output)}
+        data, target = path.with_suffix(".data"), output.with_suffix(".data")
+        own = {data: target, sidecar(path): sidecar(output), path: output}
+        if data.exists():  # what was too much for the file itself
+            model = onnx.load(path, load_external_data=False)
+            for pair in [it for each in model.graph.initializer for it in each.external_data]:
+                pair.value = target.name if pair.value == data.name else pair.value
+            onnx.save(model, path)
         sources = self._copies | {each: to for each, to in own.items() if each.exists()}
         is_here = output.parent.resolve() == path.parent.resolve()
-        for source, target in sources.items():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            (os.link if is_here else shutil.copyfile)(source, target)  # a link replaces nothing
+        for source, to in sources.items():
+            to.parent.mkdir(parents=True, exist_ok=True)
+            (os.link if is_here else shutil.copyfile)(source, to)  # a link replaces nothing
 
 
 def _without(kind: str) -> str:
@@ -331,8 +338,6 @@ class _Proof:
 
 def _falls(expected: Any, before: Any, after: Any) -> list[float]:
     """Returns the fall of the SQNR in each sample in dB, where it is known."""
-    import numpy as np
-
     noises = [
         ((expected - each).astype(np.float64) ** 2).reshape(len(each), -1).sum(1)
         for each in (before, after)
@@ -342,8 +347,6 @@ def _falls(expected: Any, before: Any, after: Any) -> list[float]:
 
 def _checked(path: Path) -> str:
     """Returns what onnx.checker has against a file; empty if nothing."""
-    import onnx
-
     try:
         onnx.checker.check_model(path)
     except onnx.checker.ValidationError as error:

@@ -75,7 +75,7 @@ class ModelGraph:
         self.ops: Sequence[TypedNode] = list(self.runs)
         self._readers: dict[Value, list[TypedNode]] = {}
         self._makers: dict[Value, TypedNode] = {}
-        made = (op for op in self.main if op.kind != "Constant")
+        made = (op for op in (*self.ops, *self.main) if op.kind != "Constant")
         self._by_tensor = {name: op for op in made for name in op.node.outputs}
         for op in self.ops:
             self._makers |= dict.fromkeys(op.outputs, op)
@@ -87,7 +87,7 @@ class ModelGraph:
         return self._makers.get(value)
 
     def maker_of(self, tensor: str) -> TypedNode | None:
-        """Returns the node of the main graph that makes a tensor; None for constants."""
+        """Returns the node that makes a tensor, of the main graph if one there does; None for constants."""
         return self._by_tensor.get(tensor)
 
     def readers(self, value: Value) -> Sequence[TypedNode]:
@@ -97,10 +97,6 @@ class ModelGraph:
     def is_output(self, value: Value) -> bool:
         """Whether the model gives a value out."""
         return value.name in self.outputs
-
-    def is_input(self, value: Value) -> bool:
-        """Whether a value is an input of the model."""
-        return self.bound.values.get(value.name) is value
 
     def is_contraction(self, op: TypedNode) -> bool:
         """Whether a node multiplies and adds, as far as that is known."""

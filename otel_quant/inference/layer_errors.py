@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import takewhile
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +21,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from otel_quant.inference.fix.edited_graph import attributes
+from otel_quant.inference.fix.edited_graph import attributes, save
 from otel_quant.inference.outputs import PROBABILITIES, sqnr
 
 CLAMPS: Final = frozenset({"Clip", "Relu"})
@@ -44,12 +45,9 @@ _QLINEAR: Final[Mapping[str, tuple[str, int, int]]] = {
 _BODIES: Final = frozenset({"If", "Loop"})
 
 _SUFFIXES: Final = (
-    "_MatMul_quant", "_Gemm_quant", "_quant", "_Q4G", "_Q4", "_Q8", "_quantized", "_QuantizeLinear_Input",
+    "_MatMul_quant", "_Gemm_quant", "_quant", "_Q4G", "_Q4", "_Q8", "_output_quantized", "_quantized", "_QuantizeLinear_Input",
 )  # fmt: skip
 """What quantizers add to the names of nodes and tensors."""
-
-_MOST_IN_MEMORY: Final = 1_500_000_000
-"""Bytes of weights from which a model is run from a file: a message of protobuf has 2 GB at most."""
 
 _NEAR: Final = 3.0
 """dB by which a layer may be better than the outputs, and yet be what they lose most by."""
@@ -96,11 +94,23 @@ def _rename(node: Any, names: Mapping[str, str]) -> None:
             result.name = names.get(result.name, result.name)
 
 
+def with_names(model: Any) -> Any:
+    """Gives nodes that have no name their first result's, as ``cost`` does; returns the model."""
+    graphs = [model.graph]
+    for graph in graphs:
+        taken = {node.name for node in graph.node}
+        for node in graph.node:
+            name = node.output[0].removesuffix("_QuantizeLinear_Input")
+            node.name = node.name or ("" if name in taken else name)
+            graphs += (each.g for each in node.attribute if each.HasField("g"))
+    return model
+
+
 class TensorFile:
     """A model whose tensors are looked at, and which gets more nodes for that."""
 
     def __init__(self, path: str) -> None:
-        self.model: Any = onnx.load(path)
+        self.model: Any = with_names(onnx.load(path))
         self.graph = self.model.graph
         self.outputs = [each.name for each in self.graph.output]
         self.copied: set[str] = set()  # Tensors of a first pass through a Loop, which runs beside
@@ -151,7 +161,7 @@ class TensorFile:
             each.name = new[each.name]
         self.graph.initializer.extend(body.initializer)
         for each in body.node:
-            each.name = each.name and f"{node.name}/{part.removesuffix('_branch')}/{each.name}"
+            each.name = f"{node.name}/{part.removesuffix('_branch')}/{each.name}"
             _rename(each, new)
             yield each
         if is_loop:
@@ -213,11 +223,7 @@ class TensorFile:
 
     def saved(self, path: Path) -> str:
         """Writes the model, a large one with its weights beside; returns the path."""
-        if sum(len(each.raw_data) for each in self.graph.initializer) < _MOST_IN_MEMORY:
-            onnx.save(self.model, path)
-        else:
-            own, beside = copy.deepcopy(self.model), f"{path.stem}.data"
-            onnx.save_model(own, path, save_as_external_data=True, location=beside)
+        save(self.model, path)
         return str(path)
 
     def run(
@@ -272,11 +278,17 @@ class QuantizedLayers:
         readers = (each for each in own.readers[codes] if each.op_type == "DequantizeLinear")
         after = next((each.output[0] for each in readers), "")
         after = after or own.add("DequantizeLinear", [codes, *node.input[1:]], f"{codes}:after")
-        name = "" if maker is None else maker.name
+        front = own.front(node.input[0], CARRIES | CLAMPS)
+        since = list(takewhile(lambda it: it.op_type != "DequantizeLinear", front))
+        is_first = len(since) == len(front)
+        clamp = next((each for each in since if each.op_type in CLAMPS), maker)
+        named = maker if is_first else clamp  # a layer of its own where its operand is quantized
+        name = "" if named is None else named.name
         found = QuantizedLayer(name, node.input[0], codes=codes, after=after, how=node.input[1:3])
         if [each.op_type in CLAMPS for each in own.readers[after]] == [True]:
             found.behind = own.readers[after]
-        return self._weighed(self._placed(found, maker), maker)
+        found = self._placed(found, named)
+        return self._weighed(found, maker) if is_first else found
 
     def _taken_apart(self, node: Any) -> QuantizedLayer:
         """Returns the layer of an operator on integers, whose parts are added to the graph."""
@@ -309,6 +321,9 @@ class QuantizedLayers:
         partner = None if node is None else self._base.named.get(_plain(node.name))
         if name or partner is None:
             return name
+        if len(partner.output) > 1:
+            made = self._own.before(result, CARRIES | CLAMPS)
+            return str(dict(zip(node.output, partner.output, strict=False)).get(made, ""))
         behind = self._base.readers[partner.output[0]]
         is_folded = [each.op_type for each in behind] == ["BatchNormalization"]
         return str((behind[0] if is_folded else partner).output[0])
@@ -317,11 +332,11 @@ class QuantizedLayers:
         """Adds what a result is in the float model, and the clamps there that are left to its quantization."""
         base, is_apart = self._base, node is not None and node.op_type in _QLINEAR
         name = self._like(node, layer.codes if is_apart else layer.result)
-        here = {each.op_type for each in self._own.front(layer.result, CLAMPS)}
 
         def is_left(clamp: Any) -> bool:
-            kept = clamp.name in self._own.named if clamp.name else clamp.op_type in here
-            return clamp.op_type in CLAMPS and not kept
+            kept = self._own.named.get(clamp.name)
+            is_kept = kept is not None and kept.op_type == clamp.op_type
+            return clamp.op_type in CLAMPS and not is_kept
 
         layer.clamps = list(filter(is_left, reversed(base.front(name, CLAMPS))))
         while len(base.readers[name]) == 1 and is_left(base.readers[name][0]):
@@ -398,6 +413,11 @@ def layer_errors(
     likes |= {*base.outputs} | base.makers.keys() & set(floats)
     expected = base.run(likes, feeds, options, folder)
     found = [_measured(each, own, base, ran, expected) for each in layers]
+    known_as: set[tuple[str, str]] = set()
+    for each, layer in zip(found, layers, strict=True):
+        if (both := (each["node"], each["name"])) in known_as:
+            each["name"] = layer.codes or layer.result
+        known_as.add(both)
     likes_of = {its: expected[like] for its, like, _ in judged.values()}
 
     def tried(rounded: Mapping[str, Any]) -> float:

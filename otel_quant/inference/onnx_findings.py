@@ -74,7 +74,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 CLAMPS: Final = frozenset({"Clip", "Relu"})
-_QUARK: Final = "com.amd.quark:"
+QUARK: Final = "com.amd.quark:"
 
 _QDQ_TYPES: Final = frozenset({"QuantizeLinear", "DequantizeLinear"})
 """Kernels of conversions that were not fused."""
@@ -232,7 +232,7 @@ def _foreign(evidence: OnnxEvidence) -> Iterator[Found]:
     kernels = [
         kernel
         for kernel in evidence.kernels
-        if (op := kernel.node) and op.kind.startswith(_QUARK) and graph.converts(op.kind)
+        if (op := kernel.node) and op.kind.startswith(QUARK) and graph.converts(op.kind)
     ]
     if kernels:
         why = "ran as they are: onnxruntime does not fuse operators of AMD Quark"
@@ -502,25 +502,6 @@ def _compiled(evidence: OnnxEvidence) -> Iterator[Found]:
         if ran["f32 convolution"] and any(any(op.input(2).data or ()) for op in signed):
             remedy = "uint8 for activations, or int8 with zero point 0 (ActivationSymmetric), which OpenVINO's convolutions take"
         yield Found(kernels[0].place, kernels, f"{text}: {unknown}", remedy)
-
-
-_ONE_BY_ONE: Final = frozenset(
-    {"QLinearAveragePool", "QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax", "MatMulBnb4"}
-)
-"""Kernels of the CPU provider that take one element after the other, or dequantize all weights."""
-
-
-@FINDINGS.row(
-    "scalar", "onnxruntime/contrib_ops/cpu/quantization/qlinear_lookup_table.cc, qlinear_pool.cc"
-)
-def _scalar(evidence: OnnxEvidence) -> Iterator[Found]:
-    """Yields kernels without a vectorized path."""
-    for kernel in evidence.of(_ONE_BY_ONE):
-        if kernel.ran.provider == CPU:
-            own = next((op for op in kernel.nodes if op.kind not in QDQ), kernel.node)
-            of = "" if own is None else f" of {title(own)}"
-            text = f"the kernel {kernel.ran.op_type}{of} has no vectorized path"
-            yield Found(kernel.place, [kernel], text)
 
 
 @FINDINGS.row("slow_types", "onnxruntime/core/mlas/lib/qgemm.cpp")

@@ -134,14 +134,6 @@ def _tensors(args: Mapping[str, Any], side: str) -> tuple[str, ...]:
     return tuple(tensor_text(_NAMES.get(dtype, dtype), shape) for dtype, shape in listed)
 
 
-_FUSED_WITH_MORE: Final = ("Conv", "Gemm", "MatMul")
-"""Parts of the names of kernels that have taken in what follows a node of that operator."""
-
-_MOST_BEHIND: Final = 4
-
-_WITH_ADD: Final = "MatMulAddFusion"
-"""What onnxruntime puts behind the name of a MatMul that it has fused with the Add behind."""
-
 _CAST: Final = "InsertedPrecisionFreeCast_"
 """What onnxruntime puts before the name of a tensor, or of what makes it, that it has in another type."""
 
@@ -151,8 +143,8 @@ def _as_in_file(name: str) -> str:
     return name.removeprefix("fused ").removeprefix(_CAST)
 
 
-_MOST_READERS: Final = 8
-"""Nodes that read a constant which shows where a kernel belongs; more may share a zero point."""
+_LAYOUTS: Final = frozenset({"ReorderInput", "ReorderOutput", "Transpose"})
+"""Operators that put axes in another order."""
 
 _MOST: Final = 2000  # Nodes of the file that one kernel may do the work of
 _LONGEST: Final = 120  # Characters of a name in a result
@@ -175,10 +167,6 @@ class FileGraph(graph.ModelGraph):
         super().__init__(path, inputs, dims)
         # Of several with the same name the first
         self.named = {node_name(op.node): op for op in reversed(self.ops)}.get
-        self._read_by: defaultdict[str, list[TypedNode]] = defaultdict(list)
-        for op in self.main:
-            for name in op.node.inputs:
-                self._read_by[name].append(op)
 
     def input_ranges(self) -> Iterator[tuple[str, float, float]]:
         """Yields inputs that are quantized by one scale, with the lowest and the highest value that has a code."""
@@ -227,24 +215,6 @@ class FileGraph(graph.ModelGraph):
             else:
                 yield op
 
-    def of_constants(self, names: Iterable[str], op_type: str) -> TypedNode | None:
-        """Returns the node, of a kernel's operator, that most of some constants belong to."""
-        owners = chain.from_iterable(map(self._owners, names))
-        counts = Counter(op for op in owners if op.node.op_type in op_type)
-        [(found, most), (_, next_most)] = [*counts.most_common(2), (None, 0), (None, 0)][:2]
-        return found if most > next_most else None
-
-    def _owners(self, constant: str) -> Iterator[TypedNode]:
-        """Yields the nodes that a constant belongs to: of conversions the nodes that they convert for."""
-        readers = self._read_by.get(constant, ())
-        if constant in self.bound.values or self.maker_of(constant) or len(readers) > _MOST_READERS:
-            return
-        for op in readers:
-            if op.kind in graph.DEQUANTIZES:
-                yield from self.users(op.outputs[0])
-            elif owner := self.maker(op.input(0)) if op.kind in graph.QUANTIZES else op:
-                yield owner
-
     def named_before(self, name: str) -> TypedNode | None:
         """Returns the node whose name, or whose tensor's, a name begins with, as made ones do."""
         of_tensor = _as_in_file(name)
@@ -282,57 +252,51 @@ class FileGraph(graph.ModelGraph):
         )
 
 
-def _constants(of: graph.Graph) -> Iterator[Tensor]:
-    """Yields the constants of a graph and of the bodies in it."""
-    yield from of.initializers
+def _bodies(of: graph.Graph) -> Iterator[graph.Graph]:
+    """Yields a graph and the bodies in it."""
+    yield of
     for value in chain.from_iterable(node.attributes.values() for node in of.nodes):
         if isinstance(value, graph.Graph):
-            yield from _constants(value)
-        elif isinstance(value, Tensor):
-            yield value
+            yield from _bodies(value)
 
 
 class RanGraph:
     """The graph that onnxruntime has made of a model, as it writes it; empty where it cannot be read."""
 
     def __init__(self, path: str | Path | None) -> None:
-        self.weight_bytes: int | None = None
-        ran = graph.Graph()
+        graphs: list[graph.Graph] = []
         with suppress(CostError):
             if path is not None:
-                ran = graph.read_graph(str(path))
-                self.weight_bytes = sum(each.stored for each in _constants(ran))
+                graphs += _bodies(graph.read_graph(str(path)))
+        constants = list(chain.from_iterable(each.initializers for each in graphs))
+        nodes = list(chain.from_iterable(each.nodes for each in graphs))
+        given = chain.from_iterable(node.attributes.values() for node in nodes)
+        stored = (each.stored for each in chain(constants, given) if isinstance(each, Tensor))
+        self.weight_bytes = sum(stored) if graphs else None
         self.constants = {
-            each.name: tensor_text(dtypes.name_of(each.dtype), each.dims)
-            for each in ran.initializers
+            each.name: tensor_text(dtypes.name_of(each.dtype), each.dims) for each in constants
         }
-        self.nodes = {node.name: node for node in ran.nodes if node.name}
-        unnamed = (node for node in ran.nodes if not node.name)
+        self.nodes = {node.name: node for node in nodes if node.name}
+        unnamed = (node for node in nodes if not node.name)
         self._unnamed = grouped(unnamed, attrgetter("op_type"))  # in the order in which they run
-        self.makers = {name: node for node in ran.nodes for name in node.outputs if name}
+        self.makers = {name: node for node in nodes for name in node.outputs if name}
         self.readers: defaultdict[str, list[GraphNode]] = defaultdict(list)
-        for node in ran.nodes:
+        for node in nodes:
             for name in filter(None, node.inputs):
                 self.readers[name].append(node)
 
     def nodes_of(self, kernels: Sequence[RanKernel]) -> list[GraphNode | None]:
         """Returns the nodes of kernels in the order in which they ran, which tells those without a name."""
-        unnamed = Counter(each.op_type for each in kernels if self._is_unnamed(each))
-        left = {  # of each operator, unless some may be of the body of an If
-            op_type: iter(nodes if len(nodes) == unnamed[op_type] else ())
-            for op_type, nodes in self._unnamed.items()
-        }
-        return [
-            next(left.get(each.op_type, iter(())), None)
-            if self._is_unnamed(each)
-            else self.nodes.get(each.name)
-            for each in kernels
-        ]
-
-    def _is_unnamed(self, kernel: RanKernel) -> bool:
-        """Whether a kernel has the number of a node in place of its name."""
-        number = kernel.name.removeprefix(f"{kernel.op_type}_")
-        return number.isdecimal() and kernel.name not in self.nodes
+        known, unnamed = dict(self.nodes), defaultdict[str, list[str]](list)
+        for each in kernels:  # they have the number of a node in place of its name
+            number = each.name.removeprefix(f"{each.op_type}_")
+            if number.isdecimal() and each.name not in known:
+                unnamed[each.op_type].append(each.name)
+        for op_type, names in unnamed.items():
+            nodes = self._unnamed.get(op_type, ())
+            if len(nodes) == len(names):  # else some may be of the body of an If
+                known |= zip(names, nodes, strict=True)
+        return [known.get(each.name) for each in kernels]
 
     def operands(self, kernel: RanKernel, node: GraphNode) -> tuple[str, ...]:
         """Returns a kernel's operands, with packed constants, which the profile leaves out, if that is certain."""
@@ -502,32 +466,18 @@ class _Join:
         Case 3: the node of its name alone, since it covers others.
         """
         covered, own = self._covered(node), self._file.named(kernel.name)
-        if own is None:  # Case 1
-            near = list(filter(None, [self._near(kernel.name, kernel.op_type, node)]))
-            if kernel.name.endswith(_WITH_ADD):
-                near += (op for each in near[:1] for op in self._file.readers(each.outputs[0]))
-            found = covered or tuple(near)
-        elif own in covered:  # Case 2
-            found = tuple(dict.fromkeys((own, *covered)))
-        else:  # Case 3
-            found = (own,)
-        return self._with_contraction(kernel.op_type, found)
-
-    def _with_contraction(
-        self, op_type: str, nodes: tuple[TypedNode, ...]
-    ) -> tuple[TypedNode, ...]:
-        """Adds what is in front: a Conv that has been fused with the Relu behind it may have the Relu's name."""
-        kind = next((each for each in _FUSED_WITH_MORE if each in op_type), None)
-        if kind is None or any(kind in op.node.op_type for op in nodes):
-            return nodes
-        front = list(islice(self._file.in_front(next(iter(nodes), None)), 1 + _MOST_BEHIND))
-        at = next((i for i, op in enumerate(front) if op.node.op_type == kind), None)
-        return nodes if at is None else tuple(reversed(front[: at + 1]))
+        if own in covered:  # Case 2
+            return tuple(dict.fromkeys((own, *covered)))
+        near = own or self._of_name(kernel)
+        found = () if near is None else (near,)
+        return found if own else covered or found  # Case 3, Case 1
 
     def _covered(self, node: GraphNode) -> tuple[TypedNode, ...]:
         """Returns the nodes of the file between what a node reads and what it makes; none if it is not certain."""
-        file, reads = self._file, {"", *map(_as_in_file, node.inputs)}
-        left = [name for each in node.outputs if (name := _as_in_file(each)) not in reads]
+        file, known = self._file, chain.from_iterable(map(self._read_as, node.inputs))
+        reads = {"", *map(_as_in_file, known)}
+        made = (_as_in_file(self._made_for(each, node)) for each in node.outputs)
+        left = [name for name in made if name not in reads]
         beyond = {*file.bound.values, *left}
         found: dict[TypedNode, None] = {}
         while left and len(found) <= _MOST:
@@ -540,6 +490,38 @@ class _Join:
                 found[op] = None
                 left += [name for name in op.node.inputs if name not in reads]
         return tuple(found) if len(found) <= _MOST else ()
+
+    def _read_as(self, tensor: str) -> Iterator[str]:
+        """Yields the names that a tensor that is read may have in the file: before its axes were put in another order, too."""
+        yield tensor
+        maker = self._ran.makers.get(tensor, _UNKNOWN)
+        if self._file.maker_of(_as_in_file(tensor)):
+            return
+        if op := self._of_name(maker):
+            yield from op.node.outputs
+        elif maker.op_type in _LAYOUTS:
+            yield from self._read_as(maker.inputs[0])
+
+    def _made_for(self, tensor: str, node: GraphNode) -> str:
+        """Returns the tensor of the file that a result is a step to, or is in another order of axes.
+
+        Nodes of functions, such as HardSwish, have no names, and tensors between them are not in the file.
+        """
+        readers = self._ran.readers.get(tensor, ())
+        if self._file.maker_of(_as_in_file(tensor)):
+            return tensor
+        for reader in readers:
+            op = self._of_name(reader)
+            given = {} if op is None else dict(zip(reader.inputs, op.node.inputs, strict=False))
+            if op is not None and op.node.op_type == reader.op_type and tensor in given:
+                return given[tensor]
+            if reader.op_type in _LAYOUTS or not (node.name or reader.name or readers[1:]):
+                return self._made_for(reader.outputs[0], node)
+        return tensor
+
+    def _of_name(self, node: GraphNode | RanKernel) -> TypedNode | None:
+        """Returns the node of the file that a node of the graph that ran has its name of."""
+        return self._file.named(node.name) or self._file.named_before(node.name)
 
     def _around(
         self, kernel: RanKernel, node: GraphNode
@@ -555,12 +537,8 @@ class _Join:
     def _first_of(self, nodes: Iterable[GraphNode | None]) -> TypedNode | None:
         """Returns the first node of the file that is known of nodes of the graph that ran."""
         for node in filter(None, nodes):
-            known = self._file.named(node.name) or next(iter(self._covered(node)), None)
-            if found := known or self._near(node.name, node.op_type, node):
+            covered = self._contraction_first(self._covered(node))
+            own = self._file.named(node.name)
+            if found := own or next(iter(covered), self._file.named_before(node.name)):
                 return found
         return None
-
-    def _near(self, name: str, op_type: str, node: GraphNode) -> TypedNode | None:
-        """Returns the node whose tensors a kernel has, by its name or by its constants."""
-        constants = filter(self._ran.constants.get, node.inputs)
-        return self._file.named_before(name) or self._file.of_constants(constants, op_type)

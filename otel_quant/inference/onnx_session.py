@@ -193,24 +193,29 @@ class OnnxSession:
             save_arrays(found[0], path, "fiub")
         return [each.name for each in self._session.get_outputs()]
 
-    def profile(self, runs: int, saves_graph: bool) -> Any:
-        """Runs a second session with its profiler on."""
+    def profile(self, runs: int, saves_graph: bool, names: bool) -> Any:
+        """Runs a second session with its profiler on, with names for nodes without one: a profile has only names."""
         graph = self._folder / "graph.onnx"
-        session, began = None, time.perf_counter()
+        session = None
         if saves_graph:
             with LastResort():  # a graph with compiled nodes cannot be written
-                session = self._new_session(is_profiled=True, graph=graph)
+                import onnx
+
+                from otel_quant.inference.layer_errors import with_names
+
+                model = with_names(onnx.load(self._path, load_external_data=False))
+                named = model.SerializeToString() if names else None
+                session = self._new_session(named, is_profiled=True, graph=graph)
         if session is None:
             graph.unlink(missing_ok=True)
             session = self._new_session(is_profiled=True)
-        made = time.perf_counter() - began
         for _ in range(1 + runs):  # the first is beside threads of the other session
             session.run(None, self._feeds)
         assigned = getattr(session, "get_provider_graph_assignment_info", list)  # onnxruntime 1.24
         listed = ((part.ep_name, part.get_nodes()) for part in assigned())
         parts = [[name, [[each.name, each.op_type] for each in nodes]] for name, nodes in listed]
         left = str(graph) if graph.exists() else None
-        return {"assigned": parts, "file": session.end_profiling(), "graph": left, "made": made}
+        return {"assigned": parts, "file": session.end_profiling(), "graph": left}
 
     def printed(self) -> str:
         """Returns what libraries print in another run."""
@@ -268,8 +273,10 @@ class OnnxSession:
             made.register_custom_ops_library(library)
         return made
 
-    def _new_session(self, *, is_profiled: bool = False, graph: Path | None = None) -> Any:
-        """Makes a session; one that is profiled may leave the graph that it runs."""
+    def _new_session(
+        self, model: bytes | None = None, *, is_profiled: bool = False, graph: Path | None = None
+    ) -> Any:
+        """Makes a session, perhaps of a copy of the model; one that is profiled may leave the graph that it runs."""
         import onnxruntime
 
         made = self._session_options(self._options["level"])
@@ -282,11 +289,15 @@ class OnnxSession:
             weights = "session.optimized_model_external_initializers"
             made.add_session_config_entry(f"{weights}_file_name", "graph.weights")
             made.add_session_config_entry(f"{weights}_min_size_in_bytes", str(_LARGE))
+        if model is not None:
+            beside = str(Path(self._path).resolve().parent)
+            entry = "session.model_external_initializers_file_folder_path"
+            made.add_session_config_entry(entry, beside)
         providers: list[Any] = [(name, dict(more)) for name, more in self._options["providers"]]
         beside = self._options["session"]
         told = json.loads(Path(beside).read_text(encoding="utf-8")) if beside else {}
         return onnxruntime.InferenceSession(
-            self._path, made, providers=providers or ["CPUExecutionProvider"],
+            model or self._path, made, providers=providers or ["CPUExecutionProvider"],
             disabled_optimizers=[*self._options["disabled"], *told.get("disabled_optimizers", ())],
         )  # fmt: skip
 

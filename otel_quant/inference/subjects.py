@@ -19,16 +19,14 @@ from otel_quant.inference.accuracy_findings import FINDINGS
 from otel_quant.inference.arrays import saved_arrays
 from otel_quant.inference.fix.fix_results import sidecar
 from otel_quant.inference.model_process import ModelError, ModelProcess
-from otel_quant.inference.onnx_findings import OnnxEvidence, ran_in
+from otel_quant.inference.onnx_findings import QUARK, OnnxEvidence, ran_in
 from otel_quant.inference.onnx_kernels import CPU, FileGraph, Part, RanGraph, placed, read_profile
 from otel_quant.inference.outputs import PROBABILITIES
 from otel_quant.inference.results import Accuracy, Ran, TensorError, alike_inputs, tensor_text
 from otel_quant.inference.rounds import MeasuredModel
 from otel_quant.inference.torch_profile import read_verbose
 from otel_quant.inference.torch_session import VariantsError
-from otel_quant.schema.units import duration_text, types_text
-
-_QUARK: Final = "com.amd.quark:"
+from otel_quant.schema.units import types_text
 
 _MOST_SAVED: Final = 1 << 30
 """Bytes of weights from which the graph that onnxruntime makes is not written to disk."""
@@ -391,7 +389,7 @@ class OnnxModel(InProcess):
         beside = sidecar(self.path)
         options["session"] = str(beside) if self.options.session and beside.exists() else ""
         self.is_told = bool(options["session"] or options["disabled"])
-        if not any(op.kind.startswith(_QUARK) for op in self.file.ops):
+        if not any(op.kind.startswith(QUARK) for op in self.file.ops):
             # Quark's library takes 700 MB, which others need not have.
             options["custom_ops"] = [each for each in options["custom_ops"] if each != "quark"]
         self._loads = {"path": self.path, "options": options, "feed": self._feed}
@@ -420,7 +418,8 @@ class OnnxModel(InProcess):
         saves = self.file.weight_bytes <= _MOST_SAVED and not compiles
         most = min(_MOST_PROFILED, _EVENTS // max(1, len(self.file.ops)), fitting)
         runs = max(_FEWEST_PROFILED, most)
-        found = self.ask("profiling it", "profile", runs=runs, saves_graph=saves)
+        names = any(not op.node.name for op in self.file.ops if op.kind != "Constant")
+        found = self.ask("profiling it", "profile", runs=runs, saves_graph=saves, names=names)
         profile, graph = read_profile(Path(found["file"])), RanGraph(found["graph"])
         if not profile.runs:
             self.problem = "onnxruntime left no profile of its runs"
@@ -438,9 +437,6 @@ class OnnxModel(InProcess):
         tried = self.ask("trying products", "products", kinds=pairs) if pairs else ()
         slower = dict(zip(pairs, tried, strict=True))
         below = self._below() if any(each.ran.provider == _OPENVINO for each in kernels) else ()
-        if compiles:
-            first, again = map(duration_text, (self.compile, found["made"]))
-            self.facts = {**self.facts, "session": f"made in {first}, and again in {again}"}
         what = self.file, kernels, asked, self.options.level, parts, self.layers
         evidence = OnnxEvidence(*what, below=below, slower=slower, is_told=self.is_told, **seen)
         findings = FINDINGS.of(evidence, ran.kernel_micros)

@@ -119,12 +119,6 @@ def _makes_floats(kernel: TorchOperator) -> bool:
     return torch_parts.kind_of(kernel.name) == torch_parts.DEQUANTIZE
 
 
-_SLOW: Final = frozenset({
-    "aten::_slow_conv2d_forward", "aten::slow_conv3d_forward", "aten::slow_conv_dilated2d",
-    "aten::slow_conv_dilated3d", "aten::slow_conv_transpose2d", "aten::slow_conv_transpose3d",
-})  # fmt: skip
-"""Convolutions by torch itself, a matrix product at a time."""
-
 _REFERENCE: Final = ("ref", "simple")
 """Begins of oneDNN's implementations without vector instructions."""
 
@@ -250,16 +244,6 @@ def _engine(evidence: TorchEvidence) -> Iterator[Found]:
             "the quantized engine is qnnpack, which is made for ARM and uses no more than SSE2 on x86",
             "torch.backends.quantized.engine = 'x86' before the model is converted and run",
         )
-
-
-@FINDINGS.row("fallback", f"{_TORCH}/Convolution.cpp, of PyTorch's repository")
-def _slow(evidence: TorchEvidence) -> Iterator[Found]:
-    """Yields convolutions that torch makes of matrix products."""
-    why = "is torch's own convolution by matrix products, not one of oneDNN's kernels"
-    for kernel in evidence.kernels:
-        # Of a kernel of one point such a product is the best that there is.
-        weights = kernel.inputs[1:2] if kernel.name in _SLOW else ()
-        yield from (_found(kernel, why) for each in weights if set(each.shape[2:]) - {1})
 
 
 @FINDINGS.row("scalar", "oneDNN's guide, Verbose Mode")

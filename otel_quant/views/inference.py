@@ -38,7 +38,7 @@ def document(result: results.InferenceResult, top: int | None = None) -> doc.Doc
     busy, (title, *others) = list(_busy(result)), _sentences(result)
     over = _TITLES[BENCH] if result.baseline else f"Inference with {result.runtime}"
     verdict = doc.Lines.of((*busy, *(() if top is None else (title,)), *others))
-    parts = (*verdict, *_parts(result, _MOST if top is None else top, is_page=top is None))
+    parts = (*verdict, *measured_parts(result, _MOST if top is None else top, is_page=top is None))
     sheet, brief = partial(_sheet, result), partial(_brief, result)
     return doc.Document(parts, title, over, sheet=sheet, brief=brief)
 
@@ -55,8 +55,11 @@ def _brief(result: results.InferenceResult) -> doc.Brief:
         if any(it.rewrites for it in each.findings)
     ]  # fmt: skip
     busy = list(_busy(result))
-    is_noisy = bool(busy) or any(map(_is_lost_in_noise, others))
-    if is_noisy and result.command and first.facts.get("threads of onnxruntime", "1") != "1":
+    if (
+        (busy or any(map(_is_lost_in_noise, others)))
+        and result.command
+        and first.facts.get("threads of onnxruntime", "1") != "1"
+    ):
         fixed.append((*shlex.split(result.command)[1:], "--threads", "1"))
     return doc.Brief(verdict, [*found, *busy, *more], not busy, next=fixed)
 
@@ -84,7 +87,7 @@ def recorded_sections(recording: Path) -> Iterator[doc.Section]:
             with open_regular(recording / name) as file:
                 result = results.read_result(file.read().decode())
             lines = doc.Lines([*_busy(result), *_sentences(result)])
-            yield doc.Section(title, (lines, *_parts(result, _MOST, is_page=True)))
+            yield doc.Section(title, (lines, *measured_parts(result, _MOST)))
         except (FileNotFoundError, NotADirectoryError):
             pass
         except (OSError, ValueError, ArithmeticError, RecursionError):
@@ -92,7 +95,9 @@ def recorded_sections(recording: Path) -> Iterator[doc.Section]:
             yield doc.Section(title, (doc.Lines((why,)),))
 
 
-def _parts(result: results.InferenceResult, rows: int, *, is_page: bool) -> Iterator[doc.Part]:
+def measured_parts(
+    result: results.InferenceResult, rows: int, *, is_page: bool = True
+) -> Iterator[doc.Part]:
     """Yields the parts: models side by side, layers side by side, findings, and then the details."""
     name = "bench-models" if result.baseline else "inference-models"
     yield doc.Table.of(
@@ -122,11 +127,6 @@ def _parts(result: results.InferenceResult, rows: int, *, is_page: bool) -> Iter
     settings = [(name, text) for name, text in _settings(result) if text]
     yield doc.Facts(settings, "How it was measured" if is_page else "measured")
     yield from doc.Lines.of([f"to repeat: {result.command}"] if result.baseline else ())
-
-
-def measured_parts(result: results.InferenceResult, rows: int) -> Iterator[doc.Part]:
-    """Yields the parts of a page that has an answer of its own."""
-    return _parts(result, rows, is_page=True)
 
 
 def _unknown_errors(result: results.InferenceResult) -> Iterator[str]:
@@ -189,14 +189,10 @@ def _sentence(model: results.ModelResult, first: results.ModelResult) -> str:
     sqnr = cell_text(doc.UnitCell(error.sqnr, "dB", digits=1))
     before = cell_text(doc.UnitCell(error.sqnr_in_front, "dB", digits=1))
     in_front = f" ({before} in front of its {error.behind})" if before else ""
-    return f"{text}{phrase('; SQNR {}', sqnr)}{in_front}{_costliest(model)}"
+    return f"{text}{phrase('; SQNR {}', sqnr)}{in_front}{_costliest(model, first)}"
 
 
-_DOES: Final = {"in_float": "ran in float", "unfused": "stand between conversions"}
-"""Kinds of findings about nodes of an operator -> what these do."""
-
-
-def _costliest(model: results.ModelResult) -> str:
+def _costliest(model: results.ModelResult, first: results.ModelResult) -> str:
     """Returns the reason that costs most, or how many findings there are where that is little."""
     groups = _groups(model)
     is_poor = (_accuracy(model).decisive_sqnr or 0.0) < results.POOR
@@ -207,17 +203,34 @@ def _costliest(model: results.ModelResult) -> str:
     worst = max(_accuracy(model).layers, key=lambda it: it.lost or 0.0, default=None)
     if worst and is_poor and worst.hurts(0.0, is_named=False):
         return f"; the outputs lose {worst.lost:.1f} dB by `{worst.node or worst.name}` alone"
+    if any(each.kind == "slower" for each in model.findings) and (text := _lost(model, first)):
+        return text
     groups = [group for group in groups if group[0].kind != "slower" and group[0].micros]
     share = sum(each.share for each in groups[0]) if groups else 0.0
     if share < _MUCH:
         return phrase("; {}", len(model.findings), lambda number: counted(number, "finding"))
-    first, *others = groups[0]
-    operator, _, reason = first.alike.partition(": ")
-    if others and reason and first.kind in _DOES:
-        part = f"{share_text(share)} of its time"
-        nodes = f"{1 + len(others):,} {operator}, {part}, {_DOES[first.kind]}"
-        return f"; {nodes}: {shortened(reason, _LONGEST_PROBLEM)}"
-    return f"; {share_text(share)} of its time: {shortened(_text(first), _LONGEST_PROBLEM)}"
+    more = phrase(", and {:,} more", len(groups[0]) - 1, int)
+    return f"; {share_text(share)} of its time: {shortened(_text(groups[0][0]), _LONGEST_PROBLEM)}{more}"
+
+
+def _lost(model: results.ModelResult, first: results.ModelResult) -> str:
+    """Returns by what a slower model loses most; empty where that is little, or not known."""
+    beside = Beside(first, model)
+    pairs = [beside.pair(name, [name]) for name in beside.names]
+    alike = results.grouped((each for each in pairs if each.lost), attrgetter("cause"))
+    worst = max(alike.values(), key=lambda those: sum(each.lost for each in those), default=[])
+    micros = sum(each.lost for each in worst)
+    if not worst or micros < _MUCH * sum(each.lost for each in pairs):
+        return ""
+    longer = f"{number_text(_MICRO * micros, 'ms')} longer"
+    operator, _, why = worst[0].cause.partition(": ")
+    if len(worst) == 1 or not (why and operator.isidentifier()):
+        more = phrase(" and {:,} more", len(worst) - 1, int)
+        layers, why = f"`{worst[0].name}`{more} {'take' if more else 'takes'}", worst[0].reason
+        return f"; {layers} {longer}: {shortened(why, _LONGEST_PROBLEM)}"
+    types = {each.after.runs_in for each in worst if each.after}
+    in_float = "run in float and " * all("float" in each for each in types)
+    return f"; {len(worst):,} {operator} {in_float}take {longer}, each because {shortened(why, _LONGEST_PROBLEM)}"
 
 
 _COSTS: Final = "costs more than it gains"
@@ -408,7 +421,7 @@ _RESOLUTION: Final = 2.0
 
 
 _MADE: Final = re.compile(
-    r"(?<=.)(_quant|_quantized|_(MatMul|matmul|DQ)|_Q\d+G?|_Bnb4|/\w+Fusion/?)$"
+    r"(?<=.)(_quant|_output_quantized|_quantized|_(MatMul|matmul|DQ)|_Q\d+G?|_Bnb4|/\w+Fusion/?)$"
 )
 """What quantizers add to the name of a node that they replace."""
 
@@ -471,6 +484,7 @@ class Pair(NamedTuple):
     after: results.RanKernel | None
     error: float | None
     reason: str  # What is wrong with it in the second model, where that is known
+    cause: str  # The same of all layers that it is wrong with, perhaps behind their operator
     hurts: bool  # Whether the outputs lose by it
     is_quantized: bool  # Whether the second model is, and the first is not
 
@@ -483,6 +497,13 @@ class Pair(NamedTuple):
         spread = (self.before.spread or 0.0) + (self.after.spread or 0.0)
         is_apart = apart > max(spread, _ALIKE * self.before.micros, _RESOLUTION)
         return self.after.micros / self.before.micros if is_apart else 1.0
+
+    @property
+    def lost(self) -> float:
+        """Microseconds that it takes longer, where it costs more than it gains."""
+        if not (self.before and self.after and self.verdict == _COSTS):
+            return 0.0
+        return self.after.micros - self.before.micros
 
     @property
     def change(self) -> str | None:
@@ -516,9 +537,7 @@ class Beside:
     def __init__(self, first: results.ModelResult, model: results.ModelResult) -> None:
         self._first, self._model = first, model
         before, after = (_nodes(it.ran, _layer) if it.ran else {} for it in (first, model))
-        for name in [name for name in after if name not in before]:
-            kernels = after.pop(name)
-            after.setdefault(_partner(name, before, after), []).extend(kernels)
+        after = _moved(after, {name: _partner(name, before, after) for name in after})
         homes = _homes(before, after)
 
         def home(name: str) -> str:
@@ -529,6 +548,8 @@ class Beside:
         self._errors = {home(each.node): each for each in reversed(_accuracy(model).layers)}
         named = (each for each in model.findings if each.is_about_accuracy)
         self._wrong = {home(each.node): _why(each) for each in named}
+        slowest = sorted(model.findings, key=attrgetter("micros"))
+        self._slow = {kernel: each for each in slowest for kernel in each.kernels}
 
     @property
     def names(self) -> list[str]:
@@ -548,14 +569,41 @@ class Beside:
         wrong = [each for each in those if each in self._wrong]
         hurting = [it for it in errors if it.hurts(outputs, is_named=bool(wrong))]
         hurts = bool(hurting or (wrong and is_poor and not errors))
-        reason = "" if hurts else _reason(self._model, self.after, those)
+        cause, reason = self._reason(those[0]) if len(those) == 1 and not hurts else ("", "")
         for it in hurting:
             reason = reason or f"the outputs lose {it.lost or 0:.1f} dB by it"
         reason = self._wrong[wrong[0]] if hurts and wrong else reason
         return Pair(
             name, _row(name, self.before, those), _row(name, self.after, those), min(known, default=None), reason,
-            hurts, (self._first.role, self._model.role) == ("float", "quantized"),
+            cause, hurts, (self._first.role, self._model.role) == ("float", "quantized"),
         )  # fmt: skip
+
+    def _reason(self, name: str) -> tuple[str, str]:
+        """Returns why a layer is slow, for all such layers and for it: a finding about most of its time, else which kernels take it."""
+        kernels = self.after.get(name, ())
+
+        def part(finding: results.Finding) -> float:
+            return _micros(each for each in kernels if each.name in finding.kernels)
+
+        known = [self._slow[each.name] for each in kernels if each.name in self._slow]
+        found = max(known, key=part, default=None)
+        if (
+            found is not None and part(found) > _micros(kernels) / 2
+        ):  # else it is none of most of it
+            of = "" if _partner(found.node, self.before, ()) == name else f"`{found.node}`: "
+            return found.alike, f"{of}{_why(found)}"
+        slowest = max(kernels, key=attrgetter("micros"), default=None)
+        if slowest is None or not slowest.micros:
+            return "", ""
+        if slowest.is_conversion:
+            share = _micros(it for it in kernels if it.is_conversion) / _micros(kernels)
+            return (
+                "most of their time only converts",
+                f"{share_text(share)} of its time only converts",
+            )
+        kernel, own = slowest.op_type, share_text(slowest.micros / _micros(kernels))
+        reason = f"{own} of its time is {kernel} on {slowest.runs_in}"
+        return f"{kernel}: its kernel for {slowest.runs_in} is slower", reason
 
 
 def _beside(
@@ -607,22 +655,6 @@ def _why(finding: results.Finding) -> str:
     return _text(finding).partition(": ")[2] or _text(finding)
 
 
-def _reason(
-    model: results.ModelResult,
-    nodes: Mapping[str, Sequence[results.RanKernel]],
-    those: Sequence[str],
-) -> str:
-    """Returns why a layer is slow: its costliest finding, or what only converts; empty of several layers."""
-    kernels = nodes.get(those[0], ()) if len(those) == 1 else ()
-    names = {each.name for each in kernels}
-    known = (each for each in model.findings if not names.isdisjoint(each.kernels))
-    if found := max(known, key=attrgetter("micros"), default=None):
-        return _why(found)
-    converting = _micros(each for each in kernels if each.is_conversion)
-    part = phrase("{}", converting and converting / _micros(kernels), share_text)
-    return phrase("{} of its time only converts", part)
-
-
 def _time(
     heading: str, kernel: Callable[[Any], results.RanKernel | None], **more: Any
 ) -> doc.Column[Any]:
@@ -659,6 +691,10 @@ def _what_ran(
     if model.conversions:
         yield _table(_CONVERSIONS, model.conversions, f"conversions-{number}", "Changes of type")
     layers = _accuracy(model).layers
+    times = Counter(it.node for it in layers if it.node)
+    layers = tuple(
+        replace(it, node=f"{it.node} ({it.name})") if times[it.node] > 1 else it for it in layers
+    )
     of_loops = "; of a Loop, of its first pass" if any("/body/" in it.node for it in layers) else ""
     for columns, items, kind, caption, more in (
         (_BACKEND, model.backend, "backend", "Kernels below the operators", "kernel"),

@@ -26,8 +26,8 @@ from otel_quant.inference.subjects import Options
 from tests.fixtures.onnx_builder import Builder
 
 NAMES = "nothing was quantized: no node has a name or operator that the quantizer was given"
-EXCLUDED = "it was excluded, or not named"
-COMPUTED = "none of its operands is a constant"
+EXCLUDED = "options of the quantizer exclude the name or operator, or list only others"
+COMPUTED = "no operand is a constant"
 BODY = "the quantizer leaves alone what is in a body of If, Loop or Scan"
 
 

@@ -97,14 +97,6 @@ def no_kernel_on_integers() -> Builder:
     return graph
 
 
-def element_by_element() -> Builder:
-    graph, value = _image()
-    value = quantized_conv(graph, value, "c1", 16, 16)
-    value = graph.quantized(graph.node("Sigmoid", [value], "sigmoid"), np.uint8(0), 1 / 256)
-    graph.output(quantized_conv(graph, value, "c2", 16, 16))
-    return graph
-
-
 DEFECTS: dict[str, Planted] = {
     "unsupported operator": Planted(
         unsupported_operator_between,
@@ -133,10 +125,6 @@ DEFECTS: dict[str, Planted] = {
     "no kernel on integers": Planted(
         no_kernel_on_integers, "in_float", "up", "there is no kernel on integers for it",
         frozenset({"up", "up_Q", "w_DQ", "x_DQ"}),
-    ),
-    "no vectorized path": Planted(
-        element_by_element, "scalar", "sigmoid", "QLinearSigmoid of Sigmoid `sigmoid` has no",
-        frozenset({"sigmoid"}),
     ),
 }  # fmt: skip
 

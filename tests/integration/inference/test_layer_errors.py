@@ -23,7 +23,7 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 from otel_quant.inference.measure import measure_files
 from otel_quant.inference.results import InferenceResult, ModelResult, TensorError
 from otel_quant.inference.subjects import Options
-from otel_quant.views.inference import document
+from otel_quant.views.inference import Beside, document
 from otel_quant.views.writers import written
 from tests.fixtures.onnx_builder import model_of_text
 from tests.integration.inference.conftest import measured
@@ -565,3 +565,90 @@ def test_a_sigmoid_is_compared_with_the_hard_sigmoid_in_its_place(tmp_path: Path
     )
     assert result.accuracy is not None
     assert (result.accuracy.problem, result.accuracy.lowest_sqnr) == ("", _sqnr(floats, made))
+
+
+_TWICE = """
+<ir_version: 8, opset_import: ["" : 17]>
+net (float[1,8,16,16] x) => (float[1,4,16,16] y)
+<float s = {0.02}, float t = {0.021}, uint8 z = {128}, uint8 zero = {0}, int64[2] of = {4, 4}> {
+    [conv] c = Conv<pads=[1,1,1,1]>(x, w)
+    [] cq = QuantizeLinear(c, s, z)
+    [] cd = DequantizeLinear(cq, s, z)
+    [relu] r = Relu(cd)
+    [] rq = QuantizeLinear(r, t, zero)
+    [] rd = DequantizeLinear(rq, t, zero)
+    [split] a, b = Split<axis=1>(rd, of)
+    [] aq = QuantizeLinear(a, s, zero)
+    [] ad = DequantizeLinear(aq, s, zero)
+    [] bq = QuantizeLinear(b, s, zero)
+    [] bd = DequantizeLinear(bq, s, zero)
+    [] bq2 = QuantizeLinear(bd, t, zero)
+    [] bd2 = DequantizeLinear(bq2, t, zero)
+    [add] y = Add(ad, bd2)
+}"""
+_ONCE = "\n".join(line for line in _TWICE.splitlines() if "[] " not in line)
+
+
+def test_no_two_rows_have_one_name_and_each_is_compared_with_its_own_result(tmp_path: Path) -> None:
+    once = _ONCE.replace("cd)", "c)").replace("(rd,", "(r,").replace("(ad, bd2)", "(a, b)")
+    weights = np.random.default_rng(0).standard_normal((8, 8, 3, 3), np.float32) / 8
+    for name, text in (("float.onnx", once), ("twice.onnx", _TWICE)):
+        model = model_of_text(text)
+        model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+        onnx.save(model, tmp_path / name)
+    paths = [str(tmp_path / "float.onnx"), str(tmp_path / "twice.onnx")]
+    result = measure_files(paths, Options(runs=3, layers=True))
+    accuracy = result.models[1].accuracy
+    assert accuracy is not None
+    found = {each.node: each for each in accuracy.layers}
+    assert found.keys() == {"conv", "relu", "split"}
+    assert all(each.carried is None or each.carried > 20 for each in accuracy.layers)
+    [table] = [it for it in _parts(result) if getattr(it, "caption", "") == "Error of each layer"]
+    names = [str(cells[0]) for cells in table.rows]
+    assert sorted(names) == ["conv", "relu", "split (a)", "split (b)", "split (bq2)"]
+
+
+def _parts(result: InferenceResult) -> list[Any]:
+    """Returns the parts of a result, those within sections too."""
+    parts = list(document(result, 40).parts)
+    for part in parts:
+        parts += getattr(part, "parts", ())
+    return parts
+
+
+def test_nodes_without_a_name_in_bodies_are_the_same_layers_in_both_models(tmp_path: Path) -> None:
+    text = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    net (float[16,64] x, bool yes) => (float[16,64] y) <int64 three = {3}> {
+        first = MatMul (x, w0)
+        branch = If (yes) <
+            then_branch = then () => (float[16,64] made) { m = MatMul(first, w1) made = Relu(m) },
+            else_branch = other () => (float[16,64] same) { same = Identity(first) }
+        >
+        y = Loop (three, yes, branch) <
+            body = body (int64 i, bool goes, float[16,64] state) => (bool on, float[16,64] next) {
+                n = MatMul(state, w2)
+                next = Tanh(n)
+                on = Identity(goes)
+            }
+        >
+    }"""
+    model = model_of_text(text)
+    random = np.random.default_rng(0)
+    for i in range(3):
+        weights = random.standard_normal((64, 64), np.float32) / 8
+        model.graph.initializer.append(numpy_helper.from_array(weights, f"w{i}"))
+    before, after = str(tmp_path / "float.onnx"), str(tmp_path / "int8.onnx")
+    onnx.save(model, before)
+    q.quantize_dynamic(before, after, extra_options={"EnableSubgraph": True})
+    result = measure_files([before, after], Options(runs=3, layers=True))
+    beside = Beside(result.first, result.models[1])
+    contractions = {"first", "branch/then/m", "y/body/n"}
+    assert contractions < beside.before.keys() == beside.after.keys()
+    for name in contractions:
+        pair = beside.pair(name, [name])
+        assert pair.error is not None
+        assert pair.error > 25
+    accuracy = result.models[1].accuracy
+    assert accuracy is not None
+    assert [(each.weights or 0) > 30 for each in accuracy.layers] == [True] * 3

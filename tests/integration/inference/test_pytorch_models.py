@@ -432,12 +432,6 @@ def _casts(_: _Wrapped, image: torch.Tensor) -> torch.Tensor:
     return image.to(torch.bfloat16).tanh().float()
 
 
-def _own_convolution(model: _Wrapped, image: torch.Tensor) -> torch.Tensor:
-    with torch.backends.mkldnn.flags(enabled=False):
-        result: torch.Tensor = model.convolution(image)
-    return result
-
-
 def _clean(model: _Wrapped, image: torch.Tensor) -> torch.Tensor:
     result: torch.Tensor = _quantized(model.convolution(image)).dequantize().relu()
     return result
@@ -451,7 +445,6 @@ PLANTED: dict[str, tuple[Any, list[tuple[str, str]]]] = {
         ("inserted", "aten::to of `(model)` converts bfloat16 -> float32"),
         ("inserted", "aten::to of `(model)` converts float32 -> bfloat16"),
     ]),
-    "own": (_own_convolution, [("fallback", "aten::_slow_conv2d_forward of `convolution` is torch's own")]),
     "clean": (_clean, []),
 }  # fmt: skip
 

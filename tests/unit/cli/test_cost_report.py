@@ -244,8 +244,8 @@ def test_a_comparison_without_the_models_is_printed_in_every_format(cost: Cost) 
         "quantized.onnx: assumed N = 1: --dim N=1 sets it\n"
         f"quantized.onnx: types: weights stored in int8 58.65 %, float32 41.35 %; contractions ask for {types}, expected to run in {types} by "
         f"{runtime_here().title}\n"
-        "quantized.onnx: left in float: 1 of 2 contractions, 73.0 % of their MACs, stays in float, because it was "
-        "excluded, or not named (Conv 1, the first 'stem'; its name among those to be quantized would change it)\n"
+        "quantized.onnx: left in float: 1 of 2 contractions, 73.0 % of their MACs, stays in float, because options "
+        "of the quantizer exclude the name or operator, or list only others (Conv 1, the first 'stem'; the names among those to be quantized would change it)\n"
     )
     answer, bars, _ = table.split("\n\n", 2)
     assert answer == (

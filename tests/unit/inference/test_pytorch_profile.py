@@ -282,15 +282,3 @@ def test_a_finding_for_a_kernel_without_vector_instructions_has_the_operators_ti
             ("fc: aten::matmul",),
         )
     ]
-
-
-def test_slow_convolutions_are_named_unless_their_kernel_is_1x1() -> None:
-    image, result = _tensor(1, "float32", 1, 8, 4, 4), _tensor(2, "float32", 1, 8, 4, 4)
-
-    def convolution(*shape: int) -> TorchOperator:
-        weights = _tensor(3, "float32", *shape)
-        return _kernel("aten::_slow_conv2d_forward", [image, weights], [result])
-
-    assert _found(convolution(8, 8, 1, 1)) == []
-    [(kind, node, _, _)] = _found(convolution(8, 8, 3, 3))
-    assert (kind, node) == ("fallback", "fc")

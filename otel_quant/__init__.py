@@ -100,13 +100,19 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         value = getattr(__import__(_MODULES[name], fromlist=[name]), name)
-    except OSError as error:  # no descriptor is free: the next use tries again
+    # No descriptor is free: the next use tries again. Of asyncio, a second import says NameError.
+    except (OSError, NameError) as error:
         if name != "step":
             raise
         import sys
 
+        for each in [*sys.modules]:
+            if each.partition(".")[0] not in sys.modules:  # left of a package that was cut off
+                del sys.modules[each]
         if not _UnrecordedStep.is_told:
-            sys.stderr.write(f"otel-quant: steps are not recorded: {error.strerror}\n")
+            sys.stderr.write(
+                f"otel-quant: steps are not recorded: {getattr(error, 'strerror', error)}\n"
+            )
         _UnrecordedStep.is_told = True
         return _UnrecordedStep
     globals()[name] = value

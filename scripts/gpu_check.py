@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import io
 import json
 import os
@@ -25,6 +26,8 @@ import sys
 import tempfile
 import threading
 import time
+import tomllib
+import zipfile
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -38,7 +41,9 @@ PEAK: Final = "gpu_process_memory_peak_mb"
 NEAR: Final = 16 * MIB
 """Bytes by which two readings of memory may differ: a context's buffers."""
 
-LONGEST: Final = 150
+NOT_LISTED: Final = "the driver does not tell what this program has"
+
+LONGEST: Final = 180
 """Seconds that a program may take: one that hangs is a row, and the others are to be seen."""
 
 FAILURES: Final = (
@@ -70,7 +75,8 @@ class Recorded(NamedTuple):
     folder: Path
     steps: dict[str, dict[str, Any]]  # Attributes of each step, with those of the first device
     observed: int  # Bytes: highest memory of the device, read every 2 ms from outside
-    joules: float  # What the device used meanwhile
+    joules: float | None  # What the device used meanwhile, if it counts that
+    seconds: float  # How long it took, with the start of otel-quant and its end
 
 
 def main() -> int:
@@ -94,22 +100,71 @@ def main() -> int:
         return subprocess.run([programs / "python", *sys.argv, "--here"]).returncode
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        if options.packages is not None:
-            install(options.packages, folder)
+        site = Path(folder, "site")
+        left_out = unpack(options.packages, site) if options.packages is not None else []
+        of_user = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+        os.environ["PYTHONPATH"] = os.pathsep.join((str(site), str(ROOT), *of_user))
+        sys.path.insert(0, str(site))
+        register(site)
+        if lacking := sorted(missing(wanted_by("otel-quant"))):
+            others = f"; for another Python: {', '.join(left_out)}" if left_out else ""
+            sys.exit(f"not installed, nor in --packages: {', '.join(lacking)}{others}")
         page, is_good = checked(Path(folder), options.only, began)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(page, "utf-8")
     print(page)
+    print(page.splitlines()[2])  # again, as who sees only the end looks for it
     return int(not is_good)
 
 
-def install(packages: Path, folder: str) -> None:
-    """Installs wheels for this check alone."""
-    site = Path(folder, "site")
-    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--no-compile"]
-    subprocess.run([*pip, "--target", site, *packages.glob("*.whl")], check=True)
-    os.environ["PYTHONPATH"] = os.pathsep.join((str(site), str(ROOT)))
-    sys.path.insert(0, str(site))
+def unpack(packages: Path, site: Path) -> list[str]:
+    """Unpacks wheels for this check alone, without pip, which not every Python has; returns those for another Python."""
+    minor, left_out = f"3{sys.version_info.minor}", []
+    for wheel in sorted(packages.glob("*.whl")):
+        python, abi, _ = wheel.stem.split("-")[-3:]
+        if abi == "abi3" or {f"cp{minor}", f"py{minor}", "py3"} & {*python.split(".")}:
+            with zipfile.ZipFile(wheel) as file:
+                file.extractall(site)
+        else:
+            left_out.append(wheel.name)
+    return left_out
+
+
+def register(site: Path) -> None:
+    """Has this checkout found by its name, with its entry points, as if it were installed."""
+    described = site / "otel_quant-0.dist-info"
+    described.mkdir(parents=True)
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: otel-quant\nVersion: 0\n")
+    points = [
+        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in each.items())
+        for group, each in project()["entry-points"].items()
+    ]
+    (described / "entry_points.txt").write_text("\n".join(points))
+
+
+def project() -> Any:
+    """Returns what this checkout says of itself."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+
+
+def wanted_by(name: str) -> list[str]:
+    """Returns what a package needs always; of this one its checkout tells, which need not be installed."""
+    if name == "otel-quant":
+        needed = [*project()["dependencies"], "nvidia-ml-py"]
+    else:
+        needed = [each for each in distribution(name).requires or () if ";" not in each]
+    return [re.split(r"[^\w.-]", each, maxsplit=1)[0] for each in needed]
+
+
+def missing(names: list[str]) -> set[str]:
+    """Returns what is not installed, of some packages and of what they need."""
+    found: set[str] = set()
+    for name in names:
+        try:
+            found |= missing(wanted_by(name))
+        except PackageNotFoundError:
+            found.add(name)
+    return found
 
 
 def checked(folder: Path, only: str, began: float) -> tuple[str, bool]:
@@ -155,19 +210,29 @@ def read_gpus() -> Any:
     return GpuProbe()()
 
 
+@functools.cache
+def first_gpu() -> str:
+    """Returns the identifier of the first device that was visible at the start."""
+    return str(read_gpus()[0].id)
+
+
 def device_memory(_: Path) -> Iterator[Row]:
     """The probe against nvidia-smi."""
-    ours = {each.index: each for each in read_gpus()}
+    ours = {each.id: each for each in read_gpus()}
     if shutil.which("nvidia-smi") is None:
         yield Row("memory of each device, nvidia-smi", "nvidia-smi is not installed", "", NOT_RUN)
         return
-    query = "--query-gpu=index,memory.used,memory.total,memory.reserved"
+    query = "--query-gpu=uuid,memory.used,memory.total,memory.reserved"
     for line in output(["nvidia-smi", query, "--format=csv,noheader,nounits"]).splitlines():
-        index, used, total, reserved = (int(float(part)) * MIB for part in line.split(","))
-        if (found := ours.get(index)) is None:
-            continue  # not visible here
-        yield near(f"memory of GPU {index}, nvidia-smi", (used, total - reserved),
-                   (found.used, found.limit or 0))  # fmt: skip
+        uuid, *told = (part.strip() for part in line.split(","))
+        if (found := ours.get(uuid)) is None:
+            continue  # not visible here, or as MIG devices
+        what = f"memory of GPU {found.index}, nvidia-smi"
+        if not all(re.fullmatch(r"[\d.]+", each) for each in told):
+            yield Row(what, f"nvidia-smi has {', '.join(told)}", "", NOT_RUN)
+            continue
+        used, total, reserved = (int(float(each)) * MIB for each in told)
+        yield near(what, (used, total - reserved), (found.used, found.limit or 0))
 
 
 def memory(folder: Path) -> Iterator[Row]:
@@ -175,21 +240,25 @@ def memory(folder: Path) -> Iterator[Row]:
     run = recorded("memory", folder)
     truth, steps = run.truth, run.steps
     of_device, of_tree = named("gpu.memory"), named("gpu.process_memory")
+    [shown, *_] = json.loads(output(otel_quant("show", run.folder, "--format", "json")))
+    table = {each["step"]: each for each in shown["steps"]}
+    is_listed = f"{of_tree}.end" in steps["Kept"]
     for step in ("Kept", "After the spike", "Child"):
         yield near(f"device at the end of *{step}*, mem_get_info", (truth[step],), (steps[step].get(f"{of_device}.end"),))  # fmt: skip
-        yield near(f"process tree at the end of *{step}*", (truth[step],), (steps[step].get(f"{of_tree}.end"),))  # fmt: skip
+        yield of_program(f"process tree at the end of *{step}*", truth[step], steps[step].get(f"{of_tree}.end"), [table[step]])  # fmt: skip
     yield near("limit, mem_get_info", (truth["limit"],), (steps["Kept"].get(named("gpu.device.memory.limit")),))  # fmt: skip
-    yield near("peak of *Spike*, mem_get_info", (truth["Spike"],), (steps["Spike"].get(f"{of_tree}.peak"),))  # fmt: skip
-    after = steps["After the spike"]
-    yield near("peak of *After the spike*: not its neighbour's", (truth["After the spike"],), (after.get(f"{of_tree}.peak"),))  # fmt: skip
-    [shown, *_] = json.loads(output(otel_quant("show", run.folder, "--format", "json")))
+    for step, what in (("Spike", ""), ("After the spike", ": not its neighbour's")):
+        peak = steps[step].get(f"{of_tree}.peak")
+        yield of_program(f"peak of *{step}*{what}", truth[step], peak, [table[step]])
     highest = max(step.get(PEAK) or 0 for step in shown["steps"]) * MIB
-    yield near("highest of the table, observer at 2 ms", (run.observed,), (highest,))
+    yield of_program("highest of the table, observer at 2 ms", run.observed, highest or None, shown["steps"])  # fmt: skip
     from otel_quant.recordings.reader import read
     from otel_quant.recordings.summary import value
 
     yield energy("the step *Energy*, the counter", truth["Energy"], steps["Energy"].get(named("gpu.energy")))  # fmt: skip
-    yield energy("the run, the counter from outside", run.joules, value(read(run.folder), "gpu.energy"))  # fmt: skip
+    whole = read(run.folder)
+    before = max(0.0, 1 - whole.duration / run.seconds)
+    yield energy("the run, the counter from outside", run.joules, value(whole, "gpu.energy"), before)  # fmt: skip
     told = [
         line for line in output(otel_quant("show", run.folder)).splitlines() if "allocator" in line
     ]
@@ -208,8 +277,12 @@ def memory(folder: Path) -> Iterator[Row]:
         source,
         GOOD if source == "nvmlMemory_v2" else BAD,
     )
-    yield growth(truth["growth"], run.folder)
-    yield packages(truth["packages"], steps["Energy"].get(named("cpu.energy")))
+    if is_listed:
+        yield growth(truth["growth"], run.folder)
+    else:
+        yield Row("a leak on the GPU", NOT_LISTED, "", NOT_RUN)
+    of_packages = steps["Energy"].get(named("cpu.energy"))
+    yield energy("the processors' packages in *Energy*", truth["packages"], of_packages)
     watched = terminal(run.folder)
     told = [word for word in ("utilization", "power") if re.search(rf"GPU 0 {word}", watched)]
     yield Row(
@@ -225,10 +298,27 @@ def memory(folder: Path) -> Iterator[Row]:
     yield Row("charts of the report", "utilization and power", f"missing: {missing}" if missing else "both", BAD if missing else GOOD)  # fmt: skip
 
 
-def energy(what: str, truth: float, ours: float | None) -> Row:
-    """Joules, within 10 %."""
-    is_near = ours is not None and abs(ours - truth) <= max(0.1 * truth, 5)
-    return Row(f"energy of {what}", f"{truth:,.0f} J", "absent" if ours is None else f"{ours:,.0f} J", GOOD if is_near else BAD)  # fmt: skip
+def of_program(what: str, truth: int, ours: int | None, steps: list[dict[str, Any]]) -> Row:
+    """Memory of the program, or what it lies between where the driver does not tell it."""
+    if ours is not None:
+        return near(what, (truth,), (ours,))
+    least, most = (
+        max((each.get(f"gpu_process_memory_{end}_bytes") or 0 for each in steps), default=0)
+        for end in ("least", "most")
+    )
+    is_good = least - NEAR <= truth <= most + NEAR
+    told = f"between {mib(least)} and {mib(most)}: {NOT_LISTED}"
+    return Row(what, mib(truth), told, GOOD if is_good else BAD)
+
+
+def energy(what: str, truth: float | None, ours: float | None, before: float = 0.0) -> Row:
+    """Joules, within 10 %; absent where nothing counts them. A share of the time was before the program, or after it."""
+    told = "absent" if ours is None else f"{ours:,.0f} J"
+    if truth is None or ours is None:
+        true = "not counted here" if truth is None else f"{truth:,.0f} J"
+        return Row(f"energy of {what}", true, told, GOOD if truth == ours else BAD)
+    is_near = abs(ours - truth) <= max(0.1 * truth, 5) + before * truth
+    return Row(f"energy of {what}", f"{truth:,.0f} J", told, GOOD if is_near else BAD)
 
 
 def growth(each: int, recording: Path) -> Row:
@@ -248,19 +338,6 @@ def growth(each: int, recording: Path) -> Row:
         "; ".join(told) or "nothing",
         GOOD if is_good else BAD,
     )
-
-
-def packages(truth: float | None, ours: float | None) -> Row:
-    """Joules of the processors' packages."""
-    if truth is None:
-        is_absent = GOOD if ours is None else BAD
-        return Row(
-            "energy of the processors' packages",
-            "not readable here",
-            "absent" if ours is None else f"{ours:,.0f} J",
-            is_absent,
-        )
-    return energy("the processors' packages in *Energy*", truth, ours)
 
 
 def terminal(recording: Path) -> str:
@@ -310,7 +387,7 @@ def killed(folder: Path) -> Iterator[Row]:
     [shown, *_] = json.loads(output(otel_quant("show", run.folder, "--format", "json")))
     [step] = (each for each in shown["steps"] if each["step"] == "Killed")
     peak = (step.get(PEAK) or 0) * MIB
-    yield near("peak of a killed step, mem_get_info", (run.truth["used"],), (peak,))
+    yield of_program("peak of a killed step, mem_get_info", run.truth["used"], peak or None, [step])
 
 
 def verdicts(folder: Path) -> Iterator[Row]:
@@ -344,7 +421,8 @@ def remedies(folder: Path) -> Iterator[Row]:
 
 def cost_of_a_step(folder: Path) -> Iterator[Row]:
     """The same steps with a GPU and without, in turns."""
-    turns: dict[str, list[dict[str, float]]] = {"0": [], "": []}
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
+    turns: dict[str, list[dict[str, float]]] = {first: [], "": []}
     for turn in range(3):
         for visible, seen in turns.items():
             with environ(CUDA_VISIBLE_DEVICES=visible):
@@ -527,6 +605,7 @@ def recorded(program: str, folder: Path, *, fails: bool = False) -> Recorded:
     recording = folder / program
     run = otel_quant("run", "--quiet", "--no-report", "--out", recording)
     file = str(recording.with_suffix(".yaml"))
+    began = time.monotonic()
     with observer() as seen, environ(OTEL_QUANT_PROFILE=file):
         printed = output([*run, "--", sys.executable, PROGRAMS, program], fails=fails)
     steps = {}
@@ -534,7 +613,8 @@ def recorded(program: str, folder: Path, *, fails: bool = False) -> Recorded:
         if line["kind"] == "step.ended":
             of_device = line.get("devices") or [{}]
             steps[line["attributes"].get(named("step.name")) or names_of(recording)[line["index"]]] = line["attributes"] | of_device[0]  # fmt: skip
-    return Recorded(json.loads(printed.splitlines()[-1]), recording, steps, seen.highest, seen.joules)  # fmt: skip
+    truth, seconds = json.loads(printed.splitlines()[-1]), time.monotonic() - began
+    return Recorded(truth, recording, steps, seen.highest, seen.joules, seconds)
 
 
 class Observer:
@@ -544,12 +624,16 @@ class Observer:
         import pynvml
 
         pynvml.nvmlInit()
-        self.nvml, self.handle = pynvml, pynvml.nvmlDeviceGetHandleByIndex(0)
-        self.highest, self.joules, self.is_over = 0, -self.energy(), threading.Event()
+        self.nvml, self.handle = pynvml, pynvml.nvmlDeviceGetHandleByUUID(first_gpu())
+        self.highest, self.before, self.is_over = 0, self.energy(), threading.Event()
+        self.joules: float | None = None
 
-    def energy(self) -> float:
-        """Returns joules since the driver was loaded."""
-        return float(self.nvml.nvmlDeviceGetTotalEnergyConsumption(self.handle)) / 1000
+    def energy(self) -> float | None:
+        """Returns joules since the driver was loaded; None of a device that counts none."""
+        try:
+            return float(self.nvml.nvmlDeviceGetTotalEnergyConsumption(self.handle)) / 1000
+        except self.nvml.NVMLError:
+            return None
 
     def look(self) -> None:
         """Runs until it is over."""
@@ -569,7 +653,8 @@ def observer() -> Iterator[Observer]:
     finally:
         made.is_over.set()
         thread.join()
-        made.joules += made.energy()
+        if made.before is not None:
+            made.joules = (made.energy() or 0) - made.before
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ python scripts/gpu_programs.py memory | killed | neighbour | sharded | verdicts 
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import signal
@@ -23,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 from planted import PLANTED, planted
 
 from otel_quant import step
+from otel_quant.capture.probes.gpu import GPUS
 from otel_quant.capture.runtime import RUNTIME
 
 __all__ = ("PLANTED",)
@@ -67,9 +69,11 @@ class Tensors:
         self.target = torch.empty(256 * MIB, dtype=torch.uint8, device="cuda")
         self.returned = torch.empty(64 * MIB, dtype=torch.uint8, pin_memory=True)
         layers = [torch.nn.Linear(512, 512) for _ in range(20)]
-        self.small = torch.nn.Sequential(*layers).cuda().requires_grad_(False)
+        self.small_on_host = torch.nn.Sequential(*layers).requires_grad_(False)
+        self.small = copy.deepcopy(self.small_on_host).cuda()
         self.large = torch.nn.Sequential(torch.nn.Conv2d(64, 256, 3), torch.nn.ReLU()).cuda().requires_grad_(False)  # fmt: skip
         self.rows = torch.randn(64, 512, device="cuda")
+        self.rows_on_host = self.rows.cpu()
         self.images = torch.randn(64, 64, 112, 112, device="cuda")
         self.on_host = torch.randn(1 << 24)
 
@@ -267,6 +271,55 @@ def python_with_a_number_now_and_then() -> None:
     T.tiny.sum().item()
 
 
+@planted(*NOT_THE_GPU, near="gpu")
+def python_with_a_product_now_and_then() -> None:
+    spin(0.05)
+    T.square[:2048] @ T.square
+
+
+@planted(*NOT_THE_GPU, near="gpu")
+def asleep_between_products() -> None:
+    time.sleep(0.05)
+    T.square[:2048] @ T.square
+
+
+@planted(*NOT_THE_GPU, near="gpu_launches")
+def small_layers_on_the_host() -> None:
+    for _ in range(20):
+        T.small_on_host(T.rows_on_host)
+
+
+@planted(*NOT_THE_GPU, near="gpu_launches")
+def python_between_small_kernels() -> None:
+    spin(0.005)
+    T.tiny + 1
+
+
+@planted("gpu", near="gpu_launches")
+def large_elementwise() -> None:
+    for _ in range(20):
+        torch.sigmoid(T.long[: 1 << 26])
+    torch.cuda.synchronize()
+
+
+@planted(*NOT_THE_GPU, near="gpu_waits")
+def lists_on_the_host() -> None:
+    for _ in range(100):
+        T.on_host[:256].tolist()
+
+
+@planted("gpu", near="gpu_waits")
+def one_number_of_much() -> None:
+    for _ in range(5):
+        (T.square @ T.square).sum().item()
+
+
+@planted(*NOT_THE_GPU, near="gpu_waits")
+def python_then_all_numbers_at_once() -> None:
+    spin(0.05)
+    torch.stack([T.tiny for _ in range(100)]).tolist()
+
+
 @planted(*NOT_THE_GPU, near="gpu")  # another program has the GPU to itself, see verdicts()
 def python_beside_another_program() -> None:
     spin(0.05)
@@ -394,10 +447,14 @@ def truth_of(body: Callable[[], Any]) -> dict[str, float]:
     return shares
 
 
-def device() -> Any:
-    """Returns NVML's handle of the first device."""
+def energy() -> float | None:
+    """Returns joules of the first device that is visible here; None of one that counts none."""
     pynvml.nvmlInit()
-    return pynvml.nvmlDeviceGetHandleByIndex(0)
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByUUID(GPUS()[0].id)
+        return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1000
+    except pynvml.NVMLError:
+        return None
 
 
 def child() -> subprocess.Popen[str]:
@@ -506,7 +563,7 @@ def memory() -> dict[str, Any]:
     other.communicate()
     truth["growth"] = growing()
     torch.cuda.empty_cache()
-    torch.cuda.set_per_process_memory_fraction(0.05)
+    torch.cuda.set_per_process_memory_fraction(1024 * MIB / truth["limit"] + 0.05)
     with step("At its limit"):  # what is cached has to be given back before there is room
         gone = allocated(truth["limit"] // MIB // 25)
         del gone
@@ -516,14 +573,12 @@ def memory() -> dict[str, Any]:
     torch.cuda.set_per_process_memory_fraction(1.0)
     torch.cuda.empty_cache()
     truth["retries"] = torch.cuda.memory_stats()["num_alloc_retries"]
-    energy = pynvml.nvmlDeviceGetTotalEnergyConsumption
-    handle = device()
     x = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
     time.sleep(0.3)
-    before, of_packages = energy(handle), packages()
+    before, of_packages = energy(), packages()
     with step("Energy"):
         lasting(lambda: (x @ x).sum().item(), 3)
-    truth["Energy"] = (energy(handle) - before) / 1000
+    truth["Energy"] = None if before is None else (energy() or 0) - before
     truth["packages"] = None if of_packages is None else (packages() or 0) - of_packages
     del kept
     return truth

@@ -12,7 +12,6 @@ from otel_quant.auditing.checkpoint import Checkpoint, StoredTensor
 from otel_quant.auditing.layouts import ALL_SCALES, FP8, SCALES, SUFFIXES, Fit, Tensors, fit
 from otel_quant.auditing.results import AuditedLayer, Problems, pattern_of
 from otel_quant.auditing.scales import pieces
-from otel_quant.auditing.weights import sqnr
 
 _FLOATS: Final = ("BF16", "F16", "F32", "F64")
 _EMBEDDINGS: Final = ("embed", "wte", "wpe")
@@ -251,6 +250,8 @@ class CheckpointLayers:
         for at, each in enumerate(self.layers):
             other, found = theirs.get(each.name), self._fits.get(each.name)
             if other is not None and found is not None and weights:
+                from otel_quant.auditing.weights import sqnr
+
                 method = "gptq_v2" if self.asked.is_second else self.asked.method
                 error = sqnr(found, self._of[each.name], other, method)
                 self.layers[at] = each._replace(sqnr=error)

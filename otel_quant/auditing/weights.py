@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator
 from typing import Any, Final
 
+import numpy as np
+
 from otel_quant.auditing.checkpoint import StoredTensor
 from otel_quant.auditing.layouts import Fit, Tensors
 
@@ -25,8 +27,6 @@ def sqnr(found: Fit, tensors: Tensors, other: StoredTensor, method: str) -> floa
 
     Channels that were scaled before (AWQ, SmoothQuant) are compared with what they were scaled from.
     """
-    import numpy as np
-
     if found.copies != 1 or found.misfits or other.shape != (found.outputs, found.inputs):
         return None
     try:
@@ -37,8 +37,6 @@ def sqnr(found: Fit, tensors: Tensors, other: StoredTensor, method: str) -> floa
 
 
 def _sqnr(found: Fit, tensors: Tensors, other: StoredTensor, method: str) -> float | None:
-    import numpy as np
-
     products, squares = np.zeros(found.inputs), np.zeros(found.inputs)
     for made, real in _parts(found, tensors, other, method):
         products += (made * real).sum(0, dtype=float)
@@ -69,16 +67,12 @@ def _parts(
 
 def _array(tensor: StoredTensor) -> Any:
     """Returns a tensor as an array that is read where it is used."""
-    import numpy as np
-
     width = _WIDTHS.get(tensor.dtype, "u1")
     return np.memmap(tensor.file, width, "r", tensor.begin, tensor.shape or (1,))
 
 
 def _floats(values: Any, dtype: str) -> Any:
     """Returns values of a safetensors type as float32."""
-    import numpy as np
-
     if dtype == "BF16":
         return (values.astype("<u4") << 16).view("<f4")
     if dtype in ("U8", "F8_E8M0"):
@@ -94,8 +88,6 @@ def _floats(values: Any, dtype: str) -> Any:
 
 def _unpacked(values: Any, bits: int, axis: int, order: tuple[int, ...] = ()) -> Any:
     """Returns the codes in int32, along an axis."""
-    import numpy as np
-
     places = np.arange(32 // bits, dtype="<u4") if not order else np.array(order, "<u4")
     words = np.ascontiguousarray(values).view("<u4")
     shifts = (places * bits).reshape((-1, 1) if axis == 0 else (1, -1))
@@ -107,8 +99,6 @@ def _dequantized(
     found: Fit, tensors: Tensors, arrays: dict[str, Any], part: slice, method: str
 ) -> Any:
     """Returns rows of a weight, as they are used."""
-    import numpy as np
-
     name, is_turned = next((name, words == "n o") for name, words in found.form.scales.items())
     rows, which = np.arange(part.start, part.stop), arrays.get("g_idx")
     made, zeros = _codes(found, tensors, arrays, part, method)
@@ -125,8 +115,6 @@ def _codes(
     found: Fit, tensors: Tensors, arrays: dict[str, Any], part: slice, method: str
 ) -> tuple[Any, Any]:
     """Returns the codes of rows, and the zero points of all."""
-    import numpy as np
-
     form, bits = found.form, found.bits
     key = next((it for it in _ZEROS if it in arrays), "")
     codes, zeros = arrays[form.codes], arrays[key] if key else np.zeros(1)
@@ -144,8 +132,6 @@ def _codes(
 
 def _of_int32(found: Fit, codes: Any, zeros: Any, part: slice, method: str) -> tuple[Any, Any]:
     """Returns the codes of rows, and the zero points of all, where they are packed."""
-    import numpy as np
-
     shape, bits, half = found.form.shape, found.bits, 1 << (found.bits - 1)
     order = _ORDER if bits == 4 and method in ("awq", "quark") else ()
     by_outputs, is_turned = shape.endswith("o*"), shape[0] == "i"
@@ -165,8 +151,6 @@ def _of_int32(found: Fit, codes: Any, zeros: Any, part: slice, method: str) -> t
 
 def _spread(found: Fit, values: Any, rows: Any, which: Any) -> Any:
     """Returns the scale, or zero point, of each weight in some rows."""
-    import numpy as np
-
     bare = values.squeeze()
     if bare.ndim < 2:
         bare = bare.reshape((-1, 1) if bare.size == found.outputs else (1, -1))

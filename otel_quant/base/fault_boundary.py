@@ -72,10 +72,13 @@ class Faults:
             count = self.counts.get(origin, 0)
             self.counts[origin] = count + 1
         if count == 0:
-            from logging import DEBUG  # not loaded for a command that does not fail
+            try:
+                from logging import DEBUG  # not loaded for a command that does not fail
 
-            from otel_quant.base.log import LOG
-
+                from otel_quant.base.log import LOG
+            except OSError:  # no descriptor is free: the next failure of this origin is logged
+                self.counts[origin] = 0
+                return
             with_traceback = self.names_paths and LOG.isEnabledFor(DEBUG)
             name = type(error).__name__
             text = str(error) if self.names_paths else getattr(error, "strerror", None)
@@ -127,8 +130,7 @@ class Boundary:
 
 def _is_of_a_signal_handler(error: Exception) -> bool:
     """Whether a handler of the program raised it in our code: a timeout (SIGALRM), torch's DataLoader (SIGCHLD)."""
-    import signal  # as above
-
+    signal = __import__("_signal")  # built in: no file is read, which may be what has failed
     handlers = filter(callable, map(signal.getsignal, signal.valid_signals()))
     codes = {_code_of(handler) for handler in handlers}
     traceback = error.__traceback__

@@ -26,7 +26,6 @@ _MOST: Final = 64  # Threads, and child processes, that are looked at
 _COVERED: Final = 0.5
 """Part of a step between its first look and its end from which on its tasks are known."""
 
-_NAMED: Final = 2  # Times that the name of a child is read
 _NONE: Final = 0, 0
 
 _THROTTLED: Final = re.compile(r"^throttled_(?:usec (\d+)|time (\d+))$", re.MULTILINE)
@@ -58,7 +57,6 @@ class OtherTasks:
         self._steps: dict[int, _OfStep] = {}  # By the step's index
         self._children: Collection[int] = ()
         self._commands: dict[str, str] = {}  # Of children, by file
-        self._named: Counter[str] = Counter()  # How often their names were read
         self._groups: list[Path] | None = None
 
     def is_due(self, clock_ns: int, *, has_begun: bool) -> bool:
@@ -123,8 +121,7 @@ class OtherTasks:
                 ran, waited, _ = read_proc(path).split()
                 used[path] = int(ran), int(waited)
                 # The name of a child changes as it begins another program.
-                if path in children and self._named[path] < _NAMED:
-                    self._named[path] += 1
+                if path in children:
                     name = read_process(children[path], "comm").decode(errors="replace").strip()
                     self._commands[path] = name
         if self._groups is None:
@@ -152,16 +149,29 @@ def carried_in(devices: str) -> float:
     return sum(counts) if counts else math.nan
 
 
-def has_connection() -> bool:
-    """Whether one of the first descriptors is a socket of IP: what waits for one may wait for a pipe or a time as well."""
+def carried_by_connections() -> int | None:
+    """Returns the bytes that sockets of IP have received and sent, among the first descriptors; None if there are none.
+
+    What waits for one may wait for a pipe or a time as well.
+    """
     import ctypes  # the probes of a step have loaded it
 
     family, length, ask = ctypes.c_int(), ctypes.c_int(4), ctypes.PyDLL(None).getsockopt
     asked = _SOL_SOCKET, _SO_DOMAIN, ctypes.byref(family), ctypes.byref(length)
-    return any(ask(each, *asked) == 0 and family.value in _IP for each in range(_MOST))
+    found = [each for each in range(_MOST) if ask(each, *asked) == 0 and family.value in _IP]
+    if not found:
+        return None
+    counts, of_tcp, carried = (ctypes.c_uint64 * 17)(), ctypes.c_int(136), 0
+    for each in found:
+        # What is there unread is not waited for.
+        ctypes.PyDLL(None).ioctl(each, _UNREAD, ctypes.byref(length))
+        if not length.value and ask(each, *_TCP_INFO, counts, ctypes.byref(of_tcp)) == 0:
+            carried += sum(counts[15:])  # acknowledged, and received
+    return carried
 
 
-_SOL_SOCKET, _SO_DOMAIN, _IP = 1, 39, (2, 10)  # Linux's, without loading the module socket
+# Linux's, without loading the module socket
+_SOL_SOCKET, _SO_DOMAIN, _IP, _TCP_INFO, _UNREAD = 1, 39, (2, 10), (6, 11), 0x541B
 
 
 def throttled_in(file: Path) -> float | None:

@@ -30,7 +30,7 @@ from otel_quant.capture.garbage import COLLECTIONS
 from otel_quant.capture.gil import GilWaits, within_and_pread
 from otel_quant.capture.instructions import holder_in, kind_at, lock_at
 from otel_quant.capture.instruments import HELD, MISSED
-from otel_quant.capture.other_tasks import OtherTasks, has_connection
+from otel_quant.capture.other_tasks import OtherTasks, carried_by_connections
 from otel_quant.capture.peak_lines import PeakLines
 from otel_quant.capture.probes.memory import Taken, resident, taken_now
 from otel_quant.capture.recorder.ongoing import OpenStep
@@ -89,6 +89,8 @@ _ALONE: Final = 0.8  # Share of the page faults from which on they are one threa
 _TAKE_NOTHING: Final = (SLEEP, PIPE, CHILD, FUTEX, *FOR_THREADS)
 """Waits in which a thread takes no memory, or little: what is read from a network or a disk may be much."""
 
+_FAR: Final = 3000  # Milliseconds from which on a loop's next timer hardly ends its wait
+
 _LOCKS: Final = ("threading.py", "queue.py", "concurrent/futures/")
 
 _WATCHED: Final = 5
@@ -128,10 +130,13 @@ class _Beside:
     """What samples show of a step beside its stacks."""
 
     growth: Growth = field(default_factory=Growth)  # Memory, by calibration samples
+    calls: Growth = field(default_factory=Growth)  # CPU time of its data reader, likewise
     gpus: GpusOfStep = field(default_factory=GpusOfStep)
     gil_ns: int = 0  # For which it waited for the GIL, or the threads that it waits for did
     waits: Counter[str] = field(default_factory=Counter)  # Nanoseconds in C code, by what for
     holders: Counter[str] = field(default_factory=Counter)  # Where the lock's thread was at looks
+    # Bytes that the process's connections had carried as a loop waited for them, at first and at most
+    carried: tuple[int, int] | None = None
 
 
 class _Still(NamedTuple):
@@ -323,6 +328,11 @@ class StackSampler:
                 beside.gil_ns += self._waited_for_gil(thread, seen, used)
             if not spot.waits_for or self._locks.get(thread):
                 beside.waits[self._waits_for(thread)] += blocked
+            elif spot.waits_for == EVENTS and self._is_without_a_timer(thread):
+                carried = carried_by_connections() or 0
+                first, most = beside.carried or (carried, carried)
+                beside.carried = first, max(most, carried)
+                beside.waits[EVENTS] += blocked
         else:
             self._in_line.pop(thread, None)
         if seen.grown:
@@ -351,18 +361,19 @@ class StackSampler:
         blocked = [seen.time - sum(known.get(each, (seen.time, 0))) for each in line]
         return max(0, min(blocked, default=0))
 
-    def add_reader(self, index: int, reader: object, began: Taken) -> None:
+    def add_reader(self, step: OpenStep, reader: object, began: Taken) -> None:
         """Books to a data reader what the calling thread, which has the step, has taken since it called it: samples see other lines."""
         now, code = taken_now(), getattr(getattr(reader, "get_next", None), "__code__", None)
         if now is None or code is None or not self._last_rss:
             return
-        _, _, own, every = (after - before for after, before in zip(now, began, strict=True))
+        _, _, own, every, ran = (after - before for after, before in zip(now, began, strict=True))
+        self._beside.setdefault(step.info.index, _Beside()).calls.add(step.counts.samples or 0, ran)
         grown = now[1] - (self._last_rss if self._last_ns > began[0] else began[1])
         place = self._place_of(code, len(code.co_code) - 2, code.co_firstlineno)
         if grown >= _MOVES and own >= _ALONE * every and place is not None:
             within = self._takers.get(place[:2], [place])
             lines = [*self._lines(sys._getframe()), *within]
-            self.stacks.add(index, lines, NOTHING._replace(grown=grown))
+            self.stacks.add(step.info.index, lines, NOTHING._replace(grown=grown))
             self._last_rss += grown
 
     def _waits_for(self, thread: int) -> str:
@@ -373,9 +384,16 @@ class StackSampler:
             with suppress(KeyError, OSError):
                 path = self._schedstats[thread].replace("schedstat", "wchan")
                 what = kernel_waits_for(read_kept(path).decode())
-                return what if what != NETWORK or has_connection() else ""
+                return what if what != NETWORK or carried_by_connections() is not None else ""
             return ""
         return LOCK
+
+    def _is_without_a_timer(self, thread: int) -> bool:
+        """Whether a loop of asyncio waits in epoll, the fourth argument of which is when its next timer ends."""
+        with suppress(KeyError, OSError, IndexError, ValueError):
+            path = self._schedstats[thread].replace("schedstat", "syscall")
+            return int(read_kept(path).split()[4], 16) & 0xFFFFFFFF > _FAR  # -1 without one
+        return False
 
     def _add_without_step(
         self,
@@ -491,18 +509,24 @@ class StackSampler:
                 evidence.cpus = cpus
             stalled, where = step.stall
             evidence.stall = stalled, f"no progress for {duration_text(stalled)}{where}"
+            evidence.calls, found = beside.calls.line(), dict[str, AttributeValue]()
             if (grows := beside.growth.line()) is not None:
                 evidence.per_sample = grows.per_sample
+                found[semconv.FORECAST_MEMORY_PER_SAMPLE] = round(grows.per_sample)
             total = evidence.total.time or 1
             holder = max(holders, key=holders.__getitem__, default="")
             gil = beside.gil_ns / total
-            evidence.tasks = beside_it._replace(gil=gil, holder=holder)
+            first, most = beside.carried or (0, 0)
+            own = (most - first) / seconds
+            evidence.tasks = beside_it._replace(gil=gil, holder=holder, connections=own)
             evidence.waits = {what: waited / total for what, waited in waits.items()}
             evidence.garbage = COLLECTIONS.since(step.collected, seconds * 1e9)
             evidence.gpus = beside.gpus.evidence(evidence.total.time)
             if (bound := bound_of(evidence)) is not None:
                 named = (semconv.STEP_BOUND_BY, semconv.STEP_BOUND_EVIDENCE)
-                return dict(zip(named, bound, strict=True)), top_lines(evidence.by_line)
+                found |= dict(zip(named, bound, strict=True))
+                return found, top_lines(evidence.by_line)
+            return found, None
         return {}, None
 
     def _look_beside(self, steps: Mapping[int, OpenStep], reading: Reading) -> None:
@@ -576,7 +600,7 @@ class StackSampler:
         beside = self._beside.setdefault(step.info.index, _Beside())
         beside.gpus.add(reading.gpus)
         if samples and reading.memory is not None:
-            beside.growth.add(samples, reading.memory.tree_rss)
+            beside.growth.add(samples, reading.memory.within(step.sample_rss))
 
     def _used(self, threads: Collection[int], *, knows_all: bool) -> dict[int, _Use]:
         """Returns how long threads have run, and waited for a processor, since the last sample."""

@@ -76,6 +76,11 @@ QUANTIZED: Final = {
 }
 """Types that contractions are quantized to; signed or not is the same arithmetic."""
 
+LIMITS: Final = {
+    INT8: (-128, 127), UINT8: (0, 255), INT16: (-32768, 32767), UINT16: (0, 65535),
+}  # fmt: skip
+"""The lowest and the highest code."""
+
 
 def code_of(name: str) -> int:
     """Returns the element type called ``name`` (``f32``, ``int64`` ...), or UNKNOWN."""

@@ -34,10 +34,6 @@ _OPERANDS: Final = {
 
 _MATRIX: Final = 2  # Dimensions
 
-_LIMITS: Final = {
-    dtypes.INT8: (-128, 127), dtypes.UINT8: (0, 255), dtypes.INT16: (-32768, 32767), dtypes.UINT16: (0, 65535),
-}  # fmt: skip
-
 
 class Fused(NamedTuple):
     """What a runtime makes of a quantized graph, bodies included."""
@@ -149,7 +145,7 @@ class _Graph:
             if first is None or first.kind not in QUANTIZES or op.outputs[0] in self._kept:
                 continue
             result, other = op.outputs[0], first.outputs[0]
-            is_alike = result.dtype == other.dtype and other.dtype in _LIMITS
+            is_alike = result.dtype == other.dtype and other.dtype in dtypes.LIMITS
             pairs = self._conversion(first, other), self._conversion(op, result)
             are_known = all(each.even and each.zero_point is not None for each in pairs)
             if not (is_alike and are_known and self._alone(other) and self._alone(op.input(0))):
@@ -157,7 +153,7 @@ class _Graph:
             self._shares[other] = self._shares.get(result, 0)
             if _range(pairs[0]) != _range(pairs[1]):
                 lows, highs = zip(*map(_range, pairs), strict=True)
-                lowest, highest = _LIMITS[other.dtype]
+                lowest, highest = dtypes.LIMITS[other.dtype]
                 scale = (min(highs) - max(lows)) / (highest - lowest)
                 zero = round(lowest - max(lows) / scale)
                 both = _constant(dtypes.FLOAT, scale), _constant(other.dtype, zero)
@@ -624,7 +620,7 @@ def _has_other_scales(op: TypedNode, weight: Quantized, *, exactly: bool) -> boo
 
 def _clamps_nothing(op: TypedNode, wanted: Quantized) -> bool:
     """Whether quantization alone limits the result as much as a Relu or Clip does."""
-    lowest, highest = _LIMITS.get(wanted.value.dtype, (nan, nan))
+    lowest, highest = dtypes.LIMITS.get(wanted.value.dtype, (nan, nan))
     low, high = _clip_limits(op)
     scale, zero = _number(wanted.scale, nan), _number(wanted.zero_point, 0)
     if not wanted.even or scale == 0:
@@ -650,7 +646,7 @@ def _constant(dtype: int, number: float) -> Value:
 def _range(quantized: Quantized) -> tuple[float, float]:
     """The lowest and the highest number that integers stand for."""
     scale, zero = _number(quantized.scale, nan), _number(quantized.zero_point, 0)
-    low, high = _LIMITS[quantized.value.dtype]
+    low, high = dtypes.LIMITS[quantized.value.dtype]
     return (low - zero) * scale, (high - zero) * scale
 
 

@@ -20,16 +20,15 @@ from contextlib import suppress
 from io import BytesIO, FileIO
 from math import prod, sqrt
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
+
+import numpy as np
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.operation import TypedNode, UnknownError
 from otel_quant.cost.operators import operator_of
 from otel_quant.cost.results import WeightSparsity
 from otel_quant.cost.structure import CostError, Tensor, printable
-
-if TYPE_CHECKING:
-    import numpy as np
 
 _MIN_ELEMENTS: Final = 256  # A smaller tensor is not looked at: a few zeros in it are a large share
 
@@ -141,8 +140,6 @@ def _zeros(
     tensor: Tensor, zero_point: tuple[int, ...], model: Source, check: Callable[[], None]
 ) -> _Zeros | None:
     """Reads a tensor once."""
-    import numpy as np
-
     uniform = len(set(zero_point)) == 1
     needed = dtypes.stored_bytes(tensor.dtype, tensor.elements)
     if tensor.dtype not in _NUMPY or not (uniform or len(zero_point) in tensor.dims):
@@ -175,8 +172,6 @@ _NUMPY: Final = {
 
 
 def _are_zero(data: bytes, tensor: Tensor, zero_point: tuple[int, ...], start: int) -> Any:
-    import numpy as np
-
     array: Any
     if not _NUMPY[tensor.dtype]:
         pairs = np.frombuffer(data, np.uint8)
@@ -233,8 +228,6 @@ def _structured(ratio: float, before: float, found: float, chance: float, blocks
 
 def _has_two_of_four(zeros: _Zeros, axis: int) -> bool:
     """Whether of every four adjacent weights along an axis at least two are zero."""
-    import numpy as np
-
     outer, inner, window = zeros.shape
     if zeros.shape[axis] % 4:
         return False

@@ -13,9 +13,11 @@ from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple
 
 from otel_quant.diagnosis.gpus import GpuEvidence
+from otel_quant.diagnosis.growth import Line
 from otel_quant.diagnosis.spots import (
     CHILD,
     DISK,
+    EVENTS,
     FOR_THREADS,
     LOCK,
     NETWORK,
@@ -36,7 +38,6 @@ from otel_quant.diagnosis.tasks import Garbage, TasksBeside
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import NOTHING, Amounts, Node, Place, total_of
 from otel_quant.schema.dataclass import dataclass, field
-from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.units import counted, duration_text, size
 
 _SHORTEST: Final = 1.0
@@ -59,14 +60,6 @@ _IDLE: Final = 0.2
 
 _RATE: Final = 20e6
 """Bytes a second, read and written, below which a disk is hardly what a step waits for."""
-
-_FIGURES: Final = frozenset(each.name for each in semconv.ATTRIBUTES).union(
-    figure.attribute(part)
-    for resource in RESOURCES
-    for figure in resource.figures
-    for part in figure.parts
-)
-"""Attributes that a step may have."""
 
 _COMPILERS: Final = ("torch/_dynamo/convert_frame.py", "torch/_inductor/graph.py", "torch/utils/cpp_extension.py", "triton/compiler/", "numba/core/")  # fmt: skip
 """Files that only a compilation goes through. Others of TorchDynamo, TorchInductor and Triton also call what
@@ -104,6 +97,7 @@ _COLLECTED: Final = 0.2
 """Share of the time that the garbage collector takes at least that bounds a step."""
 
 _OLD: Final = "of objects that were there before"
+_LONGER: Final = "longer for each sample than for the one before"
 _SLOWLY: Final = "less than half of what its link takes"
 
 
@@ -129,6 +123,9 @@ class Evidence:
     garbage: Garbage = _NO_GARBAGE
     # Shares of the time in C code that waits, by what it waits for
     waits: Mapping[str, float] = field(default_factory=dict)
+    calls: Line | None = (
+        None  # How the CPU time of its data reader grows with the samples, in seconds
+    )
     stall: tuple[float, str] = (0.0, "")  # The longest time without progress, in seconds, in words
     is_start: bool = False  # Whether it is the time before the first step
     function: str = ""  # The library's function that is the step; empty if it is the program's
@@ -185,8 +182,18 @@ class Evidence:
     def for_children(self) -> float:
         """Share of the time in which it waited for child processes: at such a call, or while they alone ran."""
         at = self.at(*_FOR_CHILDREN) + (self.at(PIPE) if self.tasks.child else 0.0)
-        is_idle = self.blocked >= _BUSY and self.tasks.ran + self.tasks.waited < 1 - _BUSY
-        return max(at, min(self.blocked, self.cores - self.ran) if is_idle else 0.0)
+        return max(at, min(self.blocked, self.cores - self.ran) if self.is_idle else 0.0)
+
+    @property
+    def for_network(self) -> float:
+        """Share of the time in which it waited for the network: at such a call, or a loop that no timer ends while no thread ran."""
+        is_loops = self.is_idle and self.tasks.connections >= _CARRIED
+        return self.at(NETWORK) + (self.waits.get(EVENTS, 0.0) if is_loops else 0.0)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether neither its thread nor others of the process did much."""
+        return self.blocked >= _BUSY and self.tasks.ran + self.tasks.waited < 1 - _BUSY
 
     @property
     def waiting(self) -> float:
@@ -194,9 +201,7 @@ class Evidence:
         return self.total.waiting / self.total.time
 
     def figure(self, name: str, unmeasured: float = 0) -> float:
-        """Returns a figure of the step. Of a name that no table has it raises a LookupError."""
-        if name not in _FIGURES:
-            raise LookupError(f"no table of the schema has a figure {name!r}")
+        """Returns a figure of the step."""
         value: float = self.figures.get(name, unmeasured)
         return value
 
@@ -315,7 +320,14 @@ def _reading_data(lines: Lines) -> Place | None:
 def _calibration_data(evidence: Evidence) -> str:
     """Most of the time is in the program's code that yields the calibration data."""
     is_calibration = evidence.figure(semconv.CALIBRATION_SAMPLE_COUNT) > 0
-    return _most_at(_taking_data if is_calibration else _reading_data)(evidence)
+    line_of, calls = _taking_data if is_calibration else _reading_data, evidence.calls
+    found = _most_at(line_of)(evidence)
+    if not found or calls is None:
+        return found
+    loads = total_of(seen for lines, seen in evidence.stacks if line_of(lines) is not None)
+    longer = calls.per_sample * calls.samples**2 / 2  # Seconds, all of them together
+    each = f"it computes {duration_text(calls.per_sample)} {_LONGER}"
+    return f"{found}; {each}" if longer >= _MOST * loads.time / 1e9 else found
 
 
 def _memory_growth(evidence: Evidence) -> str:
@@ -455,8 +467,8 @@ VERDICTS: Final = (
         lambda step: f"{_percent(step.for_children)} of its time it waited for {step.tasks.child or 'it'}, while the program used {step.cores:.2f} processors; {step.line}",
     )),
     Verdict("network", "the network", _where(
-        lambda step: step.blocked >= _MOST and step.at(NETWORK) >= _MOST and step.tasks.network >= _CARRIED,
-        lambda step: f"{_percent(step.at(NETWORK))} of its time it waited for the network, which carried {size(step.tasks.network)} a second; {step.line}",
+        lambda step: step.blocked >= _MOST and step.for_network >= _MOST and step.tasks.network >= _CARRIED,
+        lambda step: f"{_percent(step.for_network)} of its time it waited for the network, which carried {size(step.tasks.network)} a second; {step.line}",
     ), "probable"),
     Verdict("lock", "a lock that another thread has", _where(
         lambda step: step.at(LOCK) >= _MOST,
@@ -495,8 +507,8 @@ def remedy_of(
     name: str, stacks: Sequence[Stack], function: str = "", method: str = "", evidence: str = ""
 ) -> str:
     """Returns what helped against it where it was tried, and what it can win in a step with these stacks; else nothing."""
-    if name == CALIBRATION_DATA:
-        return _for_a_loader(stacks)
+    if name == CALIBRATION_DATA:  # what goes through all samples before it is no loader's to share
+        return "" if _LONGER in evidence else _for_a_loader(stacks)
     grown = grown_in(stacks, function, method) if name == MEMORY_GROWTH else None
     if grown is not None and grown.is_librarys and method.endswith(_KEEPING):
         kept = size(grown.bytes * (1 - grown.own - grown.loaded))

@@ -33,6 +33,7 @@ class TasksBeside(NamedTuple):
     throttled: float = math.nan  # For which the control group was kept from processors
     # Bytes a second that the network of the machine, or of the container, has carried
     network: float = math.nan
+    connections: float = 0.0  # The same of the process's own, while a loop waited for them
     gil: float = math.nan  # In which its thread, or those that it waits for, waited for the GIL
     holder: str = ""  # Where the thread is that is within a lock of the name that is waited for
 

@@ -7,10 +7,10 @@ from statistics import median_low
 from typing import Final
 
 from otel_quant.cost import graph
-from otel_quant.cost.graph import TypedNode, Value, dtypes
+from otel_quant.cost.graph import TypedNode, dtypes
 from otel_quant.inference.findings import Found
 from otel_quant.inference.onnx_findings import CLAMPS, FINDINGS, OnnxEvidence, title
-from otel_quant.inference.onnx_kernels import FileGraph
+from otel_quant.inference.onnx_kernels import FileGraph, numbers
 from otel_quant.inference.results import LOST, POOR, TensorError
 from otel_quant.schema.units import share_text
 
@@ -67,19 +67,13 @@ def _disagreeing(file: FileGraph) -> dict[str, tuple[str, str]]:
         if made is None or made.kind not in graph.QUANTIZES or not made.has(1):
             continue
         for i, what in ((2, "zero point"), (1, "scale")):
-            first, second = _numbers(made.operand(i)), _numbers(op.operand(i))
+            first, second = numbers(made.operand(i)), numbers(op.operand(i))
             if first and second and first != second:
                 own = file.past(made, {*graph.QDQ, *graph.CARRIES, *CLAMPS})
                 name = made.node.inputs[0] if own is None else own.name
                 text = f"the result of {title(own or made)} is quantized with {what} {first[0]:.4g} and read with {second[0]:.4g}"
                 found[name] = text, what
     return found
-
-
-def _numbers(value: Value | None) -> tuple[float, ...]:
-    """Returns the numbers of a constant; one 0 where it is left out, none where they are not known."""
-    data = (0,) if value is None else value.data or ()
-    return tuple(float(each) for each in data if each is not None)
 
 
 @FINDINGS.row("zero_point", _SOURCE, accuracy=True)
@@ -93,21 +87,18 @@ def _zero_point(evidence: OnnxEvidence) -> Iterator[Found]:
             yield Found(layer.node, (), f"{text}{_lost(layer)}", _to_fit(layer))
     for op in evidence.file.ops:
         clamp = evidence.file.maker(op.input(0)) if op.kind in graph.QUANTIZES else None
-        if clamp is None or not _is_positive(clamp) or op.outputs[0].dtype not in _LOWEST:
+        lowest, highest = dtypes.LIMITS.get(op.outputs[0].dtype, (0, 0))
+        if clamp is None or not _is_positive(clamp) or highest - lowest != 255:
             continue
-        lowest = _LOWEST[op.outputs[0].dtype]
-        if (below := (sum(_numbers(op.operand(2))[:1]) - lowest) / 255) >= _WASTED:
+        if (below := (sum(numbers(op.operand(2))[:1]) - lowest) / 255) >= _WASTED:
             text = f"{share_text(below)} of the codes behind {title(clamp)} are for values below 0, which it does not make"
             remedy = graph.obstacles.REWRITES["zero_point"]
             yield Found(clamp.name, (), text, *remedy, alike="codes for values below 0")
 
 
-_LOWEST: Final = {dtypes.UINT8: 0, dtypes.INT8: -128}
-
-
 def _is_positive(op: TypedNode) -> bool:
     """Whether a node's results are never below 0."""
-    return op.kind == "Relu" or (op.kind == "Clip" and op.has(1) and _numbers(op.input(1)) >= (0,))
+    return op.kind == "Relu" or (op.kind == "Clip" and op.has(1) and numbers(op.input(1)) >= (0,))
 
 
 def _to_fit(layer: TensorError) -> str:

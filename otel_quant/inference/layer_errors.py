@@ -17,6 +17,11 @@ from math import inf, isfinite
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from otel_quant.inference.fix.edited_graph import attributes
 from otel_quant.inference.outputs import PROBABILITIES, sqnr
 
 CLAMPS: Final = frozenset({"Clip", "Relu"})
@@ -101,18 +106,10 @@ def with_names(model: Any) -> Any:
     return model
 
 
-def _given(node: Any) -> dict[str, Any]:
-    from onnx import helper
-
-    return {each.name: helper.get_attribute_value(each) for each in node.attribute}
-
-
 class TensorFile:
     """A model whose tensors are looked at, and which gets more nodes for that."""
 
     def __init__(self, path: str) -> None:
-        import onnx
-
         self.model: Any = with_names(onnx.load(path))
         self.graph = self.model.graph
         self.outputs = [each.name for each in self.graph.output]
@@ -148,11 +145,9 @@ class TensorFile:
 
     def _opened(self, node: Any, ran: Mapping[str, Any]) -> Iterator[Any]:
         """Yields what stands in place of an If or Loop, on tensors around it; nodes have the names of results."""
-        import numpy as np
-
         is_loop, made = node.op_type == "Loop", node.output[0]
         part = "body" if is_loop else "then_branch" if ran[node.input[0]] else "else_branch"
-        body = copy.deepcopy(_given(node)[part])
+        body = copy.deepcopy(attributes(node)[part])
         own = {it.name for it in body.initializer}.union(*(it.output for it in body.node))
         new = {name: f"{made}:{name}" for name in own if name}
         self.copied.update(new.values() if is_loop or made in self.copied else ())
@@ -174,8 +169,6 @@ class TensorFile:
 
     def array(self, name: str) -> Any:
         """Returns a constant as an array; None if it is none."""
-        from onnx import numpy_helper
-
         found = self.constants.get(name)
         return None if found is None else numpy_helper.to_array(found)
 
@@ -198,7 +191,7 @@ class TensorFile:
     def clamped(self, array: Any, clamps: Sequence[Any]) -> Any:
         """Returns what clamps of this model make of an array."""
         for clamp in clamps:
-            limits = _given(clamp) | {
+            limits = {**attributes(clamp)} | {
                 name: self.array(each)
                 for name, each in zip(("min", "max"), clamp.input[1:], strict=False)
                 if each
@@ -209,15 +202,11 @@ class TensorFile:
 
     def add(self, op_type: str, inputs: Sequence[str], name: str, **more: Any) -> str:
         """Adds a node; returns its result."""
-        from onnx import helper
-
         self.graph.node.append(helper.make_node(op_type, inputs, [name], **more))
         return name
 
     def constant(self, name: str, array: Any) -> str:
         """Adds a constant; returns its name."""
-        from onnx import numpy_helper
-
         self.graph.initializer.append(numpy_helper.from_array(array, name))
         return name
 
@@ -234,8 +223,6 @@ class TensorFile:
 
     def saved(self, path: Path) -> str:
         """Writes the model with its weights beside; returns the path."""
-        import onnx
-
         beside, own = path.with_suffix(".data"), copy.deepcopy(self.model)
         beside.unlink(missing_ok=True)  # onnx would add to it
         onnx.save_model(own, path, save_as_external_data=True, location=beside.name)
@@ -246,7 +233,6 @@ class TensorFile:
     ) -> dict[str, Any]:
         """Runs the model; returns some of its tensors, constants among them."""
         import onnxruntime
-        from onnx import helper
 
         known = {name: self.array(name) for name in names if name in self.constants}
         wanted = sorted(set(names) - known.keys() - self.inputs.keys() - {""})
@@ -310,7 +296,7 @@ class QuantizedLayers:
         """Returns the layer of an operator on integers, whose parts are added to the graph."""
         own, made = self._own, f"{node.output[0]}:of"
         op_type, scale, bias = _QLINEAR[node.op_type]
-        axis = CHANNELS.get(op_type, -1) if not _given(node).get("transB") else 0
+        axis = CHANNELS.get(op_type, -1) if not attributes(node).get("transB") else 0
         parts = [
             own.add("DequantizeLinear", node.input[at : at + 3], f"{made}{at}", axis=axis)
             for at in (0, 3)
@@ -319,7 +305,7 @@ class QuantizedLayers:
             product = own.add("Mul", [node.input[1], node.input[4]], f"{made}_scale")
             inputs = [node.input[bias], product]
             parts.append(own.add("DequantizeLinear", inputs, f"{made}_bias", axis=0))
-        result = own.add(op_type, parts, f"{made}_result", **_given(node))
+        result = own.add(op_type, parts, f"{made}_result", **attributes(node))
         how = node.input[scale : scale + 2]
         found = QuantizedLayer(node.name, result, codes=node.output[0], after=result, how=how)
         if found.how:
@@ -373,16 +359,18 @@ class QuantizedLayers:
         weights = weights or self._weights(node)
         if floats and weights and weights[0] != weights[1]:
             layer.weights = [*weights, floats]
-            layer.axis = 0 if _given(partner).get("transB") else CHANNELS.get(partner.op_type, -1)
+            layer.axis = (
+                0 if attributes(partner).get("transB") else CHANNELS.get(partner.op_type, -1)
+            )
         return layer
 
     def _weights(self, node: Any) -> Sequence[str]:
         """Returns the weights of a contraction as they are read, their integers and scale; empty if there are none."""
         own, made, codes = self._own, f"{node.output[0]}:weights", node.input[1]
         if node.op_type == "MatMulNBits":  # what it makes of the identity
-            more = {name: value for name, value in _given(node).items() if name != "accuracy_level"}
-            import numpy as np
-
+            more = {
+                name: value for name, value in attributes(node).items() if name != "accuracy_level"
+            }
             array = np.eye(more["K"], dtype=own.array(node.input[2]).dtype)
             eye = own.constant(f"{made}_eye", array)
             own.add(node.op_type, [eye, *node.input[1:5]], made, domain=node.domain, **more)

@@ -16,7 +16,7 @@ from otel_quant.inference.findings import with_slower
 from otel_quant.inference.model_process import with_huge_pages
 from otel_quant.inference.results import InferenceResult, MemoryUse, ModelResult, runtime_of
 from otel_quant.inference.rounds import ROUND, beside, take_turns
-from otel_quant.inference.subjects import InProcess, OnnxModel, Options, Script
+from otel_quant.inference.subjects import InProcess, OnnxModel, Options, Script, with_ranges
 from otel_quant.inference.torch_session import VariantsError
 
 PROCESSES: Final = 5
@@ -37,7 +37,7 @@ def measure_files(
 
     With one thread, CPU time decides where a busy machine hides a difference from the clock.
     """
-    load = machine.load()
+    load, options = machine.load(), with_ranges(options, paths)
     with ExitStack() as kept:
         models = [OnnxModel(path, path, options, is_profiled=profiled) for path in paths]
         run_in_turns(models, options, kept)
@@ -134,6 +134,7 @@ def _variants(
 ) -> Sequence[InProcess]:
     """Returns the variants of a script, if there is one, and of files."""
     files = [each for each in references if each.endswith(".onnx")]
+    options = with_ranges(options, files)
     scripts = [Script(each, options) for each in references if each not in files]
     if len(scripts) > 1:
         raise VariantsError(f"{scripts[1].reference} is a second script; expected one")

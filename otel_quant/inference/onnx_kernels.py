@@ -154,6 +154,12 @@ _MOST_PARTS: Final = 64  # Nodes of a kernel in a result
 _MOST_TENSORS: Final = 16  # Operands or results of a kernel in a result
 
 
+def numbers(value: Value | None) -> tuple[float, ...]:
+    """Returns the numbers of a constant; one 0 where it is left out, none where they are not known."""
+    data = (0,) if value is None else value.data or ()
+    return tuple(float(each) for each in data if each is not None)
+
+
 class FileGraph(graph.ModelGraph):
     """A model's nodes, by the names that they have at run time too."""
 
@@ -161,6 +167,19 @@ class FileGraph(graph.ModelGraph):
         super().__init__(path, inputs, dims)
         # Of several with the same name the first
         self.named = {node_name(op.node): op for op in reversed(self.ops)}.get
+
+    def input_ranges(self) -> Iterator[tuple[str, float, float]]:
+        """Yields inputs that are quantized by one scale, with the lowest and the highest value that has a code."""
+        for op in self.main:
+            codes = dtypes.LIMITS.get(op.outputs[0].dtype) if op.kind in graph.QUANTIZES else None
+            if codes is None or not op.has(1):
+                continue
+            value, scales, zeros = op.input(0), *map(numbers, (op.input(1), op.operand(2)))
+            while (maker := self.maker(value)) and maker.kind in graph.CARRIES:
+                value = maker.input(0)
+            if value.name in self.bound.values and len(scales) == len(zeros) == 1:
+                low, high = (scales[0] * (code - zeros[0]) for code in codes)
+                yield value.name, low, high
 
     def is_given_out(self, value: Value) -> bool:
         """Whether the model gives a value out, perhaps through an Identity, which stays for its name."""

@@ -81,6 +81,9 @@ def _made(name: str, dtype: str, feed: Mapping[str, Any]) -> Any:
         return np.asarray(feed["values"][name], dtype).reshape(shape)
     # Of the name, so that an input of several models is the same in each of them.
     random = np.random.default_rng(zlib.crc32(name.encode()) + feed.get("sample", 0))
+    if name in feed["ranges"]:
+        low, high = feed["ranges"][name]
+        return random.uniform(low, high, shape).astype(dtype)
     if dtype.startswith("float"):
         return random.standard_normal(shape, np.float32).astype(dtype)
     low, high = _RANGES.get(dtype, (0, 2))  # 0 and 1 are indices of any table

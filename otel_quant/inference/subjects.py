@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import wraps
@@ -79,6 +79,8 @@ class Options:
     inputs: Mapping[str, InputSpec] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
     data: str | None = None
+    # Values between which random inputs lie: those that have codes where a model quantizes them
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     # Returns joules that the machine has used, by ``gpu`` and ``cpu``, as far as they are counted
     joules: Callable[[], Mapping[str, float]] = dict
 
@@ -359,6 +361,9 @@ class OnnxModel(InProcess):
             "threads of onnxruntime": str(self.options.threads or "its choice"),
             "providers": ", ".join(self.providers),
         }
+        if ranges := self.options.ranges.items():
+            texts = (f"{name} from {low:.3g} to {high:.3g}" for name, (low, high) in ranges)
+            self.facts |= {"random inputs": f"{', '.join(texts)}: no others have codes"}
 
     def _read(self) -> None:
         """Reads the file, and finds out what it is fed."""
@@ -370,7 +375,9 @@ class OnnxModel(InProcess):
                 why, like = f"the shape of input {name!r} is not known", f"{name}=1x3x8x8"
                 raise CostError(self.path, why, expected=f"--input {like} or the like")
         values = {name: each.data for name, each in inputs.items() if each.data is not None}
-        self._feed = {"shapes": shapes, "values": values, "data": data}
+        self._feed = {
+            "shapes": shapes, "values": values, "data": data, "ranges": self.options.ranges,
+        }  # fmt: skip
         if data is None:
             self.assumed = tuple(each.option for each in self.file.bound.assumed)
         self.is_quantized = self.file.is_quantized
@@ -523,6 +530,26 @@ def _has_probabilities(model: Any, output: str) -> bool:
 
 def _fed(path: str, options: Options) -> FileGraph:
     return FileGraph(path, {**_shapes_in(options.data), **options.inputs}, options.dims)
+
+
+def with_ranges(options: Options, paths: Iterable[str]) -> Options:
+    """Has random inputs lie within what calibration has seen, by the codes of the models that quantize them."""
+    ranges: dict[str, tuple[float, float]] = {}
+    for path in paths if options.data is None else ():
+        with suppress(CostError, ModelError):  # of which the model itself tells
+            for name, low, high in _fed(path, options).input_ranges():
+                known = ranges.get(name, (low, high))
+                ranges[name] = max(low, known[0]), min(high, known[1])
+    narrow = {
+        name: (low, high)
+        for name, (low, high) in ranges.items()
+        if low < high and (low > -_SPREAD or high < _SPREAD)
+    }
+    return replace(options, ranges=narrow)
+
+
+_SPREAD: Final = 2.0
+"""Standard deviations to both sides that have to have codes for inputs of a normal distribution, else they are uniform."""
 
 
 def fed_by(path: str, options: Options) -> Mapping[str, str]:

@@ -262,8 +262,8 @@ def _file_size(known: Known) -> Cause | None:
 def _address_space(known: Known) -> Cause | None:
     most, run = known.use.address_space or 0, known.victim.run
     # The launcher may not have looked since the process took the last of them.
-    told = run.attributes.get(semconv.ADDRESS_SPACE_PEAK, 0) if run is not None else 0
-    share = max(known.use.addresses, told) / (most or math.inf)
+    told = number(run.attributes, semconv.ADDRESS_SPACE_PEAK) if run is not None else None
+    share = max(known.use.addresses, told or 0) / (most or math.inf)
     is_near = share >= _NEAR
     # C++ code aborts when it gets no memory.
     is_short = known.shortage == "host" or (is_near and known.victim.signal == "SIGABRT")

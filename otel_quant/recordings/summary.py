@@ -574,15 +574,10 @@ class Growing(NamedTuple):
     per_second: float  # Bytes
     per_sample: float | None  # Bytes; None of a step that counts no samples
     grown: float  # Bytes since the step began
-    left: float | None  # Seconds until the limit is reached; None without one, or after it
 
 
-def growing(
-    recording: Recording, each: PlacedStep, level: str = MEMORY, most: float | None = None
-) -> Growing | None:
-    """Returns how memory, or another level of the curve with a limit, goes on growing within a step; None if it does not."""
-    if level == MEMORY and (of_memory := limit(recording)) is not None:
-        most = of_memory.value
+def growing(recording: Recording, each: PlacedStep, level: str = MEMORY) -> Growing | None:
+    """Returns how memory, or another level of the curve, goes on growing within a step; None if it does not."""
     name = LAUNCHER if LAUNCHER in recording.curves else each.run.process
     began, curve = recording.curve(name)
     begin, seconds = began - each.step.start, each.duration
@@ -593,14 +588,14 @@ def growing(
         read = bucket.levels.get(level)
         if read is not None and 0 <= (at := begin + read.at / 1000) <= seconds:
             growth.add(round(1000 * at), read.lowest)
-    line = growth.line()
-    if line is None or line.now - line.start < _GROWS:
+    line, samples = growth.line(), each.step.samples
+    rate = 1000 * line.per_sample if line is not None else 0.0
+    known = each.step.attributes.get(semconv.FORECAST_MEMORY_PER_SAMPLE)
+    if level == MEMORY and samples and isinstance(known, int):
+        rate = known * samples / seconds  # by what was there as each sample began
+    if (grown := rate * seconds) < _GROWS:
         return None
-    rate, samples = 1000 * line.per_sample, each.step.samples
-    at_end = line.now + rate * (seconds - line.samples / 1000)
-    room = most - at_end if most is not None else 0.0
-    per_sample = rate * seconds / samples if samples else None
-    return Growing(rate, per_sample, at_end - line.start, room / rate if room > 0 else None)
+    return Growing(rate, grown / samples if samples else None, grown)
 
 
 def _highest(values: Iterable[float | None]) -> float | None:

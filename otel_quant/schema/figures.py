@@ -10,7 +10,6 @@ To add a figure, add it to the table of its resource; to rename one, write the f
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from operator import attrgetter
 from typing import Any, Final, Literal, TypeAlias
@@ -206,35 +205,32 @@ MEMORY: Final = Resource("memory", (TREE_MEMORY, _PROCESS_MEMORY), is_sampled=Tr
 # fmt: on
 
 
-def total_used(gpus: Collection[Any]) -> int | None:
-    """Returns the memory in use on all GPUs, in bytes; None while one of them cannot be read."""
-    total = 0
-    for gpu in gpus:
-        if not gpu.is_whole:
-            return None
-        total += gpu.used
-    return total if gpus else None
+def _on_all(name: str) -> Callable[[Collection[Any]], Any]:
+    """Returns what adds up an attribute of all GPUs: None while one of them cannot be read, or has it not."""
+    of = attrgetter(name)
+
+    def total(gpus: Collection[Any]) -> Any:
+        total = 0
+        for gpu in gpus:
+            value = of(gpu)
+            if value is None or not gpu.is_whole:
+                return None
+            total += value
+        return total if gpus else None
+
+    return total
 
 
-def tree_used(gpus: Collection[Any]) -> int | None:
-    """Returns the memory of the process tree on all GPUs, in bytes; None while that of one is not known."""
-    total = 0
-    for gpu in gpus:
-        if gpu.process_used is None or not gpu.is_whole:
-            return None
-        total += gpu.process_used
-    return total if gpus else None
+total_used: Final = _on_all("used")
+"""Bytes in use on all GPUs."""
+
+tree_used: Final = _on_all("process_used")
+"""Bytes that the process tree has of all GPUs."""
 
 
 def _of_torch(name: str) -> Callable[[Any], Number | None]:
     of = attrgetter(name)
     return lambda gpu: None if gpu.torch is None else of(gpu.torch)
-
-
-def _all_energy(gpus: Collection[Any]) -> float | None:
-    """Returns joules; None unless all GPUs count them."""
-    counted = [] if total_used(gpus) is None else [gpu.energy for gpu in gpus]
-    return None if None in counted or not counted else math.fsum(filter(None, counted))
 
 
 def _of_device(metric: str, brief: str, figure: Figure) -> Figure:
@@ -307,7 +303,7 @@ def _energy(name: str, of: str, value: Callable[[Any], Number | None], example: 
     return Figure(name, "J", brief, value, TOTAL, example, steps=series, kind="time", heading=name.upper().replace(".", " "), curve=name, over_processes="highest")
 
 
-GPU_ENERGY: Final = _energy("gpu.energy", "all visible GPUs", _all_energy, "48211.7")
+GPU_ENERGY: Final = _energy("gpu.energy", "all visible GPUs", _on_all("energy"), "48211.7")
 _DEVICE_ENERGY: Final = Figure("energy", "J", "Energy that the device used, whatever program used it", attrgetter("energy"), TOTAL, "48211.7", kind="time")
 
 _OF_GPU: Final = (

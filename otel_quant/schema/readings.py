@@ -131,6 +131,10 @@ class MemoryReading(NamedTuple):
     # page fault. 0 for nothing that is known
     possible: int = 0
 
+    def within(self, rss: int | None) -> int:
+        """Returns the memory of the process tree, with that RSS of this process at most, in bytes."""
+        return self.tree_rss if rss is None else self.tree_rss - max(0, self.rss - rss)
+
     def with_marks_lowered(self, pids: Collection[int]) -> MemoryReading:
         """Returns the same memory with the marks of this process and of some others reset."""
         children = ((pid, rss, rss if pid in pids else mark) for pid, rss, mark in self.children)

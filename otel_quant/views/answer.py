@@ -41,7 +41,6 @@ _LONGEST_LINE: Final = 60
 _message: Final = partial(units.cut, longest=headline.LONGEST_MESSAGE)
 _MOST_PATHS: Final = 3
 _MOST_BOUNDS: Final = 5
-_MOST_GROWING: Final = 10
 _LONG: Final = 0.2
 """Share of the run's time from which on a step leaks rather than loads, and a wait is worth telling."""
 
@@ -325,16 +324,12 @@ def _growing(recording: model.Recording, subject: ShownProcess) -> Iterator[str]
     """Yields the sentence on memory that goes on growing within a step: of several in the innermost."""
     # To load a model takes memory too, and ends soon; so do modules.
     least = _LONG * recording.duration
-    steps = [
-        each
+    known = [
+        (each, grown)
         for each in subject.steps
         if (each.step.end is None or each.duration > least)
         and _bound(each) not in (bounds.IMPORTING, bounds.COMPILING)
-    ]
-    known = [
-        (each, grown)
-        for each in nlargest(_MOST_GROWING, steps, attrgetter("duration"))
-        if (grown := summary.growing(recording, each)) is not None
+        and (grown := summary.growing(recording, each)) is not None
     ]
     if not known:
         return
@@ -352,9 +347,6 @@ def _growing(recording: model.Recording, subject: ShownProcess) -> Iterator[str]
     text = f"Memory kept growing in {headline.names_text(each.names)}, by {by}, {units.size(grown.grown)} in all"
     if seen is not None:
         text += f", {units.share_text(seen.share)} of it at {seen.spot.words}"
-    limit = memory_limit(recording)
-    if limit and grown.left is not None and _ending_of(recording).exit_code == 0:
-        text += f"; the limit of {units.size(limit)} would be reached {units.duration_text(grown.left)} later"
     remedy = _to_try(recording, bounds.MEMORY_GROWTH, each)
     yield f"{text}: {'' if remedy else 'a leak, or '}data that is kept.{remedy}"
 

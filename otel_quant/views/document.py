@@ -226,17 +226,6 @@ class Bars(NamedTuple):
         return min(max(known), 1 << 64)  # a hostile file may have any
 
 
-class Box(NamedTuple):
-    """A line of code in a static picture."""
-
-    left: float  # In % of the width
-    width: float
-    depth: int  # Boxes above it
-    text: str
-    row: int  # The flame's row, where the box is a step; else -1
-    is_own: bool  # Whether it is the program's own code, or a step
-
-
 class Flame(NamedTuple):
     """What was seen at lines of code, below their callers; a page draws it, beside the tables of it."""
 
@@ -245,7 +234,6 @@ class Flame(NamedTuple):
     # Row of the caller, -1 for none; place; microseconds and bytes of growth of the line itself. Of two sides these
     # are of the new one, then follow the base's, and which differ clearly with all below: 1 time, 2 growth
     rows: Sequence[Sequence[int]]
-    outline: Sequence[Box] = ()  # What is shown without the page's script: time, libraries folded
     sides: Sequence[str] = ()  # Names of the base and the new side, where it shows their difference
 
 

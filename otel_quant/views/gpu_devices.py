@@ -13,11 +13,11 @@ from otel_quant.recordings import model, summary
 from otel_quant.recordings.gpus import gpu_limit_of_one
 from otel_quant.schema import semconv
 from otel_quant.schema.figures import GPU, GPU_POWER, GPU_UTILIZATION
-from otel_quant.schema.units import cut, duration_text, size
+from otel_quant.schema.units import cut, size
 from otel_quant.views.charts import Chart, ChartSeries, Style
 from otel_quant.views.document import ONE, Column, Row, Table
 from otel_quant.views.steps import most_telling, process_name
-from otel_quant.views.text import number_text, phrase, share_of
+from otel_quant.views.text import number_text, share_of
 
 _MOST_STEPS: Final = 60
 _MOST_GROWING: Final = 10
@@ -133,17 +133,15 @@ def nearest_to_its_limit(recording: model.Recording) -> Iterator[str]:
 
 def growing_on_gpus(recording: model.Recording, steps: Iterable[model.PlacedStep]) -> Iterator[str]:
     """Yields in which steps the program's memory on a GPU goes on growing with the samples, or the layers."""
-    limit, gpus = gpu_limit_of_one(recording)
+    _, gpus = gpu_limit_of_one(recording)
     for each in nlargest(_MOST_GROWING, steps, attrgetter("duration")):
         done, unit = each.step.counts.current.done, each.step.counts.newest
         for index in range(int(gpus)) if done else ():
             name = series.gpu_process_used(index)
-            grown = summary.growing(recording, each, name, limit)
+            grown = summary.growing(recording, each, name)
             if grown is not None:
                 by = size(grown.per_second * each.duration / done)
-                left = grown.left if recording.state in ("ended", "running") else None
-                later = phrase("; its limit would be reached {} later", left, duration_text)
                 yield (
                     f"Memory of GPU {index} kept growing in {cut(each.step.name, LONGEST_NAME)}, by {by} with each "
-                    f"{unit}, {size(grown.grown)} in all{later}: a leak, or data that is kept."
+                    f"{unit}, {size(grown.grown)} in all: a leak, or data that is kept."
                 )

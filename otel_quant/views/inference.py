@@ -277,7 +277,8 @@ def _ratio(model: results.ModelResult) -> doc.Cell:
     if found is None or found.ratio is None:
         return None
     if found.is_apart:
-        return "at least " * found.is_at_least + speed_text(found.ratio)
+        of = " by CPU time" * found.is_by_cpu
+        return "at least " * found.is_at_least + speed_text(found.ratio) + of
     return "in doubt" if found.is_in_doubt else "within noise"
 
 
@@ -578,9 +579,10 @@ class Beside:
         )  # fmt: skip
 
     def _reason(self, name: str) -> tuple[str, str]:
-        """Returns why a layer is slow, for all such layers and for it: its costliest finding, else which kernels take its time."""
+        """Returns why a layer is slow, for all such layers and for it: the costliest finding about its own kernels, else which kernels take its time."""
         kernels = self.after.get(name, ())
-        known = (self._slow[each.name] for each in kernels if each.name in self._slow)
+        own = [each.name for each in kernels if not each.is_conversion]
+        known = (self._slow[each] for each in own if each in self._slow)
         if found := max(known, key=attrgetter("micros"), default=None):
             of = "" if _partner(found.node, self.before, ()) == name else f"`{found.node}`: "
             return found.alike, f"{of}{_why(found)}"

@@ -13,7 +13,7 @@ from otel_quant.recordings.model import StepPath, name_text, path_text
 from otel_quant.recordings.reader import SeenStack, by_call, by_line, of_step, stacks_in
 from otel_quant.schema.code_lines import NOTHING, UNSEEN, Amounts, Place, total_of
 from otel_quant.schema.units import cut, duration_text, share_text, size
-from otel_quant.views.document import ONE, Box, Column, Flame, Lines, Part, Table
+from otel_quant.views.document import ONE, Column, Flame, Lines, Part, Table
 from otel_quant.views.text import printable, share_of
 
 if TYPE_CHECKING:
@@ -43,8 +43,6 @@ _MEASURES: Final[Mapping[Measure, _Measured]] = {
 
 _MOST: Final = 10  # Lines of a table
 _LONGEST: Final = 90
-_NARROWEST: Final = 0.7  # Least width of a box in a static picture, in % of all
-_DEEPEST_BOX: Final = 16
 
 
 class _LineRow(NamedTuple):
@@ -108,8 +106,7 @@ def flame(stacks: Sequence[SeenStack], seconds: float = 0.0) -> Flame:
     for row, seen in own:
         rows[row][2] += seen.time // 1000
         rows[row][3] += seen.grown
-    outline = tuple(_outline(tree, tree.totals((row, seen.time) for row, seen in own)))
-    return Flame("Lines of code by step", list(tree.places), rows, outline)
+    return Flame("Lines of code by step", list(tree.places), rows)
 
 
 class Tree:
@@ -152,24 +149,6 @@ class Tree:
 def links_of(stacks: Sequence[SeenStack]) -> dict[StepPath, str]:
     """Returns where on a page the lines of each step are, for a page with :func:`flame` of the same stacks."""
     return {path: f"#lines-{row}" for path, row in Tree(stacks).row_of_step.items()}
-
-
-def _outline(tree: Tree, totals: Sequence[float]) -> Iterator[Box]:
-    """Yields the boxes of a static picture: wide enough to be seen, and of a library one above another once."""
-    places = list(tree.places)
-    steps = set(tree.row_of_step.values())
-    yield Box(0, 100, 0, places[0][0], -1, is_own=True)
-    lefts, depths = [0.0], [0]  # Where the next box below a row begins, and how deep the row is
-    for row, (above, place) in enumerate(tree.rows[1:], 1):
-        (text, library), left = places[place], lefts[above]
-        width = 100 * totals[row] / (totals[0] or 1)
-        is_folded = library != "" and library == places[tree.rows[above][1]][1]
-        lefts[above] += width
-        lefts.append(left)
-        depths.append(depths[above] + (not is_folded))
-        if width >= _NARROWEST and not is_folded and depths[row] < _DEEPEST_BOX:
-            number = row if row in steps else -1
-            yield Box(left, width, depths[row], library or text, number, not library)
 
 
 def table(lines: Mapping[Place, Amounts], measure: Measure, most: int | None = None) -> Table:

@@ -85,17 +85,17 @@ class GpuProbe:
             self._opened = self._open()
         tree = frozenset((os.getpid(), *pids))
         readings: list[GpuReading] = []
-        first = 0
+        first, is_whole = 0, True
         for devices in self._opened:
             own = devices.read(tree, is_brief)
             self._torch[devices.platform].add_to(own, is_brief=is_brief)
-            for reading in own:
+            for reading in own if first else ():
                 reading.index += first
             readings += own
             first += devices.count
-        if not all(devices.is_whole for devices in self._opened):
-            for reading in readings:
-                reading.is_whole = False
+            is_whole &= devices.is_whole
+        for reading in () if is_whole else readings:
+            reading.is_whole = False
         return tuple(readings)
 
     def _open(self) -> tuple[Devices, ...]:

@@ -10,8 +10,9 @@ driver keeps for itself, 480 MiB on an H100, which programs cannot have either. 
 which counts that as used.
 
 In some containers the driver lists processes by the ids of another PID namespace, so that ours are never found,
-however much memory they use. So a process that is not listed uses 0 only in the kernel's initial namespace, or once
-one of ours was listed; else memory of the process tree is absent.
+however much memory they use; others list processes without their memory, as on Windows. So a process that is not listed
+uses 0 only in the kernel's initial namespace, or once one of ours was listed with its memory, and never where the memory
+of others is not told; else memory of the process tree is absent.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class NvmlDevices(Devices):
         self._is_checked = False  # Whether version 2 was tried
         self._ask = getattr(nvml.nvmlLib, "nvmlDeviceGetMemoryInfo_v2", None)
         self._memory = _MemoryV2(version=nvml.nvmlMemory_v2)  # One thread at a time reads
-        self._lists_our_ids = _is_in_initial_namespace(root)
+        self._tells_ours = _is_in_initial_namespace(root)
         # With a version: the name without one fails if driver and binding are of different versions.
         self._processes = nvml.nvmlDeviceGetComputeRunningProcesses_v3
 
@@ -115,24 +116,25 @@ class NvmlDevices(Devices):
         code = nvml.NVML_ERROR_FUNCTION_NOT_FOUND
         if self._ask is not None:  # the binding takes twice as long
             code = self._ask(device.handle, ctypes.byref(memory))
+        if self._is_checked and not code:
+            return memory
         unknown = nvml.NVML_ERROR_FUNCTION_NOT_FOUND, nvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH
-        if code and (self._is_checked or code not in unknown):
+        if self._is_checked or (code and code not in unknown):
             raise nvml.NVMLError(code)  # the device fails for the moment
-        if not self._is_checked:
-            self._is_checked = True
-            if code or memory.used + memory.reserved + memory.free != memory.total:
-                self.source = "nvmlMemory_v1"
-                return None
+        self._is_checked = True
+        if code or memory.used + memory.reserved + memory.free != memory.total:
+            self.source = "nvmlMemory_v1"
+            return None
         return memory
 
     def ours(self, device: Device, pids: Collection[int]) -> Ours:
         """Reads how much memory of a device processes use."""
         processes = self._processes(device.handle)
         ours = [process.usedGpuMemory for process in processes if process.pid in pids]
-        self._lists_our_ids = self._lists_our_ids or bool(ours)
-        is_known = self._lists_our_ids and None not in ours
+        if ours or None in (process.usedGpuMemory for process in processes):
+            self._tells_ours = bool(ours) and None not in ours
         is_alone = [process.pid for process in processes] == [os.getpid()]
-        return Ours(sum(ours) if is_known else None, len(ours), is_alone)
+        return Ours(sum(ours) if self._tells_ours else None, len(ours), is_alone)
 
     def activity(self, device: Device, how: Callable[[Any, Any], Any]) -> Any:
         """Reads a field of what a device does or counts, in the way of :attr:`activities`."""

@@ -167,17 +167,17 @@ def high_water() -> int | None:
     return _rss_and_mark(SELF)[1] if _LINUX else None
 
 
-Taken: TypeAlias = tuple[int, int, int, int]
-"""A moment of the monotonic clock in ns, RSS then in bytes, and the page faults of the calling thread and of its process."""
+Taken: TypeAlias = tuple[int, int, int, int, float]
+"""A moment of the monotonic clock in ns, RSS then in bytes, the page faults of the calling thread and of its process, and seconds that the thread ran."""
 
 
 def taken_now() -> Taken | None:
     """Returns what has been taken until now; None on another system than Linux."""
     if not _LINUX:
         return None
-    of = (resource.RUSAGE_THREAD, resource.RUSAGE_SELF)
-    own, every = (resource.getrusage(each).ru_minflt for each in of)
-    return time.perf_counter_ns(), resident(), own, every
+    own, every = map(resource.getrusage, (resource.RUSAGE_THREAD, resource.RUSAGE_SELF))
+    ran = own.ru_utime + own.ru_stime
+    return time.perf_counter_ns(), resident(), own.ru_minflt, every.ru_minflt, ran
 
 
 def most_addresses() -> int | None:

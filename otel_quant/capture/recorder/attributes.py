@@ -240,12 +240,10 @@ def _add(
     totals, levels = rows
     _add_totals(found, totals, first, last)
     for name, of, parts in levels:
-        values: dict[Part, Number | None] = {"peak": peaks.get(name)}
-        if len(parts) > 1 or "peak" not in parts[0]:
-            before = None if first is None else of(first)
-            after = None if last is None else of(last)
-            delta = None if before is None or after is None else after - before
-            values |= {"start": before, "end": after, "delta": delta}
+        before = None if first is None else of(first)
+        after = None if last is None else of(last)
+        delta = None if before is None or after is None else after - before
+        values = {"start": before, "end": after, "delta": delta, "peak": peaks.get(name)}
         for part, attribute in parts:
             if (value := values[part]) is not None:
                 found[attribute] = value if type(value) is int else round(value, _DIGITS)

@@ -54,6 +54,7 @@ class OpenStep:
     items: int | None = 0  # Items in these samples; None if one of them did not tell
     # Where it will be after the newest of its counts; None if there is no total
     forecast: StepForecast | None = None
+    sample_rss: int | None = None  # RSS as its newest sample began, in bytes
     # Attributes of the warnings that memory will not suffice, and of which devices they were
     warnings: dict[str, AttributeValue] = field(default_factory=dict)
     warned_of: set[str | None] = field(default_factory=set)
@@ -222,7 +223,8 @@ class Ongoing:
         """Adds a sample to the forecasts of the open steps."""
         for step in self.open.values():
             if step.forecast is not None and (done := step.counts[step.forecast.unit].done):
-                step.forecast.add(done, reading)
+                most = step.sample_rss if step.forecast.unit == "sample" else None
+                step.forecast.add(done, reading, most)
 
     def progress(
         self, reading: Reading, still: Mapping[int, float]

@@ -15,7 +15,7 @@ from typing import Final
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
 from otel_quant.capture.probes.cache_directories import CACHE_DIRECTORIES
-from otel_quant.capture.probes.memory import Taken
+from otel_quant.capture.probes.memory import Taken, taken_now
 from otel_quant.capture.probes.readers import Probes
 from otel_quant.capture.recorder.events import EventMaker
 from otel_quant.capture.recorder.ongoing import Ongoing, OpenStep, current_step
@@ -305,11 +305,13 @@ class Recorder:
         self, step: OpenStep, items: int | None, reader: object = None, began: Taken | None = None
     ) -> None:
         """Counts a calibration sample that a step has consumed, of a reader that was called then."""
+        taken = began or taken_now()
         with self._lock:
+            step.sample_rss = None if taken is None else taken[1]
             step.items = None if items is None or step.items is None else step.items + items
         self.count(step, "sample")
         if self._stacks is not None and began is not None:
-            self._stacks.add_reader(step.info.index, reader, began)
+            self._stacks.add_reader(step, reader, began)
 
     def measure_layers(
         self, layers: Sequence[readings.LayerAccuracy], owners: Collection[str]

@@ -87,13 +87,13 @@ class StepForecast:
         self._samples = 0
         self._times: deque[tuple[int, int]] = deque(maxlen=_MOST_TIMES)  # samples, monotonic ns
 
-    def add(self, samples: int, reading: Reading) -> None:
-        """Adds a reading."""
+    def add(self, samples: int, reading: Reading, most: int | None = None) -> None:
+        """Adds a reading, with that RSS of the process at most: what a sample takes beyond it may be given back."""
         if samples > self._samples:
             self._samples = samples
             self._times.append((samples, reading.clock_ns))
         if reading.memory is not None:
-            self._add(None, samples, reading.memory.tree_rss, self._limits.memory)
+            self._add(None, samples, reading.memory.within(most), self._limits.memory)
         for gpu in reading.gpus:
             self._add(gpu.id, samples, gpu.used, gpu.limit)
 

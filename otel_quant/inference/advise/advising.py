@@ -16,11 +16,12 @@ from otel_quant.base import machine
 from otel_quant.cost import CostError, analyze
 from otel_quant.inference.advise.advice_results import AdviceResult, AdvisedNode
 from otel_quant.inference.advise.choosing import Choice, Limit, Target
+from otel_quant.inference.advise.quantized_parts import QuantizedParts
 from otel_quant.inference.fix.fixing import FixError, read_quantized
 from otel_quant.inference.measure import files_result, run_in_turns
 from otel_quant.inference.model_process import ModelError
 from otel_quant.inference.rounds import latency
-from otel_quant.inference.subjects import OnnxModel, Options
+from otel_quant.inference.subjects import OnnxModel, Options, with_ranges
 
 _BUDGET: Final = re.compile(
     r"(?=sqnr.*dB|latency.*(?:x|ms)|size.*(?:x|MB))(sqnr>=\+?|latency<=|size<=)(\d+(?:\.\d+)?)(dB|x|ms|MB)"
@@ -90,8 +91,9 @@ class _Advising:
     """One model beside its float model, and what is found of it."""
 
     def __init__(self, wanted: AdviceWanted, options: Options, kept: ExitStack) -> None:
-        self._wanted, self._options, self._kept = wanted, options, kept
         paths = (wanted.float_model, wanted.model)
+        options = with_ranges(options, paths)
+        self._wanted, self._options, self._kept = wanted, options, kept
         models = [OnnxModel(path, path, options, is_profiled=True) for path in paths]
         self._float, self._own = models
         self._quantized = self._own
@@ -111,8 +113,6 @@ class _Advising:
 
     def _made_choice(self) -> Choice:
         """Returns what may be left in float, with its noise, its time and its size."""
-        from otel_quant.inference.advise.quantized_parts import QuantizedParts
-
         parts = QuantizedParts(self._wanted.float_model, self._wanted.model)
         errors = parts.with_errors(as_inputs=False).saved(self._folder / "errors.onnx")
         floats = parts.with_errors(as_inputs=True).saved(self._folder / "floats.onnx")

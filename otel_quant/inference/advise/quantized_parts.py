@@ -87,12 +87,16 @@ class QuantizedParts:
         self.of = {it.result: it.codes for it in layers}
         self.of |= {each.output[0]: it.codes for it in layers for each in _dequantizers(own, it)}
         self.nodes = list(self._taken(own))
+        others = [each for each in self.nodes if self._is_other(own, each)]
+        # Results -> the node that makes them, where the quantizer has put another function in its place
+        self._other = {each.makes[0]: each.name for each in others}
         # Results -> the one whose error they have: what is only moved is not rounded again
         self.sources = {each.codes: each.codes for each in layers}
         scales = {it.codes: [own.array(name) for name in it.how] for it in layers}
         for node in self.nodes:
             for made in node.makes if node.reads and node.op_type in _MOVES | of.CLAMPS else ():
-                if all(map(np.array_equal, scales[made], scales[node.reads[0]])):
+                is_moved = all(map(np.array_equal, scales[made], scales[node.reads[0]]))
+                if is_moved and made not in self._other:
                     self.sources[made] = self.sources[node.reads[0]]
         known = [each.name for each in self.nodes if each.name in self._base.named]
         found = {name: list(self._constants(own, own.named[name])) for name in known}
@@ -109,23 +113,50 @@ class QuantizedParts:
 
     def _taken(self, own: of.TensorFile) -> Iterator[TakenNode]:
         is_forced = own.model.producer_name == _FORCES
-        for node in own.nodes:
-            reads = [self.of[name] for name in node.input if name in self.of]
-            makes = [self.of[it] for name in node.output if (it := self._behind(own, name))]
+        split = [each for node in own.nodes for each in self._split(own, node)]
+        for node in [each for each in own.nodes if each not in split]:
+            parts = [node, *self._split(own, node)]
+            reads = [self.of[name] for each in parts for name in each.input if name in self.of]
+            made = (self._behind(own, name) for each in parts for name in each.output)
+            makes = [self.of[it] for it in made if it]
             moves, clamps = node.op_type in _MOVES, node.op_type in of.CLAMPS
             is_own = node.op_type in QDQ or node.op_type == "Constant"
             if not is_own and (moves or clamps or self._is_taken(own, node, makes)):
                 follows = clamps or (moves and not (is_forced and reads))
                 yield TakenNode(node.name, node.op_type, reads, makes, follows)
 
+    def _split(self, own: of.TensorFile, node: Any) -> list[Any]:
+        """Returns the pool that a quantizer has put in front of a large one, as Quark does."""
+        is_pool = node.op_type == "GlobalAveragePool"
+        front = own.front(node.input[0], {"AveragePool", "Mul", *QDQ}) if is_pool else []
+        found = [each for each in front if each.op_type == "AveragePool"]
+        return [each for each in found[:1] if each.name not in self._base.named]
+
     def _behind(self, own: of.TensorFile, name: str) -> str:
         """Returns what is quantized of a result, behind clamps that the file has kept; empty if nothing is."""
         while name not in self.of:
             readers = own.readers[name]
-            if len(readers) != 1 or readers[0].op_type not in of.CLAMPS:
+            is_kept = len(readers) == 1 and readers[0].op_type in of.CLAMPS
+            if not is_kept and not self._is_scaled(own, name):
                 return ""
             name = readers[0].output[0]
         return name
+
+    def _is_scaled(self, own: of.TensorFile, name: str) -> bool:
+        """Whether all that reads a result is a factor of the quantizer's, as Quark's behind pools and HardSigmoids."""
+        kinds = [each.op_type for each in own.readers[name] if each.name not in self._base.named]
+        is_alone = kinds == ["Mul"] and len(own.readers[name]) == 1
+        return is_alone and own.readers[name][0].input[1] in own.constants
+
+    def _is_other(self, own: of.TensorFile, taken: TakenNode) -> bool:
+        """Whether the quantizer has put another function in place of one of a single tensor."""
+        node, partner = own.named.get(taken.name), self._base.named.get(taken.name)
+        if node is None or partner is None or len(node.input) != len(partner.input):
+            return False
+        both = [(each.op_type, attributes(each)) for each in (node, partner)]
+        is_changed = both[0] != both[1] or bool(self._split(own, node))
+        is_changed |= self._is_scaled(own, node.output[0])
+        return is_changed and own.constants.keys() >= {*node.input[1:]}
 
     def _is_taken(self, own: of.TensorFile, node: Any, makes: object) -> bool:
         if node.op_type not in of.CHANNELS:
@@ -197,7 +228,8 @@ class QuantizedParts:
         own, layers = self._opened()
         parts = []
         for layer in layers:
-            floats, is_source = self._clamped(own, layer), self.sources[layer.codes] == layer.codes
+            floats = self._clamped(own, layer, self.growth)
+            is_source = self.sources[layer.codes] == layer.codes
             parts += [layer.codes] * is_source
             if is_source and not as_inputs:
                 own.add("Sub", [layer.after, floats], f"{ERROR}{layer.codes}")
@@ -225,12 +257,12 @@ class QuantizedParts:
         kept = self.quantized(left)
         for layer in layers:
             if layer.codes not in kept:
-                floats = self._clamped(own, layer)
+                floats = self._clamped(own, layer, left)
                 for made in _set_aside(own, layer):
                     own.add("Identity", [floats], made)
-            elif layer.node in left and layer.clamps:  # which the quantizer then does not leave out
-                quantizer = own.makers[layer.codes]
-                quantizer.input[:] = [self._clamped(own, layer), *quantizer.input[1:]]
+            elif {layer.node, self._other.get(layer.codes)}.intersection(left):
+                quantizer = own.makers[layer.codes]  # behind what it then does not leave out
+                quantizer.input[:] = [self._clamped(own, layer, left), *quantizer.input[1:]]
         others = {each.name for each in self.nodes} - set(left)
         for node in map(own.named.__getitem__, left):
             for each in list(self._constants(own, node)):
@@ -247,9 +279,14 @@ class QuantizedParts:
         EditedGraph(own.model, Path()).finished()
         return own
 
-    def _clamped(self, own: of.TensorFile, layer: of.QuantizedLayer) -> str:
-        """Adds the clamps that are left to the quantization of a result; returns the result behind them."""
-        name = layer.result
+    def _clamped(self, own: of.TensorFile, layer: of.QuantizedLayer, left: Collection[str]) -> str:
+        """Adds the float model's node, if another is in its place, and clamps left to the quantization; returns the result."""
+        name, other = layer.result, self._other.get(layer.codes, "")
+        if other in left:
+            node, own_node = self._base.named[other], own.named[other]
+            given = [own_node, *self._split(own, own_node)][-1].input
+            how = {**attributes(node), "domain": node.domain}
+            name = own.add(node.op_type, given, f"{name}:float", **how)
         for number, clamp in enumerate(layer.clamps):
             made, more = f"{layer.result}:clamped{number}", attributes(clamp)
             array, given = self._base.array, clamp.input[1:]

@@ -13,6 +13,10 @@ from pathlib import Path
 from statistics import stdev
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+
 from otel_quant.base import machine
 from otel_quant.cost import CostError
 from otel_quant.cost.graph import QDQ, printable
@@ -22,7 +26,7 @@ from otel_quant.inference.measure import files_result, run_in_turns
 from otel_quant.inference.onnx_findings import kind_of
 from otel_quant.inference.onnx_session import with_remedy
 from otel_quant.inference.rounds import latency
-from otel_quant.inference.subjects import OnnxModel, Options, fed_by
+from otel_quant.inference.subjects import OnnxModel, Options, fed_by, with_ranges
 
 REPRODUCED: Final = 40.0
 """dB of SQNR to the input file at which, without a float model, its outputs count as reproduced."""
@@ -62,7 +66,7 @@ def fix(wanted: Wanted, options: Options) -> FixResult:
     if not wanted.is_dry and not folder.is_dir():
         raise FixError(f"{wanted.output}: {folder} is no folder")
     try:
-        return _Fixing(wanted, replace(options, session=True)).result()
+        return _Fixing(wanted, with_ranges(replace(options, session=True), [wanted.model])).result()
     except CostError as error:
         others = (wanted.float_model, options.data)
         source = error.source if error.source in others else wanted.model
@@ -73,9 +77,6 @@ def fix(wanted: Wanted, options: Options) -> FixResult:
 
 def read_quantized(path: str) -> Any:
     """Returns a model; weights beside the file stay there, since they may be larger than memory."""
-    import onnx
-    from google.protobuf.message import DecodeError
-
     try:
         model = onnx.load(path, load_external_data=False)
     except DecodeError as error:
@@ -189,8 +190,6 @@ class _Fixing:
     @contextmanager
     def _written(self, models: Mapping[str, Rewritten]) -> Iterator[dict[str, Path]]:
         """Writes models for as long as they are measured, where their weights are found."""
-        import onnx
-
         output = Path(self._wanted.output)
         folder = self._folder if _locations(self._model) else output.parent
         stem = f".{output.name}-{os.getpid()}"
@@ -331,8 +330,6 @@ class _Proof:
 
 def _falls(expected: Any, before: Any, after: Any) -> list[float]:
     """Returns the fall of the SQNR in each sample in dB, where it is known."""
-    import numpy as np
-
     noises = [
         ((expected - each).astype(np.float64) ** 2).reshape(len(each), -1).sum(1)
         for each in (before, after)
@@ -342,8 +339,6 @@ def _falls(expected: Any, before: Any, after: Any) -> list[float]:
 
 def _checked(path: Path) -> str:
     """Returns what onnx.checker has against a file; empty if nothing."""
-    import onnx
-
     try:
         onnx.checker.check_model(path)
     except onnx.checker.ValidationError as error:

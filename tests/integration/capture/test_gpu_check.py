@@ -3,28 +3,56 @@
 from __future__ import annotations
 
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.fixtures.fake_nvml import FakeGpu, FakeNvml
+from tests.fixtures.fake_nvml import FakeGpu, FakeNvml, FakeProcess
 from tests.fixtures.programs import clean_environment, run
 
 ROOT = Path(__file__).parents[3]
 FAKE = ROOT / "tests" / "fixtures" / "fake_cuda"
 RESERVED = 480 << 20
 
-CHECKS = {"memory": (1, 20), "neighbour": (1, 1), "killed": (1, 1), "several": (2, 4)}
-"""By check, the number of devices, and of rows."""
+UNTOLD = "pid={pid} used=na"
+"""How a driver lists a process in some containers: without its memory."""
+
+CHECKS = {
+    ("memory", ""): (1, 20),
+    ("memory", UNTOLD): (1, 20),
+    ("neighbour", ""): (1, 1),
+    ("neighbour", UNTOLD): (1, 1),
+    ("killed", ""): (1, 1),
+    ("killed", UNTOLD): (1, 1),
+    ("several", ""): (2, 4),
+}
+"""By check and how processes are listed, the number of devices, and of rows."""
+
+
+def test_what_is_missing_is_named_before_anything_is_checked(tmp_path: Path) -> None:
+    for name in ("a-1-cp36-abi3-linux.whl", "b-1-py3-none-any.whl"):
+        with zipfile.ZipFile(tmp_path / name, "w") as wheel:
+            package = name.partition("-")[0]
+            wheel.writestr(
+                f"{package}-1.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {package}\n"
+            )
+    (tmp_path / "c-1-cp39-cp39-linux.whl").touch()
+    script = ROOT / "scripts" / "gpu_check.py"
+    command = [sys.executable, "-S", script, "--here", "--packages", tmp_path]  # nothing installed
+    done = run(command, tmp_path, clean_environment())
+    lacking = "Jinja2, PyYAML, nvidia-ml-py, opentelemetry-api, opentelemetry-instrumentation, psutil, rich, wrapt"
+    told = f"not installed, nor in --packages: {lacking}; for another Python: c-1-cp39-cp39-linux.whl\n"
+    assert (done.returncode, done.stderr) == (1, told)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="the fake driver would hide the GPU")
-@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize(("check", "listed"), CHECKS)
 def test_every_row_that_needs_no_kernels_holds_with_the_fake_driver(
-    tmp_path: Path, check: str
+    tmp_path: Path, check: str, listed: str
 ) -> None:
-    devices, rows = CHECKS[check]
+    devices, rows = CHECKS[check, listed]
     ids = ["aa", "bb"][:devices]
     gpus = [
         FakeGpu(
@@ -38,15 +66,17 @@ def test_every_row_that_needs_no_kernels_holds_with_the_fake_driver(
         for at, each in enumerate(ids)
     ]
     variables = {
-        **FakeNvml(tmp_path, gpus).env,
+        **FakeNvml(tmp_path, gpus, [FakeProcess(used="na", pid=1)] if listed else []).env,
         "FAKE_CUDA_DEVICES": ",".join(ids),
         "PYTHONPATH": f"{FAKE}:{ROOT}",
+        **({"FAKE_CUDA_LISTED": listed} if listed else {}),
     }
     command = [sys.executable, ROOT / "scripts" / "gpu_check.py", "--here", "--only", check]
     done = run([*command, "--out", "page.md"], tmp_path, clean_environment(variables))
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     page = (tmp_path / "page.md").read_text()
     left_out = page.count("| not run |")
+    assert page.splitlines()[2] == done.stdout.splitlines()[-1]
     assert page.splitlines()[2].startswith(
         f"**{rows - left_out} of {rows - left_out} rows hold; {left_out} not run.**"
     )

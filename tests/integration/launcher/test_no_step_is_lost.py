@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from textwrap import dedent
+
 import pytest
 
 from otel_quant.recordings.reader import read
@@ -94,6 +97,57 @@ def test_without_a_free_descriptor_the_program_goes_on_and_later_steps_are_recor
     assert output.count("in the step") == 2
     assert "Too many open files" in output
     assert "Traceback" not in output
+
+
+CUT_OFF = """
+import errno, sys
+
+class Full:
+    def find_spec(self, name, path, target=None):
+        if name == "asyncio.timeouts":
+            raise OSError(errno.EMFILE, "Too many open files")
+
+import otel_quant
+full = Full()
+sys.meta_path.insert(0, full)
+with otel_quant.step("Calibration"):
+    print("in the step")
+sys.meta_path.remove(full)
+with otel_quant.step("Export"):
+    import asyncio
+"""
+
+
+def test_a_module_that_was_cut_off_for_want_of_a_descriptor_is_loaded_again(
+    launched: Launched,
+) -> None:
+    names, output = steps_of(launched, CUT_OFF)
+    assert (names, "Traceback" in output) == (["Export"], False)
+    assert output.count("otel-quant: steps are not recorded: Too many open files") == 1
+
+
+def test_a_failure_without_a_free_descriptor_stays_within_our_code(tmp_path: Path) -> None:
+    script = """
+        import errno, sys
+        from otel_quant.base.fault_boundary import FAULTS
+
+        class Full:
+            def find_spec(self, name, path, target=None):
+                raise OSError(errno.EMFILE, "Too many open files")
+
+        sys.meta_path.insert(0, Full())
+        fail = FAULTS.kept_in("probe").around(lambda why: int(why))
+        fail("first")
+        sys.meta_path.pop(0)
+        fail("second")
+        fail("third")
+    """
+    output, said = run_script(tmp_path, dedent(script))
+    assert (output, said.count("\n")) == ("", 1)
+    assert said.startswith(
+        "probe failed and is skipped; the program goes on without it: ValueError"
+    )
+    assert "'second'" in said
 
 
 FORKS = """

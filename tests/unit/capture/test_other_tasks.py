@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import select
+import socket
 import subprocess
 import sys
 import threading
@@ -13,7 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.capture.other_tasks import OtherTasks, carried_in, throttle_files, throttled_in
+from otel_quant.capture.other_tasks import (
+    OtherTasks,
+    carried_by_connections,
+    carried_in,
+    throttle_files,
+    throttled_in,
+)
 from otel_quant.diagnosis.tasks import TasksBeside
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs schedstat")
@@ -49,6 +57,25 @@ def test_a_thread_that_runs_is_beside_one_that_waits_and_not_the_other_way_round
     assert tasks.end(0, own[0], now, 1) == TasksBeside()
 
 
+def test_connections_have_carried_what_was_sent_and_read_and_not_what_lies_there_unread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("otel_quant.capture.other_tasks._MOST", 4096)
+    server = socket.create_server(("127.0.0.1", 0))
+    mine = socket.create_connection(server.getsockname())
+    its, _ = server.accept()
+    with server, mine, its:
+        before = carried_by_connections()
+        assert before is not None
+        its.sendall(bytes(5000))
+        assert select.select([mine], [], [], 60)[0]
+        unread = carried_by_connections() or 0
+        assert len(mine.recv(5000, socket.MSG_WAITALL)) == 5000
+        read = carried_by_connections() or 0
+        assert read - unread >= 5000  # by one of them received; by the other one maybe acknowledged
+        assert read - before >= 5000
+
+
 def test_what_a_thread_has_run_counts_though_it_has_ended_between_two_looks() -> None:
     tasks, own = OtherTasks(), {0: file_of(threading.main_thread())}
     began = time.perf_counter_ns()
@@ -65,7 +92,7 @@ def test_what_a_thread_has_run_counts_though_it_has_ended_between_two_looks() ->
     [("os.pipe()", False), ("socket.socketpair()", False), ("socket.socket()", True)],
 )
 def test_a_connection_is_neither_a_pipe_nor_within_the_machine(made: str, has: bool) -> None:
-    program = f"import os, socket\nfrom otel_quant.capture.other_tasks import has_connection\nkept = {made}\nprint(has_connection())"  # fmt: skip
+    program = f"import os, socket\nfrom otel_quant.capture.other_tasks import carried_by_connections as carried\nkept = {made}\nprint(carried() is not None)"  # fmt: skip
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert run.stdout.split() == [str(has)], run.stderr
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import hashlib
 import os
@@ -28,9 +29,11 @@ from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.recorder.peaks import PeakTracker
 from otel_quant.capture.recorder.sinks import Sinks
 from otel_quant.capture.stack_sampler import StackSampler
-from otel_quant.diagnosis.spots import LOCK, NETWORK, PIPE, SLEEP
-from otel_quant.schema.code_lines import OUTSIDE, RECORDER, Place, total_of
-from otel_quant.schema.readings import MemoryReading, Reading, RunInfo, StepInfo
+from otel_quant.diagnosis.spots import EVENTS, LOCK, NETWORK, PIPE, SLEEP
+from otel_quant.diagnosis.stack_trees import Stacks
+from otel_quant.schema import semconv
+from otel_quant.schema.code_lines import OUTSIDE, RECORDER, Amounts, Place, total_of
+from otel_quant.schema.readings import Count, MemoryReading, Reading, RunInfo, StepInfo
 
 MB = 1_000_000
 
@@ -364,12 +367,44 @@ def test_what_a_blocked_thread_waits_for_is_asked_of_linux_and_of_the_code(
 def test_a_wait_in_select_is_the_networks_only_in_a_process_with_a_connection(
     monkeypatch: pytest.MonkeyPatch, has_connection: bool
 ) -> None:
-    name = "otel_quant.capture.stack_sampler.has_connection"
-    monkeypatch.setattr(name, lambda: has_connection)
+    name = "otel_quant.capture.stack_sampler.carried_by_connections"
+    monkeypatch.setattr(name, lambda: 0 if has_connection else None)
     with threads(wait_for_any) as (waiting,):
         sampler = StackSampler(names_paths=True)
         sampled(sampler, steps_in(waiting), 10, 10, 10)
         assert (NETWORK in sampler._beside[0].waits) == has_connection
+
+
+def wait_for_a_thread(over: threading.Event) -> None:
+    asyncio.run(asyncio.to_thread(over.wait))
+
+
+def poll(over: threading.Event) -> None:
+    async def look() -> None:
+        while not over.is_set():
+            await asyncio.sleep(0.2)
+
+    asyncio.run(look())
+
+
+@linux
+def test_a_loop_of_asyncio_that_waits_for_its_next_timer_waits_for_no_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    carried = iter(range(0, 10**6, 100))
+    name = "otel_quant.capture.stack_sampler.carried_by_connections"
+    monkeypatch.setattr(name, lambda: next(carried))
+    with threads(wait_for_a_thread, poll) as waiting:
+        sampler, steps = StackSampler(names_paths=True), steps_in(*waiting)
+        for _ in range(100):
+            sampled(sampler, steps, 10)
+            beside = sampler._beside.get(0)
+            if beside is not None and beside.carried is not None and beside.carried[1] >= 200:
+                break
+        assert beside is not None
+        assert beside.carried == (0, 200)
+        assert {*beside.waits} >= {EVENTS}
+        assert EVENTS not in sampler._beside[1].waits
 
 
 @linux
@@ -530,12 +565,40 @@ def test_a_data_reader_has_what_its_thread_has_taken_though_samples_come_later(
     began = taken_now()
     assert began is not None
     reader.get_next()
-    sampler.add_reader(0, reader, began)
+    sampler.add_reader(steps_in(None)[0], reader, began)
     take()
     of_reader = grown(sampler).get((0, "Reader.get_next"), 0)
     is_known = is_sampled and not in_a_thread
     assert of_reader == (pytest.approx(32 * MB, rel=0.1) if is_known else 0)
     assert sum(grown(sampler).values()) < 36 * MB  # nothing twice
+
+
+@linux
+def test_a_reader_that_computes_longer_for_each_sample_is_told_from_one_that_does_not() -> None:
+    """Both compute for so many seconds before the call that counts as their beginning."""
+
+    def evidence_of(seconds: Callable[[int], float]) -> str:
+        sampler, steps = StackSampler(names_paths=True), steps_in(None)
+        sampler.take(steps, reading(MB), 1)
+        reader = Reader(in_a_thread=False)
+        for number in range(1, 41):
+            steps[0].counts["sample"] = Count(number)
+            began = taken_now()
+            assert began is not None
+            sampler.add_reader(steps[0], reader, (*began[:4], began[4] - seconds(number)))
+        called = Place("onnxruntime/calibrate.py", "collect", 1, "onnxruntime")
+        lines = [called, Place("q.py", "Reader.get_next", 2, "")]
+        sampler.stacks = Stacks()  # without what was seen until now
+        sampler.stacks.add(0, lines, Amounts(10**10, 10**10))
+        known = {semconv.CALIBRATION_SAMPLE_COUNT: 40}
+        bound, _ = sampler.bound_of(steps[0], 10, known, RunInfo(id="", pid=None))
+        return str(bound[semconv.STEP_BOUND_EVIDENCE])
+
+    plain = "100 % of its time, most at Reader.get_next (q.py:2)"
+    longer = f"{plain}; it computes 10 ms longer for each sample than for the one before"
+    assert evidence_of(lambda number: number / 100) == longer
+    assert evidence_of(lambda number: 0.25) == plain
+    assert evidence_of(lambda number: 0.25 + number / 1000) == plain  # a tenth of its time
 
 
 @pytest.mark.parametrize(("code", "is_ours"), [("import seen", True), ("look(sys)", False)])

@@ -136,6 +136,16 @@ def test_memory_and_each_gpu_have_their_own_forecast() -> None:
     )
 
 
+def test_memory_that_a_sample_takes_and_gives_back_hides_no_growth() -> None:
+    """What is kept is copied for each sample, so most readings are between it and twice as much."""
+    numbers, step = random.Random(0), StepForecast(100, Limits(LIMIT, "cgroup"))
+    for sample in range(1, 52):
+        kept = 1_000_000 * sample
+        step.add(sample, reading(sample, round(kept * (1 + numbers.random()))), kept)
+    grows = GrowthForecast("memory", at_end=100_000_000, per_unit=1_000_000, limit=LIMIT)
+    assert step.result(51_000_000_000).growths == (grows,)
+
+
 def test_an_unknown_value_has_no_forecast() -> None:
     step = StepForecast(100, Limits())
     assert step.result(0) == Forecast()

@@ -160,6 +160,78 @@ def test_what_a_quantizer_joins_with_a_contraction_quantizes_its_own_result(
     assert made not in parts.quantized(["leaky", "c2"])
 
 
+def replaced_net(folder: Path, left: Sequence[str], *, is_own: bool = False) -> str:
+    """Writes what AMD Quark's XINT8 makes of a Sigmoid and a large pool; ``is_own``: the float net has it as well."""
+    for name in ("float", "int8"):
+        graph, is_quantized, is_made = (
+            Builder([1, 4, 24, 24]),
+            name == "int8",
+            name == "int8" or is_own,
+        )
+
+        def quantized(value: str, graph: Builder = graph, is_quantized: bool = is_quantized) -> str:
+            return graph.quantized(value, np.int8(0), 2**-6) if is_quantized else value
+
+        factor = graph.constant("factor", np.float32(1.05)) if is_made else ""
+        value = quantized("x") if "gate" not in left else "x"
+        if is_made and "gate" not in left:
+            value = graph.node("HardSigmoid", [value], "gate", alpha=1 / 6)
+            value = graph.node("Mul", [value, factor], "gate_Mul")
+        else:
+            value = graph.node("Sigmoid", [value], "gate")
+        value = quantized(value) if {"gate", "add"} - {*left} else value
+        value = graph.node("Add", [value, value], "add")
+        value = quantized(value) if {"add", "pool"} - {*left} else value
+        if is_made and "pool" not in left:
+            value = graph.node("AveragePool", [value], "split", kernel_shape=[4, 4], strides=[4, 4])
+            value = quantized(graph.node("Mul", [value, factor], "split_Mul"))
+            value = graph.node("GlobalAveragePool", [value], "pool")
+            value = graph.node("Mul", [value, factor], "pool_Mul")
+        else:
+            value = graph.node("GlobalAveragePool", [value], "pool")
+        graph.output(quantized(value) if "pool" not in left else value)
+        graph.save(folder / f"{name}.onnx")
+    return str(folder / "float.onnx")
+
+
+@pytest.mark.parametrize("left", [["gate"], ["pool"], ["add", "gate"], ["add", "gate", "pool"]])
+def test_what_a_quantizer_has_replaced_is_as_in_the_float_model_where_it_is_left_out(
+    tmp_path: Path, left: Sequence[str]
+) -> None:
+    floats = replaced_net(tmp_path, left)
+    written = onnx.load(tmp_path / "int8.onnx")
+    replaced_net(tmp_path, ())
+    parts = QuantizedParts(floats, str(tmp_path / "int8.onnx"))
+    assert [each.name for each in parts.nodes] == ["gate", "add", "pool"]
+    models = written, parts.with_floats(left).model
+    counts = [Counter(each.op_type for each in it.graph.node) for it in models]
+    assert counts[0] == counts[1] - Counter({"Identity": 99})
+    feeds = {"x": np.random.default_rng(9).standard_normal((1, 4, 24, 24), dtype=np.float32)}
+    results = [session(each).run(None, feeds)[0] for each in models]
+    np.testing.assert_allclose(*results, atol=1e-6)
+
+
+def test_the_noise_of_what_was_replaced_is_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    floats = replaced_net(tmp_path, ())
+    models = [QuantizedParts(floats, "int8.onnx").with_errors(as_inputs=it) for it in (False, True)]
+    feeds = {"x": np.random.default_rng(9).standard_normal((1, 4, 24, 24), dtype=np.float32)}
+    found = noise_of_parts(*(session(each.model) for each in models), session(floats), feeds)
+    assert found["rest"] < 1e-9
+    most = sorted(found["parts"], key=found["parts"].__getitem__)[-2:]
+    assert set(most) == {"gate_Mul_Q", "pool_Mul_Q"}  # not the pool that was put in front
+
+
+def test_a_factor_of_the_float_models_own_is_not_the_quantizers(tmp_path: Path) -> None:
+    floats = replaced_net(tmp_path, (), is_own=True)
+    parts = QuantizedParts(floats, str(tmp_path / "int8.onnx"))
+    assert "gate_Mul_Q" not in {result for each in parts.nodes for result in each.makes}
+    kinds = Counter(each.op_type for each in parts.with_floats(["add"]).model.graph.node)
+    assert (kinds["HardSigmoid"], kinds["AveragePool"], kinds["Sigmoid"]) == (1, 1, 0)
+
+
 @pytest.mark.parametrize(
     ("target", "limit", "left"),
     [

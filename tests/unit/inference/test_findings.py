@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 
 from otel_quant.inference.onnx_findings import FINDINGS, OnnxEvidence
 from otel_quant.inference.onnx_kernels import (
@@ -25,6 +25,7 @@ from otel_quant.inference.onnx_kernels import (
 )
 from otel_quant.inference.onnx_session import SessionRequestError, feeds
 from otel_quant.inference.results import Finding, RanKernel
+from otel_quant.inference.subjects import Options, with_ranges
 from otel_quant.inference.torch_profile import read_verbose
 from tests.fixtures.onnx_builder import Builder
 from tests.integration.inference.planted import compiled_in_part
@@ -278,7 +279,7 @@ def test_a_truncated_file_has_the_runs_before_the_cut(tmp_path: Path) -> None:
     assert read_profile(path) == OnnxProfile((), ())
 
 
-NOTHING_GIVEN: Mapping[str, Any] = {"values": {}, "data": None}
+NOTHING_GIVEN: Mapping[str, Any] = {"values": {}, "data": None, "ranges": {}}
 
 
 def _inputs(**types: str) -> list[Any]:
@@ -325,6 +326,44 @@ def test_floats_are_normal_and_the_same_for_an_input_of_the_same_name(
     assert (found["x"] != found["y"]).any()
     assert abs(float(found["x"].mean())) < 0.1
     assert 0.9 < float(found["x"].std()) < 1.1
+
+
+def _quantized(path: Path, scale: float, zero: int, kind: str, front: str = "") -> str:
+    """Writes a model that quantizes its input, perhaps behind another node; returns the path."""
+    model = parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 21]> m (float[1, 8] x) => ({kind}[1, 8] y)'
+        f" <float s = {{{scale}}}, {kind} z = {{{zero}}}>"
+        f" {{ {front}y = QuantizeLinear ({'t' if front else 'x'}, s, z) }}"
+    )
+    onnx.save(model, path)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("models", "expected"),
+    [
+        ([(0.01, 0, "uint8")], {"x": (0.0, 2.55)}),  # images
+        ([(0.0078125, 0, "int8")], {"x": (-1.0, 0.9921875)}),
+        ([(0.01, 0, "uint8", "t = Transpose <perm = [0, 1]> (x) ")], {"x": (0.0, 2.55)}),
+        ([(0.00005, 32768, "uint16")], {"x": (-1.6384, 1.63835)}),
+        ([(0.01, 0, "uint8"), (0.01, 100, "uint8")], {"x": (0.0, 1.55)}),  # codes of both
+        ([(0.04, 0, "int8")], {}),  # as a normal distribution has them
+        ([(0.4, 0, "int8")], {}),  # a scale that is ten times too large is to be seen
+        ([(1.0, 0, "uint8", "t = Relu (x) ")], {}),  # behind what changes values
+        ([(0.0, 0, "uint8")], {}),
+    ],
+)
+def test_random_inputs_lie_where_quantized_ones_have_codes(
+    models: list[tuple[Any, ...]], expected: Mapping[str, Any], tmp_path: Path
+) -> None:
+    paths = [_quantized(tmp_path / f"{i}.onnx", *each) for i, each in enumerate(models)]
+    found = with_ranges(Options(), [*paths, str(tmp_path / "absent.onnx")]).ranges
+    assert found == {name: pytest.approx(ends) for name, ends in expected.items()}
+    assert with_ranges(Options(data="given.npz"), paths).ranges == {}
+    for low, high in found.values():
+        fed = _fed(_inputs(x="float"), ranges=found)["x"]
+        assert (str(fed.dtype), low <= fed.min(), fed.max() <= high) == ("float32", True, True)
+        assert fed.mean() == pytest.approx((low + high) / 2, abs=(high - low) / 20)
 
 
 def test_given_values_are_used() -> None:

@@ -204,6 +204,12 @@ def test_models_with_an_insignificant_difference_are_neither_faster_nor_slower()
     )
 
 
+def test_a_ratio_of_cpu_time_is_called_one_beside_medians_that_say_otherwise() -> None:
+    latency = Latency(0.013, 0.012, 0.014, 9, 0.02, 0.03, 0.4, True, cpu=0.005, is_by_cpu=True)
+    lines = _lines(replace(RESULT, models=(FLOAT, replace(AGAIN, latency=latency))), "table", 2)
+    assert lines[6].startswith("again.onnx    13.0  2.5 x faster by CPU time  12.0")
+
+
 def test_a_model_of_pytorch_has_modules_changes_of_type_and_kernels_below_its_operators() -> None:
     lines = _lines(TORCH, "table", 1)
     at = lines.index("int8: what ran")

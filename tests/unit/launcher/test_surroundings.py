@@ -335,6 +335,8 @@ def test_a_rank_that_fails_is_known_by_its_environment_and_its_workers_are_none(
     for _ in range(2):  # the second stands for a worker of the first
         processes.append(subprocess.Popen(["sleep", "60"], env={**os.environ, **environ}))
         pids = [each.pid for each in processes]
+        while not Path(f"/proc/{pids[-1]}/environ").read_bytes():
+            pass  # for a moment after it has begun the kernel does not have it
         exits.look(pids, pids)
         exits.look(pids, pids)
     for process in processes:

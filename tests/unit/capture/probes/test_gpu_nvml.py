@@ -210,6 +210,24 @@ def test_a_process_without_a_value_makes_the_sum_of_its_device_absent(tmp_path: 
     assert read(driver, pids="4000001") == [reading(0, A, None, 2), alone(reading(1, B, 1))]
 
 
+def test_a_driver_that_has_not_told_the_memory_of_a_process_says_nothing_by_not_listing_it(
+    tmp_path: Path,
+) -> None:
+    for name, processes in (("ours", [FakeProcess(used="na")]), ("none", [])):
+        (tmp_path / name).mkdir()
+        FakeNvml(tmp_path / name, [replace(A, used=len(name + name * len(processes)))], processes)
+    driver = FakeNvml(tmp_path, [A], [FakeProcess(used="na", pid=1)])
+    code = f"""
+found = [*read()]
+for name in ("ours", "none"):
+    os.replace({str(tmp_path)!r} + f"/{{name}}/fake_nvml.txt", os.environ["FAKE_NVML_STATE"])
+    found += read()
+print(json.dumps(found))
+"""
+    found = [(each.used, each.process_used) for each in run(driver, code).readings]
+    assert found == [(A.used, None), (8, None), (4, None)]
+
+
 @pytest.mark.parametrize(
     ("device", "process_used"),
     [

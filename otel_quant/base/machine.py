@@ -9,7 +9,11 @@ import os
 
 TYPE_CHECKING = False  # not typing's, which takes a tenth of the time until the program starts
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+    from typing import Final
+
+NOTES: Final = ".pythons"
+"""As in otel_quant/program/importlib_bootstrap/sitecustomize.py, which can import nothing of ours."""
 
 
 def processors() -> int:
@@ -33,3 +37,16 @@ def environment_at_start(
         return dict(environ)
     known = (os.fsdecode(pair).partition("=") for pair in pairs)
     return {name: value for name, equals, value in known if equals}
+
+
+def note_for_launcher(kind: str, names: Iterable[str]) -> None:
+    """Adds lines to the file that `otel-quant run` has made for notes of the program that it has started, if it has."""
+    text = "".join(f"{kind} {name}\n" for name in names)
+    try:
+        notes = os.open(f"{os.environ['OTEL_QUANT_RECORD']}/{NOTES}", os.O_WRONLY | os.O_APPEND)
+    except (KeyError, OSError):
+        return
+    try:
+        os.write(notes, text.encode(errors="replace"))
+    finally:
+        os.close(notes)

@@ -16,6 +16,11 @@ _WORDS: Final = frozenset(
 OPTIONS: Final[set[str]] = set()
 """Further names of options of the program whose values are secrets, as ``-p``: its parser has told them."""
 
+_VALUES: Final[set[str]] = set()  # Those of arguments, which a message may have too
+_SHORTEST: Final = 8  # Characters of one; shorter ones are words as well
+
+HIDES: Final = "hides"  # Kind of the notes that name them for the launcher
+
 _FORMS: Final = re.compile(
     r"(?i:(?<=authorization:)|(?<=authorization=)|(?<=bearer ))[^'\"]+"
     r"|\b(?:(?:hf|gh[oprsu])_[A-Za-z0-9]{30,}|github_pat_\w{40,}|A[KS]IA[A-Z0-9]{16}"
@@ -41,6 +46,13 @@ def names_secret(name: str) -> bool:
     return name in OPTIONS or not _WORDS.isdisjoint(re.split("[-_.]", name.lower()))
 
 
+def hide(value: str) -> str:
+    """Returns what stands for the value of an argument, in messages too from now on."""
+    if len(value) >= _SHORTEST:
+        _VALUES.add(value)
+    return HIDDEN
+
+
 def without_credentials(text: str, instead: str = "") -> str:
     """Returns a text without ``user:password@`` in addresses."""
     return _CREDENTIALS.sub(instead, text)
@@ -49,5 +61,7 @@ def without_credentials(text: str, instead: str = "") -> str:
 def masked(text: str, *, is_prose: bool = False) -> str:
     """Returns an argument, or a sentence such as an exception's message, with its secrets hidden."""
     named = _NAMED_IN_PROSE if is_prose else _NAMED
+    for value in _VALUES if is_prose else ():
+        text = text.replace(value, HIDDEN)
     known = named.sub(rf"\1{HIDDEN}", text)
     return _FORMS.sub(HIDDEN, without_credentials(known, f"{HIDDEN}@"))

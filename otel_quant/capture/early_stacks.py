@@ -62,13 +62,18 @@ class EarlyStacks:
         atexit.register(self._end)
 
     def take(self) -> StackSampler | None:
-        """Ends, and returns what was seen, which the run that begins adds to; None if nothing was."""
+        """Returns what is seen until a run begins, which adds to it; None if nothing is."""
+        with self._loading:
+            self._load()
+            return self._stacks
+
+    def stop(self) -> None:
+        """Ends, as a run begins."""
         self._stop()
         with self._loading:  # it may still be
-            found, self._stacks = self._stacks, None
+            self._stacks = None
         if self._file is not None:
             self._file.unlink(missing_ok=True)
-        return found
 
     def _stop(self) -> None:
         sampler, self._sampler = self._sampler, None
@@ -83,10 +88,7 @@ class EarlyStacks:
                 self._write()
 
     def _sample(self) -> None:
-        if self._memory is None:
-            with self._loading:
-                self._load()
-        stacks = self._stacks
+        stacks = self.take()
         if stacks is None or self._memory is None:
             return
         now = time.perf_counter_ns()
@@ -95,7 +97,9 @@ class EarlyStacks:
             self._write()
 
     def _load(self) -> None:
-        """Loads what a sample needs."""
+        """Loads what a sample needs, once."""
+        if self._memory is not None:
+            return
         from otel_quant.base.environment import settings_from
         from otel_quant.capture.probes.memory import MemoryProbe
         from otel_quant.capture.stack_sampler import sampler_for

@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack, chdir, nullcontext
+from contextlib import ExitStack, chdir
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -56,7 +56,7 @@ def _quantized_again(folder: Path, name: str, command: Sequence[str], nodes: Seq
     environ = {**os.environ, "TMPDIR": str(folder), OTEL_QUANT_EXCLUDE: json.dumps(nodes)}
     words = [*own, "--out", str(recording), "--", *command]
     with chdir(copy):
-        code, _ = ProgramElsewhere(words, environ, str(output)).wait(nullcontext, list)
+        code, _ = ProgramElsewhere(words, environ, str(output)).wait(list)
     runs = [] if code else cmd.read_recording(str(recording)).runs
     written = [each for run in runs for each in run.models if each.get("role") == "quantized"]
     paths = [str(each.get("path")) for each in written]

@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 from itertools import product
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +17,7 @@ from otel_quant.base.log import LOG
 from otel_quant.recordings.reader import read
 from otel_quant.views.answer import exceeded, outcome, sentences, stalled
 from otel_quant.views.steps import subject_of
+from otel_quant.views.text import phrase
 from otel_quant.views.writers import moment_json
 
 if TYPE_CHECKING:
@@ -56,7 +58,8 @@ class WarningCommand:
                     # The forecast of the first samples may be wrong: that of an open step has to be so twice.
                     known[key] = kind == "stall" or step.end is not None or key in self._known
                     if known[key] and not self._known.get(key):
-                        self._tell(kind, f"{step.name}: {text}", step=step.name)
+                        at = phrase(", at {}", kind == "stall" and step.line, attrgetter("words"))
+                        self._tell(kind, f"{step.name}: {text}{at}", step=step.name)
             self._known = known
 
     def end(self, recording: Recording) -> None:

@@ -9,8 +9,8 @@ import os
 import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final
@@ -41,7 +41,12 @@ def recorded_to_its_end(
     folder = Path(made)
     ended: Ending | None = None
     held = _HeldMessages()
-    warner, upload = _warner(folder, options.on_warning), None
+    warner = upload = None
+    if options.on_warning is not None:
+        from otel_quant.cli.on_warning import WarningCommand
+
+        warner = WarningCommand(folder, options.on_warning)
+        start_thread(warner.look_until_the_end, "otel-quant warnings")
     if options.upload is not None:
         from otel_quant.launcher.upload import Upload
 
@@ -50,8 +55,8 @@ def recorded_to_its_end(
     recording = LaunchedRecording(
         folder, began_ns, program.pid, arguments, environ, options.continues
     )
-    with _shown(folder, options.watch) as while_stopped:
-        how = program.wait(while_stopped, recording.look_last)
+    with _shown(folder) if options.watch else nullcontext():
+        how = program.wait(recording.look_last)
         with FAULTS.kept_in("end of the recording"), suppress(KeyboardInterrupt):
             ended = recording.finish(how)
     # What is missing after Ctrl-C can be had from the recording later: the program is over.
@@ -126,7 +131,11 @@ def _last_words(
     if not options.no_report:
         with FAULTS.kept_in("report"):
             text += _report(recorded)
-    text += "".join(_tracked(recorded, name) for name in options.trackers)
+    for tracker in options.trackers:
+        from otel_quant.cli.trackers import log_run
+
+        with FAULTS.kept_in(f"--{tracker}"):
+            text += f"\n{printable(log_run(recorded, tracker))}"
     text += upload.end() if upload is not None else ""
     lines = [] if options.quiet else [text]
     if options.brief is not None:
@@ -134,16 +143,6 @@ def _last_words(
             of = document({os.fspath(recorded.path): recorded})
             lines += _brief(of, options.brief)
     return "\n".join(lines)
-
-
-def _tracked(recording: Recording, tracker: str) -> str:
-    """Logs the run to a tracker of experiments; returns a line."""
-    from otel_quant.cli.trackers import log_run
-    from otel_quant.views.text import printable
-
-    with FAULTS.kept_in(f"--{tracker}"):
-        return f"\n{printable(log_run(recording, tracker))}"
-    return ""
 
 
 def _without_recording(
@@ -172,23 +171,9 @@ def _brief(document: Document, path: str) -> Iterator[str]:
         Path(path).write_text(f"{line}\n", "utf-8")
 
 
-def _warner(folder: Path, command: str | None) -> WarningCommand | None:
-    """Starts what looks for warnings, if a command wants them."""
-    if command is None:
-        return None
-    from otel_quant.cli.on_warning import WarningCommand
-
-    warner = WarningCommand(folder, command)
-    start_thread(warner.look_until_the_end, "otel-quant warnings")
-    return warner
-
-
 @contextmanager
-def _shown(folder: Path, is_watched: bool) -> Iterator[Callable[[], AbstractContextManager[None]]]:
-    """Shows the recording during a block; gives what makes room on the screen meanwhile."""
-    if not is_watched:
-        yield nullcontext
-        return
+def _shown(folder: Path) -> Iterator[None]:
+    """Shows the recording during a block."""
     from otel_quant.views.watch import LiveView
 
     view = LiveView(folder, sys.stderr)
@@ -199,7 +184,7 @@ def _shown(folder: Path, is_watched: bool) -> Iterator[Callable[[], AbstractCont
 
     thread = start_thread(show, "otel-quant view")
     try:
-        yield view.paused
+        yield
     finally:
         view.end()
         if thread is not None:

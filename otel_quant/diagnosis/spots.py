@@ -163,6 +163,8 @@ class Grown(NamedTuple):
 
 _MOST: Final = 0.5
 
+_CLEAR: Final = 0.7  # Share of a function's growth that its line has: else another one may have been seen for it
+
 _KEEPS_NOTHING: Final = "MinMax"
 """A calibration method that keeps two values of an activation: what grows with the samples is the program's."""
 
@@ -186,4 +188,10 @@ def grown_in(stacks: Sequence[Stack], function: str, method: str = "") -> Grown 
     is_own = share >= (_SEEN if method.endswith(_KEEPS_NOTHING) else _MOST)
     top = top_spot(own if is_own else stacks, GROWN, lambda lines: line_within(lines, function))
     assert top is not None
-    return Grown(whole, top[0], top[1].grown / whole, share, loaded / whole, is_own)
+    spot, grown = top[0], top[1].grown
+    if is_own and spot.own is not None:
+        place = spot.own._replace(line=0)
+        of_function = [seen for lines, seen in own if line_within(lines, function)[:2] == place[:2]]
+        if grown < _CLEAR * (within := total_of(of_function).grown):
+            spot, grown = Spot(place, place), within
+    return Grown(whole, spot, grown / whole, share, loaded / whole, is_own)

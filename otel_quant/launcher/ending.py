@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import combinations, pairwise
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +22,7 @@ from otel_quant.base.destinations import exporter_variables, sends
 from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
-from otel_quant.base.secrets import HIDDEN, OPTIONS, masked
+from otel_quant.base.secrets import HIDES, OPTIONS, masked
 from otel_quant.capture.recorder.run_info import git_head, shown_command
 from otel_quant.diagnosis.growth import median
 from otel_quant.format import series
@@ -31,7 +31,7 @@ from otel_quant.launcher import causes
 from otel_quant.launcher.known_errors import advice_on
 from otel_quant.launcher.observer import INTERVAL, LastSeen, Observation, Observer, with_mark
 from otel_quant.launcher.program import signal_name
-from otel_quant.launcher.start import TRACEPARENT, notes_in, now_ns, why_no_step
+from otel_quant.launcher.start import TRACEPARENT, noted, notes_in, now_ns, why_no_step
 from otel_quant.launcher.surroundings import kills_so_far
 from otel_quant.recordings import summary
 from otel_quant.recordings.continued import found_beside, lost_by_restart
@@ -262,7 +262,10 @@ def _advice(
 ) -> tuple[Advice, ...]:
     is_full = cause.name in (causes.DISK_FULL, causes.SHARED_MEMORY_FULL)
     full = causes.full_disks(known) if is_full else ()
-    of_memory = causes.advice_for(_with_growth(situation, recording))
+    if situation.where == "host":
+        after, grown = _after_the_last(situation.step), grown_of(recording, situation.step)
+        situation = dataclasses.replace(situation, after=after, grown=grown)
+    of_memory = causes.advice_for(situation)
     return (*of_memory, *advice_on(known.error, known.model, full))
 
 
@@ -271,14 +274,6 @@ def _left(recording: Recording, ended: float) -> dict[str, Any]:
     lost, saved = lost_by_restart(recording, ended)
     found = {"saved": str(saved), "resume": saved.place} if saved is not None else {}
     return {"lost": round(lost, 1), **found}
-
-
-def _with_growth(known: causes.Situation, recording: Recording) -> causes.Situation:
-    """Adds what has grown, and what comes after the last sample."""
-    if known.where != "host":
-        return known
-    after, grown = _after_the_last(known.step), grown_of(recording, known.step)
-    return dataclasses.replace(known, after=after, grown=grown)
 
 
 def _after_the_last(step: RecordedStep) -> float | None:
@@ -406,6 +401,7 @@ class LaunchedRecording:
     def finish(self, ended: Ended) -> Ending | None:
         """Completes the recording."""
         ending: Ending | None = None
+        notes = notes_in(os.fspath(self._folder))
         fields: dict[str, object] = {"ended": now_ns(), **self._span}
         origin: dict[str, object] = {}
         with FAULTS.kept_in("observer"):
@@ -416,8 +412,7 @@ class LaunchedRecording:
                     complete_manifest(self._folder, {}, failed=failed)
                 ending = ending_in(self._folder, self._began_ns, seen)
                 if self._names_paths:  # that of a Python may be in it
-                    why = why_no_step(notes_in(os.fspath(self._folder)))
-                    ending = dataclasses.replace(ending, why_no_step=why)
+                    ending = dataclasses.replace(ending, why_no_step=why_no_step(notes))
                 fields["ending"] = dataclasses.asdict(ending)
                 fields["summary"] = self._observer.summary()
         with FAULTS.kept_in("git repository"):
@@ -425,7 +420,8 @@ class LaunchedRecording:
             if is_dirty is not None:
                 origin[semconv.VCS_DIRTY] = is_dirty
         with FAULTS.kept_in("options of the program"):
-            if " -" in self._command() and _learn_options(self._folder):
+            if options := noted(notes, HIDES):
+                OPTIONS.update(options)
                 origin[semconv.PROCESS_COMMAND_LINE] = self._command()
         with FAULTS.kept_in("run that is continued"):
             if before := self._continues or found_beside(self._folder):
@@ -437,19 +433,6 @@ class LaunchedRecording:
                 timeout, has_files = self._exit_timeout, self._has_files
                 send_ending(self._folder, os.environ, timeout, has_files=has_files)
         return ending
-
-
-def _learn_options(folder: Path) -> bool:
-    """Takes from the program's own command which short options hold secrets, as its parser has told; whether any does."""
-    runs = read(folder, in_brief=True).runs
-    own = [run.attributes for run in runs if run.parent_pid == os.getpid()]
-    words = " ".join(str(each.get(semconv.PROCESS_COMMAND_LINE, "")) for each in own).split()
-    for word, value in pairwise([*words, ""]):
-        if value == HIDDEN:
-            OPTIONS.add(word)
-        elif word[2:] == HIDDEN:
-            OPTIONS.add(word[:2])
-    return bool(OPTIONS)
 
 
 def _ask_git(folder: Path, environ: Mapping[str, str]) -> subprocess.Popen[bytes] | None:

@@ -20,11 +20,7 @@ TYPE_CHECKING = False  # not typing's, which takes a tenth of the time until the
 if TYPE_CHECKING:
     import signal
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from contextlib import AbstractContextManager
     from typing import Final, NoReturn
-
-    WhileStopped = Callable[[], AbstractContextManager[None]]
-    """Makes room on the screen."""
 
     Ended = tuple[int, int | None]
     """The program's exit code, or the signal that ended it as -9; and the highest RSS of it, or of a process that it has
@@ -81,13 +77,13 @@ class Program:
             raise OSError(number, os.strerror(number), arguments[0])
         _let_go_of_input_and_output()
 
-    def wait(self, while_stopped: WhileStopped, when_ended: Callable[[], object]) -> Ended:
+    def wait(self, when_ended: Callable[[], object]) -> Ended:
         """Waits until the program has ended, and passes signals on in the meantime.
 
         `when_ended` is called while the kernel still has all that it knows of the program.
         The terminal's input and output stay the program's: nothing is read or written here.
         """
-        while (ended := self._ended(while_stopped, when_ended)) is None:
+        while (ended := self._ended(when_ended)) is None:
             # Without a timeout: CPython returns numbers of no signal where a stop of this process outlasts one.
             arrived = signal.sigwaitinfo(self._taken)
             if arrived.si_signo == signal.SIGCHLD:
@@ -105,7 +101,7 @@ class Program:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
         return ended
 
-    def _ended(self, while_stopped: WhileStopped, when_ended: Callable[[], object]) -> Ended | None:
+    def _ended(self, when_ended: Callable[[], object]) -> Ended | None:
         """Returns how the program ended; None if it has not. Stops when it has stopped."""
         while True:
             state = _state_of(self.pid)
@@ -122,8 +118,7 @@ class Program:
             # program alone continues it alone.
             number, is_continued = os.WSTOPSIG(status), signal.SIGCONT in signal.sigpending()
             if number != signal.SIGSTOP and _state_of(self.pid) == "T" and not is_continued:
-                with while_stopped():
-                    _stop(number)
+                _stop(number)
 
 
 def _become(
@@ -259,8 +254,8 @@ class ProgramElsewhere:
             )
         self.pid = self._process.pid
 
-    def wait(self, while_stopped: WhileStopped, when_ended: Callable[[], object]) -> Ended:
-        """Waits until the program has ended; `while_stopped` is not needed, as this process stops alone."""
+    def wait(self, when_ended: Callable[[], object]) -> Ended:
+        """Waits until the program has ended."""
         handlers = {
             signal.SIGINT: lambda *_: None,
             signal.SIGTERM: lambda *_: self._process.terminate(),

@@ -13,7 +13,7 @@ import sys
 import time
 
 from otel_quant.base.destinations import sends
-from otel_quant.base.machine import environment_at_start
+from otel_quant.base.machine import NOTES, environment_at_start, note_for_launcher
 
 TYPE_CHECKING = False  # not typing's, which takes a tenth of the time until the program starts
 if TYPE_CHECKING:
@@ -44,20 +44,19 @@ _NOT_FOUND: Final = (2, 127)
 
 _IN_NAMES: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")
 
-_NOTES: Final = ".pythons"
-"""As in otel_quant/program/importlib_bootstrap/sitecustomize.py, which can import nothing of ours."""
-
 _START_LASTS: Final = 0.1
 """Seconds that the program is left alone at most; a Python starts in a fifth of that."""
 
 _NOT_CALLED: Final = "no quantization library that otel-quant knows was called, nor otel_quant.step"
 _UNSENT: Final = "unsent"
+_NESTED: Final = "nested"  # Of an `otel-quant run` within another
 _REASONS: Final = (
+    (_NESTED, "what `otel-quant run` has started within it is in {}"),
     ("instrumented", _NOT_CALLED),
     (_UNSENT, _NOT_CALLED),
     ("failed", "automatic instrumentation failed, as the program's output shows"),
-    ("old", "{python} is older than Python 3.11"),
-    ("absent", "{python} has no otel-quant: install it in that environment"),
+    ("old", "{} is older than Python 3.11"),
+    ("absent", "{} has no otel-quant: install it in that environment"),
 )
 """The text of a note, and why there is no step then, the most helpful first."""
 
@@ -85,7 +84,7 @@ def make_folder(chosen: str | None, arguments: Sequence[str]) -> str:
             raise FileExistsError(errno.EEXIST, "holds files", folder)
     else:
         folder = _new_folder(default_folder(script_name(arguments), time.time()))
-    os.close(os.open(f"{folder}/{_NOTES}", os.O_CREAT | os.O_WRONLY, 0o666))
+    os.close(os.open(f"{folder}/{NOTES}", os.O_CREAT | os.O_WRONLY, 0o666))
     return folder
 
 
@@ -156,9 +155,10 @@ def let_it_start(folder: str) -> None:
 
     What the launcher loads next takes as long as the start of a Python, and may be on the same processor.
     """
+    note_for_launcher(_NESTED, [folder])
     ends = time.monotonic() + _START_LASTS
     try:
-        while not os.path.getsize(f"{folder}/{_NOTES}") and time.monotonic() < ends:
+        while not os.path.getsize(f"{folder}/{NOTES}") and time.monotonic() < ends:
             if sys.platform == "linux" and signal.SIGCHLD in signal.sigpending():
                 break
             time.sleep(_START_LASTS / 50)
@@ -169,7 +169,7 @@ def let_it_start(folder: str) -> None:
 def notes_in(folder: str) -> Sequence[str]:
     """Returns the notes."""
     try:
-        with open(f"{folder}/{_NOTES}", encoding="utf-8", errors="replace") as file:
+        with open(f"{folder}/{NOTES}", encoding="utf-8", errors="replace") as file:
             return file.read().splitlines()
     except OSError:
         return ()
@@ -179,7 +179,7 @@ def take_notes(folder: str) -> Sequence[str]:
     """Returns the notes, and removes their file: it is no part of the recording."""
     notes = notes_in(folder)
     try:
-        os.unlink(f"{folder}/{_NOTES}")
+        os.unlink(f"{folder}/{NOTES}")
     except OSError:
         pass
     return notes
@@ -187,22 +187,18 @@ def take_notes(folder: str) -> Sequence[str]:
 
 def why_no_step(notes: Sequence[str]) -> str:
     """Returns why there may be no step, in a few words."""
-    found = _pythons(notes)
-    known = (each.format(python=found[outcome]) for outcome, each in _REASONS if outcome in found)
+    known = (each.format(found[-1]) for kind, each in _REASONS if (found := noted(notes, kind)))
     return next(known, _NO_PYTHON)
 
 
 def why_nothing_sent(notes: Sequence[str]) -> str:
     """Returns why telemetry was not sent although it was asked for; empty if that is not known."""
-    python = _pythons(notes).get(_UNSENT)
-    if python is None:
-        return ""
-    return (
-        f"no telemetry was sent: {python} has no OpenTelemetry SDK; expected pip install "
-        "'otel-quant[otlp]' there (otel-quant send sends this recording later)"
-    )
+    needs = "has no OpenTelemetry SDK; expected pip install 'otel-quant[otlp]' there"
+    later = "(otel-quant send sends this recording later)"
+    found = noted(notes, _UNSENT)
+    return f"no telemetry was sent: {found[-1]} {needs} {later}" if found else ""
 
 
-def _pythons(notes: Sequence[str]) -> dict[str, str]:
-    """Returns by outcome a Python that has it."""
-    return dict(note.split(" ", 1) for note in notes if " " in note)
+def noted(notes: Sequence[str], kind: str) -> Sequence[str]:
+    """Returns what notes of a kind have: a Python, a folder, an option."""
+    return [note.removeprefix(f"{kind} ") for note in notes if note.startswith(f"{kind} ")]

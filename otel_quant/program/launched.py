@@ -122,8 +122,9 @@ class _FirstImport:
     """Instruments the libraries before the first of them is imported: that takes 60 ms, not for every program."""
 
     def __init__(self) -> None:
-        # A spawned process takes its parent's trace context before it imports a library.
-        self.names = {*" ".join(PACKAGES.values()).split(), "multiprocessing"}
+        # A spawned process takes its parent's trace context before it imports a library, and parsers tell which options
+        # are secrets.
+        self.names = {*" ".join(PACKAGES.values()).split(), "multiprocessing", "argparse"}
         self.names.add("otel_quant.capture.scope")
 
     def find_spec(

@@ -29,6 +29,8 @@ NAMES: Final = {
 _WITHOUT: Final = "(outside of steps)"  # The name of the only row of a recording without a step
 _LEAST: Final = 0.001  # Share of the run's time below which a time without a step is not shown
 
+_IN_CURVES: Final = [it for it in QUANTITIES if it.curve and it.is_of_steps and it.attributes]
+
 _MARKS_DIFFER: Final = 1.04
 """What one of the kernel's marks may be, divided by another of the same memory."""
 
@@ -163,15 +165,16 @@ def _figures(
     found = present({TREE_MEMORY.attribute("start"): start, TREE_MEMORY.attribute("end"): end})
     if start is not None and end is not None:
         found[TREE_MEMORY.attribute("delta")] = end - start
-    for each in QUANTITIES if len(spans) <= _MOST_SPANS else ():
-        if each.curve and each.is_of_steps and each.attributes:
-            series = windows(recording, each.curve, process)
-            if each.over_steps != "sum":
-                if values := model.known(series.highest(*span) for span in spans):
-                    found[each.attributes[0]] = max(values)
-            elif values := model.known(series.rise(*span, is_most=False) for span in spans):
-                # Of CPU time, which has two attributes, a curve has the sum.
-                found |= dict.fromkeys(each.attributes, 0) | {each.attributes[0]: sum(values)}
+    # A process's own curve begins with its run: what was before is in no curve.
+    is_in_curve = not is_alone or recording.curve(process)[0] <= spans[0][0]
+    for each in _IN_CURVES if is_in_curve and len(spans) <= _MOST_SPANS else ():
+        series = windows(recording, each.curve, process)
+        if each.over_steps != "sum":
+            if values := model.known(series.highest(*span) for span in spans):
+                found[each.attributes[0]] = max(values)
+        elif values := model.known(series.rise(*span, is_most=False) for span in spans):
+            # Of CPU time, which has two attributes, a curve has the sum.
+            found |= dict.fromkeys(each.attributes, 0) | {each.attributes[0]: sum(values)}
     last = _peak_after(recording, memory, spans[-1][0]) if index == AFTER else None
     peak = found.get(semconv.MEMORY_PEAK, last)
     if peak is not None:

@@ -18,13 +18,13 @@ class Place(NamedTuple):
 
     file: str  # Path; below the library's folder for one that is installed
     function: str  # Qualified name
-    line: int
+    line: int  # 0 for a function as a whole
     library: str  # Folder in site-packages, ``python`` for the standard library; else empty
 
     @property
     def text(self) -> str:
         """In words: ``compute_range (onnxruntime/quantization/calibrate.py:312)``."""
-        place = f"({self.file}:{self.line})" if self.file else "lines"
+        place = f"({self.file}{f':{self.line}' if self.line else ''})" if self.file else "lines"
         return f"{self.function} {place}"
 
     @property

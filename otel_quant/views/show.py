@@ -488,6 +488,9 @@ def _recording_data(recording: Recording) -> dict[str, Any]:
     whole = sum(each.duration for each in (recording, *before)) if before else None
     peak, limit = summary.value(recording, summary.MEMORY_PEAK), steps.memory_limit(recording)
     ranks = doc.records(job.COLUMNS, job.ranks_in(recording))
+    ending = recording.ending and dataclasses.asdict(recording.ending)
+    if ending and any(run.steps for run in recording.runs):
+        ending["why_no_step"] = None
     return present({
         "path": recording.place,
         "state": recording.state,
@@ -497,7 +500,7 @@ def _recording_data(recording: Recording) -> dict[str, Any]:
         "memory_peak_bytes": peak, "memory_limit_bytes": limit,
         "problems": list(recording.problems),
         "ranks": [{key: plain(it) for key, it in each.items()} for each in ranks] or None,
-        "ending": recording.ending and dataclasses.asdict(recording.ending),
+        "ending": ending,
     })  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.base.machine import note_for_launcher
 from otel_quant.base.waited import WAITED
 from otel_quant.capture.instruments.hooks import Arguments, Call, Function, Hook, Library, wraps
 from otel_quant.export.otel.automatic_providers import AUTOMATIC_PROVIDERS
@@ -129,10 +130,11 @@ def add_argument(original: Function, hook: Hook, library: Library) -> Function:
         action = original(*args, **kwargs)
         with FAULTS.kept_in("options of the program"):
             # Here: its patterns take 3 ms, and most programs have no options.
-            from otel_quant.base.secrets import OPTIONS, names_secret
+            from otel_quant.base.secrets import HIDES, OPTIONS, names_secret
 
             if any(map(names_secret, (*action.option_strings, action.dest))):
                 OPTIONS.update(action.option_strings)
+                note_for_launcher(HIDES, action.option_strings)
         return action
 
     return wrapper

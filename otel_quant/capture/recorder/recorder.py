@@ -14,6 +14,7 @@ from typing import Final
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
+from otel_quant.capture.early_stacks import EARLY_STACKS
 from otel_quant.capture.probes.cache_directories import CACHE_DIRECTORIES
 from otel_quant.capture.probes.memory import Taken, taken_now
 from otel_quant.capture.probes.readers import Probes
@@ -125,6 +126,7 @@ class Recorder:
             with self._lock:  # another thread may just be sending the start to the sinks
                 if self._ongoing.whole is not None or self._ending:
                     return
+            EARLY_STACKS.stop()
             reading = began or self._probes.read(lowers_marks=self._exact_peaks)
             custom = self._events.custom_at(readings.ProfileStep.START, reading, reading)
             with self._lock:

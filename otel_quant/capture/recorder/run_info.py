@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from otel_quant.base.kernel_files import ask_psutil, text_of
 from otel_quant.base.machine import processors
-from otel_quant.base.secrets import HIDDEN, OPTIONS, masked, names_secret, without_credentials
+from otel_quant.base.secrets import OPTIONS, hide, masked, names_secret, without_credentials
 from otel_quant.capture.instruments import PACKAGES
 from otel_quant.capture.probes.memory import read_limits
 from otel_quant.schema import semconv
@@ -53,11 +53,11 @@ def _shown(arguments: Sequence[str], paths: bool) -> Iterator[str]:
         names_value = (_ASSIGNED if equals else _OPTION).fullmatch(name) is not None
         has_secret = names_value and names_secret(name)
         if is_secret and not argument.startswith("-"):
-            yield HIDDEN
+            yield hide(argument)
         elif has_secret and equals:
-            yield f"{name}={HIDDEN}"
+            yield f"{name}={hide(value)}"
         elif argument[:2] in OPTIONS and len(argument) > 2:  # -pSECRET
-            yield f"{argument[:2]}{HIDDEN}"
+            yield f"{argument[:2]}{hide(argument[2:])}"
         elif _OPTION.fullmatch(name) is None:
             yield _value(argument, paths)
         else:

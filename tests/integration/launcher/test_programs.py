@@ -563,23 +563,45 @@ parser.add_argument("-n")
 parser.parse_args()
 import otel_quant
 with otel_quant.step("Login"):
-    raise PermissionError("https://me:hunter2@host refuses token=hunter2")
+    raise PermissionError("https://me:hunter2@host refuses token=hunter2, as hunter2hunter2")
 """
 
 
+@pytest.mark.parametrize("is_sent", [True, False])
 def test_secrets_of_options_and_messages_are_nowhere_in_a_recording(
-    launched: Launched, otlp: OtlpReceiver
+    launched: Launched, otlp: OtlpReceiver, is_sent: bool
 ) -> None:
     (launched.folder / "q.py").write_text(SECRETS)
-    command = ["python", "q.py", "-p", "hunter2", "-n", "3", "-khunter2"]
-    launched.run(command, "--out", "made", variables=otlp.environment())
+    command = ["python", "q.py", "-p", "hunter2hunter2", "-n", "3", "-khunter2"]
+    launched.run(command, "--out", "made", variables=otlp.environment() if is_sent else {})
     for path in (launched.folder / "made").iterdir():
         assert b"hunter2" not in path.read_bytes(), path.name
     recording = read(launched.folder / "made")
     (run,) = recording.runs
     for origin in (recording.origin, run.attributes):
         assert origin["process.command_line"] == "python q.py -p *** -n 3 -k***"
-    assert run.error_message == "https://***@host refuses token=***"
+    assert run.error_message == "https://***@host refuses token=***, as ***"
+    if not is_sent:
+        return
     (span,) = otlp.spans_named("Login")
     assert span.status_message == run.error_message
     assert "hunter2" not in str(span)
+
+
+def test_options_that_a_parser_hides_are_hidden_of_a_program_without_a_step(
+    launched: Launched,
+) -> None:
+    (launched.folder / "q.py").write_text(SECRETS.partition("import otel_quant")[0])
+    done = launched.run(["python", "q.py", "-p", "hunter2", "-n", "3"], "--out", "made")
+    assert "nor otel_quant.step\n" in done.stderr
+    origin = read(launched.folder / "made").origin
+    assert origin["process.command_line"] == "python q.py -p *** -n 3"
+
+
+def test_a_run_within_another_is_named_by_it(launched: Launched) -> None:
+    (launched.folder / "q.py").write_text("import otel_quant\nwith otel_quant.step('A'): pass\n")
+    inner = ["otel-quant", "run", "--out", "inner", "--", "python", "q.py"]
+    done = launched.run(inner, "--out", "outer")
+    why = f"what `otel-quant run` has started within it is in {launched.folder / 'inner'}"
+    assert f"\notel-quant: no step was recorded: {why}\n" in done.stderr
+    assert f"\nNo step was recorded: {why}.\n" in launched.otel_quant("show", "outer").stdout

@@ -516,6 +516,30 @@ def test_an_instrumented_program_with_a_recording_of_its_own_has_the_lines_befor
     assert seen / 1e9 == pytest.approx(1.4, abs=0.25)
 
 
+PREPARING = f"""
+{FLOAT_MODEL}
+{reader(1, 8)}
+from onnxruntime.quantization import quantize_static
+
+def prepare(*args):
+    time.sleep(1)
+    return load(*args)
+
+quantize = sys.modules[quantize_static.__module__]
+load, quantize.load_model_with_shape_infer = quantize.load_model_with_shape_infer, prepare
+quantize_static("float.onnx", "int8.onnx", Reader())
+"""
+
+
+def test_what_a_library_does_before_its_first_step_has_its_lines(
+    launched: Launched, recorded: Recorded
+) -> None:
+    recorded(PREPARING)
+    recording = read(launched.recording)
+    seen = sum(each.seen.time for each in stacks_in(recording) if each.call.function == "prepare")
+    assert seen > 0.5e9
+
+
 @pytest.mark.slow
 def test_a_step_that_held_the_gil_until_it_was_killed_was_not_seen_since_its_start(
     recorded: Recorded,

@@ -35,12 +35,14 @@ def test_each_warning_is_told_once_a_stall_again_where_it_comes_back_and_the_end
         (70, EXCEEDED | {semconv.FORECAST_STALLED: 35.0}), (80, EXCEEDED),
         (120, EXCEEDED | {semconv.FORECAST_STALLED: 30.0}),
     ):  # fmt: skip
-        process.state(at, [{"index": step, "samples": 7, "expected": 20}], **more)
+        line = ["/a/q.py", "Reader.get_next", 9, ""]
+        of_step = {"index": step, "samples": 7, "expected": 20, "line": line}
+        process.state(at, [of_step], **more)
         command.look(read(tmp_path / "r"))
     assert [(each["kind"], each["text"]) for each in told(tmp_path)] == [
         ("memory", "Calibration: memory would be 103 GB after the last sample (estimated); the limit is 8.00 GB"),
-        ("stall", "Calibration: no progress for 25.0 s"),
-        ("stall", "Calibration: no progress for 30.0 s"),
+        ("stall", "Calibration: no progress for 25.0 s, at Reader.get_next (q.py:9)"),
+        ("stall", "Calibration: no progress for 30.0 s, at Reader.get_next (q.py:9)"),
     ]  # fmt: skip
     process.close(step, 130)
     process.end(131)

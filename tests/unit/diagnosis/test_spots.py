@@ -37,6 +37,14 @@ def test_growth_is_the_programs_where_its_lines_within_the_step_have_most_of_it(
     assert found.spot.words == "Reader.get_next (q.py:16), in ones"
 
 
+def test_a_function_is_named_without_a_line_where_two_of_its_lines_have_nearly_as_much() -> None:
+    later = NEXT._replace(line=17)
+    found = grown((READS, 40), ((*READS[:2], later), 30), (RUNS, 30))
+    assert (found.spot.words, found.share) == ("Reader.get_next (q.py)", 0.7)
+    found = grown((READS, 40), ((*READS[:2], later), 10), (RUNS, 50), method="MinMax")
+    assert (found.spot.words, found.share) == ("Reader.get_next (q.py:16), in ones", 0.4)
+
+
 def test_growth_is_the_librarys_where_only_what_called_the_step_is_the_programs() -> None:
     found = grown((READS, 40), (RUNS, 60))
     assert (found.is_own, found.is_librarys) == (False, True)

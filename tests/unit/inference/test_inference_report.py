@@ -380,6 +380,25 @@ def test_what_one_model_does_in_one_kernel_is_one_row_of_both() -> None:
 
 
 @pytest.mark.parametrize(
+    ("kernels", "reason"),
+    [(("a", "q"), "its bias is int8"), (("q", "pool"), "20.0 % of its time only converts")],
+)
+def test_a_layer_is_slow_for_a_reason_of_its_own_contraction(
+    kernels: tuple[str, ...], reason: str
+) -> None:
+    """What is not fused with the next node is no reason of a convolution beside it."""
+    finding = Finding("any", "n", "X `n` is slow: its bias is int8", "", 9.0, 0.5, kernels, "a.cc")
+    before = _kernel("a", "Conv", "a", 10.0, layer="a", macs=900)
+    after = [
+        _kernel("a", "QLinearConv", "a", 20.0, layer="a", macs=900, inputs=("uint8 8x64",)),
+        _kernel("q", "QuantizeLinear", "a", 5.0, layer="a"),
+    ]
+    models = replace(FLOAT, ran=Ran(9, 9.0, (before,))), replace(INT8, ran=Ran(9, 9.0, tuple(after)), findings=(finding,), accuracy=None)  # fmt: skip
+    pair = Beside(*models).pair("a", ["a"])
+    assert (pair.verdict, pair.reason) == ("costs more than it gains", reason)
+
+
+@pytest.mark.parametrize(
     ("sqnr", "lost", "is_told"), [(24.6, 11.5, True), (24.6, 2.0, False), (35.0, 11.5, False)]
 )
 def test_a_layer_that_costs_poor_outputs_most_of_their_noise_is_in_the_headline(

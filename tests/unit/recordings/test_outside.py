@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,14 @@ def test_the_rows_have_the_time_and_the_figures_of_the_curve(tmp_path: Path, pro
         "(between steps)": (1.0, 200.0, 70.0, 200.0, 0.5),
         "(after the last step)": (1.0, 150.0, 80.0, 250.0, 2.0),
     }
+
+
+def test_what_was_before_a_processes_own_curve_is_not_known(tmp_path: Path) -> None:
+    recording = two_steps(tmp_path / "r", process="4711")
+    recording.curves["4711"] = replace(
+        recording.curves["4711"], began_ns=recording.began_ns + 10**9
+    )
+    assert shown(recording)["(before the first step)"] == (4.0, None, 90.0, None, None)
 
 
 def test_an_old_recording_without_a_curve_has_times_alone(tmp_path: Path) -> None:

@@ -579,11 +579,17 @@ class Beside:
         )  # fmt: skip
 
     def _reason(self, name: str) -> tuple[str, str]:
-        """Returns why a layer is slow, for all such layers and for it: the costliest finding about its own kernels, else which kernels take its time."""
+        """Returns why a layer is slow, for all such layers and for it: a finding about most of its time, else which kernels take it."""
         kernels = self.after.get(name, ())
-        own = [each.name for each in kernels if not each.is_conversion]
-        known = (self._slow[each] for each in own if each in self._slow)
-        if found := max(known, key=attrgetter("micros"), default=None):
+
+        def part(finding: results.Finding) -> float:
+            return _micros(each for each in kernels if each.name in finding.kernels)
+
+        known = [self._slow[each.name] for each in kernels if each.name in self._slow]
+        found = max(known, key=part, default=None)
+        if (
+            found is not None and part(found) > _micros(kernels) / 2
+        ):  # else it is none of most of it
             of = "" if _partner(found.node, self.before, ()) == name else f"`{found.node}`: "
             return found.alike, f"{of}{_why(found)}"
         slowest = max(kernels, key=attrgetter("micros"), default=None)

@@ -381,13 +381,16 @@ def test_what_one_model_does_in_one_kernel_is_one_row_of_both() -> None:
 
 @pytest.mark.parametrize(
     ("kernels", "reason"),
-    [(("a", "q"), "its bias is int8"), (("q", "pool"), "20.0 % of its time only converts")],
+    [
+        (("a", "q"), "its bias is int8"),
+        (("q", "pool"), "80.0 % of its time is QLinearConv on uint8"),
+    ],
 )
 def test_a_layer_is_slow_for_a_reason_of_its_own_contraction(
     kernels: tuple[str, ...], reason: str
 ) -> None:
     """What is not fused with the next node is no reason of a convolution beside it."""
-    finding = Finding("any", "n", "X `n` is slow: its bias is int8", "", 9.0, 0.5, kernels, "a.cc")
+    finding = Finding("any", "a", "X `a` is slow: its bias is int8", "", 9.0, 0.5, kernels, "a.cc")
     before = _kernel("a", "Conv", "a", 10.0, layer="a", macs=900)
     after = [
         _kernel("a", "QLinearConv", "a", 20.0, layer="a", macs=900, inputs=("uint8 8x64",)),

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from otel_quant.auditing.asked import AskedModel, AskedType, asked_of
+from otel_quant.auditing.asked import AskedModel, AskedType, asked_of, integer
 from otel_quant.auditing.checkpoint import Checkpoint, StoredTensor
 from otel_quant.auditing.layouts import ALL_SCALES, FP8, SCALES, SUFFIXES, Fit, Tensors, fit
 from otel_quant.auditing.results import AuditedLayer, Problems, pattern_of
@@ -298,11 +298,9 @@ def _read_inside(tensors: Tensors) -> tuple[tuple[int, int] | None, int]:
             pass
     found = state if isinstance(state, dict) else {}
     shape, group = found.get("shape"), found.get("blocksize")
-    numbers = shape if isinstance(shape, list) and len(shape) == 2 else []
-    known = [each for each in numbers if type(each) is int and 0 < each < 1 << 31]
-    return ((known[0], known[1]) if len(known) == 2 else None), group if type(
-        group
-    ) is int and group > 0 else 0
+    numbers = shape if isinstance(shape, list) and len(shape) == 2 else [0, 0]
+    outputs, inputs = map(integer, numbers)
+    return ((outputs, inputs) if outputs and inputs else None), integer(group)
 
 
 def _type_of(found: Fit, tensors: Tensors, asked_bits: int) -> str:

@@ -18,6 +18,7 @@ import os
 import re
 import signal
 import statistics
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
@@ -475,15 +476,14 @@ def row_of(recording: Recording, names: Iterable[str]) -> Row:
         sources += (custom, run.attributes)
     steps = chain.from_iterable(run.steps for run in runs)
     attributes: dict[str, Value] = {}
-    texts: dict[
-        str, dict[str, None]
-    ] = {}  # In order: of steps that differ each text, as on the run
+    # Of steps that differ each text in order, as on the run
+    texts: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for step in steps:
-        for name, value in step.attributes.items():
+        for key, value in step.attributes.items():
             if isinstance(value, str):
-                texts.setdefault(name, {})[value] = None
-            attributes.setdefault(name, value)
-    for each in ({name: ", ".join(values) for name, values in texts.items()}, *sources):
+                texts[key][value] = None
+            attributes.setdefault(key, value)
+    for each in ({key: ", ".join(values) for key, values in texts.items()}, *sources):
         attributes.update(each)
     value_of = partial(_value_of, recording, attributes)
     failed = sum(run.is_broken for run in runs) if recording.state == "ended" else 0

@@ -18,6 +18,7 @@ import os
 import re
 import signal
 import statistics
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
@@ -475,13 +476,12 @@ def row_of(recording: Recording, names: Iterable[str]) -> Row:
         sources += (custom, run.attributes)
     steps = chain.from_iterable(run.steps for run in runs)
     attributes: dict[str, Value] = {}
-    texts: dict[
-        str, dict[str, None]
-    ] = {}  # In order: of steps that differ each text, as on the run
+    # Of steps that differ each text in order, as on the run
+    texts: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for step in steps:
         for key, value in step.attributes.items():
             if isinstance(value, str):
-                texts.setdefault(key, {})[value] = None
+                texts[key][value] = None
             attributes.setdefault(key, value)
     for each in ({key: ", ".join(values) for key, values in texts.items()}, *sources):
         attributes.update(each)

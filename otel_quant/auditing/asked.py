@@ -110,7 +110,8 @@ def asked_of(found: Mapping[str, Any], left_out: Iterable[str] = ()) -> AskedMod
     )
 
 
-def _integer(value: Any) -> int:
+def integer(value: Any) -> int:
+    """Returns a number of weights or bits; 0 for what is none."""
     return value if type(value) is int and 0 < value < 1 << 31 else 0
 
 
@@ -138,8 +139,8 @@ def _of_integers(found: Mapping[str, Any]) -> _Asked:
 
     def asked(own: Any, other: AskedType) -> AskedType:
         group = _at(own, "group_size") or _at(own, "q_group_size") or other.group
-        bits = _integer(_at(own, "bits")) or _integer(_at(own, "w_bit"))
-        return AskedType(bits or other.bits, _integer(group), kind)
+        bits = integer(_at(own, "bits")) or integer(_at(own, "w_bit"))
+        return AskedType(bits or other.bits, integer(group), kind)
 
     default = asked(found, AskedType())
     named: list[_Named] = []
@@ -156,7 +157,7 @@ def _compressed_tensors(found: Mapping[str, Any]) -> _Asked:
     default: AskedType | None = None
     named: list[_Named] = []
     for _, each in _items(found.get("config_groups")):
-        bits, group = (_integer(_at(each, "weights", it)) for it in ("num_bits", "group_size"))
+        bits, group = (integer(_at(each, "weights", it)) for it in ("num_bits", "group_size"))
         asked = AskedType(bits, group, str(_at(each, "weights", "type"))) if bits else None
         targets = [str(it) for it in _listed(_at(each, "targets"))]
         named += [(it, asked) for it in targets]
@@ -170,7 +171,7 @@ _GROUPS: Final = {"NVFP4": 16, "MXFP4": 32, "AWQ": 128}  # Where ModelOpt names 
 def _modelopt(found: Mapping[str, Any]) -> _Asked:
     def asked(own: Any) -> AskedType | None:
         # FP8_PB_WO, NVFP4, W4A16_AWQ, W8A8_SQ_PER_CHANNEL
-        name, group = str(_at(own, "quant_algo")).upper(), _integer(_at(own, "group_size"))
+        name, group = str(_at(own, "quant_algo")).upper(), integer(_at(own, "group_size"))
         group = group or next((each for key, each in _GROUPS.items() if key in name), 0)
         words = re.match(r"(?:NV|MX)?(FP|W)(\d)", name)
         kind = "int" if words and words[1] == "W" else "float"
@@ -185,7 +186,7 @@ def _quark(found: Mapping[str, Any]) -> _Asked:
         spec = spec[0] if isinstance(spec, list) and spec else spec
         words = re.search(r"(int|fp|mx)(\d)", str(_at(spec, "dtype")))
         kind = "int" if words and words[1] == "int" else "float"
-        return AskedType(int(words[2]), _integer(_at(spec, "group_size")), kind) if words else None
+        return AskedType(int(words[2]), integer(_at(spec, "group_size")), kind) if words else None
 
     layers = [(name, asked(own)) for name, own in _items(found.get("layer_quant_config"))]
     return asked(found.get("global_quant_config")), layers
@@ -197,7 +198,7 @@ def _torchao(found: Mapping[str, Any]) -> _Asked:
         words = re.search(r"(Float|Int|float|int)(\d)", kind.replace("Intx", ""))
         data = _at(own, "_data")
         group = _at(data, "group_size") or _at(data, "granularity", "_data", "group_size")
-        return AskedType(int(words[2]), _integer(group), words[1].lower()) if words else None
+        return AskedType(int(words[2]), integer(group), words[1].lower()) if words else None
 
     own = _at(found, "quant_type", "default")
     names = _at(own, "_data", "fqn_to_config") or _at(own, "_data", "module_fqn_to_config")

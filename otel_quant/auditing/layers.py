@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from otel_quant.auditing.asked import AskedModel, AskedType, asked_of
+from otel_quant.auditing.asked import AskedModel, AskedType, asked_of, integer
 from otel_quant.auditing.checkpoint import Checkpoint, StoredTensor
 from otel_quant.auditing.layouts import ALL_SCALES, FP8, SCALES, SUFFIXES, Fit, Tensors, fit
 from otel_quant.auditing.results import AuditedLayer, Problems, pattern_of
@@ -21,6 +21,7 @@ for GPTQ, whose library has lists of its own of what it leaves out."""
 
 _FEW: Final = 20  # One of so many, or a single one, may lack what all others have
 _MOST_LAYERS: Final = 10_000
+_MOST_STAGES: Final = 7  # Blocks of which the first and the last may be others: of a vision model
 _BLOCKS: Final = (
     "model.layers",
     "decoder.layers",
@@ -198,8 +199,10 @@ class CheckpointLayers:
                     self._missing(f"{parent}.{number}")
         for parents in alike.values():
             usual, count = Counter(frozenset(children[it]) for it in parents).most_common(1)[0]
-            odd = [each for each in parents if children[each] < usual and each]
-            if count > 2 and len(odd) <= max(1, len(parents) // _FEW):
+            ordered = sorted(parents, key=lambda it: (len(it), it))
+            between = ordered if len(parents) > _MOST_STAGES else ordered[1:-1]
+            odd = [each for each in between if children[each] < usual and each]
+            if count > 1 and len(odd) <= max(1, len(parents) // _FEW):
                 for parent, child in ((it, child) for it in odd for child in usual - children[it]):
                     self._missing(f"{parent}.{child}")
 
@@ -254,6 +257,9 @@ class CheckpointLayers:
 
                 method = "gptq_v2" if self.asked.is_second else self.asked.method
                 error = sqnr(found, self._of[each.name], other, method)
+                if error is not None and error <= 0:
+                    what = "has other weights than the float model: SQNR is 0 dB or less"
+                    self._add("configuration", each.name, what)
                 self.layers[at] = each._replace(sqnr=error)
             if other is not None and each.elements not in (0, other.elements):
                 shape = "x".join(map(str, other.shape))
@@ -298,11 +304,9 @@ def _read_inside(tensors: Tensors) -> tuple[tuple[int, int] | None, int]:
             pass
     found = state if isinstance(state, dict) else {}
     shape, group = found.get("shape"), found.get("blocksize")
-    numbers = shape if isinstance(shape, list) and len(shape) == 2 else []
-    known = [each for each in numbers if type(each) is int and 0 < each < 1 << 31]
-    return ((known[0], known[1]) if len(known) == 2 else None), group if type(
-        group
-    ) is int and group > 0 else 0
+    numbers = shape if isinstance(shape, list) and len(shape) == 2 else [0, 0]
+    outputs, inputs = map(integer, numbers)
+    return ((outputs, inputs) if outputs and inputs else None), integer(group)
 
 
 def _type_of(found: Fit, tensors: Tensors, asked_bits: int) -> str:

@@ -95,8 +95,9 @@ def _without_weights(proto: Any) -> tuple[bytes, int]:
     light.functions.extend(proto.functions)
     for name in ("node", "input", "output", "value_info"):
         getattr(light.graph, name).extend(getattr(proto.graph, name))
-    for tensor in proto.graph.initializer:
-        if tensor.ByteSize() < _BIG:
+    sizes = [each.ByteSize() for each in proto.graph.initializer]
+    for tensor, size in zip(proto.graph.initializer, sizes, strict=True):
+        if size < _BIG:
             light.graph.initializer.append(tensor)
             continue
         kept = light.graph.initializer.add()
@@ -104,7 +105,8 @@ def _without_weights(proto: Any) -> tuple[bytes, int]:
         kept.data_location = tensor.data_location
         kept.dims.extend(tensor.dims)
         kept.external_data.extend(tensor.external_data)
-    return light.SerializeToString(), proto.ByteSize()
+    data = light.SerializeToString()
+    return data, len(data) + sum(size for size in sizes if size >= _BIG)
 
 
 _Read: TypeAlias = Callable[["_ModelReader", Field], Any]

@@ -21,7 +21,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from otel_quant.inference.fix.edited_graph import attributes
+from otel_quant.inference.fix.edited_graph import attributes, save
 from otel_quant.inference.outputs import PROBABILITIES, sqnr
 
 CLAMPS: Final = frozenset({"Clip", "Relu"})
@@ -222,10 +222,8 @@ class TensorFile:
             self.graph.initializer.pop()
 
     def saved(self, path: Path) -> str:
-        """Writes the model with its weights beside; returns the path."""
-        beside, own = path.with_suffix(".data"), copy.deepcopy(self.model)
-        beside.unlink(missing_ok=True)  # onnx would add to it
-        onnx.save_model(own, path, save_as_external_data=True, location=beside.name)
+        """Writes the model, a large one with its weights beside; returns the path."""
+        save(self.model, path)
         return str(path)
 
     def run(

@@ -38,7 +38,6 @@ from otel_quant.views.text import listed, phrase, printable, shortened
 
 BAD_STATES: Final = ("failed", "killed", "lost")
 _LONGEST_LINE: Final = 60
-_message: Final = partial(units.cut, longest=headline.LONGEST_MESSAGE)
 _MOST_PATHS: Final = 3
 _MOST_BOUNDS: Final = 5
 _LONG: Final = 0.2
@@ -718,7 +717,7 @@ def _memory(ending: model.Ending) -> str:
 
 def _listed(texts: Sequence[str], between: str = ", ") -> str:
     more = phrase(" and {:,} more", len(texts[_MOST:]), int)
-    return _message(f"{between.join(texts[:_MOST])}{more}")
+    return units.cut(f"{between.join(texts[:_MOST])}{more}", headline.LONGEST_MESSAGE)
 
 
 _GROWTHS: Final = (

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from otel_quant.cost.estimate import ANSWERS, MOST_SAMPLES, Estimate, EstimatedModel, EstimatePart
 from otel_quant.schema.units import counted, duration_text, size
@@ -29,7 +29,7 @@ def document(
     return doc.Document(
         _parts(model, estimates, limit, explained=explained),
         _answer(model.cost.path, estimates, limit, whose), "Memory that a quantization needs",
-        is_answer=True, sheet=lambda: doc.Table.of(_SHEET, _lines(estimates, limit)),
+        is_answer=True, sheet=lambda: doc.Table.of(_for_programs(limit), estimates),
         data=lambda: _data(model, estimates, limit),
     )  # fmt: skip
 
@@ -158,14 +158,17 @@ def _notes(model: EstimatedModel, estimates: Sequence[Estimate]) -> list[str]:
 # --- for programs -------------------------------------------------------------------------
 
 
+def _for_programs(limit: int | None) -> Sequence[doc.Column[Estimate]]:
+    probed = doc.Column[Estimate]("probed_samples", "", attrgetter("probed"))
+    most = doc.Column[Estimate]("most_samples", "", attrgetter("most"))
+    return (*doc.of_attributes("library", "method"), probed, *_AMOUNTS, most, _fits(limit))
+
+
 def _data(
     model: EstimatedModel, estimates: Sequence[Estimate], limit: int | None
 ) -> dict[str, Any]:
-    probed = doc.Column[Estimate]("probed_samples", "", attrgetter("probed"))
-    most = doc.Column[Estimate]("most_samples", "", attrgetter("most"))
-    named = doc.of_attributes("library", "method")
     seconds = doc.Column[Estimate]("seconds", "s", lambda it: it.seconds or None)
-    columns = (*named, probed, *_AMOUNTS, most, seconds, _fits(limit))
+    rows = doc.records((*_for_programs(limit), seconds), estimates)
     return {
         "schema": SCHEMA, "model": model.cost.path, "weight_bytes": model.weight_bytes,
         "input_bytes": model.input_bytes,
@@ -175,29 +178,6 @@ def _data(
         "limit_bytes": limit,
         "estimates": [
             {**row, "memory": [*map(asdict, each.memory)], "disk": [*map(asdict, each.disk)]}
-            for row, each in zip(doc.records(columns, estimates), estimates, strict=True)
+            for row, each in zip(rows, estimates, strict=True)
         ],
     }  # fmt: skip
-
-
-class _Line(NamedTuple):
-    """A line of CSV: a figure of an estimate."""
-
-    of: Estimate
-    kind: str  # ``total``, ``memory`` or ``disk``
-    figure: str
-    bytes: doc.Cell
-    fits: doc.Cell = None
-    computed_from: doc.Cell = None
-
-
-_SHEET: Final = [*doc.of_attributes("of.library", "of.method", "of.samples", *_Line._fields[1:])]
-
-
-def _lines(estimates: Sequence[Estimate], limit: int | None) -> Iterator[_Line]:
-    for each in estimates:
-        for column in _AMOUNTS[1:4]:
-            figure, fits = column.name.removesuffix("_bytes"), _fits(limit).value(each)
-            yield _Line(each, "total", figure, column.value(each), fits)
-        for kind, part in _figures(each):
-            yield _Line(each, kind, part.name, part.bytes, None, part.computed_from)

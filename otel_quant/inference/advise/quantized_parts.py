@@ -87,9 +87,8 @@ class QuantizedParts:
         self.of = {it.result: it.codes for it in layers}
         self.of |= {each.output[0]: it.codes for it in layers for each in _dequantizers(own, it)}
         self.nodes = list(self._taken(own))
-        others = [each for each in self.nodes if self._is_other(own, each)]
         # Results -> the node that makes them, where the quantizer has put another function in its place
-        self._other = {each.makes[0]: each.name for each in others}
+        self._other = {it.makes[0]: it.name for it in self.nodes if self._is_other(own, it)}
         # Results -> the one whose error they have: what is only moved is not rounded again
         self.sources = {each.codes: each.codes for each in layers}
         scales = {it.codes: [own.array(name) for name in it.how] for it in layers}
@@ -154,9 +153,8 @@ class QuantizedParts:
         if node is None or partner is None or len(node.input) != len(partner.input):
             return False
         both = [(each.op_type, attributes(each)) for each in (node, partner)]
-        is_changed = both[0] != both[1] or bool(self._split(own, node))
-        is_changed |= self._is_scaled(own, node.output[0])
-        return is_changed and own.constants.keys() >= {*node.input[1:]}
+        is_added = bool(self._split(own, node)) or self._is_scaled(own, node.output[0])
+        return (is_added or both[0] != both[1]) and own.constants.keys() >= {*node.input[1:]}
 
     def _is_taken(self, own: of.TensorFile, node: Any, makes: object) -> bool:
         if node.op_type not in of.CHANNELS:

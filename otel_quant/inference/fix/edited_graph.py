@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import onnx
 from onnx import AttributeProto, helper, numpy_helper
+
+MOST_INSIDE: Final = 1_500_000_000
+"""Bytes of weights from which they lie beside a file: a message of protobuf has 2 GB at most."""
 
 
 class Scales(NamedTuple):
@@ -92,6 +97,12 @@ class EditedGraph:
         """Returns the QuantizeLinear that alone reads a tensor; None where there is none."""
         reader = self.only_reader(name)
         return reader if reader is not None and is_operator(reader, "QuantizeLinear") else None
+
+    def is_constant(self, name: str) -> bool:
+        """Whether a tensor is a constant, or one dequantized; its weights may lie beside the file."""
+        node = self.maker(name, "DequantizeLinear")
+        source = name if node is None else node.input[0]
+        return source in self._initializers or self.maker(source, "Constant") is not None
 
     def constant(self, name: str) -> Any:
         """Returns the array of a constant; None for what is none."""
@@ -215,6 +226,13 @@ class EditedGraph:
                     behind.append(node)
             # What has no end is refused on loading
             left = behind if len(behind) < len(left) else []
+
+
+def save(model: Any, path: Path) -> None:
+    """Writes a model, a large one with its weights beside, in a file of its name that ends with ``.data``."""
+    is_large = sum(len(each.raw_data) for each in model.graph.initializer) > MOST_INSIDE
+    own = copy.deepcopy(model) if is_large else model  # what lies beside is taken out
+    onnx.save_model(own, path, save_as_external_data=is_large, location=f"{path.stem}.data")
 
 
 def is_operator(node: Any, *op_types: str) -> bool:

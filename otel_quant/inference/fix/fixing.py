@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError
 from otel_quant.base import machine
 from otel_quant.cost import CostError
 from otel_quant.cost.graph import QDQ, printable
+from otel_quant.inference.fix.edited_graph import save
 from otel_quant.inference.fix.fix_results import FixResult, Proven, Rewrite, sidecar
 from otel_quant.inference.fix.rewriting import REMEDIES, Rewritten, forecast_of, rewritten
 from otel_quant.inference.measure import files_result, run_in_turns
@@ -188,7 +189,7 @@ class _Fixing:
         return self._outcome(self._with([]), why=why)
 
     @contextmanager
-    def _written(self, models: Mapping[str, Rewritten]) -> Iterator[dict[str, Path]]:
+    def _written(self, models: dict[str, Rewritten]) -> Iterator[dict[str, Path]]:
         """Writes models for as long as they are measured, where their weights are found."""
         output = Path(self._wanted.output)
         folder = self._folder if _locations(self._model) else output.parent
@@ -196,24 +197,31 @@ class _Fixing:
         paths = {name: folder / f"{stem}-{i}.onnx" for i, name in enumerate(models)}
         try:
             for name, path in paths.items():
-                onnx.save(models[name].model, path)
-                if disables := models[name].disables:
+                each = models.pop(name)  # which may be large
+                save(each.model, path)
+                if disables := each.disables:
                     sidecar(path).write_text(json.dumps({"disabled_optimizers": disables}))
             yield paths
         finally:
             for path in paths.values():
-                path.unlink(missing_ok=True)
-                sidecar(path).unlink(missing_ok=True)
+                for left in (path, sidecar(path), path.with_suffix(".data")):
+                    left.unlink(missing_ok=True)
 
     def _place(self, path: Path) -> None:
         """Puts the fixed file, and what its weights lie in, where they are wanted."""
         output = Path(self._wanted.output)
-        own = {path: output, sidecar(path): sidecar(output)}
+        data, target = path.with_suffix(".data"), output.with_suffix(".data")
+        own = {data: target, sidecar(path): sidecar(output), path: output}
+        if data.exists():  # what was too much for the file itself
+            model = onnx.load(path, load_external_data=False)
+            for pair in [it for each in model.graph.initializer for it in each.external_data]:
+                pair.value = target.name if pair.value == data.name else pair.value
+            onnx.save(model, path)
         sources = self._copies | {each: to for each, to in own.items() if each.exists()}
         is_here = output.parent.resolve() == path.parent.resolve()
-        for source, target in sources.items():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            (os.link if is_here else shutil.copyfile)(source, target)  # a link replaces nothing
+        for source, to in sources.items():
+            to.parent.mkdir(parents=True, exist_ok=True)
+            (os.link if is_here else shutil.copyfile)(source, to)  # a link replaces nothing
 
 
 def _without(kind: str) -> str:

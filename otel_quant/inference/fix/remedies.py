@@ -91,6 +91,8 @@ def _constants(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
             floats, by = graph.constant(node.input[0]), graph.scales(node)
             is_known = floats is not None and by is not None and not by.block
             new = by and is_known and graph.add_constant(node.output[0], by.codes(floats))
+        elif node.op_type == "Identity" and graph.is_constant(node.input[0]):
+            new = node.input[0]
         else:
             new = _moved(graph, node, judged.shape(node.output[0]))
         if new and node.output[0] not in graph.kept:
@@ -110,7 +112,7 @@ def _moved(graph: EditedGraph, node: Any, shape: Sequence[int] | None) -> str | 
     moved = array.transpose(axes).reshape(shape)
     if by is None:
         return graph.add_constant(node.output[0], moved)
-    if by.block or not (by.is_single or node.op_type in ("Identity", "Transpose")):
+    if by.block or not (by.is_single or node.op_type == "Transpose"):
         return None
     axis = axes.index(by.axis % array.ndim) if array.ndim > 1 else by.axis
     return graph.add_dequantizer(node.output[0], moved, by._replace(axis=axis))

@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
 import otel_quant
+from otel_quant.inference.fix.fixing import FixError
 from tests.fixtures.onnx_builder import Builder
 from tests.fixtures.programs import run as run_program
 from tests.integration.inference.conftest import run
@@ -160,6 +162,31 @@ def test_weights_beside_the_model_stay_there_or_come_along(tmp_path: Path) -> No
     assert (tmp_path / "there" / "w.bin").read_bytes() == (tmp_path / "w.bin").read_bytes()
     for name in ("fixed.onnx", "there/fixed.onnx"):
         assert len(onnx.load(tmp_path / name).graph.initializer[0].raw_data)
+
+
+@pytest.mark.parametrize("place", ["fixed", "there/fixed"])
+@pytest.mark.parametrize("is_beside", [True, False])
+def test_what_is_too_much_for_a_file_lies_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, is_beside: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("otel_quant.inference.fix.edited_graph.MOST_INSIDE", 10_000)
+    beside = {"save_as_external_data": is_beside, "location": "w.bin", "size_threshold": 0}
+    onnx.save(net().model(), "int8.onnx", **beside)
+    net(is_float=True).save(tmp_path / "float.onnx")
+    (tmp_path / "there").mkdir()
+    files = set(tmp_path.rglob("*"))
+    result = otel_quant.fix("int8.onnx", f"{place}.onnx", float_model="float.onnx", seconds=0.3)
+    assert result.integers_after == 3
+    made = {str(it.relative_to(tmp_path)) for it in set(tmp_path.rglob("*")) - files}
+    copied = {"there/w.bin"} if is_beside and place.startswith("there") else set()
+    own = {f"{place}.onnx"} if is_beside else {f"{place}.onnx", f"{place}.data"}
+    assert made == own | copied
+    (tmp_path / "int8.onnx").unlink()
+    with pytest.raises(FixError, match=r"int8\.onnx: No such file"):
+        otel_quant.fix("int8.onnx", "other.onnx")
+    session = onnxruntime.InferenceSession(f"{place}.onnx")
+    assert session.run(None, {"x": np.ones((1, 32, 56, 56), np.float32)})[0].any()
 
 
 @pytest.mark.parametrize(

@@ -392,6 +392,17 @@ def test_what_is_joined_behind_clamps_has_one_scale() -> None:
     assert how == [(pytest.approx(0.3 * 127 / 255), 0)] * 3
 
 
+def test_what_an_identity_hands_on_is_read_itself_and_not_copied() -> None:
+    graph, value = image()
+    weight = graph.dequantized(graph.weights("w", 8, 8, 3, 3))
+    handed = graph.node("Identity", [weight], "tied")
+    graph.output(graph.quantized(graph.node("Conv", [value, handed], "c")))
+    found = fixed(graph)
+    assert found.nodes == {"constants": ["tied"]}
+    assert next(it for it in found.model.graph.node if it.op_type == "Conv").input[1] == weight
+    assert len(found.model.graph.initializer) == len(graph.model().graph.initializer)
+
+
 def test_the_kinds_that_a_user_may_name_are_those_that_there_are() -> None:
     assert tuple(each.kind for each in REMEDIES if not each.instead_of) == results.KINDS
 

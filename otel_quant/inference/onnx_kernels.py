@@ -143,6 +143,8 @@ def _as_in_file(name: str) -> str:
     return name.removeprefix("fused ").removeprefix(_CAST)
 
 
+_FUSED_WITH_MORE: Final = frozenset({"Conv", "Gemm", "MatMul"})
+
 _LAYOUTS: Final = frozenset({"ReorderInput", "ReorderOutput", "Transpose"})
 """Operators that put axes in another order."""
 
@@ -497,7 +499,7 @@ class _Join:
         maker = self._ran.makers.get(tensor, _UNKNOWN)
         if self._file.maker_of(_as_in_file(tensor)):
             return
-        if op := self._of_name(maker):
+        if op := self._file.named(maker.name) or self._file.named_before(maker.name):
             yield from op.node.outputs
         elif maker.op_type in _LAYOUTS:
             yield from self._read_as(maker.inputs[0])
@@ -520,8 +522,11 @@ class _Join:
         return tensor
 
     def _of_name(self, node: GraphNode | RanKernel) -> TypedNode | None:
-        """Returns the node of the file that a node of the graph that ran has its name of."""
-        return self._file.named(node.name) or self._file.named_before(node.name)
+        """Returns the node of the file that one has its name of: a Conv may have the name of the Relu in its kernel."""
+        near = self._file.named(node.name) or self._file.named_before(node.name)
+        kinds = _FUSED_WITH_MORE & {node.op_type.removeprefix("Fused")}
+        front = islice(self._file.in_front(near), 5)
+        return next((op for op in front if op.node.op_type in kinds), near)
 
     def _around(
         self, kernel: RanKernel, node: GraphNode

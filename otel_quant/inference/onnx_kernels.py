@@ -143,7 +143,10 @@ def _as_in_file(name: str) -> str:
     return name.removeprefix("fused ").removeprefix(_CAST)
 
 
-_FUSED_WITH_MORE: Final = frozenset({"Conv", "Gemm", "MatMul"})
+_FUSED: Final = ("Conv", "Gemm", "MatMul")
+"""Parts of the names of kernels that take in nodes behind one of that operator, and may have their name."""
+
+_MOST_BEHIND: Final = 4
 
 _LAYOUTS: Final = frozenset({"ReorderInput", "ReorderOutput", "Transpose"})
 """Operators that put axes in another order."""
@@ -470,7 +473,7 @@ class _Join:
         covered, own = self._covered(node), self._file.named(kernel.name)
         if own in covered:  # Case 2
             return tuple(dict.fromkeys((own, *covered)))
-        near = own or self._of_name(kernel)
+        near = own or self._multiplying(kernel)
         found = () if near is None else (near,)
         return found if own else covered or found  # Case 3, Case 1
 
@@ -499,7 +502,7 @@ class _Join:
         maker = self._ran.makers.get(tensor, _UNKNOWN)
         if self._file.maker_of(_as_in_file(tensor)):
             return
-        if op := self._file.named(maker.name) or self._file.named_before(maker.name):
+        if op := self._of_name(maker):
             yield from op.node.outputs
         elif maker.op_type in _LAYOUTS:
             yield from self._read_as(maker.inputs[0])
@@ -513,7 +516,7 @@ class _Join:
         if self._file.maker_of(_as_in_file(tensor)):
             return tensor
         for reader in readers:
-            op = self._of_name(reader)
+            op = self._multiplying(reader)
             given = {} if op is None else dict(zip(reader.inputs, op.node.inputs, strict=False))
             if op is not None and op.node.op_type == reader.op_type and tensor in given:
                 return given[tensor]
@@ -522,11 +525,16 @@ class _Join:
         return tensor
 
     def _of_name(self, node: GraphNode | RanKernel) -> TypedNode | None:
-        """Returns the node of the file that one has its name of: a Conv may have the name of the Relu in its kernel."""
-        near = self._file.named(node.name) or self._file.named_before(node.name)
-        kinds = _FUSED_WITH_MORE & {node.op_type.removeprefix("Fused")}
-        front = islice(self._file.in_front(near), 5)
-        return next((op for op in front if op.node.op_type in kinds), near)
+        """Returns the node of the file that a node of the graph that ran has its name of."""
+        return self._file.named(node.name) or self._file.named_before(node.name)
+
+    def _multiplying(self, node: GraphNode | RanKernel) -> TypedNode | None:
+        """Returns the same; of a Conv that has been fused with the Relu behind it, and has its name, the Conv."""
+        op, kind = self._of_name(node), next((it for it in _FUSED if it in node.op_type), None)
+        if op is None or kind is None or kind in op.node.op_type:
+            return op
+        front = islice(self._file.in_front(op), 1, 1 + _MOST_BEHIND)
+        return next((each for each in front if each.node.op_type == kind), op)
 
     def _around(
         self, kernel: RanKernel, node: GraphNode

@@ -209,6 +209,16 @@ def kept_by_transformers() -> Laid:
     return made
 
 
+def state_space() -> Laid:
+    """Mamba: its short convolutions are no linear layers, which alone its method quantizes."""
+    made = Laid({"quant_method": "bitsandbytes", "load_in_4bit": True}, 3)
+    for at in range(3):
+        made.nf4(f"model.layers.{at}.mixer.in_proj")
+        made.nf4(f"model.layers.{at}.mixer.out_proj")
+        made.put(f"model.layers.{at}.mixer.conv1d.weight", "BF16", [2048, 1, 4])
+    return made
+
+
 def stages() -> Laid:
     """Swin or ConvNeXt: the last stage has no layer that makes the next one's input smaller."""
     made = Laid({"quant_method": "bitsandbytes", "load_in_4bit": True}, 4)
@@ -238,7 +248,14 @@ def test_of_three_blocks_the_middle_one_has_what_the_others_have(
     "make",
     [
         *(deepseek, model_optimizer, experts, routers_named, vision, hybrid, dynamic, expressions),
-        *(six_bits, auto_round_blocks, kept_by_transformers, auto_round_floats, stages),
+        *(
+            six_bits,
+            auto_round_blocks,
+            kept_by_transformers,
+            auto_round_floats,
+            stages,
+            state_space,
+        ),
     ],
 )
 def test_a_known_kind_of_model_passes(make: Callable[[], Laid], tmp_path: Path) -> None:

@@ -70,6 +70,7 @@ class Siblings:
             self._types[pattern_of(each.name), each.shape] = each.type
             self._blocks.add(block_of(each.name))
             self._sizes[block_of(each.name)] += each.elements
+            self._counts[pattern_of(each.name)] += 1
         for each in floats:
             for name in (block_of(each.name), pattern_of(each.name)):
                 self._sizes[name] += each.elements

@@ -231,6 +231,19 @@ def stages() -> Laid:
     return made
 
 
+def test_a_stage_in_float_is_forgotten_though_the_others_are_of_other_shapes(
+    tmp_path: Path,
+) -> None:
+    made = stages()
+    for suffix in ("", ".absmax", ".nested_absmax", ".quant_state.bitsandbytes__nf4"):
+        made.take(f"encoder.layers.1.downsample.reduction.weight{suffix}")
+    made.put("encoder.layers.1.downsample.reduction.weight", "BF16", [512, 256])
+    found = audit(made.write(tmp_path))
+    assert [(each.kind, each.where) for each in found.problems] == [
+        ("forgotten", "encoder.layers.1.downsample.reduction")
+    ]
+
+
 @pytest.mark.parametrize("lacks", [0, 1, 2])
 def test_of_three_blocks_the_middle_one_has_what_the_others_have(
     lacks: int, tmp_path: Path

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from otel_quant.auditing.asked import AskedType, asked_of
 from otel_quant.auditing.audit import audit
 from tests.fixtures.checkpoints import Tensors
 
@@ -242,6 +243,31 @@ def test_a_stage_in_float_is_forgotten_though_the_others_are_of_other_shapes(
     assert [(each.kind, each.where) for each in found.problems] == [
         ("forgotten", "encoder.layers.1.downsample.reduction")
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "asked"),
+    [
+        ("Int8WeightOnlyConfig", {"group_size": None}, (8, 0, "int")),
+        ("Int8DynamicActivationInt8WeightConfig", {}, (8, 0, "int")),
+        ("Float8DynamicActivationInt4WeightConfig", {"group_size": 128}, (4, 128, "int")),
+        ("Float8WeightOnlyConfig", {"weight_dtype": {"_data": "float8_e4m3fn"}}, (8, 0, "float")),
+        (
+            "Int8DynamicActivationIntxWeightConfig",
+            {
+                "weight_dtype": {"_data": "int4"},
+                "weight_granularity": {"_data": {"group_size": 32}},
+            },
+            (4, 32, "int"),
+        ),
+    ],
+)
+def test_of_torchao_the_weights_are_of_the_type_that_is_asked_for_them(
+    kind: str, data: dict[str, Any], asked: tuple[int, int, str]
+) -> None:
+    own = {"_type": kind, "_data": data}
+    found = asked_of({"quant_method": "torchao", "quant_type": {"default": own}})
+    assert found.default == AskedType(*asked)
 
 
 @pytest.mark.parametrize("lacks", [0, 1, 2])

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Final
 
-NOTES: Final = ".pythons"
-"""As in otel_quant/program/importlib_bootstrap/sitecustomize.py, which can import nothing of ours."""
+NOTES: Final = ".pythons"  # As in sitecustomize.py, which can import nothing of ours
 
 
 def processors() -> int:

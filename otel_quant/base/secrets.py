@@ -19,8 +19,6 @@ OPTIONS: Final[set[str]] = set()
 _VALUES: Final[set[str]] = set()  # Those of arguments, which a message may have too
 _SHORTEST: Final = 8  # Characters of one; shorter ones are words as well
 
-HIDES: Final = "hides"  # Kind of the notes that name them for the launcher
-
 _FORMS: Final = re.compile(
     r"(?i:(?<=authorization:)|(?<=authorization=)|(?<=bearer ))[^'\"]+"
     r"|\b(?:(?:hf|gh[oprsu])_[A-Za-z0-9]{30,}|github_pat_\w{40,}|A[KS]IA[A-Z0-9]{16}"

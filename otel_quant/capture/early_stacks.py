@@ -17,7 +17,7 @@ from otel_quant.capture.exits import LAST_ERRORS
 TYPE_CHECKING = False  # not typing's, which takes a third of Python's own start to load
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import Any, Final
+    from typing import Final
 
     from otel_quant.capture.probes.memory import MemoryProbe
     from otel_quant.capture.sampler import Sampler
@@ -37,7 +37,6 @@ class EarlyStacks:
         self._stacks: StackSampler | None = None
         self._sampler: Sampler | None = None  # None before the begin and after the end
         self._memory: MemoryProbe | None = None  # Once all is loaded
-        self._reading: Any = None  # The class of readings
         self._is_written = False  # Whether there is a recording already
         self._due_ns = 0  # Monotonic clock, when they are to be written
         self._file: Path | None = None  # Once they have been
@@ -88,11 +87,14 @@ class EarlyStacks:
                 self._write()
 
     def _sample(self) -> None:
-        stacks = self.take()
-        if stacks is None or self._memory is None:
+        stacks, sampler = self.take(), self._sampler
+        if stacks is None or sampler is None or self._memory is None:
             return
+        from otel_quant.schema.readings import Reading  # with all that is loaded
+
+        stacks.look_ahead(sampler.see_anywhere)
         now = time.perf_counter_ns()
-        stacks.take({}, self._reading(0, now, {"memory": self._memory.sample()}))
+        stacks.take({}, Reading(0, now, {"memory": self._memory.sample()}))
         if self._is_written and now >= self._due_ns:
             self._write()
 
@@ -101,16 +103,17 @@ class EarlyStacks:
         if self._memory is not None:
             return
         from otel_quant.base.environment import settings_from
+        from otel_quant.capture.gil import within_and_pread
         from otel_quant.capture.probes.memory import MemoryProbe
         from otel_quant.capture.stack_sampler import sampler_for
-        from otel_quant.schema.readings import Reading
 
         settings = settings_from(os.environ, warn=False)
         stacks, sampler = sampler_for(settings, self._began_ns), self._sampler
         if sampler is None or stacks is None:
             self._stop()
             return
-        self._is_written, self._reading, self._memory = settings.launched, Reading, MemoryProbe()
+        within_and_pread()  # loads ctypes
+        self._is_written, self._memory = settings.launched, MemoryProbe()
         self._stacks = stacks
         sampler.sample_every(settings.sample_interval)
 

@@ -22,7 +22,7 @@ from otel_quant.base.destinations import exporter_variables, sends
 from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
-from otel_quant.base.secrets import HIDES, OPTIONS, masked
+from otel_quant.base.secrets import OPTIONS, masked
 from otel_quant.capture.recorder.run_info import git_head, shown_command
 from otel_quant.diagnosis.growth import median
 from otel_quant.format import series
@@ -420,9 +420,8 @@ class LaunchedRecording:
             if is_dirty is not None:
                 origin[semconv.VCS_DIRTY] = is_dirty
         with FAULTS.kept_in("options of the program"):
-            if options := noted(notes, HIDES):
-                OPTIONS.update(options)
-                origin[semconv.PROCESS_COMMAND_LINE] = self._command()
+            OPTIONS.update(noted(notes, "hides"))
+            origin[semconv.PROCESS_COMMAND_LINE] = self._command()
         with FAULTS.kept_in("run that is continued"):
             if before := self._continues or found_beside(self._folder):
                 fields["continues"] = before

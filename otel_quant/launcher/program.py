@@ -31,6 +31,8 @@ else:
 _ON_ITS_WAY: Final = 0.02
 """Seconds that a signal to a group may take from its first process to its last."""
 
+_LEAVES, _ENTERS = b"\x1b[?1049l\x1b[?25h", b"\x1b[?1049h\x1b[?25l"  # The screen of the live view
+
 _HAS_IT: Final = b"\1"
 
 _ANSWERS: Final = 1.0
@@ -58,6 +60,8 @@ class Program:
         # From here on they wait in the queue of this process until `wait` takes them.
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._taken)
         self._witness = GroupWitness()
+        # The live view, which has the screen, is there where the program's output is in a file.
+        self._has_screen = bool(output) and os.isatty(2) and environ.get("TERM") != "dumb"
         ignores_ends = signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
         # Where it is ignored, the kernel keeps the exit codes of children to itself.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -118,7 +122,11 @@ class Program:
             # program alone continues it alone.
             number, is_continued = os.WSTOPSIG(status), signal.SIGCONT in signal.sigpending()
             if number != signal.SIGSTOP and _state_of(self.pid) == "T" and not is_continued:
+                if self._has_screen:
+                    os.write(2, _LEAVES)
                 _stop(number)
+                if self._has_screen:
+                    os.write(2, _ENTERS)
 
 
 def _become(

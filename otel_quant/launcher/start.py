@@ -48,12 +48,10 @@ _START_LASTS: Final = 0.1
 """Seconds that the program is left alone at most; a Python starts in a fifth of that."""
 
 _NOT_CALLED: Final = "no quantization library that otel-quant knows was called, nor otel_quant.step"
-_UNSENT: Final = "unsent"
-_NESTED: Final = "nested"  # Of an `otel-quant run` within another
 _REASONS: Final = (
-    (_NESTED, "what `otel-quant run` has started within it is in {}"),
+    ("nested", "what `otel-quant run` has started within it is in {}"),
     ("instrumented", _NOT_CALLED),
-    (_UNSENT, _NOT_CALLED),
+    ("unsent", _NOT_CALLED),
     ("failed", "automatic instrumentation failed, as the program's output shows"),
     ("old", "{} is older than Python 3.11"),
     ("absent", "{} has no otel-quant: install it in that environment"),
@@ -155,7 +153,7 @@ def let_it_start(folder: str) -> None:
 
     What the launcher loads next takes as long as the start of a Python, and may be on the same processor.
     """
-    note_for_launcher(_NESTED, [folder])
+    note_for_launcher("nested", [folder])
     ends = time.monotonic() + _START_LASTS
     try:
         while not os.path.getsize(f"{folder}/{NOTES}") and time.monotonic() < ends:
@@ -195,7 +193,7 @@ def why_nothing_sent(notes: Sequence[str]) -> str:
     """Returns why telemetry was not sent although it was asked for; empty if that is not known."""
     needs = "has no OpenTelemetry SDK; expected pip install 'otel-quant[otlp]' there"
     later = "(otel-quant send sends this recording later)"
-    found = noted(notes, _UNSENT)
+    found = noted(notes, "unsent")
     return f"no telemetry was sent: {found[-1]} {needs} {later}" if found else ""
 
 

@@ -38,7 +38,6 @@ from otel_quant.views.text import listed, phrase, printable, shortened
 
 BAD_STATES: Final = ("failed", "killed", "lost")
 _LONGEST_LINE: Final = 60
-_message: Final = partial(units.cut, longest=headline.LONGEST_MESSAGE)
 _MOST_PATHS: Final = 3
 _MOST_BOUNDS: Final = 5
 _LONG: Final = 0.2
@@ -414,6 +413,8 @@ def _calls(recording: model.Recording, row: model.PlacedStep) -> str:
     """Returns in which functions of the program most of a row's time was seen, each at the line with the most."""
     found: dict[tuple[str, str, int], list[tuple[int, Place]]] = {}
     stacks = reader.of_step(reader.stacks_in(recording), row.step.name)
+    if sum(each.seen.time for each in stacks) < 1e9:  # shares of lines are chance
+        return ""
     for place, seen in reader.by_call(stacks).items():
         line = place.line if place.function == "<module>" else 0  # which is not one function
         found.setdefault((place.file, place.function, line), []).append((seen.time, place))
@@ -715,7 +716,7 @@ def _memory(ending: model.Ending) -> str:
 
 def _listed(texts: Sequence[str], between: str = ", ") -> str:
     more = phrase(" and {:,} more", len(texts[_MOST:]), int)
-    return _message(f"{between.join(texts[:_MOST])}{more}")
+    return units.cut(f"{between.join(texts[:_MOST])}{more}", headline.LONGEST_MESSAGE)
 
 
 _GROWTHS: Final = (

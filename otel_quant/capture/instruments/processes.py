@@ -130,11 +130,11 @@ def add_argument(original: Function, hook: Hook, library: Library) -> Function:
         action = original(*args, **kwargs)
         with FAULTS.kept_in("options of the program"):
             # Here: its patterns take 3 ms, and most programs have no options.
-            from otel_quant.base.secrets import HIDES, OPTIONS, names_secret
+            from otel_quant.base.secrets import OPTIONS, names_secret
 
             if any(map(names_secret, (*action.option_strings, action.dest))):
                 OPTIONS.update(action.option_strings)
-                note_for_launcher(HIDES, action.option_strings)
+                note_for_launcher("hides", action.option_strings)
         return action
 
     return wrapper
